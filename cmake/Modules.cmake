@@ -1,0 +1,51 @@
+# How a module is built: one folder, one static library, one public header folder. A module names
+# every module that it uses; links are PRIVATE, so an include or a call that goes upwards, or past
+# what was named, does not build.
+
+set(KG_WARNINGS
+    -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wformat=2 -Wundef -Wvla
+    -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wcast-qual -Wwrite-strings
+    -Wswitch-enum -Wimplicit-fallthrough)
+set(KG_HARDENING -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong)
+set(KG_SANITIZERS -fsanitize=address,undefined -fno-sanitize-recover=undefined
+    -fno-omit-frame-pointer)
+
+# The flags of every target of ours. The static agent cannot be sanitized: it passes PLAIN.
+function(kg_flags target)
+  cmake_parse_arguments(arg "PLAIN" "" "" ${ARGN})
+  target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
+  target_compile_options(${target} PRIVATE ${KG_WARNINGS} $<$<BOOL:${KG_WERROR}>:-Werror>)
+  if(KG_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
+  if(KG_SANITIZE AND NOT arg_PLAIN)
+    target_compile_options(${target} PRIVATE ${KG_SANITIZERS})
+    target_link_options(${target} PRIVATE ${KG_SANITIZERS})
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE ${KG_HARDENING})
+    target_link_options(${target} PRIVATE -Wl,-z,relro,-z,now)
+  endif()
+endfunction()
+
+# kg_module(name SOURCES a.c … [USES base loop …] [LIBRARIES PkgConfig::libevent …] [PLAIN_TWIN])
+# makes the library kg_<name>. PLAIN_TWIN adds kg_<name>_plain, never sanitized, for the agent.
+function(kg_module name)
+  cmake_parse_arguments(arg "PLAIN_TWIN" "" "SOURCES;USES;LIBRARIES" ${ARGN})
+  kg_module_library(kg_${name} "" "${arg_SOURCES}" "${arg_USES}" "${arg_LIBRARIES}")
+  if(arg_PLAIN_TWIN)
+    if(KG_SANITIZE)
+      kg_module_library(kg_${name}_plain _plain "${arg_SOURCES}" "${arg_USES}" "${arg_LIBRARIES}"
+                        PLAIN)
+    else()
+      add_library(kg_${name}_plain ALIAS kg_${name})
+    endif()
+  endif()
+endfunction()
+
+function(kg_module_library target suffix sources uses libraries)
+  add_library(${target} STATIC ${sources})
+  target_include_directories(${target} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+  list(TRANSFORM uses REPLACE "(.+)" "kg_\\1${suffix}")
+  target_link_libraries(${target} PRIVATE ${uses} ${libraries})
+  kg_flags(${target} ${ARGN})
+endfunction()

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every module stands on: errors, memory, cleanup, byte buffers, ids, clocks, the log.
+#pragma once
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define KG_VERSION "0.1.0"
+
+#define KG_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
+#define KG_MUST_CHECK __attribute__((warn_unused_result))
+#define KG_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+// ---- Errors ---------------------------------------------------------------------------------
+
+// Every way in which an operation can fail. One table (error.c) maps a code to what the faces show.
+enum kg_code {
+    KG_OK = 0,
+    KG_INVALID,
+    KG_INVALID_SESSION_ID,
+    KG_INVALID_PATH,
+    KG_INVALID_CONTENT,
+    KG_UNAUTHORIZED,
+    KG_FORBIDDEN_ORIGIN,
+    KG_FORBIDDEN_HOST,
+    KG_SESSION_NOT_FOUND,
+    KG_NOT_FOUND,
+    KG_UNKNOWN_KERNEL,
+    KG_METHOD_NOT_ALLOWED,
+    KG_FILE_EXISTS,
+    KG_CODE_TOO_LARGE,
+    KG_UPLOAD_TOO_LARGE,
+    KG_ARTIFACT_TOO_LARGE,
+    KG_SESSION_BUSY,
+    KG_MAX_SESSIONS,
+    KG_RATE_LIMITED,
+    KG_INTERNAL,
+    KG_PROVISIONER_UNAVAILABLE,
+    KG_DRAINING,
+    KG_KERNEL_START_TIMEOUT,
+    KG_DISK_FULL,
+    KG_N_CODES
+};
+
+// A caller-owned error value. `sys_errno` is 0 unless a system call failed.
+struct kg_error {
+    enum kg_code code;
+    int sys_errno;
+    char message[240];
+};
+
+// How a code looks from outside: its HTTP status, its stable name (the `code` of a problem
+// document), its title, and whether the same request can succeed later.
+struct kg_code_info {
+    int http_status;
+    const char *name;
+    const char *title;
+    bool retryable;
+};
+
+const struct kg_code_info *kg_code_info(enum kg_code code);
+
+// Fills `err` (which may be NULL) and returns -1, so that a failure is one `return` line.
+// With a nonzero `sys_errno`, ": " and its text are appended to the message.
+int kg_error_set(struct kg_error *err, enum kg_code code, int sys_errno, const char *fmt, ...)
+    KG_PRINTF(4, 5);
+
+// ---- Memory and cleanup ---------------------------------------------------------------------
+
+// Allocate or abort: only for sizes that no client chooses, or that were bounded before.
+void *kg_calloc(size_t n, size_t size) __attribute__((malloc, returns_nonnull));
+void *kg_realloc(void *ptr, size_t size) __attribute__((returns_nonnull));
+char *kg_strdup(const char *s) __attribute__((malloc, returns_nonnull));
+char *kg_strndup(const char *s, size_t n) __attribute__((malloc, returns_nonnull));
+char *kg_asprintf(const char *fmt, ...) KG_PRINTF(1, 2) __attribute__((malloc, returns_nonnull));
+
+#define KG_NEW(type) ((type *)kg_calloc(1, sizeof(type)))
+
+// KG_DEFINE_AUTO(kernel, kernel_free) makes `KG_AUTO(kernel) k = kernel_new(…);` free k at the end
+// of its scope. KG_STEAL hands the value over and leaves NULL (or -1 for a descriptor) behind.
+#define KG_DEFINE_AUTO(type, free_fn)                                                              \
+    static inline void type##_auto_(struct type **ptr)                                             \
+    {                                                                                              \
+        free_fn(*ptr);                                                                             \
+    }
+#define KG_AUTO(type) __attribute__((cleanup(type##_auto_))) struct type *
+#define KG_AUTO_FREE __attribute__((cleanup(kg_free_auto_)))
+#define KG_AUTO_FD __attribute__((cleanup(kg_fd_auto_))) int
+#define KG_STEAL(ptr)                                                                              \
+    ({                                                                                             \
+        __typeof__(ptr) stolen_ = (ptr);                                                           \
+        (ptr) = NULL;                                                                              \
+        stolen_;                                                                                   \
+    })
+#define KG_STEAL_FD(fd)                                                                            \
+    ({                                                                                             \
+        int stolen_fd_ = (fd);                                                                     \
+        (fd) = -1;                                                                                 \
+        stolen_fd_;                                                                                \
+    })
+
+static inline void
+kg_free_auto_(void *ptr)
+{
+    free(*(void **)ptr);
+}
+void kg_fd_auto_(int *fd);
+
+// ---- Byte buffers ---------------------------------------------------------------------------
+
+// A growing run of bytes; `data` is always NUL-terminated once something was appended.
+// All zero is a valid empty buffer.
+struct buf {
+    char *data;
+    size_t len;
+    size_t cap;
+};
+
+void buf_fini(struct buf *buf);
+// Makes room for `extra` more bytes and returns where they go; `len` is left to the caller.
+char *buf_reserve(struct buf *buf, size_t extra);
+void buf_append(struct buf *buf, const void *data, size_t len);
+void buf_append_str(struct buf *buf, const char *s);
+void buf_printf(struct buf *buf, const char *fmt, ...) KG_PRINTF(2, 3);
+// Drops the first `n` bytes.
+void buf_consume(struct buf *buf, size_t n);
+// Hands the bytes over (NUL-terminated, to be freed) and leaves the buffer empty.
+char *buf_take(struct buf *buf);
+
+static inline void
+buf_auto_(struct buf *buf)
+{
+    buf_fini(buf);
+}
+#define KG_AUTO_BUF __attribute__((cleanup(buf_auto_))) struct buf
+
+// ---- Files ----------------------------------------------------------------------------------
+
+// Reads a whole file of at most `max` bytes into `ret` (appended).
+KG_MUST_CHECK int file_read(const char *path, size_t max, struct buf *ret, struct kg_error *err);
+// Writes a file so that readers see the old or the new content, never a part (temporary + rename).
+KG_MUST_CHECK int file_write_atomic(const char *path, const void *data, size_t len, unsigned mode,
+                                    struct kg_error *err);
+// Makes a folder; one that is there already is fine.
+KG_MUST_CHECK int dir_make(const char *path, unsigned mode, struct kg_error *err);
+// Removes a file or a folder with all below it; follows no symlink; a missing path is fine.
+KG_MUST_CHECK int path_remove_tree(const char *path, struct kg_error *err);
+KG_MUST_CHECK int fd_set_nonblocking(int fd, struct kg_error *err);
+
+// ---- Ids and clocks -------------------------------------------------------------------------
+
+// Fills `ret` with `len` random characters of a-z2-7 (5 bits each) and a NUL: `len` + 1 bytes.
+void id_random(char *ret, size_t len);
+// Fills `ret` with `len` random lower-case hexadecimal digits and a NUL.
+void id_random_hex(char *ret, size_t len);
+
+int64_t clock_mono_us(void);
+int64_t clock_mono_ms(void);
+int64_t clock_wall_ms(void);
+// Writes `wall_ms` as 2026-01-31T23:59:59.123Z (RFC 3339): 25 bytes with the NUL.
+#define CLOCK_RFC3339_LEN 25
+void clock_format_rfc3339(int64_t wall_ms, char ret[CLOCK_RFC3339_LEN]);
+
+// ---- Log ------------------------------------------------------------------------------------
+
+// Goes to stderr, a line an event. Never log code, keys, or output of a tenant.
+enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARNING, LOG_LEVEL_ERROR };
+enum log_format { LOG_FORMAT_CONSOLE, LOG_FORMAT_JSON };
+
+// One field of an event: a string, or a number where `str` is NULL. An empty key ends the list.
+struct log_field {
+    const char *key;
+    const char *str;
+    int64_t num;
+};
+
+#define LOG_STR(k, v) ((struct log_field){.key = (k), .str = (v) ? (v) : ""})
+#define LOG_INT(k, v) ((struct log_field){.key = (k), .num = (int64_t)(v)})
+// The code and message of a struct kg_error.
+#define LOG_ERR(e) LOG_STR("code", kg_code_info((e)->code)->name), LOG_STR("error", (e)->message)
+
+void log_setup(enum log_level level, enum log_format format);
+bool log_enabled(enum log_level level);
+// `event` is a short constant phrase; what varies goes into the fields.
+void log_write(enum log_level level, const char *event, const struct log_field *fields);
+
+#define LOG_FIELDS_(...) ((const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ) {.key = NULL}})
+#define log_at_(level, event, ...)                                                                 \
+    do {                                                                                           \
+        if (log_enabled(level))                                                                    \
+            log_write(level, event, LOG_FIELDS_(__VA_ARGS__));                                     \
+    } while (0)
+#define log_debug(event, ...) log_at_(LOG_LEVEL_DEBUG, event, __VA_ARGS__)
+#define log_info(event, ...) log_at_(LOG_LEVEL_INFO, event, __VA_ARGS__)
+#define log_warning(event, ...) log_at_(LOG_LEVEL_WARNING, event, __VA_ARGS__)
+#define log_error(event, ...) log_at_(LOG_LEVEL_ERROR, event, __VA_ARGS__)

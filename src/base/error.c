@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one table of error codes, and the value that carries an error.
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base.h"
+
+static const struct kg_code_info code_infos[KG_N_CODES] = {
+    [KG_OK] = {200, "ok", "OK", false},
+    [KG_INVALID] = {400, "invalid_request", "Invalid request", false},
+    [KG_INVALID_SESSION_ID] = {400, "invalid_session_id", "Invalid session id", false},
+    [KG_INVALID_PATH] = {400, "invalid_path", "Invalid path", false},
+    [KG_INVALID_CONTENT] = {400, "invalid_content", "Invalid content", false},
+    [KG_UNAUTHORIZED] = {401, "unauthorized", "Unauthorized", false},
+    [KG_FORBIDDEN_ORIGIN] = {403, "forbidden_origin", "Forbidden origin", false},
+    [KG_FORBIDDEN_HOST] = {403, "forbidden_host", "Forbidden host", false},
+    [KG_SESSION_NOT_FOUND] = {404, "session_not_found", "Session not found", false},
+    [KG_NOT_FOUND] = {404, "not_found", "Not found", false},
+    [KG_UNKNOWN_KERNEL] = {404, "unknown_kernel", "Unknown kernel", false},
+    [KG_METHOD_NOT_ALLOWED] = {405, "method_not_allowed", "Method not allowed", false},
+    [KG_FILE_EXISTS] = {409, "file_exists", "File exists", false},
+    [KG_CODE_TOO_LARGE] = {413, "code_too_large", "Code too large", false},
+    [KG_UPLOAD_TOO_LARGE] = {413, "upload_too_large", "Upload too large", false},
+    [KG_ARTIFACT_TOO_LARGE] = {413, "artifact_too_large", "Artifact too large", false},
+    [KG_SESSION_BUSY] = {429, "session_busy", "Session busy", true},
+    [KG_MAX_SESSIONS] = {429, "max_sessions", "Too many sessions", true},
+    [KG_RATE_LIMITED] = {429, "rate_limited", "Too many requests", true},
+    [KG_INTERNAL] = {500, "internal", "Internal error", false},
+    [KG_PROVISIONER_UNAVAILABLE] = {503, "provisioner_unavailable", "Provisioner unavailable",
+                                    true},
+    [KG_DRAINING] = {503, "draining", "Shutting down", true},
+    [KG_KERNEL_START_TIMEOUT] = {504, "kernel_start_timeout", "Kernel did not start", true},
+    [KG_DISK_FULL] = {507, "disk_full", "Disk full", false},
+};
+
+const struct kg_code_info *
+kg_code_info(enum kg_code code)
+{
+    assert(code >= 0 && code < KG_N_CODES && code_infos[code].name);
+    return &code_infos[code];
+}
+
+int
+kg_error_set(struct kg_error *err, enum kg_code code, int sys_errno, const char *fmt, ...)
+{
+    if (!err)
+        return -1;
+    // Formatted aside, so that an error may quote the message it replaces.
+    char message[sizeof err->message];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    size_t len = strlen(message);
+    if (sys_errno != 0 && len + 4 < sizeof message)
+        snprintf(message + len, sizeof message - len, ": %s", strerrordesc_np(sys_errno));
+    err->code = code;
+    err->sys_errno = sys_errno;
+    memcpy(err->message, message, sizeof message);
+    return -1;
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small whole-file operations, for the gateway's own state and settings.
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base.h"
+
+int
+file_read(const char *path, size_t max, struct buf *ret, struct kg_error *err)
+{
+    KG_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot open %s", path);
+    for (size_t total = 0;;) {
+        enum { CHUNK = 16 << 10 };
+        ssize_t n = read(fd, buf_reserve(ret, CHUNK), CHUNK);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return kg_error_set(err, KG_INTERNAL, errno, "cannot read %s", path);
+        ret->len += (size_t)n;
+        ret->data[ret->len] = '\0';
+        total += (size_t)n;
+        if (n == 0)
+            return 0;
+        if (total > max)
+            return kg_error_set(err, KG_INVALID, 0, "%s has more than %zu bytes", path, max);
+    }
+}
+
+static int
+write_all(int fd, const char *data, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, data, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        data += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+int
+file_write_atomic(const char *path, const void *data, size_t len, unsigned mode,
+                  struct kg_error *err)
+{
+    KG_AUTO_FREE char *temporary = kg_asprintf("%s.new", path);
+    KG_AUTO_FD fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+    if (fd < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot create %s", temporary);
+    if (write_all(fd, data, len) < 0 || rename(temporary, path) < 0) {
+        int saved = errno;
+        unlink(temporary);
+        return kg_error_set(err, saved == ENOSPC ? KG_DISK_FULL : KG_INTERNAL, saved,
+                            "cannot write %s", path);
+    }
+    return 0;
+}
+
+int
+dir_make(const char *path, unsigned mode, struct kg_error *err)
+{
+    if (mkdir(path, mode) < 0 && errno != EEXIST)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot make the folder %s", path);
+    return 0;
+}
+
+// Removes what `name` in `parent` is; a folder with all below it.
+static int
+remove_at(int parent, const char *name)
+{
+    if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
+        return 0;
+    if (errno != EISDIR && errno != EPERM)
+        return -1;
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    DIR *dir = fdopendir(fd);
+    if (!dir) {
+        close(fd);
+        return -1;
+    }
+    int result = 0;
+    for (const struct dirent *entry; result == 0 && (entry = readdir(dir));) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            result = remove_at(fd, entry->d_name);
+    }
+    int saved = errno;
+    closedir(dir);
+    errno = saved;
+    return result < 0 ? -1 : unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+int
+path_remove_tree(const char *path, struct kg_error *err)
+{
+    if (remove_at(AT_FDCWD, path) < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot remove %s", path);
+    return 0;
+}
+
+int
+fd_set_nonblocking(int fd, struct kg_error *err)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot make descriptor %d nonblocking", fd);
+    return 0;
+}

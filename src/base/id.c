@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random names.
+
+#include <sodium.h>
+
+#include "base.h"
+
+static void
+fill(char *ret, size_t len, const char *alphabet, unsigned mask)
+{
+    for (size_t i = 0; i < len; i++)
+        ret[i] = alphabet[randombytes_random() & mask];
+    ret[len] = '\0';
+}
+
+void
+id_random(char *ret, size_t len)
+{
+    fill(ret, len, "abcdefghijklmnopqrstuvwxyz234567", 31);
+}
+
+void
+id_random_hex(char *ret, size_t len)
+{
+    fill(ret, len, "0123456789abcdef", 15);
+}

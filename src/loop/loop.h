@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one event loop of a process: timers, descriptors, signals, child processes (on libevent).
+// Callbacks run on the loop's thread and never before the call that asked for them has returned.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base.h"
+
+struct loop;
+struct event_base;
+
+struct loop *loop_new(void);
+// All watches, timers and processes of the loop must be gone before.
+void loop_free(struct loop *loop);
+// Runs until loop_stop().
+void loop_run(struct loop *loop);
+void loop_stop(struct loop *loop);
+// For modules that hand the loop to libevent itself (evhttp, bufferevents).
+struct event_base *loop_event_base(struct loop *loop);
+KG_DEFINE_AUTO(loop, loop_free)
+
+typedef void (*loop_fn)(void *arg);
+
+// ---- Timers ---------------------------------------------------------------------------------
+
+// A one-shot timer that can be started again and again, also from its own callback.
+struct loop_timer;
+struct loop_timer *loop_timer_new(struct loop *loop, loop_fn fn, void *arg);
+void loop_timer_free(struct loop_timer *timer);
+// Fires once, `delay_ms` from now; replaces an earlier start. 0 means: as soon as the loop is back.
+void loop_timer_start(struct loop_timer *timer, int64_t delay_ms);
+void loop_timer_stop(struct loop_timer *timer);
+bool loop_timer_active(const struct loop_timer *timer);
+KG_DEFINE_AUTO(loop_timer, loop_timer_free)
+
+// ---- Descriptors ----------------------------------------------------------------------------
+
+enum { LOOP_READ = 1, LOOP_WRITE = 2, LOOP_EDGE = 4 };
+
+// Watches a descriptor, which stays the caller's and must outlive the watch. Level-triggered,
+// unless LOOP_EDGE is given. `events` in the callback says which of READ and WRITE hold.
+struct loop_fd;
+typedef void (*loop_fd_fn)(int fd, int events, void *arg);
+struct loop_fd *loop_fd_new(struct loop *loop, int fd, int events, loop_fd_fn fn, void *arg);
+// Changes what is watched for; 0 pauses.
+void loop_fd_set(struct loop_fd *watch, int events);
+void loop_fd_free(struct loop_fd *watch);
+KG_DEFINE_AUTO(loop_fd, loop_fd_free)
+
+// ---- Signals --------------------------------------------------------------------------------
+
+struct loop_signal;
+typedef void (*loop_signal_fn)(int signum, void *arg);
+struct loop_signal *loop_signal_new(struct loop *loop, int signum, loop_signal_fn fn, void *arg);
+void loop_signal_free(struct loop_signal *signal);
+KG_DEFINE_AUTO(loop_signal, loop_signal_free)
+
+// ---- Child processes ------------------------------------------------------------------------
+
+struct loop_process_spec {
+    const char *const *argv; // NULL-terminated; argv[0] is looked up in PATH
+    const char *cwd;         // or NULL
+    const char *output_path; // stdout and stderr are appended to this file; NULL: captured
+    size_t output_max;       // captured bytes kept (the last ones); 0: 8 KiB
+    int64_t timeout_ms;      // SIGKILL after that; 0: none
+};
+
+// How a child ended; `output` is borrowed for the time of the callback and NUL-terminated.
+struct loop_process_result {
+    int exit_code; // -1 where a signal ended it
+    int signal;
+    bool timed_out;
+    const char *output;
+    size_t output_len;
+};
+
+// A child process of the gateway (an OCI runtime, say): stdin is /dev/null, nothing else is
+// inherited. The callback fires once, when the child has ended and its output was read; then the
+// handle is gone. A child that leaves its pipe to a daemon is not waited for longer than 200 ms.
+struct loop_process;
+typedef void (*loop_process_fn)(const struct loop_process_result *result, void *arg);
+KG_MUST_CHECK struct loop_process *loop_process_start(struct loop *loop,
+                                                      const struct loop_process_spec *spec,
+                                                      loop_process_fn fn, void *arg,
+                                                      struct kg_error *err);
+// Kills the child, reaps it, frees the handle; the callback will not fire.
+void loop_process_cancel(struct loop_process *process);
+
+// Watches any process, child or not, by a pidfd: fires once when it has ended.
+struct loop_pid_watch;
+KG_MUST_CHECK struct loop_pid_watch *loop_pid_watch_new(struct loop *loop, int pid, loop_fn fn,
+                                                        void *arg, struct kg_error *err);
+void loop_pid_watch_free(struct loop_pid_watch *watch);
+KG_DEFINE_AUTO(loop_pid_watch, loop_pid_watch_free)

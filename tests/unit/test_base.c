@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors, buffers, files, ids, clocks, the log.
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base.h"
+
+static void
+test_every_code_has_a_row(void **state)
+{
+    (void)state;
+    for (int code = 0; code < KG_N_CODES; code++) {
+        const struct kg_code_info *info = kg_code_info((enum kg_code)code);
+        assert_in_range(info->http_status, 200, 599);
+        for (int other = 0; other < code; other++)
+            assert_string_not_equal(info->name, kg_code_info((enum kg_code)other)->name);
+    }
+    assert_int_equal(kg_code_info(KG_DISK_FULL)->http_status, 507);
+}
+
+static void
+test_error_carries_errno_and_may_quote_itself(void **state)
+{
+    (void)state;
+    struct kg_error err = {0};
+    assert_int_equal(kg_error_set(&err, KG_INTERNAL, ENOENT, "cannot open %s", "x"), -1);
+    assert_string_equal(err.message, "cannot open x: No such file or directory");
+    kg_error_set(&err, KG_INVALID, 0, "settings: %s", err.message);
+    assert_string_equal(err.message, "settings: cannot open x: No such file or directory");
+    assert_int_equal(kg_error_set(NULL, KG_INVALID, 0, "ignored"), -1);
+}
+
+static void
+test_buf_grows_and_consumes(void **state)
+{
+    (void)state;
+    KG_AUTO_BUF buf = {0};
+    for (int i = 0; i < 1000; i++)
+        buf_printf(&buf, "%d,", i % 10);
+    assert_int_equal(buf.len, 2000);
+    buf_consume(&buf, 1996);
+    assert_string_equal(buf.data, "8,9,");
+    KG_AUTO_FREE char *taken = buf_take(&buf);
+    assert_string_equal(taken, "8,9,");
+    assert_null(buf.data);
+    KG_AUTO_FREE char *nothing = buf_take(&buf);
+    assert_string_equal(nothing, "");
+}
+
+static void
+test_files(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/kg-base-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    KG_AUTO_FREE char *path = kg_asprintf("%s/sub/file", dir);
+    KG_AUTO_FREE char *sub = kg_asprintf("%s/sub", dir);
+    struct kg_error err = {0};
+    assert_int_equal(file_write_atomic(path, "x", 1, 0600, &err), -1);
+    assert_int_equal(dir_make(sub, 0700, &err), 0);
+    assert_int_equal(dir_make(sub, 0700, &err), 0);
+    assert_int_equal(file_write_atomic(path, "hello", 5, 0600, &err), 0);
+    KG_AUTO_BUF content = {0};
+    assert_int_equal(file_read(path, 5, &content, &err), 0);
+    assert_string_equal(content.data, "hello");
+    assert_int_equal(file_read(path, 4, &content, &err), -1);
+    assert_int_equal(err.code, KG_INVALID);
+
+    // A symlink below the tree must go, and what it points to must stay.
+    char outside[] = "/tmp/kg-base-outside-XXXXXX";
+    int fd = mkstemp(outside);
+    assert_true(fd >= 0);
+    close(fd);
+    KG_AUTO_FREE char *link = kg_asprintf("%s/sub/link", dir);
+    assert_int_equal(symlink(outside, link), 0);
+    assert_int_equal(path_remove_tree(dir, &err), 0);
+    assert_int_equal(access(dir, F_OK), -1);
+    assert_int_equal(access(outside, F_OK), 0);
+    unlink(outside);
+    assert_int_equal(path_remove_tree(dir, &err), 0);
+}
+
+static void
+test_ids_and_clock(void **state)
+{
+    (void)state;
+    char a[17], b[17], hex[65];
+    id_random(a, 16);
+    id_random(b, 16);
+    id_random_hex(hex, 64);
+    assert_int_equal(strspn(a, "abcdefghijklmnopqrstuvwxyz234567"), 16);
+    assert_string_not_equal(a, b);
+    assert_int_equal(strspn(hex, "0123456789abcdef"), 64);
+    char text[CLOCK_RFC3339_LEN];
+    clock_format_rfc3339(1767225599007, text);
+    assert_string_equal(text, "2025-12-31T23:59:59.007Z");
+    int64_t before = clock_mono_us();
+    assert_true(clock_mono_us() >= before);
+}
+
+// Runs log_write() with stderr in a pipe and returns what came out.
+static void
+capture_log(char *ret, size_t size, const char *value)
+{
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    int saved = dup(STDERR_FILENO);
+    dup2(fds[1], STDERR_FILENO);
+    log_info("hello there", LOG_STR("who", value), LOG_INT("n", -7));
+    log_debug("hidden");
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(fds[1]);
+    ssize_t n = read(fds[0], ret, size - 1);
+    assert_true(n > 0);
+    ret[n] = '\0';
+    close(fds[0]);
+}
+
+static void
+test_log_keeps_a_value_on_its_line(void **state)
+{
+    (void)state;
+    char line[256];
+    log_setup(LOG_LEVEL_INFO, LOG_FORMAT_CONSOLE);
+    capture_log(line, sizeof line, "a b\nlevel=\"x\"\x1b[2J");
+    assert_non_null(strstr(line, " info    hello there who=\"a b\\x0alevel=\\\"x\\\"\\x1b[2J\" n=-7\n"));
+    log_setup(LOG_LEVEL_INFO, LOG_FORMAT_JSON);
+    capture_log(line, sizeof line, "a\nb");
+    assert_non_null(strstr(line, "\"event\":\"hello there\",\"who\":\"a\\nb\",\"n\":-7}\n"));
+    capture_log(line, sizeof line, "\xff");
+    assert_non_null(strstr(line, "(not UTF-8)"));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_code_has_a_row),
+        cmocka_unit_test(test_error_carries_errno_and_may_quote_itself),
+        cmocka_unit_test(test_buf_grows_and_consumes),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_ids_and_clock),
+        cmocka_unit_test(test_log_keeps_a_value_on_its_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
