@@ -187,7 +187,7 @@ bool log_enabled(enum log_level level);
 // `event` is a short constant phrase; what varies goes into the fields.
 void log_write(enum log_level level, const char *event, const struct log_field *fields);
 
-#define LOG_FIELDS_(...) ((const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ) {.key = NULL}})
+#define LOG_FIELDS_(...) ((const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){.key = NULL}})
 #define log_at_(level, event, ...)                                                                 \
     do {                                                                                           \
         if (log_enabled(level))                                                                    \

@@ -48,16 +48,13 @@ buf_append_str(struct buf *buf, const char *s)
 void
 buf_printf(struct buf *buf, const char *fmt, ...)
 {
-    va_list args, again;
+    va_list args;
     va_start(args, fmt);
-    va_copy(again, args);
-    int len = vsnprintf(NULL, 0, fmt, args);
+    KG_AUTO_FREE char *text = NULL;
+    int len = vasprintf(&text, fmt, args);
     va_end(args);
     assert(len >= 0);
-    char *end = buf_reserve(buf, (size_t)len);
-    vsnprintf(end, (size_t)len + 1, fmt, again);
-    va_end(again);
-    buf->len += (size_t)len;
+    buf_append(buf, text, (size_t)len);
 }
 
 void

@@ -133,7 +133,8 @@ test_log_keeps_a_value_on_its_line(void **state)
     char line[256];
     log_setup(LOG_LEVEL_INFO, LOG_FORMAT_CONSOLE);
     capture_log(line, sizeof line, "a b\nlevel=\"x\"\x1b[2J");
-    assert_non_null(strstr(line, " info    hello there who=\"a b\\x0alevel=\\\"x\\\"\\x1b[2J\" n=-7\n"));
+    assert_non_null(
+        strstr(line, " info    hello there who=\"a b\\x0alevel=\\\"x\\\"\\x1b[2J\" n=-7\n"));
     log_setup(LOG_LEVEL_INFO, LOG_FORMAT_JSON);
     capture_log(line, sizeof line, "a\nb");
     assert_non_null(strstr(line, "\"event\":\"hello there\",\"who\":\"a\\nb\",\"n\":-7}\n"));
