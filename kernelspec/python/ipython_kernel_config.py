@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+# Read by ipykernel from <environment>/etc/ipython: what a kernel without a person at its prompt needs.
+c = get_config()  # noqa: F821
+
+# Nothing asks for past sessions, and SQLite on a tmpfs would only cost memory and start time.
+c.HistoryManager.enabled = False
+
+# Readers are programs: tracebacks as plain text.
+c.InteractiveShell.colors = "nocolor"
+
+# A lone surrogate in one message must not lose that message.
+c.Session.packer = "kernelgate_kernel.pack"

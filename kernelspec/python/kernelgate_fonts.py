@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes matplotlib ready at once and able to write Chinese, Japanese and Korean.
+
+A .pth file imports this in every Python of the environment. It waits for matplotlib's font manager:
+that finds its list of fonts already made, and one more font behind whatever families code asks for.
+"""
+
+import importlib.abc
+import importlib.util
+import os
+import shutil
+import sys
+
+FONT_LISTS = os.path.join(sys.prefix, "share", "kernelgate", "matplotlib")
+FALLBACK_FAMILY = "WenQuanYi Micro Hei"
+
+
+class _FontManagerHook(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path, target=None):
+        if name != "matplotlib.font_manager":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        self._loader, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        _provide_font_lists()
+        self._loader.exec_module(module)
+        _add_fallback(module)
+        module._log.addFilter(_Once())
+
+
+class _Once:
+    """Lets a warning through once: a missing font is one, for every text that is drawn."""
+
+    def __init__(self):
+        self._seen = set()
+
+    def filter(self, record):
+        message = record.getMessage()
+        return message not in self._seen and not self._seen.add(message)
+
+
+def _provide_font_lists():
+    # The environment is read-only and matplotlib locks what it reads, so it gets copies.
+    import matplotlib
+
+    try:
+        for name in os.listdir(FONT_LISTS):
+            target = os.path.join(matplotlib.get_cachedir(), name)
+            if not os.path.exists(target):
+                shutil.copyfile(os.path.join(FONT_LISTS, name), target)
+    except OSError:
+        pass  # Without a list matplotlib makes its own.
+
+
+def _add_fallback(module):
+    find = module.FontManager._find_fonts_by_props
+    # The font has one weight: asking for no other spares code that writes in bold a warning.
+    fallback = module.FontProperties(family=FALLBACK_FAMILY)
+
+    def find_with_fallback(self, prop, fontext="ttf", directory=None, **kwargs):
+        paths = find(self, prop, fontext, directory, **kwargs)
+        try:
+            path = self.findfont(fallback, fontext, directory, fallback_to_default=False)
+        except ValueError:
+            return paths
+        return paths if path in paths else [*paths, path]
+
+    module.FontManager._find_fonts_by_props = find_with_fallback
+
+
+sys.meta_path.insert(0, _FontManagerHook())
