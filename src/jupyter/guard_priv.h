@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// A guard moves bytes between a link (at whose other end a kernel's ZeroMQ socket listens) and our
+// own ZeroMQ socket, and stands between an untrusted kernel and libzmq, which bounds neither the
+// length of a message nor what waits to be read.
+#pragma once
+
+#include "base.h"
+#include "loop.h"
+
+struct guard;
+
+// The link ended or was cut, and every message that came before has been read (guard_taken).
+// The guard may be freed from inside.
+typedef void (*guard_end_fn)(const struct kg_error *reason, void *arg);
+
+// Takes both descriptors, which become non-blocking; `inner_fd` leads to our ZeroMQ socket.
+struct guard *guard_new(struct loop *loop, int link_fd, int inner_fd, size_t max_message_bytes,
+                        guard_end_fn on_end, void *arg);
+void guard_free(struct guard *guard);
+KG_DEFINE_AUTO(guard, guard_free)
+
+// Says that the reader took messages of this cost (zmtp_frame_cost() of their frames) from the
+// ZeroMQ socket: the guard lets no more through than a window that was not taken yet.
+void guard_taken(struct guard *guard, uint64_t cost);

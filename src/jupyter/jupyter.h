@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Jupyter messaging protocol (5.3 and later) over ZeroMQ: messages, signatures, channels.
+// Source: jupyter_client's "Messaging in Jupyter"; JEP 65 for iopub_welcome.
+#pragma once
+
+#include <jansson.h>
+
+#include "base.h"
+#include "loop.h"
+
+// ---- Connection info ------------------------------------------------------------------------
+
+// What a connection file holds ("Connection files" in the protocol): the agent's kernel gets it.
+enum { JUPYTER_KEY_LEN = 64 }; // hexadecimal digits
+
+// ---- Messages -------------------------------------------------------------------------------
+
+struct jupyter_buffer {
+    const void *data;
+    size_t len;
+};
+
+// One message. `header`, `parent_header`, `metadata` and `content` are always objects.
+struct jupyter_message {
+    char *msg_type;
+    char *msg_id;
+    char *parent_id; // the parent header's msg_id; "" where it has none
+    json_t *header;
+    json_t *parent_header;
+    json_t *metadata;
+    json_t *content;
+    struct jupyter_buffer *buffers; // copied
+    size_t n_buffers;
+    bool repaired; // something in its JSON was not legal and was replaced (see jupyter_json_repair)
+};
+void jupyter_message_free(struct jupyter_message *message);
+KG_DEFINE_AUTO(jupyter_message, jupyter_message_free)
+
+// Signs and verifies with HMAC-SHA256 and counts its own messages ("The Wire Protocol").
+struct jupyter_session;
+// `key` is the connection file's key, used as it stands; empty: unsigned.
+struct jupyter_session *jupyter_session_new(const char *key);
+void jupyter_session_free(struct jupyter_session *session);
+KG_DEFINE_AUTO(jupyter_session, jupyter_session_free)
+
+// One frame of a multipart message.
+struct jupyter_frame {
+    const void *data;
+    size_t len;
+};
+enum { JUPYTER_MAX_FRAMES = 64 };
+
+// Parses the frames of one message: [identities…, "<IDS|MSG>", signature, header, parent_header,
+// metadata, content, buffers…]. Fails on a bad signature (KG_UNAUTHORIZED), a missing frame, JSON
+// that cannot be repaired, or a bound (all KG_INVALID_CONTENT).
+KG_MUST_CHECK struct jupyter_message *jupyter_message_parse(struct jupyter_session *session,
+                                                            const struct jupyter_frame *frames,
+                                                            size_t n_frames, struct kg_error *err);
+
+// Builds and signs a message of `msg_type` with a fresh msg_id. Takes the reference of `content`.
+// The frames live in the returned value.
+struct jupyter_outgoing {
+    char msg_id[40];
+    struct jupyter_frame
+        frames[6]; // delimiter, signature, header, parent_header, metadata, content
+    char *owned[6];
+};
+struct jupyter_outgoing *jupyter_outgoing_new(struct jupyter_session *session, const char *msg_type,
+                                              json_t *content);
+void jupyter_outgoing_free(struct jupyter_outgoing *outgoing);
+KG_DEFINE_AUTO(jupyter_outgoing, jupyter_outgoing_free)
+
+// Rewrites JSON text that a kernel may legally produce and jansson refuses, so that it loads: lone
+// surrogate escapes and bytes that are not UTF-8 become U+FFFD, NaN and infinities null, numbers
+// out of range the nearest real. Returns a new text (to be freed); never fails, garbage stays
+// garbage.
+char *jupyter_json_repair(const char *text, size_t len, size_t *ret_len);
+
+// ---- Channels -------------------------------------------------------------------------------
+
+enum jupyter_channel { JUPYTER_SHELL, JUPYTER_IOPUB, JUPYTER_CONTROL, JUPYTER_N_CHANNELS };
+const char *jupyter_channel_name(enum jupyter_channel channel); // "shell", "iopub", "control"
+
+// The channels of one kernel. Each is a czmq socket that binds an ipc endpoint in `dir`, and a
+// guard that moves bytes between that endpoint and a *link*: a stream descriptor at whose other end
+// the kernel's own ZeroMQ socket listens. The guard follows the ZMTP 3 frames that come from the
+// kernel and cuts a channel whose message grows above `max_message_bytes` or has too many frames.
+struct jupyter_channels;
+
+struct jupyter_channels_events {
+    // A message; it is freed when the callback returns. Channels may be freed from inside.
+    void (*on_message)(enum jupyter_channel channel, const struct jupyter_message *message,
+                       void *arg);
+    // A message that was dropped: bad signature or malformed. `err` says which.
+    void (*on_bad_message)(enum jupyter_channel channel, const struct kg_error *err, void *arg);
+    // The link of a channel ended or was cut; `err->message` says why.
+    void (*on_lost)(enum jupyter_channel channel, const struct kg_error *err, void *arg);
+};
+
+struct jupyter_channels_settings {
+    const char *dir; // exists, private to the gateway, short (socket paths end at 107 bytes)
+    const char *key;
+    size_t max_message_bytes; // 0: 64 MiB
+};
+
+KG_MUST_CHECK struct jupyter_channels *
+jupyter_channels_new(struct loop *loop, const struct jupyter_channels_settings *settings,
+                     const struct jupyter_channels_events *events, void *arg, struct kg_error *err);
+// Closes the sockets, the links, and removes the endpoints.
+void jupyter_channels_free(struct jupyter_channels *channels);
+KG_DEFINE_AUTO(jupyter_channels, jupyter_channels_free)
+
+// Connects a link to a channel; takes the descriptor, also on failure.
+KG_MUST_CHECK int jupyter_channels_attach(struct jupyter_channels *channels,
+                                          enum jupyter_channel channel, int link_fd,
+                                          struct kg_error *err);
+// Sends a request and writes its msg_id to `ret_msg_id` (40 bytes, may be NULL). Takes `content`.
+// Fails with KG_PROVISIONER_UNAVAILABLE where the peer takes no more (its queue is full).
+KG_MUST_CHECK int jupyter_channels_send(struct jupyter_channels *channels,
+                                        enum jupyter_channel channel, const char *msg_type,
+                                        json_t *content, char *ret_msg_id, struct kg_error *err);
+
+// Once per process, before the first socket: no czmq signal handlers, enough sockets and files.
+void jupyter_init(void);
+// After the last socket: ends libzmq's thread.
+void jupyter_fini(void);

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ZMTP 3 frame follower: one step function per state. It takes only what a kernel's ROUTER or
+// PUB sends to a peer without security: anything else might be read differently by libzmq.
+
+#include "zmtp_priv.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+
+enum { FLAG_MORE = 1, FLAG_LONG = 2, FLAG_COMMAND = 4 };
+enum { LONGEST_COMMAND_NAME = 5 };
+
+static void
+expect(struct zmtp_follower *follower, enum zmtp_state state, size_t want)
+{
+    follower->state = state;
+    follower->head_len = 0;
+    follower->head_want = want;
+}
+
+void
+zmtp_init(struct zmtp_follower *follower, size_t max_message_bytes, size_t max_frames)
+{
+    *follower =
+        (struct zmtp_follower){.max_message_cost = max_message_bytes, .max_frames = max_frames};
+    expect(follower, ZMTP_GREETING, ZMTP_GREETING_LEN);
+}
+
+// Without encryption ("NULL"): only then are frames what they seem. Older revisions of the
+// protocol, to which libzmq would step down, frame differently.
+static int
+on_greeting(struct zmtp_follower *follower, struct kg_error *err)
+{
+    static const unsigned char mechanism[20] = "NULL";
+    const unsigned char *head = follower->head;
+
+    if (head[0] != 0xff || head[9] != 0x7f || head[10] != 3)
+        return kg_error_set(err, KG_INVALID_CONTENT, 0, "the peer does not speak ZMTP 3");
+    if (memcmp(head + 12, mechanism, sizeof(mechanism)) != 0)
+        return kg_error_set(err, KG_INVALID_CONTENT, 0, "the peer wants a security mechanism");
+    expect(follower, ZMTP_FLAGS, 1);
+    return 0;
+}
+
+static int
+on_flags(struct zmtp_follower *follower, struct kg_error *err)
+{
+    unsigned char flags = follower->head[0];
+
+    if ((flags & ~(FLAG_MORE | FLAG_LONG | FLAG_COMMAND)) != 0 ||
+        (flags & (FLAG_MORE | FLAG_COMMAND)) == (FLAG_MORE | FLAG_COMMAND))
+        return kg_error_set(err, KG_INVALID_CONTENT, 0, "frame with bad flags 0x%02x", flags);
+    follower->flags = flags;
+    expect(follower, ZMTP_SIZE, (flags & FLAG_LONG) != 0 ? 8 : 1);
+    return 0;
+}
+
+static void
+begin_body(struct zmtp_follower *follower, uint64_t size, uint64_t *cost)
+{
+    follower->body_left = size;
+    if (size > 0) {
+        expect(follower, ZMTP_BODY, 0);
+        return;
+    }
+    expect(follower, ZMTP_FLAGS, 1);
+    if ((follower->flags & (FLAG_MORE | FLAG_COMMAND)) == 0) {
+        *cost += follower->message_cost;
+        follower->message_cost = 0;
+        follower->frames = 0;
+    }
+}
+
+static int
+on_size(struct zmtp_follower *follower, uint64_t *cost, struct kg_error *err)
+{
+    uint64_t size = 0;
+    for (size_t i = 0; i < follower->head_want; i++)
+        size = size << 8 | follower->head[i];
+
+    if ((follower->flags & FLAG_COMMAND) != 0) {
+        if (size == 0 || size > ZMTP_MAX_COMMAND)
+            return kg_error_set(err, KG_INVALID_CONTENT, 0, "command of %ju bytes",
+                                (uintmax_t)size);
+        follower->body_left = size;
+        expect(follower, ZMTP_COMMAND, MIN(size, (size_t)LONGEST_COMMAND_NAME + 1));
+        return 0;
+    }
+    if (++follower->frames > follower->max_frames)
+        return kg_error_set(err, KG_INVALID_CONTENT, 0, "message of more than %zu frames",
+                            follower->max_frames);
+    // Never overflows: message_cost is at most max_message_cost here.
+    if (size > follower->max_message_cost ||
+        follower->message_cost + zmtp_frame_cost(size) > follower->max_message_cost)
+        return kg_error_set(err, KG_INVALID_CONTENT, 0, "message above %ju bytes",
+                            (uintmax_t)follower->max_message_cost);
+    follower->message_cost += zmtp_frame_cost(size);
+    begin_body(follower, size, cost);
+    return 0;
+}
+
+// libzmq would hand SUBSCRIBE and CANCEL to the reader as messages that nobody counted.
+static int
+on_command(struct zmtp_follower *follower, uint64_t *cost, struct kg_error *err)
+{
+    static const char *const names[] = {"\5READY", "\5ERROR", "\4PING", "\4PONG"};
+
+    for (size_t i = 0; i < KG_ARRAY_LEN(names); i++) {
+        size_t len = strlen(names[i]);
+        if (follower->head_want >= len && memcmp(follower->head, names[i], len) == 0) {
+            begin_body(follower, follower->body_left - follower->head_want, cost);
+            return 0;
+        }
+    }
+    return kg_error_set(err, KG_INVALID_CONTENT, 0, "unexpected command");
+}
+
+static int
+on_head(struct zmtp_follower *follower, uint64_t *cost, struct kg_error *err)
+{
+    switch (follower->state) {
+    case ZMTP_GREETING:
+        return on_greeting(follower, err);
+    case ZMTP_FLAGS:
+        return on_flags(follower, err);
+    case ZMTP_SIZE:
+        return on_size(follower, cost, err);
+    case ZMTP_COMMAND:
+        return on_command(follower, cost, err);
+    case ZMTP_BODY:
+        break;
+    }
+    assert(!"a body has no head");
+    return -1;
+}
+
+int
+zmtp_follow(struct zmtp_follower *follower, const void *data, size_t len, size_t *ret_len,
+            uint64_t *ret_cost, struct kg_error *err)
+{
+    const unsigned char *bytes = data;
+
+    *ret_cost = 0;
+    *ret_len = 0;
+    for (size_t pos = 0; pos < len; *ret_len = pos) {
+        if (follower->state == ZMTP_BODY) {
+            size_t take = MIN(follower->body_left, len - pos);
+            pos += take;
+            if (take == follower->body_left)
+                begin_body(follower, 0, ret_cost);
+            else
+                follower->body_left -= take;
+            continue;
+        }
+        size_t take = MIN(follower->head_want - follower->head_len, len - pos);
+        memcpy(follower->head + follower->head_len, bytes + pos, take);
+        follower->head_len += take;
+        pos += take;
+        if (follower->head_len == follower->head_want && on_head(follower, ret_cost, err) != 0)
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages and their signatures, the repair of JSON, the ZMTP follower.
+
+#include "test_jupyter.h"
+
+#include <float.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "jupyter.h"
+#include "session_priv.h"
+#include "zmtp_priv.h"
+
+#define KEY "a0436f6c-1916-498b-8eb9-e81ab9368e84"
+#define HEADER "{\"msg_id\":\"m1\",\"msg_type\":\"status\"}"
+#define PARENT "{\"msg_id\":\"p1\"}"
+#define CONTENT "{\"execution_state\":\"idle\"}"
+// From Python: hmac.new(KEY, HEADER + PARENT + "{}" + CONTENT, "sha256").hexdigest()
+#define SIGNATURE "e31d340b0e6faf8d1fe08eca32264db16c95531b5a4f472406ec4716807555d8"
+
+#define FRAME(s) ((struct jupyter_frame){(s), strlen(s)})
+
+// ---- Messages -------------------------------------------------------------------------------
+
+static struct jupyter_message *
+parse(const char *key, const struct jupyter_frame *frames, size_t n, struct kg_error *err)
+{
+    KG_AUTO(jupyter_session) session = jupyter_session_new(key);
+    return jupyter_message_parse(session, frames, n, err);
+}
+
+static void
+test_signature_vector(void **state)
+{
+    (void)state;
+    KG_AUTO(jupyter_session) session = jupyter_session_new(KEY);
+    struct jupyter_frame frames[] = {FRAME(HEADER), FRAME(PARENT), FRAME("{}"), FRAME(CONTENT)};
+    struct jupyter_frame good = FRAME(SIGNATURE), cut = {SIGNATURE, 63};
+    char signature[SESSION_SIGNATURE_LEN + 1];
+
+    session_sign(session, frames, signature);
+    assert_string_equal(signature, SIGNATURE);
+    assert_true(session_verify(session, frames, &good));
+    assert_false(session_verify(session, frames, &cut));
+    signature[63] ^= 1;
+    struct jupyter_frame bad = FRAME(signature);
+    assert_false(session_verify(session, frames, &bad));
+}
+
+static void
+test_parse(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    struct jupyter_frame frames[] = {
+        FRAME("kernel.1.status"),
+        FRAME("<IDS|MSG>"),
+        FRAME(SIGNATURE),
+        FRAME(HEADER),
+        FRAME(PARENT),
+        FRAME("{}"),
+        FRAME(CONTENT),
+        {"a\0b", 3},
+        {NULL, 0},
+    };
+    KG_AUTO(jupyter_message) message = parse(KEY, frames, KG_ARRAY_LEN(frames), &err);
+
+    assert_non_null(message);
+    assert_string_equal(message->msg_type, "status");
+    assert_string_equal(message->msg_id, "m1");
+    assert_string_equal(message->parent_id, "p1");
+    assert_string_equal(json_string_value(json_object_get(message->content, "execution_state")),
+                        "idle");
+    assert_int_equal(message->n_buffers, 2);
+    assert_int_equal(message->buffers[0].len, 3);
+    assert_memory_equal(message->buffers[0].data, "a\0b", 3);
+    assert_int_equal(message->buffers[1].len, 0);
+    assert_false(message->repaired);
+}
+
+static void
+test_parse_refuses(void **state)
+{
+    (void)state;
+    static char huge[100 * 1024];
+    memset(huge, ' ', sizeof(huge) - 1);
+    huge[0] = '{';
+    huge[sizeof(huge) - 2] = '}';
+    const struct {
+        struct jupyter_frame frames[6];
+        size_t n;
+        const char *message;
+    } cases[] = {
+        {{FRAME("x")}, 1, "message without delimiter"},
+        {{FRAME("x")}, 0, "message without delimiter"},
+        {{FRAME("<IDS|MSG>"), FRAME(""), FRAME(HEADER), FRAME("{}"), FRAME("{}")},
+         5,
+         "message without its five frames"},
+        {{FRAME("<IDS|MSG>"), FRAME(""), FRAME("{\"msg_id\":\"\"}"), FRAME("{}"), FRAME("{}"),
+          FRAME("{}")},
+         6,
+         "header without msg_type"},
+        {{FRAME("<IDS|MSG>"), FRAME(""), FRAME(HEADER), FRAME("{}"), FRAME("{}"), FRAME("[]")},
+         6,
+         "content is not a JSON object"},
+        {{FRAME("<IDS|MSG>"), FRAME(""), FRAME(huge), FRAME("{}"), FRAME("{}"), FRAME("{}")},
+         6,
+         "header of 102399 bytes"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        struct kg_error err;
+        KG_AUTO(jupyter_message) message = parse("", cases[i].frames, cases[i].n, &err);
+        assert_null(message);
+        assert_int_equal(err.code, KG_INVALID_CONTENT);
+        assert_string_equal(err.message, cases[i].message);
+    }
+}
+
+static void
+test_parse_refuses_bad_signature_and_too_many_frames(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    struct jupyter_frame frames[JUPYTER_MAX_FRAMES + 1] = {FRAME("<IDS|MSG>"), FRAME(SIGNATURE),
+                                                           FRAME(HEADER),      FRAME(PARENT),
+                                                           FRAME("{ }"),       FRAME(CONTENT)};
+    for (size_t i = 6; i < KG_ARRAY_LEN(frames); i++)
+        frames[i] = FRAME("");
+
+    KG_AUTO(jupyter_message) tampered = parse(KEY, frames, 6, &err);
+    assert_null(tampered);
+    assert_int_equal(err.code, KG_UNAUTHORIZED);
+    frames[4] = FRAME("{}");
+    KG_AUTO(jupyter_message) most = parse(KEY, frames, JUPYTER_MAX_FRAMES, &err);
+    assert_non_null(most);
+    KG_AUTO(jupyter_message) more = parse(KEY, frames, JUPYTER_MAX_FRAMES + 1, &err);
+    assert_null(more);
+    assert_int_equal(err.code, KG_INVALID_CONTENT);
+}
+
+// A million empty objects in 3 MB would cost jansson hundreds of megabytes; a long text is fine.
+static void
+test_parse_bounds_the_number_of_values(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    KG_AUTO_BUF values = {0}, text = {0};
+    buf_append_str(&values, "{\"a\":[0");
+    buf_append_str(&text, "{\"a\":\"");
+    for (size_t i = 0; i < 1000 * 1000; i++) {
+        buf_append_str(&values, ",{}");
+        buf_append_str(&text, ",{}\\\"");
+    }
+    buf_append_str(&values, "]}");
+    buf_append_str(&text, "\\\\\"}");
+    struct jupyter_frame frames[] = {FRAME("<IDS|MSG>"), FRAME(""),   FRAME(HEADER),
+                                     FRAME("{}"),        FRAME("{}"), {values.data, values.len}};
+
+    KG_AUTO(jupyter_message) many = parse("", frames, KG_ARRAY_LEN(frames), &err);
+    assert_null(many);
+    assert_string_equal(err.message, "content has too many JSON values");
+    frames[5] = (struct jupyter_frame){text.data, text.len};
+    KG_AUTO(jupyter_message) one = parse("", frames, KG_ARRAY_LEN(frames), &err);
+    assert_non_null(one);
+    assert_int_equal(json_string_length(json_object_get(one->content, "a")), 4000001);
+}
+
+static void
+test_parse_repairs(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    struct jupyter_frame frames[] = {
+        FRAME("<IDS|MSG>"), FRAME(""),   FRAME(HEADER),
+        FRAME("{}"),        FRAME("{}"), FRAME("{\"text\":\"a\\ud800\\u0000b\",\"n\":NaN}")};
+    KG_AUTO(jupyter_message) message = parse("", frames, KG_ARRAY_LEN(frames), &err);
+
+    assert_non_null(message);
+    assert_true(message->repaired);
+    const json_t *text = json_object_get(message->content, "text");
+    assert_int_equal(json_string_length(text), 6);
+    assert_memory_equal(json_string_value(text), "a\xef\xbf\xbd\0b", 6);
+    assert_true(json_is_null(json_object_get(message->content, "n")));
+}
+
+static void
+test_outgoing_parses(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    KG_AUTO(jupyter_session) session = jupyter_session_new(KEY);
+    KG_AUTO(jupyter_outgoing)
+    first = jupyter_outgoing_new(session, "execute_request",
+                                 json_pack("{s:s%}", "code", "a\0\xe2\x82\xac", (size_t)5));
+    KG_AUTO(jupyter_outgoing) second = jupyter_outgoing_new(session, "x", json_object());
+    assert_string_not_equal(first->msg_id, second->msg_id);
+
+    KG_AUTO(jupyter_message)
+    message = jupyter_message_parse(session, first->frames, KG_ARRAY_LEN(first->frames), &err);
+    assert_non_null(message);
+    assert_string_equal(message->msg_type, "execute_request");
+    assert_string_equal(message->msg_id, first->msg_id);
+    assert_string_equal(message->parent_id, "");
+    assert_int_equal(json_string_length(json_object_get(message->content, "code")), 5);
+    static const char *const fields[] = {"session", "username", "date"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(fields); i++)
+        assert_true(json_string_length(json_object_get(message->header, fields[i])) > 0);
+    assert_string_equal(json_string_value(json_object_get(message->header, "version")), "5.3");
+}
+
+// ---- Repair ---------------------------------------------------------------------------------
+
+static void
+test_repair(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *in, *out;
+    } cases[] = {
+        {"", ""},
+        {"{\"a\": [1, -2.5e3, true, null, \"\\u00e9\\n\\\"\"]}", NULL},
+        {"\"\\ud83d\\ude00 \\\\ud800\"", NULL}, // a pair, and a backslash before plain text
+        {"\"\\ud83d\"", "\"\\ufffd\""},
+        {"\"\\ude00\\ud83d\"", "\"\\ufffd\\ufffd\""},
+        {"\"\\uD83D\\uD83D\\uDE00\"", "\"\\ufffd\\uD83D\\uDE00\""},
+        {"\"\\u12", NULL},
+        {"\"\\", NULL},
+        {"\"\xff\xc3\xa9\xc3\"", "\"\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\""},
+        {"\"\xe2\x82x\"", "\"\xef\xbf\xbdx\""},
+        {"\"\xe2\x82\xac\xf0\x9f\x98\x80\"", NULL},
+        {"\"\xed\xa0\x80\"", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\""}, // as Python decodes it
+        {"\"\xf4\x90\xc0\xaf\"", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\""},
+        {"[NaN,Infinity,-Infinity,\"NaN\"]", "[null,null,null,\"NaN\"]"},
+        {"[9223372036854775807,-9223372036854775808]", NULL},
+        {"9223372036854775808", "9.22337203685477581e+18"},
+        {"[1e999,-1e999]", "[1.79769313486231571e+308,-1.79769313486231571e+308]"},
+        {"1e-999", NULL},
+        {"[1-2,--,1e]", NULL},
+        {"{\"a\\u0000\\\\u0000\" :\"\\u0000\"}", "{\"a\\ufffd\\\\u0000\" :\"\\u0000\"}"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        size_t len;
+        const char *expected = cases[i].out != NULL ? cases[i].out : cases[i].in;
+        KG_AUTO_FREE char *out = jupyter_json_repair(cases[i].in, strlen(cases[i].in), &len);
+        assert_string_equal(out, expected);
+        assert_int_equal(len, strlen(expected));
+    }
+}
+
+static void
+test_repair_of_a_huge_integer(void **state)
+{
+    (void)state;
+    KG_AUTO_BUF text = {0};
+    buf_append_str(&text, "[-");
+    for (size_t i = 0; i < 5000; i++)
+        buf_append_str(&text, "7");
+    buf_append_str(&text, "]");
+    size_t len;
+    KG_AUTO_FREE char *out = jupyter_json_repair(text.data, text.len, &len);
+    json_auto_t *json = json_loadb(out, len, 0, NULL);
+    assert_non_null(json);
+    assert_true(json_real_value(json_array_get(json, 0)) == -DBL_MAX);
+}
+
+// ---- The ZMTP follower ----------------------------------------------------------------------
+
+static const unsigned char greeting[ZMTP_GREETING_LEN] = {0xff, 0,    0, 0, 0,   0,   0,   0,
+                                                          1,    0x7f, 3, 1, 'N', 'U', 'L', 'L'};
+#define READY "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"
+
+enum { MAX_BYTES = 2000, MAX_FRAMES = 4 };
+
+static void
+begin_stream(struct buf *stream)
+{
+    buf_append(stream, greeting, sizeof(greeting));
+    buf_append(stream, READY, sizeof(READY) - 1);
+}
+
+static int
+follow(const struct buf *stream, size_t split, uint64_t *cost, size_t *passed, struct kg_error *err)
+{
+    struct zmtp_follower follower;
+    size_t first, second = 0;
+    uint64_t more = 0;
+
+    zmtp_init(&follower, MAX_BYTES, MAX_FRAMES);
+    int result = zmtp_follow(&follower, stream->data, split, &first, cost, err);
+    if (result == 0)
+        result =
+            zmtp_follow(&follower, stream->data + split, stream->len - split, &second, &more, err);
+    *cost += more;
+    *passed = first + second;
+    return result;
+}
+
+static void
+test_follower_split_at_every_byte(void **state)
+{
+    (void)state;
+    KG_AUTO_BUF stream = {0};
+    static const char body[300];
+    begin_stream(&stream);
+    buf_append(&stream,
+               "\x01\x03"
+               "abc",
+               5);
+    buf_append(&stream, "\x04\x07\x04PING\0\0", 9); // commands may come between the frames
+    buf_append(&stream, "\x01\x00", 2);
+    buf_append(&stream, "\x02\0\0\0\0\0\0\x01\x2c", 9);
+    buf_append(&stream, body, sizeof(body));
+    buf_append(&stream, "\x00\x00", 2);
+
+    for (size_t split = 0; split <= stream.len; split++) {
+        struct kg_error err;
+        uint64_t cost;
+        size_t passed;
+        assert_int_equal(follow(&stream, split, &cost, &passed, &err), 0);
+        assert_int_equal(passed, stream.len);
+        assert_int_equal(cost, zmtp_frame_cost(3) + 2 * zmtp_frame_cost(0) + zmtp_frame_cost(300));
+    }
+}
+
+static void
+assert_cut(const char *bytes, size_t len, const char *message)
+{
+    KG_AUTO_BUF stream = {0};
+    begin_stream(&stream);
+    size_t fine = stream.len;
+    buf_append(&stream, bytes, len);
+    for (size_t split = 0; split <= stream.len; split++) {
+        struct kg_error err;
+        uint64_t cost;
+        size_t passed;
+        assert_int_equal(follow(&stream, split, &cost, &passed, &err), -1);
+        assert_int_equal(err.code, KG_INVALID_CONTENT);
+        assert_string_equal(err.message, message);
+        assert_true(passed >= fine && passed < stream.len);
+        assert_int_equal(cost, 0);
+    }
+}
+
+#define ASSERT_CUT(bytes, message) assert_cut(bytes, sizeof(bytes) - 1, message)
+
+static void
+test_follower_cuts(void **state)
+{
+    (void)state;
+    ASSERT_CUT("\x08", "frame with bad flags 0x08");
+    ASSERT_CUT("\x05", "frame with bad flags 0x05");
+    ASSERT_CUT("\x01\x00\x01\x00\x01\x00\x01\x00\x01\x00", "message of more than 4 frames");
+    ASSERT_CUT("\x02\0\0\0\0\0\0\x07\xd0", "message above 2000 bytes");
+    ASSERT_CUT("\x02\xff\xff\xff\xff\xff\xff\xff\xff", "message above 2000 bytes");
+    ASSERT_CUT("\x01\x00\x02\0\0\0\0\0\0\x07\x50", "message above 2000 bytes");
+    ASSERT_CUT("\x04\x00", "command of 0 bytes");
+    ASSERT_CUT("\x06\0\0\0\0\0\0\x10\x01", "command of 4097 bytes");
+    ASSERT_CUT("\x04\x0a\x09SUBSCRIBE", "unexpected command");
+    ASSERT_CUT("\x04\x02\x05R", "unexpected command");
+}
+
+static void
+test_follower_checks_the_greeting(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t offset;
+        char byte;
+        const char *message;
+    } cases[] = {
+        {0, 1, "the peer does not speak ZMTP 3"},
+        {9, 0, "the peer does not speak ZMTP 3"},
+        {10, 1, "the peer does not speak ZMTP 3"},
+        {12, 'C', "the peer wants a security mechanism"},
+        {31, 'X', "the peer wants a security mechanism"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        struct kg_error err;
+        uint64_t cost;
+        size_t passed;
+        KG_AUTO_BUF stream = {0};
+        begin_stream(&stream);
+        stream.data[cases[i].offset] = cases[i].byte;
+        assert_int_equal(follow(&stream, 7, &cost, &passed, &err), -1);
+        assert_string_equal(err.message, cases[i].message);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_signature_vector),
+        cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_parse_refuses),
+        cmocka_unit_test(test_parse_refuses_bad_signature_and_too_many_frames),
+        cmocka_unit_test(test_parse_bounds_the_number_of_values),
+        cmocka_unit_test(test_parse_repairs),
+        cmocka_unit_test(test_outgoing_parses),
+        cmocka_unit_test(test_repair),
+        cmocka_unit_test(test_repair_of_a_huge_integer),
+        cmocka_unit_test(test_follower_split_at_every_byte),
+        cmocka_unit_test(test_follower_cuts),
+        cmocka_unit_test(test_follower_checks_the_greeting),
+    };
+    int failed = cmocka_run_group_tests_name("jupyter", tests, NULL, NULL);
+    return failed + test_jupyter_channels();
+}

@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: Apache-2.0
+// Channels against a kernel made of plain ZeroMQ sockets in the same loop, and against peers that
+// write their own bytes.
+
+#include "test_jupyter.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "jupyter.h"
+
+#include <czmq.h> // after base.h: it brings syslog.h, which has a LOG_ERR of its own
+
+#define KEY "0123456789abcdef"
+
+enum { DEADLINE_MS = 40 * 1000, RAW_CHUNK = 64 * 1024 };
+
+struct fixture {
+    struct loop *loop;
+    struct loop_timer *deadline;
+    bool timed_out;
+    char dir[32];
+    struct jupyter_channels *channels;
+    bool (*done)(struct fixture *f);
+
+    // The kernel's side.
+    struct jupyter_session *session;
+    zsock_t *kernel[JUPYTER_N_CHANNELS];
+    struct loop_fd *kernel_watch[JUPYTER_N_CHANNELS];
+    size_t requests;
+    size_t subscriptions;
+    int raw_fd; // a peer without ZeroMQ
+    struct loop_fd *raw_watch;
+    struct buf raw_tail; // what it writes again and again
+
+    // What the channels told.
+    size_t messages, bad_messages, lost;
+    size_t bytes; // of stream text
+    bool in_order;
+    bool free_on_message;
+    char last_type[32];
+    struct kg_error last_error;
+};
+
+static void
+progress(struct fixture *f)
+{
+    if (f->done(f))
+        loop_stop(f->loop);
+}
+
+static void
+on_deadline(void *arg)
+{
+    struct fixture *f = arg;
+    f->timed_out = true;
+    loop_stop(f->loop);
+}
+
+static void
+run_until(struct fixture *f, bool (*done)(struct fixture *f))
+{
+    f->done = done;
+    if (done(f))
+        return;
+    loop_timer_start(f->deadline, DEADLINE_MS);
+    loop_run(f->loop);
+    loop_timer_stop(f->deadline);
+    assert_false(f->timed_out);
+}
+
+// ---- What the channels tell -----------------------------------------------------------------
+
+static void
+on_message(enum jupyter_channel channel, const struct jupyter_message *message, void *arg)
+{
+    struct fixture *f = arg;
+    (void)channel;
+
+    const json_t *n = json_object_get(message->content, "n");
+    if (n != NULL && json_integer_value(n) != (json_int_t)f->messages)
+        f->in_order = false;
+    f->messages++;
+    f->bytes += json_string_length(json_object_get(message->content, "text"));
+    snprintf(f->last_type, sizeof(f->last_type), "%s", message->msg_type);
+    if (f->free_on_message) {
+        jupyter_channels_free(f->channels);
+        f->channels = NULL;
+    }
+    progress(f);
+}
+
+static void
+on_bad_message(enum jupyter_channel channel, const struct kg_error *err, void *arg)
+{
+    struct fixture *f = arg;
+    (void)channel;
+    f->bad_messages++;
+    f->last_error = *err;
+    progress(f);
+}
+
+static void
+on_lost(enum jupyter_channel channel, const struct kg_error *err, void *arg)
+{
+    struct fixture *f = arg;
+    (void)channel;
+    f->lost++;
+    f->last_error = *err;
+    progress(f);
+}
+
+// ---- The kernel -----------------------------------------------------------------------------
+
+// Sends a message of the kernel's; `prefix` is the identity or the topic.
+static void
+kernel_send(struct fixture *f, enum jupyter_channel channel, zframe_t *prefix, const char *type,
+            json_t *content)
+{
+    KG_AUTO(jupyter_outgoing) outgoing = jupyter_outgoing_new(f->session, type, content);
+    zmsg_t *message = zmsg_new();
+
+    zmsg_append(message, &prefix);
+    for (size_t i = 0; i < KG_ARRAY_LEN(outgoing->frames); i++)
+        zmsg_addmem(message, outgoing->frames[i].data, outgoing->frames[i].len);
+    assert_int_equal(zmsg_send(&message, f->kernel[channel]), 0);
+}
+
+// A ROUTER echoes the type of every request; the XPUB sees subscriptions.
+static void
+on_kernel(int fd, int events, void *arg)
+{
+    struct fixture *f = arg;
+    (void)fd;
+    (void)events;
+
+    for (int i = 0; i < JUPYTER_N_CHANNELS; i++) {
+        zmsg_t *message;
+        while (f->kernel[i] != NULL && (zsock_events(f->kernel[i]) & ZMQ_POLLIN) != 0 &&
+               (message = zmsg_recv(f->kernel[i])) != NULL) {
+            if (i == JUPYTER_IOPUB)
+                f->subscriptions++;
+            else {
+                f->requests++;
+                kernel_send(f, (enum jupyter_channel)i, zmsg_pop(message), "echo", json_object());
+            }
+            zmsg_destroy(&message);
+        }
+    }
+    progress(f);
+}
+
+static int
+connect_to(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+static void
+kernel_start(struct fixture *f, enum jupyter_channel channel)
+{
+    struct kg_error err;
+    const char *name = jupyter_channel_name(channel);
+    zsock_t *sock = zsock_new(channel == JUPYTER_IOPUB ? ZMQ_XPUB : ZMQ_ROUTER);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/k-%s", f->dir, name);
+
+    zsock_set_sndhwm(sock, 0);
+    zsock_set_linger(sock, 0);
+    assert_int_equal(zsock_bind(sock, "ipc://%s", path), 0);
+    f->kernel[channel] = sock;
+    f->kernel_watch[channel] = loop_fd_new(f->loop, zsock_fd(sock), LOOP_READ, on_kernel, f);
+    assert_int_equal(jupyter_channels_attach(f->channels, channel, connect_to(path), &err), 0);
+}
+
+static void
+kernel_stop(struct fixture *f, enum jupyter_channel channel)
+{
+    loop_fd_free(f->kernel_watch[channel]);
+    f->kernel_watch[channel] = NULL;
+    zsock_destroy(&f->kernel[channel]);
+}
+
+static void
+publish(struct fixture *f, size_t n, size_t text_len)
+{
+    KG_AUTO_FREE char *text = kg_calloc(text_len + 1, 1);
+    memset(text, 'x', text_len);
+    kernel_send(f, JUPYTER_IOPUB, zframe_from("stream"), "stream",
+                json_pack("{s:I, s:s#}", "n", (json_int_t)n, "text", text, (int)text_len));
+}
+
+static int
+setup(void **state)
+{
+    struct fixture *f = KG_NEW(struct fixture);
+    struct kg_error err;
+
+    f->loop = loop_new();
+    f->deadline = loop_timer_new(f->loop, on_deadline, f);
+    f->session = jupyter_session_new(KEY);
+    f->raw_fd = -1;
+    f->in_order = true;
+    strcpy(f->dir, "/tmp/kg-jupyter-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    const struct jupyter_channels_settings settings = {.dir = f->dir, .key = KEY};
+    const struct jupyter_channels_events channels_events = {on_message, on_bad_message, on_lost};
+    f->channels = jupyter_channels_new(f->loop, &settings, &channels_events, f, &err);
+    assert_non_null(f->channels);
+    *state = f;
+    return 0;
+}
+
+static int
+teardown(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+
+    jupyter_channels_free(f->channels);
+    for (int i = 0; i < JUPYTER_N_CHANNELS; i++)
+        kernel_stop(f, (enum jupyter_channel)i);
+    loop_fd_free(f->raw_watch);
+    if (f->raw_fd >= 0)
+        close(f->raw_fd);
+    buf_fini(&f->raw_tail);
+    jupyter_session_free(f->session);
+    loop_timer_free(f->deadline);
+    loop_free(f->loop);
+    int removed = path_remove_tree(f->dir, &err);
+    free(f);
+    return removed;
+}
+
+// ---- Tests ----------------------------------------------------------------------------------
+
+static bool
+one_message(struct fixture *f)
+{
+    return f->messages == 1;
+}
+
+static bool
+two_messages(struct fixture *f)
+{
+    return f->messages == 2;
+}
+
+static bool
+one_bad_and_one_message(struct fixture *f)
+{
+    return f->bad_messages == 1 && f->messages == 1;
+}
+
+static bool
+subscribed(struct fixture *f)
+{
+    return f->subscriptions > 0;
+}
+
+static bool
+one_lost(struct fixture *f)
+{
+    return f->lost == 1;
+}
+
+static void
+test_request_and_reply(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    char msg_id[40] = "";
+    static const enum jupyter_channel channels[] = {JUPYTER_SHELL, JUPYTER_CONTROL};
+
+    for (size_t i = 0; i < KG_ARRAY_LEN(channels); i++) {
+        assert_int_equal(
+            jupyter_channels_send(f->channels, channels[i], "x", json_object(), NULL, &err), -1);
+        assert_int_equal(err.code, KG_PROVISIONER_UNAVAILABLE);
+        f->messages = 0;
+        kernel_start(f, channels[i]);
+        // Before the handshake is over, too.
+        assert_int_equal(
+            jupyter_channels_send(f->channels, channels[i], "x", json_object(), msg_id, &err), 0);
+        assert_true(strlen(msg_id) > 16);
+        assert_int_equal(
+            jupyter_channels_send(f->channels, channels[i], "y", json_object(), NULL, &err), 0);
+        run_until(f, two_messages);
+        assert_string_equal(f->last_type, "echo");
+        assert_int_equal(f->requests, 2 * (i + 1));
+    }
+}
+
+static void
+test_bad_signature_is_dropped_and_told(void **state)
+{
+    struct fixture *f = *state;
+    kernel_start(f, JUPYTER_IOPUB);
+    run_until(f, subscribed);
+
+    struct jupyter_session *good = f->session;
+    f->session = jupyter_session_new("another key");
+    publish(f, 0, 1);
+    jupyter_session_free(f->session);
+    f->session = good;
+    publish(f, 0, 1);
+    run_until(f, one_bad_and_one_message);
+    assert_int_equal(f->last_error.code, KG_UNAUTHORIZED);
+    assert_int_equal(f->bytes, 1);
+}
+
+static void
+test_large_message(void **state)
+{
+    struct fixture *f = *state;
+    kernel_start(f, JUPYTER_IOPUB);
+    run_until(f, subscribed);
+    publish(f, 0, 20 * 1000 * 1000);
+    run_until(f, one_message);
+    assert_int_equal(f->bytes, 20 * 1000 * 1000);
+}
+
+enum { FLOOD = 100 * 1000 };
+
+static bool
+flood_is_over(struct fixture *f)
+{
+    return f->messages == FLOOD;
+}
+
+static void
+test_flood_arrives_complete_and_in_order(void **state)
+{
+    struct fixture *f = *state;
+    kernel_start(f, JUPYTER_IOPUB);
+    run_until(f, subscribed);
+    for (size_t i = 0; i < FLOOD; i++)
+        publish(f, i, 10);
+    run_until(f, flood_is_over);
+    assert_true(f->in_order);
+    assert_int_equal(f->bytes, FLOOD * 10);
+}
+
+// What a kernel said before it died is read before its end is told; a new link works again.
+static void
+test_lost_comes_last_and_a_new_link_works(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    kernel_start(f, JUPYTER_IOPUB);
+    kernel_start(f, JUPYTER_SHELL);
+    run_until(f, subscribed);
+    zsock_set_linger(f->kernel[JUPYTER_IOPUB], 10000);
+    for (size_t i = 0; i < 3000; i++)
+        publish(f, i, 10000);
+    kernel_stop(f, JUPYTER_IOPUB);
+    run_until(f, one_lost);
+    assert_int_equal(f->messages, 3000);
+    assert_true(f->in_order);
+    assert_string_equal(f->last_error.message, "the link ended");
+
+    f->subscriptions = f->messages = 0;
+    kernel_start(f, JUPYTER_IOPUB);
+    run_until(f, subscribed);
+    publish(f, 0, 1);
+    run_until(f, one_message);
+    // Replacing a living link tells nothing.
+    kernel_stop(f, JUPYTER_SHELL);
+    f->messages = 0;
+    kernel_start(f, JUPYTER_SHELL);
+    assert_int_equal(
+        jupyter_channels_send(f->channels, JUPYTER_SHELL, "x", json_object(), NULL, &err), 0);
+    run_until(f, one_message);
+    assert_int_equal(f->lost, 1);
+}
+
+static void
+test_free_inside_a_callback(void **state)
+{
+    struct fixture *f = *state;
+    kernel_start(f, JUPYTER_IOPUB);
+    run_until(f, subscribed);
+    f->free_on_message = true;
+    publish(f, 0, 1);
+    publish(f, 1, 1);
+    run_until(f, one_message);
+    assert_null(f->channels);
+}
+
+static bool
+no_endpoint_is_left(const char *dir)
+{
+    zdir_t *listing = zdir_new(dir, "-");
+    bool empty = zdir_count(listing) == 0;
+    zdir_destroy(&listing);
+    return empty;
+}
+
+static void
+test_endpoints_are_private(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    f->raw_fd = pair[1];
+    assert_int_equal(jupyter_channels_attach(f->channels, JUPYTER_SHELL, pair[0], &err), 0);
+    assert_true(no_endpoint_is_left(f->dir));
+}
+
+static void
+test_a_long_path_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    KG_AUTO_FREE char *dir = kg_asprintf("%s/%090d", f->dir, 0);
+    const struct jupyter_channels_settings settings = {.dir = dir, .key = KEY};
+    const struct jupyter_channels_events no_events = {on_message, on_bad_message, on_lost};
+
+    assert_null(jupyter_channels_new(f->loop, &settings, &no_events, f, &err));
+    assert_int_equal(dir_make(dir, 0700, &err), 0);
+    KG_AUTO(jupyter_channels)
+    channels = jupyter_channels_new(f->loop, &settings, &no_events, f, &err);
+    assert_non_null(channels);
+    assert_int_equal(jupyter_channels_attach(channels, JUPYTER_SHELL, dup(STDIN_FILENO), &err), -1);
+    assert_int_equal(err.code, KG_INTERNAL);
+}
+
+// ---- Peers that write their own bytes -------------------------------------------------------
+
+static const char greeting[64] = {'\xff', 0, 0, 0, 0, 0, 0, 0, 1, '\x7f', 3, 1, 'N', 'U', 'L', 'L'};
+#define READY_PUB "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"
+
+static void
+on_raw(int fd, int events, void *arg)
+{
+    struct fixture *f = arg;
+    (void)events;
+    if (send(fd, f->raw_tail.data, f->raw_tail.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+        errno != EAGAIN)
+        loop_fd_set(f->raw_watch, 0);
+}
+
+// Begins as a PUB does, then repeats `tail` for as long as it is taken.
+static void
+raw_start(struct fixture *f, const char *tail, size_t len)
+{
+    struct kg_error err;
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    f->raw_fd = pair[1];
+    assert_int_equal(send(f->raw_fd, greeting, sizeof(greeting), 0), sizeof(greeting));
+    assert_int_equal(send(f->raw_fd, READY_PUB, sizeof(READY_PUB) - 1, 0), sizeof(READY_PUB) - 1);
+    while (f->raw_tail.len < RAW_CHUNK)
+        buf_append(&f->raw_tail, tail, len);
+    f->raw_watch = loop_fd_new(f->loop, f->raw_fd, LOOP_WRITE, on_raw, f);
+    assert_int_equal(jupyter_channels_attach(f->channels, JUPYTER_IOPUB, pair[0], &err), 0);
+}
+
+#define RAW_START(f, tail) raw_start(f, tail, sizeof(tail) - 1)
+
+static void
+test_endless_frames_are_cut(void **state)
+{
+    struct fixture *f = *state;
+    RAW_START(f, "\x01\x04"
+                 "more");
+    run_until(f, one_lost);
+    assert_string_equal(f->last_error.message, "message of more than 64 frames");
+    assert_int_equal(f->messages + f->bad_messages, 0);
+}
+
+static void
+test_huge_length_is_cut(void **state)
+{
+    struct fixture *f = *state;
+    RAW_START(f, "\x00\x01x\x02\x00\x00\x00\x00\x04\x00\x00\x01");
+    run_until(f, one_lost);
+    assert_string_equal(f->last_error.message, "message above 67108864 bytes");
+    assert_int_equal(f->bad_messages, 1); // the one before it came through
+}
+
+// A peer that passes the follower but not libzmq: a second greeting where READY should be.
+static void
+test_a_peer_that_zeromq_refuses_is_lost(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    f->raw_fd = pair[1];
+    assert_int_equal(send(f->raw_fd, greeting, sizeof(greeting), 0), sizeof(greeting));
+    assert_int_equal(send(f->raw_fd, "\x00\x05hello", 7, 0), 7);
+    assert_int_equal(jupyter_channels_attach(f->channels, JUPYTER_SHELL, pair[0], &err), 0);
+    run_until(f, one_lost);
+    assert_string_equal(f->last_error.message, "ZeroMQ refused what the peer sent");
+}
+
+int
+test_jupyter_channels(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_request_and_reply, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_signature_is_dropped_and_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_message, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_flood_arrives_complete_and_in_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lost_comes_last_and_a_new_link_works, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_free_inside_a_callback, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_endpoints_are_private, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_long_path_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_endless_frames_are_cut, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_huge_length_is_cut, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_peer_that_zeromq_refuses_is_lost, setup, teardown),
+    };
+    jupyter_init();
+    int failed = cmocka_run_group_tests_name("jupyter channels", tests, NULL, NULL);
+    jupyter_fini();
+    return failed;
+}
