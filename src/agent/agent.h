@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// kernelgate-agent: PID 1 of every sandbox. It starts, watches and ends kernels, answers the
+// gateway's questions, and joins the links that it dials to what listens inside the sandbox.
+#pragma once
+
+#include "base.h"
+#include "loop.h"
+
+struct agent_settings {
+    const char *door_path;   // the socket on which the gateway listens
+    int idle_timeout_s;      // on_end fires when no link was up for so long
+    const char *data_dir;    // the working folder: /mnt/data
+    const char *tmp_dir;     // where connection files and sockets go: /tmp
+    const char *cgroup_root; // /sys/fs/cgroup
+};
+
+struct agent;
+
+// Listens on its own API, dials the door. `on_end` asks the owner to stop the loop.
+KG_MUST_CHECK struct agent *agent_new(struct loop *loop, const struct agent_settings *settings,
+                                      loop_fn on_end, void *arg, struct kg_error *err);
+// Kills every kernel.
+void agent_free(struct agent *agent);
+KG_DEFINE_AUTO(agent, agent_free)

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fork, exec and the reaping of zombies: as PID 1 the agent inherits every orphan.
+#include "children.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/queue.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// Out of memory, a kernel goes before the agent does.
+static const char oom_score_adj[] = "1000";
+
+struct child {
+    TAILQ_ENTRY(child) entry;
+    pid_t pid;
+    child_exit_fn fn;
+    void *arg;
+};
+
+struct children {
+    TAILQ_HEAD(, child) list;
+    struct loop_signal *sigchld;
+};
+
+static struct child *
+find(struct children *children, pid_t pid)
+{
+    struct child *child;
+
+    TAILQ_FOREACH(child, &children->list, entry)
+    {
+        if (child->pid == pid)
+            return child;
+    }
+    return NULL;
+}
+
+void
+children_forget(struct children *children, pid_t pid)
+{
+    struct child *child = find(children, pid);
+
+    if (child) {
+        TAILQ_REMOVE(&children->list, child, entry);
+        free(child);
+    }
+}
+
+static void
+on_sigchld(int signum, void *arg)
+{
+    struct children *children = arg;
+    int status;
+    pid_t pid;
+    (void)signum;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        struct child *child = find(children, pid);
+        if (!child)
+            continue;
+        TAILQ_REMOVE(&children->list, child, entry);
+        child->fn(pid, status, child->arg);
+        free(child);
+    }
+}
+
+struct children *
+children_new(struct loop *loop)
+{
+    struct children *children = KG_NEW(struct children);
+
+    TAILQ_INIT(&children->list);
+    children->sigchld = loop_signal_new(loop, SIGCHLD, on_sigchld, children);
+    return children;
+}
+
+void
+children_free(struct children *children)
+{
+    struct child *child;
+
+    if (!children)
+        return;
+    while ((child = TAILQ_FIRST(&children->list)))
+        children_forget(children, child->pid);
+    loop_signal_free(children->sigchld);
+    free(children);
+}
+
+// ---- In the child, between fork and exec ----------------------------------------------------
+
+static void
+reset_signals(void)
+{
+    sigset_t none;
+
+    for (int signum = 1; signum < NSIG; signum++)
+        signal(signum, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void
+close_from(int first)
+{
+    // A seccomp filter that does not know close_range may refuse it.
+    if (close_range((unsigned)first, ~0U, 0) == 0)
+        return;
+    for (int fd = first; fd < 4096; fd++)
+        close(fd);
+}
+
+// /proc/self belongs to root while the process is not dumpable, which the agent is not. exec would
+// make it dumpable anyway; nothing of the agent's but memory without secrets is left by now.
+static void
+raise_oom_score(void)
+{
+    prctl(PR_SET_DUMPABLE, 1);
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)!write(fd, oom_score_adj, sizeof oom_score_adj - 1);
+        close(fd);
+    }
+}
+
+static void
+exec_child(const struct child_spec *spec)
+{
+    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(spec->output_fd, 1) < 0 || dup2(1, 2) < 0)
+        return;
+    if (chdir(spec->cwd) != 0)
+        return;
+    raise_oom_score();
+    execvpe(spec->argv[0], spec->argv, spec->envp);
+}
+
+static _Noreturn void
+run_child(const struct child_spec *spec, int error_fd)
+{
+    struct child_spec moved = *spec;
+
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    reset_signals();
+    // 3: output, 4: the error pipe; above them first, so that neither lands on the other.
+    int output = fcntl(spec->output_fd, F_DUPFD, 5);
+    int error = fcntl(error_fd, F_DUPFD, 5);
+    if (output >= 0 && error >= 0 && dup3(output, 3, O_CLOEXEC) == 3 &&
+        dup3(error, 4, O_CLOEXEC) == 4) {
+        close_from(5);
+        moved.output_fd = 3;
+        exec_child(&moved);
+    }
+    int failure = errno;
+    (void)!write(4, &failure, sizeof failure);
+    _exit(127);
+}
+
+// ---- In the agent ---------------------------------------------------------------------------
+
+pid_t
+children_start(struct children *children, const struct child_spec *spec, child_exit_fn fn,
+               void *arg, struct kg_error *err)
+{
+    int pipe_fds[2];
+    int failure = 0;
+
+    if (pipe2(pipe_fds, O_CLOEXEC) != 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot make a pipe");
+    KG_AUTO_FD read_end = pipe_fds[0];
+    KG_AUTO_FD write_end = pipe_fds[1];
+    pid_t pid = fork();
+    if (pid < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot fork");
+    if (pid == 0)
+        run_child(spec, write_end);
+    close(KG_STEAL_FD(write_end));
+    if (read(read_end, &failure, sizeof failure) == (ssize_t)sizeof failure)
+        return kg_error_set(err, KG_INVALID, failure, "cannot start %.100s", spec->argv[0]);
+
+    struct child *child = KG_NEW(struct child);
+    *child = (struct child){.pid = pid, .fn = fn, .arg = arg};
+    TAILQ_INSERT_TAIL(&children->list, child, entry);
+    return pid;
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent's child processes: starts them, and reaps them and every orphan of the sandbox.
+#pragma once
+
+#include <sys/types.h>
+
+#include "base.h"
+#include "loop.h"
+
+struct children;
+
+struct child_spec {
+    char *const *argv; // argv[0] is looked up in PATH
+    char *const *envp;
+    const char *cwd;
+    int output_fd; // becomes stdout and stderr; stays the caller's
+};
+
+// `status` as waitpid() gives it.
+typedef void (*child_exit_fn)(pid_t pid, int status, void *arg);
+
+// One a process: it reaps whatever child there is.
+struct children *children_new(struct loop *loop);
+void children_free(struct children *children);
+
+// Starts a process as the leader of a session of its own, with stdin from /dev/null and no other
+// descriptor. `fn` fires when it was reaped. Returns its pid, -1 with `err` also where exec failed.
+KG_MUST_CHECK pid_t children_start(struct children *children, const struct child_spec *spec,
+                                   child_exit_fn fn, void *arg, struct kg_error *err);
+// The callback of `pid` will not fire.
+void children_forget(struct children *children, pid_t pid);

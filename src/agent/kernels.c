@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting, watching and ending kernels.
+#include "kernels.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cgroup.h"
+#include "connection.h"
+#include "processes.h"
+
+enum {
+    LOG_TAIL_MAX = 4096,
+    STOP_STEP_MS = 2,
+    STOP_ALL_AFTER_MS = 2000, // what outruns single kills for so long costs the other kernels too
+    MAX_KERNELS = 16,
+    KILL_TRIES = 200,
+};
+
+extern char **environ;
+
+// Runs while `pid` is not 0. Its folder is there until it is stopped or started again.
+struct kernel {
+    TAILQ_ENTRY(kernel) entry;
+    struct kernels *kernels;
+    char *name;
+    char *key;
+    struct connection connection;
+    pid_t pid;
+    pid_t last_pid;
+    int exit_code; // -1 where a signal ended it
+    int signal;
+    bool oom;
+    int64_t oom_kills_before;
+    int output_fd;
+    struct loop_fd *output_watch;
+    struct buf log_tail;
+    bool stopping;
+    int64_t stop_started_ms;
+    struct loop_timer *stop_timer;
+    kernel_stopped_fn on_stopped;
+    void *on_stopped_arg;
+};
+
+struct kernels {
+    struct kernels_settings settings;
+    TAILQ_HEAD(, kernel) list;
+    int n;
+};
+
+static struct kernel *
+find(struct kernels *kernels, const char *name)
+{
+    struct kernel *kernel;
+
+    TAILQ_FOREACH(kernel, &kernels->list, entry)
+    {
+        if (strcmp(kernel->name, name) == 0)
+            return kernel;
+    }
+    return NULL;
+}
+
+static void
+close_output(struct kernel *kernel)
+{
+    loop_fd_free(KG_STEAL(kernel->output_watch));
+    if (kernel->output_fd >= 0)
+        close(KG_STEAL_FD(kernel->output_fd));
+}
+
+static void
+stop_answer(struct kernel *kernel, bool stopped)
+{
+    if (kernel->on_stopped)
+        KG_STEAL(kernel->on_stopped)(stopped, kernel->on_stopped_arg);
+}
+
+static void
+kernel_free(struct kernel *kernel)
+{
+    struct kernels *kernels = kernel->kernels;
+
+    TAILQ_REMOVE(&kernels->list, kernel, entry);
+    kernels->n--;
+    if (kernel->pid) {
+        children_forget(kernels->settings.children, kernel->pid);
+        kill(-kernel->pid, SIGKILL);
+    }
+    stop_answer(kernel, false);
+    close_output(kernel);
+    connection_fini(&kernel->connection);
+    loop_timer_free(kernel->stop_timer);
+    buf_fini(&kernel->log_tail);
+    free(kernel->name);
+    free(kernel->key);
+    free(kernel);
+}
+
+struct kernels *
+kernels_new(const struct kernels_settings *settings)
+{
+    struct kernels *kernels = KG_NEW(struct kernels);
+    kernels->settings = *settings;
+    TAILQ_INIT(&kernels->list);
+    return kernels;
+}
+
+void
+kernels_free(struct kernels *kernels)
+{
+    struct kernel *kernel;
+
+    if (!kernels)
+        return;
+    while ((kernel = TAILQ_FIRST(&kernels->list)))
+        kernel_free(kernel);
+    // What they left behind as well: on a host it would outlive the agent.
+    for (int i = 0; i < KILL_TRIES && processes_kill(NULL, 0) > 0; i++)
+        poll(NULL, 0, 1);
+    free(kernels);
+}
+
+// ---- Start ----------------------------------------------------------------------------------
+
+static char *
+expand(const char *arg, const char *connection_file)
+{
+    static const char placeholder[] = "{connection_file}";
+    KG_AUTO_BUF text = {0};
+    const char *hit;
+
+    while ((hit = strstr(arg, placeholder))) {
+        buf_append(&text, arg, (size_t)(hit - arg));
+        buf_append_str(&text, connection_file);
+        arg = hit + sizeof placeholder - 1;
+    }
+    buf_append_str(&text, arg);
+    return text.len ? buf_take(&text) : kg_strdup("");
+}
+
+static char **
+make_argv(const struct kernel_spec *spec, const char *connection_file)
+{
+    size_t n = 0;
+    while (spec->argv[n])
+        n++;
+    char **argv = kg_calloc(n + 1, sizeof *argv);
+    for (size_t i = 0; i < n; i++)
+        argv[i] = expand(spec->argv[i], connection_file);
+    return argv;
+}
+
+static bool
+is_overridden(const char *assignment, json_t *env)
+{
+    KG_AUTO_FREE char *name = kg_strndup(assignment, strcspn(assignment, "="));
+    return json_object_get(env, name) != NULL;
+}
+
+static char **
+make_env(json_t *env)
+{
+    size_t n = json_object_size(env);
+    size_t out = 0;
+    const char *name;
+    json_t *value;
+
+    for (char **e = environ; *e; e++)
+        n++;
+    char **ret = kg_calloc(n + 1, sizeof *ret);
+    for (char **e = environ; *e; e++) {
+        if (!is_overridden(*e, env))
+            ret[out++] = kg_strdup(*e);
+    }
+    json_object_foreach(env, name, value) ret[out++] =
+        kg_asprintf("%s=%s", name, json_string_value(value));
+    return ret;
+}
+
+static void
+free_strings(char **strings)
+{
+    for (char **s = strings; *s; s++)
+        free(*s);
+    free(strings);
+}
+
+static void
+on_output(int fd, int events, void *arg)
+{
+    static char chunk[64 * 1024];
+    struct kernel *kernel = arg;
+    (void)events;
+
+    ssize_t n = read(fd, chunk, sizeof chunk);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        close_output(kernel);
+        return;
+    }
+    size_t keep = (size_t)n < LOG_TAIL_MAX ? (size_t)n : LOG_TAIL_MAX;
+    if (kernel->log_tail.len + keep > LOG_TAIL_MAX)
+        buf_consume(&kernel->log_tail, kernel->log_tail.len + keep - LOG_TAIL_MAX);
+    buf_append(&kernel->log_tail, chunk + (size_t)n - keep, keep);
+}
+
+static void
+on_exit_status(pid_t pid, int status, void *arg)
+{
+    struct kernel *kernel = arg;
+    const struct kernels_settings *settings = &kernel->kernels->settings;
+
+    kernel->pid = 0;
+    kernel->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    kernel->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    kernel->oom = kernel->signal == SIGKILL && !kernel->stopping &&
+                  cgroup_oom_kills(settings->cgroup_root) > kernel->oom_kills_before;
+    log_info("kernel ended", LOG_STR("kernel", kernel->name), LOG_INT("pid", pid),
+             LOG_INT("exit_code", kernel->exit_code), LOG_INT("signal", kernel->signal));
+    // Who asked for its end is told by the answer to that.
+    if (kernel->stopping)
+        return;
+    events_add(settings->events,
+               json_pack("{s:s, s:s, s:i, s:i, s:i, s:b}", "type", "kernel_exit", "name",
+                         kernel->name, "pid", pid, "exit_code", kernel->exit_code, "signal",
+                         kernel->signal, "oom", kernel->oom));
+}
+
+static void on_stop_step(void *arg);
+
+static int
+spawn(struct kernel *kernel, const struct kernel_spec *spec, struct kg_error *err)
+{
+    const struct kernels_settings *settings = &kernel->kernels->settings;
+    int pipe_fds[2];
+
+    if (pipe2(pipe_fds, O_CLOEXEC) != 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot make a pipe");
+    KG_AUTO_FD write_end = pipe_fds[1];
+    kernel->output_fd = pipe_fds[0];
+    if (fd_set_nonblocking(kernel->output_fd, err) != 0)
+        return -1;
+    kernel->output_watch =
+        loop_fd_new(settings->loop, kernel->output_fd, LOOP_READ, on_output, kernel);
+
+    char **argv = make_argv(spec, kernel->connection.file);
+    char **envp = make_env(spec->env);
+    const struct child_spec child = {
+        .argv = argv, .envp = envp, .cwd = spec->cwd, .output_fd = write_end};
+    kernel->oom_kills_before = cgroup_oom_kills(settings->cgroup_root);
+    pid_t pid = children_start(settings->children, &child, on_exit_status, kernel, err);
+    free_strings(argv);
+    free_strings(envp);
+    if (pid < 0)
+        return -1;
+    kernel->pid = kernel->last_pid = pid;
+    return 0;
+}
+
+int
+kernels_start(struct kernels *kernels, const struct kernel_spec *spec, struct kg_error *err)
+{
+    struct kernel *old = find(kernels, spec->name);
+
+    if (old && (old->pid || old->stopping))
+        return kg_error_set(err, KG_FILE_EXISTS, 0, "kernel %s runs already", spec->name);
+    if (old)
+        kernel_free(old);
+    if (kernels->n >= MAX_KERNELS)
+        return kg_error_set(err, KG_INVALID, 0, "too many kernels");
+
+    struct kernel *kernel = KG_NEW(struct kernel);
+    kernel->kernels = kernels;
+    kernel->name = kg_strdup(spec->name);
+    kernel->key = kg_strdup(spec->key);
+    kernel->output_fd = -1;
+    kernel->stop_timer = loop_timer_new(kernels->settings.loop, on_stop_step, kernel);
+    TAILQ_INSERT_TAIL(&kernels->list, kernel, entry);
+    kernels->n++;
+    if (connection_make(kernels->settings.tmp_dir, spec->name, spec->tcp, spec->key,
+                        &kernel->connection, err) != 0 ||
+        spawn(kernel, spec, err) != 0) {
+        kernel_free(kernel);
+        return -1;
+    }
+    log_info("kernel started", LOG_STR("kernel", spec->name), LOG_INT("pid", kernel->pid));
+    return 0;
+}
+
+// ---- Signal and stop ------------------------------------------------------------------------
+
+int
+kernels_signal(struct kernels *kernels, const char *name, int signum, struct kg_error *err)
+{
+    const struct kernel *kernel = find(kernels, name);
+
+    if (!kernel || !kernel->pid)
+        return kg_error_set(err, KG_NOT_FOUND, 0, "no kernel %s runs", name);
+    if (kill(-kernel->pid, signum) != 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot signal kernel %s", name);
+    return 0;
+}
+
+static void
+on_stop_step(void *arg)
+{
+    struct kernel *kernel = arg;
+    struct kernels *kernels = kernel->kernels;
+    const struct kernel *other;
+    pid_t spared[MAX_KERNELS];
+    size_t n_spared = 0;
+
+    if (clock_mono_ms() - kernel->stop_started_ms < STOP_ALL_AFTER_MS) {
+        TAILQ_FOREACH(other, &kernels->list, entry)
+        {
+            if (other->pid && !other->stopping)
+                spared[n_spared++] = other->pid;
+        }
+    }
+    if (kernel->pid)
+        (void)kill(-kernel->pid, SIGKILL);
+    if (processes_kill(spared, n_spared) > 0 || kernel->pid) {
+        loop_timer_start(kernel->stop_timer, STOP_STEP_MS);
+        return;
+    }
+    close_output(kernel);
+    connection_fini(&kernel->connection);
+    kernels->settings.close_links(kernel->name, kernels->settings.arg);
+    kernel->stopping = false;
+    stop_answer(kernel, true);
+}
+
+int
+kernels_stop(struct kernels *kernels, const char *name, kernel_stopped_fn fn, void *arg,
+             struct kg_error *err)
+{
+    struct kernel *kernel = find(kernels, name);
+
+    if (!kernel)
+        return kg_error_set(err, KG_NOT_FOUND, 0, "no kernel %s", name);
+    stop_answer(kernel, false);
+    kernel->on_stopped = fn;
+    kernel->on_stopped_arg = arg;
+    if (!kernel->stopping) {
+        kernel->stopping = true;
+        kernel->stop_started_ms = clock_mono_ms();
+        loop_timer_start(kernel->stop_timer, 0);
+    }
+    return 0;
+}
+
+// ---- Questions ------------------------------------------------------------------------------
+
+int
+kernels_connect(struct kernels *kernels, const struct target *target, struct kg_error *err)
+{
+    const struct kernel *kernel = find(kernels, target->kernel);
+
+    if (!kernel)
+        return kg_error_set(err, KG_NOT_FOUND, 0, "no kernel %s", target->kernel);
+    if (!kernel->pid || kernel->stopping)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "kernel %s has ended",
+                            target->kernel);
+    return connection_dial(&kernel->connection, target->channel, err);
+}
+
+// What a kernel wrote need not be UTF-8, and the kept part may begin inside a character.
+static json_t *
+text_of_bytes(const struct buf *bytes)
+{
+    KG_AUTO_BUF text = {0};
+
+    buf_append(&text, bytes->data ? bytes->data : "", bytes->len);
+    json_t *as_it_is = json_stringn(text.data ? text.data : "", text.len);
+    if (as_it_is)
+        return as_it_is;
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] & 0x80)
+            text.data[i] = '?';
+    }
+    return json_stringn(text.data, text.len);
+}
+
+static json_t *
+describe(const struct kernel *kernel)
+{
+    return json_pack("{s:s, s:i, s:s, s:i, s:i, s:b, s:s, s:s, s:o}", "name", kernel->name, "pid",
+                     kernel->last_pid, "state", kernel->pid ? "running" : "exited", "exit_code",
+                     kernel->exit_code, "signal", kernel->signal, "oom", kernel->oom, "key",
+                     kernel->key, "transport", kernel->connection.tcp ? "tcp" : "ipc", "log_tail",
+                     text_of_bytes(&kernel->log_tail));
+}
+
+json_t *
+kernels_describe(struct kernels *kernels, const char *name)
+{
+    const struct kernel *kernel = find(kernels, name);
+    return kernel ? describe(kernel) : NULL;
+}
+
+json_t *
+kernels_list(struct kernels *kernels)
+{
+    json_t *list = json_array();
+    const struct kernel *kernel;
+
+    TAILQ_FOREACH(kernel, &kernels->list, entry)
+    json_array_append_new(list, describe(kernel));
+    return list;
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of a sandbox: at most one of a name.
+#pragma once
+
+#include <jansson.h>
+
+#include "children.h"
+#include "events.h"
+#include "target.h"
+
+struct kernels;
+
+struct kernels_settings {
+    struct loop *loop;
+    struct children *children;
+    struct events *events;
+    const char *tmp_dir;
+    const char *cgroup_root;
+    void (*close_links)(const char *kernel, void *arg);
+    void *arg;
+};
+
+struct kernels *kernels_new(const struct kernels_settings *settings);
+// Kills them all.
+void kernels_free(struct kernels *kernels);
+
+// All borrowed. `{connection_file}` in argv becomes its path.
+struct kernel_spec {
+    const char *name;
+    const char *const *argv; // NULL-terminated
+    json_t *env;             // an object of strings, added to the agent's own; or NULL
+    const char *cwd;
+    const char *key;
+    bool tcp;
+};
+
+// KG_FILE_EXISTS where a kernel of that name runs.
+KG_MUST_CHECK int kernels_start(struct kernels *kernels, const struct kernel_spec *spec,
+                                struct kg_error *err);
+// To the kernel's process group.
+KG_MUST_CHECK int kernels_signal(struct kernels *kernels, const char *name, int signum,
+                                 struct kg_error *err);
+// `stopped` is false where another stop of the same kernel took this one's place.
+typedef void (*kernel_stopped_fn)(bool stopped, void *arg);
+// Kills the kernel and whatever it left behind, closes its links, removes its files; then `fn`.
+KG_MUST_CHECK int kernels_stop(struct kernels *kernels, const char *name, kernel_stopped_fn fn,
+                               void *arg, struct kg_error *err);
+// A non-blocking descriptor, connected to what the kernel listens on.
+KG_MUST_CHECK int kernels_connect(struct kernels *kernels, const struct target *target,
+                                  struct kg_error *err);
+// NULL where there is none of that name.
+json_t *kernels_describe(struct kernels *kernels, const char *name);
+json_t *kernels_list(struct kernels *kernels);

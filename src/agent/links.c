@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dialling the door. The protocol of a link: the agent says "KGLINK 1\n"; the gateway, when it
+// needs the link, "<target>\n"; the agent "OK\n" or "ERR <text>\n"; after OK bytes flow both ways.
+#include "links.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "splice.h"
+
+enum {
+    IDLE_LINKS = 4,
+    MAX_LINKS = 256,
+    BACKOFF_MIN_MS = 50,
+    BACKOFF_MAX_MS = 1000,
+};
+
+static const char hello[] = "KGLINK 1\n";
+
+// Idle while `splice` is NULL.
+struct link {
+    TAILQ_ENTRY(link) entry;
+    struct links *links;
+    int fd; // -1 once the splice owns it
+    struct loop_fd *watch;
+    char line[TARGET_LINE_MAX + 1];
+    size_t len;
+    char kernel[TARGET_NAME_MAX + 1];
+    struct splice *splice;
+};
+
+struct links {
+    struct loop *loop;
+    struct links_settings settings;
+    TAILQ_HEAD(, link) list;
+    int n_links;
+    int n_idle;
+    int64_t backoff_ms;
+    struct loop_timer *dial_timer;
+    struct loop_timer *idle_timer;
+};
+
+static void
+link_close(struct link *link)
+{
+    struct links *links = link->links;
+
+    TAILQ_REMOVE(&links->list, link, entry);
+    links->n_links--;
+    if (!link->splice)
+        links->n_idle--;
+    if (links->n_links == 0)
+        loop_timer_start(links->idle_timer, (int64_t)links->settings.idle_timeout_s * 1000);
+    loop_fd_free(link->watch);
+    if (link->fd >= 0)
+        close(link->fd);
+    splice_free(link->splice);
+    free(link);
+}
+
+static void
+dial_later(struct links *links)
+{
+    if (loop_timer_active(links->dial_timer))
+        return;
+    loop_timer_start(links->dial_timer, links->backoff_ms);
+    links->backoff_ms =
+        links->backoff_ms * 2 < BACKOFF_MAX_MS ? links->backoff_ms * 2 : BACKOFF_MAX_MS;
+}
+
+static void
+dial_now(struct links *links)
+{
+    links->backoff_ms = BACKOFF_MIN_MS;
+    loop_timer_start(links->dial_timer, 0);
+}
+
+static void
+on_splice_end(void *arg)
+{
+    struct link *link = arg;
+    struct links *links = link->links;
+
+    link_close(link);
+    if (links->n_idle < IDLE_LINKS)
+        dial_later(links);
+}
+
+static void
+link_refuse(struct link *link, const struct kg_error *err)
+{
+    KG_AUTO_BUF answer = {0};
+
+    buf_printf(&answer, "ERR %s%s\n", err->code == KG_NOT_FOUND ? "not found: " : "", err->message);
+    (void)send(link->fd, answer.data, answer.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    link_close(link);
+}
+
+static void
+link_join(struct link *link)
+{
+    struct links *links = link->links;
+    struct kg_error err = {0};
+    struct target target;
+
+    dial_now(links);
+    if (target_parse(link->line, link->len, &target, &err) != 0) {
+        link_refuse(link, &err);
+        return;
+    }
+    int fd = links->settings.connect(&target, links->settings.arg, &err);
+    if (fd < 0) {
+        link_refuse(link, &err);
+        return;
+    }
+    if (send(link->fd, "OK\n", 3, MSG_NOSIGNAL | MSG_DONTWAIT) != 3) {
+        close(fd);
+        link_close(link);
+        return;
+    }
+    memcpy(link->kernel, target.kernel, sizeof link->kernel);
+    loop_fd_free(KG_STEAL(link->watch));
+    links->n_idle--;
+    link->splice = splice_new(links->loop, KG_STEAL_FD(link->fd), fd, on_splice_end, link);
+}
+
+// Until it has answered, the gateway has no reason to send more than its one line.
+static void
+on_link(int fd, int events, void *arg)
+{
+    struct link *link = arg;
+    struct links *links = link->links;
+    (void)events;
+
+    ssize_t n = recv(fd, link->line + link->len, sizeof link->line - link->len, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        link_close(link);
+        dial_later(links);
+        return;
+    }
+    link->len += (size_t)n;
+    const char *newline = memchr(link->line, '\n', link->len);
+    if (newline == link->line + link->len - 1) {
+        link->len--;
+        link_join(link);
+    } else if (newline || link->len == sizeof link->line) {
+        link_close(link);
+        dial_later(links);
+    }
+}
+
+static int
+dial(struct links *links)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    const char *path = links->settings.door_path;
+
+    if (strlen(path) >= sizeof addr.sun_path)
+        return -1;
+    memcpy(addr.sun_path, path, strlen(path) + 1);
+    KG_AUTO_FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&addr, sizeof addr) != 0)
+        return -1;
+    if (send(fd, hello, sizeof hello - 1, MSG_NOSIGNAL) != (ssize_t)(sizeof hello - 1))
+        return -1;
+
+    struct link *link = KG_NEW(struct link);
+    link->links = links;
+    link->fd = KG_STEAL_FD(fd);
+    link->watch = loop_fd_new(links->loop, link->fd, LOOP_READ, on_link, link);
+    TAILQ_INSERT_TAIL(&links->list, link, entry);
+    links->n_links++;
+    links->n_idle++;
+    loop_timer_stop(links->idle_timer);
+    return 0;
+}
+
+static void
+on_dial(void *arg)
+{
+    struct links *links = arg;
+
+    while (links->n_idle < IDLE_LINKS && links->n_links < MAX_LINKS) {
+        if (dial(links) != 0) {
+            dial_later(links);
+            return;
+        }
+    }
+}
+
+static void
+on_idle(void *arg)
+{
+    struct links *links = arg;
+    links->settings.on_idle_timeout(links->settings.arg);
+}
+
+struct links *
+links_new(struct loop *loop, const struct links_settings *settings)
+{
+    struct links *links = KG_NEW(struct links);
+
+    links->loop = loop;
+    links->settings = *settings;
+    TAILQ_INIT(&links->list);
+    links->dial_timer = loop_timer_new(loop, on_dial, links);
+    links->idle_timer = loop_timer_new(loop, on_idle, links);
+    loop_timer_start(links->idle_timer, (int64_t)settings->idle_timeout_s * 1000);
+    dial_now(links);
+    return links;
+}
+
+void
+links_free(struct links *links)
+{
+    struct link *link;
+
+    if (!links)
+        return;
+    while ((link = TAILQ_FIRST(&links->list)))
+        link_close(link);
+    loop_timer_free(links->dial_timer);
+    loop_timer_free(links->idle_timer);
+    free(links);
+}
+
+void
+links_close_kernel(struct links *links, const char *kernel)
+{
+    struct link *next;
+
+    for (struct link *link = TAILQ_FIRST(&links->list); link; link = next) {
+        next = TAILQ_NEXT(link, entry);
+        if (link->splice && strcmp(link->kernel, kernel) == 0)
+            link_close(link);
+    }
+}

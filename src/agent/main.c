@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// kernelgate-agent: options, signals, the loop.
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "agent.h"
+
+static const char usage[] =
+    "kernelgate-agent --door SOCKET --idle-timeout SECONDS\n"
+    "                 [--data-dir DIR] [--tmp-dir DIR] [--cgroup-root DIR] [--version]\n"
+    "PID 1 of a kernelgate sandbox; the gateway starts it.\n";
+
+static int
+parse_seconds(const char *text, int *ret)
+{
+    char *end;
+
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || *end || end == text || value < 1 || value > 365L * 24 * 3600)
+        return -1;
+    *ret = (int)value;
+    return 0;
+}
+
+// Returns an exit status, -1 to go on.
+static int
+parse_options(int argc, char **argv, struct agent_settings *settings)
+{
+    static const struct option options[] = {
+        {"door", required_argument, NULL, 'd'},
+        {"idle-timeout", required_argument, NULL, 'i'},
+        {"data-dir", required_argument, NULL, 'D'},
+        {"tmp-dir", required_argument, NULL, 'T'},
+        {"cgroup-root", required_argument, NULL, 'C'},
+        {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
+    };
+    int option;
+
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (option == 'v') {
+            puts("kernelgate-agent " KG_VERSION);
+            return 0;
+        }
+        if (option == 'd')
+            settings->door_path = optarg;
+        else if (option == 'D')
+            settings->data_dir = optarg;
+        else if (option == 'T')
+            settings->tmp_dir = optarg;
+        else if (option == 'C')
+            settings->cgroup_root = optarg;
+        else if (option != 'i' || parse_seconds(optarg, &settings->idle_timeout_s) != 0)
+            return 2;
+    }
+    return optind == argc && settings->door_path && settings->idle_timeout_s ? -1 : 2;
+}
+
+// A tenant may signal PID 1 of its own sandbox: only what comes from outside it, or on a host,
+// ends the agent.
+static void
+on_signal(int fd, int events, void *arg)
+{
+    struct signalfd_siginfo info;
+    (void)events;
+
+    if (read(fd, &info, sizeof info) == (ssize_t)sizeof info &&
+        (getpid() != 1 || info.ssi_pid == 0))
+        loop_stop(arg);
+}
+
+static int
+open_signals(struct kg_error *err)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot block signals");
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd >= 0 ? fd : kg_error_set(err, KG_INTERNAL, errno, "cannot watch signals");
+}
+
+static void
+on_end(void *arg)
+{
+    loop_stop(arg);
+}
+
+static int
+run(const struct agent_settings *settings, struct kg_error *err)
+{
+    KG_AUTO(loop) loop = loop_new();
+    KG_AUTO_FD signals = open_signals(err);
+
+    if (signals < 0)
+        return -1;
+    KG_AUTO(loop_fd) watch = loop_fd_new(loop, signals, LOOP_READ, on_signal, loop);
+    KG_AUTO(agent) agent = agent_new(loop, settings, on_end, loop, err);
+    if (!agent)
+        return -1;
+    loop_run(loop);
+    return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+    struct agent_settings settings = {
+        .data_dir = "/mnt/data", .tmp_dir = "/tmp", .cgroup_root = "/sys/fs/cgroup"};
+    struct kg_error err = {0};
+
+    // Before anything else: from here on the tenant can neither trace the agent nor open its /proc.
+    prctl(PR_SET_DUMPABLE, 0);
+    // Orphans come to PID 1 anyway; on a host this makes them come too.
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    signal(SIGPIPE, SIG_IGN);
+    int status = parse_options(argc, argv, &settings);
+    if (status >= 0) {
+        if (status)
+            fputs(usage, stderr);
+        return status;
+    }
+    log_setup(LOG_LEVEL_INFO, LOG_FORMAT_CONSOLE);
+    if (run(&settings, &err) != 0) {
+        log_error("cannot run", LOG_ERR(&err));
+        return 1;
+    }
+    return 0;
+}

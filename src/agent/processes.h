@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every process of the sandbox, as /proc shows them; how to end those that a kernel left behind.
+#pragma once
+
+#include <sys/types.h>
+
+#include "base.h"
+
+// Sends SIGKILL to every process that stands below this one, but not to those that belong to the
+// `n_spared` sessions in `spared` (by session, or by descent from the leader). As PID 1 with
+// nothing to spare, that is everything. Returns how many were still alive: 0 means done.
+int processes_kill(const pid_t *spared, size_t n_spared);

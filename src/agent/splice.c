@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// A splice writes what it has read at once and only waits for writability when a side is slow: a
+// message costs one wake-up, one recv and one send.
+#include "splice.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+// Also the bound of what is kept for a slow side.
+enum { CHUNK = 128 * 1024, HALF_CLOSED_MS = 30 * 1000 };
+
+// One side. `pending` is what came from the other side and did not fit into this socket: while
+// there is any, the other side is not read.
+struct end {
+    struct splice *splice;
+    struct end *other;
+    int fd;
+    struct loop_fd *watch;
+    int watched;
+    struct buf pending;
+    size_t sent; // of pending
+    bool eof;    // nothing more will be read here
+    bool shut;   // nothing more will be written here
+};
+
+struct splice {
+    struct end ends[2];
+    struct loop_timer *half_closed; // a peer that is gone for good need not close its other half
+    loop_fn on_end;
+    void *arg;
+};
+
+// One thread, one splice at a time: what is read is written or kept before the next read.
+static char scratch[CHUNK];
+
+static bool
+has_pending(const struct end *end)
+{
+    return end->pending.len > end->sent;
+}
+
+static void
+watch_update(struct end *end)
+{
+    int events = 0;
+
+    if (!end->eof && !has_pending(end->other))
+        events |= LOOP_READ;
+    if (has_pending(end))
+        events |= LOOP_WRITE;
+    if (events != end->watched) {
+        end->watched = events;
+        loop_fd_set(end->watch, events);
+    }
+}
+
+// Returns how much went out, -1 where the socket is broken.
+static ssize_t
+send_some(int fd, const char *data, size_t len)
+{
+    ssize_t n = send(fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    return n;
+}
+
+static void
+shut_if_over(struct end *end)
+{
+    if (end->other->eof && !has_pending(end) && !end->shut) {
+        end->shut = true;
+        shutdown(end->fd, SHUT_WR);
+    }
+}
+
+static int
+read_from(struct end *end)
+{
+    struct end *to = end->other;
+    ssize_t n = recv(end->fd, scratch, sizeof scratch, MSG_DONTWAIT);
+
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    if (n == 0) {
+        end->eof = true;
+        loop_timer_start(end->splice->half_closed, HALF_CLOSED_MS);
+        shut_if_over(to);
+        return 0;
+    }
+    ssize_t sent = send_some(to->fd, scratch, (size_t)n);
+    if (sent < 0)
+        return -1;
+    if (sent < n)
+        buf_append(&to->pending, scratch + sent, (size_t)(n - sent));
+    return 0;
+}
+
+static int
+write_pending(struct end *end)
+{
+    ssize_t n = send_some(end->fd, end->pending.data + end->sent, end->pending.len - end->sent);
+
+    if (n < 0)
+        return -1;
+    end->sent += (size_t)n;
+    if (!has_pending(end)) {
+        buf_fini(&end->pending);
+        end->sent = 0;
+        shut_if_over(end);
+    }
+    return 0;
+}
+
+static void
+on_fd(int fd, int events, void *arg)
+{
+    struct end *end = arg;
+    struct splice *splice = end->splice;
+    int failed = 0;
+    (void)fd;
+
+    if ((events & LOOP_WRITE) && has_pending(end))
+        failed = write_pending(end);
+    if (!failed && (events & LOOP_READ) && !end->eof && !has_pending(end->other))
+        failed = read_from(end);
+    if (failed || (splice->ends[0].shut && splice->ends[1].shut)) {
+        splice->on_end(splice->arg);
+        return;
+    }
+    watch_update(&splice->ends[0]);
+    watch_update(&splice->ends[1]);
+}
+
+static void
+on_half_closed(void *arg)
+{
+    struct splice *splice = arg;
+    splice->on_end(splice->arg);
+}
+
+struct splice *
+splice_new(struct loop *loop, int a, int b, loop_fn on_end, void *arg)
+{
+    struct splice *splice = KG_NEW(struct splice);
+    const int fds[2] = {a, b};
+
+    splice->on_end = on_end;
+    splice->arg = arg;
+    splice->half_closed = loop_timer_new(loop, on_half_closed, splice);
+    for (int i = 0; i < 2; i++) {
+        struct end *end = &splice->ends[i];
+        end->splice = splice;
+        end->other = &splice->ends[1 - i];
+        end->fd = fds[i];
+        end->watched = LOOP_READ;
+        end->watch = loop_fd_new(loop, fds[i], LOOP_READ, on_fd, end);
+    }
+    return splice;
+}
+
+void
+splice_free(struct splice *splice)
+{
+    if (!splice)
+        return;
+    for (int i = 0; i < 2; i++) {
+        loop_fd_free(splice->ends[i].watch);
+        close(splice->ends[i].fd);
+        buf_fini(&splice->ends[i].pending);
+    }
+    loop_timer_free(splice->half_closed);
+    free(splice);
+}

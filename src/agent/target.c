@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first line of a link, as the agent reads it.
+#include "target.h"
+
+#include <string.h>
+
+static const char *const channel_names[TARGET_N_CHANNELS] = {
+    [TARGET_AGENT] = "agent", [TARGET_SHELL] = "shell",     [TARGET_IOPUB] = "iopub",
+    [TARGET_STDIN] = "stdin", [TARGET_CONTROL] = "control", [TARGET_HB] = "hb",
+};
+
+const char *
+target_channel_name(enum target_channel channel)
+{
+    return channel_names[channel];
+}
+
+bool
+target_kernel_name_valid(const char *name)
+{
+    size_t len = strlen(name);
+    return len >= 1 && len <= TARGET_NAME_MAX && name[0] != '.' &&
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
+}
+
+static int
+parse_channel(const char *name, struct target *ret)
+{
+    for (enum target_channel c = TARGET_SHELL; c < TARGET_N_CHANNELS; c++) {
+        if (strcmp(name, channel_names[c]) == 0) {
+            ret->channel = c;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+int
+target_parse(const char *line, size_t len, struct target *ret, struct kg_error *err)
+{
+    char text[TARGET_LINE_MAX + 1];
+
+    if (len > TARGET_LINE_MAX || memchr(line, '\0', len))
+        return kg_error_set(err, KG_INVALID, 0, "bad target");
+    memcpy(text, line, len);
+    text[len] = '\0';
+    *ret = (struct target){.channel = TARGET_AGENT};
+    if (strcmp(text, channel_names[TARGET_AGENT]) == 0)
+        return 0;
+
+    char *slash = strchr(text, '/');
+    if (!slash)
+        return kg_error_set(err, KG_INVALID, 0, "bad target");
+    *slash = '\0';
+    if (!target_kernel_name_valid(text) || parse_channel(slash + 1, ret) != 0)
+        return kg_error_set(err, KG_INVALID, 0, "bad target");
+    memcpy(ret->kernel, text, strlen(text) + 1);
+    return 0;
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parsers of the agent's HTTP answers and of its event lines.
+#include "agent_reply.h"
+
+#include <string.h>
+
+#include "link_line.h"
+
+static enum kg_code
+code_of_status(int status)
+{
+    switch (status) {
+    case 400:
+        return KG_INVALID;
+    case 404:
+        return KG_NOT_FOUND;
+    case 409:
+        return KG_FILE_EXISTS;
+    case 413:
+        return KG_UPLOAD_TOO_LARGE;
+    case 507:
+        return KG_DISK_FULL;
+    default:
+        return KG_INTERNAL;
+    }
+}
+
+json_t *
+agent_reply_parse(int status, const char *body, size_t len, struct kg_error *err)
+{
+    json_auto_t *reply = json_loadb(body, len, JSON_REJECT_DUPLICATES, NULL);
+
+    if (status >= 200 && status < 300) {
+        if (json_is_object(reply))
+            return KG_STEAL(reply);
+        (void)kg_error_set(err, KG_INTERNAL, 0, "the agent's answer is no JSON object");
+        return NULL;
+    }
+    char text[160] = "no reason given";
+    const json_t *reason = json_object_get(reply, "error");
+    if (!reason)
+        reason = json_object_get(reply, "detail"); // a problem document, from its router
+    if (json_is_string(reason))
+        text_sanitise(json_string_value(reason), json_string_length(reason), text, sizeof text);
+    (void)kg_error_set(err, code_of_status(status), 0, "the agent answered %d: %s", status, text);
+    return NULL;
+}
+
+int
+agent_event_parse(const char *line, size_t len, struct agent_event *ret, struct kg_error *err)
+{
+    json_auto_t *event = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
+    const char *type, *name;
+    json_int_t exit_code, signum;
+    int oom;
+
+    if (!event || json_unpack(event, "{s:s, s:s, s:I, s:I, s:b}", "type", &type, "name", &name,
+                              "exit_code", &exit_code, "signal", &signum, "oom", &oom) != 0)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is malformed");
+    if (strcmp(type, "kernel_exit") != 0)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is of no known type");
+    if (!link_target_valid(name) || strlen(name) > AGENT_KERNEL_NAME_MAX)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event names no kernel");
+    if (exit_code < -1 || exit_code > 255 || signum < 0 || signum > 64)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has numbers out of range");
+    *ret =
+        (struct agent_event){.exit_code = (int)exit_code, .signal = (int)signum, .oom = oom != 0};
+    memcpy(ret->kernel, name, strlen(name) + 1);
+    return 0;
+}
+
+static void
+end_line(struct agent_lines *lines, agent_line_fn fn, void *arg)
+{
+    if (lines->overlong)
+        fn(NULL, 0, arg);
+    else
+        fn(lines->line.data ? lines->line.data : "", lines->line.len, arg);
+    lines->line.len = 0;
+    lines->overlong = false;
+}
+
+void
+agent_lines_feed(struct agent_lines *lines, const char *data, size_t len, agent_line_fn fn,
+                 void *arg)
+{
+    while (len > 0) {
+        const char *newline = memchr(data, '\n', len);
+        size_t part = newline ? (size_t)(newline - data) : len;
+        if (lines->line.len + part > AGENT_EVENT_LINE_MAX)
+            lines->overlong = true;
+        if (!lines->overlong)
+            buf_append(&lines->line, data, part);
+        if (!newline)
+            return;
+        end_line(lines, fn, arg);
+        data += part + 1;
+        len -= part + 1;
+    }
+}
+
+void
+agent_lines_fini(struct agent_lines *lines)
+{
+    buf_fini(&lines->line);
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading what an agent says: untrusted, since the tenant may have answered in its place.
+#pragma once
+
+#include <jansson.h>
+
+#include "base.h"
+
+enum { AGENT_EVENT_LINE_MAX = 4096, AGENT_KERNEL_NAME_MAX = 32 };
+
+// The body of an answer: an object; an error status becomes `err` with the agent's text.
+KG_MUST_CHECK json_t *agent_reply_parse(int status, const char *body, size_t len,
+                                        struct kg_error *err);
+
+// A kernel_exit event.
+struct agent_event {
+    char kernel[AGENT_KERNEL_NAME_MAX + 1];
+    int exit_code;
+    int signal;
+    bool oom;
+};
+KG_MUST_CHECK int agent_event_parse(const char *line, size_t len, struct agent_event *ret,
+                                    struct kg_error *err);
+
+// Cuts a stream into lines; all zero is a valid start. `fn` gets each line without its newline;
+// a line that is too long is given to it once, as NULL.
+struct agent_lines {
+    struct buf line;
+    bool overlong;
+};
+typedef void (*agent_line_fn)(const char *line, size_t len, void *arg);
+void agent_lines_feed(struct agent_lines *lines, const char *data, size_t len, agent_line_fn fn,
+                      void *arg);
+void agent_lines_fini(struct agent_lines *lines);

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening links, and the HTTP calls over them. Every callback is the last thing that its function
+// does: it may free the call's sandbox.
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent_reply.h"
+#include "link_line.h"
+#include "sandbox_priv.h"
+
+// How long a call waits for a link of a sandbox whose agent was there before.
+enum { NO_LINK_MS = 10 * 1000, REPLY_MAX = 1 << 20, PATH_MAX_LEN = 4096 };
+
+// Waits for a link (`fd` -1), then for the agent's answer on it, then, where `agent_fn` is set,
+// for the answer to the HTTP call.
+struct sandbox_call {
+    TAILQ_ENTRY(sandbox_call) entry;
+    struct sandbox *sandbox;
+    char target[LINK_TARGET_MAX + 1];
+    int64_t deadline_ms;
+    struct loop_timer *timer;
+    int fd;
+    struct loop_fd *watch;
+    char answer[LINK_ANSWER_MAX];
+    size_t answer_len;
+    struct http_call *http_call;
+
+    sandbox_link_fn link_fn;
+    sandbox_agent_fn agent_fn;
+    void *arg;
+    char *method;
+    char *url;
+    char *body;
+};
+
+static void
+drop_link(struct sandbox_call *call)
+{
+    loop_fd_free(KG_STEAL(call->watch));
+    if (call->fd >= 0)
+        close(KG_STEAL_FD(call->fd));
+    call->answer_len = 0;
+}
+
+void
+sandbox_call_cancel(struct sandbox_call *call)
+{
+    if (!call)
+        return;
+    TAILQ_REMOVE(&call->sandbox->calls, call, entry);
+    if (call->http_call)
+        http_call_cancel(call->http_call);
+    drop_link(call);
+    loop_timer_free(call->timer);
+    free(call->method);
+    free(call->url);
+    free(call->body);
+    free(call);
+}
+
+static void
+fail(struct sandbox_call *call, const struct kg_error *err)
+{
+    sandbox_link_fn link_fn = call->link_fn;
+    sandbox_agent_fn agent_fn = call->agent_fn;
+    void *arg = call->arg;
+
+    sandbox_call_cancel(call);
+    if (link_fn)
+        link_fn(-1, err, arg);
+    else
+        agent_fn(NULL, err, arg);
+}
+
+static void
+on_timeout(void *arg)
+{
+    struct sandbox_call *call = arg;
+    struct kg_error err;
+
+    (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox's agent did not %s",
+                       call->fd < 0 && !call->http_call ? "dial in" : "answer in time");
+    fail(call, &err);
+}
+
+// ---- The HTTP call --------------------------------------------------------------------------
+
+static void
+on_http_done(const struct http_call_result *result, void *arg)
+{
+    struct sandbox_call *call = arg;
+    struct kg_error err = {0};
+
+    call->http_call = NULL;
+    if (result->status == 0) {
+        (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the agent's connection failed: %s",
+                           result->err->message);
+        fail(call, &err);
+        return;
+    }
+    json_auto_t *body = agent_reply_parse(result->status, result->body, result->body_len, &err);
+    if (!body) {
+        fail(call, &err);
+        return;
+    }
+    sandbox_agent_fn fn = call->agent_fn;
+    void *fn_arg = call->arg;
+    sandbox_call_cancel(call);
+    fn(body, NULL, fn_arg);
+}
+
+static void
+start_http(struct sandbox_call *call)
+{
+    const char *const headers[] = {"Content-Type: application/json", NULL};
+    struct kg_error err = {0};
+    const struct http_call_spec spec = {
+        .method = call->method,
+        .url = call->url,
+        .fd = KG_STEAL_FD(call->fd),
+        .headers = call->body ? headers : NULL,
+        .body = call->body,
+        .body_len = call->body ? strlen(call->body) : 0,
+        .max_body_bytes = REPLY_MAX,
+    };
+
+    // The call's own timer bounds the whole of it.
+    call->http_call =
+        http_call_start(call->sandbox->context.http, &spec, NULL, on_http_done, call, &err);
+    if (!call->http_call)
+        fail(call, &err);
+}
+
+// ---- The link -------------------------------------------------------------------------------
+
+static void
+on_opened(struct sandbox_call *call)
+{
+    loop_fd_free(KG_STEAL(call->watch));
+    door_reward(call->sandbox->door);
+    if (call->agent_fn) {
+        start_http(call);
+        return;
+    }
+    sandbox_link_fn fn = call->link_fn;
+    void *arg = call->arg;
+    int fd = KG_STEAL_FD(call->fd);
+    sandbox_call_cancel(call);
+    fn(fd, NULL, arg);
+}
+
+static void try_links(struct sandbox_call *call);
+
+// What follows the answer's newline is the target's and stays in the socket. Returns 1 with the
+// whole answer, 0 for more, -1 where the link ended.
+static int
+read_answer(struct sandbox_call *call)
+{
+    char *at = call->answer + call->answer_len;
+    size_t room = sizeof call->answer - call->answer_len;
+
+    ssize_t n = recv(call->fd, at, room, MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n <= 0)
+        return -1;
+    const char *newline = memchr(at, '\n', (size_t)n);
+    size_t take = newline ? (size_t)(newline - at) + 1 : (size_t)n;
+    if (recv(call->fd, at, take, MSG_DONTWAIT) != (ssize_t)take)
+        return -1;
+    call->answer_len += take;
+    return newline || take == room ? 1 : 0;
+}
+
+static void
+on_link_fd(int fd, int events, void *arg)
+{
+    struct sandbox_call *call = arg;
+    struct kg_error err = {0};
+    (void)fd;
+    (void)events;
+
+    int got = read_answer(call);
+    if (got == 0)
+        return;
+    if (got < 0) {
+        // It may have been closed just when it was taken: another one may do.
+        drop_link(call);
+        try_links(call);
+    } else if (link_answer_parse(call->answer, call->answer_len - 1, &err) != 0) {
+        fail(call, &err);
+    } else {
+        on_opened(call);
+    }
+}
+
+static void
+try_links(struct sandbox_call *call)
+{
+    size_t len = strlen(call->target);
+
+    while (call->fd < 0 && (call->fd = door_take(call->sandbox->door)) >= 0) {
+        call->target[len] = '\n';
+        ssize_t sent = send(call->fd, call->target, len + 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        call->target[len] = '\0';
+        if (sent != (ssize_t)len + 1)
+            drop_link(call);
+    }
+    int64_t left = call->deadline_ms - clock_mono_ms();
+    if (call->fd >= 0)
+        call->watch =
+            loop_fd_new(call->sandbox->context.loop, call->fd, LOOP_READ, on_link_fd, call);
+    else if (call->sandbox->state != SANDBOX_CREATING && left > NO_LINK_MS)
+        left = NO_LINK_MS;
+    loop_timer_start(call->timer, left);
+}
+
+void
+sandbox_serve_calls(struct sandbox *sandbox)
+{
+    struct sandbox_call *call;
+
+    TAILQ_FOREACH(call, &sandbox->calls, entry)
+    {
+        if (door_n_idle(sandbox->door) == 0)
+            return;
+        if (call->fd < 0 && !call->http_call)
+            try_links(call);
+    }
+}
+
+bool
+sandbox_fail_call(struct sandbox *sandbox, const struct kg_error *reason)
+{
+    struct sandbox_call *call = TAILQ_FIRST(&sandbox->calls);
+
+    if (!call)
+        return false;
+    fail(call, reason);
+    return true;
+}
+
+void
+sandbox_cancel_calls(struct sandbox *sandbox)
+{
+    struct sandbox_call *call;
+
+    while ((call = TAILQ_FIRST(&sandbox->calls)))
+        sandbox_call_cancel(call);
+}
+
+// ---- Starting -------------------------------------------------------------------------------
+
+static struct sandbox_call *
+start(struct sandbox *sandbox, const char *target, int64_t timeout_ms, struct kg_error *err)
+{
+    if (!sandbox->door) {
+        (void)kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox is gone");
+        return NULL;
+    }
+    if (!link_target_valid(target)) {
+        (void)kg_error_set(err, KG_INVALID, 0, "bad link target");
+        return NULL;
+    }
+    assert(timeout_ms > 0);
+    struct sandbox_call *call = KG_NEW(struct sandbox_call);
+    call->sandbox = sandbox;
+    memcpy(call->target, target, strlen(target) + 1);
+    call->deadline_ms = clock_mono_ms() + timeout_ms;
+    call->timer = loop_timer_new(sandbox->context.loop, on_timeout, call);
+    call->fd = -1;
+    TAILQ_INSERT_TAIL(&sandbox->calls, call, entry);
+    return call;
+}
+
+struct sandbox_call *
+sandbox_open_link(struct sandbox *sandbox, const char *target, int64_t timeout_ms,
+                  sandbox_link_fn fn, void *arg, struct kg_error *err)
+{
+    struct sandbox_call *call = start(sandbox, target, timeout_ms, err);
+
+    if (!call)
+        return NULL;
+    call->link_fn = fn;
+    call->arg = arg;
+    try_links(call);
+    return call;
+}
+
+struct sandbox_call *
+sandbox_agent_call(struct sandbox *sandbox, const char *method, const char *path,
+                   const json_t *body, int64_t timeout_ms, sandbox_agent_fn fn, void *arg,
+                   struct kg_error *err)
+{
+    size_t len = strlen(path);
+
+    if (path[0] != '/' || len > PATH_MAX_LEN || strcspn(path, " \t\r\n#") != len) {
+        (void)kg_error_set(err, KG_INVALID, 0, "bad path for the agent");
+        return NULL;
+    }
+    struct sandbox_call *call = start(sandbox, "agent", timeout_ms, err);
+    if (!call)
+        return NULL;
+    call->agent_fn = fn;
+    call->arg = arg;
+    call->method = kg_strdup(method);
+    // The sandbox's id as the host: no cache of the client's can mix two tenants up.
+    call->url = kg_asprintf("http://%s%s", sandbox->id, path);
+    call->body = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    try_links(call);
+    return call;
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accepting links.
+#include "door.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "link_line.h"
+
+enum {
+    MAX_LINKS = 16,
+    ACCEPTS_PER_S = 50,
+    PAUSE_MS = 100,
+    HELLO_MS = 2000,
+    BACKLOG = 16,
+};
+
+// Said hello where `timer` is NULL.
+struct link {
+    TAILQ_ENTRY(link) entry;
+    struct door *door;
+    int fd;
+    pid_t peer;
+    struct loop_fd *watch;
+    struct loop_timer *timer;
+    char hello[LINK_HELLO_LEN];
+    size_t len;
+};
+
+struct door {
+    struct loop *loop;
+    char *path;
+    int fd;
+    struct loop_fd *watch;
+    struct loop_timer *pause;
+    loop_fn on_link;
+    void *arg;
+    TAILQ_HEAD(, link) links;
+    int n_links;
+    // Who said hello first, before any tenant's code ran; 0: unknown (another PID namespace).
+    pid_t agent;
+    int64_t tokens; // thousandths of an accept
+    int64_t refilled_ms;
+};
+
+// Returns the link's descriptor.
+static int
+link_release(struct link *link)
+{
+    int fd = link->fd;
+
+    TAILQ_REMOVE(&link->door->links, link, entry);
+    link->door->n_links--;
+    loop_fd_free(link->watch);
+    loop_timer_free(link->timer);
+    free(link);
+    return fd;
+}
+
+static void
+link_close(struct link *link)
+{
+    close(link_release(link));
+}
+
+static void
+on_hello_timeout(void *arg)
+{
+    link_close(arg);
+}
+
+static void
+link_greeted(struct link *link)
+{
+    struct door *door = link->door;
+
+    loop_timer_free(KG_STEAL(link->timer));
+    if (!door->agent)
+        door->agent = link->peer;
+    door->on_link(door->arg);
+}
+
+static void
+on_link_fd(int fd, int events, void *arg)
+{
+    struct link *link = arg;
+    (void)events;
+
+    // One byte more than a hello has: an idle link has nothing to say.
+    char bytes[LINK_HELLO_LEN + 1];
+    ssize_t n = recv(fd, bytes, sizeof bytes - link->len, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0 || !link->timer || (size_t)n > sizeof link->hello - link->len) {
+        link_close(link);
+        return;
+    }
+    memcpy(link->hello + link->len, bytes, (size_t)n);
+    link->len += (size_t)n;
+    switch (link_hello_check(link->hello, link->len)) {
+    case LINK_HELLO_BAD:
+        link_close(link);
+        break;
+    case LINK_HELLO_MORE:
+        break;
+    case LINK_HELLO_DONE:
+        link_greeted(link);
+        break;
+    }
+}
+
+static void
+link_add(struct door *door, int fd)
+{
+    struct ucred peer = {0};
+    socklen_t len = sizeof peer;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || door->n_links >= MAX_LINKS ||
+        (door->agent && peer.pid != door->agent)) {
+        close(fd);
+        return;
+    }
+    struct link *link = KG_NEW(struct link);
+    link->door = door;
+    link->fd = fd;
+    link->peer = peer.pid;
+    link->watch = loop_fd_new(door->loop, fd, LOOP_READ, on_link_fd, link);
+    link->timer = loop_timer_new(door->loop, on_hello_timeout, link);
+    loop_timer_start(link->timer, HELLO_MS);
+    TAILQ_INSERT_TAIL(&door->links, link, entry);
+    door->n_links++;
+}
+
+static void
+refill(struct door *door)
+{
+    int64_t now = clock_mono_ms();
+
+    door->tokens += (now - door->refilled_ms) * ACCEPTS_PER_S;
+    if (door->tokens > ACCEPTS_PER_S * 1000)
+        door->tokens = ACCEPTS_PER_S * 1000;
+    door->refilled_ms = now;
+}
+
+static void
+on_door(int fd, int events, void *arg)
+{
+    struct door *door = arg;
+    (void)events;
+
+    refill(door);
+    while (door->tokens >= 1000) {
+        int link = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (link < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
+            return;
+        if (link < 0) {
+            log_warning("cannot accept a link", LOG_INT("errno", errno));
+            break;
+        }
+        door->tokens -= 1000;
+        link_add(door, link);
+    }
+    loop_fd_set(door->watch, 0);
+    loop_timer_start(door->pause, PAUSE_MS);
+}
+
+static void
+on_pause_over(void *arg)
+{
+    struct door *door = arg;
+    loop_fd_set(door->watch, LOOP_READ);
+}
+
+static int
+listen_at(const char *path, struct kg_error *err)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+    if (strlen(path) >= sizeof addr.sun_path)
+        return kg_error_set(err, KG_INTERNAL, 0,
+                            "a socket's path is longer than %zu bytes: choose a shorter state-dir",
+                            sizeof addr.sun_path - 1);
+    memcpy(addr.sun_path, path, strlen(path) + 1);
+    KG_AUTO_FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot make a socket");
+    if (unlink(path) != 0 && errno != ENOENT)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot remove an old socket");
+    // The sandbox's user is another one than the gateway's.
+    if (bind(fd, (const struct sockaddr *)&addr, sizeof addr) != 0 || chmod(path, 0666) != 0 ||
+        listen(fd, BACKLOG) != 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot listen at a sandbox's door");
+    return KG_STEAL_FD(fd);
+}
+
+struct door *
+door_new(struct loop *loop, const char *path, loop_fn on_link, void *arg, struct kg_error *err)
+{
+    int fd = listen_at(path, err);
+
+    if (fd < 0)
+        return NULL;
+    struct door *door = KG_NEW(struct door);
+    door->loop = loop;
+    door->path = kg_strdup(path);
+    door->fd = fd;
+    door->on_link = on_link;
+    door->arg = arg;
+    door->tokens = ACCEPTS_PER_S * 1000;
+    door->refilled_ms = clock_mono_ms();
+    TAILQ_INIT(&door->links);
+    door->watch = loop_fd_new(loop, fd, LOOP_READ, on_door, door);
+    door->pause = loop_timer_new(loop, on_pause_over, door);
+    return door;
+}
+
+void
+door_free(struct door *door)
+{
+    struct link *link;
+
+    if (!door)
+        return;
+    while ((link = TAILQ_FIRST(&door->links)))
+        link_close(link);
+    loop_fd_free(door->watch);
+    loop_timer_free(door->pause);
+    close(door->fd);
+    (void)unlink(door->path);
+    free(door->path);
+    free(door);
+}
+
+int
+door_take(struct door *door)
+{
+    struct link *link;
+
+    TAILQ_FOREACH(link, &door->links, entry)
+    {
+        if (!link->timer)
+            return link_release(link);
+    }
+    return -1;
+}
+
+void
+door_reward(struct door *door)
+{
+    if (door->tokens < ACCEPTS_PER_S * 1000)
+        door->tokens += 1000;
+}
+
+int
+door_n_idle(const struct door *door)
+{
+    const struct link *link;
+    int n = 0;
+
+    TAILQ_FOREACH(link, &door->links, entry)
+    n += link->timer == NULL;
+    return n;
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lines of the link protocol.
+#include "link_line.h"
+
+#include <string.h>
+
+enum link_hello
+link_hello_check(const char *data, size_t len)
+{
+    size_t n = len < LINK_HELLO_LEN ? len : LINK_HELLO_LEN;
+
+    if (len > LINK_HELLO_LEN || memcmp(data, LINK_HELLO, n) != 0)
+        return LINK_HELLO_BAD;
+    return len == LINK_HELLO_LEN ? LINK_HELLO_DONE : LINK_HELLO_MORE;
+}
+
+bool
+link_target_valid(const char *target)
+{
+    size_t len = strlen(target);
+
+    for (size_t i = 0; i < len; i++) {
+        if (target[i] <= ' ' || target[i] >= 0x7f)
+            return false;
+    }
+    return len >= 1 && len <= LINK_TARGET_MAX;
+}
+
+void
+text_sanitise(const char *text, size_t len, char *ret, size_t size)
+{
+    size_t n = len < size ? len : size - 1;
+
+    for (size_t i = 0; i < n; i++)
+        ret[i] = text[i] >= ' ' && text[i] < 0x7f ? text[i] : '?';
+    ret[n] = '\0';
+}
+
+int
+link_answer_parse(const char *line, size_t len, struct kg_error *err)
+{
+    static const char refused[] = "ERR ";
+    static const char not_found[] = "not found";
+    enum { REFUSED_LEN = sizeof refused - 1, NOT_FOUND_LEN = sizeof not_found - 1 };
+    char text[160];
+
+    if (len == 2 && memcmp(line, "OK", 2) == 0)
+        return 0;
+    if (len < REFUSED_LEN || memcmp(line, refused, REFUSED_LEN) != 0)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the agent answered nonsense");
+    text_sanitise(line + REFUSED_LEN, len - REFUSED_LEN, text, sizeof text);
+    bool missing = strncmp(text, not_found, NOT_FOUND_LEN) == 0;
+    return kg_error_set(err, missing ? KG_NOT_FOUND : KG_PROVISIONER_UNAVAILABLE, 0, "%s", text);
+}

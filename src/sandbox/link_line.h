@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What comes first on a link, as the gateway reads it. The other side may be the tenant.
+#pragma once
+
+#include "base.h"
+
+#define LINK_HELLO "KGLINK 1\n"
+enum { LINK_HELLO_LEN = sizeof LINK_HELLO - 1, LINK_TARGET_MAX = 128, LINK_ANSWER_MAX = 256 };
+
+enum link_hello { LINK_HELLO_BAD, LINK_HELLO_MORE, LINK_HELLO_DONE };
+
+// Judges the first bytes of a link.
+enum link_hello link_hello_check(const char *data, size_t len);
+// Whether `target` can be asked for: printable, 1 to LINK_TARGET_MAX characters, no space.
+bool link_target_valid(const char *target);
+// Reads the agent's answer (without its newline): 0 for OK; a refusal becomes `err`, with the
+// agent's text in it as far as it is printable.
+KG_MUST_CHECK int link_answer_parse(const char *line, size_t len, struct kg_error *err);
+// Copies at most `size` - 1 bytes of a stranger's text, what is not printable ASCII as '?'.
+void text_sanitise(const char *text, size_t len, char *ret, size_t size);

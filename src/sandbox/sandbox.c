@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a sandbox on the gateway's side.
+#include "sandbox.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sandbox_priv.h"
+
+enum { ID_LEN = 10 };
+
+static const char *
+state_name(enum sandbox_state state)
+{
+    static const char *const names[] = {
+        [SANDBOX_CREATING] = "creating", [SANDBOX_READY] = "ready",
+        [SANDBOX_CLAIMED] = "claimed",   [SANDBOX_DESTROYING] = "destroying",
+        [SANDBOX_GONE] = "gone",
+    };
+    return names[state];
+}
+
+static bool
+edge_is_legal(enum sandbox_state from, enum sandbox_state to)
+{
+    switch (to) {
+    case SANDBOX_CREATING:
+        return false;
+    case SANDBOX_READY:
+        return from == SANDBOX_CREATING;
+    case SANDBOX_CLAIMED: // from creating: one that was a session's when it was taken up
+        return from == SANDBOX_CREATING || from == SANDBOX_READY;
+    case SANDBOX_DESTROYING:
+        return from != SANDBOX_DESTROYING;
+    case SANDBOX_GONE:
+        return from != SANDBOX_GONE;
+    }
+    return false;
+}
+
+static void
+sandbox_set_state(struct sandbox *sandbox, enum sandbox_state state)
+{
+    assert(edge_is_legal(sandbox->state, state));
+    log_debug("sandbox state", LOG_STR("sandbox", sandbox->id),
+              LOG_STR("from", state_name(sandbox->state)), LOG_STR("to", state_name(state)));
+    sandbox->state = state;
+}
+
+// ---- The end --------------------------------------------------------------------------------
+
+// No link, no call of our own; what others called stays to be failed or cancelled.
+static void
+close_gateway_side(struct sandbox *sandbox)
+{
+    event_stream_free(KG_STEAL(sandbox->event_stream));
+    sandbox_call_cancel(KG_STEAL(sandbox->info_call));
+    loop_timer_stop(sandbox->ready_timer);
+    door_free(KG_STEAL(sandbox->door));
+    if (sandbox->op)
+        provisioner_op_cancel(KG_STEAL(sandbox->op));
+}
+
+void
+sandbox_free(struct sandbox *sandbox)
+{
+    if (!sandbox)
+        return;
+    close_gateway_side(sandbox);
+    sandbox_cancel_calls(sandbox);
+    loop_timer_free(sandbox->ready_timer);
+    loop_timer_free(sandbox->end_timer);
+    free(sandbox->door_path);
+    free(sandbox->dir);
+    free(sandbox);
+}
+
+static void
+on_cleaned_up(const struct kg_error *err, void *arg)
+{
+    struct sandbox *sandbox = arg;
+
+    sandbox->op = NULL;
+    if (err)
+        log_warning("cannot clean up after a sandbox", LOG_STR("sandbox", sandbox->id),
+                    LOG_ERR(err));
+}
+
+static void
+sandbox_end(struct sandbox *sandbox, const struct kg_error *reason)
+{
+    struct kg_error err = {0};
+
+    if (sandbox->state == SANDBOX_DESTROYING || sandbox->state == SANDBOX_GONE)
+        return;
+    log_info("sandbox ended", LOG_STR("sandbox", sandbox->id), LOG_ERR(reason));
+    sandbox->end_reason = *reason;
+    sandbox_set_state(sandbox, SANDBOX_GONE);
+    close_gateway_side(sandbox);
+    sandbox->op = provisioner_destroy(sandbox->context.provisioner, sandbox->id, on_cleaned_up,
+                                      sandbox, &err);
+    if (!sandbox->op)
+        on_cleaned_up(&err, sandbox);
+    loop_timer_start(sandbox->end_timer, 0);
+}
+
+static void
+sandbox_destroyed(struct sandbox *sandbox, const struct kg_error *err)
+{
+    provisioner_done_fn fn = sandbox->on_destroyed;
+    void *arg = sandbox->on_destroyed_arg;
+
+    sandbox_set_state(sandbox, SANDBOX_GONE);
+    sandbox_free(sandbox);
+    if (fn)
+        fn(err, arg);
+}
+
+// One callback a turn of the loop: each may free the sandbox.
+static void
+on_end_step(void *arg)
+{
+    struct sandbox *sandbox = arg;
+
+    if (sandbox->state == SANDBOX_DESTROYING) {
+        const struct kg_error err = sandbox->end_reason;
+        sandbox_destroyed(sandbox, &err);
+        return;
+    }
+    const struct kg_error reason = sandbox->end_reason;
+    loop_timer_start(sandbox->end_timer, 0);
+    if (sandbox_fail_call(sandbox, &reason))
+        return;
+    loop_timer_stop(sandbox->end_timer);
+    sandbox->events.on_gone(sandbox, &reason, sandbox->arg);
+}
+
+static void
+on_destroyed(const struct kg_error *err, void *arg)
+{
+    struct sandbox *sandbox = arg;
+
+    sandbox->op = NULL;
+    sandbox_destroyed(sandbox, err);
+}
+
+void
+sandbox_destroy(struct sandbox *sandbox, provisioner_done_fn on_done, void *arg)
+{
+    sandbox_set_state(sandbox, SANDBOX_DESTROYING);
+    sandbox->on_destroyed = on_done;
+    sandbox->on_destroyed_arg = arg;
+    close_gateway_side(sandbox);
+    sandbox_cancel_calls(sandbox);
+    loop_timer_stop(sandbox->end_timer);
+    sandbox->op = provisioner_destroy(sandbox->context.provisioner, sandbox->id, on_destroyed,
+                                      sandbox, &sandbox->end_reason);
+    if (!sandbox->op)
+        loop_timer_start(sandbox->end_timer, 0);
+}
+
+// ---- The beginning --------------------------------------------------------------------------
+
+static void
+ready_if_all_is_there(struct sandbox *sandbox)
+{
+    if (!sandbox->made || !sandbox->answered)
+        return;
+    loop_timer_stop(sandbox->ready_timer);
+    sandbox_set_state(sandbox, sandbox->adopted_claimed ? SANDBOX_CLAIMED : SANDBOX_READY);
+    sandbox->event_stream = event_stream_new(sandbox);
+    sandbox->events.on_ready(sandbox, sandbox->arg);
+}
+
+static void
+on_info(const json_t *body, const struct kg_error *err, void *arg)
+{
+    struct sandbox *sandbox = arg;
+    (void)body;
+
+    sandbox->info_call = NULL;
+    if (err) {
+        sandbox_end(sandbox, err);
+        return;
+    }
+    sandbox->answered = true;
+    ready_if_all_is_there(sandbox);
+}
+
+static void
+on_made(const struct kg_error *err, void *arg)
+{
+    struct sandbox *sandbox = arg;
+
+    sandbox->op = NULL;
+    if (err) {
+        sandbox_end(sandbox, err);
+        return;
+    }
+    sandbox->made = true;
+    ready_if_all_is_there(sandbox);
+}
+
+static void
+on_ready_timeout(void *arg)
+{
+    struct kg_error err;
+
+    (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
+                       "the sandbox's agent did not answer in time");
+    sandbox_end(arg, &err);
+}
+
+void
+sandbox_on_exit(struct sandbox *sandbox)
+{
+    struct kg_error err;
+
+    (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox's container has ended");
+    sandbox_end(sandbox, &err);
+}
+
+static void
+on_exit_of(const char *id, void *arg)
+{
+    (void)id;
+    sandbox_on_exit(arg);
+}
+
+static void
+on_link(void *arg)
+{
+    sandbox_serve_calls(arg);
+}
+
+static struct sandbox *
+sandbox_new(const struct sandbox_context *context, const char *id,
+            const struct sandbox_events *events, void *arg)
+{
+    struct sandbox *sandbox = KG_NEW(struct sandbox);
+
+    sandbox->context = *context;
+    sandbox->events = *events;
+    sandbox->arg = arg;
+    memcpy(sandbox->id, id, strlen(id) + 1);
+    KG_AUTO_FREE char *door = provisioner_sandbox_dir(context->provisioner, id);
+    sandbox->door_path = kg_asprintf("%s/door.sock", door);
+    sandbox->dir = kg_strndup(door, (size_t)(strrchr(door, '/') - door));
+    TAILQ_INIT(&sandbox->calls);
+    sandbox->ready_timer = loop_timer_new(context->loop, on_ready_timeout, sandbox);
+    sandbox->end_timer = loop_timer_new(context->loop, on_end_step, sandbox);
+    return sandbox;
+}
+
+// Opens the door and asks for the agent.
+static int
+sandbox_start(struct sandbox *sandbox, const struct sandbox_spec *spec, struct kg_error *err)
+{
+    sandbox->door = door_new(sandbox->context.loop, sandbox->door_path, on_link, sandbox, err);
+    if (!sandbox->door)
+        return -1;
+    sandbox->info_call = sandbox_agent_call(sandbox, "GET", "/info", NULL, spec->ready_timeout_ms,
+                                            on_info, sandbox, err);
+    if (!sandbox->info_call)
+        return -1;
+    loop_timer_start(sandbox->ready_timer, spec->ready_timeout_ms);
+    return 0;
+}
+
+struct sandbox *
+sandbox_create(const struct sandbox_context *context, const struct sandbox_spec *spec,
+               const struct sandbox_events *events, void *arg, struct kg_error *err)
+{
+    char id[ID_LEN + 1];
+
+    id_random(id, ID_LEN);
+    KG_AUTO(sandbox) sandbox = sandbox_new(context, id, events, arg);
+    const struct provisioner_sandbox_spec provisioner_spec = {
+        .id = sandbox->id,
+        .agent_idle_timeout_s = spec->agent_idle_timeout_s,
+        .network = spec->network,
+    };
+    sandbox->op = provisioner_create(context->provisioner, &provisioner_spec, on_made, on_exit_of,
+                                     sandbox, err);
+    if (!sandbox->op || sandbox_start(sandbox, spec, err) != 0)
+        return NULL;
+    return KG_STEAL(sandbox);
+}
+
+struct sandbox *
+sandbox_adopt(const struct sandbox_context *context, const char *id, bool claimed,
+              const struct sandbox_spec *spec, const struct sandbox_events *events, void *arg,
+              struct kg_error *err)
+{
+    if (strlen(id) >= sizeof((struct sandbox *)NULL)->id) {
+        (void)kg_error_set(err, KG_INTERNAL, 0, "bad sandbox id");
+        return NULL;
+    }
+    KG_AUTO(sandbox) sandbox = sandbox_new(context, id, events, arg);
+    sandbox->made = true;
+    sandbox->adopted_claimed = claimed;
+    if (sandbox_start(sandbox, spec, err) != 0)
+        return NULL;
+    return KG_STEAL(sandbox);
+}
+
+// ---- What is known about it -----------------------------------------------------------------
+
+void
+sandbox_set_events(struct sandbox *sandbox, const struct sandbox_events *events, void *arg)
+{
+    sandbox->events = *events;
+    sandbox->arg = arg;
+}
+
+const char *
+sandbox_id(const struct sandbox *sandbox)
+{
+    return sandbox->id;
+}
+
+enum sandbox_state
+sandbox_state(const struct sandbox *sandbox)
+{
+    return sandbox->state;
+}
+
+const char *
+sandbox_dir(const struct sandbox *sandbox)
+{
+    return sandbox->dir;
+}
+
+int
+sandbox_claim(struct sandbox *sandbox, const json_t *meta, struct kg_error *err)
+{
+    if (sandbox->state != SANDBOX_READY)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox is not ready");
+    if (provisioner_claim(sandbox->context.provisioner, sandbox->id, meta, err) != 0)
+        return -1;
+    sandbox_set_state(sandbox, SANDBOX_CLAIMED);
+    return 0;
+}
+
+int
+sandbox_update_meta(struct sandbox *sandbox, const json_t *meta, struct kg_error *err)
+{
+    if (sandbox->state != SANDBOX_CLAIMED)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox is not claimed");
+    return provisioner_claim(sandbox->context.provisioner, sandbox->id, meta, err);
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a sandbox, for its own files.
+#pragma once
+
+#include <sys/queue.h>
+
+#include "door.h"
+#include "sandbox.h"
+
+struct event_stream;
+
+struct sandbox {
+    struct sandbox_context context;
+    struct sandbox_events events;
+    void *arg;
+    char id[17];
+    char *door_path;
+    char *dir;
+    enum sandbox_state state;
+    bool adopted_claimed;
+    bool made;     // by the provisioner
+    bool answered; // by the agent
+    struct door *door;
+    TAILQ_HEAD(, sandbox_call) calls;
+    struct sandbox_call *info_call;
+    struct event_stream *event_stream;
+    struct loop_timer *ready_timer;
+    struct provisioner_op *op; // the creation, or the destruction
+    // After the end: first the calls under way are failed, then on_gone or on_destroyed fires.
+    struct loop_timer *end_timer;
+    struct kg_error end_reason;
+    provisioner_done_fn on_destroyed;
+    void *on_destroyed_arg;
+};
+
+// ---- Calls (call.c) -------------------------------------------------------------------------
+
+// Gives waiting calls the idle links that are there.
+void sandbox_serve_calls(struct sandbox *sandbox);
+// Fails one call with `reason`; false where none is left. Its callback may free the sandbox.
+bool sandbox_fail_call(struct sandbox *sandbox, const struct kg_error *reason);
+void sandbox_cancel_calls(struct sandbox *sandbox);
+
+// ---- The agent's events (event_stream.c) ----------------------------------------------------
+
+struct event_stream *event_stream_new(struct sandbox *sandbox);
+void event_stream_free(struct event_stream *stream);
