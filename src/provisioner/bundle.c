@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The config.json of a sandbox's container: its mounts, namespaces, users and limits.
+#include "oci_priv.h"
+
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MIB (INT64_C(1024) * 1024)
+#define CPU_PERIOD_US 100000
+#define NOFILE_MAX 4096
+#define INODES_PER_MIB 128 // of a tmpfs: an inode costs about 1 KiB of kernel memory
+#define OOM_SCORE 500      // where the machine itself runs out, a sandbox goes before the gateway
+
+// Sandboxes' users on the host lie in 0x70000000..0x7fffffff: above what distributions and
+// systemd-nspawn hand out, below what breaks programs that keep a uid in an int.
+#define HOST_UID_BASE 0x70000000
+#define HOST_UID_PAIRS 0x08000000
+
+void
+bundle_add_mount(json_t *mounts, const char *destination, const char *type, const char *source,
+                 const char *options)
+{
+    json_t *list = json_array();
+    for (const char *at = options; *at; at += *at == ',') {
+        size_t len = strcspn(at, ",");
+        json_array_append_new(list, json_stringn(at, len));
+        at += len;
+    }
+    json_array_append_new(mounts, json_pack("{s:s, s:s, s:s, s:o}", "destination", destination,
+                                            "type", type, "source", source, "options", list));
+}
+
+static void
+add_tmpfs(json_t *mounts, const char *destination, int64_t size_mb, const char *more)
+{
+    KG_AUTO_FREE char *options =
+        kg_asprintf("nosuid,nodev,size=%lldm,nr_inodes=%lld%s", (long long)size_mb,
+                    (long long)(size_mb * INODES_PER_MIB + 1024), more);
+    bundle_add_mount(mounts, destination, "tmpfs", "tmpfs", options);
+}
+
+static void
+add_system_mounts(json_t *mounts)
+{
+    bundle_add_mount(mounts, "/proc", "proc", "proc", "nosuid,noexec,nodev");
+    bundle_add_mount(mounts, "/dev", "tmpfs", "tmpfs", "nosuid,noexec,mode=755,size=64k");
+    bundle_add_mount(mounts, "/dev/pts", "devpts", "devpts",
+                     "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620");
+    bundle_add_mount(mounts, "/dev/shm", "tmpfs", "shm",
+                     "nosuid,noexec,nodev,mode=1777,size=64m,nr_inodes=4096");
+    bundle_add_mount(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
+    // Read by the agent, for its counters of memory and of kills for want of it.
+    bundle_add_mount(mounts, "/sys/fs/cgroup", "cgroup", "cgroup", "nosuid,noexec,nodev,ro");
+}
+
+static json_t *
+mounts_of(const struct oci *oci, const char *id)
+{
+    json_t *mounts = json_array();
+    add_system_mounts(mounts);
+    if (oci->host_image)
+        host_image_mounts(mounts);
+    for (size_t i = 0; i < oci->n_kernel_envs; i++) {
+        KG_AUTO_FREE char *at = kg_asprintf(SANDBOX_KERNELS "/%s", oci->kernel_envs[i].name);
+        bundle_add_mount(mounts, at, "bind", oci->kernel_envs[i].host_dir,
+                         "rbind,ro,rro,nosuid,nodev");
+    }
+    KG_AUTO_FREE char *door = folder_path(oci->base.state_dir, id, "door");
+    bundle_add_mount(mounts, SANDBOX_AGENT, "bind", oci->agent_path, "bind,ro,nosuid,nodev");
+    bundle_add_mount(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
+    // A tmpfs takes its mode from the folder that it covers: 1777, and 755.
+    add_tmpfs(mounts, SANDBOX_HOME, oci->limits.tmp_mb, "");
+    add_tmpfs(mounts, SANDBOX_DATA, oci->limits.disk_mb, ",uid=1000,gid=1000");
+    return mounts;
+}
+
+static json_t *
+process_of(json_t *args)
+{
+    struct rlimit nofile = {0};
+    getrlimit(RLIMIT_NOFILE, &nofile); // not every gateway may raise a hard limit
+    json_int_t files = (json_int_t)(nofile.rlim_max < NOFILE_MAX ? nofile.rlim_max : NOFILE_MAX);
+    json_t *process = json_pack(
+        "{s:b, s:{s:i, s:i}, s:o, s:[s, s, s, s], s:s, s:b, s:i,"
+        " s:[{s:s, s:I, s:I}, {s:s, s:i, s:i}],"
+        " s:{s:[], s:[], s:[], s:[], s:[]}}",
+        "terminal", 0, "user", "uid", SANDBOX_UID, "gid", SANDBOX_UID, "args", args, "env",
+        "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" SANDBOX_HOME, "LANG=C.UTF-8", "USER=sandbox",
+        "cwd", SANDBOX_DATA, "noNewPrivileges", 1, "oomScoreAdj", OOM_SCORE, "rlimits", "type",
+        "RLIMIT_NOFILE", "soft", files, "hard", files, "type", "RLIMIT_CORE", "soft", 0, "hard", 0,
+        "capabilities", "bounding", "effective", "inheritable", "permitted", "ambient");
+    return process;
+}
+
+static json_t *
+resources_of(const struct oci *oci)
+{
+    const struct provisioner_limits *limits = &oci->limits;
+    json_int_t memory = (limits->memory_mb + limits->disk_mb + limits->tmp_mb) * MIB;
+    json_int_t quota = (json_int_t)(limits->cpus * CPU_PERIOD_US);
+    json_t *resources =
+        json_pack("{s:[{s:b, s:s}], s:{s:I}, s:{s:I, s:i}, s:{s:i}}", "devices", "allow", 0,
+                  "access", "rwm", "memory", "limit", memory, "cpu", "quota", quota, "period",
+                  CPU_PERIOD_US, "pids", "limit", limits->pids);
+    if (oci->cgroups.swap)
+        json_object_set_new(json_object_get(resources, "memory"), "swap", json_integer(memory));
+    return resources;
+}
+
+// Whether any user may get to the folder.
+static bool
+reachable(const char *path)
+{
+    KG_AUTO_FREE char *prefix = kg_strdup(path);
+    for (char *slash = prefix; slash; slash = strrchr(prefix, '/')) {
+        struct stat st;
+        if (stat(prefix, &st) < 0 || !(st.st_mode & S_IXOTH))
+            return false;
+        *strrchr(prefix, '/') = '\0';
+    }
+    return true;
+}
+
+// The sandbox's user is another one on the host for every sandbox, and so is root inside, which
+// only the runtime's own setup ever is; where that could not get to the root folder, it is us.
+static json_t *
+id_mappings(const struct oci *oci, const char *id, unsigned own_id)
+{
+    uint32_t hash = 2166136261U; // FNV-1a
+    for (const char *c = id; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 16777619U;
+    json_int_t first = HOST_UID_BASE + 2 * (json_int_t)(hash % HOST_UID_PAIRS);
+    json_int_t root = reachable(oci->root_dir) ? first : (json_int_t)own_id;
+    return json_pack("[{s:i, s:I, s:i}, {s:i, s:I, s:i}]", "containerID", 0, "hostID", root, "size",
+                     1, "containerID", SANDBOX_UID, "hostID", first + 1, "size", 1);
+}
+
+static json_t *
+linux_of(const struct oci *oci, const char *id)
+{
+    KG_AUTO_FREE char *container = oci_container_id(oci, id);
+    KG_AUTO_FREE char *cgroup = kg_asprintf("/%s", container);
+    json_t *linux_part = json_pack(
+        "{s:s, s:o, s:o, s:[{s:s}, {s:s}, {s:s}, {s:s}, {s:s}, {s:s}],"
+        " s:[s, s, s, s, s, s, s, s, s, s, s], s:[s, s, s, s, s]}",
+        "cgroupsPath", cgroup, "resources", resources_of(oci), "seccomp", seccomp_profile(),
+        "namespaces", "type", "pid", "type", "network", "type", "ipc", "type", "uts", "type",
+        "mount", "type", "cgroup", "maskedPaths", "/proc/acpi", "/proc/asound", "/proc/interrupts",
+        "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
+        "/proc/timer_list", "/sys/devices/virtual/powercap", "/sys/firmware", "readonlyPaths",
+        "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger");
+    if (oci->user_namespace) {
+        json_array_append_new(json_object_get(linux_part, "namespaces"),
+                              json_pack("{s:s}", "type", "user"));
+        json_object_set_new(linux_part, "uidMappings", id_mappings(oci, id, geteuid()));
+        json_object_set_new(linux_part, "gidMappings", id_mappings(oci, id, getegid()));
+    }
+    return linux_part;
+}
+
+int
+bundle_write(const struct oci *oci, const char *id, json_t *args, struct kg_error *err)
+{
+    json_auto_t *config =
+        json_pack("{s:s, s:s, s:{s:s, s:b}, s:o, s:o, s:o}", "ociVersion", "1.0.2", "hostname",
+                  "sandbox", "root", "path", oci->root_dir, "readonly", 1, "process",
+                  process_of(args), "mounts", mounts_of(oci, id), "linux", linux_of(oci, id));
+    KG_AUTO_FREE char *text = json_dumps(config, JSON_INDENT(1));
+    if (!text)
+        return kg_error_set(err, KG_INTERNAL, 0, "a path of the sandbox is not UTF-8");
+    KG_AUTO_FREE char *path = folder_path(oci->base.state_dir, id, "config.json");
+    return file_write_atomic(path, text, strlen(text), 0600, err);
+}

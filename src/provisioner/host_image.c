@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// The root of a sandbox. Image `host`: a skeleton of folders under the state folder, into which
+// the host's /usr and little else are mounted read-only. Otherwise: a rootfs folder.
+#include "oci_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BIND_OPTIONS "rbind,ro,rro,nosuid,nodev"
+
+// Folders of the host's root that are links into /usr, or of their own.
+static const char *const usr_friends[] = {"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"};
+
+// What else is shown of the host, where it is there.
+static const char *const host_paths[] = {
+    "/usr",
+    "/etc/alternatives",
+    "/etc/fonts",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/matplotlibrc",
+    "/etc/mime.types",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/var/cache/fontconfig",
+};
+
+static const struct {
+    const char *path;
+    const char *text;
+} generated[] = {
+    {"/etc/passwd", "root:x:0:0:root:/:/usr/sbin/nologin\n"
+                    "sandbox:x:1000:1000:sandbox:" SANDBOX_HOME ":/bin/sh\n"
+                    "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
+    {"/etc/group", "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n"},
+    {"/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"},
+    {"/etc/hostname", "sandbox\n"},
+    {"/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"},
+    {"/etc/resolv.conf", ""}, // no network, no resolver
+};
+
+// Mount points that every root has, whatever the image.
+static const char *const mount_points[] = {
+    "/proc", "/dev", "/sys", SANDBOX_HOME, SANDBOX_DATA, SANDBOX_DOOR, SANDBOX_AGENT,
+};
+
+// Makes `path` below `root`, as a folder or as an empty file, with its parents. What is there is
+// never replaced: it may be a mount point of running sandboxes, which would lose that mount.
+static int
+make_point(const char *root, const char *path, bool folder, struct kg_error *err)
+{
+    KG_AUTO_FREE char *full = kg_asprintf("%s%s", root, path);
+    for (char *slash = full + strlen(root); (slash = strchr(slash + 1, '/'));) {
+        *slash = '\0';
+        int made = dir_make(full, 0755, err);
+        *slash = '/';
+        if (made < 0)
+            return -1;
+    }
+    if (folder)
+        return dir_make(full, 0755, err);
+    KG_AUTO_FD fd = open(full, O_CREAT | O_RDONLY | O_CLOEXEC, 0644);
+    return fd < 0 ? kg_error_set(err, KG_INTERNAL, errno, "cannot create %s", full) : 0;
+}
+
+static int
+make_link(const char *root, const char *path, const char *target, struct kg_error *err)
+{
+    KG_AUTO_FREE char *full = kg_asprintf("%s%s", root, path);
+    if (symlink(target, full) < 0 && errno != EEXIST)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot create %s", full);
+    return 0;
+}
+
+static bool
+is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+// A link of the host becomes the same link in the skeleton; anything else is mounted.
+static int
+make_usr_friends(const char *root, struct kg_error *err)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(usr_friends); i++) {
+        char target[256] = "";
+        if (readlink(usr_friends[i], target, sizeof(target) - 1) > 0) {
+            if (make_link(root, usr_friends[i], target, err) < 0)
+                return -1;
+        } else if (is_folder(usr_friends[i]) && make_point(root, usr_friends[i], true, err) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+make_host_points(const char *root, struct kg_error *err)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(host_paths); i++)
+        if (access(host_paths[i], F_OK) == 0 &&
+            make_point(root, host_paths[i], is_folder(host_paths[i]), err) < 0)
+            return -1;
+    return make_usr_friends(root, err);
+}
+
+static int
+make_generated(const char *root, struct kg_error *err)
+{
+    if (make_point(root, "/etc", true, err) < 0 || make_point(root, "/var", true, err) < 0 ||
+        make_link(root, "/var/tmp", SANDBOX_HOME, err) < 0)
+        return -1;
+    for (size_t i = 0; i < KG_ARRAY_LEN(generated); i++) {
+        KG_AUTO_FREE char *path = kg_asprintf("%s%s", root, generated[i].path);
+        if (file_write_atomic(path, generated[i].text, strlen(generated[i].text), 0644, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+// Others may pass through the state folder, not list it: the runtime's setup does its work as the
+// user that is root in the sandbox's user namespace, and must get to the skeleton.
+static int
+open_way(const struct oci *oci, struct kg_error *err)
+{
+    struct stat st;
+    KG_AUTO_FREE char *tmp = kg_asprintf("%s" SANDBOX_HOME, oci->root_dir);
+    if (stat(oci->base.state_dir, &st) < 0 ||
+        chmod(oci->base.state_dir, (st.st_mode & 07777) | S_IXOTH) < 0 ||
+        chmod(oci->root_dir, 0755) < 0 || chmod(tmp, 01777) < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot set the mode of %s", oci->root_dir);
+    return 0;
+}
+
+int
+host_image_make(const struct oci *oci, struct kg_error *err)
+{
+    const char *root = oci->root_dir;
+    mode_t mask = umask(022);
+    int made = dir_make(root, 0755, err);
+    for (size_t i = 0; made == 0 && i < KG_ARRAY_LEN(mount_points); i++)
+        made = make_point(root, mount_points[i], strcmp(mount_points[i], SANDBOX_AGENT) != 0, err);
+    for (size_t i = 0; made == 0 && i < oci->n_kernel_envs; i++) {
+        KG_AUTO_FREE char *path = kg_asprintf(SANDBOX_KERNELS "/%s", oci->kernel_envs[i].name);
+        made = make_point(root, path, true, err);
+    }
+    if (made == 0)
+        made = make_generated(root, err);
+    if (made == 0)
+        made = make_host_points(root, err);
+    umask(mask);
+    return made < 0 ? -1 : open_way(oci, err);
+}
+
+void
+host_image_mounts(json_t *mounts)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(host_paths); i++)
+        if (access(host_paths[i], F_OK) == 0)
+            bundle_add_mount(mounts, host_paths[i], "bind", host_paths[i], BIND_OPTIONS);
+    for (size_t i = 0; i < KG_ARRAY_LEN(usr_friends); i++) {
+        struct stat st;
+        if (lstat(usr_friends[i], &st) == 0 && S_ISDIR(st.st_mode))
+            bundle_add_mount(mounts, usr_friends[i], "bind", usr_friends[i], BIND_OPTIONS);
+    }
+}
+
+static int
+check_point(const struct oci *oci, const char *path, struct kg_error *err)
+{
+    KG_AUTO_FREE char *full = kg_asprintf("%s%s", oci->root_dir, path);
+    if (access(full, F_OK) == 0)
+        return 0;
+    return kg_error_set(err, KG_INVALID, 0, "image %s has no %s, where %s must be mounted",
+                        oci->root_dir, path,
+                        strcmp(path, SANDBOX_AGENT) ? "a folder" : "the agent (an empty file)");
+}
+
+int
+folder_image_check(const struct oci *oci, struct kg_error *err)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(mount_points); i++)
+        if (check_point(oci, mount_points[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < oci->n_kernel_envs; i++) {
+        KG_AUTO_FREE char *path = kg_asprintf(SANDBOX_KERNELS "/%s", oci->kernel_envs[i].name);
+        if (check_point(oci, path, err) < 0)
+            return -1;
+    }
+    return 0;
+}

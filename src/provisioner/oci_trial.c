@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a throw-away container, to see which runtime works here and whether in a user namespace.
+#include "oci_priv.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define TRIAL_TIMEOUT_MS 20000
+#define SWEEP_TRIES 200
+#define SWEEP_PAUSE_US 10000
+
+const char *const oci_runtimes[] = {"runc", "crun", NULL};
+
+// The outcome of a process that was waited for, in a loop of its own.
+struct outcome {
+    struct loop *loop;
+    const struct oci *oci;
+    const char *id;
+    bool failed;
+    struct kg_error err;
+};
+
+static void
+on_ended(const struct loop_process_result *result, void *arg)
+{
+    struct outcome *outcome = arg;
+    outcome->failed = result->exit_code != 0;
+    if (outcome->failed)
+        runtime_error(outcome->oci, outcome->id, result, &outcome->err);
+    loop_stop(outcome->loop);
+}
+
+static int
+run_and_wait(struct outcome *outcome, struct runtime_argv *argv)
+{
+    KG_AUTO(loop) loop = loop_new();
+    struct loop_process_spec spec = {.argv = argv->items, .timeout_ms = TRIAL_TIMEOUT_MS};
+    outcome->loop = loop;
+    if (!loop_process_start(loop, &spec, on_ended, outcome, &outcome->err))
+        outcome->failed = true;
+    else
+        loop_run(loop);
+    runtime_argv_fini(argv);
+    return outcome->failed ? -1 : 0;
+}
+
+static void
+clean_up(const struct oci *oci, const char *id)
+{
+    if (runtime_knows(oci, id)) {
+        struct outcome outcome = {.oci = oci, .id = id};
+        struct runtime_argv argv;
+        runtime_argv_delete(oci, id, &argv);
+        if (run_and_wait(&outcome, &argv) < 0)
+            log_warning("cannot delete the trial's container", LOG_ERR(&outcome.err));
+    }
+    KG_AUTO_FREE char *container = oci_container_id(oci, id);
+    for (int i = 0; i < SWEEP_TRIES && !cgroup_sweep(container); i++)
+        usleep(SWEEP_PAUSE_US);
+    struct kg_error err;
+    if (folder_remove(oci->base.state_dir, id, &err) < 0)
+        log_warning("cannot remove the trial's folder", LOG_ERR(&err));
+}
+
+int
+oci_try_container(const struct oci *oci, struct kg_error *err)
+{
+    char id[9];
+    id_random(id, 8);
+    struct outcome outcome = {.oci = oci, .id = id};
+    struct runtime_argv argv;
+    json_t *args = json_pack("[s, s]", SANDBOX_AGENT, "--version");
+    bool made = folder_make(oci->base.state_dir, id, &outcome.err) == 0 &&
+                bundle_write(oci, id, args, &outcome.err) == 0;
+    runtime_argv_run(oci, id, false, &argv);
+    int result = made ? run_and_wait(&outcome, &argv) : -1;
+    clean_up(oci, id);
+    if (result < 0)
+        *err = outcome.err;
+    return result;
+}
+
+int
+oci_use_runtime(struct oci *oci, const char *name, bool user_namespace, struct kg_error *err)
+{
+    free(oci->runtime);
+    free(oci->runtime_root);
+    const char *slash = strrchr(name, '/');
+    oci->runtime = runtime_find(name);
+    oci->runtime_root = kg_asprintf("%s/oci-%s", oci->base.state_dir, slash ? slash + 1 : name);
+    oci->user_namespace = user_namespace;
+    if (oci->runtime)
+        return 0;
+    return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s is not installed", name);
+}
+
+// In a user namespace if that works, else without.
+static int
+try_runtime(struct oci *oci, const char *name, struct kg_error *err)
+{
+    struct kg_error why;
+    if (oci_use_runtime(oci, name, true, err) < 0)
+        return -1;
+    if (oci_try_container(oci, &why) == 0)
+        return 0;
+    oci->user_namespace = false;
+    if (oci_try_container(oci, err) < 0)
+        return -1;
+    log_warning("sandboxes run without a user namespace", LOG_ERR(&why));
+    return 0;
+}
+
+int
+oci_trial(struct oci *oci, const char *wanted, struct kg_error *err)
+{
+    if (strcmp(wanted, "auto") != 0)
+        return try_runtime(oci, wanted, err);
+    int result = -1;
+    for (size_t i = 0; oci_runtimes[i] && result < 0; i++) {
+        struct kg_error why;
+        result = try_runtime(oci, oci_runtimes[i], &why);
+        if (result < 0 && i == 0)
+            *err = why; // the first choice's is the one to mend
+    }
+    return result;
+}

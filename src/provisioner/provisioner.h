@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// What makes, lists and destroys sandboxes on one engine.
+#pragma once
+
+#include <jansson.h>
+
+#include "base.h"
+#include "loop.h"
+
+// Limits of one sandbox; the same for every engine.
+struct provisioner_limits {
+    int64_t memory_mb; // of the processes; the engine's limit is memory + disk + tmp, without swap
+    int64_t disk_mb;   // size of /mnt/data
+    int64_t tmp_mb;    // size of /tmp
+    double cpus;
+    int pids;
+};
+
+// Where the environment of a kernelspec lies on the host; it appears at /opt/kernelgate/<name>.
+struct provisioner_kernel_env {
+    const char *name;
+    const char *host_dir;
+};
+
+struct provisioner_settings {
+    const char *engine;      // "auto", "oci"
+    const char *state_dir;   // exists, private to the gateway
+    const char *gateway_id;  // labels all that this gateway makes: 8 characters of a-z2-7
+    const char *image;       // "host" or a rootfs folder (oci)
+    const char *oci_runtime; // "auto", "runc", "crun", or a path
+    const char *agent_path;  // the static agent on the host
+    struct provisioner_limits limits;
+    const struct provisioner_kernel_env *kernel_envs;
+    size_t n_kernel_envs;
+};
+
+struct provisioner;
+// Picks the engine; fails with a message that says what is missing.
+KG_MUST_CHECK struct provisioner *provisioner_new(struct loop *loop,
+                                                  const struct provisioner_settings *settings,
+                                                  struct kg_error *err);
+// Sandboxes stay. Operations under way must have ended or been cancelled.
+void provisioner_free(struct provisioner *provisioner);
+KG_DEFINE_AUTO(provisioner, provisioner_free)
+const char *provisioner_name(const struct provisioner *provisioner);
+
+// One finding of `kernelgate doctor`.
+typedef void (*provisioner_finding_fn)(const char *what, bool ok, const char *detail, void *arg);
+// Says what this machine offers and lacks for `settings->engine`, trying it for real; blocks.
+// Returns true where a sandbox would run.
+bool provisioner_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn,
+                        void *arg);
+
+// ---- Sandboxes ------------------------------------------------------------------------------
+
+// A sandbox is named by an id of 1 to 16 characters of a-z2-7. Its folder on the host,
+// `<state>/sb/<id>` (mode 0700), holds `door/`, which the sandbox sees read-only at /run/kg,
+// `meta.json` once it is claimed, and what the engine keeps there.
+struct provisioner_sandbox_spec {
+    const char *id;
+    int agent_idle_timeout_s; // the agent ends itself when no gateway was linked for so long
+    bool network;             // outgoing network
+};
+
+// Where `door/` of a sandbox is: `<state>/sb/<id>/door`. To be freed.
+char *provisioner_sandbox_dir(const struct provisioner *provisioner, const char *id);
+
+// An operation under way. Its callback fires exactly once; then the handle is gone.
+struct provisioner_op;
+typedef void (*provisioner_done_fn)(const struct kg_error *err, void *arg); // err NULL: done
+// Fires once, when the sandbox's container has ended by whatever cause but provisioner_destroy().
+typedef void (*provisioner_exit_fn)(const char *id, void *arg);
+
+// Makes the sandbox's folder and `door/` (synchronously, before it returns), then its container,
+// and starts the agent as its PID 1. When `on_done` says that it failed, nothing is left.
+KG_MUST_CHECK struct provisioner_op *provisioner_create(struct provisioner *provisioner,
+                                                        const struct provisioner_sandbox_spec *spec,
+                                                        provisioner_done_fn on_done,
+                                                        provisioner_exit_fn on_exit, void *arg,
+                                                        struct kg_error *err);
+// Stops waiting for the operation; a sandbox that was being made is destroyed in the background.
+void provisioner_op_cancel(struct provisioner_op *op);
+
+// Kills the container and removes all that belongs to it. Idempotent; an unknown id is done at
+// once.
+KG_MUST_CHECK struct provisioner_op *provisioner_destroy(struct provisioner *provisioner,
+                                                         const char *id,
+                                                         provisioner_done_fn on_done, void *arg,
+                                                         struct kg_error *err);
+// Records, durably, whose the sandbox is now: `meta` is the session's own JSON (borrowed).
+KG_MUST_CHECK int provisioner_claim(struct provisioner *provisioner, const char *id,
+                                    const json_t *meta, struct kg_error *err);
+
+// After a start: tells of every sandbox of this gateway id that lives (`meta` NULL: unclaimed), and
+// watches it with `on_exit`; what is left of dead or half-made ones is removed.
+typedef void (*provisioner_found_fn)(const char *id, const json_t *meta, void *arg);
+KG_MUST_CHECK struct provisioner_op *provisioner_recover(struct provisioner *provisioner,
+                                                         provisioner_found_fn on_found,
+                                                         provisioner_done_fn on_done,
+                                                         provisioner_exit_fn on_exit, void *arg,
+                                                         struct kg_error *err);

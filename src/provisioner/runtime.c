@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command lines of runc and crun, which agree on all that is used here, and their log.
+#include "oci_priv.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_MAX (1024 * 1024)
+
+static size_t
+add_global(const struct oci *oci, struct runtime_argv *argv)
+{
+    size_t n = 0;
+    argv->items[n++] = oci->runtime;
+    argv->items[n++] = "--root";
+    argv->items[n++] = oci->runtime_root;
+    return n;
+}
+
+// An empty id: what concerns no single sandbox.
+static char *
+log_path(const struct oci *oci, const char *id)
+{
+    return *id ? folder_path(oci->base.state_dir, id, "runtime.log")
+               : kg_asprintf("%s/runtime.log", oci->base.state_dir);
+}
+
+static size_t
+add_log(const struct oci *oci, const char *id, struct runtime_argv *argv, size_t n)
+{
+    argv->owned[0] = log_path(oci, id);
+    argv->items[n++] = "--log";
+    argv->items[n++] = argv->owned[0];
+    argv->items[n++] = "--log-format";
+    argv->items[n++] = "json";
+    return n;
+}
+
+void
+runtime_argv_run(const struct oci *oci, const char *id, bool detach, struct runtime_argv *ret)
+{
+    *ret = (struct runtime_argv){0};
+    size_t n = add_log(oci, id, ret, add_global(oci, ret));
+    ret->owned[1] = folder_path(oci->base.state_dir, id, NULL);
+    ret->owned[2] = folder_path(oci->base.state_dir, id, "init.pid");
+    ret->owned[3] = oci_container_id(oci, id);
+    ret->items[n++] = "run";
+    if (detach)
+        ret->items[n++] = "--detach";
+    ret->items[n++] = "--bundle";
+    ret->items[n++] = ret->owned[1];
+    ret->items[n++] = "--pid-file";
+    ret->items[n++] = ret->owned[2];
+    ret->items[n++] = ret->owned[3];
+}
+
+void
+runtime_argv_delete(const struct oci *oci, const char *id, struct runtime_argv *ret)
+{
+    *ret = (struct runtime_argv){0};
+    size_t n = add_log(oci, id, ret, add_global(oci, ret));
+    ret->owned[1] = oci_container_id(oci, id);
+    ret->items[n++] = "delete";
+    ret->items[n++] = "--force";
+    ret->items[n++] = ret->owned[1];
+}
+
+void
+runtime_argv_list(const struct oci *oci, struct runtime_argv *ret)
+{
+    *ret = (struct runtime_argv){0};
+    size_t n = add_log(oci, "", ret, add_global(oci, ret));
+    ret->items[n++] = "list";
+    ret->items[n++] = "--format";
+    ret->items[n++] = "json";
+}
+
+void
+runtime_argv_fini(struct runtime_argv *argv)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(argv->owned); i++)
+        free(argv->owned[i]);
+}
+
+// The last message of the runtime's log, a JSON object a line; NULL where there is none.
+static json_t *
+last_message(const struct oci *oci, const char *id)
+{
+    KG_AUTO_FREE char *path = log_path(oci, id);
+    KG_AUTO_BUF log = {0};
+    if (access(path, F_OK) < 0 || file_read(path, LOG_MAX, &log, NULL) < 0 || !log.len)
+        return NULL;
+    while (log.len && log.data[log.len - 1] == '\n')
+        log.data[--log.len] = '\0';
+    const char *line = strrchr(log.data, '\n');
+    json_auto_t *entry = json_loads(line ? line + 1 : log.data, 0, NULL);
+    return json_incref(json_object_get(entry, "msg"));
+}
+
+// The end of a text says most: runtimes put the cause last.
+static const char *
+tail_of(const char *text, size_t max)
+{
+    size_t len = strlen(text);
+    return len > max ? text + len - max : text;
+}
+
+int
+runtime_error(const struct oci *oci, const char *id, const struct loop_process_result *result,
+              struct kg_error *err)
+{
+    enum { TAIL = 160 };
+    const char *name = tail_of(oci->runtime, 64);
+    json_auto_t *message = last_message(oci, id);
+    if (result->timed_out)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s did not end in time", name);
+    if (json_is_string(message))
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s: %s", name,
+                            tail_of(json_string_value(message), TAIL));
+    if (result->output_len)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s: %s", name,
+                            tail_of(result->output, TAIL));
+    if (result->signal)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s was ended by signal %d", name,
+                            result->signal);
+    return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s failed with exit code %d", name,
+                        result->exit_code);
+}
+
+bool
+runtime_knows(const struct oci *oci, const char *id)
+{
+    KG_AUTO_FREE char *container = oci_container_id(oci, id);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/%s", oci->runtime_root, container);
+    return access(path, F_OK) == 0;
+}
+
+char *
+runtime_find(const char *name)
+{
+    if (strchr(name, '/'))
+        return access(name, X_OK) == 0 ? kg_strdup(name) : NULL;
+    const char *path = getenv("PATH");
+    if (!path)
+        path = "/usr/sbin:/usr/bin:/sbin:/bin";
+    for (const char *at = path; *at; at += *at == ':') {
+        size_t len = strcspn(at, ":");
+        KG_AUTO_FREE char *candidate = kg_asprintf("%.*s/%s", (int)len, at, name);
+        if (access(candidate, X_OK) == 0)
+            return KG_STEAL(candidate);
+        at += len;
+    }
+    return NULL;
+}

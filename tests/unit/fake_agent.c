@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for the agent as PID 1 of a sandbox: dials the door, obeys one line a connection
+// (`run COMMAND`, `calls`, `reap`, `exit`), answers, hangs up, dials again.
+#include <errno.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LIFETIME_S 120 // of one whose test has died
+
+static const char *
+door_path(int argc, char **argv)
+{
+    for (int i = 1; i + 1 < argc; i++)
+        if (!strcmp(argv[i], "--door"))
+            return argv[i + 1];
+    return NULL;
+}
+
+static int
+dial(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void
+run_command(const char *command, int fd)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(fd, STDOUT_FILENO);
+        dup2(fd, STDERR_FILENO);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    waitpid(pid, NULL, 0);
+}
+
+// Waits for all that commands have left behind.
+static void
+reap_all(void)
+{
+    while (wait(NULL) > 0 || errno == EINTR)
+        ;
+}
+
+static void
+say(int fd, const char *name, long result)
+{
+    dprintf(fd, "%s=%s\n", name, result >= 0 ? "allowed" : strerrorname_np(errno));
+}
+
+// Tries what no sandbox may do.
+static void
+forbidden_calls(int fd)
+{
+    say(fd, "unshare", syscall(SYS_unshare, CLONE_NEWUSER));
+    say(fd, "setns", syscall(SYS_setns, fd, 0));
+    say(fd, "mount", syscall(SYS_mount, "none", "/tmp", "tmpfs", 0, NULL));
+    say(fd, "open_tree", syscall(SYS_open_tree, -1, "/", 0));
+    say(fd, "ptrace", syscall(SYS_ptrace, 0, 0, NULL, NULL));
+    say(fd, "bpf", syscall(SYS_bpf, 0, NULL, 0));
+    say(fd, "keyctl", syscall(SYS_keyctl, 0, 0, 0, 0, 0));
+    say(fd, "add_key", syscall(SYS_add_key, "user", "x", "y", 1, -1));
+    say(fd, "perf_event_open", syscall(SYS_perf_event_open, NULL, 0, -1, -1, 0));
+    say(fd, "userfaultfd", syscall(SYS_userfaultfd, 0));
+    say(fd, "io_uring_setup", syscall(SYS_io_uring_setup, 1, NULL));
+    say(fd, "process_vm_readv", syscall(SYS_process_vm_readv, 1, NULL, 0, NULL, 0, 0));
+    say(fd, "socket_alg", socket(AF_ALG, SOCK_SEQPACKET, 0));
+    say(fd, "socket_vsock", socket(AF_VSOCK, SOCK_STREAM, 0));
+    say(fd, "clone_newuser", syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL));
+    say(fd, "clone3", syscall(SYS_clone3, NULL, 0));
+}
+
+static void
+obey(int fd)
+{
+    char line[4096];
+    ssize_t len = read(fd, line, sizeof(line) - 1);
+    if (len <= 0)
+        return;
+    line[len] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    if (!strncmp(line, "run ", 4))
+        run_command(line + 4, fd);
+    else if (!strcmp(line, "calls"))
+        forbidden_calls(fd);
+    else if (!strcmp(line, "reap"))
+        reap_all();
+    else if (!strcmp(line, "exit"))
+        _exit(0);
+}
+
+static void
+on_alarm(int signum)
+{
+    (void)signum;
+    _exit(1);
+}
+
+int
+main(int argc, char **argv)
+{
+    if (argc == 2 && !strcmp(argv[1], "--version")) {
+        puts("fake agent");
+        return 0;
+    }
+    const char *door = door_path(argc, argv);
+    signal(SIGALRM, on_alarm); // by default PID 1 would ignore it
+    alarm(LIFETIME_S);
+    while (door) {
+        int fd = dial(door);
+        if (fd >= 0) {
+            obey(fd);
+            close(fd);
+        } else {
+            usleep(1000);
+        }
+    }
+    return 2;
+}
