@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Read by ipykernel from <environment>/etc/ipython: what a kernel without a person at its prompt needs.
+# Read by ipykernel from <environment>/etc/ipython: a kernel whose users are programs.
 c = get_config()  # noqa: F821
 
 # Nothing asks for past sessions, and SQLite on a tmpfs would only cost memory and start time.
 c.HistoryManager.enabled = False
 
-# Readers are programs: tracebacks as plain text.
+# Tracebacks as plain text.
 c.InteractiveShell.colors = "nocolor"
 
 # A lone surrogate in one message must not lose that message.

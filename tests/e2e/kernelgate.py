@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the built binary and speaks to it: what every end-to-end test stands on."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import httpx
+import leftovers
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = os.environ.get("KERNELGATE_BIN", str(PROJECT / "build/dev/bin/kernelgate"))
+READY_LINE = re.compile(r"kernelgate listening on (http://\S+:\d+)\n")
+SANITIZER = re.compile(r"(ERROR: \w+Sanitizer|runtime error:|Assertion .* failed)")
+
+
+def wait_for(condition, timeout=10, interval=0.05):
+    """Returns the first true value of `condition()`; fails when the time is over."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < end, f"not within {timeout} s: {condition}"
+        time.sleep(interval)
+
+
+class Lines(list):
+    """The lines of one execution, with when each arrived and what the response's head said."""
+
+    def __init__(self, response):
+        super().__init__()
+        self.headers = response.headers
+        self.times = []
+
+    def add(self, text):
+        self.append(json.loads(text))
+        self.times.append(time.monotonic())
+
+    def of(self, kind):
+        return [line for line in self if line["type"] == kind]
+
+    def one(self, kind):
+        lines = self.of(kind)
+        assert len(lines) == 1, f"{len(lines)} lines of {kind} in {self}"
+        return lines[0]
+
+    def text(self, kind="stdout"):
+        return "".join(line["text"] for line in self.of(kind))
+
+    @property
+    def done(self):
+        assert self and self[-1]["type"] == "done", f"the last line is not done: {self[-3:]}"
+        assert len(self.of("done")) == 1
+        return self[-1]
+
+    @property
+    def status(self):
+        return self.done["status"]
+
+
+class Gateway:
+    """One `kernelgate serve` with a state folder of its own."""
+
+    def __init__(self, *flags, env=None, state_dir=None, key=None, cwd=None, binary=BINARY):
+        self.state_dir = state_dir or tempfile.mkdtemp(prefix="kgt-", dir="/tmp")
+        self.flags = flags
+        self.binary = binary
+        self.env = env or {}
+        self.key = key
+        self.cwd = cwd
+        self.process = None
+        self.log_path = os.path.join(self.state_dir, "stderr.log")
+        self._groups = set()
+
+    # ---- Its life
+
+    def command(self):
+        return [self.binary, "serve", "--port", "0", "--state-dir", self.state_dir, *self.flags]
+
+    def start(self, timeout=60):
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={"PATH": os.environ["PATH"], **self.env},
+                cwd=self.cwd or self.state_dir,
+            )
+        ready, _, _ = select.select([self.process.stdout], [], [], timeout)
+        line = self.process.stdout.readline().decode() if ready else "(nothing)"
+        match = READY_LINE.fullmatch(line)
+        if not match:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"no ready line but {line!r}\n{self.log()}")
+        self.url = match[1]
+        self.client = self.client_for(self.key)
+        return self
+
+    def client_for(self, key):
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        limits = httpx.Limits(max_connections=None)
+        return httpx.Client(
+            base_url=self.url, headers=headers, timeout=120, trust_env=False, limits=limits
+        )
+
+    def log(self):
+        return pathlib.Path(self.log_path).read_text("utf-8", "replace")
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def wait(self, timeout=30):
+        code = self.process.wait(timeout)
+        self.client.close()
+        self.process.stdout.close()
+        return code
+
+    def kill(self):
+        """As kill -9 does: its sandboxes live on."""
+        self.process.kill()
+        return self.wait()
+
+    def stop(self, timeout=30):
+        """Ends it as an operator does; nothing of it may remain."""
+        self._groups |= leftovers.cgroups_of(self.sandbox_pids())
+        self.signal(signal.SIGTERM)
+        code = self.wait(timeout)
+        assert code == 0, f"exit code {code}\n{self.log()[-4000:]}"
+        complaint = SANITIZER.search(self.log())
+        assert not complaint, self.log()[complaint.start() - 200 : complaint.start() + 4000]
+
+    def assert_nothing_left(self):
+        left = leftovers.find(self.state_dir)
+        left += [f"control group: {group}" for group in self._groups if os.path.exists(group)]
+        for path in pathlib.Path(self.state_dir).iterdir():
+            content = path.read_text("utf-8", "replace").strip() if path.is_file() else ""
+            if re.fullmatch("[a-z2-7]{8}", content):
+                left += leftovers.groups_of_gateway(content)
+        assert not left, "\n".join(left)
+
+    def clean_up(self):
+        """After a test, whatever happened in it."""
+        try:
+            if self.process and self.process.returncode is None:
+                self.stop()
+            self.assert_nothing_left()
+        finally:
+            if self.process and self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            for pid in leftovers.sandbox_pids(self.state_dir):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            shutil.rmtree(self.state_dir, ignore_errors=True)
+
+    # ---- What it has
+
+    def sandbox_pids(self):
+        return leftovers.sandbox_pids(self.state_dir)
+
+    def rss_mb(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+
+    def open_files(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    # ---- What it answers
+
+    @contextlib.contextmanager
+    def stream(self, code, client=None, **fields):
+        """A running execution: yields an iterator over its lines."""
+        client = client or self.client
+        with client.stream("POST", "/api/v1/execute", json={"code": code, **fields}) as response:
+            if response.status_code != 200:
+                response.read()
+                raise AssertionError(f"{response.status_code} {response.text}")
+            yield LineReader(response)
+
+    def execute(self, code, client=None, **fields):
+        with self.stream(code, client, **fields) as reader:
+            return reader.rest()
+
+    def create_session(self, client=None, **fields):
+        response = (client or self.client).post("/api/v1/sessions", json=fields)
+        assert response.status_code in (200, 201), response.text
+        return response.json()["data"]["session_id"]
+
+    def delete_session(self, session_id, client=None):
+        return (client or self.client).delete(f"/api/v1/sessions/{session_id}")
+
+    def show_session(self, session_id, client=None):
+        response = (client or self.client).get(f"/api/v1/sessions/{session_id}")
+        assert response.status_code == 200, response.text
+        return response.json()
+
+
+class LineReader:
+    def __init__(self, response):
+        self.response = response
+        self.lines = Lines(response)
+        self._iterator = response.iter_lines()
+
+    def next(self):
+        """The next line that is not a keepalive."""
+        self.lines.add(next(self._iterator))
+        line = self.lines[-1]
+        return self.next() if line["type"] == "keepalive" else line
+
+    def next_of(self, kind):
+        while True:
+            line = self.next()
+            if line["type"] == kind:
+                return line
+
+    def rest(self):
+        for text in self._iterator:
+            self.lines.add(text)
+        return self.lines
+
+
+def problem(response, status, code):
+    """Asserts that a response is the problem document that the contract names."""
+    assert response.status_code == status, f"{response.status_code} {response.text}"
+    assert response.headers["content-type"].split(";")[0] == "application/problem+json"
+    body = response.json()
+    assert body["status"] == status and body["code"] == code, body
+    assert isinstance(body["title"], str) and isinstance(body["detail"], str) and "type" in body
+    return body

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds what gateways left behind: processes, mounts, control groups, sockets, folders.
+
+A gateway is known by its state folder, and the tests' state folders all lie under /tmp/kgt-*. As a
+program this looks for any of theirs, and can say what it found as a JUnit file.
+"""
+
+import glob
+import os
+import re
+import sys
+from xml.sax.saxutils import escape, quoteattr
+
+PREFIX = "/tmp/kgt-"
+
+
+def _read(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def sandbox_pids(state_dir):
+    """Processes that see a mount of the state folder which this process does not see: sandboxes."""
+    own = os.readlink("/proc/self/ns/mnt")
+    found = []
+    for pid in _pids():
+        try:
+            elsewhere = os.readlink(f"/proc/{pid}/ns/mnt") != own
+        except OSError:
+            continue
+        if elsewhere and state_dir in _read(f"/proc/{pid}/mountinfo"):
+            found.append(pid)
+    return found
+
+
+def cgroups_of(pids):
+    """The control groups of processes, as paths of this machine."""
+    groups = set()
+    for pid in pids:
+        for line in _read(f"/proc/{pid}/cgroup").splitlines():
+            path = line.split(":", 2)[2]
+            if path != "/":
+                groups.update(
+                    glob.glob(f"/sys/fs/cgroup{path}") + glob.glob(f"/sys/fs/cgroup/*{path}")
+                )
+    return groups
+
+
+def find(state_dir):
+    """What is left of the gateway with this state folder, one line each."""
+    left = []
+    for pid in sandbox_pids(state_dir):
+        left.append(f"process {pid} in a sandbox: {_read(f'/proc/{pid}/cmdline')!r}")
+    for pid in _pids():
+        arguments = _read(f"/proc/{pid}/cmdline").split("\0")
+        if pid != os.getpid() and any(argument.startswith(state_dir) for argument in arguments):
+            left.append(f"process {pid}: {arguments}")
+    for line in _read("/proc/self/mountinfo").splitlines():
+        if state_dir in line:
+            left.append(f"mount: {line}")
+    for line in _read("/proc/net/unix").splitlines():
+        if state_dir in line:
+            left.append(f"socket: {line}")
+    left += [f"folder: {path}" for path in glob.glob(f"{state_dir}*/sb/*")]
+    return left
+
+
+def groups_of_gateway(gateway_id):
+    """Control groups whose name holds the id that a gateway keeps in its state folder."""
+    return [
+        folder
+        for folder, _, _ in os.walk("/sys/fs/cgroup")
+        if re.search(rf"\b{re.escape(gateway_id)}\b", os.path.basename(folder))
+    ]
+
+
+def main():
+    left = find(PREFIX) + [f"folder: {path}" for path in glob.glob(PREFIX + "*")]
+    for line in left:
+        print(line)
+    for argument in sys.argv[1:]:
+        if argument.startswith("--junit-xml="):
+            failure = f"<failure>{escape(chr(10).join(left))}</failure>" if left else ""
+            with open(argument.partition("=")[2], "w", encoding="utf-8") as file:
+                file.write(
+                    f"<testsuites><testsuite><testcase name={quoteattr('nothing is left behind')}>"
+                    f"{failure}</testcase></testsuite></testsuites>\n"
+                )
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: help, settings, the ready line, doctor, draining."""
+
+import concurrent.futures
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from kernelgate import BINARY, problem, wait_for
+
+
+def run(*arguments, env=None, cwd="/", timeout=60):
+    return subprocess.run(
+        [BINARY, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={"PATH": os.environ["PATH"], **(env or {})},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["doctor", "--help"]])
+def test_help(arguments):
+    result = run(*arguments)
+    assert result.returncode == 0 and result.stderr == ""
+    assert "serve" in result.stdout or "--" in result.stdout
+
+
+def test_help_lists_the_settings():
+    text = run("serve", "--help").stdout
+    for setting in (
+        "host",
+        "port",
+        "api-key",
+        "image",
+        "max-sessions",
+        "pool-size",
+        "memory-mb",
+        "state-dir",
+    ):
+        assert f"--{setting}" in text
+
+
+def test_version():
+    result = run("version")
+    assert result.returncode == 0
+    assert result.stdout.startswith("kernelgate ") and result.stdout.count("\n") == 1
+
+
+def test_unknown_commands_and_flags():
+    for arguments in (["nonsense"], ["serve", "--nonsense"], ["serve", "--port"], []):
+        result = run(*arguments)
+        assert result.returncode != 0 and result.stderr, arguments
+        assert result.stdout == "", arguments
+
+
+@pytest.mark.parametrize(
+    "flag, value",
+    [
+        ("--port", "65536"),
+        ("--port", "x"),
+        ("--port", ""),
+        ("--pool-size", "-1"),
+        ("--idle-timeout", "0"),
+        ("--cpus", "0"),
+        ("--cpus", "nan"),
+        ("--memory-mb", "1e3"),
+        ("--max-sessions", "99999999999999999999"),
+        ("--provisioner", "magic"),
+        ("--network", "all"),
+        ("--log-level", "loud"),
+    ],
+)
+def test_values_out_of_bounds(flag, value):
+    name = flag.removeprefix("--")
+    variable = "KERNELGATE_" + name.upper().replace("-", "_")
+    for result in (run("serve", flag, value), run("serve", env={variable: value})):
+        assert result.returncode not in (0, -6, -11)
+        assert result.stdout == ""
+        lines = result.stderr.splitlines()
+        assert len(lines) == 1, result.stderr
+        assert name in lines[0] and value in lines[0]
+
+
+def test_listening_beyond_loopback_needs_a_key():
+    result = run("serve", "--host", "0.0.0.0", "--port", "0")
+    assert result.returncode != 0 and "key" in result.stderr
+
+
+def test_one_ready_line(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    assert gateway.url.startswith("http://127.0.0.1:")
+    gateway.execute("print(1)")
+    gateway.signal(signal.SIGTERM)
+    rest = gateway.process.stdout.read()
+    assert gateway.wait() == 0 and rest == b""
+
+
+def test_where_settings_come_from(start_gateway, tmp_path):
+    tmp_path.joinpath(".env").write_text('MAX_KERNELS=3\nKERNELGATE_POOL_SIZE="0"\n# comment\n')
+    gateway = start_gateway(
+        "--max-sessions", "1", cwd=tmp_path, env={"KERNELGATE_MAX_SESSIONS": "2", "DEBUG": "app:*"}
+    )  # fmt: skip
+    gateway.create_session()
+    problem(gateway.client.post("/api/v1/sessions", json={}), 429, "max_sessions")
+    assert gateway.client.get("/api/v1/health").json()["pool"]["target"] == 0
+    assert "DEBUG" in gateway.log()
+
+
+def test_doctor():
+    result = run("doctor")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "runc" in result.stdout
+
+
+def test_doctor_says_what_is_missing():
+    result = run("doctor", "--oci-runtime", "/no/such/runtime")
+    assert result.returncode != 0
+    assert "/no/such/runtime" in result.stdout + result.stderr
+
+
+def test_serve_says_what_is_missing(tmp_path):
+    result = run(
+        "serve", "--port", "0", "--state-dir", str(tmp_path), "--oci-runtime", "/no/such/runtime"
+    )
+    assert result.returncode != 0 and result.stdout == ""
+    assert "/no/such/runtime" in result.stderr
+
+
+def test_a_state_folder_has_one_gateway(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    result = run("serve", "--port", "0", "--state-dir", gateway.state_dir)
+    assert result.returncode != 0 and gateway.state_dir in result.stderr
+    assert gateway.client.get("/healthz").status_code == 200
+
+
+def test_a_port_that_is_taken(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        result = run("serve", "--port", port, "--state-dir", str(tmp_path), "--pool-size", "0")
+    assert result.returncode != 0 and port in result.stderr
+
+
+def test_logs_as_json(start_gateway):
+    import json
+
+    gateway = start_gateway("--pool-size", "0", "--log-format", "json", "--log-level", "debug")
+    gateway.execute("print('a secret of the tenant')")
+    lines = [json.loads(line) for line in gateway.log().splitlines()]
+    assert lines
+    assert "a secret of the tenant" not in gateway.log()
+
+
+# ---- The end
+
+
+def busy(gateway, seconds):
+    pool = concurrent.futures.ThreadPoolExecutor()
+    code = f"print('on', flush=True)\nimport time; time.sleep({seconds}); print('finished')"
+    future = pool.submit(gateway.execute, code, session_id="busy")
+    wait_for(
+        lambda: gateway.client.get("/api/v1/sessions/busy").status_code == 200
+        and gateway.show_session("busy")["is_busy"]
+    )
+    return future
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_draining_lets_executions_finish(start_gateway, number):
+    gateway = start_gateway("--pool-size", "0")
+    execution = busy(gateway, 3)
+    gateway.signal(number)
+    wait_for(lambda: gateway.client.get("/readyz").status_code == 503, timeout=2)
+    problem(gateway.client.post("/api/v1/execute", json={"code": "1"}), 503, "draining")
+    problem(gateway.client.post("/api/v1/sessions", json={}), 503, "draining")
+    lines = execution.result()
+    assert lines.text() == "on\nfinished\n" and lines.status == "ok"
+    assert gateway.wait() == 0
+    gateway.assert_nothing_left()
+
+
+def test_draining_has_an_end(start_gateway):
+    gateway = start_gateway("--pool-size", "0", "--drain-timeout", "1")
+    execution = busy(gateway, 60)
+    started = time.monotonic()
+    gateway.signal(signal.SIGTERM)
+    assert execution.result().status in ("died", "interrupted")
+    assert gateway.wait() == 0
+    assert time.monotonic() - started < 10
+    gateway.assert_nothing_left()
+
+
+def test_the_end_comes_while_kernels_start(start_gateway):
+    gateway = start_gateway("--pool-size", "2")
+    gateway.signal(signal.SIGTERM)
+    assert gateway.wait() == 0
+    gateway.assert_nothing_left()

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joining and replaying an execution."""
+
+import json
+
+import pytest
+from kernelgate import Lines, problem, wait_for
+
+SLOW = "import time\nfor i in range(4): print(i, flush=True); time.sleep(0.3)"
+
+
+def join(gateway, execution_id, **params):
+    with gateway.client.stream(
+        "GET", f"/api/v1/executions/{execution_id}", params=params
+    ) as response:
+        assert response.status_code == 200
+        lines = Lines(response)
+        for text in response.iter_lines():
+            lines.add(text)
+        return lines
+
+
+def test_replay_is_what_was_streamed(gateway, session):
+    lines = gateway.execute("print('a')\ndisplay('b')\n1/0", session_id=session)
+    replay = join(gateway, lines.headers["x-execution-id"])
+    assert replay == [line for line in lines if line["type"] != "keepalive"]
+    assert replay.headers["content-type"] == lines.headers["content-type"]
+
+
+def test_after(gateway, session):
+    lines = gateway.execute("print(1, flush=True)\ndisplay(2)\n3", session_id=session)
+    execution_id = lines.headers["x-execution-id"]
+    for after in range(len(lines) + 1):
+        assert join(gateway, execution_id, after=after) == lines[after:]
+    assert join(gateway, execution_id, after=10**6) == []
+
+
+def test_joining_while_it_runs(gateway, session):
+    with gateway.stream(SLOW, session_id=session) as reader:
+        reader.next_of("stdout")
+        joined = join(gateway, reader.response.headers["x-execution-id"])
+        assert joined == reader.rest()
+        assert joined.times[-1] - joined.times[0] > 0.5
+
+
+def test_coming_back_after_leaving(gateway, session):
+    with gateway.stream(SLOW, session_id=session, on_disconnect="continue") as reader:
+        seen = reader.next_of("stdout")["seq"]
+        execution_id = reader.response.headers["x-execution-id"]
+    lines = join(gateway, execution_id, after=seen)
+    assert lines.text() == "1\n2\n3\n" and lines.status == "ok"
+    assert [line["seq"] for line in lines] == list(range(seen + 1, seen + 1 + len(lines)))
+
+
+def test_an_execution_goes_on_while_any_reader_is_left(gateway, session):
+    import threading
+
+    joined = []
+    with gateway.stream(SLOW, session_id=session) as reader:
+        reader.next_of("stdout")
+        execution_id = reader.response.headers["x-execution-id"]
+        follower = threading.Thread(target=lambda: joined.append(join(gateway, execution_id)))
+        follower.start()
+        reader.next_of("stdout")
+    follower.join()
+    assert joined[0].text() == "0\n1\n2\n3\n" and joined[0].status == "ok"
+
+
+def test_interrupt(gateway, session):
+    with gateway.stream(
+        "print(1, flush=True)\nimport time; time.sleep(30)", session_id=session
+    ) as reader:
+        reader.next_of("stdout")
+        execution_id = reader.response.headers["x-execution-id"]
+        response = gateway.client.post(f"/api/v1/executions/{execution_id}/interrupt")
+        assert response.status_code == 200
+        assert reader.rest().status == "interrupted"
+
+
+def test_interrupting_what_waits_takes_it_out_of_the_queue(gateway, session):
+    with gateway.stream(
+        "print(1, flush=True)\nimport time; time.sleep(3)", session_id=session
+    ) as first:
+        first.next_of("stdout")
+        with gateway.stream("open('queued', 'w')", session_id=session) as second:
+            execution_id = second.response.headers["x-execution-id"]
+            gateway.client.post(f"/api/v1/executions/{execution_id}/interrupt")
+            assert second.rest().status == "interrupted"
+        assert first.rest().status == "ok"
+    lines = gateway.execute("import os; print(os.path.exists('queued'))", session_id=session)
+    assert lines.text() == "False\n"
+
+
+def test_a_session_of_its_own_can_be_replayed_after_its_end(gateway):
+    lines = gateway.execute("print(1)")
+    assert join(gateway, lines.headers["x-execution-id"]) == lines
+
+
+def test_unknown_executions(gateway):
+    for path in ("nothing", "x" * 100):
+        problem(gateway.client.get(f"/api/v1/executions/{path}"), 404, "not_found")
+        problem(gateway.client.post(f"/api/v1/executions/{path}/interrupt"), 404, "not_found")
+
+
+@pytest.mark.parametrize("after", ["-1", "x", "1.5", "", "99999999999999999999"])
+def test_bad_after(gateway, session, after):
+    execution_id = gateway.execute("1", session_id=session).headers["x-execution-id"]
+    response = gateway.client.get(f"/api/v1/executions/{execution_id}", params={"after": after})
+    problem(response, 400, "invalid_request")
+
+
+def test_logs_kept_for_replay_are_bounded_together(gateway, session):
+    ids = [
+        gateway.execute(f"print('{i}' * 5_000_000)", session_id=session).headers["x-execution-id"]
+        for i in range(30)
+    ]
+    assert gateway.rss_mb() < 900
+    # The newest is there; the oldest made room, or lost lines and says so.
+    assert join(gateway, ids[-1]).status == "ok"
+    first = gateway.client.get(f"/api/v1/executions/{ids[0]}")
+    if first.status_code == 200:
+        assert json.loads(first.text.splitlines()[-1])["type"] == "done"
+    else:
+        problem(first, 404, "not_found")
+    wait_for(lambda: not gateway.show_session(session)["is_busy"])

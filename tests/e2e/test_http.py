@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP surface: keys, origins, hosts, errors, and what is not even HTTP."""
+
+import socket
+
+import httpx
+import pytest
+from kernelgate import Gateway, problem, wait_for
+
+KEY = "correct-horse"
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    flags = ("--pool-size", "0", "--allowed-origins", "https://app.example")
+    running = Gateway(*flags, env={"API_KEY": KEY}, key=KEY)
+    try:
+        yield running.start()
+    finally:
+        running.clean_up()
+
+
+@pytest.fixture
+def nobody(guarded):
+    with httpx.Client(base_url=guarded.url, trust_env=False) as client:
+        yield client
+
+
+# ---- Keys
+
+
+def test_no_key_is_401(nobody):
+    for method, path in (
+        ("GET", "/api/v1/sessions"),
+        ("POST", "/api/v1/execute"),
+        ("GET", "/api/v1/kernelspecs"),
+        ("DELETE", "/api/v1/sessions/x"),
+    ):
+        response = nobody.request(method, path)
+        problem(response, 401, "unauthorized")
+        assert response.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": f"Basic {KEY}"},
+        {"Authorization": "Bearer"},
+        {"Authorization": f"Bearer {KEY}x"},
+        {"Authorization": f"Bearer {KEY[:-1]}"},
+        {"X-API-Key": ""},
+        {"X-API-Key": KEY.upper()},
+    ],
+    ids=str,
+)
+def test_wrong_keys(nobody, headers):
+    problem(nobody.get("/api/v1/sessions", headers=headers), 401, "unauthorized")
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Authorization": f"Bearer {KEY}"}, {"X-API-Key": KEY}], ids=str
+)
+def test_right_keys(nobody, headers):
+    assert nobody.get("/api/v1/sessions", headers=headers).status_code == 200
+
+
+def test_a_key_in_the_query_is_for_get_only(nobody, guarded):
+    assert nobody.get("/api/v1/sessions", params={"api_key": KEY}).status_code == 200
+    response = nobody.post("/api/v1/sessions", params={"api_key": KEY}, json={})
+    problem(response, 401, "unauthorized")
+    assert KEY not in guarded.log()
+
+
+def test_health_and_readiness_need_no_key(nobody):
+    for path in ("/healthz", "/readyz", "/api/v1/health"):
+        assert nobody.get(path).status_code == 200, path
+
+
+# ---- Origins and hosts
+
+
+def test_foreign_origins(guarded):
+    for origin in ("http://evil.example", "null", "https://app.example.evil", "http://app.example"):
+        response = guarded.client.get("/api/v1/sessions", headers={"Origin": origin})
+        problem(response, 403, "forbidden_origin")
+    for origin in ("https://app.example", guarded.url):
+        response = guarded.client.get("/api/v1/sessions", headers={"Origin": origin})
+        assert response.status_code == 200, origin
+
+
+def test_unknown_hosts(gateway):
+    port = gateway.url.rsplit(":", 1)[1]
+    for host in ("evil.example", f"evil.example:{port}", "localhost.evil.example", "0x7f000001"):
+        response = gateway.client.get("/api/v1/sessions", headers={"Host": host})
+        problem(response, 403, "forbidden_host")
+    for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        response = gateway.client.get("/api/v1/sessions", headers={"Host": host})
+        assert response.status_code == 200, host
+
+
+# ---- Routes
+
+
+def test_unknown_paths(gateway):
+    for path in ("/", "/api", "/api/v1", "/api/v1/nothing", "/api/v2/execute", "/api/v1/execute/x"):
+        problem(gateway.client.get(path), 404, "not_found")
+
+
+def test_wrong_methods(gateway):
+    for method, path, allowed in (
+        ("GET", "/api/v1/execute", "POST"),
+        ("DELETE", "/api/v1/health", "GET"),
+        ("PUT", "/api/v1/sessions", "GET"),
+        ("PATCH", "/api/v1/sessions/x", "DELETE"),
+    ):
+        response = gateway.client.request(method, path)
+        problem(response, 405, "method_not_allowed")
+        assert allowed in response.headers["allow"]
+
+
+def test_head(gateway):
+    response = gateway.client.head("/api/v1/health")
+    assert response.status_code == 200 and response.content == b""
+
+
+def test_health(gateway):
+    assert gateway.execute("1").status == "ok"
+    body = gateway.client.get("/api/v1/health").json()
+    assert body["status"] and body["version"] and body["provisioner"] == "oci"
+    assert body["active_sessions"] == 0
+    assert body["pool"]["target"] == 1
+    assert body["uptime"] >= 0
+    wait_for(lambda: gateway.client.get("/api/v1/health").json()["pool"]["ready"] == 1)
+    wait_for(lambda: gateway.client.get("/readyz").status_code == 200)
+
+
+def test_kernelspecs(gateway):
+    body = gateway.client.get("/api/v1/kernelspecs").json()
+    assert body["default"] == "python"
+    spec = body["kernelspecs"]["python"]
+    assert spec["name"] == "python"
+    assert spec["spec"]["display_name"] == "Python 3" and spec["spec"]["language"] == "python"
+
+
+def test_session_names_in_paths(gateway):
+    for path in ("/api/v1/sessions/a%2Fb", "/api/v1/sessions/%00", "/api/v1/sessions/a%20b"):
+        response = gateway.client.get(path)
+        assert response.status_code in (400, 404)
+        assert response.json()["code"] in ("invalid_session_id", "session_not_found", "not_found")
+
+
+def test_a_connection_serves_many_requests(gateway):
+    with httpx.Client(
+        base_url=gateway.url, trust_env=False, limits=httpx.Limits(max_connections=1)
+    ) as one:
+        for _ in range(3):
+            assert one.get("/healthz").status_code == 200
+            problem(one.get("/nothing"), 404, "not_found")
+            assert one.post("/api/v1/execute", json={"code": "print(1)"}).status_code == 200
+
+
+# ---- Not HTTP, or too much of it
+
+
+def raw(gateway, data, wait=10):
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), wait) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+        return received
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /api/v1/execute HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /api/v1/execute HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET",
+        b"POST /api/v1/execute HTTP/1.1\r\nHost: localhost\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (1 << 20) + b"\r\n\r\n",
+        b"\0" * 100000,
+        b"GET /%zz%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+    ids=lambda data: data[:20].decode("latin-1"),
+)
+def test_what_is_not_http(gateway, data):
+    try:
+        assert b"200 OK" not in raw(gateway, data) or b"evil" in data
+    except (ConnectionResetError, BrokenPipeError):
+        pass  # as good an answer as any
+    assert gateway.client.get("/healthz").status_code == 200
+
+
+def test_a_body_above_every_limit(gateway):
+    try:
+        response = gateway.client.post("/api/v1/execute", content=bytes(80 << 20))
+        assert response.status_code == 413
+    except httpx.TransportError:
+        pass  # cut while it sent
+    assert gateway.client.get("/healthz").status_code == 200
+    # The whole body may never have been held.
+    wait_for(lambda: gateway.rss_mb() < 600)
+
+
+def test_connections_that_say_nothing(gateway):
+    host, port = gateway.url.removeprefix("http://").split(":")
+    silent = [socket.create_connection((host, int(port))) for _ in range(200)]
+    assert gateway.client.get("/healthz").status_code == 200
+    assert gateway.execute("print(1)").text() == "1\n"
+    for connection in silent:
+        connection.close()
+
+
+def test_a_client_that_keeps_sending_during_its_stream_is_cut(gateway):
+    host, port = gateway.url.removeprefix("http://").split(":")
+    body = b'{"code":"import time; time.sleep(5)"}'
+    head = b"POST /api/v1/execute HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(
+        body
+    )
+    with socket.create_connection((host, int(port)), 10) as connection:
+        connection.sendall(head + body)
+        with pytest.raises(OSError):
+            for _ in range(200):
+                connection.sendall(bytes(1 << 20))
+    assert gateway.client.get("/healthz").status_code == 200

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each kind of output looks as a line."""
+
+import base64
+import hashlib
+import io
+
+import pytest
+from kernelgate import wait_for
+from PIL import Image
+
+FIGURE = "import matplotlib.pyplot as plt\n"
+
+
+def picture(line):
+    image = Image.open(io.BytesIO(base64.b64decode(line["image"], validate=True)))
+    image.load()
+    return image
+
+
+def test_a_figure_is_one_display_line_with_a_png(run):
+    lines = run(FIGURE + "plt.plot([1, 2, 3]);")
+    line = lines.one("display")
+    assert line["format"] == "png" and picture(line).width > 300
+    assert "image/png" not in line["data"] and "Figure" in line["data"]["text/plain"]
+    assert [line["type"] for line in lines] == ["display", "done"]
+
+
+def test_figures_come_at_the_end_of_the_code_or_where_they_are_shown(run):
+    kinds = [line["type"] for line in run(FIGURE + "plt.plot([1]);\nprint('after')")]
+    assert kinds == ["stdout", "display", "done"]
+    kinds = [line["type"] for line in run("plt.plot([1]);\nplt.show()\nprint('after')")]
+    assert kinds == ["display", "stdout", "done"]
+    assert len(run("for i in range(2): plt.figure(); plt.plot([i])").of("display")) == 2
+    assert len(run("%matplotlib inline\nplt.plot([1]);").of("display")) == 1
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "",
+        "import seaborn; seaborn.set_theme()\n",
+        "plt.rcParams['font.sans-serif'] = ['SimHei']\n",
+        "plt.rcParams['font.family'] = 'serif'\n",
+    ],
+    ids=["plain", "seaborn", "SimHei", "serif"],
+)
+def test_cjk_text_renders(run, setup):
+    code = "plt.figure(figsize=(1, 1)); plt.axis('off'); plt.text(0, 0, '{}', fontsize=30);"
+    run(FIGURE + setup)
+    hashes = set()
+    for text in "漢字あ한":
+        lines = run(code.format(text))
+        assert "missing" not in lines.text("stderr")
+        hashes.add(hashlib.sha256(picture(lines.one("display")).tobytes()).hexdigest())
+    assert len(hashes) == 4, "glyphs look the same: these are boxes"
+
+
+def test_nothing_warns_at_the_first_figure(run):
+    lines = run(FIGURE + "import seaborn\nplt.title('漢字', weight='bold'); plt.plot([-1, 1]);")
+    assert lines.text("stderr") == ""
+
+
+def test_a_data_frame_is_a_result_with_text_and_html(run):
+    line = run("import pandas as pd\npd.DataFrame({'a': [1, 2]})").one("result")
+    assert line["text"].split() == ["a", "0", "1", "1", "2"]
+    assert "<table" in line["data"]["text/html"]
+    assert "text/plain" not in line["data"]
+
+
+def test_a_result_that_is_an_image(run):
+    line = run("from PIL import Image\nImage.new('RGB', (3, 2), 'red')").one("result")
+    assert line["format"] == "png" and picture(line).size == (3, 2)
+    assert line["execution_count"] == 1
+
+
+@pytest.mark.parametrize("name", ["jpeg", "gif"])
+def test_other_image_formats(run, name):
+    line = run(
+        "import io; from PIL import Image as P; from IPython.display import display\n"
+        f"b = io.BytesIO(); P.new('RGB', (5, 4)).save(b, '{name}')\n"
+        "import base64\n"
+        f"display({{'image/{name}': base64.b64encode(b.getvalue()).decode()}}, raw=True)"
+    ).one("display")
+    assert line["format"] == name and picture(line).size == (5, 4)
+
+
+def test_svg_is_text(run):
+    line = run(
+        "from IPython.display import SVG\ndisplay(SVG('<svg xmlns=\"http://www.w3.org/2000/svg\"/>'))"
+    )
+    line = line.one("display")
+    assert line["format"] == "svg" and line["image"].startswith("<svg")
+
+
+def test_display_without_an_image_has_text(run):
+    line = run("from IPython.display import HTML\ndisplay(HTML('<b>x</b>'))").one("display")
+    assert "HTML" in line["text"] and line["data"]["text/html"] == "<b>x</b>"
+    assert "image" not in line
+
+
+def test_displays_that_change(run):
+    lines = run("h = display('one', display_id='id1')\nh.update('two')").of("display")
+    assert [line["text"] for line in lines] == ["'one'", "'two'"]
+    assert [bool(line.get("update")) for line in lines] == [False, True]
+    assert lines[1]["display_id"] == "id1"
+
+
+def test_clear_output(run):
+    lines = run("from IPython.display import clear_output\nclear_output(wait=True); clear_output()")
+    assert [line["wait"] for line in lines.of("clear")] == [True, False]
+
+
+# ---- Text that is hard to carry
+
+
+@pytest.mark.parametrize(
+    "code, text",
+    [
+        (r"print('é ☃ 😀')", "é ☃ 😀\n"),
+        (r"print('a\0b')", "a\0b\n"),
+        (r"print('a\rb\tc\x1b[31m')", "a\rb\tc\x1b[31m\n"),
+        (r"print('[\ud800]')", "[\ufffd]\n"),
+        (r"print('[\udc80]')", "[\ufffd]\n"),
+        (r"print('\u2028\ufeff\uffff')", "\u2028\ufeff\uffff\n"),
+    ],
+)
+def test_text(run, code, text):
+    lines = run(code)
+    assert lines.text() == text
+    assert lines.status == "ok"
+
+
+def test_raw_bytes(run):
+    lines = run(r"import os; os.write(1, b'<\xff\xfe>\n'); print('after')")
+    assert "after\n" in lines.text()
+    assert lines.status == "ok"
+    assert run("print('next')").text().endswith("next\n")
+
+
+def test_json_that_strict_parsers_refuse(run):
+    lines = run(
+        "display({'application/json': {'nan': float('nan'), 'inf': float('inf'), 'big': 10**400,"
+        " 'key': '\\ud800'}, 'text/plain': 'shown'}, raw=True)"
+    )
+    assert lines.one("display")["text"] == "shown"
+    assert lines.status == "ok"
+
+
+def test_exceptions_whose_text_cannot_be_encoded(run):
+    lines = run(r"raise Exception('\ud800')")
+    assert lines.one("error")["ename"] == "Exception"
+    assert lines.status == "error"
+    lines = run("class E(Exception):\n    def __str__(self): raise self\nraise E")
+    assert lines.one("error")["ename"] == "E"
+    assert run("print('alive')").text() == "alive\n"
+
+
+def test_long_text_is_split_on_character_boundaries(run):
+    lines = run("print('aé☃😀' * 400_000, end='')")
+    parts = lines.of("stdout")
+    assert len(parts) > 3
+    assert all(len(line["text"].encode()) <= 1 << 20 for line in parts)
+    assert lines.text() == "aé☃😀" * 400_000
+
+
+# ---- Much output
+
+
+def accounted(lines, total):
+    """Nothing may be lost but what `dropped` lines count."""
+    received = len(lines.text())
+    dropped = sum(line["bytes"] for line in lines.of("dropped"))
+    assert received == total if not dropped else received < total <= received + dropped
+    assert lines.status == "ok"
+    return received
+
+
+def test_one_line_of_20_mb(gateway, run):
+    accounted(run("print('x' * 20_000_000)"), 20_000_001)
+    assert run("print(1)").text() == "1\n"
+
+
+def test_100_mb_in_lines(gateway, run):
+    code = "line = 'y' * 99\nfor i in range(1_000_000): print(line)"
+    lines = run(code, timeout=100)
+    assert accounted(lines, 100_000_000) > 1_000_000
+    assert run("print(1)").text() == "1\n"
+
+
+def test_a_reader_that_falls_behind_learns_what_it_lost(gateway, session):
+    code = "line = 'z' * 999_999\nfor i in range(60): print(line)"
+    with gateway.stream(code, session_id=session) as reader:
+        # The execution ends while nobody reads: 60 MB do not fit into sockets and backlog.
+        wait_for(lambda: not gateway.show_session(session)["is_busy"], timeout=60)
+        lines = reader.rest()
+    assert lines.of("dropped")
+    assert accounted(lines, 60_000_000) < 60_000_000

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions: their state, their life, whose they are, and how they outlive the gateway."""
+
+import concurrent.futures
+import datetime
+import os
+import signal
+import time
+import uuid
+
+import pytest
+from kernelgate import problem, wait_for
+
+
+def name():
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+def expiry(shown):
+    return datetime.datetime.fromisoformat(shown["expires_at"].replace("Z", "+00:00"))
+
+
+# ---- State
+
+
+def test_state_persists_by_session_id(run):
+    assert run("x = 41\nimport json\ndef f(): return x + 1").status == "ok"
+    assert run("print(f(), json.dumps([]))").text() == "42 []\n"
+    assert run("x").done["execution_count"] == 3
+
+
+def test_an_unknown_session_id_makes_the_session(gateway):
+    session_id = name()
+    assert gateway.execute("x = 1", session_id=session_id).status == "ok"
+    assert gateway.show_session(session_id)["session_id"] == session_id
+    assert gateway.execute("print(x)", session_id=session_id).text() == "1\n"
+    assert gateway.delete_session(session_id).status_code == 200
+
+
+def test_the_working_directory_keeps_files(run):
+    assert run("import os\nos.getcwd()").one("result")["text"] == "'/mnt/data'"
+    run("open('a.txt', 'w').write('kept')")
+    assert run("print(open('/mnt/data/a.txt').read())").text() == "kept\n"
+
+
+def test_two_sessions_share_neither_variables_nor_files(gateway, session):
+    other = gateway.create_session(session_id=name())
+    gateway.execute("x = 1; open('/mnt/data/f', 'w'); open('/tmp/f', 'w')", session_id=session)
+    lines = gateway.execute(
+        "import os; print('x' in globals(), os.path.exists('f'), os.path.exists('/tmp/f'))",
+        session_id=other,
+    )
+    assert lines.text() == "False False False\n"
+    gateway.delete_session(other)
+
+
+# ---- The routes
+
+
+def test_create(gateway):
+    session_id = name()
+    response = gateway.client.post("/api/v1/sessions", json={"session_id": session_id})
+    body = response.json()
+    assert body["resultCode"] == 0 and body["resultMsg"] == "success"
+    assert body["data"] == {
+        "session_id": session_id,
+        "working_directory": "/mnt/data",
+        "downloaded_files": [],
+        "errors": [],
+    }
+    again = gateway.client.post("/api/v1/sessions", json={"session_id": session_id})
+    assert again.status_code == 200 and again.json()["data"]["session_id"] == session_id
+    gateway.delete_session(session_id)
+
+
+def test_create_without_a_body_or_an_id(gateway):
+    ids = [gateway.create_session(), gateway.create_session()]
+    assert ids[0] != ids[1]
+    for session_id in ids:
+        assert gateway.execute("print(1)", session_id=session_id).text() == "1\n"
+        gateway.delete_session(session_id)
+
+
+def test_env_of_a_session(gateway):
+    session_id = gateway.create_session(env={"KG_SESSION": "s"})
+    show = "import os; print(os.environ.get('KG_SESSION'))"
+    assert gateway.execute(show, session_id=session_id).text() == "s\n"
+    assert gateway.execute(show, session_id=session_id, env={"KG_SESSION": "e"}).text() == "e\n"
+    assert gateway.execute(show, session_id=session_id).text() == "s\n"
+    gateway.client.post(f"/api/v1/sessions/{session_id}/restart")
+    assert gateway.execute(show, session_id=session_id).text() == "s\n"
+    gateway.delete_session(session_id)
+
+
+@pytest.mark.parametrize(
+    "body", [{"nonsense": 1}, {"idle_timeout": 0}, {"idle_timeout": "1"}, {"env": []}, []]
+)
+def test_create_refuses(gateway, body):
+    problem(gateway.client.post("/api/v1/sessions", json=body), 400, "invalid_request")
+
+
+def test_create_refuses_bad_ids_and_kernels(gateway):
+    for body, status, code in (
+        ({"session_id": "a/b"}, 400, "invalid_session_id"),
+        ({"kernel": "cobol"}, 404, "unknown_kernel"),
+    ):
+        problem(gateway.client.post("/api/v1/sessions", json=body), status, code)
+
+
+def test_show_and_list(gateway, session):
+    gateway.execute("1", session_id=session)
+    shown = gateway.show_session(session)
+    assert shown["session_id"] == session and shown["execution_count"] == 1
+    assert shown["is_busy"] is False and shown["working_directory"] == "/mnt/data"
+    assert "python" in shown["kernels"]
+    assert shown["created_at"] <= shown["last_activity"] < shown["expires_at"]
+    assert shown["usage"]["memory_bytes"] > 1 << 20 and shown["usage"]["pids"] >= 2
+    listed = gateway.client.get("/api/v1/sessions").json()
+    assert listed["total"] == len(listed["sessions"])
+    assert listed["sessions"][session]["session_id"] == session
+
+
+def test_is_busy_while_it_executes(gateway, session):
+    with gateway.stream(
+        "print(1, flush=True)\nimport time; time.sleep(30)", session_id=session
+    ) as reader:
+        reader.next_of("stdout")
+        assert gateway.show_session(session)["is_busy"] is True
+        assert gateway.client.post(f"/api/v1/sessions/{session}/interrupt").status_code == 200
+        reader.rest()
+    assert gateway.show_session(session)["is_busy"] is False
+
+
+def test_delete(gateway):
+    session_id = gateway.create_session(session_id=name())
+    gateway.execute("1", session_id=session_id)
+    before = len(gateway.sandbox_pids())
+    response = gateway.delete_session(session_id)
+    assert response.status_code == 200
+    assert response.json() == {"message": f"Session {session_id} terminated"}
+    assert len(gateway.sandbox_pids()) < before
+    problem(gateway.client.get(f"/api/v1/sessions/{session_id}"), 404, "session_not_found")
+    problem(gateway.delete_session(session_id), 404, "session_not_found")
+
+
+def test_delete_ends_a_running_execution(gateway):
+    session_id = gateway.create_session(session_id=name())
+    with gateway.stream(
+        "print(1, flush=True)\nimport time; time.sleep(30)", session_id=session_id
+    ) as reader:
+        reader.next_of("stdout")
+        assert gateway.delete_session(session_id).status_code == 200
+        assert reader.rest().status in ("died", "interrupted")
+
+
+def test_interrupt(gateway, session):
+    with gateway.stream(
+        "x = 1\nprint(1, flush=True)\nimport time; time.sleep(30)", session_id=session
+    ) as reader:
+        reader.next_of("stdout")
+        assert gateway.client.post(f"/api/v1/sessions/{session}/interrupt").status_code == 200
+        lines = reader.rest()
+    assert lines.one("error")["ename"] == "KeyboardInterrupt"
+    assert lines.status == "interrupted"
+    assert gateway.execute("print(x)", session_id=session).text() == "1\n"
+
+
+def test_restart(gateway, session):
+    gateway.execute("x = 1; open('kept', 'w').write('f')", session_id=session)
+    assert gateway.client.post(f"/api/v1/sessions/{session}/restart").status_code == 200
+    lines = gateway.execute("print('x' in globals(), open('kept').read())", session_id=session)
+    assert lines.text() == "False f\n"
+    assert lines.done["execution_count"] == 1
+
+
+def test_restart_of_a_busy_kernel(gateway, session):
+    with gateway.stream(
+        "print(1, flush=True)\nimport time; time.sleep(30)", session_id=session
+    ) as reader:
+        reader.next_of("stdout")
+        assert gateway.client.post(f"/api/v1/sessions/{session}/restart").status_code == 200
+        assert reader.rest().status in ("died", "interrupted")
+    assert gateway.execute("print(2)", session_id=session).text() == "2\n"
+
+
+def test_touch_renews_the_expiry(gateway, session):
+    before = expiry(gateway.show_session(session))
+
+    def renewed():
+        assert gateway.client.post(f"/api/v1/sessions/{session}/touch").status_code == 200
+        return expiry(gateway.show_session(session)) > before
+
+    wait_for(renewed, timeout=5)
+
+
+@pytest.mark.parametrize("action", ["interrupt", "restart", "touch"])
+def test_actions_on_no_session(gateway, action):
+    response = gateway.client.post(f"/api/v1/sessions/{name()}/{action}")
+    problem(response, 404, "session_not_found")
+
+
+# ---- Expiry and limits
+
+
+def test_an_idle_session_ends(gateway):
+    session_id = gateway.create_session(session_id=name(), idle_timeout=1)
+    # Asking for a session must not keep it alive.
+    url = f"/api/v1/sessions/{session_id}"
+    wait_for(lambda: gateway.client.get(url).status_code == 404, timeout=15)
+    listed = gateway.client.get("/api/v1/sessions").json()["sessions"]
+    assert session_id not in listed
+
+
+def test_a_running_execution_is_activity(gateway):
+    session_id = gateway.create_session(session_id=name(), idle_timeout=1)
+    lines = gateway.execute("import time; time.sleep(3); print('done')", session_id=session_id)
+    assert lines.text() == "done\n"
+
+
+def test_max_sessions(start_gateway):
+    gateway = start_gateway("--max-sessions", "2", "--pool-size", "0")
+    first = gateway.create_session()
+    gateway.create_session()
+    response = gateway.client.post("/api/v1/sessions", json={})
+    problem(response, 429, "max_sessions")
+    assert int(response.headers["retry-after"]) > 0
+    problem(gateway.client.post("/api/v1/execute", json={"code": "1"}), 429, "max_sessions")
+    gateway.delete_session(first)
+    assert gateway.execute("print(1)").text() == "1\n"
+
+
+def test_many_sessions_at_once(start_gateway):
+    gateway = start_gateway("--max-sessions", "6", "--pool-size", "1")
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        runs = [
+            pool.submit(gateway.execute, f"x = {i}\nprint(x * x)", session_id=f"s{i}")
+            for i in range(6)
+        ]
+        assert [run.result().text() for run in runs] == [f"{i * i}\n" for i in range(6)]
+
+
+def test_a_session_queue_is_bounded(gateway, session):
+    with gateway.stream(
+        "print(1, flush=True)\nimport time; time.sleep(60)", session_id=session, timeout=60
+    ) as reader:
+        reader.next_of("stdout")
+        statuses = []
+        with concurrent.futures.ThreadPoolExecutor(200) as pool:
+            body = {"code": "pass", "session_id": session}
+            futures = [
+                pool.submit(gateway.client.post, "/api/v1/execute", json=body) for _ in range(200)
+            ]
+            wait_for(lambda: any(f.done() and f.result().status_code == 429 for f in futures))
+            gateway.client.post(f"/api/v1/sessions/{session}/interrupt")
+            statuses = [future.result() for future in futures]
+    problem(next(r for r in statuses if r.status_code == 429), 429, "session_busy")
+    assert {response.status_code for response in statuses} == {200, 429}
+
+
+# ---- Owners
+
+
+def test_one_owners_session_is_404_to_another(start_gateway, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(
+        "# comment\nalice:key-of-alice\n"
+        # The digest of "key-of-bob".
+        "bob:sha256:"
+        + __import__("hashlib").sha256(b"key-of-bob").hexdigest()
+        + "\n"
+    )
+    gateway = start_gateway("--api-keys-file", str(keys), "--pool-size", "1", key="key-of-alice")
+    bob = gateway.client_for("key-of-bob")
+    gateway.create_session(session_id="mine")
+    execution = gateway.execute("x = 'alice'", session_id="mine").headers["x-execution-id"]
+    for method, path in (
+        ("GET", "/api/v1/sessions/mine"),
+        ("DELETE", "/api/v1/sessions/mine"),
+        ("POST", "/api/v1/sessions/mine/interrupt"),
+        ("POST", "/api/v1/sessions/mine/restart"),
+        ("POST", "/api/v1/sessions/mine/touch"),
+    ):
+        problem(bob.request(method, path), 404, "session_not_found")
+    problem(bob.get(f"/api/v1/executions/{execution}"), 404, "not_found")
+    problem(bob.post(f"/api/v1/executions/{execution}/interrupt"), 404, "not_found")
+    assert bob.get("/api/v1/sessions").json() == {"sessions": {}, "total": 0}
+    # The same id is a session of its own to the other owner.
+    assert (
+        gateway.execute("print('x' in globals())", client=bob, session_id="mine").text()
+        == "False\n"
+    )
+    assert gateway.execute("print(x)", session_id="mine").text() == "alice\n"
+    assert gateway.client.get(f"/api/v1/executions/{execution}").status_code == 200
+    bob.close()
+
+
+# ---- The gateway ends, the sandboxes stay
+
+
+def restarted(gateway):
+    gateway.start()
+    return gateway
+
+
+@pytest.mark.parametrize("end", ["kill", "keep"])
+def test_a_new_gateway_takes_the_sessions_up(start_gateway, end):
+    gateway = start_gateway("--pool-size", "1", "--keep-sandboxes")
+    gateway.create_session(session_id="s")
+    gateway.execute("x = 'kept'; open('f', 'w').write('file')", session_id="s")
+    pids = set(gateway.sandbox_pids())
+    gateway.kill() if end == "kill" else gateway.stop()
+    assert set(gateway.sandbox_pids()) >= pids
+    gateway.flags = ("--pool-size", "1")
+    restarted(gateway)
+    assert gateway.show_session("s")["session_id"] == "s"
+    lines = gateway.execute("print(x, open('f').read())", session_id="s")
+    assert lines.text() == "kept file\n"
+    assert gateway.execute("print(2)").text() == "2\n"
+
+
+def test_a_kernel_that_was_busy_stays_so(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    code = "print('on', flush=True)\nimport time; time.sleep(4); finished = True"
+    with gateway.stream(code, session_id="s", on_disconnect="continue") as reader:
+        reader.next_of("stdout")
+        gateway.kill()
+    restarted(gateway)
+    assert gateway.execute("print(finished)", session_id="s").text() == "True\n"
+
+
+def test_a_container_that_died_meanwhile_is_gone(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    gateway.create_session(session_id="s")
+    gateway.kill()
+    for pid in gateway.sandbox_pids():
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    restarted(gateway)
+    problem(gateway.client.get("/api/v1/sessions/s"), 404, "session_not_found")
+    assert gateway.execute("print(1)", session_id="s").text() == "1\n"
+
+
+def test_sandboxes_end_themselves_when_no_gateway_comes(start_gateway):
+    gateway = start_gateway("--pool-size", "0", "--idle-timeout", "2")
+    gateway.create_session(session_id="s")
+    gateway.kill()
+    started = time.monotonic()
+    wait_for(lambda: not gateway.sandbox_pids(), timeout=30)
+    assert time.monotonic() - started > 0.5
+    restarted(gateway)
+    assert gateway.client.get("/api/v1/sessions").json()["total"] == 0
