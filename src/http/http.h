@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The HTTP server on evhttp: routes, authentication, problem details (RFC 9457), streams.
+#pragma once
+
+#include <jansson.h>
+
+#include "base.h"
+#include "loop.h"
+
+struct http_server;
+struct http_request;
+
+// ---- Server ---------------------------------------------------------------------------------
+
+struct http_server_settings {
+    const char *host;
+    int port;                 // 0: any free one
+    const char *unix_path;    // instead of host and port: listen on this Unix socket (the agent does)
+    size_t max_body_bytes;    // 413 above
+    size_t max_header_bytes;  // 431/400 above
+    int max_connections;      // further ones are closed at once
+    int idle_timeout_s;       // a connection without a request
+    const char *const *allowed_origins; // NULL-terminated; NULL: only the server's own
+    const char *const *allowed_hosts;   // NULL-terminated; "*" allows any; NULL: loopback names
+    bool check_origin_and_host;
+};
+
+struct http_server *http_server_new(struct loop *loop, const struct http_server_settings *settings,
+                                    struct kg_error *err) KG_MUST_CHECK;
+// Ends every open stream, closes every connection, stops listening.
+void http_server_free(struct http_server *server);
+KG_DEFINE_AUTO(http_server, http_server_free)
+int http_server_port(const struct http_server *server);
+// Requests whose answer is not complete.
+int http_server_open_requests(const struct http_server *server);
+
+// ---- Keys and owners ------------------------------------------------------------------------
+
+// The API keys and whose they are. Without any key every request belongs to "anonymous".
+struct http_keys;
+struct http_keys *http_keys_new(void);
+void http_keys_free(struct http_keys *keys);
+KG_DEFINE_AUTO(http_keys, http_keys_free)
+// `key` may be "sha256:<hex>" of the key. Owner names: 1 to 64 of A-Za-z0-9._-.
+KG_MUST_CHECK int http_keys_add(struct http_keys *keys, const char *owner, const char *key,
+                                struct kg_error *err);
+// One `name:key` or `name:sha256:<hex>` a line; # starts a comment.
+KG_MUST_CHECK int http_keys_load(struct http_keys *keys, const char *path, struct kg_error *err);
+// The owner of `key`, in time that does not depend on which bytes match; NULL: nobody's.
+const char *http_keys_owner(const struct http_keys *keys, const char *key);
+// The server borrows `keys`; routes with HTTP_PUBLIC do not ask for one.
+void http_server_set_keys(struct http_server *server, const struct http_keys *keys);
+
+// ---- Routes ---------------------------------------------------------------------------------
+
+enum http_method {
+    HTTP_GET = 1,
+    HTTP_HEAD = 2,
+    HTTP_POST = 4,
+    HTTP_PUT = 8,
+    HTTP_DELETE = 16,
+    HTTP_OPTIONS = 32,
+    HTTP_PATCH = 64,
+};
+enum { HTTP_PUBLIC = 1, HTTP_KEY_IN_QUERY = 2 };
+
+// Must answer, now or later: with http_reply*() or with a stream.
+typedef void (*http_handler_fn)(struct http_request *request, void *arg);
+
+// A `{name}` segment matches one path segment, `{name...}` as the last one the rest, which may be
+// empty. GET routes answer HEAD too. A known path with another method is 405 with `Allow`.
+struct http_route {
+    enum http_method method;
+    const char *pattern;
+    http_handler_fn handler;
+    int flags;
+};
+void http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
+                            void *arg);
+// Sees every request before its handler; a nonzero return answers with `err` (draining, limits).
+typedef int (*http_gate_fn)(struct http_request *request, void *arg, struct kg_error *err);
+void http_server_set_gate(struct http_server *server, http_gate_fn gate, void *arg);
+
+// ---- Requests -------------------------------------------------------------------------------
+
+// All strings are borrowed until the request is answered.
+enum http_method http_request_method(const struct http_request *request);
+const char *http_request_path(const struct http_request *request);
+// A decoded path parameter, never NULL for one that the pattern names.
+const char *http_request_param(const struct http_request *request, const char *name);
+// A decoded query value, or NULL.
+const char *http_request_query(const struct http_request *request, const char *name);
+const char *http_request_header(const struct http_request *request, const char *name);
+const char *http_request_owner(const struct http_request *request);
+// A random id, also in the answer as X-Request-Id.
+const char *http_request_id(const struct http_request *request);
+const void *http_request_body(struct http_request *request, size_t *ret_len);
+// The body as JSON, whatever its Content-Type says; at most 64 levels deep, duplicate keys and bad
+// UTF-8 refused. An empty body is NULL with KG_INVALID. The caller owns the value.
+KG_MUST_CHECK json_t *http_request_json(struct http_request *request, struct kg_error *err);
+
+// `on_gone` fires at most once: when the client closed before the answer was complete. After that
+// the request still takes calls, which do nothing, until http_reply*() or http_stream_end().
+void http_request_on_gone(struct http_request *request, loop_fn on_gone, void *arg);
+
+// ---- Answers --------------------------------------------------------------------------------
+
+// Before the answer starts.
+void http_reply_header(struct http_request *request, const char *name, const char *value);
+// Each of these completes the answer; the request is gone afterwards.
+void http_reply(struct http_request *request, int status, const char *content_type,
+                const void *data, size_t len);
+// Takes the reference of `body`.
+void http_reply_json(struct http_request *request, int status, json_t *body);
+void http_reply_error(struct http_request *request, const struct kg_error *err);
+
+// Starts a streamed (chunked) answer: the header goes out at once. `on_drain` (may be NULL) fires
+// whenever what was queued has fallen to `low_watermark` bytes or below.
+void http_stream_start(struct http_request *request, int status, const char *content_type);
+void http_stream_on_drain(struct http_request *request, size_t low_watermark, loop_fn on_drain,
+                          void *arg);
+void http_stream_write(struct http_request *request, const void *data, size_t len);
+// Bytes written and not yet taken by the client's socket.
+size_t http_stream_backlog(const struct http_request *request);
+// Completes the answer once all is sent; the request is gone afterwards.
+void http_stream_end(struct http_request *request);
+// Cuts the connection without the closing chunk, so that the client sees a failure.
+void http_stream_abort(struct http_request *request);

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The HTTP client on libcurl's multi interface, driven by the loop. It follows no redirect, uses no
+// proxy, and bounds every answer. A library of its own, so that the static agent needs no libcurl.
+#pragma once
+
+#include "base.h"
+#include "loop.h"
+
+struct http_client;
+struct http_client *http_client_new(struct loop *loop);
+// Cancels what is under way.
+void http_client_free(struct http_client *client);
+KG_DEFINE_AUTO(http_client, http_client_free)
+
+struct http_call_spec {
+    const char *method;       // "GET", "POST", …
+    const char *url;          // http:// or https://
+    const char *unix_path;    // connect to this Unix socket instead of the URL's host
+    int fd;                   // or use this connected descriptor; ownership passes to the call, also
+                              // when starting it fails; the connection is never reused; -1: none
+    const char *const *headers; // "Name: value", NULL-terminated, or NULL
+    const void *body;         // copied
+    size_t body_len;
+    int64_t timeout_ms;       // for the whole call; 0: none (streams)
+    size_t max_body_bytes;    // an answer above fails with KG_INTERNAL; 0: 1 MiB. Not for streams
+};
+
+// What came back. On a transport failure `status` is 0 and `err` says why; an HTTP error status is
+// not a failure here. `body` is NUL-terminated and borrowed for the time of the callback.
+struct http_call_result {
+    int status;
+    const char *body;
+    size_t body_len;
+    const struct kg_error *err;
+};
+
+struct http_call;
+typedef void (*http_call_fn)(const struct http_call_result *result, void *arg);
+// Gets the answer's bytes as they come; return false to cut the call (its end is then a failure).
+typedef bool (*http_call_data_fn)(int status, const void *data, size_t len, void *arg);
+
+// Starts a call. `on_done` fires exactly once, after that the handle is gone. With `on_data` the
+// body is streamed to it and `result->body` is empty.
+KG_MUST_CHECK struct http_call *http_call_start(struct http_client *client,
+                                                const struct http_call_spec *spec,
+                                                http_call_data_fn on_data, http_call_fn on_done,
+                                                void *arg, struct kg_error *err);
+// Ends the call; no callback fires any more.
+void http_call_cancel(struct http_call *call);

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers that are sent whole: bytes, JSON, problem details (RFC 9457).
+
+#include <stdio.h>
+#include <string.h>
+
+#include "http_priv.h"
+
+void
+http_reply_header(struct http_request *request, const char *name, const char *value)
+{
+    if (evhttp_add_header(evhttp_request_get_output_headers(request->ev), name, value))
+        log_warning("answer header dropped", LOG_STR("request", request->id),
+                    LOG_STR("name", name));
+}
+
+void
+reply_add_common_headers(struct http_request *request, int status, const char *content_type)
+{
+    http_reply_header(request, "X-Request-Id", request->id);
+    http_reply_header(request, "X-Content-Type-Options", "nosniff");
+    if (content_type)
+        http_reply_header(request, "Content-Type", content_type);
+    log_debug("http answer", LOG_STR("request", request->id), LOG_STR("path", request->raw_path),
+              LOG_INT("status", status));
+}
+
+// Takes what `body` holds. A client that stops taking the answer is cut after the idle timeout,
+// however long the whole takes.
+static void
+send_whole(struct http_request *request, int status, const char *content_type,
+           struct evbuffer *body)
+{
+    struct http_connection *conn = request->conn;
+    reply_add_common_headers(request, status, content_type);
+    size_t len = evbuffer_get_length(body);
+    if (request->method == HTTP_HEAD) {
+        char text[24];
+        snprintf(text, sizeof text, "%zu", len);
+        http_reply_header(request, "Content-Length", text);
+        evbuffer_drain(body, len);
+    }
+    struct evhttp_request *ev = request->ev;
+    request_free(request);
+    bufferevent_set_timeouts(conn->bev, NULL, &conn->server->idle_timeout);
+    evhttp_send_reply(ev, status, NULL, body);
+}
+
+void
+http_reply(struct http_request *request, int status, const char *content_type, const void *data,
+           size_t len)
+{
+    if (!request->conn) {
+        request_free(request);
+        return;
+    }
+    struct evbuffer *body = request->conn->server->scratch;
+    evbuffer_add(body, data, len);
+    send_whole(request, status, content_type, body);
+}
+
+static void
+free_reference(const void *data, size_t len, void *text)
+{
+    (void)data;
+    (void)len;
+    free(text);
+}
+
+static void
+reply_json_as(struct http_request *request, int status, const char *content_type, json_t *value)
+{
+    char *text = request->conn ? json_dumps(value, JSON_COMPACT) : NULL;
+    json_decref(value);
+    if (!request->conn) {
+        request_free(request);
+        return;
+    }
+    if (!text) {
+        http_reply(request, 500, "text/plain", "cannot encode the answer", 24);
+        return;
+    }
+    struct evbuffer *body = request->conn->server->scratch;
+    evbuffer_add_reference(body, text, strlen(text), free_reference, text);
+    send_whole(request, status, content_type, body);
+}
+
+void
+http_reply_json(struct http_request *request, int status, json_t *body)
+{
+    reply_json_as(request, status, "application/json", body);
+}
+
+void
+http_reply_error(struct http_request *request, const struct kg_error *err)
+{
+    const struct kg_code_info *info = kg_code_info(err->code);
+    if (err->code == KG_UNAUTHORIZED)
+        http_reply_header(request, "WWW-Authenticate", "Bearer");
+    if (info->retryable && (info->http_status == 429 || info->http_status == 503))
+        http_reply_header(request, "Retry-After", "1");
+    // A message may have been cut in the middle of a character.
+    size_t detail_len = utf8_valid_prefix(err->message, strlen(err->message));
+    json_t *problem = json_pack("{s:s, s:s, s:i, s:s%, s:s}", "type", "about:blank", "title",
+                                info->title, "status", info->http_status, "detail", err->message,
+                                detail_len, "code", info->name);
+    reply_json_as(request, info->http_status, "application/problem+json", problem);
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Routes: patterns with {name} and {name...} against a decoded path.
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "http_priv.h"
+
+static const struct {
+    enum http_method method;
+    const char *name;
+} method_names[] = {
+    {HTTP_GET, "GET"},       {HTTP_HEAD, "HEAD"},       {HTTP_POST, "POST"},   {HTTP_PUT, "PUT"},
+    {HTTP_DELETE, "DELETE"}, {HTTP_OPTIONS, "OPTIONS"}, {HTTP_PATCH, "PATCH"},
+};
+
+void
+http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
+                       void *arg)
+{
+    struct http_router *router = &server->router;
+    router->entries = kg_realloc(router->entries, (router->n + n) * sizeof *router->entries);
+    for (size_t i = 0; i < n; i++) {
+        assert(routes[i].pattern[0] == '/');
+        router->entries[router->n++] = (struct http_router_entry){routes[i], arg};
+    }
+}
+
+static void
+add_param(struct http_request *request, const char *segment, size_t name_len, char *value)
+{
+    assert(request->n_params < HTTP_PARAMS_MAX);
+    request->params[request->n_params++] = (struct http_param){segment + 1, name_len, value};
+}
+
+// Segment by segment: the pattern's end at a slash, those of the path at a NUL.
+static bool
+match(const char *pattern, struct http_request *request)
+{
+    char *segment = request->path;
+    const char *end = request->path + request->path_len;
+    const char *p = pattern + 1;
+    request->n_params = 0;
+    for (;;) {
+        size_t len = strcspn(p, "/");
+        if (len > 5 && p[0] == '{' && memcmp(p + len - 4, "...}", 4) == 0) {
+            add_param(request, p, len - 5, segment);
+            return true;
+        }
+        if (p[0] == '{' && *segment)
+            add_param(request, p, len - 2, segment);
+        else if (strlen(segment) != len || memcmp(segment, p, len) != 0)
+            return false;
+        p += len;
+        segment += strlen(segment);
+        if (!*p || segment == end)
+            return !*p && segment == end;
+        p++;
+        segment++;
+    }
+}
+
+// A trailing {name...} takes several segments: put their slashes back.
+static void
+join_rest(struct http_request *request)
+{
+    if (request->n_params == 0)
+        return;
+    struct http_param *last = &request->params[request->n_params - 1];
+    if (strncmp(last->name + last->name_len, "...}", 4) != 0)
+        return;
+    for (char *c = last->value; c < request->path + request->path_len; c++)
+        if (!*c)
+            *c = '/';
+}
+
+const struct http_router_entry *
+router_find(const struct http_router *router, struct http_request *request, int *ret_methods)
+{
+    *ret_methods = 0;
+    for (size_t i = 0; i < router->n; i++) {
+        const struct http_router_entry *entry = &router->entries[i];
+        int methods = (int)entry->route.method;
+        if (methods & HTTP_GET)
+            methods |= HTTP_HEAD;
+        if (!match(entry->route.pattern, request))
+            continue;
+        if (methods & (int)request->method) {
+            join_rest(request);
+            return entry;
+        }
+        *ret_methods |= methods;
+    }
+    return NULL;
+}
+
+void
+router_format_methods(int methods, char *ret, size_t size)
+{
+    size_t len = 0;
+    ret[0] = '\0';
+    for (size_t i = 0; i < KG_ARRAY_LEN(method_names); i++) {
+        if (!(methods & (int)method_names[i].method))
+            continue;
+        int n = snprintf(ret + len, size - len, "%s%s", len ? ", " : "", method_names[i].name);
+        assert(n > 0 && (size_t)n < size - len);
+        len += (size_t)n;
+    }
+}

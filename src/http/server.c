@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// The listening socket and its connections. evhttp speaks the protocol; what it lacks is added
+// here: a bound on connections, and knowing when any one of them closes.
+
+#include <errno.h>
+#include <event2/event.h>
+#include <event2/listener.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "http_priv.h"
+
+enum { LISTEN_BACKLOG = 512, ACCEPT_PAUSE_MS = 100 };
+
+// ---- Connections ----------------------------------------------------------------------------
+
+static void
+on_closed(struct evhttp_connection *evcon, void *arg)
+{
+    (void)evcon;
+    struct http_connection *conn = arg;
+    struct http_server *server = conn->server;
+    server->by_fd[conn->fd] = NULL;
+    server->n_connections--;
+    if (conn->busy)
+        server->n_busy--;
+    LIST_REMOVE(conn, link);
+    if (conn->request)
+        request_gone(conn->request);
+    free(conn);
+}
+
+static void
+remember_by_fd(struct http_server *server, struct http_connection *conn)
+{
+    size_t fd = (size_t)conn->fd;
+    if (fd >= server->by_fd_len) {
+        size_t len = (fd + 1) * 2;
+        server->by_fd = kg_realloc(server->by_fd, len * sizeof *server->by_fd);
+        memset(server->by_fd + server->by_fd_len, 0,
+               (len - server->by_fd_len) * sizeof *server->by_fd);
+        server->by_fd_len = len;
+    }
+    server->by_fd[fd] = conn;
+}
+
+static void
+adopt_connection(struct http_server *server, struct http_connection *conn)
+{
+    void *evcon = NULL;
+    bufferevent_getcb(conn->bev, NULL, NULL, NULL, &evcon);
+    // evhttp may have given the connection up already; only our reference keeps `bev` then.
+    bool wanted = evcon && server->n_connections < server->max_connections;
+    if (!wanted) {
+        if (evcon)
+            evhttp_connection_free(evcon);
+        bufferevent_decref(conn->bev);
+        free(conn);
+        return;
+    }
+    conn->evcon = evcon;
+    conn->fd = bufferevent_getfd(conn->bev);
+    bufferevent_decref(conn->bev);
+    remember_by_fd(server, conn);
+    server->n_connections++;
+    LIST_INSERT_HEAD(&server->connections, conn, link);
+    evhttp_connection_set_closecb(evcon, on_closed, conn);
+}
+
+static void
+on_adopt(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct http_server *server = arg;
+    struct http_connection *conn;
+    while ((conn = LIST_FIRST(&server->fresh))) {
+        LIST_REMOVE(conn, link);
+        adopt_connection(server, conn);
+    }
+}
+
+// evhttp asks for a bufferevent for each accepted socket: the only hook it has there. Its own
+// connection object can be had from the bufferevent a moment later, hence `adopt`.
+static struct bufferevent *
+on_accept(struct event_base *base, void *arg)
+{
+    struct http_server *server = arg;
+    struct bufferevent *bev = bufferevent_socket_new(base, -1, 0);
+    if (!bev)
+        return NULL;
+    bufferevent_incref(bev);
+    struct http_connection *conn = KG_NEW(struct http_connection);
+    conn->server = server;
+    conn->bev = bev;
+    LIST_INSERT_HEAD(&server->fresh, conn, link);
+    event_active(server->adopt, EV_TIMEOUT, 0);
+    return bev;
+}
+
+void
+connection_close(struct http_connection *conn)
+{
+    // As if the client had closed: evhttp takes its hands off the request and frees the rest.
+    bufferevent_trigger_event(conn->bev, BEV_EVENT_READING | BEV_EVENT_EOF, 0);
+}
+
+static void
+on_answer_sent(struct evhttp_request *ev, void *arg)
+{
+    (void)ev;
+    struct http_connection *conn = arg;
+    conn->busy = false;
+    conn->server->n_busy--;
+    bufferevent_setwatermark(conn->bev, EV_READ, 0, 0);
+    bufferevent_set_timeouts(conn->bev, &conn->server->idle_timeout, &conn->server->idle_timeout);
+}
+
+// While a handler owes an answer: reading goes on, without evhttp (which would end the process over
+// bytes in that state), so that a client that leaves is noticed. What it sends early waits,
+// bounded.
+static void
+watch_for_close(struct http_connection *conn)
+{
+    bufferevent_data_cb on_write;
+    bufferevent_event_cb on_event;
+    void *evcon;
+    bufferevent_getcb(conn->bev, NULL, &on_write, &on_event, &evcon);
+    bufferevent_setcb(conn->bev, NULL, on_write, on_event, evcon);
+    bufferevent_set_timeouts(conn->bev, NULL, NULL);
+    bufferevent_enable(conn->bev, EV_READ);
+}
+
+static void
+on_request(struct evhttp_request *ev, void *arg)
+{
+    struct http_server *server = arg;
+    struct evhttp_connection *evcon = evhttp_request_get_connection(ev);
+    struct http_connection *conn =
+        server->by_fd[bufferevent_getfd(evhttp_connection_get_bufferevent(evcon))];
+    conn->busy = true;
+    server->n_busy++;
+    evhttp_request_set_on_complete_cb(ev, on_answer_sent, conn);
+    bufferevent_setwatermark(conn->bev, EV_READ, 0, HTTP_READ_AHEAD_MAX);
+    request_handle(conn, ev);
+    if (server->handling)
+        watch_for_close(conn);
+    server->handling = NULL;
+}
+
+// ---- Listening ------------------------------------------------------------------------------
+
+static int
+bind_unix(const char *path, struct kg_error *err)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof addr.sun_path)
+        return kg_error_set(err, KG_INVALID, 0, "socket path too long: %s", path);
+    memcpy(addr.sun_path, path, strlen(path));
+    struct stat st;
+    if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
+        unlink(path);
+    KG_AUTO_FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof addr) || listen(fd, LISTEN_BACKLOG))
+        return kg_error_set(err, KG_INVALID, errno, "cannot listen on %s", path);
+    return KG_STEAL_FD(fd);
+}
+
+static int
+bind_address(const struct addrinfo *ai)
+{
+    KG_AUTO_FD fd =
+        socket(ai->ai_family, ai->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, ai->ai_protocol);
+    int on = 1;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on))
+        return -1;
+    // Accepted sockets inherit these two: small writes go out at once, dead peers are found.
+    if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) ||
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on))
+        return -1;
+    if (bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, LISTEN_BACKLOG))
+        return -1;
+    return KG_STEAL_FD(fd);
+}
+
+static int
+bind_tcp(const char *host, int port, struct kg_error *err)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *list = NULL;
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    int rc = getaddrinfo(host, service, &hints, &list);
+    if (rc != 0)
+        return kg_error_set(err, KG_INVALID, 0, "cannot listen on %s: %s", host, gai_strerror(rc));
+    int fd = -1;
+    int saved_errno = 0;
+    for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next) {
+        fd = bind_address(ai);
+        saved_errno = errno;
+    }
+    freeaddrinfo(list);
+    if (fd < 0)
+        return kg_error_set(err, KG_INVALID, saved_errno, "cannot listen on %s:%d", host, port);
+    return fd;
+}
+
+static int
+socket_port(int fd)
+{
+    struct sockaddr_storage addr = {0};
+    socklen_t len = sizeof addr;
+    if (getsockname(fd, (struct sockaddr *)&addr, &len))
+        return 0;
+    if (addr.ss_family == AF_INET6)
+        return ntohs(((struct sockaddr_in6 *)&addr)->sin6_port);
+    return ntohs(((struct sockaddr_in *)&addr)->sin_port);
+}
+
+static void
+on_accept_resume(void *arg)
+{
+    struct http_server *server = arg;
+    evconnlistener_enable(server->listener);
+}
+
+// Out of descriptors, say: without a pause the loop would spin.
+static void
+on_accept_error(struct evconnlistener *listener, void *arg)
+{
+    struct http_server *server = arg;
+    log_warning("cannot accept connections", LOG_STR("error", strerror(errno)));
+    evconnlistener_disable(listener);
+    loop_timer_start(server->accept_pause, ACCEPT_PAUSE_MS);
+}
+
+static int
+server_listen(struct http_server *server, const struct http_server_settings *settings,
+              struct kg_error *err)
+{
+    int fd = settings->unix_path ? bind_unix(settings->unix_path, err)
+                                 : bind_tcp(settings->host, settings->port, err);
+    if (fd < 0)
+        return -1;
+    if (settings->unix_path)
+        server->unix_path = kg_strdup(settings->unix_path);
+    else
+        server->port = socket_port(fd);
+    server->listener = evconnlistener_new(loop_event_base(server->loop), NULL, NULL,
+                                          LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
+    if (!server->listener || !evhttp_bind_listener(server->evhttp, server->listener))
+        abort();
+    evconnlistener_set_error_cb(server->listener, on_accept_error);
+    return 0;
+}
+
+// ---- The server -----------------------------------------------------------------------------
+
+static char **
+copy_strings(const char *const *strings)
+{
+    size_t n = 0;
+    while (strings && strings[n])
+        n++;
+    char **copy = kg_calloc(n + 1, sizeof *copy);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = kg_strdup(strings[i]);
+    return copy;
+}
+
+static void
+free_strings(char **strings)
+{
+    for (char **s = strings; s && *s; s++)
+        free(*s);
+    free(strings);
+}
+
+static void
+set_up_evhttp(struct http_server *server, const struct http_server_settings *settings)
+{
+    struct evhttp *evhttp = evhttp_new(loop_event_base(server->loop));
+    if (!evhttp)
+        abort();
+    server->evhttp = evhttp;
+    evhttp_set_bevcb(evhttp, on_accept, server);
+    evhttp_set_gencb(evhttp, on_request, server);
+    evhttp_set_default_content_type(evhttp, NULL);
+    evhttp_set_max_body_size(evhttp, (ev_ssize_t)settings->max_body_bytes);
+    evhttp_set_max_headers_size(evhttp, (ev_ssize_t)settings->max_header_bytes);
+    evhttp_set_timeout(evhttp, settings->idle_timeout_s);
+    // A body above the bound is read to its end and dropped, so that the client sees the 413.
+    evhttp_set_flags(evhttp, EVHTTP_SERVER_LINGERING_CLOSE);
+    evhttp_set_allowed_methods(evhttp, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST |
+                                           EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS |
+                                           EVHTTP_REQ_PATCH);
+}
+
+struct http_server *
+http_server_new(struct loop *loop, const struct http_server_settings *settings,
+                struct kg_error *err)
+{
+    KG_AUTO(http_server) server = KG_NEW(struct http_server);
+    server->loop = loop;
+    server->max_connections = settings->max_connections;
+    server->idle_timeout.tv_sec = settings->idle_timeout_s;
+    server->check_origin_and_host = settings->check_origin_and_host;
+    server->allowed_origins = copy_strings(settings->allowed_origins);
+    server->allowed_hosts = copy_strings(settings->allowed_hosts);
+    LIST_INIT(&server->fresh);
+    LIST_INIT(&server->connections);
+    LIST_INIT(&server->requests);
+    server->scratch = evbuffer_new();
+    server->adopt = event_new(loop_event_base(loop), -1, 0, on_adopt, server);
+    if (!server->scratch || !server->adopt)
+        abort();
+    server->accept_pause = loop_timer_new(loop, on_accept_resume, server);
+    set_up_evhttp(server, settings);
+    if (server_listen(server, settings, err))
+        return NULL;
+    return KG_STEAL(server);
+}
+
+void
+http_server_free(struct http_server *server)
+{
+    if (!server)
+        return;
+    struct http_request *request;
+    while ((request = LIST_FIRST(&server->requests)))
+        connection_close(request->conn);
+    on_adopt(-1, 0, server);
+    evhttp_free(server->evhttp);
+    if (server->unix_path)
+        unlink(server->unix_path);
+    loop_timer_free(server->accept_pause);
+    event_free(server->adopt);
+    evbuffer_free(server->scratch);
+    free_strings(server->allowed_origins);
+    free_strings(server->allowed_hosts);
+    free(server->unix_path);
+    free(server->by_fd);
+    free(server->router.entries);
+    free(server);
+}
+
+int
+http_server_port(const struct http_server *server)
+{
+    return server->port;
+}
+
+int
+http_server_open_requests(const struct http_server *server)
+{
+    return server->n_busy;
+}
+
+void
+http_server_set_keys(struct http_server *server, const struct http_keys *keys)
+{
+    server->keys = keys;
+}
+
+void
+http_server_set_gate(struct http_server *server, http_gate_fn gate, void *arg)
+{
+    server->gate = gate;
+    server->gate_arg = arg;
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streamed answers: chunks as they come, the backlog that the client has not taken, its draining.
+
+#include <assert.h>
+
+#include "http_priv.h"
+
+static struct evbuffer *
+output_of(const struct http_request *request)
+{
+    return bufferevent_get_output(request->conn->bev);
+}
+
+void
+http_stream_start(struct http_request *request, int status, const char *content_type)
+{
+    assert(!request->streaming);
+    request->streaming = true;
+    if (!request->conn)
+        return;
+    reply_add_common_headers(request, status, content_type);
+    http_reply_header(request, "Cache-Control", "no-cache");
+    http_reply_header(request, "X-Accel-Buffering", "no");
+    // HTTP/1.0 knows no chunks: there the end of the connection is the end of the answer.
+    if (request->ev->major == 1 && request->ev->minor == 0)
+        evhttp_remove_header(evhttp_request_get_input_headers(request->ev), "Connection");
+    evhttp_send_reply_start(request->ev, status, NULL);
+}
+
+void
+http_stream_write(struct http_request *request, const void *data, size_t len)
+{
+    assert(request->streaming);
+    if (!request->conn)
+        return;
+    struct evbuffer *chunk = request->conn->server->scratch;
+    evbuffer_add(chunk, data, len);
+    evhttp_send_reply_chunk(request->ev, chunk);
+    // HEAD: evhttp leaves the bytes where they are.
+    evbuffer_drain(chunk, evbuffer_get_length(chunk));
+}
+
+size_t
+http_stream_backlog(const struct http_request *request)
+{
+    return request->conn ? evbuffer_get_length(output_of(request)) : 0;
+}
+
+static void
+on_drain_timer(void *arg)
+{
+    struct http_request *request = arg;
+    request->on_drain(request->on_drain_arg);
+}
+
+// Runs inside of bufferevent's write, where nothing may be closed: hence the timer.
+static void
+on_output(struct evbuffer *output, const struct evbuffer_cb_info *info, void *arg)
+{
+    struct http_request *request = arg;
+    if (info->orig_size > request->low_watermark &&
+        evbuffer_get_length(output) <= request->low_watermark)
+        loop_timer_start(request->drain_timer, 0);
+}
+
+void
+http_stream_on_drain(struct http_request *request, size_t low_watermark, loop_fn on_drain,
+                     void *arg)
+{
+    if (!request->conn)
+        return;
+    stream_stop_watching(request);
+    request->low_watermark = low_watermark;
+    request->on_drain = on_drain;
+    request->on_drain_arg = arg;
+    if (!on_drain)
+        return;
+    if (!request->drain_timer)
+        request->drain_timer = loop_timer_new(request->conn->server->loop, on_drain_timer, request);
+    request->output_cb = evbuffer_add_cb(output_of(request), on_output, request);
+}
+
+void
+stream_stop_watching(struct http_request *request)
+{
+    if (request->output_cb)
+        evbuffer_remove_cb_entry(output_of(request), request->output_cb);
+    request->output_cb = NULL;
+    if (request->drain_timer)
+        loop_timer_stop(request->drain_timer);
+}
+
+void
+http_stream_end(struct http_request *request)
+{
+    assert(request->streaming);
+    struct http_connection *conn = request->conn;
+    struct evhttp_request *ev = request->ev;
+    request_free(request);
+    if (!conn)
+        return;
+    bufferevent_set_timeouts(conn->bev, NULL, &conn->server->idle_timeout);
+    evhttp_send_reply_end(ev);
+}
+
+void
+http_stream_abort(struct http_request *request)
+{
+    request->on_gone = NULL;
+    if (request->conn)
+        connection_close(request->conn);
+    request_free(request);
+}

@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: Apache-2.0
+// The HTTP server: routing, authentication, errors, bodies, limits, connections.
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "test_http_util.h"
+
+static void
+assert_problem(const struct call *call, int status, const char *code)
+{
+    assert_int_equal(call->status, status);
+    json_auto_t *problem = json_loadb(call->body.data, call->body.len, 0, NULL);
+    assert_non_null(problem);
+    assert_string_equal(json_string_value(json_object_get(problem, "code")), code);
+    assert_int_equal(json_integer_value(json_object_get(problem, "status")), status);
+    assert_true(json_is_string(json_object_get(problem, "type")));
+    assert_true(json_is_string(json_object_get(problem, "title")));
+    assert_true(json_is_string(json_object_get(problem, "detail")));
+}
+
+static const char *
+field(const struct call *call, const char *name)
+{
+    static char value[256];
+    json_auto_t *object = json_loadb(call->body.data, call->body.len, 0, NULL);
+    const char *s = json_string_value(json_object_get(object, name));
+    snprintf(value, sizeof value, "%s", s ? s : "(none)");
+    return value;
+}
+
+// ---- Routes ---------------------------------------------------------------------------------
+
+static void
+test_routes_and_params(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        const char *name;
+        const char *rest;
+    } good[] = {
+        {"/show/a", "a", NULL},
+        {"/show/a%20b%2Fc+d", "a b/c+d", NULL},
+        {"/show/%E2%82%AC", "\xe2\x82\xac", NULL},
+        {"/files/s/x/y%20z", "s", "x/y z"},
+        {"/files/s/", "s", ""},
+        {"/files/s/a//b/", "s", "a//b/"},
+        {"/files/s/..%2f..", "s", "../.."},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(good); i++) {
+        KG_AUTO_CALL call;
+        call_path(&call, "GET", good[i].path, NULL, NULL);
+        assert_int_equal(call.status, 200);
+        assert_string_equal(field(&call, "name"), good[i].name);
+        if (good[i].rest)
+            assert_string_equal(field(&call, "rest"), good[i].rest);
+    }
+    static const char *const unknown[] = {"/nope",    "/show",   "/show/", "/show/a/b",
+                                          "/files/s", "/hello/", "//",     "/files//x"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(unknown); i++) {
+        KG_AUTO_CALL call;
+        call_path(&call, "GET", unknown[i], NULL, NULL);
+        assert_problem(&call, 404, "not_found");
+    }
+    static const char *const bad[] = {"/show/%00",     "/show/%zz",       "/show/%4",
+                                      "/show/%ff",     "/show/%ed%a0%80", "/show/%c0%80",
+                                      "/show/a?q=%00", "/show/a?q=%ff"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        KG_AUTO_CALL call;
+        call_path(&call, "GET", bad[i], NULL, NULL);
+        assert_problem(&call, 400, "invalid_request");
+    }
+}
+
+static void
+test_query(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *query;
+        const char *q;
+    } cases[] = {
+        {"?q=1", "1"},    {"?a=b&q=x+y%26z", "x y&z"}, {"?q", ""},
+        {"?q=&q=2", ""},  {"?aq=1", "(none)"},         {"?", "(none)"},
+        {"?&&q=3&", "3"}, {"?%71=4=5", "4=5"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_CALL call;
+        KG_AUTO_FREE char *path = kg_asprintf("/show/n%s", cases[i].query);
+        call_path(&call, "GET", path, NULL, NULL);
+        assert_string_equal(field(&call, "q"), cases[i].q);
+        assert_string_equal(field(&call, "path"), "/show/n");
+    }
+}
+
+static void
+test_methods(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_exchange(&raw, "PUT /show/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert_true(raw_has(&raw, "HTTP/1.1 405 "));
+    assert_true(raw_has(&raw, "\r\nAllow: GET, HEAD, DELETE, OPTIONS\r\n"));
+    assert_true(raw_has(&raw, "\"code\":\"method_not_allowed\""));
+    KG_AUTO_RAW options;
+    raw_exchange(&options,
+                 "OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert_true(raw_has(&options, "HTTP/1.1 204 "));
+    assert_true(raw_has(&options, "\r\nAllow: POST, OPTIONS\r\n"));
+    assert_false(raw_has(&options, "Access-Control"));
+    KG_AUTO_RAW unknown;
+    raw_exchange(&unknown, "BREW /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert_true(raw_has(&unknown, "HTTP/1.1 501 "));
+}
+
+static void
+test_head(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_exchange(&raw, "HEAD /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert_true(raw_has(&raw, "HTTP/1.1 200 "));
+    assert_true(raw_has(&raw, "\r\nContent-Length: 5\r\n"));
+    assert_true(raw_has(&raw, "\r\nX-Request-Id: "));
+    assert_true(raw_has(&raw, "\r\nX-Content-Type-Options: nosniff\r\n"));
+    assert_false(raw_has(&raw, "hello"));
+}
+
+static int
+refuse(struct http_request *request, void *arg, struct kg_error *err)
+{
+    (void)request;
+    return kg_error_set(err, KG_DRAINING, 0, "%s", (const char *)arg);
+}
+
+static void
+test_gate(void **state)
+{
+    (void)state;
+    char why[] = "closing";
+    http_server_set_gate(bench.server, refuse, why);
+    KG_AUTO_RAW raw;
+    raw_exchange(&raw, "GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert_true(raw_has(&raw, "HTTP/1.1 503 "));
+    assert_true(raw_has(&raw, "\r\nRetry-After: 1\r\n"));
+    assert_true(raw_has(&raw, "\r\nContent-Type: application/problem+json\r\n"));
+    assert_true(raw_has(&raw, "\"detail\":\"closing\""));
+    assert_int_equal(bench.n_handled, 0);
+}
+
+static void
+test_message_cut_in_a_character(void **state)
+{
+    (void)state;
+    KG_AUTO_CALL call;
+    call_path(&call, "GET", "/busy", NULL, NULL);
+    assert_problem(&call, 429, "session_busy");
+    assert_string_equal(field(&call, "detail"), "cut in a character: ");
+}
+
+// ---- Keys -----------------------------------------------------------------------------------
+
+static void
+load_keys(const char *text, const char *expected_error)
+{
+    char path[] = "/tmp/kg-test-keys-XXXXXX";
+    KG_AUTO_FD fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    struct kg_error err = {0};
+    int rc = http_keys_load(bench.keys, path, &err);
+    unlink(path);
+    assert_int_equal(rc, expected_error ? -1 : 0);
+    if (expected_error)
+        assert_non_null(strstr(err.message, expected_error));
+}
+
+static void
+test_keys_file(void **state)
+{
+    (void)state;
+    load_keys("# comment\n\nalice:secret-a\n  bob : "
+              "sha256:"
+              "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\r\n"
+              "carol:with:colon",
+              NULL);
+    assert_string_equal(http_keys_owner(bench.keys, "secret-a"), "alice");
+    assert_string_equal(http_keys_owner(bench.keys, "secret"), "bob");
+    assert_string_equal(http_keys_owner(bench.keys, "with:colon"), "carol");
+    assert_null(http_keys_owner(bench.keys, ""));
+    assert_null(http_keys_owner(bench.keys, "secret-"));
+    assert_null(http_keys_owner(bench.keys, "secret-ab"));
+    load_keys("dave\n", "line 1: not name:key");
+    load_keys("a:b\nbad name:x\n", "line 2");
+    load_keys("a:\n", "empty");
+    load_keys("a:sha256:abcd\n", "no SHA-256");
+}
+
+static void
+test_authentication(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
+    assert_int_equal(http_keys_add(bench.keys, "bob", "kb", &err), 0);
+    http_server_set_keys(bench.server, bench.keys);
+    static const struct {
+        const char *method;
+        const char *path;
+        const char *header;
+        const char *owner; // NULL: 401
+        const char *detail;
+    } cases[] = {
+        {"GET", "/show/x", "Authorization: Bearer ka", "alice", NULL},
+        {"GET", "/show/x", "authorization: bearer kb", "bob", NULL},
+        {"GET", "/show/x", "X-API-Key: kb", "bob", NULL},
+        {"GET", "/show/x?api_key=ka", "X: y", "alice", NULL},
+        {"GET", "/show/x", "X: y", NULL, "API key required"},
+        {"GET", "/show/x", "Authorization: Basic a2E=", NULL, "API key required"},
+        {"GET", "/show/x", "X-API-Key: kaa", NULL, "Invalid API key"},
+        {"GET", "/show/x?api_key=nope", "X: y", NULL, "Invalid API key"},
+        {"DELETE", "/show/x?api_key=ka", "X: y", NULL, "API key required"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_CALL call;
+        call_path(&call, cases[i].method, cases[i].path, NULL,
+                  (const char *const[]){cases[i].header, NULL});
+        if (cases[i].owner) {
+            assert_int_equal(call.status, 200);
+            assert_string_equal(field(&call, "owner"), cases[i].owner);
+        } else {
+            assert_problem(&call, 401, "unauthorized");
+            assert_string_equal(field(&call, "detail"), cases[i].detail);
+        }
+    }
+    KG_AUTO_CALL open;
+    call_path(&open, "GET", "/hello", NULL, NULL);
+    assert_int_equal(open.status, 200);
+    KG_AUTO_RAW raw;
+    raw_exchange(&raw, "GET /show/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert_true(raw_has(&raw, "\r\nWWW-Authenticate: Bearer\r\n"));
+}
+
+// ---- Origin and Host ------------------------------------------------------------------------
+
+static void
+test_origin_and_host(void **state)
+{
+    (void)state;
+    struct http_server_settings settings = bench_settings();
+    settings.allowed_origins = (const char *const[]){"https://app.example", NULL};
+    settings.allowed_hosts = (const char *const[]){"kg.example", NULL};
+    bench_restart_server(&settings);
+    static const struct {
+        const char *headers;
+        const char *expect;
+    } cases[] = {
+        {"Host: localhost", "200"},
+        {"Host: LOCALHOST:1234", "200"},
+        {"Host: 127.0.0.1:16010", "200"},
+        {"Host: [::1]:80", "200"},
+        {"Host: kg.example:99", "200"},
+        {"Host: evil.example", "forbidden_host"},
+        {"Host: localhost.evil.example", "forbidden_host"},
+        {"Host: localhost:80@evil", "forbidden_host"},
+        {"Host: [::1", "forbidden_host"},
+        {"Host:", "forbidden_host"},
+        {"X: y", "forbidden_host"},
+        {"Host: localhost:5\r\nOrigin: http://localhost:5", "200"},
+        {"Host: localhost:5\r\nOrigin: http://localhost:6", "forbidden_origin"},
+        {"Host: localhost\r\nOrigin: null", "forbidden_origin"},
+        {"Host: localhost\r\nOrigin: https://evil.example", "forbidden_origin"},
+        {"Host: localhost\r\nOrigin: https://app.example",
+         "Access-Control-Allow-Origin: https://app.example"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_RAW raw;
+        KG_AUTO_FREE char *text =
+            kg_asprintf("GET /hello HTTP/1.1\r\nConnection: close\r\n%s\r\n\r\n", cases[i].headers);
+        raw_exchange(&raw, text);
+        assert_true(raw_has(&raw, cases[i].expect));
+        assert_int_equal(raw_has(&raw, "HTTP/1.1 403 "), cases[i].expect[0] == 'f');
+    }
+    KG_AUTO_RAW preflight;
+    raw_exchange(&preflight, "OPTIONS /json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                             "Origin: https://app.example\r\n"
+                             "Access-Control-Request-Headers: x-api-key\r\n\r\n");
+    assert_true(raw_has(&preflight, "HTTP/1.1 204 "));
+    assert_true(raw_has(&preflight, "\r\nAccess-Control-Allow-Headers: x-api-key\r\n"));
+}
+
+// ---- Bodies ---------------------------------------------------------------------------------
+
+static void
+test_json_bodies(void **state)
+{
+    (void)state;
+    char deep[200] = "";
+    memset(deep, '[', 64);
+    memset(deep + 64, ']', 64);
+    KG_AUTO_CALL fits;
+    call_path(&fits, "POST", "/json", deep, NULL);
+    assert_int_equal(fits.status, 200);
+    KG_AUTO_CALL brackets;
+    KG_AUTO_FREE char *text = kg_asprintf("{\"a\\\"[\":\"%s%s\"}", deep, deep);
+    call_path(&brackets, "POST", "/json", text, NULL);
+    assert_int_equal(brackets.status, 200);
+    memset(deep, '[', 65);
+    memset(deep + 65, ']', 65);
+    const struct {
+        const char *body;
+        const char *detail;
+    } bad[] = {
+        {"", "empty"},
+        {deep, "64 levels"},
+        {"{\"a\":1,\"a\":2}", "duplicate"},
+        {"{\"a\":\"\xff\"}", "line 1"},
+        {"{\n\"a\":}", "line 2, column 5"},
+        {"{} x", "line 1"},
+        {"\"\\", "line 1"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        KG_AUTO_CALL call;
+        call_path(&call, "POST", "/json", bad[i].body, NULL);
+        assert_problem(&call, 400, "invalid_request");
+        assert_non_null(strstr(field(&call, "detail"), bad[i].detail));
+    }
+}
+
+static void
+test_bodies_and_their_bound(void **state)
+{
+    (void)state;
+    enum { MAX = 1024 * 1024 };
+    KG_AUTO_FREE char *body = kg_calloc(MAX + 2, 1);
+    memset(body, 'x', MAX);
+    KG_AUTO_CALL fits;
+    call_path(&fits, "POST", "/echo", body, NULL);
+    assert_int_equal(fits.status, 200);
+    assert_int_equal(fits.body.len, MAX);
+    body[MAX] = 'x';
+    KG_AUTO_CALL above;
+    call_path(&above, "POST", "/echo", body, NULL);
+    assert_int_equal(above.status, 413);
+    KG_AUTO_CALL chunked;
+    call_path(&chunked, "POST", "/echo", "abc",
+              (const char *const[]){"Transfer-Encoding: chunked", NULL});
+    assert_int_equal(chunked.status, 200);
+    assert_string_equal(chunked.body.data, "abc");
+}
+
+static void
+test_malformed_requests(void **state)
+{
+    (void)state;
+    KG_AUTO_FREE char *padding = kg_calloc(20001, 1);
+    memset(padding, 'x', 20000);
+    KG_AUTO_FREE char *long_header =
+        kg_asprintf("GET /hello HTTP/1.1\r\nHost: localhost\r\nX: %s\r\n\r\n", padding);
+    const struct {
+        const char *text;
+        const char *expect;
+    } cases[] = {
+        {"garbage\r\n\r\n", "HTTP/1.1 400 "},
+        {"GET /hello HTTP/1.1\r\nno colon\r\n\r\n", "HTTP/1.1 400 "},
+        {"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 400 "},
+        {long_header, "HTTP/1.1 4"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_RAW raw;
+        raw_exchange(&raw, cases[i].text);
+        assert_true(raw_has(&raw, cases[i].expect));
+    }
+    KG_AUTO_CALL after;
+    call_path(&after, "GET", "/hello", NULL, NULL);
+    assert_int_equal(after.status, 200);
+}
+
+// ---- Connections ----------------------------------------------------------------------------
+
+#define HELLO "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+static void
+test_keep_alive_and_pipelining(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    for (int i = 1; i <= 3; i++) {
+        raw_send(&raw, HELLO);
+        WAIT(raw_count(&raw, "\r\n\r\nhello") == i);
+    }
+    raw_send(&raw, HELLO HELLO "POST /echo HTTP/1.1\r\nHost: localhost\r\n"
+                               "Content-Length: 4\r\n\r\nping" HELLO);
+    WAIT(raw_count(&raw, "\r\n\r\nhello") == 6);
+    assert_int_equal(raw_count(&raw, "\r\n\r\nping"), 1);
+    assert_false(raw.closed);
+    WAIT(http_server_open_requests(bench.server) == 0);
+}
+
+static void
+test_pipelined_behind_a_late_answer(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, "GET /hold HTTP/1.1\r\nHost: localhost\r\n\r\n" HELLO);
+    WAIT(bench.held);
+    assert_int_equal(http_server_open_requests(bench.server), 1);
+    // More than the watermark, so that reading has to be taken up again afterwards.
+    KG_AUTO_FREE char *body = kg_calloc(300001, 1);
+    memset(body, 'b', 300000);
+    KG_AUTO_FREE char *post = kg_asprintf(
+        "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000\r\n\r\n%s", body);
+    raw_send(&raw, post);
+    assert_int_equal(bench.n_handled, 0);
+    http_reply(KG_STEAL(bench.held), 200, "text/plain", "late", 4);
+    WAIT(raw_has(&raw, "late") && raw_has(&raw, "hello") && raw_has(&raw, body));
+    assert_int_equal(bench.n_gone, 0);
+}
+
+static void
+test_connection_limit(void **state)
+{
+    (void)state;
+    struct http_server_settings settings = bench_settings();
+    settings.max_connections = 2;
+    bench_restart_server(&settings);
+    KG_AUTO_RAW first;
+    KG_AUTO_RAW second;
+    KG_AUTO_RAW third;
+    raw_open(&first);
+    raw_open(&second);
+    raw_send(&second, HELLO);
+    WAIT(raw_has(&second, "hello"));
+    raw_open(&third);
+    WAIT(third.closed);
+    // One that never said anything counts, and makes room when it goes.
+    raw_close(&first);
+    for (bool served = false; !served;) {
+        KG_AUTO_RAW again;
+        raw_open(&again);
+        raw_send(&again, HELLO);
+        WAIT(again.closed || raw_has(&again, "hello"));
+        served = raw_has(&again, "hello");
+    }
+}
+
+static void
+test_idle_timeout(void **state)
+{
+    (void)state;
+    struct http_server_settings settings = bench_settings();
+    settings.idle_timeout_s = 1;
+    bench_restart_server(&settings);
+    KG_AUTO_RAW silent;
+    KG_AUTO_RAW held;
+    KG_AUTO_RAW used;
+    raw_open(&silent);
+    raw_open(&held);
+    raw_open(&used);
+    raw_send(&held, "GET /hold HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    raw_send(&used, HELLO);
+    WAIT(silent.closed && used.closed);
+    assert_true(raw_has(&used, "hello"));
+    // An answer that is owed outlives the timeout of an idle connection.
+    assert_false(held.closed);
+    assert_int_equal(bench.n_gone, 0);
+    http_reply(KG_STEAL(bench.held), 200, "text/plain", "late", 4);
+    WAIT(raw_has(&held, "late"));
+    WAIT(held.closed);
+}
+
+static void
+test_unix_socket(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/kg-test-http-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    KG_AUTO_FREE char *path = kg_asprintf("%s/s", dir);
+    struct http_server_settings settings = {.unix_path = path,
+                                            .max_body_bytes = 1024,
+                                            .max_header_bytes = 8192,
+                                            .max_connections = 4,
+                                            .idle_timeout_s = 30};
+    bench_restart_server(&settings);
+    struct http_call_spec spec = {
+        .method = "GET", .url = "http://any.example/hello", .unix_path = path, .fd = -1};
+    KG_AUTO_CALL call = {0};
+    struct kg_error err;
+    assert_non_null(http_call_start(bench.client, &spec, NULL, call_on_done, &call, &err));
+    WAIT(call.done);
+    assert_int_equal(call.status, 200);
+    // A socket that a dead process left behind does not stop the next one.
+    bench_restart_server(&settings);
+    http_server_free(KG_STEAL(bench.server));
+    struct stat st;
+    assert_int_equal(lstat(path, &st), -1);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+static void
+test_cannot_listen(void **state)
+{
+    (void)state;
+    struct http_server_settings settings = bench_settings();
+    settings.port = http_server_port(bench.server);
+    struct kg_error err;
+    assert_null(http_server_new(bench.loop, &settings, &err));
+    assert_non_null(strstr(err.message, "Address already in use"));
+    char long_path[200];
+    memset(long_path, 'x', sizeof long_path - 1);
+    long_path[sizeof long_path - 1] = '\0';
+    settings.unix_path = long_path;
+    assert_null(http_server_new(bench.loop, &settings, &err));
+    assert_non_null(strstr(err.message, "too long"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, bench_set_up, bench_tear_down)
+
+int
+main(void)
+{
+    static const struct CMUnitTest http_tests[] = {
+        TEST(test_routes_and_params),
+        TEST(test_query),
+        TEST(test_methods),
+        TEST(test_head),
+        TEST(test_gate),
+        TEST(test_message_cut_in_a_character),
+        TEST(test_keys_file),
+        TEST(test_authentication),
+        TEST(test_origin_and_host),
+        TEST(test_json_bodies),
+        TEST(test_bodies_and_their_bound),
+        TEST(test_malformed_requests),
+        TEST(test_keep_alive_and_pipelining),
+        TEST(test_pipelined_behind_a_late_answer),
+        TEST(test_connection_limit),
+        TEST(test_idle_timeout),
+        TEST(test_unix_socket),
+        TEST(test_cannot_listen),
+    };
+    log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_CONSOLE);
+    int failed = cmocka_run_group_tests(http_tests, NULL, NULL);
+    failed += _cmocka_run_group_tests("http_stream_tests", http_stream_tests, n_http_stream_tests,
+                                      NULL, NULL);
+    failed += _cmocka_run_group_tests("http_client_tests", http_client_tests, n_http_client_tests,
+                                      NULL, NULL);
+    return failed;
+}

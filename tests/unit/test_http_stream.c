@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streamed answers: chunk by chunk, slow readers, clients that leave, a server that goes away.
+
+#include <string.h>
+#include <sys/socket.h>
+
+#include "test_http_util.h"
+
+#define STREAM "GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
+#define HOLD "GET /hold HTTP/1.1\r\nHost: localhost\r\n\r\n"
+#define HELLO "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+static void
+test_chunks_come_as_written(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, STREAM);
+    WAIT(raw_has(&raw, "\r\n\r\n"));
+    assert_true(raw_has(&raw, "\r\nTransfer-Encoding: chunked\r\n"));
+    assert_true(raw_has(&raw, "\r\nCache-Control: no-cache\r\n"));
+    assert_true(raw_has(&raw, "\r\nX-Accel-Buffering: no\r\n"));
+    http_stream_write(bench.held, "first", 5);
+    WAIT(raw_has(&raw, "5\r\nfirst\r\n"));
+    http_stream_write(bench.held, "", 0);
+    http_stream_write(bench.held, "second", 6);
+    WAIT(raw_has(&raw, "6\r\nsecond\r\n"));
+    assert_int_equal(http_server_open_requests(bench.server), 1);
+    http_stream_end(KG_STEAL(bench.held));
+    WAIT(raw_has(&raw, "second\r\n0\r\n\r\n"));
+    // The connection goes on.
+    raw_send(&raw, HELLO);
+    WAIT(raw_has(&raw, "hello"));
+    assert_int_equal(bench.n_gone, 0);
+}
+
+static void
+test_head_of_a_stream(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, "HEAD /stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    WAIT(bench.held);
+    http_stream_write(bench.held, "body", 4);
+    WAIT(raw_has(&raw, "\r\n\r\n"));
+    http_stream_end(KG_STEAL(bench.held));
+    raw_send(&raw, HELLO);
+    WAIT(raw_has(&raw, "hello"));
+    assert_false(raw_has(&raw, "body"));
+}
+
+static void
+test_http_1_0_stream_ends_by_closing(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, "GET /stream HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n");
+    WAIT(bench.held);
+    http_stream_write(bench.held, "plain", 5);
+    WAIT(raw_has(&raw, "\r\n\r\nplain"));
+    http_stream_end(KG_STEAL(bench.held));
+    WAIT(raw.closed);
+    assert_false(raw_has(&raw, "chunked"));
+}
+
+static void
+test_backlog_and_drain(void **state)
+{
+    (void)state;
+    enum { CHUNK = 64 * 1024 };
+    KG_AUTO_FREE char *chunk = kg_calloc(CHUNK, 1);
+    memset(chunk, 'x', CHUNK);
+    KG_AUTO_RAW raw;
+    raw_open_small(&raw, 4096);
+    raw_pause(&raw, true);
+    raw_send(&raw, STREAM);
+    WAIT(bench.held);
+    // Until the sockets' buffers are full and bytes stay behind.
+    size_t written = 0;
+    while (http_stream_backlog(bench.held) < 16 * CHUNK) {
+        http_stream_write(bench.held, chunk, CHUNK);
+        written += CHUNK;
+        // A round trip: the loop has had its turn at writing.
+        KG_AUTO_CALL call;
+        call_path(&call, "GET", "/hello", NULL, NULL);
+    }
+    assert_int_equal(bench.n_drained, 0);
+    raw_pause(&raw, false);
+    WAIT(bench.n_drained == 1);
+    assert_true(http_stream_backlog(bench.held) <= 1024);
+    // Again, now from within reach of the watermark.
+    WAIT(http_stream_backlog(bench.held) == 0);
+    http_stream_write(bench.held, chunk, 2048);
+    WAIT(bench.n_drained == 2);
+    http_stream_end(KG_STEAL(bench.held));
+    WAIT(raw_has(&raw, "\r\n0\r\n\r\n"));
+    assert_true(raw.in.len > written);
+}
+
+static void
+test_client_leaves_before_the_answer(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, HOLD);
+    WAIT(bench.held);
+    assert_int_equal(bench.n_gone, 0);
+    raw_close(&raw);
+    WAIT(bench.n_gone == 1);
+    assert_int_equal(http_server_open_requests(bench.server), 0);
+    // It still takes calls.
+    assert_string_equal(http_request_path(bench.held), "/hold");
+    assert_string_equal(http_request_header(bench.held, "Host"), "localhost");
+    http_reply_json(KG_STEAL(bench.held), 200, json_object());
+    assert_int_equal(bench.n_gone, 1);
+}
+
+static void
+test_client_leaves_mid_stream(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, STREAM);
+    WAIT(bench.held);
+    http_stream_write(bench.held, "first", 5);
+    WAIT(raw_has(&raw, "first"));
+    raw_close(&raw);
+    WAIT(bench.n_gone == 1);
+    http_stream_write(bench.held, "more", 4);
+    assert_int_equal(http_stream_backlog(bench.held), 0);
+    http_stream_end(KG_STEAL(bench.held));
+}
+
+static void
+test_client_resets_with_a_backlog(void **state)
+{
+    (void)state;
+    KG_AUTO_FREE char *chunk = kg_calloc(8, 1024 * 1024);
+    KG_AUTO_RAW raw;
+    raw_open_small(&raw, 4096);
+    raw_pause(&raw, true);
+    raw_send(&raw, STREAM);
+    WAIT(bench.held);
+    http_stream_write(bench.held, chunk, 8 * 1024 * 1024);
+    struct linger linger = {.l_onoff = 1};
+    setsockopt(raw.fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+    raw_close(&raw);
+    WAIT(bench.n_gone == 1);
+    http_stream_abort(KG_STEAL(bench.held));
+}
+
+static void
+test_garbage_during_a_stream(void **state)
+{
+    (void)state;
+    KG_AUTO_FREE char *garbage = kg_calloc(1000001, 1);
+    memset(garbage, '%', 1000000);
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, STREAM);
+    WAIT(bench.held);
+    // Sent without waiting for anybody: the server takes its 64 KiB, the rest stays outside.
+    ssize_t sent = send(raw.fd, garbage, 1000000, MSG_NOSIGNAL);
+    assert_true(sent > 64 * 1024);
+    http_stream_write(bench.held, "first", 5);
+    WAIT(raw_has(&raw, "first"));
+    http_stream_write(bench.held, "second", 6);
+    WAIT(raw_has(&raw, "second"));
+    http_stream_end(KG_STEAL(bench.held));
+    WAIT(raw_has(&raw, "\r\n0\r\n\r\n"));
+    // Then it is read as the next request, which it is not.
+    WAIT(raw.closed);
+    assert_int_equal(bench.n_gone, 0);
+    KG_AUTO_CALL after;
+    call_path(&after, "GET", "/hello", NULL, NULL);
+    assert_int_equal(after.status, 200);
+}
+
+static void
+test_abort_cuts_the_answer(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, STREAM);
+    WAIT(bench.held);
+    http_stream_write(bench.held, "first", 5);
+    WAIT(raw_has(&raw, "first"));
+    http_stream_abort(KG_STEAL(bench.held));
+    WAIT(raw.closed);
+    assert_false(raw_has(&raw, "0\r\n\r\n"));
+    assert_int_equal(bench.n_gone, 0);
+    assert_int_equal(http_server_open_requests(bench.server), 0);
+}
+
+static void
+test_server_freed_with_a_stream_open(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    KG_AUTO_RAW idle;
+    raw_open(&raw);
+    raw_open(&idle);
+    raw_send(&raw, STREAM);
+    WAIT(bench.held);
+    http_server_free(KG_STEAL(bench.server));
+    assert_int_equal(bench.n_gone, 1);
+    WAIT(raw.closed && idle.closed);
+    http_stream_write(bench.held, "late", 4);
+    http_stream_end(KG_STEAL(bench.held));
+}
+
+static void
+test_server_freed_with_connections_just_accepted(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    http_server_free(KG_STEAL(bench.server));
+    WAIT(raw.closed);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, bench_set_up, bench_tear_down)
+
+const struct CMUnitTest http_stream_tests[] = {
+    TEST(test_chunks_come_as_written),
+    TEST(test_head_of_a_stream),
+    TEST(test_http_1_0_stream_ends_by_closing),
+    TEST(test_backlog_and_drain),
+    TEST(test_client_leaves_before_the_answer),
+    TEST(test_client_leaves_mid_stream),
+    TEST(test_client_resets_with_a_backlog),
+    TEST(test_garbage_during_a_stream),
+    TEST(test_abort_cuts_the_answer),
+    TEST(test_server_freed_with_a_stream_open),
+    TEST(test_server_freed_with_connections_just_accepted),
+};
+const size_t n_http_stream_tests = KG_ARRAY_LEN(http_stream_tests);

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// An in-process loopback for the HTTP tests: one loop with a server, a client, and raw sockets.
+#pragma once
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base.h"
+#include "http.h"
+#include "http_client.h"
+#include "loop.h"
+
+struct bench {
+    struct loop *loop;
+    struct http_server *server;
+    struct http_client *client;
+    struct http_keys *keys;
+    struct loop_timer *deadline;
+    bool late;
+    char url[64];
+    // What the handlers of test_http_util.c saw.
+    struct http_request *held; // by /hold and /stream, until a test answers it
+    int n_gone;
+    int n_drained;
+    int n_handled;
+};
+
+extern struct bench bench;
+
+int bench_set_up(void **state);
+int bench_tear_down(void **state);
+// Replaces the server by one with other settings; routes as before.
+void bench_restart_server(const struct http_server_settings *settings);
+struct http_server_settings bench_settings(void);
+// One turn of the loop; the test fails when its time is over.
+void bench_turn(void);
+#define WAIT(condition)                                                                            \
+    do {                                                                                           \
+        while (!(condition))                                                                       \
+            bench_turn();                                                                          \
+    } while (0)
+
+// ---- A raw connection -----------------------------------------------------------------------
+
+struct raw {
+    int fd;
+    struct loop_fd *watch;
+    struct buf in;
+    bool closed;
+};
+
+void raw_open(struct raw *raw);
+void raw_open_small(struct raw *raw, int rcvbuf);
+void raw_send(struct raw *raw, const char *text);
+void raw_pause(struct raw *raw, bool pause);
+bool raw_has(const struct raw *raw, const char *text);
+int raw_count(const struct raw *raw, const char *text);
+// Sends and waits until the server has answered and closed.
+void raw_exchange(struct raw *raw, const char *text);
+void raw_close(struct raw *raw);
+
+static inline void
+raw_auto_(struct raw *raw)
+{
+    raw_close(raw);
+}
+#define KG_AUTO_RAW __attribute__((cleanup(raw_auto_))) struct raw
+
+// ---- A call by the client -------------------------------------------------------------------
+
+struct call {
+    struct http_call *handle;
+    bool done;
+    int status;
+    struct buf body;
+    char error[240];
+};
+
+void call_on_done(const struct http_call_result *result, void *arg);
+// Starts `METHOD path` and waits for its end.
+void call_path(struct call *call, const char *method, const char *path, const char *body,
+               const char *const *headers);
+
+static inline void
+call_auto_(struct call *call)
+{
+    buf_fini(&call->body);
+}
+#define KG_AUTO_CALL __attribute__((cleanup(call_auto_))) struct call
+
+extern const struct CMUnitTest http_stream_tests[];
+extern const size_t n_http_stream_tests;
+extern const struct CMUnitTest http_client_tests[];
+extern const size_t n_http_client_tests;
