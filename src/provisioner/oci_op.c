@@ -261,6 +261,10 @@ oci_sandbox_create(struct provisioner *provisioner, const struct provisioner_san
                    struct kg_error *err)
 {
     struct oci *oci = (struct oci *)provisioner;
+    if (spec->network) {
+        kg_error_set(err, KG_INVALID, 0, "the provisioner oci gives no network");
+        return NULL;
+    }
     if (folder_make(provisioner->state_dir, spec->id, err) < 0)
         return NULL;
     struct oci_op *op = oci_op_new(oci, OCI_OP_CREATE, spec->id, on_done, arg);

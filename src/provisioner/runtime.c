@@ -118,7 +118,8 @@ runtime_error(const struct oci *oci, const char *id, const struct loop_process_r
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s: %s", name,
                             tail_of(json_string_value(message), TAIL));
     if (result->output_len)
-        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s: %s", name,
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s: %.*s", name,
+                            (int)strcspn(tail_of(result->output, TAIL), "\n"),
                             tail_of(result->output, TAIL));
     if (result->signal)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s was ended by signal %d", name,
