@@ -2,10 +2,12 @@
 // The HTTP client: libcurl's multi interface with its sockets and its timer in our loop.
 
 #include <curl/curl.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/queue.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "http_client.h"
@@ -29,7 +31,8 @@ struct http_call {
     CURL *easy;
     struct curl_slist *headers;
     struct curl_slist *connect_to;
-    int fd; // given by the caller, until curl has taken it; -1: none
+    int fd;       // given by the caller, until curl has it; -1: none
+    int stand_in; // curl's, until `fd` takes its place
     bool uses_fd;
     bool added;
     bool over; // cancelled or done: no callback any more
@@ -292,22 +295,33 @@ on_curl_header(char *data, size_t size, size_t n, void *arg)
     return call->too_large ? CURL_WRITEFUNC_ERROR : size * n;
 }
 
+// A connected descriptor of the caller's. CURL_SOCKOPT_ALREADY_CONNECTED would be made for it, but
+// curl 7.88 calls connect() all the same. So curl gets a datagram socket to connect, which sends
+// nothing, and before the first byte of the request the caller's takes its place.
 static curl_socket_t
 on_curl_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
     (void)purpose;
-    (void)address;
     struct http_call *call = arg;
-    return call->fd >= 0 ? KG_STEAL_FD(call->fd) : CURL_SOCKET_BAD;
+    if (call->fd < 0)
+        return CURL_SOCKET_BAD;
+    call->stand_in = socket(address->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return call->stand_in;
 }
 
 static int
-on_curl_opened(void *arg, curl_socket_t fd, curlsocktype purpose)
+on_curl_connected(void *arg, char *ip, char *local_ip, int port, int local_port)
 {
-    (void)arg;
-    (void)fd;
-    (void)purpose;
-    return CURL_SOCKOPT_ALREADY_CONNECTED;
+    (void)ip;
+    (void)local_ip;
+    (void)port;
+    (void)local_port;
+    struct http_call *call = arg;
+    if (call->fd < 0 || fd_set_nonblocking(call->fd, NULL) ||
+        dup3(call->fd, call->stand_in, O_CLOEXEC) < 0)
+        return CURL_PREREQFUNC_ABORT;
+    close(KG_STEAL_FD(call->fd));
+    return CURL_PREREQFUNC_OK;
 }
 
 static void
@@ -323,7 +337,8 @@ set_connection(struct http_call *call, const struct http_call_spec *spec)
     curl_easy_setopt(easy, CURLOPT_CONNECT_TO, call->connect_to);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, call);
-    curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_curl_opened);
+    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_curl_connected);
+    curl_easy_setopt(easy, CURLOPT_PREREQDATA, call);
     curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
     curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L);
 }
