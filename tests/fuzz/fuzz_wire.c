@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Wire messages: what parses must hold the promises of struct jupyter_message, and what the repair
+// makes of any text must be stable.
+//
+// The input is cut into frames at each 0xfe; a frame of 0xfd stands for a right signature.
+
+#include <assert.h>
+#include <string.h>
+
+#include "session_priv.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { END_OF_FRAME = 0xfe, RIGHT_SIGNATURE = 0xfd };
+
+static size_t
+cut(const uint8_t *data, size_t size, struct jupyter_frame frames[JUPYTER_MAX_FRAMES])
+{
+    size_t n = 0;
+    while (n < JUPYTER_MAX_FRAMES) {
+        const uint8_t *end = size > 0 ? memchr(data, END_OF_FRAME, size) : NULL;
+        size_t len = end != NULL ? (size_t)(end - data) : size;
+        frames[n++] = (struct jupyter_frame){.data = data, .len = len};
+        if (end == NULL)
+            break;
+        data = end + 1;
+        size -= len + 1;
+    }
+    return n;
+}
+
+static void
+sign(struct jupyter_session *session, struct jupyter_frame *frames, size_t n, char *signature)
+{
+    for (size_t i = 0; i + SESSION_SIGNED_FRAMES < n; i++) {
+        if (frames[i].len != 1 || *(const uint8_t *)frames[i].data != RIGHT_SIGNATURE)
+            continue;
+        session_sign(session, &frames[i + 1], signature);
+        frames[i] = (struct jupyter_frame){.data = signature, .len = SESSION_SIGNATURE_LEN};
+        return;
+    }
+}
+
+static void
+check_repair(const void *text, size_t len)
+{
+    size_t once_len, twice_len;
+    KG_AUTO_FREE char *once = jupyter_json_repair(text, len, &once_len);
+    KG_AUTO_FREE char *twice = jupyter_json_repair(once, once_len, &twice_len);
+    assert(once_len == twice_len && memcmp(once, twice, once_len) == 0);
+
+    // What loads needs no repair, and so means the same after one.
+    json_auto_t *before = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
+    if (before == NULL)
+        return;
+    json_auto_t *after = json_loadb(once, once_len, JSON_ALLOW_NUL, NULL);
+    assert(json_equal(before, after));
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct jupyter_frame frames[JUPYTER_MAX_FRAMES];
+    char signature[SESSION_SIGNATURE_LEN + 1];
+    struct kg_error err;
+    KG_AUTO(jupyter_session) session = jupyter_session_new("key");
+
+    size_t n = cut(data, size, frames);
+    for (size_t i = 0; i < n; i++)
+        check_repair(frames[i].data, frames[i].len);
+    sign(session, frames, n, signature);
+    KG_AUTO(jupyter_message) message = jupyter_message_parse(session, frames, n, &err);
+    if (message == NULL) {
+        assert(err.code == KG_UNAUTHORIZED || err.code == KG_INVALID_CONTENT);
+        return 0;
+    }
+    assert(message->msg_type[0] != '\0' && message->msg_id != NULL && message->parent_id != NULL);
+    assert(json_is_object(message->header) && json_is_object(message->parent_header));
+    assert(json_is_object(message->metadata) && json_is_object(message->content));
+    return 0;
+}
