@@ -11,8 +11,8 @@
 
 #define MAX_RUNNING 8
 #define PROCESS_TIMEOUT_MS 60000
-#define SWEEP_MS 5000 // for a killed container's control group to empty
-#define SWEEP_PAUSE_MS 10
+#define KILL_MS 5000 // for a killed container's control group to empty
+#define KILL_PAUSE_MS 3
 #define LIST_OUTPUT_MAX (4 * 1024 * 1024)
 
 // ---- Life of an operation -------------------------------------------------------------------
@@ -41,10 +41,10 @@ state_follows(enum oci_op_state from, enum oci_op_state to)
     case OCI_OP_RUNNING:
     case OCI_OP_LISTING:
         return from == OCI_OP_QUEUED;
-    case OCI_OP_DELETING:
+    case OCI_OP_KILLING:
         return from == OCI_OP_QUEUED || from == OCI_OP_RUNNING;
-    case OCI_OP_SWEEPING:
-        return from == OCI_OP_DELETING;
+    case OCI_OP_DELETING:
+        return from == OCI_OP_KILLING;
     case OCI_OP_WAITING:
         return from == OCI_OP_LISTING;
     case OCI_OP_DONE:
@@ -57,9 +57,8 @@ void
 oci_op_set_state(struct oci_op *op, enum oci_op_state state)
 {
     static const char *const names[] = {
-        [OCI_OP_QUEUED] = "queued",     [OCI_OP_RUNNING] = "running",
-        [OCI_OP_DELETING] = "deleting", [OCI_OP_SWEEPING] = "sweeping",
-        [OCI_OP_LISTING] = "listing",   [OCI_OP_WAITING] = "waiting",
+        [OCI_OP_QUEUED] = "queued",     [OCI_OP_RUNNING] = "running", [OCI_OP_KILLING] = "killing",
+        [OCI_OP_DELETING] = "deleting", [OCI_OP_LISTING] = "listing", [OCI_OP_WAITING] = "waiting",
         [OCI_OP_DONE] = "done",
     };
     assert(state_follows(op->state, state));
@@ -107,7 +106,7 @@ oci_op_drop_all(struct oci *oci)
 {
     struct oci_op *op;
     while ((op = TAILQ_FIRST(&oci->ops))) {
-        assert(op->cancelled);
+        assert(op->cancelled || op->internal);
         op_free(op);
     }
 }
@@ -128,34 +127,22 @@ oci_op_process(struct oci_op *op, struct runtime_argv *argv, const char *output_
 
 // ---- Destroying -----------------------------------------------------------------------------
 
+// Removes the folder, or keeps it for a later try where something still is there.
 static void
-sweep(void *arg)
+finish_delete(struct oci_op *op, const struct loop_process_result *result)
 {
-    struct oci_op *op = arg;
     struct oci *oci = oci_of(op);
     KG_AUTO_FREE char *container = oci_container_id(oci, op->id);
     struct kg_error err = {0};
-    if (!cgroup_sweep(container)) {
-        if (clock_mono_ms() < op->sweep_until_ms) {
-            loop_timer_start(op->timer, SWEEP_PAUSE_MS);
-            return;
-        }
+    if (runtime_knows(oci, op->id))
+        runtime_error(oci, op->id, result, &err);
+    else if (!cgroup_sweep(container))
         kg_error_set(&err, KG_INTERNAL, 0, "control group %s does not go away", container);
-    } else if (folder_remove(oci->base.state_dir, op->id, &err) == 0) {
+    else if (folder_remove(oci->base.state_dir, op->id, &err) == 0)
         err.code = KG_OK;
-    }
-    if (!op->err.code)
+    if (!op->err.code) // else that of a create, which says more
         op->err = err;
     oci_op_finish(op);
-}
-
-static void
-start_sweep(struct oci_op *op)
-{
-    oci_op_set_state(op, OCI_OP_SWEEPING);
-    op->sweep_until_ms = clock_mono_ms() + SWEEP_MS;
-    op->timer = loop_timer_new(oci_of(op)->base.loop, sweep, op);
-    sweep(op);
 }
 
 static void
@@ -163,16 +150,7 @@ on_deleted(const struct loop_process_result *result, void *arg)
 {
     struct oci_op *op = arg;
     op->process = NULL;
-    if (!runtime_knows(oci_of(op), op->id)) {
-        start_sweep(op);
-        return;
-    }
-    // The folder stays: a later destroy, or the next recovery, tries again.
-    struct kg_error err;
-    runtime_error(oci_of(op), op->id, result, &err);
-    if (!op->err.code)
-        op->err = err;
-    oci_op_finish(op);
+    finish_delete(op, result);
 }
 
 static void
@@ -181,19 +159,37 @@ start_delete(struct oci_op *op)
     struct oci *oci = oci_of(op);
     oci_op_set_state(op, OCI_OP_DELETING);
     if (!runtime_knows(oci, op->id)) {
-        start_sweep(op);
+        finish_delete(op, NULL);
         return;
     }
     // A container without a folder still needs a place for the runtime's log.
     KG_AUTO_FREE char *folder = folder_path(oci->base.state_dir, op->id, NULL);
     struct runtime_argv argv;
     runtime_argv_delete(oci, op->id, &argv);
-    struct kg_error err;
-    if (dir_make(folder, 0700, &err) < 0)
-        log_warning("cannot make the sandbox's folder", LOG_ERR(&err));
-    if (oci_op_process(op, &argv, NULL, on_deleted) < 0)
+    if (dir_make(folder, 0700, &op->err) < 0 || oci_op_process(op, &argv, NULL, on_deleted) < 0)
         oci_op_finish(op);
     runtime_argv_fini(&argv);
+}
+
+static void
+kill_group(void *arg)
+{
+    struct oci_op *op = arg;
+    KG_AUTO_FREE char *container = oci_container_id(oci_of(op), op->id);
+    if (cgroup_sweep(container) || clock_mono_ms() >= op->kill_until_ms)
+        start_delete(op);
+    else
+        loop_timer_start(op->timer, KILL_PAUSE_MS);
+}
+
+// Before the runtime's own `delete --force`, which would kill too, but looks only every 100 ms.
+static void
+start_kill(struct oci_op *op)
+{
+    oci_op_set_state(op, OCI_OP_KILLING);
+    op->kill_until_ms = clock_mono_ms() + KILL_MS;
+    op->timer = loop_timer_new(oci_of(op)->base.loop, kill_group, op);
+    kill_group(op);
 }
 
 struct provisioner_op *
@@ -233,7 +229,7 @@ on_ran(const struct loop_process_result *result, void *arg)
              oci_watch_start(oci, op->id, pid, op->on_exit, op->arg, &op->err) < 0)
         kg_error_set(&op->err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox's agent ended at once");
     if (op->err.code || op->cancelled)
-        start_delete(op);
+        start_kill(op);
     else
         oci_op_finish(op);
 }
@@ -251,7 +247,7 @@ start_run(struct oci_op *op)
                              "--idle-timeout", timeout);
     if (bundle_write(oci, op->id, args, &op->err) < 0 ||
         oci_op_process(op, &argv, output, on_ran) < 0)
-        start_delete(op);
+        start_kill(op);
     runtime_argv_fini(&argv);
 }
 
@@ -281,12 +277,12 @@ op_start(struct oci_op *op)
     switch (op->kind) {
     case OCI_OP_CREATE:
         if (op->cancelled)
-            start_delete(op);
+            start_kill(op);
         else
             start_run(op);
         break;
     case OCI_OP_DESTROY:
-        start_delete(op);
+        start_kill(op);
         break;
     case OCI_OP_RECOVER:
         oci_recover_start(op);

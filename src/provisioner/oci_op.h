@@ -5,14 +5,14 @@
 #include "oci_priv.h"
 
 // create:  queued -> running -> done
-//                            -> deleting -> sweeping -> done     (failed, or cancelled)
-// destroy: queued -> deleting -> sweeping -> done
+//                            -> killing -> deleting -> done      (failed, or cancelled)
+// destroy: queued -> killing -> deleting -> done
 // recover: queued -> listing -> waiting (for the destroys of what was dead) -> done
 enum oci_op_state {
     OCI_OP_QUEUED,
     OCI_OP_RUNNING,
+    OCI_OP_KILLING,
     OCI_OP_DELETING,
-    OCI_OP_SWEEPING,
     OCI_OP_LISTING,
     OCI_OP_WAITING,
     OCI_OP_DONE,
@@ -20,7 +20,7 @@ enum oci_op_state {
 
 enum oci_op_kind { OCI_OP_CREATE, OCI_OP_DESTROY, OCI_OP_RECOVER };
 
-// Of the operations on one sandbox only the oldest is under way; a recovery goes alone.
+// Of the operations on one sandbox only the oldest is under way.
 struct oci_op {
     struct provisioner_op base;
     TAILQ_ENTRY(oci_op) next;
@@ -28,11 +28,12 @@ struct oci_op {
     enum oci_op_state state;
     char id[SANDBOX_ID_MAX + 1]; // empty: recovery
     bool cancelled;              // nobody waits any longer
+    bool internal;               // a recovery's destroy
     struct kg_error err;         // code KG_OK: none so far
     int idle_timeout_s;          // create
     struct loop_process *process;
     struct loop_timer *timer;
-    int64_t sweep_until_ms;
+    int64_t kill_until_ms;
     size_t n_dead;      // recover: destroys under way
     json_t *containers; // recover: name -> pid of what runs
     provisioner_done_fn on_done;

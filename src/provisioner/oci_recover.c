@@ -26,7 +26,7 @@ remove_dead(struct oci_op *op, const char *id)
 {
     log_info("removing what is left of a sandbox", LOG_STR("sandbox", id));
     op->n_dead++;
-    oci_op_new(oci_of(op), OCI_OP_DESTROY, id, on_dead_removed, op);
+    oci_op_new(oci_of(op), OCI_OP_DESTROY, id, on_dead_removed, op)->internal = true;
 }
 
 // Fills `op->containers` from the runtime's list: those of this gateway, 0 for one that has ended.
