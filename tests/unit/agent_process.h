@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The real agent as an ordinary process, in temporary folders, for the tests on both its sides.
+#pragma once
+
+#include <sys/types.h>
+
+// A folder with `data` and `tmp` in it; removed by agent_place_remove().
+struct agent_place {
+    char dir[64];
+    char data[80];
+    char tmp[80];
+};
+
+void agent_place_make(struct agent_place *place);
+void agent_place_remove(const struct agent_place *place);
+// Ends with the caller, at the latest.
+pid_t agent_process_start(const struct agent_place *place, const char *door, int idle_timeout_s);
+// Asks it to end and returns its exit status, -1 where a signal ended it.
+int agent_process_end(pid_t pid, int signum);
+// Returns the exit status of one that ends by itself.
+int agent_process_wait(pid_t pid);
