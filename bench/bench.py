@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the release build beside its yardsticks, all in one run on this machine.
+
+(a) warm execute("1"), through kernelgate, Jupyter Kernel Gateway, and no gateway at all
+(b) 100 MB printed in lines: throughput, and kernelgate's memory meanwhile
+(c) cold start, from nothing to the first result, and its parts
+(d) kernelgate's memory for each idle session
+(e) GET /healthz with wrk
+
+Every kernel runs from the same environment, build/kernels/python: kernelgate's in containers, those
+of the yardsticks as plain processes. A goal that is missed is marked, and fails nothing.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import re
+import statistics
+import subprocess
+import time
+
+from contestants import BareClient, BareSocket, Kernelgate, KernelGateway
+
+PRINT_100_MB = "line = 'y' * 99\nfor i in range(1_000_000): print(line)"
+WARM_ROUNDS = 1000
+COLD_ROUNDS = 5
+IDLE_SESSIONS = 8
+
+
+def milliseconds(seconds):
+    return round(seconds * 1000, 3)
+
+
+def warm(contestant):
+    for _ in range(WARM_ROUNDS // 10):
+        contestant.execute("1")
+    times = []
+    for _ in range(WARM_ROUNDS):
+        started = time.perf_counter()
+        contestant.execute("1")
+        times.append(time.perf_counter() - started)
+    cuts = statistics.quantiles(times, n=100)
+    return {"p50_ms": milliseconds(cuts[49]), "p99_ms": milliseconds(cuts[98])}
+
+
+def flood(contestant):
+    started = time.perf_counter()
+    received = contestant.execute(PRINT_100_MB)
+    seconds = time.perf_counter() - started
+    return {"mb_per_s": round(received / 1e6 / seconds, 1), "received_mb": round(received / 1e6, 1)}
+
+
+def cold(gateway):
+    rounds = []
+    for _ in range(COLD_ROUNDS):
+        since = gateway.log_size()
+        started = time.perf_counter()
+        gateway.execute("1", session=None)
+        rounds.append({"total_ms": milliseconds(time.perf_counter() - started)})
+        rounds[-1] |= gateway.start_parts(since)
+    return {
+        part: round(statistics.median(one[part] for one in rounds), 1)
+        for part in rounds[0]
+        if all(part in one for one in rounds)
+    }
+
+
+def idle_sessions(gateway):
+    before = gateway.memory_kb("VmRSS")
+    for number in range(IDLE_SESSIONS):
+        gateway.execute("1", session=f"idle-{number}")
+    after = gateway.memory_kb("VmRSS")
+    return {
+        "base_mb": round(before / 1024, 1),
+        "kb_per_session": round((after - before) / IDLE_SESSIONS),
+    }
+
+
+def healthz(gateway):
+    output = subprocess.run(
+        ["wrk", "-t1", "-c32", "-d3s", "--latency", f"{gateway.url}/healthz"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    found = {"requests_per_s": round(float(re.search(r"Requests/sec:\s+([\d.]+)", output)[1]))}
+    return found | {"p99": re.search(r"99%\s+(\S+)", output)[1]}
+
+
+def measure():
+    results = {"warm": {}, "flood": {}}
+    for kind in (BareSocket, BareClient, KernelGateway):
+        with kind() as contestant:
+            results["warm"][kind.title] = warm(contestant)
+            if kind is not BareSocket:
+                results["flood"][kind.title] = flood(contestant)
+    with Kernelgate("--pool-size", "1") as gateway:
+        results["warm"][gateway.title] = warm(gateway)
+        gateway.reset_peak()
+        results["flood"][gateway.title] = flood(gateway)
+        results["flood"][gateway.title]["peak_mb"] = round(gateway.memory_kb("VmHWM") / 1024, 1)
+        results["healthz"] = healthz(gateway)
+    with Kernelgate("--pool-size", "0") as gateway:
+        results["idle"] = idle_sessions(gateway)
+    with Kernelgate("--pool-size", "0", "--log-level", "debug", "--log-format", "json") as gateway:
+        results["cold"] = cold(gateway)
+    return results
+
+
+def goals(results):
+    """What the project asks of these numbers: (what, measured, whether it is met)."""
+    floor, ours = results["warm"][BareClient.title], results["warm"][Kernelgate.title]
+    theirs = results["warm"][KernelGateway.title]
+    added = ours["p50_ms"] - floor["p50_ms"]
+    flooded = results["flood"][Kernelgate.title]
+    share = flooded["mb_per_s"] / results["flood"][BareClient.title]["mb_per_s"]
+    return [
+        (
+            "(a) added to bare jupyter_client at p50: at most 0.5 ms",
+            f"{added:+.3f} ms",
+            added <= 0.5,
+        ),
+        (
+            "(a) not slower than Jupyter Kernel Gateway at p50",
+            f"{ours['p50_ms'] / theirs['p50_ms']:.2f} of it",
+            ours["p50_ms"] <= theirs["p50_ms"],
+        ),
+        ("(b) at least 0.8 of bare jupyter_client's MB/s", f"{share:.2f} of it", share >= 0.8),
+        (
+            "(b) all of the 100 MB arrives",
+            f"{flooded['received_mb']} MB",
+            flooded["received_mb"] == 100,
+        ),
+        ("(b) memory below 64 MiB", f"{flooded['peak_mb']} MiB", flooded["peak_mb"] < 64),
+    ]
+
+
+def print_table(title, rows):
+    print(f"\n{title}")
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    width = max(map(len, rows))
+    print(f"  {'':{width}}" + "".join(f"  {column:>14}" for column in columns))
+    for name, row in rows.items():
+        print(f"  {name:{width}}" + "".join(f"  {row.get(column, ''):>14}" for column in columns))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=pathlib.Path, help="where the numbers go as well")
+    arguments = parser.parse_args()
+    results = measure()
+    results["machine"] = {"kernel": platform.release(), "cores": os.cpu_count()}
+    print_table(f'(a) warm execute("1"), {WARM_ROUNDS} times', results["warm"])
+    print_table("(b) print of 100 MB in lines of 100 bytes", results["flood"])
+    print_table(f"(c) cold start, median of {COLD_ROUNDS}, ms", {Kernelgate.title: results["cold"]})
+    print_table(
+        f"(d) memory with {IDLE_SESSIONS} idle sessions", {Kernelgate.title: results["idle"]}
+    )
+    print_table("(e) GET /healthz, 32 connections", {Kernelgate.title: results["healthz"]})
+    results["goals"] = [
+        {"goal": goal, "measured": measured, "met": met} for goal, measured, met in goals(results)
+    ]
+    print("\nGoals")
+    for goal in results["goals"]:
+        print(f"  {'met   ' if goal['met'] else 'MISSED'}  {goal['goal']}: {goal['measured']}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+main()
