@@ -16,8 +16,8 @@ struct http_server_settings {
     const char *host;
     int port;                 // 0: any free one
     const char *unix_path;    // instead of host and port: listen on this Unix socket (the agent does)
-    size_t max_body_bytes;    // 413 above
-    size_t max_header_bytes;  // 431/400 above
+    size_t max_body_bytes;    // 413 above, by evhttp itself and in HTML
+    size_t max_header_bytes;  // 400 above, likewise
     int max_connections;      // further ones are closed at once
     int idle_timeout_s;       // a connection without a request
     const char *const *allowed_origins; // NULL-terminated; NULL: only the server's own
@@ -27,11 +27,11 @@ struct http_server_settings {
 
 struct http_server *http_server_new(struct loop *loop, const struct http_server_settings *settings,
                                     struct kg_error *err) KG_MUST_CHECK;
-// Ends every open stream, closes every connection, stops listening.
+// Ends every open stream, closes every connection, stops listening. Not from within a handler.
 void http_server_free(struct http_server *server);
 KG_DEFINE_AUTO(http_server, http_server_free)
 int http_server_port(const struct http_server *server);
-// Requests whose answer is not complete.
+// Requests whose answer has not been sent completely.
 int http_server_open_requests(const struct http_server *server);
 
 // ---- Keys and owners ------------------------------------------------------------------------
@@ -91,6 +91,7 @@ const char *http_request_param(const struct http_request *request, const char *n
 // A decoded query value, or NULL.
 const char *http_request_query(const struct http_request *request, const char *name);
 const char *http_request_header(const struct http_request *request, const char *name);
+// Whose key came with the request; NULL: nobody's, which only HTTP_PUBLIC lets through.
 const char *http_request_owner(const struct http_request *request);
 // A random id, also in the answer as X-Request-Id.
 const char *http_request_id(const struct http_request *request);
@@ -115,7 +116,7 @@ void http_reply_json(struct http_request *request, int status, json_t *body);
 void http_reply_error(struct http_request *request, const struct kg_error *err);
 
 // Starts a streamed (chunked) answer: the header goes out at once. `on_drain` (may be NULL) fires
-// whenever what was queued has fallen to `low_watermark` bytes or below.
+// whenever what was queued has fallen from above `low_watermark` bytes to there or below.
 void http_stream_start(struct http_request *request, int status, const char *content_type);
 void http_stream_on_drain(struct http_request *request, size_t low_watermark, loop_fn on_drain,
                           void *arg);

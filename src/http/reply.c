@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers that are sent whole: bytes, JSON, problem details (RFC 9457).
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ send_whole(struct http_request *request, int status, const char *content_type,
            struct evbuffer *body)
 {
     struct http_connection *conn = request->conn;
+    assert(!request->streaming);
     reply_add_common_headers(request, status, content_type);
     size_t len = evbuffer_get_length(body);
     if (request->method == HTTP_HEAD) {

@@ -2,6 +2,7 @@
 // The listening socket and its connections. evhttp speaks the protocol; what it lacks is added
 // here: a bound on connections, and knowing when any one of them closes.
 
+#include <assert.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <event2/listener.h>
@@ -145,6 +146,7 @@ on_request(struct evhttp_request *ev, void *arg)
     struct evhttp_connection *evcon = evhttp_request_get_connection(ev);
     struct http_connection *conn =
         server->by_fd[bufferevent_getfd(evhttp_connection_get_bufferevent(evcon))];
+    assert(conn && conn->evcon == evcon);
     conn->busy = true;
     server->n_busy++;
     evhttp_request_set_on_complete_cb(ev, on_answer_sent, conn);

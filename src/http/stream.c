@@ -14,10 +14,10 @@ output_of(const struct http_request *request)
 void
 http_stream_start(struct http_request *request, int status, const char *content_type)
 {
-    assert(!request->streaming);
-    request->streaming = true;
     if (!request->conn)
         return;
+    assert(!request->streaming);
+    request->streaming = true;
     reply_add_common_headers(request, status, content_type);
     http_reply_header(request, "Cache-Control", "no-cache");
     http_reply_header(request, "X-Accel-Buffering", "no");
@@ -30,9 +30,9 @@ http_stream_start(struct http_request *request, int status, const char *content_
 void
 http_stream_write(struct http_request *request, const void *data, size_t len)
 {
-    assert(request->streaming);
     if (!request->conn)
         return;
+    assert(request->streaming);
     struct evbuffer *chunk = request->conn->server->scratch;
     evbuffer_add(chunk, data, len);
     evhttp_send_reply_chunk(request->ev, chunk);
@@ -93,8 +93,8 @@ stream_stop_watching(struct http_request *request)
 void
 http_stream_end(struct http_request *request)
 {
-    assert(request->streaming);
     struct http_connection *conn = request->conn;
+    assert(request->streaming || !conn);
     struct evhttp_request *ev = request->ev;
     request_free(request);
     if (!conn)

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call of the HTTP client: its options, its bytes, its end.
+
+#include <fcntl.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "http_client_priv.h"
+
+enum { BODY_MAX_DEFAULT = 1024 * 1024, HEADER_MAX = 64 * 1024, CONNECT_TIMEOUT_MS = 10 * 1000 };
+
+// ---- The end --------------------------------------------------------------------------------
+
+void
+call_free(struct http_call *call)
+{
+    LIST_REMOVE(call, link);
+    if (call->easy) {
+        curl_multi_remove_handle(call->client->multi, call->easy);
+        curl_easy_cleanup(call->easy);
+    }
+    curl_slist_free_all(call->headers);
+    curl_slist_free_all(call->connect_to);
+    if (call->fd >= 0)
+        close(call->fd);
+    buf_fini(&call->body);
+    free(call);
+}
+
+static void
+call_fail(const struct http_call *call, CURLcode code, long status, struct kg_error *err)
+{
+    if (call->too_large)
+        kg_error_set(err, KG_INTERNAL, 0, "the answer is too large");
+    else if (call->cut)
+        kg_error_set(err, KG_INTERNAL, 0, "the answer was cut by its reader");
+    else if (code == CURLE_OPERATION_TIMEDOUT)
+        kg_error_set(err, KG_INTERNAL, 0, "timed out%s", status ? " within the answer" : "");
+    else
+        kg_error_set(err, KG_INTERNAL, 0, "%s",
+                     call->curl_error[0] ? call->curl_error : curl_easy_strerror(code));
+}
+
+void
+call_finish(struct http_call *call, CURLcode code)
+{
+    long status = 0;
+    curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+    struct kg_error err = {0};
+    struct http_call_result result = {.body = ""};
+    if (code == CURLE_OK) {
+        result.status = (int)status;
+        if (call->body.len > 0)
+            result.body = call->body.data;
+        result.body_len = call->body.len;
+    } else {
+        call_fail(call, code, status, &err);
+        result.err = &err;
+    }
+    call_over(call);
+    call->on_done(&result, call->arg);
+}
+
+// ---- What comes, and where from -------------------------------------------------------------
+
+static size_t
+on_curl_data(char *data, size_t size, size_t n, void *arg)
+{
+    struct http_call *call = arg;
+    size_t len = size * n;
+    if (call->over)
+        return CURL_WRITEFUNC_ERROR;
+    if (call->on_data) {
+        long status = 0;
+        curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+        call->cut = !call->on_data((int)status, data, len, call->arg);
+        return call->cut || call->over ? CURL_WRITEFUNC_ERROR : len;
+    }
+    if (len > call->max_body - call->body.len) {
+        call->too_large = true;
+        return CURL_WRITEFUNC_ERROR;
+    }
+    buf_append(&call->body, data, len);
+    return len;
+}
+
+static size_t
+on_curl_header(char *data, size_t size, size_t n, void *arg)
+{
+    (void)data;
+    struct http_call *call = arg;
+    call->header_len += size * n;
+    call->too_large = call->header_len > HEADER_MAX;
+    return call->too_large ? CURL_WRITEFUNC_ERROR : size * n;
+}
+
+// A connected descriptor of the caller's. CURL_SOCKOPT_ALREADY_CONNECTED would be made for it, but
+// curl 7.88 calls connect() all the same. So curl gets a datagram socket to connect, which sends
+// nothing, and before the first byte of the request the caller's takes its place.
+static curl_socket_t
+on_curl_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    (void)purpose;
+    struct http_call *call = arg;
+    if (call->fd < 0)
+        return CURL_SOCKET_BAD;
+    call->stand_in = socket(address->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return call->stand_in;
+}
+
+static int
+on_curl_connected(void *arg, char *ip, char *local_ip, int port, int local_port)
+{
+    (void)ip;
+    (void)local_ip;
+    (void)port;
+    (void)local_port;
+    struct http_call *call = arg;
+    if (call->fd < 0 || fd_set_nonblocking(call->fd, NULL) ||
+        dup3(call->fd, call->stand_in, O_CLOEXEC) < 0)
+        return CURL_PREREQFUNC_ABORT;
+    close(KG_STEAL_FD(call->fd));
+    return CURL_PREREQFUNC_OK;
+}
+
+// ---- Options --------------------------------------------------------------------------------
+
+static void
+set_connection(struct http_call *call, const struct http_call_spec *spec)
+{
+    CURL *easy = call->easy;
+    if (spec->unix_path)
+        curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, spec->unix_path);
+    if (!call->uses_fd)
+        return;
+    // A numeric address, so that the URL's host is never looked up; nobody connects to it.
+    call->connect_to = curl_slist_append(NULL, "::127.0.0.1:1");
+    curl_easy_setopt(easy, CURLOPT_CONNECT_TO, call->connect_to);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, call);
+    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_curl_connected);
+    curl_easy_setopt(easy, CURLOPT_PREREQDATA, call);
+    curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
+    curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L);
+}
+
+static void
+set_headers(struct http_call *call, const struct http_call_spec *spec)
+{
+    bool has_type = false;
+    for (const char *const *header = spec->headers; header && *header; header++) {
+        call->headers = curl_slist_append(call->headers, *header);
+        has_type = has_type || strncasecmp(*header, "Content-Type:", 13) == 0;
+    }
+    // Neither curl's guess of a type, nor its second of waiting for "100 Continue".
+    if (!has_type)
+        call->headers = curl_slist_append(call->headers, "Content-Type:");
+    call->headers = curl_slist_append(call->headers, "Expect:");
+    curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, call->headers);
+}
+
+static void
+set_method(CURL *easy, const struct http_call_spec *spec)
+{
+    bool sends_body =
+        spec->body_len > 0 || strcmp(spec->method, "POST") == 0 || strcmp(spec->method, "PUT") == 0;
+    if (sends_body) {
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)spec->body_len);
+        curl_easy_setopt(easy, CURLOPT_COPYPOSTFIELDS, spec->body_len > 0 ? spec->body : "");
+    }
+    if (strcmp(spec->method, "HEAD") == 0)
+        curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
+    else
+        curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, spec->method);
+}
+
+static void
+set_options(struct http_call *call, const struct http_call_spec *spec)
+{
+    CURL *easy = call->easy;
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->curl_error);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)spec->timeout_ms);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_curl_data);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_curl_header);
+    curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
+    set_connection(call, spec);
+    set_headers(call, spec);
+    set_method(easy, spec);
+}
+
+// ---- Start and cancel -----------------------------------------------------------------------
+
+struct http_call *
+http_call_start(struct http_client *client, const struct http_call_spec *spec,
+                http_call_data_fn on_data, http_call_fn on_done, void *arg, struct kg_error *err)
+{
+    struct http_call *call = KG_NEW(struct http_call);
+    call->client = client;
+    call->fd = spec->fd;
+    call->uses_fd = spec->fd >= 0;
+    call->on_data = on_data;
+    call->on_done = on_done;
+    call->arg = arg;
+    call->max_body = spec->max_body_bytes ? spec->max_body_bytes : BODY_MAX_DEFAULT;
+    LIST_INSERT_HEAD(&client->calls, call, link);
+    call->easy = curl_easy_init();
+    if (!call->easy)
+        abort();
+    CURLcode code = curl_easy_setopt(call->easy, CURLOPT_URL, spec->url);
+    set_options(call, spec);
+    if (code != CURLE_OK) {
+        kg_error_set(err, KG_INTERNAL, 0, "cannot call %s", spec->url);
+        call_free(call);
+        return NULL;
+    }
+    client_enter(client);
+    call_changed(call);
+    client_leave(client);
+    return call;
+}
+
+void
+http_call_cancel(struct http_call *call)
+{
+    if (!call)
+        return;
+    struct http_client *client = call->client;
+    client_enter(client);
+    call_over(call);
+    client_leave(client);
+}
