@@ -78,42 +78,75 @@ cgroup_probe(struct cgroup_info *ret)
     each_hierarchy(on_probe, ret);
 }
 
-struct sweep {
-    const char *name;
-    bool gone;
-};
-
+// Calls `fn` for every process in a group's folder. One of an outer pid namespace reads as 0.
 static void
-kill_members(const char *folder)
+each_member(const char *folder, void (*fn)(int pid, void *arg), void *arg)
 {
     KG_AUTO_FREE char *path = kg_asprintf("%s/cgroup.procs", folder);
     FILE *file = fopen(path, "re");
     if (!file)
         return;
-    // A process of an outer pid namespace reads as 0, which kill() would take for our own group.
     for (int pid; fscanf(file, "%d", &pid) == 1;)
         if (pid > 1)
-            kill(pid, SIGKILL);
+            fn(pid, arg);
     fclose(file);
+}
+
+struct group {
+    const char *name;
+    int pid; // looked for
+    bool found;
+    bool gone;
+};
+
+static void
+on_compare(int pid, void *arg)
+{
+    struct group *group = arg;
+    group->found |= pid == group->pid;
+}
+
+static void
+on_look(const char *mount, bool v2, const char *options, void *arg)
+{
+    (void)v2, (void)options;
+    struct group *group = arg;
+    KG_AUTO_FREE char *folder = kg_asprintf("%s/%s", mount, group->name);
+    each_member(folder, on_compare, group);
+}
+
+bool
+cgroup_has(const char *name, int pid)
+{
+    struct group group = {.name = name, .pid = pid};
+    each_hierarchy(on_look, &group);
+    return group.found;
+}
+
+static void
+on_kill(int pid, void *arg)
+{
+    (void)arg;
+    kill(pid, SIGKILL);
 }
 
 static void
 on_sweep(const char *mount, bool v2, const char *options, void *arg)
 {
     (void)v2, (void)options;
-    struct sweep *sweep = arg;
-    KG_AUTO_FREE char *folder = kg_asprintf("%s/%s", mount, sweep->name);
+    struct group *group = arg;
+    KG_AUTO_FREE char *folder = kg_asprintf("%s/%s", mount, group->name);
     if (access(folder, F_OK) < 0)
         return;
-    kill_members(folder);
+    each_member(folder, on_kill, NULL);
     if (rmdir(folder) < 0)
-        sweep->gone = false;
+        group->gone = false;
 }
 
 bool
 cgroup_sweep(const char *name)
 {
-    struct sweep sweep = {.name = name, .gone = true};
-    each_hierarchy(on_sweep, &sweep);
-    return sweep.gone;
+    struct group group = {.name = name, .gone = true};
+    each_hierarchy(on_sweep, &group);
+    return group.gone;
 }

@@ -13,7 +13,6 @@
 #define PROCESS_TIMEOUT_MS 60000
 #define KILL_MS 5000 // for a killed container's control group to empty
 #define KILL_PAUSE_MS 3
-#define LIST_OUTPUT_MAX (4 * 1024 * 1024)
 
 // ---- Life of an operation -------------------------------------------------------------------
 
@@ -39,14 +38,12 @@ state_follows(enum oci_op_state from, enum oci_op_state to)
     case OCI_OP_QUEUED:
         return false;
     case OCI_OP_RUNNING:
-    case OCI_OP_LISTING:
+    case OCI_OP_WAITING:
         return from == OCI_OP_QUEUED;
     case OCI_OP_KILLING:
         return from == OCI_OP_QUEUED || from == OCI_OP_RUNNING;
     case OCI_OP_DELETING:
         return from == OCI_OP_KILLING;
-    case OCI_OP_WAITING:
-        return from == OCI_OP_LISTING;
     case OCI_OP_DONE:
         return from != OCI_OP_QUEUED && from != OCI_OP_DONE;
     }
@@ -58,8 +55,7 @@ oci_op_set_state(struct oci_op *op, enum oci_op_state state)
 {
     static const char *const names[] = {
         [OCI_OP_QUEUED] = "queued",     [OCI_OP_RUNNING] = "running", [OCI_OP_KILLING] = "killing",
-        [OCI_OP_DELETING] = "deleting", [OCI_OP_LISTING] = "listing", [OCI_OP_WAITING] = "waiting",
-        [OCI_OP_DONE] = "done",
+        [OCI_OP_DELETING] = "deleting", [OCI_OP_WAITING] = "waiting", [OCI_OP_DONE] = "done",
     };
     assert(state_follows(op->state, state));
     log_debug("provisioner operation", LOG_STR("sandbox", op->id),
@@ -75,7 +71,6 @@ op_free(struct oci_op *op)
     TAILQ_REMOVE(&oci_of(op)->ops, op, next);
     loop_process_cancel(op->process);
     loop_timer_free(op->timer);
-    json_decref(op->containers);
     free(op);
 }
 
@@ -111,14 +106,14 @@ oci_op_drop_all(struct oci *oci)
     }
 }
 
-int
-oci_op_process(struct oci_op *op, struct runtime_argv *argv, const char *output_path,
-               loop_process_fn fn)
+// Runs a runtime's command for the operation, which is also the argument of `fn`.
+static int
+op_process(struct oci_op *op, struct runtime_argv *argv, const char *output_path,
+           loop_process_fn fn)
 {
     struct loop_process_spec spec = {
         .argv = argv->items,
         .output_path = output_path,
-        .output_max = LIST_OUTPUT_MAX,
         .timeout_ms = PROCESS_TIMEOUT_MS,
     };
     op->process = loop_process_start(oci_of(op)->base.loop, &spec, fn, op, &op->err);
@@ -166,7 +161,7 @@ start_delete(struct oci_op *op)
     KG_AUTO_FREE char *folder = folder_path(oci->base.state_dir, op->id, NULL);
     struct runtime_argv argv;
     runtime_argv_delete(oci, op->id, &argv);
-    if (dir_make(folder, 0700, &op->err) < 0 || oci_op_process(op, &argv, NULL, on_deleted) < 0)
+    if (dir_make(folder, 0700, &op->err) < 0 || op_process(op, &argv, NULL, on_deleted) < 0)
         oci_op_finish(op);
     runtime_argv_fini(&argv);
 }
@@ -204,18 +199,6 @@ oci_sandbox_destroy(struct provisioner *provisioner, const char *id, provisioner
 
 // ---- Creating -------------------------------------------------------------------------------
 
-static int
-read_pid(const struct oci *oci, const char *id, int *ret, struct kg_error *err)
-{
-    KG_AUTO_FREE char *path = folder_path(oci->base.state_dir, id, "init.pid");
-    KG_AUTO_BUF text = {0};
-    if (file_read(path, 32, &text, err) < 0)
-        return -1;
-    if (!text.len || sscanf(text.data, "%d", ret) != 1 || *ret <= 1)
-        return kg_error_set(err, KG_INTERNAL, 0, "%s holds no process id", path);
-    return 0;
-}
-
 static void
 on_ran(const struct loop_process_result *result, void *arg)
 {
@@ -225,7 +208,7 @@ on_ran(const struct loop_process_result *result, void *arg)
     int pid;
     if (result->exit_code != 0)
         runtime_error(oci, op->id, result, &op->err);
-    else if (!op->cancelled && read_pid(oci, op->id, &pid, &op->err) == 0 &&
+    else if (!op->cancelled && runtime_init_pid(oci, op->id, &pid, &op->err) == 0 &&
              oci_watch_start(oci, op->id, pid, op->on_exit, op->arg, &op->err) < 0)
         kg_error_set(&op->err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox's agent ended at once");
     if (op->err.code || op->cancelled)
@@ -245,8 +228,7 @@ start_run(struct oci_op *op)
     runtime_argv_run(oci, op->id, true, &argv);
     json_t *args = json_pack("[s, s, s, s, s]", SANDBOX_AGENT, "--door", SANDBOX_DOOR "/door.sock",
                              "--idle-timeout", timeout);
-    if (bundle_write(oci, op->id, args, &op->err) < 0 ||
-        oci_op_process(op, &argv, output, on_ran) < 0)
+    if (bundle_write(oci, op->id, args, &op->err) < 0 || op_process(op, &argv, output, on_ran) < 0)
         start_kill(op);
     runtime_argv_fini(&argv);
 }

@@ -7,13 +7,12 @@
 // create:  queued -> running -> done
 //                            -> killing -> deleting -> done      (failed, or cancelled)
 // destroy: queued -> killing -> deleting -> done
-// recover: queued -> listing -> waiting (for the destroys of what was dead) -> done
+// recover: queued -> waiting (for the destroys of what was dead) -> done
 enum oci_op_state {
     OCI_OP_QUEUED,
     OCI_OP_RUNNING,
     OCI_OP_KILLING,
     OCI_OP_DELETING,
-    OCI_OP_LISTING,
     OCI_OP_WAITING,
     OCI_OP_DONE,
 };
@@ -34,8 +33,7 @@ struct oci_op {
     struct loop_process *process;
     struct loop_timer *timer;
     int64_t kill_until_ms;
-    size_t n_dead;      // recover: destroys under way
-    json_t *containers; // recover: name -> pid of what runs
+    size_t n_dead; // recover: destroys under way
     provisioner_done_fn on_done;
     provisioner_found_fn on_found;
     provisioner_exit_fn on_exit;
@@ -47,10 +45,6 @@ struct oci_op *oci_op_new(struct oci *oci, enum oci_op_kind kind, const char *id
 void oci_op_set_state(struct oci_op *op, enum oci_op_state state);
 // Ends the operation and tells who waits.
 void oci_op_finish(struct oci_op *op);
-// Runs a runtime's command for the operation; its end goes to `fn`, with the operation as argument.
-KG_MUST_CHECK int oci_op_process(struct oci_op *op, struct runtime_argv *argv,
-                                 const char *output_path, loop_process_fn fn);
-// The first step of a recovery.
 void oci_recover_start(struct oci_op *op);
 
 static inline struct oci *

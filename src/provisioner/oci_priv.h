@@ -91,14 +91,15 @@ struct runtime_argv {
 };
 void runtime_argv_run(const struct oci *oci, const char *id, bool detach, struct runtime_argv *ret);
 void runtime_argv_delete(const struct oci *oci, const char *id, struct runtime_argv *ret);
-// Not about one sandbox: its log is `<state>/runtime.log`.
-void runtime_argv_list(const struct oci *oci, struct runtime_argv *ret);
 void runtime_argv_fini(struct runtime_argv *argv);
 // Fills `err`, and returns -1, with what the runtime's log says, or with how the process ended.
 int runtime_error(const struct oci *oci, const char *id, const struct loop_process_result *result,
                   struct kg_error *err);
 // Whether the runtime keeps anything of the sandbox.
 bool runtime_knows(const struct oci *oci, const char *id);
+// Reads the process id of the sandbox's init, which the runtime wrote once it was started.
+KG_MUST_CHECK int runtime_init_pid(const struct oci *oci, const char *id, int *ret,
+                                   struct kg_error *err);
 // Looks a program up in PATH, unless it is a path; NULL where there is none. To be freed.
 char *runtime_find(const char *name);
 
@@ -134,5 +135,7 @@ void host_image_mounts(json_t *mounts);
 KG_MUST_CHECK int folder_image_check(const struct oci *oci, struct kg_error *err);
 
 void cgroup_probe(struct cgroup_info *ret);
+// Whether process `pid` is in the group `name`.
+bool cgroup_has(const char *name, int pid);
 // Ends what still runs in the group `name` and removes it; false: not gone yet, try again.
 bool cgroup_sweep(const char *name);

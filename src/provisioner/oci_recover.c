@@ -2,7 +2,10 @@
 // After a start: which of our sandboxes still live, and the removal of the others.
 #include "oci_op.h"
 
+#include <assert.h>
+#include <dirent.h>
 #include <string.h>
+#include <unistd.h>
 
 static void
 maybe_finish(struct oci_op *op)
@@ -29,31 +32,14 @@ remove_dead(struct oci_op *op, const char *id)
     oci_op_new(oci_of(op), OCI_OP_DESTROY, id, on_dead_removed, op)->internal = true;
 }
 
-// Fills `op->containers` from the runtime's list: those of this gateway, 0 for one that has ended.
-static int
-take_list(struct oci_op *op, const struct loop_process_result *result)
+// Whether the init that the runtime once started is still in the sandbox's control group; its id
+// alone would not do, since another process may have it by now.
+static bool
+init_lives(const struct oci *oci, const char *id, int *ret_pid)
 {
-    KG_AUTO_FREE char *prefix = oci_container_id(oci_of(op), "");
-    json_auto_t *list = json_loadb(result->output, result->output_len, JSON_DECODE_ANY,
-                                   NULL); // runc says null for none
-    op->containers = json_object();
-    if (result->exit_code != 0 || (!json_is_array(list) && !json_is_null(list)))
-        return runtime_error(oci_of(op), op->id, result, &op->err);
-    size_t i;
-    json_t *entry;
-    json_array_foreach(list, i, entry)
-    {
-        const char *name;
-        const char *status;
-        int pid;
-        if (json_unpack(entry, "{s:s, s:s, s:i}", "id", &name, "status", &status, "pid", &pid) <
-                0 ||
-            strncmp(name, prefix, strlen(prefix)) || !sandbox_id_valid(name + strlen(prefix)))
-            continue;
-        bool lives = !strcmp(status, "running") && pid > 1;
-        json_object_set_new(op->containers, name + strlen(prefix), json_integer(lives ? pid : 0));
-    }
-    return 0;
+    KG_AUTO_FREE char *container = oci_container_id(oci, id);
+    return runtime_knows(oci, id) && runtime_init_pid(oci, id, ret_pid, NULL) == 0 &&
+           cgroup_has(container, *ret_pid);
 }
 
 // One that has a folder: it lives, or it is dead or half-made. One whose owner cannot be read any
@@ -63,13 +49,13 @@ on_folder(const char *id, void *arg)
 {
     struct oci_op *op = arg;
     struct oci *oci = oci_of(op);
-    int pid = (int)json_integer_value(json_object_get(op->containers, id));
-    json_object_del(op->containers, id);
+    int pid;
     json_auto_t *meta = NULL;
     struct kg_error err = {0};
-    if (pid != 0 && op->cancelled)
+    bool lives = init_lives(oci, id, &pid);
+    if (lives && op->cancelled)
         return;
-    if (pid != 0 && folder_meta(oci->base.state_dir, id, &meta, &err) == 0 &&
+    if (lives && folder_meta(oci->base.state_dir, id, &meta, &err) == 0 &&
         oci_watch_start(oci, id, pid, op->on_exit, op->arg, &err) == 0) {
         op->on_found(id, meta, op->arg);
         return;
@@ -79,35 +65,36 @@ on_folder(const char *id, void *arg)
     remove_dead(op, id);
 }
 
+// Containers of ours whose folder is gone.
 static void
-on_listed(const struct loop_process_result *result, void *arg)
+remove_bare_containers(struct oci_op *op)
 {
-    struct oci_op *op = arg;
-    op->process = NULL;
-    if (take_list(op, result) < 0) {
-        oci_op_finish(op);
-        return;
+    struct oci *oci = oci_of(op);
+    KG_AUTO_FREE char *prefix = oci_container_id(oci, "");
+    DIR *dir = opendir(oci->runtime_root);
+    if (!dir)
+        return; // the runtime has never made one
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        const char *id = entry->d_name + strlen(prefix);
+        KG_AUTO_FREE char *folder = folder_path(oci->base.state_dir, id, NULL);
+        if (sandbox_id_valid(id) && access(folder, F_OK) < 0)
+            remove_dead(op, id);
     }
-    oci_op_set_state(op, OCI_OP_WAITING);
-    op->n_dead++; // this loop's own share
-    if (folder_list(oci_of(op)->base.state_dir, on_folder, op, &op->err) < 0)
-        log_warning("cannot list the sandboxes' folders", LOG_ERR(&op->err));
-    const char *id;
-    json_t *pid;
-    json_object_foreach(op->containers, id, pid) remove_dead(op, id);
-    op->n_dead--;
-    maybe_finish(op);
+    closedir(dir);
 }
 
 void
 oci_recover_start(struct oci_op *op)
 {
-    struct runtime_argv argv;
-    oci_op_set_state(op, OCI_OP_LISTING);
-    runtime_argv_list(oci_of(op), &argv);
-    if (oci_op_process(op, &argv, NULL, on_listed) < 0)
-        oci_op_finish(op);
-    runtime_argv_fini(&argv);
+    oci_op_set_state(op, OCI_OP_WAITING);
+    op->n_dead++; // our own share
+    remove_bare_containers(op);
+    if (folder_list(oci_of(op)->base.state_dir, on_folder, op, &op->err) < 0)
+        log_warning("cannot list the sandboxes' folders", LOG_ERR(&op->err));
+    op->n_dead--;
+    maybe_finish(op);
 }
 
 struct provisioner_op *
@@ -116,7 +103,9 @@ oci_recover(struct provisioner *provisioner, provisioner_found_fn on_found,
             struct kg_error *err)
 {
     (void)err;
-    struct oci_op *op = oci_op_new((struct oci *)provisioner, OCI_OP_RECOVER, "", on_done, arg);
+    struct oci *oci = (struct oci *)provisioner;
+    assert(TAILQ_EMPTY(&oci->ops) && TAILQ_EMPTY(&oci->watches));
+    struct oci_op *op = oci_op_new(oci, OCI_OP_RECOVER, "", on_done, arg);
     op->on_found = on_found;
     op->on_exit = on_exit;
     return &op->base;

@@ -24,18 +24,19 @@ struct provisioner_kernel_env {
 
 struct provisioner_settings {
     const char *engine;      // "auto", "oci"
-    const char *state_dir;   // exists, private to the gateway
+    const char *state_dir;   // exists; ours alone, but others get leave to pass through it (711)
     const char *gateway_id;  // labels all that this gateway makes: 8 characters of a-z2-7
     const char *image;       // "host" or a rootfs folder (oci)
     const char *oci_runtime; // "auto", "runc", "crun", or a path
-    const char *agent_path;  // the static agent on the host
+    const char *agent_path;  // the static agent on the host, which everybody may run
     struct provisioner_limits limits;
     const struct provisioner_kernel_env *kernel_envs;
     size_t n_kernel_envs;
 };
 
 struct provisioner;
-// Picks the engine; fails with a message that says what is missing.
+// Picks the engine, by a real trial (it blocks for about 0.1 s); fails with a message that says
+// what is missing.
 KG_MUST_CHECK struct provisioner *provisioner_new(struct loop *loop,
                                                   const struct provisioner_settings *settings,
                                                   struct kg_error *err);
@@ -59,7 +60,7 @@ bool provisioner_doctor(const struct provisioner_settings *settings, provisioner
 struct provisioner_sandbox_spec {
     const char *id;
     int agent_idle_timeout_s; // the agent ends itself when no gateway was linked for so long
-    bool network;             // outgoing network
+    bool network;             // outgoing network; KG_INVALID where the engine gives none
 };
 
 // Where `door/` of a sandbox is: `<state>/sb/<id>/door`. To be freed.
@@ -78,7 +79,8 @@ KG_MUST_CHECK struct provisioner_op *provisioner_create(struct provisioner *prov
                                                         provisioner_done_fn on_done,
                                                         provisioner_exit_fn on_exit, void *arg,
                                                         struct kg_error *err);
-// Stops waiting for the operation; a sandbox that was being made is destroyed in the background.
+// Stops waiting for the operation: its callbacks will not fire. A sandbox that was being made is
+// destroyed in the background; a provisioner_destroy() of its id is done after that.
 void provisioner_op_cancel(struct provisioner_op *op);
 
 // Kills the container and removes all that belongs to it. Idempotent; an unknown id is done at
@@ -91,8 +93,9 @@ KG_MUST_CHECK struct provisioner_op *provisioner_destroy(struct provisioner *pro
 KG_MUST_CHECK int provisioner_claim(struct provisioner *provisioner, const char *id,
                                     const json_t *meta, struct kg_error *err);
 
-// After a start: tells of every sandbox of this gateway id that lives (`meta` NULL: unclaimed), and
-// watches it with `on_exit`; what is left of dead or half-made ones is removed.
+// After a start, and before the first provisioner_create(): tells of every sandbox of this gateway
+// id that lives (`meta`, borrowed, is NULL for an unclaimed one), and watches it with `on_exit`;
+// what is left of dead or half-made ones, and of one whose `meta` cannot be read, is removed.
 typedef void (*provisioner_found_fn)(const char *id, const json_t *meta, void *arg);
 KG_MUST_CHECK struct provisioner_op *provisioner_recover(struct provisioner *provisioner,
                                                          provisioner_found_fn on_found,

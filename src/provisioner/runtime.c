@@ -2,6 +2,7 @@
 // The command lines of runc and crun, which agree on all that is used here, and their log.
 #include "oci_priv.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,18 +18,10 @@ add_global(const struct oci *oci, struct runtime_argv *argv)
     return n;
 }
 
-// An empty id: what concerns no single sandbox.
-static char *
-log_path(const struct oci *oci, const char *id)
-{
-    return *id ? folder_path(oci->base.state_dir, id, "runtime.log")
-               : kg_asprintf("%s/runtime.log", oci->base.state_dir);
-}
-
 static size_t
 add_log(const struct oci *oci, const char *id, struct runtime_argv *argv, size_t n)
 {
-    argv->owned[0] = log_path(oci, id);
+    argv->owned[0] = folder_path(oci->base.state_dir, id, "runtime.log");
     argv->items[n++] = "--log";
     argv->items[n++] = argv->owned[0];
     argv->items[n++] = "--log-format";
@@ -66,16 +59,6 @@ runtime_argv_delete(const struct oci *oci, const char *id, struct runtime_argv *
 }
 
 void
-runtime_argv_list(const struct oci *oci, struct runtime_argv *ret)
-{
-    *ret = (struct runtime_argv){0};
-    size_t n = add_log(oci, "", ret, add_global(oci, ret));
-    ret->items[n++] = "list";
-    ret->items[n++] = "--format";
-    ret->items[n++] = "json";
-}
-
-void
 runtime_argv_fini(struct runtime_argv *argv)
 {
     for (size_t i = 0; i < KG_ARRAY_LEN(argv->owned); i++)
@@ -86,7 +69,7 @@ runtime_argv_fini(struct runtime_argv *argv)
 static json_t *
 last_message(const struct oci *oci, const char *id)
 {
-    KG_AUTO_FREE char *path = log_path(oci, id);
+    KG_AUTO_FREE char *path = folder_path(oci->base.state_dir, id, "runtime.log");
     KG_AUTO_BUF log = {0};
     if (access(path, F_OK) < 0 || file_read(path, LOG_MAX, &log, NULL) < 0 || !log.len)
         return NULL;
@@ -134,6 +117,18 @@ runtime_knows(const struct oci *oci, const char *id)
     KG_AUTO_FREE char *container = oci_container_id(oci, id);
     KG_AUTO_FREE char *path = kg_asprintf("%s/%s", oci->runtime_root, container);
     return access(path, F_OK) == 0;
+}
+
+int
+runtime_init_pid(const struct oci *oci, const char *id, int *ret, struct kg_error *err)
+{
+    KG_AUTO_FREE char *path = folder_path(oci->base.state_dir, id, "init.pid");
+    KG_AUTO_BUF text = {0};
+    if (file_read(path, 32, &text, err) < 0)
+        return -1;
+    if (!text.len || sscanf(text.data, "%d", ret) != 1 || *ret <= 1)
+        return kg_error_set(err, KG_INTERNAL, 0, "%s holds no process id", path);
+    return 0;
 }
 
 char *

@@ -26,7 +26,7 @@ static const char *const allowed[] = {
     "get_thread_area", "getitimer", "getpgid", "getpgrp", "getpid", "getppid", "getpriority",
     "getrlimit", "getrusage", "getsid", "gettid", "kill", "membarrier", "pause", "pidfd_open",
     "pidfd_send_signal", "prctl", "prlimit64", "process_mrelease", "restart_syscall",
-    "riscv_flush_icache", "rseq", "rt_sigaction", "rt_sigpending", "rt_sigprocmask",
+    "rseq", "rt_sigaction", "rt_sigpending", "rt_sigprocmask",
     "rt_sigqueueinfo", "rt_sigreturn", "rt_sigsuspend", "rt_sigtimedwait", "rt_tgsigqueueinfo",
     "sched_get_priority_max", "sched_get_priority_min", "sched_getaffinity", "sched_getattr",
     "sched_getparam", "sched_getscheduler", "sched_rr_get_interval", "sched_setaffinity",
