@@ -3,8 +3,6 @@
 
 import concurrent.futures
 import datetime
-import os
-import signal
 import time
 import uuid
 
@@ -294,51 +292,16 @@ def test_one_owners_session_is_404_to_another(start_gateway, tmp_path):
     bob.close()
 
 
-# ---- The gateway ends, the sandboxes stay
+# ---- The gateway dies
 
 
-def restarted(gateway):
-    gateway.start()
-    return gateway
-
-
-@pytest.mark.parametrize("end", ["kill", "keep"])
-def test_a_new_gateway_takes_the_sessions_up(start_gateway, end):
-    gateway = start_gateway("--pool-size", "1", "--keep-sandboxes")
-    gateway.create_session(session_id="s")
-    gateway.execute("x = 'kept'; open('f', 'w').write('file')", session_id="s")
-    pids = set(gateway.sandbox_pids())
-    gateway.kill() if end == "kill" else gateway.stop()
-    assert set(gateway.sandbox_pids()) >= pids
-    gateway.flags = ("--pool-size", "1")
-    restarted(gateway)
-    assert gateway.show_session("s")["session_id"] == "s"
-    lines = gateway.execute("print(x, open('f').read())", session_id="s")
-    assert lines.text() == "kept file\n"
-    assert gateway.execute("print(2)").text() == "2\n"
-
-
-def test_a_kernel_that_was_busy_stays_so(start_gateway):
-    gateway = start_gateway("--pool-size", "0")
-    code = "print('on', flush=True)\nimport time; time.sleep(4); finished = True"
-    with gateway.stream(code, session_id="s", on_disconnect="continue") as reader:
-        reader.next_of("stdout")
-        gateway.kill()
-    restarted(gateway)
-    assert gateway.execute("print(finished)", session_id="s").text() == "True\n"
-
-
-def test_a_container_that_died_meanwhile_is_gone(start_gateway):
-    gateway = start_gateway("--pool-size", "0")
-    gateway.create_session(session_id="s")
+def test_after_kill_9_the_next_gateway_works_and_nothing_is_orphaned(start_gateway):
+    gateway = start_gateway("--pool-size", "1")
+    gateway.execute("x = 1", session_id="s")
     gateway.kill()
-    for pid in gateway.sandbox_pids():
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    restarted(gateway)
-    problem(gateway.client.get("/api/v1/sessions/s"), 404, "session_not_found")
+    assert gateway.sandbox_pids()
+    gateway.start()
+    # The end of the test finds whatever was neither taken up nor removed.
     assert gateway.execute("print(1)", session_id="s").text() == "1\n"
 
 
@@ -349,5 +312,5 @@ def test_sandboxes_end_themselves_when_no_gateway_comes(start_gateway):
     started = time.monotonic()
     wait_for(lambda: not gateway.sandbox_pids(), timeout=30)
     assert time.monotonic() - started > 0.5
-    restarted(gateway)
+    gateway.start()
     assert gateway.client.get("/api/v1/sessions").json()["total"] == 0
