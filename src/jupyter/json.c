@@ -1,78 +1,365 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text of some megabytes can hold millions of tiny values, which cost jansson fifty times their
-// length: it is weighed before it is loaded.
+// A JSON reader (RFC 8259) for kernels: lenient where Python's writer is, bounded, and quick with
+// the long strings that make up most of what kernels say.
 
 #include "json_priv.h"
 
+#include <errno.h>
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
-#include "jupyter.h"
+#include "utf8_priv.h"
 
 enum {
-    WEIGHED_FROM = 256 * 1024, // bytes; below, even the worst text is harmless
-    MAX_WEIGHT = 2 * 1024 * 1024
+    MAX_DEPTH = 2048, // as jansson, which descends as deep to write and to free
+    // Roughly what jansson allocates for a value, beside the bytes of strings: some megabytes of
+    // "{},{},…" would take gigabytes.
+    VALUE_BYTES = 48,
+    MEMBER_BYTES = 112,
+    CONTAINER_BYTES = 240,
+    MAX_BYTES = 96 * 1024 * 1024
 };
 
-// A structural character's weight: about how many times 48 bytes jansson allocates for it.
-static const unsigned char weights[256] = {[','] = 1, [':'] = 2, ['['] = 3, ['{'] = 6};
+// `fault` is NULL until something cannot be read.
+struct reader {
+    const unsigned char *p; // next byte
+    const unsigned char *end;
+    struct buf scratch; // the current string or number
+    size_t bytes;       // allocated so far, roughly
+    bool repaired;
+    const char *fault;
+};
 
-// The byte after the string that starts at `p` (which is after its opening quote).
-static const char *
-skip_string(const char *p, const char *end)
+static json_t *read_value(struct reader *reader, size_t depth);
+
+static json_t *
+fail(struct reader *reader, const char *fault)
 {
-    const char *start = p;
-    while (p < end && (p = memchr(p, '"', (size_t)(end - p))) != NULL) {
-        const char *slash = p;
-        while (slash > start && slash[-1] == '\\')
-            slash--;
-        p++;
-        if ((p - 1 - slash) % 2 == 0)
-            return p;
-        start = p;
-    }
-    return end;
+    if (reader->fault == NULL)
+        reader->fault = fault;
+    return NULL;
 }
 
 static bool
-too_heavy(const char *text, size_t len)
+charge(struct reader *reader, size_t bytes)
 {
-    const char *end = text + len;
-    size_t weight = 0;
+    reader->bytes += bytes;
+    if (reader->bytes > MAX_BYTES)
+        fail(reader, "too many values");
+    return reader->fault == NULL;
+}
 
-    for (const char *p = text; p < end && weight <= MAX_WEIGHT;) {
-        if (*p == '"')
-            p = skip_string(p + 1, end);
+// The next byte after white space; -1 at the end.
+static int
+peek(struct reader *reader)
+{
+    while (reader->p < reader->end &&
+           (*reader->p == ' ' || *reader->p == '\n' || *reader->p == '\r' || *reader->p == '\t'))
+        reader->p++;
+    return reader->p < reader->end ? *reader->p : -1;
+}
+
+static bool
+skip(struct reader *reader, char c)
+{
+    if (peek(reader) != c)
+        return false;
+    reader->p++;
+    return true;
+}
+
+static bool
+skip_word(struct reader *reader, const char *word)
+{
+    size_t len = strlen(word);
+    if ((size_t)(reader->end - reader->p) < len || memcmp(reader->p, word, len) != 0)
+        return false;
+    reader->p += len;
+    return true;
+}
+
+// ---- Strings --------------------------------------------------------------------------------
+
+static void
+append_char(struct reader *reader, unsigned code)
+{
+    char bytes[4];
+    buf_append(&reader->scratch, bytes, utf8_encode(code, bytes));
+}
+
+static void
+append_replacement(struct reader *reader)
+{
+    append_char(reader, 0xfffd);
+    reader->repaired = true;
+}
+
+// The value of the four hexadecimal digits of a \uXXXX at `p`, or -1.
+static int
+unicode_escape(const struct reader *reader, const unsigned char *p)
+{
+    int value = 0;
+
+    if (reader->end - p < 6 || p[0] != '\\' || p[1] != 'u')
+        return -1;
+    for (size_t i = 2; i < 6; i++) {
+        int letter = p[i] | 0x20;
+        if (p[i] >= '0' && p[i] <= '9')
+            value = value * 16 + p[i] - '0';
+        else if (letter >= 'a' && letter <= 'f')
+            value = value * 16 + letter - 'a' + 10;
         else
-            weight += weights[(unsigned char)*p++];
+            return -1;
     }
-    return weight > MAX_WEIGHT;
+    return value;
+}
+
+static bool
+read_unicode_escape(struct reader *reader, bool is_key)
+{
+    int code = unicode_escape(reader, reader->p);
+    int low = unicode_escape(reader, reader->p + 6 <= reader->end ? reader->p + 6 : reader->end);
+
+    if (code < 0)
+        return false;
+    reader->p += 6;
+    if (code >= 0xd800 && code <= 0xdbff && low >= 0xdc00 && low <= 0xdfff) {
+        reader->p += 6;
+        append_char(reader,
+                    0x10000U + ((unsigned)(code - 0xd800) << 10) + (unsigned)(low - 0xdc00));
+    } else if ((code >= 0xd800 && code <= 0xdfff) || (code == 0 && is_key)) {
+        append_replacement(reader);
+    } else {
+        append_char(reader, (unsigned)code);
+    }
+    return true;
+}
+
+static bool
+read_escape(struct reader *reader, bool is_key)
+{
+    static const char letters[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+
+    if (reader->end - reader->p < 2)
+        return false;
+    if (reader->p[1] == 'u')
+        return read_unicode_escape(reader, is_key);
+    const char *letter = memchr(letters, reader->p[1], sizeof(letters) - 1);
+    if (letter == NULL)
+        return false;
+    append_char(reader, (unsigned char)values[letter - letters]);
+    reader->p += 2;
+    return true;
+}
+
+// Takes over all bytes that stand for themselves.
+static void
+read_run(struct reader *reader)
+{
+    const unsigned char *p = reader->p;
+
+    while (p < reader->end && *p >= 0x20 && *p != '"' && *p != '\\') {
+        size_t len = *p < 0x80 ? 1 : utf8_valid_len(p, reader->end);
+        if (len == 0)
+            break;
+        p += len;
+    }
+    buf_append(&reader->scratch, reader->p, (size_t)(p - reader->p));
+    reader->p = p;
+}
+
+// Reads a string, after its opening quote, into `scratch`.
+static bool
+read_string(struct reader *reader, bool is_key)
+{
+    reader->scratch.len = 0;
+    for (;;) {
+        read_run(reader);
+        if (reader->p == reader->end || *reader->p < 0x20)
+            break;
+        if (*reader->p == '"') {
+            reader->p++;
+            return true;
+        }
+        if (*reader->p == '\\') {
+            if (!read_escape(reader, is_key))
+                break;
+        } else {
+            append_replacement(reader);
+            reader->p += utf8_invalid_len(reader->p, reader->end);
+        }
+    }
+    fail(reader, "bad string");
+    return false;
+}
+
+// ---- Numbers --------------------------------------------------------------------------------
+
+static size_t
+count_digits(const unsigned char *p, const unsigned char *end)
+{
+    size_t n = 0;
+    while (p + n < end && p[n] >= '0' && p[n] <= '9')
+        n++;
+    return n;
+}
+
+// Finds the end of the number that starts at the next byte; NULL where it is none.
+static const unsigned char *
+number_end(const struct reader *reader, bool *ret_is_integer)
+{
+    const unsigned char *p = reader->p, *end = reader->end;
+    size_t n;
+
+    *ret_is_integer = true;
+    p += *p == '-';
+    n = count_digits(p, end);
+    if (n == 0 || (n > 1 && *p == '0'))
+        return NULL;
+    p += n;
+    if (p < end && *p == '.') {
+        *ret_is_integer = false;
+        n = count_digits(++p, end);
+        if (n == 0)
+            return NULL;
+        p += n;
+    }
+    if (p < end && (*p == 'e' || *p == 'E')) {
+        *ret_is_integer = false;
+        p++;
+        p += p < end && (*p == '+' || *p == '-');
+        n = count_digits(p, end);
+        if (n == 0)
+            return NULL;
+        p += n;
+    }
+    return p;
+}
+
+static json_t *
+read_number(struct reader *reader)
+{
+    bool is_integer;
+
+    if (skip_word(reader, "NaN") || skip_word(reader, "Infinity") ||
+        skip_word(reader, "-Infinity")) {
+        reader->repaired = true;
+        return json_null();
+    }
+    const unsigned char *end = number_end(reader, &is_integer);
+    if (end == NULL)
+        return fail(reader, "bad value");
+    reader->scratch.len = 0;
+    buf_append(&reader->scratch, reader->p, (size_t)(end - reader->p));
+    reader->p = end;
+
+    errno = 0;
+    if (is_integer) {
+        long long integer = strtoll(reader->scratch.data, NULL, 10);
+        if (errno == 0)
+            return json_integer(integer);
+        reader->repaired = true;
+    }
+    double real = strtod(reader->scratch.data, NULL);
+    if (!isfinite(real)) {
+        reader->repaired = true;
+        real = real > 0 ? DBL_MAX : -DBL_MAX;
+    }
+    return json_real(real);
+}
+
+// ---- Values ---------------------------------------------------------------------------------
+
+static json_t *
+read_array(struct reader *reader, size_t depth)
+{
+    json_auto_t *array = json_array();
+
+    if (skip(reader, ']'))
+        return KG_STEAL(array);
+    do {
+        json_t *value = read_value(reader, depth);
+        if (value == NULL)
+            return NULL;
+        json_array_append_new(array, value);
+    } while (skip(reader, ','));
+    if (!skip(reader, ']'))
+        return fail(reader, "bad array");
+    return KG_STEAL(array);
+}
+
+static json_t *
+read_object(struct reader *reader, size_t depth)
+{
+    json_auto_t *object = json_object();
+
+    if (skip(reader, '}'))
+        return KG_STEAL(object);
+    do {
+        if (!skip(reader, '"') || !read_string(reader, true))
+            return fail(reader, "bad key");
+        KG_AUTO_FREE char *key = kg_strndup(reader->scratch.data, reader->scratch.len);
+        if (!charge(reader, MEMBER_BYTES + reader->scratch.len) || !skip(reader, ':'))
+            return fail(reader, "bad object");
+        json_t *value = read_value(reader, depth);
+        if (value == NULL)
+            return NULL;
+        json_object_set_new_nocheck(object, key, value);
+    } while (skip(reader, ','));
+    if (!skip(reader, '}'))
+        return fail(reader, "bad object");
+    return KG_STEAL(object);
+}
+
+static json_t *
+read_value(struct reader *reader, size_t depth)
+{
+    int c = peek(reader);
+
+    if (depth == MAX_DEPTH)
+        return fail(reader, "too deep");
+    if (!charge(reader, c == '{' || c == '[' ? CONTAINER_BYTES : VALUE_BYTES))
+        return NULL;
+    if (skip(reader, '{'))
+        return read_object(reader, depth + 1);
+    if (skip(reader, '['))
+        return read_array(reader, depth + 1);
+    if (skip(reader, '"')) {
+        if (!read_string(reader, false))
+            return NULL;
+        return json_stringn_nocheck(reader->scratch.data, reader->scratch.len);
+    }
+    if (skip_word(reader, "true"))
+        return json_true();
+    if (skip_word(reader, "false"))
+        return json_false();
+    if (skip_word(reader, "null"))
+        return json_null();
+    return c < 0 ? fail(reader, "cut off") : read_number(reader);
 }
 
 json_t *
 kernel_json_load(const char *text, size_t len, const char *what, bool *repaired,
                  struct kg_error *err)
 {
-    json_error_t why;
+    struct reader reader = {.p = (const unsigned char *)text,
+                            .end = (const unsigned char *)text + len};
 
-    if (len >= WEIGHED_FROM && too_heavy(text, len)) {
-        (void)kg_error_set(err, KG_INVALID_CONTENT, 0, "%s has too many JSON values", what);
-        return NULL;
-    }
-    json_auto_t *json = json_loadb(text, len, JSON_ALLOW_NUL, &why);
-    if (json == NULL) {
-        size_t repaired_len;
-        KG_AUTO_FREE char *copy = jupyter_json_repair(text, len, &repaired_len);
-        json = json_loadb(copy, repaired_len, JSON_ALLOW_NUL, &why);
-        if (json != NULL)
-            *repaired = true;
-    }
-    if (json == NULL) {
-        (void)kg_error_set(err, KG_INVALID_CONTENT, 0, "%s is not JSON: %.100s", what, why.text);
+    json_auto_t *json = read_value(&reader, 0);
+    if (json != NULL && peek(&reader) >= 0)
+        fail(&reader, "more than one value");
+    buf_fini(&reader.scratch);
+    if (reader.fault != NULL) {
+        (void)kg_error_set(err, KG_INVALID_CONTENT, 0, "%s is not usable JSON: %s", what,
+                           reader.fault);
         return NULL;
     }
     if (!json_is_object(json)) {
         (void)kg_error_set(err, KG_INVALID_CONTENT, 0, "%s is not a JSON object", what);
         return NULL;
     }
+    if (reader.repaired)
+        *repaired = true;
     return KG_STEAL(json);
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading the JSON of a kernel: bounded, and repaired where that helps.
+// Reading the JSON of a kernel into jansson's values.
+//
+// jansson's own reader refuses what a kernel may legally produce (Python's json module writes lone
+// surrogates, NaN and integers of any size), takes any number of values, and reads about 90 MB/s.
 #pragma once
 
 #include <jansson.h>
 
 #include "base.h"
 
-// Loads an object; sets `*repaired` (and never clears it) where the text had to be repaired first.
-// `what` names it in the error (KG_INVALID_CONTENT).
+// Reads an object. Lone surrogates and bytes that are not UTF-8 become U+FFFD, and so does U+0000
+// in a key; NaN and infinities become null, numbers out of range the nearest real: then `*repaired`
+// is set (it is never cleared). `what` names the text in the error (KG_INVALID_CONTENT).
 KG_MUST_CHECK json_t *kernel_json_load(const char *text, size_t len, const char *what,
                                        bool *repaired, struct kg_error *err);

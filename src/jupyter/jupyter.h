@@ -31,7 +31,7 @@ struct jupyter_message {
     json_t *content;
     struct jupyter_buffer *buffers; // copied
     size_t n_buffers;
-    bool repaired; // something in its JSON was not legal and was replaced (see jupyter_json_repair)
+    bool repaired; // something in its JSON was not legal and was replaced (see below)
 };
 void jupyter_message_free(struct jupyter_message *message);
 KG_DEFINE_AUTO(jupyter_message, jupyter_message_free)
@@ -51,8 +51,11 @@ struct jupyter_frame {
 enum { JUPYTER_MAX_FRAMES = 64 };
 
 // Parses the frames of one message: [identities…, "<IDS|MSG>", signature, header, parent_header,
-// metadata, content, buffers…]. Fails on a bad signature (KG_UNAUTHORIZED), a missing frame, JSON
-// that cannot be repaired, or a bound (all KG_INVALID_CONTENT).
+// metadata, content, buffers…]. What a kernel may legally produce and JSON forbids is replaced:
+// lone surrogates and bytes that are not UTF-8 by U+FFFD, NaN and infinities by null, numbers out
+// of range by the nearest real. Fails on a bad signature (KG_UNAUTHORIZED), a missing frame, text
+// that is no JSON, or a bound on frames, header, depth or number of values (all
+// KG_INVALID_CONTENT).
 KG_MUST_CHECK struct jupyter_message *jupyter_message_parse(struct jupyter_session *session,
                                                             const struct jupyter_frame *frames,
                                                             size_t n_frames, struct kg_error *err);
@@ -69,12 +72,6 @@ struct jupyter_outgoing *jupyter_outgoing_new(struct jupyter_session *session, c
                                               json_t *content);
 void jupyter_outgoing_free(struct jupyter_outgoing *outgoing);
 KG_DEFINE_AUTO(jupyter_outgoing, jupyter_outgoing_free)
-
-// Rewrites JSON text that a kernel may legally produce and jansson refuses, so that it loads: lone
-// surrogate escapes and bytes that are not UTF-8 become U+FFFD, NaN and infinities null, numbers
-// out of range the nearest real. Returns a new text (to be freed); never fails, garbage stays
-// garbage.
-char *jupyter_json_repair(const char *text, size_t len, size_t *ret_len);
 
 // ---- Channels -------------------------------------------------------------------------------
 

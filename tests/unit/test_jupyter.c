@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages and their signatures, the repair of JSON, the ZMTP follower.
+// Messages and their signatures, their JSON, the ZMTP follower.
 
 #include "test_jupyter.h"
 
-#include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "json_priv.h"
 #include "jupyter.h"
 #include "session_priv.h"
 #include "zmtp_priv.h"
@@ -161,7 +161,7 @@ test_parse_bounds_the_number_of_values(void **state)
 
     KG_AUTO(jupyter_message) many = parse("", frames, KG_ARRAY_LEN(frames), &err);
     assert_null(many);
-    assert_string_equal(err.message, "content has too many JSON values");
+    assert_string_equal(err.message, "content is not usable JSON: too many values");
     frames[5] = (struct jupyter_frame){text.data, text.len};
     KG_AUTO(jupyter_message) one = parse("", frames, KG_ARRAY_LEN(frames), &err);
     assert_non_null(one);
@@ -211,59 +211,115 @@ test_outgoing_parses(void **state)
     assert_string_equal(json_string_value(json_object_get(message->header, "version")), "5.3");
 }
 
-// ---- Repair ---------------------------------------------------------------------------------
+// ---- JSON -----------------------------------------------------------------------------------
+
+// Reads {"a": text} and returns the value of "a" as jansson writes it, or NULL.
+static char *
+read_back(const char *text, bool *repaired)
+{
+    struct kg_error err;
+    KG_AUTO_FREE char *object = kg_asprintf("{\"a\":%s}", text);
+    json_auto_t *json = kernel_json_load(object, strlen(object), "text", repaired, &err);
+
+    return json != NULL ? json_dumps(json_object_get(json, "a"), JSON_ENCODE_ANY | JSON_COMPACT)
+                        : NULL;
+}
 
 static void
-test_repair(void **state)
+test_json_legal(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "[1,-2.5,true,false,null,\"\xc3\xa9\\n\\\"\\\\\",[],{}]",
+        "{\"b\":{\"c\":[[1]]},\"\":0}",
+        "\"\xf0\x9f\x98\x80 \\\\ud800\"", // a backslash before plain text
+        "[9223372036854775807,-9223372036854775808,0,-0.0]",
+        "\"\\u0000\\u0001\"",
+        "[0.10000000000000001,1e22]",
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        bool repaired = false;
+        KG_AUTO_FREE char *out = read_back(cases[i], &repaired);
+        assert_non_null(out);
+        assert_string_equal(out, cases[i]);
+        assert_false(repaired);
+    }
+    bool repaired = false;
+    KG_AUTO_FREE char *out =
+        read_back(" [ \"\\ud83d\\uDE00\\/\\b\\f\\t\\r\\u20aC\" ,\r\n\t1E2 ] ", &repaired);
+    assert_string_equal(out, "[\"\xf0\x9f\x98\x80/\\b\\f\\t\\r\xe2\x82\xac\",100.0]");
+    assert_false(repaired);
+}
+
+#define FFFD "\xef\xbf\xbd"
+
+static void
+test_json_repaired(void **state)
 {
     (void)state;
     static const struct {
         const char *in, *out;
     } cases[] = {
-        {"", ""},
-        {"{\"a\": [1, -2.5e3, true, null, \"\\u00e9\\n\\\"\"]}", NULL},
-        {"\"\\ud83d\\ude00 \\\\ud800\"", NULL}, // a pair, and a backslash before plain text
-        {"\"\\ud83d\"", "\"\\ufffd\""},
-        {"\"\\ude00\\ud83d\"", "\"\\ufffd\\ufffd\""},
-        {"\"\\uD83D\\uD83D\\uDE00\"", "\"\\ufffd\\uD83D\\uDE00\""},
-        {"\"\\u12", NULL},
-        {"\"\\", NULL},
-        {"\"\xff\xc3\xa9\xc3\"", "\"\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\""},
-        {"\"\xe2\x82x\"", "\"\xef\xbf\xbdx\""},
-        {"\"\xe2\x82\xac\xf0\x9f\x98\x80\"", NULL},
-        {"\"\xed\xa0\x80\"", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\""}, // as Python decodes it
-        {"\"\xf4\x90\xc0\xaf\"", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\""},
+        {"\"\\ud83d\"", "\"" FFFD "\""},
+        {"\"\\ude00\\ud83d\"", "\"" FFFD FFFD "\""},
+        {"\"\\uD83D\\uD83D\\uDE00\"", "\"" FFFD "\xf0\x9f\x98\x80\""},
+        {"\"\\ud83d\\n\"", "\"" FFFD "\\n\""},
+        {"\"\xff\xc3\xa9\xc3\"", "\"" FFFD "\xc3\xa9" FFFD "\""},
+        {"\"\xe2\x82x\"", "\"" FFFD "x\""},
+        {"\"\xed\xa0\x80\"", "\"" FFFD FFFD FFFD "\""}, // as Python decodes it
+        {"\"\xf4\x90\xc0\xaf\"", "\"" FFFD FFFD FFFD FFFD "\""},
         {"[NaN,Infinity,-Infinity,\"NaN\"]", "[null,null,null,\"NaN\"]"},
-        {"[9223372036854775807,-9223372036854775808]", NULL},
-        {"9223372036854775808", "9.22337203685477581e+18"},
-        {"[1e999,-1e999]", "[1.79769313486231571e+308,-1.79769313486231571e+308]"},
-        {"1e-999", NULL},
-        {"[1-2,--,1e]", NULL},
-        {"{\"a\\u0000\\\\u0000\" :\"\\u0000\"}", "{\"a\\ufffd\\\\u0000\" :\"\\u0000\"}"},
+        {"9223372036854775808", "9.2233720368547758e18"},
+        {"[1e999,-1e999]", "[1.7976931348623157e308,-1.7976931348623157e308]"},
+        {"{\"a\\u0000\\\\u0000\" :\"\\u0000\"}", "{\"a" FFFD "\\\\u0000\":\"\\u0000\"}"},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
-        size_t len;
-        const char *expected = cases[i].out != NULL ? cases[i].out : cases[i].in;
-        KG_AUTO_FREE char *out = jupyter_json_repair(cases[i].in, strlen(cases[i].in), &len);
-        assert_string_equal(out, expected);
-        assert_int_equal(len, strlen(expected));
+        bool repaired = false;
+        KG_AUTO_FREE char *out = read_back(cases[i].in, &repaired);
+        assert_non_null(out);
+        assert_string_equal(out, cases[i].out);
+        assert_true(repaired);
     }
 }
 
 static void
-test_repair_of_a_huge_integer(void **state)
+test_json_refused(void **state)
 {
     (void)state;
-    KG_AUTO_BUF text = {0};
-    buf_append_str(&text, "[-");
+    static const char *const cases[] = {
+        "",     "[",      "[1,]",    "[1 2]",   "{",        "{\"a\"}", "{\"a\":1,}", "{a:1}",
+        "\"",   "\"\\\"", "\"\\x\"", "\"\\u12", "\"\\u12g", "\"\n\"",  "01",         "1.",
+        "1e",   "-",      "+1",      ".5",      "1-2",      "nul",     "truefalse",  "'a'",
+        "1} {", "--1",    "NaNs",    "]",       "\"\\",     "\x80",    "1e+",        "Nan",
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        bool repaired = false;
+        KG_AUTO_FREE char *out = read_back(cases[i], &repaired);
+        assert_null(out);
+    }
+}
+
+static void
+test_json_of_any_depth_and_size(void **state)
+{
+    (void)state;
+    KG_AUTO_BUF deep = {0}, digits = {0};
+    for (size_t i = 0; i < 2046; i++)
+        buf_append_str(&deep, "[");
+    for (size_t i = 0; i < 2046; i++)
+        buf_append_str(&deep, "]");
+    bool repaired = false;
+    KG_AUTO_FREE char *fits = read_back(deep.data, &repaired);
+    assert_non_null(fits);
+    KG_AUTO_FREE char *deeper = kg_asprintf("[[%s]]", deep.data);
+    KG_AUTO_FREE char *too_deep = read_back(deeper, &repaired);
+    assert_null(too_deep);
+
+    buf_append_str(&digits, "-");
     for (size_t i = 0; i < 5000; i++)
-        buf_append_str(&text, "7");
-    buf_append_str(&text, "]");
-    size_t len;
-    KG_AUTO_FREE char *out = jupyter_json_repair(text.data, text.len, &len);
-    json_auto_t *json = json_loadb(out, len, 0, NULL);
-    assert_non_null(json);
-    assert_true(json_real_value(json_array_get(json, 0)) == -DBL_MAX);
+        buf_append_str(&digits, "7");
+    KG_AUTO_FREE char *huge = read_back(digits.data, &repaired);
+    assert_string_equal(huge, "-1.7976931348623157e308");
 }
 
 // ---- The ZMTP follower ----------------------------------------------------------------------
@@ -400,8 +456,10 @@ main(void)
         cmocka_unit_test(test_parse_bounds_the_number_of_values),
         cmocka_unit_test(test_parse_repairs),
         cmocka_unit_test(test_outgoing_parses),
-        cmocka_unit_test(test_repair),
-        cmocka_unit_test(test_repair_of_a_huge_integer),
+        cmocka_unit_test(test_json_legal),
+        cmocka_unit_test(test_json_repaired),
+        cmocka_unit_test(test_json_refused),
+        cmocka_unit_test(test_json_of_any_depth_and_size),
         cmocka_unit_test(test_follower_split_at_every_byte),
         cmocka_unit_test(test_follower_cuts),
         cmocka_unit_test(test_follower_checks_the_greeting),

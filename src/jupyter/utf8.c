@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Validation and encoding of UTF-8.
+
+#include "utf8_priv.h"
+
+// The length that the first byte announces; 0 where none begins so.
+static size_t
+announced_len(unsigned char first)
+{
+    if (first < 0x80)
+        return 1;
+    if (first < 0xc2 || first > 0xf4)
+        return 0;
+    return first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+}
+
+// How many bytes at `p`, at most `len`, are the start of a character. The second byte's range
+// leaves out overlong forms, surrogates and what lies above U+10FFFF.
+static size_t
+well_formed(const unsigned char *p, const unsigned char *end, size_t len)
+{
+    unsigned char low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned char high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
+    size_t n = 1;
+
+    while (n < len && p + n < end && p[n] >= low && p[n] <= high) {
+        low = 0x80;
+        high = 0xbf;
+        n++;
+    }
+    return n;
+}
+
+size_t
+utf8_valid_len(const unsigned char *p, const unsigned char *end)
+{
+    size_t len = announced_len(p[0]);
+    return len > 0 && well_formed(p, end, len) == len ? len : 0;
+}
+
+size_t
+utf8_invalid_len(const unsigned char *p, const unsigned char *end)
+{
+    size_t len = announced_len(p[0]);
+    return len > 0 ? well_formed(p, end, len) : 1;
+}
+
+size_t
+utf8_encode(unsigned code, char ret[4])
+{
+    size_t len = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    static const unsigned char first[5] = {0, 0, 0xc0, 0xe0, 0xf0};
+
+    for (size_t i = len - 1; i > 0; i--) {
+        ret[i] = (char)(0x80 | (code & 0x3f));
+        code >>= 6;
+    }
+    ret[0] = (char)(first[len] | code);
+    return len;
+}
