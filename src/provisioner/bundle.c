@@ -70,9 +70,9 @@ mounts_of(const struct oci *oci, const char *id)
     KG_AUTO_FREE char *door = folder_path(oci->base.state_dir, id, "door");
     bundle_add_mount(mounts, SANDBOX_AGENT, "bind", oci->agent_path, "bind,ro,nosuid,nodev");
     bundle_add_mount(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
-    // A tmpfs takes its mode from the folder that it covers: 1777, and 755.
-    add_tmpfs(mounts, SANDBOX_HOME, oci->limits.tmp_mb, "");
-    add_tmpfs(mounts, SANDBOX_DATA, oci->limits.disk_mb, ",uid=1000,gid=1000");
+    // runc takes a tmpfs' mode from the folder that it covers, crun from here.
+    add_tmpfs(mounts, SANDBOX_HOME, oci->limits.tmp_mb, ",mode=1777");
+    add_tmpfs(mounts, SANDBOX_DATA, oci->limits.disk_mb, ",mode=755,uid=1000,gid=1000");
     return mounts;
 }
 

@@ -17,13 +17,15 @@ find_cgroups(const struct findings *out, const struct cgroup_info *info)
     const char *version = info->v1 && info->v2 ? "hybrid (version 1 and 2)"
                           : info->v2           ? "version 2"
                                                : "version 1";
-    KG_AUTO_FREE char *detail =
-        kg_asprintf("%s; memory: %s, cpu: %s, pids: %s, limit of swap: %s", version,
-                    info->memory ? "yes" : "missing", info->cpu ? "yes" : "missing",
-                    info->pids ? "yes" : "missing", info->swap ? "yes" : "missing");
+    bool complete = info->memory && info->cpu && info->pids;
+    KG_AUTO_FREE char *detail = kg_asprintf(
+        "%s; memory: %s, cpu: %s, pids: %s, limit of swap: %s%s", version,
+        info->memory ? "yes" : "missing", info->cpu ? "yes" : "missing",
+        info->pids ? "yes" : "missing", info->swap ? "yes" : "missing",
+        complete ? "" : "; delegate them to kernelgate, or boot with cgroup_enable=memory");
     bool mounted = info->v1 || info->v2;
-    out->fn("oci: control groups", mounted && info->memory && info->cpu && info->pids,
-            mounted ? detail : "none are mounted below /sys/fs/cgroup", out->arg);
+    out->fn("oci: control groups", complete,
+            mounted ? detail : "none: mount them at /sys/fs/cgroup", out->arg);
 }
 
 static void
@@ -78,7 +80,9 @@ find_runtime(const struct findings *out, struct oci *oci, const char *name)
         return false;
     }
     out->fn(what, true, "ran a sandbox", out->arg);
-    out->fn(what_users, false, err.message, out->arg);
+    KG_AUTO_FREE char *advice =
+        kg_asprintf("%s (see sysctl user.max_user_namespaces)", err.message);
+    out->fn(what_users, false, advice, out->arg);
     return true;
 }
 

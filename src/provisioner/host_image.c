@@ -10,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BIND_OPTIONS "rbind,ro,rro,nosuid,nodev"
+#define BIND_FOLDER "rbind,ro,rro,nosuid,nodev" // rro: with whatever is mounted below
+#define BIND_FILE "bind,ro,nosuid,nodev"        // crun 1.8 takes a file with rro for a folder
 
 // Folders of the host's root that are links into /usr, or of their own.
 static const char *const usr_friends[] = {"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"};
@@ -162,11 +163,12 @@ host_image_mounts(json_t *mounts)
 {
     for (size_t i = 0; i < KG_ARRAY_LEN(host_paths); i++)
         if (access(host_paths[i], F_OK) == 0)
-            bundle_add_mount(mounts, host_paths[i], "bind", host_paths[i], BIND_OPTIONS);
+            bundle_add_mount(mounts, host_paths[i], "bind", host_paths[i],
+                             is_folder(host_paths[i]) ? BIND_FOLDER : BIND_FILE);
     for (size_t i = 0; i < KG_ARRAY_LEN(usr_friends); i++) {
         struct stat st;
         if (lstat(usr_friends[i], &st) == 0 && S_ISDIR(st.st_mode))
-            bundle_add_mount(mounts, usr_friends[i], "bind", usr_friends[i], BIND_OPTIONS);
+            bundle_add_mount(mounts, usr_friends[i], "bind", usr_friends[i], BIND_FOLDER);
     }
 }
 

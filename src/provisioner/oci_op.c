@@ -4,10 +4,7 @@
 #include "oci_op.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MAX_RUNNING 8
 #define PROCESS_TIMEOUT_MS 60000

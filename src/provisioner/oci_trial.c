@@ -91,7 +91,8 @@ oci_use_runtime(struct oci *oci, const char *name, bool user_namespace, struct k
     oci->user_namespace = user_namespace;
     if (oci->runtime)
         return 0;
-    return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s is not installed", name);
+    return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                        "%s is not installed (the distribution packages runc and crun)", name);
 }
 
 // In a user namespace if that works, else without.
