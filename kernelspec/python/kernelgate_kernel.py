@@ -8,27 +8,26 @@ import json
 import os
 
 from IPython import get_ipython
-from jupyter_client.session import json_packer
+from jupyter_client.jsonutil import json_clean, json_default
 
 _saved_env = {}
 
 
 def pack(obj):
-    """Encode a message as jupyter_client does, with U+FFFD for what UTF-8 cannot hold."""
+    """Encode a message as jupyter_client does; what JSON and UTF-8 cannot hold is replaced."""
     try:
-        return json_packer(obj)
-    except UnicodeEncodeError:
-        return json_packer(_encodable(obj))
+        return _dump(obj).encode()
+    except (TypeError, ValueError):  # not JSON, or a lone surrogate
+        return _encodable(_dump(json_clean(obj))).encode()
 
 
-def _encodable(obj):
-    if isinstance(obj, str):
-        return obj.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(obj, dict):
-        return {_encodable(key): _encodable(value) for key, value in obj.items()}
-    if isinstance(obj, (list, tuple)):
-        return [_encodable(value) for value in obj]
-    return obj
+def _dump(obj):
+    return json.dumps(obj, default=json_default, ensure_ascii=False, allow_nan=False)
+
+
+def _encodable(text):
+    # Surrogate pairs become the characters that they stand for, lone surrogates U+FFFD.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def set_variables(text):
