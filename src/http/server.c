@@ -9,6 +9,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -309,6 +310,8 @@ struct http_server *
 http_server_new(struct loop *loop, const struct http_server_settings *settings,
                 struct kg_error *err)
 {
+    // libevent writes without MSG_NOSIGNAL: a client that resets would end the process.
+    signal(SIGPIPE, SIG_IGN);
     KG_AUTO(http_server) server = KG_NEW(struct http_server);
     server->loop = loop;
     server->max_connections = settings->max_connections;

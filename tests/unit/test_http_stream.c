@@ -192,6 +192,27 @@ test_garbage_during_a_stream(void **state)
     assert_int_equal(after.status, 200);
 }
 
+// Past the watermark its leaving is not read any more, but the next writes find out (EPIPE).
+static void
+test_client_sends_too_much_and_leaves(void **state)
+{
+    (void)state;
+    KG_AUTO_FREE char *garbage = kg_calloc(100001, 1);
+    memset(garbage, '%', 100000);
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, STREAM);
+    WAIT(bench.held);
+    raw_send(&raw, garbage);
+    give_the_loop_its_turns();
+    raw_close(&raw);
+    while (bench.n_gone == 0) {
+        http_stream_write(bench.held, "more", 4);
+        give_the_loop_its_turns();
+    }
+    http_stream_end(KG_STEAL(bench.held));
+}
+
 static void
 test_abort_cuts_the_answer(void **state)
 {
@@ -247,6 +268,7 @@ const struct CMUnitTest http_stream_tests[] = {
     TEST(test_client_leaves_mid_stream),
     TEST(test_client_resets_with_a_backlog),
     TEST(test_garbage_during_a_stream),
+    TEST(test_client_sends_too_much_and_leaves),
     TEST(test_abort_cuts_the_answer),
     TEST(test_server_freed_with_a_stream_open),
     TEST(test_server_freed_with_connections_just_accepted),
