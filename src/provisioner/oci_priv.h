@@ -59,7 +59,7 @@ void oci_close(struct oci *oci);
 KG_DEFINE_AUTO(oci, oci_close)
 // `kg-<gateway id>-<sandbox id>`: the container's id and the name of its control group.
 char *oci_container_id(const struct oci *oci, const char *id);
-// Watches the sandbox's init; replaces nothing: one watch a sandbox.
+// Watches the init of a sandbox that has no watch yet.
 KG_MUST_CHECK int oci_watch_start(struct oci *oci, const char *id, int pid,
                                   provisioner_exit_fn on_exit, void *arg, struct kg_error *err);
 void oci_watch_stop(struct oci *oci, const char *id);
