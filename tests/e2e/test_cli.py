@@ -103,13 +103,15 @@ def test_one_ready_line(start_gateway):
 
 
 def test_where_settings_come_from(start_gateway, tmp_path):
-    tmp_path.joinpath(".env").write_text('MAX_KERNELS=3\nKERNELGATE_POOL_SIZE="0"\n# comment\n')
+    tmp_path.joinpath(".env").write_text(
+        'MAX_KERNELS=3\n# comment\nKERNELGATE_MAX_EXECUTION_TIME="1"\n'
+    )
     gateway = start_gateway(
         "--max-sessions", "1", cwd=tmp_path, env={"KERNELGATE_MAX_SESSIONS": "2", "DEBUG": "app:*"}
     )  # fmt: skip
-    gateway.create_session()
+    gateway.create_session(session_id="s")
     problem(gateway.client.post("/api/v1/sessions", json={}), 429, "max_sessions")
-    assert gateway.client.get("/api/v1/health").json()["pool"]["target"] == 0
+    assert gateway.execute("import time; time.sleep(60)", session_id="s").status == "timeout"
     assert "DEBUG" in gateway.log()
 
 

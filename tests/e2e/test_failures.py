@@ -309,16 +309,6 @@ def test_kernels_that_never_get_ready(start_gateway, tmp_path, argv, status, cod
     wait_for(lambda: not gateway.sandbox_pids())
 
 
-def test_readyz_says_no_while_the_pool_cannot_serve(start_gateway, tmp_path):
-    kernelspec(tmp_path / "specs", "broken", ["/bin/sleep", "1000"])
-    gateway = start_gateway(
-        "--kernelspec-dir", str(tmp_path / "specs"), "--kernels-dir", str(tmp_path),
-        "--default-kernel", "broken", "--kernel-start-timeout", "30", "--pool-size", "1",
-    )  # fmt: skip
-    assert gateway.client.get("/readyz").status_code == 503
-    assert gateway.client.get("/healthz").status_code == 200
-
-
 def test_a_request_that_leaves_while_its_kernel_starts_leaves_nothing(start_gateway):
     gateway = start_gateway("--pool-size", "0")
     with pytest.raises(httpx.ReadTimeout):

@@ -129,18 +129,15 @@ def test_health(gateway):
     body = gateway.client.get("/api/v1/health").json()
     assert body["status"] and body["version"] and body["provisioner"] == "oci"
     assert body["active_sessions"] == 0
-    assert body["pool"]["target"] == 1
+    assert set(body["pool"]) == {"ready", "target"}
     assert body["uptime"] >= 0
-    wait_for(lambda: gateway.client.get("/api/v1/health").json()["pool"]["ready"] == 1)
-    wait_for(lambda: gateway.client.get("/readyz").status_code == 200)
 
 
 def test_kernelspecs(gateway):
     body = gateway.client.get("/api/v1/kernelspecs").json()
     assert body["default"] == "python"
     spec = body["kernelspecs"]["python"]
-    assert spec["name"] == "python"
-    assert spec["spec"]["display_name"] == "Python 3" and spec["spec"]["language"] == "python"
+    assert spec["display_name"] == "Python 3" and spec["language"] == "python"
 
 
 def test_session_names_in_paths(gateway):

@@ -151,6 +151,16 @@ def test_delete_ends_a_running_execution(gateway):
         assert reader.rest().status in ("died", "interrupted")
 
 
+def test_show_while_it_is_deleted(gateway):
+    for _ in range(3):
+        session_id = gateway.create_session()
+        url = f"/api/v1/sessions/{session_id}"
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            shows = [pool.submit(gateway.client.get, url, timeout=20) for _ in range(8)]
+            assert gateway.delete_session(session_id).status_code == 200
+            assert {show.result().status_code for show in shows} <= {200, 404, 503}
+
+
 def test_interrupt(gateway, session):
     with gateway.stream(
         "x = 1\nprint(1, flush=True)\nimport time; time.sleep(30)", session_id=session
