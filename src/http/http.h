@@ -25,6 +25,7 @@ struct http_server_settings {
     bool check_origin_and_host;
 };
 
+// Ignores SIGPIPE from then on, for the whole process.
 struct http_server *http_server_new(struct loop *loop, const struct http_server_settings *settings,
                                     struct kg_error *err) KG_MUST_CHECK;
 // Ends every open stream, closes every connection, stops listening. Not from within a handler.

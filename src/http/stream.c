@@ -2,6 +2,7 @@
 // Streamed answers: chunks as they come, the backlog that the client has not taken, its draining.
 
 #include <assert.h>
+#include <stdio.h>
 
 #include "http_priv.h"
 
@@ -27,17 +28,25 @@ http_stream_start(struct http_request *request, int status, const char *content_
     evhttp_send_reply_start(request->ev, status, NULL);
 }
 
+// Straight into the connection's buffer: evhttp_send_reply_chunk() would keep every chunk in an
+// allocation of its own, which for short lines takes many times their size.
 void
 http_stream_write(struct http_request *request, const void *data, size_t len)
 {
     if (!request->conn)
         return;
     assert(request->streaming);
-    struct evbuffer *chunk = request->conn->server->scratch;
-    evbuffer_add(chunk, data, len);
-    evhttp_send_reply_chunk(request->ev, chunk);
-    // HEAD: evhttp leaves the bytes where they are.
-    evbuffer_drain(chunk, evbuffer_get_length(chunk));
+    if (len == 0 || request->method == HTTP_HEAD)
+        return;
+    struct evbuffer *output = output_of(request);
+    bool chunked = request->ev->chunked;
+    char size[24];
+    int size_len = snprintf(size, sizeof size, "%zx\r\n", len);
+    if (chunked)
+        evbuffer_add(output, size, (size_t)size_len);
+    evbuffer_add(output, data, len);
+    if (chunked)
+        evbuffer_add(output, "\r\n", 2);
 }
 
 size_t
