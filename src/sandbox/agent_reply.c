@@ -2,6 +2,7 @@
 // Parsers of the agent's HTTP answers and of its event lines.
 #include "agent_reply.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "link_line.h"
@@ -51,20 +52,21 @@ agent_event_parse(const char *line, size_t len, struct agent_event *ret, struct 
 {
     json_auto_t *event = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
     const char *type, *name;
-    json_int_t exit_code, signum;
+    json_int_t pid, exit_code, signum;
     int oom;
 
-    if (!event || json_unpack(event, "{s:s, s:s, s:I, s:I, s:b}", "type", &type, "name", &name,
-                              "exit_code", &exit_code, "signal", &signum, "oom", &oom) != 0)
+    if (!event ||
+        json_unpack(event, "{s:s, s:s, s:I, s:I, s:I, s:b}", "type", &type, "name", &name, "pid",
+                    &pid, "exit_code", &exit_code, "signal", &signum, "oom", &oom) != 0)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is malformed");
     if (strcmp(type, "kernel_exit") != 0)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is of no known type");
     if (!link_target_valid(name) || strlen(name) > AGENT_KERNEL_NAME_MAX)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event names no kernel");
-    if (exit_code < -1 || exit_code > 255 || signum < 0 || signum > 64)
+    if (pid < 1 || pid > INT_MAX || exit_code < -1 || exit_code > 255 || signum < 0 || signum > 64)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has numbers out of range");
-    *ret =
-        (struct agent_event){.exit_code = (int)exit_code, .signal = (int)signum, .oom = oom != 0};
+    *ret = (struct agent_event){
+        .pid = (int)pid, .exit_code = (int)exit_code, .signal = (int)signum, .oom = oom != 0};
     memcpy(ret->kernel, name, strlen(name) + 1);
     return 0;
 }

@@ -15,6 +15,7 @@ KG_MUST_CHECK json_t *agent_reply_parse(int status, const char *body, size_t len
 // A kernel_exit event.
 struct agent_event {
     char kernel[AGENT_KERNEL_NAME_MAX + 1];
+    int pid; // in the sandbox
     int exit_code;
     int signal;
     bool oom;

@@ -88,8 +88,8 @@ on_deliver(void *arg)
     free(first);
     if (stream->n_queued > 0)
         loop_timer_start(stream->deliver, 0);
-    sandbox->events.on_kernel_exit(sandbox, event.kernel, event.exit_code, event.signal, event.oom,
-                                   sandbox->arg);
+    sandbox->events.on_kernel_exit(sandbox, event.kernel, event.pid, event.exit_code, event.signal,
+                                   event.oom, sandbox->arg);
 }
 
 static void

@@ -33,8 +33,8 @@ struct sandbox_events {
     void (*on_gone)(struct sandbox *sandbox, const struct kg_error *reason, void *arg);
     // A kernel that the agent started has ended. `signal` is 0 where it exited; `oom` where the
     // kernel's end was the kernel's out-of-memory killer.
-    void (*on_kernel_exit)(struct sandbox *sandbox, const char *kernel, int exit_code, int signal,
-                           bool oom, void *arg);
+    void (*on_kernel_exit)(struct sandbox *sandbox, const char *kernel, int pid, int exit_code,
+                           int signal, bool oom, void *arg);
 };
 
 struct sandbox_spec {

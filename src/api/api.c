@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The routes, and what their answers have in common.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "api_priv.h"
+
+static const struct http_route routes[] = {
+    {HTTP_POST, "/api/v1/execute", handle_execute, 0},
+    {HTTP_POST, "/api/v1/execute_sync", handle_execute_sync, 0},
+    {HTTP_GET, "/api/v1/executions/{id}", handle_execution_join, HTTP_KEY_IN_QUERY},
+    {HTTP_POST, "/api/v1/executions/{id}/interrupt", handle_execution_interrupt, 0},
+    {HTTP_POST, "/api/v1/sessions", handle_session_create, 0},
+    {HTTP_GET, "/api/v1/sessions", handle_session_list, HTTP_KEY_IN_QUERY},
+    {HTTP_GET, "/api/v1/sessions/{id}", handle_session_show, HTTP_KEY_IN_QUERY},
+    {HTTP_DELETE, "/api/v1/sessions/{id}", handle_session_delete, 0},
+    {HTTP_POST, "/api/v1/sessions/{id}/interrupt", handle_session_interrupt, 0},
+    {HTTP_POST, "/api/v1/sessions/{id}/restart", handle_session_restart, 0},
+    {HTTP_POST, "/api/v1/sessions/{id}/touch", handle_session_touch, 0},
+    {HTTP_GET, "/api/v1/kernelspecs", handle_kernelspecs, HTTP_KEY_IN_QUERY},
+    {HTTP_GET, "/api/v1/health", handle_health, HTTP_PUBLIC},
+    {HTTP_GET, "/healthz", handle_alive, HTTP_PUBLIC},
+    {HTTP_GET, "/readyz", handle_ready, HTTP_PUBLIC},
+};
+
+// While the gateway drains, what would start work is refused; what watches or ends it is not.
+static int
+gate(struct http_request *request, void *arg, struct kg_error *err)
+{
+    const struct api_context *context = arg;
+    static const char *const work[] = {"/api/v1/execute", "/api/v1/execute_sync",
+                                       "/api/v1/sessions"};
+    if (!context->draining || http_request_method(request) != HTTP_POST)
+        return 0;
+    for (size_t i = 0; i < KG_ARRAY_LEN(work); i++) {
+        if (strcmp(http_request_path(request), work[i]) == 0)
+            return kg_error_set(err, KG_DRAINING, 0, "the gateway is shutting down");
+    }
+    return 0;
+}
+
+void
+api_register(struct http_server *server, struct api_context *context)
+{
+    http_server_add_routes(server, routes, KG_ARRAY_LEN(routes), context);
+    http_server_set_gate(server, gate, context);
+}
+
+void
+reply_envelope(struct http_request *request, json_t *data)
+{
+    http_reply_json(
+        request, 200,
+        json_pack("{s:i, s:s, s:o}", "resultCode", 0, "resultMsg", "success", "data", data));
+}
+
+void
+reply_message(struct http_request *request, json_t *more, const char *fmt, ...)
+{
+    char message[200];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    json_t *body = json_pack("{s:s}", "message", message);
+    if (more)
+        json_object_update(body, more);
+    json_decref(more);
+    http_reply_json(request, 200, body);
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The REST face: what is served below /api/v1, and the probes.
+#pragma once
+
+#include "base.h"
+#include "http.h"
+#include "kernel.h"
+#include "session.h"
+
+// What the endpoints work on; all borrowed.
+struct api_context {
+    struct loop *loop;
+    struct sessions *sessions;
+    struct executions *executions;
+    const struct kernelspecs *specs;
+    const struct kernelspec *default_spec;
+    const char *provisioner;
+    int64_t default_timeout_ms;
+    int64_t max_timeout_ms;
+    size_t max_code_bytes;
+    size_t max_output_bytes; // of one execute_sync answer
+    int64_t started_ms;      // clock_mono_ms()
+    bool draining;           // no new work is taken
+};
+
+// Adds the routes and the gate; the context must outlive the server.
+void api_register(struct http_server *server, struct api_context *context);

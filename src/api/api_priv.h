@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the endpoints share.
+#pragma once
+
+#include <jansson.h>
+
+#include "api.h"
+
+// ---- Bodies (bodies.c) ----------------------------------------------------------------------
+
+// The body of POST execute and execute_sync. Strings and values are borrowed from the JSON.
+struct execute_body {
+    const char *code;
+    const char *session_id; // or NULL
+    const struct kernelspec *spec;
+    int64_t timeout_ms;
+    const json_t *variables; // or NULL
+    const json_t *env;       // or NULL
+    bool keep_running;
+};
+KG_MUST_CHECK int execute_body_parse(const struct api_context *context, const json_t *root,
+                                     struct execute_body *ret, struct kg_error *err);
+
+// The body of POST sessions.
+struct session_body {
+    const char *session_id;
+    const struct kernelspec *spec;
+    const json_t *env;
+    int64_t idle_timeout_s; // 0: the default
+};
+KG_MUST_CHECK int session_body_parse(const struct api_context *context, const json_t *root,
+                                     struct session_body *ret, struct kg_error *err);
+
+// ---- Executing (execute.c) ------------------------------------------------------------------
+
+// Gets the execution (with a reference of its own) and its session's id.
+typedef void (*execute_started_fn)(struct http_request *request, struct api_context *context,
+                                   struct execution *execution);
+// Opens the session that the request's body names and runs its code; an error is answered.
+void execute_start(struct http_request *request, struct api_context *context,
+                   execute_started_fn on_started);
+
+// Streams an execution's lines from the one after `after_seq` as the request's answer.
+void execution_stream_start(struct http_request *request, struct api_context *context,
+                            struct execution *execution, int64_t after_seq);
+
+// ---- Answers --------------------------------------------------------------------------------
+
+// {"resultCode":0, "resultMsg":"success", "data":…}; takes `data`.
+void reply_envelope(struct http_request *request, json_t *data);
+// {"message":…} and the members of `more` (taken; may be NULL).
+void reply_message(struct http_request *request, json_t *more, const char *fmt, ...)
+    KG_PRINTF(3, 4);
+
+// ---- Handlers, one file a resource ----------------------------------------------------------
+
+void handle_execute(struct http_request *request, void *arg);
+void handle_execute_sync(struct http_request *request, void *arg);
+void handle_execution_join(struct http_request *request, void *arg);
+void handle_execution_interrupt(struct http_request *request, void *arg);
+void handle_session_create(struct http_request *request, void *arg);
+void handle_session_list(struct http_request *request, void *arg);
+void handle_session_show(struct http_request *request, void *arg);
+void handle_session_delete(struct http_request *request, void *arg);
+void handle_session_interrupt(struct http_request *request, void *arg);
+void handle_session_restart(struct http_request *request, void *arg);
+void handle_session_touch(struct http_request *request, void *arg);
+void handle_kernelspecs(struct http_request *request, void *arg);
+void handle_health(struct http_request *request, void *arg);
+void handle_alive(struct http_request *request, void *arg);
+void handle_ready(struct http_request *request, void *arg);

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decodes request bodies. Every field is checked, and an unknown one refused: a misspelt option
+// must not be ignored silently.
+
+#include <math.h>
+#include <string.h>
+
+#include "api_priv.h"
+
+enum { MAX_ENV_ENTRIES = 256, MAX_VARIABLES = 1024, MAX_IDLE_TIMEOUT_S = 31536000 };
+
+static int
+check_names(const json_t *root, const char *const *names, struct kg_error *err)
+{
+    if (!json_is_object(root))
+        return kg_error_set(err, KG_INVALID, 0, "the body must be a JSON object");
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)root, key, value)
+    {
+        size_t i = 0;
+        while (names[i] && strcmp(names[i], key) != 0)
+            i++;
+        if (!names[i])
+            return kg_error_set(err, KG_INVALID, 0, "unknown field \"%.60s\"", key);
+    }
+    return 0;
+}
+
+// A member; one that is null counts as absent.
+static const json_t *
+member(const json_t *root, const char *name)
+{
+    const json_t *value = json_object_get(root, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+static int
+take_string(const json_t *root, const char *name, const char **ret, struct kg_error *err)
+{
+    const json_t *value = member(root, name);
+    if (value && !json_is_string(value))
+        return kg_error_set(err, KG_INVALID, 0, "%s must be a string", name);
+    *ret = json_string_value(value);
+    return 0;
+}
+
+static int
+take_object(const json_t *root, const char *name, size_t max, const json_t **ret,
+            struct kg_error *err)
+{
+    const json_t *value = member(root, name);
+    if (value && !json_is_object(value))
+        return kg_error_set(err, KG_INVALID, 0, "%s must be an object", name);
+    if (json_object_size(value) > max)
+        return kg_error_set(err, KG_INVALID, 0, "%s has more than %zu members", name, max);
+    *ret = value;
+    return 0;
+}
+
+static int
+take_env(const json_t *root, const json_t **ret, struct kg_error *err)
+{
+    if (take_object(root, "env", MAX_ENV_ENTRIES, ret, err) < 0)
+        return -1;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)*ret, key, value)
+    {
+        if (!json_is_string(value) || *key == '\0' || strchr(key, '='))
+            return kg_error_set(err, KG_INVALID, 0,
+                                "env must map names to strings; \"%.40s\" does not", key);
+    }
+    return 0;
+}
+
+// `kernel` and `language` are two names of one field.
+static int
+take_spec(const struct api_context *context, const json_t *root, const struct kernelspec **ret,
+          struct kg_error *err)
+{
+    const char *kernel, *language;
+    if (take_string(root, "kernel", &kernel, err) < 0 ||
+        take_string(root, "language", &language, err) < 0)
+        return -1;
+    *ret = context->default_spec;
+    if (kernel || language)
+        *ret = kernelspecs_find(context->specs, kernel ? kernel : language, err);
+    return *ret ? 0 : -1;
+}
+
+static int
+take_timeout(const struct api_context *context, const json_t *root, int64_t *ret_ms,
+             struct kg_error *err)
+{
+    const json_t *value = member(root, "timeout");
+    *ret_ms = context->default_timeout_ms;
+    if (!value)
+        return 0;
+    double seconds = json_number_value(value);
+    double max = (double)context->max_timeout_ms / 1000;
+    if (!json_is_number(value) || !(seconds > 0) || seconds > max)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "timeout must be a number of seconds above 0, at most %.15g", max);
+    *ret_ms = (int64_t)ceil(seconds * 1000);
+    return 0;
+}
+
+static int
+take_code(const struct api_context *context, const json_t *root, const char **ret,
+          struct kg_error *err)
+{
+    if (take_string(root, "code", ret, err) < 0)
+        return -1;
+    if (!*ret)
+        return kg_error_set(err, KG_INVALID, 0, "code is missing: a string with the code to run");
+    size_t len = strlen(*ret);
+    if (len > context->max_code_bytes)
+        return kg_error_set(err, KG_CODE_TOO_LARGE, 0, "code has %zu bytes; at most %zu are taken",
+                            len, context->max_code_bytes);
+    return 0;
+}
+
+static int
+take_on_disconnect(const json_t *root, bool *ret_keep_running, struct kg_error *err)
+{
+    const char *text;
+    if (take_string(root, "on_disconnect", &text, err) < 0)
+        return -1;
+    *ret_keep_running = text && strcmp(text, "continue") == 0;
+    if (text && !*ret_keep_running && strcmp(text, "interrupt") != 0)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "on_disconnect must be \"interrupt\" or \"continue\"");
+    return 0;
+}
+
+int
+execute_body_parse(const struct api_context *context, const json_t *root, struct execute_body *ret,
+                   struct kg_error *err)
+{
+    static const char *const names[] = {"code",          "session_id", "kernel",
+                                        "language",      "timeout",    "variables",
+                                        "on_disconnect", "env",        NULL};
+    *ret = (struct execute_body){0};
+    if (check_names(root, names, err) < 0 || take_code(context, root, &ret->code, err) < 0 ||
+        take_string(root, "session_id", &ret->session_id, err) < 0 ||
+        take_spec(context, root, &ret->spec, err) < 0 ||
+        take_timeout(context, root, &ret->timeout_ms, err) < 0 ||
+        take_object(root, "variables", MAX_VARIABLES, &ret->variables, err) < 0 ||
+        take_env(root, &ret->env, err) < 0 || take_on_disconnect(root, &ret->keep_running, err) < 0)
+        return -1;
+    return 0;
+}
+
+static int
+take_idle_timeout(const json_t *root, int64_t *ret_s, struct kg_error *err)
+{
+    const json_t *value = member(root, "idle_timeout");
+    *ret_s = 0;
+    if (!value)
+        return 0;
+    double seconds = json_number_value(value);
+    if (!json_is_number(value) || !(seconds >= 1) || seconds > MAX_IDLE_TIMEOUT_S)
+        return kg_error_set(err, KG_INVALID, 0, "idle_timeout must be 1 to %d seconds",
+                            MAX_IDLE_TIMEOUT_S);
+    *ret_s = (int64_t)seconds;
+    return 0;
+}
+
+int
+session_body_parse(const struct api_context *context, const json_t *root, struct session_body *ret,
+                   struct kg_error *err)
+{
+    static const char *const names[] = {"session_id", "kernel",       "language",
+                                        "env",        "idle_timeout", NULL};
+    *ret = (struct session_body){0};
+    if (check_names(root, names, err) < 0 ||
+        take_string(root, "session_id", &ret->session_id, err) < 0 ||
+        take_spec(context, root, &ret->spec, err) < 0 || take_env(root, &ret->env, err) < 0 ||
+        take_idle_timeout(root, &ret->idle_timeout_s, err) < 0)
+        return -1;
+    return 0;
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// GET executions/{id}: joins or replays. POST executions/{id}/interrupt.
+
+#include <errno.h>
+
+#include "api_priv.h"
+
+static struct execution *
+find(struct http_request *request, const struct api_context *context, struct kg_error *err)
+{
+    return executions_find(context->executions, http_request_param(request, "id"),
+                           http_request_owner(request), err);
+}
+
+static int
+parse_after(const char *text, int64_t *ret, struct kg_error *err)
+{
+    *ret = 0;
+    if (!text)
+        return 0;
+    char *end = NULL;
+    errno = 0;
+    *ret = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || *ret < 0)
+        return kg_error_set(err, KG_INVALID, 0, "after must be a line's seq, or 0");
+    return 0;
+}
+
+void
+handle_execution_join(struct http_request *request, void *arg)
+{
+    struct api_context *context = arg;
+    struct kg_error err = {0};
+    int64_t after;
+    struct execution *execution = find(request, context, &err);
+    if (!execution || parse_after(http_request_query(request, "after"), &after, &err) < 0) {
+        http_reply_error(request, &err);
+        return;
+    }
+    http_reply_header(request, "X-Execution-Id", execution_id(execution));
+    http_reply_header(request, "X-Session-Id", execution_session_id(execution));
+    execution_stream_start(request, context, execution, after);
+}
+
+void
+handle_execution_interrupt(struct http_request *request, void *arg)
+{
+    struct kg_error err = {0};
+    struct execution *execution = find(request, arg, &err);
+    if (!execution) {
+        http_reply_error(request, &err);
+        return;
+    }
+    bool running = execution_state(execution) != EXECUTION_DONE;
+    execution_interrupt(execution);
+    reply_message(request, json_pack("{s:b}", "interrupted", running), "Execution %s %s",
+                  execution_id(execution), running ? "interrupted" : "has ended already");
+}

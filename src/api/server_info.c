@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the gateway says of itself: kernelspecs, health, the probes.
+
+#include "api_priv.h"
+
+static json_t *
+describe_spec(const struct kernelspec *spec, bool is_default)
+{
+    return json_pack("{s:s, s:s, s:s, s:O, s:b}", "name", spec->name, "display_name",
+                     spec->display_name, "language", spec->language, "aliases", spec->aliases,
+                     "default", is_default);
+}
+
+void
+handle_kernelspecs(struct http_request *request, void *arg)
+{
+    const struct api_context *context = arg;
+    json_t *specs = json_object();
+    for (size_t i = 0; i < kernelspecs_count(context->specs); i++) {
+        const struct kernelspec *spec = kernelspecs_at(context->specs, i);
+        json_object_set_new(specs, spec->name, describe_spec(spec, spec == context->default_spec));
+    }
+    http_reply_json(
+        request, 200,
+        json_pack("{s:s, s:o}", "default", context->default_spec->name, "kernelspecs", specs));
+}
+
+void
+handle_health(struct http_request *request, void *arg)
+{
+    const struct api_context *context = arg;
+    double uptime_s = (double)(clock_mono_ms() - context->started_ms) / 1000;
+    http_reply_json(request, 200,
+                    json_pack("{s:s, s:s, s:I, s:{s:i, s:i}, s:f, s:s}", "status",
+                              context->draining ? "draining" : "healthy", "version", KG_VERSION,
+                              "active_sessions", (json_int_t)sessions_count(context->sessions),
+                              "pool", "ready", 0, "target", 0, "uptime", uptime_s, "provisioner",
+                              context->provisioner));
+}
+
+void
+handle_alive(struct http_request *request, void *arg)
+{
+    (void)arg;
+    static const char body[] = "{\"status\":\"alive\"}";
+    http_reply(request, 200, "application/json", body, sizeof body - 1);
+}
+
+void
+handle_ready(struct http_request *request, void *arg)
+{
+    const struct api_context *context = arg;
+    if (!context->draining) {
+        http_reply_json(request, 200, json_pack("{s:s}", "status", "ready"));
+        return;
+    }
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
+    http_reply_error(request, &err);
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// The resource /api/v1/sessions.
+
+#include <string.h>
+
+#include "api_priv.h"
+
+static const char working_directory[] = "/mnt/data";
+
+// Answers 404 (or 400) itself where there is no such session.
+static struct session *
+find(struct http_request *request, const struct api_context *context)
+{
+    struct kg_error err = {0};
+    struct session *session = sessions_find(context->sessions, http_request_owner(request),
+                                            http_request_param(request, "id"), &err);
+    if (!session)
+        http_reply_error(request, &err);
+    return session;
+}
+
+// ---- Create ---------------------------------------------------------------------------------
+
+struct creation {
+    struct http_request *request;
+    struct session_open *open;
+};
+
+static void
+on_created(struct session *session, struct kernel *kernel, const struct kg_error *err, void *arg)
+{
+    (void)kernel;
+    KG_AUTO_FREE struct creation *creation = arg;
+    http_request_on_gone(creation->request, NULL, NULL);
+    if (err) {
+        http_reply_error(creation->request, err);
+        return;
+    }
+    http_reply_header(creation->request, "X-Session-Id", session_id(session));
+    reply_envelope(creation->request,
+                   json_pack("{s:s, s:s, s:[], s:[]}", "session_id", session_id(session),
+                             "working_directory", working_directory, "downloaded_files", "errors"));
+}
+
+static void
+on_creator_gone(void *arg)
+{
+    KG_AUTO_FREE struct creation *creation = arg;
+    session_open_cancel(creation->open);
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_INTERNAL, 0, "the client has gone");
+    http_reply_error(creation->request, &err);
+}
+
+void
+handle_session_create(struct http_request *request, void *arg)
+{
+    struct api_context *context = arg;
+    struct kg_error err = {0};
+    struct session_body body;
+    size_t len;
+    http_request_body(request, &len);
+    json_auto_t *root = len == 0 ? json_object() : http_request_json(request, &err);
+    if (!root || session_body_parse(context, root, &body, &err) < 0) {
+        http_reply_error(request, &err);
+        return;
+    }
+    const struct session_request session_request = {
+        .owner = http_request_owner(request),
+        .session_id = body.session_id,
+        .kernelspec = body.spec,
+        .env = body.env,
+        .idle_timeout_s = body.idle_timeout_s,
+    };
+    KG_AUTO_FREE struct creation *creation = KG_NEW(struct creation);
+    creation->request = request;
+    creation->open =
+        session_open_start(context->sessions, &session_request, on_created, creation, &err);
+    if (!creation->open) {
+        http_reply_error(request, &err);
+        return;
+    }
+    http_request_on_gone(request, on_creator_gone, creation);
+    KG_STEAL(creation);
+}
+
+// ---- List and show --------------------------------------------------------------------------
+
+void
+handle_session_list(struct http_request *request, void *arg)
+{
+    const struct api_context *context = arg;
+    json_t *sessions = sessions_describe(context->sessions, http_request_owner(request));
+    json_int_t total = (json_int_t)json_object_size(sessions);
+    http_reply_json(request, 200, json_pack("{s:o, s:I}", "sessions", sessions, "total", total));
+}
+
+// A description that waits for what the agent knows.
+struct showing {
+    struct http_request *request;
+    struct api_context *context;
+    struct sandbox_call *call;
+    json_t *body;
+};
+
+enum { AGENT_TIMEOUT_MS = 5000 };
+
+static void
+showing_free(struct showing *showing)
+{
+    json_decref(showing->body);
+    free(showing);
+}
+
+static void
+show_reply(struct showing *showing)
+{
+    http_reply_json(showing->request, 200, KG_STEAL(showing->body));
+    showing_free(showing);
+}
+
+static void
+on_stats(const json_t *stats, const struct kg_error *err, void *arg)
+{
+    struct showing *showing = arg;
+    if (stats)
+        json_object_set(showing->body, "usage", (json_t *)(uintptr_t)stats);
+    else
+        log_warning("a sandbox's usage is unknown", LOG_ERR(err));
+    show_reply(showing);
+}
+
+// The agent's listing as the contract names it.
+static json_t *
+describe_files(const json_t *listing)
+{
+    json_t *files = json_array();
+    size_t i;
+    json_t *entry;
+    json_array_foreach(json_object_get(listing, "files"), i, entry)
+    {
+        const char *path = json_string_value(json_object_get(entry, "path"));
+        json_t *size = json_object_get(entry, "size");
+        if (path && json_is_integer(size))
+            json_array_append_new(files, json_pack("{s:s, s:s, s:O, s:b}", "path", path, "filename",
+                                                   path, "size", size, "exists", 1));
+    }
+    return files;
+}
+
+static struct session *
+find_again(struct showing *showing)
+{
+    return sessions_find(showing->context->sessions, http_request_owner(showing->request),
+                         http_request_param(showing->request, "id"), NULL);
+}
+
+static void
+on_files(const json_t *listing, const struct kg_error *err, void *arg)
+{
+    struct showing *showing = arg;
+    if (!listing)
+        log_warning("a sandbox's files are unknown", LOG_ERR(err));
+    json_t *files = describe_files(listing);
+    json_object_set_new(showing->body, "total_files",
+                        json_integer((json_int_t)json_array_size(files)));
+    json_object_set_new(showing->body, "files", files);
+    struct session *session = find_again(showing);
+    if (!session || !sandbox_agent_call(session_sandbox(session), "GET", "/stats", NULL,
+                                        AGENT_TIMEOUT_MS, on_stats, showing, NULL))
+        show_reply(showing);
+}
+
+void
+handle_session_show(struct http_request *request, void *arg)
+{
+    struct session *session = find(request, arg);
+    if (!session)
+        return;
+    struct showing *showing = KG_NEW(struct showing);
+    showing->request = request;
+    showing->context = arg;
+    showing->body = session_describe(session);
+    json_object_set_new(showing->body, "working_directory", json_string(working_directory));
+    struct kg_error err = {0};
+    if (!sandbox_agent_call(session_sandbox(session), "GET", "/files", NULL, AGENT_TIMEOUT_MS,
+                            on_files, showing, &err)) {
+        http_reply_error(request, &err);
+        showing_free(showing);
+    }
+}
+
+// ---- Control --------------------------------------------------------------------------------
+
+struct deletion {
+    struct http_request *request;
+    char id[SESSION_MAX_ID_LEN + 1];
+};
+
+static void
+on_deleted(void *arg)
+{
+    KG_AUTO_FREE struct deletion *deletion = arg;
+    reply_message(deletion->request, NULL, "Session %s terminated", deletion->id);
+}
+
+void
+handle_session_delete(struct http_request *request, void *arg)
+{
+    struct session *session = find(request, arg);
+    if (!session)
+        return;
+    struct deletion *deletion = KG_NEW(struct deletion);
+    deletion->request = request;
+    memcpy(deletion->id, session_id(session), strlen(session_id(session)));
+    session_end(session, "the session was ended by its owner", on_deleted, deletion);
+}
+
+void
+handle_session_interrupt(struct http_request *request, void *arg)
+{
+    struct session *session = find(request, arg);
+    if (!session)
+        return;
+    bool any = session_interrupt(session);
+    reply_message(request, json_pack("{s:b}", "interrupted", any), "Session %s %s",
+                  session_id(session), any ? "interrupted" : "was not busy");
+}
+
+static void
+on_restarted(const struct kg_error *err, void *arg)
+{
+    struct http_request *request = arg;
+    if (err)
+        http_reply_error(request, err);
+    else
+        reply_message(request, NULL, "Session %s restarted", http_request_param(request, "id"));
+}
+
+void
+handle_session_restart(struct http_request *request, void *arg)
+{
+    struct session *session = find(request, arg);
+    struct kg_error err = {0};
+    if (session && session_restart(session, on_restarted, request, &err) < 0)
+        http_reply_error(request, &err);
+}
+
+void
+handle_session_touch(struct http_request *request, void *arg)
+{
+    struct session *session = find(request, arg);
+    if (!session)
+        return;
+    session_touch(session);
+    http_reply_json(request, 200, session_describe(session));
+}

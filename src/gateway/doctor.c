@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// kernelgate doctor: tries what serve would do.
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gateway.h"
+
+static void
+print_finding(const char *what, bool ok, const char *detail, void *arg)
+{
+    (void)arg;
+    printf("%-4s %-24s %s\n", ok ? "ok" : "--", what, detail);
+}
+
+static bool
+check_kernels(const struct kernelspecs *specs, const struct layout *layout)
+{
+    bool any = false;
+    for (size_t i = 0; i < kernelspecs_count(specs); i++) {
+        const struct kernelspec *spec = kernelspecs_at(specs, i);
+        KG_AUTO_FREE char *dir = kg_asprintf("%s/%s", layout->kernels_dir, spec->name);
+        KG_AUTO_FREE char *what = kg_asprintf("kernel %s", spec->name);
+        bool there = access(dir, F_OK) == 0;
+        KG_AUTO_FREE char *missing = kg_asprintf("no environment at %s; run script/setup", dir);
+        print_finding(what, there, there ? dir : missing, NULL);
+        any |= there;
+    }
+    return any;
+}
+
+static int
+examine(const struct config *config)
+{
+    struct kg_error err = {0};
+    struct layout layout;
+    layout_find(&layout, config);
+    KG_AUTO(kernelspecs) specs = kernelspecs_load(layout.kernelspec_dir, &err);
+    bool works = specs != NULL;
+    char dir[] = "/tmp/kg-doctor-XXXXXX";
+    if (!specs)
+        print_finding("kernelspecs", false, err.message, NULL);
+    else if (!mkdtemp(dir))
+        print_finding("temporary folder", works = false, "cannot be made", NULL);
+    if (works) {
+        works = check_kernels(specs, &layout);
+        struct engine_settings engine;
+        engine_settings_init(&engine, config, &layout, specs, dir, "aaaaaaaa");
+        works &= provisioner_doctor(&engine.settings, print_finding, NULL);
+        engine_settings_fini(&engine);
+        if (path_remove_tree(dir, &err) < 0)
+            log_warning("a temporary folder stays", LOG_ERR(&err));
+    }
+    layout_fini(&layout);
+    puts(works ? "\nSandboxes work on this machine." : "\nSandboxes do not work yet.");
+    return works ? 0 : 1;
+}
+
+int
+command_doctor(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        puts("usage: kernelgate doctor [FLAGS]\n\n"
+             "Says whether sandboxes work on this machine, and what is missing.\n");
+        config_print_help(stdout, CONFIG_DOCTOR);
+        return 0;
+    }
+    struct kg_error err = {0};
+    struct config config;
+    int code = 2;
+    if (config_load(&config, CONFIG_DOCTOR, argc, argv, NULL, &err) < 0)
+        fprintf(stderr, "kernelgate: %s\n", err.message);
+    else
+        code = examine(&config);
+    config_fini(&config);
+    return code;
+}

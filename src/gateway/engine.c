@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the configuration to the provisioner's settings.
+
+#include <unistd.h>
+
+#include "gateway.h"
+
+enum { TMP_MB = 64 };
+
+void
+engine_settings_init(struct engine_settings *engine, const struct config *config,
+                     const struct layout *layout, const struct kernelspecs *specs,
+                     const char *state_dir, const char *gateway_id)
+{
+    size_t n = kernelspecs_count(specs);
+    engine->envs = kg_calloc(n, sizeof engine->envs[0]);
+    engine->env_dirs = kg_calloc(n + 1, sizeof engine->env_dirs[0]);
+    size_t n_envs = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = kernelspecs_at(specs, i)->name;
+        KG_AUTO_FREE char *dir = kg_asprintf("%s/%s", layout->kernels_dir, name);
+        if (access(dir, F_OK) < 0)
+            continue; // a kernelspec whose kernel is in the image
+        engine->env_dirs[n_envs] = KG_STEAL(dir);
+        engine->envs[n_envs] =
+            (struct provisioner_kernel_env){.name = name, .host_dir = engine->env_dirs[n_envs]};
+        n_envs++;
+    }
+    engine->settings = (struct provisioner_settings){
+        .engine = config->provisioner,
+        .state_dir = state_dir,
+        .gateway_id = gateway_id,
+        .image = config->image,
+        .oci_runtime = config->oci_runtime,
+        .agent_path = layout->agent,
+        .limits = {.memory_mb = config->memory_mb,
+                   .disk_mb = config->disk_mb,
+                   .tmp_mb = TMP_MB,
+                   .cpus = config->cpus,
+                   .pids = (int)config->pids},
+        .kernel_envs = engine->envs,
+        .n_kernel_envs = n_envs,
+    };
+}
+
+void
+engine_settings_fini(struct engine_settings *engine)
+{
+    for (char **dir = engine->env_dirs; dir && *dir; dir++)
+        free(*dir);
+    free(engine->env_dirs);
+    free(engine->envs);
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands of the kernelgate binary, and what they share. Wiring only.
+#pragma once
+
+#include "base.h"
+#include "config.h"
+#include "kernel.h"
+#include "provisioner.h"
+
+// Each gets the arguments from its own name on and returns the exit code.
+int command_serve(int argc, char **argv);
+int command_doctor(int argc, char **argv);
+
+// ---- state.c --------------------------------------------------------------------------------
+
+// The gateway's folder: locked as long as this process lives, with an id that survives it.
+struct state {
+    char *dir;
+    char id[9];
+    int lock_fd;
+};
+KG_MUST_CHECK int state_open(struct state *state, const char *configured, struct kg_error *err);
+void state_close(struct state *state);
+// Where it is unless it was configured. To be freed.
+char *state_default_dir(void);
+
+// ---- layout.c -------------------------------------------------------------------------------
+
+// Where the parts of an installation are: beside the binary, in ../share/kernelgate, or in the
+// project that the binary was built from.
+struct layout {
+    char *agent;
+    char *kernelspec_dir;
+    char *kernels_dir;
+};
+void layout_find(struct layout *layout, const struct config *config);
+void layout_fini(struct layout *layout);
+
+// ---- engine.c -------------------------------------------------------------------------------
+
+// The provisioner's settings, from the configuration; the arrays live in it.
+struct engine_settings {
+    struct provisioner_settings settings;
+    struct provisioner_kernel_env *envs;
+    char **env_dirs;
+};
+void engine_settings_init(struct engine_settings *engine, const struct config *config,
+                          const struct layout *layout, const struct kernelspecs *specs,
+                          const char *state_dir, const char *gateway_id);
+void engine_settings_fini(struct engine_settings *engine);

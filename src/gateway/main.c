@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the command.
+
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gateway.h"
+
+static const char usage[] =
+    "kernelgate runs code in Jupyter kernels inside locked-down containers, over HTTP.\n"
+    "\n"
+    "usage: kernelgate COMMAND [FLAGS]\n"
+    "\n"
+    "  serve     listen for requests\n"
+    "  doctor    say whether sandboxes work on this machine, and what is missing\n"
+    "  version   print the version\n"
+    "\n"
+    "kernelgate COMMAND --help lists the flags.\n";
+
+static int
+command_version(int argc, char **argv)
+{
+    (void)argv;
+    if (argc > 1) {
+        puts("usage: kernelgate version\n\nPrints the version.");
+        return 0;
+    }
+    puts("kernelgate " KG_VERSION);
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"serve", command_serve},
+    {"doctor", command_doctor},
+    {"version", command_version},
+    {"--version", command_version},
+};
+
+int
+main(int argc, char **argv)
+{
+    if (sodium_init() < 0) {
+        fputs("kernelgate: libsodium does not start\n", stderr);
+        return 1;
+    }
+    const char *name = argc > 1 ? argv[1] : "";
+    for (size_t i = 0; i < KG_ARRAY_LEN(commands); i++) {
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    }
+    bool asked =
+        strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0;
+    if (!asked && *name)
+        fprintf(stderr, "kernelgate: there is no command %s\n\n", name);
+    fputs(usage, asked ? stdout : stderr);
+    return asked ? 0 : 2;
+}

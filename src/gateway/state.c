@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state folder: a lock, so that no two gateways share it, and the id that labels what is made.
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gateway.h"
+
+enum { ID_LEN = 8, MAX_ID_FILE_BYTES = 64 };
+
+char *
+state_default_dir(void)
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    return runtime && *runtime ? kg_asprintf("%s/kernelgate", runtime)
+                               : kg_strdup("/run/kernelgate");
+}
+
+// Makes the folder and those above it.
+static int
+make_path(const char *path, struct kg_error *err)
+{
+    KG_AUTO_FREE char *part = kg_strdup(path);
+    for (char *slash = part; (slash = strchr(slash + 1, '/'));) {
+        *slash = '\0';
+        if (dir_make(part, 0755, err) < 0)
+            return -1;
+        *slash = '/';
+    }
+    return dir_make(path, 0700, err);
+}
+
+static int
+lock(struct state *state, struct kg_error *err)
+{
+    KG_AUTO_FREE char *path = kg_asprintf("%s/lock", state->dir);
+    state->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (state->lock_fd < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot open %s", path);
+    if (flock(state->lock_fd, LOCK_EX | LOCK_NB) < 0)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "another gateway uses the state folder %s; give this one its own with "
+                            "--state-dir",
+                            state->dir);
+    return 0;
+}
+
+static int
+load_id(struct state *state, struct kg_error *err)
+{
+    KG_AUTO_FREE char *path = kg_asprintf("%s/id", state->dir);
+    KG_AUTO_BUF text = {0};
+    if (access(path, F_OK) == 0) {
+        if (file_read(path, MAX_ID_FILE_BYTES, &text, err) < 0)
+            return -1;
+        if (text.len != ID_LEN || strspn(text.data, "abcdefghijklmnopqrstuvwxyz234567") != ID_LEN)
+            return kg_error_set(err, KG_INVALID, 0,
+                                "%s is not a gateway's id; remove it where no sandbox is left",
+                                path);
+        memcpy(state->id, text.data, ID_LEN + 1);
+        return 0;
+    }
+    id_random(state->id, ID_LEN);
+    return file_write_atomic(path, state->id, ID_LEN, 0600, err);
+}
+
+int
+state_open(struct state *state, const char *configured, struct kg_error *err)
+{
+    *state = (struct state){.lock_fd = -1};
+    KG_AUTO_FREE char *wanted = configured ? kg_strdup(configured) : state_default_dir();
+    if (make_path(wanted, err) < 0)
+        return -1;
+    state->dir = realpath(wanted, NULL); // OCI runtimes take absolute paths only
+    if (!state->dir)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot find %s", wanted);
+    return lock(state, err) < 0 || load_id(state, err) < 0 ? -1 : 0;
+}
+
+void
+state_close(struct state *state)
+{
+    free(state->dir);
+    if (state->lock_fd >= 0)
+        close(state->lock_fd);
+}

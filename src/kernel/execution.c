@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executions and the registry that finds them by id.
+
+#include <assert.h>
+#include <string.h>
+
+#include "execution_priv.h"
+#include "kernel_priv.h"
+
+enum { KEEP_MS = 10 * 60 * 1000, SWEEP_MS = 15 * 1000 };
+
+struct executions {
+    TAILQ_HEAD(execution_list, execution) all; // in the order in which they were made
+    struct loop_timer *sweep;
+    size_t max_log_bytes;
+    size_t max_replay_bytes;
+};
+
+static const char *const state_names[] = {
+    [EXECUTION_QUEUED] = "queued",
+    [EXECUTION_RUNNING] = "running",
+    [EXECUTION_INTERRUPTING] = "interrupting",
+    [EXECUTION_KILLING] = "killing",
+    [EXECUTION_DONE] = "done",
+};
+
+static const char *const status_names[] = {
+    [EXECUTION_OK] = "ok",           [EXECUTION_ERROR] = "error",
+    [EXECUTION_TIMEOUT] = "timeout", [EXECUTION_INTERRUPTED] = "interrupted",
+    [EXECUTION_DIED] = "died",
+};
+
+// ---- One execution --------------------------------------------------------------------------
+
+struct execution *
+execution_new(struct executions *executions, struct kernel *kernel,
+              const struct execution_request *request)
+{
+    struct execution *execution = KG_NEW(struct execution);
+    execution->refs = 2; // the caller's and the registry's
+    id_random(execution->id, EXECUTION_ID_LEN);
+    execution->owner = kg_strdup(request->owner);
+    execution->session_id = kg_strdup(request->session_id);
+    execution->code = kg_strdup(request->code);
+    execution->variables = request->variables ? json_deep_copy(request->variables) : NULL;
+    execution->env = request->env ? json_deep_copy(request->env) : NULL;
+    execution->timeout_ms = request->timeout_ms;
+    execution->keep_running = request->keep_running;
+    execution->kernel = kernel;
+    execution->executions = executions;
+    output_log_init(&execution->log, executions->max_log_bytes);
+    TAILQ_INSERT_TAIL(&executions->all, execution, in_registry);
+    return execution;
+}
+
+struct execution *
+execution_ref(struct execution *execution)
+{
+    execution->refs++;
+    return execution;
+}
+
+void
+execution_unref(struct execution *execution)
+{
+    if (!execution || --execution->refs > 0)
+        return;
+    output_log_fini(&execution->log);
+    json_decref(execution->variables);
+    json_decref(execution->env);
+    free(execution->owner);
+    free(execution->session_id);
+    free(execution->code);
+    free(execution);
+}
+
+const char *
+execution_id(const struct execution *execution)
+{
+    return execution->id;
+}
+
+const char *
+execution_session_id(const struct execution *execution)
+{
+    return execution->session_id;
+}
+
+enum execution_state
+execution_state(const struct execution *execution)
+{
+    return execution->state;
+}
+
+static bool
+edge_is_legal(enum execution_state from, enum execution_state to)
+{
+    switch (from) {
+    case EXECUTION_QUEUED:
+        return to == EXECUTION_RUNNING || to == EXECUTION_DONE;
+    case EXECUTION_RUNNING:
+        return to == EXECUTION_INTERRUPTING || to == EXECUTION_KILLING || to == EXECUTION_DONE;
+    case EXECUTION_INTERRUPTING:
+        return to == EXECUTION_KILLING || to == EXECUTION_DONE;
+    case EXECUTION_KILLING:
+        return to == EXECUTION_DONE;
+    case EXECUTION_DONE:
+        return false;
+    }
+    return false;
+}
+
+void
+execution_set_state(struct execution *execution, enum execution_state state)
+{
+    assert(edge_is_legal(execution->state, state));
+    log_debug("execution state", LOG_STR("execution", execution->id),
+              LOG_STR("from", state_names[execution->state]), LOG_STR("to", state_names[state]));
+    execution->state = state;
+}
+
+void
+execution_interrupt(struct execution *execution)
+{
+    if (execution->kernel)
+        kernel_stop_execution(execution->kernel, execution, EXECUTION_INTERRUPTED);
+}
+
+// ---- The registry ---------------------------------------------------------------------------
+
+static void
+forget(struct execution *execution)
+{
+    TAILQ_REMOVE(&execution->executions->all, execution, in_registry);
+    execution->executions = NULL;
+    execution_unref(execution);
+}
+
+// Forgets what ended too long ago, and the oldest of the rest that is too much to keep.
+static void
+sweep(struct executions *executions)
+{
+    size_t bytes = 0;
+    int64_t oldest_ms = clock_mono_ms() - KEEP_MS;
+    struct execution *before;
+    for (struct execution *execution = TAILQ_LAST(&executions->all, execution_list); execution;
+         execution = before) {
+        before = TAILQ_PREV(execution, execution_list, in_registry);
+        if (execution->state != EXECUTION_DONE)
+            continue;
+        bytes += execution->log.bytes_held;
+        if (bytes > executions->max_replay_bytes || execution->ended_ms < oldest_ms)
+            forget(execution);
+    }
+}
+
+void
+execution_finish(struct execution *execution, enum execution_status status, bool kernel_restarted)
+{
+    int64_t duration_us = execution->started_us ? clock_mono_us() - execution->started_us : 0;
+    json_t *done = json_pack("{s:s, s:I, s:f, s:s}", "status", status_names[status],
+                             "execution_count", (json_int_t)execution->count, "duration_ms",
+                             (double)duration_us / 1000, "session_id", execution->session_id);
+    if (kernel_restarted)
+        json_object_set_new(done, "kernel_restarted", json_true());
+    execution_set_state(execution, EXECUTION_DONE);
+    execution->kernel = NULL;
+    execution->ended_ms = clock_mono_ms();
+    execution->log.last_message++;
+    log_info("execution ended", LOG_STR("execution", execution->id),
+             LOG_STR("session", execution->session_id), LOG_STR("status", status_names[status]),
+             LOG_INT("duration_us", duration_us), LOG_INT("bytes", execution->log.bytes_total));
+    output_log_append(&execution->log, "done", OUTPUT_KEPT, done);
+    if (execution->executions)
+        sweep(execution->executions);
+}
+
+static void
+on_sweep(void *arg)
+{
+    struct executions *executions = arg;
+    sweep(executions);
+    loop_timer_start(executions->sweep, SWEEP_MS);
+}
+
+struct executions *
+executions_new(struct loop *loop, size_t max_log_bytes, size_t max_replay_bytes)
+{
+    struct executions *executions = KG_NEW(struct executions);
+    TAILQ_INIT(&executions->all);
+    executions->max_log_bytes = max_log_bytes;
+    executions->max_replay_bytes = max_replay_bytes;
+    executions->sweep = loop_timer_new(loop, on_sweep, executions);
+    loop_timer_start(executions->sweep, SWEEP_MS);
+    return executions;
+}
+
+void
+executions_free(struct executions *executions)
+{
+    if (!executions)
+        return;
+    for (struct execution *execution; (execution = TAILQ_FIRST(&executions->all));)
+        forget(execution);
+    loop_timer_free(executions->sweep);
+    free(executions);
+}
+
+struct execution *
+executions_find(struct executions *executions, const char *id, const char *owner,
+                struct kg_error *err)
+{
+    struct execution *execution;
+    TAILQ_FOREACH(execution, &executions->all, in_registry)
+    {
+        if (strcmp(execution->id, id) == 0 && strcmp(execution->owner, owner) == 0)
+            return execution;
+    }
+    kg_error_set(err, KG_NOT_FOUND, 0, "there is no execution %.40s; they are kept for 10 minutes",
+                 id);
+    return NULL;
+}

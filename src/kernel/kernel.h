@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernelspecs, kernels (one interpreter process in a sandbox), executions and their output logs.
+#pragma once
+
+#include <jansson.h>
+
+#include "base.h"
+#include "loop.h"
+#include "sandbox.h"
+
+// ---- Kernelspecs ----------------------------------------------------------------------------
+
+// How a kernel for a language is started: `<name>/kernel.json` (jupyter_client, "Kernel specs"),
+// with what kernelgate adds below `metadata.kernelgate`.
+struct kernelspec {
+    char *name; // the folder's: 1 to 32 of a-z0-9_-
+    char *display_name;
+    char *language;
+    json_t *argv;              // of strings; "{connection_file}" is replaced by the agent
+    json_t *env;               // of strings
+    json_t *aliases;           // further names, of strings
+    char *transport;           // "ipc" or "tcp": what the kernel speaks inside its sandbox
+    bool interrupt_by_message; // interrupt_mode "message": on the control channel, not by SIGINT
+    // Code for a silent request of its own, with "{json}" standing for a string literal that holds
+    // a JSON object; NULL where the kernel cannot.
+    char *variables_code; // sets variables
+    char *env_code;       // sets the environment of one execution
+    char *env_restore_code;
+};
+
+struct kernelspecs;
+// Loads every kernelspec of a folder; fails where there is none, or where one is malformed.
+KG_MUST_CHECK struct kernelspecs *kernelspecs_load(const char *dir, struct kg_error *err);
+void kernelspecs_free(struct kernelspecs *specs);
+KG_DEFINE_AUTO(kernelspecs, kernelspecs_free)
+size_t kernelspecs_count(const struct kernelspecs *specs);
+const struct kernelspec *kernelspecs_at(const struct kernelspecs *specs, size_t index);
+// By name or alias; NULL with KG_UNKNOWN_KERNEL, and a message that lists the names.
+const struct kernelspec *kernelspecs_find(const struct kernelspecs *specs, const char *name,
+                                          struct kg_error *err);
+
+// ---- Executions -----------------------------------------------------------------------------
+
+enum execution_state {
+    EXECUTION_QUEUED,
+    EXECUTION_RUNNING,
+    EXECUTION_INTERRUPTING, // asked to stop; killed when its grace is over
+    EXECUTION_KILLING,      // its kernel is being killed
+    EXECUTION_DONE,
+};
+
+enum execution_status {
+    EXECUTION_OK,
+    EXECUTION_ERROR,
+    EXECUTION_TIMEOUT,
+    EXECUTION_INTERRUPTED,
+    EXECUTION_DIED,
+};
+
+// One execute_request and the log of its outputs. Shared: the kernel that runs it, the registry
+// that keeps it for replay and each subscription hold a reference.
+struct execution;
+
+struct execution_request {
+    const char *owner;
+    const char *session_id;
+    const char *code;
+    const json_t *variables; // an object, or NULL
+    const json_t *env;       // an object of strings, or NULL
+    int64_t timeout_ms;      // from the moment it runs
+    bool keep_running;       // also when its last reader has gone
+};
+
+struct execution *execution_ref(struct execution *execution);
+void execution_unref(struct execution *execution);
+KG_DEFINE_AUTO(execution, execution_unref)
+const char *execution_id(const struct execution *execution);
+const char *execution_session_id(const struct execution *execution);
+enum execution_state execution_state(const struct execution *execution);
+// Asks a running execution to stop, and kills it when it does not within its grace; takes a queued
+// one out of the queue. Ends as `interrupted`. One that is done stays as it is.
+void execution_interrupt(struct execution *execution);
+
+// A reader of an execution's lines, from the one after `after_seq` on. `on_ready` fires whenever
+// there may be something to take after subscription_next() returned NULL; never from inside
+// execution_subscribe().
+struct subscription;
+struct subscription *execution_subscribe(struct execution *execution, int64_t after_seq,
+                                         loop_fn on_ready, void *arg);
+void subscription_free(struct subscription *subscription);
+KG_DEFINE_AUTO(subscription, subscription_free)
+// Frees the subscription of a reader that has gone. Where it was the last one, the execution is
+// interrupted, unless it is to keep running.
+void subscription_abandon(struct subscription *subscription);
+// The next line, JSON text without a line end, borrowed until the next call; NULL: none for now.
+// A reader that fell behind the log's bound gets a `dropped` line first.
+const char *subscription_next(struct subscription *subscription, size_t *ret_len);
+// True once the `done` line was taken.
+bool subscription_finished(const struct subscription *subscription);
+
+// The executions that can be found by id: those under way, and for 10 minutes those that ended.
+// What the ended ones keep for replay is bounded, all taken together; the oldest go first.
+struct executions;
+struct executions *executions_new(struct loop *loop, size_t max_log_bytes, size_t max_replay_bytes);
+void executions_free(struct executions *executions);
+KG_DEFINE_AUTO(executions, executions_free)
+// Borrowed; NULL with KG_NOT_FOUND for an unknown id or another owner's.
+struct execution *executions_find(struct executions *executions, const char *id, const char *owner,
+                                  struct kg_error *err);
+
+// ---- Kernels --------------------------------------------------------------------------------
+
+enum kernel_state {
+    KERNEL_STARTING,
+    KERNEL_READY,
+    KERNEL_BUSY,
+    KERNEL_INTERRUPTING, // busy, asked to stop
+    KERNEL_RESTARTING,   // the old process is being killed
+    KERNEL_DEAD,         // could not be started; the next execution tries again
+};
+const char *kernel_state_name(enum kernel_state state);
+
+enum { KERNEL_MAX_QUEUE = 16 }; // executions that wait
+
+struct kernel;
+
+// What the kernels of a gateway share; all borrowed.
+struct kernel_context {
+    struct loop *loop;
+    struct executions *executions;
+    int64_t start_timeout_ms;
+    const json_t *env; // of every kernel, beside its kernelspec's
+};
+
+// None of these may free the kernel: they are called from the middle of its work.
+struct kernel_events {
+    // Ready for the first time, or could not be started (`err`). Once.
+    void (*on_started)(struct kernel *kernel, const struct kg_error *err, void *arg);
+    // An execution has ended; its `done` line is in its log.
+    void (*on_execution_done)(struct kernel *kernel, struct execution *execution, void *arg);
+};
+
+// Starts a kernel in a sandbox (which is borrowed); `env` (may be NULL) is the session's own.
+struct kernel *kernel_new(const struct kernel_context *context, struct sandbox *sandbox,
+                          const struct kernelspec *spec, const json_t *env,
+                          const struct kernel_events *events, void *arg);
+// Ends what runs and waits as `died`, because of `reason` (NULL: the session ended). The process
+// inside is left to the sandbox's end.
+void kernel_free(struct kernel *kernel, const char *reason);
+void kernel_set_events(struct kernel *kernel, const struct kernel_events *events, void *arg);
+const struct kernelspec *kernel_spec(const struct kernel *kernel);
+enum kernel_state kernel_state(const struct kernel *kernel);
+// True once it was ready for the first time: from then on it takes executions in every state.
+bool kernel_has_started(const struct kernel *kernel);
+int64_t kernel_execution_count(const struct kernel *kernel);
+// True while an execution runs or waits.
+bool kernel_is_busy(const struct kernel *kernel);
+
+// Runs code, after what is queued already. The caller gets a reference of its own. Fails with
+// KG_SESSION_BUSY (the queue is full) or KG_INVALID (variables or env, and the kernelspec cannot).
+KG_MUST_CHECK struct execution *kernel_execute(struct kernel *kernel,
+                                               const struct execution_request *request,
+                                               struct kg_error *err);
+// Interrupts what runs and empties the queue. Returns whether there was anything.
+bool kernel_interrupt(struct kernel *kernel);
+// Ends what runs as `interrupted`, kills the process and all that it left behind, and starts a new
+// one; what is queued runs there. `on_done` (may be NULL) fires once: ready, or failed. A further
+// call replaces the waiting one's callback only after that one has fired.
+typedef void (*kernel_restart_fn)(const struct kg_error *err, void *arg);
+KG_MUST_CHECK int kernel_restart(struct kernel *kernel, kernel_restart_fn on_done, void *arg,
+                                 struct kg_error *err);
+// The agent says that the process `pid` of a kernel has ended (see sandbox_events).
+void kernel_on_exit(struct kernel *kernel, int pid, int exit_code, int signal, bool oom);

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// A kernel, as its parts see it: kernel.c is the state machine, kernel_start.c brings a process up,
+// kernel_run.c runs one execution on a ready kernel.
+#pragma once
+
+#include <sys/queue.h>
+
+#include "execution_priv.h"
+#include "jupyter.h"
+#include "kernel.h"
+
+// What a running execution waits for.
+enum run_step {
+    RUN_VARIABLES, // the silent request that sets the variables
+    RUN_ENV,       // the silent request that sets the environment
+    RUN_CODE,
+};
+
+struct kernel_run {
+    struct execution *execution; // NULL: none runs
+    enum run_step step;
+    char msg_id[40]; // of the request that is awaited
+    bool replied;
+    bool idle;
+    bool exiting; // the code called exit(): the process will end
+    enum execution_status status;
+    struct loop_timer *timeout;
+    struct loop_timer *settle; // from idle without a reply, or from a reply that says exit
+};
+
+struct kernel_start {
+    struct sandbox_call *call;    // to the agent, or for a link
+    enum jupyter_channel channel; // the next one to connect
+    struct loop_timer *deadline;
+    struct loop_timer *retry;
+    struct loop_timer *give_up; // the start has failed and the agent cannot be asked why
+    char *failure;
+    bool info_replied;
+    bool iopub_heard;
+};
+
+// Invariants: `run.execution` is set in BUSY and INTERRUPTING, and in RESTARTING only while it is
+// being killed; `channels` is NULL in RESTARTING and DEAD; `queue` holds queued executions only.
+struct kernel {
+    const struct kernel_context *context;
+    struct sandbox *sandbox;
+    const struct kernelspec *spec;
+    json_t *env;
+    const struct kernel_events *events;
+    void *arg;
+    enum kernel_state state;
+    char key[JUPYTER_KEY_LEN + 1];
+    int pid; // in the sandbox
+    char *dir;
+    struct jupyter_channels *channels;
+    struct kernel_start start;
+    struct kernel_run run;
+    TAILQ_HEAD(, execution) queue;
+    int n_queued;
+    struct loop_timer *next;           // looks into the queue
+    struct loop_timer *grace;          // from the interrupt to the kill
+    struct loop_timer *unstoppable;    // the agent cannot be asked to stop the process
+    struct loop_timer *lost;           // a channel was lost: waits for the news of the exit
+    struct sandbox_call *interrupting; // no execution may start while it is under way
+    struct sandbox_call *stopping;
+    int64_t execution_count;
+    int64_t dropped_messages;
+    bool has_started; // was ready once
+    bool told_started;
+    kernel_restart_fn on_restarted;
+    void *on_restarted_arg;
+};
+
+void kernel_set_state(struct kernel *kernel, enum kernel_state state);
+
+// ---- kernel_start.c -------------------------------------------------------------------------
+
+void kernel_start_init(struct kernel *kernel);
+void kernel_start_fini(struct kernel *kernel);
+// Starts a process and its channels; ends in kernel_on_ready() or kernel_on_start_failed().
+void kernel_start_begin(struct kernel *kernel);
+void kernel_start_cancel(struct kernel *kernel);
+void kernel_start_on_message(struct kernel *kernel, enum jupyter_channel channel,
+                             const struct jupyter_message *message);
+// Fails the start, after the agent was asked for what the process said.
+void kernel_start_fail(struct kernel *kernel, const char *reason);
+
+// ---- kernel_run.c ---------------------------------------------------------------------------
+
+void kernel_run_init(struct kernel *kernel);
+void kernel_run_fini(struct kernel *kernel);
+// Takes an execution (its reference) and runs it.
+void kernel_run_begin(struct kernel *kernel, struct execution *execution);
+void kernel_run_on_message(struct kernel *kernel, enum jupyter_channel channel,
+                           const struct jupyter_message *message);
+// What becomes of the kernel whose execution ends: it is READY, a new process takes its place, or
+// it goes with its session.
+enum kernel_fate { KERNEL_STAYS, KERNEL_REPLACED, KERNEL_GOES };
+void kernel_run_finish(struct kernel *kernel, enum execution_status status, enum kernel_fate fate);
+
+// ---- kernel.c -------------------------------------------------------------------------------
+
+void kernel_on_ready(struct kernel *kernel);
+void kernel_on_start_failed(struct kernel *kernel, const struct kg_error *err);
+// Stops an execution that runs (interrupt, grace, kill) or waits.
+void kernel_stop_execution(struct kernel *kernel, struct execution *execution,
+                           enum execution_status status);
+// The process cannot be used any more: what runs ends as `died`, and a new process is started.
+void kernel_fail(struct kernel *kernel, const char *ename, const char *evalue);
+// Kills the process with all that it left behind, then starts a new one.
+void kernel_replace(struct kernel *kernel);

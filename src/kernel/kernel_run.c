@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs one execution on a ready kernel: what is set before, the code itself, its end.
+// An execution has ended when both its execute_reply and the idle status for it have come.
+// ipykernel can send idle and never a reply, so a second after idle it ends with what is known.
+
+#include <assert.h>
+#include <string.h>
+
+#include "kernel_priv.h"
+
+enum { SETTLE_MS = 1000, EXIT_MS = 2000 };
+
+// The code of a silent request: the kernelspec's template with the values in place of "{json}", as
+// a string literal that holds JSON. ASCII throughout, so that it is one in Python and JavaScript.
+static char *
+fill_template(const char *template, const json_t *values)
+{
+    KG_AUTO_FREE char *json = json_dumps(values, JSON_COMPACT | JSON_ENSURE_ASCII);
+    json_auto_t *string = json_string(json);
+    KG_AUTO_FREE char *literal = json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+    KG_AUTO_BUF code = {0};
+    static const char mark[] = "{json}";
+    for (const char *found; (found = strstr(template, mark)); template = found + strlen(mark)) {
+        buf_append(&code, template, (size_t)(found - template));
+        buf_append_str(&code, literal);
+    }
+    buf_append_str(&code, template);
+    return buf_take(&code);
+}
+
+// "Execute" in the protocol.
+static json_t *
+execute_content(const char *code, bool silent)
+{
+    return json_pack("{s:s, s:b, s:b, s:{}, s:b, s:b}", "code", code, "silent", silent,
+                     "store_history", !silent, "user_expressions", "allow_stdin", 0,
+                     "stop_on_error", 0);
+}
+
+static void
+send_request(struct kernel *kernel, const char *code, bool silent)
+{
+    struct kg_error err = {0};
+    json_t *content = execute_content(code, silent);
+    if (jupyter_channels_send(kernel->channels, JUPYTER_SHELL, "execute_request", content,
+                              kernel->run.msg_id, &err) < 0)
+        kernel_fail(kernel, "KernelDied", err.message);
+}
+
+// Sends the request of the current step, or of the next one that there is something to do for.
+static void
+send_step(struct kernel *kernel)
+{
+    struct kernel_run *run = &kernel->run;
+    const struct execution *execution = run->execution;
+    const char *template = NULL;
+    const json_t *values = NULL;
+    switch (run->step) {
+    case RUN_VARIABLES:
+        template = kernel->spec->variables_code;
+        values = execution->variables;
+        break;
+    case RUN_ENV:
+        template = kernel->spec->env_code;
+        values = execution->env;
+        break;
+    case RUN_CODE:
+        send_request(kernel, execution->code, false);
+        return;
+    }
+    if (json_object_size(values) == 0) {
+        run->step++;
+        send_step(kernel);
+        return;
+    }
+    KG_AUTO_FREE char *code = fill_template(template, values);
+    send_request(kernel, code, true);
+}
+
+void
+kernel_run_begin(struct kernel *kernel, struct execution *execution)
+{
+    struct kernel_run *run = &kernel->run;
+    assert(!run->execution);
+    run->execution = execution;
+    run->step = RUN_VARIABLES;
+    run->replied = run->idle = run->exiting = false;
+    run->status = EXECUTION_OK;
+    execution->started_us = clock_mono_us();
+    execution_set_state(execution, EXECUTION_RUNNING);
+    kernel_set_state(kernel, KERNEL_BUSY);
+    loop_timer_start(run->timeout, execution->timeout_ms);
+    send_step(kernel);
+}
+
+// ---- What comes back ------------------------------------------------------------------------
+
+static void
+finish_normally(struct kernel *kernel)
+{
+    const struct kernel_run *run = &kernel->run;
+    bool stopped = run->execution->state == EXECUTION_INTERRUPTING;
+    kernel_run_finish(kernel, stopped ? run->execution->stop_status : run->status, KERNEL_STAYS);
+}
+
+static const char *
+string_of(const json_t *object, const char *key, const char *fallback)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : fallback;
+}
+
+// Payloads of a reply: what `obj?` shows, and whether the code asked the kernel to end.
+static void
+take_payloads(struct kernel_run *run, const json_t *content)
+{
+    size_t i;
+    json_t *payload;
+    json_array_foreach(json_object_get(content, "payload"), i, payload)
+    {
+        const char *source = string_of(payload, "source", "");
+        if (strcmp(source, "page") == 0)
+            output_append_display(&run->execution->log, json_object_get(payload, "data"));
+        else if (strcmp(source, "ask_exit") == 0)
+            run->exiting = !json_is_true(json_object_get(payload, "keepkernel"));
+    }
+}
+
+static void
+on_code_reply(struct kernel *kernel, const json_t *content)
+{
+    struct kernel_run *run = &kernel->run;
+    json_int_t count = json_integer_value(json_object_get(content, "execution_count"));
+    if (count > 0)
+        run->execution->count = kernel->execution_count = count;
+    if (strcmp(string_of(content, "status", "error"), "ok") != 0)
+        run->status = EXECUTION_ERROR;
+    take_payloads(run, content);
+    run->replied = true;
+    if (run->exiting)
+        loop_timer_start(run->settle, EXIT_MS);
+    else if (run->idle)
+        finish_normally(kernel);
+}
+
+static void
+on_setup_reply(struct kernel *kernel, const json_t *content)
+{
+    struct kernel_run *run = &kernel->run;
+    if (strcmp(string_of(content, "status", "error"), "ok") == 0) {
+        run->step++;
+        send_step(kernel);
+        return;
+    }
+    output_append_error(&run->execution->log, string_of(content, "ename", "SetupError"),
+                        string_of(content, "evalue", "variables or env could not be set"),
+                        json_object_get(content, "traceback"));
+    run->status = EXECUTION_ERROR;
+    finish_normally(kernel);
+}
+
+static void
+on_output(struct kernel *kernel, const struct jupyter_message *message)
+{
+    struct kernel_run *run = &kernel->run;
+    if (strcmp(message->msg_type, "status") != 0) {
+        if (strcmp(message->msg_type, "error") == 0)
+            run->status = EXECUTION_ERROR; // also where no reply comes
+        output_append_message(&run->execution->log, message);
+        return;
+    }
+    if (strcmp(string_of(message->content, "execution_state", ""), "idle") != 0)
+        return;
+    run->idle = true;
+    if (run->exiting)
+        return;
+    if (run->replied)
+        finish_normally(kernel);
+    else
+        loop_timer_start(run->settle, SETTLE_MS);
+}
+
+void
+kernel_run_on_message(struct kernel *kernel, enum jupyter_channel channel,
+                      const struct jupyter_message *message)
+{
+    struct kernel_run *run = &kernel->run;
+    bool awaited = run->execution && strcmp(message->parent_id, run->msg_id) == 0;
+    if (!awaited) {
+        kernel->dropped_messages++;
+        return;
+    }
+    bool is_reply = channel == JUPYTER_SHELL && strcmp(message->msg_type, "execute_reply") == 0;
+    switch (run->step) {
+    case RUN_VARIABLES:
+    case RUN_ENV:
+        if (is_reply)
+            on_setup_reply(kernel, message->content);
+        return;
+    case RUN_CODE:
+        if (is_reply && !run->replied)
+            on_code_reply(kernel, message->content);
+        else if (channel == JUPYTER_IOPUB)
+            on_output(kernel, message);
+        return;
+    }
+}
+
+// ---- Its end --------------------------------------------------------------------------------
+
+static void
+on_timeout(void *arg)
+{
+    struct kernel *kernel = arg;
+    kernel_stop_execution(kernel, kernel->run.execution, EXECUTION_TIMEOUT);
+}
+
+static void
+on_settle(void *arg)
+{
+    finish_normally(arg);
+}
+
+static void
+restore_env(struct kernel *kernel, const struct execution *execution)
+{
+    if (json_object_size(execution->env) == 0 || !kernel->spec->env_restore_code)
+        return;
+    KG_AUTO_FREE char *code = fill_template(kernel->spec->env_restore_code, execution->env);
+    struct kg_error err = {0};
+    if (jupyter_channels_send(kernel->channels, JUPYTER_SHELL, "execute_request",
+                              execute_content(code, true), NULL, &err) < 0)
+        log_warning("the environment was not restored", LOG_ERR(&err));
+}
+
+void
+kernel_run_finish(struct kernel *kernel, enum execution_status status, enum kernel_fate fate)
+{
+    struct kernel_run *run = &kernel->run;
+    KG_AUTO(execution) execution = KG_STEAL(run->execution);
+    loop_timer_stop(run->timeout);
+    loop_timer_stop(run->settle);
+    loop_timer_stop(kernel->grace);
+    run->msg_id[0] = '\0';
+    if (status == EXECUTION_TIMEOUT) {
+        KG_AUTO_FREE char *limit = kg_asprintf("the execution took longer than %.15g s",
+                                               (double)execution->timeout_ms / 1000);
+        output_append_error(&execution->log, "TimeoutError", limit, NULL);
+    }
+    if (fate == KERNEL_STAYS) {
+        restore_env(kernel, execution);
+        kernel_set_state(kernel, KERNEL_READY);
+        loop_timer_start(kernel->next, 0);
+    }
+    execution_finish(execution, status, fate == KERNEL_REPLACED);
+    kernel->events->on_execution_done(kernel, execution, kernel->arg);
+}
+
+void
+kernel_run_init(struct kernel *kernel)
+{
+    kernel->run.timeout = loop_timer_new(kernel->context->loop, on_timeout, kernel);
+    kernel->run.settle = loop_timer_new(kernel->context->loop, on_settle, kernel);
+}
+
+void
+kernel_run_fini(struct kernel *kernel)
+{
+    loop_timer_free(kernel->run.timeout);
+    loop_timer_free(kernel->run.settle);
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// One session: its sandbox, its kernels, its expiry, its end.
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "session_priv.h"
+
+enum { RANDOM_ID_LEN = 16 };
+
+static const char *const state_names[] = {
+    [SESSION_CREATING] = "creating",
+    [SESSION_READY] = "ready",
+    [SESSION_ENDING] = "ending",
+};
+
+static void
+set_state(struct session *session, enum session_state state)
+{
+    assert(session->state != SESSION_ENDING && state != SESSION_CREATING);
+    log_debug("session state", LOG_STR("session", session->id),
+              LOG_STR("from", state_names[session->state]), LOG_STR("to", state_names[state]));
+    session->state = state;
+}
+
+// ---- Those who wait for it ------------------------------------------------------------------
+
+static void
+answer_open(struct session_open *open, struct kernel *kernel, const struct kg_error *err)
+{
+    struct session *session = open->session;
+    TAILQ_REMOVE(&session->opens, open, link);
+    open->fn(err ? NULL : session, kernel, err, open->arg);
+    free(open);
+}
+
+static void
+fail_opens(struct session *session, const struct kernelspec *spec, const struct kg_error *err)
+{
+    struct session_open *next;
+    for (struct session_open *open = TAILQ_FIRST(&session->opens); open; open = next) {
+        next = TAILQ_NEXT(open, link);
+        if (!spec || open->spec == spec)
+            answer_open(open, NULL, err);
+    }
+}
+
+static struct kernel *
+find_kernel(const struct session *session, const struct kernelspec *spec)
+{
+    for (size_t i = 0; i < session->n_kernels; i++) {
+        if (kernel_spec(session->kernels[i]) == spec)
+            return session->kernels[i];
+    }
+    return NULL;
+}
+
+// Answers those whose kernel is ready; frees kernels that could not be started, and ends a session
+// that has none, or that was for one execution.
+static void
+on_wake(void *arg)
+{
+    struct session *session = arg;
+    if (session->state != SESSION_READY)
+        return;
+    struct session_open *next;
+    for (struct session_open *open = TAILQ_FIRST(&session->opens); open; open = next) {
+        next = TAILQ_NEXT(open, link);
+        struct kernel *kernel = find_kernel(session, open->spec);
+        if (kernel && kernel_has_started(kernel))
+            answer_open(open, kernel, NULL);
+    }
+    for (size_t i = session->n_kernels; i-- > 0;) {
+        struct kernel *kernel = session->kernels[i];
+        if (kernel_state(kernel) == KERNEL_DEAD && !kernel_has_started(kernel)) {
+            session->kernels[i] = session->kernels[--session->n_kernels];
+            kernel_free(kernel, NULL);
+        }
+    }
+    bool over = session->one_shot && session->execution_count > 0 && !session_is_busy(session);
+    if (over || session->n_kernels == 0)
+        session_end(session, NULL, NULL, NULL);
+}
+
+// ---- Kernels --------------------------------------------------------------------------------
+
+static void
+on_kernel_started(struct kernel *kernel, const struct kg_error *err, void *arg)
+{
+    struct session *session = arg;
+    if (err)
+        fail_opens(session, kernel_spec(kernel), err);
+    loop_timer_start(session->wake, 0);
+}
+
+static void
+on_execution_done(struct kernel *kernel, struct execution *execution, void *arg)
+{
+    (void)kernel;
+    (void)execution;
+    struct session *session = arg;
+    session->execution_count++;
+    if (session->state == SESSION_ENDING)
+        return;
+    session_touch(session);
+    loop_timer_start(session->wake, 0);
+}
+
+static const struct kernel_events kernel_events = {
+    .on_started = on_kernel_started,
+    .on_execution_done = on_execution_done,
+};
+
+struct kernel *
+session_kernel(struct session *session, const struct kernelspec *spec, struct kg_error *err)
+{
+    struct kernel *kernel = find_kernel(session, spec);
+    if (kernel)
+        return kernel;
+    if (session->n_kernels == SESSION_MAX_KERNELS) {
+        kg_error_set(err, KG_INVALID, 0, "a session has at most %d kernels", SESSION_MAX_KERNELS);
+        return NULL;
+    }
+    kernel = kernel_new(session->sessions->settings.kernels, session->sandbox, spec, session->env,
+                        &kernel_events, session);
+    session->kernels[session->n_kernels++] = kernel;
+    return kernel;
+}
+
+// ---- The sandbox ----------------------------------------------------------------------------
+
+static int
+claim(struct session *session, struct kg_error *err)
+{
+    json_auto_t *meta =
+        json_pack("{s:s, s:s, s:I, s:I, s:O}", "session_id", session->id, "owner", session->owner,
+                  "created_ms", (json_int_t)session->created_wall_ms, "idle_timeout_ms",
+                  (json_int_t)session->idle_timeout_ms, "env", session->env);
+    return sandbox_claim(session->sandbox, meta, err);
+}
+
+static void
+on_sandbox_ready(struct sandbox *sandbox, void *arg)
+{
+    (void)sandbox;
+    struct session *session = arg;
+    struct kg_error err = {0};
+    if (claim(session, &err) < 0) {
+        fail_opens(session, NULL, &err);
+        session_end(session, err.message, NULL, NULL);
+        return;
+    }
+    set_state(session, SESSION_READY);
+    struct session_open *open;
+    TAILQ_FOREACH(open, &session->opens, link)
+    {
+        if (!session_kernel(session, open->spec, &err))
+            log_warning("a kernel was refused", LOG_STR("session", session->id), LOG_ERR(&err));
+    }
+    // Without a kernel (all who waited have left) there is nothing to keep it for.
+    loop_timer_start(session->wake, 0);
+}
+
+static void
+on_sandbox_gone(struct sandbox *sandbox, const struct kg_error *reason, void *arg)
+{
+    (void)sandbox;
+    struct session *session = arg;
+    log_warning("a session's sandbox is gone", LOG_STR("session", session->id), LOG_ERR(reason));
+    fail_opens(session, NULL, reason);
+    session_end(session, reason->message, NULL, NULL);
+}
+
+static void
+on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code, int signal,
+               bool oom, void *arg)
+{
+    (void)sandbox;
+    struct session *session = arg;
+    for (size_t i = 0; i < session->n_kernels; i++) {
+        if (strcmp(kernel_spec(session->kernels[i])->name, name) == 0)
+            kernel_on_exit(session->kernels[i], pid, exit_code, signal, oom);
+    }
+}
+
+static const struct sandbox_events sandbox_events = {
+    .on_ready = on_sandbox_ready,
+    .on_gone = on_sandbox_gone,
+    .on_kernel_exit = on_kernel_exit,
+};
+
+// ---- Expiry ---------------------------------------------------------------------------------
+
+bool
+session_is_busy(const struct session *session)
+{
+    for (size_t i = 0; i < session->n_kernels; i++) {
+        if (kernel_is_busy(session->kernels[i]))
+            return true;
+    }
+    return false;
+}
+
+void
+session_touch(struct session *session)
+{
+    session->active_ms = clock_mono_ms();
+    session->active_wall_ms = clock_wall_ms();
+}
+
+static void
+on_expiry(void *arg)
+{
+    struct session *session = arg;
+    if (session_is_busy(session) || !TAILQ_EMPTY(&session->opens))
+        session_touch(session);
+    int64_t left_ms = session->active_ms + session->idle_timeout_ms - clock_mono_ms();
+    if (left_ms > 0) {
+        loop_timer_start(session->expiry, left_ms);
+        return;
+    }
+    log_info("session expired", LOG_STR("session", session->id));
+    session_end(session, "the session expired", NULL, NULL);
+}
+
+// ---- Its life -------------------------------------------------------------------------------
+
+struct session *
+session_new(struct sessions *sessions, const struct session_request *request, struct kg_error *err)
+{
+    const struct sessions_settings *settings = &sessions->settings;
+    struct session *session = KG_NEW(struct session);
+    session->sessions = sessions;
+    TAILQ_INIT(&session->opens);
+    const struct sandbox_spec spec = {
+        .agent_idle_timeout_s = (int)settings->idle_timeout_s,
+        .ready_timeout_ms = settings->sandbox_start_timeout_ms,
+    };
+    session->sandbox = sandbox_create(settings->sandboxes, &spec, &sandbox_events, session, err);
+    if (!session->sandbox) {
+        free(session);
+        return NULL;
+    }
+    if (request->session_id) {
+        snprintf(session->id, sizeof session->id, "%s", request->session_id);
+    } else {
+        memcpy(session->id, "sess_", 5);
+        id_random(session->id + 5, RANDOM_ID_LEN);
+    }
+    int64_t idle_s = request->idle_timeout_s ? request->idle_timeout_s : settings->idle_timeout_s;
+    session->owner = kg_strdup(request->owner);
+    session->env = request->env ? json_deep_copy(request->env) : json_object();
+    session->one_shot = request->one_shot;
+    session->idle_timeout_ms = idle_s * 1000;
+    session->created_wall_ms = clock_wall_ms();
+    session_touch(session);
+    session->expiry = loop_timer_new(sessions->loop, on_expiry, session);
+    session->wake = loop_timer_new(sessions->loop, on_wake, session);
+    loop_timer_start(session->expiry, session->idle_timeout_ms);
+    TAILQ_INSERT_TAIL(&sessions->live, session, link);
+    sessions->n_live++;
+    log_info("session opened", LOG_STR("session", session->id), LOG_STR("owner", session->owner),
+             LOG_STR("sandbox", sandbox_id(session->sandbox)));
+    return session;
+}
+
+// Frees all but what its end still needs; tells those who wait.
+static void
+dismantle(struct session *session, const char *reason)
+{
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "%s",
+                 reason ? reason : "the session was ended meanwhile");
+    fail_opens(session, NULL, &err);
+    if (session->restart.fn) {
+        kernel_restart_fn fn = KG_STEAL(session->restart.fn);
+        fn(&err, session->restart.arg);
+    }
+    for (size_t i = 0; i < session->n_kernels; i++)
+        kernel_free(session->kernels[i], reason);
+    session->n_kernels = 0;
+    loop_timer_free(KG_STEAL(session->expiry));
+    loop_timer_free(KG_STEAL(session->wake));
+}
+
+static void
+dispose(struct session *session)
+{
+    json_decref(session->env);
+    free(session->owner);
+    free(session);
+}
+
+void
+session_free(struct session *session)
+{
+    struct sessions *sessions = session->sessions;
+    TAILQ_REMOVE(&sessions->live, session, link);
+    sessions->n_live--;
+    set_state(session, SESSION_ENDING);
+    dismantle(session, "the gateway is shutting down");
+    sandbox_free(session->sandbox);
+    dispose(session);
+}
+
+static void
+on_destroyed(const struct kg_error *err, void *arg)
+{
+    struct session *session = arg;
+    struct sessions *sessions = session->sessions;
+    if (err)
+        log_error("a sandbox was not destroyed", LOG_STR("session", session->id), LOG_ERR(err));
+    else
+        log_info("session ended", LOG_STR("session", session->id));
+    TAILQ_REMOVE(&sessions->ending, session, link);
+    if (session->on_ended)
+        session->on_ended(session->on_ended_arg);
+    dispose(session);
+    if (sessions->on_all_ended && TAILQ_EMPTY(&sessions->live) && TAILQ_EMPTY(&sessions->ending)) {
+        loop_fn fn = KG_STEAL(sessions->on_all_ended);
+        fn(sessions->on_all_ended_arg);
+    }
+}
+
+void
+session_end(struct session *session, const char *reason, loop_fn on_done, void *arg)
+{
+    struct sessions *sessions = session->sessions;
+    TAILQ_REMOVE(&sessions->live, session, link);
+    sessions->n_live--;
+    TAILQ_INSERT_TAIL(&sessions->ending, session, link);
+    set_state(session, SESSION_ENDING);
+    session->on_ended = on_done;
+    session->on_ended_arg = arg;
+    dismantle(session, reason);
+    sandbox_destroy(session->sandbox, on_destroyed, session);
+}
+
+const char *
+session_id(const struct session *session)
+{
+    return session->id;
+}
+
+struct sandbox *
+session_sandbox(const struct session *session)
+{
+    return session->sandbox;
+}

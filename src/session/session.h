@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions: what a client names by session_id. Each is one sandbox with its kernels, its files, its
+// expiry and its owner.
+#pragma once
+
+#include <jansson.h>
+
+#include "base.h"
+#include "kernel.h"
+#include "loop.h"
+#include "sandbox.h"
+
+enum { SESSION_MAX_ID_LEN = 64 };
+
+struct session;
+struct sessions;
+
+// All borrowed.
+struct sessions_settings {
+    const struct sandbox_context *sandboxes;
+    const struct kernel_context *kernels;
+    const struct kernelspecs *specs;
+    int64_t max_sessions;
+    int64_t idle_timeout_s;
+    int64_t sandbox_start_timeout_ms;
+};
+
+struct sessions *sessions_new(struct loop *loop, const struct sessions_settings *settings);
+// Every session must have ended, or is left to the next gateway: see sessions_release().
+void sessions_free(struct sessions *sessions);
+KG_DEFINE_AUTO(sessions, sessions_free)
+
+// ---- Opening --------------------------------------------------------------------------------
+
+struct session_request {
+    const char *owner;
+    const char *session_id; // NULL: a new one with a random id
+    const struct kernelspec *kernelspec;
+    const json_t *env;      // for a new session's kernels: an object of strings, or NULL
+    int64_t idle_timeout_s; // 0: the default; for a new session only
+    bool one_shot;          // a new session ends with its first execution
+};
+
+// Waits for the session (found, or made) and for its kernel of that kernelspec (found, or started)
+// to be ready. Fires once; then the handle is gone. Errors: KG_INVALID_SESSION_ID,
+// KG_MAX_SESSIONS, KG_KERNEL_START_TIMEOUT, KG_PROVISIONER_UNAVAILABLE.
+struct session_open;
+typedef void (*session_open_fn)(struct session *session, struct kernel *kernel,
+                                const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_open *session_open_start(struct sessions *sessions,
+                                                      const struct session_request *request,
+                                                      session_open_fn fn, void *arg,
+                                                      struct kg_error *err);
+// The session stays, unless it is one-shot.
+void session_open_cancel(struct session_open *open);
+
+// Borrowed; NULL with KG_SESSION_NOT_FOUND, also where the session is another owner's.
+struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
+                              struct kg_error *err);
+
+// ---- One session ----------------------------------------------------------------------------
+
+const char *session_id(const struct session *session);
+struct sandbox *session_sandbox(const struct session *session);
+// {session_id, created_at, last_activity, expires_at, is_busy, execution_count, kernels}; times
+// are RFC 3339.
+json_t *session_describe(const struct session *session);
+// Renews the expiry.
+void session_touch(struct session *session);
+// Interrupts every kernel; returns whether one was busy.
+bool session_interrupt(struct session *session);
+// Restarts every kernel that was started. `fn` fires once, with the first error, if any.
+KG_MUST_CHECK int session_restart(struct session *session, kernel_restart_fn fn, void *arg,
+                                  struct kg_error *err);
+// Ends the session: what runs ends as `died`, and its sandbox is destroyed. It cannot be found any
+// more. `on_done` (may be NULL) fires once, when nothing of it is left.
+void session_end(struct session *session, const char *reason, loop_fn on_done, void *arg);
+
+// ---- All of them ----------------------------------------------------------------------------
+
+size_t sessions_count(const struct sessions *sessions);
+// {id: description} of one owner's sessions.
+json_t *sessions_describe(const struct sessions *sessions, const char *owner);
+// Executions that run or wait.
+bool sessions_are_busy(const struct sessions *sessions);
+// Ends all; `on_done` fires once, when no sandbox is left.
+void sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done, void *arg);
+// Lets go of all; their sandboxes live on.
+void sessions_release(struct sessions *sessions);

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is asked of a session as a whole: describe, interrupt, restart.
+
+#include <string.h>
+
+#include "session_priv.h"
+
+static json_t *
+rfc3339(int64_t wall_ms)
+{
+    char text[CLOCK_RFC3339_LEN];
+    clock_format_rfc3339(wall_ms, text);
+    return json_string(text);
+}
+
+json_t *
+session_describe(const struct session *session)
+{
+    json_t *kernels = json_object();
+    for (size_t i = 0; i < session->n_kernels; i++) {
+        const struct kernel *kernel = session->kernels[i];
+        json_object_set_new(kernels, kernel_spec(kernel)->name,
+                            json_pack("{s:s, s:I}", "state",
+                                      kernel_state_name(kernel_state(kernel)), "execution_count",
+                                      (json_int_t)kernel_execution_count(kernel)));
+    }
+    bool busy = session_is_busy(session);
+    int64_t active_ms = busy ? clock_wall_ms() : session->active_wall_ms;
+    return json_pack("{s:s, s:o, s:o, s:o, s:b, s:I, s:o}", "session_id", session->id, "created_at",
+                     rfc3339(session->created_wall_ms), "last_activity", rfc3339(active_ms),
+                     "expires_at", rfc3339(active_ms + session->idle_timeout_ms), "is_busy", busy,
+                     "execution_count", (json_int_t)session->execution_count, "kernels", kernels);
+}
+
+bool
+session_interrupt(struct session *session)
+{
+    bool any = false;
+    for (size_t i = 0; i < session->n_kernels; i++)
+        any |= kernel_interrupt(session->kernels[i]);
+    session_touch(session);
+    return any;
+}
+
+static void
+on_restarted(const struct kg_error *err, void *arg)
+{
+    struct session *session = arg;
+    struct session_restart *restart = &session->restart;
+    if (err && restart->err.code == KG_OK)
+        restart->err = *err;
+    if (--restart->n_pending > 0)
+        return;
+    kernel_restart_fn fn = KG_STEAL(restart->fn);
+    fn(restart->err.code == KG_OK ? NULL : &restart->err, restart->arg);
+}
+
+int
+session_restart(struct session *session, kernel_restart_fn fn, void *arg, struct kg_error *err)
+{
+    if (session->restart.n_pending > 0)
+        return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is being restarted already");
+    if (session->n_kernels == 0)
+        return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being made");
+    session_touch(session);
+    session->restart = (struct session_restart){.fn = fn, .arg = arg};
+    for (size_t i = 0; i < session->n_kernels; i++) {
+        if (kernel_restart(session->kernels[i], on_restarted, session, err) == 0)
+            session->restart.n_pending++;
+    }
+    if (session->restart.n_pending == 0)
+        return -1;
+    return 0;
+}

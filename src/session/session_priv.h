@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session and the registry, as the files of this module see them.
+#pragma once
+
+#include <sys/queue.h>
+
+#include "session.h"
+
+enum { SESSION_MAX_KERNELS = 8 };
+
+enum session_state {
+    SESSION_CREATING, // its sandbox is being made
+    SESSION_READY,    // its sandbox is claimed
+    SESSION_ENDING,   // out of the registry; its sandbox is being destroyed
+};
+
+struct session_open {
+    TAILQ_ENTRY(session_open) link;
+    struct session *session;
+    const struct kernelspec *spec;
+    session_open_fn fn;
+    void *arg;
+};
+
+// A restart of all kernels that is under way.
+struct session_restart {
+    int n_pending;
+    struct kg_error err; // the first one
+    kernel_restart_fn fn;
+    void *arg;
+};
+
+struct session {
+    struct sessions *sessions;
+    TAILQ_ENTRY(session) link;
+    enum session_state state;
+    char *owner;
+    char id[SESSION_MAX_ID_LEN + 1];
+    json_t *env;
+    bool one_shot;
+    int64_t idle_timeout_ms;
+    int64_t created_wall_ms;
+    int64_t active_wall_ms;
+    int64_t active_ms; // on the clock that never jumps
+    int64_t execution_count;
+    struct sandbox *sandbox;
+    struct kernel *kernels[SESSION_MAX_KERNELS];
+    size_t n_kernels;
+    TAILQ_HEAD(, session_open) opens;
+    struct session_restart restart;
+    struct loop_timer *expiry;
+    struct loop_timer *wake; // looks at opens and at whether a one-shot session is over
+    loop_fn on_ended;
+    void *on_ended_arg;
+};
+
+struct sessions {
+    struct loop *loop;
+    struct sessions_settings settings;
+    TAILQ_HEAD(session_list, session) live;
+    TAILQ_HEAD(, session) ending;
+    size_t n_live;
+    loop_fn on_all_ended;
+    void *on_all_ended_arg;
+};
+
+// Makes a session and starts its sandbox; it is in the registry.
+struct session *session_new(struct sessions *sessions, const struct session_request *request,
+                            struct kg_error *err);
+// The kernel of that kernelspec, which is started where there is none; NULL where there are too
+// many.
+struct kernel *session_kernel(struct session *session, const struct kernelspec *spec,
+                              struct kg_error *err);
+void session_free(struct session *session);
+bool session_is_busy(const struct session *session);

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registry of sessions, and how one is opened.
+
+#include <assert.h>
+#include <string.h>
+
+#include "session_priv.h"
+
+static const char id_characters[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+
+struct sessions *
+sessions_new(struct loop *loop, const struct sessions_settings *settings)
+{
+    struct sessions *sessions = KG_NEW(struct sessions);
+    sessions->loop = loop;
+    sessions->settings = *settings;
+    TAILQ_INIT(&sessions->live);
+    TAILQ_INIT(&sessions->ending);
+    return sessions;
+}
+
+void
+sessions_free(struct sessions *sessions)
+{
+    if (!sessions)
+        return;
+    assert(TAILQ_EMPTY(&sessions->live) && TAILQ_EMPTY(&sessions->ending));
+    free(sessions);
+}
+
+static struct session *
+find(struct sessions *sessions, const char *owner, const char *id)
+{
+    struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link)
+    {
+        if (strcmp(session->id, id) == 0 && strcmp(session->owner, owner) == 0)
+            return session;
+    }
+    return NULL;
+}
+
+static int
+check_id(const char *id, struct kg_error *err)
+{
+    size_t len = strlen(id);
+    if (len == 0 || len > SESSION_MAX_ID_LEN || strspn(id, id_characters) != len)
+        return kg_error_set(err, KG_INVALID_SESSION_ID, 0,
+                            "a session_id is 1 to %d of A-Z, a-z, 0-9, _ and -",
+                            SESSION_MAX_ID_LEN);
+    return 0;
+}
+
+struct session *
+sessions_find(struct sessions *sessions, const char *owner, const char *id, struct kg_error *err)
+{
+    if (check_id(id, err) < 0)
+        return NULL;
+    struct session *session = find(sessions, owner, id);
+    if (!session)
+        kg_error_set(err, KG_SESSION_NOT_FOUND, 0, "there is no session %s", id);
+    return session;
+}
+
+// ---- Opening --------------------------------------------------------------------------------
+
+static struct session *
+find_or_make(struct sessions *sessions, const struct session_request *request, struct kg_error *err)
+{
+    if (request->session_id) {
+        if (check_id(request->session_id, err) < 0)
+            return NULL;
+        struct session *session = find(sessions, request->owner, request->session_id);
+        if (session)
+            return session;
+    }
+    if ((int64_t)sessions->n_live >= sessions->settings.max_sessions) {
+        kg_error_set(err, KG_MAX_SESSIONS, 0,
+                     "there are %zu sessions already; end one, or try again later",
+                     sessions->n_live);
+        return NULL;
+    }
+    return session_new(sessions, request, err);
+}
+
+struct session_open *
+session_open_start(struct sessions *sessions, const struct session_request *request,
+                   session_open_fn fn, void *arg, struct kg_error *err)
+{
+    struct session *session = find_or_make(sessions, request, err);
+    if (!session)
+        return NULL;
+    if (session->state == SESSION_READY && !session_kernel(session, request->kernelspec, err))
+        return NULL;
+    session_touch(session);
+    struct session_open *open = KG_NEW(struct session_open);
+    open->session = session;
+    open->spec = request->kernelspec;
+    open->fn = fn;
+    open->arg = arg;
+    TAILQ_INSERT_TAIL(&session->opens, open, link);
+    loop_timer_start(session->wake, 0);
+    return open;
+}
+
+void
+session_open_cancel(struct session_open *open)
+{
+    struct session *session = open->session;
+    TAILQ_REMOVE(&session->opens, open, link);
+    free(open);
+    if (session->one_shot && TAILQ_EMPTY(&session->opens))
+        session_end(session, NULL, NULL, NULL);
+}
+
+// ---- All of them ----------------------------------------------------------------------------
+
+size_t
+sessions_count(const struct sessions *sessions)
+{
+    return sessions->n_live;
+}
+
+json_t *
+sessions_describe(const struct sessions *sessions, const char *owner)
+{
+    json_t *all = json_object();
+    struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link)
+    {
+        if (strcmp(session->owner, owner) == 0)
+            json_object_set_new(all, session->id, session_describe(session));
+    }
+    return all;
+}
+
+bool
+sessions_are_busy(const struct sessions *sessions)
+{
+    struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link)
+    {
+        if (session_is_busy(session))
+            return true;
+    }
+    return false;
+}
+
+void
+sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done, void *arg)
+{
+    sessions->on_all_ended = on_done;
+    sessions->on_all_ended_arg = arg;
+    if (TAILQ_EMPTY(&sessions->live) && TAILQ_EMPTY(&sessions->ending)) {
+        on_done(arg);
+        return;
+    }
+    for (struct session *session; (session = TAILQ_FIRST(&sessions->live));)
+        session_end(session, reason, NULL, NULL);
+}
+
+void
+sessions_release(struct sessions *sessions)
+{
+    for (struct session *session; (session = TAILQ_FIRST(&sessions->live));)
+        session_free(session);
+}
