@@ -87,7 +87,7 @@ static void
 inner_lost(struct guard *guard)
 {
     struct kg_error reason;
-    (void)kg_error_set(&reason, KG_INVALID_CONTENT, 0, "ZeroMQ refused what the peer sent");
+    (void)kg_error_set(&reason, KG_INVALID_CONTENT, 0, "ZeroMQ refused the peer");
     begin_end(guard, &reason);
     buf_fini(&guard->inward);
     guard->in_flight = 0;

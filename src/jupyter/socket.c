@@ -80,7 +80,11 @@ socket_receive(zsock_t *sock, struct socket_message *ret)
     while (more) {
         zmq_msg_t part;
         zmq_msg_init(&part);
-        if (zmq_msg_recv(&part, handle, ZMQ_DONTWAIT) < 0) {
+        int rc;
+        do {
+            rc = zmq_msg_recv(&part, handle, ZMQ_DONTWAIT);
+        } while (rc < 0 && zmq_errno() == EINTR);
+        if (rc < 0) {
             zmq_msg_close(&part);
             break;
         }
@@ -116,8 +120,12 @@ socket_send(zsock_t *sock, const struct jupyter_outgoing *outgoing)
     for (size_t i = 0; i < n; i++) {
         const struct jupyter_frame *frame = &outgoing->frames[i];
         int flags = ZMQ_DONTWAIT | (i + 1 < n ? ZMQ_SNDMORE : 0);
+        int rc;
+        do {
+            rc = zmq_send(handle, frame->data, frame->len, flags);
+        } while (rc < 0 && zmq_errno() == EINTR);
         // Only the first frame can be refused: a message's later frames belong to its pipe.
-        if (zmq_send(handle, frame->data, frame->len, flags) < 0)
+        if (rc < 0)
             return false;
     }
     return true;

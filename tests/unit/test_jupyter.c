@@ -465,5 +465,8 @@ main(void)
         cmocka_unit_test(test_follower_checks_the_greeting),
     };
     int failed = cmocka_run_group_tests_name("jupyter", tests, NULL, NULL);
-    return failed + test_jupyter_channels();
+    jupyter_init();
+    failed += test_jupyter_channels() + test_jupyter_guard();
+    jupyter_fini();
+    return failed;
 }

@@ -2,5 +2,6 @@
 // The parts of test_jupyter.
 #pragma once
 
-// Runs the tests of the channels; returns how many failed.
+// Each runs its tests and returns how many failed; jupyter_init() was called before.
 int test_jupyter_channels(void);
+int test_jupyter_guard(void);

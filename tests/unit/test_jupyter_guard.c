@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// The guard against peers that write ZMTP by hand: what a hostile kernel may do.
+
+#include "test_jupyter.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "guard_priv.h"
+#include "jupyter.h"
+#include "zmtp_priv.h"
+
+enum { DEADLINE_MS = 40 * 1000, CHUNK = 64 * 1024, QUIET_TURNS = 100 };
+
+static const char greeting[64] = {'\xff', 0, 0, 0, 0, 0, 0, 0, 1, '\x7f', 3, 1, 'N', 'U', 'L', 'L'};
+static const char ready_pub[] = "\x04\x19\x05READY\x0bSocket-Type\0\0\0\3PUB";
+static const char ready_router[] = "\x04\x1c\x05READY\x0bSocket-Type\0\0\0\6ROUTER";
+
+// A peer repeats `tail` for as long as somebody takes it.
+struct fixture {
+    struct loop *loop;
+    struct loop_timer *deadline;
+    struct loop_timer *turn;
+    int quiet_turns; // of the loop, since bytes last arrived at `inner_fd`
+    bool timed_out;
+    char dir[32];
+    struct jupyter_channels *channels;
+
+    int peer_fd;
+    struct loop_fd *peer_watch;
+    size_t peer_read;
+    struct buf tail;
+    size_t tail_sent;
+
+    struct guard *guard;
+    int inner_fd;
+    struct loop_fd *inner_watch;
+    size_t inner_read;
+
+    size_t messages, bad_messages, lost;
+    struct kg_error last_error;
+};
+
+static void
+on_deadline(void *arg)
+{
+    struct fixture *f = arg;
+    f->timed_out = true;
+    loop_stop(f->loop);
+}
+
+static void
+run(struct fixture *f)
+{
+    loop_timer_start(f->deadline, DEADLINE_MS);
+    loop_run(f->loop);
+    loop_timer_stop(f->deadline);
+    assert_false(f->timed_out);
+}
+
+static void
+on_message(enum jupyter_channel channel, const struct jupyter_message *message, void *arg)
+{
+    struct fixture *f = arg;
+    (void)channel;
+    (void)message;
+    f->messages++;
+}
+
+static void
+on_bad_message(enum jupyter_channel channel, const struct kg_error *err, void *arg)
+{
+    struct fixture *f = arg;
+    (void)channel;
+    (void)err;
+    f->bad_messages++;
+}
+
+static void
+on_lost(enum jupyter_channel channel, const struct kg_error *err, void *arg)
+{
+    struct fixture *f = arg;
+    (void)channel;
+    f->lost++;
+    f->last_error = *err;
+    loop_stop(f->loop);
+}
+
+static void
+on_guard_end(const struct kg_error *reason, void *arg)
+{
+    on_lost(JUPYTER_SHELL, reason, arg);
+}
+
+// Stops the loop when nothing has moved for many turns of it.
+static void
+on_turn(void *arg)
+{
+    struct fixture *f = arg;
+    if (++f->quiet_turns == QUIET_TURNS)
+        loop_stop(f->loop);
+    else
+        loop_timer_start(f->turn, 0);
+}
+
+static int
+setup(void **state)
+{
+    struct fixture *f = KG_NEW(struct fixture);
+    struct kg_error err;
+
+    f->loop = loop_new();
+    f->deadline = loop_timer_new(f->loop, on_deadline, f);
+    f->turn = loop_timer_new(f->loop, on_turn, f);
+    f->peer_fd = f->inner_fd = -1;
+    strcpy(f->dir, "/tmp/kg-guard-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    const struct jupyter_channels_settings settings = {.dir = f->dir, .key = "key"};
+    const struct jupyter_channels_events events = {on_message, on_bad_message, on_lost};
+    f->channels = jupyter_channels_new(f->loop, &settings, &events, f, &err);
+    assert_non_null(f->channels);
+    *state = f;
+    return 0;
+}
+
+static int
+teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    jupyter_channels_free(f->channels);
+    guard_free(f->guard);
+    loop_fd_free(f->peer_watch);
+    loop_fd_free(f->inner_watch);
+    kg_fd_auto_(&f->peer_fd);
+    kg_fd_auto_(&f->inner_fd);
+    buf_fini(&f->tail);
+    loop_timer_free(f->deadline);
+    loop_timer_free(f->turn);
+    loop_free(f->loop);
+    int removed = rmdir(f->dir); // nothing is left in it
+    free(f);
+    return removed;
+}
+
+// ---- The peer -------------------------------------------------------------------------------
+
+// libzmq takes messages only once both READY have passed: first waits for its.
+static void
+on_peer(int fd, int events, void *arg)
+{
+    struct fixture *f = arg;
+    char reply[256];
+
+    if ((events & LOOP_READ) != 0) {
+        ssize_t n = recv(fd, reply, sizeof(reply), MSG_DONTWAIT);
+        f->peer_read += n > 0 ? (size_t)n : 0;
+        if (f->peer_read < sizeof(greeting) + sizeof(ready_pub) - 1)
+            return;
+        loop_fd_set(f->peer_watch, f->tail.len > 0 ? LOOP_WRITE : 0);
+        if (f->tail.len == 0)
+            loop_stop(f->loop);
+        return;
+    }
+    ssize_t n = send(fd, f->tail.data + f->tail_sent, f->tail.len - f->tail_sent,
+                     MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0)
+        f->tail_sent = (f->tail_sent + (size_t)n) % f->tail.len;
+    else if (errno != EAGAIN)
+        loop_fd_set(f->peer_watch, 0);
+}
+
+static void
+say(struct fixture *f, const char *bytes, size_t len)
+{
+    assert_int_equal(send(f->peer_fd, bytes, len, MSG_NOSIGNAL), len);
+}
+
+static int
+make_pair(int *ret_near)
+{
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    *ret_near = pair[1];
+    return pair[0];
+}
+
+static void
+set_tail(struct fixture *f, const char *tail, size_t len)
+{
+    while (f->tail.len + len <= CHUNK)
+        buf_append(&f->tail, tail, len);
+}
+
+static void
+attach(struct fixture *f, enum jupyter_channel channel)
+{
+    struct kg_error err;
+    int link = make_pair(&f->peer_fd);
+
+    say(f, greeting, sizeof(greeting));
+    if (channel == JUPYTER_IOPUB)
+        say(f, ready_pub, sizeof(ready_pub) - 1);
+    else
+        say(f, ready_router, sizeof(ready_router) - 1);
+    f->peer_watch = loop_fd_new(f->loop, f->peer_fd, LOOP_READ, on_peer, f);
+    assert_int_equal(jupyter_channels_attach(f->channels, channel, link, &err), 0);
+}
+
+// ---- Tests ----------------------------------------------------------------------------------
+
+static void
+test_endless_frames_are_cut(void **state)
+{
+    struct fixture *f = *state;
+    set_tail(f, "\x01\x04more", 6);
+    attach(f, JUPYTER_IOPUB);
+    run(f);
+    assert_string_equal(f->last_error.message, "message of more than 64 frames");
+    assert_int_equal(f->messages + f->bad_messages, 0);
+}
+
+static void
+test_huge_length_is_cut(void **state)
+{
+    struct fixture *f = *state;
+    set_tail(f, "\x00\x01x\x02\x00\x00\x00\x00\x04\x00\x00\x01", 12);
+    attach(f, JUPYTER_IOPUB);
+    run(f);
+    assert_string_equal(f->last_error.message, "message above 67108864 bytes");
+    assert_int_equal(f->bad_messages, 1); // the one before it came through
+}
+
+// A message where READY should be passes the follower, but not libzmq.
+static void
+test_a_peer_that_zeromq_refuses_is_lost(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    int link = make_pair(&f->peer_fd);
+
+    say(f, greeting, sizeof(greeting));
+    say(f, "\x00\x05hello", 7);
+    assert_int_equal(jupyter_channels_attach(f->channels, JUPYTER_SHELL, link, &err), 0);
+    run(f);
+    assert_string_equal(f->last_error.message, "ZeroMQ refused the peer");
+}
+
+static void
+test_a_peer_that_reads_nothing_is_not_sent_more(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    size_t sent = 0;
+    KG_AUTO_FREE char *code = kg_calloc(1, 1024 * 1024 + 1);
+
+    memset(code, 'x', 1024 * 1024);
+    attach(f, JUPYTER_SHELL);
+    run(f);
+    while (sent < 200 && jupyter_channels_send(f->channels, JUPYTER_SHELL, "x",
+                                               json_pack("{s:s}", "code", code), NULL, &err) == 0)
+        sent++;
+    assert_true(sent >= 8 && sent < 200);
+    assert_int_equal(err.code, KG_PROVISIONER_UNAVAILABLE);
+}
+
+static void
+on_inner(int fd, int events, void *arg)
+{
+    struct fixture *f = arg;
+    static char bytes[CHUNK];
+    (void)events;
+
+    ssize_t n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    assert_true(n > 0);
+    f->inner_read += (size_t)n;
+    f->quiet_turns = 0;
+}
+
+static void
+run_until_quiet(struct fixture *f)
+{
+    f->quiet_turns = 0;
+    loop_timer_start(f->turn, 0);
+    run(f);
+}
+
+// Whoever reads from libzmq, not the speed of the kernel, decides how much is inside of it.
+static void
+test_no_more_goes_in_than_is_taken(void **state)
+{
+    struct fixture *f = *state;
+    enum { BODY = 1024, WINDOW = 8 * 1024 * 1024, SLACK = 1024 * 1024 };
+    static const char message[1 + 8 + BODY] = {2, 0, 0, 0, 0, 0, 0, BODY >> 8, 0};
+    int link = make_pair(&f->peer_fd), inner = make_pair(&f->inner_fd);
+
+    f->guard = guard_new(f->loop, link, inner, 64 * 1024 * 1024, on_guard_end, f);
+    say(f, greeting, sizeof(greeting));
+    set_tail(f, message, sizeof(message));
+    f->peer_watch = loop_fd_new(f->loop, f->peer_fd, LOOP_WRITE, on_peer, f);
+    f->inner_watch = loop_fd_new(f->loop, f->inner_fd, LOOP_READ, on_inner, f);
+
+    run_until_quiet(f);
+    size_t first = f->inner_read;
+    assert_true(first > WINDOW / 2 && first < WINDOW + SLACK);
+    guard_taken(f->guard, WINDOW / 2);
+    run_until_quiet(f);
+    assert_true(f->inner_read > first + WINDOW / 4 && f->inner_read < first + WINDOW / 2 + SLACK);
+    assert_int_equal(f->lost, 0);
+}
+
+int
+test_jupyter_guard(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_endless_frames_are_cut, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_huge_length_is_cut, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_peer_that_zeromq_refuses_is_lost, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_peer_that_reads_nothing_is_not_sent_more, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_no_more_goes_in_than_is_taken, setup, teardown),
+    };
+    return cmocka_run_group_tests_name("jupyter guard", tests, NULL, NULL);
+}
