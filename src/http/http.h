@@ -16,8 +16,8 @@ struct http_server_settings {
     const char *host;
     int port;                 // 0: any free one
     const char *unix_path;    // instead of host and port: listen on this Unix socket (the agent does)
-    size_t max_body_bytes;    // 413 above, by evhttp itself and in HTML
-    size_t max_header_bytes;  // 400 above, likewise
+    size_t max_body_bytes;    // 413 above
+    size_t max_header_bytes;  // 400 above
     int max_connections;      // further ones are closed at once
     int idle_timeout_s;       // a connection without a request
     const char *const *allowed_origins; // NULL-terminated; NULL: only the server's own

@@ -21,15 +21,18 @@ enum {
 };
 
 // One accepted connection. `evcon` is evhttp's, known once the connection was adopted; `request` is
-// set while a handler owes an answer, `busy` until that answer has been sent.
+// set while a handler owes an answer, `busy` until that answer has been sent. `refused` while a
+// page of evhttp's own is in the output.
 struct http_connection {
     struct http_server *server;
     struct bufferevent *bev;
     struct evhttp_connection *evcon;
     int fd;
     bool busy;
+    bool refused;
     struct http_request *request;
     LIST_ENTRY(http_connection) link;
+    LIST_ENTRY(http_connection) refused_link;
 };
 LIST_HEAD(http_connections, http_connection);
 
@@ -69,6 +72,8 @@ struct http_server {
     struct http_connections fresh;
     struct event *adopt;
     struct http_connections connections;
+    struct http_connections refused;
+    struct event *refuse;
     struct http_connection **by_fd;
     size_t by_fd_len;
     int n_connections;
@@ -119,8 +124,16 @@ void request_gone(struct http_request *request);
 // Unlinks and frees a request; its evhttp_request too when the client has gone.
 void request_free(struct http_request *request);
 
+// ---- refusal.c ------------------------------------------------------------------------------
+
+void refusal_init(struct http_server *server);
+void refusal_fini(struct http_server *server);
+void refusal_watch(struct http_connection *conn);
+void refusal_forget(struct http_connection *conn);
+
 // ---- reply.c --------------------------------------------------------------------------------
 
+json_t *problem_new(const struct kg_error *err);
 void reply_add_common_headers(struct http_request *request, int status, const char *content_type);
 
 // ---- stream.c -------------------------------------------------------------------------------

@@ -93,6 +93,17 @@ http_reply_json(struct http_request *request, int status, json_t *body)
     reply_json_as(request, status, "application/json", body);
 }
 
+json_t *
+problem_new(const struct kg_error *err)
+{
+    const struct kg_code_info *info = kg_code_info(err->code);
+    // A message may have been cut in the middle of a character.
+    size_t detail_len = utf8_valid_prefix(err->message, strlen(err->message));
+    return json_pack("{s:s, s:s, s:i, s:s%, s:s}", "type", "about:blank", "title", info->title,
+                     "status", info->http_status, "detail", err->message, detail_len, "code",
+                     info->name);
+}
+
 void
 http_reply_error(struct http_request *request, const struct kg_error *err)
 {
@@ -101,10 +112,5 @@ http_reply_error(struct http_request *request, const struct kg_error *err)
         http_reply_header(request, "WWW-Authenticate", "Bearer");
     if (info->retryable && (info->http_status == 429 || info->http_status == 503))
         http_reply_header(request, "Retry-After", "1");
-    // A message may have been cut in the middle of a character.
-    size_t detail_len = utf8_valid_prefix(err->message, strlen(err->message));
-    json_t *problem = json_pack("{s:s, s:s, s:i, s:s%, s:s}", "type", "about:blank", "title",
-                                info->title, "status", info->http_status, "detail", err->message,
-                                detail_len, "code", info->name);
-    reply_json_as(request, info->http_status, "application/problem+json", problem);
+    reply_json_as(request, info->http_status, "application/problem+json", problem_new(err));
 }

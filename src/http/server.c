@@ -33,6 +33,7 @@ on_closed(struct evhttp_connection *evcon, void *arg)
     server->n_connections--;
     if (conn->busy)
         server->n_busy--;
+    refusal_forget(conn);
     LIST_REMOVE(conn, link);
     if (conn->request)
         request_gone(conn->request);
@@ -73,6 +74,7 @@ adopt_connection(struct http_server *server, struct http_connection *conn)
     remember_by_fd(server, conn);
     server->n_connections++;
     LIST_INSERT_HEAD(&server->connections, conn, link);
+    refusal_watch(conn);
     evhttp_connection_set_closecb(evcon, on_closed, conn);
 }
 
@@ -327,6 +329,7 @@ http_server_new(struct loop *loop, const struct http_server_settings *settings,
     if (!server->scratch || !server->adopt)
         abort();
     server->accept_pause = loop_timer_new(loop, on_accept_resume, server);
+    refusal_init(server);
     set_up_evhttp(server, settings);
     if (server_listen(server, settings, err))
         return NULL;
@@ -347,6 +350,7 @@ http_server_free(struct http_server *server)
         unlink(server->unix_path);
     loop_timer_free(server->accept_pause);
     event_free(server->adopt);
+    refusal_fini(server);
     evbuffer_free(server->scratch);
     free_strings(server->allowed_origins);
     free_strings(server->allowed_hosts);

@@ -344,12 +344,26 @@ test_bodies_and_their_bound(void **state)
     body[MAX] = 'x';
     KG_AUTO_CALL above;
     call_path(&above, "POST", "/echo", body, NULL);
-    assert_int_equal(above.status, 413);
+    assert_problem(&above, 413, "upload_too_large");
     KG_AUTO_CALL chunked;
     call_path(&chunked, "POST", "/echo", "abc",
               (const char *const[]){"Transfer-Encoding: chunked", NULL});
     assert_int_equal(chunked.status, 200);
     assert_string_equal(chunked.body.data, "abc");
+}
+
+static void
+test_expect_100_continue(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, "POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+                   "Content-Length: 4\r\n\r\n");
+    WAIT(raw_has(&raw, "HTTP/1.1 100 Continue\r\n"));
+    raw_send(&raw, "ping");
+    WAIT(raw_has(&raw, "\r\n\r\nping"));
+    assert_true(raw_has(&raw, "HTTP/1.1 200 "));
 }
 
 static void
@@ -367,12 +381,14 @@ test_malformed_requests(void **state)
         {"garbage\r\n\r\n", "HTTP/1.1 400 "},
         {"GET /hello HTTP/1.1\r\nno colon\r\n\r\n", "HTTP/1.1 400 "},
         {"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 400 "},
-        {long_header, "HTTP/1.1 4"},
+        {long_header, "HTTP/1.1 400 "},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
         KG_AUTO_RAW raw;
         raw_exchange(&raw, cases[i].text);
         assert_true(raw_has(&raw, cases[i].expect));
+        assert_true(raw_has(&raw, "\"code\":\"invalid_request\""));
+        assert_false(raw_has(&raw, "<"));
     }
     KG_AUTO_CALL after;
     call_path(&after, "GET", "/hello", NULL, NULL);
@@ -536,6 +552,7 @@ main(void)
         TEST(test_origin_and_host),
         TEST(test_json_bodies),
         TEST(test_bodies_and_their_bound),
+        TEST(test_expect_100_continue),
         TEST(test_malformed_requests),
         TEST(test_keep_alive_and_pipelining),
         TEST(test_pipelined_behind_a_late_answer),

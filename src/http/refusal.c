@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What evhttp refuses by itself (malformed requests, bodies above the bound) it answers in HTML.
+// Here that page becomes a problem document, before a byte of it is sent.
+
+#include <event2/event.h>
+#include <string.h>
+
+#include "http_priv.h"
+
+static enum kg_code
+code_of(struct evbuffer *output)
+{
+    char line[] = "HTTP/1.1 000";
+    evbuffer_copyout(output, line, strlen(line));
+    if (strcmp(line + 9, "413") == 0)
+        return KG_UPLOAD_TOO_LARGE;
+    return strcmp(line + 9, "400") == 0 ? KG_INVALID : KG_OK;
+}
+
+static void
+replace_page(struct evbuffer *output, enum kg_code code)
+{
+    const struct kg_code_info *info = kg_code_info(code);
+    struct kg_error err;
+    kg_error_set(&err, code, 0, "%s",
+                 code == KG_INVALID ? "malformed HTTP request" : "the body is too large");
+    json_auto_t *problem = problem_new(&err);
+    KG_AUTO_FREE char *text = json_dumps(problem, JSON_COMPACT);
+    char id[HTTP_ID_LEN + 1];
+    id_random(id, HTTP_ID_LEN);
+    evbuffer_drain(output, evbuffer_get_length(output));
+    evbuffer_add_printf(output,
+                        "HTTP/1.1 %d %s\r\n"
+                        "X-Request-Id: %s\r\n"
+                        "X-Content-Type-Options: nosniff\r\n"
+                        "Content-Type: application/problem+json\r\n"
+                        "Content-Length: %zu\r\n"
+                        "Connection: close\r\n\r\n%s",
+                        info->http_status, info->title, id, strlen(text), text);
+}
+
+static void
+on_refusals(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct http_server *server = arg;
+    struct http_connection *conn;
+    while ((conn = LIST_FIRST(&server->refused))) {
+        struct evbuffer *output = bufferevent_get_output(conn->bev);
+        // A bufferevent's output can be taken from its front only by itself, unless unfrozen.
+        evbuffer_unfreeze(output, 1);
+        enum kg_code code = code_of(output);
+        if (code != KG_OK)
+            replace_page(output, code);
+        evbuffer_freeze(output, 1);
+        refusal_forget(conn);
+    }
+}
+
+// Output although no handler owes an answer: evhttp speaks. The page comes in several pieces, so
+// wait until it is complete; the loop writes it later still.
+static void
+on_output(struct evbuffer *output, const struct evbuffer_cb_info *info, void *arg)
+{
+    (void)output;
+    struct http_connection *conn = arg;
+    if (info->n_added == 0 || conn->busy || conn->refused)
+        return;
+    conn->refused = true;
+    LIST_INSERT_HEAD(&conn->server->refused, conn, refused_link);
+    event_active(conn->server->refuse, EV_TIMEOUT, 0);
+}
+
+void
+refusal_watch(struct http_connection *conn)
+{
+    evbuffer_add_cb(bufferevent_get_output(conn->bev), on_output, conn);
+}
+
+void
+refusal_forget(struct http_connection *conn)
+{
+    if (conn->refused)
+        LIST_REMOVE(conn, refused_link);
+    conn->refused = false;
+}
+
+void
+refusal_init(struct http_server *server)
+{
+    LIST_INIT(&server->refused);
+    server->refuse = event_new(loop_event_base(server->loop), -1, 0, on_refusals, server);
+    if (!server->refuse)
+        abort();
+}
+
+void
+refusal_fini(struct http_server *server)
+{
+    event_free(server->refuse);
+}
