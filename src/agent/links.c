@@ -188,6 +188,9 @@ on_dial(void *arg)
 
     while (links->n_idle < IDLE_LINKS && links->n_links < MAX_LINKS) {
         if (dial(links) != 0) {
+            // The gateway is there, only its queue is full: others dial, too.
+            if (errno == EAGAIN)
+                links->backoff_ms = BACKOFF_MIN_MS;
             dial_later(links);
             return;
         }

@@ -15,6 +15,9 @@
 enum {
     MAX_LINKS = 16,
     ACCEPTS_PER_S = 50,
+    COST_OF_LINK = 1000, // in thousandths, as tokens are counted
+    COST_OF_CLOSED = 100,
+    TOKENS_MAX = ACCEPTS_PER_S * COST_OF_LINK,
     PAUSE_MS = 100,
     HELLO_MS = 2000,
     BACKLOG = 16,
@@ -114,7 +117,9 @@ on_link_fd(int fd, int events, void *arg)
     }
 }
 
-static void
+// Returns what it costs of the pace: to close one at once is cheap, and keeps the queue short in
+// which the agent stands too.
+static int64_t
 link_add(struct door *door, int fd)
 {
     struct ucred peer = {0};
@@ -123,7 +128,7 @@ link_add(struct door *door, int fd)
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || door->n_links >= MAX_LINKS ||
         (door->agent && peer.pid != door->agent)) {
         close(fd);
-        return;
+        return COST_OF_CLOSED;
     }
     struct link *link = KG_NEW(struct link);
     link->door = door;
@@ -134,6 +139,7 @@ link_add(struct door *door, int fd)
     loop_timer_start(link->timer, HELLO_MS);
     TAILQ_INSERT_TAIL(&door->links, link, entry);
     door->n_links++;
+    return COST_OF_LINK;
 }
 
 static void
@@ -141,9 +147,9 @@ refill(struct door *door)
 {
     int64_t now = clock_mono_ms();
 
-    door->tokens += (now - door->refilled_ms) * ACCEPTS_PER_S;
-    if (door->tokens > ACCEPTS_PER_S * 1000)
-        door->tokens = ACCEPTS_PER_S * 1000;
+    door->tokens += (now - door->refilled_ms) * ACCEPTS_PER_S * COST_OF_LINK / 1000;
+    if (door->tokens > TOKENS_MAX)
+        door->tokens = TOKENS_MAX;
     door->refilled_ms = now;
 }
 
@@ -154,7 +160,7 @@ on_door(int fd, int events, void *arg)
     (void)events;
 
     refill(door);
-    while (door->tokens >= 1000) {
+    while (door->tokens >= COST_OF_LINK) {
         int link = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (link < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
             return;
@@ -162,8 +168,7 @@ on_door(int fd, int events, void *arg)
             log_warning("cannot accept a link", LOG_INT("errno", errno));
             break;
         }
-        door->tokens -= 1000;
-        link_add(door, link);
+        door->tokens -= link_add(door, link);
     }
     loop_fd_set(door->watch, 0);
     loop_timer_start(door->pause, PAUSE_MS);
@@ -211,7 +216,7 @@ door_new(struct loop *loop, const char *path, loop_fn on_link, void *arg, struct
     door->fd = fd;
     door->on_link = on_link;
     door->arg = arg;
-    door->tokens = ACCEPTS_PER_S * 1000;
+    door->tokens = TOKENS_MAX;
     door->refilled_ms = clock_mono_ms();
     TAILQ_INIT(&door->links);
     door->watch = loop_fd_new(loop, fd, LOOP_READ, on_door, door);
@@ -252,8 +257,8 @@ door_take(struct door *door)
 void
 door_reward(struct door *door)
 {
-    if (door->tokens < ACCEPTS_PER_S * 1000)
-        door->tokens += 1000;
+    if (door->tokens < TOKENS_MAX)
+        door->tokens += COST_OF_LINK;
 }
 
 int

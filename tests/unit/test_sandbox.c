@@ -1,0 +1,804 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gateway's side of a sandbox, against a fake provisioner that runs the real agent as an
+// ordinary process, and against strangers at the door.
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent_process.h"
+#include "agent_reply.h"
+#include "door.h"
+#include "link_line.h"
+#include "sandbox.h"
+
+enum { PATIENCE_MS = 20 * 1000 };
+
+// ---- A fake provisioner ---------------------------------------------------------------------
+
+struct provisioner_op {
+    struct provisioner *provisioner;
+    struct loop_timer *timer;
+    provisioner_done_fn on_done;
+    void *arg;
+    bool destroys;
+};
+
+// Has one sandbox at a time.
+struct provisioner {
+    struct loop *loop;
+    struct agent_place place;
+    char id[17];
+    pid_t agent;
+    bool fails;   // creations do
+    bool silent;  // starts no agent
+    bool refuses; // destructions
+    provisioner_exit_fn on_exit;
+    void *arg;
+    json_t *meta;
+    int n_destroyed;
+};
+
+static void
+end_agent(struct provisioner *provisioner)
+{
+    if (provisioner->agent)
+        (void)agent_process_end(provisioner->agent, SIGKILL);
+    provisioner->agent = 0;
+}
+
+static void
+op_free(struct provisioner_op *op)
+{
+    loop_timer_free(op->timer);
+    free(op);
+}
+
+static void
+on_op(void *arg)
+{
+    struct provisioner_op *op = arg;
+    struct provisioner *provisioner = op->provisioner;
+    provisioner_done_fn on_done = op->on_done;
+    void *done_arg = op->arg;
+    struct kg_error err = {0};
+
+    if (op->destroys) {
+        end_agent(provisioner);
+        provisioner->n_destroyed++;
+    } else if (provisioner->fails) {
+        (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "no container today");
+    } else if (!provisioner->silent) {
+        KG_AUTO_FREE char *dir = provisioner_sandbox_dir(provisioner, provisioner->id);
+        KG_AUTO_FREE char *door = kg_asprintf("%s/door.sock", dir);
+        provisioner->agent = agent_process_start(&provisioner->place, door, 60);
+    }
+    op_free(op);
+    on_done(err.code ? &err : NULL, done_arg);
+}
+
+static struct provisioner_op *
+op_new(struct provisioner *provisioner, bool destroys, provisioner_done_fn on_done, void *arg)
+{
+    struct provisioner_op *op = KG_NEW(struct provisioner_op);
+    *op = (struct provisioner_op){
+        .provisioner = provisioner, .on_done = on_done, .arg = arg, .destroys = destroys};
+    op->timer = loop_timer_new(provisioner->loop, on_op, op);
+    loop_timer_start(op->timer, 0);
+    return op;
+}
+
+char *
+provisioner_sandbox_dir(const struct provisioner *provisioner, const char *id)
+{
+    return kg_asprintf("%s/%s/door", provisioner->place.dir, id);
+}
+
+static void
+make_door(struct provisioner *provisioner, const char *id)
+{
+    KG_AUTO_FREE char *dir = kg_asprintf("%s/%s", provisioner->place.dir, id);
+    KG_AUTO_FREE char *door = provisioner_sandbox_dir(provisioner, id);
+    struct kg_error err;
+    assert_int_equal(dir_make(dir, 0700, &err), 0);
+    assert_int_equal(dir_make(door, 0755, &err), 0);
+}
+
+struct provisioner_op *
+provisioner_create(struct provisioner *provisioner, const struct provisioner_sandbox_spec *spec,
+                   provisioner_done_fn on_done, provisioner_exit_fn on_exit, void *arg,
+                   struct kg_error *err)
+{
+    (void)err;
+    snprintf(provisioner->id, sizeof provisioner->id, "%s", spec->id);
+    provisioner->on_exit = on_exit;
+    provisioner->arg = arg;
+    make_door(provisioner, spec->id);
+    return op_new(provisioner, false, on_done, arg);
+}
+
+struct provisioner_op *
+provisioner_destroy(struct provisioner *provisioner, const char *id, provisioner_done_fn on_done,
+                    void *arg, struct kg_error *err)
+{
+    (void)id;
+    if (provisioner->refuses) {
+        (void)kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "no destruction today");
+        return NULL;
+    }
+    return op_new(provisioner, true, on_done, arg);
+}
+
+void
+provisioner_op_cancel(struct provisioner_op *op)
+{
+    op_free(op);
+}
+
+int
+provisioner_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
+                  struct kg_error *err)
+{
+    (void)id;
+    (void)err;
+    json_decref(provisioner->meta);
+    provisioner->meta = json_deep_copy(meta);
+    return 0;
+}
+
+// ---- Fixture --------------------------------------------------------------------------------
+
+struct fixture {
+    struct loop *loop;
+    struct loop_timer *tick;
+    struct provisioner provisioner;
+    struct http_client *http;
+    struct sandbox_context context;
+    struct sandbox *sandbox;
+    int n_ready, n_gone, n_exits, n_destroyed;
+    bool free_on_gone;
+    struct kg_error reason;
+    char kernel[64];
+    int kernel_pid, exit_code, signal;
+    bool oom;
+    // Of the last call that ended:
+    int n_answers;
+    int link;
+    json_t *body;
+    struct kg_error err;
+};
+
+static void
+on_tick(void *arg)
+{
+    loop_stop(arg);
+}
+
+static void
+turn(struct fixture *f)
+{
+    loop_timer_start(f->tick, 1);
+    loop_run(f->loop);
+}
+
+#define WAIT_FOR(f, condition)                                                                     \
+    for (int64_t give_up_ = clock_mono_ms() + PATIENCE_MS; !(condition); turn(f))                  \
+    assert_true(clock_mono_ms() < give_up_)
+
+static void
+on_ready(struct sandbox *sandbox, void *arg)
+{
+    struct fixture *f = arg;
+    (void)sandbox;
+    f->n_ready++;
+}
+
+static void
+on_gone(struct sandbox *sandbox, const struct kg_error *reason, void *arg)
+{
+    struct fixture *f = arg;
+    f->n_gone++;
+    f->reason = *reason;
+    if (f->free_on_gone) {
+        sandbox_free(sandbox);
+        f->sandbox = NULL;
+    }
+}
+
+static void
+on_kernel_exit(struct sandbox *sandbox, const char *kernel, int pid, int exit_code, int signum,
+               bool oom, void *arg)
+{
+    struct fixture *f = arg;
+    (void)sandbox;
+    f->n_exits++;
+    snprintf(f->kernel, sizeof f->kernel, "%s", kernel);
+    f->kernel_pid = pid;
+    f->exit_code = exit_code;
+    f->signal = signum;
+    f->oom = oom;
+}
+
+static const struct sandbox_events events = {on_ready, on_gone, on_kernel_exit};
+static const struct sandbox_spec spec = {.agent_idle_timeout_s = 60,
+                                         .ready_timeout_ms = PATIENCE_MS};
+
+static int
+setup(void **state)
+{
+    struct fixture *f = KG_NEW(struct fixture);
+
+    f->loop = loop_new();
+    f->tick = loop_timer_new(f->loop, on_tick, f->loop);
+    f->http = http_client_new(f->loop);
+    f->provisioner.loop = f->loop;
+    agent_place_make(&f->provisioner.place);
+    f->context = (struct sandbox_context){f->loop, &f->provisioner, f->http};
+    f->link = -1;
+    *state = f;
+    return 0;
+}
+
+static int
+teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    sandbox_free(f->sandbox);
+    end_agent(&f->provisioner);
+    if (f->link >= 0)
+        close(f->link);
+    json_decref(f->body);
+    json_decref(f->provisioner.meta);
+    http_client_free(f->http);
+    loop_timer_free(f->tick);
+    loop_free(f->loop);
+    agent_place_remove(&f->provisioner.place);
+    free(f);
+    return 0;
+}
+
+static void
+create(struct fixture *f)
+{
+    struct kg_error err = {0};
+    f->sandbox = sandbox_create(&f->context, &spec, &events, f, &err);
+    assert_non_null(f->sandbox);
+    assert_int_equal(sandbox_state(f->sandbox), SANDBOX_CREATING);
+}
+
+static void
+create_ready(struct fixture *f)
+{
+    create(f);
+    WAIT_FOR(f, f->n_ready == 1);
+    assert_int_equal(sandbox_state(f->sandbox), SANDBOX_READY);
+}
+
+static void
+on_body(const json_t *body, const struct kg_error *err, void *arg)
+{
+    struct fixture *f = arg;
+    f->n_answers++;
+    json_decref(f->body);
+    f->body = body ? json_deep_copy(body) : NULL;
+    f->err = err ? *err : (struct kg_error){0};
+}
+
+static void
+on_link(int fd, const struct kg_error *err, void *arg)
+{
+    struct fixture *f = arg;
+    f->n_answers++;
+    f->link = fd;
+    f->err = err ? *err : (struct kg_error){0};
+}
+
+static struct sandbox_call *
+start_call(struct fixture *f, const char *method, const char *path, const json_t *body)
+{
+    struct kg_error err = {0};
+    struct sandbox_call *call =
+        sandbox_agent_call(f->sandbox, method, path, body, PATIENCE_MS, on_body, f, &err);
+    assert_non_null(call);
+    return call;
+}
+
+// Returns the code of what came back.
+static enum kg_code
+call(struct fixture *f, const char *method, const char *path, const json_t *body)
+{
+    int before = f->n_answers;
+    (void)start_call(f, method, path, body);
+    WAIT_FOR(f, f->n_answers > before);
+    return f->err.code;
+}
+
+static enum kg_code
+open_link(struct fixture *f, const char *target)
+{
+    struct kg_error err = {0};
+    int before = f->n_answers;
+    assert_non_null(sandbox_open_link(f->sandbox, target, PATIENCE_MS, on_link, f, &err));
+    WAIT_FOR(f, f->n_answers > before);
+    return f->err.code;
+}
+
+static void
+start_kernel(struct fixture *f, const char *mode)
+{
+    json_auto_t *body =
+        json_pack("{s:s, s:[s, s, s], s:s, s:s}", "name", "python", "argv", KERNEL_PATH, mode,
+                  "{connection_file}", "key", "abcd", "cwd", f->provisioner.place.data);
+    assert_int_equal(call(f, "POST", "/kernels", body), KG_OK);
+}
+
+static char *
+door_path(struct fixture *f)
+{
+    KG_AUTO_FREE char *dir = provisioner_sandbox_dir(&f->provisioner, sandbox_id(f->sandbox));
+    return kg_asprintf("%s/door.sock", dir);
+}
+
+static int
+dial_any(const char *path)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (connect(fd, (const struct sockaddr *)&addr, sizeof addr) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static int
+dial(const char *path)
+{
+    int fd = dial_any(path);
+    if (fd < 0)
+        assert_int_equal(errno, EAGAIN);
+    return fd;
+}
+
+// Whether the other side has closed: what it sent before is read away.
+static bool
+is_closed(int fd)
+{
+    char bytes[256];
+    ssize_t n;
+
+    while ((n = read(fd, bytes, sizeof bytes)) > 0)
+        ;
+    return n == 0 || errno == ECONNRESET;
+}
+
+// ---- Lines and replies ----------------------------------------------------------------------
+
+static void
+test_link_lines(void **state)
+{
+    struct kg_error err;
+    (void)state;
+
+    assert_int_equal(link_hello_check("KG", 2), LINK_HELLO_MORE);
+    assert_int_equal(link_hello_check("KGLINK 1\n", 9), LINK_HELLO_DONE);
+    assert_int_equal(link_hello_check("KGLINK 2\n", 9), LINK_HELLO_BAD);
+    assert_int_equal(link_hello_check("KGLINK 1\nx", 10), LINK_HELLO_BAD);
+    assert_int_equal(link_answer_parse("OK", 2, &err), 0);
+    assert_int_equal(link_answer_parse("OK ", 3, &err), -1);
+    assert_int_equal(err.code, KG_PROVISIONER_UNAVAILABLE);
+    assert_int_equal(link_answer_parse("ERR not found: x", 16, &err), -1);
+    assert_int_equal(err.code, KG_NOT_FOUND);
+    assert_int_equal(link_answer_parse("ERR \x1b[31mred\0", 13, &err), -1);
+    assert_string_equal(err.message, "?[31mred?");
+    assert_false(link_target_valid("a\nb"));
+    assert_false(link_target_valid(""));
+    assert_true(link_target_valid("python/shell"));
+}
+
+static void
+test_agent_replies(void **state)
+{
+    struct kg_error err = {0};
+    struct agent_event event;
+    (void)state;
+
+    json_auto_t *ok = agent_reply_parse(201, "{\"a\":1}", 7, &err);
+    assert_int_equal(json_object_size(ok), 1);
+    assert_null(agent_reply_parse(200, "[]", 2, &err));
+    assert_null(agent_reply_parse(200, "", 0, &err));
+    static const char refusal[] = "{\"error\":\"no\\nsuch\"}";
+    assert_null(agent_reply_parse(404, refusal, sizeof refusal - 1, &err));
+    assert_int_equal(err.code, KG_NOT_FOUND);
+    assert_string_equal(err.message, "the agent answered 404: no?such");
+    assert_null(agent_reply_parse(500, "<html>", 6, &err));
+    assert_int_equal(err.code, KG_INTERNAL);
+
+    static const char good[] = "{\"type\":\"kernel_exit\",\"name\":\"python\",\"pid\":7,"
+                               "\"exit_code\":-1,\"signal\":9,\"oom\":true}";
+    assert_int_equal(agent_event_parse(good, sizeof good - 1, &event, &err), 0);
+    assert_string_equal(event.kernel, "python");
+    assert_int_equal(event.signal, 9);
+    assert_true(event.oom);
+    static const char *const bad[] = {
+        "",
+        "{",
+        "null",
+        "{\"type\":\"kernel_exit\"}",
+        "{\"type\":\"other\",\"name\":\"p\",\"pid\":7,\"exit_code\":0,\"signal\":0,\"oom\":false}",
+        "{\"type\":\"kernel_exit\",\"name\":\"\",\"pid\":7,\"exit_code\":0,\"signal\":0,"
+        "\"oom\":false}",
+        "{\"type\":\"kernel_exit\",\"name\":\"p\",\"pid\":7,\"exit_code\":999,\"signal\":0,"
+        "\"oom\":false}",
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
+        assert_int_equal(agent_event_parse(bad[i], strlen(bad[i]), &event, &err), -1);
+}
+
+static void
+count_line(const char *line, size_t len, void *arg)
+{
+    int *counts = arg;
+    counts[line ? 0 : 1]++;
+    counts[2] += (int)len;
+}
+
+static void
+test_agent_lines(void **state)
+{
+    struct agent_lines lines = {0};
+    int counts[3] = {0};
+    char flood[3000];
+    (void)state;
+
+    agent_lines_feed(&lines, "on", 2, count_line, counts);
+    agent_lines_feed(&lines, "e\ntwo\n", 6, count_line, counts);
+    assert_int_equal(counts[0], 2);
+    assert_int_equal(counts[2], 6);
+    memset(flood, 'x', sizeof flood);
+    for (int i = 0; i < 100; i++)
+        agent_lines_feed(&lines, flood, sizeof flood, count_line, counts);
+    assert_true(lines.line.cap <= 2 * AGENT_EVENT_LINE_MAX);
+    agent_lines_feed(&lines, "\nthree\n", 7, count_line, counts);
+    assert_int_equal(counts[1], 1);
+    assert_int_equal(counts[0], 3);
+    agent_lines_fini(&lines);
+}
+
+// ---- The door -------------------------------------------------------------------------------
+
+static void
+on_door_link(void *arg)
+{
+    (*(int *)arg)++;
+}
+
+static void
+test_door(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    int n_links = 0;
+    char text[16] = {0};
+
+    KG_AUTO_FREE char *path = kg_asprintf("%s/door", f->provisioner.place.dir);
+    KG_AUTO(door) door = door_new(f->loop, path, on_door_link, &n_links, &err);
+    assert_non_null(door);
+    KG_AUTO_FD good = dial(path), wrong = dial(path), chatty = dial(path);
+    assert_int_equal(write(wrong, "GET / HTTP/1.1\r\n", 16), 16);
+    assert_int_equal(write(good, "KGLI", 4), 4);
+    assert_int_equal(write(chatty, "KGLINK 1\n", 9), 9);
+    WAIT_FOR(f, is_closed(wrong) && n_links == 1);
+    assert_int_equal(write(good, "NK 1\n", 5), 5);
+    WAIT_FOR(f, n_links == 2);
+    assert_int_equal(door_n_idle(door), 2);
+    assert_int_equal(write(chatty, "!", 1), 1); // nobody asked
+    WAIT_FOR(f, is_closed(chatty));
+    KG_AUTO_FD taken = door_take(door);
+    assert_true(taken >= 0);
+    assert_int_equal(door_take(door), -1);
+    assert_int_equal(write(taken, "agent\n", 6), 6);
+    assert_int_equal(read(good, text, sizeof text), 6);
+    assert_string_equal(text, "agent\n");
+
+    // One that says nothing is closed after a while.
+    KG_AUTO_FD silent = dial(path);
+    WAIT_FOR(f, is_closed(silent));
+
+    KG_AUTO_FREE char *long_path = kg_asprintf("%s/%0110d", f->provisioner.place.dir, 1);
+    assert_null(door_new(f->loop, long_path, on_door_link, &n_links, &err));
+    assert_non_null(strstr(err.message, "state-dir"));
+}
+
+static void
+test_door_is_bounded(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    int n_links = 0;
+    int fds[40];
+
+    KG_AUTO_FREE char *path = kg_asprintf("%s/door", f->provisioner.place.dir);
+    KG_AUTO(door) door = door_new(f->loop, path, on_door_link, &n_links, &err);
+    int n_open = 0, n_closed = 0;
+    for (size_t i = 0; i < KG_ARRAY_LEN(fds); i++) {
+        WAIT_FOR(f, (fds[i] = dial(path)) >= 0);
+        assert_int_equal(send(fds[i], "KGLINK 1\n", 9, MSG_NOSIGNAL), 9);
+    }
+    WAIT_FOR(f, n_links == 16);
+    WAIT_FOR(f, (n_closed = 0, n_open = 0, ({
+                     for (size_t i = 0; i < KG_ARRAY_LEN(fds); i++)
+                         is_closed(fds[i]) ? n_closed++ : n_open++;
+                     n_open == 16;
+                 })));
+    assert_int_equal(door_n_idle(door), 16);
+    assert_int_equal(n_closed, 24);
+    for (size_t i = 0; i < KG_ARRAY_LEN(fds); i++)
+        close(fds[i]);
+}
+
+// ---- A sandbox ------------------------------------------------------------------------------
+
+static void
+test_life(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+
+    create_ready(f);
+    assert_int_equal(strlen(sandbox_id(f->sandbox)), 10);
+    assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
+    assert_int_equal(json_integer_value(json_object_get(f->body, "pid")), f->provisioner.agent);
+    json_auto_t *meta = json_pack("{s:s}", "owner", "me");
+    assert_int_equal(sandbox_claim(f->sandbox, meta, &err), 0);
+    assert_int_equal(sandbox_state(f->sandbox), SANDBOX_CLAIMED);
+    assert_true(json_equal(f->provisioner.meta, meta));
+    assert_int_equal(sandbox_claim(f->sandbox, meta, &err), -1);
+    json_auto_t *more = json_pack("{s:s}", "owner", "you");
+    assert_int_equal(sandbox_update_meta(f->sandbox, more, &err), 0);
+    assert_true(json_equal(f->provisioner.meta, more));
+}
+
+static void
+test_kernel(void **state)
+{
+    struct fixture *f = *state;
+    char text[8] = {0};
+
+    create_ready(f);
+    assert_int_equal(open_link(f, "python/shell"), KG_NOT_FOUND);
+    assert_int_equal(open_link(f, "python/nonsense"), KG_PROVISIONER_UNAVAILABLE);
+    start_kernel(f, "echo");
+    while (open_link(f, "python/iopub") != KG_OK)
+        assert_int_equal(f->err.code, KG_PROVISIONER_UNAVAILABLE);
+    // Not a byte of the target's is lost with the answer.
+    WAIT_FOR(f, recv(f->link, text, 6, MSG_PEEK | MSG_DONTWAIT) == 6);
+    assert_string_equal(text, "iopub\n");
+    json_auto_t *interrupt = json_pack("{s:s}", "signal", "INT");
+    assert_int_equal(call(f, "POST", "/kernels/python/signal", interrupt), KG_OK);
+    WAIT_FOR(f, f->n_exits == 1);
+    assert_string_equal(f->kernel, "python");
+    assert_true(f->kernel_pid > 1);
+    assert_int_equal(f->exit_code, 42);
+    assert_int_equal(f->signal, 0);
+    assert_false(f->oom);
+    WAIT_FOR(f, is_closed(f->link));
+
+    assert_int_equal(call(f, "POST", "/kernels/python/stop", NULL), KG_OK);
+    start_kernel(f, "leave");
+    assert_int_equal(call(f, "POST", "/kernels", f->body), KG_INVALID);
+    assert_int_equal(call(f, "POST", "/kernels/python/stop", NULL), KG_OK);
+    start_kernel(f, "exit");
+    WAIT_FOR(f, f->n_exits == 2); // the stops were no events
+    assert_int_equal(f->exit_code, 3);
+}
+
+static void
+test_many_calls(void **state)
+{
+    struct fixture *f = *state;
+
+    create_ready(f);
+    // More at once than there are links, and more in all than the pace of accepts allows a
+    // stranger.
+    int64_t started = clock_mono_ms();
+    for (int i = 0; i < 300; i++)
+        (void)start_call(f, "GET", "/info", NULL);
+    WAIT_FOR(f, f->n_answers == 300);
+    assert_non_null(f->body);
+    assert_true(clock_mono_ms() - started < 5000);
+}
+
+static void
+test_strangers_at_the_door(void **state)
+{
+    struct fixture *f = *state;
+
+    create_ready(f);
+    KG_AUTO_FREE char *path = door_path(f);
+    int status;
+    pid_t stranger = fork();
+    if (stranger == 0) {
+        // Not the agent's process: claims to be it, and holds on.
+        int held[100];
+        memset(held, -1, sizeof held);
+        for (size_t i = 0; i < 1000; i++) {
+            int *fd = &held[i % KG_ARRAY_LEN(held)];
+            close(*fd);
+            while ((*fd = dial_any(path)) < 0)
+                ;
+            (void)!send(*fd, "KGLINK 1\n", 9, MSG_NOSIGNAL);
+        }
+        _exit(0);
+    }
+    WAIT_FOR(f, waitpid(stranger, &status, WNOHANG) == stranger);
+    assert_int_equal(status, 0);
+    for (int i = 0; i < 30; i++)
+        assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
+    assert_int_equal(f->n_gone, 0);
+}
+
+static void
+test_agent_killed(void **state)
+{
+    struct fixture *f = *state;
+
+    create_ready(f);
+    start_kernel(f, "echo");
+    while (open_link(f, "python/shell") != KG_OK)
+        ;
+    int before = f->n_answers;
+    kill(f->provisioner.agent, SIGSTOP);
+    for (int i = 0; i < 3; i++)
+        (void)start_call(f, "GET", "/info", NULL);
+    end_agent(&f->provisioner);
+    // The container is still there: a call fails when no link has come for 10 s.
+    WAIT_FOR(f, f->n_answers == before + 3);
+    assert_int_equal(f->err.code, KG_PROVISIONER_UNAVAILABLE);
+    assert_int_equal(f->n_gone, 0);
+    WAIT_FOR(f, is_closed(f->link));
+
+    // And now it is not.
+    (void)start_call(f, "GET", "/info", NULL);
+    f->free_on_gone = true;
+    f->provisioner.on_exit(f->provisioner.id, f->provisioner.arg);
+    WAIT_FOR(f, f->n_gone == 1);
+    assert_int_equal(f->n_answers, before + 4); // failed before
+    assert_string_equal(f->err.message, "the sandbox's container has ended");
+}
+
+static void
+test_creation_fails(void **state)
+{
+    struct fixture *f = *state;
+
+    f->provisioner.fails = true;
+    create(f);
+    WAIT_FOR(f, f->n_gone == 1);
+    assert_string_equal(f->reason.message, "no container today");
+    assert_int_equal(f->n_ready, 0);
+    assert_int_equal(sandbox_state(f->sandbox), SANDBOX_GONE);
+    struct kg_error err = {0};
+    assert_null(sandbox_agent_call(f->sandbox, "GET", "/info", NULL, 1000, on_body, f, &err));
+    assert_int_equal(err.code, KG_PROVISIONER_UNAVAILABLE);
+}
+
+static void
+test_agent_never_dials(void **state)
+{
+    struct fixture *f = *state;
+    const struct sandbox_spec hasty = {.agent_idle_timeout_s = 60, .ready_timeout_ms = 50};
+    struct kg_error err = {0};
+
+    f->provisioner.silent = true;
+    f->sandbox = sandbox_create(&f->context, &hasty, &events, f, &err);
+    WAIT_FOR(f, f->n_gone == 1 && f->provisioner.n_destroyed == 1);
+    assert_int_equal(f->reason.code, KG_PROVISIONER_UNAVAILABLE);
+}
+
+static void
+on_destroyed(const struct kg_error *err, void *arg)
+{
+    struct fixture *f = arg;
+    f->n_destroyed++;
+    f->err = err ? *err : (struct kg_error){0};
+}
+
+static void
+test_destroy(void **state)
+{
+    struct fixture *f = *state;
+
+    create_ready(f);
+    (void)start_call(f, "GET", "/info", NULL);
+    sandbox_destroy(KG_STEAL(f->sandbox), on_destroyed, f);
+    assert_int_equal(f->n_destroyed, 0);
+    WAIT_FOR(f, f->n_destroyed == 1);
+    assert_int_equal(f->err.code, KG_OK);
+    assert_int_equal(f->provisioner.n_destroyed, 1);
+    assert_int_equal(f->n_answers + f->n_gone, 0);
+
+    f->provisioner.refuses = true;
+    create(f); // also one that is still being made
+    sandbox_destroy(KG_STEAL(f->sandbox), on_destroyed, f);
+    assert_int_equal(f->n_destroyed, 1);
+    WAIT_FOR(f, f->n_destroyed == 2);
+    assert_string_equal(f->err.message, "no destruction today");
+}
+
+static void
+test_freed_in_the_middle(void **state)
+{
+    struct fixture *f = *state;
+
+    create_ready(f);
+    struct sandbox_call *cancelled = start_call(f, "GET", "/info", NULL);
+    for (int i = 0; i < 5; i++)
+        (void)start_call(f, "GET", "/files", NULL);
+    turn(f);
+    if (f->n_answers == 0)
+        sandbox_call_cancel(cancelled);
+    sandbox_free(KG_STEAL(f->sandbox));
+    int answers = f->n_answers;
+    for (int i = 0; i < 20; i++)
+        turn(f);
+    assert_int_equal(f->n_answers, answers);
+}
+
+static void
+test_taken_up_again(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+
+    create_ready(f);
+    start_kernel(f, "echo");
+    KG_AUTO_FREE char *id = kg_strdup(sandbox_id(f->sandbox));
+    sandbox_free(KG_STEAL(f->sandbox)); // the gateway ends; the container lives on
+    f->sandbox = sandbox_adopt(&f->context, id, true, &spec, &events, f, &err);
+    assert_non_null(f->sandbox);
+    WAIT_FOR(f, f->n_ready == 2);
+    assert_int_equal(sandbox_state(f->sandbox), SANDBOX_CLAIMED);
+    while (open_link(f, "python/shell") != KG_OK)
+        ;
+    sandbox_on_exit(f->sandbox);
+    WAIT_FOR(f, f->n_gone == 1);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_link_lines),
+        cmocka_unit_test(test_agent_replies),
+        cmocka_unit_test(test_agent_lines),
+        cmocka_unit_test_setup_teardown(test_door, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_door_is_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_life, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_kernel, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_many_calls, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_strangers_at_the_door, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_agent_killed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_creation_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_agent_never_dials, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_destroy, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_freed_in_the_middle, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_taken_up_again, setup, teardown),
+    };
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
