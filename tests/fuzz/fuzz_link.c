@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Link lines, as the gateway reads them (hello, answer) and as the agent does (target).
+#include <assert.h>
+#include <string.h>
+
+#include "link_line.h"
+#include "target.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void
+check_printable(const char *text)
+{
+    for (; *text; text++)
+        assert(*text >= ' ' && *text < 0x7f);
+}
+
+static void
+check_target(const char *line, size_t len)
+{
+    struct target target;
+    struct kg_error err = {0};
+
+    if (target_parse(line, len, &target, &err) != 0) {
+        assert(err.code == KG_INVALID);
+        return;
+    }
+    assert(target.channel < TARGET_N_CHANNELS);
+    // What the agent accepts says the same when it is written again, and the gateway may ask it.
+    KG_AUTO_FREE char *again =
+        target.channel == TARGET_AGENT
+            ? kg_strdup("agent")
+            : kg_asprintf("%s/%s", target.kernel, target_channel_name(target.channel));
+    assert(strlen(again) == len && memcmp(again, line, len) == 0);
+    assert(link_target_valid(again));
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *text = (const char *)data;
+    struct kg_error err = {0};
+
+    enum link_hello hello = link_hello_check(text, size);
+    assert((hello == LINK_HELLO_DONE) ==
+           (size == LINK_HELLO_LEN && memcmp(text, LINK_HELLO, size) == 0));
+    if (link_answer_parse(text, size, &err) != 0) {
+        assert(err.code == KG_NOT_FOUND || err.code == KG_PROVISIONER_UNAVAILABLE);
+        check_printable(err.message);
+    }
+    check_target(text, size);
+    return 0;
+}
