@@ -10,6 +10,7 @@ enum {
     RETRY_MIN_MS = 50,
     RETRY_MAX_MS = 1000,
     QUEUE_MAX = 64,
+    NONSENSE_MAX = 16, // lines of one connection; then it is cut
 };
 
 struct queued {
@@ -28,6 +29,7 @@ struct event_stream {
     struct loop_timer *deliver;
     TAILQ_HEAD(, queued) queue;
     int n_queued;
+    int n_nonsense;
 };
 
 static void
@@ -45,6 +47,8 @@ on_line(const char *line, size_t len, void *arg)
     struct queued *queued;
     struct agent_event event;
 
+    if (stream->n_nonsense > NONSENSE_MAX)
+        return;
     if (!line)
         (void)kg_error_set(&err, KG_INTERNAL, 0, "an agent's event is too long");
     else if (stream->n_queued >= QUEUE_MAX)
@@ -52,9 +56,11 @@ on_line(const char *line, size_t len, void *arg)
     else
         (void)!agent_event_parse(line, len, &event, &err);
     if (err.code != KG_OK) {
+        stream->n_nonsense++;
         log_warning("event dropped", LOG_STR("sandbox", stream->sandbox->id), LOG_ERR(&err));
         return;
     }
+    stream->retry_ms = RETRY_MIN_MS;
     queued = KG_NEW(struct queued);
     queued->event = event;
     TAILQ_INSERT_TAIL(&stream->queue, queued, entry);
@@ -69,9 +75,8 @@ on_data(int status, const void *data, size_t len, void *arg)
 
     if (status != 200)
         return false;
-    stream->retry_ms = RETRY_MIN_MS;
     agent_lines_feed(&stream->lines, data, len, on_line, stream);
-    return true;
+    return stream->n_nonsense <= NONSENSE_MAX;
 }
 
 // One event a turn of the loop: its callback may free the stream.
@@ -101,6 +106,7 @@ on_http_done(const struct http_call_result *result, void *arg)
     stream->http_call = NULL;
     agent_lines_fini(&stream->lines);
     stream->lines = (struct agent_lines){0};
+    stream->n_nonsense = 0;
     retry_later(stream);
 }
 

@@ -779,6 +779,80 @@ test_taken_up_again(void **state)
     WAIT_FOR(f, f->n_gone == 1);
 }
 
+// ---- An agent that is none -------------------------------------------------------------------
+
+// Waits until the gateway has asked for the agent on one more link, and agrees.
+static int
+pretend_link(struct fixture *f, const char *path)
+{
+    char line[16] = {0};
+    int fd = dial(path);
+
+    assert_int_equal(send(fd, LINK_HELLO, LINK_HELLO_LEN, MSG_NOSIGNAL), LINK_HELLO_LEN);
+    WAIT_FOR(f, recv(fd, line, sizeof line, MSG_DONTWAIT) > 0);
+    assert_string_equal(line, "agent\n");
+    return fd;
+}
+
+static int
+pretend_agent(struct fixture *f, const char *path, const char *answer)
+{
+    char request[1024];
+    int fd = pretend_link(f, path);
+
+    assert_int_equal(send(fd, "OK\n", 3, MSG_NOSIGNAL), 3);
+    WAIT_FOR(f, recv(fd, request, sizeof request, MSG_DONTWAIT) > 0);
+    assert_int_equal(send(fd, answer, strlen(answer), MSG_NOSIGNAL), strlen(answer));
+    return fd;
+}
+
+static void
+flood(struct fixture *f, int fd)
+{
+    char junk[4096];
+    memset(junk, 'x', sizeof junk);
+    WAIT_FOR(f, send(fd, junk, sizeof junk, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN);
+}
+
+static void
+test_pretended_agent(void **state)
+{
+    static const char endless[] = "HTTP/1.1 200 OK\r\n\r\n";
+    static const char event[] = "{\"type\":\"kernel_exit\",\"name\":\"python\",\"pid\":7,"
+                                "\"exit_code\":-1,\"signal\":9,\"oom\":true}\n";
+    struct fixture *f = *state;
+
+    f->provisioner.silent = true;
+    create(f);
+    KG_AUTO_FREE char *path = door_path(f);
+    close(pretend_agent(f, path, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"));
+    WAIT_FOR(f, f->n_ready == 1);
+
+    KG_AUTO_FD events_fd = pretend_agent(f, path, endless);
+    assert_int_equal(send(events_fd, "nonsense\n", 9, MSG_NOSIGNAL), 9);
+    assert_int_equal(send(events_fd, event, sizeof event - 1, MSG_NOSIGNAL), sizeof event - 1);
+    WAIT_FOR(f, f->n_exits == 1);
+    assert_true(f->oom);
+    assert_int_equal(f->kernel_pid, 7);
+    for (int i = 0; i < 16; i++)
+        (void)!send(events_fd, "\n", 1, MSG_NOSIGNAL);
+    WAIT_FOR(f, is_closed(events_fd)); // enough of it
+
+    // The stream is opened again, and ends there: what follows is for the calls.
+    KG_AUTO_FD events_again = pretend_agent(f, path, endless);
+    (void)start_call(f, "GET", "/info", NULL);
+    KG_AUTO_FD body = pretend_agent(f, path, endless);
+    flood(f, body);
+    WAIT_FOR(f, f->n_answers == 1);
+    assert_int_not_equal(f->err.code, KG_OK);
+
+    (void)start_call(f, "GET", "/info", NULL);
+    KG_AUTO_FD answer = pretend_link(f, path);
+    flood(f, answer);
+    WAIT_FOR(f, f->n_answers == 2);
+    assert_string_equal(f->err.message, "the agent answered nonsense");
+}
+
 int
 main(void)
 {
@@ -798,6 +872,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_destroy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_freed_in_the_middle, setup, teardown),
         cmocka_unit_test_setup_teardown(test_taken_up_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pretended_agent, setup, teardown),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
