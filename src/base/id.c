@@ -5,11 +5,13 @@
 
 #include "base.h"
 
+// Each character from a random byte: the alphabets' sizes are powers of two.
 static void
 fill(char *ret, size_t len, const char *alphabet, unsigned mask)
 {
+    randombytes_buf(ret, len);
     for (size_t i = 0; i < len; i++)
-        ret[i] = alphabet[randombytes_random() & mask];
+        ret[i] = alphabet[(unsigned char)ret[i] & mask];
     ret[len] = '\0';
 }
 
