@@ -111,7 +111,7 @@ class Gateway:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=None)
         return httpx.Client(
-            base_url=self.url, headers=headers, timeout=120, trust_env=False, limits=limits
+            base_url=self.url, headers=headers, timeout=60, trust_env=False, limits=limits
         )
 
     def log(self):

@@ -88,8 +88,8 @@ def test_values_out_of_bounds(flag, value):
         assert name in lines[0] and value in lines[0]
 
 
-def test_listening_beyond_loopback_needs_a_key():
-    result = run("serve", "--host", "0.0.0.0", "--port", "0")
+def test_listening_beyond_loopback_needs_a_key(tmp_path):
+    result = run("serve", "--host", "0.0.0.0", "--port", "0", "--state-dir", str(tmp_path))
     assert result.returncode != 0 and "key" in result.stderr
 
 
