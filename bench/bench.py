@@ -55,16 +55,13 @@ def flood(contestant):
 def cold(gateway):
     rounds = []
     for _ in range(COLD_ROUNDS):
-        since = gateway.log_size()
-        started = time.perf_counter()
-        gateway.execute("1", session=None)
-        rounds.append({"total_ms": milliseconds(time.perf_counter() - started)})
-        rounds[-1] |= gateway.start_parts(since)
-    return {
-        part: round(statistics.median(one[part] for one in rounds), 1)
-        for part in rounds[0]
-        if all(part in one for one in rounds)
-    }
+        marks = gateway.cold_start()
+        parts = {
+            f"{name}_ms": (mark - before) * 1000
+            for (name, mark), before in zip(marks[1:], [mark for _, mark in marks])
+        }
+        rounds.append({"total_ms": (marks[-1][1] - marks[0][1]) * 1000} | parts)
+    return {part: round(statistics.median(one[part] for one in rounds)) for part in rounds[0]}
 
 
 def idle_sessions(gateway):

@@ -5,6 +5,7 @@ Each is a context manager with `execute(code)`, which returns when the kernel ha
 gone idle, and says how many bytes of stdout came.
 """
 
+import datetime
 import http.client
 import json
 import os
@@ -258,5 +259,29 @@ class Kernelgate(_Contestant):
     def reset_peak(self):
         pathlib.Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
-    def log_size(self):
-        return self.log.stat().st_size
+    def cold_start(self):
+        """Runs code in a new session: [(name of the part that ended, time)], from the debug log."""
+        since = self.log.stat().st_size
+        marks = [("request", time.time())]
+        self.execute("1", session=None)
+        answered = time.time()
+        with self.log.open("rb") as log:
+            log.seek(since)
+            events = [json.loads(line) for line in log]
+        sandbox = next(e["sandbox"] for e in events if e["event"] == "sandbox state")
+        for part, event, state in (
+            ("container", "provisioner operation", "done"),
+            ("agent", "sandbox state", "ready"),
+            ("kernel", "no link yet", None),  # until the last attempt that found nobody listening
+            ("readiness", "kernel state", "ready"),
+        ):
+            times = [
+                e["time"]
+                for e in events
+                if e["event"] == event
+                and e.get("to") == state
+                and e.get("sandbox") in (sandbox, None)
+            ]
+            at = datetime.datetime.fromisoformat(times[-1 if state is None else 0])
+            marks.append((part, at.timestamp()))
+        return [*marks, ("execution", answered)]
