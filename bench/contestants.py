@@ -268,7 +268,7 @@ class Kernelgate(_Contestant):
         with self.log.open("rb") as log:
             log.seek(since)
             events = [json.loads(line) for line in log]
-        sandbox = next(e["sandbox"] for e in events if e["event"] == "sandbox state")
+        sandbox = next(e["sandbox"] for e in events if e.get("to") == "ready" and "kernel" not in e)
         for part, event, state in (
             ("container", "provisioner operation", "done"),
             ("agent", "sandbox state", "ready"),

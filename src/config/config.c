@@ -233,8 +233,9 @@ refuse(const struct setting *setting, const char *source, const char *text, stru
 {
     char bounds[HELP_VALUE];
     describe_bounds(setting, bounds, sizeof bounds);
-    return kg_error_set(err, KG_INVALID, 0, "%s: \"%.40s\" is not allowed; it takes %s", source,
-                        setting->secret ? "***" : text, bounds);
+    return kg_error_set(err, KG_INVALID, 0,
+                        "setting %s, from %s: \"%.40s\" is not allowed; it takes %s", setting->name,
+                        source, setting->secret ? "***" : text, bounds);
 }
 
 // Looks a name up in the text of the .env file, or, where that is NULL, in the environment. An

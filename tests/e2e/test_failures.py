@@ -71,7 +71,8 @@ def test_output_before_a_timeout_is_kept(run):
 def test_kernel_death(run, code):
     run("x = 1; open('kept', 'w').write('k')")
     started = time.monotonic()
-    lines = run("print('last words', flush=True)\n" + code)
+    # The pause is for ipykernel's own threads, which die with what they have not sent.
+    lines = run("import time\nprint('last words', flush=True)\ntime.sleep(0.5)\n" + code)
     assert time.monotonic() - started < 10
     assert lines.text() == "last words\n"
     assert lines.one("error")["ename"] == "KernelDied"
