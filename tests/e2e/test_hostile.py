@@ -159,8 +159,8 @@ print('end')
 """,
         session_id="malformed",
     )
-    assert "end\n" in lines.text()
-    assert lines.status in ("ok", "died")
+    # What it forges for itself it may have, but for messages that are none.
+    assert "end\n" in lines.text() and lines.done
     usable(gateway, "malformed")
     gateway.delete_session("malformed")
 
@@ -222,7 +222,7 @@ def test_a_fake_kernel(start_gateway, tmp_path, mode):
 def test_a_reader_that_never_reads(gateway, calm):
     before = gateway.rss_mb()
     with gateway.stream(
-        "line = 'z' * 99_999\nfor i in range(3000): print(line)", session_id="unread", timeout=60
+        "for i in range(300): print('z' * 999_999, flush=True)", session_id="unread", timeout=60
     ) as reader:
         wait_for(lambda: not gateway.show_session("unread")["is_busy"], timeout=90)
         assert gateway.rss_mb() < before + 500
