@@ -10,3 +10,6 @@ c.InteractiveShell.colors = "nocolor"
 
 # A lone surrogate in one message must not lose that message.
 c.Session.packer = "kernelgate_kernel.pack"
+
+# One large print must not become one large message.
+c.IPKernelApp.outstream_class = "kernelgate_kernel.OutStream"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernelgate adds to ipykernel: messages that always encode, variables, environment.
+"""What kernelgate adds to ipykernel: messages that always encode, output in pieces, variables,
+environment.
 
 kernel.json and ipython_kernel_config.py name these functions; the user's namespace never does.
 """
@@ -7,10 +8,22 @@ kernel.json and ipython_kernel_config.py name these functions; the user's namesp
 import json
 import os
 
+from ipykernel import iostream
 from IPython import get_ipython
 from jupyter_client.jsonutil import json_clean, json_default
 
+_PIECE_CHARS = 256 * 1024
+
 _saved_env = {}
+
+
+class OutStream(iostream.OutStream):
+    """Sends what was printed in pieces: no message grows with the output of 0.2 seconds."""
+
+    def _flush_buffers(self):
+        for parent, text in super()._flush_buffers():
+            for start in range(0, len(text), _PIECE_CHARS):
+                yield parent, text[start : start + _PIECE_CHARS]
 
 
 def pack(obj):

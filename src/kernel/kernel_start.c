@@ -8,7 +8,7 @@
 #include "kernel_priv.h"
 
 enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000, RETRY_LINK_MS = 10 };
-enum { RETRY_INFO_MS = 100, MAX_SAID = 160 };
+enum { RETRY_INFO_MS = 20, MAX_SAID = 160 };
 
 static void connect_next(struct kernel *kernel);
 

@@ -243,15 +243,6 @@ sandbox_fail_call(struct sandbox *sandbox, const struct kg_error *reason)
     return true;
 }
 
-void
-sandbox_cancel_calls(struct sandbox *sandbox)
-{
-    struct sandbox_call *call;
-
-    while ((call = TAILQ_FIRST(&sandbox->calls)))
-        sandbox_call_cancel(call);
-}
-
 // ---- Starting -------------------------------------------------------------------------------
 
 static struct sandbox_call *

@@ -61,13 +61,24 @@ close_gateway_side(struct sandbox *sandbox)
         provisioner_op_cancel(KG_STEAL(sandbox->op));
 }
 
+// Those who wait for the agent are told; nothing that they do can start another call.
+static void
+fail_calls(struct sandbox *sandbox)
+{
+    struct kg_error err;
+
+    (void)kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "the sandbox was ended meanwhile");
+    while (sandbox_fail_call(sandbox, &err))
+        ;
+}
+
 void
 sandbox_free(struct sandbox *sandbox)
 {
     if (!sandbox)
         return;
     close_gateway_side(sandbox);
-    sandbox_cancel_calls(sandbox);
+    fail_calls(sandbox);
     loop_timer_free(sandbox->ready_timer);
     loop_timer_free(sandbox->end_timer);
     free(sandbox->door_path);
@@ -151,7 +162,7 @@ sandbox_destroy(struct sandbox *sandbox, provisioner_done_fn on_done, void *arg)
     sandbox->on_destroyed = on_done;
     sandbox->on_destroyed_arg = arg;
     close_gateway_side(sandbox);
-    sandbox_cancel_calls(sandbox);
+    fail_calls(sandbox);
     loop_timer_stop(sandbox->end_timer);
     sandbox->op = provisioner_destroy(sandbox->context.provisioner, sandbox->id, on_destroyed,
                                       sandbox, &sandbox->end_reason);

@@ -69,7 +69,7 @@ KG_MUST_CHECK int sandbox_update_meta(struct sandbox *sandbox, const json_t *met
                                       struct kg_error *err);
 
 // Destroys the container. `on_done` (may be NULL) fires once, when nothing is left of it; the
-// sandbox is freed then. No other event fires after this call, and calls under way are cancelled.
+// sandbox is freed then. No other event fires after this call; calls under way fail during it.
 void sandbox_destroy(struct sandbox *sandbox, provisioner_done_fn on_done, void *arg);
 // Frees the gateway's side only: the container lives on, for the next gateway (--keep-sandboxes).
 // An exit of that container is then no longer told, if the provisioner is freed before the loop

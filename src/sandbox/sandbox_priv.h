@@ -39,7 +39,6 @@ struct sandbox {
 void sandbox_serve_calls(struct sandbox *sandbox);
 // Fails one call with `reason`; false where none is left. Its callback may free the sandbox.
 bool sandbox_fail_call(struct sandbox *sandbox, const struct kg_error *reason);
-void sandbox_cancel_calls(struct sandbox *sandbox);
 
 // ---- The agent's events (event_stream.c) ----------------------------------------------------
 
