@@ -13,3 +13,5 @@ c.Session.packer = "kernelgate_kernel.pack"
 
 # One large print must not become one large message.
 c.IPKernelApp.outstream_class = "kernelgate_kernel.OutStream"
+
+c.InteractiveShellApp.extensions = ["kernelgate_kernel"]

@@ -8,19 +8,35 @@ kernel.json and ipython_kernel_config.py name these functions; the user's namesp
 import json
 import os
 
+import zmq
 from ipykernel import iostream
 from IPython import get_ipython
 from jupyter_client.jsonutil import json_clean, json_default
 
-_PIECE_CHARS = 256 * 1024
+_PIECE_CHARS = 256 * 1024  # of one message: no message grows with the output of 0.2 seconds
+_UNSENT_CHARS = 4 * 1024 * 1024  # printed and not handed to the socket yet
 
 _saved_env = {}
 
 
 class OutStream(iostream.OutStream):
-    """Sends what was printed in pieces: no message grows with the output of 0.2 seconds."""
+    """Sends what was printed in pieces, and waits where it is printed faster than it is taken."""
+
+    def __init__(self, session, pub_thread, name, *args, **options):
+        # When its queue is full the socket makes its thread wait, instead of dropping silently.
+        pub_thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
+        self._unsent_chars = 0
+        super().__init__(session, pub_thread, name, *args, **options)
+
+    def write(self, string):
+        written = super().write(string)
+        self._unsent_chars += written or 0
+        if self._unsent_chars > _UNSENT_CHARS:
+            self.flush()
+        return written
 
     def _flush_buffers(self):
+        self._unsent_chars = 0
         for parent, text in super()._flush_buffers():
             for start in range(0, len(text), _PIECE_CHARS):
                 yield parent, text[start : start + _PIECE_CHARS]
@@ -65,3 +81,9 @@ def restore_env():
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+
+
+def load_ipython_extension(shell):
+    """Let a flood of output wait for its reader, where ipykernel would drop messages silently."""
+    thread = shell.kernel.iopub_thread
+    thread.schedule(lambda: thread.socket.setsockopt(zmq.XPUB_NODROP, 1))

@@ -158,7 +158,7 @@ def test_an_agent_that_stops_answering(start_gateway):
 
 def ticking(session):
     return dict(
-        code="import time\nprint('on', flush=True)\nopen('started', 'w')\n"
+        code="import time\nopen('started', 'w')\nprint('on', flush=True)\n"
         "for i in range(4):\n    time.sleep(0.5)\nopen('finished', 'w')",
         session_id=session,
     )

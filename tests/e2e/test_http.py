@@ -192,7 +192,7 @@ def raw(gateway, data, wait=10):
 def test_what_is_not_http(gateway, data):
     try:
         assert b"200 OK" not in raw(gateway, data) or b"evil" in data
-    except (ConnectionResetError, BrokenPipeError):
+    except OSError:
         pass  # as good an answer as any
     assert gateway.client.get("/healthz").status_code == 200
 

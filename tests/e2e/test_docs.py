@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documentation says what the code does: settings, routes, answers."""
+
+import json
+import re
+import subprocess
+
+import jsonschema
+import pytest
+import yaml
+from kernelgate import BINARY, PROJECT
+
+OPENAPI = yaml.safe_load((PROJECT / "docs/openapi.yaml").read_text())
+OPERATIONS = {
+    (method.upper(), path): operation
+    for path, item in OPENAPI["paths"].items()
+    for method, operation in item.items()
+    if method != "parameters"
+}
+
+
+def resolve(value):
+    """What a `$ref` of the document stands for; anything else as it is."""
+    if "$ref" not in value:
+        return value
+    found = OPENAPI
+    for name in value["$ref"].removeprefix("#/").split("/"):
+        found = found[name]
+    return found
+
+
+def check(instance, schema):
+    jsonschema.validate(
+        instance,
+        {**schema, "components": OPENAPI["components"]},
+        cls=jsonschema.Draft202012Validator,
+    )
+
+
+# ---- Settings
+
+
+def test_settings_are_those_of_the_binary():
+    command = [BINARY, "serve", "--help=markdown"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    page = (PROJECT / "docs/settings.md").read_text()
+    assert table.startswith("| setting |")
+    assert f"<!-- table -->\n{table}<!-- end of table -->\n" in page
+
+
+# ---- Routes
+
+
+def test_routes_are_those_of_the_code():
+    source = (PROJECT / "src/api/api.c").read_text()
+    routes = set(re.findall(r'\{HTTP_([A-Z]+), "(/[^"]*)"', source))
+    assert routes
+    assert routes == set(OPERATIONS)
+
+
+def test_codes_are_those_of_the_code():
+    source = (PROJECT / "src/base/error.c").read_text()
+    statuses = {code: int(number) for number, code in re.findall(r'\{(\d{3}), "(\w+)"', source)}
+    documented = OPENAPI["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]
+    assert set(documented) <= set(statuses)
+    for (method, path), operation in OPERATIONS.items():
+        for status, response in operation["responses"].items():
+            for code in re.findall(r"`(\w+)`", resolve(response)["description"]):
+                if code in statuses:
+                    assert statuses[code] == int(status), (method, path, code)
+
+
+@pytest.fixture(scope="module")
+def ids(gateway):
+    """A session and an execution that paths can name."""
+    gateway.create_session(session_id="docs")
+    execution = gateway.execute("1", session_id="docs").headers["x-execution-id"]
+    yield {"sessions": "docs", "executions": execution}
+    gateway.delete_session("docs")
+
+
+def ask(gateway, method, path, ids):
+    """Sends what the document gives as an example, and checks the answer against it."""
+    operation = OPERATIONS[method, path]
+    body = resolve(operation.get("requestBody", {})).get("content", {}).get("application/json")
+    collection = path.split("/")[3] if "{id}" in path else ""
+    response = gateway.client.request(
+        method,
+        path.replace("{id}", ids.get(collection, "")),
+        json=body["example"] if body else None,
+    )
+    assert str(response.status_code) in operation["responses"], response.text
+    documented = resolve(operation["responses"][str(response.status_code)])
+    media_type = response.headers["content-type"].split(";")[0]
+    schema = documented["content"][media_type]["schema"]
+    lines = response.text.splitlines() if media_type == "application/x-ndjson" else [response.text]
+    for line in lines:
+        check(json.loads(line), schema)
+    for name in documented.get("headers", {}):
+        assert name in response.headers
+    return response
+
+
+@pytest.mark.parametrize(
+    "method, path",
+    # What ends a session comes last.
+    sorted(OPERATIONS, key=lambda operation: operation[0] == "DELETE"),
+    ids=" ".join,
+)
+def test_answers_are_as_documented(gateway, ids, method, path):
+    assert ask(gateway, method, path, ids).status_code == 200
+    if method == "DELETE":
+        gateway.create_session(session_id=ids["sessions"])
+
+
+@pytest.mark.parametrize(
+    "method, path", [operation for operation in OPERATIONS if "{id}" in operation[1]], ids=" ".join
+)
+def test_unknown_ids_are_answered_as_documented(gateway, method, path):
+    unknown = {"sessions": "unknown", "executions": "unknown"}
+    assert ask(gateway, method, path, unknown).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys\nprint('out')\nprint('err', file=sys.stderr)\n1 + 1",
+        "1/0",
+        "import matplotlib.pyplot as plt\nplt.plot([1, 4, 9]);",
+        "from IPython.display import clear_output\nclear_output(wait=True)",
+        "handle = display('a', display_id='d')\nhandle.update('b')",
+        "import os; os._exit(1)",
+    ],
+    ids=["streams", "error", "figure", "clear", "update", "death"],
+)
+def test_lines_are_as_documented(gateway, code):
+    request = {"code": code}
+    check(request, {"$ref": "#/components/schemas/ExecuteRequest"})
+    lines = gateway.execute(**request)
+    assert len(lines) > 1
+    for line in lines:
+        check(line, {"$ref": "#/components/schemas/Line"})
+    answer = gateway.client.post("/api/v1/execute_sync", json=request).json()
+    check(answer, {"$ref": "#/components/schemas/GatheredAnswer"})
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs"])
+def test_links_lead_somewhere(page):
+    pages = [PROJECT / page] if page.endswith(".md") else sorted((PROJECT / page).glob("*.md"))
+    assert pages
+    for path in pages:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
