@@ -98,14 +98,22 @@ load_keys(struct gateway *gateway, struct kg_error *err)
 }
 
 static void
+on_removed(const struct kg_error *err, void *arg)
+{
+    (void)arg;
+    if (err)
+        log_warning("a sandbox of an earlier run stays", LOG_ERR(err));
+}
+
+static void
 on_found(const char *id, const json_t *meta, void *arg)
 {
     (void)meta;
     struct gateway *gateway = arg;
     struct kg_error err = {0};
     log_info("removing a sandbox of an earlier run", LOG_STR("sandbox", id));
-    if (!provisioner_destroy(gateway->provisioner, id, NULL, NULL, &err))
-        log_warning("a sandbox of an earlier run stays", LOG_STR("sandbox", id), LOG_ERR(&err));
+    if (!provisioner_destroy(gateway->provisioner, id, on_removed, NULL, &err))
+        on_removed(&err, NULL);
 }
 
 static void

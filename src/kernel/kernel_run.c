@@ -133,8 +133,8 @@ on_code_reply(struct kernel *kernel, const json_t *content)
     json_int_t count = json_integer_value(json_object_get(content, "execution_count"));
     if (count > 0)
         run->execution->count = kernel->execution_count = count;
-    if (strcmp(string_of(content, "status", "error"), "ok") != 0)
-        run->status = EXECUTION_ERROR;
+    bool ok = strcmp(string_of(content, "status", "error"), "ok") == 0;
+    run->status = ok ? EXECUTION_OK : EXECUTION_ERROR;
     take_payloads(run, content);
     run->replied = true;
     if (run->exiting)
@@ -164,8 +164,8 @@ on_output(struct kernel *kernel, const struct jupyter_message *message)
 {
     struct kernel_run *run = &kernel->run;
     if (strcmp(message->msg_type, "status") != 0) {
-        if (strcmp(message->msg_type, "error") == 0)
-            run->status = EXECUTION_ERROR; // also where no reply comes
+        if (strcmp(message->msg_type, "error") == 0 && !run->replied)
+            run->status = EXECUTION_ERROR; // unless a reply says that all is well
         output_append_message(&run->execution->log, message);
         return;
     }
