@@ -100,6 +100,10 @@ on_accept(struct event_base *base, void *arg)
     struct bufferevent *bev = bufferevent_socket_new(base, -1, 0);
     if (!bev)
         return NULL;
+    // libevent's own 16 KiB a turn would hold a stream back while other work makes the turns long.
+    enum { TURN_BYTES = 1 << 20 };
+    bufferevent_set_max_single_write(bev, TURN_BYTES);
+    bufferevent_set_max_single_read(bev, TURN_BYTES);
     bufferevent_incref(bev);
     struct http_connection *conn = KG_NEW(struct http_connection);
     conn->server = server;
