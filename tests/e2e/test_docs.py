@@ -151,3 +151,11 @@ def test_links_lead_somewhere(page):
     for path in pages:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_the_tests_that_security_names_are_there():
+    named = set(re.findall(r"`(test_\w+)`", (PROJECT / "docs/security.md").read_text()))
+    sources = [*(PROJECT / "tests/e2e").glob("*.py"), *(PROJECT / "tests/unit").glob("*.c")]
+    text = "".join(path.read_text() for path in sources)
+    there = set(re.findall(r"^(?:def )?(test_\w+)\(", text, re.MULTILINE))
+    assert named and named <= there, named - there
