@@ -26,6 +26,12 @@ def _pids():
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
+def _mounts(pid, state_dir):
+    # A mount's source is named from the top of its file system, which /tmp may be.
+    name = f"/{os.path.basename(state_dir)}"
+    return [line for line in _read(f"/proc/{pid}/mountinfo").splitlines() if name in line]
+
+
 def sandbox_pids(state_dir):
     """Processes that see a mount of the state folder which this process does not see: sandboxes."""
     own = os.readlink("/proc/self/ns/mnt")
@@ -35,7 +41,7 @@ def sandbox_pids(state_dir):
             elsewhere = os.readlink(f"/proc/{pid}/ns/mnt") != own
         except OSError:
             continue
-        if elsewhere and state_dir in _read(f"/proc/{pid}/mountinfo"):
+        if elsewhere and _mounts(pid, state_dir):
             found.append(pid)
     return found
 
@@ -62,9 +68,7 @@ def find(state_dir):
         arguments = _read(f"/proc/{pid}/cmdline").split("\0")
         if pid != os.getpid() and any(argument.startswith(state_dir) for argument in arguments):
             left.append(f"process {pid}: {arguments}")
-    for line in _read("/proc/self/mountinfo").splitlines():
-        if state_dir in line:
-            left.append(f"mount: {line}")
+    left += [f"mount: {line}" for line in _mounts("self", state_dir)]
     for line in _read("/proc/net/unix").splitlines():
         if state_dir in line:
             left.append(f"socket: {line}")

@@ -134,7 +134,8 @@ def test_text(run, code, text):
 
 def test_raw_bytes(run):
     lines = run(r"import os; os.write(1, b'<\xff\xfe>\n'); print('after')")
-    assert "after\n" in lines.text()
+    # ipykernel reads the descriptor in a thread of its own: the order is not promised.
+    assert "after" in lines.text() and "<\ufffd\ufffd>" in lines.text()
     assert lines.status == "ok"
     assert run("print('next')").text().endswith("next\n")
 
