@@ -78,6 +78,7 @@ finish_queued(struct kernel *kernel, struct execution *execution, enum execution
               const char *ename, const char *evalue)
 {
     KG_AUTO(execution) taken = take_queued(kernel, execution);
+    taken->kernel = NULL; // a reader that leaves when it is told finds nothing to stop
     if (ename)
         output_append_error(&taken->log, ename, evalue, NULL);
     execution_finish(taken, status, false);
