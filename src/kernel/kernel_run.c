@@ -148,6 +148,10 @@ on_setup_reply(struct kernel *kernel, const json_t *content)
 {
     struct kernel_run *run = &kernel->run;
     if (strcmp(string_of(content, "status", "error"), "ok") == 0) {
+        if (run->execution->state == EXECUTION_INTERRUPTING) {
+            finish_normally(kernel); // nothing would interrupt the code any more
+            return;
+        }
         run->step++;
         send_step(kernel);
         return;
