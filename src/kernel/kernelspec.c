@@ -57,6 +57,19 @@ is_list_of_strings(const json_t *list)
     return json_is_array(list);
 }
 
+static bool
+is_object_of_strings(json_t *object)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        if (!json_is_string(value))
+            return false;
+    }
+    return json_is_object(object);
+}
+
 static char *
 optional_string(const json_t *object, const char *key)
 {
@@ -96,8 +109,9 @@ kernelspec_fill(struct kernelspec *spec, json_t *root, const char *path, struct 
     spec->aliases = ref_or_new(json_object_get(ours, "aliases"), json_array());
     if (!is_list_of_strings(spec->argv) || json_array_size(spec->argv) == 0)
         return kg_error_set(err, KG_INVALID, 0, "%s: argv must be a list of strings", path);
-    if (!json_is_object(spec->env) || !is_list_of_strings(spec->aliases))
-        return kg_error_set(err, KG_INVALID, 0, "%s: env must be an object, aliases a list", path);
+    if (!is_object_of_strings(spec->env) || !is_list_of_strings(spec->aliases))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "%s: env must be an object, aliases a list, both of strings", path);
     if (strcmp(transport, "ipc") != 0 && strcmp(transport, "tcp") != 0)
         return kg_error_set(err, KG_INVALID, 0, "%s: transport must be ipc or tcp", path);
     spec->display_name = kg_strdup(display_name ? display_name : spec->name);
