@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sandboxes, their agents' answers, the journal of what they were asked.
+
+#include "fake_sandbox.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/queue.h>
+
+enum { MAX_PROCESSES = 10 };
+
+struct process {
+    struct sandbox *sandbox;
+    char name[40];
+    int pid;
+    json_t *env;
+    struct fake_kernel *kernel; // NULL: it has ended
+};
+
+struct sandbox_call {
+    TAILQ_ENTRY(sandbox_call) link;
+    struct sandbox *sandbox;
+    char *what; // "POST /kernels", or a link's target
+    json_t *body;
+    sandbox_agent_fn on_answer; // or
+    sandbox_link_fn on_link;
+    void *arg;
+    struct loop_timer *timer;
+};
+
+struct sandbox {
+    TAILQ_ENTRY(sandbox) link;
+    char id[17];
+    char *dir;
+    enum sandbox_state state;
+    const struct sandbox_events *events;
+    void *arg;
+    struct process processes[MAX_PROCESSES];
+    size_t n_processes;
+    TAILQ_HEAD(, sandbox_call) calls;
+    struct loop_timer *timer; // to get ready, then to be destroyed
+    provisioner_done_fn on_destroyed;
+    void *on_destroyed_arg;
+};
+
+struct fake_script fake_script;
+
+static struct {
+    struct loop *loop;
+    char dir[32];
+    TAILQ_HEAD(sandbox_list, sandbox) sandboxes;
+    int last_pid;
+    struct buf journal;
+} fakes;
+
+// ---- All of them ----------------------------------------------------------------------------
+
+void
+fake_sandboxes_init(struct loop *loop)
+{
+    fake_script = (struct fake_script){0};
+    fakes.loop = loop;
+    TAILQ_INIT(&fakes.sandboxes);
+    strcpy(fakes.dir, "/tmp/kg-fake-XXXXXX");
+    char *made = mkdtemp(fakes.dir);
+    assert(made);
+}
+
+void
+fake_sandboxes_fini(void)
+{
+    struct kg_error err = {0};
+    assert(TAILQ_EMPTY(&fakes.sandboxes));
+    buf_fini(&fakes.journal);
+    int removed = path_remove_tree(fakes.dir, &err);
+    assert(removed == 0);
+}
+
+size_t
+fake_sandboxes_count(void)
+{
+    size_t n = 0;
+    struct sandbox *sandbox;
+    TAILQ_FOREACH(sandbox, &fakes.sandboxes, link)
+    n++;
+    return n;
+}
+
+struct sandbox *
+fake_sandboxes_last(void)
+{
+    return TAILQ_LAST(&fakes.sandboxes, sandbox_list);
+}
+
+void
+fake_sandboxes_release(void)
+{
+    fake_script.hold_signal = fake_script.hold_stop = false;
+    struct sandbox *sandbox;
+    TAILQ_FOREACH(sandbox, &fakes.sandboxes, link)
+    {
+        struct sandbox_call *call;
+        TAILQ_FOREACH(call, &sandbox->calls, link)
+        loop_timer_start(call->timer, 0);
+    }
+}
+
+static void
+note(const char *what, const char *name)
+{
+    buf_printf(&fakes.journal, "%s%s%s\n", what, *name ? " " : "", name);
+}
+
+const char *
+fake_journal(void)
+{
+    return fakes.journal.data ? fakes.journal.data : "";
+}
+
+void
+fake_journal_clear(void)
+{
+    buf_fini(&fakes.journal);
+}
+
+size_t
+fake_journal_count(const char *line)
+{
+    size_t n = 0;
+    size_t len = strlen(line);
+    for (const char *at = fake_journal(); *at; at = strchr(at, '\n') + 1)
+        n += strncmp(at, line, len) == 0 && at[len] == '\n';
+    return n;
+}
+
+// ---- Processes ------------------------------------------------------------------------------
+
+static struct process *
+find_process(const struct sandbox *sandbox, const char *name, size_t name_len)
+{
+    for (size_t i = sandbox->n_processes; i-- > 0;) {
+        const struct process *process = &sandbox->processes[i];
+        if (strlen(process->name) == name_len && strncmp(process->name, name, name_len) == 0)
+            return (struct process *)(uintptr_t)process;
+    }
+    return NULL;
+}
+
+static void
+on_kernel_request(const char *what, void *arg)
+{
+    (void)arg;
+    note(what, "");
+}
+
+static void
+on_kernel_exit(int signal, bool oom, void *arg)
+{
+    const struct process *process = arg;
+    fake_sandbox_kill(process->sandbox, process->name);
+    fake_sandbox_tell_exit(process->sandbox, process->name, process->pid, -1, signal, oom);
+}
+
+static const struct fake_kernel_events kernel_events = {on_kernel_request, on_kernel_exit};
+
+static struct process *
+start_process(struct sandbox *sandbox, const json_t *body)
+{
+    assert(sandbox->n_processes < MAX_PROCESSES);
+    struct process *process = &sandbox->processes[sandbox->n_processes++];
+    process->sandbox = sandbox;
+    process->pid = ++fakes.last_pid;
+    process->env = json_incref(json_object_get(body, "env"));
+    snprintf(process->name, sizeof process->name, "%s",
+             json_string_value(json_object_get(body, "name")));
+    process->kernel = fake_kernel_new(fakes.loop, fakes.dir, process->pid,
+                                      json_string_value(json_object_get(body, "key")),
+                                      fake_script.mute, &kernel_events, process);
+    return process;
+}
+
+struct fake_kernel *
+fake_sandbox_kernel(const struct sandbox *sandbox, const char *name)
+{
+    const struct process *process = find_process(sandbox, name, strlen(name));
+    return process ? process->kernel : NULL;
+}
+
+const json_t *
+fake_sandbox_env(const struct sandbox *sandbox, const char *name)
+{
+    return find_process(sandbox, name, strlen(name))->env;
+}
+
+int
+fake_sandbox_pid(const struct sandbox *sandbox, const char *name)
+{
+    return find_process(sandbox, name, strlen(name))->pid;
+}
+
+void
+fake_sandbox_kill(struct sandbox *sandbox, const char *name)
+{
+    fake_kernel_free(KG_STEAL(find_process(sandbox, name, strlen(name))->kernel));
+}
+
+void
+fake_sandbox_tell_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code,
+                       int signal, bool oom)
+{
+    sandbox->events->on_kernel_exit(sandbox, name, pid, exit_code, signal, oom, sandbox->arg);
+}
+
+// ---- The agent ------------------------------------------------------------------------------
+
+static void
+call_free(struct sandbox_call *call)
+{
+    TAILQ_REMOVE(&call->sandbox->calls, call, link);
+    loop_timer_free(call->timer);
+    json_decref(call->body);
+    free(call->what);
+    free(call);
+}
+
+void
+sandbox_call_cancel(struct sandbox_call *call)
+{
+    call_free(call);
+}
+
+static void
+open_link(const struct sandbox_call *call, sandbox_link_fn fn, void *arg)
+{
+    struct kg_error err = {0};
+    size_t name_len = strcspn(call->what, "/");
+    const struct process *process = find_process(call->sandbox, call->what, name_len);
+    if (fake_script.refuse_links || !process || !process->kernel) {
+        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "no such target yet");
+        fn(-1, &err, arg);
+        return;
+    }
+    enum jupyter_channel channel = JUPYTER_SHELL;
+    while (strcmp(jupyter_channel_name(channel), call->what + name_len + 1) != 0)
+        channel++;
+    fn(fake_kernel_connect(process->kernel, channel), NULL, arg);
+}
+
+// Answers POST /kernels, GET /kernels/NAME, POST /kernels/NAME/signal and …/stop.
+static json_t *
+answer(struct sandbox_call *call, struct kg_error *err)
+{
+    if (strcmp(call->what, "POST /kernels") == 0) {
+        if (fake_script.refuse_start) {
+            kg_error_set(err, KG_INTERNAL, 0, "the agent has no program for it");
+            return NULL;
+        }
+        return json_pack("{s:i}", "pid", start_process(call->sandbox, call->body)->pid);
+    }
+    const char *name = strstr(call->what, "/kernels/") + strlen("/kernels/");
+    size_t name_len = strcspn(name, "/");
+    struct process *process = find_process(call->sandbox, name, name_len);
+    if (strncmp(call->what, "GET ", 4) == 0)
+        return json_pack("{s:s*}", "log_tail", fake_script.log_tail);
+    if (process && process->kernel && strstr(call->what, "/signal"))
+        fake_kernel_interrupt(process->kernel);
+    else if (process && strstr(call->what, "/stop"))
+        fake_kernel_free(KG_STEAL(process->kernel));
+    return json_object();
+}
+
+static void
+on_call(void *arg)
+{
+    struct sandbox_call *call = arg;
+    bool stop = strstr(call->what, "/stop");
+    if ((fake_script.hold_stop && stop) || (fake_script.hold_signal && strstr(call->what, "/sig")))
+        return;
+    sandbox_link_fn on_link = call->on_link;
+    if (on_link) {
+        struct sandbox_call taken = *call;
+        taken.what = kg_strdup(call->what);
+        call_free(call);
+        open_link(&taken, on_link, taken.arg);
+        free(taken.what);
+        return;
+    }
+    struct kg_error err = {0};
+    sandbox_agent_fn on_answer = call->on_answer;
+    void *on_answer_arg = call->arg;
+    json_auto_t *body = answer(call, &err);
+    call_free(call);
+    on_answer(body, body ? NULL : &err, on_answer_arg);
+}
+
+static struct sandbox_call *
+call_new(struct sandbox *sandbox, char *what, void *arg, struct kg_error *err)
+{
+    assert(sandbox->state == SANDBOX_CLAIMED || sandbox->state == SANDBOX_READY);
+    if (fake_script.refuse_calls) {
+        free(what);
+        kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the agent cannot be asked");
+        return NULL;
+    }
+    struct sandbox_call *call = KG_NEW(struct sandbox_call);
+    call->sandbox = sandbox;
+    call->what = what;
+    call->arg = arg;
+    call->timer = loop_timer_new(fakes.loop, on_call, call);
+    loop_timer_start(call->timer, 0);
+    TAILQ_INSERT_TAIL(&sandbox->calls, call, link);
+    return call;
+}
+
+struct sandbox_call *
+sandbox_open_link(struct sandbox *sandbox, const char *target, int64_t timeout_ms,
+                  sandbox_link_fn fn, void *arg, struct kg_error *err)
+{
+    assert(timeout_ms > 0);
+    struct sandbox_call *call = call_new(sandbox, kg_strdup(target), arg, err);
+    if (call)
+        call->on_link = fn;
+    return call;
+}
+
+struct sandbox_call *
+sandbox_agent_call(struct sandbox *sandbox, const char *method, const char *path,
+                   const json_t *body, int64_t timeout_ms, sandbox_agent_fn fn, void *arg,
+                   struct kg_error *err)
+{
+    assert(timeout_ms > 0);
+    KG_AUTO_FREE char *name = kg_strdup(strncmp(path, "/kernels/", 9) == 0 ? path + 9 : "");
+    char *verb = strchr(name, '/');
+    if (verb) {
+        *verb++ = '\0';
+        note(verb, name);
+    } else if (*name == '\0') {
+        note("start", json_string_value(json_object_get(body, "name")));
+    }
+    struct sandbox_call *call = call_new(sandbox, kg_asprintf("%s %s", method, path), arg, err);
+    if (!call)
+        return NULL;
+    call->on_answer = fn;
+    call->body = body ? json_deep_copy(body) : NULL;
+    return call;
+}
+
+// ---- Its life -------------------------------------------------------------------------------
+
+void
+fake_sandbox_ready(struct sandbox *sandbox)
+{
+    sandbox->state = SANDBOX_READY;
+    sandbox->events->on_ready(sandbox, sandbox->arg);
+}
+
+void
+fake_sandbox_gone(struct sandbox *sandbox)
+{
+    struct kg_error reason = {0};
+    kg_error_set(&reason, KG_INTERNAL, 0, "the container has ended");
+    sandbox->state = SANDBOX_GONE;
+    sandbox->events->on_gone(sandbox, &reason, sandbox->arg);
+}
+
+static void
+on_timer(void *arg)
+{
+    struct sandbox *sandbox = arg;
+    if (sandbox->state != SANDBOX_DESTROYING) {
+        fake_sandbox_ready(sandbox);
+        return;
+    }
+    provisioner_done_fn fn = sandbox->on_destroyed;
+    void *fn_arg = sandbox->on_destroyed_arg;
+    sandbox_free(sandbox);
+    if (fn)
+        fn(NULL, fn_arg);
+}
+
+struct sandbox *
+sandbox_create(const struct sandbox_context *context, const struct sandbox_spec *spec,
+               const struct sandbox_events *events, void *arg, struct kg_error *err)
+{
+    (void)context;
+    assert(spec->ready_timeout_ms > 0);
+    if (fake_script.refuse_create) {
+        kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "no engine");
+        return NULL;
+    }
+    struct sandbox *sandbox = KG_NEW(struct sandbox);
+    id_random(sandbox->id, sizeof sandbox->id - 1);
+    sandbox->dir = kg_asprintf("%s/%.6s", fakes.dir, sandbox->id);
+    int made = dir_make(sandbox->dir, 0700, err);
+    assert(made == 0);
+    sandbox->events = events;
+    sandbox->arg = arg;
+    TAILQ_INIT(&sandbox->calls);
+    sandbox->timer = loop_timer_new(fakes.loop, on_timer, sandbox);
+    if (!fake_script.hold_ready)
+        loop_timer_start(sandbox->timer, 0);
+    TAILQ_INSERT_TAIL(&fakes.sandboxes, sandbox, link);
+    return sandbox;
+}
+
+static void
+end_all(struct sandbox *sandbox)
+{
+    for (struct sandbox_call *call; (call = TAILQ_FIRST(&sandbox->calls));)
+        call_free(call);
+    for (; sandbox->n_processes > 0; sandbox->n_processes--) {
+        struct process *process = &sandbox->processes[sandbox->n_processes - 1];
+        fake_kernel_free(process->kernel);
+        json_decref(process->env);
+    }
+}
+
+void
+sandbox_free(struct sandbox *sandbox)
+{
+    if (!sandbox)
+        return;
+    end_all(sandbox);
+    loop_timer_free(sandbox->timer);
+    TAILQ_REMOVE(&fakes.sandboxes, sandbox, link);
+    free(sandbox->dir);
+    free(sandbox);
+}
+
+void
+sandbox_destroy(struct sandbox *sandbox, provisioner_done_fn on_done, void *arg)
+{
+    note("destroy", "");
+    end_all(sandbox);
+    sandbox->state = SANDBOX_DESTROYING;
+    sandbox->on_destroyed = on_done;
+    sandbox->on_destroyed_arg = arg;
+    loop_timer_start(sandbox->timer, 0);
+}
+
+int
+sandbox_claim(struct sandbox *sandbox, const json_t *meta, struct kg_error *err)
+{
+    assert(sandbox->state == SANDBOX_READY && json_is_object(meta));
+    note("claim", "");
+    if (fake_script.refuse_claim)
+        return kg_error_set(err, KG_DISK_FULL, 0, "the claim cannot be written");
+    sandbox->state = SANDBOX_CLAIMED;
+    return 0;
+}
+
+int
+sandbox_update_meta(struct sandbox *sandbox, const json_t *meta, struct kg_error *err)
+{
+    assert(sandbox->state == SANDBOX_CLAIMED && json_is_object(meta));
+    note("update", "");
+    if (fake_script.refuse_claim)
+        return kg_error_set(err, KG_DISK_FULL, 0, "the claim cannot be written");
+    return 0;
+}
+
+void
+sandbox_set_events(struct sandbox *sandbox, const struct sandbox_events *events, void *arg)
+{
+    sandbox->events = events;
+    sandbox->arg = arg;
+}
+
+const char *
+sandbox_id(const struct sandbox *sandbox)
+{
+    return sandbox->id;
+}
+
+enum sandbox_state
+sandbox_state(const struct sandbox *sandbox)
+{
+    return sandbox->state;
+}
+
+const char *
+sandbox_dir(const struct sandbox *sandbox)
+{
+    return sandbox->dir;
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for the sandbox module: the functions of sandbox.h, without containers. Agents answer
+// in the test's loop, and behind every link is a fake kernel.
+#pragma once
+
+#include "base.h"
+#include "fake_kernel.h"
+#include "loop.h"
+#include "sandbox.h"
+
+// What goes wrong; a test sets it, fake_sandboxes_init() clears it.
+struct fake_script {
+    bool refuse_create; // sandbox_create() fails
+    bool hold_ready;    // sandboxes get ready by fake_sandbox_ready() only
+    bool refuse_claim;
+    bool refuse_calls; // no call to an agent can be started
+    bool refuse_start; // agents refuse to start a process
+    bool hold_signal;  // the agent answers a signal by fake_sandboxes_release() only
+    bool hold_stop;    // the same for a stop
+    bool refuse_links;
+    bool mute;            // kernels do not answer kernel_info_request
+    const char *log_tail; // what agents say that a process wrote
+};
+extern struct fake_script fake_script;
+
+void fake_sandboxes_init(struct loop *loop);
+// Nothing may be left.
+void fake_sandboxes_fini(void);
+size_t fake_sandboxes_count(void);
+struct sandbox *fake_sandboxes_last(void);
+// Answers what was held.
+void fake_sandboxes_release(void);
+
+// What sandboxes, agents and kernels were asked, a line each: "claim", "destroy", "start NAME",
+// "signal NAME", "stop NAME", and what fake_kernel.h says.
+const char *fake_journal(void);
+void fake_journal_clear(void);
+size_t fake_journal_count(const char *line);
+
+void fake_sandbox_ready(struct sandbox *sandbox);
+void fake_sandbox_gone(struct sandbox *sandbox);
+// What the POST of a kernel's process said: the "env" it was given. Borrowed.
+const json_t *fake_sandbox_env(const struct sandbox *sandbox, const char *name);
+// NULL where no process runs.
+struct fake_kernel *fake_sandbox_kernel(const struct sandbox *sandbox, const char *name);
+int fake_sandbox_pid(const struct sandbox *sandbox, const char *name); // of the newest process
+// Ends a process without a word.
+void fake_sandbox_kill(struct sandbox *sandbox, const char *name);
+// Tells that a process has ended.
+void fake_sandbox_tell_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code,
+                            int signal, bool oom);
