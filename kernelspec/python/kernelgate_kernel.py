@@ -5,6 +5,7 @@ environment.
 kernel.json and ipython_kernel_config.py name these functions; the user's namespace never does.
 """
 
+import io
 import json
 import os
 
@@ -40,6 +41,19 @@ class OutStream(iostream.OutStream):
         for parent, text in super()._flush_buffers():
             for start in range(0, len(text), _PIECE_CHARS):
                 yield parent, text[start : start + _PIECE_CHARS]
+
+
+def warm_up():
+    """Pay what first executions would: imports, the first figure, the first table."""
+    import matplotlib.pyplot as plt
+    import numpy as np
+    import pandas as pd
+
+    figure = plt.figure()
+    figure.add_subplot().plot(np.arange(3))
+    figure.savefig(io.BytesIO(), format="png")
+    plt.close(figure)
+    pd.DataFrame({"a": [1]})._repr_html_()
 
 
 def pack(obj):

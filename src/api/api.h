@@ -15,6 +15,7 @@ struct api_context {
     const struct kernelspecs *specs;
     const struct kernelspec *default_spec;
     const char *provisioner;
+    int64_t pool_size;
     int64_t default_timeout_ms;
     int64_t max_timeout_ms;
     size_t max_code_bytes;

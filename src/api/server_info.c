@@ -31,11 +31,12 @@ handle_health(struct http_request *request, void *arg)
     const struct api_context *context = arg;
     double uptime_s = (double)(clock_mono_ms() - context->started_ms) / 1000;
     http_reply_json(request, 200,
-                    json_pack("{s:s, s:s, s:I, s:{s:i, s:i}, s:f, s:s}", "status",
+                    json_pack("{s:s, s:s, s:I, s:{s:I, s:I}, s:f, s:s}", "status",
                               context->draining ? "draining" : "healthy", "version", KG_VERSION,
                               "active_sessions", (json_int_t)sessions_count(context->sessions),
-                              "pool", "ready", 0, "target", 0, "uptime", uptime_s, "provisioner",
-                              context->provisioner));
+                              "pool", "ready", (json_int_t)sessions_n_pooled(context->sessions),
+                              "target", (json_int_t)context->pool_size, "uptime", uptime_s,
+                              "provisioner", context->provisioner));
 }
 
 void
@@ -50,11 +51,13 @@ void
 handle_ready(struct http_request *request, void *arg)
 {
     const struct api_context *context = arg;
-    if (!context->draining) {
-        http_reply_json(request, 200, json_pack("{s:s}", "status", "ready"));
-        return;
-    }
     struct kg_error err = {0};
-    kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
-    http_reply_error(request, &err);
+    if (context->draining)
+        kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
+    else if (!sessions_can_open(context->sessions))
+        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "sandboxes do not start; see the log");
+    if (err.code == KG_OK)
+        http_reply_json(request, 200, json_pack("{s:s}", "status", "ready"));
+    else
+        http_reply_error(request, &err);
 }

@@ -181,7 +181,8 @@ start_core(struct gateway *gateway, struct kg_error *err)
     const struct sessions_settings settings = {
         .sandboxes = &gateway->sandbox_context,
         .kernels = &gateway->kernel_context,
-        .specs = gateway->specs,
+        .pooled_spec = gateway->api.default_spec,
+        .pool_size = config->pool_size,
         .max_sessions = config->max_sessions,
         .idle_timeout_s = config->idle_timeout_s,
         .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
@@ -224,6 +225,7 @@ start_server(struct gateway *gateway, struct kg_error *err)
     gateway->api.sessions = gateway->sessions;
     gateway->api.executions = gateway->executions;
     gateway->api.specs = gateway->specs;
+    gateway->api.pool_size = config->pool_size;
     gateway->api.provisioner = provisioner_name(gateway->provisioner);
     gateway->api.default_timeout_ms = config->max_execution_time_s * 1000;
     gateway->api.max_timeout_ms = config->max_timeout_s * 1000;

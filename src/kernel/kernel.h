@@ -26,6 +26,7 @@ struct kernelspec {
     char *variables_code; // sets variables
     char *env_code;       // sets the environment of one execution
     char *env_restore_code;
+    char *warmup_code; // imports what first executions wait for; NULL: nothing
 };
 
 struct kernelspecs;
@@ -138,6 +139,8 @@ struct kernel_events {
     void (*on_started)(struct kernel *kernel, const struct kg_error *err, void *arg);
     // An execution has ended; its `done` line is in its log.
     void (*on_execution_done)(struct kernel *kernel, struct execution *execution, void *arg);
+    // The warm-up has come to an end, whatever that was. May be NULL.
+    void (*on_warm)(struct kernel *kernel, void *arg);
 };
 
 // Starts a kernel in a sandbox (which is borrowed); `env` (may be NULL) is the session's own.
@@ -161,6 +164,10 @@ bool kernel_is_busy(const struct kernel *kernel);
 KG_MUST_CHECK struct execution *kernel_execute(struct kernel *kernel,
                                                const struct execution_request *request,
                                                struct kg_error *err);
+// Runs the kernelspec's warm-up silently in a kernel that is ready and that nobody uses yet.
+// Executions may be started meanwhile; they come after it. Returns false where there is nothing to
+// run.
+bool kernel_warm_up(struct kernel *kernel);
 // Interrupts what runs and empties the queue. Returns whether there was anything.
 bool kernel_interrupt(struct kernel *kernel);
 // Ends what runs as `interrupted`, kills the process and all that it left behind, and starts a new

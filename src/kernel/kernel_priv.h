@@ -55,6 +55,7 @@ struct kernel {
     struct jupyter_channels *channels;
     struct kernel_start start;
     struct kernel_run run;
+    char warmup_id[40]; // of the warm-up's request; empty: none is under way
     TAILQ_HEAD(, execution) queue;
     int n_queued;
     struct loop_timer *next;           // looks into the queue

@@ -93,6 +93,31 @@ kernel_run_begin(struct kernel *kernel, struct execution *execution)
     send_step(kernel);
 }
 
+// ---- Warming up -----------------------------------------------------------------------------
+
+bool
+kernel_warm_up(struct kernel *kernel)
+{
+    if (!kernel->spec->warmup_code)
+        return false;
+    struct kg_error err = {0};
+    json_t *content = execute_content(kernel->spec->warmup_code, true);
+    if (jupyter_channels_send(kernel->channels, JUPYTER_SHELL, "execute_request", content,
+                              kernel->warmup_id, &err) < 0) {
+        log_warning("a kernel was not warmed up", LOG_ERR(&err));
+        return false;
+    }
+    return true;
+}
+
+static void
+on_warm_reply(struct kernel *kernel)
+{
+    kernel->warmup_id[0] = '\0';
+    if (kernel->events->on_warm)
+        kernel->events->on_warm(kernel, kernel->arg);
+}
+
 // ---- What comes back ------------------------------------------------------------------------
 
 static void
@@ -190,11 +215,14 @@ kernel_run_on_message(struct kernel *kernel, enum jupyter_channel channel,
 {
     struct kernel_run *run = &kernel->run;
     bool awaited = run->execution && strcmp(message->parent_id, run->msg_id) == 0;
+    bool is_reply = channel == JUPYTER_SHELL && strcmp(message->msg_type, "execute_reply") == 0;
     if (!awaited) {
-        kernel->dropped_messages++;
+        if (is_reply && strcmp(message->parent_id, kernel->warmup_id) == 0)
+            on_warm_reply(kernel);
+        else
+            kernel->dropped_messages++;
         return;
     }
-    bool is_reply = channel == JUPYTER_SHELL && strcmp(message->msg_type, "execute_reply") == 0;
     switch (run->step) {
     case RUN_VARIABLES:
     case RUN_ENV:

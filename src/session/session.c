@@ -141,28 +141,6 @@ claim(struct session *session, struct kg_error *err)
 }
 
 static void
-on_sandbox_ready(struct sandbox *sandbox, void *arg)
-{
-    (void)sandbox;
-    struct session *session = arg;
-    struct kg_error err = {0};
-    if (claim(session, &err) < 0) {
-        fail_opens(session, NULL, &err);
-        session_end(session, err.message, NULL, NULL);
-        return;
-    }
-    set_state(session, SESSION_READY);
-    struct session_open *open;
-    TAILQ_FOREACH(open, &session->opens, link)
-    {
-        if (!session_kernel(session, open->spec, &err))
-            log_warning("a kernel was refused", LOG_STR("session", session->id), LOG_ERR(&err));
-    }
-    // Without a kernel (all who waited have left) there is nothing to keep it for.
-    loop_timer_start(session->wake, 0);
-}
-
-static void
 on_sandbox_gone(struct sandbox *sandbox, const struct kg_error *reason, void *arg)
 {
     (void)sandbox;
@@ -185,10 +163,43 @@ on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code
 }
 
 static const struct sandbox_events sandbox_events = {
-    .on_ready = on_sandbox_ready,
     .on_gone = on_sandbox_gone,
     .on_kernel_exit = on_kernel_exit,
 };
+
+static void
+on_sandbox(struct sandbox *sandbox, struct kernel *kernel, const struct kg_error *ask_err,
+           void *arg)
+{
+    struct session *session = arg;
+    session->asking = NULL;
+    if (ask_err) {
+        fail_opens(session, NULL, ask_err);
+        session_end(session, ask_err->message, NULL, NULL);
+        return;
+    }
+    session->sandbox = sandbox;
+    sandbox_set_events(sandbox, &sandbox_events, session);
+    if (kernel) {
+        kernel_set_events(kernel, &kernel_events, session);
+        session->kernels[session->n_kernels++] = kernel;
+    }
+    struct kg_error err = {0};
+    if (claim(session, &err) < 0) {
+        fail_opens(session, NULL, &err);
+        session_end(session, err.message, NULL, NULL);
+        return;
+    }
+    set_state(session, SESSION_READY);
+    struct session_open *open;
+    TAILQ_FOREACH(open, &session->opens, link)
+    {
+        if (!session_kernel(session, open->spec, &err))
+            log_warning("a kernel was refused", LOG_STR("session", session->id), LOG_ERR(&err));
+    }
+    // Without a kernel (all who waited have left) there is nothing to keep it for.
+    loop_timer_start(session->wake, 0);
+}
 
 // ---- Expiry ---------------------------------------------------------------------------------
 
@@ -227,21 +238,12 @@ on_expiry(void *arg)
 // ---- Its life -------------------------------------------------------------------------------
 
 struct session *
-session_new(struct sessions *sessions, const struct session_request *request, struct kg_error *err)
+session_new(struct sessions *sessions, const struct session_request *request)
 {
     const struct sessions_settings *settings = &sessions->settings;
     struct session *session = KG_NEW(struct session);
     session->sessions = sessions;
     TAILQ_INIT(&session->opens);
-    const struct sandbox_spec spec = {
-        .agent_idle_timeout_s = (int)settings->idle_timeout_s,
-        .ready_timeout_ms = settings->sandbox_start_timeout_ms,
-    };
-    session->sandbox = sandbox_create(settings->sandboxes, &spec, &sandbox_events, session, err);
-    if (!session->sandbox) {
-        free(session);
-        return NULL;
-    }
     if (request->session_id) {
         snprintf(session->id, sizeof session->id, "%s", request->session_id);
     } else {
@@ -260,8 +262,11 @@ session_new(struct sessions *sessions, const struct session_request *request, st
     loop_timer_start(session->expiry, session->idle_timeout_ms);
     TAILQ_INSERT_TAIL(&sessions->live, session, link);
     sessions->n_live++;
-    log_info("session opened", LOG_STR("session", session->id), LOG_STR("owner", session->owner),
-             LOG_STR("sandbox", sandbox_id(session->sandbox)));
+    // A kernel that is there already has neither another language nor this session's environment.
+    bool with_kernel =
+        request->kernelspec == settings->pooled_spec && json_object_size(session->env) == 0;
+    session->asking = pool_ask(sessions->pool, with_kernel, on_sandbox, session);
+    log_info("session opened", LOG_STR("session", session->id), LOG_STR("owner", session->owner));
     return session;
 }
 
@@ -282,6 +287,8 @@ dismantle(struct session *session, const char *reason)
     session->n_kernels = 0;
     loop_timer_free(KG_STEAL(session->expiry));
     loop_timer_free(KG_STEAL(session->wake));
+    if (session->asking)
+        pool_request_cancel(KG_STEAL(session->asking));
 }
 
 static void
@@ -317,10 +324,7 @@ on_destroyed(const struct kg_error *err, void *arg)
     if (session->on_ended)
         session->on_ended(session->on_ended_arg);
     dispose(session);
-    if (sessions->on_all_ended && TAILQ_EMPTY(&sessions->live) && TAILQ_EMPTY(&sessions->ending)) {
-        loop_fn fn = KG_STEAL(sessions->on_all_ended);
-        fn(sessions->on_all_ended_arg);
-    }
+    sessions_look_whether_ended(sessions);
 }
 
 void
@@ -334,7 +338,10 @@ session_end(struct session *session, const char *reason, loop_fn on_done, void *
     session->on_ended = on_done;
     session->on_ended_arg = arg;
     dismantle(session, reason);
-    sandbox_destroy(session->sandbox, on_destroyed, session);
+    if (session->sandbox)
+        sandbox_destroy(session->sandbox, on_destroyed, session);
+    else
+        on_destroyed(NULL, session);
 }
 
 const char *

@@ -19,7 +19,8 @@ struct sessions;
 struct sessions_settings {
     const struct sandbox_context *sandboxes;
     const struct kernel_context *kernels;
-    const struct kernelspecs *specs;
+    const struct kernelspec *pooled_spec; // whose kernels wait in the pool
+    int64_t pool_size;
     int64_t max_sessions;
     int64_t idle_timeout_s;
     int64_t sandbox_start_timeout_ms;
@@ -79,11 +80,14 @@ void session_end(struct session *session, const char *reason, loop_fn on_done, v
 // ---- All of them ----------------------------------------------------------------------------
 
 size_t sessions_count(const struct sessions *sessions);
+// Sandboxes that wait ready for a session; and whether a new session would probably get one.
+size_t sessions_n_pooled(const struct sessions *sessions);
+bool sessions_can_open(const struct sessions *sessions);
 // {id: description} of one owner's sessions.
 json_t *sessions_describe(const struct sessions *sessions, const char *owner);
 // Executions that run or wait.
 bool sessions_are_busy(const struct sessions *sessions);
-// Ends all; `on_done` fires once, when no sandbox is left.
+// Ends all, the pool too; `on_done` fires once, when no sandbox is left.
 void sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done, void *arg);
 // Lets go of all; their sandboxes live on.
 void sessions_release(struct sessions *sessions);

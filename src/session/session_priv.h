@@ -4,12 +4,13 @@
 
 #include <sys/queue.h>
 
+#include "pool.h"
 #include "session.h"
 
 enum { SESSION_MAX_KERNELS = 8 };
 
 enum session_state {
-    SESSION_CREATING, // its sandbox is being made
+    SESSION_CREATING, // it waits for a sandbox
     SESSION_READY,    // its sandbox is claimed
     SESSION_ENDING,   // out of the registry; its sandbox is being destroyed
 };
@@ -43,6 +44,7 @@ struct session {
     int64_t active_wall_ms;
     int64_t active_ms; // on the clock that never jumps
     int64_t execution_count;
+    struct pool_request *asking; // while it has no sandbox
     struct sandbox *sandbox;
     struct kernel *kernels[SESSION_MAX_KERNELS];
     size_t n_kernels;
@@ -57,19 +59,22 @@ struct session {
 struct sessions {
     struct loop *loop;
     struct sessions_settings settings;
+    struct pool *pool;
     TAILQ_HEAD(session_list, session) live;
     TAILQ_HEAD(, session) ending;
     size_t n_live;
+    bool pool_ended;
     loop_fn on_all_ended;
     void *on_all_ended_arg;
 };
 
-// Makes a session and starts its sandbox; it is in the registry.
-struct session *session_new(struct sessions *sessions, const struct session_request *request,
-                            struct kg_error *err);
+// Makes a session, which waits for its sandbox; it is in the registry.
+struct session *session_new(struct sessions *sessions, const struct session_request *request);
 // The kernel of that kernelspec, which is started where there is none; NULL where there are too
 // many.
 struct kernel *session_kernel(struct session *session, const struct kernelspec *spec,
                               struct kg_error *err);
 void session_free(struct session *session);
 bool session_is_busy(const struct session *session);
+// Tells those who wait for the end of all sessions, if this is it.
+void sessions_look_whether_ended(struct sessions *sessions);

@@ -17,6 +17,16 @@ sessions_new(struct loop *loop, const struct sessions_settings *settings)
     sessions->settings = *settings;
     TAILQ_INIT(&sessions->live);
     TAILQ_INIT(&sessions->ending);
+    const struct pool_settings pool_settings = {
+        .sandboxes = settings->sandboxes,
+        .kernels = settings->kernels,
+        .spec = settings->pooled_spec,
+        .size = settings->pool_size,
+        .agent_idle_timeout_s = settings->idle_timeout_s,
+        .sandbox_timeout_ms = settings->sandbox_start_timeout_ms,
+        .wait_timeout_ms = settings->sandbox_start_timeout_ms + settings->kernels->start_timeout_ms,
+    };
+    sessions->pool = pool_new(loop, &pool_settings);
     return sessions;
 }
 
@@ -26,6 +36,7 @@ sessions_free(struct sessions *sessions)
     if (!sessions)
         return;
     assert(TAILQ_EMPTY(&sessions->live) && TAILQ_EMPTY(&sessions->ending));
+    pool_free(sessions->pool);
     free(sessions);
 }
 
@@ -81,7 +92,7 @@ find_or_make(struct sessions *sessions, const struct session_request *request, s
                      sessions->n_live);
         return NULL;
     }
-    return session_new(sessions, request, err);
+    return session_new(sessions, request);
 }
 
 struct session_open *
@@ -147,17 +158,44 @@ sessions_are_busy(const struct sessions *sessions)
     return false;
 }
 
+size_t
+sessions_n_pooled(const struct sessions *sessions)
+{
+    return pool_n_ready(sessions->pool);
+}
+
+bool
+sessions_can_open(const struct sessions *sessions)
+{
+    return pool_can_serve(sessions->pool);
+}
+
+void
+sessions_look_whether_ended(struct sessions *sessions)
+{
+    if (!sessions->on_all_ended || !sessions->pool_ended || !TAILQ_EMPTY(&sessions->live) ||
+        !TAILQ_EMPTY(&sessions->ending))
+        return;
+    loop_fn fn = KG_STEAL(sessions->on_all_ended);
+    fn(sessions->on_all_ended_arg);
+}
+
+static void
+on_pool_ended(void *arg)
+{
+    struct sessions *sessions = arg;
+    sessions->pool_ended = true;
+    sessions_look_whether_ended(sessions);
+}
+
 void
 sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done, void *arg)
 {
     sessions->on_all_ended = on_done;
     sessions->on_all_ended_arg = arg;
-    if (TAILQ_EMPTY(&sessions->live) && TAILQ_EMPTY(&sessions->ending)) {
-        on_done(arg);
-        return;
-    }
     for (struct session *session; (session = TAILQ_FIRST(&sessions->live));)
         session_end(session, reason, NULL, NULL);
+    pool_end(sessions->pool, on_pool_ended, sessions);
 }
 
 void
