@@ -72,7 +72,9 @@ free_reference(const void *data, size_t len, void *text)
 static void
 reply_json_as(struct http_request *request, int status, const char *content_type, json_t *value)
 {
-    char *text = request->conn ? json_dumps(value, JSON_COMPACT) : NULL;
+    // 17 digits, jansson's default, would make 9.5150000000000006 of 9.515.
+    size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(15);
+    char *text = request->conn ? json_dumps(value, flags) : NULL;
     json_decref(value);
     if (!request->conn) {
         request_free(request);

@@ -139,7 +139,7 @@ test_too_many(void **state)
     (void)state;
     struct kg_error err = {0};
     for (int i = 0; i <= 64; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "k%d", i);
         write_spec(name, MINIMAL);
     }
