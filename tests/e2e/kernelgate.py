@@ -71,7 +71,7 @@ class Gateway:
     """One `kernelgate serve` with a state folder of its own."""
 
     def __init__(self, *flags, env=None, state_dir=None, key=None, cwd=None, binary=BINARY):
-        self.state_dir = state_dir or tempfile.mkdtemp(prefix="kgt-", dir="/tmp")
+        self.state_dir = state_dir or tempfile.mkdtemp(prefix=leftovers.PREFIX)
         self.flags = flags
         self.binary = binary
         self.env = env or {}

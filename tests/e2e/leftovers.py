@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds what gateways left behind: processes, mounts, control groups, sockets, folders.
 
-A gateway is known by its state folder, and the tests' state folders all lie under /tmp/kgt-*. As a
+A gateway is known by its state folder, and those of one run of the tests begin with PREFIX. As a
 program this looks for any of theirs, and can say what it found as a JUnit file.
 """
 
@@ -11,7 +11,7 @@ import re
 import sys
 from xml.sax.saxutils import escape, quoteattr
 
-PREFIX = "/tmp/kgt-"
+PREFIX = f"/tmp/kgt-{os.environ.get('KGT_RUN', '')}-"
 
 
 def _read(path):
