@@ -43,6 +43,7 @@ struct gateway {
     struct loop_signal *terminate;
     struct loop_signal *interrupt;
     struct loop_timer *drain;
+    struct loop_timer *idle;
     int64_t drain_deadline_ms;
     struct kg_error recovery_error;
 };
@@ -238,11 +239,15 @@ start_server(struct gateway *gateway, struct kg_error *err)
 
 // ---- End ------------------------------------------------------------------------------------
 
+// Waits for what was cancelled and is still being removed.
 static void
-on_all_ended(void *arg)
+on_idle_look(void *arg)
 {
     struct gateway *gateway = arg;
-    loop_stop(gateway->loop);
+    if (provisioner_is_idle(gateway->provisioner))
+        loop_stop(gateway->loop);
+    else
+        loop_timer_start(gateway->idle, DRAIN_LOOK_MS);
 }
 
 static void
@@ -260,7 +265,7 @@ on_drain(void *arg)
         loop_stop(gateway->loop);
         return;
     }
-    sessions_end_all(gateway->sessions, "the gateway is shutting down", on_all_ended, gateway);
+    sessions_end_all(gateway->sessions, "the gateway is shutting down", on_idle_look, gateway);
 }
 
 static void
@@ -280,6 +285,7 @@ static void
 gateway_fini(struct gateway *gateway)
 {
     loop_timer_free(gateway->drain);
+    loop_timer_free(gateway->idle);
     loop_signal_free(gateway->terminate);
     loop_signal_free(gateway->interrupt);
     http_server_free(gateway->server);
@@ -304,6 +310,7 @@ run(struct gateway *gateway, struct kg_error *err)
     if (start_core(gateway, err) < 0 || start_server(gateway, err) < 0)
         return -1;
     gateway->drain = loop_timer_new(gateway->loop, on_drain, gateway);
+    gateway->idle = loop_timer_new(gateway->loop, on_idle_look, gateway);
     gateway->terminate = loop_signal_new(gateway->loop, SIGTERM, on_terminate, gateway);
     gateway->interrupt = loop_signal_new(gateway->loop, SIGINT, on_terminate, gateway);
     const char *host = gateway->config->host;

@@ -36,7 +36,7 @@ edge_is_legal(enum kernel_state from, enum kernel_state to)
     case KERNEL_INTERRUPTING:
         return to == KERNEL_READY || to == KERNEL_RESTARTING;
     case KERNEL_RESTARTING:
-        return to == KERNEL_STARTING;
+        return to == KERNEL_STARTING || to == KERNEL_DEAD;
     case KERNEL_DEAD:
         return to == KERNEL_RESTARTING;
     }
@@ -223,15 +223,34 @@ close_channels(struct kernel *kernel)
         sandbox_call_cancel(KG_STEAL(kernel->interrupting));
 }
 
+// Without its agent's help a sandbox is of no use any more.
+static void
+on_unstoppable(struct kernel *kernel, const struct kg_error *err)
+{
+    kernel_set_state(kernel, KERNEL_DEAD);
+    if (kernel->run.execution)
+        kernel_run_finish(kernel, kernel->run.execution->stop_status, KERNEL_GOES);
+    for (struct execution *queued; (queued = TAILQ_FIRST(&kernel->queue));)
+        finish_queued(kernel, queued, EXECUTION_DIED, "KernelDied", err->message);
+    tell_restarted(kernel, err);
+    tell_started(kernel, err);
+    kernel->events->on_broken(kernel, err, kernel->arg);
+}
+
 static void
 on_stopped(const json_t *body, const struct kg_error *err, void *arg)
 {
     struct kernel *kernel = arg;
     kernel->stopping = NULL;
     if (!body)
-        log_warning("a kernel's processes were not stopped", LOG_ERR(err));
+        log_warning("a kernel's processes were not stopped",
+                    LOG_STR("sandbox", sandbox_id(kernel->sandbox)), LOG_ERR(err));
     if (kernel->state != KERNEL_RESTARTING)
         return;
+    if (!body) {
+        on_unstoppable(kernel, err);
+        return;
+    }
     kernel_set_state(kernel, KERNEL_STARTING);
     kernel_start_begin(kernel);
     if (kernel->run.execution)
@@ -249,7 +268,7 @@ stop_process(struct kernel *kernel)
     kernel->stopping = sandbox_agent_call(kernel->sandbox, "POST", path, NULL, AGENT_TIMEOUT_MS,
                                           on_stopped, kernel, &err);
     if (!kernel->stopping)
-        loop_timer_start(kernel->unstoppable, 0);
+        loop_timer_start(kernel->unasked, 0);
 }
 
 void
@@ -279,10 +298,10 @@ kernel_on_start_failed(struct kernel *kernel, const struct kg_error *err)
 }
 
 static void
-on_unstoppable(void *arg)
+on_unasked(void *arg)
 {
     struct kg_error err = {0};
-    kg_error_set(&err, KG_INTERNAL, 0, "the agent cannot be asked");
+    kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox's agent cannot be asked");
     on_stopped(NULL, &err, arg);
 }
 
@@ -391,7 +410,7 @@ kernel_new(const struct kernel_context *context, struct sandbox *sandbox,
     kernel->next = loop_timer_new(context->loop, run_next, kernel);
     kernel->grace = loop_timer_new(context->loop, on_grace_over, kernel);
     kernel->lost = loop_timer_new(context->loop, on_lost, kernel);
-    kernel->unstoppable = loop_timer_new(context->loop, on_unstoppable, kernel);
+    kernel->unasked = loop_timer_new(context->loop, on_unasked, kernel);
     kernel_start_init(kernel);
     kernel_run_init(kernel);
     kernel_start_begin(kernel);
@@ -418,7 +437,7 @@ kernel_free(struct kernel *kernel, const char *reason)
     loop_timer_free(kernel->next);
     loop_timer_free(kernel->grace);
     loop_timer_free(kernel->lost);
-    loop_timer_free(kernel->unstoppable);
+    loop_timer_free(kernel->unasked);
     json_decref(kernel->env);
     free(kernel->dir);
     free(kernel);

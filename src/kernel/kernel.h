@@ -139,6 +139,8 @@ struct kernel_events {
     void (*on_started)(struct kernel *kernel, const struct kg_error *err, void *arg);
     // An execution has ended; its `done` line is in its log.
     void (*on_execution_done)(struct kernel *kernel, struct execution *execution, void *arg);
+    // Its sandbox does not do any more what it is told, so that no kernel can run in it. Once.
+    void (*on_broken)(struct kernel *kernel, const struct kg_error *err, void *arg);
     // The warm-up has come to an end, whatever that was. May be NULL.
     void (*on_warm)(struct kernel *kernel, void *arg);
 };

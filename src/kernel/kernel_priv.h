@@ -60,7 +60,7 @@ struct kernel {
     int n_queued;
     struct loop_timer *next;           // looks into the queue
     struct loop_timer *grace;          // from the interrupt to the kill
-    struct loop_timer *unstoppable;    // the agent cannot be asked to stop the process
+    struct loop_timer *unasked;        // the agent cannot be asked to stop the process
     struct loop_timer *lost;           // a channel was lost: waits for the news of the exit
     struct sandbox_call *interrupting; // no execution may start while it is under way
     struct sandbox_call *stopping;

@@ -176,6 +176,12 @@ engine_claim(struct provisioner *provisioner, const char *id, const json_t *meta
     return folder_claim(provisioner->state_dir, id, meta, err);
 }
 
+static bool
+engine_is_idle(const struct provisioner *provisioner)
+{
+    return TAILQ_EMPTY(&((const struct oci *)provisioner)->ops);
+}
+
 const struct provisioner_engine provisioner_oci = {
     .name = "oci",
     .create = engine_create,
@@ -186,4 +192,5 @@ const struct provisioner_engine provisioner_oci = {
     .sandbox_claim = engine_claim,
     .recover = oci_recover,
     .op_cancel = oci_op_cancel,
+    .is_idle = engine_is_idle,
 };

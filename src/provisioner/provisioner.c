@@ -72,6 +72,12 @@ provisioner_create(struct provisioner *provisioner, const struct provisioner_san
     return provisioner->engine->sandbox_create(provisioner, spec, on_done, on_exit, arg, err);
 }
 
+bool
+provisioner_is_idle(const struct provisioner *provisioner)
+{
+    return provisioner->engine->is_idle(provisioner);
+}
+
 void
 provisioner_op_cancel(struct provisioner_op *op)
 {

@@ -44,6 +44,8 @@ KG_MUST_CHECK struct provisioner *provisioner_new(struct loop *loop,
 void provisioner_free(struct provisioner *provisioner);
 KG_DEFINE_AUTO(provisioner, provisioner_free)
 const char *provisioner_name(const struct provisioner *provisioner);
+// No operation is under way, nor one that was cancelled and goes on in the background.
+bool provisioner_is_idle(const struct provisioner *provisioner);
 
 // One finding of `kernelgate doctor`.
 typedef void (*provisioner_finding_fn)(const char *what, bool ok, const char *detail, void *arg);

@@ -29,6 +29,7 @@ struct provisioner_engine {
                                       provisioner_found_fn on_found, provisioner_done_fn on_done,
                                       provisioner_exit_fn on_exit, void *arg, struct kg_error *err);
     void (*op_cancel)(struct provisioner_op *op);
+    bool (*is_idle)(const struct provisioner *provisioner);
 };
 
 extern const struct provisioner_engine provisioner_oci;

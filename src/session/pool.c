@@ -208,8 +208,19 @@ on_execution_done(struct kernel *kernel, struct execution *execution, void *arg)
     (void)arg; // nobody executes anything here
 }
 
+static void
+on_kernel_broken(struct kernel *kernel, const struct kg_error *err, void *arg)
+{
+    (void)kernel;
+    (void)err; // told as a start that failed, or it waits already to be destroyed
+    struct pool_entry *entry = arg;
+    entry->state = ENTRY_FAILED;
+    loop_timer_start(entry->pool->work, 0);
+}
+
 static const struct kernel_events kernel_events = {
     .on_started = on_kernel_started,
+    .on_broken = on_kernel_broken,
     .on_warm = on_kernel_warm,
     .on_execution_done = on_execution_done,
 };

@@ -33,7 +33,8 @@ struct pool_request *pool_ask(struct pool *pool, bool with_kernel, pool_fn fn, v
 void pool_request_cancel(struct pool_request *request);
 
 size_t pool_n_ready(const struct pool *pool);
-// Whether a request would probably be served: its kernels have got ready, and the last start worked.
+// Whether a request would probably be served: its kernels have got ready, and the last start
+// worked.
 bool pool_can_serve(const struct pool *pool);
 // Destroys what waits and makes nothing new; what is asked for fails. `on_done` fires once, when
 // nothing is left.

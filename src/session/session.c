@@ -79,7 +79,9 @@ on_wake(void *arg)
         }
     }
     bool over = session->one_shot && session->execution_count > 0 && !session_is_busy(session);
-    if (over || session->n_kernels == 0)
+    if (session->broken)
+        session_end(session, "the sandbox's agent does not answer", NULL, NULL);
+    else if (over || session->n_kernels == 0)
         session_end(session, NULL, NULL, NULL);
 }
 
@@ -107,8 +109,21 @@ on_execution_done(struct kernel *kernel, struct execution *execution, void *arg)
     loop_timer_start(session->wake, 0);
 }
 
+// Called from inside the kernel's work: the session is ended when that is over.
+static void
+on_kernel_broken(struct kernel *kernel, const struct kg_error *err, void *arg)
+{
+    (void)kernel;
+    struct session *session = arg;
+    log_warning("a session's sandbox is of no use any more", LOG_STR("session", session->id),
+                LOG_ERR(err));
+    session->broken = true;
+    loop_timer_start(session->wake, 0);
+}
+
 static const struct kernel_events kernel_events = {
     .on_started = on_kernel_started,
+    .on_broken = on_kernel_broken,
     .on_execution_done = on_execution_done,
 };
 

@@ -39,6 +39,7 @@ struct session {
     char id[SESSION_MAX_ID_LEN + 1];
     json_t *env;
     bool one_shot;
+    bool broken; // its sandbox is of no use any more
     int64_t idle_timeout_ms;
     int64_t created_wall_ms;
     int64_t active_wall_ms;

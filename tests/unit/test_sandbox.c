@@ -727,10 +727,13 @@ test_destroy(void **state)
     (void)start_call(f, "GET", "/info", NULL);
     sandbox_destroy(KG_STEAL(f->sandbox), on_destroyed, f);
     assert_int_equal(f->n_destroyed, 0);
+    assert_int_equal(f->n_answers, 1); // the call under way has failed
+    assert_int_equal(f->err.code, KG_SESSION_NOT_FOUND);
     WAIT_FOR(f, f->n_destroyed == 1);
     assert_int_equal(f->err.code, KG_OK);
     assert_int_equal(f->provisioner.n_destroyed, 1);
-    assert_int_equal(f->n_answers + f->n_gone, 0);
+    assert_int_equal(f->n_answers, 1);
+    assert_int_equal(f->n_gone, 0);
 
     f->provisioner.refuses = true;
     create(f); // also one that is still being made
