@@ -7,7 +7,7 @@
 
 #include "session_priv.h"
 
-enum { RANDOM_ID_LEN = 16 };
+enum { RANDOM_ID_LEN = 16, ADOPT_TIMEOUT_MS = 10 * 1000 };
 
 static const char *const state_names[] = {
     [SESSION_CREATING] = "creating",
@@ -56,6 +56,16 @@ find_kernel(const struct session *session, const struct kernelspec *spec)
     return NULL;
 }
 
+// Those who came after the kernel's failure was told, and before the kernel is freed.
+static void
+fail_late_opens(struct session *session, const struct kernelspec *spec)
+{
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_KERNEL_START_TIMEOUT, 0, "the kernel %s could not be started",
+                 spec->name);
+    fail_opens(session, spec, &err);
+}
+
 // Answers those whose kernel is ready; frees kernels that could not be started, and ends a session
 // that has none, or that was for one execution.
 static void
@@ -75,10 +85,11 @@ on_wake(void *arg)
         struct kernel *kernel = session->kernels[i];
         if (kernel_state(kernel) == KERNEL_DEAD && !kernel_has_started(kernel)) {
             session->kernels[i] = session->kernels[--session->n_kernels];
+            fail_late_opens(session, kernel_spec(kernel));
             kernel_free(kernel, NULL);
         }
     }
-    bool over = session->one_shot && session->execution_count > 0 && !session_is_busy(session);
+    bool over = session->one_shot && TAILQ_EMPTY(&session->opens) && !session_is_busy(session);
     if (session->broken)
         session_end(session, "the sandbox's agent does not answer", NULL, NULL);
     else if (over || session->n_kernels == 0)
@@ -148,10 +159,10 @@ session_kernel(struct session *session, const struct kernelspec *spec, struct kg
 static int
 claim(struct session *session, struct kg_error *err)
 {
-    json_auto_t *meta =
-        json_pack("{s:s, s:s, s:I, s:I, s:O}", "session_id", session->id, "owner", session->owner,
-                  "created_ms", (json_int_t)session->created_wall_ms, "idle_timeout_ms",
-                  (json_int_t)session->idle_timeout_ms, "env", session->env);
+    json_auto_t *meta = json_pack(
+        "{s:s, s:s, s:I, s:I, s:b, s:O}", "session_id", session->id, "owner", session->owner,
+        "created_ms", (json_int_t)session->created_wall_ms, "idle_timeout_ms",
+        (json_int_t)session->idle_timeout_ms, "one_shot", session->one_shot, "env", session->env);
     return sandbox_claim(session->sandbox, meta, err);
 }
 
@@ -177,10 +188,28 @@ on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code
     }
 }
 
+static void on_adopted(struct sandbox *sandbox, void *arg);
+
 static const struct sandbox_events sandbox_events = {
+    .on_ready = on_adopted,
     .on_gone = on_sandbox_gone,
     .on_kernel_exit = on_kernel_exit,
 };
+
+// The kernels that those who wait want.
+static void
+start_kernels(struct session *session)
+{
+    struct kg_error err = {0};
+    struct session_open *open;
+    TAILQ_FOREACH(open, &session->opens, link)
+    {
+        if (!session_kernel(session, open->spec, &err))
+            log_warning("a kernel was refused", LOG_STR("session", session->id), LOG_ERR(&err));
+    }
+    // Where no kernel came of it (all who waited have left) there is nothing to keep it for.
+    loop_timer_start(session->wake, 0);
+}
 
 static void
 on_sandbox(struct sandbox *sandbox, struct kernel *kernel, const struct kg_error *ask_err,
@@ -252,24 +281,17 @@ on_expiry(void *arg)
 
 // ---- Its life -------------------------------------------------------------------------------
 
-struct session *
-session_new(struct sessions *sessions, const struct session_request *request)
+static struct session *
+session_make(struct sessions *sessions, const char *owner, const char *id, const json_t *env,
+             int64_t idle_timeout_ms)
 {
-    const struct sessions_settings *settings = &sessions->settings;
     struct session *session = KG_NEW(struct session);
     session->sessions = sessions;
     TAILQ_INIT(&session->opens);
-    if (request->session_id) {
-        snprintf(session->id, sizeof session->id, "%s", request->session_id);
-    } else {
-        memcpy(session->id, "sess_", 5);
-        id_random(session->id + 5, RANDOM_ID_LEN);
-    }
-    int64_t idle_s = request->idle_timeout_s ? request->idle_timeout_s : settings->idle_timeout_s;
-    session->owner = kg_strdup(request->owner);
-    session->env = request->env ? json_deep_copy(request->env) : json_object();
-    session->one_shot = request->one_shot;
-    session->idle_timeout_ms = idle_s * 1000;
+    snprintf(session->id, sizeof session->id, "%s", id);
+    session->owner = kg_strdup(owner);
+    session->env = env ? json_deep_copy(env) : json_object();
+    session->idle_timeout_ms = idle_timeout_ms;
     session->created_wall_ms = clock_wall_ms();
     session_touch(session);
     session->expiry = loop_timer_new(sessions->loop, on_expiry, session);
@@ -277,12 +299,105 @@ session_new(struct sessions *sessions, const struct session_request *request)
     loop_timer_start(session->expiry, session->idle_timeout_ms);
     TAILQ_INSERT_TAIL(&sessions->live, session, link);
     sessions->n_live++;
+    return session;
+}
+
+struct session *
+session_new(struct sessions *sessions, const struct session_request *request)
+{
+    const struct sessions_settings *settings = &sessions->settings;
+    char id[SESSION_MAX_ID_LEN + 1] = "sess_";
+    id_random(id + strlen(id), RANDOM_ID_LEN);
+    int64_t idle_s = request->idle_timeout_s ? request->idle_timeout_s : settings->idle_timeout_s;
+    struct session *session =
+        session_make(sessions, request->owner, request->session_id ? request->session_id : id,
+                     request->env, idle_s * 1000);
+    session->one_shot = request->one_shot;
     // A kernel that is there already has neither another language nor this session's environment.
     bool with_kernel =
         request->kernelspec == settings->pooled_spec && json_object_size(session->env) == 0;
     session->asking = pool_ask(sessions->pool, with_kernel, on_sandbox, session);
     log_info("session opened", LOG_STR("session", session->id), LOG_STR("owner", session->owner));
     return session;
+}
+
+// ---- Adoption -------------------------------------------------------------------------------
+
+static void
+adopt_kernels(struct session *session, const json_t *processes)
+{
+    const struct sessions_settings *settings = &session->sessions->settings;
+    size_t i;
+    json_t *process;
+    json_array_foreach(processes, i, process)
+    {
+        const char *name = json_string_value(json_object_get(process, "name"));
+        const char *state = json_string_value(json_object_get(process, "state"));
+        const struct kernelspec *spec = name ? kernelspecs_find(settings->specs, name, NULL) : NULL;
+        if (!spec || !state || strcmp(state, "running") != 0 || find_kernel(session, spec) ||
+            session->n_kernels == SESSION_MAX_KERNELS)
+            continue;
+        struct kernel *kernel = kernel_adopt(settings->kernels, session->sandbox, spec,
+                                             session->env, process, &kernel_events, session);
+        if (kernel)
+            session->kernels[session->n_kernels++] = kernel;
+    }
+}
+
+static void
+on_processes(const json_t *body, const struct kg_error *err, void *arg)
+{
+    struct session *session = arg;
+    if (session->state == SESSION_ENDING)
+        return;
+    if (!body) {
+        session_end(session, err->message, NULL, NULL);
+        return;
+    }
+    adopt_kernels(session, json_object_get(body, "kernels"));
+    log_info("session adopted", LOG_STR("session", session->id), LOG_STR("owner", session->owner),
+             LOG_INT("kernels", (int64_t)session->n_kernels));
+    set_state(session, SESSION_READY);
+    start_kernels(session);
+    if (session->n_kernels == 0)
+        (void)!session_kernel(session, session->sessions->settings.pooled_spec, NULL);
+}
+
+static void
+on_adopted(struct sandbox *sandbox, void *arg)
+{
+    struct kg_error err = {0};
+    if (!sandbox_agent_call(sandbox, "GET", "/kernels", NULL, ADOPT_TIMEOUT_MS, on_processes, arg,
+                            &err))
+        session_end(arg, err.message, NULL, NULL);
+}
+
+int
+session_adopt(struct sessions *sessions, const char *id, const json_t *meta, struct kg_error *err)
+{
+    const char *owner, *name;
+    json_int_t created_ms, idle_timeout_ms;
+    int one_shot;
+    json_t *env;
+    json_error_t why;
+    if (json_unpack_ex((json_t *)(uintptr_t)meta, &why, 0, "{s:s, s:s, s:I, s:I, s:b, s:o}",
+                       "session_id", &name, "owner", &owner, "created_ms", &created_ms,
+                       "idle_timeout_ms", &idle_timeout_ms, "one_shot", &one_shot, "env", &env) < 0)
+        return kg_error_set(err, KG_INVALID, 0, "its meta.json is malformed: %s", why.text);
+    if (one_shot)
+        return kg_error_set(err, KG_INVALID, 0, "whoever waited for its one execution has gone");
+    const struct sandbox_spec spec = {
+        .agent_idle_timeout_s = (int)sessions->settings.idle_timeout_s,
+        .ready_timeout_ms = sessions->settings.sandbox_start_timeout_ms,
+    };
+    struct session *session = session_make(sessions, owner, name, env, idle_timeout_ms);
+    session->created_wall_ms = created_ms;
+    session->sandbox =
+        sandbox_adopt(sessions->settings.sandboxes, id, true, &spec, &sandbox_events, session, err);
+    if (session->sandbox)
+        return 0;
+    session_end(session, err->message, NULL, NULL);
+    return -1;
 }
 
 // Frees all but what its end still needs; tells those who wait.

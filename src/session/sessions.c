@@ -74,6 +74,36 @@ sessions_find(struct sessions *sessions, const char *owner, const char *id, stru
     return session;
 }
 
+// ---- Recovery -------------------------------------------------------------------------------
+
+void
+sessions_start(struct sessions *sessions)
+{
+    pool_start(sessions->pool);
+}
+
+int
+sessions_adopt(struct sessions *sessions, const char *sandbox_id, const json_t *meta,
+               struct kg_error *err)
+{
+    return meta ? session_adopt(sessions, sandbox_id, meta, err)
+                : pool_adopt(sessions->pool, sandbox_id, err);
+}
+
+void
+sessions_on_sandbox_exit(struct sessions *sessions, const char *id)
+{
+    struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link)
+    {
+        if (session->sandbox && strcmp(sandbox_id(session->sandbox), id) == 0) {
+            sandbox_on_exit(session->sandbox);
+            return;
+        }
+    }
+    pool_on_sandbox_exit(sessions->pool, id);
+}
+
 // ---- Opening --------------------------------------------------------------------------------
 
 static struct session *
@@ -121,7 +151,7 @@ session_open_cancel(struct session_open *open)
     struct session *session = open->session;
     TAILQ_REMOVE(&session->opens, open, link);
     free(open);
-    if (session->one_shot && TAILQ_EMPTY(&session->opens))
+    if (session->one_shot && TAILQ_EMPTY(&session->opens) && !session_is_busy(session))
         session_end(session, NULL, NULL, NULL);
 }
 
