@@ -109,10 +109,11 @@ on_removed(const struct kg_error *err, void *arg)
 static void
 on_found(const char *id, const json_t *meta, void *arg)
 {
-    (void)meta;
     struct gateway *gateway = arg;
     struct kg_error err = {0};
-    log_info("removing a sandbox of an earlier run", LOG_STR("sandbox", id));
+    if (sessions_adopt(gateway->sessions, id, meta, &err) == 0)
+        return;
+    log_info("removing a sandbox of an earlier run", LOG_STR("sandbox", id), LOG_ERR(&err));
     if (!provisioner_destroy(gateway->provisioner, id, on_removed, NULL, &err))
         on_removed(&err, NULL);
 }
@@ -127,17 +128,17 @@ on_recovered(const struct kg_error *err, void *arg)
 }
 
 static void
-on_stray_exit(const char *id, void *arg)
+on_adopted_exit(const char *id, void *arg)
 {
-    (void)id;
-    (void)arg;
+    struct gateway *gateway = arg;
+    sessions_on_sandbox_exit(gateway->sessions, id);
 }
 
-// Removes what an earlier run has left.
+// Takes up what an earlier run has left, and removes what is of no use.
 static int
 recover(struct gateway *gateway, struct kg_error *err)
 {
-    if (!provisioner_recover(gateway->provisioner, on_found, on_recovered, on_stray_exit, gateway,
+    if (!provisioner_recover(gateway->provisioner, on_found, on_recovered, on_adopted_exit, gateway,
                              err))
         return -1;
     loop_run(gateway->loop);
@@ -166,7 +167,7 @@ start_core(struct gateway *gateway, struct kg_error *err)
     engine_settings_init(&gateway->engine, config, &gateway->layout, gateway->specs,
                          gateway->state.dir, gateway->state.id);
     gateway->provisioner = provisioner_new(gateway->loop, &gateway->engine.settings, err);
-    if (!gateway->provisioner || recover(gateway, err) < 0)
+    if (!gateway->provisioner)
         return -1;
     gateway->executions =
         executions_new(gateway->loop, (size_t)config->max_output_bytes, REPLAY_BYTES);
@@ -177,11 +178,13 @@ start_core(struct gateway *gateway, struct kg_error *err)
         .loop = gateway->loop,
         .executions = gateway->executions,
         .start_timeout_ms = config->kernel_start_timeout_s * 1000,
+        .adopt_timeout_ms = config->max_timeout_s * 1000,
         .env = gateway->kernel_env,
     };
     const struct sessions_settings settings = {
         .sandboxes = &gateway->sandbox_context,
         .kernels = &gateway->kernel_context,
+        .specs = gateway->specs,
         .pooled_spec = gateway->api.default_spec,
         .pool_size = config->pool_size,
         .max_sessions = config->max_sessions,
@@ -189,6 +192,9 @@ start_core(struct gateway *gateway, struct kg_error *err)
         .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
     };
     gateway->sessions = sessions_new(gateway->loop, &settings);
+    if (recover(gateway, err) < 0)
+        return -1;
+    sessions_start(gateway->sessions);
     return 0;
 }
 
@@ -290,6 +296,8 @@ gateway_fini(struct gateway *gateway)
     loop_signal_free(gateway->interrupt);
     http_server_free(gateway->server);
     http_keys_free(gateway->keys);
+    if (gateway->sessions)
+        sessions_release(gateway->sessions);
     sessions_free(gateway->sessions);
     executions_free(gateway->executions);
     json_decref(gateway->kernel_env);

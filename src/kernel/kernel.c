@@ -181,6 +181,8 @@ kernel_interrupt(struct kernel *kernel)
         finish_queued(kernel, queued, EXECUTION_INTERRUPTED, NULL, NULL);
     if (kernel->run.execution)
         kernel_stop_execution(kernel, kernel->run.execution, EXECUTION_INTERRUPTED);
+    else if (kernel->adopting)
+        send_interrupt(kernel);
     return any;
 }
 
@@ -209,6 +211,7 @@ kernel_on_ready(struct kernel *kernel)
 {
     kernel_set_state(kernel, KERNEL_READY);
     kernel->has_started = true;
+    kernel->adopting = false;
     loop_timer_start(kernel->next, 0);
     tell_restarted(kernel, NULL);
     tell_started(kernel, NULL);
@@ -276,6 +279,7 @@ kernel_replace(struct kernel *kernel)
 {
     kernel_start_cancel(kernel);
     close_channels(kernel);
+    kernel->adopting = false;
     loop_timer_stop(kernel->grace);
     loop_timer_stop(kernel->run.timeout);
     loop_timer_stop(kernel->run.settle);
@@ -392,10 +396,10 @@ kernel_on_exit(struct kernel *kernel, int pid, int exit_code, int signal, bool o
 
 // ---- Its life -------------------------------------------------------------------------------
 
-struct kernel *
-kernel_new(const struct kernel_context *context, struct sandbox *sandbox,
-           const struct kernelspec *spec, const json_t *env, const struct kernel_events *events,
-           void *arg)
+static struct kernel *
+kernel_make(const struct kernel_context *context, struct sandbox *sandbox,
+            const struct kernelspec *spec, const json_t *env, const struct kernel_events *events,
+            void *arg)
 {
     struct kernel *kernel = KG_NEW(struct kernel);
     kernel->context = context;
@@ -413,7 +417,32 @@ kernel_new(const struct kernel_context *context, struct sandbox *sandbox,
     kernel->unasked = loop_timer_new(context->loop, on_unasked, kernel);
     kernel_start_init(kernel);
     kernel_run_init(kernel);
+    return kernel;
+}
+
+struct kernel *
+kernel_new(const struct kernel_context *context, struct sandbox *sandbox,
+           const struct kernelspec *spec, const json_t *env, const struct kernel_events *events,
+           void *arg)
+{
+    struct kernel *kernel = kernel_make(context, sandbox, spec, env, events, arg);
     kernel_start_begin(kernel);
+    return kernel;
+}
+
+struct kernel *
+kernel_adopt(const struct kernel_context *context, struct sandbox *sandbox,
+             const struct kernelspec *spec, const json_t *env, const json_t *process,
+             const struct kernel_events *events, void *arg)
+{
+    const char *key = json_string_value(json_object_get(process, "key"));
+    if (!key || strlen(key) != JUPYTER_KEY_LEN)
+        return NULL;
+    struct kernel *kernel = kernel_make(context, sandbox, spec, env, events, arg);
+    memcpy(kernel->key, key, JUPYTER_KEY_LEN + 1);
+    kernel->pid = (int)json_integer_value(json_object_get(process, "pid"));
+    kernel->adopting = kernel->has_started = true;
+    kernel_start_adopt(kernel);
     return kernel;
 }
 
@@ -477,5 +506,5 @@ kernel_execution_count(const struct kernel *kernel)
 bool
 kernel_is_busy(const struct kernel *kernel)
 {
-    return kernel->run.execution || kernel->n_queued > 0;
+    return kernel->run.execution || kernel->n_queued > 0 || kernel->adopting;
 }

@@ -130,7 +130,8 @@ struct kernel_context {
     struct loop *loop;
     struct executions *executions;
     int64_t start_timeout_ms;
-    const json_t *env; // of every kernel, beside its kernelspec's
+    int64_t adopt_timeout_ms; // for what an adopted kernel is still doing
+    const json_t *env;        // of every kernel, beside its kernelspec's
 };
 
 // None of these may free the kernel: they are called from the middle of its work.
@@ -149,6 +150,13 @@ struct kernel_events {
 struct kernel *kernel_new(const struct kernel_context *context, struct sandbox *sandbox,
                           const struct kernelspec *spec, const json_t *env,
                           const struct kernel_events *events, void *arg);
+// Takes up a kernel that an earlier gateway has started; `process` is the agent's description of it
+// (pid and key). It takes executions at once; they wait until what it may still be doing has ended,
+// or its time is over and it is replaced. NULL where the description is of no use.
+KG_MUST_CHECK struct kernel *kernel_adopt(const struct kernel_context *context,
+                                          struct sandbox *sandbox, const struct kernelspec *spec,
+                                          const json_t *env, const json_t *process,
+                                          const struct kernel_events *events, void *arg);
 // Ends what runs and waits as `died`, because of `reason` (NULL: the session ended). The process
 // inside is left to the sandbox's end.
 void kernel_free(struct kernel *kernel, const char *reason);
@@ -158,7 +166,7 @@ enum kernel_state kernel_state(const struct kernel *kernel);
 // True once it was ready for the first time: from then on it takes executions in every state.
 bool kernel_has_started(const struct kernel *kernel);
 int64_t kernel_execution_count(const struct kernel *kernel);
-// True while an execution runs or waits.
+// True while an execution runs or waits, or an adopted kernel has not been heard of yet.
 bool kernel_is_busy(const struct kernel *kernel);
 
 // Runs code, after what is queued already. The caller gets a reference of its own. Fails with

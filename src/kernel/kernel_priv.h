@@ -35,6 +35,7 @@ struct kernel_start {
     struct loop_timer *retry;
     struct loop_timer *give_up; // the start has failed and the agent cannot be asked why
     char *failure;
+    int n_asked;
     bool info_replied;
     bool iopub_heard;
 };
@@ -66,6 +67,7 @@ struct kernel {
     struct sandbox_call *stopping;
     int64_t execution_count;
     int64_t dropped_messages;
+    bool adopting;    // starting, with a process that an earlier gateway has started
     bool has_started; // was ready once
     bool told_started;
     kernel_restart_fn on_restarted;
@@ -80,6 +82,8 @@ void kernel_start_init(struct kernel *kernel);
 void kernel_start_fini(struct kernel *kernel);
 // Starts a process and its channels; ends in kernel_on_ready() or kernel_on_start_failed().
 void kernel_start_begin(struct kernel *kernel);
+// The same with a process that is there, whose pid and key are known.
+void kernel_start_adopt(struct kernel *kernel);
 void kernel_start_cancel(struct kernel *kernel);
 void kernel_start_on_message(struct kernel *kernel, enum jupyter_channel channel,
                              const struct jupyter_message *message);

@@ -8,7 +8,7 @@
 #include "kernel_priv.h"
 
 enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000, RETRY_LINK_MS = 10 };
-enum { RETRY_INFO_MS = 20, MAX_SAID = 160 };
+enum { RETRY_INFO_MS = 20, RETRY_INFO_LATER_MS = 1000, RETRY_SOON = 100, MAX_SAID = 160 };
 
 static void connect_next(struct kernel *kernel);
 
@@ -16,6 +16,10 @@ static void
 on_deadline(void *arg)
 {
     struct kernel *kernel = arg;
+    if (kernel->adopting) {
+        kernel_fail(kernel, "KernelDied", "the kernel did not end what it was doing in time");
+        return;
+    }
     KG_AUTO_FREE char *reason =
         kg_asprintf("the kernel %s did not get ready within %lld s", kernel->spec->name,
                     (long long)kernel->context->start_timeout_ms / 1000);
@@ -29,7 +33,9 @@ ask_info(struct kernel *kernel)
     if (jupyter_channels_send(kernel->channels, JUPYTER_SHELL, "kernel_info_request", json_object(),
                               NULL, &err) < 0)
         log_debug("kernel_info_request not sent", LOG_ERR(&err));
-    loop_timer_start(kernel->start.retry, RETRY_INFO_MS);
+    // A kernel that is busy answers when it is done, however often it is asked.
+    bool soon = kernel->start.n_asked++ < RETRY_SOON;
+    loop_timer_start(kernel->start.retry, soon ? RETRY_INFO_MS : RETRY_INFO_LATER_MS);
 }
 
 static void
@@ -111,6 +117,20 @@ static const struct jupyter_channels_events channels_events = {
 };
 
 static void
+open_channels(struct kernel *kernel)
+{
+    const struct jupyter_channels_settings settings = {.dir = kernel->dir, .key = kernel->key};
+    struct kg_error err = {0};
+    if (dir_make(kernel->dir, 0700, &err) == 0)
+        kernel->channels =
+            jupyter_channels_new(kernel->context->loop, &settings, &channels_events, kernel, &err);
+    if (kernel->channels)
+        connect_next(kernel);
+    else
+        kernel_start_fail(kernel, err.message);
+}
+
+static void
 on_process(const json_t *body, const struct kg_error *agent_err, void *arg)
 {
     struct kernel *kernel = arg;
@@ -120,16 +140,7 @@ on_process(const json_t *body, const struct kg_error *agent_err, void *arg)
         return;
     }
     kernel->pid = (int)json_integer_value(json_object_get(body, "pid"));
-    const struct jupyter_channels_settings settings = {.dir = kernel->dir, .key = kernel->key};
-    struct kg_error err = {0};
-    if (dir_make(kernel->dir, 0700, &err) == 0)
-        kernel->channels =
-            jupyter_channels_new(kernel->context->loop, &settings, &channels_events, kernel, &err);
-    if (!kernel->channels) {
-        kernel_start_fail(kernel, err.message);
-        return;
-    }
-    connect_next(kernel);
+    open_channels(kernel);
 }
 
 // What every kernel has, then its kernelspec's, then its session's.
@@ -143,12 +154,19 @@ merged_env(const struct kernel *kernel)
     return env;
 }
 
+static void
+reset(struct kernel_start *start)
+{
+    start->channel = 0;
+    start->n_asked = 0;
+    start->info_replied = start->iopub_heard = false;
+}
+
 void
 kernel_start_begin(struct kernel *kernel)
 {
     struct kernel_start *start = &kernel->start;
-    start->channel = 0;
-    start->info_replied = start->iopub_heard = false;
+    reset(start);
     kernel->pid = 0;
     id_random_hex(kernel->key, JUPYTER_KEY_LEN);
     loop_timer_start(start->deadline, kernel->context->start_timeout_ms);
@@ -161,6 +179,14 @@ kernel_start_begin(struct kernel *kernel)
                                      on_process, kernel, &err);
     if (!start->call)
         kernel_start_fail(kernel, err.message);
+}
+
+void
+kernel_start_adopt(struct kernel *kernel)
+{
+    reset(&kernel->start);
+    loop_timer_start(kernel->start.deadline, kernel->context->adopt_timeout_ms);
+    open_channels(kernel);
 }
 
 void

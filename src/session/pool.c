@@ -6,12 +6,14 @@
 #include "pool.h"
 
 #include <assert.h>
+#include <string.h>
 #include <sys/queue.h>
 
 enum {
     MAX_STARTING = 4, // more at a time would only slow each other down
     MIN_BACKOFF_MS = 500,
     MAX_BACKOFF_MS = 30 * 1000,
+    ADOPT_TIMEOUT_MS = 10 * 1000,
 };
 
 enum entry_state {
@@ -26,7 +28,8 @@ struct pool_entry {
     TAILQ_ENTRY(pool_entry) link;
     struct pool *pool;
     enum entry_state state;
-    bool bare; // for a request that wants no kernel
+    bool bare;    // for a request that wants no kernel
+    bool adopted; // made by an earlier gateway
     struct sandbox *sandbox;
     struct kernel *kernel;
 };
@@ -143,6 +146,7 @@ static void
 entry_destroy(struct pool_entry *entry)
 {
     struct pool *pool = entry->pool;
+    entry->state = ENTRY_FAILED;
     kernel_free(entry->kernel, NULL);
     pool->n_destroying++;
     sandbox_destroy(entry->sandbox, on_destroyed, pool);
@@ -225,11 +229,43 @@ static const struct kernel_events kernel_events = {
     .on_execution_done = on_execution_done,
 };
 
+// What an earlier gateway has started in an adopted sandbox.
+static void
+on_process(const json_t *body, const struct kg_error *err, void *arg)
+{
+    (void)err; // none: then it is started now
+    struct pool_entry *entry = arg;
+    const struct pool *pool = entry->pool;
+    if (entry->state == ENTRY_FAILED)
+        return;
+    entry->state = ENTRY_KERNEL;
+    entry->kernel = kernel_adopt(pool->settings.kernels, entry->sandbox, pool->settings.spec, NULL,
+                                 body, &kernel_events, entry);
+    if (!entry->kernel)
+        entry->kernel = kernel_new(pool->settings.kernels, entry->sandbox, pool->settings.spec,
+                                   NULL, &kernel_events, entry);
+}
+
+static void
+ask_for_process(struct pool_entry *entry)
+{
+    KG_AUTO_FREE char *path = kg_asprintf("/kernels/%s", entry->pool->settings.spec->name);
+    if (!sandbox_agent_call(entry->sandbox, "GET", path, NULL, ADOPT_TIMEOUT_MS, on_process, entry,
+                            NULL)) {
+        entry->state = ENTRY_FAILED;
+        loop_timer_start(entry->pool->work, 0);
+    }
+}
+
 static void
 on_sandbox_ready(struct sandbox *sandbox, void *arg)
 {
     struct pool_entry *entry = arg;
     struct pool *pool = entry->pool;
+    if (entry->adopted) {
+        ask_for_process(entry);
+        return;
+    }
     struct pool_request *request = entry->bare ? first_request(pool, false) : NULL;
     if (request) {
         pool->backoff_ms = 0;
@@ -301,25 +337,47 @@ give(struct pool *pool)
     }
 }
 
-static bool
-entry_start(struct pool *pool, bool bare)
+// Makes an entry of a new sandbox, or of the one that has `id` already.
+static int
+entry_new(struct pool *pool, bool bare, const char *id, struct kg_error *err)
 {
+    const struct pool_settings *settings = &pool->settings;
     const struct sandbox_spec spec = {
-        .agent_idle_timeout_s = (int)pool->settings.agent_idle_timeout_s,
-        .ready_timeout_ms = pool->settings.sandbox_timeout_ms,
+        .agent_idle_timeout_s = (int)settings->agent_idle_timeout_s,
+        .ready_timeout_ms = settings->sandbox_timeout_ms,
     };
-    struct kg_error err = {0};
     struct pool_entry *entry = KG_NEW(struct pool_entry);
     entry->pool = pool;
     entry->bare = bare;
-    entry->sandbox = sandbox_create(pool->settings.sandboxes, &spec, &sandbox_events, entry, &err);
+    entry->adopted = id != NULL;
+    entry->sandbox =
+        id ? sandbox_adopt(settings->sandboxes, id, false, &spec, &sandbox_events, entry, err)
+           : sandbox_create(settings->sandboxes, &spec, &sandbox_events, entry, err);
     if (!entry->sandbox) {
         free(entry);
-        on_start_failed(pool, &err);
-        return false;
+        return -1;
     }
     TAILQ_INSERT_TAIL(&pool->entries, entry, link);
-    return true;
+    return 0;
+}
+
+int
+pool_adopt(struct pool *pool, const char *id, struct kg_error *err)
+{
+    return entry_new(pool, false, id, err);
+}
+
+void
+pool_on_sandbox_exit(struct pool *pool, const char *id)
+{
+    struct pool_entry *entry;
+    TAILQ_FOREACH(entry, &pool->entries, link)
+    {
+        if (strcmp(sandbox_id(entry->sandbox), id) == 0) {
+            sandbox_on_exit(entry->sandbox);
+            return;
+        }
+    }
 }
 
 struct demand {
@@ -357,8 +415,11 @@ make(struct pool *pool)
             loop_timer_start(pool->work, wait_ms);
             return;
         }
-        if (!entry_start(pool, demand.bare > 0))
+        struct kg_error err = {0};
+        if (entry_new(pool, demand.bare > 0, NULL, &err) < 0) {
+            on_start_failed(pool, &err);
             return;
+        }
     }
 }
 
@@ -385,8 +446,13 @@ pool_new(struct loop *loop, const struct pool_settings *settings)
     TAILQ_INIT(&pool->entries);
     TAILQ_INIT(&pool->requests);
     pool->work = loop_timer_new(loop, on_work, pool);
-    loop_timer_start(pool->work, 0);
     return pool;
+}
+
+void
+pool_start(struct pool *pool)
+{
+    loop_timer_start(pool->work, 0);
 }
 
 void

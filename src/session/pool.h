@@ -20,6 +20,11 @@ struct pool_settings {
 };
 
 struct pool *pool_new(struct loop *loop, const struct pool_settings *settings);
+// Starts to make sandboxes.
+void pool_start(struct pool *pool);
+// Takes up an unclaimed sandbox of an earlier gateway; and the end of its container.
+KG_MUST_CHECK int pool_adopt(struct pool *pool, const char *sandbox_id, struct kg_error *err);
+void pool_on_sandbox_exit(struct pool *pool, const char *sandbox_id);
 // Lets go of what waits; the sandboxes live on. No request may be under way.
 void pool_free(struct pool *pool);
 

@@ -19,6 +19,7 @@ struct sessions;
 struct sessions_settings {
     const struct sandbox_context *sandboxes;
     const struct kernel_context *kernels;
+    const struct kernelspecs *specs;
     const struct kernelspec *pooled_spec; // whose kernels wait in the pool
     int64_t pool_size;
     int64_t max_sessions;
@@ -27,9 +28,21 @@ struct sessions_settings {
 };
 
 struct sessions *sessions_new(struct loop *loop, const struct sessions_settings *settings);
+// Starts to fill the pool: after the recovery.
+void sessions_start(struct sessions *sessions);
 // Every session must have ended, or is left to the next gateway: see sessions_release().
 void sessions_free(struct sessions *sessions);
 KG_DEFINE_AUTO(sessions, sessions_free)
+
+// ---- Recovery -------------------------------------------------------------------------------
+
+// Takes up a sandbox that an earlier gateway has left (see provisioner_recover), with its kernels:
+// as a session where it was claimed, else into the pool. Fails where it is of no use to anybody, so
+// that it is best destroyed.
+KG_MUST_CHECK int sessions_adopt(struct sessions *sessions, const char *sandbox_id,
+                                 const json_t *meta, struct kg_error *err);
+// The container of an adopted sandbox has ended.
+void sessions_on_sandbox_exit(struct sessions *sessions, const char *sandbox_id);
 
 // ---- Opening --------------------------------------------------------------------------------
 

@@ -71,6 +71,9 @@ struct sessions {
 
 // Makes a session, which waits for its sandbox; it is in the registry.
 struct session *session_new(struct sessions *sessions, const struct session_request *request);
+// Makes one of a sandbox that lives already.
+KG_MUST_CHECK int session_adopt(struct sessions *sessions, const char *sandbox_id,
+                                const json_t *meta, struct kg_error *err);
 // The kernel of that kernelspec, which is started where there is none; NULL where there are too
 // many.
 struct kernel *session_kernel(struct session *session, const struct kernelspec *spec,

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// GET /metrics: what was counted, and what is read at the time of asking.
+
+#include "metrics.h"
+
+#include "api_priv.h"
+
+void
+handle_metrics(struct http_request *request, void *arg)
+{
+    const struct api_context *context = arg;
+    metric_set(METRIC_SESSIONS, (double)sessions_count(context->sessions));
+    metric_set(METRIC_POOL_TARGET, (double)context->pool_size);
+    metric_set(METRIC_POOL_READY, (double)sessions_n_pooled(context->sessions));
+    metric_set(METRIC_POOL_STARTING, (double)sessions_n_starting(context->sessions));
+    metrics_read_process();
+    KG_AUTO_BUF text = {0};
+    metrics_write(&text);
+    http_reply(request, 200, "text/plain; version=0.0.4; charset=utf-8", text.data, text.len);
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of metrics, their series, and how they are written.
+
+#include "metrics.h"
+
+#include <assert.h>
+#include <string.h>
+#include <sys/queue.h>
+
+enum { MAX_LABELS = 3, MAX_VALUES = 8, MAX_SERIES = 1000 };
+
+enum metric_type { COUNTER, GAUGE, HISTOGRAM };
+
+struct metric_row {
+    const char *name;
+    enum metric_type type;
+    const char *help;
+    const char *labels[MAX_LABELS];
+    const char *values[MAX_VALUES]; // of the only label, where they are known beforehand
+};
+
+static const struct metric_row table[METRIC_N] = {
+    [METRIC_BUILD_INFO] = {"kernelgate_build_info", GAUGE, "Always 1.", {"version"}},
+    [METRIC_HTTP_REQUESTS] = {"kernelgate_http_requests_total",
+                              COUNTER,
+                              "Requests whose answer is complete, or whose client has gone.",
+                              {"route", "method", "status"}},
+    [METRIC_SESSIONS] = {"kernelgate_sessions", GAUGE, "Sessions that are open."},
+    [METRIC_SESSION_OPEN_SECONDS] = {"kernelgate_session_open_seconds", HISTOGRAM,
+                                     "From a request for a new session to its kernel being ready."},
+    [METRIC_POOL_TARGET] = {"kernelgate_pool_target", GAUGE,
+                            "Sandboxes that are to wait ready for a session."},
+    [METRIC_POOL_READY] = {"kernelgate_pool_ready", GAUGE,
+                           "Sandboxes that wait ready for a session."},
+    [METRIC_POOL_STARTING] = {"kernelgate_pool_starting", GAUGE,
+                              "Sandboxes that are being made, or their kernel started."},
+    [METRIC_POOL_FAILED_STARTS] = {"kernelgate_pool_failed_starts_total", COUNTER,
+                                   "Sandboxes or their kernels that did not get ready."},
+    [METRIC_SANDBOXES_LOST] = {"kernelgate_sandboxes_lost_total", COUNTER,
+                               "Sandboxes that could not be made, or ended by themselves."},
+    [METRIC_PROVISIONER_CALL_SECONDS] = {"kernelgate_provisioner_call_seconds",
+                                         HISTOGRAM,
+                                         "Time that the engine took for an operation.",
+                                         {"operation"},
+                                         {"create", "destroy", "recover"}},
+    [METRIC_PROVISIONER_ERRORS] = {"kernelgate_provisioner_errors_total",
+                                   COUNTER,
+                                   "Operations of the engine that failed.",
+                                   {"operation"},
+                                   {"create", "destroy", "recover"}},
+    [METRIC_EXECUTIONS] = {"kernelgate_executions_total",
+                           COUNTER,
+                           "Executions that have ended.",
+                           {"status"},
+                           {"ok", "error", "timeout", "interrupted", "died"}},
+    [METRIC_EXECUTION_FIRST_LINE_SECONDS] = {"kernelgate_execution_first_line_seconds", HISTOGRAM,
+                                             "From an execution being asked for to its first line, "
+                                             "waiting in the queue included."},
+    [METRIC_EXECUTION_SECONDS] = {"kernelgate_execution_seconds", HISTOGRAM,
+                                  "From an execution being asked for to its end, waiting in the "
+                                  "queue included."},
+    [METRIC_OUTPUT_BYTES] = {"kernelgate_output_bytes_total", COUNTER,
+                             "Bytes of the lines of executions, read or not."},
+    [METRIC_OUTPUT_DROPPED_LINES] = {"kernelgate_output_dropped_lines_total", COUNTER,
+                                     "Lines that a reader was too slow or too small for."},
+    [METRIC_OUTPUT_DROPPED_BYTES] = {"kernelgate_output_dropped_bytes_total", COUNTER,
+                                     "Bytes of such lines, as far as known."},
+    [METRIC_KERNEL_DEATHS] = {"kernelgate_kernel_deaths_total",
+                              COUNTER,
+                              "Kernels that ended or had to be killed, their container living on.",
+                              {"cause"},
+                              {"exit", "signal", "oom", "timeout", "interrupt", "lost"}},
+    [METRIC_KERNEL_BAD_MESSAGES] = {"kernelgate_kernel_bad_messages_total", COUNTER,
+                                    "Messages of kernels dropped for their signature or form."},
+    [METRIC_LOOP_LAG_SECONDS] = {"kernelgate_loop_lag_seconds", HISTOGRAM,
+                                 "How late the event loop came to a timer, ten times a second."},
+    [METRIC_PROCESS_CPU_SECONDS] = {"process_cpu_seconds_total", COUNTER,
+                                    "CPU time of the gateway itself."},
+    [METRIC_PROCESS_RESIDENT_BYTES] = {"process_resident_memory_bytes", GAUGE, "Resident memory."},
+    [METRIC_PROCESS_OPEN_FDS] = {"process_open_fds", GAUGE, "Open file descriptors."},
+    [METRIC_PROCESS_MAX_FDS] = {"process_max_fds", GAUGE, "File descriptors that may be open."},
+    [METRIC_PROCESS_START_SECONDS] = {"process_start_time_seconds", GAUGE,
+                                      "When the process started, as Unix time."},
+};
+
+// One for all histograms: from a turn of the loop to the longest execution.
+static const double bounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+                                0.5,    1,     2.5,    5,     10,   30,    60,   300, 3600};
+enum { N_BUCKETS = KG_ARRAY_LEN(bounds) + 1 };
+
+// The numbers of one metric for one combination of label values.
+struct series {
+    STAILQ_ENTRY(series) link;
+    char *labels[MAX_LABELS];
+    double value; // of a histogram: the sum
+    uint64_t buckets[]; // of a histogram: N_BUCKETS, each without those below it
+};
+
+static struct {
+    STAILQ_HEAD(, series) series;
+    int n_series;
+} metrics[METRIC_N];
+
+// ---- Series ---------------------------------------------------------------------------------
+
+static int
+n_labels(const struct metric_row *row)
+{
+    int n = 0;
+    while (n < MAX_LABELS && row->labels[n])
+        n++;
+    return n;
+}
+
+static struct series *
+find(enum metric metric, const char *const *labels, int n)
+{
+    struct series *series;
+    STAILQ_FOREACH(series, &metrics[metric].series, link)
+    {
+        int i = 0;
+        while (i < n && strcmp(series->labels[i], labels[i]) == 0)
+            i++;
+        if (i == n)
+            return series;
+    }
+    return NULL;
+}
+
+static struct series *
+add(enum metric metric, const char *const *labels, int n)
+{
+    size_t n_buckets = table[metric].type == HISTOGRAM ? N_BUCKETS : 0;
+    struct series *series = kg_calloc(1, sizeof *series + n_buckets * sizeof series->buckets[0]);
+    for (int i = 0; i < n; i++)
+        series->labels[i] = kg_strdup(labels[i]);
+    if (metrics[metric].n_series++ == 0)
+        STAILQ_INIT(&metrics[metric].series);
+    STAILQ_INSERT_TAIL(&metrics[metric].series, series, link);
+    return series;
+}
+
+static struct series *
+series_for(enum metric metric, const char *const *labels)
+{
+    static const char *const other[MAX_LABELS] = {"other", "other", "other"};
+    int n = n_labels(&table[metric]);
+    for (int i = 0; i < n; i++)
+        assert(labels[i]);
+    assert(!labels[n]);
+    struct series *series = find(metric, labels, n);
+    if (series)
+        return series;
+    if (metrics[metric].n_series < MAX_SERIES)
+        return add(metric, labels, n);
+    series = find(metric, other, n);
+    return series ? series : add(metric, other, n);
+}
+
+void
+metric_add_(enum metric metric, double amount, const char *const *labels)
+{
+    assert(table[metric].type == GAUGE || (table[metric].type == COUNTER && amount >= 0));
+    series_for(metric, labels)->value += amount;
+}
+
+void
+metric_set_(enum metric metric, double value, const char *const *labels)
+{
+    assert(table[metric].type != HISTOGRAM);
+    series_for(metric, labels)->value = value;
+}
+
+void
+metric_observe_(enum metric metric, double seconds, const char *const *labels)
+{
+    assert(table[metric].type == HISTOGRAM);
+    struct series *series = series_for(metric, labels);
+    size_t bucket = 0;
+    while (bucket < KG_ARRAY_LEN(bounds) && seconds > bounds[bucket])
+        bucket++;
+    series->buckets[bucket]++;
+    series->value += seconds;
+}
+
+// ---- Writing --------------------------------------------------------------------------------
+
+static void
+make_known_series(enum metric metric)
+{
+    const struct metric_row *row = &table[metric];
+    if (!row->labels[0])
+        series_for(metric, METRIC_LABELS_());
+    for (int i = 0; i < MAX_VALUES && row->values[i]; i++)
+        series_for(metric, METRIC_LABELS_(row->values[i]));
+}
+
+static void
+write_escaped(struct buf *buf, const char *value)
+{
+    for (; *value; value++) {
+        if (*value == '\n')
+            buf_append_str(buf, "\\n");
+        else
+            buf_printf(buf, *value == '\\' || *value == '"' ? "\\%c" : "%c", *value);
+    }
+}
+
+// `le` is the bound of a bucket, or NULL.
+static void
+write_sample(struct buf *buf, const struct metric_row *row, const struct series *series,
+             const char *suffix, const char *le, double value)
+{
+    buf_printf(buf, "%s%s", row->name, suffix);
+    const char *separator = "{";
+    for (int i = 0; i < n_labels(row); i++, separator = ",") {
+        buf_printf(buf, "%s%s=\"", separator, row->labels[i]);
+        write_escaped(buf, series->labels[i]);
+        buf_append_str(buf, "\"");
+    }
+    if (le)
+        buf_printf(buf, "%sle=\"%s\"", separator, le);
+    bool any = le || n_labels(row) > 0;
+    buf_printf(buf, "%s %.15g\n", any ? "}" : "", value);
+}
+
+static void
+write_histogram(struct buf *buf, const struct metric_row *row, const struct series *series)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < N_BUCKETS; i++) {
+        KG_AUTO_FREE char *le =
+            i < KG_ARRAY_LEN(bounds) ? kg_asprintf("%g", bounds[i]) : kg_strdup("+Inf");
+        count += series->buckets[i];
+        write_sample(buf, row, series, "_bucket", le, (double)count);
+    }
+    write_sample(buf, row, series, "_sum", NULL, series->value);
+    write_sample(buf, row, series, "_count", NULL, (double)count);
+}
+
+static void
+write_metric(struct buf *buf, enum metric metric)
+{
+    static const char *const types[] = {
+        [COUNTER] = "counter", [GAUGE] = "gauge", [HISTOGRAM] = "histogram"};
+    const struct metric_row *row = &table[metric];
+    buf_printf(buf, "# HELP %s %s\n# TYPE %s %s\n", row->name, row->help, row->name,
+               types[row->type]);
+    const struct series *series;
+    STAILQ_FOREACH(series, &metrics[metric].series, link)
+    {
+        if (row->type == HISTOGRAM)
+            write_histogram(buf, row, series);
+        else
+            write_sample(buf, row, series, "", NULL, series->value);
+    }
+}
+
+void
+metrics_write(struct buf *buf)
+{
+    metric_set(METRIC_BUILD_INFO, 1, KG_VERSION);
+    for (enum metric metric = 0; metric < METRIC_N; metric++) {
+        make_known_series(metric);
+        write_metric(buf, metric);
+    }
+}
