@@ -22,6 +22,7 @@ static const struct http_route routes[] = {
     {HTTP_GET, "/api/v1/health", handle_health, HTTP_PUBLIC},
     {HTTP_GET, "/healthz", handle_alive, HTTP_PUBLIC},
     {HTTP_GET, "/readyz", handle_ready, HTTP_PUBLIC},
+    {HTTP_GET, "/metrics", handle_metrics, HTTP_PUBLIC},
 };
 
 // While the gateway drains, what would start work is refused; what watches or ends it is not.

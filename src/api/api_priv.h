@@ -69,3 +69,4 @@ void handle_kernelspecs(struct http_request *request, void *arg);
 void handle_health(struct http_request *request, void *arg);
 void handle_alive(struct http_request *request, void *arg);
 void handle_ready(struct http_request *request, void *arg);
+void handle_metrics(struct http_request *request, void *arg);

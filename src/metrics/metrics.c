@@ -92,7 +92,7 @@ enum { N_BUCKETS = KG_ARRAY_LEN(bounds) + 1 };
 struct series {
     STAILQ_ENTRY(series) link;
     char *labels[MAX_LABELS];
-    double value; // of a histogram: the sum
+    double value;       // of a histogram: the sum
     uint64_t buckets[]; // of a histogram: N_BUCKETS, each without those below it
 };
 

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/queue.h>
 
+#include "metrics.h"
+
 enum {
     MAX_STARTING = 4, // more at a time would only slow each other down
     MIN_BACKOFF_MS = 500,
@@ -169,6 +171,7 @@ static void
 on_start_failed(struct pool *pool, const struct kg_error *err)
 {
     log_warning("a sandbox of the pool did not get ready", LOG_ERR(err));
+    metric_add(METRIC_POOL_FAILED_STARTS, 1);
     pool->backoff_ms = pool->backoff_ms == 0 ? MIN_BACKOFF_MS : pool->backoff_ms * 2;
     if (pool->backoff_ms > MAX_BACKOFF_MS)
         pool->backoff_ms = MAX_BACKOFF_MS;
@@ -479,6 +482,12 @@ pool_n_ready(const struct pool *pool)
     TAILQ_FOREACH(entry, &pool->entries, link)
     n += entry->state == ENTRY_READY;
     return n;
+}
+
+size_t
+pool_n_starting(const struct pool *pool)
+{
+    return (size_t)count_demand(pool).starting;
 }
 
 bool

@@ -38,6 +38,8 @@ struct pool_request *pool_ask(struct pool *pool, bool with_kernel, pool_fn fn, v
 void pool_request_cancel(struct pool_request *request);
 
 size_t pool_n_ready(const struct pool *pool);
+// Being made, or their kernel started.
+size_t pool_n_starting(const struct pool *pool);
 // Whether a request would probably be served: its kernels have got ready, and the last start
 // worked.
 bool pool_can_serve(const struct pool *pool);

@@ -95,6 +95,7 @@ void session_end(struct session *session, const char *reason, loop_fn on_done, v
 size_t sessions_count(const struct sessions *sessions);
 // Sandboxes that wait ready for a session; and whether a new session would probably get one.
 size_t sessions_n_pooled(const struct sessions *sessions);
+size_t sessions_n_starting(const struct sessions *sessions);
 bool sessions_can_open(const struct sessions *sessions);
 // {id: description} of one owner's sessions.
 json_t *sessions_describe(const struct sessions *sessions, const char *owner);

@@ -194,6 +194,12 @@ sessions_n_pooled(const struct sessions *sessions)
     return pool_n_ready(sessions->pool);
 }
 
+size_t
+sessions_n_starting(const struct sessions *sessions)
+{
+    return pool_n_starting(sessions->pool);
+}
+
 bool
 sessions_can_open(const struct sessions *sessions)
 {
