@@ -166,8 +166,9 @@ on_files(const json_t *listing, const struct kg_error *err, void *arg)
                         json_integer((json_int_t)json_array_size(files)));
     json_object_set_new(showing->body, "files", files);
     struct session *session = find_again(showing);
-    if (!session || !sandbox_agent_call(session_sandbox(session), "GET", "/stats", NULL,
-                                        AGENT_TIMEOUT_MS, on_stats, showing, NULL))
+    if (!session || !session_sandbox(session) ||
+        !sandbox_agent_call(session_sandbox(session), "GET", "/stats", NULL, AGENT_TIMEOUT_MS,
+                            on_stats, showing, NULL))
         show_reply(showing);
 }
 
@@ -182,11 +183,11 @@ handle_session_show(struct http_request *request, void *arg)
     showing->context = arg;
     showing->body = session_describe(session);
     json_object_set_new(showing->body, "working_directory", json_string(working_directory));
-    struct kg_error err = {0};
-    if (!sandbox_agent_call(session_sandbox(session), "GET", "/files", NULL, AGENT_TIMEOUT_MS,
-                            on_files, showing, &err)) {
-        http_reply_error(request, &err);
-        showing_free(showing);
+    struct sandbox *sandbox = session_sandbox(session);
+    if (!sandbox || !sandbox_agent_call(sandbox, "GET", "/files", NULL, AGENT_TIMEOUT_MS, on_files,
+                                        showing, NULL)) {
+        json_object_update_new(showing->body, json_pack("{s:[], s:i}", "files", "total_files", 0));
+        show_reply(showing);
     }
 }
 

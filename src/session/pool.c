@@ -108,6 +108,7 @@ pool_ask(struct pool *pool, bool with_kernel, pool_fn fn, void *arg)
 void
 pool_request_cancel(struct pool_request *request)
 {
+    loop_timer_start(request->pool->work, 0);
     request_free(request);
 }
 
@@ -426,6 +427,25 @@ make(struct pool *pool)
     }
 }
 
+// Requests that were cancelled leave entries that nobody waits for: those that are furthest from
+// being ready go first.
+static void
+clear_surplus(struct pool *pool)
+{
+    static const enum entry_state order[] = {ENTRY_SANDBOX, ENTRY_KERNEL, ENTRY_WARMING,
+                                             ENTRY_READY};
+    int64_t surplus = -count_demand(pool).with_kernel;
+    for (size_t i = 0; i < KG_ARRAY_LEN(order) && surplus > 0;) {
+        struct pool_entry *entry = find_entry(pool, order[i]);
+        if (!entry) {
+            i++;
+            continue;
+        }
+        surplus -= !entry->bare;
+        entry_destroy(entry);
+    }
+}
+
 static void
 on_work(void *arg)
 {
@@ -435,6 +455,7 @@ on_work(void *arg)
     if (pool->ending)
         return;
     give(pool);
+    clear_surplus(pool);
     make(pool);
 }
 

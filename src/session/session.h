@@ -75,6 +75,7 @@ struct session *sessions_find(struct sessions *sessions, const char *owner, cons
 // ---- One session ----------------------------------------------------------------------------
 
 const char *session_id(const struct session *session);
+// NULL as long as the session waits for it.
 struct sandbox *session_sandbox(const struct session *session);
 // {session_id, created_at, last_activity, expires_at, is_busy, execution_count, kernels}; times
 // are RFC 3339.
