@@ -16,8 +16,7 @@ check_names(const json_t *root, const char *const *names, struct kg_error *err)
         return kg_error_set(err, KG_INVALID, 0, "the body must be a JSON object");
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)root, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)root, key, value) {
         size_t i = 0;
         while (names[i] && strcmp(names[i], key) != 0)
             i++;
@@ -65,8 +64,7 @@ take_env(const json_t *root, const json_t **ret, struct kg_error *err)
         return -1;
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)*ret, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)*ret, key, value) {
         if (!json_is_string(value) || *key == '\0' || strchr(key, '='))
             return kg_error_set(err, KG_INVALID, 0,
                                 "env must map names to strings; \"%.40s\" does not", key);

@@ -137,8 +137,7 @@ describe_files(const json_t *listing)
     json_t *files = json_array();
     size_t i;
     json_t *entry;
-    json_array_foreach(json_object_get(listing, "files"), i, entry)
-    {
+    json_array_foreach(json_object_get(listing, "files"), i, entry) {
         const char *path = json_string_value(json_object_get(entry, "path"));
         json_t *size = json_object_get(entry, "size");
         if (path && json_is_integer(size))

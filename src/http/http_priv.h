@@ -92,6 +92,8 @@ struct http_request {
     enum http_method method;
     char id[HTTP_ID_LEN + 1];
     const char *owner;
+    const char *route; // its pattern; NULL: none was found
+    int status;        // of the answer; 0: not begun
     char *raw_path;
     char *path; // decoded segments, each ended by a NUL
     size_t path_len;

@@ -18,6 +18,7 @@ http_reply_header(struct http_request *request, const char *name, const char *va
 void
 reply_add_common_headers(struct http_request *request, int status, const char *content_type)
 {
+    request->status = status;
     http_reply_header(request, "X-Request-Id", request->id);
     http_reply_header(request, "X-Content-Type-Options", "nosniff");
     if (content_type)

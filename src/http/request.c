@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "http_priv.h"
+#include "metrics.h"
 
 // ---- Life -----------------------------------------------------------------------------------
 
@@ -60,9 +61,20 @@ request_gone(struct http_request *request)
         on_gone(request->on_gone_arg);
 }
 
+static void
+count_request(const struct http_request *request)
+{
+    static const char *const classes[] = {"gone", "1xx", "2xx", "3xx", "4xx", "5xx"};
+    char method[8];
+    router_format_methods((int)request->method, method, sizeof method);
+    metric_add(METRIC_HTTP_REQUESTS, 1, request->route ? request->route : "none", method,
+               classes[request->status / 100]);
+}
+
 void
 request_free(struct http_request *request)
 {
+    count_request(request);
     if (request->conn)
         request_detach(request);
     else
@@ -179,6 +191,7 @@ request_handle(struct http_connection *conn, struct evhttp_request *ev)
         answer_unrouted(request, methods);
         return;
     }
+    request->route = entry->route.pattern;
     if (keys_check(server->keys, request, entry->route.flags, &err) ||
         (server->gate && server->gate(request, server->gate_arg, &err))) {
         http_reply_error(request, &err);

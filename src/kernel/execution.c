@@ -211,8 +211,7 @@ executions_find(struct executions *executions, const char *id, const char *owner
                 struct kg_error *err)
 {
     struct execution *execution;
-    TAILQ_FOREACH(execution, &executions->all, in_registry)
-    {
+    TAILQ_FOREACH(execution, &executions->all, in_registry) {
         if (strcmp(execution->id, id) == 0 && strcmp(execution->owner, owner) == 0)
             return execution;
     }

@@ -141,8 +141,7 @@ take_payloads(struct kernel_run *run, const json_t *content)
 {
     size_t i;
     json_t *payload;
-    json_array_foreach(json_object_get(content, "payload"), i, payload)
-    {
+    json_array_foreach(json_object_get(content, "payload"), i, payload) {
         const char *source = string_of(payload, "source", "");
         if (strcmp(source, "page") == 0)
             output_append_display(&run->execution->log, json_object_get(payload, "data"));

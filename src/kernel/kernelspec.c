@@ -50,8 +50,7 @@ is_list_of_strings(const json_t *list)
 {
     size_t i;
     json_t *item;
-    json_array_foreach(list, i, item)
-    {
+    json_array_foreach(list, i, item) {
         if (!json_is_string(item))
             return false;
     }
@@ -63,8 +62,7 @@ is_object_of_strings(json_t *object)
 {
     const char *key;
     json_t *value;
-    json_object_foreach(object, key, value)
-    {
+    json_object_foreach(object, key, value) {
         if (!json_is_string(value))
             return false;
     }
@@ -224,8 +222,7 @@ has_name(const struct kernelspec *spec, const char *name)
         return true;
     size_t i;
     json_t *alias;
-    json_array_foreach(spec->aliases, i, alias)
-    {
+    json_array_foreach(spec->aliases, i, alias) {
         if (strcmp(json_string_value(alias), name) == 0)
             return true;
     }

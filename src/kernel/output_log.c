@@ -34,8 +34,7 @@ static void
 remove_entry(struct output_log *log, struct output_entry *entry)
 {
     struct subscription *subscription;
-    TAILQ_FOREACH(subscription, &log->subscriptions, link)
-    {
+    TAILQ_FOREACH(subscription, &log->subscriptions, link) {
         if (subscription->next == entry)
             subscription->next = TAILQ_NEXT(entry, link);
     }

@@ -6,6 +6,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "metrics.h"
+
 #define MAX_RUNNING 8
 #define PROCESS_TIMEOUT_MS 60000
 #define KILL_MS 5000 // for a killed container's control group to empty
@@ -19,6 +21,7 @@ oci_op_new(struct oci *oci, enum oci_op_kind kind, const char *id, provisioner_d
 {
     struct oci_op *op = KG_NEW(struct oci_op);
     op->base.provisioner = &oci->base;
+    op->base.asked_us = clock_mono_us();
     op->kind = kind;
     memcpy(op->id, id, strlen(id));
     op->on_done = on_done;
@@ -71,11 +74,22 @@ op_free(struct oci_op *op)
     free(op);
 }
 
+static void
+count_op(const struct oci_op *op)
+{
+    static const char *const kinds[] = {
+        [OCI_OP_CREATE] = "create", [OCI_OP_DESTROY] = "destroy", [OCI_OP_RECOVER] = "recover"};
+    metric_observe_since(METRIC_PROVISIONER_CALL_SECONDS, op->base.asked_us, kinds[op->kind]);
+    if (op->err.code)
+        metric_add(METRIC_PROVISIONER_ERRORS, 1, kinds[op->kind]);
+}
+
 void
 oci_op_finish(struct oci_op *op)
 {
     struct oci *oci = oci_of(op);
     struct oci_op done = *op;
+    count_op(op);
     oci_op_set_state(op, OCI_OP_DONE);
     oci->n_running--;
     op_free(op);

@@ -44,6 +44,7 @@ struct provisioner {
 // The first member of every engine's operation.
 struct provisioner_op {
     struct provisioner *provisioner;
+    int64_t asked_us; // clock_mono_us()
 };
 
 // ---- The sandbox's folder (folder.c) --------------------------------------------------------

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "metrics.h"
 #include "sandbox_priv.h"
 
 enum { ID_LEN = 10 };
@@ -105,6 +106,7 @@ sandbox_end(struct sandbox *sandbox, const struct kg_error *reason)
     if (sandbox->state == SANDBOX_DESTROYING || sandbox->state == SANDBOX_GONE)
         return;
     log_info("sandbox ended", LOG_STR("sandbox", sandbox->id), LOG_ERR(reason));
+    metric_add(METRIC_SANDBOXES_LOST, 1);
     sandbox->end_reason = *reason;
     sandbox_set_state(sandbox, SANDBOX_GONE);
     close_gateway_side(sandbox);

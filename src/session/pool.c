@@ -116,8 +116,7 @@ static struct pool_request *
 first_request(const struct pool *pool, bool with_kernel)
 {
     struct pool_request *request;
-    TAILQ_FOREACH(request, &pool->requests, link)
-    {
+    TAILQ_FOREACH(request, &pool->requests, link) {
         if (request->with_kernel == with_kernel)
             return request;
     }
@@ -149,7 +148,7 @@ static void
 entry_destroy(struct pool_entry *entry)
 {
     struct pool *pool = entry->pool;
-    entry->state = ENTRY_FAILED;
+    entry->state = ENTRY_FAILED; // what fails meanwhile has nothing to do any more
     kernel_free(entry->kernel, NULL);
     pool->n_destroying++;
     sandbox_destroy(entry->sandbox, on_destroyed, pool);
@@ -316,13 +315,13 @@ static const struct sandbox_events sandbox_events = {
 
 // ---- Work -----------------------------------------------------------------------------------
 
+// One that has, or will have, a kernel.
 static struct pool_entry *
 find_entry(const struct pool *pool, enum entry_state state)
 {
     struct pool_entry *entry;
-    TAILQ_FOREACH(entry, &pool->entries, link)
-    {
-        if (entry->state == state)
+    TAILQ_FOREACH(entry, &pool->entries, link) {
+        if (entry->state == state && !entry->bare)
             return entry;
     }
     return NULL;
@@ -375,8 +374,7 @@ void
 pool_on_sandbox_exit(struct pool *pool, const char *id)
 {
     struct pool_entry *entry;
-    TAILQ_FOREACH(entry, &pool->entries, link)
-    {
+    TAILQ_FOREACH(entry, &pool->entries, link) {
         if (strcmp(sandbox_id(entry->sandbox), id) == 0) {
             sandbox_on_exit(entry->sandbox);
             return;
@@ -396,10 +394,9 @@ count_demand(const struct pool *pool)
     struct demand demand = {.with_kernel = pool->settings.size};
     const struct pool_request *request;
     TAILQ_FOREACH(request, &pool->requests, link)
-    *(request->with_kernel ? &demand.with_kernel : &demand.bare) += 1;
+        *(request->with_kernel ? &demand.with_kernel : &demand.bare) += 1;
     const struct pool_entry *entry;
-    TAILQ_FOREACH(entry, &pool->entries, link)
-    {
+    TAILQ_FOREACH(entry, &pool->entries, link) {
         *(entry->bare ? &demand.bare : &demand.with_kernel) -= 1;
         demand.starting += entry->state == ENTRY_SANDBOX || entry->state == ENTRY_KERNEL;
     }
@@ -441,7 +438,7 @@ clear_surplus(struct pool *pool)
             i++;
             continue;
         }
-        surplus -= !entry->bare;
+        surplus--;
         entry_destroy(entry);
     }
 }
@@ -501,7 +498,7 @@ pool_n_ready(const struct pool *pool)
     size_t n = 0;
     const struct pool_entry *entry;
     TAILQ_FOREACH(entry, &pool->entries, link)
-    n += entry->state == ENTRY_READY;
+        n += entry->state == ENTRY_READY;
     return n;
 }
 

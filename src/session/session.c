@@ -202,8 +202,7 @@ start_kernels(struct session *session)
 {
     struct kg_error err = {0};
     struct session_open *open;
-    TAILQ_FOREACH(open, &session->opens, link)
-    {
+    TAILQ_FOREACH(open, &session->opens, link) {
         if (!session_kernel(session, open->spec, &err))
             log_warning("a kernel was refused", LOG_STR("session", session->id), LOG_ERR(&err));
     }
@@ -236,8 +235,7 @@ on_sandbox(struct sandbox *sandbox, struct kernel *kernel, const struct kg_error
     }
     set_state(session, SESSION_READY);
     struct session_open *open;
-    TAILQ_FOREACH(open, &session->opens, link)
-    {
+    TAILQ_FOREACH(open, &session->opens, link) {
         if (!session_kernel(session, open->spec, &err))
             log_warning("a kernel was refused", LOG_STR("session", session->id), LOG_ERR(&err));
     }
@@ -329,8 +327,7 @@ adopt_kernels(struct session *session, const json_t *processes)
     const struct sessions_settings *settings = &session->sessions->settings;
     size_t i;
     json_t *process;
-    json_array_foreach(processes, i, process)
-    {
+    json_array_foreach(processes, i, process) {
         const char *name = json_string_value(json_object_get(process, "name"));
         const char *state = json_string_value(json_object_get(process, "state"));
         const struct kernelspec *spec = name ? kernelspecs_find(settings->specs, name, NULL) : NULL;

@@ -44,8 +44,7 @@ static struct session *
 find(struct sessions *sessions, const char *owner, const char *id)
 {
     struct session *session;
-    TAILQ_FOREACH(session, &sessions->live, link)
-    {
+    TAILQ_FOREACH(session, &sessions->live, link) {
         if (strcmp(session->id, id) == 0 && strcmp(session->owner, owner) == 0)
             return session;
     }
@@ -94,8 +93,7 @@ void
 sessions_on_sandbox_exit(struct sessions *sessions, const char *id)
 {
     struct session *session;
-    TAILQ_FOREACH(session, &sessions->live, link)
-    {
+    TAILQ_FOREACH(session, &sessions->live, link) {
         if (session->sandbox && strcmp(sandbox_id(session->sandbox), id) == 0) {
             sandbox_on_exit(session->sandbox);
             return;
@@ -168,8 +166,7 @@ sessions_describe(const struct sessions *sessions, const char *owner)
 {
     json_t *all = json_object();
     struct session *session;
-    TAILQ_FOREACH(session, &sessions->live, link)
-    {
+    TAILQ_FOREACH(session, &sessions->live, link) {
         if (strcmp(session->owner, owner) == 0)
             json_object_set_new(all, session->id, session_describe(session));
     }
@@ -180,8 +177,7 @@ bool
 sessions_are_busy(const struct sessions *sessions)
 {
     struct session *session;
-    TAILQ_FOREACH(session, &sessions->live, link)
-    {
+    TAILQ_FOREACH(session, &sessions->live, link) {
         if (session_is_busy(session))
             return true;
     }
