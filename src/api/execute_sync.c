@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api_priv.h"
+#include "metrics.h"
 
 struct gathering {
     struct http_request *request;
@@ -69,6 +70,8 @@ static void
 answer(struct gathering *gathering)
 {
     if (gathering->dropped_messages > 0) {
+        metric_add(METRIC_OUTPUT_DROPPED_LINES, (double)gathering->dropped_messages);
+        metric_add(METRIC_OUTPUT_DROPPED_BYTES, (double)gathering->dropped_bytes);
         json_t *dropped = json_pack("{s:s, s:I, s:I}", "type", "dropped", "bytes",
                                     (json_int_t)gathering->dropped_bytes, "messages",
                                     (json_int_t)gathering->dropped_messages);

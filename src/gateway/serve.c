@@ -11,6 +11,7 @@
 #include "http.h"
 #include "http_client.h"
 #include "jupyter.h"
+#include "loop_lag.h"
 #include "session.h"
 
 enum {
@@ -43,6 +44,7 @@ struct gateway {
     struct loop_signal *terminate;
     struct loop_signal *interrupt;
     struct loop_timer *drain;
+    struct loop_lag *lag;
     struct loop_timer *idle;
     int64_t drain_deadline_ms;
     struct kg_error recovery_error;
@@ -291,6 +293,7 @@ static void
 gateway_fini(struct gateway *gateway)
 {
     loop_timer_free(gateway->drain);
+    loop_lag_free(gateway->lag);
     loop_timer_free(gateway->idle);
     loop_signal_free(gateway->terminate);
     loop_signal_free(gateway->interrupt);
@@ -318,6 +321,7 @@ run(struct gateway *gateway, struct kg_error *err)
     if (start_core(gateway, err) < 0 || start_server(gateway, err) < 0)
         return -1;
     gateway->drain = loop_timer_new(gateway->loop, on_drain, gateway);
+    gateway->lag = loop_lag_new(gateway->loop);
     gateway->idle = loop_timer_new(gateway->loop, on_idle_look, gateway);
     gateway->terminate = loop_signal_new(gateway->loop, SIGTERM, on_terminate, gateway);
     gateway->interrupt = loop_signal_new(gateway->loop, SIGINT, on_terminate, gateway);

@@ -6,6 +6,7 @@
 
 #include "execution_priv.h"
 #include "kernel_priv.h"
+#include "metrics.h"
 
 enum { KEEP_MS = 10 * 60 * 1000, SWEEP_MS = 15 * 1000 };
 
@@ -171,6 +172,8 @@ execution_finish(struct execution *execution, enum execution_status status, bool
              LOG_STR("session", execution->session_id), LOG_STR("status", status_names[status]),
              LOG_INT("duration_us", duration_us), LOG_INT("bytes", execution->log.bytes_total));
     output_log_append(&execution->log, "done", OUTPUT_KEPT, done);
+    metric_add(METRIC_EXECUTIONS, 1, status_names[status]);
+    metric_observe_since(METRIC_EXECUTION_SECONDS, execution->log.opened_us);
     if (execution->executions)
         sweep(execution->executions);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernel_priv.h"
+#include "metrics.h"
 
 enum { GRACE_MS = 3000, AGENT_TIMEOUT_MS = 10 * 1000 };
 
@@ -146,6 +147,8 @@ static void
 on_grace_over(void *arg)
 {
     struct kernel *kernel = arg;
+    bool timeout = kernel->run.execution->stop_status == EXECUTION_TIMEOUT;
+    metric_add(METRIC_KERNEL_DEATHS, 1, timeout ? "timeout" : "interrupt");
     execution_set_state(kernel->run.execution, EXECUTION_KILLING);
     kernel_replace(kernel);
 }
@@ -342,6 +345,7 @@ on_lost(void *arg)
 {
     struct kernel *kernel = arg;
     static const char reason[] = "the gateway lost the kernel's channels";
+    metric_add(METRIC_KERNEL_DEATHS, 1, "lost");
     if (kernel->state == KERNEL_STARTING)
         kernel_start_fail(kernel, reason);
     else
@@ -375,8 +379,10 @@ kernel_on_exit(struct kernel *kernel, int pid, int exit_code, int signal, bool o
     log_info("a kernel's process ended", LOG_STR("sandbox", sandbox_id(kernel->sandbox)),
              LOG_STR("kernel", kernel->spec->name), LOG_INT("exit_code", exit_code),
              LOG_INT("signal", signal), LOG_INT("oom", oom));
+    const char *cause = oom ? "oom" : signal != 0 ? "signal" : "exit";
     switch (kernel->state) {
     case KERNEL_STARTING: {
+        metric_add(METRIC_KERNEL_DEATHS, 1, cause);
         KG_AUTO_FREE char *reason =
             kg_asprintf("the kernel %s ended before it was ready (code %d, signal %d)",
                         kernel->spec->name, exit_code, signal);
@@ -386,6 +392,7 @@ kernel_on_exit(struct kernel *kernel, int pid, int exit_code, int signal, bool o
     case KERNEL_READY:
     case KERNEL_BUSY:
     case KERNEL_INTERRUPTING:
+        metric_add(METRIC_KERNEL_DEATHS, 1, cause);
         fail_by_exit(kernel, exit_code, signal, oom);
         return;
     case KERNEL_RESTARTING:

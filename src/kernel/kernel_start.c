@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernel_priv.h"
+#include "metrics.h"
 
 enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000, RETRY_LINK_MS = 10 };
 enum { RETRY_INFO_MS = 20, RETRY_INFO_LATER_MS = 1000, RETRY_SOON = 100, MAX_SAID = 160 };
@@ -94,6 +95,7 @@ on_bad_message(enum jupyter_channel channel, const struct kg_error *err, void *a
 {
     struct kernel *kernel = arg;
     kernel->dropped_messages++;
+    metric_add(METRIC_KERNEL_BAD_MESSAGES, 1);
     log_warning("dropped a message of a kernel", LOG_STR("sandbox", sandbox_id(kernel->sandbox)),
                 LOG_STR("kernel", kernel->spec->name),
                 LOG_STR("channel", jupyter_channel_name(channel)), LOG_ERR(err));

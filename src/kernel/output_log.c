@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "execution_priv.h"
+#include "metrics.h"
 
 // What an entry costs beside its text.
 enum { ENTRY_OVERHEAD = sizeof(struct output_entry) + 16 };
@@ -25,7 +26,7 @@ struct subscription {
 void
 output_log_init(struct output_log *log, size_t max_bytes)
 {
-    *log = (struct output_log){.max_bytes = max_bytes};
+    *log = (struct output_log){.max_bytes = max_bytes, .opened_us = clock_mono_us()};
     TAILQ_INIT(&log->entries);
     TAILQ_INIT(&log->subscriptions);
 }
@@ -167,6 +168,9 @@ output_log_append(struct output_log *log, const char *type, enum output_worth wo
     entry->len = len;
     memcpy(entry->text, text, len + 1);
     TAILQ_INSERT_TAIL(&log->entries, entry, link);
+    if (entry->seq == 1)
+        metric_observe_since(METRIC_EXECUTION_FIRST_LINE_SECONDS, log->opened_us);
+    metric_add(METRIC_OUTPUT_BYTES, (double)len);
     log->bytes_total += (int64_t)len;
     log->bytes_held += len + ENTRY_OVERHEAD;
     enforce_bound(log);
@@ -222,9 +226,12 @@ say_dropped(struct subscription *subscription, const struct output_entry *entry,
     json_int_t messages = entry->seq - 1 - subscription->seen_seq;
     json_auto_t *line = json_pack("{s:s, s:I, s:I}", "type", "dropped", "seq",
                                   (json_int_t)(entry->seq - 1), "messages", messages);
-    if (subscription->seen_bytes >= 0)
-        json_object_set_new(line, "bytes",
-                            json_integer(entry->bytes_before - subscription->seen_bytes));
+    metric_add(METRIC_OUTPUT_DROPPED_LINES, (double)messages);
+    if (subscription->seen_bytes >= 0) {
+        json_int_t bytes = entry->bytes_before - subscription->seen_bytes;
+        metric_add(METRIC_OUTPUT_DROPPED_BYTES, (double)bytes);
+        json_object_set_new(line, "bytes", json_integer(bytes));
+    }
     KG_AUTO_FREE char *text = json_dumps(line, JSON_COMPACT);
     buf_fini(&subscription->dropped);
     buf_append_str(&subscription->dropped, text);

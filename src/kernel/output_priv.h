@@ -22,6 +22,7 @@ struct output_entry {
 struct output_log {
     TAILQ_HEAD(output_entries, output_entry) entries;
     TAILQ_HEAD(subscriptions, subscription) subscriptions;
+    int64_t opened_us; // clock_mono_us()
     int64_t last_seq;
     int64_t last_message;
     int64_t bytes_total; // of all lines ever

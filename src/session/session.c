@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "metrics.h"
 #include "session_priv.h"
 
 enum { RANDOM_ID_LEN = 16, ADOPT_TIMEOUT_MS = 10 * 1000 };
@@ -31,6 +32,8 @@ answer_open(struct session_open *open, struct kernel *kernel, const struct kg_er
 {
     struct session *session = open->session;
     TAILQ_REMOVE(&session->opens, open, link);
+    if (open->asked_us && !err)
+        metric_observe_since(METRIC_SESSION_OPEN_SECONDS, open->asked_us);
     open->fn(err ? NULL : session, kernel, err, open->arg);
     free(open);
 }

@@ -19,6 +19,7 @@ struct session_open {
     TAILQ_ENTRY(session_open) link;
     struct session *session;
     const struct kernelspec *spec;
+    int64_t asked_us; // clock_mono_us(), where the session is new; else 0
     session_open_fn fn;
     void *arg;
 };

@@ -136,6 +136,7 @@ session_open_start(struct sessions *sessions, const struct session_request *requ
     struct session_open *open = KG_NEW(struct session_open);
     open->session = session;
     open->spec = request->kernelspec;
+    open->asked_us = session->state == SESSION_CREATING ? clock_mono_us() : 0;
     open->fn = fn;
     open->arg = arg;
     TAILQ_INSERT_TAIL(&session->opens, open, link);
