@@ -5,8 +5,8 @@
 #include "api_priv.h"
 
 enum {
-    HIGH_WATERMARK = 512 << 10, // bytes queued for the client, above which no more is taken
-    LOW_WATERMARK = 128 << 10,
+    HIGH_WATERMARK = 256 << 10, // bytes queued for the client, above which no more is taken
+    LOW_WATERMARK = 64 << 10,
     BATCH_BYTES = 64 << 10, // lines of one write
     KEEPALIVE_MS = 15 * 1000,
 };

@@ -195,7 +195,8 @@ on_kernel_started(struct kernel *kernel, const struct kg_error *err, void *arg)
     }
     entry->pool->backoff_ms = 0;
     entry->pool->proven = true;
-    entry->state = kernel_warm_up(kernel) ? ENTRY_WARMING : ENTRY_READY;
+    bool wanted = first_request(entry->pool, true) != NULL; // then there is no time for it
+    entry->state = !wanted && kernel_warm_up(kernel) ? ENTRY_WARMING : ENTRY_READY;
     loop_timer_start(entry->pool->work, 0);
 }
 

@@ -34,6 +34,7 @@ struct sandbox {
     char id[17];
     char *dir;
     enum sandbox_state state;
+    bool claimed; // already, where it was adopted
     const struct sandbox_events *events;
     void *arg;
     struct process processes[MAX_PROCESSES];
@@ -83,7 +84,7 @@ fake_sandboxes_count(void)
     size_t n = 0;
     struct sandbox *sandbox;
     TAILQ_FOREACH(sandbox, &fakes.sandboxes, link)
-    n++;
+        n++;
     return n;
 }
 
@@ -98,11 +99,10 @@ fake_sandboxes_release(void)
 {
     fake_script.hold_signal = fake_script.hold_stop = false;
     struct sandbox *sandbox;
-    TAILQ_FOREACH(sandbox, &fakes.sandboxes, link)
-    {
+    TAILQ_FOREACH(sandbox, &fakes.sandboxes, link) {
         struct sandbox_call *call;
         TAILQ_FOREACH(call, &sandbox->calls, link)
-        loop_timer_start(call->timer, 0);
+            loop_timer_start(call->timer, 0);
     }
 }
 
@@ -258,6 +258,8 @@ answer(struct sandbox_call *call, struct kg_error *err)
         }
         return json_pack("{s:i}", "pid", start_process(call->sandbox, call->body)->pid);
     }
+    if (strcmp(call->what, "GET /kernels") == 0)
+        return json_pack("{s:[]}", "kernels"); // those of an adopted sandbox: none
     const char *name = strstr(call->what, "/kernels/") + strlen("/kernels/");
     size_t name_len = strcspn(name, "/");
     struct process *process = find_process(call->sandbox, name, name_len);
@@ -335,7 +337,7 @@ sandbox_agent_call(struct sandbox *sandbox, const char *method, const char *path
     if (verb) {
         *verb++ = '\0';
         note(verb, name);
-    } else if (*name == '\0') {
+    } else if (body && *name == '\0') {
         note("start", json_string_value(json_object_get(body, "name")));
     }
     struct sandbox_call *call = call_new(sandbox, kg_asprintf("%s %s", method, path), arg, err);
@@ -351,7 +353,7 @@ sandbox_agent_call(struct sandbox *sandbox, const char *method, const char *path
 void
 fake_sandbox_ready(struct sandbox *sandbox)
 {
-    sandbox->state = SANDBOX_READY;
+    sandbox->state = sandbox->claimed ? SANDBOX_CLAIMED : SANDBOX_READY;
     sandbox->events->on_ready(sandbox, sandbox->arg);
 }
 
@@ -379,6 +381,25 @@ on_timer(void *arg)
         fn(NULL, fn_arg);
 }
 
+static struct sandbox *
+make(const char *id, bool claimed, const struct sandbox_events *events, void *arg)
+{
+    struct sandbox *sandbox = KG_NEW(struct sandbox);
+    snprintf(sandbox->id, sizeof sandbox->id, "%s", id);
+    sandbox->dir = kg_asprintf("%s/%.6s", fakes.dir, sandbox->id);
+    int made = dir_make(sandbox->dir, 0700, NULL);
+    assert(made == 0);
+    sandbox->claimed = claimed;
+    sandbox->events = events;
+    sandbox->arg = arg;
+    TAILQ_INIT(&sandbox->calls);
+    sandbox->timer = loop_timer_new(fakes.loop, on_timer, sandbox);
+    if (!fake_script.hold_ready)
+        loop_timer_start(sandbox->timer, 0);
+    TAILQ_INSERT_TAIL(&fakes.sandboxes, sandbox, link);
+    return sandbox;
+}
+
 struct sandbox *
 sandbox_create(const struct sandbox_context *context, const struct sandbox_spec *spec,
                const struct sandbox_events *events, void *arg, struct kg_error *err)
@@ -389,19 +410,26 @@ sandbox_create(const struct sandbox_context *context, const struct sandbox_spec 
         kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "no engine");
         return NULL;
     }
-    struct sandbox *sandbox = KG_NEW(struct sandbox);
-    id_random(sandbox->id, sizeof sandbox->id - 1);
-    sandbox->dir = kg_asprintf("%s/%.6s", fakes.dir, sandbox->id);
-    int made = dir_make(sandbox->dir, 0700, err);
-    assert(made == 0);
-    sandbox->events = events;
-    sandbox->arg = arg;
-    TAILQ_INIT(&sandbox->calls);
-    sandbox->timer = loop_timer_new(fakes.loop, on_timer, sandbox);
-    if (!fake_script.hold_ready)
-        loop_timer_start(sandbox->timer, 0);
-    TAILQ_INSERT_TAIL(&fakes.sandboxes, sandbox, link);
-    return sandbox;
+    char id[17];
+    id_random(id, sizeof id - 1);
+    return make(id, false, events, arg);
+}
+
+struct sandbox *
+sandbox_adopt(const struct sandbox_context *context, const char *id, bool claimed,
+              const struct sandbox_spec *spec, const struct sandbox_events *events, void *arg,
+              struct kg_error *err)
+{
+    (void)context;
+    (void)spec;
+    (void)err;
+    return make(id, claimed, events, arg);
+}
+
+void
+sandbox_on_exit(struct sandbox *sandbox)
+{
+    fake_sandbox_gone(sandbox);
 }
 
 static void

@@ -36,7 +36,7 @@ struct fixture {
     struct kernelspec spec;
     struct sandbox *sandbox;
     struct kernel *kernel;
-    int started, done, restarted;
+    int started, done, restarted, broken;
     struct kg_error start_err, restart_err; // the last one
 };
 

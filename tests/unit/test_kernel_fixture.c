@@ -119,9 +119,19 @@ on_execution_done(struct kernel *kernel, struct execution *execution, void *arg)
     f->done++;
 }
 
+static void
+on_broken(struct kernel *kernel, const struct kg_error *err, void *arg)
+{
+    struct fixture *f = arg;
+    (void)kernel;
+    assert_int_not_equal(err->code, KG_OK);
+    f->broken++;
+}
+
 static const struct kernel_events kernel_events = {
     .on_started = on_started,
     .on_execution_done = on_execution_done,
+    .on_broken = on_broken,
 };
 
 static void

@@ -174,8 +174,7 @@ test_errors_and_done_are_kept(void **state)
     int n_done = 0;
     size_t i;
     json_t *line;
-    json_array_foreach(lines, i, line)
-    {
+    json_array_foreach(lines, i, line) {
         n_done += is_type(line, "done");
     }
     assert_int_equal(n_done, 1);
@@ -197,8 +196,7 @@ test_only_few_and_small_errors_are_kept(void **state)
     size_t n_errors = 0;
     size_t i;
     json_t *line;
-    json_array_foreach(lines, i, line)
-    {
+    json_array_foreach(lines, i, line) {
         n_errors += is_type(line, "error");
     }
     assert_true(is_type(json_array_get(lines, 0), "dropped"));

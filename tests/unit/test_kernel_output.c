@@ -33,8 +33,7 @@ lines_of(const char *type, json_t *content)
     json_t *lines = all_lines(execution);
     size_t i;
     json_t *line;
-    json_array_foreach(lines, i, line)
-    {
+    json_array_foreach(lines, i, line) {
         json_object_del(line, "seq");
     }
     return lines;
@@ -166,8 +165,7 @@ check_split(const char *unit, size_t lead, size_t n_units)
     KG_AUTO_BUF joined = {0};
     size_t i;
     json_t *line;
-    json_array_foreach(lines, i, line)
-    {
+    json_array_foreach(lines, i, line) {
         const json_t *part = json_object_get(line, "text"); // which is UTF-8, or it would not parse
         size_t len = json_string_length(part);
         assert_in_range(len, 1, MIB);

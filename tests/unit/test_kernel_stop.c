@@ -201,11 +201,17 @@ test_restart_without_an_agent(void **state)
     start_ready_kernel(f);
     KG_AUTO(execution) running = execute(f, "hang");
     RUN_UNTIL(f, fake_journal_count("run hang") == 1);
+    KG_AUTO(execution) queued = execute(f, "print");
     fake_script.refuse_calls = true;
     assert_int_equal(restart(f, &err), 0);
-    RUN_UNTIL(f, f->restarted > 0);
-    assert_int_equal(f->restart_err.code, KG_KERNEL_START_TIMEOUT);
-    assert_done(running, "interrupted", true);
+    assert_int_equal(f->restarted + f->broken, 0);
+    RUN_UNTIL(f, f->broken > 0);
+    assert_int_equal(f->restarted, 1);
+    assert_int_not_equal(f->restart_err.code, KG_OK);
+    assert_int_equal(kernel_state(f->kernel), KERNEL_DEAD);
+    assert_done(running, "interrupted", false);
+    assert_done(queued, "died", false);
+    assert_int_equal(f->broken, 1);
 }
 
 static void

@@ -97,12 +97,14 @@ setup(void **state)
     const struct sessions_settings settings = {
         .sandboxes = &f->sandboxes,
         .kernels = &f->kernels,
+        .specs = f->specs,
         .pooled_spec = kernelspecs_at(f->specs, 0),
         .max_sessions = MAX_SESSIONS,
         .idle_timeout_s = 1800,
         .sandbox_start_timeout_ms = DEADLINE_MS,
     };
     f->sessions = sessions_new(f->loop, &settings);
+    sessions_start(f->sessions);
     *state = f;
     return 0;
 }
