@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bodies of requests, as far as the JSON reader of http lets them through. First byte: even for
+// POST execute, odd for POST sessions.
+#include <assert.h>
+#include <string.h>
+
+#include "api_priv.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MAX_CODE_BYTES = 4096, MAX_TIMEOUT_MS = 3600 * 1000 };
+
+static struct api_context *
+context(void)
+{
+    static struct api_context made;
+    if (made.specs)
+        return &made;
+    static const char json[] = "{\"argv\":[\"python\"],\"language\":\"python\",\"metadata\":"
+                               "{\"kernelgate\":{\"aliases\":[\"py\"]}}}";
+    char dir[] = "/tmp/kg-fuzz-XXXXXX";
+    char *made_dir = mkdtemp(dir);
+    assert(made_dir);
+    KG_AUTO_FREE char *folder = kg_asprintf("%s/python", dir);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/kernel.json", folder);
+    int failed = dir_make(folder, 0700, NULL);
+    failed += file_write_atomic(path, json, strlen(json), 0600, NULL);
+    made = (struct api_context){
+        .specs = kernelspecs_load(dir, NULL),
+        .default_timeout_ms = 30 * 1000,
+        .max_timeout_ms = MAX_TIMEOUT_MS,
+        .max_code_bytes = MAX_CODE_BYTES,
+    };
+    failed += path_remove_tree(dir, NULL);
+    assert(made.specs && failed == 0);
+    made.default_spec = kernelspecs_at(made.specs, 0);
+    return &made;
+}
+
+static void
+check_env(const json_t *env)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)env, key, value)
+    {
+        assert(*key && !strchr(key, '=') && json_is_string(value));
+    }
+    assert(!env || json_is_object(env));
+}
+
+static void
+check_error(const struct kg_error *err)
+{
+    assert(err->code == KG_INVALID || err->code == KG_UNKNOWN_KERNEL ||
+           err->code == KG_CODE_TOO_LARGE);
+    assert(err->message[0]);
+}
+
+static void
+parse_execute(const json_t *root)
+{
+    struct kg_error err = {0};
+    struct execute_body body;
+    if (execute_body_parse(context(), root, &body, &err) < 0) {
+        check_error(&err);
+        return;
+    }
+    assert(body.code && strlen(body.code) <= MAX_CODE_BYTES && body.spec);
+    assert(body.timeout_ms >= 1 && body.timeout_ms <= MAX_TIMEOUT_MS);
+    assert(!body.variables || json_is_object(body.variables));
+    check_env(body.env);
+}
+
+static void
+parse_session(const json_t *root)
+{
+    struct kg_error err = {0};
+    struct session_body body;
+    if (session_body_parse(context(), root, &body, &err) < 0) {
+        check_error(&err);
+        return;
+    }
+    assert(body.spec && body.idle_timeout_s >= 0 && body.idle_timeout_s <= 31536000);
+    check_env(body.env);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 1)
+        return 0;
+    json_auto_t *root = json_loadb((const char *)data + 1, size - 1, JSON_REJECT_DUPLICATES, NULL);
+    if (!root)
+        return 0;
+    if (data[0] % 2 == 0)
+        parse_execute(root);
+    else
+        parse_session(root);
+    return 0;
+}
