@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of test_session, and what they share: a registry over fake sandboxes, and those who
+// open its sessions.
+#pragma once
+
+#include "fake_sandbox.h"
+#include "session.h"
+
+// Runs its tests and returns how many failed.
+int test_session_end(void);
+int test_session_pool(void);
+
+enum { DEADLINE_MS = 40 * 1000, MAX_SESSIONS = 3, N_SPECS = 9 };
+
+struct fixture {
+    struct loop *loop;
+    struct loop_timer *deadline;
+    bool timed_out;
+    char dir[32];
+    struct kernelspecs *specs; // k0 to k8; k0 alone takes variables
+    struct sandbox_context sandboxes;
+    struct kernel_context kernels;
+    struct sessions *sessions;
+    int ended, restarted;
+    struct kg_error restart_err;
+};
+
+// Somebody who opens a session.
+struct opener {
+    struct fixture *f;
+    struct session_open *open;
+    struct session *session;
+    struct kernel *kernel;
+    struct kg_error err;
+    int answers;
+    const char *code; // to run at once
+    struct execution *execution;
+    struct opener *then; // opens when this one is answered
+};
+
+// cmocka's. The pool has no place of its own, or two.
+int session_setup(void **state);
+int session_setup_with_pool(void **state);
+int session_teardown(void **state);
+// One turn of the loop; fails where the test has taken too long.
+void session_turn(struct fixture *f);
+#define RUN_UNTIL(f, condition)                                                                    \
+    while (!(condition))                                                                           \
+    session_turn(f)
+
+void on_ended(void *arg); // counts in f->ended
+// A request for k0 in the session `id` (NULL: a new one), by "me".
+struct session_request named(struct fixture *f, const char *id);
+void start(struct fixture *f, struct opener *opener, const struct session_request *request);
+// Opens and waits for the answer.
+void open_request(struct fixture *f, struct opener *opener, const struct session_request *request);
+void open_named(struct fixture *f, struct opener *opener, const char *id);
+struct execution *execute(struct opener *opener, const char *code, const json_t *variables,
+                          struct kg_error *err);

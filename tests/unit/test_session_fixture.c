@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// A registry over fake sandboxes.
+
+#include "test_session.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <event2/event.h>
+
+// ---- The fixture ----------------------------------------------------------------------------
+
+static void
+on_deadline(void *arg)
+{
+    struct fixture *f = arg;
+    f->timed_out = true;
+}
+
+void
+session_turn(struct fixture *f)
+{
+    event_base_loop(loop_event_base(f->loop), EVLOOP_ONCE);
+    assert_false(f->timed_out);
+}
+
+static void
+write_specs(const char *dir)
+{
+    for (int i = 0; i < N_SPECS; i++) {
+        KG_AUTO_FREE char *folder = kg_asprintf("%s/k%d", dir, i);
+        KG_AUTO_FREE char *path = kg_asprintf("%s/kernel.json", folder);
+        KG_AUTO_FREE char *json =
+            kg_asprintf("{\"argv\":[\"k\"],\"language\":\"k\",\"metadata\":{\"kernelgate\":{%s}}}",
+                        i == 0 ? "\"variables\":\"set {json}\"" : "");
+        assert_int_equal(dir_make(folder, 0700, NULL), 0);
+        assert_int_equal(file_write_atomic(path, json, strlen(json), 0600, NULL), 0);
+    }
+}
+
+static int
+setup(void **state, int64_t pool_size)
+{
+    struct fixture *f = KG_NEW(struct fixture);
+    f->loop = loop_new();
+    f->deadline = loop_timer_new(f->loop, on_deadline, f);
+    loop_timer_start(f->deadline, DEADLINE_MS);
+    fake_sandboxes_init(f->loop);
+    strcpy(f->dir, "/tmp/kg-session-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    write_specs(f->dir);
+    f->specs = kernelspecs_load(f->dir, NULL);
+    assert_non_null(f->specs);
+    f->sandboxes = (struct sandbox_context){.loop = f->loop};
+    f->kernels = (struct kernel_context){
+        .loop = f->loop,
+        .executions = executions_new(f->loop, 1 << 20, 1 << 20),
+        .start_timeout_ms = DEADLINE_MS,
+    };
+    const struct sessions_settings settings = {
+        .sandboxes = &f->sandboxes,
+        .kernels = &f->kernels,
+        .specs = f->specs,
+        .pooled_spec = kernelspecs_at(f->specs, 0),
+        .pool_size = pool_size,
+        .max_sessions = MAX_SESSIONS,
+        .idle_timeout_s = 1800,
+        .sandbox_start_timeout_ms = DEADLINE_MS,
+    };
+    f->sessions = sessions_new(f->loop, &settings);
+    sessions_start(f->sessions);
+    *state = f;
+    return 0;
+}
+
+int
+session_setup(void **state)
+{
+    return setup(state, 0);
+}
+
+int
+session_setup_with_pool(void **state)
+{
+    return setup(state, 2);
+}
+
+void
+on_ended(void *arg)
+{
+    struct fixture *f = arg;
+    f->ended++;
+}
+
+int
+session_teardown(void **state)
+{
+    struct fixture *f = *state;
+    f->ended = 0;
+    f->timed_out = false;
+    loop_timer_start(f->deadline, DEADLINE_MS);
+    sessions_end_all(f->sessions, "the test is over", on_ended, f);
+    RUN_UNTIL(f, f->ended > 0);
+    assert_int_equal(fake_sandboxes_count(), 0);
+    sessions_free(f->sessions);
+    executions_free(f->kernels.executions);
+    kernelspecs_free(f->specs);
+    fake_sandboxes_fini();
+    loop_timer_free(f->deadline);
+    loop_free(f->loop);
+    int removed = path_remove_tree(f->dir, NULL);
+    free(f);
+    return removed;
+}
+
+// ---- Opening --------------------------------------------------------------------------------
+
+struct session_request
+named(struct fixture *f, const char *id)
+{
+    return (struct session_request){
+        .owner = "me", .session_id = id, .kernelspec = kernelspecs_at(f->specs, 0)};
+}
+
+static void on_open(struct session *session, struct kernel *kernel, const struct kg_error *err,
+                    void *arg);
+
+void
+start(struct fixture *f, struct opener *opener, const struct session_request *request)
+{
+    opener->f = f;
+    opener->open = session_open_start(f->sessions, request, on_open, opener, &opener->err);
+    assert_int_equal(opener->answers, 0);
+}
+
+struct execution *
+execute(struct opener *opener, const char *code, const json_t *variables, struct kg_error *err)
+{
+    const struct execution_request request = {
+        .owner = "me",
+        .session_id = session_id(opener->session),
+        .code = code,
+        .variables = variables,
+        .timeout_ms = DEADLINE_MS,
+    };
+    return kernel_execute(opener->kernel, &request, err);
+}
+
+static void
+on_open(struct session *session, struct kernel *kernel, const struct kg_error *err, void *arg)
+{
+    struct opener *opener = arg;
+    opener->answers++;
+    opener->open = NULL;
+    opener->session = session;
+    opener->kernel = kernel;
+    opener->err = err ? *err : (struct kg_error){0};
+    assert_int_equal(session == NULL, err != NULL);
+    assert_int_equal(kernel == NULL, err != NULL);
+    if (opener->code && session)
+        opener->execution = execute(opener, opener->code, NULL, &opener->err);
+    if (opener->then) {
+        struct session_request request = named(opener->f, "s1");
+        request.kernelspec = kernelspecs_at(opener->f->specs, 1);
+        start(opener->f, opener->then, &request);
+    }
+}
+
+void
+open_request(struct fixture *f, struct opener *opener, const struct session_request *request)
+{
+    start(f, opener, request);
+    assert_non_null(opener->open);
+    RUN_UNTIL(f, opener->answers > 0);
+}
+
+void
+open_named(struct fixture *f, struct opener *opener, const char *id)
+{
+    const struct session_request request = named(f, id);
+    open_request(f, opener, &request);
+}
