@@ -27,9 +27,9 @@ static const struct http_route routes[] = {
 
 // While the gateway drains, what would start work is refused; what watches or ends it is not.
 static int
-gate(struct http_request *request, void *arg, struct kg_error *err)
+check_draining(const struct http_request *request, const struct api_context *context,
+               struct kg_error *err)
 {
-    const struct api_context *context = arg;
     static const char *const work[] = {"/api/v1/execute", "/api/v1/execute_sync",
                                        "/api/v1/sessions"};
     if (!context->draining || http_request_method(request) != HTTP_POST)
@@ -39,6 +39,15 @@ gate(struct http_request *request, void *arg, struct kg_error *err)
             return kg_error_set(err, KG_DRAINING, 0, "the gateway is shutting down");
     }
     return 0;
+}
+
+static int
+gate(struct http_request *request, void *arg, struct kg_error *err)
+{
+    struct api_context *context = arg;
+    if (check_draining(request, context, err) < 0)
+        return -1;
+    return rate_limiter_take(context->rate, http_request_owner(request), err);
 }
 
 void

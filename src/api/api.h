@@ -7,6 +7,12 @@
 #include "kernel.h"
 #include "session.h"
 
+// Requests an owner may make a second; 0: any number. Probes are not counted.
+struct rate_limiter;
+struct rate_limiter *rate_limiter_new(double per_second);
+void rate_limiter_free(struct rate_limiter *limiter);
+KG_DEFINE_AUTO(rate_limiter, rate_limiter_free)
+
 // What the endpoints work on; all borrowed.
 struct api_context {
     struct loop *loop;
@@ -16,6 +22,7 @@ struct api_context {
     const struct kernelspec *default_spec;
     const char *provisioner;
     int64_t pool_size;
+    struct rate_limiter *rate;
     int64_t default_timeout_ms;
     int64_t max_timeout_ms;
     size_t max_code_bytes;

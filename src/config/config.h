@@ -28,6 +28,9 @@ struct config {
 
     const char *default_kernel;
     int64_t max_sessions;
+    int64_t max_sessions_per_owner;
+    const char *evict;
+    double max_requests_per_second;
     int64_t pool_size;
     int64_t idle_timeout_s;
     int64_t max_execution_time_s;
@@ -46,6 +49,7 @@ struct config {
     int64_t max_code_bytes;
     int64_t max_upload_bytes;
     int64_t max_output_bytes;
+    int64_t max_buffered_bytes;
 
     const char *log_level;
     const char *log_format;

@@ -9,6 +9,7 @@
 #define FIELD(name) offsetof(struct config, name)
 
 static const char *const provisioners[] = {"auto", "oci", NULL};
+static const char *const evictions[] = {"none", "idle", NULL};
 static const char *const networks[] = {"none", NULL};
 static const char *const log_levels[] = {"debug", "info", "warning", "error", NULL};
 static const char *const log_formats[] = {"console", "json", NULL};
@@ -62,6 +63,15 @@ const struct setting config_settings[] = {
     {.name = "max-sessions", .type = SETTING_INTEGER, .offset = FIELD(max_sessions),
      .fallback = "10", .min = 1, .max = 10000, .commands = SERVE,
      .aliases = {{"MAX_KERNELS"}, {"SANDBOX_MAX_SESSIONS"}}, .help = "sessions at a time"},
+    {.name = "max-sessions-per-owner", .type = SETTING_INTEGER,
+     .offset = FIELD(max_sessions_per_owner), .fallback = "0", .min = 0, .max = 10000,
+     .commands = SERVE, .help = "sessions of one API key at a time; 0: as many as there are at all"},
+    {.name = "evict", .type = SETTING_CHOICE, .offset = FIELD(evict), .fallback = "none",
+     .choices = evictions, .commands = SERVE,
+     .help = "what a new session does where there are too many: get 429, or end the longest idle one"},
+    {.name = "max-requests-per-second", .type = SETTING_REAL,
+     .offset = FIELD(max_requests_per_second), .fallback = "0", .min = 0, .max = 1e6,
+     .commands = SERVE, .help = "requests of one API key, in bursts of up to two seconds' worth; 0: any"},
     {.name = "pool-size", .type = SETTING_INTEGER, .offset = FIELD(pool_size), .fallback = "2",
      .min = 0, .max = 1000, .commands = SERVE, .aliases = {{"SESSION_POOL_SIZE"}},
      .help = "ready sandboxes that wait for a session"},
@@ -112,6 +122,9 @@ const struct setting config_settings[] = {
      .offset = FIELD(max_output_bytes), .fallback = "10485760", .min = 65536, .max = 1024 * MIB,
      .commands = SERVE, .aliases = {{"SANDBOX_MAX_OUTPUT_BYTES"}},
      .help = "unread output of an execution that is kept"},
+    {.name = "max-buffered-bytes", .unit = "bytes", .type = SETTING_INTEGER,
+     .offset = FIELD(max_buffered_bytes), .fallback = "268435456", .min = MIB, .max = 65536 * MIB,
+     .commands = SERVE, .help = "output kept for all executions under way; each has its share"},
     {.name = "log-level", .type = SETTING_CHOICE, .offset = FIELD(log_level), .fallback = "info",
      .choices = log_levels, .commands = BOTH,
      .aliases = {{"SANDBOX_LOG_LEVEL", ALIAS_LOWER}, {"DEBUG", ALIAS_DEBUG}},

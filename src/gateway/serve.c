@@ -171,8 +171,12 @@ start_core(struct gateway *gateway, struct kg_error *err)
     gateway->provisioner = provisioner_new(gateway->loop, &gateway->engine.settings, err);
     if (!gateway->provisioner)
         return -1;
-    gateway->executions =
-        executions_new(gateway->loop, (size_t)config->max_output_bytes, REPLAY_BYTES);
+    const struct executions_settings logs = {
+        .max_log_bytes = (size_t)config->max_output_bytes,
+        .max_live_bytes = (size_t)config->max_buffered_bytes,
+        .max_replay_bytes = REPLAY_BYTES,
+    };
+    gateway->executions = executions_new(gateway->loop, &logs);
     gateway->kernel_env = make_kernel_env(config);
     gateway->sandbox_context = (struct sandbox_context){
         .loop = gateway->loop, .provisioner = gateway->provisioner, .http = gateway->client};
@@ -190,6 +194,8 @@ start_core(struct gateway *gateway, struct kg_error *err)
         .pooled_spec = gateway->api.default_spec,
         .pool_size = config->pool_size,
         .max_sessions = config->max_sessions,
+        .max_sessions_per_owner = config->max_sessions_per_owner,
+        .evict_idle = strcmp(config->evict, "idle") == 0,
         .idle_timeout_s = config->idle_timeout_s,
         .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
     };
@@ -238,6 +244,7 @@ start_server(struct gateway *gateway, struct kg_error *err)
     gateway->api.provisioner = provisioner_name(gateway->provisioner);
     gateway->api.default_timeout_ms = config->max_execution_time_s * 1000;
     gateway->api.max_timeout_ms = config->max_timeout_s * 1000;
+    gateway->api.rate = rate_limiter_new(config->max_requests_per_second);
     gateway->api.max_code_bytes = (size_t)config->max_code_bytes;
     gateway->api.max_output_bytes = (size_t)config->max_output_bytes;
     gateway->api.started_ms = clock_mono_ms();
@@ -299,6 +306,7 @@ gateway_fini(struct gateway *gateway)
     loop_signal_free(gateway->interrupt);
     http_server_free(gateway->server);
     http_keys_free(gateway->keys);
+    rate_limiter_free(gateway->api.rate);
     if (gateway->sessions)
         sessions_release(gateway->sessions);
     sessions_free(gateway->sessions);

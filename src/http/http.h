@@ -78,7 +78,7 @@ struct http_route {
 };
 void http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
                             void *arg);
-// Sees every request before its handler; a nonzero return answers with `err` (draining, limits).
+// Sees every request to a route that is not public, before its handler; a nonzero return answers with `err` (draining, limits).
 typedef int (*http_gate_fn)(struct http_request *request, void *arg, struct kg_error *err);
 void http_server_set_gate(struct http_server *server, http_gate_fn gate, void *arg);
 

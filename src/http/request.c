@@ -193,7 +193,8 @@ request_handle(struct http_connection *conn, struct evhttp_request *ev)
     }
     request->route = entry->route.pattern;
     if (keys_check(server->keys, request, entry->route.flags, &err) ||
-        (server->gate && server->gate(request, server->gate_arg, &err))) {
+        (server->gate && !(entry->route.flags & HTTP_PUBLIC) &&
+         server->gate(request, server->gate_arg, &err))) {
         http_reply_error(request, &err);
         return;
     }

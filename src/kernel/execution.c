@@ -13,8 +13,9 @@ enum { KEEP_MS = 10 * 60 * 1000, SWEEP_MS = 15 * 1000 };
 struct executions {
     TAILQ_HEAD(execution_list, execution) all; // in the order in which they were made
     struct loop_timer *sweep;
-    size_t max_log_bytes;
-    size_t max_replay_bytes;
+    struct executions_settings settings;
+    size_t n_live;
+    size_t max_log_bytes; // at present: what each one's log may hold
 };
 
 static const char *const state_names[] = {
@@ -30,6 +31,17 @@ static const char *const status_names[] = {
     [EXECUTION_TIMEOUT] = "timeout", [EXECUTION_INTERRUPTED] = "interrupted",
     [EXECUTION_DIED] = "died",
 };
+
+// Each execution under way has its share of the whole, and at most what one may have.
+static void
+count_live(struct executions *executions, int change)
+{
+    executions->n_live += (size_t)change;
+    size_t share =
+        executions->settings.max_live_bytes / (executions->n_live ? executions->n_live : 1);
+    size_t most = executions->settings.max_log_bytes;
+    executions->max_log_bytes = share < most ? share : most;
+}
 
 // ---- One execution --------------------------------------------------------------------------
 
@@ -49,7 +61,8 @@ execution_new(struct executions *executions, struct kernel *kernel,
     execution->keep_running = request->keep_running;
     execution->kernel = kernel;
     execution->executions = executions;
-    output_log_init(&execution->log, executions->max_log_bytes);
+    count_live(executions, +1);
+    output_log_init(&execution->log, &executions->max_log_bytes);
     TAILQ_INSERT_TAIL(&executions->all, execution, in_registry);
     return execution;
 }
@@ -150,7 +163,7 @@ sweep(struct executions *executions)
         if (execution->state != EXECUTION_DONE)
             continue;
         bytes += execution->log.bytes_held;
-        if (bytes > executions->max_replay_bytes || execution->ended_ms < oldest_ms)
+        if (bytes > executions->settings.max_replay_bytes || execution->ended_ms < oldest_ms)
             forget(execution);
     }
 }
@@ -174,8 +187,10 @@ execution_finish(struct execution *execution, enum execution_status status, bool
     output_log_append(&execution->log, "done", OUTPUT_KEPT, done);
     metric_add(METRIC_EXECUTIONS, 1, status_names[status]);
     metric_observe_since(METRIC_EXECUTION_SECONDS, execution->log.opened_us);
-    if (execution->executions)
-        sweep(execution->executions);
+    if (!execution->executions)
+        return;
+    count_live(execution->executions, -1);
+    sweep(execution->executions);
 }
 
 static void
@@ -187,12 +202,12 @@ on_sweep(void *arg)
 }
 
 struct executions *
-executions_new(struct loop *loop, size_t max_log_bytes, size_t max_replay_bytes)
+executions_new(struct loop *loop, const struct executions_settings *settings)
 {
     struct executions *executions = KG_NEW(struct executions);
     TAILQ_INIT(&executions->all);
-    executions->max_log_bytes = max_log_bytes;
-    executions->max_replay_bytes = max_replay_bytes;
+    executions->settings = *settings;
+    executions->max_log_bytes = settings->max_log_bytes;
     executions->sweep = loop_timer_new(loop, on_sweep, executions);
     loop_timer_start(executions->sweep, SWEEP_MS);
     return executions;

@@ -100,9 +100,15 @@ const char *subscription_next(struct subscription *subscription, size_t *ret_len
 bool subscription_finished(const struct subscription *subscription);
 
 // The executions that can be found by id: those under way, and for 10 minutes those that ended.
-// What the ended ones keep for replay is bounded, all taken together; the oldest go first.
+// What those under way keep is bounded, each by its share of the whole; and so is what the ended
+// ones keep for replay, all taken together: the oldest go first.
 struct executions;
-struct executions *executions_new(struct loop *loop, size_t max_log_bytes, size_t max_replay_bytes);
+struct executions_settings {
+    size_t max_log_bytes;    // of one execution
+    size_t max_live_bytes;   // of all that are under way
+    size_t max_replay_bytes; // of all that have ended
+};
+struct executions *executions_new(struct loop *loop, const struct executions_settings *settings);
 void executions_free(struct executions *executions);
 KG_DEFINE_AUTO(executions, executions_free)
 // Borrowed; NULL with KG_NOT_FOUND for an unknown id or another owner's.

@@ -24,7 +24,7 @@ struct subscription {
 };
 
 void
-output_log_init(struct output_log *log, size_t max_bytes)
+output_log_init(struct output_log *log, const size_t *max_bytes)
 {
     *log = (struct output_log){.max_bytes = max_bytes, .opened_us = clock_mono_us()};
     TAILQ_INIT(&log->entries);
@@ -68,12 +68,12 @@ static void
 enforce_bound(struct output_log *log)
 {
     struct output_entry *entry = TAILQ_FIRST(&log->entries);
-    while (entry && log->bytes_held > log->max_bytes) {
+    while (entry && log->bytes_held > *log->max_bytes) {
         if (entry->keep) {
             entry = TAILQ_NEXT(entry, link);
             continue;
         }
-        if (log->bytes_held - message_bytes(entry) <= log->max_bytes)
+        if (log->bytes_held - message_bytes(entry) <= *log->max_bytes)
             return;
         for (int64_t message = entry->message;
              entry && entry->message == message && !entry->keep;) {

@@ -25,9 +25,9 @@ struct output_log {
     int64_t opened_us; // clock_mono_us()
     int64_t last_seq;
     int64_t last_message;
-    int64_t bytes_total; // of all lines ever
-    size_t bytes_held;   // of the entries, overhead included
-    size_t max_bytes;    // of what is held beyond the oldest message
+    int64_t bytes_total;     // of all lines ever
+    size_t bytes_held;       // of the entries, overhead included
+    const size_t *max_bytes; // of what is held beyond the oldest message; it may change
     int n_kept;
 };
 
@@ -35,7 +35,7 @@ struct output_log {
 // is kept always.
 enum output_worth { OUTPUT_DROPPABLE, OUTPUT_KEPT_IF_SMALL, OUTPUT_KEPT };
 
-void output_log_init(struct output_log *log, size_t max_bytes);
+void output_log_init(struct output_log *log, const size_t *max_bytes);
 void output_log_fini(struct output_log *log);
 // Appends one line: {"type", "seq"} and the members of `members` (taken).
 void output_log_append(struct output_log *log, const char *type, enum output_worth worth,

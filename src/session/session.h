@@ -23,6 +23,8 @@ struct sessions_settings {
     const struct kernelspec *pooled_spec; // whose kernels wait in the pool
     int64_t pool_size;
     int64_t max_sessions;
+    int64_t max_sessions_per_owner; // 0: no bound of its own
+    bool evict_idle;                // where there are too many, the longest idle session ends
     int64_t idle_timeout_s;
     int64_t sandbox_start_timeout_ms;
 };

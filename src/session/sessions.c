@@ -104,6 +104,54 @@ sessions_on_sandbox_exit(struct sessions *sessions, const char *id)
 
 // ---- Opening --------------------------------------------------------------------------------
 
+static int64_t
+count_of_owner(const struct sessions *sessions, const char *owner)
+{
+    int64_t n = 0;
+    const struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link)
+        n += strcmp(session->owner, owner) == 0;
+    return n;
+}
+
+// Ends the session that was idle for longest; `owner` NULL: anybody's.
+static bool
+evict(struct sessions *sessions, const char *owner)
+{
+    struct session *longest = NULL;
+    struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link) {
+        bool idle = session->state == SESSION_READY && TAILQ_EMPTY(&session->opens) &&
+                    !session_is_busy(session);
+        bool meant = !owner || strcmp(session->owner, owner) == 0;
+        if (idle && meant && (!longest || session->active_ms < longest->active_ms))
+            longest = session;
+    }
+    if (!longest)
+        return false;
+    log_info("session evicted", LOG_STR("session", longest->id), LOG_STR("owner", longest->owner));
+    session_end(longest, "the session made room for another one", NULL, NULL);
+    return true;
+}
+
+static int
+make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
+{
+    const struct sessions_settings *settings = &sessions->settings;
+    if (settings->max_sessions_per_owner > 0 &&
+        count_of_owner(sessions, owner) >= settings->max_sessions_per_owner &&
+        !(settings->evict_idle && evict(sessions, owner)))
+        return kg_error_set(err, KG_MAX_SESSIONS, 0,
+                            "there are %lld sessions of this key already; end one, or try later",
+                            (long long)settings->max_sessions_per_owner);
+    if ((int64_t)sessions->n_live >= settings->max_sessions &&
+        !(settings->evict_idle && evict(sessions, NULL)))
+        return kg_error_set(err, KG_MAX_SESSIONS, 0,
+                            "there are %zu sessions already; end one, or try again later",
+                            sessions->n_live);
+    return 0;
+}
+
 static struct session *
 find_or_make(struct sessions *sessions, const struct session_request *request, struct kg_error *err)
 {
@@ -114,12 +162,8 @@ find_or_make(struct sessions *sessions, const struct session_request *request, s
         if (session)
             return session;
     }
-    if ((int64_t)sessions->n_live >= sessions->settings.max_sessions) {
-        kg_error_set(err, KG_MAX_SESSIONS, 0,
-                     "there are %zu sessions already; end one, or try again later",
-                     sessions->n_live);
+    if (make_room(sessions, request->owner, err) < 0)
         return NULL;
-    }
     return session_new(sessions, request);
 }
 

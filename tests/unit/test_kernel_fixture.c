@@ -176,7 +176,10 @@ fixture_setup(void **state)
     f->env = json_pack("{s:s, s:s}", "A", "every kernel's", "B", "every kernel's");
     f->context = (struct kernel_context){
         .loop = f->loop,
-        .executions = executions_new(f->loop, 1 << 20, 1 << 20),
+        .executions = executions_new(
+            f->loop, &(const struct executions_settings){.max_log_bytes = 1 << 20,
+                                                         .max_live_bytes = 1 << 30,
+                                                         .max_replay_bytes = 1 << 20}),
         .start_timeout_ms = DEADLINE_MS,
         .env = f->env,
     };

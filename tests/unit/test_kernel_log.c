@@ -79,7 +79,10 @@ setup(void **state)
 {
     struct log_fixture *f = KG_NEW(struct log_fixture);
     f->loop = loop_new();
-    f->executions = executions_new(f->loop, MAX_LOG_BYTES, MAX_REPLAY_BYTES);
+    f->executions = executions_new(
+        f->loop, &(const struct executions_settings){.max_log_bytes = MAX_LOG_BYTES,
+                                                     .max_live_bytes = 1 << 30,
+                                                     .max_replay_bytes = MAX_REPLAY_BYTES});
     f->execution = running_execution(f->executions);
     *state = f;
     return 0;

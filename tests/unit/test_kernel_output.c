@@ -24,7 +24,11 @@ static json_t *
 lines_of(const char *type, json_t *content)
 {
     KG_AUTO(loop) loop = loop_new();
-    KG_AUTO(executions) executions = executions_new(loop, 64 << 20, 64 << 20);
+    KG_AUTO(executions)
+    executions =
+        executions_new(loop, &(const struct executions_settings){.max_log_bytes = 64 << 20,
+                                                                 .max_live_bytes = 1 << 30,
+                                                                 .max_replay_bytes = 64 << 20});
     const struct execution_request request = {.owner = "me", .session_id = "s1", .code = ""};
     KG_AUTO(execution) execution = execution_new(executions, NULL, &request);
     KG_AUTO_FREE char *msg_type = kg_strdup(type);
