@@ -79,6 +79,14 @@ def ids(gateway):
     gateway.delete_session("docs")
 
 
+def instances(media_type, text):
+    """What the schema of an answer describes."""
+    if media_type == "text/plain":
+        return [text]
+    lines = text.splitlines() if media_type == "application/x-ndjson" else [text]
+    return [json.loads(line) for line in lines]
+
+
 def ask(gateway, method, path, ids):
     """Sends what the document gives as an example, and checks the answer against it."""
     operation = OPERATIONS[method, path]
@@ -93,9 +101,8 @@ def ask(gateway, method, path, ids):
     documented = resolve(operation["responses"][str(response.status_code)])
     media_type = response.headers["content-type"].split(";")[0]
     schema = documented["content"][media_type]["schema"]
-    lines = response.text.splitlines() if media_type == "application/x-ndjson" else [response.text]
-    for line in lines:
-        check(json.loads(line), schema)
+    for instance in instances(media_type, response.text):
+        check(instance, schema)
     for name in documented.get("headers", {}):
         assert name in response.headers
     return response

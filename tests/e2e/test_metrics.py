@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GET /metrics, read as Prometheus reads it, before and after what it counts."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import uuid
+
+import httpx
+import pytest
+from kernelgate import PROJECT, wait_for
+from prometheus_client.parser import text_string_to_metric_families
+
+
+class Scrape:
+    def __init__(self, gateway):
+        response = gateway.client.get("/metrics")
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        self.families = list(text_string_to_metric_families(response.text))
+        self.samples = {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in self.families
+            for sample in family.samples
+        }
+
+    def __call__(self, name, **labels):
+        return self.samples.get((name, frozenset(labels.items())), 0)
+
+    def names(self):
+        """As they are written in rules: a counter's `_total` is the parser's to take off."""
+        suffix = {"counter": "_total"}
+        return {family.name + suffix.get(family.type, "") for family in self.families}
+
+
+def settled(gateway):
+    """What it says while no sandbox is being made; None while one is."""
+    scrape = Scrape(gateway)
+    return scrape if scrape("kernelgate_pool_ready") == scrape("kernelgate_pool_target") else None
+
+
+@pytest.fixture
+def grown(gateway):
+    """How much a sample has grown since the test began."""
+    before = wait_for(lambda: settled(gateway))
+    return lambda name, **labels: Scrape(gateway)(name, **labels) - before(name, **labels)
+
+
+# ---- The format
+
+
+def test_every_metric_is_described_once(gateway):
+    families = Scrape(gateway).families
+    names = [family.name for family in families]
+    assert len(names) == len(set(names)) > 20
+    for family in families:
+        assert family.type in ("counter", "gauge", "histogram") and family.documentation
+        assert re.match("(kernelgate|process)_", family.name)
+
+
+def test_histograms_are_complete(gateway, run):
+    run("1")
+    histograms = [family for family in Scrape(gateway).families if family.type == "histogram"]
+    assert len(histograms) >= 5
+    for family in histograms:
+        series = {}
+        for sample in family.samples:
+            labels = {k: v for k, v in sample.labels.items() if k != "le"}
+            series.setdefault(tuple(labels.items()), []).append(sample)
+        for samples in series.values():
+            buckets = [sample.value for sample in samples if sample.name.endswith("_bucket")]
+            [count] = [sample.value for sample in samples if sample.name.endswith("_count")]
+            assert buckets == sorted(buckets) and buckets[-1] == count
+            assert any(sample.name.endswith("_sum") for sample in samples)
+
+
+def test_metrics_need_no_key(start_gateway):
+    gateway = start_gateway("--pool-size", "0", "--api-key", "secret")
+    assert httpx.get(f"{gateway.url}/metrics", trust_env=False).status_code == 200
+    assert httpx.get(f"{gateway.url}/api/v1/sessions", trust_env=False).status_code == 401
+
+
+def test_the_documentation_lists_every_metric(gateway):
+    page = (PROJECT / "docs/metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|", page, re.MULTILINE)
+    families = {family.name: family for family in Scrape(gateway).families}
+    assert {name for name, _, _ in rows} == Scrape(gateway).names()
+    for name, kind, labels in rows:
+        family = families[name.removesuffix("_total")]
+        assert family.type == kind
+        known = {label for sample in family.samples for label in sample.labels} - {"le"}
+        assert not family.samples or known == set(re.findall(r"`(\w+)`", labels)), name
+
+
+def test_the_dashboard_asks_for_metrics_that_exist(gateway):
+    dashboard = json.loads((PROJECT / "deploy/grafana/kernelgate.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    asked = set(re.findall(r"\b(?:kernelgate|process)_\w+", " ".join(queries)))
+    asked = {re.sub("_(bucket|sum|count)$", "", name) for name in asked}
+    assert len(asked) > 15
+    assert asked <= Scrape(gateway).names()
+
+
+# ---- Requests
+
+
+def test_requests_are_counted_by_route_method_and_class(gateway, grown):
+    requests = "kernelgate_http_requests_total"
+    gateway.client.get("/api/v1/sessions/not-there")
+    gateway.client.get("/api/v1/sessions/not-there-either")
+    gateway.client.head("/healthz")
+    gateway.client.post("/api/v1/execute", content=b"{")
+    assert grown(requests, route="/api/v1/sessions/{id}", method="GET", status="4xx") == 2
+    assert grown(requests, route="/healthz", method="HEAD", status="2xx") == 1
+    assert grown(requests, route="/api/v1/execute", method="POST", status="4xx") == 1
+
+
+def test_what_a_client_chooses_becomes_no_label(gateway, grown):
+    before = len(Scrape(gateway).samples)
+    for _ in range(20):
+        gateway.client.get(f"/{uuid.uuid4()}")
+    assert grown("kernelgate_http_requests_total", route="none", method="GET", status="4xx") == 20
+    assert len(Scrape(gateway).samples) <= before + 1
+
+
+def test_a_client_that_leaves_is_counted(gateway, session, grown):
+    with pytest.raises(httpx.ReadTimeout):
+        gateway.client.post(
+            "/api/v1/execute_sync",
+            json={"code": "import time; time.sleep(30)", "session_id": session},
+            timeout=1,
+        )
+    labels = {"route": "/api/v1/execute_sync", "method": "POST", "status": "gone"}
+    wait_for(lambda: grown("kernelgate_http_requests_total", **labels) == 1)
+    wait_for(lambda: grown("kernelgate_executions_total", status="interrupted") == 1)
+
+
+# ---- Executions
+
+
+def test_executions_by_status(gateway, run, grown):
+    run("1")
+    run("2")
+    run("1/0")
+    run("import time; time.sleep(60)", timeout=0.5)
+    assert grown("kernelgate_executions_total", status="ok") == 2
+    assert grown("kernelgate_executions_total", status="error") == 1
+    assert grown("kernelgate_executions_total", status="timeout") == 1
+    assert grown("kernelgate_executions_total", status="died") == 0
+    assert grown("kernelgate_execution_seconds_count") == 4
+
+
+def test_times_of_an_execution(run, grown):
+    run("print(1, flush=True)\nimport time; time.sleep(1.2)")
+    assert grown("kernelgate_execution_first_line_seconds_count") == 1
+    assert grown("kernelgate_execution_seconds_count") == 1
+    assert 0 < grown("kernelgate_execution_first_line_seconds_sum") < 1
+    assert 1.2 < grown("kernelgate_execution_seconds_sum") < 10
+    assert grown("kernelgate_execution_seconds_bucket", le="1") == 0
+    assert grown("kernelgate_execution_seconds_bucket", le="10") == 1
+
+
+def test_output_bytes(run, grown):
+    run("print('x' * 100_000)")
+    assert 100_000 < grown("kernelgate_output_bytes_total") < 101_000
+    assert grown("kernelgate_output_dropped_lines_total") == 0
+
+
+def test_dropped_lines(start_gateway):
+    gateway = start_gateway("--pool-size", "0", "--max-output-bytes", "65536")
+    code = "for i in range(100): print('x' * 5000, flush=True)"
+    outputs = gateway.client.post("/api/v1/execute_sync", json={"code": code}).json()["data"]
+    [dropped] = [line for line in outputs["outputs"] if line["type"] == "dropped"]
+    scrape = Scrape(gateway)
+    assert scrape("kernelgate_output_dropped_lines_total") == dropped["messages"] > 0
+    assert scrape("kernelgate_output_dropped_bytes_total") == dropped["bytes"] > 0
+
+
+# ---- Kernels
+
+
+@pytest.mark.parametrize(
+    "cause, code",
+    [
+        ("exit", "import os; os._exit(1)"),
+        ("signal", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"),
+        ("oom", "x = bytearray(2_000_000_000)"),
+        ("timeout", "import signal; signal.signal(2, signal.SIG_IGN)\nwhile True: pass"),
+    ],
+)
+def test_kernel_deaths_by_cause(run, grown, cause, code):
+    assert run(code, timeout=5 if cause != "timeout" else 0.5).done["kernel_restarted"] is True
+    for each in ("exit", "signal", "oom", "timeout", "interrupt", "lost"):
+        assert grown("kernelgate_kernel_deaths_total", cause=each) == (each == cause)
+
+
+def test_a_kernel_that_is_killed_for_an_interrupt(gateway, session, grown):
+    code = "import signal; signal.signal(2, signal.SIG_IGN)\nprint(1, flush=True)\nwhile True: pass"
+    with gateway.stream(code, session_id=session) as reader:
+        reader.next_of("stdout")
+        gateway.client.post(f"/api/v1/sessions/{session}/interrupt")
+        assert reader.rest().status == "interrupted"
+    assert grown("kernelgate_kernel_deaths_total", cause="interrupt") == 1
+    assert grown("kernelgate_kernel_deaths_total", cause="timeout") == 0
+
+
+def test_messages_with_a_bad_signature(run, grown):
+    code = """
+wire = get_ipython().kernel.session
+key, wire.key = wire.key, b'wrong'
+display('lost')
+wire.key = key
+display('seen')
+"""
+    lines = run(code)
+    assert [line["text"] for line in lines.of("display")] == ["'seen'"]
+    assert grown("kernelgate_kernel_bad_messages_total") == 1
+
+
+# ---- Sessions, the pool, the engine
+
+
+def test_sessions_and_the_pool(gateway, grown):
+    scrape = wait_for(lambda: settled(gateway))
+    assert scrape("kernelgate_pool_target") == scrape("kernelgate_pool_ready") == 1
+    assert scrape("kernelgate_pool_starting") == 0
+    session = gateway.create_session()
+    assert grown("kernelgate_sessions") == 1
+    assert grown("kernelgate_session_open_seconds_count") == 1
+    gateway.execute("1", session_id=session)
+    assert grown("kernelgate_session_open_seconds_count") == 1  # it was open already
+    # Its place in the pool is filled again.
+    wait_for(lambda: grown("kernelgate_provisioner_call_seconds_count", operation="create") == 1)
+    gateway.delete_session(session)
+    assert grown("kernelgate_sessions") == 0
+    assert grown("kernelgate_provisioner_call_seconds_count", operation="destroy") == 1
+    assert grown("kernelgate_provisioner_call_seconds_sum", operation="destroy") > 0
+    assert grown("kernelgate_provisioner_errors_total", operation="create") == 0
+
+
+def test_a_container_that_ends(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    gateway.create_session(session_id="s")
+    assert Scrape(gateway)("kernelgate_sandboxes_lost_total") == 0
+    for pid in gateway.sandbox_pids():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: Scrape(gateway)("kernelgate_sandboxes_lost_total") == 1)
+    wait_for(lambda: Scrape(gateway)("kernelgate_sessions") == 0)
+
+
+def test_an_engine_that_fails(start_gateway, tmp_path):
+    broken, runtime = tmp_path / "broken", tmp_path / "runc"
+    real = shutil.which("runc") or shutil.which("crun")
+    runtime.write_text(f'#!/bin/sh\n[ -e {broken} ] && exit 1\nexec {real} "$@"\n')
+    runtime.chmod(0o755)
+    gateway = start_gateway("--pool-size", "1", "--oci-runtime", str(runtime))
+    wait_for(lambda: Scrape(gateway)("kernelgate_pool_ready") == 1)
+    broken.touch()
+    gateway.create_session()  # takes the one that waits; its place cannot be filled
+    wait_for(lambda: Scrape(gateway)("kernelgate_pool_failed_starts_total") >= 2)
+    scrape = Scrape(gateway)
+    assert scrape("kernelgate_provisioner_errors_total", operation="create") >= 2
+    assert scrape("kernelgate_pool_ready") == 0 and scrape("kernelgate_sessions") == 1
+    broken.unlink()
+    wait_for(lambda: Scrape(gateway)("kernelgate_pool_ready") == 1)
+
+
+# ---- The process
+
+
+def test_the_process(gateway):
+    scrape = Scrape(gateway)
+    assert abs(scrape("process_resident_memory_bytes") / 2**20 - gateway.rss_mb()) < 20
+    assert abs(scrape("process_open_fds") - gateway.open_files()) <= 3
+    assert scrape("process_open_fds") < scrape("process_max_fds")
+    folder = pathlib.Path(f"/proc/{gateway.process.pid}")
+    assert abs(scrape("process_start_time_seconds") - folder.stat().st_mtime) < 60
+    assert scrape("process_cpu_seconds_total") > 0
+    assert Scrape(gateway)("process_start_time_seconds") == scrape("process_start_time_seconds")
+
+
+def test_loop_lag(gateway, grown):
+    wait_for(lambda: grown("kernelgate_loop_lag_seconds_count") >= 10)
+    assert 0 < grown("kernelgate_loop_lag_seconds_sum") < grown("kernelgate_loop_lag_seconds_count")
