@@ -57,7 +57,10 @@ setup(void **state, int64_t pool_size)
     f->sandboxes = (struct sandbox_context){.loop = f->loop};
     f->kernels = (struct kernel_context){
         .loop = f->loop,
-        .executions = executions_new(f->loop, 1 << 20, 1 << 20),
+        .executions = executions_new(
+            f->loop, &(const struct executions_settings){.max_log_bytes = 1 << 20,
+                                                         .max_live_bytes = 1 << 30,
+                                                         .max_replay_bytes = 1 << 20}),
         .start_timeout_ms = DEADLINE_MS,
     };
     const struct sessions_settings settings = {
