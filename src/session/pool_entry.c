@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sandbox on its way to be ready: made or adopted, its kernel started and warmed.
+
+#include "pool_priv.h"
+
+enum { ADOPT_TIMEOUT_MS = 10 * 1000 };
+
+static void
+on_destroyed(const struct kg_error *err, void *arg)
+{
+    struct pool *pool = arg;
+    if (err)
+        log_error("a sandbox of the pool was not destroyed", LOG_ERR(err));
+    pool->n_destroying--;
+    pool_look_whether_ended(pool);
+}
+
+void
+pool_entry_destroy(struct pool_entry *entry)
+{
+    struct pool *pool = entry->pool;
+    entry->state = ENTRY_FAILED; // what fails meanwhile has nothing to do any more
+    kernel_free(entry->kernel, NULL);
+    pool->n_destroying++;
+    sandbox_destroy(entry->sandbox, on_destroyed, pool);
+    TAILQ_REMOVE(&pool->entries, entry, link);
+    free(entry);
+}
+
+void
+pool_entry_give(struct pool_entry *entry, struct pool_request *request)
+{
+    struct sandbox *sandbox = entry->sandbox;
+    struct kernel *kernel = entry->kernel;
+    TAILQ_REMOVE(&entry->pool->entries, entry, link);
+    free(entry);
+    pool_request_answer(request, sandbox, kernel, NULL);
+}
+
+// ---- What entries tell ----------------------------------------------------------------------
+
+static void
+on_kernel_started(struct kernel *kernel, const struct kg_error *err, void *arg)
+{
+    struct pool_entry *entry = arg;
+    if (err) {
+        entry->state = ENTRY_FAILED;
+        pool_on_start_failed(entry->pool, err);
+        return;
+    }
+    entry->pool->backoff_ms = 0;
+    entry->pool->proven = true;
+    bool wanted = pool_first_request(entry->pool, true) != NULL; // then there is no time for it
+    entry->state = !wanted && kernel_warm_up(kernel) ? ENTRY_WARMING : ENTRY_READY;
+    loop_timer_start(entry->pool->work, 0);
+}
+
+static void
+on_kernel_warm(struct kernel *kernel, void *arg)
+{
+    (void)kernel;
+    struct pool_entry *entry = arg;
+    entry->state = ENTRY_READY;
+}
+
+static void
+on_execution_done(struct kernel *kernel, struct execution *execution, void *arg)
+{
+    (void)kernel;
+    (void)execution;
+    (void)arg; // nobody executes anything here
+}
+
+static void
+on_kernel_broken(struct kernel *kernel, const struct kg_error *err, void *arg)
+{
+    (void)kernel;
+    (void)err; // told as a start that failed, or it waits already to be destroyed
+    struct pool_entry *entry = arg;
+    entry->state = ENTRY_FAILED;
+    loop_timer_start(entry->pool->work, 0);
+}
+
+static const struct kernel_events kernel_events = {
+    .on_started = on_kernel_started,
+    .on_broken = on_kernel_broken,
+    .on_warm = on_kernel_warm,
+    .on_execution_done = on_execution_done,
+};
+
+// What an earlier gateway has started in an adopted sandbox.
+static void
+on_process(const json_t *body, const struct kg_error *err, void *arg)
+{
+    (void)err; // none: then it is started now
+    struct pool_entry *entry = arg;
+    const struct pool *pool = entry->pool;
+    if (entry->state == ENTRY_FAILED)
+        return;
+    entry->state = ENTRY_KERNEL;
+    entry->kernel = kernel_adopt(pool->settings.kernels, entry->sandbox, pool->settings.spec, NULL,
+                                 body, &kernel_events, entry);
+    if (!entry->kernel)
+        entry->kernel = kernel_new(pool->settings.kernels, entry->sandbox, pool->settings.spec,
+                                   NULL, &kernel_events, entry);
+}
+
+static void
+ask_for_process(struct pool_entry *entry)
+{
+    KG_AUTO_FREE char *path = kg_asprintf("/kernels/%s", entry->pool->settings.spec->name);
+    if (!sandbox_agent_call(entry->sandbox, "GET", path, NULL, ADOPT_TIMEOUT_MS, on_process, entry,
+                            NULL)) {
+        entry->state = ENTRY_FAILED;
+        loop_timer_start(entry->pool->work, 0);
+    }
+}
+
+static void
+on_sandbox_ready(struct sandbox *sandbox, void *arg)
+{
+    struct pool_entry *entry = arg;
+    struct pool *pool = entry->pool;
+    if (entry->adopted) {
+        ask_for_process(entry);
+        return;
+    }
+    struct pool_request *request = entry->bare ? pool_first_request(pool, false) : NULL;
+    if (request) {
+        pool->backoff_ms = 0;
+        pool_entry_give(entry, request);
+        return;
+    }
+    entry->bare = false; // whoever asked for it has gone
+    entry->state = ENTRY_KERNEL;
+    entry->kernel = kernel_new(pool->settings.kernels, sandbox, pool->settings.spec, NULL,
+                               &kernel_events, entry);
+}
+
+static void
+on_sandbox_gone(struct sandbox *sandbox, const struct kg_error *reason, void *arg)
+{
+    (void)sandbox;
+    struct pool_entry *entry = arg;
+    struct pool *pool = entry->pool;
+    pool_entry_destroy(entry);
+    pool_on_start_failed(pool, reason);
+}
+
+static void
+on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code, int signal,
+               bool oom, void *arg)
+{
+    (void)sandbox;
+    (void)name;
+    struct pool_entry *entry = arg;
+    bool waited = entry->state == ENTRY_WARMING || entry->state == ENTRY_READY;
+    if (entry->kernel)
+        kernel_on_exit(entry->kernel, pid, exit_code, signal, oom);
+    if (waited) {
+        entry->state = ENTRY_FAILED; // not what it was made for any more
+        loop_timer_start(entry->pool->work, 0);
+    }
+}
+
+static const struct sandbox_events sandbox_events = {
+    .on_ready = on_sandbox_ready,
+    .on_gone = on_sandbox_gone,
+    .on_kernel_exit = on_kernel_exit,
+};
+
+// ---- Making one ------------------------------------------------------------------------------
+
+int
+pool_entry_new(struct pool *pool, bool bare, const char *id, struct kg_error *err)
+{
+    const struct pool_settings *settings = &pool->settings;
+    const struct sandbox_spec spec = {
+        .agent_idle_timeout_s = (int)settings->agent_idle_timeout_s,
+        .ready_timeout_ms = settings->sandbox_timeout_ms,
+    };
+    struct pool_entry *entry = KG_NEW(struct pool_entry);
+    entry->pool = pool;
+    entry->bare = bare;
+    entry->adopted = id != NULL;
+    entry->sandbox =
+        id ? sandbox_adopt(settings->sandboxes, id, false, &spec, &sandbox_events, entry, err)
+           : sandbox_create(settings->sandboxes, &spec, &sandbox_events, entry, err);
+    if (!entry->sandbox) {
+        free(entry);
+        return -1;
+    }
+    TAILQ_INSERT_TAIL(&pool->entries, entry, link);
+    return 0;
+}

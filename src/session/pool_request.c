@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Those who wait for a sandbox.
+
+#include "pool_priv.h"
+
+static void
+request_free(struct pool_request *request)
+{
+    TAILQ_REMOVE(&request->pool->requests, request, link);
+    loop_timer_free(request->deadline);
+    free(request);
+}
+
+void
+pool_request_answer(struct pool_request *request, struct sandbox *sandbox, struct kernel *kernel,
+                    const struct kg_error *err)
+{
+    pool_fn fn = request->fn;
+    void *arg = request->arg;
+    request_free(request);
+    fn(sandbox, kernel, err, arg);
+}
+
+static void
+on_deadline(void *arg)
+{
+    struct pool_request *request = arg;
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_KERNEL_START_TIMEOUT, 0, "no sandbox got ready within %lld s",
+                 (long long)request->pool->settings.wait_timeout_ms / 1000);
+    pool_request_answer(request, NULL, NULL, &err);
+}
+
+struct pool_request *
+pool_ask(struct pool *pool, bool with_kernel, pool_fn fn, void *arg)
+{
+    struct pool_request *request = KG_NEW(struct pool_request);
+    request->pool = pool;
+    request->with_kernel = with_kernel;
+    request->fn = fn;
+    request->arg = arg;
+    request->deadline = loop_timer_new(pool->loop, on_deadline, request);
+    loop_timer_start(request->deadline, pool->settings.wait_timeout_ms);
+    TAILQ_INSERT_TAIL(&pool->requests, request, link);
+    loop_timer_start(pool->work, 0);
+    return request;
+}
+
+void
+pool_request_cancel(struct pool_request *request)
+{
+    loop_timer_start(request->pool->work, 0);
+    request_free(request);
+}
+
+struct pool_request *
+pool_first_request(const struct pool *pool, bool with_kernel)
+{
+    struct pool_request *request;
+    TAILQ_FOREACH(request, &pool->requests, link) {
+        if (request->with_kernel == with_kernel)
+            return request;
+    }
+    return NULL;
+}
