@@ -283,6 +283,7 @@ kernel_replace(struct kernel *kernel)
     kernel_start_cancel(kernel);
     close_channels(kernel);
     kernel->adopting = false;
+    kernel->warmup_id[0] = '\0';
     loop_timer_stop(kernel->grace);
     loop_timer_stop(kernel->run.timeout);
     loop_timer_stop(kernel->run.settle);
@@ -352,13 +353,15 @@ on_lost(void *arg)
         kernel_fail(kernel, "KernelDied", reason);
 }
 
-// What runs when the process ends: the code that asked for it has ended well.
+// Code that asked for the process's end has ended well; code that was being stopped is stopped.
 static void
 fail_by_exit(struct kernel *kernel, int exit_code, int signal, bool oom)
 {
     struct execution *execution = kernel->run.execution;
-    if (execution && kernel->run.exiting) {
-        execution->stop_status = kernel->run.status;
+    bool stopping = execution && execution->state == EXECUTION_INTERRUPTING;
+    if (stopping || (execution && kernel->run.exiting)) {
+        if (!stopping)
+            execution->stop_status = kernel->run.status;
         execution_set_state(execution, EXECUTION_KILLING);
         kernel_replace(kernel);
         return;

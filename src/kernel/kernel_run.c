@@ -167,6 +167,13 @@ on_code_reply(struct kernel *kernel, const json_t *content)
         finish_normally(kernel);
 }
 
+static bool
+is_idle(const struct jupyter_message *message)
+{
+    return strcmp(message->msg_type, "status") == 0 &&
+           strcmp(string_of(message->content, "execution_state", ""), "idle") == 0;
+}
+
 static void
 on_setup_reply(struct kernel *kernel, const json_t *content)
 {
@@ -176,6 +183,7 @@ on_setup_reply(struct kernel *kernel, const json_t *content)
             finish_normally(kernel); // nothing would interrupt the code any more
             return;
         }
+        loop_timer_stop(run->settle);
         run->step++;
         send_step(kernel);
         return;
@@ -191,14 +199,12 @@ static void
 on_output(struct kernel *kernel, const struct jupyter_message *message)
 {
     struct kernel_run *run = &kernel->run;
-    if (strcmp(message->msg_type, "status") != 0) {
+    if (!is_idle(message)) {
         if (strcmp(message->msg_type, "error") == 0 && !run->replied)
             run->status = EXECUTION_ERROR; // unless a reply says that all is well
         output_append_message(&run->execution->log, message);
         return;
     }
-    if (strcmp(string_of(message->content, "execution_state", ""), "idle") != 0)
-        return;
     run->idle = true;
     if (run->exiting)
         return;
@@ -216,7 +222,8 @@ kernel_run_on_message(struct kernel *kernel, enum jupyter_channel channel,
     bool awaited = run->execution && strcmp(message->parent_id, run->msg_id) == 0;
     bool is_reply = channel == JUPYTER_SHELL && strcmp(message->msg_type, "execute_reply") == 0;
     if (!awaited) {
-        if (is_reply && strcmp(message->parent_id, kernel->warmup_id) == 0)
+        bool warming = kernel->warmup_id[0] != '\0';
+        if (warming && is_reply && strcmp(message->parent_id, kernel->warmup_id) == 0)
             on_warm_reply(kernel);
         else
             kernel->dropped_messages++;
@@ -227,6 +234,8 @@ kernel_run_on_message(struct kernel *kernel, enum jupyter_channel channel,
     case RUN_ENV:
         if (is_reply)
             on_setup_reply(kernel, message->content);
+        else if (channel == JUPYTER_IOPUB && is_idle(message))
+            loop_timer_start(run->settle, SETTLE_MS);
         return;
     case RUN_CODE:
         if (is_reply && !run->replied)
@@ -249,7 +258,11 @@ on_timeout(void *arg)
 static void
 on_settle(void *arg)
 {
-    finish_normally(arg);
+    struct kernel *kernel = arg;
+    if (kernel->run.step == RUN_CODE)
+        finish_normally(kernel);
+    else
+        on_setup_reply(kernel, NULL); // none has come
 }
 
 static void
