@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sandboxes of a gateway, as its state folder and /proc show them: whom a test may kill."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+
+from kernelgate import wait_for
+
+
+def _text(path):
+    try:
+        return pathlib.Path(path).read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def lives(pid):
+    """Whether the process is there, and more than an exit code that nobody has fetched."""
+    status = _text(f"/proc/{pid}/stat")
+    return bool(status) and status.rpartition(")")[2].split()[0] != "Z"
+
+
+def kill(pid):
+    """As kill -9 does; returns when it has happened."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not lives(pid))
+
+
+class Sandbox:
+    def __init__(self, gateway, folder):
+        self.id = folder.name
+        self._state_dir = pathlib.Path(gateway.state_dir)
+        meta = _text(folder / "meta.json")
+        self.session = json.loads(meta)["session_id"] if meta else None
+        self.agent = int(_text(folder / "init.pid") or 0)
+
+    def pids(self):
+        """Everything inside, the agent too."""
+        if not lives(self.agent):
+            return []
+        namespace = os.readlink(f"/proc/{self.agent}/ns/pid")
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{name}/ns/pid") == namespace and lives(name):
+                    found.append(int(name))
+        return found
+
+    def kernel(self):
+        """The pid of its one kernel, whose code has forked nothing."""
+        [kernel] = [
+            pid for pid in self.pids() if "ipykernel_launcher" in _text(f"/proc/{pid}/cmdline")
+        ]
+        return kernel
+
+    def kill_container(self):
+        """As an operator does with the runtime."""
+        [root] = self._state_dir.glob("oci-*")
+        [container] = [path.name for path in root.glob(f"*-{self.id}")]
+        runtime = root.name.removeprefix("oci-")
+        subprocess.run([runtime, "--root", root, "kill", container, "KILL"], check=True)
+
+
+def sandboxes(gateway):
+    """Those whose container was started."""
+    folders = pathlib.Path(gateway.state_dir, "sb").glob("*")
+    return [sandbox for sandbox in (Sandbox(gateway, path) for path in folders) if sandbox.agent]
+
+
+def sandbox_of(gateway, session_id):
+    [found] = [sandbox for sandbox in sandboxes(gateway) if sandbox.session == session_id]
+    return found
+
+
+def pooled(gateway):
+    """Those that no session owns."""
+    return [sandbox for sandbox in sandboxes(gateway) if sandbox.session is None]
