@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "http_priv.h"
+#include "metrics.h"
 
 void
 http_reply_header(struct http_request *request, const char *name, const char *value)
@@ -111,6 +112,8 @@ void
 http_reply_error(struct http_request *request, const struct kg_error *err)
 {
     const struct kg_code_info *info = kg_code_info(err->code);
+    if (request->conn)
+        metric_add(METRIC_HTTP_PROBLEMS, 1, info->name);
     if (err->code == KG_UNAUTHORIZED)
         http_reply_header(request, "WWW-Authenticate", "Bearer");
     if (info->retryable && (info->http_status == 429 || info->http_status == 503))

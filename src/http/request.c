@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A request: the checks that every one passes, and what handlers ask of it.
 
+#include <assert.h>
 #include <string.h>
 
 #include "http_priv.h"
@@ -66,6 +67,7 @@ count_request(const struct http_request *request)
 {
     static const char *const classes[] = {"gone", "1xx", "2xx", "3xx", "4xx", "5xx"};
     char method[8];
+    assert(request->status < 600);
     router_format_methods((int)request->method, method, sizeof method);
     metric_add(METRIC_HTTP_REQUESTS, 1, request->route ? request->route : "none", method,
                classes[request->status / 100]);

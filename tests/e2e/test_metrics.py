@@ -98,8 +98,9 @@ def test_the_documentation_lists_every_metric(gateway):
 
 def test_the_dashboard_asks_for_metrics_that_exist(gateway):
     dashboard = json.loads((PROJECT / "deploy/grafana/kernelgate.json").read_text())
-    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    asked = set(re.findall(r"\b(?:kernelgate|process)_\w+", " ".join(queries)))
+    targets = [target for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    queries = " ".join(target["expr"] for target in targets)
+    asked = set(re.findall(r"\b(?:kernelgate|process)_\w+", queries))
     asked = {re.sub("_(bucket|sum|count)$", "", name) for name in asked}
     assert len(asked) > 15
     assert asked <= Scrape(gateway).names()
@@ -117,6 +118,8 @@ def test_requests_are_counted_by_route_method_and_class(gateway, grown):
     assert grown(requests, route="/api/v1/sessions/{id}", method="GET", status="4xx") == 2
     assert grown(requests, route="/healthz", method="HEAD", status="2xx") == 1
     assert grown(requests, route="/api/v1/execute", method="POST", status="4xx") == 1
+    assert grown("kernelgate_http_problems_total", code="session_not_found") == 2
+    assert grown("kernelgate_http_problems_total", code="invalid_request") == 1
 
 
 def test_what_a_client_chooses_becomes_no_label(gateway, grown):
@@ -124,7 +127,7 @@ def test_what_a_client_chooses_becomes_no_label(gateway, grown):
     for _ in range(20):
         gateway.client.get(f"/{uuid.uuid4()}")
     assert grown("kernelgate_http_requests_total", route="none", method="GET", status="4xx") == 20
-    assert len(Scrape(gateway).samples) <= before + 1
+    assert len(Scrape(gateway).samples) <= before + 2  # the route "none", the code `not_found`
 
 
 def test_a_client_that_leaves_is_counted(gateway, session, grown):
