@@ -9,7 +9,7 @@
 
 enum { MAX_LABELS = 3, MAX_VALUES = 8, MAX_SERIES = 1000 };
 
-enum metric_type { COUNTER, GAUGE, HISTOGRAM };
+enum metric_type { TYPE_COUNTER, TYPE_GAUGE, TYPE_HISTOGRAM };
 
 struct metric_row {
     const char *name;
@@ -19,72 +19,75 @@ struct metric_row {
     const char *values[MAX_VALUES]; // of the only label, where they are known beforehand
 };
 
+// A metric of each type; what follows its help are further members.
+#define COUNTER(...) METRIC_(TYPE_COUNTER, __VA_ARGS__)
+#define GAUGE(...) METRIC_(TYPE_GAUGE, __VA_ARGS__)
+#define HISTOGRAM(...) METRIC_(TYPE_HISTOGRAM, __VA_ARGS__)
+#define METRIC_(type_, name_, help_, ...)                                                          \
+    {                                                                                              \
+        .type = (type_), .name = (name_), .help = (help_), __VA_ARGS__                             \
+    }
+
 static const struct metric_row table[METRIC_N] = {
-    [METRIC_BUILD_INFO] = {"kernelgate_build_info", GAUGE, "Always 1.", {"version"}},
-    [METRIC_HTTP_REQUESTS] = {"kernelgate_http_requests_total",
-                              COUNTER,
-                              "Requests whose answer is complete, or whose client has gone.",
-                              {"route", "method", "status"}},
-    [METRIC_HTTP_PROBLEMS] = {"kernelgate_http_problems_total",
-                              COUNTER,
-                              "Problem documents answered, by their code.",
-                              {"code"}},
-    [METRIC_SESSIONS] = {"kernelgate_sessions", GAUGE, "Sessions that are open."},
-    [METRIC_SESSION_OPEN_SECONDS] = {"kernelgate_session_open_seconds", HISTOGRAM,
-                                     "From a request for a new session to its kernel being ready."},
-    [METRIC_POOL_TARGET] = {"kernelgate_pool_target", GAUGE,
-                            "Sandboxes that are to wait ready for a session."},
-    [METRIC_POOL_READY] = {"kernelgate_pool_ready", GAUGE,
-                           "Sandboxes that wait ready for a session."},
-    [METRIC_POOL_STARTING] = {"kernelgate_pool_starting", GAUGE,
-                              "Sandboxes that are being made, or their kernel started."},
-    [METRIC_POOL_FAILED_STARTS] = {"kernelgate_pool_failed_starts_total", COUNTER,
-                                   "Sandboxes or their kernels that did not get ready."},
-    [METRIC_SANDBOXES_LOST] = {"kernelgate_sandboxes_lost_total", COUNTER,
-                               "Sandboxes that could not be made, or ended by themselves."},
-    [METRIC_PROVISIONER_CALL_SECONDS] = {"kernelgate_provisioner_call_seconds",
-                                         HISTOGRAM,
-                                         "Time that the engine took for an operation.",
-                                         {"operation"},
-                                         {"create", "destroy", "recover"}},
-    [METRIC_PROVISIONER_ERRORS] = {"kernelgate_provisioner_errors_total",
-                                   COUNTER,
-                                   "Operations of the engine that failed.",
-                                   {"operation"},
-                                   {"create", "destroy", "recover"}},
-    [METRIC_EXECUTIONS] = {"kernelgate_executions_total",
-                           COUNTER,
-                           "Executions that have ended.",
-                           {"status"},
-                           {"ok", "error", "timeout", "interrupted", "died"}},
-    [METRIC_EXECUTION_FIRST_LINE_SECONDS] = {"kernelgate_execution_first_line_seconds", HISTOGRAM,
-                                             "From an execution being asked for to its first line, "
-                                             "waiting in the queue included."},
-    [METRIC_EXECUTION_SECONDS] = {"kernelgate_execution_seconds", HISTOGRAM,
-                                  "From an execution being asked for to its end, waiting in the "
-                                  "queue included."},
-    [METRIC_OUTPUT_BYTES] = {"kernelgate_output_bytes_total", COUNTER,
-                             "Bytes of the lines of executions, read or not."},
-    [METRIC_OUTPUT_DROPPED_LINES] = {"kernelgate_output_dropped_lines_total", COUNTER,
-                                     "Lines that a reader was too slow or too small for."},
-    [METRIC_OUTPUT_DROPPED_BYTES] = {"kernelgate_output_dropped_bytes_total", COUNTER,
-                                     "Bytes of such lines, as far as known."},
-    [METRIC_KERNEL_DEATHS] = {"kernelgate_kernel_deaths_total",
-                              COUNTER,
-                              "Kernels that ended or had to be killed, their container living on.",
-                              {"cause"},
-                              {"exit", "signal", "oom", "timeout", "interrupt", "lost"}},
-    [METRIC_KERNEL_BAD_MESSAGES] = {"kernelgate_kernel_bad_messages_total", COUNTER,
-                                    "Messages of kernels dropped for their signature or form."},
-    [METRIC_LOOP_LAG_SECONDS] = {"kernelgate_loop_lag_seconds", HISTOGRAM,
-                                 "How late the event loop came to a timer, ten times a second."},
-    [METRIC_PROCESS_CPU_SECONDS] = {"process_cpu_seconds_total", COUNTER,
-                                    "CPU time of the gateway itself."},
-    [METRIC_PROCESS_RESIDENT_BYTES] = {"process_resident_memory_bytes", GAUGE, "Resident memory."},
-    [METRIC_PROCESS_OPEN_FDS] = {"process_open_fds", GAUGE, "Open file descriptors."},
-    [METRIC_PROCESS_MAX_FDS] = {"process_max_fds", GAUGE, "File descriptors that may be open."},
-    [METRIC_PROCESS_START_SECONDS] = {"process_start_time_seconds", GAUGE,
-                                      "When the process started, as Unix time."},
+    [METRIC_BUILD_INFO] = GAUGE("kernelgate_build_info", "Always 1.", .labels = {"version"}),
+    [METRIC_HTTP_REQUESTS] = COUNTER("kernelgate_http_requests_total",
+                                     "Requests whose answer is complete, or whose client has gone.",
+                                     .labels = {"route", "method", "status"}),
+    [METRIC_HTTP_PROBLEMS] =
+        COUNTER("kernelgate_http_problems_total", "Problem documents answered, by their code.",
+                .labels = {"code"}),
+    [METRIC_SESSIONS] = GAUGE("kernelgate_sessions", "Sessions that are open."),
+    [METRIC_SESSION_OPEN_SECONDS] =
+        HISTOGRAM("kernelgate_session_open_seconds",
+                  "From a request for a new session to its kernel being ready."),
+    [METRIC_POOL_TARGET] =
+        GAUGE("kernelgate_pool_target", "Sandboxes that are to wait ready for a session."),
+    [METRIC_POOL_READY] =
+        GAUGE("kernelgate_pool_ready", "Sandboxes that wait ready for a session."),
+    [METRIC_POOL_STARTING] = GAUGE("kernelgate_pool_starting",
+                                   "Sandboxes that are being made, or their kernel started."),
+    [METRIC_POOL_FAILED_STARTS] = COUNTER("kernelgate_pool_failed_starts_total",
+                                          "Sandboxes or their kernels that did not get ready."),
+    [METRIC_SANDBOXES_LOST] = COUNTER("kernelgate_sandboxes_lost_total",
+                                      "Sandboxes that could not be made, or ended by themselves."),
+    [METRIC_PROVISIONER_CALL_SECONDS] = HISTOGRAM(
+        "kernelgate_provisioner_call_seconds", "Time that the engine took for an operation.",
+        .labels = {"operation"}, .values = {"create", "destroy", "recover"}),
+    [METRIC_PROVISIONER_ERRORS] =
+        COUNTER("kernelgate_provisioner_errors_total", "Operations of the engine that failed.",
+                .labels = {"operation"}, .values = {"create", "destroy", "recover"}),
+    [METRIC_EXECUTIONS] =
+        COUNTER("kernelgate_executions_total", "Executions that have ended.", .labels = {"status"},
+                .values = {"ok", "error", "timeout", "interrupted", "died"}),
+    [METRIC_EXECUTION_FIRST_LINE_SECONDS] = HISTOGRAM(
+        "kernelgate_execution_first_line_seconds",
+        "From an execution being asked for to its first line, waiting in the queue included."),
+    [METRIC_EXECUTION_SECONDS] =
+        HISTOGRAM("kernelgate_execution_seconds",
+                  "From an execution being asked for to its end, waiting in the queue included."),
+    [METRIC_OUTPUT_BYTES] =
+        COUNTER("kernelgate_output_bytes_total", "Bytes of the lines of executions, read or not."),
+    [METRIC_OUTPUT_DROPPED_LINES] = COUNTER("kernelgate_output_dropped_lines_total",
+                                            "Lines that a reader was too slow or too small for."),
+    [METRIC_OUTPUT_DROPPED_BYTES] =
+        COUNTER("kernelgate_output_dropped_bytes_total", "Bytes of such lines, as far as known."),
+    [METRIC_KERNEL_DEATHS] = COUNTER(
+        "kernelgate_kernel_deaths_total",
+        "Kernels that ended or had to be killed, their container living on.", .labels = {"cause"},
+        .values = {"exit", "signal", "oom", "timeout", "interrupt", "lost"}),
+    [METRIC_KERNEL_BAD_MESSAGES] =
+        COUNTER("kernelgate_kernel_bad_messages_total",
+                "Messages of kernels dropped for their signature or form."),
+    [METRIC_LOOP_LAG_SECONDS] =
+        HISTOGRAM("kernelgate_loop_lag_seconds",
+                  "How late the event loop came to a timer, ten times a second."),
+    [METRIC_PROCESS_CPU_SECONDS] =
+        COUNTER("process_cpu_seconds_total", "CPU time of the gateway itself."),
+    [METRIC_PROCESS_RESIDENT_BYTES] = GAUGE("process_resident_memory_bytes", "Resident memory."),
+    [METRIC_PROCESS_OPEN_FDS] = GAUGE("process_open_fds", "Open file descriptors."),
+    [METRIC_PROCESS_MAX_FDS] = GAUGE("process_max_fds", "File descriptors that may be open."),
+    [METRIC_PROCESS_START_SECONDS] =
+        GAUGE("process_start_time_seconds", "When the process started, as Unix time."),
 };
 
 // One for all histograms: from a turn of the loop to the longest execution.
@@ -94,14 +97,14 @@ enum { N_BUCKETS = KG_ARRAY_LEN(bounds) + 1 };
 
 // The numbers of one metric for one combination of label values.
 struct series {
-    STAILQ_ENTRY(series) link;
+    TAILQ_ENTRY(series) link;
     char *labels[MAX_LABELS];
     double value;       // of a histogram: the sum
     uint64_t buckets[]; // of a histogram: N_BUCKETS, each without those below it
 };
 
 static struct {
-    STAILQ_HEAD(, series) series;
+    TAILQ_HEAD(, series) series;
     int n_series;
 } metrics[METRIC_N];
 
@@ -120,8 +123,7 @@ static struct series *
 find(enum metric metric, const char *const *labels, int n)
 {
     struct series *series;
-    STAILQ_FOREACH(series, &metrics[metric].series, link)
-    {
+    TAILQ_FOREACH(series, &metrics[metric].series, link) {
         int i = 0;
         while (i < n && strcmp(series->labels[i], labels[i]) == 0)
             i++;
@@ -134,13 +136,13 @@ find(enum metric metric, const char *const *labels, int n)
 static struct series *
 add(enum metric metric, const char *const *labels, int n)
 {
-    size_t n_buckets = table[metric].type == HISTOGRAM ? N_BUCKETS : 0;
+    size_t n_buckets = table[metric].type == TYPE_HISTOGRAM ? N_BUCKETS : 0;
     struct series *series = kg_calloc(1, sizeof *series + n_buckets * sizeof series->buckets[0]);
     for (int i = 0; i < n; i++)
         series->labels[i] = kg_strdup(labels[i]);
     if (metrics[metric].n_series++ == 0)
-        STAILQ_INIT(&metrics[metric].series);
-    STAILQ_INSERT_TAIL(&metrics[metric].series, series, link);
+        TAILQ_INIT(&metrics[metric].series);
+    TAILQ_INSERT_TAIL(&metrics[metric].series, series, link);
     return series;
 }
 
@@ -164,21 +166,21 @@ series_for(enum metric metric, const char *const *labels)
 void
 metric_add_(enum metric metric, double amount, const char *const *labels)
 {
-    assert(table[metric].type == GAUGE || (table[metric].type == COUNTER && amount >= 0));
+    assert(table[metric].type == TYPE_GAUGE || (table[metric].type == TYPE_COUNTER && amount >= 0));
     series_for(metric, labels)->value += amount;
 }
 
 void
 metric_set_(enum metric metric, double value, const char *const *labels)
 {
-    assert(table[metric].type != HISTOGRAM);
+    assert(table[metric].type != TYPE_HISTOGRAM);
     series_for(metric, labels)->value = value;
 }
 
 void
 metric_observe_(enum metric metric, double seconds, const char *const *labels)
 {
-    assert(table[metric].type == HISTOGRAM);
+    assert(table[metric].type == TYPE_HISTOGRAM);
     struct series *series = series_for(metric, labels);
     size_t bucket = 0;
     while (bucket < KG_ARRAY_LEN(bounds) && seconds > bounds[bucket])
@@ -246,14 +248,13 @@ static void
 write_metric(struct buf *buf, enum metric metric)
 {
     static const char *const types[] = {
-        [COUNTER] = "counter", [GAUGE] = "gauge", [HISTOGRAM] = "histogram"};
+        [TYPE_COUNTER] = "counter", [TYPE_GAUGE] = "gauge", [TYPE_HISTOGRAM] = "histogram"};
     const struct metric_row *row = &table[metric];
     buf_printf(buf, "# HELP %s %s\n# TYPE %s %s\n", row->name, row->help, row->name,
                types[row->type]);
     const struct series *series;
-    STAILQ_FOREACH(series, &metrics[metric].series, link)
-    {
-        if (row->type == HISTOGRAM)
+    TAILQ_FOREACH(series, &metrics[metric].series, link) {
+        if (row->type == TYPE_HISTOGRAM)
             write_histogram(buf, row, series);
         else
             write_sample(buf, row, series, "", NULL, series->value);
