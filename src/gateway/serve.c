@@ -21,6 +21,7 @@ enum {
     CONNECTION_IDLE_S = 75,
     REPLAY_BYTES = 32 << 20,
     DRAIN_LOOK_MS = 20,
+    LAST_LINES_MS = 1000,
 };
 
 // Everything of a running gateway, in the order in which it is made.
@@ -254,12 +255,15 @@ start_server(struct gateway *gateway, struct kg_error *err)
 
 // ---- End ------------------------------------------------------------------------------------
 
-// Waits for what was cancelled and is still being removed.
+// Waits for what was cancelled and is still being removed, and a moment for clients to be told how
+// their executions ended.
 static void
 on_idle_look(void *arg)
 {
     struct gateway *gateway = arg;
-    if (provisioner_is_idle(gateway->provisioner))
+    bool telling = http_server_open_requests(gateway->server) > 0 &&
+                   clock_mono_ms() < gateway->drain_deadline_ms + LAST_LINES_MS;
+    if (provisioner_is_idle(gateway->provisioner) && !telling)
         loop_stop(gateway->loop);
     else
         loop_timer_start(gateway->idle, DRAIN_LOOK_MS);
@@ -277,7 +281,7 @@ on_drain(void *arg)
     }
     if (gateway->config->keep_sandboxes) {
         sessions_release(gateway->sessions);
-        loop_stop(gateway->loop);
+        on_idle_look(gateway);
         return;
     }
     sessions_end_all(gateway->sessions, "the gateway is shutting down", on_idle_look, gateway);
