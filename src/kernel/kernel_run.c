@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernel_priv.h"
+#include "metrics.h"
 
 enum { SETTLE_MS = 1000, EXIT_MS = 2000 };
 
@@ -43,8 +44,10 @@ send_request(struct kernel *kernel, const char *code, bool silent)
     struct kg_error err = {0};
     json_t *content = execute_content(code, silent);
     if (jupyter_channels_send(kernel->channels, JUPYTER_SHELL, "execute_request", content,
-                              kernel->run.msg_id, &err) < 0)
+                              kernel->run.msg_id, &err) < 0) {
+        metric_add(METRIC_KERNEL_DEATHS, 1, "lost");
         kernel_fail(kernel, "KernelDied", err.message);
+    }
 }
 
 // Sends the request of the current step, or of the next one that there is something to do for.

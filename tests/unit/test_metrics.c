@@ -124,7 +124,8 @@ static void
 test_a_histogram_with_a_label(void **state)
 {
     (void)state;
-    metric_observe_since(METRIC_PROVISIONER_CALL_SECONDS, clock_mono_us() - 2000000, "create");
+    int64_t start_us = clock_mono_us() - 2000000;
+    metric_observe_since(METRIC_PROVISIONER_CALL_SECONDS, start_us, "create");
     assert_sample("kernelgate_provisioner_call_seconds_bucket{operation=\"create\",le=\"1\"}", 0);
     assert_sample("kernelgate_provisioner_call_seconds_bucket{operation=\"create\",le=\"300\"}", 1);
     assert_sample("kernelgate_provisioner_call_seconds_count{operation=\"create\"}", 1);
