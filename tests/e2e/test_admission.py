@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is let in, and how those are refused who are not."""
+
+import concurrent.futures
+import contextlib
+import socket
+import time
+
+import pytest
+from kernelgate import problem, wait_for
+from sandboxes import sandboxes
+
+HOLD = "print('on', flush=True)\nimport time; time.sleep(60)"
+
+
+@pytest.fixture
+def two_owners(start_gateway, tmp_path):
+    """Starts a gateway with the keys of alice, who is its client, and of bob, whose client it is."""
+    keys = tmp_path / "keys"
+    keys.write_text("alice:key-of-alice\nbob:key-of-bob\n")
+    clients = []
+
+    def start(*flags):
+        gateway = start_gateway("--api-keys-file", str(keys), *flags, key="key-of-alice")
+        clients.append(gateway.client_for("key-of-bob"))
+        return gateway, clients[-1]
+
+    yield start
+    for client in clients:
+        client.close()
+
+
+def ids(gateway, client=None):
+    return set((client or gateway.client).get("/api/v1/sessions").json()["sessions"])
+
+
+def refused(response, code, status=429):
+    """A refusal that says when to come back."""
+    problem(response, status, code)
+    assert 1 <= int(response.headers["retry-after"]) <= 60
+
+
+# ---- How many sessions
+
+
+def test_max_sessions(start_gateway):
+    gateway = start_gateway("--max-sessions", "2", "--pool-size", "1")
+    gateway.create_session(session_id="a")
+    gateway.create_session(session_id="b")
+    for path, body in (
+        ("sessions", {"session_id": "c"}),
+        ("execute", {"code": "1"}),
+        ("execute_sync", {"code": "1", "session_id": "c"}),
+    ):
+        refused(gateway.client.post(f"/api/v1/{path}", json=body), "max_sessions")
+    # Those that are there go on, and each that ends makes room for one.
+    assert gateway.create_session(session_id="a") == "a"
+    assert gateway.execute("print(1)", session_id="b").text() == "1\n"
+    gateway.delete_session("a")
+    assert gateway.create_session(session_id="c") == "c"
+    refused(gateway.client.post("/api/v1/sessions", json={}), "max_sessions")
+    assert ids(gateway) == {"b", "c"}
+
+
+def test_sessions_that_are_asked_for_at_once_are_counted(start_gateway):
+    gateway = start_gateway("--max-sessions", "3", "--pool-size", "0")
+    with concurrent.futures.ThreadPoolExecutor(12) as threads:
+        answers = list(
+            threads.map(lambda _: gateway.client.post("/api/v1/sessions", json={}), range(12))
+        )
+    assert sorted(answer.status_code for answer in answers) == [200] * 3 + [429] * 9
+    assert len(ids(gateway)) == 3
+
+
+def test_max_sessions_per_owner(two_owners):
+    gateway, bob = two_owners("--max-sessions-per-owner", "2", "--max-sessions", "3")
+    gateway.create_session(session_id="a")
+    gateway.create_session(session_id="b")
+    refused(gateway.client.post("/api/v1/sessions", json={"session_id": "c"}), "max_sessions")
+    # Another owner has a number of its own, within that of the gateway.
+    gateway.create_session(bob, session_id="a")
+    refused(bob.post("/api/v1/sessions", json={"session_id": "b"}), "max_sessions")
+    gateway.delete_session("a")
+    gateway.create_session(bob, session_id="b")
+    assert ids(gateway) == {"b"} and ids(gateway, bob) == {"a", "b"}
+
+
+# ---- Eviction
+
+
+def test_evict_ends_the_longest_idle_session(start_gateway):
+    gateway = start_gateway("--max-sessions", "3", "--evict", "idle", "--pool-size", "1")
+    for name in ("first", "second", "third"):
+        gateway.create_session(session_id=name)
+    gateway.execute("1", session_id="first")
+    gateway.client.post("/api/v1/sessions/second/touch")
+    gateway.create_session(session_id="fourth")
+    assert ids(gateway) == {"first", "second", "fourth"}
+    gateway.create_session(session_id="fifth")
+    assert ids(gateway) == {"second", "fourth", "fifth"}
+    wait_for(lambda: {s.session for s in sandboxes(gateway)} - {None} == ids(gateway))
+
+
+def test_evict_spares_what_is_busy(start_gateway):
+    gateway = start_gateway("--max-sessions", "2", "--evict", "idle", "--pool-size", "0")
+    with gateway.stream(HOLD, session_id="oldest", timeout=60) as oldest:
+        oldest.next_of("stdout")
+        gateway.create_session(session_id="idle")
+        gateway.create_session(session_id="new")
+        assert ids(gateway) == {"oldest", "new"}
+        with gateway.stream(HOLD, session_id="new", timeout=60) as new:
+            new.next_of("stdout")
+            refused(gateway.client.post("/api/v1/sessions", json={}), "max_sessions")
+            assert ids(gateway) == {"oldest", "new"}
+        gateway.client.post("/api/v1/sessions/oldest/interrupt")
+        assert oldest.rest().status == "interrupted"
+
+
+def test_evict_within_an_owner(two_owners):
+    flags = ("--max-sessions-per-owner", "1", "--evict", "idle", "--pool-size", "0")
+    gateway, bob = two_owners(*flags)
+    gateway.create_session(bob, session_id="of-bob")
+    gateway.create_session(session_id="a")
+    gateway.create_session(session_id="b")
+    assert ids(gateway) == {"b"} and ids(gateway, bob) == {"of-bob"}
+
+
+# ---- How many executions
+
+
+def test_sixteen_executions_wait_in_order(gateway, session):
+    with contextlib.ExitStack() as streams:
+        hold = "order = []\n" + HOLD
+        first = streams.enter_context(gateway.stream(hold, session_id=session, timeout=60))
+        first.next_of("stdout")
+        # Each one's head comes when it waits: so this is their order.
+        waiting = [
+            streams.enter_context(gateway.stream(f"order.append({i})", session_id=session))
+            for i in range(16)
+        ]
+        body = {"code": "order.append('too many')", "session_id": session}
+        for path in ("execute", "execute_sync"):
+            response = gateway.client.post(f"/api/v1/{path}", json=body)
+            problem(response, 429, "session_busy")
+        running = first.response.headers["x-execution-id"]
+        gateway.client.post(f"/api/v1/executions/{running}/interrupt")
+        assert first.rest().status == "interrupted"
+        assert [reader.rest().status for reader in waiting] == ["ok"] * 16
+    lines = gateway.execute("print(order)", session_id=session)
+    assert lines.text() == f"{list(range(16))}\n"
+
+
+# ---- How many requests
+
+
+def burst(gateway, n, client=None):
+    client = client or gateway.client
+    return [client.get("/api/v1/sessions").status_code for _ in range(n)]
+
+
+def test_max_requests_per_second(two_owners):
+    gateway, bob = two_owners("--max-requests-per-second", "5", "--pool-size", "0")
+    # Two seconds' worth at once, and then as they come in.
+    statuses = burst(gateway, 30)
+    assert statuses[:10] == [200] * 10 and 429 in statuses
+    response = wait_for(
+        lambda: next((r for r in [gateway.client.get("/api/v1/sessions")] if r.is_error), None),
+        interval=0,
+    )
+    refused(response, "rate_limited")
+    # Neither another owner nor the probes pay for it.
+    assert bob.get("/api/v1/sessions").status_code == 200
+    for path in ("/healthz", "/readyz", "/metrics", "/api/v1/health"):
+        assert {gateway.client.get(path).status_code for _ in range(20)} == {200}
+    # Half a second later there is room again, and not for more than what has come in.
+    time.sleep(0.5)
+    statuses = burst(gateway, 10)
+    assert statuses[0] == 200 and statuses[-1] == 429
+
+
+def test_a_rate_below_one(start_gateway):
+    gateway = start_gateway("--max-requests-per-second", "0.2", "--pool-size", "0")
+    assert burst(gateway, 3) == [200, 429, 429]
+
+
+# ---- How many connections
+
+
+def answers(connection):
+    connection.settimeout(5)
+    try:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return connection.recv(4096).startswith(b"HTTP/1.1 200")
+    except (ConnectionError, TimeoutError):
+        return False
+
+
+def test_max_connections(start_gateway):
+    gateway = start_gateway("--max-connections", "16", "--pool-size", "0")
+    address = gateway.url.removeprefix("http://").split(":")
+    connections = [socket.create_connection(address) for _ in range(40)]
+    try:
+        served = [answers(connection) for connection in connections]
+        assert 14 <= served.count(True) <= 16
+    finally:
+        for connection in connections:
+            connection.close()
+    wait_for(lambda: gateway.client.get("/healthz").status_code == 200)
