@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers that do not read: what they cost, what they lose, and that nobody else pays for it."""
+
+import json
+import pathlib
+import re
+import socket
+
+import pytest
+from kernelgate import wait_for
+
+READERS_EACH, SESSIONS = 20, 5
+LINE_BYTES, LINES = 10_000, 800
+
+# Every display is one line, and all are alike but for their number.
+FLOOD = f"""
+text = {{"text/plain": "x" * {LINE_BYTES}}}
+for _ in range({LINES}):
+    display(text, raw=True)
+"""
+
+
+class SlowReader:
+    """Reads the head of an answer, and the rest only when it is told to."""
+
+    def __init__(self, gateway, method, path, body=None):
+        host, port = gateway.url.removeprefix("http://").split(":")
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.socket.settimeout(60)
+        self.socket.connect((host, int(port)))
+        content = json.dumps(body).encode() if body else b""
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n"
+        self.socket.sendall(f"{head}Connection: close\r\n\r\n".encode() + content)
+        self.file = self.socket.makefile("rb", buffering=1024)
+        assert self.file.readline() == b"HTTP/1.1 200 OK\r\n"
+        self.headers = {}
+        while (line := self.file.readline()) != b"\r\n":
+            name, value = line.decode().split(":", 1)
+            self.headers[name.lower()] = value.strip()
+
+    def _chunks(self):
+        while size := int(self.file.readline(), 16):
+            yield self.file.read(size)
+            self.file.readline()
+
+    def rest(self):
+        """All lines as they were written, without the ends of line."""
+        return b"".join(self._chunks()).splitlines()
+
+    def close(self):
+        self.file.close()
+        self.socket.close()
+
+
+@pytest.fixture
+def slow_reader():
+    readers = []
+
+    def start(*arguments):
+        readers.append(SlowReader(*arguments))
+        return readers[-1]
+
+    yield start
+    for reader in readers:
+        reader.close()
+
+
+def peak_mb(gateway):
+    status = pathlib.Path(f"/proc/{gateway.process.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024
+
+
+def check(lines, after=0):
+    """Asserts that what came and what was told as lost is everything, each once and in order."""
+    parsed = [json.loads(line) for line in lines]
+    parsed = [(line, len(raw)) for line, raw in zip(parsed, lines) if line["type"] != "keepalive"]
+    # What one line takes beside its number; `done` is the only other kind.
+    own = {size - len(str(line["seq"])) for line, size in parsed if line["type"] == "display"}
+    assert len(own) == 1
+    seen, lost = after, 0
+    for line, _ in parsed:
+        if line["type"] != "dropped":
+            assert line["seq"] == seen + 1
+            seen = line["seq"]
+            continue
+        gone = range(seen + 1, seen + 1 + line["messages"])
+        assert line["messages"] > 0 and line["seq"] == gone[-1]
+        if "bytes" in line:
+            assert line["bytes"] == sum(min(own) + len(str(seq)) for seq in gone)
+        else:
+            assert after > 0 and lost == 0
+        seen = line["seq"]
+        lost += line["messages"]
+    assert seen == LINES + 1 and parsed[-1][0]["type"] == "done", parsed[-1]
+    assert parsed[-1][0]["status"] == "ok"
+    return lost
+
+
+def start_small(start_gateway, *flags):
+    # What is freed shall be seen as free: the sanitizer would keep 256 MiB of it.
+    return start_gateway("--pool-size", "1", *flags, env={"ASAN_OPTIONS": "quarantine_size_mb=8"})
+
+
+def test_readers_that_do_not_read(start_gateway, slow_reader):
+    gateway = start_small(
+        start_gateway, "--max-output-bytes", "1000000", "--max-buffered-bytes", "4000000",
+        "--max-sessions", "6",
+    )  # fmt: skip
+    for i in range(SESSIONS):
+        gateway.create_session(session_id=f"s{i}")
+    gateway.execute("n = 0", session_id="other")
+    before = gateway.rss_mb()
+    readers = []
+    for i in range(SESSIONS):
+        body = {"code": FLOOD, "session_id": f"s{i}", "timeout": 60}
+        readers.append(slow_reader(gateway, "POST", "/api/v1/execute", body))
+        path = f"/api/v1/executions/{readers[-1].headers['x-execution-id']}"
+        readers += [slow_reader(gateway, "GET", path) for _ in range(READERS_EACH - 1)]
+    # Nobody waits for them: the floods end, and another session works on.
+    for i in range(20):
+        assert gateway.execute("n += 1; print(n)", session_id="other").text() == f"{i + 1}\n"
+    wait_for(
+        lambda: not any(
+            session["is_busy"]
+            for session in gateway.client.get("/api/v1/sessions").json()["sessions"].values()
+        ),
+        timeout=60,
+    )
+    # 8 MB behind each of 100 readers; kept are 1 MB an execution, and what is on its way to each.
+    assert peak_mb(gateway) - before < 150
+    losses = [check(reader.rest()) for reader in readers]
+    assert min(losses) > LINES / 4
+    assert gateway.execute("print(n)", session_id="other").text() == "20\n"
+
+
+def test_a_reader_that_reads_loses_nothing_beside_slow_ones(start_gateway, slow_reader):
+    gateway = start_small(start_gateway)
+    body = {"code": FLOOD, "session_id": "s", "timeout": 60}
+    slow = slow_reader(gateway, "POST", "/api/v1/execute", body)
+    path = f"/api/v1/executions/{slow.headers['x-execution-id']}"
+    assert check(slow_reader(gateway, "GET", path).rest()) == 0
+    assert check(slow.rest()) == 0  # 8 MB are within the bound of 10
+
+
+def test_slow_readers_that_leave_cost_nothing(start_gateway, slow_reader):
+    gateway = start_small(start_gateway)
+    gateway.execute("1", session_id="s")
+    files = gateway.open_files()
+    for _ in range(3):
+        body = {"code": FLOOD, "session_id": "s", "timeout": 60}
+        readers = [slow_reader(gateway, "POST", "/api/v1/execute", body)]
+        path = f"/api/v1/executions/{readers[0].headers['x-execution-id']}"
+        readers += [slow_reader(gateway, "GET", path) for _ in range(20)]
+        for reader in readers:
+            reader.close()
+        wait_for(lambda: not gateway.show_session("s")["is_busy"])
+    wait_for(lambda: gateway.open_files() <= files)
+    assert gateway.execute("print(1)", session_id="s").text() == "1\n"
+
+
+@pytest.mark.parametrize("bound, lost", [("20000000", False), ("500000", True)])
+def test_coming_back_for_the_rest(start_gateway, slow_reader, bound, lost):
+    gateway = start_small(start_gateway, "--max-output-bytes", bound)
+    body = {"code": FLOOD, "session_id": "s", "timeout": 60, "on_disconnect": "continue"}
+    with gateway.client.stream("POST", "/api/v1/execute", json=body) as response:
+        seen = json.loads(next(response.iter_lines()))["seq"]
+        path = f"/api/v1/executions/{response.headers['x-execution-id']}"
+    wait_for(lambda: not gateway.show_session("s")["is_busy"], timeout=30)
+    rest = slow_reader(gateway, "GET", f"{path}?after={seen}").rest()
+    assert (check(rest, after=seen) > 0) is lost
