@@ -143,12 +143,17 @@ test_gate(void **state)
     char why[] = "closing";
     http_server_set_gate(bench.server, refuse, why);
     KG_AUTO_RAW raw;
-    raw_exchange(&raw, "GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    raw_exchange(&raw, "GET /show/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_true(raw_has(&raw, "HTTP/1.1 503 "));
     assert_true(raw_has(&raw, "\r\nRetry-After: 1\r\n"));
     assert_true(raw_has(&raw, "\r\nContent-Type: application/problem+json\r\n"));
     assert_true(raw_has(&raw, "\"detail\":\"closing\""));
     assert_int_equal(bench.n_handled, 0);
+
+    // A probe goes on being answered.
+    KG_AUTO_CALL call;
+    call_path(&call, "GET", "/hello", NULL, NULL);
+    assert_int_equal(call.status, 200);
 }
 
 static void
