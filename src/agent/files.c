@@ -10,11 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ENTRIES_MAX = 1000, DEPTH_MAX = 32, PATH_BYTES_MAX = 1024 };
+// All paths together, escaped at their worst, stay below what a gateway takes as one answer.
+enum { ENTRIES_MAX = 1000, DEPTH_MAX = 32, PATH_BYTES_MAX = 1024, ALL_PATHS_BYTES_MAX = 128 << 10 };
 
 struct walk {
     json_t *files;
     int seen;
+    size_t path_bytes;
     bool truncated;
 };
 
@@ -73,6 +75,9 @@ add_entry(struct walk *walk, int folder, const char *prefix, const char *name, i
     if (!entry)
         return;
     json_array_append_new(walk->files, entry);
+    walk->path_bytes += strlen(path);
+    if (walk->path_bytes > ALL_PATHS_BYTES_MAX)
+        walk->truncated = true;
     if (!S_ISDIR(st.st_mode))
         return;
     int fd = depth < DEPTH_MAX ? open_folder(folder, name) : -1;

@@ -7,11 +7,11 @@
 #include "api_priv.h"
 
 static const struct http_route routes[] = {
-    {HTTP_POST, "/api/v1/execute", handle_execute, 0},
-    {HTTP_POST, "/api/v1/execute_sync", handle_execute_sync, 0},
+    {HTTP_POST, "/api/v1/execute", handle_execute, HTTP_STARTS_WORK},
+    {HTTP_POST, "/api/v1/execute_sync", handle_execute_sync, HTTP_STARTS_WORK},
     {HTTP_GET, "/api/v1/executions/{id}", handle_execution_join, HTTP_KEY_IN_QUERY},
     {HTTP_POST, "/api/v1/executions/{id}/interrupt", handle_execution_interrupt, 0},
-    {HTTP_POST, "/api/v1/sessions", handle_session_create, 0},
+    {HTTP_POST, "/api/v1/sessions", handle_session_create, HTTP_STARTS_WORK},
     {HTTP_GET, "/api/v1/sessions", handle_session_list, HTTP_KEY_IN_QUERY},
     {HTTP_GET, "/api/v1/sessions/{id}", handle_session_show, HTTP_KEY_IN_QUERY},
     {HTTP_DELETE, "/api/v1/sessions/{id}", handle_session_delete, 0},
@@ -27,26 +27,11 @@ static const struct http_route routes[] = {
 
 // While the gateway drains, what would start work is refused; what watches or ends it is not.
 static int
-check_draining(const struct http_request *request, const struct api_context *context,
-               struct kg_error *err)
-{
-    static const char *const work[] = {"/api/v1/execute", "/api/v1/execute_sync",
-                                       "/api/v1/sessions"};
-    if (!context->draining || http_request_method(request) != HTTP_POST)
-        return 0;
-    for (size_t i = 0; i < KG_ARRAY_LEN(work); i++) {
-        if (strcmp(http_request_path(request), work[i]) == 0)
-            return kg_error_set(err, KG_DRAINING, 0, "the gateway is shutting down");
-    }
-    return 0;
-}
-
-static int
 gate(struct http_request *request, void *arg, struct kg_error *err)
 {
     struct api_context *context = arg;
-    if (check_draining(request, context, err) < 0)
-        return -1;
+    if (context->draining && (http_request_flags(request) & HTTP_STARTS_WORK))
+        return kg_error_set(err, KG_DRAINING, 0, "the gateway is shutting down");
     return rate_limiter_take(context->rate, http_request_owner(request), err);
 }
 

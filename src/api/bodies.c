@@ -7,7 +7,9 @@
 
 #include "api_priv.h"
 
-enum { MAX_ENV_ENTRIES = 256, MAX_VARIABLES = 1024, MAX_IDLE_TIMEOUT_S = 31536000 };
+// What the agent takes, the gateway's and the kernelspec's own variables beside it.
+enum { MAX_ENV_ENTRIES = 64, MAX_ENV_BYTES = 16 << 10 };
+enum { MAX_VARIABLES = 1024, MAX_IDLE_TIMEOUT_S = 31536000 };
 
 static int
 check_names(const json_t *root, const char *const *names, struct kg_error *err)
@@ -62,13 +64,17 @@ take_env(const json_t *root, const json_t **ret, struct kg_error *err)
 {
     if (take_object(root, "env", MAX_ENV_ENTRIES, ret, err) < 0)
         return -1;
+    size_t bytes = 0;
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)*ret, key, value) {
         if (!json_is_string(value) || *key == '\0' || strchr(key, '='))
             return kg_error_set(err, KG_INVALID, 0,
                                 "env must map names to strings; \"%.40s\" does not", key);
+        bytes += strlen(key) + json_string_length(value);
     }
+    if (bytes > MAX_ENV_BYTES)
+        return kg_error_set(err, KG_INVALID, 0, "env has more than %d bytes", MAX_ENV_BYTES);
     return 0;
 }
 

@@ -30,9 +30,7 @@ on_client_gone(void *arg)
 {
     KG_AUTO(pending) pending = arg;
     session_open_cancel(pending->open);
-    struct kg_error err = {0};
-    kg_error_set(&err, KG_INTERNAL, 0, "the client has gone");
-    http_reply_error(pending->request, &err);
+    http_request_abandon(pending->request);
 }
 
 static void

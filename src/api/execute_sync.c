@@ -7,6 +7,9 @@
 #include "api_priv.h"
 #include "metrics.h"
 
+// What a line costs as JSON values, beside its text.
+enum { LINE_OVERHEAD = 512 };
+
 struct gathering {
     struct http_request *request;
     struct subscription *subscription;
@@ -51,12 +54,12 @@ gather(struct gathering *gathering, const char *text, size_t len)
     bool is_done = strcmp(type, "done") == 0;
     if (is_done)
         gathering->done = json_incref(line);
-    else if (gathering->bytes + len > gathering->max_bytes) {
+    else if (gathering->bytes + len + LINE_OVERHEAD > gathering->max_bytes) {
         gathering->dropped_bytes += len;
         gathering->dropped_messages++;
         return;
     }
-    gathering->bytes += len;
+    gathering->bytes += len + LINE_OVERHEAD;
     json_array_append(gathering->outputs, line);
     append_member(gathering->texts, line, "text");
     append_member(gathering->images, line, "image");
@@ -107,9 +110,7 @@ on_client_gone(void *arg)
 {
     struct gathering *gathering = arg;
     subscription_abandon(KG_STEAL(gathering->subscription));
-    struct kg_error err = {0};
-    kg_error_set(&err, KG_INTERNAL, 0, "the client has gone");
-    http_reply_error(gathering->request, &err);
+    http_request_abandon(gathering->request);
     gathering_free(gathering);
 }
 

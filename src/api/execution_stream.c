@@ -9,21 +9,31 @@ enum {
     LOW_WATERMARK = 64 << 10,
     BATCH_BYTES = 64 << 10, // lines of one write
     KEEPALIVE_MS = 15 * 1000,
+    MAX_STALLED = 4, // times KEEPALIVE_MS
 };
 
 struct execution_stream {
     struct http_request *request;
+    struct execution *execution; // the subscription's
     struct subscription *subscription;
     struct loop_timer *keepalive;
+    size_t last_backlog;
+    int n_stalled; // ticks of the timer at which nothing had been read
 };
+
+static void
+stream_free(struct execution_stream *stream)
+{
+    subscription_free(stream->subscription);
+    loop_timer_free(stream->keepalive);
+    free(stream);
+}
 
 static void
 stream_end(struct execution_stream *stream)
 {
     http_stream_end(stream->request);
-    subscription_free(stream->subscription);
-    loop_timer_free(stream->keepalive);
-    free(stream);
+    stream_free(stream);
 }
 
 static void
@@ -50,11 +60,28 @@ pump(void *arg)
     }
 }
 
+// An execution that has ended is not kept for a client that does not read.
+static bool
+has_stalled(struct execution_stream *stream)
+{
+    size_t backlog = http_stream_backlog(stream->request);
+    bool stalled = backlog > 0 && backlog == stream->last_backlog &&
+                   execution_state(stream->execution) == EXECUTION_DONE;
+    stream->last_backlog = backlog;
+    stream->n_stalled = stalled ? stream->n_stalled + 1 : 0;
+    return stream->n_stalled >= MAX_STALLED;
+}
+
 static void
 on_keepalive(void *arg)
 {
     struct execution_stream *stream = arg;
     static const char line[] = "{\"type\":\"keepalive\"}\n";
+    if (has_stalled(stream)) {
+        http_stream_abort(stream->request);
+        stream_free(stream);
+        return;
+    }
     if (http_stream_backlog(stream->request) == 0)
         http_stream_write(stream->request, line, sizeof line - 1);
     loop_timer_start(stream->keepalive, KEEPALIVE_MS);
@@ -74,6 +101,7 @@ execution_stream_start(struct http_request *request, struct api_context *context
 {
     struct execution_stream *stream = KG_NEW(struct execution_stream);
     stream->request = request;
+    stream->execution = execution;
     stream->keepalive = loop_timer_new(context->loop, on_keepalive, stream);
     stream->subscription = execution_subscribe(execution, after_seq, pump, stream);
     http_request_on_gone(request, on_client_gone, stream);

@@ -47,9 +47,7 @@ on_creator_gone(void *arg)
 {
     KG_AUTO_FREE struct creation *creation = arg;
     session_open_cancel(creation->open);
-    struct kg_error err = {0};
-    kg_error_set(&err, KG_INTERNAL, 0, "the client has gone");
-    http_reply_error(creation->request, &err);
+    http_request_abandon(creation->request);
 }
 
 void
@@ -139,8 +137,9 @@ describe_files(const json_t *listing)
     json_t *entry;
     json_array_foreach(json_object_get(listing, "files"), i, entry) {
         const char *path = json_string_value(json_object_get(entry, "path"));
+        const char *type = json_string_value(json_object_get(entry, "type"));
         json_t *size = json_object_get(entry, "size");
-        if (path && json_is_integer(size))
+        if (path && json_is_integer(size) && type && strcmp(type, "file") == 0)
             json_array_append_new(files, json_pack("{s:s, s:s, s:O, s:b}", "path", path, "filename",
                                                    path, "size", size, "exists", 1));
     }

@@ -42,6 +42,20 @@ kg_code_info(enum kg_code code)
     return &code_infos[code];
 }
 
+// The length of `text` without a UTF-8 character that was cut at its end.
+static size_t
+whole_characters(const char *text, size_t len)
+{
+    size_t start = len;
+    while (start > 0 && len - start < 4 && ((unsigned char)text[start - 1] & 0xc0) == 0x80)
+        start--;
+    if (start == 0 || ((unsigned char)text[start - 1] & 0x80) == 0)
+        return len;
+    unsigned lead = (unsigned char)text[start - 1];
+    size_t wanted = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+    return len - (start - 1) < wanted ? start - 1 : len;
+}
+
 int
 kg_error_set(struct kg_error *err, enum kg_code code, int sys_errno, const char *fmt, ...)
 {
@@ -53,7 +67,8 @@ kg_error_set(struct kg_error *err, enum kg_code code, int sys_errno, const char 
     va_start(args, fmt);
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
-    size_t len = strlen(message);
+    size_t len = whole_characters(message, strlen(message));
+    message[len] = '\0';
     if (sys_errno != 0 && len + 4 < sizeof message)
         snprintf(message + len, sizeof message - len, ": %s", strerrordesc_np(sys_errno));
     err->code = code;

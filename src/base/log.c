@@ -30,11 +30,20 @@ log_enabled(enum log_level level)
     return level >= log_min_level;
 }
 
+static bool
+is_plain(const char *value)
+{
+    const char *c = value;
+    while ((unsigned char)*c > ' ' && *c != '"' && *c != '=' && *c != '\\' && *c != 0x7f)
+        c++;
+    return c > value && *c == '\0';
+}
+
 // A value stays on its line and cannot pass for another field.
 static void
 append_value(struct buf *line, const char *value)
 {
-    if (*value && !strpbrk(value, " \t\n\r\"=\\\x1b")) {
+    if (is_plain(value)) {
         buf_append_str(line, value);
         return;
     }

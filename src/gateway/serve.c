@@ -17,6 +17,8 @@
 enum {
     SANDBOX_START_TIMEOUT_MS = 30 * 1000,
     MAX_HEADER_BYTES = 32 << 10,
+    // Code may be escaped, and has variables beside it; bodies are read before anything is checked.
+    BODY_FACTOR = 8,
     BODY_SLACK_BYTES = 1 << 20,
     CONNECTION_IDLE_S = 75,
     REPLAY_BYTES = 32 << 20,
@@ -219,13 +221,10 @@ start_server(struct gateway *gateway, struct kg_error *err)
     static const char *const any_host[] = {"*", NULL};
     bool keyed = config->api_key || config->api_keys_file;
     bool any = !*hosts && !is_loopback(config->host) && keyed;
-    size_t largest = (size_t)(config->max_upload_bytes > 2 * config->max_code_bytes
-                                  ? config->max_upload_bytes
-                                  : 2 * config->max_code_bytes);
     const struct http_server_settings settings = {
         .host = config->host,
         .port = (int)config->port,
-        .max_body_bytes = largest + BODY_SLACK_BYTES,
+        .max_body_bytes = BODY_FACTOR * (size_t)config->max_code_bytes + BODY_SLACK_BYTES,
         .max_header_bytes = MAX_HEADER_BYTES,
         .max_connections = (int)config->max_connections,
         .idle_timeout_s = CONNECTION_IDLE_S,
@@ -291,8 +290,10 @@ static void
 on_terminate(int signum, void *arg)
 {
     struct gateway *gateway = arg;
-    if (gateway->api.draining)
+    if (gateway->api.draining) {
+        gateway->drain_deadline_ms = clock_mono_ms(); // asked twice: no more patience
         return;
+    }
     log_info("draining", LOG_INT("signal", signum),
              LOG_INT("sessions", (int64_t)sessions_count(gateway->sessions)));
     gateway->api.draining = true;

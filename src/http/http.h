@@ -14,12 +14,12 @@ struct http_request;
 
 struct http_server_settings {
     const char *host;
-    int port;                 // 0: any free one
-    const char *unix_path;    // instead of host and port: listen on this Unix socket (the agent does)
-    size_t max_body_bytes;    // 413 above
-    size_t max_header_bytes;  // 400 above
-    int max_connections;      // further ones are closed at once
-    int idle_timeout_s;       // a connection without a request
+    int port;              // 0: any free one
+    const char *unix_path; // instead of host and port: listen on this Unix socket (the agent does)
+    size_t max_body_bytes; // 413 above
+    size_t max_header_bytes;            // 400 above
+    int max_connections;                // further ones are closed at once
+    int idle_timeout_s;                 // a connection without a request
     const char *const *allowed_origins; // NULL-terminated; NULL: only the server's own
     const char *const *allowed_hosts;   // NULL-terminated; "*" allows any; NULL: loopback names
     bool check_origin_and_host;
@@ -63,7 +63,8 @@ enum http_method {
     HTTP_OPTIONS = 32,
     HTTP_PATCH = 64,
 };
-enum { HTTP_PUBLIC = 1, HTTP_KEY_IN_QUERY = 2 };
+// HTTP_STARTS_WORK says something to the gate only.
+enum { HTTP_PUBLIC = 1, HTTP_KEY_IN_QUERY = 2, HTTP_STARTS_WORK = 4 };
 
 // Must answer, now or later: with http_reply*() or with a stream.
 typedef void (*http_handler_fn)(struct http_request *request, void *arg);
@@ -78,7 +79,8 @@ struct http_route {
 };
 void http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
                             void *arg);
-// Sees every request to a route that is not public, before its handler; a nonzero return answers with `err` (draining, limits).
+// Sees every request to a route that is not public, before its handler; a nonzero return answers
+// with `err` (draining, limits).
 typedef int (*http_gate_fn)(struct http_request *request, void *arg, struct kg_error *err);
 void http_server_set_gate(struct http_server *server, http_gate_fn gate, void *arg);
 
@@ -87,6 +89,8 @@ void http_server_set_gate(struct http_server *server, http_gate_fn gate, void *a
 // All strings are borrowed until the request is answered.
 enum http_method http_request_method(const struct http_request *request);
 const char *http_request_path(const struct http_request *request);
+// The flags of its route.
+int http_request_flags(const struct http_request *request);
 // A decoded path parameter, never NULL for one that the pattern names.
 const char *http_request_param(const struct http_request *request, const char *name);
 // A decoded query value, or NULL.
@@ -109,7 +113,9 @@ void http_request_on_gone(struct http_request *request, loop_fn on_gone, void *a
 
 // Before the answer starts.
 void http_reply_header(struct http_request *request, const char *name, const char *value);
-// Each of these completes the answer; the request is gone afterwards.
+// Each of these completes the answer; the request is gone afterwards. http_request_abandon() is for
+// one whose client has gone.
+void http_request_abandon(struct http_request *request);
 void http_reply(struct http_request *request, int status, const char *content_type,
                 const void *data, size_t len);
 // Takes the reference of `body`.

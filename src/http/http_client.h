@@ -13,16 +13,16 @@ void http_client_free(struct http_client *client);
 KG_DEFINE_AUTO(http_client, http_client_free)
 
 struct http_call_spec {
-    const char *method;       // "GET", "POST", …
-    const char *url;          // http:// or https://
-    const char *unix_path;    // connect to this Unix socket instead of the URL's host
-    int fd;                   // or use this connected descriptor; ownership passes to the call, also
-                              // when starting it fails; the connection is never reused; -1: none
+    const char *method;    // "GET", "POST", …
+    const char *url;       // http:// or https://
+    const char *unix_path; // connect to this Unix socket instead of the URL's host
+    int fd;                // or use this connected descriptor; ownership passes to the call, also
+                           // when starting it fails; the connection is never reused; -1: none
     const char *const *headers; // "Name: value", NULL-terminated, or NULL
-    const void *body;         // copied
+    const void *body;           // copied
     size_t body_len;
-    int64_t timeout_ms;       // for the whole call; 0: none (streams)
-    size_t max_body_bytes;    // an answer above fails with KG_INTERNAL; 0: 1 MiB. Not for streams
+    int64_t timeout_ms;    // for the whole call; 0: none (streams)
+    size_t max_body_bytes; // an answer above fails with KG_INTERNAL; 0: 1 MiB. Not for streams
 };
 
 // What came back. On a transport failure `status` is 0 and `err` says why; an HTTP error status is

@@ -93,6 +93,7 @@ struct http_request {
     char id[HTTP_ID_LEN + 1];
     const char *owner;
     const char *route; // its pattern; NULL: none was found
+    int flags;         // its route's
     int status;        // of the answer; 0: not begun
     char *raw_path;
     char *path; // decoded segments, each ended by a NUL

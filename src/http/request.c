@@ -88,6 +88,19 @@ request_free(struct http_request *request)
     free(request);
 }
 
+int
+http_request_flags(const struct http_request *request)
+{
+    return request->flags;
+}
+
+void
+http_request_abandon(struct http_request *request)
+{
+    assert(!request->conn);
+    request_free(request);
+}
+
 void
 http_request_on_gone(struct http_request *request, loop_fn on_gone, void *arg)
 {
@@ -194,6 +207,7 @@ request_handle(struct http_connection *conn, struct evhttp_request *ev)
         return;
     }
     request->route = entry->route.pattern;
+    request->flags = entry->route.flags;
     if (keys_check(server->keys, request, entry->route.flags, &err) ||
         (server->gate && !(entry->route.flags & HTTP_PUBLIC) &&
          server->gate(request, server->gate_arg, &err))) {

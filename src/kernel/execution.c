@@ -8,10 +8,15 @@
 #include "kernel_priv.h"
 #include "metrics.h"
 
-enum { KEEP_MS = 10 * 60 * 1000, SWEEP_MS = 15 * 1000 };
+enum { KEEP_MS = 10 * 60 * 1000, SWEEP_MS = 15 * 1000, MAX_ENDED = 4096 };
+
+TAILQ_HEAD(execution_list, execution);
 
 struct executions {
-    TAILQ_HEAD(execution_list, execution) all; // in the order in which they were made
+    struct execution_list live;
+    struct execution_list ended; // in the order in which they ended
+    size_t n_ended;
+    size_t ended_bytes; // what their logs hold
     struct loop_timer *sweep;
     struct executions_settings settings;
     size_t n_live;
@@ -63,7 +68,7 @@ execution_new(struct executions *executions, struct kernel *kernel,
     execution->executions = executions;
     count_live(executions, +1);
     output_log_init(&execution->log, &executions->max_log_bytes);
-    TAILQ_INSERT_TAIL(&executions->all, execution, in_registry);
+    TAILQ_INSERT_TAIL(&executions->live, execution, in_registry);
     return execution;
 }
 
@@ -74,17 +79,24 @@ execution_ref(struct execution *execution)
     return execution;
 }
 
+// What was asked for is not needed any more; it may be large.
+static void
+release_request(struct execution *execution)
+{
+    json_decref(KG_STEAL(execution->variables));
+    json_decref(KG_STEAL(execution->env));
+    free(KG_STEAL(execution->code));
+}
+
 void
 execution_unref(struct execution *execution)
 {
     if (!execution || --execution->refs > 0)
         return;
     output_log_fini(&execution->log);
-    json_decref(execution->variables);
-    json_decref(execution->env);
+    release_request(execution);
     free(execution->owner);
     free(execution->session_id);
-    free(execution->code);
     free(execution);
 }
 
@@ -145,27 +157,45 @@ execution_interrupt(struct execution *execution)
 static void
 forget(struct execution *execution)
 {
-    TAILQ_REMOVE(&execution->executions->all, execution, in_registry);
+    struct executions *executions = execution->executions;
+    if (execution->state == EXECUTION_DONE) {
+        TAILQ_REMOVE(&executions->ended, execution, in_registry);
+        executions->n_ended--;
+        executions->ended_bytes -= execution->log.bytes_held;
+    } else {
+        TAILQ_REMOVE(&executions->live, execution, in_registry);
+    }
     execution->executions = NULL;
     execution_unref(execution);
 }
 
-// Forgets what ended too long ago, and the oldest of the rest that is too much to keep.
+// Forgets what ended too long ago, and the oldest of what is too much to keep.
 static void
 sweep(struct executions *executions)
 {
-    size_t bytes = 0;
     int64_t oldest_ms = clock_mono_ms() - KEEP_MS;
-    struct execution *before;
-    for (struct execution *execution = TAILQ_LAST(&executions->all, execution_list); execution;
-         execution = before) {
-        before = TAILQ_PREV(execution, execution_list, in_registry);
-        if (execution->state != EXECUTION_DONE)
-            continue;
-        bytes += execution->log.bytes_held;
-        if (bytes > executions->settings.max_replay_bytes || execution->ended_ms < oldest_ms)
-            forget(execution);
+    for (struct execution *first; (first = TAILQ_FIRST(&executions->ended));) {
+        bool too_much = executions->n_ended > MAX_ENDED ||
+                        executions->ended_bytes > executions->settings.max_replay_bytes;
+        if (!too_much && first->ended_ms >= oldest_ms)
+            return;
+        forget(first);
     }
+}
+
+// From the living to the ended; one that is too large to be kept is forgotten, not all the others.
+static void
+retire(struct execution *execution)
+{
+    struct executions *executions = execution->executions;
+    TAILQ_REMOVE(&executions->live, execution, in_registry);
+    count_live(executions, -1);
+    TAILQ_INSERT_TAIL(&executions->ended, execution, in_registry);
+    executions->n_ended++;
+    executions->ended_bytes += execution->log.bytes_held;
+    if (execution->log.bytes_held > executions->settings.max_replay_bytes)
+        forget(execution);
+    sweep(executions);
 }
 
 void
@@ -187,10 +217,9 @@ execution_finish(struct execution *execution, enum execution_status status, bool
     output_log_append(&execution->log, "done", OUTPUT_KEPT, done);
     metric_add(METRIC_EXECUTIONS, 1, status_names[status]);
     metric_observe_since(METRIC_EXECUTION_SECONDS, execution->log.opened_us);
-    if (!execution->executions)
-        return;
-    count_live(execution->executions, -1);
-    sweep(execution->executions);
+    release_request(execution);
+    if (execution->executions)
+        retire(execution);
 }
 
 static void
@@ -205,7 +234,8 @@ struct executions *
 executions_new(struct loop *loop, const struct executions_settings *settings)
 {
     struct executions *executions = KG_NEW(struct executions);
-    TAILQ_INIT(&executions->all);
+    TAILQ_INIT(&executions->live);
+    TAILQ_INIT(&executions->ended);
     executions->settings = *settings;
     executions->max_log_bytes = settings->max_log_bytes;
     executions->sweep = loop_timer_new(loop, on_sweep, executions);
@@ -218,22 +248,34 @@ executions_free(struct executions *executions)
 {
     if (!executions)
         return;
-    for (struct execution *execution; (execution = TAILQ_FIRST(&executions->all));)
-        forget(execution);
+    for (struct execution *live; (live = TAILQ_FIRST(&executions->live));)
+        forget(live);
+    for (struct execution *ended; (ended = TAILQ_FIRST(&executions->ended));)
+        forget(ended);
     loop_timer_free(executions->sweep);
     free(executions);
+}
+
+static struct execution *
+find_in(const struct execution_list *list, const char *id, const char *owner)
+{
+    struct execution *execution;
+    TAILQ_FOREACH(execution, list, in_registry) {
+        if (strcmp(execution->id, id) == 0 && strcmp(execution->owner, owner) == 0)
+            return execution;
+    }
+    return NULL;
 }
 
 struct execution *
 executions_find(struct executions *executions, const char *id, const char *owner,
                 struct kg_error *err)
 {
-    struct execution *execution;
-    TAILQ_FOREACH(execution, &executions->all, in_registry) {
-        if (strcmp(execution->id, id) == 0 && strcmp(execution->owner, owner) == 0)
-            return execution;
-    }
-    kg_error_set(err, KG_NOT_FOUND, 0, "there is no execution %.40s; they are kept for 10 minutes",
-                 id);
-    return NULL;
+    struct execution *found = find_in(&executions->live, id, owner);
+    if (!found)
+        found = find_in(&executions->ended, id, owner);
+    if (!found)
+        kg_error_set(err, KG_NOT_FOUND, 0,
+                     "there is no execution %.40s; they are kept for 10 minutes", id);
+    return found;
 }

@@ -69,7 +69,8 @@ run_next(void *arg)
 {
     struct kernel *kernel = arg;
     struct execution *first = TAILQ_FIRST(&kernel->queue);
-    if (first && kernel->state == KERNEL_READY && !kernel->interrupting)
+    bool warming = kernel->warmup_id[0] != '\0';
+    if (first && kernel->state == KERNEL_READY && !kernel->interrupting && !warming)
         kernel_run_begin(kernel, take_queued(kernel, first));
 }
 
@@ -128,7 +129,8 @@ send_interrupt(struct kernel *kernel)
 {
     struct kg_error err = {0};
     if (kernel->spec->interrupt_by_message) {
-        if (jupyter_channels_send(kernel->channels, JUPYTER_CONTROL, "interrupt_request",
+        if (!kernel->channels || // adopted, and not linked yet
+            jupyter_channels_send(kernel->channels, JUPYTER_CONTROL, "interrupt_request",
                                   json_object(), NULL, &err) < 0)
             log_warning("a kernel was not interrupted", LOG_ERR(&err));
         return;
@@ -284,6 +286,7 @@ kernel_replace(struct kernel *kernel)
     close_channels(kernel);
     kernel->adopting = false;
     kernel->warmup_id[0] = '\0';
+    loop_timer_stop(kernel->warming);
     loop_timer_stop(kernel->grace);
     loop_timer_stop(kernel->run.timeout);
     loop_timer_stop(kernel->run.settle);
@@ -351,6 +354,12 @@ on_lost(void *arg)
         kernel_start_fail(kernel, reason);
     else
         kernel_fail(kernel, "KernelDied", reason);
+}
+
+static void
+on_warming_too_long(void *arg)
+{
+    kernel_fail(arg, "KernelDied", "the kernel's warm-up takes too long");
 }
 
 // Code that asked for the process's end has ended well; code that was being stopped is stopped.
@@ -424,6 +433,7 @@ kernel_make(const struct kernel_context *context, struct sandbox *sandbox,
     kernel->next = loop_timer_new(context->loop, run_next, kernel);
     kernel->grace = loop_timer_new(context->loop, on_grace_over, kernel);
     kernel->lost = loop_timer_new(context->loop, on_lost, kernel);
+    kernel->warming = loop_timer_new(context->loop, on_warming_too_long, kernel);
     kernel->unasked = loop_timer_new(context->loop, on_unasked, kernel);
     kernel_start_init(kernel);
     kernel_run_init(kernel);
@@ -476,6 +486,7 @@ kernel_free(struct kernel *kernel, const char *reason)
     loop_timer_free(kernel->next);
     loop_timer_free(kernel->grace);
     loop_timer_free(kernel->lost);
+    loop_timer_free(kernel->warming);
     loop_timer_free(kernel->unasked);
     json_decref(kernel->env);
     free(kernel->dir);

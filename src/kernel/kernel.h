@@ -148,7 +148,7 @@ struct kernel_events {
     void (*on_execution_done)(struct kernel *kernel, struct execution *execution, void *arg);
     // Its sandbox does not do any more what it is told, so that no kernel can run in it. Once.
     void (*on_broken)(struct kernel *kernel, const struct kg_error *err, void *arg);
-    // The warm-up has come to an end, whatever that was. May be NULL.
+    // The warm-up has come to an end; not, where the kernel is replaced meanwhile. May be NULL.
     void (*on_warm)(struct kernel *kernel, void *arg);
 };
 
@@ -181,8 +181,8 @@ KG_MUST_CHECK struct execution *kernel_execute(struct kernel *kernel,
                                                const struct execution_request *request,
                                                struct kg_error *err);
 // Runs the kernelspec's warm-up silently in a kernel that is ready and that nobody uses yet.
-// Executions may be started meanwhile; they come after it. Returns false where there is nothing to
-// run.
+// Executions may be queued meanwhile; nothing interrupts it, since a module that was imported by
+// half stays so. Returns false where there is nothing to run, or it cannot be sent.
 bool kernel_warm_up(struct kernel *kernel);
 // Interrupts what runs and empties the queue. Returns whether there was anything.
 bool kernel_interrupt(struct kernel *kernel);

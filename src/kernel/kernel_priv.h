@@ -57,6 +57,7 @@ struct kernel {
     struct kernel_start start;
     struct kernel_run run;
     char warmup_id[40]; // of the warm-up's request; empty: none is under way
+    struct loop_timer *warming;
     TAILQ_HEAD(, execution) queue;
     int n_queued;
     struct loop_timer *next;           // looks into the queue
@@ -66,7 +67,7 @@ struct kernel {
     struct sandbox_call *interrupting; // no execution may start while it is under way
     struct sandbox_call *stopping;
     int64_t execution_count;
-    int64_t dropped_messages;
+    int64_t n_bad_messages;
     bool adopting;    // starting, with a process that an earlier gateway has started
     bool has_started; // was ready once
     bool told_started;

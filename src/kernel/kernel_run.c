@@ -9,7 +9,7 @@
 #include "kernel_priv.h"
 #include "metrics.h"
 
-enum { SETTLE_MS = 1000, EXIT_MS = 2000 };
+enum { SETTLE_MS = 1000, EXIT_MS = 2000, WARM_UP_MS = 30 * 1000 };
 
 // The code of a silent request: the kernelspec's template with the values in place of "{json}", as
 // a string literal that holds JSON. ASCII throughout, so that it is one in Python and JavaScript.
@@ -110,6 +110,7 @@ kernel_warm_up(struct kernel *kernel)
         log_warning("a kernel was not warmed up", LOG_ERR(&err));
         return false;
     }
+    loop_timer_start(kernel->warming, WARM_UP_MS);
     return true;
 }
 
@@ -117,6 +118,8 @@ static void
 on_warm_reply(struct kernel *kernel)
 {
     kernel->warmup_id[0] = '\0';
+    loop_timer_stop(kernel->warming);
+    loop_timer_start(kernel->next, 0);
     if (kernel->events->on_warm)
         kernel->events->on_warm(kernel, kernel->arg);
 }
@@ -228,8 +231,8 @@ kernel_run_on_message(struct kernel *kernel, enum jupyter_channel channel,
         bool warming = kernel->warmup_id[0] != '\0';
         if (warming && is_reply && strcmp(message->parent_id, kernel->warmup_id) == 0)
             on_warm_reply(kernel);
-        else
-            kernel->dropped_messages++;
+        else if (channel == JUPYTER_IOPUB && strcmp(message->msg_type, "status") != 0)
+            metric_add(METRIC_KERNEL_LATE_MESSAGES, 1);
         return;
     }
     switch (run->step) {

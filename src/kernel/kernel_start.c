@@ -94,11 +94,14 @@ static void
 on_bad_message(enum jupyter_channel channel, const struct kg_error *err, void *arg)
 {
     struct kernel *kernel = arg;
-    kernel->dropped_messages++;
     metric_add(METRIC_KERNEL_BAD_MESSAGES, 1);
+    // A tenant can send as many as it likes: the 1st, the 2nd, the 4th, … are logged.
+    int64_t n = ++kernel->n_bad_messages;
+    if ((n & (n - 1)) != 0)
+        return;
     log_warning("dropped a message of a kernel", LOG_STR("sandbox", sandbox_id(kernel->sandbox)),
                 LOG_STR("kernel", kernel->spec->name),
-                LOG_STR("channel", jupyter_channel_name(channel)), LOG_ERR(err));
+                LOG_STR("channel", jupyter_channel_name(channel)), LOG_INT("n", n), LOG_ERR(err));
 }
 
 static void

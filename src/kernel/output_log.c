@@ -185,6 +185,8 @@ execution_subscribe(struct execution *execution, int64_t after_seq, loop_fn on_r
 {
     struct subscription *subscription = KG_NEW(struct subscription);
     struct output_log *log = &execution->log;
+    if (after_seq > log->last_seq)
+        after_seq = log->last_seq;
     subscription->execution = execution_ref(execution);
     subscription->on_ready = on_ready;
     subscription->arg = arg;

@@ -78,6 +78,9 @@ static const struct metric_row table[METRIC_N] = {
     [METRIC_KERNEL_BAD_MESSAGES] =
         COUNTER("kernelgate_kernel_bad_messages_total",
                 "Messages of kernels dropped for their signature or form."),
+    [METRIC_KERNEL_LATE_MESSAGES] =
+        COUNTER("kernelgate_kernel_late_messages_total",
+                "Outputs of kernels dropped because their execution had ended."),
     [METRIC_LOOP_LAG_SECONDS] =
         HISTOGRAM("kernelgate_loop_lag_seconds",
                   "How late the event loop came to a timer, ten times a second."),

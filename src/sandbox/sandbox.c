@@ -354,11 +354,3 @@ sandbox_claim(struct sandbox *sandbox, const json_t *meta, struct kg_error *err)
     sandbox_set_state(sandbox, SANDBOX_CLAIMED);
     return 0;
 }
-
-int
-sandbox_update_meta(struct sandbox *sandbox, const json_t *meta, struct kg_error *err)
-{
-    if (sandbox->state != SANDBOX_CLAIMED)
-        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox is not claimed");
-    return provisioner_claim(sandbox->context.provisioner, sandbox->id, meta, err);
-}

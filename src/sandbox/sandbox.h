@@ -64,9 +64,6 @@ const char *sandbox_dir(const struct sandbox *sandbox);
 
 // Records whose it is (see provisioner_claim); ready -> claimed.
 KG_MUST_CHECK int sandbox_claim(struct sandbox *sandbox, const json_t *meta, struct kg_error *err);
-// Writes new `meta` of a claimed sandbox.
-KG_MUST_CHECK int sandbox_update_meta(struct sandbox *sandbox, const json_t *meta,
-                                      struct kg_error *err);
 
 // Destroys the container. `on_done` (may be NULL) fires once, when nothing is left of it; the
 // sandbox is freed then. No other event fires after this call; calls under way fail during it.

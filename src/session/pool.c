@@ -26,7 +26,7 @@ pool_look_whether_ended(struct pool *pool)
 }
 
 void
-pool_on_start_failed(struct pool *pool, const struct kg_error *err)
+pool_on_start_failed(struct pool *pool, bool with_kernel, const struct kg_error *err)
 {
     log_warning("a sandbox of the pool did not get ready", LOG_ERR(err));
     metric_add(METRIC_POOL_FAILED_STARTS, 1);
@@ -35,8 +35,8 @@ pool_on_start_failed(struct pool *pool, const struct kg_error *err)
         pool->backoff_ms = MAX_BACKOFF_MS;
     pool->not_before_ms = clock_mono_ms() + pool->backoff_ms;
     loop_timer_start(pool->work, 0);
-    struct pool_request *first = TAILQ_FIRST(&pool->requests);
-    if (first)
+    struct pool_request *first = pool_first_request(pool, with_kernel);
+    if (first && !(with_kernel && pool_n_ready(pool) > 0))
         pool_request_answer(first, NULL, NULL, err);
 }
 
@@ -48,7 +48,8 @@ find_entry(const struct pool *pool, enum pool_entry_state state)
 {
     struct pool_entry *entry;
     TAILQ_FOREACH(entry, &pool->entries, link) {
-        if (entry->state == state && !entry->bare)
+        bool lives = sandbox_state(entry->sandbox) != SANDBOX_GONE; // else it will be told soon
+        if (entry->state == state && !entry->bare && lives)
             return entry;
     }
     return NULL;
@@ -121,7 +122,7 @@ make(struct pool *pool)
         }
         struct kg_error err = {0};
         if (pool_entry_new(pool, demand.bare > 0, NULL, &err) < 0) {
-            pool_on_start_failed(pool, &err);
+            pool_on_start_failed(pool, demand.bare <= 0, &err);
             return;
         }
     }
@@ -147,13 +148,24 @@ clear_surplus(struct pool *pool)
 }
 
 static void
+fail_requests(struct pool *pool)
+{
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
+    for (struct pool_request *request; (request = TAILQ_FIRST(&pool->requests));)
+        pool_request_answer(request, NULL, NULL, &err);
+}
+
+static void
 on_work(void *arg)
 {
     struct pool *pool = arg;
     for (struct pool_entry *failed; (failed = find_entry(pool, ENTRY_FAILED));)
         pool_entry_destroy(failed);
-    if (pool->ending)
+    if (pool->ending) {
+        fail_requests(pool);
         return;
+    }
     give(pool);
     clear_surplus(pool);
     make(pool);
@@ -171,6 +183,13 @@ pool_new(struct loop *loop, const struct pool_settings *settings)
     TAILQ_INIT(&pool->requests);
     pool->work = loop_timer_new(loop, on_work, pool);
     return pool;
+}
+
+void
+pool_stop(struct pool *pool)
+{
+    pool->ending = true;
+    fail_requests(pool);
 }
 
 void
@@ -222,13 +241,9 @@ pool_can_serve(const struct pool *pool)
 void
 pool_end(struct pool *pool, loop_fn on_done, void *arg)
 {
-    pool->ending = true;
+    pool_stop(pool);
     pool->on_ended = on_done;
     pool->on_ended_arg = arg;
-    struct kg_error err = {0};
-    kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
-    for (struct pool_request *request; (request = TAILQ_FIRST(&pool->requests));)
-        pool_request_answer(request, NULL, NULL, &err);
     for (struct pool_entry *entry; (entry = TAILQ_FIRST(&pool->entries));)
         pool_entry_destroy(entry);
     pool_look_whether_ended(pool);

@@ -43,6 +43,8 @@ size_t pool_n_starting(const struct pool *pool);
 // Whether a request would probably be served: its kernels have got ready, and the last start
 // worked.
 bool pool_can_serve(const struct pool *pool);
+// Makes nothing new; what is asked for fails.
+void pool_stop(struct pool *pool);
 // Destroys what waits and makes nothing new; what is asked for fails. `on_done` fires once, when
 // nothing is left.
 void pool_end(struct pool *pool, loop_fn on_done, void *arg);

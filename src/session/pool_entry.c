@@ -45,7 +45,7 @@ on_kernel_started(struct kernel *kernel, const struct kg_error *err, void *arg)
     struct pool_entry *entry = arg;
     if (err) {
         entry->state = ENTRY_FAILED;
-        pool_on_start_failed(entry->pool, err);
+        pool_on_start_failed(entry->pool, true, err);
         return;
     }
     entry->pool->backoff_ms = 0;
@@ -143,8 +143,9 @@ on_sandbox_gone(struct sandbox *sandbox, const struct kg_error *reason, void *ar
     (void)sandbox;
     struct pool_entry *entry = arg;
     struct pool *pool = entry->pool;
+    bool with_kernel = !entry->bare;
     pool_entry_destroy(entry);
-    pool_on_start_failed(pool, reason);
+    pool_on_start_failed(pool, with_kernel, reason);
 }
 
 static void

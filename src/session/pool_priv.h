@@ -68,6 +68,7 @@ void pool_entry_give(struct pool_entry *entry, struct pool_request *request);
 
 // ---- pool.c ---------------------------------------------------------------------------------
 
-// The request that has waited longest is told; the next start has to wait.
-void pool_on_start_failed(struct pool *pool, const struct kg_error *err);
+// The request that has waited longest for such a sandbox is told, unless another one is ready for
+// it; the next start has to wait.
+void pool_on_start_failed(struct pool *pool, bool with_kernel, const struct kg_error *err);
 void pool_look_whether_ended(struct pool *pool);

@@ -145,7 +145,7 @@ make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
                             "there are %lld sessions of this key already; end one, or try later",
                             (long long)settings->max_sessions_per_owner);
     if ((int64_t)sessions->n_live >= settings->max_sessions &&
-        !(settings->evict_idle && evict(sessions, NULL)))
+        !(settings->evict_idle && (evict(sessions, owner) || evict(sessions, NULL))))
         return kg_error_set(err, KG_MAX_SESSIONS, 0,
                             "there are %zu sessions already; end one, or try again later",
                             sessions->n_live);
@@ -278,6 +278,7 @@ sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done,
 void
 sessions_release(struct sessions *sessions)
 {
+    pool_stop(sessions->pool);
     for (struct session *session; (session = TAILQ_FIRST(&sessions->live));)
         session_free(session);
 }

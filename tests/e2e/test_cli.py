@@ -180,7 +180,8 @@ def test_draining_lets_executions_finish(start_gateway, number):
     execution = busy(gateway, 3)
     gateway.signal(number)
     wait_for(lambda: gateway.client.get("/readyz").status_code == 503, timeout=2)
-    problem(gateway.client.post("/api/v1/execute", json={"code": "1"}), 503, "draining")
+    for path in ("/api/v1/execute", "/api/v1/%65xecute"):
+        problem(gateway.client.post(path, json={"code": "1"}), 503, "draining")
     problem(gateway.client.post("/api/v1/sessions", json={}), 503, "draining")
     lines = execution.result()
     assert lines.text() == "on\nfinished\n" and lines.status == "ok"

@@ -123,3 +123,10 @@ def test_logs_kept_for_replay_are_bounded_together(gateway, session):
     else:
         problem(first, 404, "not_found")
     wait_for(lambda: not gateway.show_session(session)["is_busy"])
+
+
+@pytest.mark.parametrize("after", [7, 2**63 - 1])
+def test_joining_beyond_the_last_line(gateway, session, after):
+    with gateway.stream("import time; time.sleep(1); print(1)", session_id=session) as reader:
+        joined = join(gateway, reader.response.headers["x-execution-id"], after=after)
+        assert joined == reader.rest()

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import time
 
@@ -317,3 +318,20 @@ def test_a_request_that_leaves_while_its_kernel_starts_leaves_nothing(start_gate
         gateway.client.post("/api/v1/execute", json={"code": "1"}, timeout=0.2)
     wait_for(lambda: not gateway.sandbox_pids(), timeout=20)
     wait_for(lambda: gateway.client.get("/api/v1/sessions").json()["total"] == 0)
+
+
+def test_what_waits_for_a_warm_up_does_not_disturb_it(start_gateway):
+    def warming():
+        text = gateway.client.get("/metrics").text
+        pool = dict(re.findall(r"^kernelgate_pool_(\w+) (\d+)$", text, re.MULTILINE))
+        return pool["starting"] == "0" and pool["ready"] == "0" and gateway.sandbox_pids()
+
+    gateway = start_gateway("--pool-size", "1")
+    wait_for(warming)
+    # Neither does its time run, nor does an interrupt hit imports that are half done.
+    with gateway.stream("print('ran')", session_id="w", timeout=0.5):
+        pass
+    lines = gateway.execute(
+        "import matplotlib.pyplot as plt\nplt.plot([1])", session_id="w", timeout=10
+    )
+    assert lines.status == "ok" and lines.of("display"), lines

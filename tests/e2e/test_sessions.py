@@ -324,3 +324,29 @@ def test_sandboxes_end_themselves_when_no_gateway_comes(start_gateway):
     assert time.monotonic() - started > 0.5
     gateway.start()
     assert gateway.client.get("/api/v1/sessions").json()["total"] == 0
+
+
+def test_show_while_it_is_made(gateway):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        # An environment of its own: not to be had from the pool.
+        made = pool.submit(
+            gateway.client.post, "/api/v1/sessions", json={"session_id": "own", "env": {"A": "1"}}
+        )
+        codes = set()
+        while not made.done():
+            codes.add(gateway.client.get("/api/v1/sessions/own").status_code)
+    assert made.result().status_code == 200 and codes <= {200, 404}
+    gateway.delete_session("own")
+
+
+def test_files_are_files(gateway, run, session):
+    run("import os; os.mkdir('d'); open('d/f', 'w').write('12'); os.symlink('d/f', 'link')")
+    shown = gateway.show_session(session)
+    assert [(file["path"], file["size"]) for file in shown["files"]] == [("d/f", 2)]
+    assert shown["total_files"] == 1
+
+
+def test_more_env_than_a_kernel_gets_is_refused(gateway):
+    for env in ({f"A{i}": "" for i in range(65)}, {"A": "x" * 17000}):
+        response = gateway.client.post("/api/v1/sessions", json={"env": env})
+        assert response.status_code == 400 and "env has more" in response.json()["detail"]

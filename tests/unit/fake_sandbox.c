@@ -478,16 +478,6 @@ sandbox_claim(struct sandbox *sandbox, const json_t *meta, struct kg_error *err)
     return 0;
 }
 
-int
-sandbox_update_meta(struct sandbox *sandbox, const json_t *meta, struct kg_error *err)
-{
-    assert(sandbox->state == SANDBOX_CLAIMED && json_is_object(meta));
-    note("update", "");
-    if (fake_script.refuse_claim)
-        return kg_error_set(err, KG_DISK_FULL, 0, "the claim cannot be written");
-    return 0;
-}
-
 void
 sandbox_set_events(struct sandbox *sandbox, const struct sandbox_events *events, void *arg)
 {

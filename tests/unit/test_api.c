@@ -175,7 +175,7 @@ test_number_of_members(void **state)
         const char *message;
     } cases[] = {
         {"variables", 1024, "variables has more than 1024 members"},
-        {"env", 256, "env has more than 256 members"},
+        {"env", 64, "env has more than 64 members"},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
         struct kg_error err = {0};

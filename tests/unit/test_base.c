@@ -37,6 +37,13 @@ test_error_carries_errno_and_may_quote_itself(void **state)
     kg_error_set(&err, KG_INVALID, 0, "settings: %s", err.message);
     assert_string_equal(err.message, "settings: cannot open x: No such file or directory");
     assert_int_equal(kg_error_set(NULL, KG_INVALID, 0, "ignored"), -1);
+    char long_text[300];
+    memset(long_text, 'a', sizeof long_text);
+    memcpy(long_text + 237, "\xe2\x82\xac", 4); // does not fit whole
+    kg_error_set(&err, KG_INVALID, 0, "%s", long_text);
+    assert_int_equal(strlen(err.message), 237);
+    long_text[237] = '\0';
+    assert_string_equal(err.message, long_text);
 }
 
 static void
@@ -132,6 +139,8 @@ test_log_keeps_a_value_on_its_line(void **state)
     (void)state;
     char line[256];
     log_setup(LOG_LEVEL_INFO, LOG_FORMAT_CONSOLE);
+    capture_log(line, sizeof line, "bell\a");
+    assert_non_null(strstr(line, " who=\"bell\\x07\" "));
     capture_log(line, sizeof line, "a b\nlevel=\"x\"\x1b[2J");
     assert_non_null(
         strstr(line, " info    hello there who=\"a b\\x0alevel=\\\"x\\\"\\x1b[2J\" n=-7\n"));
