@@ -6,6 +6,9 @@
 (c) cold start, from nothing to the first result, and its parts
 (d) kernelgate's memory for each idle session
 (e) GET /healthz with wrk
+(f) first result of a new session: out of the pool, without one, many at once
+(g) sessions for each GiB of memory
+(h) warm execute("1") while another session prints 100 MB; and beside readers that do not read
 
 Every kernel runs from the same environment, build/kernels/python: kernelgate's in containers, those
 of the yardsticks as plain processes. A goal that is missed is marked, and fails nothing.
@@ -19,8 +22,11 @@ import platform
 import re
 import statistics
 import subprocess
+import sys
 import time
 
+import scale
+import soak
 from contestants import BareClient, BareSocket, Kernelgate, KernelGateway
 
 PRINT_100_MB = "line = 'y' * 99\nfor i in range(1_000_000): print(line)"
@@ -103,6 +109,10 @@ def measure():
         results["idle"] = idle_sessions(gateway)
     with Kernelgate("--pool-size", "0", "--log-level", "debug", "--log-format", "json") as gateway:
         results["cold"] = cold(gateway)
+    results["starts"] = scale.starts()
+    results["memory"] = scale.memory()
+    results["neighbour"] = scale.neighbour()
+    results["slow readers"] = scale.slow_readers()
     return results
 
 
@@ -131,7 +141,22 @@ def goals(results):
             flooded["received_mb"] == 100,
         ),
         ("(b) memory below 64 MiB", f"{flooded['peak_mb']} MiB", flooded["peak_mb"] < 64),
+        *scale_goals(results),
     ]
+
+
+def scale_goals(results):
+    started, executed = results["starts"]["start, pool full"], results["starts"]["warm execute"]
+    quiet, beside = results["neighbour"].values()
+    for percentile in ("p50", "p99"):
+        added = started[f"{percentile}_ms"] - executed[f"{percentile}_ms"]
+        yield (
+            f"(f) start from the pool at {percentile}: at most 15 ms above a warm execute",
+            f"{added:+.1f} ms",
+            added <= 15,
+        )
+    ratio = beside["p99_ms"] / quiet["p99_ms"]
+    yield ("(h) p99 beside a flood: at most twice the quiet one", f"{ratio:.2f} of it", ratio <= 2)
 
 
 def print_table(title, rows):
@@ -146,7 +171,17 @@ def print_table(title, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=pathlib.Path, help="where the numbers go as well")
+    parser.add_argument(
+        "--soak",
+        nargs="?",
+        type=int,
+        const=300,
+        metavar="SECONDS",
+        help="instead: a mixed load with faults, and what it leaves behind",
+    )
     arguments = parser.parse_args()
+    if arguments.soak:
+        sys.exit(soak.main(arguments.soak))
     results = measure()
     results["machine"] = {"kernel": platform.release(), "cores": os.cpu_count()}
     print_table(f'(a) warm execute("1"), {WARM_ROUNDS} times', results["warm"])
@@ -156,6 +191,13 @@ def main():
         f"(d) memory with {IDLE_SESSIONS} idle sessions", {Kernelgate.title: results["idle"]}
     )
     print_table("(e) GET /healthz, 32 connections", {Kernelgate.title: results["healthz"]})
+    print_table("(f) first result of a new session", results["starts"])
+    print_table("(g) idle sessions out of the pool", {Kernelgate.title: results["memory"]})
+    print_table('(h) warm execute("1") beside another session', results["neighbour"])
+    print_table(
+        f"(h) beside {results['slow readers']['readers']} readers that do not read",
+        {Kernelgate.title: results["slow readers"]},
+    )
     results["goals"] = [
         {"goal": goal, "measured": measured, "met": met} for goal, measured, met in goals(results)
     ]

@@ -202,6 +202,47 @@ class KernelGateway(_Contestant):
         return received
 
 
+class Connection:
+    """One client of a gateway."""
+
+    def __init__(self, url):
+        self.http = http.client.HTTPConnection(url.removeprefix("http://"))
+        self.http.connect()
+        self.http.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.http.close()
+
+    def ask(self, method, path, body=None):
+        self.http.request(method, path, json.dumps(body) if body is not None else None)
+        response = self.http.getresponse()
+        if response.status != 200:
+            raise RuntimeError(response.read().decode())
+        return response
+
+    def execute(self, code, session="bench"):
+        body = {"code": code, "timeout": 300}
+        if session:
+            body["session_id"] = session
+        received, line = 0, {}
+        for text in self.ask("POST", "/api/v1/execute", body):
+            line = json.loads(text)
+            if line["type"] == "stdout":
+                received += len(line["text"])
+        if line.get("status") != "ok":
+            raise RuntimeError(f"the execution ended with {line}")
+        return received
+
+    def json(self, method, path, body=None):
+        return json.load(self.ask(method, path, body))
+
+    def end(self, session):
+        self.json("DELETE", f"/api/v1/sessions/{session}")
+
+
 class Kernelgate(_Contestant):
     title = "kernelgate"
     process = connection = None
@@ -223,34 +264,28 @@ class Kernelgate(_Contestant):
             )
         line = self.process.stdout.readline().decode()
         self.url = re.fullmatch(r"kernelgate listening on (\S+)\n", line)[1]
-        self.connection = http.client.HTTPConnection(self.url.removeprefix("http://"))
-        self.connection.connect()
-        self.connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connection = Connection(self.url)
 
     def stop(self):
         if self.connection:
-            self.connection.close()
+            self.connection.http.close()
         if self.process:
             self.process.send_signal(signal.SIGTERM)
             self.process.stdout.close()
             end(self.process)
 
     def execute(self, code, session="bench"):
-        body = {"code": code, "timeout": 300}
-        if session:
-            body["session_id"] = session
-        self.connection.request("POST", "/api/v1/execute", json.dumps(body))
-        response = self.connection.getresponse()
-        if response.status != 200:
-            raise RuntimeError(response.read().decode())
-        received, line = 0, {}
-        for text in response:
-            line = json.loads(text)
-            if line["type"] == "stdout":
-                received += len(line["text"])
-        if line.get("status") != "ok":
-            raise RuntimeError(f"the execution ended with {line}")
-        return received
+        return self.connection.execute(code, session)
+
+    def fill_pool(self):
+        """Waits until as many sandboxes are ready as shall be, and nothing is being made."""
+        pool = {}
+        for _ in range(3000):
+            pool = self.connection.json("GET", "/api/v1/health")["pool"]
+            if pool["ready"] == pool["target"]:
+                return
+            time.sleep(0.02)
+        raise RuntimeError(f"the pool does not get full: {pool}")
 
     def memory_kb(self, field):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
