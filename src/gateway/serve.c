@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernelgate serve: puts the modules together, runs the loop, ends in good order.
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,7 @@ enum {
     REPLAY_BYTES = 32 << 20,
     DRAIN_LOOK_MS = 20,
     LAST_LINES_MS = 1000,
+    MMAP_THRESHOLD = 128 << 10,
 };
 
 // Everything of a running gateway, in the order in which it is made.
@@ -368,6 +370,8 @@ command_serve(int argc, char **argv)
     }
     log_setup(config_log_level(&config), config_log_format(&config));
     signal(SIGPIPE, SIG_IGN);
+    // Large lines come and go; glibc would learn to keep their memory instead of returning it.
+    mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
     jupyter_init();
     struct gateway gateway = {.config = &config, .state.lock_fd = -1};
     int result = run(&gateway, &err);
