@@ -58,8 +58,7 @@ check_env(json_t *env, struct kg_error *err)
     if (!json_is_object(env) || json_object_size(env) > ENV_MAX)
         return kg_error_set(err, KG_INVALID, 0, "env must be an object of at most %d strings",
                             ENV_MAX);
-    json_object_foreach(env, name, value)
-    {
+    json_object_foreach(env, name, value) {
         if (!*name || strchr(name, '=') || !is_plain_string(value))
             return kg_error_set(err, KG_INVALID, 0, "env holds what is no variable");
     }

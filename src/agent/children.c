@@ -31,8 +31,7 @@ find(struct children *children, pid_t pid)
 {
     struct child *child;
 
-    TAILQ_FOREACH(child, &children->list, entry)
-    {
+    TAILQ_FOREACH(child, &children->list, entry) {
         if (child->pid == pid)
             return child;
     }

@@ -59,8 +59,7 @@ find(struct kernels *kernels, const char *name)
 {
     struct kernel *kernel;
 
-    TAILQ_FOREACH(kernel, &kernels->list, entry)
-    {
+    TAILQ_FOREACH(kernel, &kernels->list, entry) {
         if (strcmp(kernel->name, name) == 0)
             return kernel;
     }
@@ -179,8 +178,8 @@ make_env(json_t *env)
         if (!is_overridden(*e, env))
             ret[out++] = kg_strdup(*e);
     }
-    json_object_foreach(env, name, value) ret[out++] =
-        kg_asprintf("%s=%s", name, json_string_value(value));
+    json_object_foreach(env, name, value)
+        ret[out++] = kg_asprintf("%s=%s", name, json_string_value(value));
     return ret;
 }
 
@@ -319,8 +318,7 @@ on_stop_step(void *arg)
     size_t n_spared = 0;
 
     if (clock_mono_ms() - kernel->stop_started_ms < STOP_ALL_AFTER_MS) {
-        TAILQ_FOREACH(other, &kernels->list, entry)
-        {
+        TAILQ_FOREACH(other, &kernels->list, entry) {
             if (other->pid && !other->stopping)
                 spared[n_spared++] = other->pid;
         }
@@ -413,6 +411,6 @@ kernels_list(struct kernels *kernels)
     const struct kernel *kernel;
 
     TAILQ_FOREACH(kernel, &kernels->list, entry)
-    json_array_append_new(list, describe(kernel));
+        json_array_append_new(list, describe(kernel));
     return list;
 }

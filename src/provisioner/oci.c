@@ -60,8 +60,7 @@ void
 oci_watch_stop(struct oci *oci, const char *id)
 {
     struct oci_watch *watch;
-    TAILQ_FOREACH(watch, &oci->watches, next)
-    {
+    TAILQ_FOREACH(watch, &oci->watches, next) {
         if (!strcmp(watch->id, id)) {
             watch_free(watch);
             return;

@@ -288,8 +288,7 @@ static bool
 op_must_wait(struct oci_op *op)
 {
     struct oci_op *older;
-    TAILQ_FOREACH(older, &oci_of(op)->ops, next)
-    {
+    TAILQ_FOREACH(older, &oci_of(op)->ops, next) {
         if (older == op)
             return false;
         if (!strcmp(older->id, op->id))

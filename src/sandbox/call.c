@@ -223,8 +223,7 @@ sandbox_serve_calls(struct sandbox *sandbox)
 {
     struct sandbox_call *call;
 
-    TAILQ_FOREACH(call, &sandbox->calls, entry)
-    {
+    TAILQ_FOREACH(call, &sandbox->calls, entry) {
         if (door_n_idle(sandbox->door) == 0)
             return;
         if (call->fd < 0 && !call->http_call)

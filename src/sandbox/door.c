@@ -246,8 +246,7 @@ door_take(struct door *door)
 {
     struct link *link;
 
-    TAILQ_FOREACH(link, &door->links, entry)
-    {
+    TAILQ_FOREACH(link, &door->links, entry) {
         if (!link->timer)
             return link_release(link);
     }
@@ -268,6 +267,6 @@ door_n_idle(const struct door *door)
     int n = 0;
 
     TAILQ_FOREACH(link, &door->links, entry)
-    n += link->timer == NULL;
+        n += link->timer == NULL;
     return n;
 }

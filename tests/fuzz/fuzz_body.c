@@ -42,8 +42,7 @@ check_env(const json_t *env)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)env, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)env, key, value) {
         assert(*key && !strchr(key, '=') && json_is_string(value));
     }
     assert(!env || json_is_object(env));

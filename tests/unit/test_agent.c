@@ -120,8 +120,7 @@ find_file(const json_t *listing, const char *path)
     size_t i;
     const json_t *file;
 
-    json_array_foreach(json_object_get(listing, "files"), i, file)
-    {
+    json_array_foreach(json_object_get(listing, "files"), i, file) {
         if (strcmp(json_string_value(json_object_get(file, "path")), path) == 0)
             return file;
     }
