@@ -8,7 +8,7 @@
 #include "metrics.h"
 #include "session_priv.h"
 
-enum { RANDOM_ID_LEN = 16, ADOPT_TIMEOUT_MS = 10 * 1000 };
+enum { RANDOM_ID_LEN = 16 };
 
 static const char *const state_names[] = {
     [SESSION_CREATING] = "creating",
@@ -16,8 +16,8 @@ static const char *const state_names[] = {
     [SESSION_ENDING] = "ending",
 };
 
-static void
-set_state(struct session *session, enum session_state state)
+void
+session_set_state(struct session *session, enum session_state state)
 {
     assert(session->state != SESSION_ENDING && state != SESSION_CREATING);
     log_debug("session state", LOG_STR("session", session->id),
@@ -49,8 +49,8 @@ fail_opens(struct session *session, const struct kernelspec *spec, const struct 
     }
 }
 
-static struct kernel *
-find_kernel(const struct session *session, const struct kernelspec *spec)
+struct kernel *
+session_find_kernel(const struct session *session, const struct kernelspec *spec)
 {
     for (size_t i = 0; i < session->n_kernels; i++) {
         if (kernel_spec(session->kernels[i]) == spec)
@@ -80,7 +80,7 @@ on_wake(void *arg)
     struct session_open *next;
     for (struct session_open *open = TAILQ_FIRST(&session->opens); open; open = next) {
         next = TAILQ_NEXT(open, link);
-        struct kernel *kernel = find_kernel(session, open->spec);
+        struct kernel *kernel = session_find_kernel(session, open->spec);
         if (kernel && kernel_has_started(kernel))
             answer_open(open, kernel, NULL);
     }
@@ -135,7 +135,7 @@ on_kernel_broken(struct kernel *kernel, const struct kg_error *err, void *arg)
     loop_timer_start(session->wake, 0);
 }
 
-static const struct kernel_events kernel_events = {
+const struct kernel_events session_kernel_events = {
     .on_started = on_kernel_started,
     .on_broken = on_kernel_broken,
     .on_execution_done = on_execution_done,
@@ -144,7 +144,7 @@ static const struct kernel_events kernel_events = {
 struct kernel *
 session_kernel(struct session *session, const struct kernelspec *spec, struct kg_error *err)
 {
-    struct kernel *kernel = find_kernel(session, spec);
+    struct kernel *kernel = session_find_kernel(session, spec);
     if (kernel)
         return kernel;
     if (session->n_kernels == SESSION_MAX_KERNELS) {
@@ -152,7 +152,7 @@ session_kernel(struct session *session, const struct kernelspec *spec, struct kg
         return NULL;
     }
     kernel = kernel_new(session->sessions->settings.kernels, session->sandbox, spec, session->env,
-                        &kernel_events, session);
+                        &session_kernel_events, session);
     session->kernels[session->n_kernels++] = kernel;
     return kernel;
 }
@@ -191,17 +191,15 @@ on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code
     }
 }
 
-static void on_adopted(struct sandbox *sandbox, void *arg);
-
-static const struct sandbox_events sandbox_events = {
-    .on_ready = on_adopted,
+const struct sandbox_events session_sandbox_events = {
+    .on_ready = session_on_adopted,
     .on_gone = on_sandbox_gone,
     .on_kernel_exit = on_kernel_exit,
 };
 
 // The kernels that those who wait want.
-static void
-start_kernels(struct session *session)
+void
+session_start_kernels(struct session *session)
 {
     struct kg_error err = {0};
     struct session_open *open;
@@ -225,9 +223,9 @@ on_sandbox(struct sandbox *sandbox, struct kernel *kernel, const struct kg_error
         return;
     }
     session->sandbox = sandbox;
-    sandbox_set_events(sandbox, &sandbox_events, session);
+    sandbox_set_events(sandbox, &session_sandbox_events, session);
     if (kernel) {
-        kernel_set_events(kernel, &kernel_events, session);
+        kernel_set_events(kernel, &session_kernel_events, session);
         session->kernels[session->n_kernels++] = kernel;
     }
     struct kg_error err = {0};
@@ -236,14 +234,8 @@ on_sandbox(struct sandbox *sandbox, struct kernel *kernel, const struct kg_error
         session_end(session, err.message, NULL, NULL);
         return;
     }
-    set_state(session, SESSION_READY);
-    struct session_open *open;
-    TAILQ_FOREACH(open, &session->opens, link) {
-        if (!session_kernel(session, open->spec, &err))
-            log_warning("a kernel was refused", LOG_STR("session", session->id), LOG_ERR(&err));
-    }
-    // Without a kernel (all who waited have left) there is nothing to keep it for.
-    loop_timer_start(session->wake, 0);
+    session_set_state(session, SESSION_READY);
+    session_start_kernels(session);
 }
 
 // ---- Expiry ---------------------------------------------------------------------------------
@@ -282,7 +274,7 @@ on_expiry(void *arg)
 
 // ---- Its life -------------------------------------------------------------------------------
 
-static struct session *
+struct session *
 session_make(struct sessions *sessions, const char *owner, const char *id, const json_t *env,
              int64_t idle_timeout_ms)
 {
@@ -322,83 +314,7 @@ session_new(struct sessions *sessions, const struct session_request *request)
     return session;
 }
 
-// ---- Adoption -------------------------------------------------------------------------------
-
-static void
-adopt_kernels(struct session *session, const json_t *processes)
-{
-    const struct sessions_settings *settings = &session->sessions->settings;
-    size_t i;
-    json_t *process;
-    json_array_foreach(processes, i, process) {
-        const char *name = json_string_value(json_object_get(process, "name"));
-        const char *state = json_string_value(json_object_get(process, "state"));
-        const struct kernelspec *spec = name ? kernelspecs_find(settings->specs, name, NULL) : NULL;
-        if (!spec || !state || strcmp(state, "running") != 0 || find_kernel(session, spec) ||
-            session->n_kernels == SESSION_MAX_KERNELS)
-            continue;
-        struct kernel *kernel = kernel_adopt(settings->kernels, session->sandbox, spec,
-                                             session->env, process, &kernel_events, session);
-        if (kernel)
-            session->kernels[session->n_kernels++] = kernel;
-    }
-}
-
-static void
-on_processes(const json_t *body, const struct kg_error *err, void *arg)
-{
-    struct session *session = arg;
-    if (session->state == SESSION_ENDING)
-        return;
-    if (!body) {
-        session_end(session, err->message, NULL, NULL);
-        return;
-    }
-    adopt_kernels(session, json_object_get(body, "kernels"));
-    log_info("session adopted", LOG_STR("session", session->id), LOG_STR("owner", session->owner),
-             LOG_INT("kernels", (int64_t)session->n_kernels));
-    set_state(session, SESSION_READY);
-    start_kernels(session);
-    if (session->n_kernels == 0)
-        (void)!session_kernel(session, session->sessions->settings.pooled_spec, NULL);
-}
-
-static void
-on_adopted(struct sandbox *sandbox, void *arg)
-{
-    struct kg_error err = {0};
-    if (!sandbox_agent_call(sandbox, "GET", "/kernels", NULL, ADOPT_TIMEOUT_MS, on_processes, arg,
-                            &err))
-        session_end(arg, err.message, NULL, NULL);
-}
-
-int
-session_adopt(struct sessions *sessions, const char *id, const json_t *meta, struct kg_error *err)
-{
-    const char *owner, *name;
-    json_int_t created_ms, idle_timeout_ms;
-    int one_shot;
-    json_t *env;
-    json_error_t why;
-    if (json_unpack_ex((json_t *)(uintptr_t)meta, &why, 0, "{s:s, s:s, s:I, s:I, s:b, s:o}",
-                       "session_id", &name, "owner", &owner, "created_ms", &created_ms,
-                       "idle_timeout_ms", &idle_timeout_ms, "one_shot", &one_shot, "env", &env) < 0)
-        return kg_error_set(err, KG_INVALID, 0, "its meta.json is malformed: %s", why.text);
-    if (one_shot)
-        return kg_error_set(err, KG_INVALID, 0, "whoever waited for its one execution has gone");
-    const struct sandbox_spec spec = {
-        .agent_idle_timeout_s = (int)sessions->settings.idle_timeout_s,
-        .ready_timeout_ms = sessions->settings.sandbox_start_timeout_ms,
-    };
-    struct session *session = session_make(sessions, owner, name, env, idle_timeout_ms);
-    session->created_wall_ms = created_ms;
-    session->sandbox =
-        sandbox_adopt(sessions->settings.sandboxes, id, true, &spec, &sandbox_events, session, err);
-    if (session->sandbox)
-        return 0;
-    session_end(session, err->message, NULL, NULL);
-    return -1;
-}
+// ---- Its end ------------------------------------------------------------------------------------
 
 // Frees all but what its end still needs; tells those who wait.
 static void
@@ -435,7 +351,7 @@ session_free(struct session *session)
     struct sessions *sessions = session->sessions;
     TAILQ_REMOVE(&sessions->live, session, link);
     sessions->n_live--;
-    set_state(session, SESSION_ENDING);
+    session_set_state(session, SESSION_ENDING);
     dismantle(session, "the gateway is shutting down");
     sandbox_free(session->sandbox);
     dispose(session);
@@ -464,7 +380,7 @@ session_end(struct session *session, const char *reason, loop_fn on_done, void *
     TAILQ_REMOVE(&sessions->live, session, link);
     sessions->n_live--;
     TAILQ_INSERT_TAIL(&sessions->ending, session, link);
-    set_state(session, SESSION_ENDING);
+    session_set_state(session, SESSION_ENDING);
     session->on_ended = on_done;
     session->on_ended_arg = arg;
     dismantle(session, reason);

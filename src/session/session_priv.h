@@ -70,15 +70,28 @@ struct sessions {
     void *on_all_ended_arg;
 };
 
+extern const struct sandbox_events session_sandbox_events;
+extern const struct kernel_events session_kernel_events;
+
+// Makes one without a sandbox, and puts it into the registry.
+struct session *session_make(struct sessions *sessions, const char *owner, const char *id,
+                             const json_t *env, int64_t idle_timeout_ms);
+void session_set_state(struct session *session, enum session_state state);
 // Makes a session, which waits for its sandbox; it is in the registry.
 struct session *session_new(struct sessions *sessions, const struct session_request *request);
-// Makes one of a sandbox that lives already.
+// Makes one of a sandbox that lives already (session_adopt.c).
 KG_MUST_CHECK int session_adopt(struct sessions *sessions, const char *sandbox_id,
                                 const json_t *meta, struct kg_error *err);
+// The agent of an adopted sandbox answers.
+void session_on_adopted(struct sandbox *sandbox, void *arg);
 // The kernel of that kernelspec, which is started where there is none; NULL where there are too
 // many.
 struct kernel *session_kernel(struct session *session, const struct kernelspec *spec,
                               struct kg_error *err);
+// NULL where there is none yet.
+struct kernel *session_find_kernel(const struct session *session, const struct kernelspec *spec);
+// Starts the kernels that those who wait want.
+void session_start_kernels(struct session *session);
 void session_free(struct session *session);
 bool session_is_busy(const struct session *session);
 // Tells those who wait for the end of all sessions, if this is it.
