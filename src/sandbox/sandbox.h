@@ -97,3 +97,57 @@ KG_MUST_CHECK struct sandbox_call *sandbox_agent_call(struct sandbox *sandbox, c
                                                       const char *path, const json_t *body,
                                                       int64_t timeout_ms, sandbox_agent_fn fn,
                                                       void *arg, struct kg_error *err);
+
+// ---- Commands -------------------------------------------------------------------------------
+
+// A process inside the sandbox, beside its kernels. All borrowed for the time of the start.
+struct sandbox_command_spec {
+    const char *command;     // for `sh -c`; or NULL, and then
+    const char *const *argv; // NULL-terminated; argv[0] is looked up in the PATH of `env`
+    const char *cwd;         // absolute, or relative to /mnt/data; NULL: that
+    const json_t *env;       // an object of strings beside the agent's own environment; or NULL
+    int64_t timeout_ms;      // from its start; then it and all that it started is killed
+    size_t max_output_bytes; // of text, both streams together; what is beyond is counted and
+                             // dropped (the command goes on); 0: any amount, held back by the pause
+};
+
+enum { SANDBOX_COMMAND_MAX = 128 * 1024 - 1 }; // bytes of `command` and of each argument
+
+// How a command ended: exited, or by a signal (`exit_code` is then 128 and the signal, as `$?` in
+// the shell). `timed_out` goes with either.
+struct sandbox_command_result {
+    int exit_code;
+    int signal; // 0 where it exited
+    bool timed_out;
+    bool oom; // a process in the sandbox was ended for want of memory
+    int64_t duration_ms;
+    int64_t dropped_bytes; // beyond max_output_bytes
+};
+
+enum sandbox_stream { SANDBOX_STDOUT, SANDBOX_STDERR };
+
+// Each callback may cancel the command.
+struct sandbox_command_events {
+    // It runs. At most once, before any output.
+    void (*on_started)(void *arg);
+    // Valid UTF-8 of whole characters (what is none came as U+FFFD), at most 128 KiB; may hold
+    // NULs.
+    void (*on_output)(enum sandbox_stream stream, const char *text, size_t len, void *arg);
+    // Exactly once, the last; then the handle is gone. `result` is NULL where `err` is set: it
+    // could not be started (KG_INVALID: no such folder or program; KG_SESSION_BUSY: too many run;
+    // each without on_started), or the sandbox has ended.
+    void (*on_end)(const struct sandbox_command_result *result, const struct kg_error *err,
+                   void *arg);
+};
+
+// What a command left running in the background when its shell ended lives on, unless it timed out.
+struct sandbox_command;
+KG_MUST_CHECK struct sandbox_command *
+sandbox_command_start(struct sandbox *sandbox, const struct sandbox_command_spec *spec,
+                      const struct sandbox_command_events *events, void *arg, struct kg_error *err);
+// Kills it and all that it started (SIGTERM, and SIGKILL after a grace); no callback fires any
+// more.
+void sandbox_command_cancel(struct sandbox_command *command);
+// Holds the command back, for a reader that cannot take more: on_output may still fire for what is
+// under way, up to 256 KiB.
+void sandbox_command_pause(struct sandbox_command *command, bool paused);

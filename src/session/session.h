@@ -93,6 +93,21 @@ KG_MUST_CHECK int session_restart(struct session *session, kernel_restart_fn fn,
 // more. `on_done` (may be NULL) fires once, when nothing of it is left.
 void session_end(struct session *session, const char *reason, loop_fn on_done, void *arg);
 
+// ---- Commands -------------------------------------------------------------------------------
+
+// Runs a command in the session's sandbox, whatever its kernels are doing; waits for a sandbox that
+// is still being made. Its environment is that of the session's kernels' (what every kernel has,
+// the session's own, the PATH of the kernelspecs), then the spec's. Counts as activity as long as
+// it runs. See sandbox_command_start() for spec and events; a session's end is told as on_end with
+// KG_SESSION_NOT_FOUND.
+struct session_command;
+KG_MUST_CHECK struct session_command *
+session_command_start(struct session *session, const struct sandbox_command_spec *spec,
+                      const struct sandbox_command_events *events, void *arg, struct kg_error *err);
+// Kills the command; no callback fires any more.
+void session_command_cancel(struct session_command *command);
+void session_command_pause(struct session_command *command, bool paused);
+
 // ---- All of them ----------------------------------------------------------------------------
 
 size_t sessions_count(const struct sessions *sessions);
