@@ -98,6 +98,54 @@ KG_MUST_CHECK struct sandbox_call *sandbox_agent_call(struct sandbox *sandbox, c
                                                       int64_t timeout_ms, sandbox_agent_fn fn,
                                                       void *arg, struct kg_error *err);
 
+// ---- Streamed calls of the agent ------------------------------------------------------------
+
+// A call whose answer is not JSON to be waited for, but bytes as they come. All borrowed for the
+// time of the start.
+struct sandbox_stream_spec {
+    const char *method;
+    const char *path;         // of the agent's API, with its query, percent-encoded
+    const char *content_type; // of the body; NULL: none
+    const void *body;         // copied
+    size_t body_len;
+    int64_t head_timeout_ms;    // until the answer's head has come
+    int64_t silence_timeout_ms; // from then on, until more comes, while not paused; 0: none
+};
+
+// Each callback may cancel the call.
+struct sandbox_stream_events {
+    // The head of an answer with a 2xx status: at most once, before any data; may be NULL.
+    // sandbox_stream_header() is for its time.
+    void (*on_head)(int status, void *arg);
+    void (*on_data)(const void *data, size_t len, void *arg);
+    // Exactly once, the last; then the handle is gone. NULL: the answer is complete. An error that
+    // the agent answered (any status but 2xx) comes with its code and text, before any data.
+    void (*on_end)(const struct kg_error *err, void *arg);
+};
+
+// Cancelled by sandbox_call_cancel().
+KG_MUST_CHECK struct sandbox_call *sandbox_agent_stream(struct sandbox *sandbox,
+                                                        const struct sandbox_stream_spec *spec,
+                                                        const struct sandbox_stream_events *events,
+                                                        void *arg, struct kg_error *err);
+// A header of the answer, by its name; NULL: there is none. Untrusted text, borrowed.
+const char *sandbox_stream_header(struct sandbox_call *call, const char *name);
+// Stops on_data from firing, and the agent from sending once what is in between is full (some 512
+// KiB); or goes on, not before the call returns.
+void sandbox_stream_pause(struct sandbox_call *call, bool paused);
+
+// ---- What an execution has changed ----------------------------------------------------------
+
+// Asks which files were created or changed since `cursor` (a name; the agent keeps one for each)
+// was last asked about, and within the last `within_us`. `changes` is borrowed: {"files": [{"path",
+// "size", "mtime_ms"}], "more": n}; NULL with `err` on failure. Cheap: over a link of its own.
+typedef void (*sandbox_changes_fn)(const json_t *changes, const struct kg_error *err, void *arg);
+struct sandbox_question;
+KG_MUST_CHECK struct sandbox_question *
+sandbox_ask_changes(struct sandbox *sandbox, const char *cursor, int64_t within_us,
+                    int64_t timeout_ms, sandbox_changes_fn fn, void *arg, struct kg_error *err);
+void sandbox_question_cancel(struct sandbox_question *question);
+
 // ---- Commands -------------------------------------------------------------------------------
 
 // A process inside the sandbox, beside its kernels. All borrowed for the time of the start.

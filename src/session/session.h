@@ -108,6 +108,116 @@ session_command_start(struct session *session, const struct sandbox_command_spec
 void session_command_cancel(struct session_command *command);
 void session_command_pause(struct session_command *command, bool paused);
 
+// ---- Files ----------------------------------------------------------------------------------
+
+// Files below the working folder, whatever the session's kernels are doing. Paths are relative to
+// it, in UTF-8, with / between names: no empty one, no "." or "..", no control character in what is
+// created (KG_INVALID_PATH). Each call counts as activity as long as it is under way; its last
+// callback fires exactly once, then the handle is gone, and may cancel nothing but itself. A
+// session that ends meanwhile is told as KG_SESSION_NOT_FOUND.
+struct session_file_op;
+void session_file_op_cancel(struct session_file_op *op);
+
+enum {
+    SESSION_PATH_MAX = 1024,       // bytes
+    SESSION_ETAG_LEN = 64,         // at most, quotes included
+    SESSION_FILES_PAGE_MAX = 1000, // entries of one page
+};
+
+// What is known of one file; strings are borrowed for the time of the callback.
+struct session_file {
+    const char *path;
+    const char *mime; // by its name
+    int64_t size;
+    int64_t mtime_ms;
+    char etag[SESSION_ETAG_LEN + 1]; // with its quotes; changes with the content
+};
+
+// Lists all that is below `folder` (NULL or "": the working folder), in the order of the paths,
+// from the one after `after` (NULL: the first) on, at most `limit` (0: SESSION_FILES_PAGE_MAX)
+// entries. `page` is borrowed: {"files": [{"path", "type", "size", "mtime", "mime"}], "next"}; type
+// is file, dir, symlink or other; mime is a file's; mtime is RFC 3339; `next`, where there is more,
+// is what to give as `after`.
+struct session_files_query {
+    const char *folder;
+    const char *after;
+    int limit;
+};
+typedef void (*session_files_fn)(const json_t *page, const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_file_op *session_files_list(struct session *session,
+                                                         const struct session_files_query *query,
+                                                         session_files_fn fn, void *arg,
+                                                         struct kg_error *err);
+
+// `file` is NULL where `err` is set: KG_NOT_FOUND, KG_INVALID_PATH (no regular file: a folder, a
+// FIFO, a symlink, also on the way), KG_FILE_EXISTS, KG_DISK_FULL, KG_UPLOAD_TOO_LARGE, …
+typedef void (*session_file_fn)(const struct session_file *file, const struct kg_error *err,
+                                void *arg);
+KG_MUST_CHECK struct session_file_op *session_file_stat(struct session *session, const char *path,
+                                                        session_file_fn fn, void *arg,
+                                                        struct kg_error *err);
+
+// Bytes `first` to `last` (-1: the end), or with `first` -1 the last `last` ones; all zero but
+// `last` -1: the whole file. Ignored where `if_etag` is set and is not the file's.
+struct session_file_range {
+    int64_t first;
+    int64_t last;
+    const char *if_etag;
+};
+#define SESSION_FILE_WHOLE ((struct session_file_range){.last = -1})
+
+// Each callback may cancel the call.
+struct session_file_events {
+    // The file, and which of its bytes follow: `length` of them from `offset`. length is 0 where
+    // the range lies beyond the file, `is_part` says whether the range was heeded. Once.
+    void (*on_head)(const struct session_file *file, bool is_part, int64_t offset, int64_t length,
+                    void *arg);
+    void (*on_data)(const void *data, size_t len, void *arg);
+    // NULL: exactly what was announced has come. A file that shrinks meanwhile is an error.
+    void (*on_end)(const struct kg_error *err, void *arg);
+};
+KG_MUST_CHECK struct session_file_op *session_file_get(struct session *session, const char *path,
+                                                       const struct session_file_range *range,
+                                                       const struct session_file_events *events,
+                                                       void *arg, struct kg_error *err);
+// For a reader that cannot take more; see sandbox_stream_pause().
+void session_file_pause(struct session_file_op *op, bool paused);
+
+// Gets the whole of a small file, at most `max_bytes` (else KG_ARTIFACT_TOO_LARGE); `data` is
+// borrowed, NULL where `err` is set.
+typedef void (*session_file_data_fn)(const struct session_file *file, const void *data, size_t len,
+                                     const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_file_op *session_file_read(struct session *session, const char *path,
+                                                        size_t max_bytes, session_file_data_fn fn,
+                                                        void *arg, struct kg_error *err);
+
+// Where an upload's bytes come from: `data`, which must stay until the last callback, or `read`,
+// which fills `to` with exactly `len` bytes, the next ones.
+struct session_file_source {
+    const void *data;
+    void (*read)(void *to, size_t len, void *arg);
+    void *arg;
+    size_t len;
+};
+// Writes a file, folders made on the way. It appears when it is complete, in place of what was
+// there, unless `keep_existing` (KG_FILE_EXISTS). `ret_created` false: it took another's place.
+typedef void (*session_file_put_fn)(const struct session_file *file, bool created,
+                                    const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_file_op *session_file_put(struct session *session, const char *path,
+                                                       const struct session_file_source *source,
+                                                       bool keep_existing, session_file_put_fn fn,
+                                                       void *arg, struct kg_error *err);
+
+// Deletes a file (of any kind; a symlink, not what it names) or a folder with all in it.
+typedef void (*session_file_done_fn)(const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_file_op *session_file_delete(struct session *session, const char *path,
+                                                          session_file_done_fn fn, void *arg,
+                                                          struct kg_error *err);
+
+// A link for people to a file of a session: a path and query of the gateway, signed and expiring.
+// The caller frees it.
+char *session_file_url(const struct session *session, const char *path);
+
 // ---- All of them ----------------------------------------------------------------------------
 
 size_t sessions_count(const struct sessions *sessions);
