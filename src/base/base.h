@@ -62,6 +62,8 @@ struct kg_code_info {
 };
 
 const struct kg_code_info *kg_code_info(enum kg_code code);
+// By its stable name; KG_N_CODES where there is none.
+enum kg_code kg_code_find(const char *name);
 
 // Fills `err` (which may be NULL) and returns -1, so that a failure is one `return` line.
 // With a nonzero `sys_errno`, ": " and its text are appended to the message.
@@ -148,7 +150,19 @@ KG_MUST_CHECK int file_write_atomic(const char *path, const void *data, size_t l
 KG_MUST_CHECK int dir_make(const char *path, unsigned mode, struct kg_error *err);
 // Removes a file or a folder with all below it; follows no symlink; a missing path is fine.
 KG_MUST_CHECK int path_remove_tree(const char *path, struct kg_error *err);
+// The same with `name` in an open folder; errno says why where it returns -1.
+KG_MUST_CHECK int path_remove_at(int folder, const char *name);
 KG_MUST_CHECK int fd_set_nonblocking(int fd, struct kg_error *err);
+
+// The paths by which a tenant's files are named: relative, names of 1 to 255 bytes with / between
+// them, none of them "." or "..", none that is kernelgate's own, and in what `is_new` no control
+// character. KG_INVALID_PATH. Whether it is UTF-8 is checked where it comes in.
+enum { FILE_PATH_MAX = 1024 };
+#define FILE_OWN_PREFIX ".kg-" // what the agent and the gateway put beside a tenant's files
+KG_MUST_CHECK int file_path_check(const char *path, bool is_new, struct kg_error *err);
+bool file_name_is_own(const char *name);
+// The MIME type that a file's name stands for; application/octet-stream where it is not known.
+const char *mime_of_path(const char *path);
 
 // ---- Ids and clocks -------------------------------------------------------------------------
 

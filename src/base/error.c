@@ -42,6 +42,15 @@ kg_code_info(enum kg_code code)
     return &code_infos[code];
 }
 
+enum kg_code
+kg_code_find(const char *name)
+{
+    enum kg_code code = KG_OK;
+    while (code < KG_N_CODES && strcmp(code_infos[code].name, name) != 0)
+        code++;
+    return code;
+}
+
 // The length of `text` without a UTF-8 character that was cut at its end.
 static size_t
 whole_characters(const char *text, size_t len)

@@ -74,15 +74,14 @@ dir_make(const char *path, unsigned mode, struct kg_error *err)
     return 0;
 }
 
-// Removes what `name` in `parent` is; a folder with all below it.
-static int
-remove_at(int parent, const char *name)
+int
+path_remove_at(int folder, const char *name)
 {
-    if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
+    if (unlinkat(folder, name, 0) == 0 || errno == ENOENT)
         return 0;
     if (errno != EISDIR && errno != EPERM)
         return -1;
-    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -1;
     DIR *dir = fdopendir(fd);
@@ -93,18 +92,18 @@ remove_at(int parent, const char *name)
     int result = 0;
     for (const struct dirent *entry; result == 0 && (entry = readdir(dir));) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            result = remove_at(fd, entry->d_name);
+            result = path_remove_at(fd, entry->d_name);
     }
     int saved = errno;
     closedir(dir);
     errno = saved;
-    return result < 0 ? -1 : unlinkat(parent, name, AT_REMOVEDIR);
+    return result < 0 ? -1 : unlinkat(folder, name, AT_REMOVEDIR);
 }
 
 int
 path_remove_tree(const char *path, struct kg_error *err)
 {
-    if (remove_at(AT_FDCWD, path) < 0)
+    if (path_remove_at(AT_FDCWD, path) < 0)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot remove %s", path);
     return 0;
 }

@@ -29,15 +29,24 @@ call_free(struct http_call *call)
     free(call);
 }
 
+static int
+status_of(const struct http_call *call)
+{
+    long status = 0;
+    curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+    return (int)status;
+}
+
 static void
-call_fail(const struct http_call *call, CURLcode code, long status, struct kg_error *err)
+call_fail(const struct http_call *call, CURLcode code, struct kg_error *err)
 {
     if (call->too_large)
         kg_error_set(err, KG_INTERNAL, 0, "the answer is too large");
     else if (call->cut)
         kg_error_set(err, KG_INTERNAL, 0, "the answer was cut by its reader");
     else if (code == CURLE_OPERATION_TIMEDOUT)
-        kg_error_set(err, KG_INTERNAL, 0, "timed out%s", status ? " within the answer" : "");
+        kg_error_set(err, KG_INTERNAL, 0, "timed out%s",
+                     status_of(call) ? " within the answer" : "");
     else
         kg_error_set(err, KG_INTERNAL, 0, "%s",
                      call->curl_error[0] ? call->curl_error : curl_easy_strerror(code));
@@ -46,17 +55,15 @@ call_fail(const struct http_call *call, CURLcode code, long status, struct kg_er
 void
 call_finish(struct http_call *call, CURLcode code)
 {
-    long status = 0;
-    curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
     struct kg_error err = {0};
     struct http_call_result result = {.body = ""};
     if (code == CURLE_OK) {
-        result.status = (int)status;
+        result.status = status_of(call);
         if (call->body.len > 0)
             result.body = call->body.data;
         result.body_len = call->body.len;
     } else {
-        call_fail(call, code, status, &err);
+        call_fail(call, code, &err);
         result.err = &err;
     }
     call_over(call);
@@ -72,10 +79,12 @@ on_curl_data(char *data, size_t size, size_t n, void *arg)
     size_t len = size * n;
     if (call->over)
         return CURL_WRITEFUNC_ERROR;
+    if (call->paused) {
+        call->held = true;
+        return CURL_WRITEFUNC_PAUSE;
+    }
     if (call->on_data) {
-        long status = 0;
-        curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
-        call->cut = !call->on_data((int)status, data, len, call->arg);
+        call->cut = !call->on_data(status_of(call), data, len, call->arg);
         return call->cut || call->over ? CURL_WRITEFUNC_ERROR : len;
     }
     if (len > call->max_body - call->body.len) {
@@ -89,11 +98,19 @@ on_curl_data(char *data, size_t size, size_t n, void *arg)
 static size_t
 on_curl_header(char *data, size_t size, size_t n, void *arg)
 {
-    (void)data;
     struct http_call *call = arg;
+    if (call->over)
+        return CURL_WRITEFUNC_ERROR;
     call->header_len += size * n;
     call->too_large = call->header_len > HEADER_MAX;
-    return call->too_large ? CURL_WRITEFUNC_ERROR : size * n;
+    if (call->too_large)
+        return CURL_WRITEFUNC_ERROR;
+    bool complete = n > 0 && (data[0] == '\r' || data[0] == '\n');
+    if (complete && call->on_head && status_of(call) >= 200) {
+        call->cut = !KG_STEAL(call->on_head)(call, status_of(call), call->arg);
+        return call->cut || call->over ? CURL_WRITEFUNC_ERROR : size * n;
+    }
+    return size * n;
 }
 
 // A connected descriptor of the caller's. CURL_SOCKOPT_ALREADY_CONNECTED would be made for it, but
@@ -193,9 +210,39 @@ set_options(struct http_call *call, const struct http_call_spec *spec)
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_curl_header);
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
+    if (spec->buffer_bytes > 0)
+        curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)spec->buffer_bytes);
     set_connection(call, spec);
     set_headers(call, spec);
     set_method(easy, spec);
+}
+
+// ---- Pausing --------------------------------------------------------------------------------
+
+void
+call_go_on(struct http_call *call)
+{
+    call->held = false;
+    CURLcode code = curl_easy_pause(call->easy, CURLPAUSE_CONT);
+    if (code != CURLE_OK && !call->over)
+        call_finish(call, code);
+}
+
+void
+http_call_pause(struct http_call *call, bool paused)
+{
+    call->paused = paused;
+    if (call->held && !paused)
+        loop_timer_start(call->client->resume, 0);
+}
+
+const char *
+http_call_header(struct http_call *call, const char *name)
+{
+    struct curl_header *header;
+    return curl_easy_header(call->easy, name, 0, CURLH_HEADER, -1, &header) == CURLHE_OK
+               ? header->value
+               : NULL;
 }
 
 // ---- Start and cancel -----------------------------------------------------------------------
@@ -208,6 +255,7 @@ http_call_start(struct http_client *client, const struct http_call_spec *spec,
     call->client = client;
     call->fd = spec->fd;
     call->uses_fd = spec->fd >= 0;
+    call->on_head = spec->on_head;
     call->on_data = on_data;
     call->on_done = on_done;
     call->arg = arg;

@@ -7,6 +7,7 @@
 #include "loop.h"
 
 struct http_client;
+struct http_call;
 struct http_client *http_client_new(struct loop *loop);
 // Cancels what is under way.
 void http_client_free(struct http_client *client);
@@ -23,6 +24,10 @@ struct http_call_spec {
     size_t body_len;
     int64_t timeout_ms;    // for the whole call; 0: none (streams)
     size_t max_body_bytes; // an answer above fails with KG_INTERNAL; 0: 1 MiB. Not for streams
+    size_t buffer_bytes;   // what is read at a time; 0: 16 KiB
+    // When the answer's head is complete, before any of its body: once; may be NULL. Return false
+    // to cut the call. http_call_header() is for its time.
+    bool (*on_head)(struct http_call *call, int status, void *arg);
 };
 
 // What came back. On a transport failure `status` is 0 and `err` says why; an HTTP error status is
@@ -34,7 +39,6 @@ struct http_call_result {
     const struct kg_error *err;
 };
 
-struct http_call;
 typedef void (*http_call_fn)(const struct http_call_result *result, void *arg);
 // Gets the answer's bytes as they come; return false to cut the call (its end is then a failure).
 typedef bool (*http_call_data_fn)(int status, const void *data, size_t len, void *arg);
@@ -45,5 +49,10 @@ KG_MUST_CHECK struct http_call *http_call_start(struct http_client *client,
                                                 const struct http_call_spec *spec,
                                                 http_call_data_fn on_data, http_call_fn on_done,
                                                 void *arg, struct kg_error *err);
+// A header of the answer, the last one of that name; NULL: there is none. Borrowed.
+const char *http_call_header(struct http_call *call, const char *name);
+// Holds on_data back, and the peer once what is in between is full; or goes on, not before the call
+// returns.
+void http_call_pause(struct http_call *call, bool paused);
 // Ends the call; no callback fires any more.
 void http_call_cancel(struct http_call *call);

@@ -14,6 +14,7 @@ struct http_client {
     struct loop *loop;
     CURLM *multi;
     struct loop_timer *timer;
+    struct loop_timer *resume; // looks for calls that are no longer paused
     int depth;
     bool freed;
     LIST_HEAD(, http_call) calls;
@@ -31,6 +32,9 @@ struct http_call {
     bool added;
     bool over; // cancelled or done: no callback any more
     bool in_changed;
+    bool paused; // by its owner
+    bool held;   // curl was told so
+    bool (*on_head)(struct http_call *call, int status, void *arg);
     http_call_data_fn on_data;
     http_call_fn on_done;
     void *arg;
@@ -58,3 +62,5 @@ void call_over(struct http_call *call);
 void call_free(struct http_call *call);
 // curl is through with the call: tells its owner.
 void call_finish(struct http_call *call, CURLcode code);
+// Lets curl go on with a call that was held.
+void call_go_on(struct http_call *call);

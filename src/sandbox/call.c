@@ -8,33 +8,11 @@
 #include <unistd.h>
 
 #include "agent_reply.h"
-#include "link_line.h"
+#include "call.h"
 #include "sandbox_priv.h"
 
 // How long a call waits for a link of a sandbox whose agent was there before.
 enum { NO_LINK_MS = 10 * 1000, REPLY_MAX = 1 << 20, PATH_MAX_LEN = 4096 };
-
-// Waits for a link (`fd` -1), then for the agent's answer on it, then, where `agent_fn` is set,
-// for the answer to the HTTP call.
-struct sandbox_call {
-    TAILQ_ENTRY(sandbox_call) entry;
-    struct sandbox *sandbox;
-    char target[LINK_TARGET_MAX + 1];
-    int64_t deadline_ms;
-    struct loop_timer *timer;
-    int fd;
-    struct loop_fd *watch;
-    char answer[LINK_ANSWER_MAX];
-    size_t answer_len;
-    struct http_call *http_call;
-
-    sandbox_link_fn link_fn;
-    sandbox_agent_fn agent_fn;
-    void *arg;
-    char *method;
-    char *url;
-    char *body;
-};
 
 static void
 drop_link(struct sandbox_call *call)
@@ -55,19 +33,24 @@ sandbox_call_cancel(struct sandbox_call *call)
         http_call_cancel(call->http_call);
     drop_link(call);
     loop_timer_free(call->timer);
+    call_stream_free(call->stream);
     free(call->method);
     free(call->url);
     free(call->body);
     free(call);
 }
 
-static void
-fail(struct sandbox_call *call, const struct kg_error *err)
+void
+call_fail(struct sandbox_call *call, const struct kg_error *err)
 {
     sandbox_link_fn link_fn = call->link_fn;
     sandbox_agent_fn agent_fn = call->agent_fn;
     void *arg = call->arg;
 
+    if (call->stream) {
+        call_stream_end(call, err);
+        return;
+    }
     sandbox_call_cancel(call);
     if (link_fn)
         link_fn(-1, err, arg);
@@ -83,7 +66,7 @@ on_timeout(void *arg)
 
     (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox's agent did not %s",
                        call->fd < 0 && !call->http_call ? "dial in" : "answer in time");
-    fail(call, &err);
+    call_fail(call, &err);
 }
 
 // ---- The HTTP call --------------------------------------------------------------------------
@@ -98,12 +81,12 @@ on_http_done(const struct http_call_result *result, void *arg)
     if (result->status == 0) {
         (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the agent's connection failed: %s",
                            result->err->message);
-        fail(call, &err);
+        call_fail(call, &err);
         return;
     }
     json_auto_t *body = agent_reply_parse(result->status, result->body, result->body_len, &err);
     if (!body) {
-        fail(call, &err);
+        call_fail(call, &err);
         return;
     }
     sandbox_agent_fn fn = call->agent_fn;
@@ -123,7 +106,7 @@ start_http(struct sandbox_call *call)
         .fd = KG_STEAL_FD(call->fd),
         .headers = call->body ? headers : NULL,
         .body = call->body,
-        .body_len = call->body ? strlen(call->body) : 0,
+        .body_len = call->body_len,
         .max_body_bytes = REPLY_MAX,
     };
 
@@ -131,7 +114,7 @@ start_http(struct sandbox_call *call)
     call->http_call =
         http_call_start(call->sandbox->context.http, &spec, NULL, on_http_done, call, &err);
     if (!call->http_call)
-        fail(call, &err);
+        call_fail(call, &err);
 }
 
 // ---- The link -------------------------------------------------------------------------------
@@ -141,6 +124,10 @@ on_opened(struct sandbox_call *call)
 {
     loop_fd_free(KG_STEAL(call->watch));
     door_reward(call->sandbox->door);
+    if (call->stream) {
+        call_stream_start(call);
+        return;
+    }
     if (call->agent_fn) {
         start_http(call);
         return;
@@ -191,7 +178,7 @@ on_link_fd(int fd, int events, void *arg)
         drop_link(call);
         try_links(call);
     } else if (link_answer_parse(call->answer, call->answer_len - 1, &err) != 0) {
-        fail(call, &err);
+        call_fail(call, &err);
     } else {
         on_opened(call);
     }
@@ -238,7 +225,7 @@ sandbox_fail_call(struct sandbox *sandbox, const struct kg_error *reason)
 
     if (!call)
         return false;
-    fail(call, reason);
+    call_fail(call, reason);
     return true;
 }
 
@@ -280,10 +267,9 @@ sandbox_open_link(struct sandbox *sandbox, const char *target, int64_t timeout_m
     return call;
 }
 
-struct sandbox_call *
-sandbox_agent_call(struct sandbox *sandbox, const char *method, const char *path,
-                   const json_t *body, int64_t timeout_ms, sandbox_agent_fn fn, void *arg,
-                   struct kg_error *err)
+static struct sandbox_call *
+start_agent_call(struct sandbox *sandbox, const char *method, const char *path, int64_t timeout_ms,
+                 struct kg_error *err)
 {
     size_t len = strlen(path);
 
@@ -294,12 +280,45 @@ sandbox_agent_call(struct sandbox *sandbox, const char *method, const char *path
     struct sandbox_call *call = start(sandbox, "agent", timeout_ms, err);
     if (!call)
         return NULL;
-    call->agent_fn = fn;
-    call->arg = arg;
     call->method = kg_strdup(method);
     // The sandbox's id as the host: no cache of the client's can mix two tenants up.
     call->url = kg_asprintf("http://%s%s", sandbox->id, path);
+    return call;
+}
+
+struct sandbox_call *
+sandbox_agent_call(struct sandbox *sandbox, const char *method, const char *path,
+                   const json_t *body, int64_t timeout_ms, sandbox_agent_fn fn, void *arg,
+                   struct kg_error *err)
+{
+    struct sandbox_call *call = start_agent_call(sandbox, method, path, timeout_ms, err);
+
+    if (!call)
+        return NULL;
+    call->agent_fn = fn;
+    call->arg = arg;
     call->body = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    call->body_len = call->body ? strlen(call->body) : 0;
+    try_links(call);
+    return call;
+}
+
+struct sandbox_call *
+sandbox_agent_stream(struct sandbox *sandbox, const struct sandbox_stream_spec *spec,
+                     const struct sandbox_stream_events *events, void *arg, struct kg_error *err)
+{
+    struct sandbox_call *call =
+        start_agent_call(sandbox, spec->method, spec->path, spec->head_timeout_ms, err);
+
+    if (!call)
+        return NULL;
+    call->stream = call_stream_new(spec, events);
+    call->arg = arg;
+    if (spec->body_len > 0) {
+        call->body_len = spec->body_len;
+        call->body = kg_calloc(1, spec->body_len);
+        memcpy(call->body, spec->body, spec->body_len);
+    }
     try_links(call);
     return call;
 }
