@@ -139,6 +139,24 @@ buf_auto_(struct buf *buf)
 }
 #define KG_AUTO_BUF __attribute__((cleanup(buf_auto_))) struct buf
 
+// ---- UTF-8 (Unicode 15, table 3-7) -----------------------------------------------------------
+
+// The length of the character at `p`, which is before `end`; 0 where there is no valid one.
+size_t utf8_valid_len(const unsigned char *p, const unsigned char *end);
+// How many bytes one U+FFFD replaces where there is no valid one: the longest start of a character,
+// at least one byte, as Python's decoder does.
+size_t utf8_invalid_len(const unsigned char *p, const unsigned char *end);
+// Writes a code point, which is no surrogate, and returns its length.
+size_t utf8_put(unsigned code, char ret[4]);
+// Appends `data` as valid UTF-8, with U+FFFD for what is none. Returns how many bytes at its end
+// begin a character that is not complete yet and were not appended: none, where it is the `last`.
+size_t utf8_append(struct buf *ret, const void *data, size_t len, bool last);
+
+// The text of a line of NDJSON, without its newline, to be freed; `flags` are jansson's. What would
+// cut the line for readers that split as Unicode does is escaped.
+struct json_t;
+char *json_line(const struct json_t *line, size_t flags);
+
 // ---- Files ----------------------------------------------------------------------------------
 
 // Reads a whole file of at most `max` bytes into `ret` (appended).

@@ -5,35 +5,13 @@
 
 #include "http_priv.h"
 
-// The length of the character at `s`, by table 3-7 of the Unicode standard; 0: not valid.
-static size_t
-utf8_char_len(const unsigned char *s, size_t len)
-{
-    if (s[0] < 0x80)
-        return 1;
-    size_t n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    if (s[0] < 0xc2 || s[0] > 0xf4 || len < n)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
-    bool surrogate = s[0] == 0xed && s[1] > 0x9f;
-    bool too_high = s[0] == 0xf4 && s[1] > 0x8f;
-    return overlong || surrogate || too_high ? 0 : n;
-}
-
 size_t
 utf8_valid_prefix(const char *data, size_t len)
 {
     const unsigned char *s = (const unsigned char *)data;
     size_t i = 0;
-    while (i < len) {
-        size_t n = utf8_char_len(s + i, len - i);
-        if (n == 0)
-            break;
+    for (size_t n; i < len && (n = utf8_valid_len(s + i, s + len)) > 0;)
         i += n;
-    }
     return i;
 }
 

@@ -9,8 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "utf8_priv.h"
-
 enum {
     MAX_DEPTH = 2048, // as jansson, which descends as deep to write and to free
     // Roughly what jansson allocates for a value, beside the bytes of strings: some megabytes of
@@ -85,7 +83,7 @@ static void
 append_char(struct reader *reader, unsigned code)
 {
     char bytes[4];
-    buf_append(&reader->scratch, bytes, utf8_encode(code, bytes));
+    buf_append(&reader->scratch, bytes, utf8_put(code, bytes));
 }
 
 static void

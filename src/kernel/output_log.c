@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Appends, drops and hands out the lines of an execution.
 
-#include <assert.h>
 #include <string.h>
 
 #include "execution_priv.h"
@@ -84,45 +83,6 @@ enforce_bound(struct output_log *log)
     }
 }
 
-// The escape of the character at `c`, where it is one that JSON allows as it stands, but at which
-// readers that split lines as Unicode does (Python's str.splitlines, httpx) would cut a line.
-static const char *
-escape_of_separator(const char *c)
-{
-    if (strncmp(c, "\xc2\x85", 2) == 0)
-        return "\\u0085";
-    if (strncmp(c, "\xe2\x80\xa8", 3) == 0)
-        return "\\u2028";
-    if (strncmp(c, "\xe2\x80\xa9", 3) == 0)
-        return "\\u2029";
-    return NULL;
-}
-
-// A line's JSON text, to be freed.
-static char *
-dump_line(const json_t *line, enum output_worth worth)
-{
-    // A kernel's numbers go out exactly; ours shall not read 12.300000000000001.
-    size_t precision = worth == OUTPUT_KEPT ? JSON_REAL_PRECISION(15) : 0;
-    char *json = json_dumps(line, JSON_COMPACT | precision);
-    assert(json); // jansson holds nothing that it cannot write
-    KG_AUTO_BUF escaped = {0};
-    const char *rest = json;
-    for (const char *c = json; (c = strpbrk(c, "\xc2\xe2")); c++) {
-        const char *escape = escape_of_separator(c);
-        if (!escape)
-            continue;
-        buf_append(&escaped, rest, (size_t)(c - rest));
-        buf_append_str(&escaped, escape);
-        rest = c + (*c == '\xc2' ? 2 : 3);
-    }
-    if (rest == json)
-        return json;
-    buf_append_str(&escaped, rest);
-    free(json);
-    return buf_take(&escaped);
-}
-
 static bool
 is_kept(struct output_log *log, enum output_worth worth, size_t len)
 {
@@ -158,7 +118,8 @@ output_log_append(struct output_log *log, const char *type, enum output_worth wo
         json_pack("{s:s, s:I}", "type", type, "seq", (json_int_t)(log->last_seq + 1));
     json_object_update(line, members);
     json_decref(members);
-    KG_AUTO_FREE char *text = dump_line(line, worth);
+    // A kernel's numbers go out exactly; ours shall not read 12.300000000000001.
+    KG_AUTO_FREE char *text = json_line(line, worth == OUTPUT_KEPT ? JSON_REAL_PRECISION(15) : 0);
     size_t len = strlen(text);
     struct output_entry *entry = kg_calloc(1, sizeof *entry + len + 1);
     entry->seq = ++log->last_seq;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Validation and encoding of UTF-8.
+// Validation, repair and encoding of UTF-8.
 
-#include "utf8_priv.h"
+#include "base.h"
 
 // The length that the first byte announces; 0 where none begins so.
 static size_t
@@ -46,7 +46,7 @@ utf8_invalid_len(const unsigned char *p, const unsigned char *end)
 }
 
 size_t
-utf8_encode(unsigned code, char ret[4])
+utf8_put(unsigned code, char ret[4])
 {
     size_t len = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
     static const unsigned char first[5] = {0, 0, 0xc0, 0xe0, 0xf0};
@@ -57,4 +57,28 @@ utf8_encode(unsigned code, char ret[4])
     }
     ret[0] = (char)(first[len] | code);
     return len;
+}
+
+size_t
+utf8_append(struct buf *ret, const void *data, size_t len, bool last)
+{
+    const unsigned char *p = data;
+    const unsigned char *end = p + len;
+    const unsigned char *good = p; // from here to `p` all is valid
+
+    while (p < end) {
+        size_t n = utf8_valid_len(p, end);
+        if (n > 0) {
+            p += n;
+            continue;
+        }
+        n = utf8_invalid_len(p, end);
+        if (!last && p + n == end && n < announced_len(*p))
+            break;
+        buf_append(ret, good, (size_t)(p - good));
+        buf_append_str(ret, "\xef\xbf\xbd");
+        good = p += n;
+    }
+    buf_append(ret, good, (size_t)(p - good));
+    return (size_t)(end - p);
 }
