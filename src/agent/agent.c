@@ -109,10 +109,17 @@ agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_e
         return NULL;
     agent->children = children_new(loop);
     agent->events = events_new();
+    const struct commands_settings commands = {
+        .loop = loop,
+        .children = agent->children,
+        .cgroup_root = settings->cgroup_root,
+    };
+    agent->commands = commands_new(&commands);
     const struct kernels_settings kernels = {
         .loop = loop,
         .children = agent->children,
         .events = agent->events,
+        .commands = agent->commands,
         .tmp_dir = settings->tmp_dir,
         .cgroup_root = settings->cgroup_root,
         .close_links = on_close_links,
@@ -135,6 +142,7 @@ agent_free(struct agent *agent)
 {
     if (!agent)
         return;
+    commands_free(agent->commands);
     kernels_free(agent->kernels);
     links_free(agent->links);
     events_free(agent->events);

@@ -17,38 +17,40 @@ enum {
     KEY_MAX = 256,
 };
 
-static void
-reply_error(struct http_request *request, const struct kg_error *err)
+void
+api_reply_error(struct http_request *request, const struct kg_error *err)
 {
     http_reply_json(request, kg_code_info(err->code)->http_status,
                     json_pack("{s:s}", "error", err->message));
 }
 
-// A string for the operating system: bounded, without a NUL.
-static bool
-is_plain_string(const json_t *value)
+bool
+api_is_plain_string(const json_t *value, size_t max)
 {
-    return json_is_string(value) && json_string_length(value) <= STRING_MAX &&
+    return json_is_string(value) && json_string_length(value) <= max &&
            strlen(json_string_value(value)) == json_string_length(value);
 }
 
-static int
-check_argv(const json_t *argv, const char *ret[ARGV_MAX + 1], struct kg_error *err)
+int
+api_check_argv(const json_t *argv, size_t max, size_t max_len, const char **ret,
+               struct kg_error *err)
 {
     size_t n = json_array_size(argv);
 
-    if (n < 1 || n > ARGV_MAX)
-        return kg_error_set(err, KG_INVALID, 0, "argv must be a list of 1 to %d strings", ARGV_MAX);
+    if (n < 1 || n > max)
+        return kg_error_set(err, KG_INVALID, 0, "argv must be a list of 1 to %zu strings", max);
     for (size_t i = 0; i < n; i++) {
-        if (!is_plain_string(json_array_get(argv, i)))
-            return kg_error_set(err, KG_INVALID, 0, "argv holds what is no string");
+        if (!api_is_plain_string(json_array_get(argv, i), max_len))
+            return kg_error_set(err, KG_INVALID, 0,
+                                "argv holds what is no string, or longer than %zu bytes", max_len);
         ret[i] = json_string_value(json_array_get(argv, i));
     }
+    ret[n] = NULL;
     return 0;
 }
 
-static int
-check_env(json_t *env, struct kg_error *err)
+int
+api_check_env(json_t *env, struct kg_error *err)
 {
     const char *name;
     json_t *value;
@@ -59,7 +61,7 @@ check_env(json_t *env, struct kg_error *err)
         return kg_error_set(err, KG_INVALID, 0, "env must be an object of at most %d strings",
                             ENV_MAX);
     json_object_foreach(env, name, value) {
-        if (!*name || strchr(name, '=') || !is_plain_string(value))
+        if (!*name || strchr(name, '=') || !api_is_plain_string(value, STRING_MAX))
             return kg_error_set(err, KG_INVALID, 0, "env holds what is no variable");
     }
     return 0;
@@ -90,9 +92,9 @@ parse_kernel_spec(json_t *body, const char *argv[ARGV_MAX + 1], struct kernel_sp
         return kg_error_set(err, KG_INVALID, 0, "cwd must be an absolute path");
     if (strlen(spec->key) > KEY_MAX)
         return kg_error_set(err, KG_INVALID, 0, "key is too long");
-    if (check_env(spec->env, err) != 0)
+    if (api_check_env(spec->env, err) != 0)
         return -1;
-    return check_argv(args, argv, err);
+    return api_check_argv(args, ARGV_MAX, STRING_MAX, argv, err);
 }
 
 static void
@@ -106,7 +108,7 @@ post_kernels(struct http_request *request, void *arg)
     json_auto_t *body = http_request_json(request, &err);
     if (!body || parse_kernel_spec(body, argv, &spec, &err) != 0 ||
         kernels_start(agent->kernels, &spec, &err) != 0)
-        reply_error(request, &err);
+        api_reply_error(request, &err);
     else
         http_reply_json(request, 201, kernels_describe(agent->kernels, spec.name));
 }
@@ -164,7 +166,7 @@ post_signal(struct http_request *request, void *arg)
     struct kg_error err = {0};
 
     if (signal_kernel(arg, request, &err) != 0)
-        reply_error(request, &err);
+        api_reply_error(request, &err);
     else
         http_reply_json(request, 200, json_object());
 }
@@ -188,7 +190,7 @@ post_stop(struct http_request *request, void *arg)
 
     if (kernels_stop(agent->kernels, http_request_param(request, "name"), on_stopped, request,
                      &err) != 0)
-        reply_error(request, &err);
+        api_reply_error(request, &err);
 }
 
 // ---- The sandbox ----------------------------------------------------------------------------
@@ -215,7 +217,7 @@ get_files(struct http_request *request, void *arg)
     if (files)
         http_reply_json(request, 200, files);
     else
-        reply_error(request, &err);
+        api_reply_error(request, &err);
 }
 
 static json_t *
@@ -260,6 +262,7 @@ api_add_routes(struct agent *agent)
         {HTTP_GET, "/kernels/{name}", get_kernel, HTTP_PUBLIC},
         {HTTP_POST, "/kernels/{name}/signal", post_signal, HTTP_PUBLIC},
         {HTTP_POST, "/kernels/{name}/stop", post_stop, HTTP_PUBLIC},
+        {HTTP_POST, "/exec", post_exec, HTTP_PUBLIC},
         {HTTP_GET, "/files", get_files, HTTP_PUBLIC},
         {HTTP_GET, "/stats", get_stats, HTTP_PUBLIC},
         {HTTP_GET, "/events", get_events, HTTP_PUBLIC},

@@ -126,46 +126,97 @@ raise_oom_score(void)
     }
 }
 
+// Where the descriptors of a child lie between fork and exec.
+enum { STDOUT_AT = 3, STDERR_AT, ERROR_AT, STATUS_AT, N_MOVED = 4 };
+
+// Above their places first, so that none lands on another. STATUS_AT stays empty without a keeper.
+static int
+move_descriptors(const struct child_spec *spec, int error_fd, int status_fd)
+{
+    const int fds[N_MOVED] = {spec->stdout_fd, spec->stderr_fd, error_fd, status_fd};
+    int high[N_MOVED];
+
+    for (int i = 0; i < N_MOVED; i++) {
+        high[i] = fds[i] < 0 ? -1 : fcntl(fds[i], F_DUPFD, STDOUT_AT + N_MOVED);
+        if (fds[i] >= 0 && high[i] < 0)
+            return -1;
+    }
+    close(STATUS_AT);
+    for (int i = 0; i < N_MOVED; i++) {
+        if (high[i] >= 0 && dup3(high[i], STDOUT_AT + i, O_CLOEXEC) < 0)
+            return -1;
+    }
+    close_from(STDOUT_AT + N_MOVED);
+    return 0;
+}
+
 static void
 exec_child(const struct child_spec *spec)
 {
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-    if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(spec->output_fd, 1) < 0 || dup2(1, 2) < 0)
+    if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(STDOUT_AT, 1) < 0 || dup2(STDERR_AT, 2) < 0)
         return;
     if (chdir(spec->cwd) != 0)
         return;
     raise_oom_score();
-    execvpe(spec->argv[0], spec->argv, spec->envp);
+    environ = (char **)(uintptr_t)spec->envp; // whose PATH is searched
+    execvp(spec->argv[0], spec->argv);
 }
 
 static _Noreturn void
-run_child(const struct child_spec *spec, int error_fd)
+keep(pid_t child)
 {
-    struct child_spec moved = *spec;
+    int status;
+    pid_t pid;
 
+    close(STDOUT_AT);
+    close(STDERR_AT);
+    close(ERROR_AT);
+    while ((pid = waitpid(-1, &status, 0)) > 0 || errno == EINTR) {
+        if (pid != child)
+            continue;
+        (void)!write(STATUS_AT, &status, sizeof status);
+        close(STATUS_AT);
+    }
+    _exit(0);
+}
+
+// Goes on in the child of the keeper, or returns -1.
+static int
+become_kept(void)
+{
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+        return -1;
+    pid_t pid = fork();
+    if (pid > 0)
+        keep(pid);
+    if (pid < 0)
+        return -1;
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(STATUS_AT);
+    return 0;
+}
+
+static _Noreturn void
+run_child(const struct child_spec *spec, int error_fd, int status_fd)
+{
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     reset_signals();
-    // 3: output, 4: the error pipe; above them first, so that neither lands on the other.
-    int output = fcntl(spec->output_fd, F_DUPFD, 5);
-    int error = fcntl(error_fd, F_DUPFD, 5);
-    if (output >= 0 && error >= 0 && dup3(output, 3, O_CLOEXEC) == 3 &&
-        dup3(error, 4, O_CLOEXEC) == 4) {
-        close_from(5);
-        moved.output_fd = 3;
-        exec_child(&moved);
-    }
+    if (move_descriptors(spec, error_fd, status_fd) == 0 && (status_fd < 0 || become_kept() == 0))
+        exec_child(spec);
     int failure = errno;
-    (void)!write(4, &failure, sizeof failure);
+    (void)!write(ERROR_AT, &failure, sizeof failure);
     _exit(127);
 }
 
 // ---- In the agent ---------------------------------------------------------------------------
 
-pid_t
-children_start(struct children *children, const struct child_spec *spec, child_exit_fn fn,
-               void *arg, struct kg_error *err)
+static pid_t
+start(struct children *children, const struct child_spec *spec, int status_fd, child_exit_fn fn,
+      void *arg, struct kg_error *err)
 {
     int pipe_fds[2];
     int failure = 0;
@@ -176,15 +227,41 @@ children_start(struct children *children, const struct child_spec *spec, child_e
     KG_AUTO_FD write_end = pipe_fds[1];
     pid_t pid = fork();
     if (pid < 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot fork");
+        return kg_error_set(err, KG_SESSION_BUSY, errno, "cannot fork");
     if (pid == 0)
-        run_child(spec, write_end);
+        run_child(spec, write_end, status_fd);
     close(KG_STEAL_FD(write_end));
     if (read(read_end, &failure, sizeof failure) == (ssize_t)sizeof failure)
-        return kg_error_set(err, KG_INVALID, failure, "cannot start %.100s", spec->argv[0]);
+        return kg_error_set(err, failure == EAGAIN ? KG_SESSION_BUSY : KG_INVALID, failure,
+                            "cannot start %.100s", spec->argv[0]);
 
     struct child *child = KG_NEW(struct child);
     *child = (struct child){.pid = pid, .fn = fn, .arg = arg};
     TAILQ_INSERT_TAIL(&children->list, child, entry);
+    return pid;
+}
+
+pid_t
+children_start(struct children *children, const struct child_spec *spec, child_exit_fn fn,
+               void *arg, struct kg_error *err)
+{
+    return start(children, spec, -1, fn, arg, err);
+}
+
+pid_t
+children_start_kept(struct children *children, const struct child_spec *spec, child_exit_fn fn,
+                    void *arg, int *ret_status_fd, struct kg_error *err)
+{
+    int pipe_fds[2];
+
+    if (pipe2(pipe_fds, O_CLOEXEC) != 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot make a pipe");
+    KG_AUTO_FD read_end = pipe_fds[0];
+    KG_AUTO_FD write_end = pipe_fds[1];
+    if (fd_set_nonblocking(read_end, err) != 0)
+        return -1;
+    pid_t pid = start(children, spec, write_end, fn, arg, err);
+    if (pid > 0)
+        *ret_status_fd = KG_STEAL_FD(read_end);
     return pid;
 }

@@ -10,10 +10,10 @@
 struct children;
 
 struct child_spec {
-    char *const *argv; // argv[0] is looked up in PATH
+    char *const *argv; // argv[0] is looked up in the PATH of `envp`
     char *const *envp;
     const char *cwd;
-    int output_fd; // becomes stdout and stderr; stays the caller's
+    int stdout_fd, stderr_fd; // stay the caller's
 };
 
 // `status` as waitpid() gives it.
@@ -27,5 +27,12 @@ void children_free(struct children *children);
 // descriptor. `fn` fires when it was reaped. Returns its pid, -1 with `err` also where exec failed.
 KG_MUST_CHECK pid_t children_start(struct children *children, const struct child_spec *spec,
                                    child_exit_fn fn, void *arg, struct kg_error *err);
+// The same below a keeper, whose pid is returned and whose end is told: a process of the agent's
+// own that whatever descends from the child stays below, however it detaches itself. The keeper
+// ends when nothing is left below it. `ret_status_fd` (non-blocking, the caller's) gets an int, the
+// child's status as waitpid() gives it, when the child itself has ended.
+KG_MUST_CHECK pid_t children_start_kept(struct children *children, const struct child_spec *spec,
+                                        child_exit_fn fn, void *arg, int *ret_status_fd,
+                                        struct kg_error *err);
 // The callback of `pid` will not fire.
 void children_forget(struct children *children, pid_t pid);

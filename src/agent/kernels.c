@@ -13,6 +13,7 @@
 
 #include "cgroup.h"
 #include "connection.h"
+#include "environment.h"
 #include "processes.h"
 
 enum {
@@ -22,8 +23,6 @@ enum {
     MAX_KERNELS = 16,
     KILL_TRIES = 200,
 };
-
-extern char **environ;
 
 // Runs while `pid` is not 0. Its folder is there until it is stopped or started again.
 struct kernel {
@@ -156,41 +155,6 @@ make_argv(const struct kernel_spec *spec, const char *connection_file)
     return argv;
 }
 
-static bool
-is_overridden(const char *assignment, json_t *env)
-{
-    KG_AUTO_FREE char *name = kg_strndup(assignment, strcspn(assignment, "="));
-    return json_object_get(env, name) != NULL;
-}
-
-static char **
-make_env(json_t *env)
-{
-    size_t n = json_object_size(env);
-    size_t out = 0;
-    const char *name;
-    json_t *value;
-
-    for (char **e = environ; *e; e++)
-        n++;
-    char **ret = kg_calloc(n + 1, sizeof *ret);
-    for (char **e = environ; *e; e++) {
-        if (!is_overridden(*e, env))
-            ret[out++] = kg_strdup(*e);
-    }
-    json_object_foreach(env, name, value)
-        ret[out++] = kg_asprintf("%s=%s", name, json_string_value(value));
-    return ret;
-}
-
-static void
-free_strings(char **strings)
-{
-    for (char **s = strings; *s; s++)
-        free(*s);
-    free(strings);
-}
-
 static void
 on_output(int fd, int events, void *arg)
 {
@@ -251,13 +215,18 @@ spawn(struct kernel *kernel, const struct kernel_spec *spec, struct kg_error *er
         loop_fd_new(settings->loop, kernel->output_fd, LOOP_READ, on_output, kernel);
 
     char **argv = make_argv(spec, kernel->connection.file);
-    char **envp = make_env(spec->env);
+    char **envp = environment_make(spec->env);
     const struct child_spec child = {
-        .argv = argv, .envp = envp, .cwd = spec->cwd, .output_fd = write_end};
+        .argv = argv,
+        .envp = envp,
+        .cwd = spec->cwd,
+        .stdout_fd = write_end,
+        .stderr_fd = write_end,
+    };
     kernel->oom_kills_before = cgroup_oom_kills(settings->cgroup_root);
     pid_t pid = children_start(settings->children, &child, on_exit_status, kernel, err);
-    free_strings(argv);
-    free_strings(envp);
+    strings_free(argv);
+    strings_free(envp);
     if (pid < 0)
         return -1;
     kernel->pid = kernel->last_pid = pid;
@@ -314,10 +283,11 @@ on_stop_step(void *arg)
     struct kernel *kernel = arg;
     struct kernels *kernels = kernel->kernels;
     const struct kernel *other;
-    pid_t spared[MAX_KERNELS];
+    pid_t spared[COMMANDS_MAX + MAX_KERNELS];
     size_t n_spared = 0;
 
     if (clock_mono_ms() - kernel->stop_started_ms < STOP_ALL_AFTER_MS) {
+        n_spared = commands_keepers(kernels->settings.commands, spared);
         TAILQ_FOREACH(other, &kernels->list, entry) {
             if (other->pid && !other->stopping)
                 spared[n_spared++] = other->pid;
@@ -376,15 +346,8 @@ text_of_bytes(const struct buf *bytes)
 {
     KG_AUTO_BUF text = {0};
 
-    buf_append(&text, bytes->data ? bytes->data : "", bytes->len);
-    json_t *as_it_is = json_stringn(text.data ? text.data : "", text.len);
-    if (as_it_is)
-        return as_it_is;
-    for (size_t i = 0; i < text.len; i++) {
-        if (text.data[i] & 0x80)
-            text.data[i] = '?';
-    }
-    return json_stringn(text.data, text.len);
+    (void)utf8_append(&text, bytes->data ? bytes->data : "", bytes->len, true);
+    return json_stringn(text.data ? text.data : "", text.len);
 }
 
 static json_t *

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "children.h"
+#include "commands.h"
 #include "events.h"
 #include "target.h"
 
@@ -14,6 +15,7 @@ struct kernels_settings {
     struct loop *loop;
     struct children *children;
     struct events *events;
+    const struct commands *commands; // whose processes are not the kernels'
     const char *tmp_dir;
     const char *cgroup_root;
     void (*close_links)(const char *kernel, void *arg);
@@ -21,7 +23,7 @@ struct kernels_settings {
 };
 
 struct kernels *kernels_new(const struct kernels_settings *settings);
-// Kills them all.
+// Kills them all, and every other process of the sandbox.
 void kernels_free(struct kernels *kernels);
 
 // All borrowed. `{connection_file}` in argv becomes its path.

@@ -16,6 +16,7 @@ struct process {
     pid_t parent;
     pid_t session;
     bool alive;
+    bool stopped;
 };
 
 struct process_list {
@@ -45,11 +46,20 @@ read_process(int proc, const char *name, struct process *ret)
                &state, &ret->parent, &ret->session, &threads) != 4)
         return -1;
     ret->pid = (pid_t)strtol(name, NULL, 10);
+    ret->stopped = state == 'T' || state == 't';
     // The leader of a group of threads may be a zombie while others run.
     ret->alive = (state != 'Z' && state != 'X') || threads > 1;
     return 0;
 }
 
+static int
+compare_pids(const void *a, const void *b)
+{
+    const struct process *x = a, *y = b;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+// Sorted by pid; `items` is to be freed.
 static void
 list_processes(struct process_list *ret)
 {
@@ -69,13 +79,8 @@ list_processes(struct process_list *ret)
     }
     if (dir)
         closedir(dir);
-}
-
-static int
-compare_pids(const void *a, const void *b)
-{
-    const struct process *x = a, *y = b;
-    return (x->pid > y->pid) - (x->pid < y->pid);
+    if (ret->n > 0)
+        qsort(ret->items, ret->n, sizeof *ret->items, compare_pids);
 }
 
 static const struct process *
@@ -123,8 +128,6 @@ processes_kill(const pid_t *spared, size_t n_spared)
     if (self == 1 && n_spared == 0)
         (void)kill(-1, SIGKILL);
     list_processes(&list);
-    if (list.n > 0)
-        qsort(list.items, list.n, sizeof *list.items, compare_pids);
     for (size_t i = 0; i < list.n; i++) {
         const struct process *process = &list.items[i];
         if (!process->alive || !is_victim(&list, process, self, spared, n_spared))
@@ -134,4 +137,48 @@ processes_kill(const pid_t *spared, size_t n_spared)
     }
     free(list.items);
     return alive;
+}
+
+// ---- One command's --------------------------------------------------------------------------
+
+static bool
+descends_from(const struct process_list *list, const struct process *process, pid_t root)
+{
+    for (int depth = 0; process && depth < MAX_DEPTH; depth++) {
+        if (process->parent == root)
+            return true;
+        process = find_process(list, process->parent);
+    }
+    return false;
+}
+
+void
+processes_signal(pid_t root, int signum)
+{
+    struct process_list list = {0};
+
+    list_processes(&list);
+    for (size_t i = 0; i < list.n; i++) {
+        if (list.items[i].alive && descends_from(&list, &list.items[i], root))
+            (void)kill(list.items[i].pid, signum);
+    }
+    free(list.items);
+}
+
+int
+processes_freeze(pid_t root)
+{
+    struct process_list list = {0};
+    int n = 0;
+
+    list_processes(&list);
+    for (size_t i = 0; i < list.n; i++) {
+        const struct process *process = &list.items[i];
+        if (!process->alive || process->stopped || !descends_from(&list, process, root))
+            continue;
+        (void)kill(process->pid, SIGSTOP);
+        n++;
+    }
+    free(list.items);
+    return n;
 }

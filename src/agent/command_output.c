@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipes to lines: cleaned to UTF-8, bounded, held back by the reader.
+#include "command_output.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    CHUNK_BYTES = 32 * 1024,
+    HIGH_WATERMARK = 256 * 1024, // bytes that wait for the gateway, above which nothing is read
+    LOW_WATERMARK = 64 * 1024,
+    N_PIPES = 2,
+};
+
+static const char *const type_names[N_PIPES] = {"stdout", "stderr"};
+
+struct pipe {
+    struct command_output *output;
+    const char *type;
+    int fd; // -1: at its end
+    struct loop_fd *watch;
+    char cut[4]; // the start of a character whose rest has not come
+    size_t cut_len;
+};
+
+struct command_output {
+    struct command_output_settings settings;
+    struct pipe pipes[N_PIPES];
+    size_t n_taken;
+    int64_t n_dropped;
+    bool paused;
+};
+
+static void
+write_text(struct pipe *pipe, struct buf *text)
+{
+    struct http_request *request = pipe->output->settings.request;
+
+    if (text->len == 0)
+        return;
+    json_auto_t *line = json_pack("{s:s, s:o}", "type", pipe->type, "text",
+                                  json_stringn_nocheck(text->data, text->len));
+    KG_AUTO_BUF bytes = {0};
+    KG_AUTO_FREE char *json = json_line(line, 0);
+    buf_append_str(&bytes, json);
+    buf_append(&bytes, "\n", 1);
+    http_stream_write(request, bytes.data, bytes.len);
+}
+
+static void
+take(struct pipe *pipe, const char *data, size_t len)
+{
+    struct command_output *output = pipe->output;
+    size_t room = output->settings.max_bytes ? output->settings.max_bytes - output->n_taken : len;
+    size_t used = len < room ? len : room;
+    KG_AUTO_BUF bytes = {0};
+    KG_AUTO_BUF text = {0};
+
+    output->n_taken += used;
+    output->n_dropped += (int64_t)(len - used);
+    if (used == 0)
+        return;
+    buf_append(&bytes, pipe->cut, pipe->cut_len);
+    buf_append(&bytes, data, used);
+    pipe->cut_len = utf8_append(&text, bytes.data, bytes.len, false);
+    memcpy(pipe->cut, bytes.data + bytes.len - pipe->cut_len, pipe->cut_len);
+    write_text(pipe, &text);
+}
+
+// What the bound has cut a character in two of is left out.
+static void
+end_pipe(struct pipe *pipe)
+{
+    KG_AUTO_BUF text = {0};
+
+    loop_fd_free(KG_STEAL(pipe->watch));
+    if (pipe->fd >= 0)
+        close(KG_STEAL_FD(pipe->fd));
+    if (pipe->output->n_dropped == 0)
+        (void)utf8_append(&text, pipe->cut, pipe->cut_len, true);
+    pipe->cut_len = 0;
+    write_text(pipe, &text);
+}
+
+// Returns whether there may be more.
+static bool
+read_pipe(struct pipe *pipe)
+{
+    static char chunk[CHUNK_BYTES];
+
+    ssize_t n = read(pipe->fd, chunk, sizeof chunk);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0)
+        end_pipe(pipe);
+    else
+        take(pipe, chunk, (size_t)n);
+    return n > 0;
+}
+
+static void
+watch_pipes(struct command_output *output, int events)
+{
+    output->paused = events == 0;
+    for (int i = 0; i < N_PIPES; i++) {
+        if (output->pipes[i].watch)
+            loop_fd_set(output->pipes[i].watch, events);
+    }
+}
+
+static void
+on_drain(void *arg)
+{
+    watch_pipes(arg, LOOP_READ);
+}
+
+static void
+on_readable(int fd, int events, void *arg)
+{
+    struct pipe *pipe = arg;
+    struct command_output *output = pipe->output;
+    (void)fd;
+    (void)events;
+
+    (void)read_pipe(pipe);
+    if (http_stream_backlog(output->settings.request) > HIGH_WATERMARK)
+        watch_pipes(output, 0);
+    if (command_output_is_closed(output))
+        output->settings.on_closed(output->settings.arg);
+}
+
+struct command_output *
+command_output_new(const struct command_output_settings *settings)
+{
+    struct command_output *output = KG_NEW(struct command_output);
+
+    output->settings = *settings;
+    for (int i = 0; i < N_PIPES; i++) {
+        struct pipe *pipe = &output->pipes[i];
+        pipe->output = output;
+        pipe->type = type_names[i];
+        pipe->fd = settings->fds[i];
+        pipe->watch = loop_fd_new(settings->loop, pipe->fd, LOOP_READ, on_readable, pipe);
+    }
+    http_stream_on_drain(settings->request, LOW_WATERMARK, on_drain, output);
+    return output;
+}
+
+void
+command_output_free(struct command_output *output)
+{
+    if (!output)
+        return;
+    for (int i = 0; i < N_PIPES; i++) {
+        loop_fd_free(output->pipes[i].watch);
+        if (output->pipes[i].fd >= 0)
+            close(output->pipes[i].fd);
+    }
+    free(output);
+}
+
+bool
+command_output_is_closed(const struct command_output *output)
+{
+    return output->pipes[0].fd < 0 && output->pipes[1].fd < 0;
+}
+
+bool
+command_output_is_paused(const struct command_output *output)
+{
+    return output->paused;
+}
+
+// A process that still writes would be read without end: what a pipe holds is two chunks.
+void
+command_output_finish(struct command_output *output)
+{
+    for (int i = 0; i < N_PIPES; i++) {
+        struct pipe *pipe = &output->pipes[i];
+        for (int n = 0; n < 2 && pipe->fd >= 0 && read_pipe(pipe); n++)
+            ;
+        if (pipe->fd >= 0)
+            end_pipe(pipe);
+    }
+    http_stream_on_drain(output->settings.request, 0, NULL, NULL);
+}
+
+int64_t
+command_output_dropped(const struct command_output *output)
+{
+    return output->n_dropped;
+}

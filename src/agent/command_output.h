@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a command writes, as lines of a streamed answer: {"type": "stdout" or "stderr", "text"}.
+#pragma once
+
+#include "http.h"
+#include "loop.h"
+
+struct command_output;
+
+struct command_output_settings {
+    struct loop *loop;
+    struct http_request *request; // its stream has started
+    int fds[2];                   // non-blocking; ownership passes
+    size_t max_bytes;             // more is read and dropped; 0: no bound
+    loop_fn on_closed;            // both have ended, and all was written
+    void *arg;
+};
+
+// Reads no faster than the caller of the request does.
+struct command_output *command_output_new(const struct command_output_settings *settings);
+void command_output_free(struct command_output *output);
+bool command_output_is_closed(const struct command_output *output);
+bool command_output_is_paused(const struct command_output *output);
+// Writes what is there by now, and takes no more: before the last line.
+void command_output_finish(struct command_output *output);
+int64_t command_output_dropped(const struct command_output *output);

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent as a real process behind a door that the test holds; failures end the test.
+#pragma once
+
+#include <jansson.h>
+
+#include "agent_process.h"
+#include "base.h"
+
+enum { PATIENCE_MS = 20 * 1000 };
+
+struct fixture {
+    struct agent_place place;
+    char door[108];
+    int listener;
+    pid_t agent;
+};
+
+int agent_setup(void **state);
+int agent_teardown(void **state);
+
+// Descriptors.
+void wait_readable(int fd);
+void read_line(int fd, char *ret, size_t size);
+void read_all(int fd, struct buf *ret);
+
+// The next link, past its hello.
+int accept_link(struct fixture *f);
+// Returns the link where the answer is OK, else -1 with the answer.
+int open_target(struct fixture *f, const char *target, char answer[128]);
+// Sends an HTTP/1.0 request; the answer ends with the connection.
+int send_request(struct fixture *f, const char *method, const char *path, const char *body);
+// The answer's JSON; `expected` is its status.
+json_t *call(struct fixture *f, const char *method, const char *path, const char *body,
+             int expected);
+void do_call(struct fixture *f, const char *method, const char *path, const char *body,
+             int expected);
+const char *text_of(const json_t *object, const char *key);
+int number_of(const json_t *object, const char *key);
+
+// The body that starts inside_kernel in a mode.
+char *kernel_spec(struct fixture *f, const char *name, const char *mode, const char *transport);
+void start_kernel(struct fixture *f, const char *name, const char *mode, const char *transport);
+// A channel, as soon as the kernel listens on it.
+int open_kernel(struct fixture *f, const char *target);
+// Every channel of an `echo` kernel answers.
+void check_channels(struct fixture *f, const char *kernel);
+
+// Tests of other files.
+void test_command(void **state);
+void test_command_text(void **state);
+void test_command_timeout(void **state);
+void test_command_caller_gone(void **state);
+void test_command_background(void **state);
+void test_command_and_kernels(void **state);
+void test_command_output_bound(void **state);
+void test_command_held_back(void **state);
+void test_command_refused(void **state);
