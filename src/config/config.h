@@ -19,6 +19,7 @@ struct config {
     const char *provisioner;
     const char *image;
     const char *oci_runtime;
+    const char *docker_host;
     const char *network;
     const char *state_dir;
     bool keep_sandboxes;

@@ -8,7 +8,7 @@
 #define MIB (1024.0 * 1024.0)
 #define FIELD(name) offsetof(struct config, name)
 
-static const char *const provisioners[] = {"auto", "oci", NULL};
+static const char *const provisioners[] = {"auto", "oci", "docker", NULL};
 static const char *const evictions[] = {"none", "idle", NULL};
 static const char *const networks[] = {"none", NULL};
 static const char *const log_levels[] = {"debug", "info", "warning", "error", NULL};
@@ -38,12 +38,16 @@ const struct setting config_settings[] = {
      .help = "names in the Host header besides loopback's, comma-separated; `*` for any"},
     {.name = "provisioner", .type = SETTING_CHOICE, .offset = FIELD(provisioner),
      .fallback = "auto", .choices = provisioners, .commands = BOTH, .aliases = {{"BACKEND"}},
-     .help = "what makes the sandboxes"},
+     .help = "what makes the sandboxes; auto: oci where it works, else docker"},
     {.name = "image", .type = SETTING_STRING, .offset = FIELD(image), .fallback = "host",
      .commands = BOTH, .aliases = {{"SANDBOX_IMAGE"}, {"CONTAINER_IMAGE"}},
-     .help = "`host` (this machine's /usr, read-only) or a root filesystem's folder"},
+     .help = "`host` (oci: this machine's /usr, read-only; docker: kernelgate-kernel:latest); else a "
+             "root filesystem's folder (oci) or an image's name (docker)"},
     {.name = "oci-runtime", .type = SETTING_STRING, .offset = FIELD(oci_runtime),
      .fallback = "auto", .commands = BOTH, .help = "runc, crun, a path, or auto: runc, else crun"},
+    {.name = "docker-host", .type = SETTING_STRING, .offset = FIELD(docker_host),
+     .fallback = "unix:///var/run/docker.sock", .commands = BOTH, .aliases = {{"DOCKER_HOST"}},
+     .help = "where the Docker Engine listens: unix:///path or tcp://host:port"},
     {.name = "network", .type = SETTING_CHOICE, .offset = FIELD(network), .fallback = "none",
      .choices = networks, .commands = SERVE, .help = "the sandboxes' network"},
     {.name = "state-dir", .type = SETTING_STRING, .offset = FIELD(state_dir), .commands = BOTH,

@@ -32,6 +32,7 @@ engine_settings_init(struct engine_settings *engine, const struct config *config
         .gateway_id = gateway_id,
         .image = config->image,
         .oci_runtime = config->oci_runtime,
+        .docker_host = config->docker_host,
         .agent_path = layout->agent,
         .limits = {.memory_mb = config->memory_mb,
                    .disk_mb = config->disk_mb,

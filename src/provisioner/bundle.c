@@ -7,11 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MIB (INT64_C(1024) * 1024)
 #define CPU_PERIOD_US 100000
-#define NOFILE_MAX 4096
-#define INODES_PER_MIB 128 // of a tmpfs: an inode costs about 1 KiB of kernel memory
-#define OOM_SCORE 500      // where the machine itself runs out, a sandbox goes before the gateway
 
 // Sandboxes' users on the host lie in 0x70000000..0x7fffffff: above what distributions and
 // systemd-nspawn hand out, below what breaks programs that keep a uid in an int.
@@ -35,9 +31,7 @@ bundle_add_mount(json_t *mounts, const char *destination, const char *type, cons
 static void
 add_tmpfs(json_t *mounts, const char *destination, int64_t size_mb, const char *more)
 {
-    KG_AUTO_FREE char *options =
-        kg_asprintf("nosuid,nodev,size=%lldm,nr_inodes=%lld%s", (long long)size_mb,
-                    (long long)(size_mb * INODES_PER_MIB + 1024), more);
+    KG_AUTO_FREE char *options = provisioner_tmpfs_options(size_mb, more);
     bundle_add_mount(mounts, destination, "tmpfs", "tmpfs", options);
 }
 
@@ -81,14 +75,15 @@ process_of(json_t *args)
 {
     struct rlimit nofile = {0};
     getrlimit(RLIMIT_NOFILE, &nofile); // not every gateway may raise a hard limit
-    json_int_t files = (json_int_t)(nofile.rlim_max < NOFILE_MAX ? nofile.rlim_max : NOFILE_MAX);
+    json_int_t files =
+        (json_int_t)(nofile.rlim_max < SANDBOX_NOFILE ? nofile.rlim_max : SANDBOX_NOFILE);
     json_t *process = json_pack(
         "{s:b, s:{s:i, s:i}, s:o, s:[s, s, s, s], s:s, s:b, s:i,"
         " s:[{s:s, s:I, s:I}, {s:s, s:i, s:i}],"
         " s:{s:[], s:[], s:[], s:[], s:[]}}",
         "terminal", 0, "user", "uid", SANDBOX_UID, "gid", SANDBOX_UID, "args", args, "env",
-        "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" SANDBOX_HOME, "LANG=C.UTF-8", "USER=sandbox",
-        "cwd", SANDBOX_DATA, "noNewPrivileges", 1, "oomScoreAdj", OOM_SCORE, "rlimits", "type",
+        "PATH=" SANDBOX_PATH, "HOME=" SANDBOX_HOME, "LANG=C.UTF-8", "USER=sandbox", "cwd",
+        SANDBOX_DATA, "noNewPrivileges", 1, "oomScoreAdj", SANDBOX_OOM_SCORE, "rlimits", "type",
         "RLIMIT_NOFILE", "soft", files, "hard", files, "type", "RLIMIT_CORE", "soft", 0, "hard", 0,
         "capabilities", "bounding", "effective", "inheritable", "permitted", "ambient");
     return process;
@@ -98,7 +93,7 @@ static json_t *
 resources_of(const struct oci *oci)
 {
     const struct provisioner_limits *limits = &oci->limits;
-    json_int_t memory = (limits->memory_mb + limits->disk_mb + limits->tmp_mb) * MIB;
+    json_int_t memory = provisioner_memory_bytes(limits);
     json_int_t quota = (json_int_t)(limits->cpus * CPU_PERIOD_US);
     json_t *resources =
         json_pack("{s:[{s:b, s:s}], s:{s:I}, s:{s:I, s:i}, s:{s:i}}", "devices", "allow", 0,

@@ -42,6 +42,13 @@ folder_make(const char *state_dir, const char *id, struct kg_error *err)
     return 0;
 }
 
+bool
+folder_exists(const char *state_dir, const char *id)
+{
+    KG_AUTO_FREE char *folder = folder_path(state_dir, id, NULL);
+    return access(folder, F_OK) == 0;
+}
+
 int
 folder_remove(const char *state_dir, const char *id, struct kg_error *err)
 {
@@ -50,9 +57,10 @@ folder_remove(const char *state_dir, const char *id, struct kg_error *err)
 }
 
 int
-folder_claim(const char *state_dir, const char *id, const json_t *meta, struct kg_error *err)
+folder_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
+             struct kg_error *err)
 {
-    KG_AUTO_FREE char *path = folder_path(state_dir, id, "meta.json");
+    KG_AUTO_FREE char *path = folder_path(provisioner->state_dir, id, "meta.json");
     KG_AUTO_FREE char *text = json_dumps(meta, JSON_COMPACT);
     if (!text)
         return kg_error_set(err, KG_INTERNAL, 0, "the sandbox's meta data is no JSON document");

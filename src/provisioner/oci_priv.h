@@ -2,16 +2,7 @@
 // Inside the engine "oci": sandboxes made by an OCI runtime (runc or crun), run as a child process.
 #pragma once
 
-#include <sys/queue.h>
-
 #include "provisioner_priv.h"
-
-#define SANDBOX_UID 1000 // inside; also the gid
-#define SANDBOX_HOME "/tmp"
-#define SANDBOX_DATA "/mnt/data"
-#define SANDBOX_AGENT "/run/kg-agent"
-#define SANDBOX_DOOR "/run/kg"
-#define SANDBOX_KERNELS "/opt/kernelgate"
 
 // What the machine's control groups offer.
 struct cgroup_info {
@@ -28,12 +19,8 @@ struct oci_kernel_env {
     char *host_dir; // absolute
 };
 
-struct oci_watch;
-struct oci_op;
-
 struct oci {
     struct provisioner base;
-    char *gateway_id;
     char *agent_path; // absolute
     char *root_dir;   // what every sandbox has as its root, read-only
     bool host_image;  // root_dir is our skeleton, and the host's /usr belongs into it
@@ -44,11 +31,13 @@ struct oci {
     char *runtime;      // path of runc or crun; set by oci_trial()
     char *runtime_root; // where it keeps its state
     bool user_namespace;
-    TAILQ_HEAD(, oci_watch) watches; // of the living sandboxes
-    TAILQ_HEAD(, oci_op) ops;        // waiting or under way, oldest first
-    size_t n_running;                // ops that hold a runtime process
-    struct loop_timer *pump;         // starts waiting ops
 };
+
+static inline struct oci *
+oci_of(const struct provisioner_op *op)
+{
+    return (struct oci *)op->provisioner;
+}
 
 // ---- The engine (oci.c) ---------------------------------------------------------------------
 
@@ -57,30 +46,21 @@ struct oci *oci_open(struct loop *loop, const struct provisioner_settings *setti
                      struct kg_error *err);
 void oci_close(struct oci *oci);
 KG_DEFINE_AUTO(oci, oci_close)
-// `kg-<gateway id>-<sandbox id>`: the container's id and the name of its control group.
+// The container's id and the name of its control group. To be freed.
 char *oci_container_id(const struct oci *oci, const char *id);
-// Watches the init of a sandbox that has no watch yet.
-KG_MUST_CHECK int oci_watch_start(struct oci *oci, const char *id, int pid,
-                                  provisioner_exit_fn on_exit, void *arg, struct kg_error *err);
-void oci_watch_stop(struct oci *oci, const char *id);
 
 // ---- Operations (oci_op.c, oci_recover.c) ---------------------------------------------------
 
-struct provisioner_op *oci_sandbox_create(struct provisioner *provisioner,
-                                          const struct provisioner_sandbox_spec *spec,
-                                          provisioner_done_fn on_done, provisioner_exit_fn on_exit,
-                                          void *arg, struct kg_error *err);
-struct provisioner_op *oci_sandbox_destroy(struct provisioner *provisioner, const char *id,
-                                           provisioner_done_fn on_done, void *arg,
-                                           struct kg_error *err);
-struct provisioner_op *oci_recover(struct provisioner *provisioner, provisioner_found_fn on_found,
-                                   provisioner_done_fn on_done, provisioner_exit_fn on_exit,
-                                   void *arg, struct kg_error *err);
-void oci_op_cancel(struct provisioner_op *op);
-// The callback of the pump.
-void oci_op_pump(void *arg);
-// Drops the operations that go on in the background; the others must have ended.
-void oci_op_drop_all(struct oci *oci);
+struct oci_op {
+    struct provisioner_op base;
+    struct loop_process *process;
+    struct loop_timer *timer;
+    int64_t kill_until_ms;
+};
+
+void oci_op_start(struct provisioner_op *op);
+void oci_op_fini(struct provisioner_op *op);
+void oci_recover(struct provisioner_op *op);
 
 // ---- The runtime's command lines (runtime.c) ------------------------------------------------
 

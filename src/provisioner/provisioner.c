@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Picks the engine and hands every call to it.
+// Picks the engine, checks what is asked of it, and what all engines do alike.
 #include "provisioner.h"
 
+#include <assert.h>
+#include <errno.h>
 #include <string.h>
 
 #include "provisioner_priv.h"
 
+#define INODES_PER_MIB 128 // of a tmpfs: an inode costs about 1 KiB of kernel memory
+
 // In the order in which "auto" tries them.
-static const struct provisioner_engine *const engines[] = {&provisioner_oci};
+static const struct provisioner_engine *const engines[] = {&provisioner_oci, &provisioner_docker};
 
 static bool
 engine_asked_for(const struct provisioner_engine *engine, const char *name)
@@ -19,14 +23,21 @@ struct provisioner *
 provisioner_new(struct loop *loop, const struct provisioner_settings *settings,
                 struct kg_error *err)
 {
-    kg_error_set(err, KG_INVALID, 0, "there is no provisioner \"%s\"", settings->engine);
+    KG_AUTO_BUF reasons = {0};
+    struct kg_error why;
     for (size_t i = 0; i < KG_ARRAY_LEN(engines); i++) {
         if (!engine_asked_for(engines[i], settings->engine))
             continue;
-        struct provisioner *provisioner = engines[i]->create(loop, settings, err);
+        struct provisioner *provisioner = engines[i]->create(loop, settings, &why);
         if (provisioner)
             return provisioner;
+        buf_printf(&reasons, "%s%s: %.110s", reasons.len ? "; " : "", engines[i]->name,
+                   why.message);
     }
+    if (strcmp(settings->engine, "auto") != 0)
+        *err = why;
+    else
+        kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s", reasons.data);
     return NULL;
 }
 
@@ -54,6 +65,14 @@ provisioner_doctor(const struct provisioner_settings *settings, provisioner_find
     return any;
 }
 
+static int
+check_id(const char *id, struct kg_error *err)
+{
+    if (sandbox_id_valid(id))
+        return 0;
+    return kg_error_set(err, KG_INTERNAL, 0, "\"%s\" is no sandbox id", id);
+}
+
 char *
 provisioner_sandbox_dir(const struct provisioner *provisioner, const char *id)
 {
@@ -65,44 +84,54 @@ provisioner_create(struct provisioner *provisioner, const struct provisioner_san
                    provisioner_done_fn on_done, provisioner_exit_fn on_exit, void *arg,
                    struct kg_error *err)
 {
-    if (!sandbox_id_valid(spec->id)) {
-        kg_error_set(err, KG_INTERNAL, 0, "\"%s\" is no sandbox id", spec->id);
+    if (check_id(spec->id, err) < 0)
+        return NULL;
+    if (spec->network) {
+        kg_error_set(err, KG_INVALID, 0, "the provisioner %s gives no network",
+                     provisioner_name(provisioner));
         return NULL;
     }
-    return provisioner->engine->sandbox_create(provisioner, spec, on_done, on_exit, arg, err);
+    if (folder_make(provisioner->state_dir, spec->id, err) < 0)
+        return NULL;
+    struct provisioner_op *op = op_new(provisioner, OP_CREATE, spec->id, on_done, arg);
+    op->on_exit = on_exit;
+    op->idle_timeout_s = spec->agent_idle_timeout_s;
+    return op;
 }
 
 bool
 provisioner_is_idle(const struct provisioner *provisioner)
 {
-    return provisioner->engine->is_idle(provisioner);
+    return TAILQ_EMPTY(&provisioner->ops);
 }
 
 void
 provisioner_op_cancel(struct provisioner_op *op)
 {
-    if (op)
-        op->provisioner->engine->op_cancel(op);
+    if (!op)
+        return;
+    op->cancelled = true;
+    if (op->provisioner->engine->op_cancelled)
+        op->provisioner->engine->op_cancelled(op);
 }
 
 struct provisioner_op *
 provisioner_destroy(struct provisioner *provisioner, const char *id, provisioner_done_fn on_done,
                     void *arg, struct kg_error *err)
 {
-    if (!sandbox_id_valid(id)) {
-        kg_error_set(err, KG_INTERNAL, 0, "\"%s\" is no sandbox id", id);
+    if (check_id(id, err) < 0)
         return NULL;
-    }
-    return provisioner->engine->sandbox_destroy(provisioner, id, on_done, arg, err);
+    watch_stop(provisioner, id);
+    return op_new(provisioner, OP_DESTROY, id, on_done, arg);
 }
 
 int
 provisioner_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
                   struct kg_error *err)
 {
-    if (!sandbox_id_valid(id))
-        return kg_error_set(err, KG_INTERNAL, 0, "\"%s\" is no sandbox id", id);
-    return provisioner->engine->sandbox_claim(provisioner, id, meta, err);
+    if (check_id(id, err) < 0)
+        return -1;
+    return provisioner->engine->claim(provisioner, id, meta, err);
 }
 
 struct provisioner_op *
@@ -110,5 +139,71 @@ provisioner_recover(struct provisioner *provisioner, provisioner_found_fn on_fou
                     provisioner_done_fn on_done, provisioner_exit_fn on_exit, void *arg,
                     struct kg_error *err)
 {
-    return provisioner->engine->recover(provisioner, on_found, on_done, on_exit, arg, err);
+    (void)err;
+    assert(TAILQ_EMPTY(&provisioner->ops) && TAILQ_EMPTY(&provisioner->watches));
+    struct provisioner_op *op = op_new(provisioner, OP_RECOVER, "", on_done, arg);
+    op->on_found = on_found;
+    op->on_exit = on_exit;
+    return op;
+}
+
+// ---- What engines share ---------------------------------------------------------------------
+
+char *
+provisioner_real_path(const char *what, const char *path, struct kg_error *err)
+{
+    char *real = realpath(path, NULL);
+    if (!real)
+        kg_error_set(err, KG_INVALID, errno, "%s %s", what, path);
+    return real;
+}
+
+int
+provisioner_init(struct provisioner *provisioner, const struct provisioner_engine *engine,
+                 struct loop *loop, const struct provisioner_settings *settings,
+                 struct kg_error *err)
+{
+    provisioner->engine = engine;
+    provisioner->loop = loop;
+    provisioner->gateway_id = kg_strdup(settings->gateway_id);
+    TAILQ_INIT(&provisioner->watches);
+    op_queue_init(provisioner);
+    provisioner->state_dir = provisioner_real_path("the state folder", settings->state_dir, err);
+    return provisioner->state_dir ? 0 : -1;
+}
+
+void
+provisioner_fini(struct provisioner *provisioner)
+{
+    op_queue_fini(provisioner);
+    watch_stop_all(provisioner);
+    free(provisioner->gateway_id);
+    free(provisioner->state_dir);
+}
+
+char *
+provisioner_container_name(const struct provisioner *provisioner, const char *id)
+{
+    return kg_asprintf("kg-%s-%s", provisioner->gateway_id, id);
+}
+
+json_t *
+provisioner_agent_args(int idle_timeout_s)
+{
+    KG_AUTO_FREE char *timeout = kg_asprintf("%d", idle_timeout_s);
+    return json_pack("[s, s, s, s, s]", SANDBOX_AGENT, "--door", SANDBOX_DOOR "/door.sock",
+                     "--idle-timeout", timeout);
+}
+
+int64_t
+provisioner_memory_bytes(const struct provisioner_limits *limits)
+{
+    return (limits->memory_mb + limits->disk_mb + limits->tmp_mb) * MIB;
+}
+
+char *
+provisioner_tmpfs_options(int64_t size_mb, const char *more)
+{
+    return kg_asprintf("nosuid,nodev,size=%lldm,nr_inodes=%lld%s", (long long)size_mb,
+                       (long long)(size_mb * INODES_PER_MIB + 1024), more);
 }

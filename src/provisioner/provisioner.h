@@ -23,11 +23,12 @@ struct provisioner_kernel_env {
 };
 
 struct provisioner_settings {
-    const char *engine;      // "auto", "oci"
+    const char *engine;      // "auto", "oci", "docker"
     const char *state_dir;   // exists; ours alone, but others get leave to pass through it (711)
     const char *gateway_id;  // labels all that this gateway makes: 8 characters of a-z2-7
-    const char *image;       // "host" or a rootfs folder (oci)
+    const char *image;       // "host"; else a rootfs folder (oci) or an image's name (docker)
     const char *oci_runtime; // "auto", "runc", "crun", or a path
+    const char *docker_host; // unix:///path or tcp://host:port
     const char *agent_path;  // the static agent on the host, which everybody may run
     struct provisioner_limits limits;
     const struct provisioner_kernel_env *kernel_envs;

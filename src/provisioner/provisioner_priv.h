@@ -1,13 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine fills in to be a provisioner, and the sandbox's folder, which engines on this
-// machine share.
+// What an engine fills in to be a provisioner, and what engines share: operations, watches, the
+// sandbox's folder.
 #pragma once
+
+#include <sys/queue.h>
 
 #include "provisioner.h"
 
 #define SANDBOX_ID_MAX 16
 
-// Every function does what the public one of its name says.
+// How a sandbox looks from inside, whatever the engine.
+#define SANDBOX_UID 1000 // also the gid
+#define SANDBOX_HOME "/tmp"
+#define SANDBOX_DATA "/mnt/data"
+#define SANDBOX_AGENT "/run/kg-agent"
+#define SANDBOX_DOOR "/run/kg"
+#define SANDBOX_KERNELS "/opt/kernelgate"
+#define SANDBOX_PATH "/usr/local/bin:/usr/bin:/bin"
+#define SANDBOX_SHM_MB 64
+#define SANDBOX_NOFILE 4096
+#define SANDBOX_OOM_SCORE 500 // where the machine runs out, a sandbox goes before the gateway
+
+#define MIB (INT64_C(1024) * 1024)
+
 struct provisioner_engine {
     const char *name;
     struct provisioner *(*create)(struct loop *loop, const struct provisioner_settings *settings,
@@ -15,37 +30,119 @@ struct provisioner_engine {
     void (*free)(struct provisioner *provisioner);
     bool (*doctor)(const struct provisioner_settings *settings, provisioner_finding_fn fn,
                    void *arg);
-    struct provisioner_op *(*sandbox_create)(struct provisioner *provisioner,
-                                             const struct provisioner_sandbox_spec *spec,
-                                             provisioner_done_fn on_done,
-                                             provisioner_exit_fn on_exit, void *arg,
-                                             struct kg_error *err);
-    struct provisioner_op *(*sandbox_destroy)(struct provisioner *provisioner, const char *id,
-                                              provisioner_done_fn on_done, void *arg,
-                                              struct kg_error *err);
-    int (*sandbox_claim)(struct provisioner *provisioner, const char *id, const json_t *meta,
-                         struct kg_error *err);
-    struct provisioner_op *(*recover)(struct provisioner *provisioner,
-                                      provisioner_found_fn on_found, provisioner_done_fn on_done,
-                                      provisioner_exit_fn on_exit, void *arg, struct kg_error *err);
-    void (*op_cancel)(struct provisioner_op *op);
-    bool (*is_idle)(const struct provisioner *provisioner);
+    int (*claim)(struct provisioner *provisioner, const char *id, const json_t *meta,
+                 struct kg_error *err);
+    size_t op_size; // of the engine's own struct around a provisioner_op
+    // The turn of an operation has come: it leaves OP_QUEUED, and op_finish() ends it some time.
+    void (*op_start)(struct provisioner_op *op);
+    // Nobody waits for it any longer; NULL where that changes nothing before its next step.
+    void (*op_cancelled)(struct provisioner_op *op);
+    // Frees what the engine's own part of an operation holds.
+    void (*op_fini)(struct provisioner_op *op);
 };
 
 extern const struct provisioner_engine provisioner_oci;
+extern const struct provisioner_engine provisioner_docker;
 
 // The first member of every engine's own struct.
 struct provisioner {
     const struct provisioner_engine *engine;
     struct loop *loop;
     char *state_dir; // absolute
+    char *gateway_id;
+    TAILQ_HEAD(, sandbox_watch) watches; // of the living sandboxes
+    TAILQ_HEAD(, provisioner_op) ops;    // waiting or under way, oldest first
+    size_t n_running;                    // of these
+    struct loop_timer *pump;             // starts waiting ones
 };
 
-// The first member of every engine's operation.
+// Fills in what every engine has; fails where the state folder is not there.
+KG_MUST_CHECK int provisioner_init(struct provisioner *provisioner,
+                                   const struct provisioner_engine *engine, struct loop *loop,
+                                   const struct provisioner_settings *settings,
+                                   struct kg_error *err);
+void provisioner_fini(struct provisioner *provisioner);
+// `kg-<gateway id>-<sandbox id>`: what the engine calls the container. To be freed.
+char *provisioner_container_name(const struct provisioner *provisioner, const char *id);
+// The real path of a mount's source, which must be there. To be freed.
+char *provisioner_real_path(const char *what, const char *path, struct kg_error *err);
+// The arguments of the agent.
+json_t *provisioner_agent_args(int idle_timeout_s);
+// The limit of a sandbox's memory: that of its processes and of its tmpfs.
+int64_t provisioner_memory_bytes(const struct provisioner_limits *limits);
+// The options of a tmpfs of this size, with a bound on its inodes; `more` begins with a comma. To
+// be freed.
+char *provisioner_tmpfs_options(int64_t size_mb, const char *more);
+
+// ---- Operations (op.c) ----------------------------------------------------------------------
+
+// create:  queued -> running -> done
+//                            -> killing -> deleting -> done      (failed, or cancelled)
+// destroy: queued -> killing -> deleting -> done
+// recover: queued -> waiting (for the destroys of what was dead) -> done
+// Engines that kill by deleting leave `killing` out.
+enum op_state { OP_QUEUED, OP_RUNNING, OP_KILLING, OP_DELETING, OP_WAITING, OP_DONE };
+
+enum op_kind { OP_CREATE, OP_DESTROY, OP_RECOVER };
+
+// The first member of every engine's operation. Of the operations on one sandbox only the oldest is
+// under way.
 struct provisioner_op {
     struct provisioner *provisioner;
+    TAILQ_ENTRY(provisioner_op) next;
+    enum op_kind kind;
+    enum op_state state;
+    char id[SANDBOX_ID_MAX + 1]; // empty: recovery
+    bool cancelled;              // nobody waits any longer
+    bool internal;               // ours, as a recovery's destroy
+    struct kg_error err;         // code KG_OK: none so far
+    int idle_timeout_s;          // create
+    size_t n_dead;               // recover: destroys under way
+    provisioner_done_fn on_done;
+    provisioner_found_fn on_found;
+    provisioner_exit_fn on_exit;
+    void *arg;
     int64_t asked_us; // clock_mono_us()
 };
+
+void op_queue_init(struct provisioner *provisioner);
+// Drops the operations that go on in the background; the others must have ended.
+void op_queue_fini(struct provisioner *provisioner);
+struct provisioner_op *op_new(struct provisioner *provisioner, enum op_kind kind, const char *id,
+                              provisioner_done_fn on_done, void *arg);
+// The oldest operation on a sandbox, or NULL.
+struct provisioner_op *op_find(const struct provisioner *provisioner, const char *id);
+void op_set_state(struct provisioner_op *op, enum op_state state);
+// Ends the operation and tells who waits.
+void op_finish(struct provisioner_op *op);
+// Recovery: removes what is left of a dead sandbox; op_recover_step() ends the recovery once all of
+// them are gone.
+void op_remove_dead(struct provisioner_op *op, const char *id);
+void op_recover_step(struct provisioner_op *op);
+
+// ---- Watches (watch.c) ----------------------------------------------------------------------
+
+// Over one sandbox's container.
+struct sandbox_watch {
+    TAILQ_ENTRY(sandbox_watch) next;
+    struct provisioner *provisioner;
+    char id[SANDBOX_ID_MAX + 1];
+    struct loop_pid_watch *pid; // of its init, where the engine has us look for ourselves
+    int64_t since_ms;           // clock_mono_ms()
+    provisioner_exit_fn on_exit;
+    void *arg;
+};
+
+struct sandbox_watch *watch_start(struct provisioner *provisioner, const char *id,
+                                  provisioner_exit_fn on_exit, void *arg);
+// The same, and fires it when process `pid` ends.
+KG_MUST_CHECK int watch_start_pid(struct provisioner *provisioner, const char *id, int pid,
+                                  provisioner_exit_fn on_exit, void *arg, struct kg_error *err);
+struct sandbox_watch *watch_find(const struct provisioner *provisioner, const char *id);
+// Ends the watch and tells of the sandbox's end; `arg` is a struct sandbox_watch.
+void watch_fire(void *arg);
+void watch_stop(struct provisioner *provisioner, const char *id);
+void watch_stop_all(struct provisioner *provisioner);
 
 // ---- The sandbox's folder (folder.c) --------------------------------------------------------
 
@@ -54,8 +151,10 @@ bool sandbox_id_valid(const char *id);
 char *folder_path(const char *state_dir, const char *id, const char *name);
 // Makes the folder and its `door/`; KG_INTERNAL where it exists already.
 KG_MUST_CHECK int folder_make(const char *state_dir, const char *id, struct kg_error *err);
+bool folder_exists(const char *state_dir, const char *id);
 KG_MUST_CHECK int folder_remove(const char *state_dir, const char *id, struct kg_error *err);
-KG_MUST_CHECK int folder_claim(const char *state_dir, const char *id, const json_t *meta,
+// The claim of engines on this machine.
+KG_MUST_CHECK int folder_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
                                struct kg_error *err);
 // Fails where meta.json cannot be read; a sandbox that was never claimed has none: NULL.
 KG_MUST_CHECK int folder_meta(const char *state_dir, const char *id, json_t **ret,

@@ -117,6 +117,7 @@ set_up(void **state)
         .gateway_id = f->gateway_id,
         .image = "host",
         .oci_runtime = "runc",
+        .docker_host = "unix:///nonexistent/docker.sock",
         .agent_path = KG_FAKE_AGENT,
         .limits = {.memory_mb = 100, .disk_mb = 16, .tmp_mb = 8, .cpus = 0.5, .pids = 32},
     };

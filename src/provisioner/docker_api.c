@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speaking to the Docker Engine: where it is, its calls, its errors, its lines of JSON.
+#include <stdio.h>
+#include <string.h>
+
+#include "docker_priv.h"
+
+#define CALL_TIMEOUT_MS 60000
+#define LIST_MAX_BYTES ((size_t)64 << 20) // some 4 KiB a container
+#define LINE_MAX_BYTES ((size_t)256 << 10)
+#define API_MINOR 41 // of 1.x: the oldest that has all we use
+
+// ---- Where it is ----------------------------------------------------------------------------
+
+int
+docker_parse_host(struct docker *docker, const char *host, struct kg_error *err)
+{
+    static const char unix_scheme[] = "unix://";
+    static const char tcp_scheme[] = "tcp://";
+    docker->host = kg_strdup(host);
+    if (!strncmp(host, unix_scheme, strlen(unix_scheme)) && host[strlen(unix_scheme)] == '/') {
+        docker->socket_path = kg_strdup(host + strlen(unix_scheme));
+        docker->url = kg_strdup("http://docker");
+        return 0;
+    }
+    const char *address = host + strlen(tcp_scheme);
+    if (strncmp(host, tcp_scheme, strlen(tcp_scheme)) != 0 || !*address || strchr(address, '/'))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "docker-host %s is neither unix:///path nor tcp://host:port", host);
+    // The port may stand behind the brackets of an IPv6 address.
+    const char *last = strrchr(address, ']');
+    bool port = strchr(last ? last : address, ':') != NULL;
+    docker->url = kg_asprintf("http://%s%s", address, port ? "" : ":2375");
+    return 0;
+}
+
+// ---- Calls ----------------------------------------------------------------------------------
+
+char *
+docker_escape(const char *text)
+{
+    struct buf escaped = {0};
+    for (const char *c = text; *c; c++) {
+        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+                     (*c >= '0' && *c <= '9') || strchr("-._~", *c);
+        buf_printf(&escaped, plain ? "%c" : "%%%02X", (unsigned char)*c);
+    }
+    return escaped.data ? buf_take(&escaped) : kg_strdup("");
+}
+
+static char *
+versioned(const struct docker *docker, const char *path)
+{
+    if (!docker->api_minor) // not asked yet
+        return kg_asprintf("%s%s", docker->url, path);
+    return kg_asprintf("%s/v1.%d%s", docker->url, docker->api_minor, path);
+}
+
+struct http_call *
+docker_call(struct docker *docker, const char *method, const char *path, json_t *body,
+            http_call_fn on_done, void *arg, struct kg_error *err)
+{
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    json_auto_t *stolen = body;
+    KG_AUTO_FREE char *url = versioned(docker, path);
+    KG_AUTO_FREE char *text = stolen ? json_dumps(stolen, JSON_COMPACT) : NULL;
+    if (stolen && !text) {
+        kg_error_set(err, KG_INTERNAL, 0, "a path of the sandbox is not UTF-8");
+        return NULL;
+    }
+    struct http_call_spec spec = {
+        .method = method,
+        .url = url,
+        .unix_path = docker->socket_path,
+        .fd = -1,
+        .headers = text ? headers : NULL,
+        .body = text,
+        .body_len = text ? strlen(text) : 0,
+        .timeout_ms = CALL_TIMEOUT_MS,
+        .max_body_bytes = LIST_MAX_BYTES,
+    };
+    return http_call_start(docker->http, &spec, NULL, on_done, arg, err);
+}
+
+struct http_call *
+docker_stream(struct docker *docker, const char *method, const char *path,
+              http_call_data_fn on_data, http_call_fn on_done, void *arg, struct kg_error *err)
+{
+    KG_AUTO_FREE char *url = versioned(docker, path);
+    struct http_call_spec spec = {
+        .method = method, .url = url, .unix_path = docker->socket_path, .fd = -1};
+    return http_call_start(docker->http, &spec, on_data, on_done, arg, err);
+}
+
+int
+docker_check(const struct docker *docker, const struct http_call_result *result,
+             struct kg_error *err)
+{
+    if (result->err)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                            "no answer from docker at %.80s: %.120s", docker->host,
+                            result->err->message);
+    if (result->status < 300)
+        return 0;
+    json_auto_t *body = json_loadb(result->body, result->body_len, 0, NULL);
+    const char *message = json_string_value(json_object_get(body, "message"));
+    return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "docker: %.200s (%d)",
+                        message ? message : "no reason given", result->status);
+}
+
+int
+docker_take_version(struct docker *docker, const json_t *body, struct kg_error *err)
+{
+    const char *newest = json_string_value(json_object_get(body, "ApiVersion"));
+    const char *oldest = json_string_value(json_object_get(body, "MinAPIVersion"));
+    int newest_minor = 0;
+    int oldest_minor = 0;
+    if (!newest || sscanf(newest, "1.%d", &newest_minor) != 1)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                            "what answers at %s is no Docker engine", docker->host);
+    if (newest_minor < API_MINOR)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                            "the Docker engine at %s speaks API 1.%d; kernelgate needs 1.%d "
+                            "(Docker 20.10)",
+                            docker->host, newest_minor, API_MINOR);
+    bool newer = oldest && sscanf(oldest, "1.%d", &oldest_minor) == 1 && oldest_minor > API_MINOR;
+    docker->api_minor = newer ? oldest_minor : API_MINOR;
+    return 0;
+}
+
+// ---- Lines ----------------------------------------------------------------------------------
+
+bool
+docker_lines_feed(struct docker_lines *lines, const void *data, size_t len, docker_line_fn fn,
+                  void *arg)
+{
+    buf_append(&lines->rest, data, len);
+    for (const char *end;
+         lines->rest.len && (end = memchr(lines->rest.data, '\n', lines->rest.len));) {
+        size_t line_len = (size_t)(end - lines->rest.data);
+        json_auto_t *line = json_loadb(lines->rest.data, line_len, 0, NULL);
+        buf_consume(&lines->rest, line_len + 1);
+        if (line)
+            fn(line, arg);
+    }
+    return lines->rest.len <= LINE_MAX_BYTES;
+}
+
+// ---- Containers -----------------------------------------------------------------------------
+
+char *
+docker_container_path(const struct docker *docker, const char *id, const char *rest)
+{
+    KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, id);
+    return kg_asprintf("/containers/%s%s", name, rest);
+}
+
+struct http_call *
+docker_list(struct docker *docker, http_call_fn on_done, void *arg, struct kg_error *err)
+{
+    KG_AUTO_FREE char *filters =
+        kg_asprintf("{\"label\":[\"" DOCKER_LABEL_GATEWAY "=%s\"]}", docker->base.gateway_id);
+    KG_AUTO_FREE char *escaped = docker_escape(filters);
+    KG_AUTO_FREE char *path = kg_asprintf("/containers/json?all=1&filters=%s", escaped);
+    return docker_call(docker, "GET", path, NULL, on_done, arg, err);
+}
+
+const char *
+docker_sandbox_id(const json_t *labels)
+{
+    const char *id = json_string_value(json_object_get(labels, DOCKER_LABEL_SANDBOX));
+    return id && sandbox_id_valid(id) ? id : NULL;
+}
+
+bool
+docker_lives(const json_t *container)
+{
+    const char *state = json_string_value(json_object_get(container, "State"));
+    return state && (!strcmp(state, "running") || !strcmp(state, "paused"));
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens by itself. The engine's events tell of containers that end. The stream of events
+// breaks with the engine, and holds nothing of the time before it began: so each time it begins,
+// and every half a minute, a look at all containers of ours finds those that ended unseen, and
+// those that nobody knows (which could not be removed when it was their time).
+#include "docker_priv.h"
+
+#include <string.h>
+
+#define LOOK_MS 30000
+#define RETRY_MS 1000
+
+static void
+look_soon(struct docker *docker)
+{
+    loop_timer_start(docker->monitor.timer, docker->monitor.down ? RETRY_MS : 0);
+}
+
+// ---- Events ---------------------------------------------------------------------------------
+
+static void
+on_end_of(struct docker *docker, const char *id, const char *exit_code)
+{
+    struct provisioner_op *op = op_find(&docker->base, id);
+    struct sandbox_watch *watch = watch_find(&docker->base, id);
+    if (op && op->kind == OP_CREATE) {
+        ((struct docker_op *)op)->died = true;
+    } else if (watch) {
+        log_info("the agent has ended", LOG_STR("sandbox", id), LOG_STR("exit_code", exit_code));
+        watch_fire(watch);
+    }
+}
+
+static void
+on_event(const json_t *event, void *arg)
+{
+    const char *action = json_string_value(json_object_get(event, "Action"));
+    const json_t *labels = json_object_get(json_object_get(event, "Actor"), "Attributes");
+    const char *id = docker_sandbox_id(labels);
+    if (action && !strcmp(action, "die") && id)
+        on_end_of(arg, id, json_string_value(json_object_get(labels, "exitCode")));
+}
+
+static bool
+on_event_data(int status, const void *data, size_t len, void *arg)
+{
+    struct docker *docker = arg;
+    return status == 200 && docker_lines_feed(&docker->monitor.lines, data, len, on_event, docker);
+}
+
+static void
+on_events_end(const struct http_call_result *result, void *arg)
+{
+    struct docker *docker = arg;
+    docker->monitor.events = NULL;
+    buf_fini(&docker->monitor.lines.rest);
+    docker->monitor.lines.rest = (struct buf){0};
+    if (!result->err && result->status != 200)
+        docker->monitor.down = true; // it answers, but not this: not again at once
+    look_soon(docker);
+}
+
+// From the moment on at which the look began, so that nothing falls between the two.
+static void
+listen_to_events(struct docker *docker)
+{
+    struct kg_error err;
+    KG_AUTO_FREE char *filters =
+        kg_asprintf("{\"type\":[\"container\"],\"event\":[\"die\"],\"label\":"
+                    "[\"" DOCKER_LABEL_GATEWAY "=%s\"]}",
+                    docker->base.gateway_id);
+    KG_AUTO_FREE char *escaped = docker_escape(filters);
+    KG_AUTO_FREE char *path = kg_asprintf("/events?since=%lld&filters=%s",
+                                          (long long)docker->monitor.asked_s - 1, escaped);
+    docker->monitor.events =
+        docker_stream(docker, "GET", path, on_event_data, on_events_end, docker, &err);
+    if (!docker->monitor.events)
+        log_warning("cannot listen to docker's events", LOG_ERR(&err));
+}
+
+// ---- Looking --------------------------------------------------------------------------------
+
+static void
+on_stray_removed(const struct kg_error *err, void *arg)
+{
+    (void)arg;
+    if (err)
+        log_warning("cannot remove what is left of a sandbox", LOG_ERR(err));
+}
+
+static void
+remove_stray(const char *id, void *arg)
+{
+    struct docker *docker = arg;
+    if (watch_find(&docker->base, id) || op_find(&docker->base, id))
+        return;
+    log_info("removing what is left of a sandbox", LOG_STR("sandbox", id));
+    op_new(&docker->base, OP_DESTROY, id, on_stray_removed, docker)->internal = true;
+}
+
+// The first watch over a sandbox that had been made when the look began, and was not seen in it.
+static struct sandbox_watch *
+find_dead(const struct docker *docker, const json_t *living)
+{
+    struct sandbox_watch *watch;
+    TAILQ_FOREACH(watch, &docker->base.watches, next) {
+        if (watch->since_ms < docker->monitor.asked_ms && !json_object_get(living, watch->id) &&
+            !op_find(&docker->base, watch->id))
+            return watch;
+    }
+    return NULL;
+}
+
+static void
+compare(struct docker *docker, const json_t *list)
+{
+    json_auto_t *living = json_object();
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *container = json_array_get(list, i);
+        const char *id = docker_sandbox_id(json_object_get(container, "Labels"));
+        if (id && docker_lives(container))
+            json_object_set_new(living, id, json_true());
+        if (id)
+            remove_stray(id, docker);
+    }
+    for (struct sandbox_watch *watch; (watch = find_dead(docker, living));)
+        watch_fire(watch); // whose callback may end other watches
+    struct kg_error err;
+    if (folder_list(docker->base.state_dir, remove_stray, docker, &err) < 0)
+        log_warning("cannot list the sandboxes' folders", LOG_ERR(&err));
+}
+
+static void
+on_failed_look(struct docker *docker, const struct kg_error *err)
+{
+    if (!docker->monitor.down)
+        log_warning("docker does not answer", LOG_ERR(err));
+    docker->monitor.down = true;
+    look_soon(docker);
+}
+
+static void
+on_listed(const struct http_call_result *result, void *arg)
+{
+    struct docker *docker = arg;
+    struct kg_error err;
+    docker->monitor.look = NULL;
+    json_auto_t *list = json_loadb(result->body, result->body_len, 0, NULL);
+    if (docker_check(docker, result, &err) == 0 && !json_is_array(list))
+        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "docker: no list of containers");
+    if (!json_is_array(list)) {
+        on_failed_look(docker, &err);
+        return;
+    }
+    if (docker->monitor.down)
+        log_info("docker answers again");
+    docker->monitor.down = false;
+    loop_timer_start(docker->monitor.timer, LOOK_MS);
+    compare(docker, list);
+    if (!docker->monitor.events)
+        listen_to_events(docker);
+}
+
+static void
+ask_for_list(struct docker *docker)
+{
+    struct kg_error err;
+    docker->monitor.asked_ms = clock_mono_ms();
+    docker->monitor.asked_s = clock_wall_ms() / 1000;
+    docker->monitor.look = docker_list(docker, on_listed, docker, &err);
+    if (!docker->monitor.look)
+        on_failed_look(docker, &err);
+}
+
+static void
+on_version(const struct http_call_result *result, void *arg)
+{
+    struct docker *docker = arg;
+    struct kg_error err;
+    docker->monitor.look = NULL;
+    json_auto_t *body = json_loadb(result->body, result->body_len, 0, NULL);
+    if (docker_check(docker, result, &err) < 0 || docker_take_version(docker, body, &err) < 0)
+        on_failed_look(docker, &err);
+    else
+        ask_for_list(docker);
+}
+
+// An engine that was away may be another version now.
+static void
+look(void *arg)
+{
+    struct docker *docker = arg;
+    struct kg_error err;
+    if (docker->monitor.look)
+        return;
+    if (!docker->monitor.down) {
+        ask_for_list(docker);
+        return;
+    }
+    docker->monitor.look = docker_call(docker, "GET", "/version", NULL, on_version, docker, &err);
+    if (!docker->monitor.look)
+        on_failed_look(docker, &err);
+}
+
+void
+docker_monitor_start(struct docker *docker)
+{
+    if (docker->monitor.timer)
+        return;
+    docker->monitor.timer = loop_timer_new(docker->base.loop, look, docker);
+    loop_timer_start(docker->monitor.timer, 0);
+}
+
+void
+docker_monitor_fini(struct docker *docker)
+{
+    loop_timer_free(docker->monitor.timer);
+    if (docker->monitor.look)
+        http_call_cancel(docker->monitor.look);
+    if (docker->monitor.events)
+        http_call_cancel(docker->monitor.events);
+    buf_fini(&docker->monitor.lines.rest);
+}

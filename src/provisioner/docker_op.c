@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Creating and destroying sandboxes: each operation a few calls of the engine, one after the other.
+#include "docker_priv.h"
+
+#include <string.h>
+
+#define DELETE_MS 15000 // for a container to be gone, once that was asked for
+#define DELETE_PAUSE_MS 50
+
+static void start_create(struct docker_op *op);
+
+void
+docker_op_fini(struct provisioner_op *base)
+{
+    struct docker_op *op = (struct docker_op *)base;
+    if (op->call)
+        http_call_cancel(op->call);
+    loop_timer_free(op->timer);
+}
+
+// ---- Destroying -----------------------------------------------------------------------------
+
+static void ask_delete(void *arg);
+
+static void
+on_deleted(const struct http_call_result *result, void *arg)
+{
+    struct docker_op *op = arg;
+    struct kg_error err = {0};
+    op->call = NULL;
+    if (result->status != 404)
+        (void)docker_check(docker_of(&op->base), result, &err);
+    // 409: it is being removed already; 500: something of it is still in use.
+    bool again = result->status == 409 || result->status == 500;
+    if (again && clock_mono_ms() < op->delete_until_ms) {
+        loop_timer_start(op->timer, DELETE_PAUSE_MS);
+        return;
+    }
+    // What stays is removed by the monitor, as soon as the engine lets it.
+    if (err.code && !op->base.err.code) // else that of a create says more
+        op->base.err = err;
+    op_finish(&op->base);
+}
+
+static void
+ask_delete(void *arg)
+{
+    struct docker_op *op = arg;
+    struct docker *docker = docker_of(&op->base);
+    KG_AUTO_FREE char *path = docker_container_path(docker, op->base.id, "?force=1&v=1");
+    op->call = docker_call(docker, "DELETE", path, NULL, on_deleted, op, &op->base.err);
+    if (!op->call)
+        op_finish(&op->base);
+}
+
+static void
+remove_folder(struct docker_op *op)
+{
+    struct kg_error err = {0};
+    if (folder_remove(op->base.provisioner->state_dir, op->base.id, &err) < 0)
+        log_warning("cannot remove a sandbox's folder", LOG_ERR(&err));
+}
+
+// The folder goes first: a sandbox that the engine cannot remove now must not be taken for a living
+// one later.
+static void
+start_delete(struct docker_op *op)
+{
+    op_set_state(&op->base, OP_DELETING);
+    remove_folder(op);
+    op->delete_until_ms = clock_mono_ms() + DELETE_MS;
+    op->timer = loop_timer_new(op->base.provisioner->loop, ask_delete, op);
+    ask_delete(op);
+}
+
+// ---- Creating -------------------------------------------------------------------------------
+
+static void
+fail(struct docker_op *op, const struct kg_error *err)
+{
+    if (err)
+        op->base.err = *err;
+    start_delete(op);
+}
+
+static void
+on_started(const struct http_call_result *result, void *arg)
+{
+    struct docker_op *op = arg;
+    op->call = NULL;
+    if (docker_check(docker_of(&op->base), result, &op->base.err) == 0 && op->died)
+        kg_error_set(&op->base.err, KG_PROVISIONER_UNAVAILABLE, 0,
+                     "the sandbox's agent ended at once");
+    if (op->base.err.code || op->base.cancelled) {
+        start_delete(op);
+        return;
+    }
+    watch_start(op->base.provisioner, op->base.id, op->base.on_exit, op->base.arg);
+    op_finish(&op->base);
+}
+
+static void
+ask_start(struct docker_op *op)
+{
+    struct docker *docker = docker_of(&op->base);
+    KG_AUTO_FREE char *path = docker_container_path(docker, op->base.id, "/start");
+    op->started = true;
+    op->call = docker_call(docker, "POST", path, NULL, on_started, op, &op->base.err);
+    if (!op->call)
+        start_delete(op);
+}
+
+static void
+on_displaced(const struct http_call_result *result, void *arg)
+{
+    struct docker_op *op = arg;
+    op->call = NULL;
+    bool gone =
+        result->status == 404 || docker_check(docker_of(&op->base), result, &op->base.err) == 0;
+    if (gone && !op->base.cancelled)
+        start_create(op);
+    else
+        start_delete(op);
+}
+
+// The container that has our name: a half-made one of ours goes, and another's stays.
+static void
+on_inspected(const struct http_call_result *result, void *arg)
+{
+    struct docker_op *op = arg;
+    struct docker *docker = docker_of(&op->base);
+    op->call = NULL;
+    json_auto_t *body = json_loadb(result->body, result->body_len, 0, NULL);
+    const json_t *labels = json_object_get(json_object_get(body, "Config"), "Labels");
+    const char *owner = json_string_value(json_object_get(labels, DOCKER_LABEL_GATEWAY));
+    bool ours = owner && !strcmp(owner, docker->base.gateway_id);
+    KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, op->base.id);
+    if (result->status == 200 && !ours) {
+        remove_folder(op);
+        kg_error_set(&op->base.err, KG_PROVISIONER_UNAVAILABLE, 0,
+                     "docker: the name %s is taken by a container that is not kernelgate's; "
+                     "remove it with docker rm",
+                     name);
+        op_finish(&op->base);
+        return;
+    }
+    op->displaced = true;
+    KG_AUTO_FREE char *path = docker_container_path(docker, op->base.id, "?force=1&v=1");
+    op->call = docker_call(docker, "DELETE", path, NULL, on_displaced, op, &op->base.err);
+    if (!op->call)
+        start_delete(op);
+}
+
+static void
+ask_who_has_the_name(struct docker_op *op)
+{
+    struct docker *docker = docker_of(&op->base);
+    KG_AUTO_FREE char *path = docker_container_path(docker, op->base.id, "/json");
+    op->call = docker_call(docker, "GET", path, NULL, on_inspected, op, &op->base.err);
+    if (!op->call)
+        start_delete(op);
+}
+
+static void
+on_created(const struct http_call_result *result, void *arg)
+{
+    struct docker_op *op = arg;
+    op->call = NULL;
+    if (result->status == 409 && !op->displaced)
+        ask_who_has_the_name(op);
+    else if (op->base.cancelled)
+        start_delete(op);
+    else if (result->status == 404)
+        docker_pull_wait(op);
+    else if (docker_check(docker_of(&op->base), result, &op->base.err) < 0)
+        start_delete(op);
+    else
+        ask_start(op);
+}
+
+static void
+start_create(struct docker_op *op)
+{
+    struct docker *docker = docker_of(&op->base);
+    KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, op->base.id);
+    KG_AUTO_FREE char *path = kg_asprintf("/containers/create?name=%s", name);
+    json_t *body =
+        docker_container_spec(docker, op->base.id, provisioner_agent_args(op->base.idle_timeout_s));
+    op->call = docker_call(docker, "POST", path, body, on_created, op, &op->base.err);
+    if (!op->call)
+        start_delete(op);
+}
+
+void
+docker_op_pulled(struct docker_op *op, const struct kg_error *err)
+{
+    op->pulling = false;
+    if (err)
+        fail(op, err);
+    else
+        start_create(op);
+}
+
+// ---- Its turn -------------------------------------------------------------------------------
+
+void
+docker_op_cancelled(struct provisioner_op *base)
+{
+    struct docker_op *op = (struct docker_op *)base;
+    if (op->pulling) { // which may take its time
+        op->pulling = false;
+        start_delete(op);
+    }
+}
+
+void
+docker_op_start(struct provisioner_op *base)
+{
+    struct docker_op *op = (struct docker_op *)base;
+    switch (base->kind) {
+    case OP_CREATE:
+        docker_monitor_start(docker_of(base));
+        op_set_state(base, OP_RUNNING);
+        if (base->cancelled)
+            start_delete(op);
+        else
+            start_create(op);
+        break;
+    case OP_DESTROY:
+        start_delete(op);
+        break;
+    case OP_RECOVER:
+        op_set_state(base, OP_WAITING);
+        docker_recover(op);
+        break;
+    }
+}

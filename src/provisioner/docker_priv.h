@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside the engine "docker": sandboxes are containers of the Docker Engine, asked over its HTTP
+// API (1.41 and later), or of Podman, which speaks it too.
+#pragma once
+
+#include "http_client.h"
+#include "provisioner_priv.h"
+
+#define DOCKER_IMAGE "kernelgate-kernel:latest" // where the image setting is "host"
+#define DOCKER_LABEL_GATEWAY "kernelgate.gateway"
+#define DOCKER_LABEL_SANDBOX "kernelgate.sandbox"
+
+// Lines of JSON that come in pieces.
+struct docker_lines {
+    struct buf rest;
+};
+typedef void (*docker_line_fn)(const json_t *line, void *arg);
+
+// The stream of events, and a look at everything now and then.
+struct docker_monitor {
+    struct loop_timer *timer; // the next look
+    struct http_call *look;
+    struct http_call *events;
+    struct docker_lines lines;
+    int64_t asked_ms; // when the look under way began, as clock_mono_ms()
+    int64_t asked_s;  // and as seconds since 1970
+    bool down;        // the last look failed
+};
+
+// A pull of the image, which any number of creates wait for.
+struct docker_pull {
+    struct http_call *call; // NULL: none is under way
+    struct docker_lines lines;
+    char error[160];
+    int64_t told_ms; // when progress was last logged
+};
+
+struct docker {
+    struct provisioner base;
+    struct http_client *http;
+    char *host;        // as it was configured
+    char *socket_path; // NULL: TCP
+    char *url;         // http://HOST
+    int api_minor;     // of version 1.x
+    char *image;
+    char *agent_path; // our copy: in the state folder, whose path is the engine's too
+    struct provisioner_limits limits;
+    struct docker_monitor monitor;
+    struct docker_pull pull;
+};
+
+struct docker_op {
+    struct provisioner_op base;
+    struct http_call *call;
+    struct loop_timer *timer;
+    int64_t delete_until_ms;
+    bool started;   // the container's start was asked for
+    bool died;      // it ended before it was said to be started
+    bool pulling;   // waits for the image
+    bool displaced; // what had the name was removed
+};
+
+static inline struct docker *
+docker_of(const struct provisioner_op *op)
+{
+    return (struct docker *)op->provisioner;
+}
+
+// ---- The engine (docker.c) ------------------------------------------------------------------
+
+// Everything but the engine, which is still to be asked.
+struct docker *docker_open(struct loop *loop, const struct provisioner_settings *settings,
+                           struct kg_error *err);
+// Puts a copy of the agent where the engine finds it.
+KG_MUST_CHECK int docker_copy_agent(struct docker *docker, const char *agent_path,
+                                    struct kg_error *err);
+void docker_close(struct docker *docker);
+KG_DEFINE_AUTO(docker, docker_close)
+
+// ---- Asking (docker_api.c) ------------------------------------------------------------------
+
+// Splits unix:///path and tcp://host[:port] into what a call needs; refuses other schemes.
+KG_MUST_CHECK int docker_parse_host(struct docker *docker, const char *host, struct kg_error *err);
+// Asks the engine; `path` begins with a slash and holds no version, `body` (stolen) may be NULL.
+KG_MUST_CHECK struct http_call *docker_call(struct docker *docker, const char *method,
+                                            const char *path, json_t *body, http_call_fn on_done,
+                                            void *arg, struct kg_error *err);
+// The same, for an answer that comes in pieces and may take for ever.
+KG_MUST_CHECK struct http_call *docker_stream(struct docker *docker, const char *method,
+                                              const char *path, http_call_data_fn on_data,
+                                              http_call_fn on_done, void *arg,
+                                              struct kg_error *err);
+// Fills `err` with why a call failed, and returns -1; 0 for an answer below 300.
+int docker_check(const struct docker *docker, const struct http_call_result *result,
+                 struct kg_error *err);
+// Takes the version of the API from the engine's answer to /version.
+KG_MUST_CHECK int docker_take_version(struct docker *docker, const json_t *body,
+                                      struct kg_error *err);
+// Calls `fn` for every whole line; false where one is too long.
+bool docker_lines_feed(struct docker_lines *lines, const void *data, size_t len, docker_line_fn fn,
+                       void *arg);
+// `text` as a part of a URL. To be freed.
+char *docker_escape(const char *text);
+// `/containers/<name of the sandbox's container><rest>`. To be freed.
+char *docker_container_path(const struct docker *docker, const char *id, const char *rest);
+// Lists all containers of this gateway.
+KG_MUST_CHECK struct http_call *docker_list(struct docker *docker, http_call_fn on_done, void *arg,
+                                            struct kg_error *err);
+// The sandbox's id among labels, or NULL; and whether a container of a list runs.
+const char *docker_sandbox_id(const json_t *labels);
+bool docker_lives(const json_t *container);
+
+// ---- What a sandbox is made of (docker_spec.c) ----------------------------------------------
+
+// The body of a create; `args` (stolen) are the agent's.
+json_t *docker_container_spec(const struct docker *docker, const char *id, json_t *args);
+
+// ---- Operations (docker_op.c, docker_recover.c) ---------------------------------------------
+
+void docker_op_start(struct provisioner_op *op);
+void docker_op_fini(struct provisioner_op *op);
+void docker_op_cancelled(struct provisioner_op *op);
+// The pull for which this create waited has ended.
+void docker_op_pulled(struct docker_op *op, const struct kg_error *err);
+void docker_recover(struct docker_op *op);
+
+// ---- The image (docker_pull.c) --------------------------------------------------------------
+
+// Has `op` wait for the image, whose pull is started where none is under way.
+void docker_pull_wait(struct docker_op *op);
+void docker_pull_fini(struct docker *docker);
+
+// ---- What happens by itself (docker_monitor.c) ----------------------------------------------
+
+// From now on ends of containers are noticed, and what belongs to no sandbox is removed. Once.
+void docker_monitor_start(struct docker *docker);
+void docker_monitor_fini(struct docker *docker);
+
+// ---- Trying it (docker_trial.c) -------------------------------------------------------------
+
+// Asks for the engine's version; blocks.
+KG_MUST_CHECK int docker_trial(struct docker *docker, struct kg_error *err);
+bool docker_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn,
+                   void *arg);

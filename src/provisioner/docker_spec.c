@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of `POST /containers/create`: what a sandbox sees, and its limits.
+#include "docker_priv.h"
+
+#include <string.h>
+
+#define NANO 1e9
+
+static json_t *
+mounts_of(const struct docker *docker, const char *id)
+{
+    KG_AUTO_FREE char *door = folder_path(docker->base.state_dir, id, "door");
+    const struct {
+        const char *source;
+        const char *target;
+    } mounts[] = {
+        {docker->agent_path, SANDBOX_AGENT},
+        {door, SANDBOX_DOOR},
+    };
+    json_t *list = json_array();
+    for (size_t i = 0; i < KG_ARRAY_LEN(mounts); i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b}", "Type", "bind", "Source",
+                                              mounts[i].source, "Target", mounts[i].target,
+                                              "ReadOnly", 1));
+    return list;
+}
+
+// Docker's own options for a tmpfs have noexec.
+static json_t *
+tmpfs_of(const struct provisioner_limits *limits)
+{
+    KG_AUTO_FREE char *home = provisioner_tmpfs_options(limits->tmp_mb, ",exec,mode=1777");
+    KG_AUTO_FREE char *data =
+        provisioner_tmpfs_options(limits->disk_mb, ",exec,mode=755,uid=1000,gid=1000");
+    return json_pack("{s:s, s:s}", SANDBOX_HOME, home, SANDBOX_DATA, data);
+}
+
+static json_t *
+host_config(const struct docker *docker, const char *id)
+{
+    const struct provisioner_limits *limits = &docker->limits;
+    json_int_t memory = provisioner_memory_bytes(limits);
+    // Seccomp and AppArmor are the engine's default profiles, which it takes where none is named.
+    return json_pack(
+        "{s:o, s:o, s:s, s:s, s:s, s:b, s:b, s:b, s:[s], s:[s], s:I, s:I, s:I, s:i, s:I, s:i,"
+        " s:[{s:s, s:i, s:i}, {s:s, s:i, s:i}], s:{s:s, s:{s:s, s:s}}}",
+        "Mounts", mounts_of(docker, id), "Tmpfs", tmpfs_of(limits), "NetworkMode", "none",
+        "IpcMode", "private", "CgroupnsMode", "private", "ReadonlyRootfs", 1, "Init", 0,
+        "AutoRemove", 1, "CapDrop", "ALL", "SecurityOpt", "no-new-privileges", "Memory", memory,
+        "MemorySwap", memory, "NanoCpus", (json_int_t)(limits->cpus * NANO), "PidsLimit",
+        limits->pids, "ShmSize", (json_int_t)(SANDBOX_SHM_MB * MIB), "OomScoreAdj",
+        SANDBOX_OOM_SCORE, "Ulimits", "Name", "nofile", "Soft", SANDBOX_NOFILE, "Hard",
+        SANDBOX_NOFILE, "Name", "core", "Soft", 0, "Hard", 0, "LogConfig", "Type", "json-file",
+        "Config", "max-size", "1m", "max-file", "1");
+}
+
+json_t *
+docker_container_spec(const struct docker *docker, const char *id, json_t *args)
+{
+    KG_AUTO_FREE char *user = kg_asprintf("%d:%d", SANDBOX_UID, SANDBOX_UID);
+    json_t *entrypoint = json_pack("[O]", json_array_get(args, 0));
+    json_array_remove(args, 0);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:[s, s, s, s], s:{s:[s]}, s:{s:s, s:s}, s:o}",
+                     "Image", docker->image, "Hostname", "sandbox", "User", user, "WorkingDir",
+                     SANDBOX_DATA, "Entrypoint", entrypoint, "Cmd", args, "Env",
+                     "PATH=" SANDBOX_PATH, "HOME=" SANDBOX_HOME, "LANG=C.UTF-8", "USER=sandbox",
+                     "Healthcheck", "Test", "NONE", "Labels", DOCKER_LABEL_GATEWAY,
+                     docker->base.gateway_id, DOCKER_LABEL_SANDBOX, id, "HostConfig",
+                     host_config(docker, id));
+}

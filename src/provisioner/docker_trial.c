@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asking the engine before there is a loop that runs: its version at the start of the gateway, and
+// for `kernelgate doctor` its limits, its image, and a throw-away container.
+#include "docker_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// An answer that was waited for, in a loop of its own.
+struct answer {
+    const struct docker *docker;
+    struct loop *loop;
+    int status;
+    json_t *body;
+    struct kg_error err;
+};
+
+static void
+on_answer(const struct http_call_result *result, void *arg)
+{
+    struct answer *answer = arg;
+    answer->status = result->status;
+    (void)docker_check(answer->docker, result, &answer->err);
+    answer->body = json_loadb(result->body, result->body_len, 0, NULL);
+    loop_stop(answer->loop);
+}
+
+// A copy of the engine whose calls go through a loop of their own, for as long as `fn` runs.
+static int
+ask_and_wait(const struct docker *docker, const char *method, const char *path, json_t *body,
+             json_t **ret, struct kg_error *err)
+{
+    KG_AUTO(loop) loop = loop_new();
+    KG_AUTO(http_client) http = http_client_new(loop);
+    struct docker asking = *docker;
+    struct answer answer = {.docker = docker, .loop = loop};
+    asking.http = http;
+    if (docker_call(&asking, method, path, body, on_answer, &answer, &answer.err))
+        loop_run(loop);
+    if (ret && !answer.err.code)
+        *ret = json_incref(answer.body);
+    json_decref(answer.body);
+    if (!answer.err.code)
+        return 0;
+    *err = answer.err;
+    return -1;
+}
+
+int
+docker_trial(struct docker *docker, struct kg_error *err)
+{
+    json_auto_t *version = NULL;
+    if (ask_and_wait(docker, "GET", "/version", NULL, &version, err) < 0)
+        return -1;
+    return docker_take_version(docker, version, err);
+}
+
+// ---- doctor ---------------------------------------------------------------------------------
+
+static bool
+find_limits(const struct docker *docker, provisioner_finding_fn fn, void *arg)
+{
+    static const struct {
+        const char *key;
+        const char *what;
+    } limits[] = {{"MemoryLimit", "memory"},
+                  {"SwapLimit", "swap"},
+                  {"CpuCfsQuota", "cpu"},
+                  {"PidsLimit", "processes"}};
+    struct kg_error err;
+    json_auto_t *info = NULL;
+    if (ask_and_wait(docker, "GET", "/info", NULL, &info, &err) < 0) {
+        fn("docker: limits", false, err.message, arg);
+        return false;
+    }
+    KG_AUTO_BUF missing = {0};
+    for (size_t i = 0; i < KG_ARRAY_LEN(limits); i++)
+        if (!json_is_true(json_object_get(info, limits[i].key)))
+            buf_printf(&missing, "%s%s", missing.len ? ", " : "", limits[i].what);
+    KG_AUTO_FREE char *detail =
+        missing.len ? kg_asprintf("the engine cannot limit: %s (see docker info)", missing.data)
+                    : kg_strdup("memory, swap, cpu, processes");
+    fn("docker: limits", !missing.len, detail, arg);
+    return true;
+}
+
+static bool
+find_image(const struct docker *docker, provisioner_finding_fn fn, void *arg)
+{
+    struct kg_error err;
+    KG_AUTO_FREE char *escaped = docker_escape(docker->image);
+    KG_AUTO_FREE char *path = kg_asprintf("/images/%s/json", escaped);
+    bool there = ask_and_wait(docker, "GET", path, NULL, NULL, &err) == 0;
+    KG_AUTO_FREE char *missing =
+        kg_asprintf("%s; it will be pulled, or build it: docker build -t " DOCKER_IMAGE
+                    " -f kernelspec/Dockerfile .",
+                    err.message);
+    fn("docker: image", there, there ? docker->image : missing, arg);
+    return there;
+}
+
+// Runs `kg-agent --version` in a sandbox.
+static int
+try_container(const struct docker *docker, const char *id, struct kg_error *err)
+{
+    KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, id);
+    KG_AUTO_FREE char *create = kg_asprintf("/containers/create?name=%s", name);
+    KG_AUTO_FREE char *start = docker_container_path(docker, id, "/start");
+    KG_AUTO_FREE char *wait = docker_container_path(docker, id, "/wait");
+    json_t *spec =
+        docker_container_spec(docker, id, json_pack("[s, s]", SANDBOX_AGENT, "--version"));
+    json_object_set_new(json_object_get(spec, "HostConfig"), "AutoRemove", json_false());
+    json_auto_t *ended = NULL;
+    if (ask_and_wait(docker, "POST", create, spec, NULL, err) < 0 ||
+        ask_and_wait(docker, "POST", start, NULL, NULL, err) < 0 ||
+        ask_and_wait(docker, "POST", wait, NULL, &ended, err) < 0)
+        return -1;
+    json_int_t code = json_integer_value(json_object_get(ended, "StatusCode"));
+    if (code == 0)
+        return 0;
+    return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                        "the agent ended with code %d; see docker's own log", (int)code);
+}
+
+static bool
+find_sandbox(const struct docker *docker, provisioner_finding_fn fn, void *arg)
+{
+    char id[9];
+    id_random(id, 8);
+    struct kg_error err;
+    struct kg_error ignored;
+    bool works =
+        folder_make(docker->base.state_dir, id, &err) == 0 && try_container(docker, id, &err) == 0;
+    KG_AUTO_FREE char *path = docker_container_path(docker, id, "?force=1&v=1");
+    (void)ask_and_wait(docker, "DELETE", path, NULL, NULL, &ignored);
+    if (folder_remove(docker->base.state_dir, id, &ignored) < 0)
+        log_warning("the trial's folder stays", LOG_ERR(&ignored));
+    fn("docker: sandbox", works, works ? "ran one" : err.message, arg);
+    return works;
+}
+
+bool
+docker_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg)
+{
+    struct kg_error err;
+    KG_AUTO(loop) loop = loop_new();
+    KG_AUTO(docker) docker = docker_open(loop, settings, &err);
+    if (!docker || docker_copy_agent(docker, settings->agent_path, &err) < 0) {
+        fn("docker: settings", false, err.message, arg);
+        return false;
+    }
+    if (docker_trial(docker, &err) < 0) {
+        fn("docker: engine", false, err.message, arg);
+        return false;
+    }
+    fn("docker: engine", true, docker->host, arg);
+    return find_limits(docker, fn, arg) && find_image(docker, fn, arg) &&
+           find_sandbox(docker, fn, arg);
+}

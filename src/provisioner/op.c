@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// What operations have in common, whatever the engine: a queue of which a few are under way at
+// once, and only the oldest of those on one sandbox; cancelling; the end.
+#include <assert.h>
+#include <string.h>
+
+#include "metrics.h"
+#include "provisioner_priv.h"
+
+#define MAX_RUNNING 8
+
+static void op_pump(void *arg);
+
+void
+op_queue_init(struct provisioner *provisioner)
+{
+    TAILQ_INIT(&provisioner->ops);
+    provisioner->pump = loop_timer_new(provisioner->loop, op_pump, provisioner);
+}
+
+struct provisioner_op *
+op_new(struct provisioner *provisioner, enum op_kind kind, const char *id,
+       provisioner_done_fn on_done, void *arg)
+{
+    struct provisioner_op *op = kg_calloc(1, provisioner->engine->op_size);
+    op->provisioner = provisioner;
+    op->asked_us = clock_mono_us();
+    op->kind = kind;
+    memcpy(op->id, id, strlen(id));
+    op->on_done = on_done;
+    op->arg = arg;
+    TAILQ_INSERT_TAIL(&provisioner->ops, op, next);
+    loop_timer_start(provisioner->pump, 0);
+    return op;
+}
+
+static bool
+state_follows(enum op_state from, enum op_state to)
+{
+    switch (to) {
+    case OP_QUEUED:
+        return false;
+    case OP_RUNNING:
+    case OP_WAITING:
+        return from == OP_QUEUED;
+    case OP_KILLING:
+        return from == OP_QUEUED || from == OP_RUNNING;
+    case OP_DELETING:
+        return from == OP_QUEUED || from == OP_RUNNING || from == OP_KILLING;
+    case OP_DONE:
+        return from != OP_QUEUED && from != OP_DONE;
+    }
+    return false;
+}
+
+void
+op_set_state(struct provisioner_op *op, enum op_state state)
+{
+    static const char *const names[] = {
+        [OP_QUEUED] = "queued",     [OP_RUNNING] = "running", [OP_KILLING] = "killing",
+        [OP_DELETING] = "deleting", [OP_WAITING] = "waiting", [OP_DONE] = "done",
+    };
+    assert(state_follows(op->state, state));
+    log_debug("provisioner operation", LOG_STR("sandbox", op->id),
+              LOG_STR("from", names[op->state]), LOG_STR("to", names[state]));
+    if (op->state == OP_QUEUED)
+        op->provisioner->n_running++;
+    op->state = state;
+}
+
+static void
+op_free(struct provisioner_op *op)
+{
+    TAILQ_REMOVE(&op->provisioner->ops, op, next);
+    op->provisioner->engine->op_fini(op);
+    free(op);
+}
+
+static void
+count_op(const struct provisioner_op *op)
+{
+    static const char *const kinds[] = {
+        [OP_CREATE] = "create", [OP_DESTROY] = "destroy", [OP_RECOVER] = "recover"};
+    metric_observe_since(METRIC_PROVISIONER_CALL_SECONDS, op->asked_us, kinds[op->kind]);
+    if (op->err.code)
+        metric_add(METRIC_PROVISIONER_ERRORS, 1, kinds[op->kind]);
+}
+
+void
+op_finish(struct provisioner_op *op)
+{
+    struct provisioner *provisioner = op->provisioner;
+    struct provisioner_op done = *op;
+    count_op(op);
+    op_set_state(op, OP_DONE);
+    provisioner->n_running--;
+    op_free(op);
+    loop_timer_start(provisioner->pump, 0);
+    if (!done.cancelled)
+        done.on_done(done.err.code ? &done.err : NULL, done.arg);
+    else if (done.err.code)
+        log_warning("provisioner operation failed", LOG_STR("sandbox", done.id),
+                    LOG_ERR(&done.err));
+}
+
+struct provisioner_op *
+op_find(const struct provisioner *provisioner, const char *id)
+{
+    struct provisioner_op *op;
+    TAILQ_FOREACH(op, &provisioner->ops, next) {
+        if (!strcmp(op->id, id))
+            return op;
+    }
+    return NULL;
+}
+
+static void
+op_pump(void *arg)
+{
+    struct provisioner *provisioner = arg;
+    struct provisioner_op *op;
+    if (provisioner->n_running >= MAX_RUNNING)
+        return;
+    TAILQ_FOREACH(op, &provisioner->ops, next) {
+        if (op->state == OP_QUEUED && op_find(provisioner, op->id) == op) {
+            loop_timer_start(provisioner->pump, 0); // for the next one
+            provisioner->engine->op_start(op);      // may end it, and whatever its callback ends
+            return;
+        }
+    }
+}
+
+void
+op_queue_fini(struct provisioner *provisioner)
+{
+    struct provisioner_op *op;
+    while ((op = TAILQ_FIRST(&provisioner->ops))) {
+        assert(op->cancelled || op->internal);
+        op_free(op);
+    }
+    loop_timer_free(provisioner->pump);
+}
+
+// ---- Recovery's removals --------------------------------------------------------------------
+
+void
+op_recover_step(struct provisioner_op *op)
+{
+    if (op->n_dead == 0)
+        op_finish(op);
+}
+
+static void
+on_dead_removed(const struct kg_error *err, void *arg)
+{
+    struct provisioner_op *op = arg;
+    if (err)
+        log_warning("cannot remove what is left of a sandbox", LOG_ERR(err));
+    op->n_dead--;
+    op_recover_step(op);
+}
+
+void
+op_remove_dead(struct provisioner_op *op, const char *id)
+{
+    log_info("removing what is left of a sandbox", LOG_STR("sandbox", id));
+    op->n_dead++;
+    op_new(op->provisioner, OP_DESTROY, id, on_dead_removed, op)->internal = true;
+}
