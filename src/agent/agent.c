@@ -107,6 +107,11 @@ agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_e
     agent->api_socket = -1;
     if (start_api(agent, err) != 0)
         return NULL;
+    if (settings->egress_port) {
+        agent->proxy = proxy_new(loop, settings->door_path, settings->egress_port, err);
+        if (!agent->proxy)
+            return NULL;
+    }
     agent->children = children_new(loop);
     agent->events = events_new();
     const struct commands_settings commands = {
@@ -144,6 +149,7 @@ agent_free(struct agent *agent)
         return;
     commands_free(agent->commands);
     kernels_free(agent->kernels);
+    proxy_free(agent->proxy);
     links_free(agent->links);
     events_free(agent->events);
     http_server_free(agent->api);

@@ -12,6 +12,7 @@ struct agent_settings {
     const char *data_dir;    // the working folder: /mnt/data
     const char *tmp_dir;     // where connection files and sockets go: /tmp
     const char *cgroup_root; // /sys/fs/cgroup
+    int egress_port;         // where the way out is offered inside; 0: there is none
 };
 
 struct agent;

@@ -9,6 +9,7 @@
 #include "http.h"
 #include "kernels.h"
 #include "links.h"
+#include "proxy.h"
 
 struct agent {
     struct loop *loop;
@@ -21,6 +22,7 @@ struct agent {
     struct commands *commands;
     struct kernels *kernels;
     struct links *links;
+    struct proxy *proxy; // of the way out; or NULL
     struct http_server *api;
     int api_socket; // O_PATH: the API's socket, whose name was removed
 };

@@ -155,25 +155,34 @@ on_link(int fd, int events, void *arg)
     }
 }
 
-static int
-dial(struct links *links)
+int
+link_dial(const char *door_path, const char *text)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    const char *path = links->settings.door_path;
+    size_t len = strlen(text);
 
-    if (strlen(path) >= sizeof addr.sun_path)
+    if (strlen(door_path) >= sizeof addr.sun_path)
         return -1;
-    memcpy(addr.sun_path, path, strlen(path) + 1);
+    memcpy(addr.sun_path, door_path, strlen(door_path) + 1);
     KG_AUTO_FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&addr, sizeof addr) != 0)
         return -1;
-    if (send(fd, hello, sizeof hello - 1, MSG_NOSIGNAL) != (ssize_t)(sizeof hello - 1))
+    if (send(fd, text, len, MSG_NOSIGNAL) != (ssize_t)len)
         return -1;
+    return KG_STEAL_FD(fd);
+}
 
+static int
+dial(struct links *links)
+{
+    int fd = link_dial(links->settings.door_path, hello);
+
+    if (fd < 0)
+        return -1;
     struct link *link = KG_NEW(struct link);
     link->links = links;
-    link->fd = KG_STEAL_FD(fd);
-    link->watch = loop_fd_new(links->loop, link->fd, LOOP_READ, on_link, link);
+    link->fd = fd;
+    link->watch = loop_fd_new(links->loop, fd, LOOP_READ, on_link, link);
     TAILQ_INSERT_TAIL(&links->list, link, entry);
     links->n_links++;
     links->n_idle++;

@@ -21,3 +21,6 @@ struct links *links_new(struct loop *loop, const struct links_settings *settings
 void links_free(struct links *links);
 // Closes every link to that kernel.
 void links_close_kernel(struct links *links, const char *kernel);
+
+// Dials the door and says `hello`. Returns a non-blocking descriptor; -1 with errno.
+int link_dial(const char *door_path, const char *hello);

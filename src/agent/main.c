@@ -11,22 +11,33 @@
 
 #include "agent.h"
 
+enum { IDLE_TIMEOUT_MAX_S = 365 * 24 * 3600, PORT_MAX = 65535 };
+
 static const char usage[] =
     "kernelgate-agent --door SOCKET --idle-timeout SECONDS\n"
+    "                 [--egress-port PORT]\n"
     "                 [--data-dir DIR] [--tmp-dir DIR] [--cgroup-root DIR] [--version]\n"
     "PID 1 of a kernelgate sandbox; the gateway starts it.\n";
 
 static int
-parse_seconds(const char *text, int *ret)
+parse_number(const char *text, long max, int *ret)
 {
     char *end;
 
     errno = 0;
     long value = strtol(text, &end, 10);
-    if (errno || *end || end == text || value < 1 || value > 365L * 24 * 3600)
+    if (errno || *end || end == text || value < 1 || value > max)
         return -1;
     *ret = (int)value;
     return 0;
+}
+
+static int
+parse_numeric(int option, struct agent_settings *settings)
+{
+    if (option == 'i')
+        return parse_number(optarg, IDLE_TIMEOUT_MAX_S, &settings->idle_timeout_s);
+    return option == 'e' ? parse_number(optarg, PORT_MAX, &settings->egress_port) : -1;
 }
 
 // Returns an exit status, -1 to go on.
@@ -36,6 +47,7 @@ parse_options(int argc, char **argv, struct agent_settings *settings)
     static const struct option options[] = {
         {"door", required_argument, NULL, 'd'},
         {"idle-timeout", required_argument, NULL, 'i'},
+        {"egress-port", required_argument, NULL, 'e'},
         {"data-dir", required_argument, NULL, 'D'},
         {"tmp-dir", required_argument, NULL, 'T'},
         {"cgroup-root", required_argument, NULL, 'C'},
@@ -57,7 +69,7 @@ parse_options(int argc, char **argv, struct agent_settings *settings)
             settings->tmp_dir = optarg;
         else if (option == 'C')
             settings->cgroup_root = optarg;
-        else if (option != 'i' || parse_seconds(optarg, &settings->idle_timeout_s) != 0)
+        else if (parse_numeric(option, settings) != 0)
             return 2;
     }
     return optind == argc && settings->door_path && settings->idle_timeout_s ? -1 : 2;

@@ -167,6 +167,10 @@ translate(enum alias_form form, const char *text)
         if (parse_flag(text, &flag) < 0)
             return NULL;
         return kg_strdup(flag ? "debug" : "info");
+    case ALIAS_EGRESS:
+        if (parse_flag(text, &flag) < 0)
+            return NULL;
+        return kg_strdup(flag ? "egress" : "none");
     }
     return NULL;
 }

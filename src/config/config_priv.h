@@ -7,8 +7,15 @@
 enum setting_type { SETTING_STRING, SETTING_INTEGER, SETTING_REAL, SETTING_FLAG, SETTING_CHOICE };
 
 // How an alias writes the value: as the setting itself, in minutes for seconds, as an amount of
-// memory (512m, 1g) for MiB, in any case, or as a switch for log-level debug.
-enum alias_form { ALIAS_SAME, ALIAS_MINUTES, ALIAS_MEMORY, ALIAS_LOWER, ALIAS_DEBUG };
+// memory (512m, 1g) for MiB, in any case, or as a switch for log-level debug or network egress.
+enum alias_form {
+    ALIAS_SAME,
+    ALIAS_MINUTES,
+    ALIAS_MEMORY,
+    ALIAS_LOWER,
+    ALIAS_DEBUG,
+    ALIAS_EGRESS,
+};
 
 struct setting_alias {
     const char *env;

@@ -10,7 +10,7 @@
 
 static const char *const provisioners[] = {"auto", "oci", "docker", NULL};
 static const char *const evictions[] = {"none", "idle", NULL};
-static const char *const networks[] = {"none", NULL};
+static const char *const networks[] = {"none", "egress", NULL};
 static const char *const log_levels[] = {"debug", "info", "warning", "error", NULL};
 static const char *const log_formats[] = {"console", "json", NULL};
 
@@ -49,7 +49,10 @@ const struct setting config_settings[] = {
      .fallback = "unix:///var/run/docker.sock", .commands = BOTH, .aliases = {{"DOCKER_HOST"}},
      .help = "where the Docker Engine listens: unix:///path or tcp://host:port"},
     {.name = "network", .type = SETTING_CHOICE, .offset = FIELD(network), .fallback = "none",
-     .choices = networks, .commands = SERVE, .help = "the sandboxes' network"},
+     .choices = networks, .commands = SERVE, .aliases = {{"ENABLE_NETWORK_ACCESS", ALIAS_EGRESS}},
+     .help = "none, or egress: out through a proxy, never to private addresses or this machine"},
+    {.name = "fetch-allow", .type = SETTING_STRING, .offset = FIELD(fetch_allow), .commands = SERVE,
+     .help = "private networks (10.0.0.0/8) and hosts that may be reached all the same, comma-separated"},
     {.name = "state-dir", .type = SETTING_STRING, .offset = FIELD(state_dir), .commands = BOTH,
      .help = "where sandboxes are kept; $XDG_RUNTIME_DIR/kernelgate, else /run/kernelgate"},
     {.name = "keep-sandboxes", .type = SETTING_FLAG, .offset = FIELD(keep_sandboxes),

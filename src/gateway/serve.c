@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "address_policy.h"
 #include "api.h"
+#include "egress.h"
 #include "gateway.h"
 #include "http.h"
 #include "http_client.h"
@@ -37,6 +39,8 @@ struct gateway {
     struct engine_settings engine;
     struct loop *loop;
     struct http_client *client;
+    struct address_policy *policy;
+    struct egress *egress;
     struct provisioner *provisioner;
     json_t *kernel_env;
     struct executions *executions;
@@ -157,6 +161,19 @@ recover(struct gateway *gateway, struct kg_error *err)
 }
 
 static int
+start_client(struct gateway *gateway, struct kg_error *err)
+{
+    KG_AUTO_FREE char **allow = config_split_list(gateway->config->fetch_allow);
+    struct kg_error why = {0};
+    gateway->policy = address_policy_new((const char *const *)allow, &why);
+    if (!gateway->policy)
+        return kg_error_set(err, KG_INVALID, 0, "setting fetch-allow: %s", why.message);
+    gateway->client = http_client_new(gateway->loop);
+    gateway->egress = egress_new(gateway->loop, gateway->client, gateway->policy);
+    return 0;
+}
+
+static int
 start_core(struct gateway *gateway, struct kg_error *err)
 {
     const struct config *config = gateway->config;
@@ -170,7 +187,8 @@ start_core(struct gateway *gateway, struct kg_error *err)
     if (!gateway->api.default_spec)
         return -1;
     gateway->loop = loop_new();
-    gateway->client = http_client_new(gateway->loop);
+    if (start_client(gateway, err) < 0)
+        return -1;
     engine_settings_init(&gateway->engine, config, &gateway->layout, gateway->specs,
                          gateway->state.dir, gateway->state.id);
     gateway->provisioner = provisioner_new(gateway->loop, &gateway->engine.settings, err);
@@ -184,7 +202,11 @@ start_core(struct gateway *gateway, struct kg_error *err)
     gateway->executions = executions_new(gateway->loop, &logs);
     gateway->kernel_env = make_kernel_env(config);
     gateway->sandbox_context = (struct sandbox_context){
-        .loop = gateway->loop, .provisioner = gateway->provisioner, .http = gateway->client};
+        .loop = gateway->loop,
+        .provisioner = gateway->provisioner,
+        .http = gateway->client,
+        .egress = gateway->egress,
+    };
     gateway->kernel_context = (struct kernel_context){
         .loop = gateway->loop,
         .executions = gateway->executions,
@@ -202,6 +224,7 @@ start_core(struct gateway *gateway, struct kg_error *err)
         .max_sessions_per_owner = config->max_sessions_per_owner,
         .evict_idle = strcmp(config->evict, "idle") == 0,
         .idle_timeout_s = config->idle_timeout_s,
+        .network = strcmp(config->network, "egress") == 0,
         .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
     };
     gateway->sessions = sessions_new(gateway->loop, &settings);
@@ -320,7 +343,9 @@ gateway_fini(struct gateway *gateway)
     executions_free(gateway->executions);
     json_decref(gateway->kernel_env);
     provisioner_free(gateway->provisioner);
+    egress_free(gateway->egress);
     http_client_free(gateway->client);
+    address_policy_free(gateway->policy);
     engine_settings_fini(&gateway->engine);
     loop_free(gateway->loop);
     kernelspecs_free(gateway->specs);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of the HTTP client: its options, its bytes, its end.
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <strings.h>
@@ -26,6 +27,7 @@ call_free(struct http_call *call)
     if (call->fd >= 0)
         close(call->fd);
     buf_fini(&call->body);
+    free(call->host);
     free(call);
 }
 
@@ -44,6 +46,10 @@ call_fail(const struct http_call *call, CURLcode code, struct kg_error *err)
         kg_error_set(err, KG_INTERNAL, 0, "the answer is too large");
     else if (call->cut)
         kg_error_set(err, KG_INTERNAL, 0, "the answer was cut by its reader");
+    else if (call->refused)
+        kg_error_set(err, KG_INVALID, 0,
+                     "%.100s leads to an address that is not allowed: private, or this machine's",
+                     call->host);
     else if (code == CURLE_OPERATION_TIMEDOUT)
         kg_error_set(err, KG_INTERNAL, 0, "timed out%s",
                      status_of(call) ? " within the answer" : "");
@@ -52,9 +58,29 @@ call_fail(const struct http_call *call, CURLcode code, struct kg_error *err)
                      call->curl_error[0] ? call->curl_error : curl_easy_strerror(code));
 }
 
+// curl closes its descriptor with the handle.
+static void
+dial_finish(struct http_call *call, CURLcode code)
+{
+    struct kg_error err = {0};
+    curl_socket_t socket = CURL_SOCKET_BAD;
+    KG_AUTO_FD fd = -1;
+    if (code != CURLE_OK)
+        call_fail(call, code, &err);
+    else if (curl_easy_getinfo(call->easy, CURLINFO_ACTIVESOCKET, &socket) != CURLE_OK ||
+             (fd = fcntl(socket, F_DUPFD_CLOEXEC, 0)) < 0)
+        kg_error_set(&err, KG_INTERNAL, errno, "cannot keep the connection");
+    call_over(call);
+    call->on_dialled(KG_STEAL_FD(fd), err.code ? &err : NULL, call->arg);
+}
+
 void
 call_finish(struct http_call *call, CURLcode code)
 {
+    if (call->on_dialled) {
+        dial_finish(call, code);
+        return;
+    }
     struct kg_error err = {0};
     struct http_call_result result = {.body = ""};
     if (code == CURLE_OK) {
@@ -142,7 +168,51 @@ on_curl_connected(void *arg, char *ip, char *local_ip, int port, int local_port)
     return CURL_PREREQFUNC_OK;
 }
 
+// curl tries the next address, where there is one.
+static curl_socket_t
+on_curl_open_checked(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    (void)purpose;
+    struct http_call *call = arg;
+    if (!address_policy_allows(call->policy, call->host, &address->addr)) {
+        call->refused = true;
+        return CURL_SOCKET_BAD;
+    }
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
 // ---- Options --------------------------------------------------------------------------------
+
+// The host of a URL, an IPv6 address without its brackets; NULL where it has none.
+static char *
+host_of(const char *url)
+{
+    CURLU *parts = curl_url();
+    char *host = NULL;
+    char *copy = NULL;
+    if (parts && curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
+        curl_url_get(parts, CURLUPART_HOST, &host, 0) == CURLUE_OK)
+        copy = host[0] == '[' ? kg_strndup(host + 1, strcspn(host + 1, "]")) : kg_strdup(host);
+    curl_free(host);
+    curl_url_cleanup(parts);
+    return copy;
+}
+
+static int
+set_policy(struct http_call *call, const char *url, const struct address_policy *policy)
+{
+    if (!policy)
+        return 0;
+    call->policy = policy;
+    call->host = host_of(url);
+    if (!call->host)
+        return -1;
+    // No connection that was made under another policy, or for a name that was allowed.
+    curl_easy_setopt(call->easy, CURLOPT_FRESH_CONNECT, 1L);
+    curl_easy_setopt(call->easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open_checked);
+    curl_easy_setopt(call->easy, CURLOPT_OPENSOCKETDATA, call);
+    return 0;
+}
 
 static void
 set_connection(struct http_call *call, const struct http_call_spec *spec)
@@ -194,18 +264,28 @@ set_method(CURL *easy, const struct http_call_spec *spec)
 }
 
 static void
-set_options(struct http_call *call, const struct http_call_spec *spec)
+set_common_options(struct http_call *call)
 {
     CURL *easy = call->easy;
     curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->curl_error);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_PROXY, "");
-    curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
+}
+
+static void
+set_options(struct http_call *call, const struct http_call_spec *spec)
+{
+    CURL *easy = call->easy;
+    set_common_options(call);
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)spec->timeout_ms);
+    const char *authorities = getenv("SSL_CERT_FILE");
+    if (authorities && *authorities)
+        curl_easy_setopt(easy, CURLOPT_CAINFO, authorities);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_curl_data);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_curl_header);
@@ -247,33 +327,73 @@ http_call_header(struct http_call *call, const char *name)
 
 // ---- Start and cancel -----------------------------------------------------------------------
 
+static struct http_call *
+call_new(struct http_client *client, void *arg)
+{
+    struct http_call *call = KG_NEW(struct http_call);
+    call->client = client;
+    call->fd = -1;
+    call->arg = arg;
+    LIST_INSERT_HEAD(&client->calls, call, link);
+    call->easy = curl_easy_init();
+    if (!call->easy)
+        abort();
+    return call;
+}
+
+static void
+call_begin(struct http_call *call)
+{
+    struct http_client *client = call->client;
+    client_enter(client);
+    call_changed(call);
+    client_leave(client);
+}
+
 struct http_call *
 http_call_start(struct http_client *client, const struct http_call_spec *spec,
                 http_call_data_fn on_data, http_call_fn on_done, void *arg, struct kg_error *err)
 {
-    struct http_call *call = KG_NEW(struct http_call);
-    call->client = client;
+    struct http_call *call = call_new(client, arg);
     call->fd = spec->fd;
     call->uses_fd = spec->fd >= 0;
     call->on_head = spec->on_head;
     call->on_data = on_data;
     call->on_done = on_done;
-    call->arg = arg;
     call->max_body = spec->max_body_bytes ? spec->max_body_bytes : BODY_MAX_DEFAULT;
-    LIST_INSERT_HEAD(&client->calls, call, link);
-    call->easy = curl_easy_init();
-    if (!call->easy)
-        abort();
     CURLcode code = curl_easy_setopt(call->easy, CURLOPT_URL, spec->url);
     set_options(call, spec);
-    if (code != CURLE_OK) {
+    if (code != CURLE_OK || set_policy(call, spec->url, spec->policy) < 0) {
         kg_error_set(err, KG_INTERNAL, 0, "cannot call %s", spec->url);
         call_free(call);
         return NULL;
     }
-    client_enter(client);
-    call_changed(call);
-    client_leave(client);
+    if (spec->policy)
+        curl_easy_setopt(call->easy, CURLOPT_FORBID_REUSE, 1L);
+    call_begin(call);
+    return call;
+}
+
+struct http_call *
+http_dial_start(struct http_client *client, const char *host, int port,
+                const struct address_policy *policy, int64_t timeout_ms, http_dial_fn fn, void *arg,
+                struct kg_error *err)
+{
+    bool v6 = strchr(host, ':') != NULL;
+    KG_AUTO_FREE char *url =
+        kg_asprintf("http://%s%s%s:%d/", v6 ? "[" : "", host, v6 ? "]" : "", port);
+    struct http_call *call = call_new(client, arg);
+    call->on_dialled = fn;
+    set_common_options(call);
+    curl_easy_setopt(call->easy, CURLOPT_CONNECT_ONLY, 1L);
+    curl_easy_setopt(call->easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+    if (strpbrk(host, "/?#@\\[]%") || curl_easy_setopt(call->easy, CURLOPT_URL, url) != CURLE_OK ||
+        set_policy(call, url, policy) < 0) {
+        kg_error_set(err, KG_INVALID, 0, "bad host name");
+        call_free(call);
+        return NULL;
+    }
+    call_begin(call);
     return call;
 }
 

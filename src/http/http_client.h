@@ -3,6 +3,7 @@
 // proxy, and bounds every answer. A library of its own, so that the static agent needs no libcurl.
 #pragma once
 
+#include "address_policy.h"
 #include "base.h"
 #include "loop.h"
 
@@ -28,6 +29,9 @@ struct http_call_spec {
     // When the answer's head is complete, before any of its body: once; may be NULL. Return false
     // to cut the call. http_call_header() is for its time.
     bool (*on_head)(struct http_call *call, int status, void *arg);
+    // Where the URL may lead (borrowed; else the call fails with KG_INVALID), over a connection of
+    // its own; NULL: anywhere.
+    const struct address_policy *policy;
 };
 
 // What came back. On a transport failure `status` is 0 and `err` says why; an HTTP error status is
@@ -56,3 +60,15 @@ const char *http_call_header(struct http_call *call, const char *name);
 void http_call_pause(struct http_call *call, bool paused);
 // Ends the call; no callback fires any more.
 void http_call_cancel(struct http_call *call);
+
+// ---- Connections without HTTP ---------------------------------------------------------------
+
+// `fd` is non-blocking and the callback's; -1 with `err`: KG_INVALID where the policy forbids the
+// address, else KG_INTERNAL.
+typedef void (*http_dial_fn)(int fd, const struct kg_error *err, void *arg);
+// Connects by TCP to a host by its name or address (an IPv6 one without brackets), without blocking
+// on a name server either; the callback and http_call_cancel() are as with a call.
+KG_MUST_CHECK struct http_call *http_dial_start(struct http_client *client, const char *host,
+                                                int port, const struct address_policy *policy,
+                                                int64_t timeout_ms, http_dial_fn fn, void *arg,
+                                                struct kg_error *err);

@@ -29,6 +29,10 @@ struct http_call {
     int fd;       // given by the caller, until curl has it; -1: none
     int stand_in; // curl's, until `fd` takes its place
     bool uses_fd;
+    const struct address_policy *policy;
+    char *host;   // as the policy is asked for it
+    bool refused; // an address, by the policy
+    http_dial_fn on_dialled;
     bool added;
     bool over; // cancelled or done: no callback any more
     bool in_changed;

@@ -81,6 +81,10 @@ static const struct metric_row table[METRIC_N] = {
     [METRIC_KERNEL_LATE_MESSAGES] =
         COUNTER("kernelgate_kernel_late_messages_total",
                 "Outputs of kernels dropped because their execution had ended."),
+    [METRIC_EGRESS_CONNECTIONS] =
+        COUNTER("kernelgate_egress_connections_total",
+                "Connections that sandboxes asked for: made, refused by a rule, or failed.",
+                .labels = {"outcome"}, .values = {"ok", "refused", "failed"}),
     [METRIC_LOOP_LAG_SECONDS] =
         HISTOGRAM("kernelgate_loop_lag_seconds",
                   "How late the event loop came to a timer, ten times a second."),

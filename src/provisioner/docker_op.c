@@ -184,8 +184,8 @@ start_create(struct docker_op *op)
     struct docker *docker = docker_of(&op->base);
     KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, op->base.id);
     KG_AUTO_FREE char *path = kg_asprintf("/containers/create?name=%s", name);
-    json_t *body =
-        docker_container_spec(docker, op->base.id, provisioner_agent_args(op->base.idle_timeout_s));
+    json_t *body = docker_container_spec(
+        docker, op->base.id, provisioner_agent_args(op->base.idle_timeout_s, op->base.network));
     op->call = docker_call(docker, "POST", path, body, on_created, op, &op->base.err);
     if (!op->call)
         start_delete(op);

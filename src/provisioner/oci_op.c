@@ -126,7 +126,7 @@ start_run(struct oci_op *op)
     KG_AUTO_FREE char *output = folder_path(oci->base.state_dir, op->base.id, "agent.log");
     struct runtime_argv argv;
     runtime_argv_run(oci, op->base.id, true, &argv);
-    json_t *args = provisioner_agent_args(op->base.idle_timeout_s);
+    json_t *args = provisioner_agent_args(op->base.idle_timeout_s, op->base.network);
     if (bundle_write(oci, op->base.id, args, &op->base.err) < 0 ||
         op_process(op, &argv, output, on_ran) < 0)
         start_kill(op);

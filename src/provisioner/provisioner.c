@@ -86,16 +86,12 @@ provisioner_create(struct provisioner *provisioner, const struct provisioner_san
 {
     if (check_id(spec->id, err) < 0)
         return NULL;
-    if (spec->network) {
-        kg_error_set(err, KG_INVALID, 0, "the provisioner %s gives no network",
-                     provisioner_name(provisioner));
-        return NULL;
-    }
     if (folder_make(provisioner->state_dir, spec->id, err) < 0)
         return NULL;
     struct provisioner_op *op = op_new(provisioner, OP_CREATE, spec->id, on_done, arg);
     op->on_exit = on_exit;
     op->idle_timeout_s = spec->agent_idle_timeout_s;
+    op->network = spec->network;
     return op;
 }
 
@@ -188,11 +184,16 @@ provisioner_container_name(const struct provisioner *provisioner, const char *id
 }
 
 json_t *
-provisioner_agent_args(int idle_timeout_s)
+provisioner_agent_args(int idle_timeout_s, bool network)
 {
     KG_AUTO_FREE char *timeout = kg_asprintf("%d", idle_timeout_s);
-    return json_pack("[s, s, s, s, s]", SANDBOX_AGENT, "--door", SANDBOX_DOOR "/door.sock",
-                     "--idle-timeout", timeout);
+    json_t *args = json_pack("[s, s, s, s, s]", SANDBOX_AGENT, "--door", SANDBOX_DOOR "/door.sock",
+                             "--idle-timeout", timeout);
+    if (network) {
+        json_array_append_new(args, json_string("--egress-port"));
+        json_array_append_new(args, json_string(SANDBOX_EGRESS_PORT));
+    }
+    return args;
 }
 
 int64_t

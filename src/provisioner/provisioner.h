@@ -63,7 +63,7 @@ bool provisioner_doctor(const struct provisioner_settings *settings, provisioner
 struct provisioner_sandbox_spec {
     const char *id;
     int agent_idle_timeout_s; // the agent ends itself when no gateway was linked for so long
-    bool network;             // outgoing network; KG_INVALID where the engine gives none
+    bool network;             // its agent offers the way out; there is no network in any case
 };
 
 // Where `door/` of a sandbox is: `<state>/sb/<id>/door`. To be freed.

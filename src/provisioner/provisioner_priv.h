@@ -15,6 +15,7 @@
 #define SANDBOX_DATA "/mnt/data"
 #define SANDBOX_AGENT "/run/kg-agent"
 #define SANDBOX_DOOR "/run/kg"
+#define SANDBOX_EGRESS_PORT "3128" // on loopback
 #define SANDBOX_KERNELS "/opt/kernelgate"
 #define SANDBOX_PATH "/usr/local/bin:/usr/bin:/bin"
 #define SANDBOX_SHM_MB 64
@@ -67,7 +68,7 @@ char *provisioner_container_name(const struct provisioner *provisioner, const ch
 // The real path of a mount's source, which must be there. To be freed.
 char *provisioner_real_path(const char *what, const char *path, struct kg_error *err);
 // The arguments of the agent.
-json_t *provisioner_agent_args(int idle_timeout_s);
+json_t *provisioner_agent_args(int idle_timeout_s, bool network);
 // The limit of a sandbox's memory: that of its processes and of its tmpfs.
 int64_t provisioner_memory_bytes(const struct provisioner_limits *limits);
 // The options of a tmpfs of this size, with a bound on its inodes; `more` begins with a comma. To
@@ -97,6 +98,7 @@ struct provisioner_op {
     bool internal;               // ours, as a recovery's destroy
     struct kg_error err;         // code KG_OK: none so far
     int idle_timeout_s;          // create
+    bool network;                // create
     size_t n_dead;               // recover: destroys under way
     provisioner_done_fn on_done;
     provisioner_found_fn on_found;

@@ -43,6 +43,8 @@ struct door {
     struct loop_timer *pause;
     loop_fn on_link;
     void *arg;
+    door_dial_fn on_dial; // or NULL
+    void *on_dial_arg;
     TAILQ_HEAD(, link) links;
     int n_links;
     // Who said hello first, before any tenant's code ran; 0: unknown (another PID namespace).
@@ -89,17 +91,29 @@ link_greeted(struct link *link)
 }
 
 static void
+link_dials(struct link *link)
+{
+    struct door *door = link->door;
+
+    if (door->on_dial)
+        door->on_dial(link_release(link), door->on_dial_arg);
+    else
+        link_close(link);
+}
+
+static void
 on_link_fd(int fd, int events, void *arg)
 {
     struct link *link = arg;
     (void)events;
 
-    // One byte more than a hello has: an idle link has nothing to say.
-    char bytes[LINK_HELLO_LEN + 1];
-    ssize_t n = recv(fd, bytes, sizeof bytes - link->len, MSG_DONTWAIT);
+    // No byte more than the hello has: what follows on a connection out is its taker's. An idle
+    // link has nothing to say.
+    char bytes[LINK_HELLO_LEN];
+    ssize_t n = recv(fd, bytes, link->timer ? sizeof bytes - link->len : 1, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n <= 0 || !link->timer || (size_t)n > sizeof link->hello - link->len) {
+    if (n <= 0 || !link->timer) {
         link_close(link);
         return;
     }
@@ -113,6 +127,9 @@ on_link_fd(int fd, int events, void *arg)
         break;
     case LINK_HELLO_DONE:
         link_greeted(link);
+        break;
+    case LINK_HELLO_DIAL_DONE:
+        link_dials(link);
         break;
     }
 }
@@ -222,6 +239,13 @@ door_new(struct loop *loop, const char *path, loop_fn on_link, void *arg, struct
     door->watch = loop_fd_new(loop, fd, LOOP_READ, on_door, door);
     door->pause = loop_timer_new(loop, on_pause_over, door);
     return door;
+}
+
+void
+door_set_dial(struct door *door, door_dial_fn fn, void *arg)
+{
+    door->on_dial = fn;
+    door->on_dial_arg = arg;
 }
 
 void

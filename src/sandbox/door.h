@@ -12,6 +12,10 @@ struct door;
 // Listens at `path`, in place of what may be there. `on_link` fires whenever an idle link has come.
 KG_MUST_CHECK struct door *door_new(struct loop *loop, const char *path, loop_fn on_link, void *arg,
                                     struct kg_error *err);
+// Takes connections out of the sandbox too: `fn` owns the descriptor, on which the sandbox goes on
+// speaking. Without it they are closed.
+typedef void (*door_dial_fn)(int fd, void *arg);
+void door_set_dial(struct door *door, door_dial_fn fn, void *arg);
 // Closes the idle links too and removes the socket.
 void door_free(struct door *door);
 KG_DEFINE_AUTO(door, door_free)

@@ -8,10 +8,13 @@ enum link_hello
 link_hello_check(const char *data, size_t len)
 {
     size_t n = len < LINK_HELLO_LEN ? len : LINK_HELLO_LEN;
+    bool dials = n > 2 && memcmp(data, LINK_HELLO_DIAL, n) == 0;
 
-    if (len > LINK_HELLO_LEN || memcmp(data, LINK_HELLO, n) != 0)
+    if (len > LINK_HELLO_LEN || (!dials && memcmp(data, LINK_HELLO, n) != 0))
         return LINK_HELLO_BAD;
-    return len == LINK_HELLO_LEN ? LINK_HELLO_DONE : LINK_HELLO_MORE;
+    if (len < LINK_HELLO_LEN)
+        return LINK_HELLO_MORE;
+    return dials ? LINK_HELLO_DIAL_DONE : LINK_HELLO_DONE;
 }
 
 bool

@@ -5,9 +5,15 @@
 #include "base.h"
 
 #define LINK_HELLO "KGLINK 1\n"
+#define LINK_HELLO_DIAL "KGDIAL 1\n" // as long as the other
 enum { LINK_HELLO_LEN = sizeof LINK_HELLO - 1, LINK_TARGET_MAX = 128, LINK_ANSWER_MAX = 256 };
 
-enum link_hello { LINK_HELLO_BAD, LINK_HELLO_MORE, LINK_HELLO_DONE };
+enum link_hello {
+    LINK_HELLO_BAD,
+    LINK_HELLO_MORE,
+    LINK_HELLO_DONE,      // an idle link
+    LINK_HELLO_DIAL_DONE, // a connection out of the sandbox: the sandbox goes on speaking
+};
 
 // Judges the first bytes of a link.
 enum link_hello link_hello_check(const char *data, size_t len);

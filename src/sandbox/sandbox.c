@@ -58,6 +58,7 @@ close_gateway_side(struct sandbox *sandbox)
     sandbox_call_cancel(KG_STEAL(sandbox->info_call));
     loop_timer_stop(sandbox->ready_timer);
     door_free(KG_STEAL(sandbox->door));
+    egress_user_free(KG_STEAL(sandbox->egress));
     if (sandbox->op)
         provisioner_op_cancel(KG_STEAL(sandbox->op));
 }
@@ -265,6 +266,13 @@ sandbox_new(const struct sandbox_context *context, const char *id,
     return sandbox;
 }
 
+static void
+on_dial(int fd, void *arg)
+{
+    struct sandbox *sandbox = arg;
+    egress_user_take(sandbox->egress, fd);
+}
+
 // Opens the door and asks for the agent.
 static int
 sandbox_start(struct sandbox *sandbox, const struct sandbox_spec *spec, struct kg_error *err)
@@ -272,6 +280,10 @@ sandbox_start(struct sandbox *sandbox, const struct sandbox_spec *spec, struct k
     sandbox->door = door_new(sandbox->context.loop, sandbox->door_path, on_link, sandbox, err);
     if (!sandbox->door)
         return -1;
+    if (spec->network && sandbox->context.egress) {
+        sandbox->egress = egress_user_new(sandbox->context.egress);
+        door_set_dial(sandbox->door, on_dial, sandbox);
+    }
     sandbox->info_call = sandbox_agent_call(sandbox, "GET", "/info", NULL, spec->ready_timeout_ms,
                                             on_info, sandbox, err);
     if (!sandbox->info_call)

@@ -9,11 +9,14 @@
 #include "loop.h"
 #include "provisioner.h"
 
+struct egress;
+
 // What every sandbox of a gateway shares; all borrowed.
 struct sandbox_context {
     struct loop *loop;
     struct provisioner *provisioner;
     struct http_client *http;
+    struct egress *egress; // for the sandboxes with `network`; NULL: they have no way out
 };
 
 enum sandbox_state {
@@ -39,7 +42,7 @@ struct sandbox_events {
 
 struct sandbox_spec {
     int agent_idle_timeout_s;
-    bool network;
+    bool network;             // a way out: see egress.h
     int64_t ready_timeout_ms; // from the start to on_ready; then on_gone
 };
 

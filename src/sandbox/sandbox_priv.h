@@ -5,6 +5,7 @@
 #include <sys/queue.h>
 
 #include "door.h"
+#include "egress.h"
 #include "sandbox.h"
 
 struct event_stream;
@@ -21,6 +22,7 @@ struct sandbox {
     bool made;     // by the provisioner
     bool answered; // by the agent
     struct door *door;
+    struct egress_user *egress; // or NULL
     TAILQ_HEAD(, sandbox_call) calls;
     struct sandbox_call *info_call;
     struct event_stream *event_stream;

@@ -15,6 +15,7 @@ struct pool_settings {
     const struct kernelspec *spec; // whose kernel is started beforehand
     int64_t size;                  // how many wait ready
     int64_t agent_idle_timeout_s;
+    bool network;
     int64_t sandbox_timeout_ms; // for a sandbox to get ready
     int64_t wait_timeout_ms;    // for a request to get one
 };

@@ -178,6 +178,7 @@ pool_entry_new(struct pool *pool, bool bare, const char *id, struct kg_error *er
     const struct pool_settings *settings = &pool->settings;
     const struct sandbox_spec spec = {
         .agent_idle_timeout_s = (int)settings->agent_idle_timeout_s,
+        .network = settings->network,
         .ready_timeout_ms = settings->sandbox_timeout_ms,
     };
     struct pool_entry *entry = KG_NEW(struct pool_entry);

@@ -26,6 +26,7 @@ struct sessions_settings {
     int64_t max_sessions_per_owner; // 0: no bound of its own
     bool evict_idle;                // where there are too many, the longest idle session ends
     int64_t idle_timeout_s;
+    bool network; // the sandboxes have a way out
     int64_t sandbox_start_timeout_ms;
 };
 

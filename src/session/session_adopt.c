@@ -72,6 +72,7 @@ session_adopt(struct sessions *sessions, const char *id, const json_t *meta, str
         return kg_error_set(err, KG_INVALID, 0, "whoever waited for its one execution has gone");
     const struct sandbox_spec spec = {
         .agent_idle_timeout_s = (int)sessions->settings.idle_timeout_s,
+        .network = sessions->settings.network,
         .ready_timeout_ms = sessions->settings.sandbox_start_timeout_ms,
     };
     struct session *session = session_make(sessions, owner, name, env, idle_timeout_ms);

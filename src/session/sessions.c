@@ -23,6 +23,7 @@ sessions_new(struct loop *loop, const struct sessions_settings *settings)
         .spec = settings->pooled_spec,
         .size = settings->pool_size,
         .agent_idle_timeout_s = settings->idle_timeout_s,
+        .network = settings->network,
         .sandbox_timeout_ms = settings->sandbox_start_timeout_ms,
         .wait_timeout_ms = settings->sandbox_start_timeout_ms + settings->kernels->start_timeout_ms,
     };

@@ -245,7 +245,8 @@ setup(void **state)
     f->http = http_client_new(f->loop);
     f->provisioner.loop = f->loop;
     agent_place_make(&f->provisioner.place);
-    f->context = (struct sandbox_context){f->loop, &f->provisioner, f->http};
+    f->context =
+        (struct sandbox_context){.loop = f->loop, .provisioner = &f->provisioner, .http = f->http};
     f->link = -1;
     *state = f;
     return 0;
@@ -398,6 +399,9 @@ test_link_lines(void **state)
     assert_int_equal(link_hello_check("KGLINK 1\n", 9), LINK_HELLO_DONE);
     assert_int_equal(link_hello_check("KGLINK 2\n", 9), LINK_HELLO_BAD);
     assert_int_equal(link_hello_check("KGLINK 1\nx", 10), LINK_HELLO_BAD);
+    assert_int_equal(link_hello_check("KGD", 3), LINK_HELLO_MORE);
+    assert_int_equal(link_hello_check("KGDIAL 1\n", 9), LINK_HELLO_DIAL_DONE);
+    assert_int_equal(link_hello_check("KGDINK 1\n", 9), LINK_HELLO_BAD);
     assert_int_equal(link_answer_parse("OK", 2, &err), 0);
     assert_int_equal(link_answer_parse("OK ", 3, &err), -1);
     assert_int_equal(err.code, KG_PROVISIONER_UNAVAILABLE);
@@ -522,6 +526,39 @@ test_door(void **state)
     KG_AUTO_FREE char *long_path = kg_asprintf("%s/%0110d", f->provisioner.place.dir, 1);
     assert_null(door_new(f->loop, long_path, on_door_link, &n_links, &err));
     assert_non_null(strstr(err.message, "state-dir"));
+}
+
+static void
+on_door_dial(int fd, void *arg)
+{
+    *(int *)arg = fd;
+}
+
+// Connections out are their taker's from the first byte after the hello; and nobody's where the
+// sandbox has no way out.
+static void
+test_door_dial(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    int n_links = 0;
+    char text[16] = {0};
+    KG_AUTO_FD out = -1;
+
+    KG_AUTO_FREE char *path = kg_asprintf("%s/door", f->provisioner.place.dir);
+    KG_AUTO(door) door = door_new(f->loop, path, on_door_link, &n_links, &err);
+    assert_non_null(door);
+    KG_AUTO_FD early = dial(path);
+    assert_int_equal(write(early, "KGDIAL 1\n", 9), 9);
+    WAIT_FOR(f, is_closed(early));
+    door_set_dial(door, on_door_dial, &out);
+    KG_AUTO_FD late = dial(path);
+    assert_int_equal(write(late, "KGDIAL 1\nCONNECT", 16), 16);
+    WAIT_FOR(f, out >= 0);
+    assert_int_equal(read(out, text, sizeof text), 7);
+    assert_string_equal(text, "CONNECT");
+    assert_int_equal(n_links, 0);
+    assert_int_equal(door_n_idle(door), 0);
 }
 
 static void
@@ -861,6 +898,7 @@ main(void)
         cmocka_unit_test(test_agent_replies),
         cmocka_unit_test(test_agent_lines),
         cmocka_unit_test_setup_teardown(test_door, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_door_dial, setup, teardown),
         cmocka_unit_test_setup_teardown(test_door_is_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(test_life, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kernel, setup, teardown),

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections out of the sandbox. On such a one the agent says "KGDIAL 1\n", and from there on the
+// gateway hears the program itself.
+#include "proxy.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "links.h"
+#include "splice.h"
+
+enum { MAX_CONNECTIONS = 32, BACKLOG = 32, PAUSE_MS = 50 };
+
+static const char hello[] = "KGDIAL 1\n";
+
+struct connection {
+    LIST_ENTRY(connection) link;
+    struct proxy *proxy;
+    struct splice *splice;
+};
+
+struct proxy {
+    struct loop *loop;
+    const char *door_path;
+    int fd;
+    struct loop_fd *watch;
+    struct loop_timer *pause; // while there are too many, or the door takes none
+    LIST_HEAD(, connection) connections;
+    int n;
+};
+
+static void
+connection_free(struct connection *connection)
+{
+    LIST_REMOVE(connection, link);
+    connection->proxy->n--;
+    splice_free(connection->splice);
+    free(connection);
+}
+
+static void
+on_splice_end(void *arg)
+{
+    connection_free(arg);
+}
+
+// Owns both descriptors.
+static void
+join(struct proxy *proxy, int client, int door)
+{
+    const int on = 1;
+    struct connection *connection = KG_NEW(struct connection);
+
+    (void)setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    connection->proxy = proxy;
+    connection->splice = splice_new(proxy->loop, client, door, on_splice_end, connection);
+    LIST_INSERT_HEAD(&proxy->connections, connection, link);
+    proxy->n++;
+}
+
+static void
+rest(struct proxy *proxy)
+{
+    loop_fd_set(proxy->watch, 0);
+    loop_timer_start(proxy->pause, PAUSE_MS);
+}
+
+// The door is dialled first: where it takes nobody now, the client waits in the queue.
+static void
+on_listener(int fd, int events, void *arg)
+{
+    struct proxy *proxy = arg;
+    (void)events;
+
+    KG_AUTO_FD door = proxy->n < MAX_CONNECTIONS ? link_dial(proxy->door_path, hello) : -1;
+    if (door < 0) {
+        rest(proxy);
+        return;
+    }
+    int client = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (client >= 0)
+        join(proxy, client, KG_STEAL_FD(door));
+    else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+        rest(proxy);
+}
+
+static void
+on_pause_over(void *arg)
+{
+    struct proxy *proxy = arg;
+    loop_fd_set(proxy->watch, LOOP_READ);
+}
+
+static void
+set_environment(int port)
+{
+    static const char *const proxies[] = {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"};
+    static const char *const exceptions[] = {"no_proxy", "NO_PROXY"};
+    KG_AUTO_FREE char *url = kg_asprintf("http://127.0.0.1:%d", port);
+
+    for (size_t i = 0; i < KG_ARRAY_LEN(proxies); i++)
+        (void)setenv(proxies[i], url, 1);
+    for (size_t i = 0; i < KG_ARRAY_LEN(exceptions); i++)
+        (void)setenv(exceptions[i], "localhost,127.0.0.1,::1", 1);
+}
+
+static int
+listen_on(int port, struct kg_error *err)
+{
+    const struct sockaddr_in addr = {
+        .sin_family = AF_INET,
+        .sin_port = htons((uint16_t)port),
+        .sin_addr = {htonl(INADDR_LOOPBACK)},
+    };
+    const int on = 1;
+
+    KG_AUTO_FD fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        bind(fd, (const struct sockaddr *)&addr, sizeof addr) != 0 || listen(fd, BACKLOG) != 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot listen on port %d", port);
+    return KG_STEAL_FD(fd);
+}
+
+struct proxy *
+proxy_new(struct loop *loop, const char *door_path, int port, struct kg_error *err)
+{
+    int fd = listen_on(port, err);
+
+    if (fd < 0)
+        return NULL;
+    struct proxy *proxy = KG_NEW(struct proxy);
+    proxy->loop = loop;
+    proxy->door_path = door_path;
+    proxy->fd = fd;
+    proxy->watch = loop_fd_new(loop, fd, LOOP_READ, on_listener, proxy);
+    proxy->pause = loop_timer_new(loop, on_pause_over, proxy);
+    LIST_INIT(&proxy->connections);
+    set_environment(port);
+    return proxy;
+}
+
+void
+proxy_free(struct proxy *proxy)
+{
+    if (!proxy)
+        return;
+    for (struct connection *connection; (connection = LIST_FIRST(&proxy->connections));)
+        connection_free(connection);
+    loop_fd_free(proxy->watch);
+    loop_timer_free(proxy->pause);
+    close(proxy->fd);
+    free(proxy);
+}

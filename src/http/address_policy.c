@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of networks that no outgoing connection may reach.
+
+#include "address_policy.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <strings.h>
+
+enum { V4_OFFSET = 12, ADDRESS_LEN = 16, MAX_HOST_LEN = 253 };
+
+// Every address in its IPv6 form, an IPv4 one as ::ffff:a.b.c.d.
+struct network {
+    unsigned char bytes[ADDRESS_LEN];
+    int bits;
+};
+
+struct address_policy {
+    struct network *networks;
+    size_t n_networks;
+    char **hosts;
+    size_t n_hosts;
+};
+
+// Not here, and so allowed: the networks of documentation, which nobody has.
+static const char *const forbidden[] = {
+    "0.0.0.0/8",      // this network
+    "10.0.0.0/8",     // private
+    "100.64.0.0/10",  // carrier's NAT
+    "127.0.0.0/8",    // loopback
+    "169.254.0.0/16", // link-local; also where clouds keep their metadata
+    "172.16.0.0/12",  // private
+    "192.0.0.0/24",   // protocols' own
+    "192.168.0.0/16", // private
+    "198.18.0.0/15",  // benchmarks within a site
+    "224.0.0.0/4",    // multicast
+    "240.0.0.0/4",    // reserved, and broadcast
+    "::/128",         // unspecified
+    "::1/128",        // loopback
+    "64:ff9b:1::/48", // a site's own NAT64
+    "100::/64",       // discard
+    "2001::/32",      // Teredo
+    "fc00::/7",       // unique local
+    "fe80::/10",      // link-local
+    "fec0::/10",      // site-local
+    "ff00::/8",       // multicast
+};
+
+// Forms of IPv6 addresses that carry an IPv4 one, and where in them.
+static const struct {
+    const char *network;
+    size_t offset;
+} carriers[] = {
+    {"::/96", 12},        // IPv4-compatible
+    {"64:ff9b::/96", 12}, // NAT64
+    {"2002::/16", 2},     // 6to4
+};
+
+// ---- Networks -------------------------------------------------------------------------------
+
+static void
+map_v4(unsigned char ret[ADDRESS_LEN], const void *v4)
+{
+    static const unsigned char prefix[V4_OFFSET] = {[10] = 0xff, [11] = 0xff};
+    memcpy(ret, prefix, V4_OFFSET);
+    memcpy(ret + V4_OFFSET, v4, 4);
+}
+
+static bool
+is_mapped_v4(const unsigned char bytes[ADDRESS_LEN])
+{
+    unsigned char mapped[ADDRESS_LEN];
+    map_v4(mapped, bytes + V4_OFFSET);
+    return memcmp(mapped, bytes, ADDRESS_LEN) == 0;
+}
+
+// Returns whether `text` is an address or a network.
+static bool
+network_parse(const char *text, struct network *ret)
+{
+    char address[INET6_ADDRSTRLEN];
+    unsigned char v4[4];
+    size_t len = strcspn(text, "/");
+    if (len >= sizeof address)
+        return false;
+    memcpy(address, text, len);
+    address[len] = '\0';
+    int max = 128;
+    if (inet_pton(AF_INET, address, v4) == 1) {
+        map_v4(ret->bytes, v4);
+        max = 32;
+    } else if (inet_pton(AF_INET6, address, ret->bytes) != 1) {
+        return false;
+    }
+    char *end;
+    long bits = text[len] ? strtol(text + len + 1, &end, 10) : max;
+    if (text[len] && (end == text + len + 1 || *end || bits < 0 || bits > max))
+        return false;
+    ret->bits = (int)bits + (128 - max);
+    return true;
+}
+
+static bool
+network_has(const struct network *network, const unsigned char bytes[ADDRESS_LEN])
+{
+    size_t whole = (size_t)network->bits / 8;
+    unsigned mask = (0xff00U >> (network->bits % 8)) & 0xff;
+    return memcmp(network->bytes, bytes, whole) == 0 &&
+           (mask == 0 || ((unsigned)(network->bytes[whole] ^ bytes[whole]) & mask) == 0);
+}
+
+static bool
+text_has(const char *network, const unsigned char bytes[ADDRESS_LEN])
+{
+    struct network parsed;
+    if (!network_parse(network, &parsed))
+        abort(); // one of our own tables
+    return network_has(&parsed, bytes);
+}
+
+static bool
+address_bytes(const struct sockaddr *address, unsigned char ret[ADDRESS_LEN])
+{
+    if (address->sa_family == AF_INET)
+        map_v4(ret, &((const struct sockaddr_in *)(const void *)address)->sin_addr);
+    else if (address->sa_family == AF_INET6)
+        memcpy(ret, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, ADDRESS_LEN);
+    else
+        return false;
+    return true;
+}
+
+// ---- The rule -------------------------------------------------------------------------------
+
+// Whatever listens on all of this machine's addresses would answer there, too.
+static bool
+is_our_own(const unsigned char bytes[ADDRESS_LEN])
+{
+    struct ifaddrs *interfaces;
+    bool found = false;
+    if (getifaddrs(&interfaces) != 0)
+        return true; // cannot tell
+    for (const struct ifaddrs *i = interfaces; i && !found; i = i->ifa_next) {
+        unsigned char own[ADDRESS_LEN];
+        found =
+            i->ifa_addr && address_bytes(i->ifa_addr, own) && memcmp(own, bytes, ADDRESS_LEN) == 0;
+    }
+    freeifaddrs(interfaces);
+    return found;
+}
+
+static bool
+is_forbidden(const unsigned char bytes[ADDRESS_LEN])
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(forbidden); i++) {
+        if (text_has(forbidden[i], bytes))
+            return true;
+    }
+    for (size_t i = 0; i < KG_ARRAY_LEN(carriers); i++) {
+        unsigned char carried[ADDRESS_LEN];
+        map_v4(carried, bytes + carriers[i].offset);
+        if (text_has(carriers[i].network, bytes) && is_forbidden(carried))
+            return true;
+    }
+    return is_our_own(bytes);
+}
+
+static bool
+names_host(const struct address_policy *policy, const char *host)
+{
+    for (size_t i = 0; i < policy->n_hosts; i++) {
+        if (strcasecmp(policy->hosts[i], host) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool
+address_policy_allows(const struct address_policy *policy, const char *host,
+                      const struct sockaddr *address)
+{
+    unsigned char bytes[ADDRESS_LEN];
+    if (!address_bytes(address, bytes))
+        return false;
+    if (!is_forbidden(bytes) || names_host(policy, host))
+        return true;
+    for (size_t i = 0; i < policy->n_networks; i++) {
+        // ::/0 is for IPv6 addresses: the mapped form of the others is our own.
+        bool same_family = policy->networks[i].bits >= 96 || !is_mapped_v4(bytes);
+        if (same_family && network_has(&policy->networks[i], bytes))
+            return true;
+    }
+    return false;
+}
+
+// ---- What is allowed ------------------------------------------------------------------------
+
+static bool
+is_host_name(const char *text)
+{
+    size_t len = strlen(text);
+    return len >= 1 && len <= MAX_HOST_LEN && text[0] != '-' && text[0] != '.' &&
+           strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_") == len;
+}
+
+static int
+add(struct address_policy *policy, const char *item, struct kg_error *err)
+{
+    struct network network;
+    if (network_parse(item, &network))
+        policy->networks[policy->n_networks++] = network;
+    else if (is_host_name(item))
+        policy->hosts[policy->n_hosts++] = kg_strdup(item);
+    else
+        return kg_error_set(err, KG_INVALID, 0,
+                            "\"%.80s\" is no address, no network (10.0.0.0/8) and no host name",
+                            item);
+    return 0;
+}
+
+struct address_policy *
+address_policy_new(const char *const *allow, struct kg_error *err)
+{
+    KG_AUTO(address_policy) policy = KG_NEW(struct address_policy);
+    size_t n = 0;
+    while (allow && allow[n])
+        n++;
+    policy->networks = kg_calloc(n + 1, sizeof policy->networks[0]);
+    policy->hosts = kg_calloc(n + 1, sizeof policy->hosts[0]);
+    for (size_t i = 0; i < n; i++) {
+        if (add(policy, allow[i], err) < 0)
+            return NULL;
+    }
+    return KG_STEAL(policy);
+}
+
+void
+address_policy_free(struct address_policy *policy)
+{
+    if (!policy)
+        return;
+    for (size_t i = 0; i < policy->n_hosts; i++)
+        free(policy->hosts[i]);
+    free(policy->hosts);
+    free(policy->networks);
+    free(policy);
+}

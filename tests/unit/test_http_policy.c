@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where outgoing connections may lead: the table of addresses, and that calls and dials ask it.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "test_http_util.h"
+
+static struct address_policy *
+policy_of(const char *const *allow)
+{
+    struct kg_error err = {0};
+    struct address_policy *policy = address_policy_new(allow, &err);
+    if (!policy)
+        fail_msg("%s", err.message);
+    return policy;
+}
+
+static bool
+allows(const struct address_policy *policy, const char *host, const char *address)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    if (inet_pton(AF_INET, address, &v4.sin_addr) == 1)
+        return address_policy_allows(policy, host, (const struct sockaddr *)(const void *)&v4);
+    assert_int_equal(inet_pton(AF_INET6, address, &v6.sin6_addr), 1);
+    return address_policy_allows(policy, host, (const struct sockaddr *)(const void *)&v6);
+}
+
+static const char *const public_addresses[] = {
+    "8.8.8.8",      "1.1.1.1",         "100.63.255.255",   "100.128.0.0",     "126.255.255.255",
+    "128.0.0.1",    "169.253.255.255", "172.15.255.255",   "172.32.0.0",      "192.167.255.255",
+    "192.169.0.0",  "198.17.255.255",  "198.20.0.0",       "223.255.255.255",
+    "192.0.2.77",   // documentation, as are the next three
+    "198.51.100.1", //
+    "203.0.113.80", //
+    "2001:db8::1",  //
+    "2606:4700::1", "::ffff:8.8.8.8",  "64:ff9b::808:808", "2002:808:808::1", "fbff::1",
+    "fe00::1",
+};
+
+static const char *const forbidden_addresses[] = {
+    "0.0.0.0",
+    "0.1.2.3",
+    "10.0.0.1",
+    "10.255.255.255",
+    "100.64.0.1",
+    "100.127.255.255",
+    "127.0.0.1",
+    "127.255.255.254",
+    "169.254.169.254",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.0.0.170",
+    "192.168.1.1",
+    "198.18.0.1",
+    "198.19.255.255",
+    "224.0.0.1",
+    "239.255.255.255",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "::127.0.0.1",
+    "::ffff:127.0.0.1",
+    "::ffff:10.1.2.3",
+    "::ffff:169.254.169.254",
+    "64:ff9b::7f00:1",
+    "64:ff9b::a00:1",
+    "64:ff9b:1::808:808",
+    "2002:7f00:1::1",
+    "2002:a9fe:a9fe::",
+    "2001:0:4136:e378::1",
+    "100::1",
+    "fc00::1",
+    "fdff::1",
+    "fe80::1",
+    "febf::1",
+    "fec0::1",
+    "ff02::1",
+};
+
+static void
+test_table(void **state)
+{
+    (void)state;
+    KG_AUTO(address_policy) policy = policy_of(NULL);
+    for (size_t i = 0; i < KG_ARRAY_LEN(public_addresses); i++) {
+        if (!allows(policy, "host.example", public_addresses[i]))
+            fail_msg("%s should be allowed", public_addresses[i]);
+    }
+    for (size_t i = 0; i < KG_ARRAY_LEN(forbidden_addresses); i++) {
+        if (allows(policy, "host.example", forbidden_addresses[i]))
+            fail_msg("%s should be forbidden", forbidden_addresses[i]);
+    }
+    struct sockaddr_storage local = {.ss_family = AF_UNIX};
+    assert_false(address_policy_allows(policy, "x", (const struct sockaddr *)(const void *)&local));
+}
+
+static void
+test_allow(void **state)
+{
+    (void)state;
+    static const char *const allow[] = {"10.1.0.0/16", "127.0.0.1", "fd00::/8",
+                                        "Index.Corp.example", NULL};
+    KG_AUTO(address_policy) policy = policy_of(allow);
+    assert_true(allows(policy, "x", "10.1.255.1"));
+    assert_true(allows(policy, "x", "::ffff:10.1.0.1"));
+    assert_false(allows(policy, "x", "10.2.0.1"));
+    assert_true(allows(policy, "x", "127.0.0.1"));
+    assert_false(allows(policy, "x", "127.0.0.2"));
+    assert_true(allows(policy, "x", "fd12::1"));
+    assert_false(allows(policy, "x", "fc12::1"));
+    assert_true(allows(policy, "index.corp.EXAMPLE", "192.168.0.1"));
+    assert_false(allows(policy, "other.corp.example", "192.168.0.1"));
+    assert_true(allows(policy, "x", "8.8.8.8"));
+    // What stands for every IPv6 address does not stand for the IPv4 ones.
+    static const char *const all_v6[] = {"::/0", NULL};
+    KG_AUTO(address_policy) v6 = policy_of(all_v6);
+    assert_true(allows(v6, "x", "::1"));
+    assert_false(allows(v6, "x", "127.0.0.1"));
+}
+
+static void
+test_bad_allow(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"10.0.0.0/33", "10.0.0.0/", "10.0.0.0/8x", "::/129",
+                                      "a b",         "-x",        "http://x",    "10.0.0.0/-1"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        const char *const list[] = {bad[i], NULL};
+        struct kg_error err = {0};
+        assert_null(address_policy_new(list, &err));
+        assert_int_equal(err.code, KG_INVALID);
+        assert_non_null(strstr(err.message, bad[i]));
+    }
+}
+
+// ---- Calls and dials ------------------------------------------------------------------------
+
+static void
+call_with(struct call *call, const char *url, const struct address_policy *policy)
+{
+    struct http_call_spec spec = {
+        .method = "GET", .url = url, .fd = -1, .timeout_ms = 5000, .policy = policy};
+    struct kg_error err = {0};
+    *call = (struct call){0};
+    call->handle = http_call_start(bench.client, &spec, NULL, call_on_done, call, &err);
+    assert_non_null(call->handle);
+    WAIT(call->done);
+}
+
+static void
+test_call_asks(void **state)
+{
+    (void)state;
+    KG_AUTO(address_policy) none = policy_of(NULL);
+    static const char *const loopback[] = {"127.0.0.0/8", NULL};
+    KG_AUTO(address_policy) some = policy_of(loopback);
+    KG_AUTO_FREE char *url = kg_asprintf("%s/show/x", bench.url);
+    KG_AUTO_CALL allowed = {0};
+    call_with(&allowed, url, some);
+    assert_int_equal(allowed.status, 200);
+    // Not over the connection that is there already, and in no other spelling.
+    const char *port = strrchr(bench.url, ':');
+    static const char *const hosts[] = {"127.0.0.1",  "localhost", "127.1",
+                                        "2130706433", "[::1]",     "[::ffff:127.0.0.1]"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(hosts); i++) {
+        KG_AUTO_FREE char *spelt = kg_asprintf("http://%s%s/show/x", hosts[i], port);
+        KG_AUTO_CALL refused = {0};
+        call_with(&refused, spelt, none);
+        assert_int_equal(refused.status, 0);
+        assert_non_null(strstr(refused.error, "not allowed"));
+    }
+}
+
+struct dial {
+    bool done;
+    int fd;
+    struct kg_error err;
+};
+
+static void
+on_dialled(int fd, const struct kg_error *err, void *arg)
+{
+    struct dial *dial = arg;
+    assert_false(dial->done);
+    dial->done = true;
+    dial->fd = fd;
+    if (err)
+        dial->err = *err;
+}
+
+static struct dial
+dial_to(const char *host, int port, const struct address_policy *policy)
+{
+    struct dial dial = {.fd = -1};
+    struct kg_error err = {0};
+    assert_non_null(
+        http_dial_start(bench.client, host, port, policy, 5000, on_dialled, &dial, &err));
+    assert_false(dial.done);
+    WAIT(dial.done);
+    return dial;
+}
+
+static void
+test_dial(void **state)
+{
+    (void)state;
+    static const char *const loopback[] = {"127.0.0.1", NULL};
+    KG_AUTO(address_policy) some = policy_of(loopback);
+    KG_AUTO(address_policy) none = policy_of(NULL);
+    int port = http_server_port(bench.server);
+    struct dial dial = dial_to("127.0.0.1", port, some);
+    assert_int_equal(dial.err.code, KG_OK);
+    static const char request[] = "GET /show/x HTTP/1.0\r\nHost: localhost\r\n\r\n";
+    assert_int_equal(send(dial.fd, request, sizeof request - 1, MSG_NOSIGNAL), sizeof request - 1);
+    char answer[13] = "";
+    WAIT(recv(dial.fd, answer, 12, MSG_PEEK | MSG_DONTWAIT) == 12);
+    assert_string_equal(answer + 8, " 200");
+    close(dial.fd);
+
+    dial = dial_to("localhost", port, none);
+    assert_int_equal(dial.fd, -1);
+    assert_int_equal(dial.err.code, KG_INVALID);
+    dial = dial_to("127.0.0.1", 1, some); // nobody listens there
+    assert_int_equal(dial.fd, -1);
+    assert_int_equal(dial.err.code, KG_INTERNAL);
+    struct kg_error err = {0};
+    assert_null(http_dial_start(bench.client, "a@b", 80, some, 5000, on_dialled, &dial, &err));
+    assert_int_equal(err.code, KG_INVALID);
+}
+
+static void
+test_dial_cancelled(void **state)
+{
+    (void)state;
+    static const char *const loopback[] = {"127.0.0.1", NULL};
+    KG_AUTO(address_policy) some = policy_of(loopback);
+    struct dial dial = {.fd = -1};
+    struct kg_error err = {0};
+    struct http_call *call =
+        http_dial_start(bench.client, "127.0.0.1", http_server_port(bench.server), some, 5000,
+                        on_dialled, &dial, &err);
+    assert_non_null(call);
+    http_call_cancel(call);
+    KG_AUTO_CALL other = {0};
+    call_path(&other, "GET", "/show/x", NULL, NULL);
+    assert_false(dial.done);
+}
+
+const struct CMUnitTest http_policy_tests[] = {
+    cmocka_unit_test(test_table),
+    cmocka_unit_test(test_allow),
+    cmocka_unit_test(test_bad_allow),
+    cmocka_unit_test_setup_teardown(test_call_asks, bench_set_up, bench_tear_down),
+    cmocka_unit_test_setup_teardown(test_dial, bench_set_up, bench_tear_down),
+    cmocka_unit_test_setup_teardown(test_dial_cancelled, bench_set_up, bench_tear_down),
+};
+const size_t n_http_policy_tests = KG_ARRAY_LEN(http_policy_tests);
