@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of the HTTP client: its options, its bytes, its end.
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <strings.h>
@@ -39,8 +38,8 @@ status_of(const struct http_call *call)
     return (int)status;
 }
 
-static void
-call_fail(const struct http_call *call, CURLcode code, struct kg_error *err)
+void
+call_explain(const struct http_call *call, CURLcode code, struct kg_error *err)
 {
     if (call->too_large)
         kg_error_set(err, KG_INTERNAL, 0, "the answer is too large");
@@ -58,27 +57,11 @@ call_fail(const struct http_call *call, CURLcode code, struct kg_error *err)
                      call->curl_error[0] ? call->curl_error : curl_easy_strerror(code));
 }
 
-// curl closes its descriptor with the handle.
-static void
-dial_finish(struct http_call *call, CURLcode code)
-{
-    struct kg_error err = {0};
-    curl_socket_t socket = CURL_SOCKET_BAD;
-    KG_AUTO_FD fd = -1;
-    if (code != CURLE_OK)
-        call_fail(call, code, &err);
-    else if (curl_easy_getinfo(call->easy, CURLINFO_ACTIVESOCKET, &socket) != CURLE_OK ||
-             (fd = fcntl(socket, F_DUPFD_CLOEXEC, 0)) < 0)
-        kg_error_set(&err, KG_INTERNAL, errno, "cannot keep the connection");
-    call_over(call);
-    call->on_dialled(KG_STEAL_FD(fd), err.code ? &err : NULL, call->arg);
-}
-
 void
 call_finish(struct http_call *call, CURLcode code)
 {
     if (call->on_dialled) {
-        dial_finish(call, code);
+        call_dial_finish(call, code);
         return;
     }
     struct kg_error err = {0};
@@ -89,7 +72,7 @@ call_finish(struct http_call *call, CURLcode code)
             result.body = call->body.data;
         result.body_len = call->body.len;
     } else {
-        call_fail(call, code, &err);
+        call_explain(call, code, &err);
         result.err = &err;
     }
     call_over(call);
@@ -168,51 +151,7 @@ on_curl_connected(void *arg, char *ip, char *local_ip, int port, int local_port)
     return CURL_PREREQFUNC_OK;
 }
 
-// curl tries the next address, where there is one.
-static curl_socket_t
-on_curl_open_checked(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
-{
-    (void)purpose;
-    struct http_call *call = arg;
-    if (!address_policy_allows(call->policy, call->host, &address->addr)) {
-        call->refused = true;
-        return CURL_SOCKET_BAD;
-    }
-    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-}
-
 // ---- Options --------------------------------------------------------------------------------
-
-// The host of a URL, an IPv6 address without its brackets; NULL where it has none.
-static char *
-host_of(const char *url)
-{
-    CURLU *parts = curl_url();
-    char *host = NULL;
-    char *copy = NULL;
-    if (parts && curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
-        curl_url_get(parts, CURLUPART_HOST, &host, 0) == CURLUE_OK)
-        copy = host[0] == '[' ? kg_strndup(host + 1, strcspn(host + 1, "]")) : kg_strdup(host);
-    curl_free(host);
-    curl_url_cleanup(parts);
-    return copy;
-}
-
-static int
-set_policy(struct http_call *call, const char *url, const struct address_policy *policy)
-{
-    if (!policy)
-        return 0;
-    call->policy = policy;
-    call->host = host_of(url);
-    if (!call->host)
-        return -1;
-    // No connection that was made under another policy, or for a name that was allowed.
-    curl_easy_setopt(call->easy, CURLOPT_FRESH_CONNECT, 1L);
-    curl_easy_setopt(call->easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open_checked);
-    curl_easy_setopt(call->easy, CURLOPT_OPENSOCKETDATA, call);
-    return 0;
-}
 
 static void
 set_connection(struct http_call *call, const struct http_call_spec *spec)
@@ -263,8 +202,8 @@ set_method(CURL *easy, const struct http_call_spec *spec)
         curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, spec->method);
 }
 
-static void
-set_common_options(struct http_call *call)
+void
+call_set_common_options(struct http_call *call)
 {
     CURL *easy = call->easy;
     curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
@@ -279,7 +218,7 @@ static void
 set_options(struct http_call *call, const struct http_call_spec *spec)
 {
     CURL *easy = call->easy;
-    set_common_options(call);
+    call_set_common_options(call);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)spec->timeout_ms);
@@ -327,7 +266,7 @@ http_call_header(struct http_call *call, const char *name)
 
 // ---- Start and cancel -----------------------------------------------------------------------
 
-static struct http_call *
+struct http_call *
 call_new(struct http_client *client, void *arg)
 {
     struct http_call *call = KG_NEW(struct http_call);
@@ -341,7 +280,7 @@ call_new(struct http_client *client, void *arg)
     return call;
 }
 
-static void
+void
 call_begin(struct http_call *call)
 {
     struct http_client *client = call->client;
@@ -363,36 +302,13 @@ http_call_start(struct http_client *client, const struct http_call_spec *spec,
     call->max_body = spec->max_body_bytes ? spec->max_body_bytes : BODY_MAX_DEFAULT;
     CURLcode code = curl_easy_setopt(call->easy, CURLOPT_URL, spec->url);
     set_options(call, spec);
-    if (code != CURLE_OK || set_policy(call, spec->url, spec->policy) < 0) {
+    if (code != CURLE_OK || call_set_policy(call, spec->url, spec->policy) < 0) {
         kg_error_set(err, KG_INTERNAL, 0, "cannot call %s", spec->url);
         call_free(call);
         return NULL;
     }
     if (spec->policy)
         curl_easy_setopt(call->easy, CURLOPT_FORBID_REUSE, 1L);
-    call_begin(call);
-    return call;
-}
-
-struct http_call *
-http_dial_start(struct http_client *client, const char *host, int port,
-                const struct address_policy *policy, int64_t timeout_ms, http_dial_fn fn, void *arg,
-                struct kg_error *err)
-{
-    bool v6 = strchr(host, ':') != NULL;
-    KG_AUTO_FREE char *url =
-        kg_asprintf("http://%s%s%s:%d/", v6 ? "[" : "", host, v6 ? "]" : "", port);
-    struct http_call *call = call_new(client, arg);
-    call->on_dialled = fn;
-    set_common_options(call);
-    curl_easy_setopt(call->easy, CURLOPT_CONNECT_ONLY, 1L);
-    curl_easy_setopt(call->easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
-    if (strpbrk(host, "/?#@\\[]%") || curl_easy_setopt(call->easy, CURLOPT_URL, url) != CURLE_OK ||
-        set_policy(call, url, policy) < 0) {
-        kg_error_set(err, KG_INVALID, 0, "bad host name");
-        call_free(call);
-        return NULL;
-    }
     call_begin(call);
     return call;
 }

@@ -68,3 +68,15 @@ void call_free(struct http_call *call);
 void call_finish(struct http_call *call, CURLcode code);
 // Lets curl go on with a call that was held.
 void call_go_on(struct http_call *call);
+struct http_call *call_new(struct http_client *client, void *arg);
+// To be called last: from then on its callbacks fire.
+void call_begin(struct http_call *call);
+void call_set_common_options(struct http_call *call);
+void call_explain(const struct http_call *call, CURLcode code, struct kg_error *err);
+
+// ---- http_dial.c ----------------------------------------------------------------------------
+
+// -1 where the URL names no host; a policy that is NULL allows anything.
+KG_MUST_CHECK int call_set_policy(struct http_call *call, const char *url,
+                                  const struct address_policy *policy);
+void call_dial_finish(struct http_call *call, CURLcode code);
