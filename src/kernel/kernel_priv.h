@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel, as its parts see it: kernel.c is the state machine, kernel_start.c brings a process up,
-// kernel_run.c runs one execution on a ready kernel.
+// A kernel, as its parts see it: kernel.c is its states and its life, kernel_start.c brings a
+// process up, kernel_queue.c says what runs next and stops it, kernel_run.c runs one execution on a
+// ready kernel, kernel_restart.c puts a new process in the place of one that ended or is to end.
 #pragma once
 
 #include <sys/queue.h>
@@ -104,13 +105,22 @@ void kernel_run_on_message(struct kernel *kernel, enum jupyter_channel channel,
 enum kernel_fate { KERNEL_STAYS, KERNEL_REPLACED, KERNEL_GOES };
 void kernel_run_finish(struct kernel *kernel, enum execution_status status, enum kernel_fate fate);
 
-// ---- kernel.c -------------------------------------------------------------------------------
+// ---- kernel_queue.c -------------------------------------------------------------------------
 
-void kernel_on_ready(struct kernel *kernel);
-void kernel_on_start_failed(struct kernel *kernel, const struct kg_error *err);
+void kernel_queue_init(struct kernel *kernel);
+void kernel_queue_fini(struct kernel *kernel);
+// Ends all that wait as `died`.
+void kernel_queue_end(struct kernel *kernel, const char *evalue);
 // Stops an execution that runs (interrupt, grace, kill) or waits.
 void kernel_stop_execution(struct kernel *kernel, struct execution *execution,
                            enum execution_status status);
+
+// ---- kernel_restart.c -----------------------------------------------------------------------
+
+void kernel_restart_init(struct kernel *kernel);
+void kernel_restart_fini(struct kernel *kernel);
+void kernel_on_ready(struct kernel *kernel);
+void kernel_on_start_failed(struct kernel *kernel, const struct kg_error *err);
 // The process cannot be used any more: what runs ends as `died`, and a new process is started.
 void kernel_fail(struct kernel *kernel, const char *ename, const char *evalue);
 // Kills the process with all that it left behind, then starts a new one.

@@ -243,6 +243,9 @@ on_sandbox(struct sandbox *sandbox, struct kernel *kernel, const struct kg_error
 bool
 session_is_busy(const struct session *session)
 {
+    // An adopted one may be, until its agent has said what runs in it.
+    if (session->state == SESSION_CREATING && session->sandbox)
+        return true;
     for (size_t i = 0; i < session->n_kernels; i++) {
         if (kernel_is_busy(session->kernels[i]))
             return true;

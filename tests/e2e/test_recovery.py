@@ -100,7 +100,9 @@ def test_a_busy_kernel_of_an_earlier_gateway_can_be_interrupted(start_gateway):
     gateway.kill()
     execution.ended()
     gateway.start()
-    wait_for(lambda: gateway.show_session("s")["is_busy"])
+    # From the first moment, before the agent has said what runs there.
+    assert gateway.show_session("s")["is_busy"]
+    wait_for(lambda: gateway.show_session("s")["kernels"])
     gateway.client.post("/api/v1/sessions/s/interrupt")
     assert gateway.execute("print(z)", session_id="s").text() == "3\n"
 
