@@ -219,6 +219,67 @@ KG_MUST_CHECK struct session_file_op *session_file_delete(struct session *sessio
 // The caller frees it.
 char *session_file_url(const struct session *session, const char *path);
 
+// ---- Files from elsewhere -------------------------------------------------------------------
+
+enum { SESSION_DOWNLOADS_MAX = 20 };
+
+// Fetched by the gateway (http:// and https://, redirects followed) where the address policy allows
+// it, and put into the working folder under the name that the server or the URL gives it.
+struct session_download {
+    const char *url;
+    const char *id; // the client's own, told with the result; or NULL
+};
+
+// Fires once; both are borrowed. `files`: [{"url", "id"?, "path", "size", "mime"}]; `errors`:
+// [{"url", "id"?, "code", "error"}].
+struct session_downloads;
+typedef void (*session_downloads_fn)(const json_t *files, const json_t *errors, void *arg);
+// At most SESSION_DOWNLOADS_MAX. What fails is an entry of `errors`.
+struct session_downloads *session_downloads_start(struct session *session,
+                                                  const struct session_download *downloads,
+                                                  size_t n, session_downloads_fn fn, void *arg);
+// What has arrived stays.
+void session_downloads_cancel(struct session_downloads *downloads);
+
+// ---- Packages -------------------------------------------------------------------------------
+
+enum { SESSION_PACKAGES_MAX = 32 };
+
+// Whether `requirements` is a list of 1 to SESSION_PACKAGES_MAX strings such as "name[extra]>=1.0":
+// no flag, path or URL. KG_INVALID says which one is bad.
+KG_MUST_CHECK int session_packages_check(const json_t *requirements, struct kg_error *err);
+
+struct session_install_events {
+    // What happens, as lines for a client: {"type": "progress" | "stdout" | "stderr", "text": …}.
+    // Borrowed. May be NULL.
+    void (*on_line)(const json_t *line, void *arg);
+    // Once, the last; then the handle is gone. `result` is {"status": "ok" | "error", "packages":
+    // [{"name", "status": "installed" | "failed", "version"?, "message"?}]}, one for each
+    // requirement; NULL where `err` is set: the session has ended.
+    void (*on_end)(const json_t *result, const struct kg_error *err, void *arg);
+};
+
+// Installs packages for the session's kernels and commands, from the cache where they have been
+// asked for before, else by a sandbox of its own that downloads them. Installs of one session
+// follow one another. Counts as activity.
+struct session_install;
+KG_MUST_CHECK struct session_install *
+session_install_start(struct session *session, const json_t *requirements,
+                      const struct session_install_events *events, void *arg, struct kg_error *err);
+// No callback fires any more; the installation goes on.
+void session_install_leave(struct session_install *install);
+
+// What is installed, or was asked for: {"packages": [{"name", "status": "installed" | "installing"
+// | "failed", "version"?, "message"?}]}, or with `name` that one alone ("not_found" where it is
+// none). Borrowed.
+struct session_packages;
+typedef void (*session_packages_fn)(const json_t *body, const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_packages *session_packages_list(struct session *session,
+                                                             const char *name,
+                                                             session_packages_fn fn, void *arg,
+                                                             struct kg_error *err);
+void session_packages_cancel(struct session_packages *packages);
+
 // ---- All of them ----------------------------------------------------------------------------
 
 size_t sessions_count(const struct sessions *sessions);
