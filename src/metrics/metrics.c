@@ -71,6 +71,12 @@ static const struct metric_row table[METRIC_N] = {
                                             "Lines that a reader was too slow or too small for."),
     [METRIC_OUTPUT_DROPPED_BYTES] =
         COUNTER("kernelgate_output_dropped_bytes_total", "Bytes of such lines, as far as known."),
+    [METRIC_COMMANDS] =
+        COUNTER("kernelgate_commands_total", "Commands that have ended.", .labels = {"status"},
+                .values = {"ok", "error", "timeout", "cancelled", "failed"}),
+    [METRIC_COMMAND_SECONDS] =
+        HISTOGRAM("kernelgate_command_seconds",
+                  "From a command being asked for to its end, as far as it ran to one."),
     [METRIC_KERNEL_DEATHS] = COUNTER(
         "kernelgate_kernel_deaths_total",
         "Kernels that ended or had to be killed, their container living on.", .labels = {"cause"},

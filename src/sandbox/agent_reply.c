@@ -19,6 +19,8 @@ code_of_status(int status)
         return KG_FILE_EXISTS;
     case 413:
         return KG_UPLOAD_TOO_LARGE;
+    case 429:
+        return KG_SESSION_BUSY;
     case 507:
         return KG_DISK_FULL;
     default:
@@ -71,6 +73,49 @@ agent_event_parse(const char *line, size_t len, struct agent_event *ret, struct 
     return 0;
 }
 
+static int
+parse_command_end(json_t *line, struct sandbox_command_result *ret, struct kg_error *err)
+{
+    json_int_t exit_code, signum, duration_ms, dropped;
+    int timed_out, oom;
+
+    if (json_unpack(line, "{s:I, s:I, s:b, s:b, s:I, s:I}", "exit_code", &exit_code, "signal",
+                    &signum, "timed_out", &timed_out, "oom", &oom, "duration_ms", &duration_ms,
+                    "dropped_bytes", &dropped) != 0)
+        return kg_error_set(err, KG_INTERNAL, 0, "the end of a command is malformed");
+    if (exit_code < 0 || exit_code > 255 || signum < 0 || signum > 64 || duration_ms < 0 ||
+        dropped < 0)
+        return kg_error_set(err, KG_INTERNAL, 0, "the end of a command has numbers out of range");
+    *ret = (struct sandbox_command_result){
+        .exit_code = (int)exit_code,
+        .signal = (int)signum,
+        .timed_out = timed_out != 0,
+        .oom = oom != 0,
+        .duration_ms = duration_ms,
+        .dropped_bytes = dropped,
+    };
+    return 0;
+}
+
+int
+agent_command_parse(const char *line, size_t len, struct agent_command_line *ret,
+                    struct kg_error *err)
+{
+    json_auto_t *value = json_loadb(line, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+    const char *type = json_string_value(json_object_get(value, "type"));
+    json_t *text = json_object_get(value, "text");
+
+    *ret = (struct agent_command_line){.is_end = type && strcmp(type, "end") == 0};
+    if (ret->is_end)
+        return parse_command_end(value, &ret->result, err);
+    bool is_stderr = type && strcmp(type, "stderr") == 0;
+    if (!type || !json_is_string(text) || (!is_stderr && strcmp(type, "stdout") != 0))
+        return kg_error_set(err, KG_INTERNAL, 0, "a command's output is malformed");
+    ret->stream = is_stderr ? SANDBOX_STDERR : SANDBOX_STDOUT;
+    ret->text = json_incref(text);
+    return 0;
+}
+
 static void
 end_line(struct agent_lines *lines, agent_line_fn fn, void *arg)
 {
@@ -86,10 +131,12 @@ void
 agent_lines_feed(struct agent_lines *lines, const char *data, size_t len, agent_line_fn fn,
                  void *arg)
 {
+    size_t max = lines->max ? lines->max : AGENT_EVENT_LINE_MAX;
+
     while (len > 0) {
         const char *newline = memchr(data, '\n', len);
         size_t part = newline ? (size_t)(newline - data) : len;
-        if (lines->line.len + part > AGENT_EVENT_LINE_MAX)
+        if (lines->line.len + part > max)
             lines->overlong = true;
         if (!lines->overlong)
             buf_append(&lines->line, data, part);

@@ -77,6 +77,7 @@ on_wake(void *arg)
     struct session *session = arg;
     if (session->state != SESSION_READY)
         return;
+    session_commands_run(session);
     struct session_open *next;
     for (struct session_open *open = TAILQ_FIRST(&session->opens); open; open = next) {
         next = TAILQ_NEXT(open, link);
@@ -246,6 +247,8 @@ session_is_busy(const struct session *session)
     // An adopted one may be, until its agent has said what runs in it.
     if (session->state == SESSION_CREATING && session->sandbox)
         return true;
+    if (!TAILQ_EMPTY(&session->commands))
+        return true;
     for (size_t i = 0; i < session->n_kernels; i++) {
         if (kernel_is_busy(session->kernels[i]))
             return true;
@@ -284,6 +287,7 @@ session_make(struct sessions *sessions, const char *owner, const char *id, const
     struct session *session = KG_NEW(struct session);
     session->sessions = sessions;
     TAILQ_INIT(&session->opens);
+    TAILQ_INIT(&session->commands);
     snprintf(session->id, sizeof session->id, "%s", id);
     session->owner = kg_strdup(owner);
     session->env = env ? json_deep_copy(env) : json_object();
@@ -327,6 +331,7 @@ dismantle(struct session *session, const char *reason)
     kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "%s",
                  reason ? reason : "the session was ended meanwhile");
     fail_opens(session, NULL, &err);
+    session_commands_end(session, &err);
     if (session->restart.fn) {
         kernel_restart_fn fn = KG_STEAL(session->restart.fn);
         fn(&err, session->restart.arg);

@@ -51,6 +51,7 @@ struct session {
     struct kernel *kernels[SESSION_MAX_KERNELS];
     size_t n_kernels;
     TAILQ_HEAD(, session_open) opens;
+    TAILQ_HEAD(, session_command) commands;
     struct session_restart restart;
     struct loop_timer *expiry;
     struct loop_timer *wake; // looks at opens and at whether a one-shot session is over
@@ -93,6 +94,10 @@ struct kernel *session_find_kernel(const struct session *session, const struct k
 // Starts the kernels that those who wait want.
 void session_start_kernels(struct session *session);
 void session_free(struct session *session);
+// Whether something runs or waits to: executions, commands.
 bool session_is_busy(const struct session *session);
+// Runs the commands that have waited for the sandbox; ends all of them (commands.c).
+void session_commands_run(struct session *session);
+void session_commands_end(struct session *session, const struct kg_error *err);
 // Tells those who wait for the end of all sessions, if this is it.
 void sessions_look_whether_ended(struct sessions *sessions);

@@ -1,12 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an agent says. First byte: even for event lines, fed in parts of that many bytes; odd for
-// the body of an HTTP answer with one of some statuses.
+// What an agent says. First byte: even for event lines, and lines of commands, fed in parts of that
+// many bytes; odd for the body of an HTTP answer with one of some statuses.
 #include <assert.h>
 #include <string.h>
 
 #include "agent_reply.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void
+parse_command_line(const char *text, size_t len)
+{
+    struct agent_command_line line;
+    struct kg_error err = {0};
+
+    if (agent_command_parse(text, len, &line, &err) != 0) {
+        assert(err.code == KG_INTERNAL);
+        return;
+    }
+    assert(line.is_end ? !line.text : json_is_string(line.text));
+    assert(line.result.exit_code >= 0 && line.result.dropped_bytes >= 0);
+    json_decref(line.text);
+}
 
 static void
 on_line(const char *line, size_t len, void *arg)
@@ -18,6 +33,7 @@ on_line(const char *line, size_t len, void *arg)
     if (!line)
         return;
     assert(len <= AGENT_EVENT_LINE_MAX);
+    parse_command_line(line, len);
     if (agent_event_parse(line, len, &event, &err) != 0) {
         assert(err.code == KG_INTERNAL);
         return;

@@ -641,6 +641,105 @@ test_kernel(void **state)
     assert_int_equal(f->exit_code, 3);
 }
 
+struct run {
+    struct fixture *f;
+    struct sandbox_command *command;
+    struct buf out, err_out;
+    int n_started, n_ends;
+    bool cancels; // as soon as anything comes
+    struct sandbox_command_result result;
+    struct kg_error err;
+};
+
+static void
+on_command_started(void *arg)
+{
+    struct run *run = arg;
+    run->n_started++;
+}
+
+static void
+on_command_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+{
+    struct run *run = arg;
+    assert_int_equal(run->n_started, 1);
+    buf_append(stream == SANDBOX_STDOUT ? &run->out : &run->err_out, text, len);
+    if (run->cancels)
+        sandbox_command_cancel(KG_STEAL(run->command));
+}
+
+static void
+on_command_end(const struct sandbox_command_result *result, const struct kg_error *err, void *arg)
+{
+    struct run *run = arg;
+    assert_int_equal(result == NULL, err != NULL);
+    run->n_ends++;
+    run->command = NULL;
+    if (result)
+        run->result = *result;
+    if (err)
+        run->err = *err;
+}
+
+static void
+start_run(struct fixture *f, struct run *run, const char *command, int64_t timeout_ms)
+{
+    static const struct sandbox_command_events run_events = {on_command_started, on_command_output,
+                                                             on_command_end};
+    const struct sandbox_command_spec run_spec = {
+        .command = command, .timeout_ms = timeout_ms, .max_output_bytes = 1 << 20};
+    run->f = f;
+    run->command = sandbox_command_start(f->sandbox, &run_spec, &run_events, run, &run->err);
+    assert_non_null(run->command);
+    assert_int_equal(run->n_ends, 0);
+}
+
+static void
+run_fini(struct run *run)
+{
+    buf_fini(&run->out);
+    buf_fini(&run->err_out);
+    *run = (struct run){0};
+}
+
+static void
+test_command(void **state)
+{
+    struct fixture *f = *state;
+    struct run run = {0};
+
+    create_ready(f);
+    start_run(f, &run, "echo out; echo err >&2; exit 3", PATIENCE_MS);
+    WAIT_FOR(f, run.n_ends == 1);
+    assert_string_equal(run.out.data, "out\n");
+    assert_string_equal(run.err_out.data, "err\n");
+    assert_int_equal(run.result.exit_code, 3);
+    run_fini(&run);
+    start_run(f, &run, "sleep 1000", 50);
+    WAIT_FOR(f, run.n_ends == 1);
+    assert_true(run.result.timed_out);
+    assert_int_equal(run.result.signal, SIGTERM);
+    run_fini(&run);
+    start_run(f, &run, "yes", PATIENCE_MS); // more than was asked for is not sent
+    sandbox_command_pause(run.command, true);
+    sandbox_command_pause(run.command, false);
+    WAIT_FOR(f, run.out.len == 1 << 20);
+    sandbox_command_cancel(run.command);
+    assert_int_equal(run.n_ends, 0);
+    run_fini(&run);
+    run.cancels = true;
+    start_run(f, &run, "echo once; echo twice", PATIENCE_MS);
+    WAIT_FOR(f, !run.command);
+    run.cancels = false;
+    run_fini(&run);
+    start_run(f, &run, "sleep 1000", PATIENCE_MS);
+    WAIT_FOR(f, run.n_started == 1);
+    end_agent(&f->provisioner);
+    WAIT_FOR(f, run.n_ends == 1);
+    assert_int_equal(run.err.code, KG_PROVISIONER_UNAVAILABLE);
+    run_fini(&run);
+}
+
 static void
 test_many_calls(void **state)
 {
@@ -902,6 +1001,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_door_is_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(test_life, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kernel, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_command, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_calls, setup, teardown),
         cmocka_unit_test_setup_teardown(test_strangers_at_the_door, setup, teardown),
         cmocka_unit_test_setup_teardown(test_agent_killed, setup, teardown),

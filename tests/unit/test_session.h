@@ -7,6 +7,7 @@
 #include "session.h"
 
 // Runs its tests and returns how many failed.
+int test_session_commands(void);
 int test_session_end(void);
 int test_session_pool(void);
 

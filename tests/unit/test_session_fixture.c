@@ -33,9 +33,12 @@ write_specs(const char *dir)
     for (int i = 0; i < N_SPECS; i++) {
         KG_AUTO_FREE char *folder = kg_asprintf("%s/k%d", dir, i);
         KG_AUTO_FREE char *path = kg_asprintf("%s/kernel.json", folder);
-        KG_AUTO_FREE char *json =
-            kg_asprintf("{\"argv\":[\"k\"],\"language\":\"k\",\"metadata\":{\"kernelgate\":{%s}}}",
-                        i == 0 ? "\"variables\":\"set {json}\"" : "");
+        KG_AUTO_FREE char *json = kg_asprintf("{\"argv\":[\"k\"],\"language\":\"k\",\"env\":{%s},"
+                                              "\"metadata\":{\"kernelgate\":{%s}}}",
+                                              i == 0   ? "\"PATH\":\"/k0/bin:/bin\""
+                                              : i == 1 ? "\"PATH\":\"/k1/bin::/bin\""
+                                                       : "",
+                                              i == 0 ? "\"variables\":\"set {json}\"" : "");
         assert_int_equal(dir_make(folder, 0700, NULL), 0);
         assert_int_equal(file_write_atomic(path, json, strlen(json), 0600, NULL), 0);
     }

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands of a session: what they wait for, their environment, their end with the session.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "metrics.h"
+#include "session_priv.h"
+
+// Waits for the session's sandbox as long as `running` is NULL.
+struct session_command {
+    TAILQ_ENTRY(session_command) link;
+    struct session *session;
+    struct sandbox_command_events events;
+    void *arg;
+    int64_t asked_us; // clock_mono_us()
+    struct sandbox_command *running;
+    bool paused;
+    json_t *request; // while it waits: {command or argv, cwd, env}
+    int64_t timeout_ms;
+    size_t max_output_bytes;
+};
+
+static void
+command_free(struct session_command *command)
+{
+    TAILQ_REMOVE(&command->session->commands, command, link);
+    json_decref(command->request);
+    free(command);
+}
+
+// ---- Their environment ----------------------------------------------------------------------
+
+static bool
+has_folder(const struct buf *path, const char *folder, size_t len)
+{
+    for (const char *at = path->data; at; at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL) {
+        if (strncmp(at, folder, len) == 0 && (at[len] == ':' || at[len] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+static void
+add_folders(struct buf *path, const struct kernelspec *spec)
+{
+    const char *folder = json_string_value(json_object_get(spec->env, "PATH"));
+    while (folder && *folder) {
+        size_t len = strcspn(folder, ":");
+        if (len > 0 && !has_folder(path, folder, len)) {
+            buf_append(path, ":", path->len > 0);
+            buf_append(path, folder, len);
+        }
+        folder += len + (folder[len] == ':');
+    }
+}
+
+// What the kernels have, so that `python` is the kernel's; the default kernel's comes first.
+static json_t *
+make_env(const struct session *session, const json_t *own)
+{
+    const struct sessions_settings *settings = &session->sessions->settings;
+    json_t *env = json_object();
+    KG_AUTO_BUF path = {0};
+    json_object_update(env, (json_t *)(uintptr_t)settings->kernels->env);
+    add_folders(&path, settings->pooled_spec);
+    for (size_t i = 0; i < kernelspecs_count(settings->specs); i++)
+        add_folders(&path, kernelspecs_at(settings->specs, i));
+    if (path.len > 0)
+        json_object_set_new(env, "PATH", json_string(path.data));
+    json_object_update(env, session->env);
+    if (own)
+        json_object_update(env, (json_t *)(uintptr_t)own);
+    return env;
+}
+
+// ---- Running --------------------------------------------------------------------------------
+
+static void
+on_started(void *arg)
+{
+    struct session_command *command = arg;
+    if (command->events.on_started)
+        command->events.on_started(command->arg);
+}
+
+static void
+on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+{
+    struct session_command *command = arg;
+    command->events.on_output(stream, text, len, command->arg);
+}
+
+static void
+count(const struct session_command *command, const struct sandbox_command_result *result)
+{
+    const char *status = !result             ? "failed"
+                         : result->timed_out ? "timeout"
+                         : result->exit_code ? "error"
+                                             : "ok";
+    metric_add(METRIC_COMMANDS, 1, status);
+    if (result)
+        metric_observe_since(METRIC_COMMAND_SECONDS, command->asked_us);
+}
+
+static void
+on_end(const struct sandbox_command_result *result, const struct kg_error *err, void *arg)
+{
+    struct session_command *command = arg;
+    struct session *session = command->session;
+    const struct sandbox_command_events events = command->events;
+    void *events_arg = command->arg;
+    count(command, result);
+    session_touch(session);
+    loop_timer_start(session->wake, 0);
+    command_free(command);
+    events.on_end(result, err, events_arg);
+}
+
+static int
+run(struct session_command *command, const struct sandbox_command_spec *spec, struct kg_error *err)
+{
+    static const struct sandbox_command_events events = {on_started, on_output, on_end};
+    struct session *session = command->session;
+    json_auto_t *env = make_env(session, spec->env);
+    struct sandbox_command_spec own = *spec;
+    own.env = env;
+    command->running = sandbox_command_start(session->sandbox, &own, &events, command, err);
+    if (!command->running)
+        return -1;
+    if (command->paused)
+        sandbox_command_pause(command->running, true);
+    return 0;
+}
+
+// ---- Waiting --------------------------------------------------------------------------------
+
+static void
+keep(struct session_command *command, const struct sandbox_command_spec *spec)
+{
+    command->request = json_object();
+    command->timeout_ms = spec->timeout_ms;
+    command->max_output_bytes = spec->max_output_bytes;
+    if (spec->command)
+        json_object_set_new(command->request, "command", json_string(spec->command));
+    if (spec->cwd)
+        json_object_set_new(command->request, "cwd", json_string(spec->cwd));
+    if (spec->env)
+        json_object_set_new(command->request, "env", json_deep_copy(spec->env));
+    if (!spec->argv)
+        return;
+    json_t *argv = json_array();
+    for (const char *const *arg = spec->argv; *arg; arg++)
+        json_array_append_new(argv, json_string(*arg));
+    json_object_set_new(command->request, "argv", argv);
+}
+
+static int
+run_kept(struct session_command *command, struct kg_error *err)
+{
+    json_auto_t *request = KG_STEAL(command->request);
+    const json_t *args = json_object_get(request, "argv");
+    KG_AUTO_FREE const char **argv = kg_calloc(json_array_size(args) + 1, sizeof *argv);
+    for (size_t i = 0; i < json_array_size(args); i++)
+        argv[i] = json_string_value(json_array_get(args, i));
+    const struct sandbox_command_spec spec = {
+        .command = json_string_value(json_object_get(request, "command")),
+        .argv = args ? argv : NULL,
+        .cwd = json_string_value(json_object_get(request, "cwd")),
+        .env = json_object_get(request, "env"),
+        .timeout_ms = command->timeout_ms,
+        .max_output_bytes = command->max_output_bytes,
+    };
+    return run(command, &spec, err);
+}
+
+void
+session_commands_run(struct session *session)
+{
+    struct session_command *command = TAILQ_FIRST(&session->commands);
+    while (command) {
+        struct kg_error err = {0};
+        if (command->running || run_kept(command, &err) == 0) {
+            command = TAILQ_NEXT(command, link);
+            continue;
+        }
+        on_end(NULL, &err, command);
+        command = TAILQ_FIRST(&session->commands); // others may have gone with it
+    }
+}
+
+void
+session_commands_end(struct session *session, const struct kg_error *err)
+{
+    for (struct session_command *command; (command = TAILQ_FIRST(&session->commands));) {
+        const struct sandbox_command_events events = command->events;
+        void *arg = command->arg;
+        if (command->running)
+            sandbox_command_cancel(command->running);
+        count(command, NULL);
+        command_free(command);
+        events.on_end(NULL, err, arg);
+    }
+}
+
+// ---- One of them ----------------------------------------------------------------------------
+
+struct session_command *
+session_command_start(struct session *session, const struct sandbox_command_spec *spec,
+                      const struct sandbox_command_events *events, void *arg, struct kg_error *err)
+{
+    struct session_command *command = KG_NEW(struct session_command);
+    command->session = session;
+    command->events = *events;
+    command->arg = arg;
+    command->asked_us = clock_mono_us();
+    TAILQ_INSERT_TAIL(&session->commands, command, link);
+    session_touch(session);
+    if (session->state != SESSION_READY) {
+        keep(command, spec);
+    } else if (run(command, spec, err) < 0) {
+        command_free(command);
+        return NULL;
+    }
+    return command;
+}
+
+void
+session_command_cancel(struct session_command *command)
+{
+    struct session *session = command->session;
+    if (command->running)
+        sandbox_command_cancel(command->running);
+    metric_add(METRIC_COMMANDS, 1, "cancelled");
+    command_free(command);
+    session_touch(session);
+    loop_timer_start(session->wake, 0);
+}
+
+void
+session_command_pause(struct session_command *command, bool paused)
+{
+    command->paused = paused;
+    if (command->running)
+        sandbox_command_pause(command->running, paused);
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session's commands: what they wait for, their environment, what keeps a session.
+
+#include "test_session.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fake_command.h"
+
+// Somebody who runs a command.
+struct caller {
+    struct session_command *command;
+    int n_started, n_outputs, n_ends;
+    struct sandbox_command_result result;
+    struct kg_error err;
+};
+
+static void
+on_started(void *arg)
+{
+    struct caller *caller = arg;
+    caller->n_started++;
+}
+
+static void
+on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+{
+    struct caller *caller = arg;
+    caller->n_outputs++;
+    assert_int_equal(stream, SANDBOX_STDERR);
+    assert_int_equal(len, strlen(text));
+}
+
+static void
+on_end(const struct sandbox_command_result *result, const struct kg_error *err, void *arg)
+{
+    struct caller *caller = arg;
+    caller->n_ends++;
+    caller->command = NULL;
+    assert_int_equal(result == NULL, err != NULL);
+    if (result)
+        caller->result = *result;
+    if (err)
+        caller->err = *err;
+}
+
+static const struct sandbox_command_events events = {on_started, on_output, on_end};
+
+static void
+run(struct session *session, struct caller *caller, const char *command, const json_t *env)
+{
+    const struct sandbox_command_spec spec = {
+        .command = command, .cwd = "sub", .env = env, .timeout_ms = 1234};
+    caller->command = session_command_start(session, &spec, &events, caller, &caller->err);
+    assert_int_equal(caller->n_ends, 0);
+}
+
+static const char *
+env_of(const struct sandbox_command *command, const char *name)
+{
+    return json_string_value(
+        json_object_get(json_object_get(fake_command_request(command), "env"), name));
+}
+
+static void
+test_run(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    struct caller caller = {0};
+    open_named(f, &opener, "s1");
+    json_auto_t *env = json_pack("{s:s}", "B", "2");
+    run(opener.session, &caller, "ls", env);
+    struct sandbox_command *command = fake_command_last();
+    const json_t *request = fake_command_request(command);
+    assert_string_equal(json_string_value(json_object_get(request, "command")), "ls");
+    assert_string_equal(json_string_value(json_object_get(request, "cwd")), "sub");
+    assert_int_equal(json_integer_value(json_object_get(request, "timeout_ms")), 1234);
+    assert_true(sessions_are_busy(f->sessions));
+    session_command_pause(caller.command, true);
+    assert_true(fake_command_paused(command));
+    fake_command_start_and_print(command, "text");
+    assert_int_equal(caller.n_started, 1);
+    assert_int_equal(caller.n_outputs, 1);
+    fake_command_end(command, &(const struct sandbox_command_result){.exit_code = 3}, NULL);
+    assert_int_equal(caller.n_ends, 1);
+    assert_int_equal(caller.result.exit_code, 3);
+    assert_false(sessions_are_busy(f->sessions));
+}
+
+static void
+test_environment(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    struct caller caller = {0};
+    json_auto_t *all = json_pack("{s:s, s:s, s:s}", "A", "all", "B", "all", "C", "all");
+    json_auto_t *sessions = json_pack("{s:s, s:s}", "B", "session", "C", "session");
+    json_auto_t *own = json_pack("{s:s}", "C", "own");
+    f->kernels.env = all;
+    struct session_request request = named(f, "s1");
+    request.env = sessions;
+    open_request(f, &opener, &request);
+    run(opener.session, &caller, "env", own);
+    assert_string_equal(env_of(fake_command_last(), "A"), "all");
+    assert_string_equal(env_of(fake_command_last(), "B"), "session");
+    assert_string_equal(env_of(fake_command_last(), "C"), "own");
+    // The kernelspecs' folders, each once: the default one's first.
+    assert_string_equal(env_of(fake_command_last(), "PATH"), "/k0/bin:/bin:/k1/bin");
+    session_command_cancel(caller.command);
+    assert_int_equal(fake_commands_count(), 0);
+    assert_int_equal(caller.n_ends, 0);
+    RUN_UNTIL(f, !sessions_are_busy(f->sessions));
+    f->kernels.env = NULL;
+}
+
+static void
+test_waits_for_the_sandbox(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    struct caller first = {0}, second = {0}, refused = {0};
+    fake_script.hold_ready = true;
+    const struct session_request request = named(f, "s1");
+    start(f, &opener, &request);
+    RUN_UNTIL(f, fake_sandboxes_count() == 1);
+    struct session *session = sessions_find(f->sessions, "me", "s1", NULL);
+    run(session, &refused, "never", NULL);
+    run(session, &first, "one", NULL);
+    run(session, &second, "two", NULL);
+    assert_int_equal(fake_commands_count(), 0);
+    session_command_pause(first.command, true);
+    session_command_cancel(second.command);
+    fake_command_refuse();
+    fake_sandbox_ready(fake_sandboxes_last());
+    RUN_UNTIL(f, refused.n_ends == 1);
+    assert_int_equal(refused.err.code, KG_PROVISIONER_UNAVAILABLE);
+    RUN_UNTIL(f, fake_commands_count() == 1);
+    struct sandbox_command *command = fake_command_last();
+    assert_string_equal(
+        json_string_value(json_object_get(fake_command_request(command), "command")), "one");
+    assert_true(fake_command_paused(command));
+    fake_command_end(command, NULL, &(const struct kg_error){.code = KG_SESSION_BUSY});
+    assert_int_equal(first.err.code, KG_SESSION_BUSY);
+    assert_int_equal(second.n_ends, 0);
+    RUN_UNTIL(f, opener.answers == 1);
+}
+
+static void
+test_ends_with_the_session(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0}, waiting = {0};
+    struct caller running = {0}, early = {0};
+    open_named(f, &opener, "s1");
+    run(opener.session, &running, "sleep", NULL);
+    fake_script.hold_ready = true;
+    const struct session_request request = named(f, "s2");
+    start(f, &waiting, &request);
+    run(sessions_find(f->sessions, "me", "s2", NULL), &early, "sleep", NULL);
+    session_end(opener.session, NULL, on_ended, f);
+    assert_int_equal(running.n_ends, 1);
+    assert_int_equal(running.err.code, KG_SESSION_NOT_FOUND);
+    assert_int_equal(fake_commands_count(), 0);
+    session_end(sessions_find(f->sessions, "me", "s2", NULL), NULL, on_ended, f);
+    assert_int_equal(early.n_ends, 1);
+    RUN_UNTIL(f, f->ended == 2);
+}
+
+static void
+test_keeps_a_session(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {.code = "print"};
+    struct caller caller = {0};
+    struct session_request request = named(f, "s1");
+    request.one_shot = true;
+    open_request(f, &opener, &request);
+    run(opener.session, &caller, "sleep", NULL);
+    RUN_UNTIL(f, execution_state(opener.execution) == EXECUTION_DONE);
+    execution_unref(opener.execution);
+    struct opener other = {0}; // whose leaving makes the session look whether it is over
+    start(f, &other, &request);
+    session_open_cancel(other.open);
+    assert_int_equal(sessions_count(f->sessions), 1);
+    fake_command_end(fake_command_last(), &(const struct sandbox_command_result){0}, NULL);
+    RUN_UNTIL(f, sessions_count(f->sessions) == 0);
+}
+
+int
+test_session_commands(void)
+{
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, session_setup, session_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_run),
+        TEST(test_environment),
+        TEST(test_waits_for_the_sandbox),
+        TEST(test_ends_with_the_session),
+        TEST(test_keeps_a_session),
+    };
+    return cmocka_run_group_tests_name("session: commands", tests, NULL, NULL);
+}
