@@ -125,6 +125,9 @@ docker_take_version(struct docker *docker, const json_t *body, struct kg_error *
                             docker->host, newest_minor, API_MINOR);
     bool newer = oldest && sscanf(oldest, "1.%d", &oldest_minor) == 1 && oldest_minor > API_MINOR;
     docker->api_minor = newer ? oldest_minor : API_MINOR;
+    const json_t *component = json_array_get(json_object_get(body, "Components"), 0);
+    const char *name = json_string_value(json_object_get(component, "Name"));
+    docker->podman = name && !strncmp(name, "Podman", strlen("Podman"));
     return 0;
 }
 

@@ -42,6 +42,7 @@ struct docker {
     char *socket_path; // NULL: TCP
     char *url;         // http://HOST
     int api_minor;     // of version 1.x
+    bool podman;
     char *image;
     char *agent_path; // our copy: in the state folder, whose path is the engine's too
     struct provisioner_limits limits;

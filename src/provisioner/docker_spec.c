@@ -25,14 +25,30 @@ mounts_of(const struct docker *docker, const char *id)
     return list;
 }
 
-// Docker's own options for a tmpfs have noexec.
+// Docker's own options for a tmpfs have noexec. Its file system for message queues, which nobody
+// here needs, could be written.
 static json_t *
 tmpfs_of(const struct provisioner_limits *limits)
 {
     KG_AUTO_FREE char *home = provisioner_tmpfs_options(limits->tmp_mb, ",exec,mode=1777");
     KG_AUTO_FREE char *data =
         provisioner_tmpfs_options(limits->disk_mb, ",exec,mode=755,uid=1000,gid=1000");
-    return json_pack("{s:s, s:s}", SANDBOX_HOME, home, SANDBOX_DATA, data);
+    return json_pack("{s:s, s:s, s:s}", SANDBOX_HOME, home, SANDBOX_DATA, data, "/dev/mqueue",
+                     "ro,nosuid,nodev,noexec,size=4k");
+}
+
+// The same filter as everywhere, in the notation that docker shares with OCI runtimes. Podman takes
+// none by its API, and has its own.
+static json_t *
+security_of(const struct docker *docker)
+{
+    json_t *options = json_pack("[s]", "no-new-privileges");
+    if (docker->podman)
+        return options;
+    json_auto_t *profile = seccomp_profile();
+    KG_AUTO_FREE char *text = json_dumps(profile, JSON_COMPACT);
+    json_array_append_new(options, json_sprintf("seccomp=%s", text));
+    return options;
 }
 
 static json_t *
@@ -40,13 +56,12 @@ host_config(const struct docker *docker, const char *id)
 {
     const struct provisioner_limits *limits = &docker->limits;
     json_int_t memory = provisioner_memory_bytes(limits);
-    // Seccomp and AppArmor are the engine's default profiles, which it takes where none is named.
     return json_pack(
-        "{s:o, s:o, s:s, s:s, s:s, s:b, s:b, s:b, s:[s], s:[s], s:I, s:I, s:I, s:i, s:I, s:i,"
+        "{s:o, s:o, s:s, s:s, s:s, s:b, s:b, s:b, s:[s], s:o, s:I, s:I, s:I, s:i, s:I, s:i,"
         " s:[{s:s, s:i, s:i}, {s:s, s:i, s:i}], s:{s:s, s:{s:s, s:s}}}",
         "Mounts", mounts_of(docker, id), "Tmpfs", tmpfs_of(limits), "NetworkMode", "none",
         "IpcMode", "private", "CgroupnsMode", "private", "ReadonlyRootfs", 1, "Init", 0,
-        "AutoRemove", 1, "CapDrop", "ALL", "SecurityOpt", "no-new-privileges", "Memory", memory,
+        "AutoRemove", 1, "CapDrop", "ALL", "SecurityOpt", security_of(docker), "Memory", memory,
         "MemorySwap", memory, "NanoCpus", (json_int_t)(limits->cpus * NANO), "PidsLimit",
         limits->pids, "ShmSize", (json_int_t)(SANDBOX_SHM_MB * MIB), "OomScoreAdj",
         SANDBOX_OOM_SCORE, "Ulimits", "Name", "nofile", "Soft", SANDBOX_NOFILE, "Hard",

@@ -104,8 +104,6 @@ KG_MUST_CHECK int bundle_write(const struct oci *oci, const char *id, json_t *ar
 // Appends one mount; `options` are separated by commas.
 void bundle_add_mount(json_t *mounts, const char *destination, const char *type, const char *source,
                       const char *options);
-// The filter of system calls, as config.json wants it.
-json_t *seccomp_profile(void);
 
 // Makes the skeleton root for image `host`, or completes it: `oci->root_dir`.
 KG_MUST_CHECK int host_image_make(const struct oci *oci, struct kg_error *err);

@@ -69,6 +69,8 @@ char *provisioner_container_name(const struct provisioner *provisioner, const ch
 char *provisioner_real_path(const char *what, const char *path, struct kg_error *err);
 // The arguments of the agent.
 json_t *provisioner_agent_args(int idle_timeout_s, bool network);
+// The filter of system calls, in the notation of OCI runtimes (seccomp.c).
+json_t *seccomp_profile(void);
 // The limit of a sandbox's memory: that of its processes and of its tmpfs.
 int64_t provisioner_memory_bytes(const struct provisioner_limits *limits);
 // The options of a tmpfs of this size, with a bound on its inodes; `more` begins with a comma. To

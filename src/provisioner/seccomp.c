@@ -2,7 +2,7 @@
 // The system calls that a sandbox may make: what an ordinary program without privileges needs. What
 // is not here gets EPERM: namespaces, mounts, keys, bpf, perf, ptrace, io_uring, userfaultfd, and
 // whatever the kernel learns next.
-#include "oci_priv.h"
+#include "provisioner_priv.h"
 
 #include <errno.h>
 #include <sched.h>

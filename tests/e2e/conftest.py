@@ -3,8 +3,34 @@
 
 import uuid
 
+import docker_engine
 import pytest
 from kernelgate import Gateway
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "only(provisioner, why): what cannot be shown on another")
+
+
+def pytest_collection_modifyitems(config, items):
+    """What is about one engine runs on that one; elsewhere it is left out, and said to be."""
+    left_out = []
+    for item in items:
+        mark = item.get_closest_marker("only")
+        if mark and mark.args[0] != docker_engine.PROVISIONER:
+            left_out.append(item)
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+    config.kg_left_out = left_out
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    left_out = getattr(config, "kg_left_out", [])
+    if left_out:
+        terminalreporter.section(f"not on the provisioner {docker_engine.PROVISIONER}")
+    for item in left_out:
+        mark = item.get_closest_marker("only")
+        terminalreporter.write_line(f"{item.nodeid}: only {mark.args[0]}, {mark.args[1]}")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 
+import docker_engine
 import httpx
 import leftovers
 
@@ -93,7 +94,11 @@ class Gateway:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={"PATH": os.environ["PATH"], **self.env},
+                env={
+                    "PATH": os.environ["PATH"],
+                    **docker_engine.gateway_environment(),
+                    **self.env,
+                },
                 cwd=self.cwd or self.state_dir,
             )
         ready, _, _ = select.select([self.process.stdout], [], [], timeout)
@@ -147,6 +152,7 @@ class Gateway:
             content = path.read_text("utf-8", "replace").strip() if path.is_file() else ""
             if re.fullmatch("[a-z2-7]{8}", content):
                 left += leftovers.groups_of_gateway(content)
+                left += leftovers.containers_of_gateway(content)
         assert not left, "\n".join(left)
 
     def clean_up(self):

@@ -11,6 +11,8 @@ import re
 import sys
 from xml.sax.saxutils import escape, quoteattr
 
+import docker_engine
+
 PREFIX = f"/tmp/kgt-{os.environ.get('KGT_RUN', '')}-"
 
 
@@ -83,6 +85,15 @@ def groups_of_gateway(gateway_id):
         for folder, _, _ in os.walk("/sys/fs/cgroup")
         if re.search(rf"\b{re.escape(gateway_id)}\b", os.path.basename(folder))
     ]
+
+
+def containers_of_gateway(gateway_id):
+    """What the Docker Engine has of a gateway's."""
+    if docker_engine.PROVISIONER != "docker":
+        return []
+    label = f"{docker_engine.LABEL}={gateway_id}"
+    found = docker_engine.Engine().containers(label)
+    return [f"container: {each['Names']} {each['Status']}" for each in found]
 
 
 def main():

@@ -8,6 +8,7 @@ import pathlib
 import signal
 import subprocess
 
+import docker_engine
 from kernelgate import wait_for
 
 
@@ -37,7 +38,12 @@ class Sandbox:
         self._state_dir = pathlib.Path(gateway.state_dir)
         meta = _text(folder / "meta.json")
         self.session = json.loads(meta)["session_id"] if meta else None
-        self.agent = int(_text(folder / "init.pid") or 0)
+        # What the engine calls its container.
+        self.container = f"kg-{_text(self._state_dir / 'id')}-{self.id}"
+        if docker_engine.PROVISIONER == "docker":
+            self.agent = docker_engine.Engine().pid(self.container)
+        else:
+            self.agent = int(_text(folder / "init.pid") or 0)
 
     def pids(self):
         """Everything inside, the agent too."""
@@ -59,11 +65,13 @@ class Sandbox:
         return kernel
 
     def kill_container(self):
-        """As an operator does with the runtime."""
+        """As an operator does with the engine."""
+        if docker_engine.PROVISIONER == "docker":
+            docker_engine.Engine().kill(self.container)
+            return
         [root] = self._state_dir.glob("oci-*")
-        [container] = [path.name for path in root.glob(f"*-{self.id}")]
         runtime = root.name.removeprefix("oci-")
-        subprocess.run([runtime, "--root", root, "kill", container, "KILL"], check=True)
+        subprocess.run([runtime, "--root", root, "kill", self.container, "KILL"], check=True)
 
 
 def sandboxes(gateway):

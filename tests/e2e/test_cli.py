@@ -116,22 +116,26 @@ def test_where_settings_come_from(start_gateway, tmp_path):
     assert "DEBUG" in gateway.log()
 
 
+@pytest.mark.only("oci", "it is about runc; test_docker.py has its like")
 def test_doctor():
     result = run("doctor")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "runc" in result.stdout
 
 
+@pytest.mark.only("oci", "it is about runc; test_docker.py has its like")
 def test_doctor_says_what_is_missing():
-    result = run("doctor", "--oci-runtime", "/no/such/runtime")
+    result = run("doctor", "--provisioner", "oci", "--oci-runtime", "/no/such/runtime")
     assert result.returncode != 0
     assert "/no/such/runtime" in result.stdout + result.stderr
 
 
+@pytest.mark.only("oci", "it is about runc; test_docker.py has its like")
 def test_serve_says_what_is_missing(tmp_path):
     result = run(
-        "serve", "--port", "0", "--state-dir", str(tmp_path), "--oci-runtime", "/no/such/runtime"
-    )
+        "serve", "--port", "0", "--state-dir", str(tmp_path),
+        "--provisioner", "oci", "--oci-runtime", "/no/such/runtime",
+    )  # fmt: skip
     assert result.returncode != 0 and result.stdout == ""
     assert "/no/such/runtime" in result.stderr
 

@@ -3,6 +3,7 @@
 
 import socket
 
+import docker_engine
 import httpx
 import pytest
 from kernelgate import Gateway, problem, wait_for
@@ -127,7 +128,7 @@ def test_head(gateway):
 def test_health(gateway):
     assert gateway.execute("1").status == "ok"
     body = gateway.client.get("/api/v1/health").json()
-    assert body["status"] and body["version"] and body["provisioner"] == "oci"
+    assert body["status"] and body["version"] and body["provisioner"] == docker_engine.PROVISIONER
     assert body["active_sessions"] == 0
     assert set(body["pool"]) == {"ready", "target"}
     assert body["uptime"] >= 0

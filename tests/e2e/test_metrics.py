@@ -256,6 +256,7 @@ def test_a_container_that_ends(start_gateway):
     wait_for(lambda: Scrape(gateway)("kernelgate_sessions") == 0)
 
 
+@pytest.mark.only("oci", "it is about runc; test_docker.py has its like")
 def test_an_engine_that_fails(start_gateway, tmp_path):
     broken, runtime = tmp_path / "broken", tmp_path / "runc"
     real = shutil.which("runc") or shutil.which("crun")

@@ -179,6 +179,7 @@ def test_ready_when_the_pool_can_serve(start_gateway):
     assert gateway.wait() == 0
 
 
+@pytest.mark.only("oci", "it is about runc; test_docker.py has its like")
 def test_a_runtime_that_fails_and_works_again(start_gateway, runtime):
     broken = runtime.parent / "broken"
     gateway = start_gateway("--pool-size", "1", "--oci-runtime", str(runtime))
@@ -204,6 +205,7 @@ def test_a_runtime_that_fails_and_works_again(start_gateway, runtime):
     gateway.delete_session("s")
 
 
+@pytest.mark.only("oci", "it is about runc; test_docker.py has its like")
 def test_no_runtime_at_all_is_said_at_the_start(start_gateway, runtime):
     broken = runtime.parent / "broken"
     broken.touch()

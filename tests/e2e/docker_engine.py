@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Docker Engine below the gateways, where KERNELGATE_PROVISIONER says docker, as tests ask it.
+
+The engine itself is dockerd.py's.
+"""
+
+import json
+import os
+
+import httpx
+
+PROVISIONER = os.environ.get("KERNELGATE_PROVISIONER", "oci")
+HOST = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+LABEL = "kernelgate.gateway"
+
+
+def gateway_environment():
+    """What a gateway of the tests is told of its engine."""
+    if PROVISIONER == "docker":
+        return {"KERNELGATE_PROVISIONER": "docker", "DOCKER_HOST": HOST}
+    return {}
+
+
+class Engine:
+    def __init__(self, host=HOST):
+        self.host = host
+        self._client = httpx.Client(
+            transport=httpx.HTTPTransport(uds=host.removeprefix("unix://")),
+            base_url="http://docker/v1.41",
+            timeout=60,
+        )
+
+    def ask(self, method, path, **options):
+        response = self._client.request(method, path, **options)
+        assert response.status_code < 400, f"{method} {path}: {response.text}"
+        return response.json() if response.content else None
+
+    def containers(self, label=LABEL):
+        """Those with a label, dead or alive."""
+        filters = json.dumps({"label": [label]})
+        return self.ask("GET", "/containers/json", params={"all": 1, "filters": filters})
+
+    def pid(self, name):
+        """Of the container's first process, 0 where there is none."""
+        response = self._client.get(f"/containers/{name}/json")
+        return response.json()["State"]["Pid"] if response.status_code == 200 else 0
+
+    def kill(self, name):
+        self.ask("POST", f"/containers/{name}/kill")
+
+    def remove(self, name):
+        """As `docker rm -f` does."""
+        self.ask("DELETE", f"/containers/{name}", params={"force": 1, "v": 1})

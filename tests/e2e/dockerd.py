@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Docker Engine of the tests' own, with the images that the project's Dockerfiles make.
+
+    dockerd.py [--images gateway] COMMAND…
+
+runs COMMAND with DOCKER_HOST set. All that the engine keeps lies in build/docker, so that images are
+built once; nothing else of it stays. There is no registry: the Dockerfiles' base image is made here
+by debootstrap, and trusts the certificates that this machine trusts.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+KEPT = PROJECT / "build/docker"
+BASE = "debian:bookworm-slim"
+KERNELS, GATEWAY, NGINX = "kernelgate-kernel:latest", "kernelgate:latest", "nginx:stable"
+HASH_LABEL = "kernelgate.test.inputs"
+EXTRA_CERTIFICATES = pathlib.Path("/usr/local/share/ca-certificates")
+
+
+class Dockerd:
+    """One dockerd. `kill()` and `start()` again are what tests of its faults do."""
+
+    def __init__(self, data_root=None, live_restore=False, network=False):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="kgt-dockerd-"))
+        self.data_root = pathlib.Path(data_root or self.folder / "data")
+        self.socket = self.folder / "docker.sock"
+        self.host = f"unix://{self.socket}"
+        self.live_restore = live_restore
+        self.network = network
+        self.process = None
+        self.containerd = None
+
+    def start(self, timeout=60):
+        self.folder.joinpath("daemon.json").write_text(
+            json.dumps({"live-restore": self.live_restore})
+        )
+        flags = [
+            f"--config-file={self.folder}/daemon.json", f"--data-root={self.data_root}",
+            f"--exec-root={self.folder}/exec", f"--pidfile={self.folder}/docker.pid",
+            f"--host={self.host}", "--iptables=false", "--ip6tables=false",
+            "--ip-forward=false", "--bridge=none",
+        ]  # fmt: skip
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                ["dockerd", *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        end = time.monotonic() + timeout
+        while not self.answers():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(
+                    "dockerd does not run on this machine (it wants root, control groups, and a file "
+                    f"system for overlay2 or vfs); its log ends with:\n{self.log_tail()}"
+                )
+            time.sleep(0.1)
+        return self
+
+    def log_tail(self, lines=8):
+        return "\n".join((self.folder / "log").read_text().splitlines()[-lines:])
+
+    def answers(self):
+        return self.docker("version", check=False, quiet=True).returncode == 0
+
+    def docker(self, *arguments, check=True, quiet=False, **options):
+        output = subprocess.DEVNULL if quiet else None
+        return subprocess.run(
+            ["docker", *arguments], env={**os.environ, "DOCKER_HOST": self.host,
+            "DOCKER_BUILDKIT": "0"}, check=check, stdout=options.pop("stdout", output),
+            stderr=output, **options,
+        )  # fmt: skip
+
+    def kill(self):
+        """As kill -9 does, and waits until its containerd, which it takes along, is gone too."""
+        self.process.kill()
+        self.process.wait()
+        with contextlib.suppress(OSError, ValueError):
+            pid = int((self.folder / "exec/containerd/containerd.pid").read_text())
+            while os.path.exists(f"/proc/{pid}"):
+                time.sleep(0.05)
+
+    def stop(self):
+        """In good order: it ends its containers, unless they are to be restored."""
+        self.process.terminate()
+        self.process.wait(60)
+
+    def close(self):
+        """Ends everything that is the engine's, whatever happened to it."""
+        if self.process:
+            if self.process.poll() is not None:
+                with contextlib.suppress(RuntimeError):
+                    self.start()
+            left = self.docker("ps", "-aq", check=False, stdout=subprocess.PIPE, text=True).stdout
+            if left and left.split():
+                self.docker("rm", "-f", *left.split(), check=False, quiet=True)
+            self.process.terminate()
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._unmount()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _unmount(self):
+        mounts = [line.split()[4] for line in open("/proc/self/mountinfo", encoding="utf-8")]
+        for mount in reversed(mounts):
+            if mount.startswith((f"{self.folder}/", f"{self.data_root}/")) or mount == str(
+                self.data_root
+            ):
+                subprocess.run(["umount", "-l", mount], check=False)
+
+    # ---- Images
+
+    def image_hash(self, name):
+        template = f'{{{{index .Config.Labels "{HASH_LABEL}"}}}}'
+        result = self.docker(
+            "image", "inspect", "-f", template, name, check=False, stdout=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        return result.stdout.strip()
+
+    def import_image(self, name, make):
+        """Imports the folder that `make(folder)` fills, unless the image is there."""
+        if self.docker("image", "inspect", name, check=False, quiet=True).returncode == 0:
+            return
+        say(f"making the image {name}")
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            make(pathlib.Path(folder))
+            subprocess.run(
+                f"tar -C {folder} -c . | docker import - {name} >/dev/null", shell=True, check=True,
+                env={**os.environ, "DOCKER_HOST": self.host},
+            )  # fmt: skip
+
+    def build(self, name, dockerfile, *inputs):
+        """Builds by a Dockerfile of the project, unless that was done with the same inputs."""
+        wanted = hash_of([dockerfile, *inputs])
+        if self.image_hash(name) == wanted:
+            return
+        self.import_image(BASE, make_base)
+        say(f"building the image {name}")
+        log = PROJECT / f"build/{name.partition(':')[0]}.build.log"
+        with open(log, "wb") as output:
+            result = subprocess.run(
+                ["docker", "build", "--network", "host", "--label", f"{HASH_LABEL}={wanted}",
+                 "--tag", name, "--file", dockerfile, "."],
+                cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False,
+                env={**os.environ, "DOCKER_HOST": self.host, "DOCKER_BUILDKIT": "0"},
+            )  # fmt: skip
+        if result.returncode:
+            tail = "\n".join(log.read_text("utf-8", "replace").splitlines()[-20:])
+            raise RuntimeError(f"{name} was not built:\n{tail}")
+        self.docker("image", "prune", "-f", quiet=True)
+
+    def build_kernels(self):
+        self.build(KERNELS, "kernelspec/Dockerfile", "kernelspec")
+
+    def build_gateway(self):
+        self.build(
+            GATEWAY, "Dockerfile", "CMakeLists.txt", "CMakePresets.json", "cmake", "src",
+            "deploy/docker", *map(str, PROJECT.glob("kernelspec/*/kernel.json")),
+        )  # fmt: skip
+
+    def build_nginx(self):
+        """What the official image of this name has of use here, made of Debian's package."""
+        self.import_image(NGINX, make_nginx)
+
+
+def say(text):
+    print(f"==> {text}", flush=True)
+
+
+def hash_of(names):
+    digest = hashlib.sha256()
+    for name in names:
+        path = PROJECT / name
+        for file in [path] if path.is_file() else sorted(path.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                digest.update(f"{file.relative_to(PROJECT)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def debian_mirror():
+    """Where this machine's own packages come from, or NULL for debootstrap's choice."""
+    for path in pathlib.Path("/etc/apt/sources.list.d").glob("*.sources"):
+        for line in path.read_text().splitlines():
+            if line.startswith("URIs:"):
+                return line.split()[1]
+    return None
+
+
+def debootstrap(folder, *packages):
+    mirror = debian_mirror()
+    command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}", "bookworm"]
+    result = subprocess.run(
+        [*command, str(folder), *([mirror] if mirror else [])],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    if result.returncode:
+        raise RuntimeError(f"debootstrap failed:\n{result.stdout[-2000:]}")
+    for package in folder.glob("var/cache/apt/archives/*.deb"):
+        package.unlink()
+
+
+def make_base(folder):
+    debootstrap(folder, "ca-certificates")
+    certificates = list(EXTRA_CERTIFICATES.glob("*.crt"))
+    for certificate in certificates:
+        shutil.copy(certificate, folder / "usr/local/share/ca-certificates")
+    if certificates:
+        subprocess.run(["chroot", folder, "update-ca-certificates"], check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+        bundle = "/etc/ssl/certs/ca-certificates.crt"
+        (folder / "etc/pip.conf").write_text(f"[global]\ncert = {bundle}\n")
+        (folder / "root/.npmrc").write_text(f"cafile={bundle}\n")
+
+
+def make_nginx(folder):
+    debootstrap(folder, "nginx-light", "openssl")
+    # The official image has this user, where Debian has www-data.
+    subprocess.run(
+        ["chroot", folder, "useradd", "-r", "-M", "-s", "/usr/sbin/nologin", "nginx"], check=True
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--images", default="", help="gateway: more than the kernels' image")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    KEPT.mkdir(parents=True, exist_ok=True)
+    engine = Dockerd(data_root=KEPT)
+    # Ended by a signal it still cleans up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        engine.start()
+        engine.build_kernels()
+        if arguments.images == "gateway":
+            engine.build_gateway()
+            engine.build_nginx()
+        environment = {**os.environ, "DOCKER_HOST": engine.host, "KGT_DATA_ROOT": str(KEPT)}
+        return subprocess.run(arguments.command, env=environment, check=False).returncode
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        engine.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
