@@ -15,6 +15,7 @@
 #include "http_client.h"
 #include "jupyter.h"
 #include "loop_lag.h"
+#include "mcp.h"
 #include "session.h"
 
 enum {
@@ -50,6 +51,7 @@ struct gateway {
     struct http_keys *keys;
     struct http_server *server;
     struct api_context api;
+    struct mcp_face *mcp;
     struct loop_signal *terminate;
     struct loop_signal *interrupt;
     struct loop_timer *drain;
@@ -274,6 +276,8 @@ start_server(struct gateway *gateway, struct kg_error *err)
     gateway->api.max_output_bytes = (size_t)config->max_output_bytes;
     gateway->api.started_ms = clock_mono_ms();
     api_register(gateway->server, &gateway->api);
+    gateway->mcp = mcp_face_new(gateway->loop, config);
+    mcp_serve_http(mcp_face_mcp(gateway->mcp), gateway->server);
     return 0;
 }
 
@@ -322,6 +326,7 @@ on_terminate(int signum, void *arg)
     log_info("draining", LOG_INT("signal", signum),
              LOG_INT("sessions", (int64_t)sessions_count(gateway->sessions)));
     gateway->api.draining = true;
+    mcp_drain(mcp_face_mcp(gateway->mcp));
     gateway->drain_deadline_ms = clock_mono_ms() + gateway->config->drain_timeout_s * 1000;
     loop_timer_start(gateway->drain, 0);
 }
@@ -335,6 +340,7 @@ gateway_fini(struct gateway *gateway)
     loop_signal_free(gateway->terminate);
     loop_signal_free(gateway->interrupt);
     http_server_free(gateway->server);
+    mcp_face_free(gateway->mcp);
     http_keys_free(gateway->keys);
     rate_limiter_free(gateway->api.rate);
     if (gateway->sessions)

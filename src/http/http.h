@@ -104,6 +104,8 @@ const void *http_request_body(struct http_request *request, size_t *ret_len);
 // The body as JSON, whatever its Content-Type says; at most 64 levels deep, duplicate keys and bad
 // UTF-8 refused. An empty body is NULL with KG_INVALID. The caller owns the value.
 KG_MUST_CHECK json_t *http_request_json(struct http_request *request, struct kg_error *err);
+// The same for bytes that came another way.
+KG_MUST_CHECK json_t *http_json_parse(const char *body, size_t len, struct kg_error *err);
 
 // `on_gone` fires at most once: when the client closed before the answer was complete. After that
 // the request still takes calls, which do nothing, until http_reply*() or http_stream_end().

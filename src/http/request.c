@@ -286,6 +286,12 @@ http_request_json(struct http_request *request, struct kg_error *err)
 {
     size_t len;
     const char *body = http_request_body(request, &len);
+    return http_json_parse(body, len, err);
+}
+
+json_t *
+http_json_parse(const char *body, size_t len, struct kg_error *err)
+{
     json_error_t error;
     json_t *value = NULL;
     if (len == 0)

@@ -21,6 +21,8 @@ enum mcp_revision {
     MCP_N_REVISIONS
 };
 
+enum mcp_list { MCP_LIST_TOOLS, MCP_LIST_PROMPTS, MCP_LIST_RESOURCES };
+
 // ---- Providers ------------------------------------------------------------------------------
 
 // Offers tools, resources and prompts. Every member may be NULL. Where several providers offer the
@@ -57,6 +59,9 @@ struct mcp_provider {
     // Whether a client may ask for news of `uri` (see mcp_resource_updated()); NULL: of none.
     bool (*can_subscribe)(const char *owner, const char *uri, void *arg);
 
+    // Of which lists mcp_list_changed() may tell: 1u << MCP_LIST_TOOLS | ….
+    unsigned changing_lists;
+
     // Completes an argument of a prompt or of a resource template. Result: mcp_completion().
     bool (*complete)(struct mcp_call *call, void *arg);
 };
@@ -84,9 +89,9 @@ const json_t *mcp_call_client_capabilities(const struct mcp_call *call);
 // ---- Calls: the client's MCP session --------------------------------------------------------
 
 // What a provider keeps for one MCP session, under a key of its own (any address). `free_fn` (may
-// be NULL) is called when the session ends or the value is replaced, never while a call_* is on the
-// stack. In MCP_2026_07_28 over HTTP there is no session: set returns false and took nothing, get
-// returns NULL.
+// be NULL) is called when the value is replaced, or when the session ends, then never while a
+// call_* is on the stack. In MCP_2026_07_28 over HTTP there is no session: set returns false and
+// took nothing, get returns NULL.
 typedef void (*mcp_value_free_fn)(void *value);
 bool mcp_call_has_session(const struct mcp_call *call);
 void *mcp_call_session_value(const struct mcp_call *call, const void *key);
@@ -185,7 +190,6 @@ json_t *mcp_completion(json_t *values);
 
 // Tells the owner's clients that asked for it. NULL as the owner: everybody's.
 void mcp_resource_updated(struct mcp *mcp, const char *owner, const char *uri);
-enum mcp_list { MCP_LIST_TOOLS, MCP_LIST_PROMPTS, MCP_LIST_RESOURCES };
 void mcp_list_changed(struct mcp *mcp, const char *owner, enum mcp_list list);
 
 // ---- The adapter ----------------------------------------------------------------------------
@@ -199,7 +203,8 @@ struct mcp_settings {
     size_t max_replay_bytes;       // of events kept for Last-Event-ID, of one session
 };
 struct mcp *mcp_new(const struct mcp_settings *settings);
-// Cancels every call that still runs. After the HTTP server and the stdio transport.
+// After the HTTP server and the stdio transport. Cancels every call that still runs; what a
+// provider has not answered by then it must not touch any more.
 void mcp_free(struct mcp *mcp);
 KG_DEFINE_AUTO(mcp, mcp_free)
 // Whether `profile` is "" or one of the settings'.

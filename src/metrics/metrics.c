@@ -91,6 +91,11 @@ static const struct metric_row table[METRIC_N] = {
         COUNTER("kernelgate_egress_connections_total",
                 "Connections that sandboxes asked for: made, refused by a rule, or failed.",
                 .labels = {"outcome"}, .values = {"ok", "refused", "failed"}),
+    [METRIC_MCP_SESSIONS] =
+        GAUGE("kernelgate_mcp_sessions", "MCP sessions over HTTP that are open."),
+    [METRIC_MCP_REQUESTS] =
+        COUNTER("kernelgate_mcp_requests_total", "JSON-RPC requests of MCP clients, by method.",
+                .labels = {"method"}),
     [METRIC_LOOP_LAG_SECONDS] =
         HISTOGRAM("kernelgate_loop_lag_seconds",
                   "How late the event loop came to a timer, ten times a second."),

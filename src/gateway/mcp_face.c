@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The MCP adapter of a gateway: its bounds, its providers.
+
+#include "gateway.h"
+#include "mcp.h"
+#ifdef KG_MCP_FIXTURES
+#include "mcp_fixtures.h"
+#endif
+
+enum {
+    MAX_MCP_SESSIONS = 4096,
+    MAX_MCP_SESSIONS_PER_OWNER = 1024,
+    MAX_REPLAY_BYTES = 1 << 20,
+};
+
+struct mcp_face {
+    struct mcp *mcp;
+#ifdef KG_MCP_FIXTURES
+    struct mcp_fixtures *fixtures;
+#endif
+};
+
+struct mcp_face *
+mcp_face_new(struct loop *loop, const struct config *config)
+{
+    struct mcp_face *face = KG_NEW(struct mcp_face);
+    const struct mcp_settings settings = {
+        .loop = loop,
+        .max_sessions = MAX_MCP_SESSIONS,
+        .max_sessions_per_owner = MAX_MCP_SESSIONS_PER_OWNER,
+        .session_idle_ms = config->idle_timeout_s * 1000,
+        .max_replay_bytes = MAX_REPLAY_BYTES,
+    };
+    face->mcp = mcp_new(&settings);
+#ifdef KG_MCP_FIXTURES
+    face->fixtures = mcp_fixtures_new(face->mcp, loop);
+#endif
+    return face;
+}
+
+struct mcp *
+mcp_face_mcp(const struct mcp_face *face)
+{
+    return face->mcp;
+}
+
+void
+mcp_face_free(struct mcp_face *face)
+{
+    if (!face)
+        return;
+    mcp_free(face->mcp);
+#ifdef KG_MCP_FIXTURES
+    mcp_fixtures_free(face->fixtures);
+#endif
+    free(face);
+}

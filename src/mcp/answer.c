@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// How calls end: a result, an error, a question in place of a result.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "mcp_priv.h"
+
+// What 2026 wants of every result.
+static void
+complete_result(const struct mcp_call *call, json_t *result)
+{
+    if (!json_object_get(result, "resultType"))
+        json_object_set_new(result, "resultType", json_string("complete"));
+    json_t *meta = json_object_get(result, "_meta");
+    if (!json_is_object(meta)) {
+        meta = json_object();
+        json_object_set_new(result, "_meta", meta);
+    }
+    json_object_set_new(meta, MCP_META "serverInfo", mcp_server_info());
+    if (call->method->ttl_ms < 0)
+        return;
+    json_object_set_new(result, "ttlMs", json_integer(call->method->ttl_ms));
+    json_object_set_new(result, "cacheScope", json_string("private"));
+}
+
+void
+mcp_call_answer_result(struct mcp_call *call, json_t *result)
+{
+    if (!json_is_object(result)) {
+        // A broken invariant of a provider should cost one answer, not the gateway.
+        log_error("mcp: a result is no object", LOG_STR("method", call->method->name));
+        json_decref(result);
+        mcp_call_answer(call, rpc_error(call->id, MCP_INTERNAL_ERROR, "internal error", NULL), 200);
+        return;
+    }
+    if (revision_get(call->revision)->stateless)
+        complete_result(call, result);
+    else
+        revision_adapt_result(call->revision, result);
+    mcp_call_answer(call, rpc_result(call->id, result), 200);
+}
+
+void
+mcp_call_finish(struct mcp_call *call, json_t *result)
+{
+    if (call->joined)
+        lists_resources_part(call, result);
+    else
+        mcp_call_answer_result(call, result);
+}
+
+// 2026 gives some errors a status of their own.
+static int
+status_of(const struct mcp_call *call, int code)
+{
+    if (!revision_get(call->revision)->stateless)
+        return 200;
+    switch (code) {
+    case MCP_METHOD_NOT_FOUND:
+        return 404;
+    case MCP_CAPABILITY_MISSING:
+    case MCP_HEADER_MISMATCH:
+    case MCP_UNSUPPORTED_VERSION:
+        return 400;
+    default:
+        return 200;
+    }
+}
+
+void
+mcp_call_fail(struct mcp_call *call, int code, json_t *data, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    mcp_call_answer(call, rpc_error(call->id, code, text, data), status_of(call, code));
+}
+
+void
+mcp_call_fail_capability(struct mcp_call *call, const char *capability)
+{
+    bool stateless = revision_get(call->revision)->stateless;
+    json_t *data = stateless ? json_pack("{s:{s:{}}}", "requiredCapabilities", capability) : NULL;
+    mcp_call_fail(call, stateless ? MCP_CAPABILITY_MISSING : MCP_SERVER_ERROR, data,
+                  "the client does not declare the capability %s", capability);
+}
+
+// ---- Input of the client --------------------------------------------------------------------
+
+static const char *
+capability_of(const char *method)
+{
+    static const struct {
+        const char *method;
+        const char *capability;
+    } table[] = {
+        {"elicitation/create", "elicitation"},
+        {"sampling/createMessage", "sampling"},
+        {"roots/list", "roots"},
+    };
+    for (size_t i = 0; method && i < KG_ARRAY_LEN(table); i++) {
+        if (strcmp(table[i].method, method) == 0)
+            return table[i].capability;
+    }
+    return NULL;
+}
+
+// The first capability that `requests` need and the client lacks, or NULL.
+static const char *
+missing_capability(const struct mcp_call *call, json_t *requests)
+{
+    const char *key;
+    json_t *request;
+    json_object_foreach(requests, key, request) {
+        const char *capability = capability_of(rpc_string(request, "method"));
+        if (capability && !json_object_get(mcp_call_client_capabilities(call), capability))
+            return capability;
+    }
+    return NULL;
+}
+
+void
+mcp_call_require_input(struct mcp_call *call, json_t *requests, json_t *state)
+{
+    const char *missing = missing_capability(call, requests);
+    bool known = revision_get(call->revision)->stateless && call->method->asks_input;
+    if (missing || !known) {
+        json_decref(requests);
+        json_decref(state);
+        if (known)
+            mcp_call_fail_capability(call, missing);
+        else
+            mcp_call_fail(call, MCP_SERVER_ERROR, NULL, "this client cannot be asked for input");
+        return;
+    }
+    json_t *result =
+        json_pack("{s:s, s:o}", "resultType", "input_required", "inputRequests", requests);
+    if (state) {
+        KG_AUTO_FREE char *sealed = mcp_seal_state(call->mcp, call, state);
+        json_object_set_new(result, "requestState", json_string(sealed));
+        json_decref(state);
+    }
+    mcp_call_answer_result(call, result);
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request of a client, from its arrival to its answer; what a provider sees of it.
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mcp_priv.h"
+
+static const char *const log_levels[] = {"debug", "info",     "notice", "warning",
+                                         "error", "critical", "alert",  "emergency"};
+
+int
+mcp_log_level_find(const char *name)
+{
+    for (int i = 0; name && i < (int)KG_ARRAY_LEN(log_levels); i++) {
+        if (strcmp(log_levels[i], name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+// ---- Life -----------------------------------------------------------------------------------
+
+// What the request says of itself, beside what it asks for.
+static void
+read_meta(struct mcp_call *call)
+{
+    call->log_level = -1;
+    const json_t *meta = json_object_get(call->params, "_meta");
+    if (!json_is_object(meta))
+        return;
+    call->meta = meta;
+    const json_t *token = json_object_get(meta, "progressToken");
+    if (json_is_integer(token) || json_is_string(token))
+        call->progress_token = token;
+    if (revision_get(call->revision)->stateless)
+        call->log_level = mcp_log_level_find(rpc_string(meta, MCP_META "logLevel"));
+}
+
+struct mcp_call *
+mcp_call_new(const struct origin *origin, enum mcp_revision revision, json_t *message,
+             const struct method *method)
+{
+    struct mcp_call *call = KG_NEW(struct mcp_call);
+    call->mcp = origin->mcp;
+    call->session = origin->session;
+    call->outlet = origin->outlet;
+    call->owner = kg_strdup(origin->owner);
+    call->profile = kg_strdup(origin->profile);
+    call->revision = revision;
+    call->message = message;
+    call->method = method;
+    call->empty = json_object();
+    call->id = json_object_get(message, "id");
+    call->params = json_object_get(message, "params");
+    if (!call->params)
+        call->params = call->empty;
+    call->arguments = call->empty;
+    call->progress = -1;
+    read_meta(call);
+    call->outlet->call = call;
+    LIST_INSERT_HEAD(&call->mcp->calls, call, in_mcp);
+    if (call->session) {
+        call->session->n_calls++;
+        LIST_INSERT_HEAD(&call->session->calls, call, in_session);
+    }
+    return call;
+}
+
+static void
+call_free(struct mcp_call *call)
+{
+    loop_timer_free(call->late_cancel);
+    json_decref(call->message);
+    json_decref(call->empty);
+    json_decref(call->state);
+    json_decref(call->joined);
+    json_decref(call->filter);
+    free(call->profile);
+    free(call->owner);
+    free(call);
+}
+
+void
+mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
+{
+    assert(!call->ended && !*call->question.id);
+    struct mcp_session *session = call->session;
+    struct outlet *outlet = call->outlet;
+    call->ended = true;
+    LIST_REMOVE(call, in_mcp);
+    if (call->filter)
+        LIST_REMOVE(call, listening);
+    if (session) {
+        LIST_REMOVE(call, in_session);
+        session->n_calls--;
+    }
+    if (outlet->call == call)
+        outlet->call = NULL;
+    if (call->cancelled) {
+        json_decref(message);
+        message = NULL;
+    }
+    outlet->ops->answer(outlet, message, http_status);
+    if (!call->holding)
+        call_free(call);
+    if (session)
+        mcp_session_release(session);
+}
+
+void
+mcp_call_cancel(struct mcp_call *call)
+{
+    if (call->cancelled || call->ended)
+        return;
+    call->cancelled = true;
+    call->holding = true;
+    struct question question = call->question;
+    *call->question.id = '\0';
+    if (*question.id)
+        question.fn(NULL, "the call was cancelled", question.arg);
+    loop_fn on_cancel = call->on_cancel;
+    call->on_cancel = NULL;
+    if (!call->ended && on_cancel)
+        on_cancel(call->on_cancel_arg);
+    call->holding = false;
+    if (call->ended)
+        call_free(call);
+}
+
+static void
+on_late_cancel(void *arg)
+{
+    struct mcp_call *call = arg;
+    loop_fn on_cancel = call->on_cancel;
+    call->on_cancel = NULL;
+    if (on_cancel)
+        on_cancel(call->on_cancel_arg);
+}
+
+void
+mcp_call_on_cancel(struct mcp_call *call, loop_fn fn, void *arg)
+{
+    call->on_cancel = fn;
+    call->on_cancel_arg = arg;
+    if (!call->cancelled)
+        return;
+    if (!call->late_cancel)
+        call->late_cancel = loop_timer_new(call->mcp->loop, on_late_cancel, call);
+    loop_timer_start(call->late_cancel, 0);
+}
+
+// ---- What was asked -------------------------------------------------------------------------
+
+const char *
+mcp_call_owner(const struct mcp_call *call)
+{
+    return call->owner;
+}
+
+const char *
+mcp_call_profile(const struct mcp_call *call)
+{
+    return call->profile;
+}
+
+enum mcp_revision
+mcp_call_revision(const struct mcp_call *call)
+{
+    return call->revision;
+}
+
+const char *
+mcp_call_name(const struct mcp_call *call)
+{
+    return call->name;
+}
+
+const json_t *
+mcp_call_arguments(const struct mcp_call *call)
+{
+    return call->arguments;
+}
+
+const char *
+mcp_call_completed_argument(const struct mcp_call *call)
+{
+    const char *name = rpc_string(json_object_get(call->params, "argument"), "name");
+    return name ? name : "";
+}
+
+const char *
+mcp_call_completed_value(const struct mcp_call *call)
+{
+    const char *value = rpc_string(json_object_get(call->params, "argument"), "value");
+    return value ? value : "";
+}
+
+const json_t *
+mcp_call_client_capabilities(const struct mcp_call *call)
+{
+    const json_t *capabilities = revision_get(call->revision)->stateless
+                                     ? json_object_get(call->meta, MCP_META "clientCapabilities")
+                                     : (call->session ? call->session->client_capabilities : NULL);
+    return capabilities ? capabilities : call->empty;
+}
+
+const json_t *
+mcp_call_input_responses(const struct mcp_call *call)
+{
+    const json_t *responses = json_object_get(call->params, "inputResponses");
+    bool known = revision_get(call->revision)->stateless && json_is_object(responses);
+    return known ? responses : NULL;
+}
+
+const json_t *
+mcp_call_state(const struct mcp_call *call)
+{
+    return call->state;
+}
+
+// ---- The session ----------------------------------------------------------------------------
+
+bool
+mcp_call_has_session(const struct mcp_call *call)
+{
+    return call->session != NULL;
+}
+
+static struct session_value *
+find_value(struct mcp_session *session, const void *key)
+{
+    for (size_t i = 0; session && i < session->n_values; i++) {
+        if (session->values[i].key == key)
+            return &session->values[i];
+    }
+    return NULL;
+}
+
+void *
+mcp_call_session_value(const struct mcp_call *call, const void *key)
+{
+    struct session_value *value = find_value(call->session, key);
+    return value ? value->value : NULL;
+}
+
+bool
+mcp_call_set_session_value(struct mcp_call *call, const void *key, void *value,
+                           mcp_value_free_fn free_fn)
+{
+    struct mcp_session *session = call->session;
+    if (!session)
+        return false;
+    struct session_value *slot = find_value(session, key);
+    if (!slot) {
+        session->values =
+            kg_realloc(session->values, (session->n_values + 1) * sizeof session->values[0]);
+        slot = &session->values[session->n_values++];
+        *slot = (struct session_value){.key = key};
+    }
+    struct session_value old = *slot;
+    slot->value = value;
+    slot->free_fn = free_fn;
+    if (old.free_fn)
+        old.free_fn(old.value);
+    return true;
+}
+
+// ---- Progress and log -----------------------------------------------------------------------
+
+static bool
+can_send(const struct mcp_call *call)
+{
+    return !call->cancelled && call->outlet->ops->can_send(call->outlet);
+}
+
+bool
+mcp_call_wants_progress(const struct mcp_call *call)
+{
+    return call->progress_token && can_send(call);
+}
+
+void
+mcp_call_progress(struct mcp_call *call, double progress, double total, const char *message)
+{
+    if (!mcp_call_wants_progress(call) || progress <= call->progress)
+        return;
+    call->progress = progress;
+    json_t *params =
+        json_pack("{s:O, s:f}", "progressToken", call->progress_token, "progress", progress);
+    if (total > 0)
+        json_object_set_new(params, "total", json_real(total));
+    if (message && revision_get(call->revision)->progress_text)
+        json_object_set_new(params, "message", json_string(message));
+    call->outlet->ops->send(call->outlet, rpc_notification("notifications/progress", params), true);
+}
+
+bool
+mcp_call_wants_log(const struct mcp_call *call, enum mcp_log_level level)
+{
+    if (!can_send(call))
+        return false;
+    if (revision_get(call->revision)->stateless)
+        return call->log_level >= 0 && (int)level >= call->log_level;
+    return call->session && level >= call->session->log_level;
+}
+
+void
+mcp_call_log(struct mcp_call *call, enum mcp_log_level level, const char *logger, json_t *data)
+{
+    if (!mcp_call_wants_log(call, level)) {
+        json_decref(data);
+        return;
+    }
+    json_t *params =
+        json_pack("{s:s, s:s*, s:o}", "level", log_levels[level], "logger", logger, "data", data);
+    call->outlet->ops->send(call->outlet, rpc_notification("notifications/message", params), true);
+}
+
+void
+mcp_call_close_stream(struct mcp_call *call)
+{
+    if (!call->cancelled && call->outlet->ops->close_stream)
+        call->outlet->ops->close_stream(call->outlet);
+}
+
+// ---- Questions ------------------------------------------------------------------------------
+
+bool
+mcp_call_ask(struct mcp_call *call, const char *method, json_t *params, mcp_answer_fn fn, void *arg)
+{
+    struct mcp_session *session = call->session;
+    assert(!*call->question.id);
+    if (!session || revision_get(call->revision)->stateless || !can_send(call)) {
+        json_decref(params);
+        return false;
+    }
+    struct question *question = &call->question;
+    snprintf(question->id, sizeof question->id, "kernelgate-%u", ++session->last_question);
+    question->fn = fn;
+    question->arg = arg;
+    json_t *message = json_pack("{s:s, s:s, s:s, s:o}", "jsonrpc", "2.0", "id", question->id,
+                                "method", method, "params", params);
+    call->outlet->ops->send(call->outlet, message, false);
+    return true;
+}
+
+void
+mcp_call_take_response(struct mcp_session *session, const json_t *message)
+{
+    const char *id = rpc_string(message, "id");
+    struct mcp_call *call;
+    LIST_FOREACH(call, &session->calls, in_session) {
+        if (!id || !*call->question.id || strcmp(call->question.id, id) != 0)
+            continue;
+        struct question question = call->question;
+        *call->question.id = '\0';
+        const json_t *result = json_object_get(message, "result");
+        const char *why = rpc_string(json_object_get(message, "error"), "message");
+        question.fn(json_is_object(result) ? result : NULL, why ? why : "the client refused",
+                    question.arg);
+        return;
+    }
+}

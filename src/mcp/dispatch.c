@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which method answers which request, in which revision.
+
+#include <string.h>
+
+#include "mcp_priv.h"
+#include "metrics.h"
+
+enum {
+    LATER = -1,
+    // Lists are the same until the gateway is restarted; clients are told when one changes.
+    LIST_TTL_MS = 5 * 60 * 1000,
+};
+
+static const struct method methods[] = {
+    {"initialize", MCP_2024_11_05, MCP_2025_11_25, method_initialize, LATER, false},
+    {"ping", MCP_2024_11_05, MCP_2025_11_25, method_ping, LATER, false},
+    {"logging/setLevel", MCP_2024_11_05, MCP_2025_11_25, method_set_level, LATER, false},
+    {"resources/subscribe", MCP_2024_11_05, MCP_2025_11_25, method_subscribe, LATER, false},
+    {"resources/unsubscribe", MCP_2024_11_05, MCP_2025_11_25, method_unsubscribe, LATER, false},
+    {"server/discover", MCP_2026_07_28, MCP_2026_07_28, method_discover, LIST_TTL_MS, false},
+    {"subscriptions/listen", MCP_2026_07_28, MCP_2026_07_28, method_listen, LATER, false},
+    {"tools/list", MCP_2024_11_05, MCP_2026_07_28, method_list_tools, LIST_TTL_MS, false},
+    {"tools/call", MCP_2024_11_05, MCP_2026_07_28, method_call_tool, LATER, true},
+    {"prompts/list", MCP_2024_11_05, MCP_2026_07_28, method_list_prompts, LIST_TTL_MS, false},
+    {"prompts/get", MCP_2024_11_05, MCP_2026_07_28, method_get_prompt, LATER, true},
+    {"resources/list", MCP_2024_11_05, MCP_2026_07_28, method_list_resources, 0, false},
+    {"resources/templates/list", MCP_2024_11_05, MCP_2026_07_28, method_list_templates, LIST_TTL_MS,
+     false},
+    {"resources/read", MCP_2024_11_05, MCP_2026_07_28, method_read_resource, 0, true},
+    {"completion/complete", MCP_2024_11_05, MCP_2026_07_28, method_complete, LATER, false},
+};
+
+const struct method *
+method_find(const char *name, enum mcp_revision revision)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(methods); i++) {
+        const struct method *method = &methods[i];
+        if (strcmp(method->name, name) == 0 && revision >= method->since &&
+            revision <= method->until)
+            return method;
+    }
+    return NULL;
+}
+
+static void
+refuse(const struct origin *origin, json_t *message, int status, int code, const char *text,
+       json_t *data)
+{
+    json_t *error = rpc_error(json_object_get(message, "id"), code, text, data);
+    json_decref(message);
+    origin->outlet->ops->answer(origin->outlet, error, status);
+}
+
+// An id that runs already would make two calls one to the client, and to `cancelled`.
+static bool
+id_is_running(const struct mcp_session *session, const json_t *id)
+{
+    const struct mcp_call *call;
+    LIST_FOREACH(call, &session->calls, in_session) {
+        if (json_equal(call->id, id))
+            return true;
+    }
+    return false;
+}
+
+void
+mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, json_t *message)
+{
+    const struct mcp_session *session = origin->session;
+    const struct method *method = method_find(rpc_string(message, "method"), revision);
+    metric_add(METRIC_MCP_REQUESTS, 1, method ? method->name : "unknown");
+    if (!method) {
+        int status = revision_get(revision)->stateless ? 404 : 200;
+        refuse(origin, message, status, MCP_METHOD_NOT_FOUND, "method not found", NULL);
+        return;
+    }
+    if (session && session->n_calls >= MCP_SESSION_CALLS_MAX) {
+        refuse(origin, message, 200, MCP_SERVER_ERROR,
+               "too many requests of this MCP session are running; wait for one to end", NULL);
+        return;
+    }
+    if (session && id_is_running(session, json_object_get(message, "id"))) {
+        refuse(origin, message, 200, MCP_INVALID_REQUEST, "a request with this id is running",
+               NULL);
+        return;
+    }
+    struct mcp_call *call = mcp_call_new(origin, revision, message, method);
+    method->handle(call);
+}
+
+// ---- Requests that stand alone --------------------------------------------------------------
+
+const char *
+mcp_claimed_version(const json_t *message)
+{
+    const json_t *meta = json_object_get(json_object_get(message, "params"), "_meta");
+    const json_t *claim = json_object_get(meta, MCP_META "protocolVersion");
+    if (!claim)
+        return NULL;
+    return json_is_string(claim) ? json_string_value(claim) : "";
+}
+
+void
+mcp_dispatch_stateless(const struct origin *origin, json_t *message)
+{
+    const char *claim = mcp_claimed_version(message);
+    const json_t *meta = json_object_get(json_object_get(message, "params"), "_meta");
+    int revision = revision_find(claim);
+    if (revision < 0 || !revision_get((enum mcp_revision)revision)->stateless) {
+        json_t *data = json_pack("{s:[s], s:s}", "supported", revision_get(MCP_2026_07_28)->name,
+                                 "requested", claim);
+        refuse(origin, message, 400, MCP_UNSUPPORTED_VERSION, "unsupported protocol version", data);
+    } else if (!json_is_object(json_object_get(meta, MCP_META "clientCapabilities"))) {
+        refuse(origin, message, 400, MCP_INVALID_PARAMS,
+               "_meta must carry " MCP_META "clientCapabilities, an object", NULL);
+    } else {
+        mcp_dispatch_request(origin, (enum mcp_revision)revision, message);
+    }
+}
+
+// ---- What is no request ---------------------------------------------------------------------
+
+void
+mcp_dispatch_cancel(struct mcp_session *session, const json_t *id)
+{
+    struct mcp_call *call;
+    LIST_FOREACH(call, &session->calls, in_session) {
+        // A client must not cancel its initialize, and gets the answer anyhow.
+        if (!id || !json_equal(call->id, id))
+            continue;
+        mcp_call_cancel(call);
+        return;
+    }
+}
+
+void
+mcp_dispatch_other(const struct origin *origin, json_t *message)
+{
+    const char *method = rpc_string(message, "method");
+    struct mcp_session *session = origin->session;
+    if (session && !method)
+        mcp_call_take_response(session, message);
+    else if (session && strcmp(method, "notifications/cancelled") == 0)
+        mcp_dispatch_cancel(session,
+                            json_object_get(json_object_get(message, "params"), "requestId"));
+    json_decref(message);
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streamable HTTP: /mcp, both eras on one path.
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "mcp_priv.h"
+
+#define SESSION_HEADER "Mcp-Session-Id"
+#define VERSION_HEADER "MCP-Protocol-Version"
+
+void
+mcp_http_answer_error(struct http_request *request, int status, const json_t *id, int code,
+                      const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    http_reply_json(request, status, rpc_error(id, code, text, NULL));
+}
+
+// ---- Headers --------------------------------------------------------------------------------
+
+static bool
+is_type(const char *text, size_t len, const char *type)
+{
+    return strlen(type) == len && strncasecmp(text, type, len) == 0;
+}
+
+struct accepted
+mcp_http_accepted(const struct http_request *request)
+{
+    struct accepted accepted = {0};
+    const char *at = http_request_header(request, "Accept");
+    if (!at || !*at)
+        return (struct accepted){.json = true, .stream = true};
+    while (*at) {
+        at += strspn(at, ", \t");
+        size_t len = strcspn(at, ",; \t");
+        bool any = is_type(at, len, "*/*");
+        accepted.json |=
+            any || is_type(at, len, "application/json") || is_type(at, len, "application/*");
+        accepted.stream |=
+            any || is_type(at, len, "text/event-stream") || is_type(at, len, "text/*");
+        at += strcspn(at, ",");
+    }
+    return accepted;
+}
+
+static bool
+content_is_json(const struct http_request *request)
+{
+    const char *type = http_request_header(request, "Content-Type");
+    return !type || is_type(type, strcspn(type, "; \t"), "application/json");
+}
+
+const char *
+mcp_http_profile(struct mcp *mcp, struct http_request *request)
+{
+    const char *profile = http_request_query(request, "profile");
+    if (!profile)
+        return "";
+    if (mcp_knows_profile(mcp, profile))
+        return profile;
+    KG_AUTO_BUF known = {0};
+    for (char **name = mcp->profiles; *name; name++)
+        buf_printf(&known, "%s%s", known.len ? ", " : "", *name);
+    mcp_http_answer_error(request, 400, NULL, MCP_INVALID_PARAMS, "unknown profile; there are: %s",
+                          known.data ? known.data : "none");
+    return NULL;
+}
+
+// An unknown version is refused wherever it is said; false: answered.
+static bool
+version_is_fine(struct http_request *request, const json_t *id)
+{
+    const char *version = http_request_header(request, VERSION_HEADER);
+    if (!version || revision_find(version) >= 0)
+        return true;
+    mcp_http_answer_error(request, 400, id, MCP_INVALID_REQUEST,
+                          "unsupported " VERSION_HEADER "; initialize answers what is spoken here");
+    return false;
+}
+
+// The session that the header names; NULL: answered.
+static struct mcp_session *
+session_of(struct mcp *mcp, struct http_request *request, const json_t *id)
+{
+    const char *header = http_request_header(request, SESSION_HEADER);
+    if (!header) {
+        mcp_http_answer_error(request, 400, id, MCP_INVALID_REQUEST,
+                              SESSION_HEADER " is missing: send initialize first, and then the "
+                                             "id of its answer with every request");
+        return NULL;
+    }
+    struct mcp_session *session = mcp_session_find(mcp, http_request_owner(request), header);
+    if (!session)
+        mcp_http_answer_error(request, 404, id, MCP_SESSION_UNKNOWN,
+                              "this MCP session does not exist or has ended: initialize again");
+    return session;
+}
+
+// ---- POST: one message ----------------------------------------------------------------------
+
+static void
+post_initialize(struct mcp *mcp, struct http_request *request, json_t *message, const char *profile,
+                struct accepted accepted)
+{
+    struct kg_error err = {0};
+    struct mcp_session *session = mcp_session_new(mcp, http_request_owner(request), profile);
+    if (mcp->draining)
+        kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
+    if (err.code != KG_OK || mcp_session_register(session, &err) < 0) {
+        mcp_session_close(session);
+        json_decref(message);
+        http_reply_error(request, &err);
+        return;
+    }
+    http_reply_header(request, SESSION_HEADER, session->id);
+    const struct origin origin = {
+        .mcp = mcp,
+        .session = session,
+        .owner = session->owner,
+        .profile = session->profile,
+        .outlet = mcp_post_new(mcp, session, session->revision, request, accepted),
+    };
+    mcp_dispatch_request(&origin, MCP_2025_11_25, message);
+    if (!session->initialized)
+        mcp_session_close(session);
+}
+
+// What an initialize-based client sends.
+static void
+post_with_session(struct mcp *mcp, struct http_request *request, json_t *body, const char *profile,
+                  struct accepted accepted)
+{
+    const char *why = NULL;
+    enum message_kind kind = rpc_kind(body, &why);
+    const json_t *id = json_object_get(body, "id");
+    const char *method = rpc_string(body, "method");
+    if (kind == MESSAGE_REQUEST && strcmp(method, "initialize") == 0) {
+        post_initialize(mcp, request, body, profile, accepted);
+        return;
+    }
+    struct mcp_session *session = NULL;
+    if (version_is_fine(request, id))
+        session = session_of(mcp, request, id);
+    if (!session) {
+        json_decref(body);
+        return;
+    }
+    struct origin origin = {
+        .mcp = mcp, .session = session, .owner = session->owner, .profile = session->profile};
+    if (kind == MESSAGE_REQUEST) {
+        origin.outlet = mcp_post_new(mcp, session, session->revision, request, accepted);
+        mcp_dispatch_request(&origin, session->revision, body);
+        return;
+    }
+    http_reply(request, 202, NULL, NULL, 0);
+    mcp_dispatch_other(&origin, body);
+}
+
+// A request that says who asks and in which revision.
+static void
+post_stateless(struct mcp *mcp, struct http_request *request, json_t *message, const char *profile,
+               struct accepted accepted)
+{
+    if (mcp_headers_check(mcp, request, message, profile) < 0) {
+        json_decref(message);
+        return;
+    }
+    if (!json_object_get(message, "id")) { // notifications have no business here any more
+        json_decref(message);
+        http_reply(request, 202, NULL, NULL, 0);
+        return;
+    }
+    const struct origin origin = {
+        .mcp = mcp,
+        .owner = http_request_owner(request),
+        .profile = profile,
+        .outlet = mcp_post_new(mcp, NULL, MCP_2026_07_28, request, accepted),
+    };
+    mcp_dispatch_stateless(&origin, message);
+}
+
+static void
+post_batch(struct mcp *mcp, struct http_request *request, json_t *messages,
+           struct accepted accepted)
+{
+    struct mcp_session *session = NULL;
+    if (version_is_fine(request, NULL))
+        session = session_of(mcp, request, NULL);
+    if (!session) {
+        json_decref(messages);
+        return;
+    }
+    if (!revision_get(session->revision)->batches) {
+        json_decref(messages);
+        mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST,
+                              "revision %s has no batches: send one message in a body",
+                              revision_get(session->revision)->name);
+        return;
+    }
+    struct origin origin = {
+        .mcp = mcp, .session = session, .owner = session->owner, .profile = session->profile};
+    size_t n_requests;
+    const char *why = mcp_batch_check(messages, &n_requests);
+    if (why) {
+        json_decref(messages);
+        mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST, "%s", why);
+        return;
+    }
+    if (n_requests > 0)
+        origin.outlet = mcp_post_new(mcp, session, session->revision, request, accepted);
+    else
+        http_reply(request, 202, NULL, NULL, 0);
+    mcp_dispatch_batch(&origin, session->revision, messages, n_requests);
+}
+
+// ---- POST -----------------------------------------------------------------------------------
+
+static bool
+claims_stateless_header(const struct http_request *request)
+{
+    int revision = revision_find(http_request_header(request, VERSION_HEADER));
+    return revision >= 0 && revision_get((enum mcp_revision)revision)->stateless;
+}
+
+// A request with a header of 2026 and a body that does not say so.
+static void
+refuse_missing_claim(struct http_request *request, const json_t *message)
+{
+    const char *method = rpc_string(message, "method");
+    bool initialize = strcmp(method, "initialize") == 0;
+    mcp_http_answer_error(
+        request, 400, json_object_get(message, "id"),
+        initialize ? MCP_HEADER_MISMATCH : MCP_INVALID_PARAMS,
+        initialize ? "initialize does not belong to the revision of the header " VERSION_HEADER
+                   : "_meta must carry " MCP_META "protocolVersion");
+}
+
+static void
+post_message(struct mcp *mcp, struct http_request *request, json_t *message, const char *profile,
+             struct accepted accepted)
+{
+    const char *why;
+    enum message_kind kind = rpc_kind(message, &why);
+    if (kind == MESSAGE_INVALID) {
+        mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST, "%s", why);
+        json_decref(message);
+    } else if (kind != MESSAGE_RESPONSE && mcp_claimed_version(message)) {
+        post_stateless(mcp, request, message, profile, accepted);
+    } else if (kind == MESSAGE_REQUEST && claims_stateless_header(request)) {
+        refuse_missing_claim(request, message);
+        json_decref(message);
+    } else {
+        post_with_session(mcp, request, message, profile, accepted);
+    }
+}
+
+static void
+handle_post(struct http_request *request, void *arg)
+{
+    struct mcp *mcp = arg;
+    struct kg_error err;
+    struct accepted accepted = mcp_http_accepted(request);
+    if (!accepted.json && !accepted.stream) {
+        mcp_http_answer_error(request, 406, NULL, MCP_INVALID_REQUEST,
+                              "Accept must name application/json and text/event-stream");
+        return;
+    }
+    if (!content_is_json(request)) {
+        mcp_http_answer_error(request, 415, NULL, MCP_INVALID_REQUEST,
+                              "Content-Type must be application/json");
+        return;
+    }
+    const char *profile = mcp_http_profile(mcp, request);
+    if (!profile)
+        return;
+    size_t len;
+    const char *data = http_request_body(request, &len);
+    json_t *body = http_json_parse(data, len, &err);
+    if (!body)
+        mcp_http_answer_error(request, 400, NULL, MCP_PARSE_ERROR, "%s", err.message);
+    else if (json_is_array(body))
+        post_batch(mcp, request, body, accepted);
+    else
+        post_message(mcp, request, body, profile, accepted);
+}
+
+// ---- GET and DELETE -------------------------------------------------------------------------
+
+// Takes "3-17" apart.
+static bool
+parse_event_id(const char *text, unsigned *ret_stream, unsigned *ret_seq)
+{
+    int used = 0;
+    bool digits = strspn(text, "0123456789-") == strlen(text) && strlen(text) <= 21;
+    return digits && sscanf(text, "%u-%u%n", ret_stream, ret_seq, &used) == 2 && !text[used];
+}
+
+static void
+resume(struct mcp_session *session, struct http_request *request, const char *last_event_id)
+{
+    unsigned number = 0;
+    unsigned seq = 0;
+    struct sse *sse = NULL;
+    if (parse_event_id(last_event_id, &number, &seq))
+        sse = sse_find(session, number);
+    if (sse)
+        sse_connect(sse, request, seq);
+    else
+        mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST,
+                              "no stream of this session has sent this Last-Event-ID, or it was "
+                              "too long ago");
+}
+
+static void
+handle_get(struct http_request *request, void *arg)
+{
+    struct mcp *mcp = arg;
+    const char *accept = http_request_header(request, "Accept");
+    if (!accept || !strcasestr(accept, "text/event-stream")) {
+        http_reply_header(request, "Allow", "POST, DELETE");
+        mcp_http_answer_error(request, 405, NULL, MCP_INVALID_REQUEST,
+                              "a GET is answered as text/event-stream: accept it, or POST");
+        return;
+    }
+    struct mcp_session *session = NULL;
+    if (version_is_fine(request, NULL))
+        session = session_of(mcp, request, NULL);
+    if (!session)
+        return;
+    const char *last_event_id = http_request_header(request, "Last-Event-ID");
+    struct sse *news = (struct sse *)session->news;
+    if (last_event_id) {
+        resume(session, request, last_event_id);
+    } else if (news && news->request) {
+        mcp_http_answer_error(request, 409, NULL, MCP_INVALID_REQUEST,
+                              "this MCP session has a GET stream already");
+    } else {
+        if (!news)
+            news = sse_new(mcp, session, true);
+        session->news = &news->base;
+        sse_connect(news, request, news->last_seq);
+        if (revision_get(session->revision)->priming_event)
+            sse_prime(news);
+    }
+}
+
+static void
+handle_delete(struct http_request *request, void *arg)
+{
+    struct mcp *mcp = arg;
+    if (!version_is_fine(request, NULL))
+        return;
+    struct mcp_session *session = session_of(mcp, request, NULL);
+    if (!session)
+        return;
+    mcp_session_close(session);
+    http_reply(request, 204, NULL, NULL, 0);
+}
+
+static const struct http_route routes[] = {
+    {HTTP_POST, "/mcp", handle_post, HTTP_KEY_IN_QUERY},
+    {HTTP_GET, "/mcp", handle_get, HTTP_KEY_IN_QUERY},
+    {HTTP_DELETE, "/mcp", handle_delete, HTTP_KEY_IN_QUERY},
+};
+
+void
+mcp_serve_http(struct mcp *mcp, struct http_server *server)
+{
+    http_server_add_routes(server, routes, KG_ARRAY_LEN(routes), mcp);
+    mcp_serve_old_sse(mcp, server);
+}

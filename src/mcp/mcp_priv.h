@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the adapter share: revisions, sessions, calls, and where their messages go.
+#pragma once
+
+#include <sys/queue.h>
+
+#include "mcp.h"
+
+enum {
+    MCP_ID_MAX = 256,            // a JSON-RPC id that is a string
+    MCP_NAME_MAX = 4096,         // names and URIs that a client gives
+    MCP_BATCH_MAX = 64,          // messages
+    MCP_SESSION_CALLS_MAX = 64,  // that run at a time
+    MCP_SUBSCRIPTIONS_MAX = 256, // of one session or listener
+    MCP_STREAM_AFTER_MS = 1000,  // a call that takes longer is answered as a stream
+    MCP_KEEPALIVE_MS = 15000,
+    MCP_RETRY_MS = 1000,             // after which a client should come back
+    MCP_BACKLOG_MAX = 1 << 20,       // beyond it a stream takes no progress and no log messages
+    MCP_REPLAY_TOTAL_MAX = 32 << 20, // events kept, of all sessions
+    MCP_SESSION_ID_LEN = 32,
+};
+
+#define MCP_META "io.modelcontextprotocol/"
+
+// ---- Revisions (revision.c) -----------------------------------------------------------------
+
+// One row a revision: what differs between them.
+struct revision {
+    const char *name;
+    bool stateless;     // no initialize, no sessions; every request says who asks
+    bool batches;       // several messages in one body
+    bool completions;   // a capability of its own
+    bool progress_text; // progress has a message
+    bool audio;         // a content block
+    bool structured;    // structuredContent, resource_link
+    bool priming_event; // a stream begins with an event without data
+    int not_found;      // the code for a resource that does not exist
+};
+const struct revision *revision_get(enum mcp_revision revision);
+// -1: there is none of that name.
+int revision_find(const char *name);
+// Takes out of each element of `list` (what `method` answers) the keys that came later.
+void revision_strip(enum mcp_revision revision, const char *method, json_t *list);
+// Makes of a result, in place, what the revision knows.
+void revision_adapt_result(enum mcp_revision revision, json_t *result);
+
+// ---- Messages (message.c) -------------------------------------------------------------------
+
+enum message_kind { MESSAGE_REQUEST, MESSAGE_NOTIFICATION, MESSAGE_RESPONSE, MESSAGE_INVALID };
+// `ret_why` says what is wrong with an invalid one.
+enum message_kind rpc_kind(const json_t *message, const char **ret_why);
+// Builders; `id` is borrowed and may be NULL, the rest is taken.
+json_t *rpc_result(const json_t *id, json_t *result);
+json_t *rpc_error(const json_t *id, int code, const char *text, json_t *data);
+json_t *rpc_notification(const char *method, json_t *params);
+// Compact JSON; to be freed.
+char *rpc_dump(const json_t *message, size_t *ret_len);
+// The string member of an object, or NULL where it is missing or something else.
+const char *rpc_string(const json_t *object, const char *key);
+
+// ---- Outlets --------------------------------------------------------------------------------
+
+// Where the messages of one request go, or those of a client that belong to no request.
+struct outlet;
+struct outlet_ops {
+    // A notification or a question, ahead of the answer. Takes the message. One that is `minor`
+    // (progress, log) may be left out for a client that does not read.
+    void (*send)(struct outlet *outlet, json_t *message, bool minor);
+    // The answer of a request; NULL: there will be none (it was cancelled). Takes the message.
+    void (*answer)(struct outlet *outlet, json_t *message, int http_status);
+    // Whether anything but the answer can be sent.
+    bool (*can_send)(const struct outlet *outlet);
+    // See mcp_call_close_stream(); may be NULL.
+    void (*close_stream)(struct outlet *outlet);
+};
+// `call` is the one that answers through it, as long as it runs.
+struct outlet {
+    const struct outlet_ops *ops;
+    struct mcp_call *call;
+};
+
+// ---- Sessions (session.c) -------------------------------------------------------------------
+
+struct sse;
+TAILQ_HEAD(streams, sse);
+LIST_HEAD(calls, mcp_call);
+
+struct session_value {
+    const void *key;
+    void *value;
+    mcp_value_free_fn free_fn;
+};
+
+// One client: made by `initialize` over HTTP, else as long as its connection. Closed, it stays
+// until its last call is answered.
+struct mcp_session {
+    struct mcp *mcp;
+    char id[MCP_SESSION_ID_LEN + 1];
+    char *owner;
+    char *profile;
+    enum mcp_revision revision;
+    json_t *client_capabilities; // or NULL
+    enum mcp_log_level log_level;
+    struct outlet *news; // what belongs to no request; NULL: nowhere
+    json_t *subscriptions;
+    struct session_value *values;
+    size_t n_values;
+    struct calls calls;
+    size_t n_calls;
+    unsigned last_question;
+    bool initialized;
+    bool one_stream; // all answers go to `news` (the old SSE)
+    bool registered; // found by its id, expires, can be evicted
+    bool closed;
+    int64_t used_ms;
+    struct streams streams;
+    unsigned last_stream;
+    size_t replay_bytes;
+    TAILQ_ENTRY(mcp_session) by_use; // the longest idle one first
+    LIST_ENTRY(mcp_session) in_bucket;
+    LIST_ENTRY(mcp_session) link;
+};
+
+// A session that nobody finds by its id yet.
+struct mcp_session *mcp_session_new(struct mcp *mcp, const char *owner, const char *profile);
+// Makes it findable; fails where there are too many.
+KG_MUST_CHECK int mcp_session_register(struct mcp_session *session, struct kg_error *err);
+// NULL: there is none, or it is another owner's. Counts as use.
+struct mcp_session *mcp_session_find(struct mcp *mcp, const char *owner, const char *id);
+void mcp_session_touch(struct mcp_session *session);
+// Cancels its calls, ends its streams; gone when the last call is answered.
+void mcp_session_close(struct mcp_session *session);
+// After a call of it has ended.
+void mcp_session_release(struct mcp_session *session);
+void mcp_sessions_expire(struct mcp *mcp);
+// Frees those that are closed and have no call.
+void mcp_sessions_reap(struct mcp *mcp);
+
+// ---- Calls (call.c) -------------------------------------------------------------------------
+
+struct method;
+
+// A question that was sent to the client and is not answered.
+struct question {
+    char id[24]; // "" : none
+    mcp_answer_fn fn;
+    void *arg;
+};
+
+// One request until it is answered. `session` is NULL where each request stands alone.
+struct mcp_call {
+    struct mcp *mcp;
+    struct mcp_session *session;
+    struct outlet *outlet;
+    char *owner;
+    char *profile;
+    enum mcp_revision revision;
+    json_t *message;
+    const json_t *id;     // in the message, as are the next
+    const json_t *params; // an object
+    const json_t *meta;   // or NULL
+    json_t *empty;        // {}, for what is missing
+    const struct method *method;
+    const char *name;
+    const json_t *arguments;
+    const json_t *progress_token; // or NULL
+    double progress;              // the last one sent
+    int log_level;                // of this request alone; -1: none
+    json_t *state;                // of the retried call
+    loop_fn on_cancel;
+    void *on_cancel_arg;
+    struct loop_timer *late_cancel;
+    bool cancelled;
+    bool holding; // being cancelled: freed afterwards
+    bool ended;
+    struct question question;
+    // Lists of several providers are joined.
+    size_t provider;
+    json_t *joined;
+    // subscriptions/listen: what was asked for, {toolsListChanged, …, resourceSubscriptions}
+    json_t *filter;
+    LIST_ENTRY(mcp_call) in_session;
+    LIST_ENTRY(mcp_call) in_mcp;
+    LIST_ENTRY(mcp_call) listening;
+};
+
+// What a message came with; borrowed for the time of the call.
+struct origin {
+    struct mcp *mcp;
+    struct mcp_session *session; // or NULL
+    const char *owner;
+    const char *profile;
+    struct outlet *outlet;
+};
+
+struct mcp_call *mcp_call_new(const struct origin *origin, enum mcp_revision revision,
+                              json_t *message, const struct method *method);
+// Ends the call with a whole message.
+void mcp_call_answer(struct mcp_call *call, json_t *message, int http_status);
+void mcp_call_cancel(struct mcp_call *call);
+// Gives a response of the client to the call that asked.
+void mcp_call_take_response(struct mcp_session *session, const json_t *message);
+
+// ---- Dispatch (dispatch.c, methods.c, lists.c) ----------------------------------------------
+
+// Takes the message. A request is answered through the outlet, exactly once, maybe before this
+// returns; what is no request is not answered.
+void mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, json_t *message);
+// The same for a request that claims a revision by itself (see mcp_claimed_version()).
+void mcp_dispatch_stateless(const struct origin *origin, json_t *message);
+// What the request's _meta says, "" where that is no string, NULL where it says nothing.
+const char *mcp_claimed_version(const json_t *message);
+void mcp_dispatch_other(const struct origin *origin, json_t *message);
+// Cancels the call of this id, if there is one that belongs to the session.
+void mcp_dispatch_cancel(struct mcp_session *session, const json_t *id);
+// A result in the shape of the call's revision.
+void mcp_call_answer_result(struct mcp_call *call, json_t *result);
+
+struct method {
+    const char *name;
+    enum mcp_revision since;
+    enum mcp_revision until;
+    void (*handle)(struct mcp_call *call);
+    // Of 2026's results: how long and for whom they may be kept; -1: not said.
+    int ttl_ms;
+    bool asks_input; // the answer may be input_required
+};
+// NULL: no such method at that revision.
+const struct method *method_find(const char *name, enum mcp_revision revision);
+
+void method_initialize(struct mcp_call *call);
+void method_discover(struct mcp_call *call);
+void method_ping(struct mcp_call *call);
+void method_set_level(struct mcp_call *call);
+void method_list_tools(struct mcp_call *call);
+void method_list_prompts(struct mcp_call *call);
+void method_list_templates(struct mcp_call *call);
+void method_list_resources(struct mcp_call *call);
+void method_call_tool(struct mcp_call *call);
+void method_get_prompt(struct mcp_call *call);
+void method_read_resource(struct mcp_call *call);
+void method_subscribe(struct mcp_call *call);
+void method_unsubscribe(struct mcp_call *call);
+void method_complete(struct mcp_call *call);
+void method_listen(struct mcp_call *call);
+// A provider has answered its part of resources/list.
+void lists_resources_part(struct mcp_call *call, json_t *result);
+// The joined list of tools, prompts or templates; the caller owns it.
+json_t *lists_join(struct mcp *mcp, const char *profile, enum mcp_list list, bool templates);
+bool mcp_can_subscribe(const struct mcp *mcp, const char *owner, const char *uri);
+// Ends a subscriptions/listen in good order.
+void mcp_end_listener(struct mcp_call *call);
+int mcp_log_level_find(const char *name);
+
+// ---- Batches (batch.c), clients on one stream (receive.c) -----------------------------------
+
+// What is wrong with a batch, or NULL.
+const char *mcp_batch_check(const json_t *messages, size_t *ret_requests);
+// Takes the messages, which were checked. With requests in them, their answers become one.
+void mcp_dispatch_batch(const struct origin *origin, enum mcp_revision revision, json_t *messages,
+                        size_t n_requests);
+// What is wrong with what a client sent at this moment, or NULL.
+const char *mcp_receive_check(const struct mcp_session *session, const json_t *message);
+// Takes a message, or a batch, that was checked.
+void mcp_receive(struct mcp_session *session, struct outlet *outlet, json_t *message);
+
+// ---- Request state (seal.c) -----------------------------------------------------------------
+
+// Signs `state` for one owner, method and name; to be freed.
+char *mcp_seal_state(const struct mcp *mcp, const struct mcp_call *call, const json_t *state);
+// NULL where it is not ours, was changed, or belongs to another request.
+json_t *mcp_unseal_state(const struct mcp *mcp, const struct mcp_call *call, const char *text);
+
+// ---- Streams (stream.c) ---------------------------------------------------------------------
+
+// One event. Kept until it is too old.
+struct event {
+    unsigned seq;
+    size_t len;
+    TAILQ_ENTRY(event) link;
+    char data[];
+};
+TAILQ_HEAD(events, event);
+
+// One SSE stream: an outlet whose client may go and come back. Where it is kept, events have ids
+// and stay for Last-Event-ID, also after the end.
+struct sse {
+    struct outlet base; // sends only
+    struct mcp *mcp;
+    struct mcp_session *session; // or NULL
+    bool kept;                   // then it has a session
+    unsigned number;
+    unsigned last_seq;
+    bool ended;
+    struct http_request *request; // NULL: nobody is connected
+    loop_fn on_gone;              // the client has left; then `request` is NULL
+    void *on_gone_arg;
+    struct events events;
+    TAILQ_ENTRY(sse) in_session;
+    LIST_ENTRY(sse) connected;
+};
+struct sse *sse_new(struct mcp *mcp, struct mcp_session *session, bool kept);
+// Starts the answer of `request` as this stream's connection; sends what came after `after`.
+void sse_connect(struct sse *sse, struct http_request *request, unsigned after);
+// The event that says how to come back.
+void sse_prime(struct sse *sse);
+void sse_send(struct sse *sse, const char *data, size_t len);
+// A comment or an event without an id, to whoever is connected.
+void sse_write_raw(struct sse *sse, const char *text);
+// Ends the connection; the stream goes on.
+void sse_disconnect(struct sse *sse);
+// Nothing will follow. The stream may be gone afterwards.
+void sse_end(struct sse *sse);
+void sse_free(struct sse *sse);
+struct sse *sse_find(struct mcp_session *session, unsigned number);
+void sse_keepalive(struct mcp *mcp);
+bool mcp_session_has_connection(const struct mcp_session *session);
+
+// ---- HTTP -----------------------------------------------------------------------------------
+
+// Answers with an error that belongs to no call. `id` may be NULL.
+void mcp_http_answer_error(struct http_request *request, int status, const json_t *id, int code,
+                           const char *fmt, ...) KG_PRINTF(5, 6);
+// What a client takes.
+struct accepted {
+    bool json;
+    bool stream;
+};
+struct accepted mcp_http_accepted(const struct http_request *request);
+// An outlet that answers a POST: as JSON, or as a stream where it takes longer or has more to say.
+// Without a session the call is cancelled when the client leaves.
+struct outlet *mcp_post_new(struct mcp *mcp, struct mcp_session *session,
+                            enum mcp_revision revision, struct http_request *request,
+                            struct accepted accepted);
+// The profile that the query names; NULL: answered.
+const char *mcp_http_profile(struct mcp *mcp, struct http_request *request);
+// Adds /sse and /messages/.
+void mcp_serve_old_sse(struct mcp *mcp, struct http_server *server);
+// 2026's rules for headers; -1: answered.
+KG_MUST_CHECK int mcp_headers_check(struct mcp *mcp, struct http_request *request,
+                                    const json_t *message, const char *profile);
+
+// ---- The adapter (mcp.c) --------------------------------------------------------------------
+
+// {name, title, version}; the caller owns it.
+json_t *mcp_server_info(void);
+
+struct provider_entry {
+    const struct mcp_provider *provider;
+    void *arg;
+};
+
+enum { SESSION_BUCKETS = 256 };
+LIST_HEAD(session_bucket, mcp_session);
+
+struct mcp {
+    struct loop *loop;
+    char **profiles;
+    size_t max_sessions;
+    size_t max_sessions_per_owner;
+    int64_t session_idle_ms;
+    size_t max_replay_bytes;
+    struct provider_entry *providers;
+    size_t n_providers;
+    unsigned char key[32];
+    bool draining;
+    struct loop_timer *tick;
+    struct loop_timer *reaper;
+    int64_t last_keepalive_ms;
+    struct session_bucket buckets[SESSION_BUCKETS];
+    TAILQ_HEAD(, mcp_session) by_use;
+    LIST_HEAD(, mcp_session) sessions; // all of them
+    size_t n_registered;
+    size_t replay_bytes;
+    LIST_HEAD(, sse) connected;
+    LIST_HEAD(, mcp_call) calls;
+    LIST_HEAD(, mcp_call) listeners;
+};

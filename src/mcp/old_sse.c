@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport of 2024-11-05: one stream for all answers (GET /sse), messages by POST beside it.
+
+#include <string.h>
+
+#include "mcp_priv.h"
+
+static void
+on_stream_gone(void *arg)
+{
+    mcp_session_close(arg);
+}
+
+static void
+append_percent_encoded(struct buf *out, const char *text)
+{
+    for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
+        bool plain = (*s >= '0' && *s <= '9') || (*s >= 'A' && *s <= 'Z') ||
+                     (*s >= 'a' && *s <= 'z') || strchr("-._~", *s);
+        buf_printf(out, plain ? "%c" : "%%%02X", *s);
+    }
+}
+
+// Where the client is to send its messages. It may have no way to send a header there either.
+static void
+send_endpoint(struct sse *sse, const struct mcp_session *session, const char *api_key)
+{
+    KG_AUTO_BUF text = {0};
+    buf_printf(&text, "event: endpoint\ndata: /messages/?session_id=%s", session->id);
+    if (api_key) {
+        buf_append_str(&text, "&api_key=");
+        append_percent_encoded(&text, api_key);
+    }
+    buf_append_str(&text, "\n\n");
+    sse_write_raw(sse, text.data);
+}
+
+static void
+handle_stream(struct http_request *request, void *arg)
+{
+    struct mcp *mcp = arg;
+    struct kg_error err = {0};
+    const char *profile = mcp_http_profile(mcp, request);
+    if (!profile)
+        return;
+    struct mcp_session *session = mcp_session_new(mcp, http_request_owner(request), profile);
+    if (mcp->draining)
+        kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
+    if (err.code != KG_OK || mcp_session_register(session, &err) < 0) {
+        mcp_session_close(session);
+        http_reply_error(request, &err);
+        return;
+    }
+    const char *key = http_request_query(request, "api_key");
+    KG_AUTO_FREE char *api_key = key ? kg_strdup(key) : NULL;
+    struct sse *sse = sse_new(mcp, session, false);
+    sse->on_gone = on_stream_gone;
+    sse->on_gone_arg = session;
+    session->news = &sse->base;
+    session->one_stream = true;
+    sse_connect(sse, request, 0);
+    send_endpoint(sse, session, api_key);
+}
+
+static void
+handle_message(struct http_request *request, void *arg)
+{
+    struct mcp *mcp = arg;
+    struct kg_error err;
+    const char *id = http_request_query(request, "session_id");
+    struct mcp_session *session =
+        id ? mcp_session_find(mcp, http_request_owner(request), id) : NULL;
+    if (!session || !session->one_stream) {
+        mcp_http_answer_error(request, 404, NULL, MCP_SESSION_UNKNOWN,
+                              "no stream of /sse has this session_id, or it has ended");
+        return;
+    }
+    size_t len;
+    const char *data = http_request_body(request, &len);
+    json_t *message = http_json_parse(data, len, &err);
+    if (!message) {
+        mcp_http_answer_error(request, 400, NULL, MCP_PARSE_ERROR, "%s", err.message);
+        return;
+    }
+    const char *why = mcp_receive_check(session, message);
+    if (why) {
+        mcp_http_answer_error(request, 400, json_object_get(message, "id"), MCP_INVALID_REQUEST,
+                              "%s", why);
+        json_decref(message);
+        return;
+    }
+    http_reply(request, 202, "text/plain", "Accepted", 8);
+    mcp_receive(session, session->news, message);
+}
+
+static const struct http_route routes[] = {
+    {HTTP_GET, "/sse", handle_stream, HTTP_KEY_IN_QUERY},
+    {HTTP_POST, "/messages/", handle_message, HTTP_KEY_IN_QUERY},
+    {HTTP_POST, "/messages", handle_message, HTTP_KEY_IN_QUERY},
+};
+
+void
+mcp_serve_old_sse(struct mcp *mcp, struct http_server *server)
+{
+    http_server_add_routes(server, routes, KG_ARRAY_LEN(routes), mcp);
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The answer of a POST: JSON where it comes soon, a stream where it takes longer or has more to
+// say.
+
+#include "mcp_priv.h"
+
+// `request` is set until the answer begins; `sse` from when it is a stream.
+struct post {
+    struct outlet base;
+    struct mcp *mcp;
+    struct mcp_session *session;
+    enum mcp_revision revision;
+    struct http_request *request;
+    struct sse *sse;
+    struct accepted accepted;
+    struct loop_timer *later;
+};
+
+static void
+post_free(struct post *post)
+{
+    loop_timer_free(post->later);
+    free(post);
+}
+
+// Without a session, closing the stream is how a client cancels. The post is gone afterwards, where
+// the call is answered at once.
+static void
+cancel_for_gone_client(struct post *post)
+{
+    if (!post->session && post->base.call)
+        mcp_call_cancel(post->base.call);
+}
+
+static void
+on_stream_gone(void *arg)
+{
+    cancel_for_gone_client(arg);
+}
+
+static void
+on_request_gone(void *arg)
+{
+    struct post *post = arg;
+    http_request_abandon(KG_STEAL(post->request));
+    loop_timer_stop(post->later);
+    cancel_for_gone_client(post);
+}
+
+// Whether there is a stream now.
+static bool
+begin_stream(struct post *post)
+{
+    if (post->sse || !post->request || !post->accepted.stream)
+        return post->sse != NULL;
+    loop_timer_stop(post->later);
+    post->sse = sse_new(post->mcp, post->session, post->session != NULL);
+    post->sse->on_gone = on_stream_gone;
+    post->sse->on_gone_arg = post;
+    sse_connect(post->sse, KG_STEAL(post->request), 0);
+    if (post->session && revision_get(post->revision)->priming_event)
+        sse_prime(post->sse);
+    return true;
+}
+
+static void
+on_later(void *arg)
+{
+    begin_stream(arg);
+}
+
+static void
+post_send(struct outlet *outlet, json_t *message, bool minor)
+{
+    struct post *post = (struct post *)outlet;
+    if (begin_stream(post))
+        post->sse->base.ops->send(&post->sse->base, message, minor);
+    else
+        json_decref(message);
+}
+
+static void
+answer_whole(struct post *post, json_t *message, int http_status)
+{
+    struct http_request *request = KG_STEAL(post->request);
+    http_request_on_gone(request, NULL, NULL);
+    if (message)
+        http_reply_json(request, http_status, message);
+    else // cancelled: HTTP wants some answer, the client none
+        http_reply(request, 202, NULL, NULL, 0);
+}
+
+static void
+post_answer(struct outlet *outlet, json_t *message, int http_status)
+{
+    struct post *post = (struct post *)outlet;
+    if (!post->accepted.json && message && http_status == 200)
+        begin_stream(post);
+    if (post->sse) {
+        if (message)
+            post->sse->base.ops->answer(&post->sse->base, message, http_status);
+        sse_end(post->sse);
+    } else if (post->request) {
+        answer_whole(post, message, http_status);
+    } else {
+        json_decref(message);
+    }
+    post_free(post);
+}
+
+static bool
+post_can_send(const struct outlet *outlet)
+{
+    const struct post *post = (const struct post *)outlet;
+    return post->sse || (post->request && post->accepted.stream);
+}
+
+static void
+post_close_stream(struct outlet *outlet)
+{
+    struct post *post = (struct post *)outlet;
+    if (post->session && revision_get(post->revision)->priming_event && begin_stream(post))
+        sse_disconnect(post->sse);
+}
+
+static const struct outlet_ops post_ops = {
+    .send = post_send,
+    .answer = post_answer,
+    .can_send = post_can_send,
+    .close_stream = post_close_stream,
+};
+
+struct outlet *
+mcp_post_new(struct mcp *mcp, struct mcp_session *session, enum mcp_revision revision,
+             struct http_request *request, struct accepted accepted)
+{
+    struct post *post = KG_NEW(struct post);
+    post->base.ops = &post_ops;
+    post->mcp = mcp;
+    post->session = session;
+    post->revision = revision;
+    post->request = request;
+    post->accepted = accepted;
+    post->later = loop_timer_new(mcp->loop, on_later, post);
+    loop_timer_start(post->later, MCP_STREAM_AFTER_MS);
+    http_request_on_gone(request, on_request_gone, post);
+    return &post->base;
+}

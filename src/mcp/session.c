@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// MCP sessions: what is kept of a client between its requests, how many there may be, when they
+// expire.
+
+#include <string.h>
+
+#include "mcp_priv.h"
+#include "metrics.h"
+
+struct mcp_session *
+mcp_session_new(struct mcp *mcp, const char *owner, const char *profile)
+{
+    struct mcp_session *session = KG_NEW(struct mcp_session);
+    session->mcp = mcp;
+    id_random_hex(session->id, MCP_SESSION_ID_LEN);
+    session->owner = kg_strdup(owner);
+    session->profile = kg_strdup(profile);
+    session->revision = MCP_2025_11_25;
+    session->log_level = MCP_LOG_INFO;
+    session->subscriptions = json_object();
+    session->used_ms = clock_mono_ms();
+    LIST_INIT(&session->calls);
+    TAILQ_INIT(&session->streams);
+    LIST_INSERT_HEAD(&mcp->sessions, session, link);
+    return session;
+}
+
+static void
+session_free(struct mcp_session *session)
+{
+    LIST_REMOVE(session, link);
+    struct sse *sse;
+    while ((sse = TAILQ_FIRST(&session->streams)))
+        sse_free(sse);
+    for (size_t i = 0; i < session->n_values; i++) {
+        if (session->values[i].free_fn)
+            session->values[i].free_fn(session->values[i].value);
+    }
+    free(session->values);
+    json_decref(session->subscriptions);
+    json_decref(session->client_capabilities);
+    free(session->profile);
+    free(session->owner);
+    free(session);
+}
+
+// ---- The registry ---------------------------------------------------------------------------
+
+static struct session_bucket *
+bucket_of(struct mcp *mcp, const char *id)
+{
+    unsigned hash = 0;
+    for (int i = 0; i < 8 && id[i]; i++)
+        hash = hash * 31 + (unsigned char)id[i];
+    return &mcp->buckets[hash % SESSION_BUCKETS];
+}
+
+static bool
+is_idle(const struct mcp_session *session)
+{
+    return session->n_calls == 0 && !mcp_session_has_connection(session);
+}
+
+// Ends the owner's longest idle session where it has as many as it may.
+static int
+make_room(struct mcp *mcp, const char *owner, struct kg_error *err)
+{
+    size_t of_owner = 0;
+    struct mcp_session *session;
+    struct mcp_session *longest_idle = NULL;
+    TAILQ_FOREACH(session, &mcp->by_use, by_use) {
+        if (strcmp(session->owner, owner) != 0)
+            continue;
+        of_owner++;
+        if (!longest_idle && is_idle(session))
+            longest_idle = session;
+    }
+    bool full = mcp->n_registered >= mcp->max_sessions;
+    if (!full && of_owner < mcp->max_sessions_per_owner)
+        return 0;
+    if (!longest_idle)
+        return kg_error_set(err, KG_MAX_SESSIONS, 0,
+                            "too many MCP sessions; end one with DELETE, or try again later");
+    mcp_session_close(longest_idle);
+    return 0;
+}
+
+int
+mcp_session_register(struct mcp_session *session, struct kg_error *err)
+{
+    struct mcp *mcp = session->mcp;
+    if (make_room(mcp, session->owner, err) < 0)
+        return -1;
+    session->registered = true;
+    mcp->n_registered++;
+    LIST_INSERT_HEAD(bucket_of(mcp, session->id), session, in_bucket);
+    TAILQ_INSERT_TAIL(&mcp->by_use, session, by_use);
+    metric_set(METRIC_MCP_SESSIONS, (double)mcp->n_registered);
+    return 0;
+}
+
+static void
+session_unregister(struct mcp_session *session)
+{
+    if (!session->registered)
+        return;
+    struct mcp *mcp = session->mcp;
+    session->registered = false;
+    mcp->n_registered--;
+    LIST_REMOVE(session, in_bucket);
+    TAILQ_REMOVE(&mcp->by_use, session, by_use);
+    metric_set(METRIC_MCP_SESSIONS, (double)mcp->n_registered);
+}
+
+struct mcp_session *
+mcp_session_find(struct mcp *mcp, const char *owner, const char *id)
+{
+    struct mcp_session *session;
+    LIST_FOREACH(session, bucket_of(mcp, id), in_bucket) {
+        if (strcmp(session->id, id) != 0 || strcmp(session->owner, owner) != 0)
+            continue;
+        mcp_session_touch(session);
+        return session;
+    }
+    return NULL;
+}
+
+void
+mcp_session_touch(struct mcp_session *session)
+{
+    session->used_ms = clock_mono_ms();
+    if (!session->registered)
+        return;
+    TAILQ_REMOVE(&session->mcp->by_use, session, by_use);
+    TAILQ_INSERT_TAIL(&session->mcp->by_use, session, by_use);
+}
+
+// ---- The end --------------------------------------------------------------------------------
+
+static struct mcp_call *
+next_to_cancel(struct mcp_session *session)
+{
+    struct mcp_call *call;
+    LIST_FOREACH(call, &session->calls, in_session) {
+        if (!call->cancelled)
+            return call;
+    }
+    return NULL;
+}
+
+void
+mcp_session_close(struct mcp_session *session)
+{
+    if (session->closed)
+        return;
+    session_unregister(session);
+    session->closed = true;
+    session->news = NULL;
+    struct mcp_call *call;
+    // One by one: a call that is cancelled may be answered at once, and others with it.
+    while ((call = next_to_cancel(session)))
+        mcp_call_cancel(call);
+    struct sse *sse;
+    TAILQ_FOREACH(sse, &session->streams, in_session)
+        sse_disconnect(sse);
+    mcp_session_release(session);
+}
+
+void
+mcp_session_release(struct mcp_session *session)
+{
+    if (!session->closed)
+        mcp_session_touch(session);
+    else if (session->n_calls == 0)
+        loop_timer_start(session->mcp->reaper, 0); // no provider is on the stack then
+}
+
+void
+mcp_sessions_reap(struct mcp *mcp)
+{
+    struct mcp_session *session = LIST_FIRST(&mcp->sessions);
+    while (session) {
+        struct mcp_session *next = LIST_NEXT(session, link);
+        if (session->closed && session->n_calls == 0)
+            session_free(session);
+        session = next;
+    }
+}
+
+void
+mcp_sessions_expire(struct mcp *mcp)
+{
+    int64_t before_ms = clock_mono_ms() - mcp->session_idle_ms;
+    struct mcp_session *session = TAILQ_FIRST(&mcp->by_use);
+    while (session && session->used_ms < before_ms) {
+        struct mcp_session *next = TAILQ_NEXT(session, by_use);
+        if (is_idle(session)) {
+            log_debug("mcp session expired", LOG_STR("session", session->id));
+            mcp_session_close(session);
+        }
+        session = next;
+    }
+}
