@@ -48,14 +48,3 @@ void engine_settings_init(struct engine_settings *engine, const struct config *c
                           const struct layout *layout, const struct kernelspecs *specs,
                           const char *state_dir, const char *gateway_id);
 void engine_settings_fini(struct engine_settings *engine);
-
-// ---- mcp_face.c -----------------------------------------------------------------------------
-
-// The MCP adapter and what it serves.
-struct mcp_face;
-struct mcp;
-struct loop;
-struct mcp_face *mcp_face_new(struct loop *loop, const struct config *config);
-// After whatever transport it has.
-void mcp_face_free(struct mcp_face *face);
-struct mcp *mcp_face_mcp(const struct mcp_face *face);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The MCP adapter of a gateway: its bounds, its providers.
 
-#include "gateway.h"
+#include "core.h"
 #include "mcp.h"
 #ifdef KG_MCP_FIXTURES
 #include "mcp_fixtures.h"
@@ -21,19 +21,19 @@ struct mcp_face {
 };
 
 struct mcp_face *
-mcp_face_new(struct loop *loop, const struct config *config)
+mcp_face_new(struct core *core)
 {
     struct mcp_face *face = KG_NEW(struct mcp_face);
     const struct mcp_settings settings = {
-        .loop = loop,
+        .loop = core->loop,
         .max_sessions = MAX_MCP_SESSIONS,
         .max_sessions_per_owner = MAX_MCP_SESSIONS_PER_OWNER,
-        .session_idle_ms = config->idle_timeout_s * 1000,
+        .session_idle_ms = core->config->idle_timeout_s * 1000,
         .max_replay_bytes = MAX_REPLAY_BYTES,
     };
     face->mcp = mcp_new(&settings);
 #ifdef KG_MCP_FIXTURES
-    face->fixtures = mcp_fixtures_new(face->mcp, loop);
+    face->fixtures = mcp_fixtures_new(face->mcp, core->loop);
 #endif
     return face;
 }

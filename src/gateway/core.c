@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every face of a gateway stands on: sandboxes, kernels, sessions; made in order, and ended.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core.h"
+
+enum {
+    SANDBOX_START_TIMEOUT_MS = 30 * 1000,
+    REPLAY_BYTES = 32 << 20,
+};
+
+// ---- What kernels see -----------------------------------------------------------------------
+
+// Libraries that would start a thread a processor are told how many there are.
+static json_t *
+make_kernel_env(const struct config *config)
+{
+    static const char *const thread_counts[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+                                                "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS",
+                                                "POLARS_MAX_THREADS"};
+    int threads = (int)config->cpus < 1 ? 1 : (int)config->cpus;
+    KG_AUTO_FREE char *count = kg_asprintf("%d", threads);
+    json_t *env = json_pack("{s:s, s:s}", "HOME", "/tmp", "LANG", "C.UTF-8");
+    for (size_t i = 0; i < KG_ARRAY_LEN(thread_counts); i++)
+        json_object_set_new(env, thread_counts[i], json_string(count));
+    KG_AUTO_FREE char **names = config_split_list(config->pass_through_env);
+    for (char **name = names; *name; name++) {
+        const char *value = getenv(*name);
+        if (value)
+            json_object_set_new(env, *name, json_string(value));
+    }
+    return env;
+}
+
+// ---- Start ----------------------------------------------------------------------------------
+
+static void
+on_removed(const struct kg_error *err, void *arg)
+{
+    (void)arg;
+    if (err)
+        log_warning("a sandbox of an earlier run stays", LOG_ERR(err));
+}
+
+static void
+on_found(const char *id, const json_t *meta, void *arg)
+{
+    struct core *core = arg;
+    struct kg_error err = {0};
+    if (sessions_adopt(core->sessions, id, meta, &err) == 0)
+        return;
+    log_info("removing a sandbox of an earlier run", LOG_STR("sandbox", id), LOG_ERR(&err));
+    if (!provisioner_destroy(core->provisioner, id, on_removed, NULL, &err))
+        on_removed(&err, NULL);
+}
+
+static void
+on_recovered(const struct kg_error *err, void *arg)
+{
+    struct core *core = arg;
+    if (err)
+        core->recovery_error = *err;
+    loop_stop(core->loop);
+}
+
+static void
+on_adopted_exit(const char *id, void *arg)
+{
+    struct core *core = arg;
+    sessions_on_sandbox_exit(core->sessions, id);
+}
+
+// Takes up what an earlier run has left, and removes what is of no use.
+static int
+recover(struct core *core, struct kg_error *err)
+{
+    if (!provisioner_recover(core->provisioner, on_found, on_recovered, on_adopted_exit, core, err))
+        return -1;
+    loop_run(core->loop);
+    if (core->recovery_error.code != KG_OK) {
+        *err = core->recovery_error;
+        return -1;
+    }
+    return 0;
+}
+
+static int
+start_client(struct core *core, struct kg_error *err)
+{
+    KG_AUTO_FREE char **allow = config_split_list(core->config->fetch_allow);
+    struct kg_error why = {0};
+    core->policy = address_policy_new((const char *const *)allow, &why);
+    if (!core->policy)
+        return kg_error_set(err, KG_INVALID, 0, "setting fetch-allow: %s", why.message);
+    core->client = http_client_new(core->loop);
+    core->egress = egress_new(core->loop, core->client, core->policy);
+    return 0;
+}
+
+int
+core_start(struct core *core, struct kg_error *err)
+{
+    const struct config *config = core->config;
+    layout_find(&core->layout, config);
+    core->specs = kernelspecs_load(core->layout.kernelspec_dir, err);
+    if (!core->specs)
+        return -1;
+    core->default_spec = kernelspecs_find(core->specs, config->default_kernel, err);
+    if (!core->default_spec)
+        return -1;
+    core->loop = loop_new();
+    if (start_client(core, err) < 0)
+        return -1;
+    engine_settings_init(&core->engine, config, &core->layout, core->specs, core->state.dir,
+                         core->state.id);
+    core->provisioner = provisioner_new(core->loop, &core->engine.settings, err);
+    if (!core->provisioner)
+        return -1;
+    const struct executions_settings logs = {
+        .max_log_bytes = (size_t)config->max_output_bytes,
+        .max_live_bytes = (size_t)config->max_buffered_bytes,
+        .max_replay_bytes = REPLAY_BYTES,
+    };
+    core->executions = executions_new(core->loop, &logs);
+    core->kernel_env = make_kernel_env(config);
+    core->sandbox_context = (struct sandbox_context){
+        .loop = core->loop,
+        .provisioner = core->provisioner,
+        .http = core->client,
+        .egress = core->egress,
+    };
+    core->kernel_context = (struct kernel_context){
+        .loop = core->loop,
+        .executions = core->executions,
+        .start_timeout_ms = config->kernel_start_timeout_s * 1000,
+        .adopt_timeout_ms = config->max_timeout_s * 1000,
+        .env = core->kernel_env,
+    };
+    const struct sessions_settings settings = {
+        .sandboxes = &core->sandbox_context,
+        .kernels = &core->kernel_context,
+        .specs = core->specs,
+        .pooled_spec = core->default_spec,
+        .pool_size = config->pool_size,
+        .max_sessions = config->max_sessions,
+        .max_sessions_per_owner = config->max_sessions_per_owner,
+        .evict_idle = strcmp(config->evict, "idle") == 0,
+        .idle_timeout_s = config->idle_timeout_s,
+        .network = strcmp(config->network, "egress") == 0,
+        .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
+    };
+    core->sessions = sessions_new(core->loop, &settings);
+    if (recover(core, err) < 0)
+        return -1;
+    sessions_start(core->sessions);
+    return 0;
+}
+
+// ---- End ------------------------------------------------------------------------------------
+
+void
+core_fini(struct core *core)
+{
+    if (core->sessions)
+        sessions_release(core->sessions);
+    sessions_free(core->sessions);
+    executions_free(core->executions);
+    json_decref(core->kernel_env);
+    provisioner_free(core->provisioner);
+    egress_free(core->egress);
+    http_client_free(core->client);
+    address_policy_free(core->policy);
+    engine_settings_fini(&core->engine);
+    loop_free(core->loop);
+    kernelspecs_free(core->specs);
+    layout_fini(&core->layout);
+    state_close(&core->state);
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `serve` and `mcp` share: the whole gateway but its faces.
+#pragma once
+
+#include "address_policy.h"
+#include "egress.h"
+#include "gateway.h"
+#include "http_client.h"
+#include "kernel.h"
+#include "session.h"
+
+// In the order in which it is made. `config` and `state` (opened) are given.
+struct core {
+    const struct config *config;
+    struct state state;
+    struct layout layout;
+    struct kernelspecs *specs;
+    const struct kernelspec *default_spec;
+    struct engine_settings engine;
+    struct loop *loop;
+    struct http_client *client;
+    struct address_policy *policy;
+    struct egress *egress;
+    struct provisioner *provisioner;
+    json_t *kernel_env;
+    struct executions *executions;
+    struct sandbox_context sandbox_context;
+    struct kernel_context kernel_context;
+    struct sessions *sessions;
+    struct kg_error recovery_error;
+};
+
+// Takes up what an earlier run has left. The pool is filled from sessions_start() on.
+KG_MUST_CHECK int core_start(struct core *core, struct kg_error *err);
+// After the faces. Also of one that has not started, or half.
+void core_fini(struct core *core);
+
+// ---- mcp_face.c -----------------------------------------------------------------------------
+
+// The MCP adapter of a core that has started, and what it serves.
+struct mcp_face;
+struct mcp_face *mcp_face_new(struct core *core);
+// After whatever transport it has, before the core.
+void mcp_face_free(struct mcp_face *face);
+struct mcp;
+struct mcp *mcp_face_mcp(const struct mcp_face *face);
