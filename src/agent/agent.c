@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent_priv.h"
+#include "files_api.h"
 
 enum { MAX_BODY = 1 << 20, MAX_HEADER = 16 << 10, MAX_CONNECTIONS = 64, API_IDLE_S = 60 };
 
@@ -74,6 +74,8 @@ on_connect(const struct target *target, void *arg, struct kg_error *err)
 
     if (target->channel == TARGET_AGENT)
         return connect_api(agent, err);
+    if (target->channel == TARGET_CHANGES)
+        return changes_connect(agent->changes, err);
     return kernels_connect(agent->kernels, target, err);
 }
 
@@ -107,6 +109,8 @@ agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_e
     agent->api_socket = -1;
     if (start_api(agent, err) != 0)
         return NULL;
+    agent->changes = changes_new(loop, settings->data_dir);
+    agent->uploads = uploads_new(loop);
     if (settings->egress_port) {
         agent->proxy = proxy_new(loop, settings->door_path, settings->egress_port, err);
         if (!agent->proxy)
@@ -153,6 +157,8 @@ agent_free(struct agent *agent)
     links_free(agent->links);
     events_free(agent->events);
     http_server_free(agent->api);
+    uploads_free(agent->uploads);
+    changes_free(agent->changes);
     children_free(agent->children);
     if (agent->api_socket >= 0)
         close(agent->api_socket);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "agent.h"
+#include "changes.h"
 #include "children.h"
 #include "commands.h"
 #include "events.h"
@@ -10,6 +11,8 @@
 #include "kernels.h"
 #include "links.h"
 #include "proxy.h"
+
+struct uploads;
 
 struct agent {
     struct loop *loop;
@@ -23,12 +26,15 @@ struct agent {
     struct kernels *kernels;
     struct links *links;
     struct proxy *proxy; // of the way out; or NULL
+    struct changes *changes;
+    struct uploads *uploads;
     struct http_server *api;
     int api_socket; // O_PATH: the API's socket, whose name was removed
 };
 
 // Adds the routes of the agent's HTTP API.
 void api_add_routes(struct agent *agent);
+// {"error", "code"}, with the code's status.
 void api_reply_error(struct http_request *request, const struct kg_error *err);
 // A string for the operating system: at most `max` bytes, without a NUL.
 bool api_is_plain_string(const json_t *value, size_t max);

@@ -8,7 +8,7 @@
 
 #include "agent_priv.h"
 #include "cgroup.h"
-#include "files.h"
+#include "files_api.h"
 
 enum {
     ARGV_MAX = 64,
@@ -20,8 +20,10 @@ enum {
 void
 api_reply_error(struct http_request *request, const struct kg_error *err)
 {
-    http_reply_json(request, kg_code_info(err->code)->http_status,
-                    json_pack("{s:s}", "error", err->message));
+    const struct kg_code_info *info = kg_code_info(err->code);
+
+    http_reply_json(request, info->http_status,
+                    json_pack("{s:s, s:s}", "error", err->message, "code", info->name));
 }
 
 bool
@@ -109,8 +111,10 @@ post_kernels(struct http_request *request, void *arg)
     if (!body || parse_kernel_spec(body, argv, &spec, &err) != 0 ||
         kernels_start(agent->kernels, &spec, &err) != 0)
         api_reply_error(request, &err);
-    else
+    else {
+        changes_begin(agent->changes, spec.name);
         http_reply_json(request, 201, kernels_describe(agent->kernels, spec.name));
+    }
 }
 
 static void
@@ -206,20 +210,6 @@ get_info(struct http_request *request, void *arg)
                               "kernels", kernels_list(agent->kernels)));
 }
 
-static void
-get_files(struct http_request *request, void *arg)
-{
-    struct agent *agent = arg;
-    const char *path = http_request_query(request, "path");
-    struct kg_error err = {0};
-    json_t *files = files_list(agent->settings.data_dir, path ? path : "", &err);
-
-    if (files)
-        http_reply_json(request, 200, files);
-    else
-        api_reply_error(request, &err);
-}
-
 static json_t *
 number_or_null(int64_t number)
 {
@@ -263,9 +253,9 @@ api_add_routes(struct agent *agent)
         {HTTP_POST, "/kernels/{name}/signal", post_signal, HTTP_PUBLIC},
         {HTTP_POST, "/kernels/{name}/stop", post_stop, HTTP_PUBLIC},
         {HTTP_POST, "/exec", post_exec, HTTP_PUBLIC},
-        {HTTP_GET, "/files", get_files, HTTP_PUBLIC},
         {HTTP_GET, "/stats", get_stats, HTTP_PUBLIC},
         {HTTP_GET, "/events", get_events, HTTP_PUBLIC},
     };
     http_server_add_routes(agent->api, routes, KG_ARRAY_LEN(routes), agent);
+    files_api_add_routes(agent);
 }

@@ -1,125 +1,152 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walking the tenant's files, as the tenant's user, one folder descriptor at a time: no path is
-// looked up twice, so none can be swapped for a symlink in between.
+// Listing, opening and deleting.
 #include "files.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-// All paths together, escaped at their worst, stay below what a gateway takes as one answer.
-enum { ENTRIES_MAX = 1000, DEPTH_MAX = 32, PATH_BYTES_MAX = 1024, ALL_PATHS_BYTES_MAX = 128 << 10 };
+#include "walk.h"
 
-struct walk {
+// All paths of a page together, escaped at their worst, stay below what a gateway takes as one
+// answer.
+enum { PAGE_PATH_BYTES_MAX = 128 << 10 };
+
+// ---- Listing --------------------------------------------------------------------------------
+
+struct page {
     json_t *files;
-    int seen;
+    int limit;
     size_t path_bytes;
-    bool truncated;
+    char *last;
+    bool more;
 };
 
-static int
-open_folder(int parent, const char *name)
+static bool
+add_to_page(const char *path, const struct stat *st, void *arg)
 {
-    return openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
+    struct page *page = arg;
 
-static int
-open_below(const char *root, const char *path, struct kg_error *err)
-{
-    KG_AUTO_FREE char *copy = kg_strdup(path);
-    KG_AUTO_FD fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    char *save = NULL;
-
-    for (char *part = strtok_r(copy, "/", &save); part && fd >= 0;
-         part = strtok_r(NULL, "/", &save)) {
-        if (strcmp(part, "..") == 0)
-            return kg_error_set(err, KG_INVALID_PATH, 0, "a path may not contain ..");
-        int next = open_folder(fd, part);
-        int failure = errno;
-        close(fd);
-        fd = next;
-        errno = failure;
-    }
-    if (fd < 0)
-        return kg_error_set(err, KG_NOT_FOUND, errno, "cannot open the folder");
-    return KG_STEAL_FD(fd);
-}
-
-static const char *
-type_name(mode_t mode)
-{
-    if (S_ISREG(mode))
-        return "file";
-    if (S_ISDIR(mode))
-        return "dir";
-    return S_ISLNK(mode) ? "symlink" : "other";
-}
-
-static void walk_folder(struct walk *walk, int fd, const char *prefix, int depth);
-
-static void
-add_entry(struct walk *walk, int folder, const char *prefix, const char *name, int depth)
-{
-    struct stat st;
-    KG_AUTO_FREE char *path = kg_asprintf("%s%s%s", prefix, prefix[0] ? "/" : "", name);
-
-    if (strlen(path) > PATH_BYTES_MAX || fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return;
-    int64_t mtime_ms = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
     // NULL where the name is not UTF-8: nobody could ask for such a file.
-    json_t *entry = json_pack("{s:s, s:I, s:I, s:s}", "path", path, "size", (json_int_t)st.st_size,
-                              "mtime_ms", (json_int_t)mtime_ms, "type", type_name(st.st_mode));
+    json_t *entry =
+        json_pack("{s:s, s:I, s:I, s:s}", "path", path, "size", (json_int_t)st->st_size, "mtime_ms",
+                  (json_int_t)file_mtime_ms(st), "type", walk_type_name(st->st_mode));
     if (!entry)
-        return;
-    json_array_append_new(walk->files, entry);
-    walk->path_bytes += strlen(path);
-    if (walk->path_bytes > ALL_PATHS_BYTES_MAX)
-        walk->truncated = true;
-    if (!S_ISDIR(st.st_mode))
-        return;
-    int fd = depth < DEPTH_MAX ? open_folder(folder, name) : -1;
-    if (fd >= 0)
-        walk_folder(walk, fd, path, depth + 1);
-    else
-        walk->truncated = true;
-}
-
-// Owns `fd`.
-static void
-walk_folder(struct walk *walk, int fd, const char *prefix, int depth)
-{
-    DIR *dir = fdopendir(fd);
-    const struct dirent *entry;
-
-    if (!dir) {
-        close(fd);
-        return;
+        return true;
+    if ((int)json_array_size(page->files) == page->limit ||
+        page->path_bytes > PAGE_PATH_BYTES_MAX) {
+        json_decref(entry);
+        page->more = true;
+        return false;
     }
-    while (!walk->truncated && (entry = readdir(dir))) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (walk->seen++ == ENTRIES_MAX)
-            walk->truncated = true;
-        else
-            add_entry(walk, fd, prefix, entry->d_name, depth);
-    }
-    closedir(dir);
+    json_array_append_new(page->files, entry);
+    page->path_bytes += strlen(path);
+    free(page->last);
+    page->last = kg_strdup(path);
+    return true;
 }
 
 json_t *
-files_list(const char *root, const char *path, struct kg_error *err)
+files_list(const char *root, const char *path, const char *after, int limit, struct kg_error *err)
 {
-    struct walk walk = {0};
-    int fd = open_below(root, path, err);
+    struct page page = {.limit = limit};
 
-    if (fd < 0)
+    page.files = json_array();
+    if (walk_files(root, path, after, add_to_page, &page, err) != 0) {
+        json_decref(page.files);
         return NULL;
-    while (*path == '/')
-        path++;
-    walk.files = json_array();
-    walk_folder(&walk, fd, path, 0);
-    return json_pack("{s:o, s:b}", "files", walk.files, "truncated", walk.truncated);
+    }
+    json_t *listing = json_pack("{s:o}", "files", page.files);
+    if (page.more)
+        json_object_set_new(listing, "next", json_string(page.last));
+    free(page.last);
+    return listing;
+}
+
+// ---- One file -------------------------------------------------------------------------------
+
+int64_t
+file_mtime_ms(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000 + st->st_mtim.tv_nsec / 1000000;
+}
+
+void
+file_etag(const struct stat *st, char ret[FILE_ETAG_MAX + 1])
+{
+    uint64_t mtime_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec;
+
+    snprintf(ret, FILE_ETAG_MAX + 1, "\"%" PRIx64 "-%" PRIx64 "-%" PRIx64 "\"",
+             (uint64_t)st->st_ino, (uint64_t)st->st_size, mtime_ns);
+}
+
+json_t *
+file_describe(const struct stat *st)
+{
+    char etag[FILE_ETAG_MAX + 1];
+
+    file_etag(st, etag);
+    return json_pack("{s:I, s:I, s:s}", "size", (json_int_t)st->st_size, "mtime_ms",
+                     (json_int_t)file_mtime_ms(st), "etag", etag);
+}
+
+static int
+check_regular(const struct stat *st, const char *path, struct kg_error *err)
+{
+    if (S_ISREG(st->st_mode))
+        return 0;
+    const char *what = "neither a file nor a folder";
+    if (S_ISDIR(st->st_mode))
+        what = "a folder";
+    else if (S_ISLNK(st->st_mode))
+        what = "a symbolic link, which is not followed";
+    else if (S_ISFIFO(st->st_mode))
+        what = "a FIFO";
+    return kg_error_set(err, KG_INVALID_PATH, 0, "%.100s is %s", path, what);
+}
+
+int
+file_open(const char *root, const char *path, struct stat *ret_st, struct kg_error *err)
+{
+    const char *name;
+
+    if (file_path_check(path, false, err) != 0)
+        return -1;
+    KG_AUTO_FD folder = walk_open_parent(root, path, false, &name, err);
+    if (folder < 0)
+        return -1;
+    // Looked at first: to open a device can do something.
+    if (fstatat(folder, name, ret_st, AT_SYMLINK_NOFOLLOW) != 0)
+        return kg_error_set(err, errno == ENOENT ? KG_NOT_FOUND : KG_INVALID_PATH, 0,
+                            "there is no file %.100s", path);
+    if (check_regular(ret_st, path, err) != 0)
+        return -1;
+    KG_AUTO_FD fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, ret_st) != 0)
+        return kg_error_set(err, errno == ENOENT ? KG_NOT_FOUND : KG_INVALID_PATH, errno,
+                            "cannot open %.100s", path);
+    if (check_regular(ret_st, path, err) != 0)
+        return -1;
+    return KG_STEAL_FD(fd);
+}
+
+int
+file_delete(const char *root, const char *path, struct kg_error *err)
+{
+    const char *name;
+    struct stat st;
+
+    if (file_path_check(path, false, err) != 0)
+        return -1;
+    KG_AUTO_FD folder = walk_open_parent(root, path, false, &name, err);
+    if (folder < 0)
+        return -1;
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return kg_error_set(err, KG_NOT_FOUND, 0, "there is no file %.100s", path);
+    if (path_remove_at(folder, name) != 0)
+        return kg_error_set(err, KG_INVALID_PATH, errno, "cannot delete %.100s", path);
+    return 0;
 }

@@ -47,6 +47,10 @@ target_parse(const char *line, size_t len, struct target *ret, struct kg_error *
     *ret = (struct target){.channel = TARGET_AGENT};
     if (strcmp(text, channel_names[TARGET_AGENT]) == 0)
         return 0;
+    if (strcmp(text, "changes") == 0) {
+        ret->channel = TARGET_CHANGES;
+        return 0;
+    }
 
     char *slash = strchr(text, '/');
     if (!slash)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a link line asks for: "agent", or "<kernel>/<channel>".
+// What a link line asks for: "agent", "changes", or "<kernel>/<channel>".
 #pragma once
 
 #include "base.h"
@@ -14,11 +14,12 @@ enum target_channel {
     TARGET_CONTROL,
     TARGET_HB,
     TARGET_N_CHANNELS,
+    TARGET_CHANGES,
 };
 
 struct target {
     enum target_channel channel;
-    char kernel[TARGET_NAME_MAX + 1]; // empty for TARGET_AGENT
+    char kernel[TARGET_NAME_MAX + 1]; // empty for TARGET_AGENT and TARGET_CHANGES
 };
 
 // The name of a channel as it stands in a target and before `_port` in a connection file.

@@ -55,7 +55,8 @@ file_path_check(const char *path, bool is_new, struct kg_error *err)
             break;
     }
     if (is_new && has_control_character(path))
-        return kg_error_set(err, KG_INVALID_PATH, 0, "a new path may not contain a control "
-                                                     "character");
+        return kg_error_set(err, KG_INVALID_PATH, 0,
+                            "a new path may not contain a control "
+                            "character");
     return 0;
 }

@@ -7,9 +7,16 @@
 
 #include "link_line.h"
 
+// The code that the agent names, where it goes with the status: what a session's owner is told.
 static enum kg_code
-code_of_status(int status)
+code_of_status(int status, const char *name)
 {
+    enum kg_code named = name ? kg_code_find(name) : KG_N_CODES;
+
+    if (named != KG_N_CODES && kg_code_info(named)->http_status == status && status >= 400 &&
+        status < 500)
+        return named;
+
     switch (status) {
     case 400:
         return KG_INVALID;
@@ -45,7 +52,12 @@ agent_reply_parse(int status, const char *body, size_t len, struct kg_error *err
         reason = json_object_get(reply, "detail"); // a problem document, from its router
     if (json_is_string(reason))
         text_sanitise(json_string_value(reason), json_string_length(reason), text, sizeof text);
-    (void)kg_error_set(err, code_of_status(status), 0, "the agent answered %d: %s", status, text);
+    const char *name = json_string_value(json_object_get(reply, "code"));
+    enum kg_code code = code_of_status(status, name);
+    if (name && code != KG_INTERNAL)
+        (void)kg_error_set(err, code, 0, "%s", text);
+    else
+        (void)kg_error_set(err, code, 0, "the agent answered %d: %s", status, text);
     return NULL;
 }
 

@@ -4,6 +4,7 @@
 
 #include <sys/queue.h>
 
+#include "changes.h"
 #include "door.h"
 #include "egress.h"
 #include "sandbox.h"
@@ -26,6 +27,7 @@ struct sandbox {
     TAILQ_HEAD(, sandbox_call) calls;
     struct sandbox_call *info_call;
     struct event_stream *event_stream;
+    struct changes *changes;
     struct loop_timer *ready_timer;
     struct provisioner_op *op; // the creation, or the destruction
     // After the end: first the calls under way are failed, then on_gone or on_destroyed fires.
@@ -39,7 +41,8 @@ struct sandbox {
 
 // Gives waiting calls the idle links that are there.
 void sandbox_serve_calls(struct sandbox *sandbox);
-// Fails one call with `reason`; false where none is left. Its callback may free the sandbox.
+// Fails one call or question with `reason`; false where none is left. Its callback may free the
+// sandbox.
 bool sandbox_fail_call(struct sandbox *sandbox, const struct kg_error *reason);
 
 // ---- The agent's events (event_stream.c) ----------------------------------------------------
