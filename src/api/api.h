@@ -27,8 +27,10 @@ struct api_context {
     int64_t max_timeout_ms;
     size_t max_code_bytes;
     size_t max_output_bytes; // of one execute_sync answer
-    int64_t started_ms;      // clock_mono_ms()
-    bool draining;           // no new work is taken
+    size_t max_upload_bytes; // of one file, up or down
+    const struct file_links *links;
+    int64_t started_ms; // clock_mono_ms()
+    bool draining;      // no new work is taken
 };
 
 // Adds the routes and the gate; the context must outlive the server.

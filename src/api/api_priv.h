@@ -48,6 +48,9 @@ void execution_stream_start(struct http_request *request, struct api_context *co
 KG_MUST_CHECK int rate_limiter_take(struct rate_limiter *limiter, const char *owner,
                                     struct kg_error *err);
 
+// The session that the path names by `id`; where there is none, that is answered.
+struct session *api_find_session(struct http_request *request, const struct api_context *context);
+
 // ---- Answers --------------------------------------------------------------------------------
 
 // {"resultCode":0, "resultMsg":"success", "data":…}; takes `data`.
@@ -69,6 +72,11 @@ void handle_session_delete(struct http_request *request, void *arg);
 void handle_session_interrupt(struct http_request *request, void *arg);
 void handle_session_restart(struct http_request *request, void *arg);
 void handle_session_touch(struct http_request *request, void *arg);
+void handle_file_list(struct http_request *request, void *arg);
+void handle_file_get(struct http_request *request, void *arg);
+void handle_file_put(struct http_request *request, void *arg);
+void handle_file_delete(struct http_request *request, void *arg);
+void handle_file_link(struct http_request *request, void *arg);
 void handle_kernelspecs(struct http_request *request, void *arg);
 void handle_health(struct http_request *request, void *arg);
 void handle_alive(struct http_request *request, void *arg);

@@ -7,9 +7,8 @@
 
 static const char working_directory[] = "/mnt/data";
 
-// Answers 404 (or 400) itself where there is no such session.
-static struct session *
-find(struct http_request *request, const struct api_context *context)
+struct session *
+api_find_session(struct http_request *request, const struct api_context *context)
 {
     struct kg_error err = {0};
     struct session *session = sessions_find(context->sessions, http_request_owner(request),
@@ -140,8 +139,9 @@ describe_files(const json_t *listing)
         const char *type = json_string_value(json_object_get(entry, "type"));
         json_t *size = json_object_get(entry, "size");
         if (path && json_is_integer(size) && type && strcmp(type, "file") == 0)
-            json_array_append_new(files, json_pack("{s:s, s:s, s:O, s:b}", "path", path, "filename",
-                                                   path, "size", size, "exists", 1));
+            json_array_append_new(files, json_pack("{s:s, s:s, s:O, s:s, s:b}", "path", path,
+                                                   "filename", path, "size", size, "mime",
+                                                   mime_of_path(path), "exists", 1));
     }
     return files;
 }
@@ -173,7 +173,7 @@ on_files(const json_t *listing, const struct kg_error *err, void *arg)
 void
 handle_session_show(struct http_request *request, void *arg)
 {
-    struct session *session = find(request, arg);
+    struct session *session = api_find_session(request, arg);
     if (!session)
         return;
     struct showing *showing = KG_NEW(struct showing);
@@ -206,7 +206,7 @@ on_deleted(void *arg)
 void
 handle_session_delete(struct http_request *request, void *arg)
 {
-    struct session *session = find(request, arg);
+    struct session *session = api_find_session(request, arg);
     if (!session)
         return;
     struct deletion *deletion = KG_NEW(struct deletion);
@@ -218,7 +218,7 @@ handle_session_delete(struct http_request *request, void *arg)
 void
 handle_session_interrupt(struct http_request *request, void *arg)
 {
-    struct session *session = find(request, arg);
+    struct session *session = api_find_session(request, arg);
     if (!session)
         return;
     bool any = session_interrupt(session);
@@ -239,7 +239,7 @@ on_restarted(const struct kg_error *err, void *arg)
 void
 handle_session_restart(struct http_request *request, void *arg)
 {
-    struct session *session = find(request, arg);
+    struct session *session = api_find_session(request, arg);
     struct kg_error err = {0};
     if (session && session_restart(session, on_restarted, request, &err) < 0)
         http_reply_error(request, &err);
@@ -248,7 +248,7 @@ handle_session_restart(struct http_request *request, void *arg)
 void
 handle_session_touch(struct http_request *request, void *arg)
 {
-    struct session *session = find(request, arg);
+    struct session *session = api_find_session(request, arg);
     if (!session)
         return;
     session_touch(session);

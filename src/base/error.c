@@ -16,6 +16,7 @@ static const struct kg_code_info code_infos[KG_N_CODES] = {
     [KG_UNAUTHORIZED] = {401, "unauthorized", "Unauthorized", false},
     [KG_FORBIDDEN_ORIGIN] = {403, "forbidden_origin", "Forbidden origin", false},
     [KG_FORBIDDEN_HOST] = {403, "forbidden_host", "Forbidden host", false},
+    [KG_FORBIDDEN_LINK] = {403, "forbidden_link", "Forbidden link", false},
     [KG_SESSION_NOT_FOUND] = {404, "session_not_found", "Session not found", false},
     [KG_NOT_FOUND] = {404, "not_found", "Not found", false},
     [KG_UNKNOWN_KERNEL] = {404, "unknown_kernel", "Unknown kernel", false},

@@ -110,6 +110,9 @@ core_start(struct core *core, struct kg_error *err)
     core->default_spec = kernelspecs_find(core->specs, config->default_kernel, err);
     if (!core->default_spec)
         return -1;
+    core->links = file_links_new(core->state.dir, err);
+    if (!core->links)
+        return -1;
     core->loop = loop_new();
     if (start_client(core, err) < 0)
         return -1;
@@ -167,6 +170,7 @@ core_fini(struct core *core)
         sessions_release(core->sessions);
     sessions_free(core->sessions);
     executions_free(core->executions);
+    file_links_free(core->links);
     json_decref(core->kernel_env);
     provisioner_free(core->provisioner);
     egress_free(core->egress);

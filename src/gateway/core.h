@@ -24,6 +24,7 @@ struct core {
     struct provisioner *provisioner;
     json_t *kernel_env;
     struct executions *executions;
+    struct file_links *links;
     struct sandbox_context sandbox_context;
     struct kernel_context kernel_context;
     struct sessions *sessions;

@@ -22,6 +22,7 @@ enum {
     CONNECTION_IDLE_S = 75,
     DRAIN_LOOK_MS = 20,
     LAST_LINES_MS = 1000,
+    HELD_BODIES_BYTES = 256 << 20,
     MMAP_THRESHOLD = 128 << 10,
 };
 
@@ -79,10 +80,14 @@ start_server(struct gateway *gateway, struct kg_error *err)
     static const char *const any_host[] = {"*", NULL};
     bool keyed = config->api_key || config->api_keys_file;
     bool any = !*hosts && !is_loopback(config->host) && keyed;
+    const size_t small = BODY_FACTOR * (size_t)config->max_code_bytes + BODY_SLACK_BYTES;
+    const size_t upload = (size_t)config->max_upload_bytes;
     const struct http_server_settings settings = {
         .host = config->host,
         .port = (int)config->port,
-        .max_body_bytes = BODY_FACTOR * (size_t)config->max_code_bytes + BODY_SLACK_BYTES,
+        .max_body_bytes = small > upload ? small : upload,
+        .max_small_body_bytes = small,
+        .max_held_bytes = HELD_BODIES_BYTES,
         .max_header_bytes = MAX_HEADER_BYTES,
         .max_connections = (int)config->max_connections,
         .idle_timeout_s = CONNECTION_IDLE_S,
@@ -105,6 +110,8 @@ start_server(struct gateway *gateway, struct kg_error *err)
     gateway->api.max_timeout_ms = config->max_timeout_s * 1000;
     gateway->api.rate = rate_limiter_new(config->max_requests_per_second);
     gateway->api.max_code_bytes = (size_t)config->max_code_bytes;
+    gateway->api.max_upload_bytes = (size_t)config->max_upload_bytes;
+    gateway->api.links = gateway->core.links;
     gateway->api.max_output_bytes = (size_t)config->max_output_bytes;
     gateway->api.started_ms = clock_mono_ms();
     api_register(gateway->server, &gateway->api);

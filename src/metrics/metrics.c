@@ -96,6 +96,11 @@ static const struct metric_row table[METRIC_N] = {
     [METRIC_MCP_REQUESTS] =
         COUNTER("kernelgate_mcp_requests_total", "JSON-RPC requests of MCP clients, by method.",
                 .labels = {"method"}),
+    [METRIC_FILE_BYTES] =
+        COUNTER("kernelgate_file_bytes_total", "Bytes of files that were uploaded and downloaded.",
+                .labels = {"direction"}, .values = {"in", "out"}),
+    [METRIC_ARTIFACTS] =
+        COUNTER("kernelgate_artifacts_total", "Files that executions have created or changed."),
     [METRIC_LOOP_LAG_SECONDS] =
         HISTOGRAM("kernelgate_loop_lag_seconds",
                   "How late the event loop came to a timer, ten times a second."),

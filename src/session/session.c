@@ -267,7 +267,7 @@ static void
 on_expiry(void *arg)
 {
     struct session *session = arg;
-    if (session_is_busy(session) || !TAILQ_EMPTY(&session->opens))
+    if (session_is_busy(session) || !TAILQ_EMPTY(&session->opens) || session->n_file_ops > 0)
         session_touch(session);
     int64_t left_ms = session->active_ms + session->idle_timeout_ms - clock_mono_ms();
     if (left_ms > 0) {

@@ -158,8 +158,8 @@ KG_MUST_CHECK struct session_file_op *session_file_stat(struct session *session,
                                                         session_file_fn fn, void *arg,
                                                         struct kg_error *err);
 
-// Bytes `first` to `last` (-1: the end), or with `first` -1 the last `last` ones; all zero but
-// `last` -1: the whole file. Ignored where `if_etag` is set and is not the file's.
+// Bytes `first` to `last` (-1: the end), or with `first` -1 the last `last` ones. Where `if_etag`
+// is set and is not the file's, the whole file.
 struct session_file_range {
     int64_t first;
     int64_t last;
@@ -215,9 +215,20 @@ KG_MUST_CHECK struct session_file_op *session_file_delete(struct session *sessio
                                                           session_file_done_fn fn, void *arg,
                                                           struct kg_error *err);
 
-// A link for people to a file of a session: a path and query of the gateway, signed and expiring.
-// The caller frees it.
-char *session_file_url(const struct session *session, const char *path);
+// ---- Links ----------------------------------------------------------------------------------
+
+// Links for people to a session's files: they carry the owner, an expiry and a signature, so that a
+// browser needs no key. The signing key lies in a folder of the gateway's.
+struct file_links;
+KG_MUST_CHECK struct file_links *file_links_new(const char *dir, struct kg_error *err);
+void file_links_free(struct file_links *links);
+KG_DEFINE_AUTO(file_links, file_links_free)
+// A path and query of the gateway, to be freed.
+char *file_links_make(const struct file_links *links, const char *owner, const char *session_id,
+                      const char *path);
+// Whether these values of a link's query are good for that file, now; `owner` is one of them.
+bool file_links_check(const struct file_links *links, const char *owner, const char *session_id,
+                      const char *path, const char *expires, const char *signature);
 
 // ---- Files from elsewhere -------------------------------------------------------------------
 

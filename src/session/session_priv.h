@@ -50,6 +50,7 @@ struct session {
     struct sandbox *sandbox;
     struct kernel *kernels[SESSION_MAX_KERNELS];
     size_t n_kernels;
+    int n_file_ops; // under way
     TAILQ_HEAD(, session_open) opens;
     TAILQ_HEAD(, session_command) commands;
     struct session_restart restart;

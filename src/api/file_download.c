@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// GET and HEAD of a file, by its session's owner or by a signed link. What comes is a tenant's:
+// whatever its type, a browser gives it an origin of its own and runs nothing in it.
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "api_priv.h"
+#include "metrics.h"
+#include "range.h"
+
+enum {
+    HIGH_WATERMARK = 512 << 10, // bytes queued for the client, above which the agent is held back
+    LOW_WATERMARK = 128 << 10,
+    STALLED_MS = 60 * 1000, // without progress while held back
+    IF_ETAG_MAX = 200,
+};
+
+struct download {
+    struct http_request *request;
+    struct api_context *context;
+    struct session_file_op *op;
+    struct loop_timer *stalled;
+    bool begun;
+    bool paused;
+};
+
+static void
+download_free(struct download *download)
+{
+    loop_timer_free(download->stalled);
+    free(download);
+}
+
+// ---- The head -------------------------------------------------------------------------------
+
+static void
+add_last_modified(struct http_request *request, int64_t mtime_ms)
+{
+    char text[40];
+    time_t seconds = (time_t)(mtime_ms / 1000);
+    struct tm utc;
+    gmtime_r(&seconds, &utc);
+    strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &utc);
+    http_reply_header(request, "Last-Modified", text);
+}
+
+static void
+add_headers(struct http_request *request, const struct session_file *file)
+{
+    http_reply_header(request, "ETag", file->etag);
+    http_reply_header(request, "Accept-Ranges", "bytes");
+    http_reply_header(request, "Content-Disposition", "inline");
+    http_reply_header(request, "Content-Security-Policy", "sandbox");
+    http_reply_header(request, "Referrer-Policy", "no-referrer");
+    http_reply_header(request, "Cross-Origin-Resource-Policy", "same-origin");
+    add_last_modified(request, file->mtime_ms);
+}
+
+static void
+finish_without_body(struct download *download)
+{
+    session_file_op_cancel(download->op);
+    http_request_on_gone(download->request, NULL, NULL);
+}
+
+static void
+reply_not_modified(struct download *download, const struct session_file *file)
+{
+    add_headers(download->request, file);
+    finish_without_body(download);
+    http_reply(download->request, 304, NULL, NULL, 0);
+    download_free(download);
+}
+
+static void
+refuse(struct download *download, const struct kg_error *err)
+{
+    finish_without_body(download);
+    http_reply_error(download->request, err);
+    download_free(download);
+}
+
+static void
+reply_unsatisfiable(struct download *download, const struct session_file *file)
+{
+    char range[40];
+    snprintf(range, sizeof range, "bytes */%" PRId64, file->size);
+    add_headers(download->request, file);
+    http_reply_header(download->request, "Content-Range", range);
+    finish_without_body(download);
+    http_reply(download->request, 416, NULL, NULL, 0);
+    download_free(download);
+}
+
+static void
+begin(struct download *download, const struct session_file *file, bool is_part, int64_t offset,
+      int64_t length)
+{
+    char text[80];
+    struct http_request *request = download->request;
+    add_headers(request, file);
+    snprintf(text, sizeof text, "%" PRId64, length);
+    http_reply_header(request, "Content-Length", text);
+    if (is_part) {
+        snprintf(text, sizeof text, "bytes %" PRId64 "-%" PRId64 "/%" PRId64, offset,
+                 offset + length - 1, file->size);
+        http_reply_header(request, "Content-Range", text);
+    }
+    download->begun = true;
+    http_stream_start(request, is_part ? 206 : 200, file->mime);
+}
+
+// ---- The bytes ------------------------------------------------------------------------------
+
+static void
+on_drained(void *arg)
+{
+    struct download *download = arg;
+    loop_timer_stop(download->stalled);
+    download->paused = false;
+    session_file_pause(download->op, false);
+}
+
+static void
+on_head(const struct session_file *file, bool is_part, int64_t offset, int64_t length, void *arg)
+{
+    struct download *download = arg;
+    struct http_request *request = download->request;
+    const char *known = http_request_header(request, "If-None-Match");
+    if (known && etag_list_has(known, file->etag)) {
+        reply_not_modified(download, file);
+        return;
+    }
+    if (is_part && length == 0) {
+        reply_unsatisfiable(download, file);
+        return;
+    }
+    if (length > (int64_t)download->context->max_upload_bytes) {
+        struct kg_error err;
+        kg_error_set(&err, KG_ARTIFACT_TOO_LARGE, 0,
+                     "it has %" PRId64 " bytes, which is more than %zu: ask for ranges", length,
+                     download->context->max_upload_bytes);
+        refuse(download, &err);
+        return;
+    }
+    begin(download, file, is_part, offset, length);
+    if (http_request_method(request) == HTTP_HEAD) {
+        finish_without_body(download);
+        http_stream_end(request);
+        download_free(download);
+        return;
+    }
+    http_stream_on_drain(request, LOW_WATERMARK, on_drained, download);
+}
+
+static void
+on_data(const void *data, size_t len, void *arg)
+{
+    struct download *download = arg;
+    http_stream_write(download->request, data, len);
+    metric_add(METRIC_FILE_BYTES, (double)len, "out");
+    if (download->paused || http_stream_backlog(download->request) < HIGH_WATERMARK)
+        return;
+    download->paused = true;
+    session_file_pause(download->op, true);
+    loop_timer_start(download->stalled, STALLED_MS);
+}
+
+static void
+on_end(const struct kg_error *err, void *arg)
+{
+    struct download *download = arg;
+    http_request_on_gone(download->request, NULL, NULL);
+    if (!download->begun)
+        http_reply_error(download->request, err);
+    else if (err)
+        http_stream_abort(download->request);
+    else
+        http_stream_end(download->request);
+    download_free(download);
+}
+
+static void
+on_stalled(void *arg)
+{
+    struct download *download = arg;
+    session_file_op_cancel(download->op);
+    http_stream_abort(download->request);
+    download_free(download);
+}
+
+static void
+on_client_gone(void *arg)
+{
+    struct download *download = arg;
+    session_file_op_cancel(download->op);
+    if (download->begun)
+        http_stream_end(download->request);
+    else
+        http_request_abandon(download->request);
+    download_free(download);
+}
+
+static struct session_file_range
+wanted_range(struct http_request *request)
+{
+    struct session_file_range range = SESSION_FILE_WHOLE;
+    const char *text = http_request_header(request, "Range");
+    const char *if_range = http_request_header(request, "If-Range");
+    if (!text || (if_range && strlen(if_range) > IF_ETAG_MAX) || !range_parse(text, &range))
+        return SESSION_FILE_WHOLE;
+    range.if_etag = if_range; // a date never is an ETag: then the whole is sent
+    return range;
+}
+
+static void
+start(struct http_request *request, struct api_context *context, struct session *session)
+{
+    static const struct session_file_events events = {
+        .on_head = on_head, .on_data = on_data, .on_end = on_end};
+    struct kg_error err = {0};
+    const struct session_file_range range = wanted_range(request);
+    struct download *download = KG_NEW(struct download);
+    download->request = request;
+    download->context = context;
+    download->stalled = loop_timer_new(context->loop, on_stalled, download);
+    download->op = session_file_get(session, http_request_param(request, "path"), &range, &events,
+                                    download, &err);
+    if (download->op) {
+        http_request_on_gone(request, on_client_gone, download);
+        return;
+    }
+    http_reply_error(request, &err);
+    download_free(download);
+}
+
+// ---- Who may ----------------------------------------------------------------------------------
+
+void
+handle_file_get(struct http_request *request, void *arg)
+{
+    struct session *session = api_find_session(request, arg);
+    if (session)
+        start(request, arg, session);
+}
+
+// The owner that a link names, where its signature is good.
+static const char *
+linked_owner(struct http_request *request, const struct api_context *context)
+{
+    const char *owner = http_request_query(request, "owner");
+    const char *expires = http_request_query(request, "expires");
+    const char *signature = http_request_query(request, "signature");
+    if (!owner || !expires || !signature)
+        return NULL;
+    bool good = file_links_check(context->links, owner, http_request_param(request, "id"),
+                                 http_request_param(request, "path"), expires, signature);
+    return good ? owner : NULL;
+}
+
+void
+handle_file_link(struct http_request *request, void *arg)
+{
+    struct api_context *context = arg;
+    struct kg_error err = {0};
+    // An owner's own key opens it, too.
+    const char *owner = linked_owner(request, context);
+    if (!owner)
+        owner = http_request_owner(request);
+    struct session *session = NULL;
+    if (!owner)
+        kg_error_set(&err, KG_FORBIDDEN_LINK, 0, "the link has expired, or is not one of ours");
+    else if (rate_limiter_take(context->rate, owner, &err) == 0)
+        session = sessions_find(context->sessions, owner, http_request_param(request, "id"), &err);
+    if (session)
+        start(request, context, session);
+    else
+        http_reply_error(request, &err);
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Range and If-None-Match.
+
+#include "range.h"
+
+#include <string.h>
+#include <strings.h>
+
+enum { DIGITS_MAX = 18 }; // fits into an int64_t
+
+// -1 where there is no number at `*text`, which moves behind it.
+static int64_t
+take_number(const char **text)
+{
+    size_t len = strspn(*text, "0123456789");
+    if (len == 0 || len > DIGITS_MAX)
+        return -1;
+    int64_t value = strtoll(*text, NULL, 10);
+    *text += len;
+    return value;
+}
+
+bool
+range_parse(const char *text, struct session_file_range *ret)
+{
+    static const char unit[] = "bytes=";
+    if (strncasecmp(text, unit, sizeof unit - 1) != 0)
+        return false;
+    const char *at = text + sizeof unit - 1;
+    at += strspn(at, " \t");
+    int64_t first = take_number(&at);
+    if (*at++ != '-')
+        return false;
+    bool has_last = *at >= '0' && *at <= '9';
+    int64_t last = take_number(&at);
+    at += strspn(at, " \t");
+    if (*at || (has_last && last < 0) || (first < 0 && !has_last) ||
+        (first >= 0 && has_last && last < first))
+        return false;
+    // A first number that was too long leaves its digits, and is refused above.
+    ret->first = first;
+    ret->last = last;
+    return true;
+}
+
+bool
+etag_list_has(const char *list, const char *etag)
+{
+    size_t len = strlen(etag);
+    for (const char *at = list; *at;) {
+        at += strspn(at, " \t,");
+        if (*at == '*')
+            return true;
+        if (strncmp(at, "W/", 2) == 0)
+            at += 2;
+        if (strncmp(at, etag, len) == 0)
+            return true;
+        at += strcspn(at, ",");
+    }
+    return false;
+}

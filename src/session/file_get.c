@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading a file of a session as a stream: exactly what was announced, or an error.
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "files_priv.h"
+
+enum { SILENCE_MS = 30 * 1000 };
+
+static void read_end(struct session_file_op *op, const struct kg_error *err);
+
+static void
+get_end(struct session_file_op *op, const struct kg_error *err)
+{
+    if (op->data_fn) {
+        read_end(op, err);
+        return;
+    }
+    const struct session_file_events events = op->events;
+    void *arg = op->arg;
+    file_op_free(op);
+    events.on_end(err, arg);
+}
+
+// -1 where there is none, or no such number.
+static int64_t
+number_header(struct sandbox_call *call, const char *name)
+{
+    const char *text = sandbox_stream_header(call, name);
+    char *end;
+    if (!text || *text < '0' || *text > '9')
+        return -1;
+    errno = 0;
+    int64_t value = strtoll(text, &end, 10);
+    return errno || *end ? -1 : value;
+}
+
+static void
+on_head(int status, void *arg)
+{
+    (void)status;
+    struct session_file_op *op = arg;
+    struct kg_error err = {0};
+    int64_t size = number_header(op->call, "X-Kg-Size");
+    int64_t offset = number_header(op->call, "X-Kg-Offset");
+    int64_t length = number_header(op->call, "X-Kg-Length");
+    bool is_part = number_header(op->call, "X-Kg-Part") == 1;
+    op->file = (struct session_file){
+        .path = op->path,
+        .mime = mime_of_path(op->path),
+        .size = size,
+        .mtime_ms = number_header(op->call, "X-Kg-Mtime-Ms"),
+    };
+    bool sound = size >= 0 && offset >= 0 && length >= 0 && offset <= INT64_MAX - length &&
+                 (length == 0 || offset + length <= size) && (is_part || length == size) &&
+                 session_etag_copy(sandbox_stream_header(op->call, "ETag"), op->file.etag) == 0;
+    if (!sound) {
+        kg_error_set(&err, KG_INTERNAL, 0, "the agent's answer about a file is malformed");
+        sandbox_call_cancel(op->call);
+        get_end(op, &err);
+        return;
+    }
+    op->left = length;
+    op->events.on_head(&op->file, is_part, offset, length, op->arg);
+}
+
+static void
+on_data(const void *data, size_t len, void *arg)
+{
+    struct session_file_op *op = arg;
+    // More than was announced is none of it; the end tells.
+    size_t take = (int64_t)len < op->left ? len : (size_t)op->left;
+    op->left -= (int64_t)take;
+    if (take > 0)
+        op->events.on_data(data, take, op->arg);
+}
+
+static void
+on_end(const struct kg_error *err, void *arg)
+{
+    struct session_file_op *op = arg;
+    struct kg_error short_err = {0};
+    op->call = NULL;
+    if (!err && op->left > 0) {
+        kg_error_set(&short_err, KG_INTERNAL, 0, "the file has shrunk while it was read");
+        err = &short_err;
+    }
+    get_end(op, err);
+}
+
+struct session_file_op *
+session_file_get(struct session *session, const char *path, const struct session_file_range *range,
+                 const struct session_file_events *events, void *arg, struct kg_error *err)
+{
+    static const struct sandbox_stream_events stream_events = {
+        .on_head = on_head, .on_data = on_data, .on_end = on_end};
+    struct session_file_op *op = file_op_new(session, path, false, arg, err);
+    if (!op)
+        return NULL;
+    KG_AUTO_BUF url = {0};
+    buf_append_str(&url, "/files/");
+    append_escaped(&url, path);
+    if (range->first != 0 || range->last != -1)
+        buf_printf(&url, "?first=%" PRId64 "&last=%" PRId64 "&", range->first, range->last);
+    if (range->if_etag) {
+        buf_append_str(&url, "if_etag=");
+        append_escaped(&url, range->if_etag);
+    }
+    const struct sandbox_stream_spec spec = {
+        .method = "GET",
+        .path = url.data,
+        .head_timeout_ms = FILE_CALL_MS,
+        .silence_timeout_ms = SILENCE_MS,
+    };
+    op->events = *events;
+    op->call = sandbox_agent_stream(session->sandbox, &spec, &stream_events, op, err);
+    if (op->call)
+        return op;
+    file_op_free(op);
+    return NULL;
+}
+
+void
+session_file_pause(struct session_file_op *op, bool paused)
+{
+    sandbox_stream_pause(op->call, paused);
+}
+
+// ---- The whole of a small one ---------------------------------------------------------------
+
+static void
+read_end(struct session_file_op *op, const struct kg_error *err)
+{
+    session_file_data_fn fn = op->data_fn;
+    void *arg = op->data_arg;
+    struct session_file file = op->file;
+    KG_AUTO_BUF data = op->data;
+    KG_AUTO_FREE char *path = KG_STEAL(op->path);
+    op->data = (struct buf){0};
+    file_op_free(op);
+    if (err)
+        fn(NULL, NULL, 0, err, arg);
+    else
+        fn(&file, data.data ? data.data : "", data.len, NULL, arg);
+}
+
+static void
+on_read_head(const struct session_file *file, bool is_part, int64_t offset, int64_t length,
+             void *arg)
+{
+    (void)is_part;
+    (void)offset;
+    struct session_file_op *op = arg;
+    if (length <= (int64_t)op->max_bytes)
+        return;
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_ARTIFACT_TOO_LARGE, 0,
+                 "%.100s has %" PRId64 " bytes, which is more than %zu", file->path, length,
+                 op->max_bytes);
+    sandbox_call_cancel(KG_STEAL(op->call));
+    read_end(op, &err);
+}
+
+static void
+on_read_data(const void *data, size_t len, void *arg)
+{
+    struct session_file_op *op = arg;
+    buf_append(&op->data, data, len);
+}
+
+struct session_file_op *
+session_file_read(struct session *session, const char *path, size_t max_bytes,
+                  session_file_data_fn fn, void *arg, struct kg_error *err)
+{
+    static const struct session_file_events events = {.on_head = on_read_head,
+                                                      .on_data = on_read_data};
+    struct session_file_op *op =
+        session_file_get(session, path, &SESSION_FILE_WHOLE, &events, NULL, err);
+    if (!op)
+        return NULL;
+    op->arg = op;
+    op->max_bytes = max_bytes;
+    op->data_fn = fn;
+    op->data_arg = arg;
+    return op;
+}

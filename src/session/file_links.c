@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Signed links. What is signed is owner, session, path and expiry, each ended by a NUL, which none
+// of them holds; the method is none of it, since a link is for reading only.
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <string.h>
+
+#include "files_priv.h"
+
+enum { LIFE_S = 24 * 3600, SIGNATURE_HEX_LEN = crypto_auth_BYTES * 2 };
+
+struct file_links {
+    unsigned char key[crypto_auth_KEYBYTES];
+};
+
+struct file_links *
+file_links_new(const char *dir, struct kg_error *err)
+{
+    KG_AUTO(file_links) links = KG_NEW(struct file_links);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/link-key", dir);
+    KG_AUTO_BUF key = {0};
+    if (sodium_init() < 0)
+        abort();
+    if (file_read(path, sizeof links->key, &key, err) == 0 && key.len == sizeof links->key) {
+        memcpy(links->key, key.data, key.len);
+        sodium_memzero(key.data, key.len);
+        return KG_STEAL(links);
+    }
+    crypto_auth_keygen(links->key);
+    if (file_write_atomic(path, links->key, sizeof links->key, 0600, err) < 0)
+        return NULL;
+    return KG_STEAL(links);
+}
+
+void
+file_links_free(struct file_links *links)
+{
+    if (!links)
+        return;
+    sodium_memzero(links, sizeof *links);
+    free(links);
+}
+
+static void
+sign(const struct file_links *links, const char *owner, const char *session_id, const char *path,
+     const char *expires, char ret[SIGNATURE_HEX_LEN + 1])
+{
+    unsigned char signature[crypto_auth_BYTES];
+    const char *const parts[] = {owner, session_id, path, expires};
+    KG_AUTO_BUF text = {0};
+    for (size_t i = 0; i < KG_ARRAY_LEN(parts); i++)
+        buf_append(&text, parts[i], strlen(parts[i]) + 1);
+    crypto_auth(signature, (const unsigned char *)text.data, text.len, links->key);
+    sodium_bin2hex(ret, SIGNATURE_HEX_LEN + 1, signature, sizeof signature);
+}
+
+char *
+file_links_make(const struct file_links *links, const char *owner, const char *session_id,
+                const char *path)
+{
+    char signature[SIGNATURE_HEX_LEN + 1];
+    KG_AUTO_FREE char *expires = kg_asprintf("%" PRId64, clock_wall_ms() / 1000 + LIFE_S);
+    KG_AUTO_BUF url = {0};
+    sign(links, owner, session_id, path, expires, signature);
+    buf_printf(&url, "/files/%s/", session_id);
+    append_escaped(&url, path);
+    buf_printf(&url, "?owner=%s&expires=%s&signature=%s", owner, expires, signature);
+    return buf_take(&url);
+}
+
+bool
+file_links_check(const struct file_links *links, const char *owner, const char *session_id,
+                 const char *path, const char *expires, const char *signature)
+{
+    char wanted[SIGNATURE_HEX_LEN + 1];
+    sign(links, owner, session_id, path, expires, wanted);
+    // The expiry is signed: what passes is a number of ours.
+    return strlen(signature) == SIGNATURE_HEX_LEN &&
+           sodium_memcmp(wanted, signature, SIGNATURE_HEX_LEN) == 0 &&
+           strtoll(expires, NULL, 10) > clock_wall_ms() / 1000;
+}

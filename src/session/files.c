@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of a session: what needs one question to the agent, and reading. Answers are untrusted.
+
+#include <string.h>
+
+#include "files_priv.h"
+
+// Later times than the year 9999 have no form.
+#define MTIME_MAX_MS (INT64_C(253402300799) * 1000)
+
+// ---- Operations -----------------------------------------------------------------------------
+
+struct session_file_op *
+file_op_new(struct session *session, const char *path, bool is_new, void *arg, struct kg_error *err)
+{
+    if (path && file_path_check(path, is_new, err) < 0)
+        return NULL;
+    if (session->state != SESSION_READY) {
+        kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being made");
+        return NULL;
+    }
+    struct session_file_op *op = KG_NEW(struct session_file_op);
+    op->session = session;
+    op->path = path ? kg_strdup(path) : NULL;
+    op->arg = arg;
+    session->n_file_ops++;
+    session_touch(session);
+    return op;
+}
+
+void
+file_op_free(struct session_file_op *op)
+{
+    op->session->n_file_ops--;
+    session_touch(op->session);
+    file_put_free(op);
+    buf_fini(&op->data);
+    free(op->path);
+    free(op);
+}
+
+void
+session_file_op_cancel(struct session_file_op *op)
+{
+    if (!op)
+        return;
+    sandbox_call_cancel(op->call);
+    file_op_free(op);
+}
+
+void
+append_escaped(struct buf *url, const char *text)
+{
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
+    for (const char *c = text; *c; c++) {
+        if (strchr(plain, *c))
+            buf_append(url, c, 1);
+        else
+            buf_printf(url, "%%%02X", (unsigned char)*c);
+    }
+}
+
+static void
+append_file_url(struct buf *url, const struct session_file_op *op, const char *query)
+{
+    buf_append_str(url, "/files/");
+    append_escaped(url, op->path);
+    buf_append_str(url, query);
+}
+
+int
+file_op_call(struct session_file_op *op, const char *method, const char *query, sandbox_agent_fn fn,
+             struct kg_error *err)
+{
+    KG_AUTO_BUF url = {0};
+    append_file_url(&url, op, query);
+    op->call =
+        sandbox_agent_call(op->session->sandbox, method, url.data, NULL, FILE_CALL_MS, fn, op, err);
+    return op->call ? 0 : -1;
+}
+
+// Hands over an operation that was started, or frees one that was not.
+static struct session_file_op *
+started(struct session_file_op *op, int result)
+{
+    if (result == 0)
+        return op;
+    file_op_free(op);
+    return NULL;
+}
+
+// ---- What the agent says --------------------------------------------------------------------
+
+static int64_t
+clip_mtime(int64_t mtime_ms)
+{
+    return mtime_ms < 0 ? 0 : mtime_ms > MTIME_MAX_MS ? MTIME_MAX_MS : mtime_ms;
+}
+
+int
+session_etag_copy(const char *etag, char ret[SESSION_ETAG_LEN + 1])
+{
+    size_t len = etag ? strlen(etag) : 0;
+    if (len < 3 || len > SESSION_ETAG_LEN || etag[0] != '"' ||
+        strspn(etag + 1, "0123456789abcdef-") != len - 2 || etag[len - 1] != '"')
+        return -1;
+    memcpy(ret, etag, len + 1);
+    return 0;
+}
+
+static int
+file_fill(const struct session_file_op *op, int64_t size, int64_t mtime_ms, const char *etag,
+          struct session_file *ret, struct kg_error *err)
+{
+    *ret = (struct session_file){
+        .path = op->path,
+        .mime = mime_of_path(op->path),
+        .size = size,
+        .mtime_ms = clip_mtime(mtime_ms),
+    };
+    if (size < 0 || session_etag_copy(etag, ret->etag) < 0)
+        return kg_error_set(err, KG_INTERNAL, 0, "the agent's answer about a file is malformed");
+    return 0;
+}
+
+int
+file_parse(const struct session_file_op *op, const json_t *body, struct session_file *ret,
+           struct kg_error *err)
+{
+    const json_t *size = json_object_get(body, "size");
+    const json_t *mtime = json_object_get(body, "mtime_ms");
+    const char *etag = json_string_value(json_object_get(body, "etag"));
+    return file_fill(op, json_is_integer(size) ? json_integer_value(size) : -1,
+                     json_integer_value(mtime), etag, ret, err);
+}
+
+// ---- Listing --------------------------------------------------------------------------------
+
+static bool
+is_type(const char *type)
+{
+    static const char *const types[] = {"file", "dir", "symlink", "other"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(types); i++) {
+        if (type && strcmp(type, types[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+// NULL where it makes no sense.
+static json_t *
+convert_entry(const json_t *entry)
+{
+    const char *path = json_string_value(json_object_get(entry, "path"));
+    const char *type = json_string_value(json_object_get(entry, "type"));
+    const json_t *size = json_object_get(entry, "size");
+    char mtime[CLOCK_RFC3339_LEN];
+    if (!path || !is_type(type) || !json_is_integer(size))
+        return NULL;
+    clock_format_rfc3339(clip_mtime(json_integer_value(json_object_get(entry, "mtime_ms"))), mtime);
+    json_t *file = json_pack("{s:s, s:s, s:I, s:s}", "path", path, "type", type, "size",
+                             json_integer_value(size), "mtime", mtime);
+    if (strcmp(type, "file") == 0)
+        json_object_set_new(file, "mime", json_string(mime_of_path(path)));
+    return file;
+}
+
+static void
+on_list(const json_t *body, const struct kg_error *err, void *arg)
+{
+    struct session_file_op *op = arg;
+    session_files_fn fn = op->list_fn;
+    void *fn_arg = op->arg;
+    file_op_free(op);
+    if (!body) {
+        fn(NULL, err, fn_arg);
+        return;
+    }
+    json_auto_t *page = json_pack("{s:[]}", "files");
+    json_t *files = json_object_get(page, "files");
+    size_t i;
+    json_t *entry;
+    json_array_foreach(json_object_get(body, "files"), i, entry) {
+        json_t *file = convert_entry(entry);
+        if (file)
+            json_array_append_new(files, file);
+    }
+    json_t *next = json_object_get(body, "next");
+    if (json_is_string(next))
+        json_object_set(page, "next", next);
+    fn(page, NULL, fn_arg);
+}
+
+struct session_file_op *
+session_files_list(struct session *session, const struct session_files_query *query,
+                   session_files_fn fn, void *arg, struct kg_error *err)
+{
+    bool whole = !query->folder || !*query->folder;
+    struct session_file_op *op =
+        file_op_new(session, whole ? NULL : query->folder, false, arg, err);
+    if (!op)
+        return NULL;
+    KG_AUTO_BUF url = {0};
+    buf_printf(&url, "/files?limit=%d&path=", query->limit ? query->limit : SESSION_FILES_PAGE_MAX);
+    append_escaped(&url, whole ? "" : query->folder);
+    if (query->after) {
+        buf_append_str(&url, "&after=");
+        append_escaped(&url, query->after);
+    }
+    op->list_fn = fn;
+    op->call =
+        sandbox_agent_call(session->sandbox, "GET", url.data, NULL, FILE_CALL_MS, on_list, op, err);
+    return started(op, op->call ? 0 : -1);
+}
+
+// ---- One file -------------------------------------------------------------------------------
+
+static void
+on_stat(const json_t *body, const struct kg_error *call_err, void *arg)
+{
+    struct session_file_op *op = arg;
+    struct session_file file;
+    struct kg_error err = {0};
+    bool sound = body && file_parse(op, body, &file, &err) == 0;
+    KG_AUTO_FREE char *path = KG_STEAL(op->path); // the callback's
+    session_file_fn fn = op->stat_fn;
+    void *fn_arg = op->arg;
+    file_op_free(op);
+    fn(sound ? &file : NULL, sound ? NULL : body ? &err : call_err, fn_arg);
+}
+
+struct session_file_op *
+session_file_stat(struct session *session, const char *path, session_file_fn fn, void *arg,
+                  struct kg_error *err)
+{
+    struct session_file_op *op = file_op_new(session, path, false, arg, err);
+    if (!op)
+        return NULL;
+    op->stat_fn = fn;
+    return started(op, file_op_call(op, "GET", "?stat=1", on_stat, err));
+}
+
+static void
+on_deleted(const json_t *body, const struct kg_error *err, void *arg)
+{
+    struct session_file_op *op = arg;
+    session_file_done_fn fn = op->done_fn;
+    void *fn_arg = op->arg;
+    file_op_free(op);
+    fn(body ? NULL : err, fn_arg);
+}
+
+struct session_file_op *
+session_file_delete(struct session *session, const char *path, session_file_done_fn fn, void *arg,
+                    struct kg_error *err)
+{
+    struct session_file_op *op = file_op_new(session, path, false, arg, err);
+    if (!op)
+        return NULL;
+    op->done_fn = fn;
+    return started(op, file_op_call(op, "DELETE", "", on_deleted, err));
+}
