@@ -17,6 +17,9 @@ struct http_server_settings {
     int port;              // 0: any free one
     const char *unix_path; // instead of host and port: listen on this Unix socket (the agent does)
     size_t max_body_bytes; // 413 above
+    size_t max_small_body_bytes;        // the same for routes without HTTP_LARGE_BODY; 0: no other
+    size_t max_held_bytes;              // of all bodies that are being read or wait to be taken;
+                                        // beyond that readers wait for one another; 0: any
     size_t max_header_bytes;            // 400 above
     int max_connections;                // further ones are closed at once
     int idle_timeout_s;                 // a connection without a request
@@ -64,7 +67,7 @@ enum http_method {
     HTTP_PATCH = 64,
 };
 // HTTP_STARTS_WORK says something to the gate only.
-enum { HTTP_PUBLIC = 1, HTTP_KEY_IN_QUERY = 2, HTTP_STARTS_WORK = 4 };
+enum { HTTP_PUBLIC = 1, HTTP_KEY_IN_QUERY = 2, HTTP_STARTS_WORK = 4, HTTP_LARGE_BODY = 8 };
 
 // Must answer, now or later: with http_reply*() or with a stream.
 typedef void (*http_handler_fn)(struct http_request *request, void *arg);
@@ -101,6 +104,10 @@ const char *http_request_owner(const struct http_request *request);
 // A random id, also in the answer as X-Request-Id.
 const char *http_request_id(const struct http_request *request);
 const void *http_request_body(struct http_request *request, size_t *ret_len);
+size_t http_request_body_len(const struct http_request *request);
+// Takes the next bytes of the body, at most `len`, for good; returns how many. For large ones:
+// memory goes as it is taken.
+size_t http_request_body_take(struct http_request *request, void *to, size_t len);
 // The body as JSON, whatever its Content-Type says; at most 64 levels deep, duplicate keys and bad
 // UTF-8 refused. An empty body is NULL with KG_INVALID. The caller owns the value.
 KG_MUST_CHECK json_t *http_request_json(struct http_request *request, struct kg_error *err);

@@ -30,11 +30,27 @@ struct http_connection {
     int fd;
     bool busy;
     bool refused;
+    size_t held;        // bytes read and not yet given away
+    bool is_large;      // in the intake's list
+    bool intake_paused; // does not read: others go first
+    TAILQ_ENTRY(http_connection) intake_link;
     struct http_request *request;
     LIST_ENTRY(http_connection) link;
     LIST_ENTRY(http_connection) refused_link;
 };
 LIST_HEAD(http_connections, http_connection);
+
+// What all connections hold of requests that they read, or whose body nobody has taken yet.
+struct http_intake {
+    TAILQ_HEAD(, http_connection) large; // in the order in which they became so
+    size_t held;
+    size_t max;
+    size_t max_body;
+    struct event *decide; // who may read
+    struct loop_timer *look;
+    const struct http_connection *first; // at the last look, and what it had
+    size_t first_held;
+};
 
 struct http_param {
     const char *name; // in the pattern
@@ -60,6 +76,8 @@ struct http_server {
     char *unix_path;
     int port;
     int max_connections;
+    size_t max_small_body_bytes;
+    struct http_intake intake;
     struct timeval idle_timeout;
     bool check_origin_and_host;
     char **allowed_origins;
@@ -133,6 +151,17 @@ void refusal_init(struct http_server *server);
 void refusal_fini(struct http_server *server);
 void refusal_watch(struct http_connection *conn);
 void refusal_forget(struct http_connection *conn);
+
+// ---- intake.c -------------------------------------------------------------------------------
+
+void intake_init(struct http_server *server, const struct http_server_settings *settings);
+void intake_fini(struct http_server *server);
+void intake_watch(struct http_connection *conn);
+// `len` bytes of the request's body have gone on.
+void intake_give(struct http_connection *conn, size_t len);
+// The request is answered; or the connection is closed (forget).
+void intake_reset(struct http_connection *conn);
+void intake_forget(struct http_connection *conn);
 
 // ---- reply.c --------------------------------------------------------------------------------
 

@@ -189,6 +189,15 @@ answer_unrouted(struct http_request *request, int methods)
     http_reply_error(request, &err);
 }
 
+static int
+check_body(const struct http_request *request, struct kg_error *err)
+{
+    size_t max = request->conn->server->max_small_body_bytes;
+    if (max == 0 || (request->flags & HTTP_LARGE_BODY) || http_request_body_len(request) <= max)
+        return 0;
+    return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0, "the body has more than %zu bytes", max);
+}
+
 void
 request_handle(struct http_connection *conn, struct evhttp_request *ev)
 {
@@ -208,7 +217,7 @@ request_handle(struct http_connection *conn, struct evhttp_request *ev)
     }
     request->route = entry->route.pattern;
     request->flags = entry->route.flags;
-    if (keys_check(server->keys, request, entry->route.flags, &err) ||
+    if (check_body(request, &err) || keys_check(server->keys, request, entry->route.flags, &err) ||
         (server->gate && !(entry->route.flags & HTTP_PUBLIC) &&
          server->gate(request, server->gate_arg, &err))) {
         http_reply_error(request, &err);
@@ -279,6 +288,22 @@ http_request_body(struct http_request *request, size_t *ret_len)
     struct evbuffer *body = evhttp_request_get_input_buffer(request->ev);
     *ret_len = evbuffer_get_length(body);
     return *ret_len ? evbuffer_pullup(body, -1) : (const unsigned char *)"";
+}
+
+size_t
+http_request_body_len(const struct http_request *request)
+{
+    return evbuffer_get_length(evhttp_request_get_input_buffer(request->ev));
+}
+
+size_t
+http_request_body_take(struct http_request *request, void *to, size_t len)
+{
+    int n = evbuffer_remove(evhttp_request_get_input_buffer(request->ev), to, len);
+    size_t taken = n > 0 ? (size_t)n : 0;
+    if (request->conn)
+        intake_give(request->conn, taken);
+    return taken;
 }
 
 json_t *

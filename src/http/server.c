@@ -34,6 +34,7 @@ on_closed(struct evhttp_connection *evcon, void *arg)
     if (conn->busy)
         server->n_busy--;
     refusal_forget(conn);
+    intake_forget(conn);
     LIST_REMOVE(conn, link);
     if (conn->request)
         request_gone(conn->request);
@@ -75,6 +76,7 @@ adopt_connection(struct http_server *server, struct http_connection *conn)
     server->n_connections++;
     LIST_INSERT_HEAD(&server->connections, conn, link);
     refusal_watch(conn);
+    intake_watch(conn);
     evhttp_connection_set_closecb(evcon, on_closed, conn);
 }
 
@@ -103,7 +105,6 @@ on_accept(struct event_base *base, void *arg)
     // libevent's own 16 KiB a turn would hold a stream back while other work makes the turns long.
     enum { TURN_BYTES = 1 << 20 };
     bufferevent_set_max_single_write(bev, TURN_BYTES);
-    bufferevent_set_max_single_read(bev, TURN_BYTES);
     bufferevent_incref(bev);
     struct http_connection *conn = KG_NEW(struct http_connection);
     conn->server = server;
@@ -127,6 +128,7 @@ on_answer_sent(struct evhttp_request *ev, void *arg)
     struct http_connection *conn = arg;
     conn->busy = false;
     conn->server->n_busy--;
+    intake_reset(conn);
     bufferevent_setwatermark(conn->bev, EV_READ, 0, 0);
     bufferevent_set_timeouts(conn->bev, &conn->server->idle_timeout, &conn->server->idle_timeout);
 }
@@ -333,7 +335,9 @@ http_server_new(struct loop *loop, const struct http_server_settings *settings,
     if (!server->scratch || !server->adopt)
         abort();
     server->accept_pause = loop_timer_new(loop, on_accept_resume, server);
+    server->max_small_body_bytes = settings->max_small_body_bytes;
     refusal_init(server);
+    intake_init(server, settings);
     set_up_evhttp(server, settings);
     if (server_listen(server, settings, err))
         return NULL;
@@ -355,6 +359,7 @@ http_server_free(struct http_server *server)
     loop_timer_free(server->accept_pause);
     event_free(server->adopt);
     refusal_fini(server);
+    intake_fini(server);
     evbuffer_free(server->scratch);
     free_strings(server->allowed_origins);
     free_strings(server->allowed_hosts);
