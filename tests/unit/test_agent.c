@@ -19,7 +19,6 @@
 #include <cmocka.h>
 
 #include "cgroup.h"
-#include "files.h"
 #include "splice.h"
 #include "target.h"
 #include "test_agent.h"
@@ -108,63 +107,6 @@ test_cgroup(void **state)
     assert_int_equal(usage.cpu_us, 2000);
     assert_int_equal(usage.pids, 5);
     assert_int_equal(cgroup_oom_kills(place.tmp), 7);
-    agent_place_remove(&place);
-}
-
-static const json_t *
-find_file(const json_t *listing, const char *path)
-{
-    size_t i;
-    const json_t *file;
-
-    json_array_foreach(json_object_get(listing, "files"), i, file) {
-        if (strcmp(json_string_value(json_object_get(file, "path")), path) == 0)
-            return file;
-    }
-    return NULL;
-}
-
-static void
-test_files(void **state)
-{
-    struct agent_place place;
-    struct kg_error err;
-    (void)state;
-
-    agent_place_make(&place);
-    make_folder(place.data, "sub");
-    write_file(place.data, "sub/a.txt", "four");
-    write_file(place.data, "not-utf8-\xff", "x");
-    write_file(place.tmp, "secret", "x");
-    KG_AUTO_FREE char *link = kg_asprintf("%s/out", place.data);
-    assert_int_equal(symlink(place.tmp, link), 0);
-
-    json_auto_t *all = files_list(place.data, "", &err);
-    const json_t *file = find_file(all, "sub/a.txt");
-    assert_int_equal(json_integer_value(json_object_get(file, "size")), 4);
-    assert_string_equal(json_string_value(json_object_get(file, "type")), "file");
-    assert_true(json_integer_value(json_object_get(file, "mtime_ms")) > clock_wall_ms() - 60000);
-    assert_non_null(find_file(all, "sub"));
-    assert_string_equal(json_string_value(json_object_get(find_file(all, "out"), "type")),
-                        "symlink");
-    assert_int_equal(json_array_size(json_object_get(all, "files")), 3);
-    assert_false(json_is_true(json_object_get(all, "truncated")));
-
-    json_auto_t *sub = files_list(place.data, "/sub", &err);
-    assert_non_null(find_file(sub, "sub/a.txt"));
-    assert_null(files_list(place.data, "out", &err));
-    assert_null(files_list(place.data, "sub/../..", &err));
-    assert_int_equal(err.code, KG_INVALID_PATH);
-    assert_null(files_list(place.data, "missing", &err));
-    assert_int_equal(err.code, KG_NOT_FOUND);
-
-    for (int i = 0; i < 1100; i++) {
-        KG_AUTO_FREE char *name = kg_asprintf("sub/%d", i);
-        write_file(place.data, name, "");
-    }
-    json_auto_t *many = files_list(place.data, "", &err);
-    assert_true(json_is_true(json_object_get(many, "truncated")));
-    assert_in_range(json_array_size(json_object_get(many, "files")), 900, 1000);
     agent_place_remove(&place);
 }
 
@@ -463,8 +405,7 @@ test_stop_leaves_nothing(void **state)
         assert_int_equal(errno, ESRCH);
         KG_AUTO_BUF rest = {0};
         read_all(link, &rest);
-        json_auto_t *listing = files_list(f->place.tmp, "", NULL);
-        assert_int_equal(json_array_size(json_object_get(listing, "files")), 0);
+        assert_int_equal(count_entries(f->place.tmp), 0);
         json_auto_t *kernel = call(f, "GET", "/kernels/python", NULL, 200);
         assert_string_equal(text_of(kernel, "state"), "exited");
         assert_int_equal(number_of(kernel, "signal"), SIGKILL);
@@ -509,8 +450,7 @@ test_api_refuses(void **state)
     assert_true(json_is_integer(json_object_get(stats, "disk_bytes")));
     assert_true(json_is_null(json_object_get(stats, "memory_bytes")));
     // Nothing of the API can be dialled from inside.
-    json_auto_t *listing = files_list(f->place.tmp, "", NULL);
-    assert_int_equal(json_array_size(json_object_get(listing, "files")), 0);
+    assert_int_equal(count_entries(f->place.tmp), 0);
 }
 
 static void
@@ -531,7 +471,6 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_target),
         cmocka_unit_test(test_cgroup),
-        cmocka_unit_test(test_files),
         cmocka_unit_test(test_splice_half_close),
         cmocka_unit_test(test_splice_is_bounded),
         cmocka_unit_test_setup_teardown(test_links, agent_setup, agent_teardown),
@@ -549,6 +488,15 @@ main(void)
         cmocka_unit_test_setup_teardown(test_command_output_bound, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_command_held_back, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_command_refused, agent_setup, agent_teardown),
+        cmocka_unit_test(test_files_pages),
+        cmocka_unit_test(test_files_list_refuses),
+        cmocka_unit_test(test_files_open),
+        cmocka_unit_test(test_files_write),
+        cmocka_unit_test(test_files_etag),
+        cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_changes_are_bounded_in_time_and_number),
+        cmocka_unit_test_setup_teardown(test_changes_link, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_files_over_http, agent_setup, agent_teardown),
         cmocka_unit_test(test_idle_timeout),
     };
     signal(SIGPIPE, SIG_IGN);

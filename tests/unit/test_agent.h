@@ -19,6 +19,9 @@ struct fixture {
 int agent_setup(void **state);
 int agent_teardown(void **state);
 
+// Of a folder, hidden ones too.
+int count_entries(const char *dir);
+
 // Descriptors.
 void wait_readable(int fd);
 void read_line(int fd, char *ret, size_t size);
@@ -56,3 +59,12 @@ void test_command_and_kernels(void **state);
 void test_command_output_bound(void **state);
 void test_command_held_back(void **state);
 void test_command_refused(void **state);
+void test_files_pages(void **state);
+void test_files_list_refuses(void **state);
+void test_files_open(void **state);
+void test_files_write(void **state);
+void test_files_etag(void **state);
+void test_changes(void **state);
+void test_changes_are_bounded_in_time_and_number(void **state);
+void test_changes_link(void **state);
+void test_files_over_http(void **state);

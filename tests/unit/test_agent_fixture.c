@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent as a real process behind a door that the test holds.
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -22,6 +23,18 @@ wait_readable(int fd)
 {
     struct pollfd item = {.fd = fd, .events = POLLIN};
     assert_int_equal(poll(&item, 1, PATIENCE_MS), 1);
+}
+int
+count_entries(const char *dir)
+{
+    int n = 0;
+    DIR *entries = opendir(dir);
+
+    assert_non_null(entries);
+    for (const struct dirent *entry; (entry = readdir(entries));)
+        n += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(entries);
+    return n;
 }
 
 int

@@ -151,6 +151,52 @@ test_log_keeps_a_value_on_its_line(void **state)
     assert_non_null(strstr(line, "(not UTF-8)"));
 }
 
+static void
+test_paths(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"a", "a/b", "...", "a b", ".hidden", "\xe2\x98\x83/x", "-"};
+    static const char *const bad[] = {"",   "/",   "/a",   "a/",     "a//b",         ".",
+                                      "..", "a/.", "../a", "a/../b", ".kg-upload-1", "a/.kg-x"};
+    struct kg_error err = {0};
+    for (size_t i = 0; i < KG_ARRAY_LEN(good); i++)
+        assert_int_equal(file_path_check(good[i], true, &err), 0);
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        assert_int_equal(file_path_check(bad[i], false, &err), -1);
+        assert_int_equal(err.code, KG_INVALID_PATH);
+    }
+    char longest[FILE_PATH_MAX + 2] = {0};
+    memset(longest, 'n', 256);
+    assert_int_equal(file_path_check(longest, false, &err), -1);
+    longest[255] = '\0';
+    assert_int_equal(file_path_check(longest, false, &err), 0);
+    for (size_t i = 0; i <= FILE_PATH_MAX; i++)
+        longest[i] = i % 2 ? '/' : 'a';
+    assert_int_equal(file_path_check(longest, false, &err), -1);
+    longest[FILE_PATH_MAX - 1] = '\0';
+    assert_int_equal(file_path_check(longest, false, &err), 0);
+    static const char *const controls[] = {"a\nb", "\x7f", "\t", "\xc2\x80"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(controls); i++) {
+        assert_int_equal(file_path_check(controls[i], true, &err), -1);
+        assert_int_equal(file_path_check(controls[i], false, &err), 0);
+    }
+}
+
+static void
+test_mime_types(void **state)
+{
+    (void)state;
+    assert_string_equal(mime_of_path("a/chart.png"), "image/png");
+    assert_string_equal(mime_of_path("A.PNG"), "image/png");
+    assert_string_equal(mime_of_path("x.tar.gz"), "application/gzip");
+    assert_string_equal(mime_of_path("x.7z"), "application/x-7z-compressed");
+    assert_string_equal(mime_of_path("x.zst"), "application/zstd");
+    assert_string_equal(mime_of_path("page.html"), "text/html; charset=utf-8");
+    static const char *const unknown[] = {"png", "a.png/b", ".png", "a.", "", "x.unknown"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(unknown); i++)
+        assert_string_equal(mime_of_path(unknown[i]), "application/octet-stream");
+}
+
 int
 main(void)
 {
@@ -159,6 +205,8 @@ main(void)
         cmocka_unit_test(test_error_carries_errno_and_may_quote_itself),
         cmocka_unit_test(test_buf_grows_and_consumes),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_mime_types),
         cmocka_unit_test(test_ids_and_clock),
         cmocka_unit_test(test_log_keeps_a_value_on_its_line),
     };

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent's files, in a temporary folder: pages, reading, writing, deleting, what has changed.
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "changes.h"
+#include "files.h"
+#include "loop.h"
+#include "test_agent.h"
+
+// ---- A folder to work in --------------------------------------------------------------------
+
+static void
+write_text(const struct agent_place *place, const char *name, const char *text)
+{
+    struct kg_error err = {0};
+    struct stat st;
+    bool created;
+
+    KG_AUTO(file_write) write = file_write_begin(place->data, name, 0, false, &err);
+    assert_non_null(write);
+    assert_int_equal(file_write_add(write, text, strlen(text), &err), 0);
+    assert_int_equal(file_write_commit(write, &st, &created, &err), 0);
+    assert_int_equal(st.st_size, strlen(text));
+}
+
+static char *
+inside(const struct agent_place *place, const char *name)
+{
+    return kg_asprintf("%s/%s", place->data, name);
+}
+
+static const char *
+path_at(const json_t *listing, size_t i)
+{
+    return text_of(json_array_get(json_object_get(listing, "files"), i), "path");
+}
+
+static size_t
+count(const json_t *listing)
+{
+    return json_array_size(json_object_get(listing, "files"));
+}
+
+static enum kg_code
+open_code(const struct agent_place *place, const char *path)
+{
+    struct kg_error err = {0};
+    struct stat st;
+    KG_AUTO_FD fd = file_open(place->data, path, &st, &err);
+
+    assert_true((fd >= 0) == (err.code == KG_OK));
+    return err.code;
+}
+
+// ---- Listing --------------------------------------------------------------------------------
+
+void
+test_files_pages(void **state)
+{
+    struct agent_place place;
+    struct kg_error err = {0};
+    // In the order of names: a folder's content comes before a name that only begins like it.
+    static const char *const names[] = {"a", "a/0", "a/b", "a/b/c", "a-", "z"};
+    (void)state;
+
+    agent_place_make(&place);
+    write_text(&place, "a/b/c", "1");
+    write_text(&place, "a/0", "12");
+    write_text(&place, "a-", "123");
+    write_text(&place, "z", "");
+    write_text(&place, "not-utf8-\xff", "x");
+    for (int limit = 1; limit <= 7; limit++) {
+        KG_AUTO_FREE char *after = NULL;
+        size_t seen = 0;
+        do {
+            json_auto_t *page = files_list(place.data, "", after, limit, &err);
+            assert_non_null(page);
+            assert_in_range(count(page), 1, limit);
+            for (size_t i = 0; i < count(page); i++)
+                assert_string_equal(path_at(page, i), names[seen++]);
+            free(after);
+            const json_t *next = json_object_get(page, "next");
+            after = next ? kg_strdup(json_string_value(next)) : NULL;
+        } while (after);
+        assert_int_equal(seen, KG_ARRAY_LEN(names));
+    }
+    json_auto_t *sub = files_list(place.data, "a/b", NULL, 10, &err);
+    assert_string_equal(path_at(sub, 0), "a/b/c");
+    json_auto_t *rest = files_list(place.data, "a", "a/0", 10, &err);
+    assert_string_equal(path_at(rest, 0), "a/b");
+    // What was there at the last page may be gone.
+    json_auto_t *gone = files_list(place.data, "", "a/aa/x", 10, &err);
+    assert_string_equal(path_at(gone, 0), "a/b");
+    agent_place_remove(&place);
+}
+
+void
+test_files_list_refuses(void **state)
+{
+    struct agent_place place;
+    struct kg_error err = {0};
+    (void)state;
+
+    agent_place_make(&place);
+    KG_AUTO_FREE char *link = inside(&place, "out");
+    assert_int_equal(symlink(place.tmp, link), 0);
+    write_text(&place, "file", "");
+    assert_null(files_list(place.data, "out", NULL, 10, &err));
+    assert_int_equal(err.code, KG_INVALID_PATH);
+    assert_null(files_list(place.data, "file", NULL, 10, &err));
+    assert_null(files_list(place.data, "sub/../..", NULL, 10, &err));
+    assert_int_equal(err.code, KG_INVALID_PATH);
+    assert_null(files_list(place.data, "missing", NULL, 10, &err));
+    assert_int_equal(err.code, KG_NOT_FOUND);
+    agent_place_remove(&place);
+}
+
+// ---- One file -------------------------------------------------------------------------------
+
+void
+test_files_open(void **state)
+{
+    struct agent_place place;
+    (void)state;
+
+    agent_place_make(&place);
+    write_text(&place, "sub/file", "x");
+    KG_AUTO_FREE char *link = inside(&place, "link");
+    KG_AUTO_FREE char *out = inside(&place, "out");
+    KG_AUTO_FREE char *fifo = inside(&place, "fifo");
+    assert_int_equal(symlink("sub/file", link), 0);
+    assert_int_equal(symlink(place.tmp, out), 0);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(open_code(&place, "sub/file"), KG_OK);
+    assert_int_equal(open_code(&place, "missing"), KG_NOT_FOUND);
+    assert_int_equal(open_code(&place, "missing/file"), KG_NOT_FOUND);
+    static const char *const bad[] = {"",           "sub", "link", "out/x",     "fifo",
+                                      "sub/file/x", "..",  "/x",   "sub//file", "sub/../sub/file"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
+        assert_int_equal(open_code(&place, bad[i]), KG_INVALID_PATH);
+    agent_place_remove(&place);
+}
+
+void
+test_files_write(void **state)
+{
+    struct agent_place place;
+    struct kg_error err = {0};
+    struct stat st;
+    bool created;
+    (void)state;
+
+    agent_place_make(&place);
+    struct file_write *first = file_write_begin(place.data, "a/file", 0, true, &err);
+    struct file_write *second = file_write_begin(place.data, "a/file", 10, true, &err);
+    assert_non_null(first);
+    assert_non_null(second);
+    assert_int_equal(file_write_add(first, "first", 5, &err), 0);
+    json_auto_t *before = files_list(place.data, "a", NULL, 10, &err);
+    assert_int_equal(count(before), 0);
+    assert_int_equal(file_write_commit(first, &st, &created, &err), 0);
+    assert_true(created);
+    assert_int_equal(st.st_size, 5);
+    assert_int_equal(file_write_commit(second, &st, &created, &err), -1);
+    assert_int_equal(err.code, KG_FILE_EXISTS);
+    file_write_free(first);
+    file_write_free(second);
+    assert_null(file_write_begin(place.data, "a/file", 0, true, &err));
+    assert_int_equal(err.code, KG_FILE_EXISTS);
+    assert_null(file_write_begin(place.data, "a", 0, false, &err));
+    assert_int_equal(err.code, KG_INVALID_PATH);
+    assert_null(file_write_begin(place.data, "a/file/below", 0, false, &err));
+    assert_int_equal(err.code, KG_INVALID_PATH);
+    assert_null(file_write_begin(place.data, "new\nline", 0, false, &err));
+    assert_int_equal(err.code, KG_INVALID_PATH);
+    // Nothing of what came to nothing is left, hidden or not.
+    KG_AUTO_FREE char *folder = inside(&place, "a");
+    assert_int_equal(count_entries(folder), 1);
+    assert_int_equal(file_delete(place.data, "a", &err), 0);
+    assert_int_equal(count_entries(place.data), 0);
+    assert_int_equal(file_delete(place.data, "a", &err), -1);
+    assert_int_equal(err.code, KG_NOT_FOUND);
+    agent_place_remove(&place);
+}
+
+void
+test_files_etag(void **state)
+{
+    struct agent_place place;
+    struct kg_error err = {0};
+    char etags[3][FILE_ETAG_MAX + 1];
+    struct stat st;
+    (void)state;
+
+    agent_place_make(&place);
+    for (int i = 0; i < 2; i++) {
+        write_text(&place, "file", "same");
+        KG_AUTO_FD fd = file_open(place.data, "file", &st, &err);
+        assert_true(fd >= 0);
+        file_etag(&st, etags[i]);
+    }
+    assert_string_not_equal(etags[0], etags[1]);
+    file_etag(&st, etags[2]);
+    assert_string_equal(etags[1], etags[2]);
+    agent_place_remove(&place);
+}
+
+// ---- Changes --------------------------------------------------------------------------------
+
+static json_t *
+ask(struct changes *changes, const char *question)
+{
+    KG_AUTO_FREE char *text = changes_answer(changes, question, strlen(question));
+    json_t *answer = json_loads(text, 0, NULL);
+
+    assert_non_null(answer);
+    assert_int_equal(text[strlen(text) - 1], '\n');
+    return answer;
+}
+
+static const char within_a_minute[] = "{\"cursor\":\"python\",\"within_us\":60000000}";
+
+static void
+assert_changed(struct changes *changes, const char *const *names, size_t n)
+{
+    json_auto_t *answer = ask(changes, within_a_minute);
+
+    assert_int_equal(count(answer), n);
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(path_at(answer, i), names[i]);
+}
+
+#define ASSERT_CHANGED(...)                                                                        \
+    assert_changed(changes, (const char *const[]){__VA_ARGS__},                                    \
+                   KG_ARRAY_LEN(((const char *const[]){__VA_ARGS__})))
+
+void
+test_changes(void **state)
+{
+    struct agent_place place;
+    struct kg_error err = {0};
+    struct stat st;
+    (void)state;
+
+    agent_place_make(&place);
+    KG_AUTO(loop) loop = loop_new();
+    KG_AUTO(changes) changes = changes_new(loop, place.data);
+    write_text(&place, "old", "1");
+    changes_begin(changes, "python");
+    assert_changed(changes, NULL, 0);
+    write_text(&place, "new", "1");
+    write_text(&place, "sub/deep", "1");
+    ASSERT_CHANGED("new", "sub/deep");
+    assert_changed(changes, NULL, 0);
+    write_text(&place, "old", "12");
+    ASSERT_CHANGED("old");
+    // What is taken away, and what the agent itself writes, is no news.
+    assert_int_equal(file_delete(place.data, "new", &err), 0);
+    write_text(&place, "own", "1");
+    KG_AUTO_FREE char *own = inside(&place, "own");
+    assert_int_equal(stat(own, &st), 0);
+    changes_own(changes, "own", &st);
+    assert_changed(changes, NULL, 0);
+    write_text(&place, "own", "12");
+    ASSERT_CHANGED("own");
+    agent_place_remove(&place);
+}
+
+void
+test_changes_are_bounded_in_time_and_number(void **state)
+{
+    struct agent_place place;
+    (void)state;
+
+    agent_place_make(&place);
+    KG_AUTO(loop) loop = loop_new();
+    KG_AUTO(changes) changes = changes_new(loop, place.data);
+    for (int i = 0; i < 150; i++) {
+        KG_AUTO_FREE char *name = kg_asprintf("f%03d", i);
+        write_text(&place, name, "x");
+    }
+    usleep(30 * 1000); // the age of these files is what is tested
+    // Another cursor, and an execution that began after all that.
+    json_auto_t *late = ask(changes, "{\"cursor\":\"deno\",\"within_us\":1000}");
+    assert_int_equal(count(late), 0);
+    json_auto_t *all = ask(changes, within_a_minute);
+    assert_int_equal(count(all), 100);
+    assert_int_equal(number_of(all, "more"), 50);
+    static const char *const bad[] = {"",
+                                      "[]",
+                                      "{}",
+                                      "{\"cursor\":\"../x\",\"within_us\":1}",
+                                      "{\"cursor\":\"a\",\"within_us\":-1}",
+                                      "{\"cursor\":\"a\",\"within_us\":1,\"more\":1}"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        json_auto_t *answer = ask(changes, bad[i]);
+        assert_non_null(json_object_get(answer, "error"));
+    }
+    agent_place_remove(&place);
+}
+
+void
+test_changes_link(void **state)
+{
+    struct fixture *f = *state;
+    char answer[128];
+    char line[4096];
+
+    start_kernel(f, "python", "echo", "ipc");
+    KG_AUTO_FD link = open_target(f, "changes", answer);
+    assert_true(link >= 0);
+    write_text(&f->place, "made", "1");
+    for (int i = 0; i < 2; i++) {
+        static const char question[] = "{\"cursor\":\"python\",\"within_us\":60000000}\n";
+        assert_int_equal(send(link, question, strlen(question), 0), strlen(question));
+        read_line(link, line, sizeof line);
+        json_auto_t *body = json_loads(line, 0, NULL);
+        assert_int_equal(count(body), i == 0 ? 1 : 0);
+    }
+}
+
+// ---- Over HTTP ------------------------------------------------------------------------------
+
+void
+test_files_over_http(void **state)
+{
+    struct fixture *f = *state;
+
+    do_call(f, "PUT", "/files/a/b?keep=1", "{}", 200);
+    do_call(f, "PUT", "/files/a/b?keep=1", "{}", 409);
+    json_auto_t *about = call(f, "GET", "/files/a/b?stat=1", NULL, 200);
+    assert_int_equal(number_of(about, "size"), 2);
+    json_auto_t *upload =
+        call(f, "POST", "/uploads", "{\"path\":\"c\",\"size\":4,\"keep\":false}", 201);
+    KG_AUTO_FREE char *piece = kg_asprintf("/uploads/%s?offset=0", text_of(upload, "id"));
+    KG_AUTO_FREE char *next = kg_asprintf("/uploads/%s?offset=2", text_of(upload, "id"));
+    KG_AUTO_FREE char *commit = kg_asprintf("/uploads/%s/commit", text_of(upload, "id"));
+    do_call(f, "PUT", piece, "[]", 200);
+    do_call(f, "PUT", next, "[]", 200);
+    do_call(f, "POST", commit, NULL, 200);
+    do_call(f, "POST", commit, NULL, 404);
+    json_auto_t *both = call(f, "GET", "/files/c?stat=1", NULL, 200);
+    assert_int_equal(number_of(both, "size"), 4);
+    // A piece out of its turn ends the upload, and leaves nothing.
+    json_auto_t *other =
+        call(f, "POST", "/uploads", "{\"path\":\"d\",\"size\":4,\"keep\":false}", 201);
+    KG_AUTO_FREE char *wrong = kg_asprintf("/uploads/%s?offset=2", text_of(other, "id"));
+    do_call(f, "PUT", wrong, "[]", 400);
+    do_call(f, "PUT", wrong, "[]", 404);
+    assert_int_equal(count_entries(f->place.data), 2);
+    do_call(f, "DELETE", "/files/a", NULL, 200);
+    do_call(f, "DELETE", "/files/a", NULL, 404);
+    do_call(f, "GET", "/files/..%2Fx", NULL, 400);
+}
