@@ -3,6 +3,7 @@
 
 #include "core.h"
 #include "mcp.h"
+#include "mcp_tools.h"
 #ifdef KG_MCP_FIXTURES
 #include "mcp_fixtures.h"
 #endif
@@ -15,10 +16,31 @@ enum {
 
 struct mcp_face {
     struct mcp *mcp;
+    struct mcp_tools *tools;
 #ifdef KG_MCP_FIXTURES
     struct mcp_fixtures *fixtures;
 #endif
 };
+
+static struct mcp_tools *
+make_tools(const struct core *core)
+{
+    const struct config *config = core->config;
+    const struct mcp_tools_settings settings = {
+        .loop = core->loop,
+        .sessions = core->sessions,
+        .executions = core->executions,
+        .specs = core->specs,
+        .default_spec = core->default_spec,
+        .image = config->image,
+        .default_timeout_ms = config->max_execution_time_s * 1000,
+        .max_timeout_ms = config->max_timeout_s * 1000,
+        .max_code_bytes = (size_t)config->max_code_bytes,
+        .max_upload_bytes = (size_t)config->max_upload_bytes,
+        .max_output_bytes = (size_t)config->max_output_bytes,
+    };
+    return mcp_tools_new(&settings);
+}
 
 struct mcp_face *
 mcp_face_new(struct core *core)
@@ -26,12 +48,15 @@ mcp_face_new(struct core *core)
     struct mcp_face *face = KG_NEW(struct mcp_face);
     const struct mcp_settings settings = {
         .loop = core->loop,
+        .profiles = mcp_tools_profiles,
         .max_sessions = MAX_MCP_SESSIONS,
         .max_sessions_per_owner = MAX_MCP_SESSIONS_PER_OWNER,
         .session_idle_ms = core->config->idle_timeout_s * 1000,
         .max_replay_bytes = MAX_REPLAY_BYTES,
     };
     face->mcp = mcp_new(&settings);
+    face->tools = make_tools(core);
+    mcp_tools_register(face->tools, face->mcp);
 #ifdef KG_MCP_FIXTURES
     face->fixtures = mcp_fixtures_new(face->mcp, core->loop);
 #endif
@@ -50,6 +75,7 @@ mcp_face_free(struct mcp_face *face)
     if (!face)
         return;
     mcp_free(face->mcp);
+    mcp_tools_free(face->tools);
 #ifdef KG_MCP_FIXTURES
     mcp_fixtures_free(face->fixtures);
 #endif

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a call, and its arguments.
+
+#include <math.h>
+#include <string.h>
+
+#include "tools_priv.h"
+
+static const struct outcome_limits model_limits = {
+    .max_text_head = 10 << 10,
+    .max_text_tail = 6 << 10,
+};
+
+// Whoever asked does not wait any more; the answer goes nowhere.
+static void
+on_cancel(void *arg)
+{
+    struct job *job = arg;
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_INVALID, 0, "the call was cancelled");
+    if (job->subscription)
+        subscription_abandon(KG_STEAL(job->subscription));
+    job_fail(job, &err);
+}
+
+struct job *
+job_new(struct mcp_tools *tools, struct mcp_call *call, const struct profile *profile)
+{
+    struct job *job = KG_NEW(struct job);
+    job->tools = tools;
+    job->call = call;
+    job->profile = profile;
+    job->args = mcp_call_arguments(call);
+    job->started_ms = clock_mono_ms();
+    struct outcome_limits limits = profile->limits ? *profile->limits : model_limits;
+    limits.max_image_bytes = tools->settings.max_output_bytes;
+    outcome_init(&job->outcome, &limits);
+    TAILQ_INSERT_TAIL(&tools->jobs, job, link);
+    mcp_call_on_cancel(call, on_cancel, job);
+    return job;
+}
+
+void
+job_free(struct job *job)
+{
+    if (!job)
+        return;
+    TAILQ_REMOVE(&job->tools->jobs, job, link);
+    if (job->open)
+        session_open_cancel(job->open);
+    if (job->command)
+        session_command_cancel(job->command);
+    if (job->work)
+        job->cancel_work(job->work);
+    subscription_free(job->subscription);
+    execution_unref(job->execution);
+    outcome_fini(&job->outcome);
+    buf_fini(&job->data);
+    json_decref(job->gathered);
+    json_decref(job->waiting);
+    loop_timer_free(job->deadline);
+    loop_timer_free(job->progress);
+    free(job);
+}
+
+void
+job_finish(struct job *job, json_t *result)
+{
+    struct mcp_call *call = job->call;
+    job_free(job);
+    mcp_call_finish(call, result);
+}
+
+void
+job_fail(struct job *job, const struct kg_error *err)
+{
+    job_finish(job, job->profile->error_result(job, err));
+}
+
+// ---- Arguments ------------------------------------------------------------------------------
+
+const json_t *
+job_value(const struct job *job, const char *name)
+{
+    const json_t *value = json_object_get(job->args, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+const char *
+job_string(const struct job *job, const char *name)
+{
+    return json_string_value(job_value(job, name));
+}
+
+double
+job_number(const struct job *job, const char *name, double fallback)
+{
+    const json_t *value = job_value(job, name);
+    return value ? json_number_value(value) : fallback;
+}
+
+bool
+job_bool(const struct job *job, const char *name, bool fallback)
+{
+    const json_t *value = job_value(job, name);
+    return value ? json_is_true(value) : fallback;
+}
+
+int
+job_timeout(const struct job *job, int64_t *ret_ms, struct kg_error *err)
+{
+    const struct mcp_tools_settings *settings = &job->tools->settings;
+    double max_s = (double)settings->max_timeout_ms / 1000;
+    double s = job_number(job, "timeout", (double)settings->default_timeout_ms / 1000);
+    if (!(s > 0) || s > max_s)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "timeout must be a number of seconds above 0, at most %.15g", max_s);
+    *ret_ms = (int64_t)ceil(s * 1000);
+    return 0;
+}

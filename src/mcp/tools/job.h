@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call of a tool under way: its session, what runs in it, its progress, its answer.
+#pragma once
+
+#include <jansson.h>
+#include <sys/queue.h>
+
+#include "mcp_tools.h"
+#include "outcome.h"
+
+struct job;
+struct profile;
+typedef void (*job_fn)(struct job *job);
+
+// What became of the session that a call named, or has by default.
+enum job_note {
+    JOB_NOTE_NONE,
+    JOB_NOTE_NEW,   // made for this call, and the client does not know its id yet
+    JOB_NOTE_AGAIN, // made anew, since the one that was meant has ended
+};
+
+// A member that does not belong to what the call does is zero.
+struct job {
+    TAILQ_ENTRY(job) link;
+    struct mcp_tools *tools;
+    struct mcp_call *call;
+    const struct profile *profile;
+    const json_t *args; // checked; borrowed from the call
+
+    char session_id[SESSION_MAX_ID_LEN + 1];
+    enum job_note note;
+    struct session_open *open;
+    const struct kernelspec *spec;
+    void (*on_session)(struct job *job, struct session *session, struct kernel *kernel);
+
+    struct execution *execution;
+    struct subscription *subscription;
+    struct outcome outcome;
+    struct session_command *command;
+    struct sandbox_command_result command_result;
+    job_fn on_done;
+
+    void (*on_closed)(struct job *job, const char *session_id);
+
+    // Something else that runs; job_free() ends it by `cancel_work`.
+    void *work;
+    void (*cancel_work)(void *work);
+
+    struct buf data; // of a file
+    int64_t file_size;
+    int64_t file_offset;
+    json_t *gathered; // a list that is being made
+    json_t *waiting;  // what of it is still to be asked for
+
+    struct loop_timer *deadline;
+    struct loop_timer *progress;
+    int64_t started_ms;
+    int64_t told_ms;
+    bool has_news;
+};
+
+// ---- Its life (job.c) ------------------------------------------------------------------------
+
+struct job *job_new(struct mcp_tools *tools, struct mcp_call *call, const struct profile *profile);
+void job_free(struct job *job);
+KG_DEFINE_AUTO(job, job_free)
+// Answer and end the job. job_finish() takes `result`.
+void job_finish(struct job *job, json_t *result);
+// In the profile's shape.
+void job_fail(struct job *job, const struct kg_error *err);
+
+// ---- Arguments ------------------------------------------------------------------------------
+
+// Absent and null are the same. The types were checked.
+const char *job_string(const struct job *job, const char *name); // or NULL
+double job_number(const struct job *job, const char *name, double fallback);
+bool job_bool(const struct job *job, const char *name, bool fallback);
+const json_t *job_value(const struct job *job, const char *name); // or NULL
+// From seconds to milliseconds, within the bounds of the gateway.
+KG_MUST_CHECK int job_timeout(const struct job *job, int64_t *ret_ms, struct kg_error *err);
+
+// ---- Its session (job_session.c) -------------------------------------------------------------
+
+enum job_session_kind {
+    JOB_SESSION_OWN, // without an id: the MCP session's own, and where there is none, a new one
+    JOB_SESSION_NEW, // without an id: a new one
+    JOB_SESSION_ONE_SHOT, // a new one that ends with the execution
+};
+
+struct job_session {
+    enum job_session_kind kind;
+    const char *id;                // or NULL
+    bool must_exist;               // an id that is unknown is an error; else it is made
+    const struct kernelspec *spec; // whose kernel must be ready; NULL: none needs to be
+    const json_t *env;             // of a new session
+    int64_t idle_timeout_s;        // of a new session; 0: the default
+};
+// Finds or makes the session, and goes on with `fn` (kernel is NULL where no spec was given and the
+// session was there), maybe before it returns. Answers errors itself.
+void job_open_session(struct job *job, const struct job_session *want,
+                      void (*fn)(struct job *job, struct session *session, struct kernel *kernel));
+// The id that a call without one would use; NULL: it would make a session.
+const char *job_own_session_id(const struct job *job);
+// Its session was closed by the client: the next one is no surprise.
+void job_forget_own_session(const struct job *job, const char *id);
+// Ends a session; `fn` is called when nothing of it is left.
+void job_close_session(struct job *job, struct session *session,
+                       void (*fn)(struct job *job, const char *session_id));
+// The ids of all sessions of the owner. A new reference.
+json_t *job_session_ids(const struct job *job);
+// The session `id`, or the MCP session's own where `id` is NULL.
+struct session *job_find_session(struct job *job, const char *id, struct kg_error *err);
+
+// ---- What runs in it (job_run.c) -------------------------------------------------------------
+
+// Runs code; `fn` gets what came of it in job->outcome. Errors are answered.
+void job_run(struct job *job, struct kernel *kernel, const char *code, int64_t timeout_ms,
+             job_fn fn);
+// Runs a command; its output in job->outcome, its end in job->command_result.
+void job_run_command(struct job *job, struct session *session,
+                     const struct sandbox_command_spec *spec, job_fn fn);
+// From now on the client hears of it, where it asked for progress.
+void job_start_progress(struct job *job);
+
+// ---- Files (job_files.c) ---------------------------------------------------------------------
+
+// Models name files as their code does: below /mnt/data, or relative to it. Borrowed from `path`,
+// of which NULL is the folder itself.
+KG_MUST_CHECK int path_in_session(const char *path, const char **ret, struct kg_error *err);
+// Opens the session of a call with the arguments `session_id` and `path`.
+void job_with_files(struct job *job,
+                    void (*fn)(struct job *job, struct session *session, struct kernel *kernel));
+// The argument `path`, checked by job_with_files().
+const char *job_file_path(const struct job *job);
+// What the job waits for now; NULL: it failed with `err`, which is answered.
+void job_set_file_work(struct job *job, struct session_file_op *work, const struct kg_error *err);
+void cancel_file_work(void *work);
+// To be freed.
+char *base64_of(const void *data, size_t len, size_t *ret_len);
+// Appends; KG_INVALID_CONTENT.
+KG_MUST_CHECK int base64_decode(const char *text, struct buf *ret, struct kg_error *err);

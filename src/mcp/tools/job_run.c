@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs code and commands for a call, and tells how they get on.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools_priv.h"
+
+// Clients give up after a minute of silence, some of them sooner.
+enum { LOOK_MS = 1000, SILENCE_MS = 8 * 1000 };
+
+// ---- Progress -------------------------------------------------------------------------------
+
+static void
+tell(struct job *job, int64_t now_ms)
+{
+    double seconds = (double)(now_ms - job->started_ms) / 1000;
+    struct text *newest = job->outcome.newest;
+    const char *line = newest ? text_newest_line(newest) : "";
+    char silence[64];
+    snprintf(silence, sizeof silence,
+             job->open ? "starting the session, %.0f s" : "running, %.0f s", seconds);
+    mcp_call_progress(job->call, seconds, 0, *line ? line : silence);
+    job->told_ms = now_ms;
+    job->has_news = false;
+}
+
+static void
+on_progress(void *arg)
+{
+    struct job *job = arg;
+    int64_t now_ms = clock_mono_ms();
+    if (job->has_news || now_ms - job->told_ms >= SILENCE_MS)
+        tell(job, now_ms);
+    loop_timer_start(job->progress, LOOK_MS);
+}
+
+void
+job_start_progress(struct job *job)
+{
+    if (job->progress || !mcp_call_wants_progress(job->call))
+        return;
+    job->told_ms = job->started_ms;
+    job->progress = loop_timer_new(job->tools->settings.loop, on_progress, job);
+    loop_timer_start(job->progress, LOOK_MS);
+}
+
+// ---- Code -----------------------------------------------------------------------------------
+
+static void
+on_lines(void *arg)
+{
+    struct job *job = arg;
+    size_t len;
+    for (const char *line; (line = subscription_next(job->subscription, &len));) {
+        outcome_add_line(&job->outcome, line, len);
+        job->has_news = true;
+    }
+    if (!subscription_finished(job->subscription))
+        return;
+    subscription_free(KG_STEAL(job->subscription));
+    job->on_done(job);
+}
+
+void
+job_run(struct job *job, struct kernel *kernel, const char *code, int64_t timeout_ms, job_fn fn)
+{
+    const struct execution_request request = {
+        .owner = mcp_call_owner(job->call),
+        .session_id = job->session_id,
+        .code = code,
+        .timeout_ms = timeout_ms,
+    };
+    struct kg_error err = {0};
+    job->execution = kernel_execute(kernel, &request, &err);
+    if (!job->execution) {
+        job_fail(job, &err);
+        return;
+    }
+    job->on_done = fn;
+    job->subscription = execution_subscribe(job->execution, 0, on_lines, job);
+}
+
+// ---- Commands -------------------------------------------------------------------------------
+
+static void
+on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+{
+    struct job *job = arg;
+    struct text *to = stream == SANDBOX_STDERR ? &job->outcome.err : &job->outcome.out;
+    text_add(to, text, len);
+    job->outcome.newest = to;
+    job->has_news = true;
+}
+
+static void
+on_end(const struct sandbox_command_result *result, const struct kg_error *err, void *arg)
+{
+    struct job *job = arg;
+    job->command = NULL;
+    if (!result) {
+        job_fail(job, err);
+        return;
+    }
+    job->command_result = *result;
+    job->on_done(job);
+}
+
+void
+job_run_command(struct job *job, struct session *session, const struct sandbox_command_spec *spec,
+                job_fn fn)
+{
+    static const struct sandbox_command_events events = {.on_output = on_output, .on_end = on_end};
+    struct kg_error err = {0};
+    job->on_done = fn;
+    job->command = session_command_start(session, spec, &events, job, &err);
+    if (!job->command)
+        job_fail(job, &err);
+}

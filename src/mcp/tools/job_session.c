@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which session a call works in.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools_priv.h"
+
+enum { RANDOM_ID_LEN = 16 };
+
+// What an MCP session keeps: the id of the session that its calls use by default.
+struct own_session {
+    struct mcp_tools *tools;
+    char *owner;
+    bool opened; // it was there once
+    char id[SESSION_MAX_ID_LEN + 1];
+};
+
+static const char own_key;
+
+// Its client may have gone for good; the session stays until it expires, or its place is needed.
+static void
+own_session_free(void *value)
+{
+    struct own_session *own = value;
+    if (own->opened)
+        loose_add(own->tools, own->owner, own->id);
+    free(own->owner);
+    free(own);
+}
+
+// NULL where the call belongs to no MCP session.
+static struct own_session *
+own_session(const struct job *job)
+{
+    if (!mcp_call_has_session(job->call))
+        return NULL;
+    struct own_session *own = mcp_call_session_value(job->call, &own_key);
+    if (own)
+        return own;
+    own = KG_NEW(struct own_session);
+    own->tools = job->tools;
+    own->owner = kg_strdup(mcp_call_owner(job->call));
+    snprintf(own->id, sizeof own->id, "sess_");
+    id_random(own->id + strlen(own->id), RANDOM_ID_LEN);
+    mcp_call_set_session_value(job->call, &own_key, own, own_session_free);
+    return own;
+}
+
+const char *
+job_own_session_id(const struct job *job)
+{
+    const struct own_session *own = own_session(job);
+    return own ? own->id : NULL;
+}
+
+void
+job_forget_own_session(const struct job *job, const char *id)
+{
+    struct own_session *own = own_session(job);
+    if (own && strcmp(own->id, id) == 0)
+        own->opened = false;
+}
+
+json_t *
+job_session_ids(const struct job *job)
+{
+    json_auto_t *sessions =
+        sessions_describe(job->tools->settings.sessions, mcp_call_owner(job->call));
+    json_t *ids = json_array();
+    const char *id;
+    json_t *about;
+    json_object_foreach(sessions, id, about)
+        json_array_append_new(ids, json_string(id));
+    return ids;
+}
+
+struct session *
+job_find_session(struct job *job, const char *id, struct kg_error *err)
+{
+    const char *meant = id ? id : job_own_session_id(job);
+    if (meant)
+        return sessions_find(job->tools->settings.sessions, mcp_call_owner(job->call), meant, err);
+    kg_error_set(err, KG_INVALID_SESSION_ID, 0,
+                 "session_id is missing: this connection has no session of its own; "
+                 "create_session makes one");
+    return NULL;
+}
+
+static void
+opened(struct job *job, struct session *session, struct kernel *kernel)
+{
+    const char *id = session_id(session);
+    snprintf(job->session_id, sizeof job->session_id, "%s", id);
+    struct own_session *own = own_session(job);
+    if (own && strcmp(own->id, id) == 0)
+        own->opened = true;
+    job->on_session(job, session, kernel);
+}
+
+static void
+on_open(struct session *session, struct kernel *kernel, const struct kg_error *err, void *arg)
+{
+    struct job *job = arg;
+    job->open = NULL;
+    if (err) {
+        job_fail(job, err);
+        return;
+    }
+    if (job->note == JOB_NOTE_NEW)
+        loose_add(job->tools, mcp_call_owner(job->call), session_id(session));
+    opened(job, session, kernel);
+}
+
+static void
+start_opening(struct job *job, const struct session_request *request)
+{
+    struct sessions *sessions = job->tools->settings.sessions;
+    struct kg_error err = {0};
+    job->open = session_open_start(sessions, request, on_open, job, &err);
+    if (!job->open && err.code == KG_MAX_SESSIONS && loose_evict(job->tools, request->owner))
+        job->open = session_open_start(sessions, request, on_open, job, &err);
+    if (!job->open)
+        job_fail(job, &err);
+}
+
+void
+job_open_session(struct job *job, const struct job_session *want,
+                 void (*fn)(struct job *job, struct session *session, struct kernel *kernel))
+{
+    const struct mcp_tools_settings *settings = &job->tools->settings;
+    struct own_session *own = want->kind == JOB_SESSION_OWN && !want->id ? own_session(job) : NULL;
+    const char *owner = mcp_call_owner(job->call), *id = own ? own->id : want->id;
+    struct kg_error err = {0};
+    struct session *found = id ? sessions_find(settings->sessions, owner, id, &err) : NULL;
+    job->on_session = fn;
+    if (id && !found && (want->must_exist || err.code != KG_SESSION_NOT_FOUND)) {
+        job_fail(job, &err);
+        return;
+    }
+    if (want->id)
+        loose_remove(job->tools, owner, want->id);
+    if (found && !want->spec) {
+        session_touch(found);
+        opened(job, found, NULL);
+        return;
+    }
+    if (!found && (want->id || (own && own->opened)))
+        job->note = JOB_NOTE_AGAIN;
+    else if (!found && !own && want->kind == JOB_SESSION_OWN)
+        job->note = JOB_NOTE_NEW;
+    const struct session_request request = {
+        .owner = owner,
+        .session_id = id,
+        .kernelspec = want->spec ? want->spec : settings->default_spec,
+        .env = want->env,
+        .idle_timeout_s = want->idle_timeout_s,
+        .one_shot = want->kind == JOB_SESSION_ONE_SHOT && !id,
+    };
+    start_opening(job, &request);
+}

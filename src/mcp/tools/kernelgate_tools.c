@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tools of kernelgate itself: one entry each.
+
+#include "tools_priv.h"
+
+#define SESSION_PARAM                                                                              \
+    {                                                                                              \
+        .name = "session_id",                                                                      \
+        .description = "Which session to use: an id that create_session or an earlier result "     \
+                       "gave. Without it, the session of this conversation."                       \
+    }
+#define TIMEOUT_PARAM                                                                              \
+    {                                                                                              \
+        .name = "timeout", .type = PARAM_NUMBER,                                                   \
+        .description = "Seconds until it is stopped; {timeout} unless given, at most "             \
+                       "{max_timeout}. Give more for downloads, training, large data."             \
+    }
+#define CODE_NOTES                                                                                 \
+    "State persists: variables, imports and functions of earlier calls are there (unless a note "  \
+    "in the result says that the session was made anew). "
+
+static const struct param run_code_params[] = {
+    {.name = "code", .required = true, .description = "The code to run."},
+    {.name = "language",
+     .description = "The kernel to run it in. A session can have one of each.",
+     .choices = "{kernels}"},
+    SESSION_PARAM,
+    TIMEOUT_PARAM,
+    {0},
+};
+
+static const struct param run_language_params[] = {
+    {.name = "code", .required = true, .description = "The code to run."},
+    SESSION_PARAM,
+    TIMEOUT_PARAM,
+    {0},
+};
+
+static const struct param command_params[] = {
+    {.name = "command", .required = true, .description = "A command line for `sh -c`."},
+    {.name = "cwd", .description = "Where to run it: absolute, or relative to /mnt/data."},
+    SESSION_PARAM,
+    TIMEOUT_PARAM,
+    {0},
+};
+
+static const struct param create_session_params[] = {
+    {.name = "session_id",
+     .description = "A name of your own: 1 to 64 of A-Z, a-z, 0-9, _ and -. Without it, a random "
+                    "one. A session that is there already is returned as it is."},
+    {.name = "language",
+     .description = "The kernel to start; others can be used later.",
+     .choices = "{kernels}"},
+    {.name = "idle_timeout",
+     .type = PARAM_NUMBER,
+     .description = "Seconds without use after which it ends by itself."},
+    {0},
+};
+
+static const struct param session_params[] = {SESSION_PARAM, {0}};
+static const struct param no_params[] = {{0}};
+
+const struct tool kernelgate_tools[] = {
+    {
+        .name = "run_python_code",
+        .title = "Run Python",
+        .description =
+            "Runs Python code in a sandbox and returns what it printed, the value of the last "
+            "expression, figures as images, and links to files that it wrote. " CODE_NOTES
+            "The working folder is /mnt/data. numpy, pandas, matplotlib and more are installed; "
+            "install_packages adds others; there is no network otherwise. Show a figure with "
+            "plt.show(). `!command` runs a shell command, top-level `await` works.",
+        .params = run_language_params,
+        .hints = TOOL_DESTRUCTIVE,
+        .language = "python",
+        .run = tool_run_python_code,
+    },
+    {
+        .name = "run_js_code",
+        .title = "Run JavaScript",
+        .description = "Runs JavaScript or TypeScript in a sandbox (Deno) and returns what it "
+                       "logged and the value of the last expression. " CODE_NOTES
+                       "The working folder is /mnt/data. Top-level `await` works.",
+        .params = run_language_params,
+        .hints = TOOL_DESTRUCTIVE,
+        .language = "javascript",
+        .run = tool_run_js_code,
+    },
+    {
+        .name = "run_code",
+        .title = "Run code",
+        .description = "Runs code in a sandbox, in a language of your choice: {kernels}. Returns "
+                       "its output, the last value, figures as images, and links to files that it "
+                       "wrote. " CODE_NOTES "The working folder is /mnt/data.",
+        .params = run_code_params,
+        .hints = TOOL_DESTRUCTIVE,
+        .run = tool_run_code,
+    },
+    {
+        .name = "run_command",
+        .title = "Run a command",
+        .description = "Runs a shell command (sh) in the sandbox, also while code runs, and "
+                       "returns its output and exit code. The working folder is /mnt/data. Each "
+                       "call is a shell of its own; there is no network and no input.",
+        .params = command_params,
+        .hints = TOOL_DESTRUCTIVE,
+        .run = tool_run_command,
+    },
+    {
+        .name = "create_session",
+        .title = "Create a session",
+        .description = "Makes a sandbox with a fresh kernel and returns its session_id, for the "
+                       "other tools. Needed only for a second, separate state, or where results "
+                       "say that each call got a new session.",
+        .params = create_session_params,
+        .hints = TOOL_IDEMPOTENT,
+        .run = tool_create_session,
+    },
+    {
+        .name = "list_sessions",
+        .title = "List sessions",
+        .description = "Lists the sessions that live, what their kernels do, and when they expire.",
+        .params = no_params,
+        .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT,
+        .run = tool_list_sessions,
+    },
+    {
+        .name = "close_session",
+        .title = "Close a session",
+        .description = "Ends a session; its variables and files are lost. Close what you do not "
+                       "need any more: the number of sessions is limited.",
+        .params = session_params,
+        .hints = TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT,
+        .run = tool_close_session,
+    },
+    {
+        .name = "interrupt_session",
+        .title = "Interrupt a session",
+        .description = "Stops the code that runs in a session, and what waits behind it. "
+                       "Variables and files are kept. For code that hangs or takes too long.",
+        .params = session_params,
+        .hints = TOOL_IDEMPOTENT,
+        .run = tool_interrupt_session,
+    },
+    {0},
+};
+
+const struct profile kernelgate_profile = {
+    .name = "",
+    .instructions =
+        "kernelgate runs code in sandboxes. Use run_python_code for calculations, data analysis "
+        "and figures; state persists from call to call in the session of this conversation. Where "
+        "a result names a new session_id, pass it on in later calls. Files are in /mnt/data. "
+        "Errors come as results with a code, such as session_not_found or max_sessions.",
+    .tools = kernelgate_tools,
+    .error_result = result_of_error,
+    .more = &kernelgate_more,
+};

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the MCP face offers: tools, resources and a prompt on kernel sessions, and the profiles that
+// speak as other systems do.
+#pragma once
+
+#include "base.h"
+#include "kernel.h"
+#include "loop.h"
+#include "mcp.h"
+#include "session.h"
+
+// All borrowed.
+struct mcp_tools_settings {
+    struct loop *loop;
+    struct sessions *sessions;
+    struct executions *executions;
+    const struct kernelspecs *specs;
+    const struct kernelspec *default_spec;
+    const char *image; // what sandboxes are made of
+    int64_t default_timeout_ms;
+    int64_t max_timeout_ms;
+    size_t max_code_bytes;
+    size_t max_upload_bytes;
+    const char *upload_root; // below which files of this machine may be uploaded; NULL: none
+    size_t max_output_bytes; // of the images of one result
+};
+
+struct mcp_tools;
+struct mcp_tools *mcp_tools_new(const struct mcp_tools_settings *settings);
+// After mcp_free(): what still ran is dropped without an answer.
+void mcp_tools_free(struct mcp_tools *tools);
+KG_DEFINE_AUTO(mcp_tools, mcp_tools_free)
+void mcp_tools_register(struct mcp_tools *tools, struct mcp *mcp);
+// The profiles beside the default one, NULL-terminated: for struct mcp_settings.
+extern const char *const mcp_tools_profiles[];

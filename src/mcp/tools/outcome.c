@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gathers the lines of an execution.
+
+#include <string.h>
+
+#include "outcome.h"
+
+enum {
+    MAX_ITEMS = 200,
+    MAX_ITEM_TEXT = 12 << 10,
+    MAX_DISPLAY_ID = 256,
+    MAX_ERRORS = 8,
+    MAX_FILES = 200,
+    MAX_TRACEBACK_HEAD = 1 << 10,
+    MAX_TRACEBACK_TAIL = 3 << 10,
+};
+
+static const struct {
+    const char *format;
+    const char *mime;
+} image_types[] = {
+    {"png", "image/png"},
+    {"jpeg", "image/jpeg"},
+    {"gif", "image/gif"},
+};
+
+// The text of a display that has neither text/plain nor an image, the preferred first.
+static const char *const text_types[] = {"text/markdown", "text/latex", "application/json",
+                                         "text/html"};
+
+void
+outcome_init(struct outcome *outcome, const struct outcome_limits *limits)
+{
+    *outcome = (struct outcome){.limits = *limits};
+    text_init(&outcome->out, limits->max_text_head, limits->max_text_tail);
+    text_init(&outcome->err, limits->max_text_head, limits->max_text_tail);
+    outcome->errors = json_array();
+    outcome->files = json_array();
+}
+
+static void
+item_fini(struct outcome_item *item)
+{
+    free(item->display_id);
+    free(item->text);
+    json_decref(item->image);
+}
+
+static void
+clear_items(struct outcome *outcome)
+{
+    for (size_t i = 0; i < outcome->n_items; i++)
+        item_fini(&outcome->items[i]);
+    outcome->n_items = 0;
+    outcome->item_bytes = 0;
+}
+
+void
+outcome_fini(struct outcome *outcome)
+{
+    clear_items(outcome);
+    free(outcome->items);
+    text_fini(&outcome->out);
+    text_fini(&outcome->err);
+    json_decref(outcome->errors);
+    json_decref(outcome->files);
+    json_decref(outcome->done);
+}
+
+// clear_output() clears what was printed too.
+static void
+clear(struct outcome *outcome)
+{
+    clear_items(outcome);
+    text_fini(&outcome->out);
+    text_fini(&outcome->err);
+    text_init(&outcome->out, outcome->limits.max_text_head, outcome->limits.max_text_tail);
+    text_init(&outcome->err, outcome->limits.max_text_head, outcome->limits.max_text_tail);
+    outcome->newest = NULL;
+}
+
+// ---- Streams --------------------------------------------------------------------------------
+
+static void
+add_stream(struct outcome *outcome, struct text *stream, const json_t *line)
+{
+    const json_t *text = json_object_get(line, "text");
+    if (!json_is_string(text))
+        return;
+    text_add(stream, json_string_value(text), json_string_length(text));
+    outcome->newest = stream;
+}
+
+// ---- Displays and results -------------------------------------------------------------------
+
+static void
+take_text(struct outcome_item *item, const json_t *value)
+{
+    KG_AUTO_FREE char *dumped = NULL;
+    const char *data = json_string_value(value);
+    size_t len = json_string_length(value);
+    if (!json_is_string(value)) {
+        dumped = json_dumps(value, JSON_ENCODE_ANY);
+        data = dumped ? dumped : "";
+        len = strlen(data);
+    }
+    struct text text;
+    KG_AUTO_BUF clean = {0};
+    text_init(&text, MAX_ITEM_TEXT / 2, MAX_ITEM_TEXT / 2);
+    text_add(&text, data, len);
+    text_append_to(&text, &clean);
+    text_fini(&text);
+    item->text_len = clean.len;
+    item->text = buf_take(&clean);
+}
+
+static struct outcome_item
+item_of(const json_t *line)
+{
+    struct outcome_item item = {0};
+    json_t *image = json_object_get(line, "image");
+    const char *format = json_string_value(json_object_get(line, "format"));
+    const json_t *text = json_object_get(line, "text");
+    const json_t *data = json_object_get(line, "data");
+    const char *id = json_string_value(json_object_get(line, "display_id"));
+    item.is_result = strcmp(json_string_value(json_object_get(line, "type")), "result") == 0;
+    item.display_id = id && strlen(id) <= MAX_DISPLAY_ID ? kg_strdup(id) : NULL;
+    if (json_is_string(image) && format && strlen(format) < sizeof item.format) {
+        item.image = json_incref(image);
+        memcpy(item.format, format, strlen(format));
+    }
+    for (size_t i = 0; !text && !item.image && i < KG_ARRAY_LEN(text_types); i++)
+        text = json_object_get(data, text_types[i]);
+    if (text)
+        take_text(&item, text);
+    return item;
+}
+
+static size_t
+item_size(const struct outcome_item *item)
+{
+    return item->text_len + json_string_length(item->image);
+}
+
+static struct outcome_item *
+find_item(struct outcome *outcome, const char *display_id)
+{
+    for (size_t i = 0; display_id && i < outcome->n_items; i++) {
+        const char *id = outcome->items[i].display_id;
+        if (id && strcmp(id, display_id) == 0)
+            return &outcome->items[i];
+    }
+    return NULL;
+}
+
+static void
+add_item(struct outcome *outcome, const json_t *line)
+{
+    struct outcome_item item = item_of(line);
+    bool update = json_is_true(json_object_get(line, "update"));
+    struct outcome_item *old = update ? find_item(outcome, item.display_id) : NULL;
+    size_t bytes = outcome->item_bytes + item_size(&item) - (old ? item_size(old) : 0);
+    bool full = bytes > outcome->limits.max_image_bytes || (!old && outcome->n_items == MAX_ITEMS);
+    if (full || (!item.text && !item.image)) {
+        outcome->n_items_left_out += full;
+        item_fini(&item);
+        return;
+    }
+    outcome->item_bytes = bytes;
+    if (old) {
+        item.is_result = old->is_result;
+        item_fini(old);
+        *old = item;
+        return;
+    }
+    outcome->items = kg_realloc(outcome->items, (outcome->n_items + 1) * sizeof outcome->items[0]);
+    outcome->items[outcome->n_items++] = item;
+}
+
+const char *
+outcome_image_mime(const struct outcome_item *item)
+{
+    for (size_t i = 0; item->image && i < KG_ARRAY_LEN(image_types); i++) {
+        if (strcmp(image_types[i].format, item->format) == 0)
+            return image_types[i].mime;
+    }
+    return NULL;
+}
+
+// ---- Lines ----------------------------------------------------------------------------------
+
+static void
+append_some(json_t *list, json_t *line, size_t max)
+{
+    if (json_array_size(list) < max)
+        json_array_append(list, line);
+}
+
+void
+outcome_add_line(struct outcome *outcome, const char *text, size_t len)
+{
+    json_auto_t *line = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
+    const char *type = json_string_value(json_object_get(line, "type"));
+    if (!type)
+        return;
+    bool output = strcmp(type, "stdout") == 0 || strcmp(type, "stderr") == 0 ||
+                  strcmp(type, "display") == 0 || strcmp(type, "result") == 0;
+    if (output && outcome->clear_pending) {
+        clear(outcome);
+        outcome->clear_pending = false;
+    }
+    if (strcmp(type, "stdout") == 0)
+        add_stream(outcome, &outcome->out, line);
+    else if (strcmp(type, "stderr") == 0)
+        add_stream(outcome, &outcome->err, line);
+    else if (output)
+        add_item(outcome, line);
+    else if (strcmp(type, "error") == 0)
+        append_some(outcome->errors, line, MAX_ERRORS);
+    else if (strcmp(type, "file") == 0)
+        append_some(outcome->files, line, MAX_FILES);
+    else if (strcmp(type, "dropped") == 0)
+        outcome->dropped_bytes += json_integer_value(json_object_get(line, "bytes"));
+    else if (strcmp(type, "clear") == 0 && json_is_true(json_object_get(line, "wait")))
+        outcome->clear_pending = true;
+    else if (strcmp(type, "clear") == 0)
+        clear(outcome);
+    else if (strcmp(type, "done") == 0 && !outcome->done)
+        outcome->done = json_incref(line);
+}
+
+const char *
+outcome_status(const struct outcome *outcome)
+{
+    const char *status = json_string_value(json_object_get(outcome->done, "status"));
+    return status ? status : "died";
+}
+
+bool
+outcome_is_ok(const struct outcome *outcome)
+{
+    return strcmp(outcome_status(outcome), "ok") == 0;
+}
+
+const char *
+outcome_error(const struct outcome *outcome)
+{
+    const json_t *first = json_array_get(outcome->errors, 0);
+    return json_string_value(json_object_get(first, "error"));
+}
+
+static void
+add_traceback(struct text *text, const json_t *error)
+{
+    const json_t *traceback = json_object_get(error, "traceback");
+    const json_t *said = json_object_get(error, "error");
+    size_t i;
+    json_t *line;
+    json_array_foreach(traceback, i, line) {
+        text_add(text, json_string_value(line), json_string_length(line));
+        text_add(text, "\n", 1);
+    }
+    if (json_array_size(traceback) == 0)
+        text_add(text, json_string_value(said), json_string_length(said));
+}
+
+void
+outcome_append_errors(const struct outcome *outcome, struct buf *ret)
+{
+    size_t i;
+    json_t *error;
+    json_array_foreach(outcome->errors, i, error) {
+        struct text text;
+        text_init(&text, MAX_TRACEBACK_HEAD, MAX_TRACEBACK_TAIL);
+        add_traceback(&text, error);
+        if (ret->len > 0 && ret->data[ret->len - 1] != '\n')
+            buf_append_str(ret, "\n");
+        text_append_to(&text, ret);
+        text_fini(&text);
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What came of an execution, gathered from its lines, in bounded memory.
+#pragma once
+
+#include <jansson.h>
+
+#include "base.h"
+#include "text.h"
+
+// Something displayed, or the result.
+struct outcome_item {
+    bool is_result;
+    char *display_id; // or NULL
+    char *text;       // or NULL
+    size_t text_len;
+    json_t *image; // base64, but SVG as text; or NULL
+    char format[8];
+};
+
+struct outcome_limits {
+    size_t max_text_head; // of each stream
+    size_t max_text_tail;
+    size_t max_image_bytes; // of all together
+};
+
+struct outcome {
+    struct outcome_limits limits;
+    struct text out;
+    struct text err;
+    struct text *newest; // whichever was written to last; NULL: neither
+    struct outcome_item *items;
+    size_t n_items;
+    size_t item_bytes;
+    size_t n_items_left_out;
+    json_t *errors; // `error` lines
+    json_t *files;  // `file` lines
+    bool clear_pending;
+    int64_t dropped_bytes; // lost before they came here
+    json_t *done;          // the last line; NULL as long as it runs
+};
+
+void outcome_init(struct outcome *outcome, const struct outcome_limits *limits);
+void outcome_fini(struct outcome *outcome);
+// One line of an execution (see API.md); what is none is ignored.
+void outcome_add_line(struct outcome *outcome, const char *line, size_t len);
+// "ok", "error", "timeout", "interrupted", "died".
+const char *outcome_status(const struct outcome *outcome);
+bool outcome_is_ok(const struct outcome *outcome);
+// The first line of the first error, or NULL: "NameError: name 'x' is not defined".
+const char *outcome_error(const struct outcome *outcome);
+// Appends the tracebacks, each with its beginning and its end.
+void outcome_append_errors(const struct outcome *outcome, struct buf *ret);
+// The MIME type of an item's image that a client can show; NULL: it has none.
+const char *outcome_image_mime(const struct outcome_item *item);

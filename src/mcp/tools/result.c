@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// What came of a call, as content for a model: text first, then images, then links to files.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools_priv.h"
+
+enum {
+    MAX_TEXT_HEAD = 12 << 10,
+    MAX_TEXT_TAIL = 8 << 10,
+    MAX_IMAGES = 20,
+    MAX_IMAGE_BYTES = 5 << 20, // of base64; what larger ones cost breaks clients
+    MAX_LISTED_FILES = 20,
+};
+
+// ---- Sections -------------------------------------------------------------------------------
+
+// What is alone has no heading, unless it is not what a reader would take it for.
+struct sections {
+    struct buf text;
+    size_t n_cut;
+    bool headings;
+};
+
+static void
+end_paragraph(struct buf *text)
+{
+    while (text->len > 0 && text->data[text->len - 1] == '\n')
+        text->data[--text->len] = '\0';
+    if (text->len > 0)
+        buf_append_str(text, "\n");
+}
+
+static void
+add_section(struct sections *sections, const char *heading, const char *data, size_t len)
+{
+    if (len == 0)
+        return;
+    end_paragraph(&sections->text);
+    if (sections->headings)
+        buf_printf(&sections->text, "%s[%s]\n", sections->text.len ? "\n" : "", heading);
+    buf_append(&sections->text, data, len);
+}
+
+static void
+add_stream(struct sections *sections, const char *heading, const struct text *stream)
+{
+    KG_AUTO_BUF whole = {0};
+    sections->n_cut += text_append_to(stream, &whole);
+    add_section(sections, heading, whole.data ? whole.data : "", whole.len);
+}
+
+// A line in brackets, for what the gateway has to say.
+static void KG_PRINTF(2, 3) add_remark(struct buf *text, const char *fmt, ...)
+{
+    KG_AUTO_FREE char *remark = NULL;
+    va_list args;
+    va_start(args, fmt);
+    if (vasprintf(&remark, fmt, args) < 0)
+        abort();
+    va_end(args);
+    end_paragraph(text);
+    buf_printf(text, "[%s]\n", remark);
+}
+
+// ---- Displays and images --------------------------------------------------------------------
+
+static void
+add_items(struct sections *sections, const struct outcome *outcome)
+{
+    for (size_t i = 0; i < outcome->n_items; i++) {
+        const struct outcome_item *item = &outcome->items[i];
+        if (item->text && !(item->image && !item->is_result))
+            add_section(sections, item->is_result ? "result" : "display", item->text,
+                        item->text_len);
+    }
+}
+
+static bool
+is_shown(const struct outcome_item *item, size_t n_shown)
+{
+    return outcome_image_mime(item) && n_shown < MAX_IMAGES &&
+           json_string_length(item->image) <= MAX_IMAGE_BYTES;
+}
+
+size_t
+append_images(json_t *content, const struct outcome *outcome)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < outcome->n_items; i++) {
+        const struct outcome_item *item = &outcome->items[i];
+        if (!is_shown(item, n))
+            continue;
+        json_array_append_new(content,
+                              mcp_image(json_string_value(item->image),
+                                        json_string_length(item->image), outcome_image_mime(item)));
+        n++;
+    }
+    return n;
+}
+
+static void
+remark_images(struct buf *text, const struct outcome *outcome, size_t n_shown)
+{
+    size_t n_images = 0, n_svg = 0;
+    for (size_t i = 0; i < outcome->n_items; i++) {
+        n_images += outcome->items[i].image != NULL;
+        n_svg += outcome->items[i].image && !outcome_image_mime(&outcome->items[i]);
+    }
+    if (n_svg > 0)
+        add_remark(text, "%zu SVG image%s cannot be shown here: display PNG, or save to a file",
+                   n_svg, n_svg == 1 ? "" : "s");
+    size_t n_hidden = n_images - n_svg - n_shown + outcome->n_items_left_out;
+    if (n_hidden > 0)
+        add_remark(text,
+                   "%zu further images or displays were left out: too many, or too large. Save "
+                   "them to files, smaller ones",
+                   n_hidden);
+}
+
+// ---- Files ----------------------------------------------------------------------------------
+
+static void
+remark_files(struct buf *text, const struct outcome *outcome)
+{
+    size_t n = json_array_size(outcome->files);
+    if (n == 0)
+        return;
+    KG_AUTO_BUF names = {0};
+    for (size_t i = 0; i < n && i < MAX_LISTED_FILES; i++) {
+        const json_t *file = json_array_get(outcome->files, i);
+        const char *path = json_string_value(json_object_get(file, "file"));
+        json_int_t size = json_integer_value(json_object_get(file, "size"));
+        buf_printf(&names, "%s%s (%lld bytes)", i ? ", " : "", path ? path : "?", (long long)size);
+    }
+    if (n > MAX_LISTED_FILES)
+        buf_printf(&names, ", and %zu more", n - MAX_LISTED_FILES);
+    add_remark(text, "files written: %s", names.data);
+}
+
+static void
+append_file_links(json_t *content, const struct job *job)
+{
+    size_t i;
+    json_t *file;
+    json_array_foreach(job->outcome.files, i, file) {
+        const char *path = json_string_value(json_object_get(file, "file"));
+        const char *mime = json_string_value(json_object_get(file, "mime"));
+        const json_t *size = json_object_get(file, "size");
+        if (!path || i >= MAX_LISTED_FILES)
+            continue;
+        KG_AUTO_FREE char *uri = file_uri(job->session_id, path);
+        json_array_append_new(
+            content, mcp_resource_link(uri, path, NULL, mime,
+                                       json_is_integer(size) ? json_integer_value(size) : -1));
+    }
+}
+
+// For programs: where it ran, and how it ended.
+static json_t *
+with_meta(const struct job *job, json_t *result)
+{
+    json_t *meta = json_object();
+    if (*job->session_id)
+        json_object_set_new(meta, "kernelgate/session_id", json_string(job->session_id));
+    if (job->execution)
+        json_object_set_new(meta, "kernelgate/execution_id",
+                            json_string(execution_id(job->execution)));
+    if (job->outcome.done)
+        json_object_set_new(meta, "kernelgate/status", json_string(outcome_status(&job->outcome)));
+    if (json_object_size(meta) > 0)
+        json_object_set(result, "_meta", meta);
+    json_decref(meta);
+    return result;
+}
+
+// ---- Remarks --------------------------------------------------------------------------------
+
+static void
+remark_session(struct buf *text, const struct job *job)
+{
+    const char *id = job->session_id;
+    if (job->note == JOB_NOTE_NEW)
+        add_remark(text, "new session %s: pass session_id=\"%s\" to go on in it", id, id);
+    else if (job->note == JOB_NOTE_AGAIN)
+        add_remark(text,
+                   "NOTE: session %s did not exist any more (expired or closed), so it was made "
+                   "anew: variables, imports, packages and files of before are gone",
+                   id);
+}
+
+static void
+remark_end(struct buf *text, const struct job *job)
+{
+    const struct outcome *outcome = &job->outcome;
+    const char *status = outcome_status(outcome);
+    if (strcmp(status, "timeout") == 0)
+        add_remark(text,
+                   "timed out. A larger timeout can be given, up to %lld s; work in smaller steps, "
+                   "or start long work in the background",
+                   (long long)(job->tools->settings.max_timeout_ms / 1000));
+    else if (strcmp(status, "interrupted") == 0)
+        add_remark(text, "interrupted");
+    if (json_is_true(json_object_get(outcome->done, "kernel_restarted")))
+        add_remark(text, "the kernel was restarted: variables and imports are gone, files are "
+                         "still there");
+    if (outcome->dropped_bytes > 0)
+        add_remark(text, "%lld bytes of output came too fast and were lost",
+                   (long long)outcome->dropped_bytes);
+}
+
+// ---- Results --------------------------------------------------------------------------------
+
+// The output, cut, and what there is to say of it.
+static json_t *
+text_block(const struct buf *output, const struct buf *remarks)
+{
+    KG_AUTO_BUF whole = {0};
+    buf_append(&whole, output->data, output->len);
+    if (remarks->len > 0) {
+        end_paragraph(&whole);
+        buf_printf(&whole, "%s%s", whole.len ? "\n" : "", remarks->data);
+    }
+    return mcp_text(whole.data, whole.len);
+}
+
+// Leaves the beginning and the end. Returns whether anything was left out.
+static bool
+cut_output(struct sections *sections)
+{
+    struct text shaped;
+    text_init(&shaped, MAX_TEXT_HEAD, MAX_TEXT_TAIL);
+    text_add(&shaped, sections->text.data ? sections->text.data : "", sections->text.len);
+    sections->text.len = 0;
+    sections->n_cut += text_append_to(&shaped, &sections->text);
+    text_fini(&shaped);
+    return sections->n_cut > 0;
+}
+
+// How many kinds of output there are; those that need a heading of their own count twice.
+static int
+n_kinds(const struct outcome *outcome)
+{
+    return !text_is_empty(&outcome->out) + 2 * !text_is_empty(&outcome->err) +
+           (json_array_size(outcome->errors) > 0) + (outcome->n_items > 0);
+}
+
+json_t *
+result_of_run(const struct job *job)
+{
+    const struct outcome *outcome = &job->outcome;
+    struct sections sections = {.headings = n_kinds(outcome) > 1};
+    KG_AUTO_BUF remarks = {0};
+    json_t *content = json_array();
+    size_t n_images = append_images(content, outcome);
+    add_stream(&sections, "stdout", &outcome->out);
+    add_stream(&sections, "stderr", &outcome->err);
+    add_items(&sections, outcome);
+    KG_AUTO_BUF errors = {0};
+    outcome_append_errors(outcome, &errors);
+    add_section(&sections, "error", errors.data, errors.len);
+    if (sections.text.len == 0 && n_images > 0)
+        add_remark(&remarks, "%zu image%s", n_images, n_images == 1 ? "" : "s");
+    else if (sections.text.len == 0 && outcome->n_items == 0 && outcome_is_ok(outcome) &&
+             json_array_size(outcome->files) == 0)
+        add_remark(&remarks, "ran without error, and without output: print() shows a value");
+    if (cut_output(&sections)) {
+        KG_AUTO_FREE char *uri = output_uri(job->execution);
+        add_remark(&remarks, "the output was cut; read_file(path=\"%s\", offset=N) reads all of it",
+                   uri);
+        json_array_append_new(content, mcp_resource_link(uri, "output", "The whole output, as text",
+                                                         "text/plain", -1));
+    }
+    remark_images(&remarks, outcome, n_images);
+    remark_files(&remarks, outcome);
+    append_file_links(content, job);
+    remark_end(&remarks, job);
+    remark_session(&remarks, job);
+    json_array_insert_new(content, 0, text_block(&sections.text, &remarks));
+    buf_fini(&sections.text);
+    return with_meta(job, mcp_tool_result(content, NULL, !outcome_is_ok(outcome)));
+}
+
+json_t *
+result_of_command(const struct job *job)
+{
+    const struct sandbox_command_result *end = &job->command_result;
+    struct sections sections = {.headings = !text_is_empty(&job->outcome.err)};
+    KG_AUTO_BUF remarks = {0};
+    add_stream(&sections, "stdout", &job->outcome.out);
+    add_stream(&sections, "stderr", &job->outcome.err);
+    bool empty = sections.text.len == 0;
+    if (cut_output(&sections))
+        add_remark(&remarks, "the output was cut: redirect it to a file, and read that");
+    if (end->timed_out)
+        add_remark(&remarks, "timed out after %.0f s and was killed",
+                   (double)end->duration_ms / 1000);
+    if (end->oom)
+        add_remark(&remarks, "the sandbox ran out of memory");
+    if (empty || end->exit_code != 0)
+        add_remark(&remarks, "exit code %d%s", end->exit_code, empty ? ", no output" : "");
+    remark_session(&remarks, job);
+    json_t *content = json_pack("[o]", text_block(&sections.text, &remarks));
+    buf_fini(&sections.text);
+    bool failed = end->exit_code != 0 || end->timed_out;
+    return with_meta(job, mcp_tool_result(content, NULL, failed));
+}
+
+json_t *
+result_of_text(const struct job *job, const char *text, json_t *structured)
+{
+    KG_AUTO_BUF output = {0}, remarks = {0};
+    buf_append_str(&output, text);
+    remark_session(&remarks, job);
+    json_t *content = json_pack("[o]", text_block(&output, &remarks));
+    return with_meta(job, mcp_tool_result(content, structured, false));
+}
+
+json_t *
+result_of_json(const struct job *job, json_t *value)
+{
+    KG_AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY);
+    json_t *content = json_pack("[o]", mcp_text(text, strlen(text)));
+    append_images(content, &job->outcome);
+    json_decref(value);
+    return mcp_tool_result(content, NULL, false);
+}
+
+json_t *
+result_of_error(const struct job *job, const struct kg_error *err)
+{
+    const struct kg_code_info *info = kg_code_info(err->code);
+    KG_AUTO_BUF text = {0};
+    buf_printf(&text, "Error %s: %s", info->name, err->message);
+    if (info->retryable)
+        buf_append_str(&text, "\nThe same call can succeed later.");
+    json_t *structured = json_pack("{s:s, s:s, s:b}", "code", info->name, "message", err->message,
+                                   "retryable", info->retryable);
+    json_t *content = json_pack("[o]", mcp_text(text.data, text.len));
+    return with_meta(job, mcp_tool_result(content, structured, true));
+}

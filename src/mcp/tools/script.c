@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executions as scripts: what the profiles share.
+
+#include <string.h>
+
+#include "script.h"
+
+int
+script_exit_code(const struct job *job)
+{
+    static const struct {
+        const char *status;
+        int code;
+    } codes[] = {{"ok", 0}, {"error", 1}, {"timeout", 124}, {"interrupted", 130}};
+    for (size_t i = 0; i < KG_ARRAY_LEN(codes); i++) {
+        if (strcmp(outcome_status(&job->outcome), codes[i].status) == 0)
+            return codes[i].code;
+    }
+    return 137;
+}
+
+static json_t *
+take_string(struct buf *text)
+{
+    return json_stringn(text->data ? text->data : "", text->len);
+}
+
+json_t *
+script_stdout(const struct job *job, bool *ret_cut)
+{
+    const struct outcome *outcome = &job->outcome;
+    KG_AUTO_BUF text = {0};
+    *ret_cut = text_append_to(&outcome->out, &text) > 0;
+    bool printed = text.len > 0;
+    for (size_t i = 0; !printed && i < outcome->n_items; i++) {
+        const struct outcome_item *item = &outcome->items[i];
+        if (item->text && !item->image) {
+            buf_append(&text, item->text, item->text_len);
+            buf_append_str(&text, "\n");
+        }
+    }
+    return take_string(&text);
+}
+
+json_t *
+script_stderr(const struct job *job, bool *ret_cut)
+{
+    KG_AUTO_BUF text = {0};
+    *ret_cut = text_append_to(&job->outcome.err, &text) > 0;
+    outcome_append_errors(&job->outcome, &text);
+    return take_string(&text);
+}
+
+void
+script_open(struct job *job, const char *language, enum job_session_kind kind, const char *id,
+            bool must_exist,
+            void (*fn)(struct job *job, struct session *session, struct kernel *kernel))
+{
+    struct kg_error err = {0};
+    const struct kernelspec *spec = kernelspecs_find(job->tools->settings.specs, language, &err);
+    if (!spec) {
+        job_fail(job, &err);
+        return;
+    }
+    const struct job_session want = {
+        .kind = kind, .id = id, .must_exist = must_exist, .spec = spec};
+    job_start_progress(job);
+    job_open_session(job, &want, fn);
+}
+
+void
+script_run(struct job *job, struct kernel *kernel, job_fn fn)
+{
+    int64_t timeout_ms;
+    struct kg_error err = {0};
+    if (job_timeout(job, &timeout_ms, &err) < 0)
+        job_fail(job, &err);
+    else
+        job_run(job, kernel, job_string(job, "code"), timeout_ms, fn);
+}
+
+char *
+script_file_url(const struct job *job, const char *path)
+{
+    (void)job;
+    (void)path;
+    return NULL;
+}

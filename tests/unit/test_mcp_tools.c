@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+// What models get to read: text without escape sequences, cut in the middle; outcomes gathered from
+// an execution's lines; results made of them; parameters, their schema and their check.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tools_priv.h"
+
+// ---- Text -----------------------------------------------------------------------------------
+
+static char *
+shaped(const char *data, size_t len, size_t head, size_t tail)
+{
+    struct text text;
+    KG_AUTO_BUF ret = {0};
+    text_init(&text, head, tail);
+    text_add(&text, data, len);
+    text_append_to(&text, &ret);
+    text_fini(&text);
+    return buf_take(&ret);
+}
+
+static void
+test_text_is_cleaned(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"plain\ntext\n", "plain\ntext\n"},
+        {"\x1b[31mred\x1b[0m", "red"},
+        {"\x1b[1;38;5;200mx\x1b[K", "x"},
+        {"\x1b]0;title\ay", "y"},
+        {"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"},
+        {"\x1b(Bz", "z"},
+        {"\x1bMup", "up"},
+        {"10%\r20%\r100%\n", "100%\n"},
+        {"dos\r\nline\r\n", "dos\nline\n"},
+        {"ab\bc", "ac"},
+        {"a\xc3\xa9\bc", "ac"},
+        {"bell\a\x7f", "bell"},
+        {"tab\there", "tab\there"},
+        {"\x1b[31", ""},
+        {"\x1b[\nafter", "\nafter"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_FREE char *got = shaped(cases[i][0], strlen(cases[i][0]), 1000, 1000);
+        assert_string_equal(got, cases[i][1]);
+    }
+}
+
+static void
+test_an_escape_sequence_may_be_split_anywhere(void **state)
+{
+    (void)state;
+    static const char all[] = "a\x1b[1;31mb\x1b]0;t\x1b\\c\r\nd";
+    for (size_t cut = 0; cut < sizeof all; cut++) {
+        struct text text;
+        KG_AUTO_BUF ret = {0};
+        text_init(&text, 100, 100);
+        text_add(&text, all, cut);
+        text_add(&text, all + cut, sizeof all - 1 - cut);
+        text_append_to(&text, &ret);
+        text_fini(&text);
+        assert_string_equal(ret.data, "abc\nd");
+    }
+}
+
+static void
+test_an_unclosed_sequence_hides_only_so_much(void **state)
+{
+    (void)state;
+    KG_AUTO_BUF long_one = {0};
+    buf_append_str(&long_one, "\x1b]");
+    for (int i = 0; i < 10000; i++)
+        buf_append_str(&long_one, "x");
+    buf_append_str(&long_one, "END");
+    KG_AUTO_FREE char *got = shaped(long_one.data, long_one.len, 20000, 20000);
+    assert_true(strlen(got) > 5000);
+    assert_non_null(strstr(got, "END"));
+}
+
+static void
+test_long_text_keeps_its_beginning_and_its_end(void **state)
+{
+    (void)state;
+    KG_AUTO_BUF lines = {0};
+    for (int i = 0; i < 10000; i++)
+        buf_printf(&lines, "line %d\n", i);
+    struct text text;
+    KG_AUTO_BUF got = {0};
+    text_init(&text, 1000, 500);
+    for (size_t i = 0; i < lines.len; i += 777)
+        text_add(&text, lines.data + i, lines.len - i < 777 ? lines.len - i : 777);
+    size_t n_cut = text_append_to(&text, &got);
+    text_fini(&text);
+    assert_true(got.len < 1600 && n_cut > lines.len - 1600);
+    assert_int_equal(strncmp(got.data, "line 0\nline 1\n", 14), 0);
+    assert_string_equal(got.data + got.len - 10, "line 9999\n");
+    // Cut between lines, and the marker says how much.
+    char marker[64];
+    int len = snprintf(marker, sizeof marker, "\n[... %zu bytes left out ...]\nline ", n_cut);
+    assert_non_null(strstr(got.data, marker));
+    assert_int_equal(got.len - (size_t)len + strlen("\nline ") + n_cut, lines.len);
+}
+
+static void
+test_what_just_fits_is_whole(void **state)
+{
+    (void)state;
+    KG_AUTO_FREE char *whole = shaped("0123456789", 10, 6, 4);
+    assert_string_equal(whole, "0123456789");
+    KG_AUTO_FREE char *cut = shaped("0123456789a", 11, 6, 4);
+    assert_non_null(strstr(cut, "bytes left out"));
+}
+
+static void
+test_characters_are_not_split(void **state)
+{
+    (void)state;
+    KG_AUTO_BUF euros = {0};
+    for (int i = 0; i < 1000; i++)
+        buf_append_str(&euros, "€");
+    for (size_t head = 10; head < 14; head++) {
+        KG_AUTO_FREE char *got = shaped(euros.data, euros.len, head, head);
+        json_auto_t *valid = json_string(got); // refuses what is no UTF-8
+        assert_non_null(valid);
+    }
+}
+
+static void
+test_the_newest_line(void **state)
+{
+    (void)state;
+    struct text text;
+    text_init(&text, 100, 100);
+    assert_string_equal(text_newest_line(&text), "");
+    text_add(&text, "one\ntwo\n  \n\n", 12);
+    assert_string_equal(text_newest_line(&text), "two");
+    text_add(&text, "10%\r2\x1b[0m0%", 12);
+    assert_string_equal(text_newest_line(&text), "20%");
+    text_fini(&text);
+}
+
+// ---- Outcomes and results -------------------------------------------------------------------
+
+static struct mcp_tools *
+no_tools(void)
+{
+    static struct mcp_tools tools = {.settings = {.default_timeout_ms = 30000,
+                                                  .max_timeout_ms = 3600000,
+                                                  .max_code_bytes = 100}};
+    return &tools;
+}
+
+static void
+job_of(struct job *job, const char *const *lines)
+{
+    static const struct outcome_limits limits = {10000, 6000, 1 << 20};
+    *job = (struct job){.tools = no_tools(), .profile = &kernelgate_profile, .session_id = "s1"};
+    outcome_init(&job->outcome, &limits);
+    for (; *lines; lines++)
+        outcome_add_line(&job->outcome, *lines, strlen(*lines));
+}
+
+#define DONE "{\"type\":\"done\",\"status\":\"ok\"}"
+
+// The text of the result of some lines, and the number of blocks beside it.
+static char *
+text_of(const char *const *lines, bool *ret_error, size_t *ret_others)
+{
+    struct job job;
+    job_of(&job, lines);
+    json_auto_t *result = result_of_run(&job);
+    outcome_fini(&job.outcome);
+    const json_t *content = json_object_get(result, "content");
+    const json_t *block = json_array_get(content, 0);
+    assert_string_equal(json_string_value(json_object_get(block, "type")), "text");
+    *ret_error = json_is_true(json_object_get(result, "isError"));
+    *ret_others = json_array_size(content) - 1;
+    return kg_strdup(json_string_value(json_object_get(block, "text")));
+}
+
+static void
+test_results(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines[8];
+        const char *text;
+        bool is_error;
+        size_t n_others;
+    } cases[] = {
+        {{"{\"type\":\"stdout\",\"text\":\"hi\\n\"}", DONE}, "hi\n", false, 0},
+        {{"{\"type\":\"result\",\"text\":\"2\",\"data\":{}}", DONE}, "2", false, 0},
+        {{"{\"type\":\"stdout\",\"text\":\"hi\\n\"}",
+          "{\"type\":\"result\",\"text\":\"2\",\"data\":{}}", DONE},
+         "[stdout]\nhi\n\n[result]\n2",
+         false,
+         0},
+        {{"{\"type\":\"stderr\",\"text\":\"w\\n\"}", DONE}, "[stderr]\nw\n", false, 0},
+        {{DONE}, "[ran without error, and without output: print() shows a value]\n", false, 0},
+        {{"{\"type\":\"error\",\"error\":\"E: x\",\"traceback\":[\"tb\",\"\\u001b[31mE: x\"]}",
+          "{\"type\":\"done\",\"status\":\"error\"}"},
+         "tb\nE: x\n",
+         true,
+         0},
+        {{"{\"type\":\"display\",\"image\":\"QUJD\",\"format\":\"png\",\"data\":{\"text/"
+          "plain\":\"<Figure>\"}}",
+          DONE},
+         "[1 image]\n",
+         false,
+         1},
+        {{"{\"type\":\"display\",\"image\":\"<svg/>\",\"format\":\"svg\",\"data\":{}}", DONE},
+         "[1 SVG image cannot be shown here: display PNG, or save to a file]\n",
+         false,
+         0},
+        {{"{\"type\":\"display\",\"data\":{\"text/html\":\"<b>x</b>\"}}", DONE},
+         "<b>x</b>",
+         false,
+         0},
+        {{"{\"type\":\"display\",\"text\":\"old\",\"data\":{},\"display_id\":\"d\"}",
+          "{\"type\":\"display\",\"text\":\"new\",\"data\":{},\"display_id\":\"d\",\"update\":"
+          "true}",
+          DONE},
+         "new",
+         false,
+         0},
+        {{"{\"type\":\"stdout\",\"text\":\"gone\"}", "{\"type\":\"clear\",\"wait\":true}",
+          "{\"type\":\"stdout\",\"text\":\"kept\"}", "{\"type\":\"clear\",\"wait\":true}", DONE},
+         "kept",
+         false,
+         0},
+        {{"{\"type\":\"file\",\"file\":\"a b.txt\",\"size\":3,\"mime\":\"text/plain\"}", DONE},
+         "[files written: a b.txt (3 bytes)]\n",
+         false,
+         1},
+        {{"{\"type\":\"error\",\"error\":\"TimeoutError: 1 s\",\"traceback\":[]}",
+          "{\"type\":\"done\",\"status\":\"timeout\",\"kernel_restarted\":true}"},
+         "TimeoutError: 1 s\n\n[timed out. A larger timeout can be given, up to 3600 s; work in "
+         "smaller steps, or start long work in the background]\n[the kernel was restarted: "
+         "variables and imports are gone, files are still there]\n",
+         true,
+         0},
+        {{"not json", "[]", "{\"type\":3}", "{\"type\":\"stdout\"}", DONE},
+         "[ran without error, and without output: print() shows a value]\n",
+         false,
+         0},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        bool is_error;
+        size_t n_others;
+        KG_AUTO_FREE char *text = text_of(cases[i].lines, &is_error, &n_others);
+        assert_string_equal(text, cases[i].text);
+        assert_int_equal(is_error, cases[i].is_error);
+        assert_int_equal(n_others, cases[i].n_others);
+    }
+}
+
+static void
+test_an_image_is_an_image_and_a_file_a_link(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "{\"type\":\"display\",\"image\":\"QUJD\",\"format\":\"jpeg\",\"data\":{}}",
+        "{\"type\":\"file\",\"file\":\"d/ü#.csv\",\"size\":3,\"mime\":\"text/csv\"}", DONE, NULL};
+    struct job job;
+    job_of(&job, lines);
+    json_auto_t *result = result_of_run(&job);
+    outcome_fini(&job.outcome);
+    const char *type, *data, *mime, *link, *uri, *name;
+    assert_int_equal(json_unpack(result, "{s:[{}, {s:s, s:s, s:s}, {s:s, s:s, s:s}]}", "content",
+                                 "type", &type, "data", &data, "mimeType", &mime, "type", &link,
+                                 "uri", &uri, "name", &name),
+                     0);
+    assert_string_equal(type, "image");
+    assert_string_equal(data, "QUJD");
+    assert_string_equal(mime, "image/jpeg");
+    assert_string_equal(link, "resource_link");
+    assert_string_equal(uri, "kernelgate://s1/d/%C3%BC%23.csv");
+    assert_string_equal(name, "d/ü#.csv");
+}
+
+static void
+test_images_are_bounded(void **state)
+{
+    (void)state;
+    const char *lines[32] = {0};
+    for (int i = 0; i < 25; i++)
+        lines[i] = "{\"type\":\"display\",\"image\":\"QUJD\",\"format\":\"png\",\"data\":{}}";
+    lines[25] = DONE;
+    bool is_error;
+    size_t n_others;
+    KG_AUTO_FREE char *text = text_of(lines, &is_error, &n_others);
+    assert_int_equal(n_others, 20);
+    assert_non_null(strstr(text, "5 further images"));
+}
+
+static void
+test_the_session_is_told(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {DONE, NULL};
+    struct job job;
+    job_of(&job, lines);
+    job.note = JOB_NOTE_AGAIN;
+    json_auto_t *result = result_of_run(&job);
+    outcome_fini(&job.outcome);
+    const char *text, *id, *status;
+    assert_int_equal(json_unpack(result, "{s:[{s:s}], s:{s:s, s:s}}", "content", "text", &text,
+                                 "_meta", "kernelgate/session_id", &id, "kernelgate/status",
+                                 &status),
+                     0);
+    assert_non_null(strstr(text, "NOTE: session s1 did not exist any more"));
+    assert_string_equal(id, "s1");
+    assert_string_equal(status, "ok");
+}
+
+static void
+test_errors_carry_their_code(void **state)
+{
+    (void)state;
+    struct job job = {.tools = no_tools()};
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "there is no session x");
+    json_auto_t *result = result_of_error(&job, &err);
+    const char *text, *code;
+    int is_error;
+    assert_int_equal(json_unpack(result, "{s:b, s:[{s:s}], s:{s:s}}", "isError", &is_error,
+                                 "content", "text", &text, "structuredContent", "code", &code),
+                     0);
+    assert_true(is_error);
+    assert_string_equal(code, "session_not_found");
+    assert_string_equal(text, "Error session_not_found: there is no session x");
+}
+
+// ---- Parameters -----------------------------------------------------------------------------
+
+static const struct param params[] = {
+    {.name = "code", .required = true, .description = "c"},
+    {.name = "n", .type = PARAM_INTEGER, .description = "n of {timeout} {other}", .fallback = "3"},
+    {.name = "x", .type = PARAM_NUMBER, .description = "x"},
+    {.name = "flag", .type = PARAM_BOOLEAN, .description = "f"},
+    {.name = "list", .type = PARAM_STRINGS, .description = "l", .choices = NULL},
+    {.name = "env", .type = PARAM_OBJECT, .description = "e"},
+    {0},
+};
+static const struct tool sample = {
+    .name = "sample", .title = "S", .description = "up to {max_timeout} s", .params = params};
+
+static void
+test_a_tool_is_described(void **state)
+{
+    (void)state;
+    json_auto_t *tool = tool_describe(no_tools(), &sample);
+    const char *description, *n;
+    json_int_t fallback;
+    json_t *required;
+    assert_int_equal(json_unpack(tool, "{s:s, s:{s:o, s:{s:{s:s, s:I}}}}", "description",
+                                 &description, "inputSchema", "required", &required, "properties",
+                                 "n", "description", &n, "default", &fallback),
+                     0);
+    assert_string_equal(description, "up to 3600 s");
+    assert_string_equal(n, "n of 30 {other}");
+    assert_int_equal(fallback, 3);
+    assert_int_equal(json_array_size(required), 1);
+}
+
+static void
+test_arguments_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args;
+        const char *message; // NULL: fine
+    } cases[] = {
+        {"{\"code\":\"1\"}", NULL},
+        {"{\"code\":\"1\",\"n\":null,\"x\":1,\"flag\":true,\"list\":[\"a\"],\"env\":{}}", NULL},
+        {"{\"code\":\"1\",\"sessionId\":\"x\",\"toolCallId\":\"y\"}", NULL},
+        {"{}", "code is missing (a string). sample takes: code (required), n, x, flag, list, env"},
+        {"{\"code\":null}", "code is missing"},
+        {"{\"code\":1}", "code must be a string"},
+        {"{\"code\":\"1\",\"n\":1.5}", "n must be an integer"},
+        {"{\"code\":\"1\",\"x\":\"1\"}", "x must be a number"},
+        {"{\"code\":\"1\",\"flag\":1}", "flag must be true or false"},
+        {"{\"code\":\"1\",\"list\":[1]}", "list must be an array of strings"},
+        {"{\"code\":\"1\",\"env\":[]}", "env must be an object"},
+        {"{\"code\":\"1\",\"cod\":\"2\"}", "unknown argument \"cod\""},
+        {"{\"code\":\"a\\u0000b\"}", "code must not hold a NUL"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        json_auto_t *args = json_loads(cases[i].args, JSON_ALLOW_NUL, NULL);
+        struct kg_error err = {0};
+        int got = tool_check(no_tools(), &sample, args, &err);
+        assert_int_equal(got, cases[i].message ? -1 : 0);
+        if (cases[i].message)
+            assert_non_null(strstr(err.message, cases[i].message));
+    }
+    char code[200];
+    memset(code, 'x', sizeof code);
+    json_auto_t *args = json_pack("{s:s%}", "code", code, sizeof code);
+    struct kg_error err = {0};
+    assert_int_equal(tool_check(no_tools(), &sample, args, &err), -1);
+    assert_int_equal(err.code, KG_CODE_TOO_LARGE);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text_is_cleaned),
+        cmocka_unit_test(test_an_escape_sequence_may_be_split_anywhere),
+        cmocka_unit_test(test_an_unclosed_sequence_hides_only_so_much),
+        cmocka_unit_test(test_long_text_keeps_its_beginning_and_its_end),
+        cmocka_unit_test(test_what_just_fits_is_whole),
+        cmocka_unit_test(test_characters_are_not_split),
+        cmocka_unit_test(test_the_newest_line),
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_an_image_is_an_image_and_a_file_a_link),
+        cmocka_unit_test(test_images_are_bounded),
+        cmocka_unit_test(test_the_session_is_told),
+        cmocka_unit_test(test_errors_carry_their_code),
+        cmocka_unit_test(test_a_tool_is_described),
+        cmocka_unit_test(test_arguments_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
