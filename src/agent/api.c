@@ -12,7 +12,7 @@
 
 enum {
     ARGV_MAX = 64,
-    ENV_MAX = 128,
+    ENV_MAX = 256,
     STRING_MAX = 32 * 1024,
     KEY_MAX = 256,
 };
@@ -63,7 +63,7 @@ api_check_env(json_t *env, struct kg_error *err)
         return kg_error_set(err, KG_INVALID, 0, "env must be an object of at most %d strings",
                             ENV_MAX);
     json_object_foreach(env, name, value) {
-        if (!*name || strchr(name, '=') || !api_is_plain_string(value, STRING_MAX))
+        if (!env_name_valid(name) || !api_is_plain_string(value, STRING_MAX))
             return kg_error_set(err, KG_INVALID, 0, "env holds what is no variable");
     }
     return 0;

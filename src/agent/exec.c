@@ -19,9 +19,9 @@ check_folder(const char *path, struct kg_error *err)
     struct stat info;
 
     if (stat(path, &info) != 0)
-        return kg_error_set(err, KG_INVALID, errno, "cwd %.120s", path);
+        return kg_error_set(err, KG_INVALID_PATH, errno, "cwd %.120s", path);
     if (!S_ISDIR(info.st_mode))
-        return kg_error_set(err, KG_INVALID, 0, "cwd %.120s is no folder", path);
+        return kg_error_set(err, KG_INVALID_PATH, 0, "cwd %.120s is no folder", path);
     return 0;
 }
 

@@ -17,6 +17,7 @@ static const struct http_route routes[] = {
     {HTTP_DELETE, "/api/v1/sessions/{id}", handle_session_delete, 0},
     {HTTP_POST, "/api/v1/sessions/{id}/interrupt", handle_session_interrupt, 0},
     {HTTP_POST, "/api/v1/sessions/{id}/restart", handle_session_restart, 0},
+    {HTTP_POST, "/api/v1/sessions/{id}/commands", handle_session_command, HTTP_STARTS_WORK},
     {HTTP_POST, "/api/v1/sessions/{id}/touch", handle_session_touch, 0},
     {HTTP_GET, "/api/v1/sessions/{id}/files", handle_file_list, HTTP_KEY_IN_QUERY},
     {HTTP_GET, "/api/v1/sessions/{id}/files/{path...}", handle_file_get, HTTP_KEY_IN_QUERY},

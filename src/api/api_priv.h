@@ -31,6 +31,25 @@ struct session_body {
 KG_MUST_CHECK int session_body_parse(const struct api_context *context, const json_t *root,
                                      struct session_body *ret, struct kg_error *err);
 
+// The body of POST sessions/{id}/commands.
+struct command_body {
+    const char *command;
+    const char *cwd;   // or NULL
+    const json_t *env; // or NULL
+    int64_t timeout_ms;
+};
+KG_MUST_CHECK int command_body_parse(const struct api_context *context, const json_t *root,
+                                     struct command_body *ret, struct kg_error *err);
+
+// ---- Streamed answers -----------------------------------------------------------------------
+
+enum {
+    STREAM_HIGH_WATERMARK = 256 << 10, // bytes queued for the client, above which no more is taken
+    STREAM_LOW_WATERMARK = 64 << 10,
+    STREAM_KEEPALIVE_MS = 15 * 1000,
+    STREAM_MAX_STALLED = 4, // times STREAM_KEEPALIVE_MS without anything read: then it is cut
+};
+
 // ---- Executing (execute.c) ------------------------------------------------------------------
 
 // Gets the execution (with a reference of its own) and its session's id.
@@ -71,6 +90,7 @@ void handle_session_show(struct http_request *request, void *arg);
 void handle_session_delete(struct http_request *request, void *arg);
 void handle_session_interrupt(struct http_request *request, void *arg);
 void handle_session_restart(struct http_request *request, void *arg);
+void handle_session_command(struct http_request *request, void *arg);
 void handle_session_touch(struct http_request *request, void *arg);
 void handle_file_list(struct http_request *request, void *arg);
 void handle_file_get(struct http_request *request, void *arg);

@@ -9,7 +9,7 @@
 
 // What the agent takes, the gateway's and the kernelspec's own variables beside it.
 enum { MAX_ENV_ENTRIES = 64, MAX_ENV_BYTES = 16 << 10 };
-enum { MAX_VARIABLES = 1024, MAX_IDLE_TIMEOUT_S = 31536000 };
+enum { MAX_CWD_BYTES = 4000, MAX_VARIABLES = 1024, MAX_IDLE_TIMEOUT_S = 31536000 };
 
 static int
 check_names(const json_t *root, const char *const *names, struct kg_error *err)
@@ -68,7 +68,7 @@ take_env(const json_t *root, const json_t **ret, struct kg_error *err)
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)*ret, key, value) {
-        if (!json_is_string(value) || *key == '\0' || strchr(key, '='))
+        if (!json_is_string(value) || !env_name_valid(key))
             return kg_error_set(err, KG_INVALID, 0,
                                 "env must map names to strings; \"%.40s\" does not", key);
         bytes += strlen(key) + json_string_length(value);
@@ -182,6 +182,45 @@ session_body_parse(const struct api_context *context, const json_t *root, struct
         take_string(root, "session_id", &ret->session_id, err) < 0 ||
         take_spec(context, root, &ret->spec, err) < 0 || take_env(root, &ret->env, err) < 0 ||
         take_idle_timeout(root, &ret->idle_timeout_s, err) < 0)
+        return -1;
+    return 0;
+}
+
+static int
+take_command(const json_t *root, const char **ret, struct kg_error *err)
+{
+    if (take_string(root, "command", ret, err) < 0)
+        return -1;
+    if (!*ret)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "command is missing: a string for the sandbox's shell");
+    size_t len = strlen(*ret);
+    if (len > SANDBOX_COMMAND_MAX)
+        return kg_error_set(err, KG_CODE_TOO_LARGE, 0,
+                            "command has %zu bytes; at most %d are taken (put it into a file)", len,
+                            SANDBOX_COMMAND_MAX);
+    return 0;
+}
+
+static int
+take_cwd(const json_t *root, const char **ret, struct kg_error *err)
+{
+    if (take_string(root, "cwd", ret, err) < 0)
+        return -1;
+    if (*ret && strlen(*ret) > MAX_CWD_BYTES)
+        return kg_error_set(err, KG_INVALID_PATH, 0, "cwd has more than %d bytes", MAX_CWD_BYTES);
+    return 0;
+}
+
+int
+command_body_parse(const struct api_context *context, const json_t *root, struct command_body *ret,
+                   struct kg_error *err)
+{
+    static const char *const names[] = {"command", "cwd", "env", "timeout", NULL};
+    *ret = (struct command_body){0};
+    if (check_names(root, names, err) < 0 || take_command(root, &ret->command, err) < 0 ||
+        take_cwd(root, &ret->cwd, err) < 0 || take_env(root, &ret->env, err) < 0 ||
+        take_timeout(context, root, &ret->timeout_ms, err) < 0)
         return -1;
     return 0;
 }

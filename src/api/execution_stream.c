@@ -4,13 +4,7 @@
 
 #include "api_priv.h"
 
-enum {
-    HIGH_WATERMARK = 256 << 10, // bytes queued for the client, above which no more is taken
-    LOW_WATERMARK = 64 << 10,
-    BATCH_BYTES = 64 << 10, // lines of one write
-    KEEPALIVE_MS = 15 * 1000,
-    MAX_STALLED = 4, // times KEEPALIVE_MS
-};
+enum { BATCH_BYTES = 64 << 10 }; // lines of one write
 
 struct execution_stream {
     struct http_request *request;
@@ -41,7 +35,7 @@ pump(void *arg)
 {
     struct execution_stream *stream = arg;
     KG_AUTO_BUF batch = {0};
-    while (http_stream_backlog(stream->request) < HIGH_WATERMARK) {
+    while (http_stream_backlog(stream->request) < STREAM_HIGH_WATERMARK) {
         size_t len;
         const char *line = NULL;
         while (batch.len < BATCH_BYTES && (line = subscription_next(stream->subscription, &len))) {
@@ -56,7 +50,7 @@ pump(void *arg)
             stream_end(stream);
             return;
         }
-        loop_timer_start(stream->keepalive, KEEPALIVE_MS);
+        loop_timer_start(stream->keepalive, STREAM_KEEPALIVE_MS);
     }
 }
 
@@ -69,7 +63,7 @@ has_stalled(struct execution_stream *stream)
                    execution_state(stream->execution) == EXECUTION_DONE;
     stream->last_backlog = backlog;
     stream->n_stalled = stalled ? stream->n_stalled + 1 : 0;
-    return stream->n_stalled >= MAX_STALLED;
+    return stream->n_stalled >= STREAM_MAX_STALLED;
 }
 
 static void
@@ -84,7 +78,7 @@ on_keepalive(void *arg)
     }
     if (http_stream_backlog(stream->request) == 0)
         http_stream_write(stream->request, line, sizeof line - 1);
-    loop_timer_start(stream->keepalive, KEEPALIVE_MS);
+    loop_timer_start(stream->keepalive, STREAM_KEEPALIVE_MS);
 }
 
 static void
@@ -106,8 +100,8 @@ execution_stream_start(struct http_request *request, struct api_context *context
     stream->subscription = execution_subscribe(execution, after_seq, pump, stream);
     http_request_on_gone(request, on_client_gone, stream);
     http_stream_start(request, 200, "application/x-ndjson; charset=utf-8");
-    http_stream_on_drain(request, LOW_WATERMARK, pump, stream);
-    loop_timer_start(stream->keepalive, KEEPALIVE_MS);
+    http_stream_on_drain(request, STREAM_LOW_WATERMARK, pump, stream);
+    loop_timer_start(stream->keepalive, STREAM_KEEPALIVE_MS);
     if (subscription_finished(stream->subscription))
         stream_end(stream); // all was read before
     else

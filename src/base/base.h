@@ -183,6 +183,9 @@ bool file_name_is_own(const char *name);
 // The MIME type that a file's name stands for; application/octet-stream where it is not known.
 const char *mime_of_path(const char *path);
 
+// Whether an environment variable can have that name: 1 to 255 of A-Za-z0-9_.-, no digit first.
+bool env_name_valid(const char *name);
+
 // ---- Ids and clocks -------------------------------------------------------------------------
 
 // Fills `ret` with `len` random characters of a-z2-7 (5 bits each) and a NUL: `len` + 1 bytes.

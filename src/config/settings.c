@@ -101,7 +101,7 @@ const struct setting config_settings[] = {
      .help = "how long executions may finish after SIGTERM"},
     {.name = "pass-through-env", .type = SETTING_STRING, .offset = FIELD(pass_through_env),
      .commands = SERVE, .aliases = {{"PASSTHROUGH_ENV"}},
-     .help = "names of the gateway's variables that kernels see, comma-separated"},
+     .help = "names of the gateway's variables that kernels and commands get, comma-separated"},
     {.name = "pypi-index-url", .type = SETTING_STRING, .offset = FIELD(pypi_index_url),
      .commands = SERVE, .help = "package index; pip's own by default"},
     {.name = "memory-mb", .unit = "MiB", .type = SETTING_INTEGER, .offset = FIELD(memory_mb),

@@ -11,29 +11,6 @@ enum {
     REPLAY_BYTES = 32 << 20,
 };
 
-// ---- What kernels see -----------------------------------------------------------------------
-
-// Libraries that would start a thread a processor are told how many there are.
-static json_t *
-make_kernel_env(const struct config *config)
-{
-    static const char *const thread_counts[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
-                                                "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS",
-                                                "POLARS_MAX_THREADS"};
-    int threads = (int)config->cpus < 1 ? 1 : (int)config->cpus;
-    KG_AUTO_FREE char *count = kg_asprintf("%d", threads);
-    json_t *env = json_pack("{s:s, s:s}", "HOME", "/tmp", "LANG", "C.UTF-8");
-    for (size_t i = 0; i < KG_ARRAY_LEN(thread_counts); i++)
-        json_object_set_new(env, thread_counts[i], json_string(count));
-    KG_AUTO_FREE char **names = config_split_list(config->pass_through_env);
-    for (char **name = names; *name; name++) {
-        const char *value = getenv(*name);
-        if (value)
-            json_object_set_new(env, *name, json_string(value));
-    }
-    return env;
-}
-
 // ---- Start ----------------------------------------------------------------------------------
 
 static void
@@ -113,6 +90,9 @@ core_start(struct core *core, struct kg_error *err)
     core->links = file_links_new(core->state.dir, err);
     if (!core->links)
         return -1;
+    core->kernel_env = kernel_env_make(config, err);
+    if (!core->kernel_env)
+        return -1;
     core->loop = loop_new();
     if (start_client(core, err) < 0)
         return -1;
@@ -127,7 +107,6 @@ core_start(struct core *core, struct kg_error *err)
         .max_replay_bytes = REPLAY_BYTES,
     };
     core->executions = executions_new(core->loop, &logs);
-    core->kernel_env = make_kernel_env(config);
     core->sandbox_context = (struct sandbox_context){
         .loop = core->loop,
         .provisioner = core->provisioner,

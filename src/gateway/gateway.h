@@ -36,6 +36,12 @@ struct layout {
 void layout_find(struct layout *layout, const struct config *config);
 void layout_fini(struct layout *layout);
 
+// ---- kernel_env.c ---------------------------------------------------------------------------
+
+// What every kernel and command has in its environment: an object of strings, the caller's; NULL
+// with `err` where pass-through-env cannot be heeded.
+json_t *kernel_env_make(const struct config *config, struct kg_error *err);
+
 // ---- engine.c -------------------------------------------------------------------------------
 
 // The provisioner's settings, from the configuration; the arrays live in it.

@@ -132,6 +132,19 @@ static const struct bad_body bad_session[] = {
     {"{'idle_timeout':'60'}", "idle_timeout must be 1 to 31536000 seconds", 0},
 };
 
+static const struct bad_body bad_command[] = {
+    {"[]", "the body must be a JSON object", 0},
+    {"{}", "command is missing: a string for the sandbox's shell", 0},
+    {"{'command':['ls']}", "command must be a string", 0},
+    {"{'command':'ls','code':'x'}", "unknown field \"code\"", 0},
+    {"{'command':'ls','cwd':5}", "cwd must be a string", 0},
+    {"{'command':'ls','env':{'A':1}}", "env must map names to strings; \"A\" does not", 0},
+    {"{'command':'ls','env':{'1A':''}}", "env must map names to strings; \"1A\" does not", 0},
+    {"{'command':'ls','env':{'A B':''}}", "env must map names to strings; \"A B\" does not", 0},
+    {"{'command':'ls','timeout':0}", "timeout must be a number of seconds above 0, at most 3600",
+     0},
+};
+
 static void
 check_bad(const struct bad_body *bad, int result, const struct kg_error *err)
 {
@@ -165,6 +178,36 @@ test_bad_session_bodies(void **state)
 }
 
 // So many members that it is refused, and one fewer.
+static void
+test_command_bodies(void **state)
+{
+    (void)state;
+    struct kg_error err = {0};
+    struct command_body body;
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad_command); i++) {
+        json_auto_t *root = parse(bad_command[i].body);
+        check_bad(&bad_command[i], command_body_parse(&context, root, &body, &err), &err);
+    }
+    KG_AUTO_FREE char *longest = kg_calloc(SANDBOX_COMMAND_MAX + 2, 1);
+    memset(longest, 'x', SANDBOX_COMMAND_MAX);
+    json_auto_t *root = json_pack("{s:s, s:s, s:{s:s}, s:f}", "command", longest, "cwd", "a/b",
+                                  "env", "A_1.b-c", "1", "timeout", 0.5);
+    assert_int_equal(command_body_parse(&context, root, &body, &err), 0);
+    assert_string_equal(body.command, longest);
+    assert_string_equal(body.cwd, "a/b");
+    assert_int_equal(json_object_size(body.env), 1);
+    assert_int_equal(body.timeout_ms, 500);
+    longest[SANDBOX_COMMAND_MAX] = 'x';
+    json_object_set_new(root, "command", json_string(longest));
+    assert_int_equal(command_body_parse(&context, root, &body, &err), -1);
+    assert_int_equal(err.code, KG_CODE_TOO_LARGE);
+    json_object_set_new(root, "command", json_string("ls"));
+    longest[4001] = '\0';
+    json_object_set_new(root, "cwd", json_string(longest));
+    assert_int_equal(command_body_parse(&context, root, &body, &err), -1);
+    assert_int_equal(err.code, KG_INVALID_PATH);
+}
+
 static void
 test_number_of_members(void **state)
 {
@@ -310,6 +353,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_execute_bodies),
         cmocka_unit_test(test_bad_session_bodies),
+        cmocka_unit_test(test_command_bodies),
         cmocka_unit_test(test_number_of_members),
         cmocka_unit_test(test_smallest_execute_body),
         cmocka_unit_test(test_full_execute_body),

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST /api/v1/sessions/{id}/commands: as a stream of lines, or one answer at the end.
+
+#include <signal.h>
+#include <string.h>
+
+#include "api_priv.h"
+
+enum { MAX_WAIT_OUTPUT = 1 << 20 }; // bytes of both streams together in one answer
+
+// Of a request that is answered when the command has ended, `outputs` gather; else each output is
+// a line.
+struct command_call {
+    struct http_request *request;
+    struct session_command *command;
+    bool waits;
+    bool started;
+    bool paused;
+    struct buf outputs[2]; // by enum sandbox_stream
+    struct loop_timer *keepalive;
+    int64_t deadline_ms; // when the command has been killed, at the latest
+    size_t last_backlog;
+    int n_stalled; // ticks of the timer at which nothing had been read
+    char session_id[SESSION_MAX_ID_LEN + 1];
+};
+
+static void
+call_free(struct command_call *call)
+{
+    loop_timer_free(call->keepalive);
+    buf_fini(&call->outputs[SANDBOX_STDOUT]);
+    buf_fini(&call->outputs[SANDBOX_STDERR]);
+    free(call);
+}
+
+// ---- Lines ----------------------------------------------------------------------------------
+
+// Takes the line.
+static void
+write_line(struct command_call *call, json_t *line)
+{
+    KG_AUTO_BUF text = {0};
+    KG_AUTO_FREE char *json = json_line(line, JSON_REAL_PRECISION(15));
+    json_decref(line);
+    buf_append_str(&text, json);
+    buf_append(&text, "\n", 1);
+    http_stream_write(call->request, text.data, text.len);
+    loop_timer_start(call->keepalive, STREAM_KEEPALIVE_MS);
+}
+
+static void
+pause_command(struct command_call *call, bool paused)
+{
+    if (call->command && paused != call->paused)
+        session_command_pause(call->command, paused);
+    call->paused = paused;
+}
+
+static void
+on_drain(void *arg)
+{
+    pause_command(arg, false);
+}
+
+// A client that does not read holds the command back, but not beyond its time.
+static bool
+has_stalled(struct command_call *call)
+{
+    size_t backlog = http_stream_backlog(call->request);
+    bool stalled =
+        backlog > 0 && backlog == call->last_backlog && clock_mono_ms() > call->deadline_ms;
+    call->last_backlog = backlog;
+    call->n_stalled = stalled ? call->n_stalled + 1 : 0;
+    return call->n_stalled >= STREAM_MAX_STALLED;
+}
+
+static void
+on_keepalive(void *arg)
+{
+    struct command_call *call = arg;
+    static const char line[] = "{\"type\":\"keepalive\"}\n";
+    if (has_stalled(call)) {
+        session_command_cancel(call->command);
+        http_stream_abort(call->request);
+        call_free(call);
+        return;
+    }
+    if (http_stream_backlog(call->request) == 0)
+        http_stream_write(call->request, line, sizeof line - 1);
+    loop_timer_start(call->keepalive, STREAM_KEEPALIVE_MS);
+}
+
+static void
+start_stream(struct command_call *call)
+{
+    call->started = true;
+    http_reply_header(call->request, "X-Session-Id", call->session_id);
+    http_stream_start(call->request, 200, "application/x-ndjson; charset=utf-8");
+    http_stream_on_drain(call->request, STREAM_LOW_WATERMARK, on_drain, call);
+    loop_timer_start(call->keepalive, STREAM_KEEPALIVE_MS);
+}
+
+// ---- What the command does ------------------------------------------------------------------
+
+static void
+on_started(void *arg)
+{
+    struct command_call *call = arg;
+    if (!call->waits)
+        start_stream(call);
+}
+
+static void
+on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+{
+    static const char *const types[] = {
+        [SANDBOX_STDOUT] = "stdout",
+        [SANDBOX_STDERR] = "stderr",
+    };
+    struct command_call *call = arg;
+    if (call->waits) {
+        buf_append(&call->outputs[stream], text, len);
+        return;
+    }
+    write_line(call, json_pack("{s:s, s:o}", "type", types[stream], "text",
+                               json_stringn_nocheck(text, len)));
+    if (http_stream_backlog(call->request) > STREAM_HIGH_WATERMARK)
+        pause_command(call, true);
+}
+
+// The members that tell how it ended; `result` is NULL where nobody knows.
+static json_t *
+describe_end(const struct sandbox_command_result *result, const char *id)
+{
+    if (!result)
+        return json_pack("{s:s, s:n, s:s}", "status", "died", "exit_code", "session_id", id);
+    const char *status = result->timed_out ? "timeout" : result->exit_code ? "error" : "ok";
+    json_t *end =
+        json_pack("{s:s, s:i, s:I, s:s}", "status", status, "exit_code", result->exit_code,
+                  "duration_ms", (json_int_t)result->duration_ms, "session_id", id);
+    if (result->signal) {
+        const char *name = sigabbrev_np(result->signal);
+        KG_AUTO_FREE char *text = name ? kg_asprintf("SIG%s", name) : NULL;
+        json_object_set_new(end, "signal", text ? json_string(text) : json_integer(result->signal));
+    }
+    if (result->oom)
+        json_object_set_new(end, "out_of_memory", json_true());
+    if (result->dropped_bytes)
+        json_object_set_new(end, "dropped_bytes", json_integer(result->dropped_bytes));
+    return end;
+}
+
+static json_t *
+text_of(const struct buf *buf)
+{
+    return json_stringn_nocheck(buf->data ? buf->data : "", buf->len);
+}
+
+static void
+answer_at_once(struct command_call *call, const struct sandbox_command_result *result)
+{
+    json_t *body = json_pack("{s:o, s:o}", "stdout", text_of(&call->outputs[SANDBOX_STDOUT]),
+                             "stderr", text_of(&call->outputs[SANDBOX_STDERR]));
+    json_t *end = describe_end(result, call->session_id);
+    json_object_update(body, end);
+    json_decref(end);
+    http_reply_header(call->request, "X-Session-Id", call->session_id);
+    http_reply_json(call->request, 200, body);
+}
+
+static void
+end_stream(struct command_call *call, const struct sandbox_command_result *result,
+           const struct kg_error *err)
+{
+    if (err) {
+        KG_AUTO_FREE char *text = kg_asprintf("CommandLost: %s", err->message);
+        write_line(call, json_pack("{s:s, s:s, s:s, s:s, s:[]}", "type", "error", "error", text,
+                                   "ename", "CommandLost", "evalue", err->message, "traceback"));
+    }
+    json_t *done = json_pack("{s:s}", "type", "done");
+    json_t *end = describe_end(result, call->session_id);
+    json_object_update(done, end);
+    json_decref(end);
+    write_line(call, done);
+    http_stream_end(call->request);
+}
+
+static void
+on_end(const struct sandbox_command_result *result, const struct kg_error *err, void *arg)
+{
+    struct command_call *call = arg;
+    call->command = NULL;
+    http_request_on_gone(call->request, NULL, NULL);
+    if (call->started)
+        end_stream(call, result, err);
+    else if (err)
+        http_reply_error(call->request, err);
+    else
+        answer_at_once(call, result);
+    call_free(call);
+}
+
+// ---- The request ----------------------------------------------------------------------------
+
+static void
+on_client_gone(void *arg)
+{
+    struct command_call *call = arg;
+    session_command_cancel(call->command);
+    http_request_abandon(call->request);
+    call_free(call);
+}
+
+static int
+take_wait(struct http_request *request, bool *ret, struct kg_error *err)
+{
+    const char *text = http_request_query(request, "wait");
+    *ret = text && strcmp(text, "1") == 0;
+    if (text && !*ret && strcmp(text, "0") != 0)
+        return kg_error_set(err, KG_INVALID, 0, "wait must be 0 or 1");
+    return 0;
+}
+
+static int
+start(struct http_request *request, struct api_context *context, const json_t *root,
+      struct kg_error *err)
+{
+    static const struct sandbox_command_events events = {on_started, on_output, on_end};
+    struct command_body body;
+    bool waits;
+    struct session *session = sessions_find(context->sessions, http_request_owner(request),
+                                            http_request_param(request, "id"), err);
+    if (!session || take_wait(request, &waits, err) < 0 ||
+        command_body_parse(context, root, &body, err) < 0)
+        return -1;
+    size_t max_output =
+        context->max_output_bytes < MAX_WAIT_OUTPUT ? context->max_output_bytes : MAX_WAIT_OUTPUT;
+    const struct sandbox_command_spec spec = {
+        .command = body.command,
+        .cwd = body.cwd,
+        .env = body.env,
+        .timeout_ms = body.timeout_ms,
+        .max_output_bytes = waits ? max_output : 0,
+    };
+    struct command_call *call = KG_NEW(struct command_call);
+    call->request = request;
+    call->waits = waits;
+    call->deadline_ms = clock_mono_ms() + body.timeout_ms;
+    call->keepalive = loop_timer_new(context->loop, on_keepalive, call);
+    memcpy(call->session_id, session_id(session), strlen(session_id(session)));
+    call->command = session_command_start(session, &spec, &events, call, err);
+    if (!call->command) {
+        call_free(call);
+        return -1;
+    }
+    http_request_on_gone(request, on_client_gone, call);
+    return 0;
+}
+
+void
+handle_session_command(struct http_request *request, void *arg)
+{
+    struct kg_error err = {0};
+    json_auto_t *root = http_request_json(request, &err);
+    if (!root || start(request, arg, root, &err) < 0)
+        http_reply_error(request, &err);
+}

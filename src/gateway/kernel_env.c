@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The environment that all kernels and commands have.
+
+#include <string.h>
+
+#include "gateway.h"
+
+// What the agent takes of one variable, and some of what it takes of all.
+enum { MAX_VALUE_BYTES = 32 << 10, MAX_PASSED = 64 };
+
+static int
+pass_through(json_t *env, const char *list, struct kg_error *err)
+{
+    KG_AUTO_FREE char **names = config_split_list(list);
+    size_t n = 0;
+    for (char **name = names; *name; name++) {
+        const char *value = getenv(*name);
+        if (!env_name_valid(*name))
+            return kg_error_set(err, KG_INVALID, 0,
+                                "pass-through-env: \"%.60s\" is no name of a variable", *name);
+        if (++n > MAX_PASSED)
+            return kg_error_set(err, KG_INVALID, 0, "pass-through-env: more than %d names",
+                                MAX_PASSED);
+        if (!value)
+            continue;
+        json_t *text = strlen(value) <= MAX_VALUE_BYTES ? json_string(value) : NULL;
+        if (!text)
+            return kg_error_set(err, KG_INVALID, 0,
+                                "pass-through-env: the value of %.60s is not UTF-8 of at most %d "
+                                "bytes",
+                                *name, MAX_VALUE_BYTES);
+        json_object_set_new(env, *name, text);
+    }
+    return 0;
+}
+
+// Libraries that would start a thread a processor are told how many there are.
+json_t *
+kernel_env_make(const struct config *config, struct kg_error *err)
+{
+    static const char *const thread_counts[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+                                                "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS",
+                                                "POLARS_MAX_THREADS"};
+    int threads = (int)config->cpus < 1 ? 1 : (int)config->cpus;
+    KG_AUTO_FREE char *count = kg_asprintf("%d", threads);
+    json_auto_t *env = json_pack("{s:s, s:s}", "HOME", "/tmp", "LANG", "C.UTF-8");
+    for (size_t i = 0; i < KG_ARRAY_LEN(thread_counts); i++)
+        json_object_set_new(env, thread_counts[i], json_string(count));
+    if (pass_through(env, config->pass_through_env, err) < 0)
+        return NULL;
+    return KG_STEAL(env);
+}
