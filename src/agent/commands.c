@@ -266,7 +266,6 @@ begin_kill(struct command *command)
     command->kill_started_ms = clock_mono_ms();
     loop_timer_stop(command->pipes_wait);
     processes_signal(command->keeper, SIGTERM);
-    processes_signal(command->keeper, SIGCONT);
     loop_timer_start(command->kill_step, TERM_GRACE_MS);
 }
 

@@ -152,6 +152,15 @@ descends_from(const struct process_list *list, const struct process *process, pi
     return false;
 }
 
+// What is stopped takes no other signal before it goes on.
+static void
+end_process(pid_t pid, int signum)
+{
+    (void)kill(pid, signum);
+    if (signum != SIGKILL)
+        (void)kill(pid, SIGCONT);
+}
+
 void
 processes_signal(pid_t root, int signum)
 {
@@ -160,7 +169,7 @@ processes_signal(pid_t root, int signum)
     list_processes(&list);
     for (size_t i = 0; i < list.n; i++) {
         if (list.items[i].alive && descends_from(&list, &list.items[i], root))
-            (void)kill(list.items[i].pid, signum);
+            end_process(list.items[i].pid, signum);
     }
     free(list.items);
 }

@@ -10,7 +10,8 @@
 // `n_spared` sessions in `spared` (by session, or by descent from the leader). As PID 1 with
 // nothing to spare, that is everything. Returns how many were still alive: 0 means done.
 int processes_kill(const pid_t *spared, size_t n_spared);
-// Sends a signal to every process that descends from `root`, but not to that itself.
+// Sends a signal that is to end them to every process that descends from `root`, but not to that
+// itself.
 void processes_signal(pid_t root, int signum);
 // Sends SIGSTOP to those of them that run. Returns how many these were: 0 means that none can fork.
 int processes_freeze(pid_t root);

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands in a session's sandbox, whatever its kernels are doing, and those that misbehave."""
+
+import contextlib
+import threading
+import time
+
+import pytest
+from kernelgate import Lines, wait_for
+
+
+class Commands:
+    """Runs commands in one session."""
+
+    def __init__(self, gateway, session):
+        self.client = gateway.client
+        self.url = f"/api/v1/sessions/{session}/commands"
+
+    @contextlib.contextmanager
+    def stream(self, command, **fields):
+        with self.client.stream("POST", self.url, json={"command": command, **fields}) as response:
+            if response.status_code != 200:
+                response.read()
+                raise AssertionError(f"{response.status_code} {response.text}")
+            yield response
+
+    def __call__(self, command, **fields):
+        with self.stream(command, **fields) as response:
+            lines = Lines(response)
+            for text in response.iter_lines():
+                lines.add(text)
+        return lines
+
+    def wait(self, command, **fields):
+        response = self.client.post(
+            self.url, params={"wait": 1}, json={"command": command, **fields}
+        )
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def problem(self, command, status, code, **fields):
+        response = self.client.post(self.url, json={"command": command, **fields})
+        assert response.status_code == status, response.text
+        assert response.json()["code"] == code
+        return response.json()["detail"]
+
+
+@pytest.fixture
+def command(gateway, session):
+    return Commands(gateway, session)
+
+
+def processes(command):
+    return command.wait("ps -eo args= | grep -v '^ps \\|^grep\\|sh -c ps'")["stdout"]
+
+
+# ---- What they are --------------------------------------------------------------------------
+
+
+def test_a_command(command, gateway, session):
+    lines = command("echo out; echo err >&2; exit 3")
+    assert lines.headers["content-type"] == "application/x-ndjson; charset=utf-8"
+    assert lines.headers["x-session-id"] == session
+    assert (lines.text("stdout"), lines.text("stderr")) == ("out\n", "err\n")
+    assert lines.done == {
+        "type": "done",
+        "status": "error",
+        "exit_code": 3,
+        "duration_ms": lines.done["duration_ms"],
+        "session_id": session,
+    }
+    assert command("true").done["status"] == "ok"
+
+
+def test_one_answer(command, session):
+    answer = command.wait("echo out; echo err >&2")
+    assert answer.pop("duration_ms") >= 0
+    assert answer == {
+        "stdout": "out\n",
+        "stderr": "err\n",
+        "status": "ok",
+        "exit_code": 0,
+        "session_id": session,
+    }
+
+
+def test_its_place(command, run):
+    assert command.wait("pwd; id -u; echo $HOME")["stdout"] == "/mnt/data\n1000\n/tmp\n"
+    run("import os; os.makedirs('a/ä b'); open('a/x', 'w').write('from python')")
+    assert command.wait("cat ../x", cwd="a/ä b")["stdout"] == "from python"
+    assert command.wait("pwd", cwd="/usr/bin")["stdout"] == "/usr/bin\n"
+    assert "no/where: No such file" in command.problem("pwd", 400, "invalid_path", cwd="no/where")
+    assert "is no folder" in command.problem("pwd", 400, "invalid_path", cwd="a/x")
+    # The files are the kernel's, and its Python is on the PATH.
+    assert command.wait("python -c 'import pandas' && echo hers > mine")["status"] == "ok"
+    assert run("print(open('mine').read())").text() == "hers\n\n"
+
+
+def test_environment(start_gateway):
+    gateway = start_gateway(
+        "--pool-size", "0", "--pass-through-env", "GIVEN,MISSING", env={"GIVEN": "gw ä"}
+    )
+    session = gateway.create_session(env={"A": "session", "B": "session"})
+    command = Commands(gateway, session)
+    show = 'echo "$GIVEN|$A|$B|${MISSING-unset}"'
+    assert command.wait(show, env={"B": "own", "GIVEN": "x"})["stdout"] == "x|session|own|unset\n"
+    assert command.wait(show)["stdout"] == "gw ä|session|session|unset\n"
+    code = "import os; print(os.environ['GIVEN'], os.environ['A'])"
+    assert gateway.execute(code, session_id=session).text() == "gw ä session\n"
+    for name in ("", "A=B", "1A", "A B", "A\n"):
+        assert "env must map names" in command.problem("true", 400, "invalid_request", env={name: ""})
+
+
+def test_pass_through_env_is_checked(start_gateway):
+    with pytest.raises(AssertionError, match='pass-through-env: "1A" is no name of a variable'):
+        start_gateway("--pass-through-env", "HOME,1A")
+
+
+def test_bad_requests(command, gateway, session):
+    assert "unknown field" in command.problem("true", 400, "invalid_request", shell="bash")
+    assert "timeout must be" in command.problem("true", 400, "invalid_request", timeout=0)
+    assert "131071" in command.problem("x" * 131072, 413, "code_too_large")
+    assert command.wait("echo " + "x" * 131000 + " | wc -c")["stdout"] == "131001\n"
+    for url, status, code in (
+        ("/api/v1/sessions/nobody/commands", 404, "session_not_found"),
+        (f"/api/v1/sessions/{session}/commands?wait=yes", 400, "invalid_request"),
+    ):
+        response = gateway.client.post(url, json={"command": "true"})
+        assert (response.status_code, response.json()["code"]) == (status, code)
+
+
+def test_it_is_streamed(command):
+    lines = command("echo one; sleep 0.5; echo two")
+    first, second = (i for i, line in enumerate(lines) if line["type"] == "stdout")
+    assert lines.times[second] - lines.times[first] > 0.3
+
+
+def test_beside_a_busy_kernel(command, gateway, session):
+    with gateway.stream("print('busy', flush=True)\nwhile True: pass", session_id=session) as busy:
+        busy.next()
+        command.wait("true")
+        times = []
+        for _ in range(5):
+            started = time.monotonic()
+            assert command.wait("echo quick")["stdout"] == "quick\n"
+            times.append(time.monotonic() - started)
+        assert sorted(times)[2] < 0.1, times
+        gateway.client.post(f"/api/v1/sessions/{session}/interrupt")
+        assert busy.rest().status == "interrupted"
+
+
+def test_a_session_that_is_being_made(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    maker = threading.Thread(target=gateway.create_session, kwargs={"session_id": "early"})
+    maker.start()
+    wait_for(lambda: "early" in gateway.client.get("/api/v1/sessions").json()["sessions"], interval=0)
+    assert Commands(gateway, "early").wait("echo there")["stdout"] == "there\n"
+    maker.join()
+
+
+def test_commands_are_activity(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    session = gateway.create_session(idle_timeout=2)
+    command = Commands(gateway, session)
+    with command.stream("sleep 4; echo end") as response:
+        wait_for(lambda: gateway.show_session(session)["is_busy"])
+        assert '"end\\n"' in "".join(response.iter_lines())
+    assert gateway.show_session(session)["is_busy"] is False
+    wait_for(lambda: not gateway.client.get("/api/v1/sessions").json()["total"], timeout=20)
+
+
+def test_the_session_ends_meanwhile(gateway):
+    session = gateway.create_session()
+    command = Commands(gateway, session)
+    with command.stream("echo up; sleep 1000") as response:
+        lines = response.iter_lines()
+        next(lines)
+        gateway.delete_session(session)
+        rest = list(lines)
+    assert '"CommandLost"' in rest[0] and '"status":"died","exit_code":null' in rest[1]
+
+
+def test_metrics(command, gateway):
+    def count(status):
+        text = gateway.client.get("/metrics").text
+        row = f'kernelgate_commands_total{{status="{status}"}} '
+        return int(text.split(row)[1].split("\n")[0])
+
+    before = count("ok"), count("error"), count("timeout")
+    command("true"), command("false"), command("sleep 9", timeout=0.1)
+    assert (count("ok"), count("error"), count("timeout")) == tuple(n + 1 for n in before)
+
+
+# ---- What they do ---------------------------------------------------------------------------
+
+
+def test_text(command):
+    """A character in two writes, bytes that are none, a NUL, what splits lines elsewhere."""
+    lines = command(r"printf '\303'; sleep 0.2; printf '\244\377\000\342\200\250'; printf '\360\237'")
+    assert lines.text() == "ä\ufffd\0\u2028\ufffd"
+    assert command.wait("head -c 100000 /dev/urandom")["status"] == "ok"
+
+
+def test_a_mebibyte_without_a_newline(command):
+    lines = command("head -c 1048576 /dev/zero | tr '\\0' x")
+    assert lines.text() == "x" * 1048576
+
+
+def test_exit_by_signal(command):
+    done = command("kill -SEGV $$").done
+    assert (done["status"], done["exit_code"], done["signal"]) == ("error", 139, "SIGSEGV")
+
+
+def test_what_one_answer_holds(command):
+    answer = command.wait("yes | head -c 3000000; echo late >&2")
+    assert answer["stdout"] == "y\n" * (1 << 19)
+    assert answer["dropped_bytes"] == 3000000 - (1 << 20) + len("late\n")
+    assert (answer["stderr"], answer["status"]) == ("", "ok")
+
+
+def test_a_flood_waits_for_its_reader(command):
+    """16 MiB for a client that reads none of it at first."""
+    script = "for i in $(seq 256); do head -c 65536 /dev/zero | tr '\\0' x; echo $i > n; done"
+
+    def count():
+        return int(command.wait("cat n")["stdout"] or 0)
+
+    with command.stream(script) as response:
+        wait_for(lambda: 0 < count() == (time.sleep(0.3), count())[1], timeout=30)
+        assert count() < 192
+        lines = Lines(response)
+        for text in response.iter_lines():
+            lines.add(text)
+    assert lines.text() == "x" * (16 << 20)
+
+
+def test_a_client_that_leaves(command):
+    """What floods, what is silent, what has daemons: all of it ends."""
+    for script in ("yes marker-1", "(setsid sleep 1111 &); sleep 1111"):
+        with command.stream(f"echo up; {script}") as response:
+            next(response.iter_lines())
+        wait_for(lambda: "marker-1" not in (text := processes(command)) and "1111" not in text)
+
+
+def test_timeout(command):
+    started = time.monotonic()
+    lines = command("trap 'echo bye; exit 5' TERM; echo up; sleep 60 & wait", timeout=0.5)
+    assert lines.text() == "up\nbye\n"
+    assert (lines.done["status"], lines.done["exit_code"]) == ("timeout", 5)
+    assert time.monotonic() - started < 3
+
+
+def test_a_timeout_that_is_ignored(command):
+    """SIGTERM ignored, in sessions of their own, forked twice: none of it is left."""
+    inner = "trap \"\" TERM INT HUP; while :; do sleep 1222; done"
+    script = f"for i in 1 2 3; do (setsid sh -c '{inner}' &) ; done; {inner}"
+    lines = command(script, timeout=0.5)
+    assert (lines.done["status"], lines.done["signal"]) == ("timeout", "SIGKILL")
+    assert "1222" not in processes(command)
+
+
+def test_a_fork_bomb(command, run):
+    run("x = 1")
+    started = time.monotonic()
+    bomb = "import os\nwhile True:\n try: os.fork()\n except OSError: pass"
+    lines = command(f"python -c '{bomb}'", timeout=1)
+    assert lines.done["status"] == "timeout"
+    assert time.monotonic() - started < 15
+    assert command.wait("echo back")["stdout"] == "back\n"
+    assert run("print(x)").text() == "1\n"  # the kernel has lost nothing
+
+
+def test_background(command, run):
+    started = time.monotonic()
+    lines = command("sleep 1333 & echo $!")
+    assert time.monotonic() - started < 5
+    assert lines.done["status"] == "ok"
+    # It lives on, also where a kernel is killed beside it.
+    assert run("import os; os._exit(1)").status == "died"
+    assert run("print(2)").text() == "2\n"
+    assert "sleep 1333" in processes(command)
+    command.wait(f"kill {lines.text()}")
+    wait_for(lambda: "1333" not in processes(command))
+
+
+def test_kernels_come_and_go_beside_it(command, gateway, session, run):
+    run("y = 7")
+    with command.stream("echo up; while ! [ -e go ]; do sleep 0.05; done; echo went") as response:
+        lines = response.iter_lines()
+        next(lines)
+        restart = gateway.client.post(f"/api/v1/sessions/{session}/restart")
+        assert restart.status_code == 200
+        command("sleep 1000", timeout=0.1)
+        run("z = 8; open('go', 'w').close()")
+        assert '"went\\n"' in next(lines)
+        assert '"status":"ok"' in next(lines)
+    assert run("print(z)").text() == "8\n"
+
+
+def test_how_many_at_a_time(command, gateway, session):
+    with contextlib.ExitStack() as stack:
+        streams = []
+        for _ in range(16):
+            response = stack.enter_context(command.stream("echo up; sleep 1000"))
+            streams.append(response.iter_lines())
+            next(streams[-1])
+        assert "16 commands run already" in command.problem("true", 429, "session_busy")
+
+    def runs():
+        url = f"/api/v1/sessions/{session}/commands"
+        return gateway.client.post(url, json={"command": "true"}).status_code == 200
+
+    wait_for(runs)
+
+
+def test_disk_full(command, run):
+    answer = command.wait("head -c 300M /dev/zero > big; echo $?; rm big; echo ok > small; cat small")
+    assert "No space left" in answer["stderr"]
+    assert answer["stdout"] == "1\nok\n"
+    assert run("print(3)").text() == "3\n"
+
+
+def test_out_of_memory(command):
+    code = "b = []\nwhile True: b.append(bytearray(1 << 24))"
+    done = command(f"exec python -c '{code}'").done
+    assert (done["status"], done["signal"], done["out_of_memory"]) == ("error", "SIGKILL", True)
