@@ -17,18 +17,20 @@ pass_through(json_t *env, const char *list, struct kg_error *err)
         const char *value = getenv(*name);
         if (!env_name_valid(*name))
             return kg_error_set(err, KG_INVALID, 0,
-                                "pass-through-env: \"%.60s\" is no name of a variable", *name);
+                                "setting pass-through-env: \"%.60s\" is no name of a variable",
+                                *name);
         if (++n > MAX_PASSED)
-            return kg_error_set(err, KG_INVALID, 0, "pass-through-env: more than %d names",
+            return kg_error_set(err, KG_INVALID, 0, "setting pass-through-env: more than %d names",
                                 MAX_PASSED);
         if (!value)
             continue;
         json_t *text = strlen(value) <= MAX_VALUE_BYTES ? json_string(value) : NULL;
         if (!text)
-            return kg_error_set(err, KG_INVALID, 0,
-                                "pass-through-env: the value of %.60s is not UTF-8 of at most %d "
-                                "bytes",
-                                *name, MAX_VALUE_BYTES);
+            return kg_error_set(
+                err, KG_INVALID, 0,
+                "setting pass-through-env: the value of %.60s is not UTF-8 of at most %d "
+                "bytes",
+                *name, MAX_VALUE_BYTES);
         json_object_set_new(env, *name, text);
     }
     return 0;
