@@ -137,5 +137,7 @@ void job_set_file_work(struct job *job, struct session_file_op *work, const stru
 void cancel_file_work(void *work);
 // To be freed.
 char *base64_of(const void *data, size_t len, size_t *ret_len);
+// The type without its parameters; of NULL that of any bytes. To be freed.
+char *mime_essence(const char *mime);
 // Appends; KG_INVALID_CONTENT.
 KG_MUST_CHECK int base64_decode(const char *text, struct buf *ret, struct kg_error *err);

@@ -44,6 +44,45 @@ static const struct param command_params[] = {
     {0},
 };
 
+static const struct param list_files_params[] = {
+    {.name = "path", .description = "A folder below /mnt/data; without it, all files."},
+    {.name = "after", .description = "For the next page: the last path of the one before."},
+    SESSION_PARAM,
+    {0},
+};
+
+static const struct param read_file_params[] = {
+    {.name = "path",
+     .required = true,
+     .description = "Relative to /mnt/data, or the kernelgate-output:// URI of an output that was "
+                    "cut."},
+    {.name = "offset",
+     .type = PARAM_INTEGER,
+     .description = "The byte to begin at.",
+     .fallback = "0"},
+    {.name = "limit",
+     .type = PARAM_INTEGER,
+     .description = "How many bytes, at most 20000.",
+     .fallback = "20000"},
+    SESSION_PARAM,
+    {0},
+};
+
+static const struct param write_file_params[] = {
+    {.name = "path", .required = true, .description = "Relative to /mnt/data; folders are made."},
+    {.name = "content", .required = true, .description = "The whole content."},
+    {.name = "encoding",
+     .description = "What content is; base64 for what is no text.",
+     .fallback = "\"utf-8\"",
+     .choices = "utf-8|base64"},
+    {.name = "overwrite",
+     .type = PARAM_BOOLEAN,
+     .description = "Whether to replace a file that is there.",
+     .fallback = "true"},
+    SESSION_PARAM,
+    {0},
+};
+
 static const struct param create_session_params[] = {
     {.name = "session_id",
      .description = "A name of your own: 1 to 64 of A-Z, a-z, 0-9, _ and -. Without it, a random "
@@ -105,6 +144,31 @@ const struct tool kernelgate_tools[] = {
         .params = command_params,
         .hints = TOOL_DESTRUCTIVE,
         .run = tool_run_command,
+    },
+    {
+        .name = "list_files",
+        .title = "List files",
+        .description = "Lists the files below /mnt/data with their sizes.",
+        .params = list_files_params,
+        .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT,
+        .run = tool_list_files,
+    },
+    {
+        .name = "read_file",
+        .title = "Read a file",
+        .description = "Returns a file below /mnt/data: text (20000 bytes a call; offset reads "
+                       "on), or an image as such. Also the whole of an output that was cut.",
+        .params = read_file_params,
+        .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT,
+        .run = tool_read_file,
+    },
+    {
+        .name = "write_file",
+        .title = "Write a file",
+        .description = "Writes a file below /mnt/data, where code and commands find it.",
+        .params = write_file_params,
+        .hints = TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT,
+        .run = tool_write_file,
     },
     {
         .name = "create_session",

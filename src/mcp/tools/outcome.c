@@ -249,6 +249,13 @@ outcome_error(const struct outcome *outcome)
     return json_string_value(json_object_get(first, "error"));
 }
 
+// IPython begins with a line of dashes, which tells a model nothing.
+static bool
+is_rule(const char *line)
+{
+    return line && *line && strspn(line, "-") == strlen(line);
+}
+
 static void
 add_traceback(struct text *text, const json_t *error)
 {
@@ -257,6 +264,8 @@ add_traceback(struct text *text, const json_t *error)
     size_t i;
     json_t *line;
     json_array_foreach(traceback, i, line) {
+        if (is_rule(json_string_value(line)))
+            continue;
         text_add(text, json_string_value(line), json_string_length(line));
         text_add(text, "\n", 1);
     }

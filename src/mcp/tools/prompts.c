@@ -118,9 +118,3 @@ kernelgate_complete(struct mcp_call *call, void *arg)
     mcp_call_finish(call, mcp_completion(values));
     return true;
 }
-
-const struct mcp_provider kernelgate_more = {
-    .list_prompts = kernelgate_list_prompts,
-    .get_prompt = kernelgate_get_prompt,
-    .complete = kernelgate_complete,
-};

@@ -151,8 +151,9 @@ append_file_links(json_t *content, const struct job *job)
         if (!path || i >= MAX_LISTED_FILES)
             continue;
         KG_AUTO_FREE char *uri = file_uri(job->session_id, path);
+        KG_AUTO_FREE char *essence = mime_essence(mime);
         json_array_append_new(
-            content, mcp_resource_link(uri, path, NULL, mime,
+            content, mcp_resource_link(uri, path, NULL, essence,
                                        json_is_integer(size) ? json_integer_value(size) : -1));
     }
 }

@@ -6,9 +6,10 @@
 #include "tools_priv.h"
 
 // The default one first.
-static const struct profile *const profiles[] = {&kernelgate_profile, &code_sandbox_profile};
+static const struct profile *const profiles[] = {&kernelgate_profile, &code_sandbox_profile,
+                                                 &mcp_code_sandbox_profile};
 
-const char *const mcp_tools_profiles[] = {"code-sandbox", NULL};
+const char *const mcp_tools_profiles[] = {"code-sandbox", "mcp-code-sandbox", NULL};
 
 static const struct profile *
 find_profile(const char *name)

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// What calls have to do with files: paths, base64, the call of the session under way.
+
+#include <sodium.h>
+#include <string.h>
+
+#include "tools_priv.h"
+
+// ---- Base64 ---------------------------------------------------------------------------------
+
+char *
+base64_of(const void *data, size_t len, size_t *ret_len)
+{
+    size_t size = sodium_base64_encoded_len(len, sodium_base64_VARIANT_ORIGINAL);
+    char *text = kg_calloc(1, size);
+    sodium_bin2base64(text, size, data, len, sodium_base64_VARIANT_ORIGINAL);
+    *ret_len = size - 1;
+    return text;
+}
+
+int
+base64_decode(const char *text, struct buf *ret, struct kg_error *err)
+{
+    size_t len = strlen(text), n = 0;
+    char *to = buf_reserve(ret, len / 4 * 3 + 3);
+    if (sodium_base642bin((unsigned char *)to, len / 4 * 3 + 3, text, len, " \r\n\t", &n, NULL,
+                          sodium_base64_VARIANT_ORIGINAL) < 0)
+        return kg_error_set(err, KG_INVALID_CONTENT, 0, "the content is no valid base64");
+    to[n] = '\0';
+    ret->len += n;
+    return 0;
+}
+
+// ---- MIME types -----------------------------------------------------------------------------
+
+char *
+mime_essence(const char *mime)
+{
+    return mime ? kg_strndup(mime, strcspn(mime, "; ")) : kg_strdup("application/octet-stream");
+}
+
+// ---- Paths and sessions ---------------------------------------------------------------------
+
+// Models name files as the code does: below /mnt/data, or relative to it.
+int
+path_in_session(const char *path, const char **ret, struct kg_error *err)
+{
+    *ret = path ? path : "";
+    size_t len = strlen(working_directory);
+    if (strncmp(*ret, working_directory, len) == 0 && ((*ret)[len] == '/' || !(*ret)[len]))
+        *ret += len + ((*ret)[len] == '/');
+    else if (**ret == '/')
+        return kg_error_set(err, KG_INVALID_PATH, 0,
+                            "paths must be below %s, or relative to it; run_command reaches others",
+                            working_directory);
+    while (strncmp(*ret, "./", 2) == 0)
+        *ret += 2;
+    if (strcmp(*ret, ".") == 0)
+        *ret += 1;
+    return 0;
+}
+
+void
+cancel_file_work(void *work)
+{
+    session_file_op_cancel(work);
+}
+
+void
+job_set_file_work(struct job *job, struct session_file_op *work, const struct kg_error *err)
+{
+    job->work = work;
+    job->cancel_work = cancel_file_work;
+    if (!work)
+        job_fail(job, err);
+}
+
+void
+job_with_files(struct job *job,
+               void (*fn)(struct job *job, struct session *session, struct kernel *kernel))
+{
+    struct kg_error err = {0};
+    const char *path;
+    if (path_in_session(job_string(job, "path"), &path, &err) < 0) {
+        job_fail(job, &err);
+        return;
+    }
+    const struct job_session want = {.kind = JOB_SESSION_OWN, .id = job_string(job, "session_id")};
+    job_open_session(job, &want, fn);
+}
+
+const char *
+job_file_path(const struct job *job)
+{
+    const char *path = "";
+    return path_in_session(job_string(job, "path"), &path, NULL) < 0 ? "" : path;
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of sessions, and the output of executions, as resources.
+
+#include <string.h>
+
+#include "tools_priv.h"
+
+enum { MAX_LISTED = 1000, MAX_READ_BYTES = 10 << 20 };
+
+static json_t *
+list_templates(const char *profile, void *arg)
+{
+    (void)profile;
+    (void)arg;
+    return json_pack("[{s:s, s:s, s:s, s:s}, {s:s, s:s, s:s, s:s, s:s}]", "uriTemplate",
+                     "kernelgate://{session_id}/{+path}", "name", "file", "title",
+                     "File of a session", "description",
+                     "A file below /mnt/data of a session: what code wrote or a tool put there.",
+                     "uriTemplate", "kernelgate-output://{execution_id}", "name", "output", "title",
+                     "Output of an execution", "description",
+                     "All that an execution printed, kept for ten minutes after its end.",
+                     "mimeType", "text/plain");
+}
+
+// ---- List -----------------------------------------------------------------------------------
+
+static void
+gather(struct job *job, const json_t *page)
+{
+    size_t i;
+    json_t *entry;
+    json_array_foreach(json_object_get(page, "files"), i, entry) {
+        const char *path, *type, *mime = NULL;
+        json_int_t size;
+        if (json_unpack(entry, "{s:s, s:s, s:I, s?s}", "path", &path, "type", &type, "size", &size,
+                        "mime", &mime) < 0 ||
+            strcmp(type, "file") != 0 || json_array_size(job->gathered) >= MAX_LISTED)
+            continue;
+        KG_AUTO_FREE char *uri = file_uri(job->session_id, path);
+        KG_AUTO_FREE char *essence = mime_essence(mime);
+        KG_AUTO_FREE char *about = kg_asprintf("A file of session %s", job->session_id);
+        json_array_append_new(job->gathered,
+                              json_pack("{s:s, s:s, s:s, s:s, s:I}", "uri", uri, "name", path,
+                                        "description", about, "mimeType", essence, "size", size));
+    }
+}
+
+static void list_next_session(struct job *job);
+
+// A session that has just ended, or does not answer, has no files for this list.
+static void
+on_listed(const json_t *page, const struct kg_error *err, void *arg)
+{
+    (void)err;
+    struct job *job = arg;
+    job->work = NULL;
+    if (page)
+        gather(job, page);
+    list_next_session(job);
+}
+
+static void
+list_next_session(struct job *job)
+{
+    struct sessions *sessions = job->tools->settings.sessions;
+    static const struct session_files_query query = {.limit = SESSION_FILES_PAGE_MAX};
+    while (json_array_size(job->waiting) > 0 && !job->work) {
+        const char *id = json_string_value(json_array_get(job->waiting, 0));
+        memcpy(job->session_id, id, strlen(id) + 1);
+        json_array_remove(job->waiting, 0);
+        struct session *session =
+            sessions_find(sessions, mcp_call_owner(job->call), job->session_id, NULL);
+        if (session && session_sandbox(session))
+            job->work = session_files_list(session, &query, on_listed, job, NULL);
+        job->cancel_work = cancel_file_work;
+    }
+    if (!job->work)
+        job_finish(job, json_pack("{s:O}", "resources", job->gathered));
+}
+
+static void
+list_resources(struct mcp_call *call, void *arg)
+{
+    struct mcp_tools *tools = arg;
+    struct job *job = job_new(tools, call, &kernelgate_profile);
+    job->gathered = json_array();
+    job->waiting = job_session_ids(job);
+    list_next_session(job);
+}
+
+// ---- Read -----------------------------------------------------------------------------------
+
+static void
+fail_read(struct job *job, const struct kg_error *err)
+{
+    struct mcp_call *call = job->call;
+    json_t *data =
+        json_pack("{s:s, s:s}", "uri", mcp_call_name(call), "code", kg_code_info(err->code)->name);
+    bool missing = err->code == KG_NOT_FOUND || err->code == KG_SESSION_NOT_FOUND ||
+                   err->code == KG_INVALID_SESSION_ID || err->code == KG_INVALID_PATH;
+    int code = !missing                                    ? MCP_INTERNAL_ERROR
+               : mcp_call_revision(call) >= MCP_2026_07_28 ? MCP_INVALID_PARAMS
+                                                           : MCP_RESOURCE_NOT_FOUND;
+    job_free(job);
+    mcp_call_fail(call, code, data, "%s", err->message);
+}
+
+static json_t *
+contents_of(const char *uri, const char *full_mime, const void *data, size_t len)
+{
+    KG_AUTO_FREE char *mime = mime_essence(full_mime);
+    if (text_is_readable(data, len) && text_whole(data, len) == len)
+        return json_pack("{s:[{s:s, s:s, s:s%}]}", "contents", "uri", uri, "mimeType", mime, "text",
+                         data, len);
+    size_t base64_len;
+    KG_AUTO_FREE char *base64 = base64_of(data, len, &base64_len);
+    return json_pack("{s:[{s:s, s:s, s:s%}]}", "contents", "uri", uri, "mimeType", mime, "blob",
+                     base64, base64_len);
+}
+
+static void
+on_read(const struct session_file *file, const void *data, size_t len, const struct kg_error *err,
+        void *arg)
+{
+    struct job *job = arg;
+    job->work = NULL;
+    if (file)
+        job_finish(job, contents_of(mcp_call_name(job->call), file->mime, data ? data : "", len));
+    else
+        fail_read(job, err);
+}
+
+static void
+read_file_of(struct job *job, const char *session_id, const char *path)
+{
+    struct kg_error err = {0};
+    struct session *session =
+        sessions_find(job->tools->settings.sessions, mcp_call_owner(job->call), session_id, &err);
+    if (session)
+        job->work = session_file_read(session, path, MAX_READ_BYTES, on_read, job, &err);
+    job->cancel_work = cancel_file_work;
+    if (!job->work)
+        fail_read(job, &err);
+}
+
+static void
+read_output_of(struct job *job, const char *id)
+{
+    struct kg_error err = {0};
+    KG_AUTO_BUF text = {0};
+    if (output_read(job->tools, mcp_call_owner(job->call), id, &text, &err) < 0)
+        fail_read(job, &err);
+    else
+        job_finish(job, contents_of(mcp_call_name(job->call), "text/plain",
+                                    text.data ? text.data : "", text.len));
+}
+
+static bool
+read_resource(struct mcp_call *call, void *arg)
+{
+    const char *uri = mcp_call_name(call), *id = output_uri_id(uri);
+    KG_AUTO_FREE char *session_id = NULL;
+    KG_AUTO_FREE char *path = NULL;
+    if (!id && !file_uri_parse(uri, &session_id, &path))
+        return false;
+    struct job *job = job_new(arg, call, &kernelgate_profile);
+    if (id)
+        read_output_of(job, id);
+    else
+        read_file_of(job, session_id, path);
+    return true;
+}
+
+const struct mcp_provider kernelgate_more = {
+    .list_prompts = kernelgate_list_prompts,
+    .get_prompt = kernelgate_get_prompt,
+    .list_resource_templates = list_templates,
+    .list_resources = list_resources,
+    .read_resource = read_resource,
+    .complete = kernelgate_complete,
+};

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// read_file: text in parts, images as images, the output of an execution.
+
+#include <string.h>
+
+#include "tools_priv.h"
+
+enum {
+    READ_BYTES = 20000,
+    MAX_IMAGE_FILE_BYTES = 3750 << 10, // 5 MB as base64
+};
+
+// ---- Images ---------------------------------------------------------------------------------
+
+// What the model can look at.
+static bool
+is_image(const struct session_file *file)
+{
+    static const char *const mimes[] = {"image/png", "image/jpeg", "image/gif", "image/webp"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(mimes); i++) {
+        if (strcmp(file->mime, mimes[i]) == 0)
+            return file->size > 0 && file->size <= MAX_IMAGE_FILE_BYTES;
+    }
+    return false;
+}
+
+static void
+on_image(const struct session_file *file, const void *data, size_t len, const struct kg_error *err,
+         void *arg)
+{
+    struct job *job = arg;
+    job->work = NULL;
+    if (!file) {
+        job_fail(job, err);
+        return;
+    }
+    size_t base64_len;
+    KG_AUTO_FREE char *base64 = base64_of(data, len, &base64_len);
+    KG_AUTO_FREE char *text = kg_asprintf("%s (%s, %zu bytes)", file->path, file->mime, len);
+    json_t *result = result_of_text(job, text, NULL);
+    json_array_append_new(json_object_get(result, "content"),
+                          mcp_image(base64, base64_len, file->mime));
+    job_finish(job, result);
+}
+
+// ---- Text -----------------------------------------------------------------------------------
+
+static void
+on_read_head(const struct session_file *file, bool is_part, int64_t offset, int64_t length,
+             void *arg)
+{
+    (void)is_part;
+    (void)length;
+    struct job *job = arg;
+    job->file_size = file->size;
+    job->file_offset = offset;
+}
+
+static void
+on_read_data(const void *data, size_t len, void *arg)
+{
+    struct job *job = arg;
+    buf_append(&job->data, data, len);
+}
+
+// "[bytes 0 to 20000 of 50000; go on with offset=20000]", where it is not all.
+static void
+append_rest(struct buf *text, int64_t offset, size_t len, int64_t size)
+{
+    int64_t end = offset + (int64_t)len;
+    if (offset == 0 && end >= size)
+        return;
+    buf_printf(text, "\n[bytes %lld to %lld of %lld", (long long)offset, (long long)end,
+               (long long)size);
+    if (end < size)
+        buf_printf(text, "; go on with offset=%lld", (long long)end);
+    buf_append_str(text, "]");
+}
+
+static json_t *
+result_of_part(struct job *job)
+{
+    struct buf *data = &job->data;
+    const char *path = job_file_path(job);
+    KG_AUTO_BUF text = {0};
+    if (data->len > 0 && !text_is_readable(data->data, data->len)) {
+        buf_printf(&text, "%s is no text (%lld bytes): read it with code, or by its link.", path,
+                   (long long)job->file_size);
+        json_t *result = result_of_text(job, text.data, NULL);
+        KG_AUTO_FREE char *uri = file_uri(job->session_id, path);
+        json_array_append_new(json_object_get(result, "content"),
+                              mcp_resource_link(uri, path, NULL, NULL, job->file_size));
+        return result;
+    }
+    // A character that the end cuts is left to the next part.
+    if (job->file_offset + (int64_t)data->len < job->file_size)
+        data->len = text_whole(data->data, data->len);
+    buf_append(&text, data->data, data->len);
+    if (job->file_size == 0)
+        buf_printf(&text, "[%s is empty]", path);
+    append_rest(&text, job->file_offset, data->len, job->file_size);
+    return result_of_text(job, text.data, NULL);
+}
+
+static void
+on_read_end(const struct kg_error *err, void *arg)
+{
+    struct job *job = arg;
+    job->work = NULL;
+    if (err)
+        job_fail(job, err);
+    else
+        job_finish(job, result_of_part(job));
+}
+
+static void
+read_part(struct job *job, struct session *session, const char *path)
+{
+    static const struct session_file_events events = {
+        .on_head = on_read_head, .on_data = on_read_data, .on_end = on_read_end};
+    int64_t offset = (int64_t)job_number(job, "offset", 0);
+    int64_t limit = (int64_t)job_number(job, "limit", READ_BYTES);
+    const struct session_file_range range = {.first = offset, .last = offset + limit - 1};
+    struct kg_error err = {0};
+    job_set_file_work(job, session_file_get(session, path, &range, &events, job, &err), &err);
+}
+
+static void
+on_stat(const struct session_file *file, const struct kg_error *stat_err, void *arg)
+{
+    struct job *job = arg;
+    job->work = NULL;
+    struct kg_error err = {0};
+    struct session *session = file ? job_find_session(job, job->session_id, &err) : NULL;
+    if (!session) {
+        job_fail(job, file ? &err : stat_err);
+        return;
+    }
+    const char *path = job_file_path(job);
+    if (is_image(file) && !job_value(job, "offset"))
+        job_set_file_work(
+            job, session_file_read(session, path, MAX_IMAGE_FILE_BYTES, on_image, job, &err), &err);
+    else if (file->size == 0)
+        job_finish(job, result_of_part(job));
+    else
+        read_part(job, session, path);
+}
+
+static void
+read_in(struct job *job, struct session *session, struct kernel *kernel)
+{
+    (void)kernel;
+    struct kg_error err = {0};
+    job_set_file_work(job, session_file_stat(session, job_file_path(job), on_stat, job, &err),
+                      &err);
+}
+
+// ---- Output ---------------------------------------------------------------------------------
+
+static void
+read_output(struct job *job, const char *id)
+{
+    KG_AUTO_BUF whole = {0};
+    struct kg_error err = {0};
+    size_t offset = (size_t)job_number(job, "offset", 0);
+    size_t limit = (size_t)job_number(job, "limit", READ_BYTES);
+    if (output_read(job->tools, mcp_call_owner(job->call), id, &whole, &err) < 0) {
+        job_fail(job, &err);
+        return;
+    }
+    if (offset > whole.len)
+        offset = whole.len;
+    size_t len = whole.len - offset < limit ? whole.len - offset : limit;
+    KG_AUTO_BUF text = {0};
+    buf_append(&text, whole.data + offset,
+               offset + len < whole.len ? text_whole(whole.data + offset, len) : len);
+    append_rest(&text, (int64_t)offset, text.len, (int64_t)whole.len);
+    job_finish(job, result_of_text(job, text.data, NULL));
+}
+
+static int
+check_range(const struct job *job, struct kg_error *err)
+{
+    double offset = job_number(job, "offset", 0), limit = job_number(job, "limit", READ_BYTES);
+    if (offset < 0 || offset > 1e15)
+        return kg_error_set(err, KG_INVALID, 0, "offset must be 0 or more bytes");
+    if (limit < 1 || limit > READ_BYTES)
+        return kg_error_set(err, KG_INVALID, 0, "limit must be 1 to %d bytes", READ_BYTES);
+    return 0;
+}
+
+void
+tool_read_file(struct job *job)
+{
+    const char *id = output_uri_id(job_string(job, "path"));
+    struct kg_error err = {0};
+    if (check_range(job, &err) < 0)
+        job_fail(job, &err);
+    else if (id)
+        read_output(job, id);
+    else
+        job_with_files(job, read_in);
+}
