@@ -53,6 +53,9 @@ struct config {
     int64_t max_output_bytes;
     int64_t max_buffered_bytes;
 
+    const char *profile;
+    const char *connect;
+
     const char *log_level;
     const char *log_format;
 
@@ -61,7 +64,7 @@ struct config {
 };
 
 // Which commands a setting belongs to.
-enum config_command { CONFIG_SERVE = 1, CONFIG_DOCTOR = 2 };
+enum config_command { CONFIG_SERVE = 1, CONFIG_DOCTOR = 2, CONFIG_MCP = 4 };
 
 // Fills `config` from, in this order: the flags in `argv` (argv[0] is the command itself),
 // KERNELGATE_<NAME>, the aliases, `dotenv_path` (may be NULL or missing), the defaults. Fails with

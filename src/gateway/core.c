@@ -25,8 +25,8 @@ static void
 on_found(const char *id, const json_t *meta, void *arg)
 {
     struct core *core = arg;
-    struct kg_error err = {0};
-    if (sessions_adopt(core->sessions, id, meta, &err) == 0)
+    struct kg_error err = {.message = "its client has gone"};
+    if (!core->forgetful && sessions_adopt(core->sessions, id, meta, &err) == 0)
         return;
     log_info("removing a sandbox of an earlier run", LOG_STR("sandbox", id), LOG_ERR(&err));
     if (!provisioner_destroy(core->provisioner, id, on_removed, NULL, &err))

@@ -9,10 +9,11 @@
 #include "kernel.h"
 #include "session.h"
 
-// In the order in which it is made. `config` and `state` (opened) are given.
+// In the order in which it is made. `config`, `state` (opened) and `forgetful` are given.
 struct core {
     const struct config *config;
     struct state state;
+    bool forgetful; // what an earlier run has left is removed, not taken up
     struct layout layout;
     struct kernelspecs *specs;
     const struct kernelspec *default_spec;

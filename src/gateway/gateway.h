@@ -9,6 +9,7 @@
 
 // Each gets the arguments from its own name on and returns the exit code.
 int command_serve(int argc, char **argv);
+int command_mcp(int argc, char **argv);
 int command_doctor(int argc, char **argv);
 
 // ---- state.c --------------------------------------------------------------------------------
@@ -20,6 +21,10 @@ struct state {
     int lock_fd;
 };
 KG_MUST_CHECK int state_open(struct state *state, const char *configured, struct kg_error *err);
+// The first free one of the folders mcp/0, mcp/1, … below it: each client that speaks stdio has a
+// gateway of its own, and the next one cleans up after one that was killed.
+KG_MUST_CHECK int state_open_slot(struct state *state, const char *configured,
+                                  struct kg_error *err);
 void state_close(struct state *state);
 // Where it is unless it was configured. To be freed.
 char *state_default_dir(void);

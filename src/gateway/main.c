@@ -13,6 +13,7 @@ static const char usage[] =
     "usage: kernelgate COMMAND [FLAGS]\n"
     "\n"
     "  serve     listen for requests\n"
+    "  mcp       speak MCP on stdin and stdout\n"
     "  doctor    say whether sandboxes work on this machine, and what is missing\n"
     "  version   print the version\n"
     "\n"
@@ -34,10 +35,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"serve", command_serve},
-    {"doctor", command_doctor},
-    {"version", command_version},
-    {"--version", command_version},
+    {"serve", command_serve},     {"mcp", command_mcp},           {"doctor", command_doctor},
+    {"version", command_version}, {"--version", command_version},
 };
 
 int

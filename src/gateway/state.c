@@ -10,7 +10,7 @@
 
 #include "gateway.h"
 
-enum { ID_LEN = 8, MAX_ID_FILE_BYTES = 64 };
+enum { ID_LEN = 8, MAX_ID_FILE_BYTES = 64, SLOTS = 64 };
 
 char *
 state_default_dir(void)
@@ -81,10 +81,26 @@ state_open(struct state *state, const char *configured, struct kg_error *err)
     return lock(state, err) < 0 || load_id(state, err) < 0 ? -1 : 0;
 }
 
+int
+state_open_slot(struct state *state, const char *configured, struct kg_error *err)
+{
+    KG_AUTO_FREE char *base = configured ? kg_strdup(configured) : state_default_dir();
+    for (int slot = 0; slot < SLOTS; slot++) {
+        KG_AUTO_FREE char *dir = kg_asprintf("%s/mcp/%d", base, slot);
+        if (state_open(state, dir, err) == 0)
+            return 0;
+        bool taken = state->dir && err->code == KG_INVALID;
+        state_close(state);
+        if (!taken)
+            return -1;
+    }
+    return -1;
+}
+
 void
 state_close(struct state *state)
 {
-    free(state->dir);
+    free(KG_STEAL(state->dir));
     if (state->lock_fd >= 0)
-        close(state->lock_fd);
+        close(KG_STEAL_FD(state->lock_fd));
 }

@@ -203,8 +203,8 @@ struct mcp_settings {
     size_t max_replay_bytes;       // of events kept for Last-Event-ID, of one session
 };
 struct mcp *mcp_new(const struct mcp_settings *settings);
-// After the HTTP server and the stdio transport. Cancels every call that still runs; what a
-// provider has not answered by then it must not touch any more.
+// After the HTTP server, before a stdio transport is freed. Cancels every call that still runs;
+// what a provider has not answered by then it must not touch any more.
 void mcp_free(struct mcp *mcp);
 KG_DEFINE_AUTO(mcp, mcp_free)
 // Whether `profile` is "" or one of the settings'.
@@ -221,4 +221,6 @@ struct mcp_stdio;
 KG_MUST_CHECK struct mcp_stdio *mcp_stdio_new(struct mcp *mcp, int in, int out, const char *owner,
                                               const char *profile, loop_fn on_end, void *arg,
                                               struct kg_error *err);
+// After mcp_free().
 void mcp_stdio_free(struct mcp_stdio *stdio);
+KG_DEFINE_AUTO(mcp_stdio, mcp_stdio_free)

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// kernelgate mcp: MCP on stdin and stdout, with the whole core inside, or as a bridge to a gateway
+// that runs.
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core.h"
+#include "jupyter.h"
+#include "mcp.h"
+
+enum {
+    // Clients start a server only to see what it offers. The pool waits that long, so that those
+    // cost no sandbox.
+    POOL_DELAY_MS = 1500,
+    END_LOOK_MS = 10,
+    END_MS = 5000, // for what is being removed
+};
+
+static const char owner[] = "stdio";
+
+struct command {
+    struct core core;
+    struct mcp_face *face;
+    struct mcp_stdio *stdio;
+    struct loop_timer *pool;
+    struct loop_timer *ending;
+    int64_t end_by_ms;
+    struct loop_signal *terminate;
+    struct loop_signal *interrupt;
+};
+
+// ---- The end --------------------------------------------------------------------------------
+
+static void
+on_end_look(void *arg)
+{
+    struct command *command = arg;
+    if (provisioner_is_idle(command->core.provisioner) || clock_mono_ms() > command->end_by_ms)
+        loop_stop(command->core.loop);
+    else
+        loop_timer_start(command->ending, END_LOOK_MS);
+}
+
+static void
+on_input_end(void *arg)
+{
+    struct command *command = arg;
+    if (command->end_by_ms)
+        return;
+    command->end_by_ms = clock_mono_ms() + END_MS;
+    loop_timer_stop(command->pool);
+    sessions_end_all(command->core.sessions, "the client has gone", on_end_look, command);
+}
+
+static void
+on_signal(int signum, void *arg)
+{
+    (void)signum;
+    on_input_end(arg);
+}
+
+static void
+command_fini(struct command *command)
+{
+    loop_timer_free(command->pool);
+    loop_timer_free(command->ending);
+    loop_signal_free(command->terminate);
+    loop_signal_free(command->interrupt);
+    mcp_face_free(command->face);
+    mcp_stdio_free(command->stdio);
+    core_fini(&command->core);
+}
+
+// ---- The start ------------------------------------------------------------------------------
+
+static void
+on_pool(void *arg)
+{
+    struct command *command = arg;
+    sessions_start(command->core.sessions);
+}
+
+static int
+run(struct command *command, struct kg_error *err)
+{
+    struct core *core = &command->core;
+    const char *profile = core->config->profile ? core->config->profile : "";
+    if (state_open_slot(&core->state, core->config->state_dir, err) < 0 ||
+        core_start(core, err) < 0)
+        return -1;
+    command->face = mcp_face_new(core);
+    struct mcp *mcp = mcp_face_mcp(command->face);
+    if (!mcp_knows_profile(mcp, profile))
+        return kg_error_set(err, KG_INVALID, 0, "setting profile: there is none called %s",
+                            profile);
+    command->pool = loop_timer_new(core->loop, on_pool, command);
+    command->ending = loop_timer_new(core->loop, on_end_look, command);
+    command->terminate = loop_signal_new(core->loop, SIGTERM, on_signal, command);
+    command->interrupt = loop_signal_new(core->loop, SIGINT, on_signal, command);
+    command->stdio =
+        mcp_stdio_new(mcp, STDIN_FILENO, STDOUT_FILENO, owner, profile, on_input_end, command, err);
+    if (!command->stdio)
+        return -1;
+    loop_timer_start(command->pool, POOL_DELAY_MS);
+    loop_run(core->loop);
+    return 0;
+}
+
+int
+command_mcp(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        puts("usage: kernelgate mcp [FLAGS]\n\nSpeaks MCP on stdin and stdout, and ends when stdin "
+             "does.\nWith --connect it hands everything to a gateway that runs, and needs nothing "
+             "else.\n");
+        config_print_help(stdout, CONFIG_MCP);
+        return 0;
+    }
+    struct kg_error err = {0};
+    struct config config;
+    if (config_load(&config, CONFIG_MCP, argc, argv, NULL, &err) < 0) {
+        fprintf(stderr, "kernelgate: %s\n", err.message);
+        config_fini(&config);
+        return 2;
+    }
+    log_setup(config_log_level(&config), config_log_format(&config));
+    signal(SIGPIPE, SIG_IGN);
+    jupyter_init();
+    struct command command = {.core = {.config = &config, .forgetful = true, .state.lock_fd = -1}};
+    int result = run(&command, &err);
+    if (result < 0)
+        fprintf(stderr, "kernelgate: %s\n", err.message);
+    command_fini(&command);
+    jupyter_fini();
+    config_fini(&config);
+    return result < 0 ? 1 : 0;
+}
