@@ -53,6 +53,7 @@ on_session(struct session *session, struct kernel *kernel, const struct kg_error
         .env = body->env,
         .timeout_ms = body->timeout_ms,
         .keep_running = body->keep_running,
+        .session_ends = !body->session_id,
     };
     struct kg_error err = {0};
     KG_AUTO(execution) execution = kernel_execute(kernel, &execution_request, &err);

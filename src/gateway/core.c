@@ -63,6 +63,12 @@ recover(struct core *core, struct kg_error *err)
     return 0;
 }
 
+static char *
+make_file_url(const void *arg, const char *owner, const char *session_id, const char *path)
+{
+    return file_links_make(arg, owner, session_id, path);
+}
+
 static int
 start_client(struct core *core, struct kg_error *err)
 {
@@ -119,6 +125,8 @@ core_start(struct core *core, struct kg_error *err)
         .start_timeout_ms = config->kernel_start_timeout_s * 1000,
         .adopt_timeout_ms = config->max_timeout_s * 1000,
         .env = core->kernel_env,
+        .file_url = make_file_url,
+        .file_url_arg = core->links,
     };
     const struct sessions_settings settings = {
         .sandboxes = &core->sandbox_context,

@@ -64,6 +64,7 @@ execution_new(struct executions *executions, struct kernel *kernel,
     execution->env = request->env ? json_deep_copy(request->env) : NULL;
     execution->timeout_ms = request->timeout_ms;
     execution->keep_running = request->keep_running;
+    execution->session_ends = request->session_ends;
     execution->kernel = kernel;
     execution->executions = executions;
     count_live(executions, +1);
@@ -207,6 +208,8 @@ execution_finish(struct execution *execution, enum execution_status status, bool
                              (double)duration_us / 1000, "session_id", execution->session_id);
     if (kernel_restarted)
         json_object_set_new(done, "kernel_restarted", json_true());
+    if (execution->more_files > 0)
+        json_object_set_new(done, "more_files", json_integer(execution->more_files));
     execution_set_state(execution, EXECUTION_DONE);
     execution->kernel = NULL;
     execution->ended_ms = clock_mono_ms();

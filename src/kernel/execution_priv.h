@@ -19,6 +19,8 @@ struct execution {
     json_t *env;       // or NULL
     int64_t timeout_ms;
     bool keep_running;
+    bool session_ends;
+    int64_t more_files; // beyond those that have lines
     enum execution_state state;
     enum execution_status stop_status; // while interrupting or killing: how it will have ended
     int64_t count;                     // the kernel's execution_count

@@ -106,6 +106,7 @@ kernel_free(struct kernel *kernel, const char *reason)
     if (!kernel)
         return;
     const char *evalue = reason ? reason : "the session was ended";
+    kernel_artifacts_end(kernel);
     if (kernel->run.execution) {
         output_append_error(&kernel->run.execution->log, "KernelDied", evalue, NULL);
         kernel_run_finish(kernel, EXECUTION_DIED, KERNEL_GOES);
@@ -154,5 +155,6 @@ kernel_execution_count(const struct kernel *kernel)
 bool
 kernel_is_busy(const struct kernel *kernel)
 {
-    return kernel->run.execution || kernel->n_queued > 0 || kernel->adopting;
+    return kernel->run.execution || kernel->artifacts.ending || kernel->n_queued > 0 ||
+           kernel->adopting;
 }

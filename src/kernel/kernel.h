@@ -70,6 +70,7 @@ struct execution_request {
     const json_t *env;       // an object of strings, or NULL
     int64_t timeout_ms;      // from the moment it runs
     bool keep_running;       // also when its last reader has gone
+    bool session_ends;       // with it: its files can be had by nobody, and have no links
 };
 
 struct execution *execution_ref(struct execution *execution);
@@ -138,6 +139,9 @@ struct kernel_context {
     int64_t start_timeout_ms;
     int64_t adopt_timeout_ms; // for what an adopted kernel is still doing
     const json_t *env;        // of every kernel, beside its kernelspec's
+    // Makes a link for people to a file of a session, to be freed; NULL: there are none.
+    char *(*file_url)(const void *arg, const char *owner, const char *session_id, const char *path);
+    const void *file_url_arg;
 };
 
 // None of these may free the kernel: they are called from the middle of its work.

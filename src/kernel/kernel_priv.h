@@ -29,6 +29,16 @@ struct kernel_run {
     struct loop_timer *settle; // from idle without a reply, or from a reply that says exit
 };
 
+// The question about what an execution has changed, and the execution that waits for its answer.
+struct kernel_artifacts {
+    bool asked; // since the last execution ended
+    struct sandbox_question *question;
+    json_t *changes;          // the answer
+    struct execution *ending; // owned; NULL: none waits
+    enum execution_status status;
+    bool restarted;
+};
+
 struct kernel_start {
     struct sandbox_call *call;    // to the agent, or for a link
     enum jupyter_channel channel; // the next one to connect
@@ -57,6 +67,7 @@ struct kernel {
     struct jupyter_channels *channels;
     struct kernel_start start;
     struct kernel_run run;
+    struct kernel_artifacts artifacts;
     char warmup_id[40]; // of the warm-up's request; empty: none is under way
     struct loop_timer *warming;
     TAILQ_HEAD(, execution) queue;
@@ -104,6 +115,17 @@ void kernel_run_on_message(struct kernel *kernel, enum jupyter_channel channel,
 // it goes with its session.
 enum kernel_fate { KERNEL_STAYS, KERNEL_REPLACED, KERNEL_GOES };
 void kernel_run_finish(struct kernel *kernel, enum execution_status status, enum kernel_fate fate);
+
+// ---- artifacts.c ----------------------------------------------------------------------------
+
+// The code of an execution has ended: asks which files it has left, once.
+void kernel_artifacts_ask(struct kernel *kernel, const struct execution *execution);
+// Takes an execution that has ended, and finishes it when its files are known; at once, where the
+// kernel goes.
+void kernel_artifacts_finish(struct kernel *kernel, struct execution *execution,
+                             enum execution_status status, enum kernel_fate fate);
+// Waits no longer.
+void kernel_artifacts_end(struct kernel *kernel);
 
 // ---- kernel_queue.c -------------------------------------------------------------------------
 

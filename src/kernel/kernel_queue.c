@@ -22,7 +22,8 @@ run_next(void *arg)
     struct kernel *kernel = arg;
     struct execution *first = TAILQ_FIRST(&kernel->queue);
     bool warming = kernel->warmup_id[0] != '\0';
-    if (first && kernel->state == KERNEL_READY && !kernel->interrupting && !warming)
+    if (first && kernel->state == KERNEL_READY && !kernel->interrupting && !warming &&
+        !kernel->artifacts.ending)
         kernel_run_begin(kernel, take_queued(kernel, first));
 }
 

@@ -167,6 +167,8 @@ on_code_reply(struct kernel *kernel, const json_t *content)
     run->status = ok ? EXECUTION_OK : EXECUTION_ERROR;
     take_payloads(run, content);
     run->replied = true;
+    if (!run->exiting)
+        kernel_artifacts_ask(kernel, run->execution);
     if (run->exiting)
         loop_timer_start(run->settle, EXIT_MS);
     else if (run->idle)
@@ -214,6 +216,7 @@ on_output(struct kernel *kernel, const struct jupyter_message *message)
     run->idle = true;
     if (run->exiting)
         return;
+    kernel_artifacts_ask(kernel, run->execution);
     if (run->replied)
         finish_normally(kernel);
     else
@@ -302,8 +305,7 @@ kernel_run_finish(struct kernel *kernel, enum execution_status status, enum kern
         kernel_set_state(kernel, KERNEL_READY);
         loop_timer_start(kernel->next, 0);
     }
-    execution_finish(execution, status, fate == KERNEL_REPLACED);
-    kernel->events->on_execution_done(kernel, execution, kernel->arg);
+    kernel_artifacts_finish(kernel, KG_STEAL(execution), status, fate);
 }
 
 void

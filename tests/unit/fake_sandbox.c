@@ -29,6 +29,14 @@ struct sandbox_call {
     struct loop_timer *timer;
 };
 
+struct sandbox_question {
+    TAILQ_ENTRY(sandbox_question) link;
+    struct sandbox *sandbox;
+    sandbox_changes_fn fn;
+    void *arg;
+    struct loop_timer *timer;
+};
+
 struct sandbox {
     TAILQ_ENTRY(sandbox) link;
     char id[17];
@@ -40,6 +48,7 @@ struct sandbox {
     struct process processes[MAX_PROCESSES];
     size_t n_processes;
     TAILQ_HEAD(, sandbox_call) calls;
+    TAILQ_HEAD(, sandbox_question) questions;
     struct loop_timer *timer; // to get ready, then to be destroyed
     provisioner_done_fn on_destroyed;
     void *on_destroyed_arg;
@@ -97,12 +106,15 @@ fake_sandboxes_last(void)
 void
 fake_sandboxes_release(void)
 {
-    fake_script.hold_signal = fake_script.hold_stop = false;
+    fake_script.hold_signal = fake_script.hold_stop = fake_script.hold_changes = false;
     struct sandbox *sandbox;
     TAILQ_FOREACH(sandbox, &fakes.sandboxes, link) {
         struct sandbox_call *call;
         TAILQ_FOREACH(call, &sandbox->calls, link)
             loop_timer_start(call->timer, 0);
+        struct sandbox_question *question;
+        TAILQ_FOREACH(question, &sandbox->questions, link)
+            loop_timer_start(question->timer, 0);
     }
 }
 
@@ -393,6 +405,7 @@ make(const char *id, bool claimed, const struct sandbox_events *events, void *ar
     sandbox->events = events;
     sandbox->arg = arg;
     TAILQ_INIT(&sandbox->calls);
+    TAILQ_INIT(&sandbox->questions);
     sandbox->timer = loop_timer_new(fakes.loop, on_timer, sandbox);
     if (!fake_script.hold_ready)
         loop_timer_start(sandbox->timer, 0);
@@ -501,4 +514,50 @@ const char *
 sandbox_dir(const struct sandbox *sandbox)
 {
     return sandbox->dir;
+}
+
+// ---- What has changed -----------------------------------------------------------------------
+
+void
+sandbox_question_cancel(struct sandbox_question *question)
+{
+    if (!question)
+        return;
+    TAILQ_REMOVE(&question->sandbox->questions, question, link);
+    loop_timer_free(question->timer);
+    free(question);
+}
+
+static void
+on_question(void *arg)
+{
+    const struct sandbox_question *question = arg;
+    sandbox_changes_fn fn = question->fn;
+    void *fn_arg = question->arg;
+    struct kg_error err = {0};
+    json_auto_t *changes = json_loads(
+        fake_script.changes ? fake_script.changes : "{\"files\":[],\"more\":0}", 0, NULL);
+    (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "refused");
+    sandbox_question_cancel(arg);
+    fn(fake_script.refuse_changes ? NULL : changes, fake_script.refuse_changes ? &err : NULL,
+       fn_arg);
+}
+
+struct sandbox_question *
+sandbox_ask_changes(struct sandbox *sandbox, const char *cursor, int64_t within_us,
+                    int64_t timeout_ms, sandbox_changes_fn fn, void *arg, struct kg_error *err)
+{
+    (void)cursor;
+    (void)timeout_ms;
+    (void)err;
+    assert(within_us >= 0);
+    struct sandbox_question *question = KG_NEW(struct sandbox_question);
+    question->sandbox = sandbox;
+    question->fn = fn;
+    question->arg = arg;
+    question->timer = loop_timer_new(fakes.loop, on_question, question);
+    TAILQ_INSERT_TAIL(&sandbox->questions, question, link);
+    if (!fake_script.hold_changes)
+        loop_timer_start(question->timer, 0);
+    return question;
 }

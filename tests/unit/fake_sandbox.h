@@ -18,7 +18,10 @@ struct fake_script {
     bool hold_signal;  // the agent answers a signal by fake_sandboxes_release() only
     bool hold_stop;    // the same for a stop
     bool refuse_links;
-    bool mute;            // kernels do not answer kernel_info_request
+    bool mute;         // kernels do not answer kernel_info_request
+    bool hold_changes; // what has changed is answered by fake_sandboxes_release() only
+    bool refuse_changes;
+    const char *changes;  // what agents say has changed, as JSON; NULL: nothing
     const char *log_tail; // what agents say that a process wrote
 };
 extern struct fake_script fake_script;

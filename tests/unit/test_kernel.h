@@ -13,6 +13,7 @@ int test_kernel_output(void);
 int test_kernel_start(void);
 int test_kernel_run(void);
 int test_kernel_stop(void);
+int test_kernel_artifacts(void);
 
 // ---- Lines ----------------------------------------------------------------------------------
 
