@@ -14,8 +14,11 @@ from ipykernel import iostream
 from IPython import get_ipython
 from jupyter_client.jsonutil import json_clean, json_default
 
-_PIECE_CHARS = 256 * 1024  # of one message: no message grows with the output of 0.2 seconds
-_UNSENT_CHARS = 4 * 1024 * 1024  # printed and not handed to the socket yet
+# Of one message: none grows with the output of 0.2 seconds. Whoever else uses the gateway waits for
+# one piece at a time; larger ones also cost more for each byte, since they leave the caches.
+_PIECE_CHARS = 32 * 1024
+# Printed and not handed to the socket yet: what comes out of a flood at once, on everybody's way.
+_UNSENT_CHARS = 256 * 1024
 
 _saved_env = {}
 

@@ -11,9 +11,9 @@
 
 enum {
     DEFAULT_MAX_MESSAGE_BYTES = 64 * 1024 * 1024,
-    // What one turn of the loop reads of a channel before the others have theirs.
+    // What one turn of the loop reads of a channel before the others have theirs: below 1 ms.
     TURN_MESSAGES = 64,
-    TURN_COST = 256 * 1024,
+    TURN_COST = 32 * 1024,
     // Requests that wait for the end of the ZMTP handshake.
     MAX_PENDING = 8
 };
