@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a file from elsewhere is called. Header and URL are a stranger's.
+
+#include <string.h>
+#include <strings.h>
+
+#include "http_fetch.h"
+
+// ---- Content-Disposition (RFC 6266) ---------------------------------------------------------
+
+static const char token_characters[] =
+    "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+static int
+hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static void
+append_percent_decoded(struct buf *ret, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        int high = text[i] == '%' && i + 2 < len ? hex_digit(text[i + 1]) : -1;
+        int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+        char byte = low >= 0 ? (char)(high * 16 + low) : text[i];
+        buf_append(ret, &byte, 1);
+        i += low >= 0 ? 2 : 0;
+    }
+}
+
+// Takes a parameter's value, a token or a quoted string, off the text.
+static void
+take_value(const char **text, struct buf *ret)
+{
+    const char *at = *text;
+    if (*at != '"') {
+        size_t len = strcspn(at, "; \t");
+        buf_append(ret, at, len);
+        *text = at + len;
+        return;
+    }
+    for (at++; *at && *at != '"'; at++) {
+        if (*at == '\\' && at[1])
+            at++;
+        buf_append(ret, at, 1);
+    }
+    *text = *at ? at + 1 : at;
+}
+
+// UTF-8''percent-encoded (RFC 8187); another character set is left to the plain parameter.
+static void
+decode_extended(const struct buf *value, struct buf *ret)
+{
+    static const char charset[] = "UTF-8'";
+    if (!value->data || strncasecmp(value->data, charset, sizeof charset - 1) != 0)
+        return;
+    const char *text = strchr(value->data + sizeof charset - 1, '\'');
+    if (text)
+        append_percent_decoded(ret, text + 1, strlen(text + 1));
+}
+
+static void
+read_disposition(const char *header, struct buf *ret_plain, struct buf *ret_extended)
+{
+    const char *at = header + strcspn(header, ";");
+    while (*at) {
+        at += strspn(at, "; \t");
+        const char *name = at;
+        size_t len = strspn(at, token_characters);
+        at += len;
+        at += strspn(at, " \t");
+        if (*at != '=') {
+            at += strcspn(at, ";");
+            continue;
+        }
+        at++;
+        at += strspn(at, " \t");
+        KG_AUTO_BUF value = {0};
+        take_value(&at, &value);
+        if (len == 8 && strncasecmp(name, "filename", len) == 0 && ret_plain->len == 0)
+            buf_append(ret_plain, value.data ? value.data : "", value.len);
+        else if (len == 9 && strncasecmp(name, "filename*", len) == 0 && ret_extended->len == 0)
+            decode_extended(&value, ret_extended);
+        at += strcspn(at, ";");
+    }
+}
+
+// ---- URLs -----------------------------------------------------------------------------------
+
+static void
+read_url(const char *url, struct buf *ret)
+{
+    const char *path = strstr(url, "://");
+    path = path ? path + 3 : url;
+    path += strcspn(path, "/?#");
+    size_t len = strcspn(path, "?#");
+    const char *slash = len > 0 ? memrchr(path, '/', len) : NULL;
+    if (slash)
+        append_percent_decoded(ret, slash + 1, len - (size_t)(slash + 1 - path));
+}
+
+// ---- Names ----------------------------------------------------------------------------------
+
+// What is left of a name that anybody may have written; NULL: nothing.
+static char *
+clean(const struct buf *raw)
+{
+    KG_AUTO_BUF text = {0};
+    KG_AUTO_BUF name = {0};
+    (void)utf8_append(&text, raw->data ? raw->data : "", raw->len, true);
+    const char *begin = text.data ? text.data : "";
+    for (const char *at = begin; at < begin + text.len; at++) {
+        if (*at == '/' || *at == '\\')
+            name.len = 0; // only the last segment counts
+        else if ((unsigned char)*at >= ' ' && *at != 0x7f && (name.len > 0 || !strchr(". ", *at)))
+            buf_append(&name, at, 1);
+    }
+    while (name.len > 0 && strchr(". ", name.data[name.len - 1]))
+        name.len--;
+    size_t max = name.len > FETCH_NAME_MAX ? FETCH_NAME_MAX : name.len;
+    while (max > 0 && max < name.len && ((unsigned char)name.data[max] & 0xc0) == 0x80)
+        max--; // not within a character
+    return max > 0 ? kg_strndup(name.data, max) : NULL;
+}
+
+char *
+http_fetch_name(const char *disposition, const char *url)
+{
+    KG_AUTO_BUF plain = {0};
+    KG_AUTO_BUF extended = {0};
+    KG_AUTO_BUF from_url = {0};
+    if (disposition)
+        read_disposition(disposition, &plain, &extended);
+    read_url(url, &from_url);
+    char *name = clean(&extended);
+    if (!name)
+        name = clean(&plain);
+    if (!name)
+        name = clean(&from_url);
+    return name ? name : kg_strdup("download");
+}
