@@ -27,6 +27,8 @@ struct session_body {
     const struct kernelspec *spec;
     const json_t *env;
     int64_t idle_timeout_s; // 0: the default
+    struct session_download downloads[SESSION_DOWNLOADS_MAX];
+    size_t n_downloads;
 };
 KG_MUST_CHECK int session_body_parse(const struct api_context *context, const json_t *root,
                                      struct session_body *ret, struct kg_error *err);

@@ -171,17 +171,55 @@ take_idle_timeout(const json_t *root, int64_t *ret_s, struct kg_error *err)
     return 0;
 }
 
+static int
+add_download(struct session_body *body, const json_t *url, const json_t *id, struct kg_error *err)
+{
+    if (!json_is_string(url) || (id && !json_is_string(id)))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "file_urls must be a list of URLs, files one of {\"url\", \"id\"}");
+    if (body->n_downloads == SESSION_DOWNLOADS_MAX)
+        return kg_error_set(err, KG_INVALID, 0, "more than %d files to fetch",
+                            SESSION_DOWNLOADS_MAX);
+    body->downloads[body->n_downloads++] =
+        (struct session_download){.url = json_string_value(url), .id = json_string_value(id)};
+    return 0;
+}
+
+// `file_urls` and `files` are two ways to say one thing.
+static int
+take_downloads(const json_t *root, struct session_body *ret, struct kg_error *err)
+{
+    static const char *const names[] = {"url", "id", NULL};
+    const json_t *urls = member(root, "file_urls");
+    const json_t *files = member(root, "files");
+    size_t i;
+    json_t *item;
+    if ((urls && !json_is_array(urls)) || (files && !json_is_array(files)))
+        return add_download(ret, NULL, NULL, err);
+    json_array_foreach(urls, i, item) {
+        if (add_download(ret, item, NULL, err) < 0)
+            return -1;
+    }
+    json_array_foreach(files, i, item) {
+        if (check_names(item, names, err) < 0 ||
+            add_download(ret, json_object_get(item, "url"), member(item, "id"), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int
 session_body_parse(const struct api_context *context, const json_t *root, struct session_body *ret,
                    struct kg_error *err)
 {
-    static const char *const names[] = {"session_id", "kernel",       "language",
-                                        "env",        "idle_timeout", NULL};
+    static const char *const names[] = {"session_id",   "kernel",    "language", "env",
+                                        "idle_timeout", "file_urls", "files",    NULL};
     *ret = (struct session_body){0};
     if (check_names(root, names, err) < 0 ||
         take_string(root, "session_id", &ret->session_id, err) < 0 ||
         take_spec(context, root, &ret->spec, err) < 0 || take_env(root, &ret->env, err) < 0 ||
-        take_idle_timeout(root, &ret->idle_timeout_s, err) < 0)
+        take_idle_timeout(root, &ret->idle_timeout_s, err) < 0 ||
+        take_downloads(root, ret, err) < 0)
         return -1;
     return 0;
 }

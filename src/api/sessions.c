@@ -20,32 +20,67 @@ api_find_session(struct http_request *request, const struct api_context *context
 
 // ---- Create ---------------------------------------------------------------------------------
 
+// Waits for the session, then for its files.
 struct creation {
     struct http_request *request;
-    struct session_open *open;
+    json_t *root; // which `body` borrows from
+    struct session_body body;
+    struct session_open *open; // until it is there
+    char session_id[SESSION_MAX_ID_LEN + 1];
+    struct session_downloads *downloads;
 };
+
+static void
+creation_free(struct creation *creation)
+{
+    if (!creation)
+        return;
+    json_decref(creation->root);
+    free(creation);
+}
+KG_DEFINE_AUTO(creation, creation_free)
+
+static void
+on_downloaded(const json_t *files, const json_t *errors, void *arg)
+{
+    KG_AUTO(creation) creation = arg;
+    http_request_on_gone(creation->request, NULL, NULL);
+    http_reply_header(creation->request, "X-Session-Id", creation->session_id);
+    reply_envelope(creation->request,
+                   json_pack("{s:s, s:s, s:O, s:O}", "session_id", creation->session_id,
+                             "working_directory", working_directory, "downloaded_files", files,
+                             "errors", errors));
+}
 
 static void
 on_created(struct session *session, struct kernel *kernel, const struct kg_error *err, void *arg)
 {
     (void)kernel;
-    KG_AUTO_FREE struct creation *creation = arg;
-    http_request_on_gone(creation->request, NULL, NULL);
+    struct creation *creation = arg;
+    creation->open = NULL;
     if (err) {
+        http_request_on_gone(creation->request, NULL, NULL);
         http_reply_error(creation->request, err);
+        creation_free(creation);
         return;
     }
-    http_reply_header(creation->request, "X-Session-Id", session_id(session));
-    reply_envelope(creation->request,
-                   json_pack("{s:s, s:s, s:[], s:[]}", "session_id", session_id(session),
-                             "working_directory", working_directory, "downloaded_files", "errors"));
+    memcpy(creation->session_id, session_id(session), strlen(session_id(session)) + 1);
+    if (creation->body.n_downloads > 0) {
+        creation->downloads = session_downloads_start(
+            session, creation->body.downloads, creation->body.n_downloads, on_downloaded, creation);
+        return;
+    }
+    json_auto_t *none = json_array();
+    on_downloaded(none, none, creation);
 }
 
 static void
 on_creator_gone(void *arg)
 {
-    KG_AUTO_FREE struct creation *creation = arg;
-    session_open_cancel(creation->open);
+    KG_AUTO(creation) creation = arg;
+    if (creation->open)
+        session_open_cancel(creation->open);
+    session_downloads_cancel(creation->downloads);
     http_request_abandon(creation->request);
 }
 
@@ -54,23 +89,23 @@ handle_session_create(struct http_request *request, void *arg)
 {
     struct api_context *context = arg;
     struct kg_error err = {0};
-    struct session_body body;
     size_t len;
     http_request_body(request, &len);
-    json_auto_t *root = len == 0 ? json_object() : http_request_json(request, &err);
-    if (!root || session_body_parse(context, root, &body, &err) < 0) {
+    KG_AUTO(creation) creation = KG_NEW(struct creation);
+    struct session_body *body = &creation->body;
+    creation->request = request;
+    creation->root = len == 0 ? json_object() : http_request_json(request, &err);
+    if (!creation->root || session_body_parse(context, creation->root, body, &err) < 0) {
         http_reply_error(request, &err);
         return;
     }
     const struct session_request session_request = {
         .owner = http_request_owner(request),
-        .session_id = body.session_id,
-        .kernelspec = body.spec,
-        .env = body.env,
-        .idle_timeout_s = body.idle_timeout_s,
+        .session_id = body->session_id,
+        .kernelspec = body->spec,
+        .env = body->env,
+        .idle_timeout_s = body->idle_timeout_s,
     };
-    KG_AUTO_FREE struct creation *creation = KG_NEW(struct creation);
-    creation->request = request;
     creation->open =
         session_open_start(context->sessions, &session_request, on_created, creation, &err);
     if (!creation->open) {

@@ -139,6 +139,9 @@ core_start(struct core *core, struct kg_error *err)
         .evict_idle = strcmp(config->evict, "idle") == 0,
         .idle_timeout_s = config->idle_timeout_s,
         .network = strcmp(config->network, "egress") == 0,
+        .fetch_policy = core->policy,
+        .max_download_bytes = config->max_upload_bytes,
+        .scratch_dir = core->state.dir,
         .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
     };
     core->sessions = sessions_new(core->loop, &settings);

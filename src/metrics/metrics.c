@@ -101,6 +101,9 @@ static const struct metric_row table[METRIC_N] = {
                 .labels = {"direction"}, .values = {"in", "out"}),
     [METRIC_ARTIFACTS] =
         COUNTER("kernelgate_artifacts_total", "Files that executions have created or changed."),
+    [METRIC_DOWNLOADS] = COUNTER("kernelgate_downloads_total",
+                                 "Files that were fetched from elsewhere for sessions.",
+                                 .labels = {"outcome"}, .values = {"ok", "failed"}),
     [METRIC_LOOP_LAG_SECONDS] =
         HISTOGRAM("kernelgate_loop_lag_seconds",
                   "How late the event loop came to a timer, ten times a second."),

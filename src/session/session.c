@@ -247,7 +247,7 @@ session_is_busy(const struct session *session)
     // An adopted one may be, until its agent has said what runs in it.
     if (session->state == SESSION_CREATING && session->sandbox)
         return true;
-    if (!TAILQ_EMPTY(&session->commands))
+    if (!TAILQ_EMPTY(&session->commands) || !TAILQ_EMPTY(&session->downloads))
         return true;
     for (size_t i = 0; i < session->n_kernels; i++) {
         if (kernel_is_busy(session->kernels[i]))
@@ -288,6 +288,7 @@ session_make(struct sessions *sessions, const char *owner, const char *id, const
     session->sessions = sessions;
     TAILQ_INIT(&session->opens);
     TAILQ_INIT(&session->commands);
+    TAILQ_INIT(&session->downloads);
     snprintf(session->id, sizeof session->id, "%s", id);
     session->owner = kg_strdup(owner);
     session->env = env ? json_deep_copy(env) : json_object();
@@ -332,6 +333,7 @@ dismantle(struct session *session, const char *reason)
                  reason ? reason : "the session was ended meanwhile");
     fail_opens(session, NULL, &err);
     session_commands_end(session, &err);
+    session_downloads_end(session, &err);
     if (session->restart.fn) {
         kernel_restart_fn fn = KG_STEAL(session->restart.fn);
         fn(&err, session->restart.arg);

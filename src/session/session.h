@@ -12,6 +12,7 @@
 
 enum { SESSION_MAX_ID_LEN = 64 };
 
+struct address_policy;
 struct session;
 struct sessions;
 
@@ -26,7 +27,10 @@ struct sessions_settings {
     int64_t max_sessions_per_owner; // 0: no bound of its own
     bool evict_idle;                // where there are too many, the longest idle session ends
     int64_t idle_timeout_s;
-    bool network; // the sandboxes have a way out
+    bool network;                              // the sandboxes have a way out
+    const struct address_policy *fetch_policy; // where files are fetched from
+    int64_t max_download_bytes;                // of one file
+    const char *scratch_dir;                   // for what is on its way
     int64_t sandbox_start_timeout_ms;
 };
 

@@ -53,6 +53,7 @@ struct session {
     int n_file_ops; // under way
     TAILQ_HEAD(, session_open) opens;
     TAILQ_HEAD(, session_command) commands;
+    TAILQ_HEAD(, session_downloads) downloads;
     struct session_restart restart;
     struct loop_timer *expiry;
     struct loop_timer *wake; // looks at opens and at whether a one-shot session is over
@@ -100,5 +101,7 @@ bool session_is_busy(const struct session *session);
 // Runs the commands that have waited for the sandbox; ends all of them (commands.c).
 void session_commands_run(struct session *session);
 void session_commands_end(struct session *session, const struct kg_error *err);
+// Ends the downloads (downloads.c).
+void session_downloads_end(struct session *session, const struct kg_error *err);
 // Tells those who wait for the end of all sessions, if this is it.
 void sessions_look_whether_ended(struct sessions *sessions);
