@@ -33,6 +33,9 @@ struct session_body {
 KG_MUST_CHECK int session_body_parse(const struct api_context *context, const json_t *root,
                                      struct session_body *ret, struct kg_error *err);
 
+// The body of POST sessions/{id}/packages; `ret` is borrowed from it.
+KG_MUST_CHECK int packages_body_parse(const json_t *root, const json_t **ret, struct kg_error *err);
+
 // The body of POST sessions/{id}/commands.
 struct command_body {
     const char *command;
@@ -94,6 +97,9 @@ void handle_session_interrupt(struct http_request *request, void *arg);
 void handle_session_restart(struct http_request *request, void *arg);
 void handle_session_command(struct http_request *request, void *arg);
 void handle_session_touch(struct http_request *request, void *arg);
+void handle_packages_install(struct http_request *request, void *arg);
+void handle_packages_list(struct http_request *request, void *arg);
+void handle_package_show(struct http_request *request, void *arg);
 void handle_file_list(struct http_request *request, void *arg);
 void handle_file_get(struct http_request *request, void *arg);
 void handle_file_put(struct http_request *request, void *arg);

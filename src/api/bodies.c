@@ -262,3 +262,13 @@ command_body_parse(const struct api_context *context, const json_t *root, struct
         return -1;
     return 0;
 }
+
+int
+packages_body_parse(const json_t *root, const json_t **ret, struct kg_error *err)
+{
+    static const char *const names[] = {"packages", NULL};
+    if (check_names(root, names, err) < 0)
+        return -1;
+    *ret = json_object_get(root, "packages");
+    return session_packages_check(*ret, err);
+}

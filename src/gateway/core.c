@@ -82,6 +82,20 @@ start_client(struct core *core, struct kg_error *err)
     return 0;
 }
 
+static int
+start_packages(struct core *core, struct kg_error *err)
+{
+    KG_AUTO_FREE char *dir = kg_asprintf("%s/packages", core->state.dir);
+    const struct packages_settings settings = {
+        .sandboxes = &core->sandbox_context,
+        .specs = core->specs,
+        .dir = dir,
+        .index_url = core->config->pypi_index_url,
+    };
+    core->packages = packages_new(core->loop, &settings, err);
+    return core->packages ? 0 : -1;
+}
+
 int
 core_start(struct core *core, struct kg_error *err)
 {
@@ -102,8 +116,11 @@ core_start(struct core *core, struct kg_error *err)
     core->loop = loop_new();
     if (start_client(core, err) < 0)
         return -1;
+    if (start_packages(core, err) < 0)
+        return -1;
     engine_settings_init(&core->engine, config, &core->layout, core->specs, core->state.dir,
                          core->state.id);
+    core->engine.settings.packages_dir = packages_shared_dir(core->packages);
     core->provisioner = provisioner_new(core->loop, &core->engine.settings, err);
     if (!core->provisioner)
         return -1;
@@ -142,6 +159,7 @@ core_start(struct core *core, struct kg_error *err)
         .fetch_policy = core->policy,
         .max_download_bytes = config->max_upload_bytes,
         .scratch_dir = core->state.dir,
+        .packages = core->packages,
         .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
     };
     core->sessions = sessions_new(core->loop, &settings);
@@ -159,6 +177,7 @@ core_fini(struct core *core)
     if (core->sessions)
         sessions_release(core->sessions);
     sessions_free(core->sessions);
+    packages_free(core->packages);
     executions_free(core->executions);
     file_links_free(core->links);
     json_decref(core->kernel_env);

@@ -22,6 +22,7 @@ struct core {
     struct http_client *client;
     struct address_policy *policy;
     struct egress *egress;
+    struct packages *packages;
     struct provisioner *provisioner;
     json_t *kernel_env;
     struct executions *executions;

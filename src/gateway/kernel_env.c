@@ -45,7 +45,8 @@ kernel_env_make(const struct config *config, struct kg_error *err)
                                                 "POLARS_MAX_THREADS"};
     int threads = (int)config->cpus < 1 ? 1 : (int)config->cpus;
     KG_AUTO_FREE char *count = kg_asprintf("%d", threads);
-    json_auto_t *env = json_pack("{s:s, s:s}", "HOME", "/tmp", "LANG", "C.UTF-8");
+    json_auto_t *env = json_pack("{s:s, s:s, s:s}", "HOME", "/tmp", "LANG", "C.UTF-8", "PYTHONPATH",
+                                 "/mnt/data/.kg-packages");
     for (size_t i = 0; i < KG_ARRAY_LEN(thread_counts); i++)
         json_object_set_new(env, thread_counts[i], json_string(count));
     if (pass_through(env, config->pass_through_env, err) < 0)

@@ -98,6 +98,8 @@ read_url(const char *url, struct buf *ret)
     path = path ? path + 3 : url;
     path += strcspn(path, "/?#");
     size_t len = strcspn(path, "?#");
+    while (len > 1 && path[len - 1] == '/')
+        len--;
     const char *slash = len > 0 ? memrchr(path, '/', len) : NULL;
     if (slash)
         append_percent_decoded(ret, slash + 1, len - (size_t)(slash + 1 - path));

@@ -101,6 +101,16 @@ static const struct metric_row table[METRIC_N] = {
                 .labels = {"direction"}, .values = {"in", "out"}),
     [METRIC_ARTIFACTS] =
         COUNTER("kernelgate_artifacts_total", "Files that executions have created or changed."),
+    [METRIC_PACKAGE_INSTALLS] = COUNTER("kernelgate_package_installs_total",
+                                        "Requests to install packages that have ended.",
+                                        .labels = {"outcome"}, .values = {"ok", "failed"}),
+    [METRIC_PACKAGE_INSTALL_SECONDS] =
+        HISTOGRAM("kernelgate_package_install_seconds",
+                  "From a request to install packages to its end, downloads included."),
+    [METRIC_PACKAGE_DOWNLOADS] =
+        COUNTER("kernelgate_package_downloads_total",
+                "Sandboxes that asked the index and downloaded wheels, which have ended.",
+                .labels = {"outcome"}, .values = {"ok", "failed"}),
     [METRIC_DOWNLOADS] = COUNTER("kernelgate_downloads_total",
                                  "Files that were fetched from elsewhere for sessions.",
                                  .labels = {"outcome"}, .values = {"ok", "failed"}),

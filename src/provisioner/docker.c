@@ -24,6 +24,7 @@ docker_open(struct loop *loop, const struct provisioner_settings *settings, stru
     KG_AUTO(docker) docker = KG_NEW(struct docker);
     docker->http = http_client_new(loop);
     docker->limits = settings->limits;
+    docker->packages_dir = settings->packages_dir ? kg_strdup(settings->packages_dir) : NULL;
     docker->image = kg_strdup(strcmp(settings->image, "host") ? settings->image : DOCKER_IMAGE);
     if (provisioner_init(&docker->base, &provisioner_docker, loop, settings, err) < 0 ||
         docker_parse_host(docker, settings->docker_host, err) < 0)
@@ -45,6 +46,7 @@ docker_close(struct docker *docker)
     free(docker->url);
     free(docker->image);
     free(docker->agent_path);
+    free(docker->packages_dir);
     free(docker);
 }
 

@@ -44,7 +44,8 @@ struct docker {
     int api_minor;     // of version 1.x
     bool podman;
     char *image;
-    char *agent_path; // our copy: in the state folder, whose path is the engine's too
+    char *agent_path;   // our copy: in the state folder, whose path is the engine's too
+    char *packages_dir; // or NULL
     struct provisioner_limits limits;
     struct docker_monitor monitor;
     struct docker_pull pull;

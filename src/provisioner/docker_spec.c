@@ -16,9 +16,10 @@ mounts_of(const struct docker *docker, const char *id)
     } mounts[] = {
         {docker->agent_path, SANDBOX_AGENT},
         {door, SANDBOX_DOOR},
+        {docker->packages_dir, SANDBOX_KERNELS "/packages"},
     };
     json_t *list = json_array();
-    for (size_t i = 0; i < KG_ARRAY_LEN(mounts); i++)
+    for (size_t i = 0; i < KG_ARRAY_LEN(mounts) && mounts[i].source; i++)
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b}", "Type", "bind", "Source",
                                               mounts[i].source, "Target", mounts[i].target,
                                               "ReadOnly", 1));

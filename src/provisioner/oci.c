@@ -13,9 +13,13 @@ oci_container_id(const struct oci *oci, const char *id)
 static int
 copy_kernel_envs(struct oci *oci, const struct provisioner_settings *settings, struct kg_error *err)
 {
-    oci->kernel_envs = kg_calloc(settings->n_kernel_envs + 1, sizeof(*oci->kernel_envs));
-    for (size_t i = 0; i < settings->n_kernel_envs; i++) {
-        const struct provisioner_kernel_env *env = &settings->kernel_envs[i];
+    // The packages' folder lies beside the environments, and is shown as they are.
+    const struct provisioner_kernel_env packages = {"packages", settings->packages_dir};
+    size_t n = settings->n_kernel_envs + (settings->packages_dir ? 1 : 0);
+    oci->kernel_envs = kg_calloc(n + 1, sizeof(*oci->kernel_envs));
+    for (size_t i = 0; i < n; i++) {
+        const struct provisioner_kernel_env *env =
+            i < settings->n_kernel_envs ? &settings->kernel_envs[i] : &packages;
         char *host_dir = provisioner_real_path("the kernels' environment", env->host_dir, err);
         if (!host_dir)
             return -1;

@@ -33,6 +33,7 @@ struct provisioner_settings {
     struct provisioner_limits limits;
     const struct provisioner_kernel_env *kernel_envs;
     size_t n_kernel_envs;
+    const char *packages_dir; // appears at /opt/kernelgate/packages, read-only; NULL: nothing does
 };
 
 struct provisioner;

@@ -247,7 +247,8 @@ session_is_busy(const struct session *session)
     // An adopted one may be, until its agent has said what runs in it.
     if (session->state == SESSION_CREATING && session->sandbox)
         return true;
-    if (!TAILQ_EMPTY(&session->commands) || !TAILQ_EMPTY(&session->downloads))
+    if (!TAILQ_EMPTY(&session->commands) || !TAILQ_EMPTY(&session->downloads) ||
+        !TAILQ_EMPTY(&session->installs))
         return true;
     for (size_t i = 0; i < session->n_kernels; i++) {
         if (kernel_is_busy(session->kernels[i]))
@@ -289,6 +290,9 @@ session_make(struct sessions *sessions, const char *owner, const char *id, const
     TAILQ_INIT(&session->opens);
     TAILQ_INIT(&session->commands);
     TAILQ_INIT(&session->downloads);
+    TAILQ_INIT(&session->installs);
+    session->install_step = loop_timer_new(sessions->loop, session_installs_step, session);
+    session->packages = json_object();
     snprintf(session->id, sizeof session->id, "%s", id);
     session->owner = kg_strdup(owner);
     session->env = env ? json_deep_copy(env) : json_object();
@@ -334,6 +338,8 @@ dismantle(struct session *session, const char *reason)
     fail_opens(session, NULL, &err);
     session_commands_end(session, &err);
     session_downloads_end(session, &err);
+    session_installs_end(session, &err);
+    loop_timer_free(KG_STEAL(session->install_step));
     if (session->restart.fn) {
         kernel_restart_fn fn = KG_STEAL(session->restart.fn);
         fn(&err, session->restart.arg);
@@ -351,6 +357,7 @@ static void
 dispose(struct session *session)
 {
     json_decref(session->env);
+    json_decref(session->packages);
     free(session->owner);
     free(session);
 }

@@ -13,6 +13,7 @@
 enum { SESSION_MAX_ID_LEN = 64 };
 
 struct address_policy;
+struct packages;
 struct session;
 struct sessions;
 
@@ -31,6 +32,7 @@ struct sessions_settings {
     const struct address_policy *fetch_policy; // where files are fetched from
     int64_t max_download_bytes;                // of one file
     const char *scratch_dir;                   // for what is on its way
+    struct packages *packages;                 // NULL: none can be installed
     int64_t sandbox_start_timeout_ms;
 };
 
@@ -259,6 +261,21 @@ void session_downloads_cancel(struct session_downloads *downloads);
 // ---- Packages -------------------------------------------------------------------------------
 
 enum { SESSION_PACKAGES_MAX = 32 };
+
+// The cache of wheels and the downloads into it, for all sessions. All borrowed.
+struct packages_settings {
+    const struct sandbox_context *sandboxes; // need not be filled in yet
+    const struct kernelspecs *specs;
+    const char *dir;       // for the cache
+    const char *index_url; // NULL: what PIP_INDEX_URL says, else pip's own
+};
+KG_MUST_CHECK struct packages *
+packages_new(struct loop *loop, const struct packages_settings *settings, struct kg_error *err);
+// Ends the downloads: what waits for them fails, and their sandboxes are being destroyed.
+void packages_stop(struct packages *packages);
+void packages_free(struct packages *packages);
+// What sandboxes have to see, read-only, at /opt/kernelgate/packages. Borrowed.
+const char *packages_shared_dir(const struct packages *packages);
 
 // Whether `requirements` is a list of 1 to SESSION_PACKAGES_MAX strings such as "name[extra]>=1.0":
 // no flag, path or URL. KG_INVALID says which one is bad.

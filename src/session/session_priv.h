@@ -54,6 +54,9 @@ struct session {
     TAILQ_HEAD(, session_open) opens;
     TAILQ_HEAD(, session_command) commands;
     TAILQ_HEAD(, session_downloads) downloads;
+    TAILQ_HEAD(, session_install) installs; // the first one is under way
+    struct loop_timer *install_step;
+    json_t *packages; // {name: description} of what was asked for
     struct session_restart restart;
     struct loop_timer *expiry;
     struct loop_timer *wake; // looks at opens and at whether a one-shot session is over
@@ -103,5 +106,8 @@ void session_commands_run(struct session *session);
 void session_commands_end(struct session *session, const struct kg_error *err);
 // Ends the downloads (downloads.c).
 void session_downloads_end(struct session *session, const struct kg_error *err);
+// Starts the next install; ends all (packages.c).
+void session_installs_step(void *arg);
+void session_installs_end(struct session *session, const struct kg_error *err);
 // Tells those who wait for the end of all sessions, if this is it.
 void sessions_look_whether_ended(struct sessions *sessions);

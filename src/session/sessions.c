@@ -271,6 +271,8 @@ sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done,
 {
     sessions->on_all_ended = on_done;
     sessions->on_all_ended_arg = arg;
+    if (sessions->settings.packages)
+        packages_stop(sessions->settings.packages);
     for (struct session *session; (session = TAILQ_FIRST(&sessions->live));)
         session_end(session, reason, NULL, NULL);
     pool_end(sessions->pool, on_pool_ended, sessions);
@@ -279,6 +281,8 @@ sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done,
 void
 sessions_release(struct sessions *sessions)
 {
+    if (sessions->settings.packages)
+        packages_stop(sessions->settings.packages);
     pool_stop(sessions->pool);
     for (struct session *session; (session = TAILQ_FIRST(&sessions->live));)
         session_free(session);

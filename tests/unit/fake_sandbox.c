@@ -561,3 +561,16 @@ sandbox_ask_changes(struct sandbox *sandbox, const char *cursor, int64_t within_
         loop_timer_start(question->timer, 0);
     return question;
 }
+
+// Nothing is streamed out of a sandbox that is none.
+struct sandbox_call *
+sandbox_agent_stream(struct sandbox *sandbox, const struct sandbox_stream_spec *spec,
+                     const struct sandbox_stream_events *events, void *arg, struct kg_error *err)
+{
+    (void)sandbox;
+    (void)spec;
+    (void)events;
+    (void)arg;
+    kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "a fake sandbox streams nothing");
+    return NULL;
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// The resource /api/v1/sessions/{id}/packages.
+
+#include <string.h>
+
+#include "api_priv.h"
+
+// How an installation is answered: as lines while it goes on, at once, or when it is over.
+enum answer { ANSWER_STREAM, ANSWER_ACCEPTED, ANSWER_RESULT };
+
+struct install_call {
+    struct http_request *request;
+    struct session_install *install;
+    bool streams;
+    struct loop_timer *keepalive;
+    int64_t started_us;
+    char session_id[SESSION_MAX_ID_LEN + 1];
+};
+
+static void
+call_free(struct install_call *call)
+{
+    loop_timer_free(call->keepalive);
+    free(call);
+}
+
+// ---- Lines ----------------------------------------------------------------------------------
+
+static void
+write_line(struct install_call *call, const json_t *line)
+{
+    KG_AUTO_BUF text = {0};
+    KG_AUTO_FREE char *json = json_line(line, JSON_REAL_PRECISION(15));
+    buf_append_str(&text, json);
+    buf_append(&text, "\n", 1);
+    http_stream_write(call->request, text.data, text.len);
+    loop_timer_start(call->keepalive, STREAM_KEEPALIVE_MS);
+}
+
+static void
+on_keepalive(void *arg)
+{
+    struct install_call *call = arg;
+    json_auto_t *line = json_pack("{s:s}", "type", "keepalive");
+    write_line(call, line);
+}
+
+static void
+on_line(const json_t *line, void *arg)
+{
+    struct install_call *call = arg;
+    if (call->streams)
+        write_line(call, line);
+}
+
+static json_t *
+describe_end(const struct install_call *call, const json_t *result, const struct kg_error *err)
+{
+    double ms = (double)(clock_mono_us() - call->started_us) / 1000;
+    json_t *end = json_pack("{s:f, s:s}", "duration_ms", ms, "session_id", call->session_id);
+    if (result)
+        json_object_update(end, (json_t *)(uintptr_t)result);
+    else
+        json_object_update_new(end,
+                               json_pack("{s:s, s:s}", "status", "died", "error", err->message));
+    return end;
+}
+
+static void
+on_end(const json_t *result, const struct kg_error *err, void *arg)
+{
+    struct install_call *call = arg;
+    http_request_on_gone(call->request, NULL, NULL);
+    if (call->streams) {
+        json_auto_t *done = json_pack("{s:s}", "type", "done");
+        json_object_update_new(done, describe_end(call, result, err));
+        write_line(call, done);
+        http_stream_end(call->request);
+    } else if (result) {
+        http_reply_json(call->request, 200, describe_end(call, result, err));
+    } else {
+        http_reply_error(call->request, err);
+    }
+    call_free(call);
+}
+
+static void
+on_client_gone(void *arg)
+{
+    struct install_call *call = arg;
+    session_install_leave(call->install);
+    http_request_abandon(call->request);
+    call_free(call);
+}
+
+// ---- POST -----------------------------------------------------------------------------------
+
+static int
+take_answer(struct http_request *request, enum answer *ret, struct kg_error *err)
+{
+    const char *wait = http_request_query(request, "wait");
+    *ret = ANSWER_STREAM;
+    if (wait && strcmp(wait, "0") == 0)
+        *ret = ANSWER_ACCEPTED;
+    else if (wait && strcmp(wait, "1") == 0)
+        *ret = ANSWER_RESULT;
+    else if (wait)
+        return kg_error_set(err, KG_INVALID, 0, "wait must be 0 or 1");
+    return 0;
+}
+
+static void
+reply_accepted(struct http_request *request, const struct session *session)
+{
+    http_reply_header(request, "X-Session-Id", session_id(session));
+    http_reply_json(
+        request, 202,
+        json_pack("{s:s, s:s}", "status", "installing", "session_id", session_id(session)));
+}
+
+static int
+start(struct http_request *request, struct api_context *context, const json_t *root,
+      struct kg_error *err)
+{
+    static const struct session_install_events events = {on_line, on_end};
+    static const struct session_install_events nobody = {0};
+    const json_t *requirements;
+    enum answer answer;
+    struct session *session = sessions_find(context->sessions, http_request_owner(request),
+                                            http_request_param(request, "id"), err);
+    if (!session || take_answer(request, &answer, err) < 0 ||
+        packages_body_parse(root, &requirements, err) < 0)
+        return -1;
+    if (answer == ANSWER_ACCEPTED) {
+        if (!session_install_start(session, requirements, &nobody, NULL, err))
+            return -1;
+        reply_accepted(request, session);
+        return 0;
+    }
+    struct install_call *call = KG_NEW(struct install_call);
+    call->request = request;
+    call->streams = answer == ANSWER_STREAM;
+    call->started_us = clock_mono_us();
+    call->keepalive = loop_timer_new(context->loop, on_keepalive, call);
+    memcpy(call->session_id, session_id(session), strlen(session_id(session)));
+    call->install = session_install_start(session, requirements, &events, call, err);
+    if (!call->install) {
+        call_free(call);
+        return -1;
+    }
+    http_request_on_gone(request, on_client_gone, call);
+    http_reply_header(request, "X-Session-Id", call->session_id);
+    if (!call->streams)
+        return 0;
+    http_stream_start(request, 200, "application/x-ndjson; charset=utf-8");
+    loop_timer_start(call->keepalive, STREAM_KEEPALIVE_MS);
+    return 0;
+}
+
+void
+handle_packages_install(struct http_request *request, void *arg)
+{
+    struct kg_error err = {0};
+    json_auto_t *root = http_request_json(request, &err);
+    if (!root || start(request, arg, root, &err) < 0)
+        http_reply_error(request, &err);
+}
+
+// ---- GET ------------------------------------------------------------------------------------
+
+struct listing {
+    struct http_request *request;
+    struct session_packages *query;
+};
+
+static void
+on_listed(const json_t *body, const struct kg_error *err, void *arg)
+{
+    KG_AUTO_FREE struct listing *listing = arg;
+    http_request_on_gone(listing->request, NULL, NULL);
+    if (body)
+        http_reply_json(listing->request, 200, json_incref((json_t *)(uintptr_t)body));
+    else
+        http_reply_error(listing->request, err);
+}
+
+static void
+on_lister_gone(void *arg)
+{
+    KG_AUTO_FREE struct listing *listing = arg;
+    session_packages_cancel(listing->query);
+    http_request_abandon(listing->request);
+}
+
+static void
+list(struct http_request *request, struct api_context *context, const char *name)
+{
+    struct kg_error err = {0};
+    struct session *session = sessions_find(context->sessions, http_request_owner(request),
+                                            http_request_param(request, "id"), &err);
+    KG_AUTO_FREE struct listing *listing = KG_NEW(struct listing);
+    listing->request = request;
+    if (session)
+        listing->query = session_packages_list(session, name, on_listed, listing, &err);
+    if (!listing->query) {
+        http_reply_error(request, &err);
+        return;
+    }
+    http_request_on_gone(request, on_lister_gone, listing);
+    KG_STEAL(listing);
+}
+
+void
+handle_packages_list(struct http_request *request, void *arg)
+{
+    list(request, arg, NULL);
+}
+
+void
+handle_package_show(struct http_request *request, void *arg)
+{
+    list(request, arg, http_request_param(request, "name"));
+}

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pip does for kernelgate, inside sandboxes. The gateway puts this file where every sandbox
+sees it. Progress goes to stderr; the result is one JSON object on stdout.
+
+    packages.py check REQUIREMENT...       which of them are satisfied here
+    packages.py download REQUIREMENT...    resolves and downloads wheels, in a sandbox with a way out
+    packages.py install WHEEL...           installs exactly these, offline
+    packages.py list [NAME]                what is installed
+"""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from pip._vendor.packaging.requirements import Requirement
+from pip._vendor.packaging.utils import canonicalize_name
+
+DATA = pathlib.Path("/mnt/data")
+TARGET = DATA / ".kg-packages"
+DOWNLOADS = DATA / "wheels"
+
+
+def pip(*arguments):
+    """Run pip, its words on stderr; end with its exit code where it fails."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    # Big wheels do not fit into /tmp; and from here the result is moved, not copied.
+    with tempfile.TemporaryDirectory(dir=DATA, prefix=".kg-pip-") as folder:
+        result = subprocess.run(
+            [*command, *arguments],
+            env={**os.environ, "TMPDIR": folder, "PIP_NO_COLOR": "1"},
+            stdout=sys.stderr,
+            check=False,
+        )
+    if result.returncode:
+        sys.exit(result.returncode)
+
+
+def version_of(name):
+    """The version that is installed, or None."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def check(*requirements):
+    """Tell satisfied requirements from missing ones; extras are always left to the resolver."""
+    satisfied = []
+    missing = []
+    for text in requirements:
+        requirement = Requirement(text)
+        version = version_of(requirement.name)
+        fits = version and requirement.specifier.contains(version, prereleases=True)
+        if fits and not requirement.extras:
+            satisfied.append({"requirement": text, "version": version})
+        else:
+            missing.append(text)
+    return {"satisfied": satisfied, "missing": missing}
+
+
+def download(*requirements):
+    """Resolve, only wheels, and download what this environment does not have."""
+    with tempfile.NamedTemporaryFile(dir=DATA, prefix=".kg-report-") as report:
+        options = ["--only-binary=:all:", "--progress-bar=off", "--timeout=15", "--retries=2"]
+        options.append(f"--cache-dir={DATA / '.kg-cache'}")
+        pip("install", "--dry-run", "--report", report.name, *options, *requirements)
+        items = json.load(report)["install"]
+    wheels = []
+    links = []
+    for item in items:
+        info = item["download_info"]
+        archive = info["archive_info"]
+        digest = archive.get("hashes", {}).get("sha256") or archive["hash"].partition("sha256=")[2]
+        links.append(f"{item['metadata']['name']} @ {info['url']}#sha256={digest}")
+        metadata = item["metadata"]
+        wheels.append({"name": metadata["name"], "version": metadata["version"], "sha256": digest})
+    DOWNLOADS.mkdir(exist_ok=True)
+    if links:
+        pip("download", "--no-deps", f"--dest={DOWNLOADS}", *options, *links)
+    found = {}
+    for path in DOWNLOADS.iterdir():
+        name, version = path.name.split("-")[:2]
+        found[canonicalize_name(name), version] = path
+    for wheel in wheels:
+        # The version in a file's name is escaped.
+        version = wheel["version"].replace("-", "_")
+        path = found[canonicalize_name(wheel["name"]), version]
+        wheel.update(file=path.name, size=path.stat().st_size)
+    return {"wheels": wheels, **check(*requirements)}
+
+
+def install(*wheels):
+    """Install wheels, and nothing else, where kernels and commands look."""
+    TARGET.mkdir(exist_ok=True)
+    options = ["--no-index", "--no-deps", "--no-compile", "--upgrade", f"--target={TARGET}"]
+    pip("install", *options, *wheels)
+    shutil.rmtree(TARGET / "bin" / "__pycache__", ignore_errors=True)
+    return {}
+
+
+def list_(*names):
+    """What is installed here: one package, or all; the first of a name is what gets imported."""
+    wanted = [canonicalize_name(name) for name in names]
+    packages = {}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name and (not wanted or canonicalize_name(name) in wanted):
+            packages.setdefault(canonicalize_name(name), distribution.version)
+    return {"packages": packages}
+
+
+if __name__ == "__main__":
+    ACTIONS = {"check": check, "download": download, "install": install, "list": list_}
+    print(json.dumps(ACTIONS[sys.argv[1]](*sys.argv[2:])))

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the packages of all sessions share: the cache, the downloads, pip's settings.
+
+#include <string.h>
+#include <unistd.h>
+
+#include "packages_priv.h"
+
+// The certificates by which pip knows the index: the ones that this process is told to use, else
+// this machine's, else pip's own.
+static const char *
+find_authorities(void)
+{
+    static const char *const names[] = {"PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"};
+    static const char machine[] = "/etc/ssl/certs/ca-certificates.crt";
+    for (size_t i = 0; i < KG_ARRAY_LEN(names); i++) {
+        const char *path = getenv(names[i]);
+        if (path && *path && access(path, R_OK) == 0)
+            return path;
+    }
+    return access(machine, R_OK) == 0 ? machine : NULL;
+}
+
+// The interpreter of the first kernelspec for Python.
+static char *
+find_python(const struct kernelspecs *specs)
+{
+    for (size_t i = 0; i < kernelspecs_count(specs); i++) {
+        const struct kernelspec *spec = kernelspecs_at(specs, i);
+        if (strcmp(spec->language, "python") == 0)
+            return kg_strdup(json_string_value(json_array_get(spec->argv, 0)));
+    }
+    return NULL;
+}
+
+struct packages *
+packages_new(struct loop *loop, const struct packages_settings *settings, struct kg_error *err)
+{
+    const char *authorities = find_authorities();
+    const char *index_url = settings->index_url ? settings->index_url : getenv("PIP_INDEX_URL");
+    struct wheels *wheels = wheels_new(settings->dir, authorities, err);
+    if (!wheels)
+        return NULL;
+    struct packages *packages = KG_NEW(struct packages);
+    packages->loop = loop;
+    packages->sandboxes = settings->sandboxes;
+    packages->python = find_python(settings->specs);
+    packages->index_url = index_url && *index_url ? kg_strdup(index_url) : NULL;
+    packages->has_authorities = authorities != NULL;
+    packages->wheels = wheels;
+    TAILQ_INIT(&packages->jobs);
+    return packages;
+}
+
+const char *
+packages_shared_dir(const struct packages *packages)
+{
+    return wheels_shared_dir(packages->wheels);
+}
+
+void
+packages_stop(struct packages *packages)
+{
+    wheel_jobs_stop(packages);
+}
+
+void
+packages_free(struct packages *packages)
+{
+    if (!packages)
+        return;
+    packages_stop(packages);
+    wheels_free(packages->wheels);
+    free(packages->python);
+    free(packages->index_url);
+    free(packages);
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Running the script inside sandboxes: its command line, its result, its last words.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "packages_priv.h"
+
+enum { RESULT_MAX = 512 << 10, LINE_MAX_LEN = 1024 };
+
+// ---- What it says ---------------------------------------------------------------------------
+
+static void
+take_line(struct pip_output *output)
+{
+    static const char mark[] = "ERROR: ";
+    const char *text = output->line.data ? output->line.data : "";
+    if (output->line.len > 0 && strncmp(text, mark, sizeof mark - 1) == 0)
+        snprintf(output->failure, sizeof output->failure, "%s", text + sizeof mark - 1);
+    output->line.len = 0;
+}
+
+void
+pip_output_take(struct pip_output *output, enum sandbox_stream stream, const char *text, size_t len)
+{
+    if (stream == SANDBOX_STDOUT) {
+        if (len <= RESULT_MAX - output->result.len)
+            buf_append(&output->result, text, len);
+        return;
+    }
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == '\n')
+            take_line(output);
+        else if (output->line.len < LINE_MAX_LEN)
+            buf_append(&output->line, &text[i], 1);
+    }
+}
+
+void
+pip_output_clear(struct pip_output *output)
+{
+    buf_fini(&output->result);
+    buf_fini(&output->line);
+    *output = (struct pip_output){0};
+}
+
+int
+pip_output_check(const struct pip_output *output, const struct sandbox_command_result *result,
+                 const struct kg_error *end_err, struct kg_error *err)
+{
+    static const char nothing[] = "No matching distribution found for ";
+    if (end_err) {
+        *err = *end_err;
+        return -1;
+    }
+    if (result->timed_out)
+        return kg_error_set(err, KG_INTERNAL, 0, "pip did not end in time");
+    if (result->oom)
+        return kg_error_set(err, KG_INTERNAL, 0, "pip ran out of memory: see memory-mb, disk-mb");
+    if (result->exit_code == 0)
+        return 0;
+    if (strncmp(output->failure, nothing, sizeof nothing - 1) == 0)
+        return kg_error_set(err, KG_NOT_FOUND, 0,
+                            "no wheel fits %.80s: there is no such package or version, the index "
+                            "does not answer, or it comes as source only, which is not built here",
+                            output->failure + sizeof nothing - 1);
+    return kg_error_set(err, KG_INTERNAL, 0, "pip failed: %s",
+                        output->failure[0] ? output->failure : "it does not say why");
+}
+
+// ---- How it is called -----------------------------------------------------------------------
+
+char **
+pip_argv(const struct packages *packages, const char *action, const json_t *args)
+{
+    char **argv = kg_calloc(json_array_size(args) + 4, sizeof *argv);
+    argv[0] = kg_strdup(packages->python);
+    argv[1] = kg_strdup(PACKAGES_SCRIPT);
+    argv[2] = kg_strdup(action);
+    size_t i;
+    json_t *item;
+    json_array_foreach(args, i, item)
+        argv[3 + i] = kg_strdup(json_string_value(item));
+    return argv;
+}
+
+void
+pip_argv_free(char **argv)
+{
+    for (char **arg = argv; arg && *arg; arg++)
+        free(*arg);
+    free(argv);
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// Downloads of wheels: a sandbox of their own, with a way out and without any session's data, runs
+// pip; the gateway takes the wheels out of it, and checks each one, into the cache.
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "metrics.h"
+#include "packages_priv.h"
+
+enum {
+    MAX_JOBS = 32,
+    MAX_RUNNING = 2,
+    READY_MS = 30 * 1000,
+    DOWNLOAD_MS = 180 * 1000,
+    SILENCE_MS = 30 * 1000,
+    AGENT_IDLE_S = 300,
+};
+
+struct wheel_wait {
+    LIST_ENTRY(wheel_wait) link;
+    struct wheel_wait_events events;
+    void *arg;
+};
+
+// queued -> its sandbox is made -> pip runs -> wheels come, one after the other -> done
+struct wheel_job {
+    TAILQ_ENTRY(wheel_job) link;
+    struct packages *packages;
+    json_t *requirements;
+    LIST_HEAD(, wheel_wait) waits;
+    struct loop_timer *step; // starts it; ends it in a turn of its own
+    bool started;
+    bool over;
+    struct kg_error err;
+    struct sandbox *sandbox;
+    struct sandbox_command *command;
+    struct pip_output output;
+    json_t *resolution;
+    size_t n_taken;
+    struct sandbox_call *call;
+    struct wheel_file *file;
+};
+
+// ---- The end --------------------------------------------------------------------------------
+
+static void
+release_sandbox(struct wheel_job *job)
+{
+    if (job->command)
+        sandbox_command_cancel(KG_STEAL(job->command));
+    sandbox_call_cancel(KG_STEAL(job->call));
+    wheel_file_cancel(KG_STEAL(job->file));
+    if (job->sandbox)
+        sandbox_destroy(KG_STEAL(job->sandbox), NULL, NULL);
+}
+
+static void
+start_next(struct packages *packages)
+{
+    struct wheel_job *job;
+    TAILQ_FOREACH(job, &packages->jobs, link)
+        loop_timer_start(job->step, 0);
+}
+
+static void
+job_free(struct wheel_job *job)
+{
+    struct packages *packages = job->packages;
+    TAILQ_REMOVE(&packages->jobs, job, link);
+    packages->n_jobs--;
+    packages->n_running -= job->started;
+    release_sandbox(job);
+    loop_timer_free(job->step);
+    pip_output_clear(&job->output);
+    json_decref(job->requirements);
+    json_decref(job->resolution);
+    free(job);
+    start_next(packages);
+}
+
+// Tells those who wait, who may leave or come back meanwhile.
+static void
+job_finish(struct wheel_job *job)
+{
+    struct kg_error err = job->err;
+    json_auto_t *resolution = json_incref(job->resolution);
+    LIST_HEAD(, wheel_wait) waits = LIST_HEAD_INITIALIZER(waits);
+    for (struct wheel_wait *wait; (wait = LIST_FIRST(&job->waits));) {
+        LIST_REMOVE(wait, link);
+        LIST_INSERT_HEAD(&waits, wait, link);
+    }
+    metric_add(METRIC_PACKAGE_DOWNLOADS, 1, err.code ? "failed" : "ok");
+    job_free(job);
+    for (struct wheel_wait *wait; (wait = LIST_FIRST(&waits));) {
+        const struct wheel_wait_events events = wait->events;
+        void *arg = wait->arg;
+        LIST_REMOVE(wait, link);
+        free(wait);
+        events.on_done(err.code ? NULL : resolution, err.code ? &err : NULL, arg);
+    }
+}
+
+// In a turn of its own: this may be the sandbox's own callback.
+static void
+job_end(struct wheel_job *job, const struct kg_error *err)
+{
+    if (job->over)
+        return;
+    job->over = true;
+    if (err)
+        job->err = *err;
+    loop_timer_start(job->step, 0);
+}
+
+// ---- The wheels -----------------------------------------------------------------------------
+
+static void take_next(struct wheel_job *job);
+
+static void
+on_wheel_data(const void *data, size_t len, void *arg)
+{
+    struct wheel_job *job = arg;
+    struct kg_error err = {0};
+    if (wheel_file_write(job->file, data, len, &err) == 0)
+        return;
+    sandbox_call_cancel(KG_STEAL(job->call));
+    job_end(job, &err);
+}
+
+static void
+on_wheel_end(const struct kg_error *end_err, void *arg)
+{
+    struct wheel_job *job = arg;
+    struct kg_error err = {0};
+    job->call = NULL;
+    if (end_err)
+        job_end(job, end_err);
+    else if (wheel_file_finish(KG_STEAL(job->file), &err) < 0)
+        job_end(job, &err);
+    else
+        take_next(job);
+}
+
+static int
+take_wheel(struct wheel_job *job, const json_t *wheel, struct kg_error *err)
+{
+    static const struct sandbox_stream_events events = {.on_data = on_wheel_data,
+                                                        .on_end = on_wheel_end};
+    // A "+" stands in file names of wheels, and would be a blank in a query, but not in a path.
+    KG_AUTO_FREE char *path =
+        kg_asprintf("/files/wheels/%s", json_string_value(json_object_get(wheel, "file")));
+    const struct sandbox_stream_spec spec = {
+        .method = "GET",
+        .path = path,
+        .head_timeout_ms = SILENCE_MS,
+        .silence_timeout_ms = SILENCE_MS,
+    };
+    job->file = wheel_file_new(job->packages->wheels, wheel, err);
+    if (!job->file)
+        return -1;
+    job->call = sandbox_agent_stream(job->sandbox, &spec, &events, job, err);
+    return job->call ? 0 : -1;
+}
+
+static void
+take_next(struct wheel_job *job)
+{
+    const json_t *wheels = json_object_get(job->resolution, "wheels");
+    struct kg_error err = {0};
+    while (job->n_taken < json_array_size(wheels)) {
+        const json_t *wheel = json_array_get(wheels, job->n_taken++);
+        if (wheels_has(job->packages->wheels, wheel))
+            continue;
+        if (take_wheel(job, wheel, &err) < 0)
+            job_end(job, &err);
+        return;
+    }
+    wheels_remember(job->packages->wheels, job->requirements, job->resolution);
+    job_end(job, NULL);
+}
+
+// ---- pip ------------------------------------------------------------------------------------
+
+static void
+on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+{
+    struct wheel_job *job = arg;
+    struct wheel_wait *next;
+    pip_output_take(&job->output, stream, text, len);
+    if (stream == SANDBOX_STDOUT)
+        return;
+    for (struct wheel_wait *wait = LIST_FIRST(&job->waits); wait; wait = next) {
+        next = LIST_NEXT(wait, link);
+        wait->events.on_text(text, len, wait->arg);
+    }
+}
+
+static void
+on_end(const struct sandbox_command_result *result, const struct kg_error *end_err, void *arg)
+{
+    struct wheel_job *job = arg;
+    struct kg_error err = {0};
+    const struct buf *text = &job->output.result;
+    job->command = NULL;
+    if (pip_output_check(&job->output, result, end_err, &err) == 0)
+        job->resolution = resolution_parse(text->data ? text->data : "", text->len, &err);
+    if (job->resolution)
+        take_next(job);
+    else
+        job_end(job, &err);
+}
+
+static json_t *
+make_env(const struct packages *packages)
+{
+    json_t *env = json_pack("{s:s, s:s}", "PYTHONDONTWRITEBYTECODE", "1", "LANG", "C.UTF-8");
+    if (packages->index_url)
+        json_object_set_new(env, "PIP_INDEX_URL", json_string(packages->index_url));
+    if (packages->has_authorities)
+        json_object_set_new(env, "PIP_CERT", json_string(PACKAGES_INSIDE "/ca.pem"));
+    return env;
+}
+
+static void
+on_ready(struct sandbox *sandbox, void *arg)
+{
+    static const struct sandbox_command_events events = {.on_output = on_output, .on_end = on_end};
+    struct wheel_job *job = arg;
+    struct kg_error err = {0};
+    // Whoever finds it after a crash of this gateway sees that it is nobody's.
+    json_auto_t *meta = json_pack("{s:s}", "purpose", "packages");
+    json_auto_t *env = make_env(job->packages);
+    char **argv = pip_argv(job->packages, "download", job->requirements);
+    const struct sandbox_command_spec spec = {
+        .argv = (const char *const *)argv,
+        .env = env,
+        .timeout_ms = DOWNLOAD_MS,
+        .max_output_bytes = PIP_OUTPUT_MAX,
+    };
+    if (sandbox_claim(sandbox, meta, &err) == 0)
+        job->command = sandbox_command_start(sandbox, &spec, &events, job, &err);
+    pip_argv_free(argv);
+    if (!job->command)
+        job_end(job, &err);
+}
+
+static void
+on_gone(struct sandbox *sandbox, const struct kg_error *reason, void *arg)
+{
+    struct wheel_job *job = arg;
+    (void)sandbox;
+    job_end(job, reason);
+}
+
+static void
+on_kernel_exit(struct sandbox *sandbox, const char *kernel, int pid, int exit_code, int signal,
+               bool oom, void *arg)
+{
+    (void)sandbox;
+    (void)kernel;
+    (void)pid;
+    (void)exit_code;
+    (void)signal;
+    (void)oom;
+    (void)arg; // it has none
+}
+
+// ---- A job ----------------------------------------------------------------------------------
+
+static void
+job_start(struct wheel_job *job)
+{
+    static const struct sandbox_events events = {
+        .on_ready = on_ready, .on_gone = on_gone, .on_kernel_exit = on_kernel_exit};
+    static const struct sandbox_spec spec = {
+        .agent_idle_timeout_s = AGENT_IDLE_S, .network = true, .ready_timeout_ms = READY_MS};
+    struct kg_error err = {0};
+    job->started = true;
+    job->packages->n_running++;
+    job->sandbox = sandbox_create(job->packages->sandboxes, &spec, &events, job, &err);
+    if (!job->sandbox)
+        job_end(job, &err);
+}
+
+static void
+on_step(void *arg)
+{
+    struct wheel_job *job = arg;
+    if (job->over)
+        job_finish(job);
+    else if (!job->started && job->packages->n_running < MAX_RUNNING)
+        job_start(job);
+}
+
+static struct wheel_job *
+job_of(struct packages *packages, const json_t *requirements)
+{
+    struct wheel_job *job;
+    TAILQ_FOREACH(job, &packages->jobs, link) {
+        if (!job->over && json_equal(job->requirements, requirements))
+            return job;
+    }
+    if (packages->n_jobs >= MAX_JOBS)
+        return NULL;
+    job = KG_NEW(struct wheel_job);
+    job->packages = packages;
+    job->requirements = json_deep_copy(requirements);
+    LIST_INIT(&job->waits);
+    job->step = loop_timer_new(packages->loop, on_step, job);
+    loop_timer_start(job->step, 0);
+    TAILQ_INSERT_TAIL(&packages->jobs, job, link);
+    packages->n_jobs++;
+    return job;
+}
+
+struct wheel_wait *
+wheel_wait_start(struct packages *packages, const json_t *requirements,
+                 const struct wheel_wait_events *events, void *arg, struct kg_error *err)
+{
+    struct wheel_job *job = packages->stopped ? NULL : job_of(packages, requirements);
+    if (!job) {
+        kg_error_set(err, packages->stopped ? KG_DRAINING : KG_SESSION_BUSY, 0,
+                     packages->stopped ? "the gateway is shutting down"
+                                       : "too many packages are being downloaded; try again later");
+        return NULL;
+    }
+    struct wheel_wait *wait = KG_NEW(struct wheel_wait);
+    wait->events = *events;
+    wait->arg = arg;
+    LIST_INSERT_HEAD(&job->waits, wait, link);
+    return wait;
+}
+
+void
+wheel_wait_cancel(struct wheel_wait *wait)
+{
+    if (!wait)
+        return;
+    LIST_REMOVE(wait, link);
+    free(wait);
+}
+
+void
+wheel_jobs_stop(struct packages *packages)
+{
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
+    packages->stopped = true;
+    for (struct wheel_job *job; (job = TAILQ_FIRST(&packages->jobs));) {
+        job->err = err;
+        job_finish(job);
+    }
+}

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cache of wheels on disk.
+
+#include "wheels.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "packages_script.h"
+#include "requirement.h"
+
+#define CACHE_MAX_BYTES (INT64_C(2) << 30)
+#define FRESH_MS (INT64_C(24) * 3600 * 1000)
+#define WHEEL_MAX_BYTES (INT64_C(512) << 20)
+
+enum { MAX_WHEELS = 200, MAX_RECORD_BYTES = 256 << 10, MAX_CA_BYTES = 4 << 20, HASH_HEX = 64 };
+
+struct wheels {
+    char *shared;
+    char *files;    // shared/wheels
+    char *records;  // resolved
+    char *incoming; // on the same file system
+};
+
+struct wheel_file {
+    char *path;
+    char *final;
+    char sha256[HASH_HEX + 1];
+    int64_t size;
+    int64_t len;
+    int fd;
+    crypto_hash_sha256_state hash;
+};
+
+// ---- Resolutions ----------------------------------------------------------------------------
+
+static bool
+is_hash(const char *text)
+{
+    return strlen(text) == HASH_HEX && strspn(text, "0123456789abcdef") == HASH_HEX;
+}
+
+static bool
+is_version(const char *text)
+{
+    size_t len = strlen(text);
+    return len >= 1 && len <= REQUIREMENT_MAX_LEN &&
+           strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+!-") ==
+               len;
+}
+
+static int
+check_wheel(json_t *wheel, struct kg_error *err)
+{
+    const char *name, *version, *file, *sha256;
+    json_int_t size;
+    json_error_t why;
+    if (json_unpack_ex(wheel, &why, 0, "{s:s, s:s, s:s, s:I, s:s}", "name", &name, "version",
+                       &version, "file", &file, "size", &size, "sha256", &sha256) < 0)
+        return kg_error_set(err, KG_INTERNAL, 0, "a wheel is malformed: %.100s", why.text);
+    KG_AUTO_FREE char *normal = package_name_normalise(name, strlen(name));
+    KG_AUTO_FREE char *own = package_name_normalise(file, strcspn(file, "-"));
+    if (!normal || !own || strcmp(normal, own) != 0 || !is_version(version) ||
+        !wheel_name_is_valid(file) || !is_hash(sha256))
+        return kg_error_set(err, KG_INTERNAL, 0, "a wheel's name, version or hash is malformed");
+    if (size < 1 || size > WHEEL_MAX_BYTES)
+        return kg_error_set(err, KG_INTERNAL, 0, "%.80s has %lld bytes; at most %lld are taken",
+                            file, (long long)size, (long long)WHEEL_MAX_BYTES);
+    json_object_set_new(wheel, "name", json_string(normal));
+    return 0;
+}
+
+static int
+check_satisfied(const json_t *item, struct kg_error *err)
+{
+    const char *requirement = json_string_value(json_object_get(item, "requirement"));
+    const char *version = json_string_value(json_object_get(item, "version"));
+    KG_AUTO_FREE char *normal = requirement ? requirement_normalise(requirement, err) : NULL;
+    if (!normal || !version || !is_version(version))
+        return kg_error_set(err, KG_INTERNAL, 0, "what is satisfied is malformed");
+    return 0;
+}
+
+static int
+check_resolution(const json_t *root, struct kg_error *err)
+{
+    const json_t *wheels = json_object_get(root, "wheels");
+    const json_t *satisfied = json_object_get(root, "satisfied");
+    size_t i;
+    json_t *item;
+    if (!json_is_array(wheels) || !json_is_array(satisfied) ||
+        json_array_size(wheels) > MAX_WHEELS || json_array_size(satisfied) > MAX_WHEELS)
+        return kg_error_set(err, KG_INTERNAL, 0, "no list of at most %d wheels came", MAX_WHEELS);
+    json_array_foreach(wheels, i, item) {
+        if (check_wheel(item, err) < 0)
+            return -1;
+    }
+    json_array_foreach(satisfied, i, item) {
+        if (check_satisfied(item, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+json_t *
+resolution_parse(const char *text, size_t len, struct kg_error *err)
+{
+    json_error_t why;
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+    if (!root) {
+        kg_error_set(err, KG_INTERNAL, 0, "what was resolved is not JSON: %.100s", why.text);
+        return NULL;
+    }
+    if (check_resolution(root, err) == 0)
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+// ---- Records --------------------------------------------------------------------------------
+
+static int
+compare_strings(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+// One file for each set of requirements, named by a hash of them.
+static char *
+record_path(const struct wheels *wheels, const json_t *packages)
+{
+    size_t n = json_array_size(packages);
+    KG_AUTO_FREE const char **sorted = kg_calloc(n + 1, sizeof *sorted);
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = json_string_value(json_array_get(packages, i));
+    qsort(sorted, n, sizeof *sorted, compare_strings);
+    KG_AUTO_BUF key = {0};
+    for (size_t i = 0; i < n; i++)
+        buf_printf(&key, "%s\n", sorted[i]);
+    unsigned char hash[crypto_hash_sha256_BYTES];
+    char hex[HASH_HEX + 1];
+    crypto_hash_sha256(hash, (const unsigned char *)(key.data ? key.data : ""), key.len);
+    sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
+    return kg_asprintf("%s/%s.json", wheels->records, hex);
+}
+
+bool
+wheels_has(const struct wheels *wheels, const json_t *wheel)
+{
+    KG_AUTO_FREE char *path =
+        kg_asprintf("%s/%s", wheels->files, json_string_value(json_object_get(wheel, "file")));
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+           st.st_size == json_integer_value(json_object_get(wheel, "size"));
+}
+
+json_t *
+wheels_find(const struct wheels *wheels, const json_t *packages, bool *ret_fresh)
+{
+    KG_AUTO_FREE char *path = record_path(wheels, packages);
+    KG_AUTO_BUF text = {0};
+    struct kg_error err = {0};
+    struct stat st;
+    if (stat(path, &st) < 0 || file_read(path, MAX_RECORD_BYTES, &text, &err) < 0)
+        return NULL;
+    json_t *resolution = resolution_parse(text.data ? text.data : "", text.len, &err);
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(resolution, "wheels"), i, item) {
+        if (!wheels_has(wheels, item)) {
+            json_decref(resolution);
+            return NULL;
+        }
+    }
+    bool pinned = true;
+    json_array_foreach(packages, i, item)
+        pinned = pinned && requirement_is_pinned(json_string_value(item));
+    *ret_fresh = pinned || clock_wall_ms() - (int64_t)st.st_mtime * 1000 < FRESH_MS;
+    return resolution;
+}
+
+static const char *
+version_in(const json_t *resolution, const char *name)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(resolution, "wheels"), i, item) {
+        if (strcmp(json_string_value(json_object_get(item, "name")), name) == 0)
+            return json_string_value(json_object_get(item, "version"));
+    }
+    return NULL;
+}
+
+static void
+write_record(const struct wheels *wheels, const json_t *packages, const json_t *resolution)
+{
+    struct kg_error err = {0};
+    KG_AUTO_FREE char *path = record_path(wheels, packages);
+    KG_AUTO_FREE char *text = json_dumps(resolution, JSON_COMPACT);
+    if (file_write_atomic(path, text, strlen(text), 0600, &err) < 0)
+        log_warning("what packages were resolved to is not kept", LOG_ERR(&err));
+}
+
+void
+wheels_remember(struct wheels *wheels, const json_t *packages, const json_t *resolution)
+{
+    json_auto_t *pinned = json_array();
+    size_t i;
+    json_t *item;
+    json_array_foreach(packages, i, item) {
+        const char *text = json_string_value(item);
+        KG_AUTO_FREE char *name = requirement_name(text);
+        const char *version = version_in(resolution, name);
+        // With its extras: they may have brought more.
+        int len = (int)strcspn(text, "=~!<>");
+        KG_AUTO_FREE char *exact = version ? kg_asprintf("%.*s==%s", len, text, version) : NULL;
+        json_array_append_new(pinned, json_string(exact ? exact : text));
+    }
+    write_record(wheels, packages, resolution);
+    if (!json_equal(pinned, packages))
+        write_record(wheels, pinned, resolution);
+}
+
+// ---- Room -----------------------------------------------------------------------------------
+
+// The sum of all files of a folder; `ret_oldest` is to be freed.
+static int64_t
+measure(const char *dir, char **ret_oldest)
+{
+    DIR *stream = opendir(dir);
+    const struct dirent *entry;
+    struct timespec oldest = {0};
+    int64_t sum = 0;
+    *ret_oldest = NULL;
+    while (stream && (entry = readdir(stream))) {
+        struct stat st;
+        if (fstatat(dirfd(stream), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+            !S_ISREG(st.st_mode))
+            continue;
+        sum += st.st_size;
+        if (*ret_oldest && st.st_mtim.tv_sec >= oldest.tv_sec)
+            continue;
+        free(*ret_oldest);
+        *ret_oldest = kg_asprintf("%s/%s", dir, entry->d_name);
+        oldest = st.st_mtim;
+    }
+    if (stream)
+        closedir(stream);
+    return sum;
+}
+
+static void
+make_room(const struct wheels *wheels, int64_t wanted)
+{
+    char *oldest;
+    while (measure(wheels->files, &oldest) + wanted > CACHE_MAX_BYTES && oldest) {
+        log_info("a wheel leaves the cache", LOG_STR("file", strrchr(oldest, '/') + 1));
+        bool gone = unlink(oldest) == 0;
+        free(KG_STEAL(oldest));
+        if (!gone)
+            break;
+    }
+    free(oldest);
+}
+
+// ---- Wheels ---------------------------------------------------------------------------------
+
+void
+wheel_file_cancel(struct wheel_file *file)
+{
+    if (!file)
+        return;
+    close(file->fd);
+    (void)unlink(file->path);
+    free(file->path);
+    free(file->final);
+    free(file);
+}
+
+struct wheel_file *
+wheel_file_new(const struct wheels *wheels, const json_t *wheel, struct kg_error *err)
+{
+    KG_AUTO_FREE char *path = kg_asprintf("%s/XXXXXX", wheels->incoming);
+    int64_t size = json_integer_value(json_object_get(wheel, "size"));
+    make_room(wheels, size);
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0) {
+        kg_error_set(err, KG_INTERNAL, errno, "cannot make a file in %.100s", wheels->incoming);
+        return NULL;
+    }
+    struct wheel_file *file = KG_NEW(struct wheel_file);
+    file->path = KG_STEAL(path);
+    file->final =
+        kg_asprintf("%s/%s", wheels->files, json_string_value(json_object_get(wheel, "file")));
+    file->fd = fd;
+    file->size = size;
+    snprintf(file->sha256, sizeof file->sha256, "%s",
+             json_string_value(json_object_get(wheel, "sha256")));
+    crypto_hash_sha256_init(&file->hash);
+    return file;
+}
+
+int
+wheel_file_write(struct wheel_file *file, const void *data, size_t len, struct kg_error *err)
+{
+    if ((int64_t)len > file->size - file->len)
+        return kg_error_set(err, KG_INTERNAL, 0, "a wheel is larger than was said");
+    ssize_t n = pwrite(file->fd, data, len, file->len);
+    if (n != (ssize_t)len)
+        return kg_error_set(err, KG_INTERNAL, n < 0 ? errno : ENOSPC, "cannot keep a wheel");
+    crypto_hash_sha256_update(&file->hash, data, len);
+    file->len += n;
+    return 0;
+}
+
+static int
+place(struct wheel_file *file, struct kg_error *err)
+{
+    unsigned char hash[crypto_hash_sha256_BYTES];
+    char hex[HASH_HEX + 1];
+    crypto_hash_sha256_final(&file->hash, hash);
+    sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
+    if (file->len != file->size || strcmp(hex, file->sha256) != 0)
+        return kg_error_set(err, KG_INTERNAL, 0, "a wheel is not the one that the index names");
+    if (fchmod(file->fd, 0644) < 0 || rename(file->path, file->final) < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot keep a wheel");
+    return 0;
+}
+
+int
+wheel_file_finish(struct wheel_file *file, struct kg_error *err)
+{
+    int result = place(file, err);
+    wheel_file_cancel(file); // its old name is gone already
+    return result;
+}
+
+// ---- The folder -----------------------------------------------------------------------------
+
+static int
+fill_shared(const struct wheels *wheels, const char *authorities, struct kg_error *err)
+{
+    KG_AUTO_FREE char *script = kg_asprintf("%s/packages.py", wheels->shared);
+    KG_AUTO_FREE char *ca = kg_asprintf("%s/ca.pem", wheels->shared);
+    KG_AUTO_BUF text = {0};
+    if (file_write_atomic(script, packages_script, packages_script_len, 0644, err) < 0)
+        return -1;
+    if (!authorities)
+        return path_remove_tree(ca, err);
+    if (file_read(authorities, MAX_CA_BYTES, &text, err) < 0)
+        return -1;
+    return file_write_atomic(ca, text.data ? text.data : "", text.len, 0644, err);
+}
+
+struct wheels *
+wheels_new(const char *dir, const char *authorities, struct kg_error *err)
+{
+    KG_AUTO(wheels) wheels = KG_NEW(struct wheels);
+    wheels->shared = kg_asprintf("%s/shared", dir);
+    wheels->files = kg_asprintf("%s/shared/wheels", dir);
+    wheels->records = kg_asprintf("%s/resolved", dir);
+    wheels->incoming = kg_asprintf("%s/incoming", dir);
+    // Readable for the sandboxes' users, whatever the mask: only what is mounted is.
+    mode_t mask = umask(0);
+    int result = dir_make(dir, 0711, err);
+    if (result == 0)
+        result = path_remove_tree(wheels->incoming, err);
+    if (result == 0)
+        result = dir_make(wheels->shared, 0755, err);
+    if (result == 0)
+        result = dir_make(wheels->files, 0755, err);
+    if (result == 0)
+        result = dir_make(wheels->records, 0700, err);
+    if (result == 0)
+        result = dir_make(wheels->incoming, 0700, err);
+    if (result == 0)
+        result = fill_shared(wheels, authorities, err);
+    umask(mask);
+    return result == 0 ? KG_STEAL(wheels) : NULL;
+}
+
+void
+wheels_free(struct wheels *wheels)
+{
+    if (!wheels)
+        return;
+    free(wheels->shared);
+    free(wheels->files);
+    free(wheels->records);
+    free(wheels->incoming);
+    free(wheels);
+}
+
+const char *
+wheels_shared_dir(const struct wheels *wheels)
+{
+    return wheels->shared;
+}
