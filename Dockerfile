@@ -22,7 +22,7 @@ RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
         ca-certificates curl libcurl4 libczmq4 libevent-2.1-7 libevent-pthreads-2.1-7 libjansson4 \
         libsodium23 libzmq5 \
-    && rm -rf /var/lib/apt/lists/* \
+    && apt-get clean && rm -rf /var/lib/apt/lists/* \
     && groupadd -g 10001 kernelgate && useradd -u 10001 -g 10001 -d / -s /usr/sbin/nologin -M kernelgate
 COPY kernelspec /tmp/kernelspec
 RUN cd /tmp/kernelspec && for spec in */kernel.json; do \

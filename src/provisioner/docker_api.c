@@ -159,10 +159,12 @@ docker_container_path(const struct docker *docker, const char *id, const char *r
 }
 
 struct http_call *
-docker_list(struct docker *docker, http_call_fn on_done, void *arg, struct kg_error *err)
+docker_list(struct docker *docker, const char *id, http_call_fn on_done, void *arg,
+            struct kg_error *err)
 {
-    KG_AUTO_FREE char *filters =
-        kg_asprintf("{\"label\":[\"" DOCKER_LABEL_GATEWAY "=%s\"]}", docker->base.gateway_id);
+    KG_AUTO_FREE char *one = id ? kg_asprintf(",\"" DOCKER_LABEL_SANDBOX "=%s\"", id) : NULL;
+    KG_AUTO_FREE char *filters = kg_asprintf("{\"label\":[\"" DOCKER_LABEL_GATEWAY "=%s\"%s]}",
+                                             docker->base.gateway_id, one ? one : "");
     KG_AUTO_FREE char *escaped = docker_escape(filters);
     KG_AUTO_FREE char *path = kg_asprintf("/containers/json?all=1&filters=%s", escaped);
     return docker_call(docker, "GET", path, NULL, on_done, arg, err);

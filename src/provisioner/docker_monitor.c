@@ -167,7 +167,7 @@ ask_for_list(struct docker *docker)
     struct kg_error err;
     docker->monitor.asked_ms = clock_mono_ms();
     docker->monitor.asked_s = clock_wall_ms() / 1000;
-    docker->monitor.look = docker_list(docker, on_listed, docker, &err);
+    docker->monitor.look = docker_list(docker, NULL, on_listed, docker, &err);
     if (!docker->monitor.look)
         on_failed_look(docker, &err);
 }

@@ -18,47 +18,71 @@ docker_op_fini(struct provisioner_op *base)
     loop_timer_free(op->timer);
 }
 
+// ---- Removing a container -------------------------------------------------------------------
+
+// Asks for the removal of the container in a list of the sandbox's; false where it holds none. What
+// is ours is known by its labels: another's container may have the name.
+static bool
+ask_removal(struct docker_op *op, const struct http_call_result *list, http_call_fn next)
+{
+    struct docker *docker = docker_of(&op->base);
+    json_auto_t *containers = json_loadb(list->body, list->body_len, 0, NULL);
+    const char *id = json_string_value(json_object_get(json_array_get(containers, 0), "Id"));
+    if (!id)
+        return false;
+    KG_AUTO_FREE char *path = kg_asprintf("/containers/%s?force=1&v=1", id);
+    op->call = docker_call(docker, "DELETE", path, NULL, next, op, &op->base.err);
+    return op->call != NULL;
+}
+
 // ---- Destroying -----------------------------------------------------------------------------
 
-static void ask_delete(void *arg);
+// An error of a create says more than one of what follows it.
+static void
+end_delete(struct docker_op *op, const struct kg_error *err)
+{
+    if (err->code && !op->base.err.code)
+        op->base.err = *err;
+    op_finish(&op->base);
+}
 
+// What stays is removed by the monitor, as soon as the engine lets it.
 static void
 on_deleted(const struct http_call_result *result, void *arg)
 {
     struct docker_op *op = arg;
     struct kg_error err = {0};
     op->call = NULL;
-    if (result->status != 404)
-        (void)docker_check(docker_of(&op->base), result, &err);
     // 409: it is being removed already; 500: something of it is still in use.
     bool again = result->status == 409 || result->status == 500;
     if (again && clock_mono_ms() < op->delete_until_ms) {
         loop_timer_start(op->timer, DELETE_PAUSE_MS);
         return;
     }
-    // What stays is removed by the monitor, as soon as the engine lets it.
-    if (err.code && !op->base.err.code) // else that of a create says more
-        op->base.err = err;
-    op_finish(&op->base);
+    if (result->status != 404)
+        (void)docker_check(docker_of(&op->base), result, &err);
+    end_delete(op, &err);
+}
+
+static void
+on_listed_for_delete(const struct http_call_result *result, void *arg)
+{
+    struct docker_op *op = arg;
+    struct kg_error err = {0};
+    op->call = NULL;
+    if (docker_check(docker_of(&op->base), result, &err) < 0 ||
+        !ask_removal(op, result, on_deleted))
+        end_delete(op, &err);
 }
 
 static void
 ask_delete(void *arg)
 {
     struct docker_op *op = arg;
-    struct docker *docker = docker_of(&op->base);
-    KG_AUTO_FREE char *path = docker_container_path(docker, op->base.id, "?force=1&v=1");
-    op->call = docker_call(docker, "DELETE", path, NULL, on_deleted, op, &op->base.err);
-    if (!op->call)
-        op_finish(&op->base);
-}
-
-static void
-remove_folder(struct docker_op *op)
-{
     struct kg_error err = {0};
-    if (folder_remove(op->base.provisioner->state_dir, op->base.id, &err) < 0)
-        log_warning("cannot remove a sandbox's folder", LOG_ERR(&err));
+    op->call = docker_list(docker_of(&op->base), op->base.id, on_listed_for_delete, op, &err);
+    if (!op->call)
+        end_delete(op, &err);
 }
 
 // The folder goes first: a sandbox that the engine cannot remove now must not be taken for a living
@@ -66,8 +90,10 @@ remove_folder(struct docker_op *op)
 static void
 start_delete(struct docker_op *op)
 {
+    struct kg_error err = {0};
     op_set_state(&op->base, OP_DELETING);
-    remove_folder(op);
+    if (folder_remove(op->base.provisioner->state_dir, op->base.id, &err) < 0)
+        log_warning("cannot remove a sandbox's folder", LOG_ERR(&err));
     op->delete_until_ms = clock_mono_ms() + DELETE_MS;
     op->timer = loop_timer_new(op->base.provisioner->loop, ask_delete, op);
     ask_delete(op);
@@ -104,7 +130,6 @@ ask_start(struct docker_op *op)
 {
     struct docker *docker = docker_of(&op->base);
     KG_AUTO_FREE char *path = docker_container_path(docker, op->base.id, "/start");
-    op->started = true;
     op->call = docker_call(docker, "POST", path, NULL, on_started, op, &op->base.err);
     if (!op->call)
         start_delete(op);
@@ -123,40 +148,30 @@ on_displaced(const struct http_call_result *result, void *arg)
         start_delete(op);
 }
 
-// The container that has our name: a half-made one of ours goes, and another's stays.
+// A half-made container of ours goes, and another's stays.
 static void
-on_inspected(const struct http_call_result *result, void *arg)
+on_listed_for_name(const struct http_call_result *result, void *arg)
 {
     struct docker_op *op = arg;
     struct docker *docker = docker_of(&op->base);
     op->call = NULL;
-    json_auto_t *body = json_loadb(result->body, result->body_len, 0, NULL);
-    const json_t *labels = json_object_get(json_object_get(body, "Config"), "Labels");
-    const char *owner = json_string_value(json_object_get(labels, DOCKER_LABEL_GATEWAY));
-    bool ours = owner && !strcmp(owner, docker->base.gateway_id);
+    op->displaced = true;
+    if (docker_check(docker, result, &op->base.err) == 0 && ask_removal(op, result, on_displaced))
+        return;
     KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, op->base.id);
-    if (result->status == 200 && !ours) {
-        remove_folder(op);
+    if (!op->base.err.code)
         kg_error_set(&op->base.err, KG_PROVISIONER_UNAVAILABLE, 0,
                      "docker: the name %s is taken by a container that is not kernelgate's; "
                      "remove it with docker rm",
                      name);
-        op_finish(&op->base);
-        return;
-    }
-    op->displaced = true;
-    KG_AUTO_FREE char *path = docker_container_path(docker, op->base.id, "?force=1&v=1");
-    op->call = docker_call(docker, "DELETE", path, NULL, on_displaced, op, &op->base.err);
-    if (!op->call)
-        start_delete(op);
+    start_delete(op);
 }
 
 static void
 ask_who_has_the_name(struct docker_op *op)
 {
-    struct docker *docker = docker_of(&op->base);
-    KG_AUTO_FREE char *path = docker_container_path(docker, op->base.id, "/json");
-    op->call = docker_call(docker, "GET", path, NULL, on_inspected, op, &op->base.err);
+    op->call =
+        docker_list(docker_of(&op->base), op->base.id, on_listed_for_name, op, &op->base.err);
     if (!op->call)
         start_delete(op);
 }

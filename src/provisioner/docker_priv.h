@@ -56,10 +56,9 @@ struct docker_op {
     struct http_call *call;
     struct loop_timer *timer;
     int64_t delete_until_ms;
-    bool started;   // the container's start was asked for
     bool died;      // it ended before it was said to be started
     bool pulling;   // waits for the image
-    bool displaced; // what had the name was removed
+    bool displaced; // a half-made container of ours had the name
 };
 
 static inline struct docker *
@@ -105,9 +104,9 @@ bool docker_lines_feed(struct docker_lines *lines, const void *data, size_t len,
 char *docker_escape(const char *text);
 // `/containers/<name of the sandbox's container><rest>`. To be freed.
 char *docker_container_path(const struct docker *docker, const char *id, const char *rest);
-// Lists all containers of this gateway.
-KG_MUST_CHECK struct http_call *docker_list(struct docker *docker, http_call_fn on_done, void *arg,
-                                            struct kg_error *err);
+// Lists all containers of this gateway, or those of one sandbox.
+KG_MUST_CHECK struct http_call *docker_list(struct docker *docker, const char *id,
+                                            http_call_fn on_done, void *arg, struct kg_error *err);
 // The sandbox's id among labels, or NULL; and whether a container of a list runs.
 const char *docker_sandbox_id(const json_t *labels);
 bool docker_lives(const json_t *container);

@@ -60,7 +60,7 @@ on_listed(const struct http_call_result *result, void *arg)
 void
 docker_recover(struct docker_op *op)
 {
-    op->call = docker_list(docker_of(&op->base), on_listed, op, &op->base.err);
+    op->call = docker_list(docker_of(&op->base), NULL, on_listed, op, &op->base.err);
     if (!op->call)
         op_finish(&op->base);
 }

@@ -52,22 +52,23 @@ security_of(const struct docker *docker)
     return options;
 }
 
+// No AutoRemove: with live-restore, Docker 20.10 removes such containers when it comes back, living
+// ones too.
 static json_t *
 host_config(const struct docker *docker, const char *id)
 {
     const struct provisioner_limits *limits = &docker->limits;
     json_int_t memory = provisioner_memory_bytes(limits);
-    return json_pack(
-        "{s:o, s:o, s:s, s:s, s:s, s:b, s:b, s:b, s:[s], s:o, s:I, s:I, s:I, s:i, s:I, s:i,"
-        " s:[{s:s, s:i, s:i}, {s:s, s:i, s:i}], s:{s:s, s:{s:s, s:s}}}",
-        "Mounts", mounts_of(docker, id), "Tmpfs", tmpfs_of(limits), "NetworkMode", "none",
-        "IpcMode", "private", "CgroupnsMode", "private", "ReadonlyRootfs", 1, "Init", 0,
-        "AutoRemove", 1, "CapDrop", "ALL", "SecurityOpt", security_of(docker), "Memory", memory,
-        "MemorySwap", memory, "NanoCpus", (json_int_t)(limits->cpus * NANO), "PidsLimit",
-        limits->pids, "ShmSize", (json_int_t)(SANDBOX_SHM_MB * MIB), "OomScoreAdj",
-        SANDBOX_OOM_SCORE, "Ulimits", "Name", "nofile", "Soft", SANDBOX_NOFILE, "Hard",
-        SANDBOX_NOFILE, "Name", "core", "Soft", 0, "Hard", 0, "LogConfig", "Type", "json-file",
-        "Config", "max-size", "1m", "max-file", "1");
+    return json_pack("{s:o, s:o, s:s, s:s, s:s, s:b, s:b, s:[s], s:o, s:I, s:I, s:I, s:i, s:I, s:i,"
+                     " s:[{s:s, s:i, s:i}, {s:s, s:i, s:i}], s:{s:s, s:{s:s, s:s}}}",
+                     "Mounts", mounts_of(docker, id), "Tmpfs", tmpfs_of(limits), "NetworkMode",
+                     "none", "IpcMode", "private", "CgroupnsMode", "private", "ReadonlyRootfs", 1,
+                     "Init", 0, "CapDrop", "ALL", "SecurityOpt", security_of(docker), "Memory",
+                     memory, "MemorySwap", memory, "NanoCpus", (json_int_t)(limits->cpus * NANO),
+                     "PidsLimit", limits->pids, "ShmSize", (json_int_t)(SANDBOX_SHM_MB * MIB),
+                     "OomScoreAdj", SANDBOX_OOM_SCORE, "Ulimits", "Name", "nofile", "Soft",
+                     SANDBOX_NOFILE, "Hard", SANDBOX_NOFILE, "Name", "core", "Soft", 0, "Hard", 0,
+                     "LogConfig", "Type", "json-file", "Config", "max-size", "1m", "max-file", "1");
 }
 
 json_t *

@@ -109,7 +109,6 @@ try_container(const struct docker *docker, const char *id, struct kg_error *err)
     KG_AUTO_FREE char *wait = docker_container_path(docker, id, "/wait");
     json_t *spec =
         docker_container_spec(docker, id, json_pack("[s, s]", SANDBOX_AGENT, "--version"));
-    json_object_set_new(json_object_get(spec, "HostConfig"), "AutoRemove", json_false());
     json_auto_t *ended = NULL;
     if (ask_and_wait(docker, "POST", create, spec, NULL, err) < 0 ||
         ask_and_wait(docker, "POST", start, NULL, NULL, err) < 0 ||

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gateways that tests talk to, each checked when it ends: exit code, sanitizers, leftovers."""
 
+import os
 import uuid
 
 import docker_engine
+import dockerd
 import pytest
 from kernelgate import Gateway
 
@@ -33,8 +35,27 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(f"{item.nodeid}: only {mark.args[0]}, {mark.args[1]}")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def engine():
+    """The Docker Engine, where tests run on one."""
+    if docker_engine.PROVISIONER != "docker":
+        yield None
+        return
+    running = dockerd.Dockerd(dockerd.KEPT)
+    try:
+        try:
+            running.start()
+            running.build_kernels()
+        except (OSError, RuntimeError) as error:
+            pytest.exit(f"no tests on docker: {error}", returncode=1)
+        os.environ["DOCKER_HOST"] = running.host
+        yield running
+    finally:
+        running.close()
+
+
 @pytest.fixture
-def start_gateway():
+def start_gateway(engine):
     """Starts gateways with flags of a test's own."""
     started = []
 
@@ -53,7 +74,7 @@ def start_gateway():
 
 
 @pytest.fixture(scope="module")
-def gateway():
+def gateway(engine):
     """One gateway for a module, with default settings but no pool larger than this machine."""
     running = Gateway("--pool-size", "1")
     try:

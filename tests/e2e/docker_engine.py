@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Docker Engine below the gateways, where KERNELGATE_PROVISIONER says docker, as tests ask it.
 
-The engine itself is dockerd.py's.
+The engine itself is dockerd.py's; conftest.py starts it and sets DOCKER_HOST.
 """
 
 import json
@@ -10,22 +10,24 @@ import os
 import httpx
 
 PROVISIONER = os.environ.get("KERNELGATE_PROVISIONER", "oci")
-HOST = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
 LABEL = "kernelgate.gateway"
 
 
 def gateway_environment():
     """What a gateway of the tests is told of its engine."""
     if PROVISIONER == "docker":
-        return {"KERNELGATE_PROVISIONER": "docker", "DOCKER_HOST": HOST}
+        return {"KERNELGATE_PROVISIONER": "docker", "DOCKER_HOST": os.environ["DOCKER_HOST"]}
     return {}
 
 
+def socket_path():
+    return os.environ["DOCKER_HOST"].removeprefix("unix://")
+
+
 class Engine:
-    def __init__(self, host=HOST):
-        self.host = host
+    def __init__(self):
         self._client = httpx.Client(
-            transport=httpx.HTTPTransport(uds=host.removeprefix("unix://")),
+            transport=httpx.HTTPTransport(uds=socket_path()),
             base_url="http://docker/v1.41",
             timeout=60,
         )

@@ -1,56 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Docker Engine of the tests' own, with the images that the project's Dockerfiles make.
 
-    dockerd.py [--images gateway] COMMAND…
-
-runs COMMAND with DOCKER_HOST set. All that the engine keeps lies in build/docker, so that images are
-built once; nothing else of it stays. There is no registry: the Dockerfiles' base image is made here
-by debootstrap, and trusts the certificates that this machine trusts.
+Its images are kept in build/docker, so that they are built once; nothing else of it stays. There is
+no registry: the Dockerfiles' base image is made here by debootstrap, and trusts the certificates
+that this machine trusts.
 """
 
-import argparse
 import contextlib
 import hashlib
 import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import time
+
+import leftovers
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 KEPT = PROJECT / "build/docker"
 BASE = "debian:bookworm-slim"
 KERNELS, GATEWAY, NGINX = "kernelgate-kernel:latest", "kernelgate:latest", "nginx:stable"
 HASH_LABEL = "kernelgate.test.inputs"
+SLIM = ("usr/share/doc", "usr/share/info", "usr/share/locale", "usr/share/man")
 EXTRA_CERTIFICATES = pathlib.Path("/usr/local/share/ca-certificates")
 
 
 class Dockerd:
     """One dockerd. `kill()` and `start()` again are what tests of its faults do."""
 
-    def __init__(self, data_root=None, live_restore=False, network=False):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="kgt-dockerd-"))
+    def __init__(self, data_root=None, *flags):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{leftovers.PREFIX}d-"))
         self.data_root = pathlib.Path(data_root or self.folder / "data")
+        self.data_root.mkdir(parents=True, exist_ok=True)
         self.socket = self.folder / "docker.sock"
         self.host = f"unix://{self.socket}"
-        self.live_restore = live_restore
-        self.network = network
+        self.flags = flags
         self.process = None
-        self.containerd = None
 
-    def start(self, timeout=60):
-        self.folder.joinpath("daemon.json").write_text(
-            json.dumps({"live-restore": self.live_restore})
-        )
+    def start(self, live_restore=False, timeout=60):
+        settings = {"live-restore": live_restore}
+        self.folder.joinpath("daemon.json").write_text(json.dumps(settings))
         flags = [
             f"--config-file={self.folder}/daemon.json", f"--data-root={self.data_root}",
             f"--exec-root={self.folder}/exec", f"--pidfile={self.folder}/docker.pid",
             f"--host={self.host}", "--iptables=false", "--ip6tables=false",
-            "--ip-forward=false", "--bridge=none",
+            "--ip-forward=false", "--bridge=none", *self.flags,
         ]  # fmt: skip
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
@@ -92,7 +88,11 @@ class Dockerd:
     def stop(self):
         """In good order: it ends its containers, unless they are to be restored."""
         self.process.terminate()
-        self.process.wait(60)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
     def close(self):
         """Ends everything that is the engine's, whatever happened to it."""
@@ -103,12 +103,7 @@ class Dockerd:
             left = self.docker("ps", "-aq", check=False, stdout=subprocess.PIPE, text=True).stdout
             if left and left.split():
                 self.docker("rm", "-f", *left.split(), check=False, quiet=True)
-            self.process.terminate()
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+            self.stop()
         self._unmount()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -136,9 +131,10 @@ class Dockerd:
             return
         say(f"making the image {name}")
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            make(pathlib.Path(folder))
+            root = pathlib.Path(folder, "root")
+            make(root)
             subprocess.run(
-                f"tar -C {folder} -c . | docker import - {name} >/dev/null", shell=True, check=True,
+                f"tar -C {root} -c . | docker import - {name} >/dev/null", shell=True, check=True,
                 env={**os.environ, "DOCKER_HOST": self.host},
             )  # fmt: skip
 
@@ -173,7 +169,7 @@ class Dockerd:
 
     def build_nginx(self):
         """What the official image of this name has of use here, made of Debian's package."""
-        self.import_image(NGINX, make_nginx)
+        self.build(NGINX, "tests/e2e/nginx.Dockerfile")
 
 
 def say(text):
@@ -208,8 +204,12 @@ def debootstrap(folder, *packages):
     )  # fmt: skip
     if result.returncode:
         raise RuntimeError(f"debootstrap failed:\n{result.stdout[-2000:]}")
-    for package in folder.glob("var/cache/apt/archives/*.deb"):
-        package.unlink()
+    for left in ("var/cache/apt", "var/lib/apt/lists", *SLIM):
+        shutil.rmtree(folder / left, ignore_errors=True)
+    (folder / "var/cache/apt/archives/partial").mkdir(parents=True)
+    # As the official slim image has it: packages come without these.
+    excluded = "".join(f"path-exclude /{path}/*\n" for path in SLIM)
+    (folder / "etc/dpkg/dpkg.cfg.d/slim").write_text(excluded)
 
 
 def make_base(folder):
@@ -223,39 +223,3 @@ def make_base(folder):
         bundle = "/etc/ssl/certs/ca-certificates.crt"
         (folder / "etc/pip.conf").write_text(f"[global]\ncert = {bundle}\n")
         (folder / "root/.npmrc").write_text(f"cafile={bundle}\n")
-
-
-def make_nginx(folder):
-    debootstrap(folder, "nginx-light", "openssl")
-    # The official image has this user, where Debian has www-data.
-    subprocess.run(
-        ["chroot", folder, "useradd", "-r", "-M", "-s", "/usr/sbin/nologin", "nginx"], check=True
-    )
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--images", default="", help="gateway: more than the kernels' image")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    arguments = parser.parse_args()
-    KEPT.mkdir(parents=True, exist_ok=True)
-    engine = Dockerd(data_root=KEPT)
-    # Ended by a signal it still cleans up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        engine.start()
-        engine.build_kernels()
-        if arguments.images == "gateway":
-            engine.build_gateway()
-            engine.build_nginx()
-        environment = {**os.environ, "DOCKER_HOST": engine.host, "KGT_DATA_ROOT": str(KEPT)}
-        return subprocess.run(arguments.command, env=environment, check=False).returncode
-    except RuntimeError as error:
-        print(error, file=sys.stderr)
-        return 1
-    finally:
-        engine.close()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between a gateway and the Docker Engine: sees what the gateway asks, and can do something first."""
+
+import contextlib
+import socket
+import threading
+
+import docker_engine
+
+
+class EngineProxy:
+    """Listens on TCP, where `host` says; `before(request_line)` is called ahead of each request."""
+
+    def __init__(self, before):
+        self._before = before
+        self._target = docker_engine.socket_path()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.host = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                engine = socket.socket(socket.AF_UNIX)
+                engine.connect(self._target)
+                for pair in ((client, engine, self._before), (engine, client, None)):
+                    threading.Thread(target=self._pump, args=pair, daemon=True).start()
+
+    @staticmethod
+    def _pump(source, target, before):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                line = data.partition(b"\r\n")[0].decode("utf-8", "replace")
+                if before and line.endswith("HTTP/1.1"):
+                    before(line)
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)

@@ -1,0 +1,9 @@
+# For tests, what of the official image nginx:stable is of use here, from Debian's package.
+FROM debian:bookworm-slim
+RUN apt-get update -qq \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nginx-light \
+    && rm -f /etc/nginx/sites-enabled/* \
+    && ln -sf /dev/stdout /var/log/nginx/access.log \
+    && ln -sf /dev/stderr /var/log/nginx/error.log
+STOPSIGNAL SIGQUIT
+CMD ["nginx", "-g", "daemon off;"]

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docker-compose.yml: the gateway in a container beside the engine's socket, and nginx before it."""
+
+import concurrent.futures
+import contextlib
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+import docker_engine
+import httpx
+import leftovers
+import pytest
+from kernelgate import PROJECT, Lines, problem, wait_for
+
+pytestmark = pytest.mark.only("docker", "it is about Docker Compose")
+
+KEY = "compose-key"
+COMMAND = ["docker", "compose"]
+if subprocess.run([*COMMAND, "version"], capture_output=True, check=False).returncode:
+    COMMAND = ["docker-compose"]
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+class Stack:
+    """The project's docker-compose.yml, with ports and a state folder of the test's own."""
+
+    def __init__(self, engine):
+        self.state_dir = tempfile.mkdtemp(prefix=leftovers.PREFIX)
+        self.port, self.http_port = free_port(), free_port()
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "DOCKER_HOST": engine.host,
+            "COMPOSE_PROJECT_NAME": f"kgt{os.getpid()}",
+            "DOCKER_SOCKET": str(engine.socket),
+            "KERNELGATE_STATE_DIR": self.state_dir,
+            "KERNELGATE_PORT": str(self.port),
+            "KERNELGATE_POOL_SIZE": "1",
+            "HTTP_PORT": str(self.http_port),
+            "HTTPS_PORT": str(free_port()),
+        }
+
+    def compose(self, *arguments, key="", check=True):
+        result = subprocess.run(
+            [*COMMAND, *arguments], cwd=PROJECT, env={**self.env, "API_KEY": key}, timeout=120,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+        assert not check or result.returncode == 0, result.stdout
+        return result
+
+    def container(self, service):
+        return self.compose("ps", "-q", service).stdout.split()[-1]
+
+    def close(self):
+        self.compose("--profile", "production", "down", "--timeout", "20", check=False)
+        label = (pathlib.Path(self.state_dir) / "id").read_text()
+        engine = docker_engine.Engine()
+        for each in engine.containers(f"{docker_engine.LABEL}={label}"):
+            engine.remove(each["Id"])
+        shutil.rmtree(self.state_dir)
+
+
+@pytest.fixture(scope="module")
+def stack(engine):
+    engine.build_gateway()
+    engine.build_nginx()
+    running = Stack(engine)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def client(stack):
+    """Through nginx, with the key."""
+    stack.compose("--profile", "production", "up", "-d", key=KEY)
+    with httpx.Client(
+        base_url=f"http://127.0.0.1:{stack.http_port}", timeout=120, trust_env=False,
+        headers={"Authorization": f"Bearer {KEY}"},
+    ) as client:  # fmt: skip
+        wait_for(lambda: answers(client, "/readyz"), timeout=60)
+        yield client
+
+
+def answers(client, path):
+    with contextlib.suppress(httpx.TransportError):
+        return client.get(path).status_code == 200
+    return False
+
+
+def stream(client, code, **fields):
+    body = {"code": code, **fields}
+    with client.stream("POST", "/api/v1/execute", json=body) as response:
+        assert response.status_code == 200, response.read()
+        lines = Lines(response)
+        for text in response.iter_lines():
+            lines.add(text)
+    return lines
+
+
+# In this order: without a key, production without one, production.
+
+
+def test_up_and_nothing_else(stack):
+    stack.compose("up", "-d")
+    with httpx.Client(base_url=f"http://127.0.0.1:{stack.port}", trust_env=False) as client:
+        wait_for(lambda: answers(client, "/readyz"), timeout=60)
+        assert stream(client, "print(6 * 7)").text() == "42\n"
+        # No web page may drive it: a name that is not this machine's is refused.
+        headers = {"Host": "rebound.example"}
+        problem(client.get("/api/v1/sessions", headers=headers), 403, "forbidden_host")
+    inspected = docker_engine.Engine().ask("GET", f"/containers/{stack.container('kernelgate')}/json")
+    status = pathlib.Path(f"/proc/{inspected['State']['Pid']}/status").read_text()
+    fields = dict(line.split(":\t", 1) for line in status.splitlines())
+    assert set(fields["Uid"].split()) == {"10001"} and int(fields["CapEff"], 16) == 0
+    assert fields["NoNewPrivs"] == "1"
+
+
+def test_production_needs_a_key(stack):
+    result = stack.compose("--profile", "production", "up", "-d", check=False)
+    assert result.returncode != 0
+    logs = stack.compose("--profile", "production", "logs", "key-check").stdout
+    assert "API_KEY is required in production" in logs
+
+
+def test_a_key_is_asked_for(client):
+    problem(client.get("/api/v1/sessions", headers={"Authorization": ""}), 401, "unauthorized")
+    assert client.get("/metrics").status_code == 403
+
+
+def test_lines_come_at_once_and_long_cells_pass(client):
+    """Two at a time: one of 70 seconds, and beside it one that is watched closely."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        long_one = pool.submit(
+            stream, client, "import time; time.sleep(70); print('slept')", timeout=90
+        )
+        code = "import time\nfor i in range(3): print(i, flush=True); time.sleep(1)"
+        lines = stream(client, code)
+        printed = [at for line, at in zip(lines, lines.times) if line["type"] == "stdout"]
+        assert len(printed) == 3 and printed[2] - printed[0] > 1.5
+        lines = long_one.result()
+    assert lines.status == "ok" and lines.text() == "slept\n"
+    assert lines.of("keepalive")
+
+
+def test_an_abusive_client_is_limited(client):
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        responses = list(pool.map(lambda _: client.get("/api/v1/sessions"), range(200)))
+    refused = [each for each in responses if each.status_code != 200]
+    assert len(responses) - len(refused) >= 40 and len(refused) >= 50
+    for response in refused:
+        problem(response, 429, "rate_limited")
+        assert response.headers["retry-after"]
+    wait_for(lambda: client.get("/api/v1/sessions").status_code == 200)
+
+
+def test_a_backend_that_restarts(client, stack):
+    stream(client, "x = 'kept'", session_id="s")
+    docker = docker_engine.Engine()
+    container = stack.container("kernelgate")
+    docker.ask("POST", f"/containers/{container}/stop", params={"t": 20})
+    problem(client.get("/api/v1/health"), 503, "provisioner_unavailable")
+    docker.ask("POST", f"/containers/{container}/start")
+    wait_for(lambda: answers(client, "/readyz"), timeout=60)
+    assert stream(client, "print(x)", session_id="s").text() == "kept\n"
+    # Made anew, it has another address, maybe.
+    stack.compose("up", "-d", "--force-recreate", "--no-deps", "kernelgate", key=KEY)
+    wait_for(lambda: answers(client, "/readyz"), timeout=60)
+    assert stream(client, "print(x)", session_id="s").text() == "kept\n"

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Docker Engine below a gateway, and what happens to it: killed, without image, full, meddled with.
+
+The rest of the tests shows that sandboxes on it are what they are elsewhere.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import subprocess
+import tarfile
+import tempfile
+import time
+
+import docker_engine
+import dockerd
+import pytest
+from engine_proxy import EngineProxy
+from kernelgate import BINARY, problem, wait_for
+from sandboxes import pooled, sandbox_of, sandboxes
+
+pytestmark = pytest.mark.only("docker", "it is about that engine")
+
+NO_REGISTRY = "127.0.0.1:1/none"  # nothing listens there
+
+
+@pytest.fixture(scope="module")
+def docker(engine):
+    return docker_engine.Engine()
+
+
+@pytest.fixture
+def mortal(engine):
+    """The engine, for tests that kill it; for the next ones it is there again."""
+    yield engine
+    if not engine.answers():
+        engine.start()
+
+
+def run(*arguments, env=None):
+    return subprocess.run(
+        [BINARY, *arguments], capture_output=True, text=True, timeout=60, cwd="/", check=False,
+        env={"PATH": os.environ["PATH"], **docker_engine.gateway_environment(), **(env or {})},
+    )  # fmt: skip
+
+
+def new_session(gateway, code="print('new')"):
+    return gateway.client.post("/api/v1/execute", json={"code": code})
+
+
+# ---- What it is
+
+
+def test_what_the_engine_is_told(gateway, session, docker):
+    sandbox = sandbox_of(gateway, session)
+    made = docker.ask("GET", f"/containers/{sandbox.container}/json")
+    config, host = made["Config"], made["HostConfig"]
+    mib = 1 << 20
+    assert config["User"] == "1000:1000" and config["Image"] == dockerd.KERNELS
+    assert config["Labels"]["kernelgate.sandbox"] == sandbox.id
+    assert config["Labels"]["kernelgate.gateway"] in made["Name"]
+    assert host["Memory"] == host["MemorySwap"] == (512 + 256 + 64) * mib
+    assert host["NanoCpus"] == 1_000_000_000 and host["PidsLimit"] == 256
+    assert host["NetworkMode"] == "none" and host["CapDrop"] == ["ALL"]
+    assert host["ReadonlyRootfs"] and host["Init"] is False and not host["Privileged"]
+    assert host["SecurityOpt"][0] == "no-new-privileges"
+    assert '"defaultAction":"SCMP_ACT_ERRNO"' in host["SecurityOpt"][1]
+    assert {mount["Destination"]: mount["RW"] for mount in made["Mounts"]} == {
+        "/run/kg-agent": False, "/run/kg": False,
+    }  # fmt: skip
+    assert gateway.client.get("/api/v1/health").json()["provisioner"] == "docker"
+
+
+def test_auto_takes_docker_where_there_is_no_runtime(start_gateway):
+    gateway = start_gateway(
+        "--provisioner", "auto", "--oci-runtime", "/no/such/runtime", "--pool-size", "0"
+    )
+    assert gateway.client.get("/api/v1/health").json()["provisioner"] == "docker"
+    assert gateway.execute("print(1)").text() == "1\n"
+
+
+def test_doctor():
+    result = run("doctor")
+    assert result.returncode == 0, result.stdout + result.stderr
+    for finding in ("engine", "limits", "image", "sandbox"):
+        assert re.search(rf"^ok +docker: {finding}\b", result.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "flags, finding, words",
+    [
+        (["--docker-host", "unix:///no/docker.sock"], "engine", "unix:///no/docker.sock"),
+        (["--docker-host", "ssh://somewhere"], "settings", "ssh://somewhere"),
+        (["--image", NO_REGISTRY], "image", "kernelspec/Dockerfile"),
+    ],
+)
+def test_doctor_says_what_is_missing(flags, finding, words):
+    result = run("doctor", *flags)
+    assert result.returncode == 1
+    [line] = re.findall(rf"^-- +docker: {finding}\b.*", result.stdout, re.MULTILINE)
+    assert words in line
+
+
+def test_no_engine_is_said_at_the_start(tmp_path):
+    flags = ("serve", "--port", "0", "--state-dir", str(tmp_path))
+    result = run(*flags, env={"DOCKER_HOST": f"unix://{tmp_path}/none.sock"})
+    assert result.returncode == 1 and result.stdout == ""
+    assert f"{tmp_path}/none.sock" in result.stderr
+
+
+# ---- The engine goes away
+
+
+@pytest.mark.parametrize("live_restore", [True, False])
+def test_the_engine_is_killed_and_comes_back(start_gateway, mortal, live_restore):
+    mortal.stop()
+    mortal.start(live_restore=live_restore)
+    gateway = start_gateway("--pool-size", "1")
+    wait_for(lambda: gateway.client.get("/readyz").status_code == 200, timeout=30)
+    gateway.execute("x = 41", session_id="s")
+    wait_for(lambda: len(pooled(gateway)) == 1, timeout=30)
+    ticks = "import time\nfor i in range(30): print(i, flush=True); time.sleep(0.1)"
+    with gateway.stream(ticks, session_id="s") as reader:
+        reader.next_of("stdout")
+        mortal.kill()
+        # What runs goes on: it does not pass through the mortal.
+        lines = reader.rest()
+    assert lines.status == "ok" and lines.text().split()[-1] == "29"
+    assert gateway.execute("print(x + 1)", session_id="s").text() == "42\n"
+    # What waits is still given out; then there is nothing more, which is said at once.
+    assert new_session(gateway).status_code == 200
+    started = time.monotonic()
+    assert "docker" in problem(new_session(gateway), 503, "provisioner_unavailable")["detail"]
+    assert time.monotonic() - started < 5
+    assert gateway.client.get("/readyz").status_code == 503
+    assert gateway.client.get("/healthz").status_code == 200
+
+    mortal.start(live_restore=live_restore)
+    wait_for(lambda: gateway.client.get("/readyz").status_code == 200, timeout=40)
+    assert new_session(gateway).status_code == 200
+    if live_restore:
+        assert gateway.execute("print(x + 1)", session_id="s").text() == "42\n"
+    else:  # the engine ends what it does not restore, and that is noticed
+        wait_for(lambda: gateway.client.get("/api/v1/sessions/s").status_code == 404, timeout=20)
+    # The container that was given up while the engine was away is gone as well.
+    known = {"s"} if live_restore else set()
+    wait_for(lambda: {each.session for each in sandboxes(gateway)} - {None} == known, timeout=40)
+    assert gateway.execute("print(7)", session_id="again").text() == "7\n"
+
+
+def test_a_session_that_is_ended_while_the_engine_is_away(start_gateway, docker, mortal):
+    mortal.stop()
+    mortal.start(live_restore=True)
+    gateway = start_gateway("--pool-size", "0")
+    gateway.create_session(session_id="s")
+    container = sandbox_of(gateway, "s").container
+    mortal.kill()
+    gateway.delete_session("s")
+    assert gateway.client.get("/api/v1/sessions/s").status_code == 404
+    mortal.start(live_restore=True)
+    assert docker.pid(container)
+    wait_for(lambda: not docker.pid(container), timeout=20)
+    wait_for(lambda: not list(pathlib.Path(gateway.state_dir, "sb").iterdir()))
+
+
+# ---- The image and the disk
+
+
+def test_an_image_that_is_not_there(start_gateway):
+    gateway = start_gateway("--pool-size", "0", "--image", NO_REGISTRY)
+    detail = problem(new_session(gateway), 503, "provisioner_unavailable")["detail"]
+    assert NO_REGISTRY in detail and "--image" in detail
+    assert gateway.client.get("/healthz").status_code == 200
+
+
+@pytest.fixture
+def small_engine():
+    """An engine whose disk is small, with an image that holds nothing but folders."""
+    with tempfile.TemporaryDirectory(prefix=f"{dockerd.leftovers.PREFIX}s-") as folder:
+        disk = pathlib.Path(folder, "disk")
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "none", disk], check=True)
+        running = dockerd.Dockerd(disk)
+        try:
+            running.start()
+            archive = pathlib.Path(folder, "image.tar")
+            with tarfile.open(archive, "w") as image:
+                for name in ("tmp", "mnt", "mnt/data", "run", "proc", "sys", "dev", "etc"):
+                    entry = tarfile.TarInfo(name)
+                    entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                    image.addfile(entry)
+            running.docker("import", str(archive), "folders:latest", quiet=True)
+            yield running
+        finally:
+            running.close()  # which unmounts the disk, too
+
+
+def test_a_full_disk(start_gateway, small_engine):
+    gateway = start_gateway(
+        "--pool-size", "0", "--image", "folders:latest", "--kernel-start-timeout", "2",
+        env={"DOCKER_HOST": small_engine.host},
+    )  # fmt: skip
+    filler = small_engine.data_root / "filler"
+    with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 12))
+    detail = problem(new_session(gateway), 503, "provisioner_unavailable")["detail"]
+    assert "no space left on device" in detail
+    filler.unlink()
+    # Now it is only that such an image has no kernel.
+    detail = wait_for(lambda: new_session(gateway).json()["detail"])
+    assert "no space left" not in detail
+
+
+# ---- Somebody else's hands
+
+
+def test_containers_removed_by_hand(start_gateway, docker):
+    gateway = start_gateway("--pool-size", "1")
+    gateway.execute("x = 1", session_id="s")
+    [waiting] = wait_for(lambda: pooled(gateway), timeout=30)
+    docker.remove(sandbox_of(gateway, "s").container)
+    wait_for(lambda: gateway.client.get("/api/v1/sessions/s").status_code == 404)
+    docker.remove(waiting.container)
+    wait_for(lambda: {each.id for each in pooled(gateway)} - {waiting.id}, timeout=30)
+    lines = gateway.execute("print('x' in globals())", session_id="s")
+    assert lines.text() == "False\n"
+
+
+class NameTaker:
+    """Makes a container of the same name before the gateway does, once."""
+
+    def __init__(self, docker, labels):
+        self.docker = docker
+        self.labels = labels
+        self.names = []
+
+    def __call__(self, line):
+        match = re.search(r"/containers/create\?name=(\S+)", line)
+        if match and not self.names:
+            self.names.append(match[1])
+            body = {
+                "Image": dockerd.KERNELS, "Cmd": ["sleep", "1000"], "Labels": self.labels(match[1])
+            }  # fmt: skip
+            self.docker.ask("POST", "/containers/create", params={"name": match[1]}, json=body)
+
+
+@pytest.fixture
+def taken_names(start_gateway, docker):
+    """Starts a gateway whose first container finds its name taken, by one with `labels(name)`."""
+    ends = []
+
+    def start(labels):
+        taker = NameTaker(docker, labels)
+        proxy = EngineProxy(taker)
+        ends.append(proxy.close)
+        gateway = start_gateway("--pool-size", "0", env={"DOCKER_HOST": proxy.host})
+        return gateway, taker
+
+    yield start
+    for end in ends:
+        end()
+
+
+def test_a_name_that_another_container_has(taken_names, docker):
+    gateway, taker = taken_names(lambda name: {})
+    try:
+        detail = problem(new_session(gateway), 503, "provisioner_unavailable")["detail"]
+        [name] = taker.names
+        assert name in detail and "docker rm" in detail
+        assert docker.ask("GET", f"/containers/{name}/json")["State"]["Status"] == "created"
+        assert new_session(gateway).status_code == 200  # another name
+    finally:
+        docker.remove(taker.names[0])
+
+
+def test_a_name_that_a_half_made_container_of_ours_has(taken_names, docker):
+    def ours(name):
+        _, gateway_id, sandbox = name.split("-")
+        return {"kernelgate.gateway": gateway_id, "kernelgate.sandbox": sandbox}
+
+    gateway, taker = taken_names(ours)
+    assert new_session(gateway).status_code == 200
+    assert len(taker.names) == 1
+
+
+def test_leftovers_of_an_earlier_run_are_removed(start_gateway, docker):
+    gateway = start_gateway("--pool-size", "0")
+    for name in ("kept", "lost"):
+        gateway.execute(f"x = '{name}'", session_id=name)
+    lost = sandbox_of(gateway, "lost")
+    dead = sandbox_of(gateway, "kept").container.rpartition("-")[0] + "-orphan"
+    label = {"kernelgate.gateway": dead.split("-")[1], "kernelgate.sandbox": "orphan"}
+    gateway.kill()
+    subprocess.run(["rm", "-r", pathlib.Path(gateway.state_dir, "sb", lost.id)], check=True)
+    body = {"Image": dockerd.KERNELS, "Cmd": ["sleep", "1000"], "Labels": label}
+    docker.ask("POST", "/containers/create", params={"name": dead}, json=body)
+    pathlib.Path(gateway.state_dir, "sb", "half").mkdir()
+    gateway.start()
+    assert gateway.execute("print(x)", session_id="kept").text() == "kept\n"
+    assert gateway.client.get("/api/v1/sessions/lost").status_code == 404
+    names = [each["Names"][0] for each in docker.containers(f"kernelgate.gateway={label['kernelgate.gateway']}")]
+    assert names == [f"/{sandbox_of(gateway, 'kept').container}"]
+    assert not pathlib.Path(gateway.state_dir, "sb", "half").exists()
