@@ -10,6 +10,7 @@
 #include "core.h"
 #include "jupyter.h"
 #include "mcp.h"
+#include "mcp_bridge.h"
 
 enum {
     // Clients start a server only to see what it offers. The pool waits that long, so that those
@@ -109,6 +110,46 @@ run(struct command *command, struct kg_error *err)
     return 0;
 }
 
+// ---- A gateway elsewhere --------------------------------------------------------------------
+
+static void
+on_bridge_end(void *arg)
+{
+    loop_stop(arg);
+}
+
+static void
+on_bridge_signal(int signum, void *arg)
+{
+    (void)signum;
+    loop_stop(arg);
+}
+
+static int
+run_bridge(const struct config *config, struct kg_error *err)
+{
+    KG_AUTO(loop) loop = loop_new();
+    KG_AUTO(http_client) client = http_client_new(loop);
+    const struct mcp_bridge_settings settings = {
+        .loop = loop,
+        .client = client,
+        .url = config->connect,
+        .api_key = config->api_key,
+        .profile = config->profile,
+        .in = STDIN_FILENO,
+        .out = STDOUT_FILENO,
+    };
+    KG_AUTO(mcp_bridge) bridge = mcp_bridge_new(&settings, on_bridge_end, loop, err);
+    if (!bridge)
+        return -1;
+    KG_AUTO(loop_signal) terminate = loop_signal_new(loop, SIGTERM, on_bridge_signal, loop);
+    KG_AUTO(loop_signal) interrupt = loop_signal_new(loop, SIGINT, on_bridge_signal, loop);
+    loop_run(loop);
+    return 0;
+}
+
+// ---- The command ----------------------------------------------------------------------------
+
 int
 command_mcp(int argc, char **argv)
 {
@@ -129,6 +170,13 @@ command_mcp(int argc, char **argv)
     log_setup(config_log_level(&config), config_log_format(&config));
     signal(SIGPIPE, SIG_IGN);
     jupyter_init();
+    if (config.connect) {
+        int code = run_bridge(&config, &err);
+        if (code < 0)
+            fprintf(stderr, "kernelgate: %s\n", err.message);
+        config_fini(&config);
+        return code < 0 ? 1 : 0;
+    }
     struct command command = {.core = {.config = &config, .forgetful = true, .state.lock_fd = -1}};
     int result = run(&command, &err);
     if (result < 0)

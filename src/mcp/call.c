@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "mcp_priv.h"
+#include "metrics.h"
 
 static const char *const log_levels[] = {"debug", "info",     "notice", "warning",
                                          "error", "critical", "alert",  "emergency"};
@@ -61,6 +62,7 @@ mcp_call_new(const struct origin *origin, enum mcp_revision revision, json_t *me
     read_meta(call);
     call->outlet->call = call;
     LIST_INSERT_HEAD(&call->mcp->calls, call, in_mcp);
+    metric_add(METRIC_MCP_CALLS, 1);
     if (call->session) {
         call->session->n_calls++;
         LIST_INSERT_HEAD(&call->session->calls, call, in_session);
@@ -90,6 +92,7 @@ mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
     struct outlet *outlet = call->outlet;
     call->ended = true;
     LIST_REMOVE(call, in_mcp);
+    metric_add(METRIC_MCP_CALLS, -1);
     if (call->filter)
         LIST_REMOVE(call, listening);
     if (session) {

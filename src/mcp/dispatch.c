@@ -91,16 +91,6 @@ mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, js
 
 // ---- Requests that stand alone --------------------------------------------------------------
 
-const char *
-mcp_claimed_version(const json_t *message)
-{
-    const json_t *meta = json_object_get(json_object_get(message, "params"), "_meta");
-    const json_t *claim = json_object_get(meta, MCP_META "protocolVersion");
-    if (!claim)
-        return NULL;
-    return json_is_string(claim) ? json_string_value(claim) : "";
-}
-
 void
 mcp_dispatch_stateless(const struct origin *origin, json_t *message)
 {

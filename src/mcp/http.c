@@ -282,7 +282,7 @@ handle_post(struct http_request *request, void *arg)
         return;
     size_t len;
     const char *data = http_request_body(request, &len);
-    json_t *body = http_json_parse(data, len, &err);
+    json_t *body = mcp_message_parse(data, len, &err);
     if (!body)
         mcp_http_answer_error(request, 400, NULL, MCP_PARSE_ERROR, "%s", err.message);
     else if (json_is_array(body))

@@ -4,10 +4,9 @@
 
 #include <sys/queue.h>
 
-#include "mcp.h"
+#include "mcp_message.h"
 
 enum {
-    MCP_ID_MAX = 256,            // a JSON-RPC id that is a string
     MCP_NAME_MAX = 4096,         // names and URIs that a client gives
     MCP_BATCH_MAX = 64,          // messages
     MCP_SESSION_CALLS_MAX = 64,  // that run at a time
@@ -43,20 +42,6 @@ int revision_find(const char *name);
 void revision_strip(enum mcp_revision revision, const char *method, json_t *list);
 // Makes of a result, in place, what the revision knows.
 void revision_adapt_result(enum mcp_revision revision, json_t *result);
-
-// ---- Messages (message.c) -------------------------------------------------------------------
-
-enum message_kind { MESSAGE_REQUEST, MESSAGE_NOTIFICATION, MESSAGE_RESPONSE, MESSAGE_INVALID };
-// `ret_why` says what is wrong with an invalid one.
-enum message_kind rpc_kind(const json_t *message, const char **ret_why);
-// Builders; `id` is borrowed and may be NULL, the rest is taken.
-json_t *rpc_result(const json_t *id, json_t *result);
-json_t *rpc_error(const json_t *id, int code, const char *text, json_t *data);
-json_t *rpc_notification(const char *method, json_t *params);
-// Compact JSON; to be freed.
-char *rpc_dump(const json_t *message, size_t *ret_len);
-// The string member of an object, or NULL where it is missing or something else.
-const char *rpc_string(const json_t *object, const char *key);
 
 // ---- Outlets --------------------------------------------------------------------------------
 
@@ -208,8 +193,6 @@ void mcp_call_take_response(struct mcp_session *session, const json_t *message);
 void mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, json_t *message);
 // The same for a request that claims a revision by itself (see mcp_claimed_version()).
 void mcp_dispatch_stateless(const struct origin *origin, json_t *message);
-// What the request's _meta says, "" where that is no string, NULL where it says nothing.
-const char *mcp_claimed_version(const json_t *message);
 void mcp_dispatch_other(const struct origin *origin, json_t *message);
 // Cancels the call of this id, if there is one that belongs to the session.
 void mcp_dispatch_cancel(struct mcp_session *session, const json_t *id);

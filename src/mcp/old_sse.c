@@ -77,7 +77,7 @@ handle_message(struct http_request *request, void *arg)
     }
     size_t len;
     const char *data = http_request_body(request, &len);
-    json_t *message = http_json_parse(data, len, &err);
+    json_t *message = mcp_message_parse(data, len, &err);
     if (!message) {
         mcp_http_answer_error(request, 400, NULL, MCP_PARSE_ERROR, "%s", err.message);
         return;

@@ -3,7 +3,11 @@
 
 #include <string.h>
 
-#include "mcp_priv.h"
+#include "mcp_message.h"
+
+#define CLAIM "io.modelcontextprotocol/protocolVersion"
+
+enum { ID_MAX = 256 };
 
 // jansson answers a missing key and a value of another type alike.
 const char *
@@ -16,7 +20,7 @@ static bool
 id_is_valid(const json_t *id)
 {
     if (json_is_string(id))
-        return json_string_length(id) <= MCP_ID_MAX;
+        return json_string_length(id) <= ID_MAX;
     return json_is_integer(id);
 }
 
@@ -34,7 +38,7 @@ rpc_kind(const json_t *message, const char **ret_why)
         *ret_why = "jsonrpc must be \"2.0\"";
     else if (id && !id_is_valid(id))
         *ret_why = "id must be a string of at most 256 bytes or an integer";
-    else if (method && (!json_is_string(method) || json_string_length(method) > MCP_ID_MAX))
+    else if (method && (!json_is_string(method) || json_string_length(method) > ID_MAX))
         *ret_why = "method must be a string of at most 256 bytes";
     else if (params && !json_is_object(params))
         *ret_why = "params must be an object";
@@ -84,4 +88,20 @@ rpc_dump(const json_t *message, size_t *ret_len)
     char *text = json_dumps(message, JSON_COMPACT | JSON_REAL_PRECISION(15));
     *ret_len = text ? strlen(text) : 0;
     return text;
+}
+
+json_t *
+mcp_message_parse(const char *data, size_t len, struct kg_error *err)
+{
+    return http_json_parse(data, len, err);
+}
+
+const char *
+mcp_claimed_version(const json_t *message)
+{
+    const json_t *meta = json_object_get(json_object_get(message, "params"), "_meta");
+    const json_t *claim = json_object_get(meta, CLAIM);
+    if (!claim)
+        return NULL;
+    return json_is_string(claim) ? json_string_value(claim) : "";
 }

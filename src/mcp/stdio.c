@@ -58,7 +58,7 @@ on_line(const char *line, size_t len, void *arg)
 {
     struct mcp_stdio *stdio = arg;
     struct kg_error err = {.message = "the line is too long"};
-    json_t *message = line ? http_json_parse(line, len, &err) : NULL;
+    json_t *message = line ? mcp_message_parse(line, len, &err) : NULL;
     if (!message) {
         refuse_line(stdio, NULL, MCP_PARSE_ERROR, err.message);
         return;

@@ -93,6 +93,8 @@ static const struct metric_row table[METRIC_N] = {
                 .labels = {"outcome"}, .values = {"ok", "refused", "failed"}),
     [METRIC_MCP_SESSIONS] =
         GAUGE("kernelgate_mcp_sessions", "MCP sessions over HTTP that are open."),
+    [METRIC_MCP_CALLS] =
+        GAUGE("kernelgate_mcp_calls", "JSON-RPC requests that are not answered yet."),
     [METRIC_MCP_REQUESTS] =
         COUNTER("kernelgate_mcp_requests_total", "JSON-RPC requests of MCP clients, by method.",
                 .labels = {"method"}),

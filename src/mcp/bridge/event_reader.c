@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads server-sent events.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bridge_priv.h"
+
+void
+event_reader_fini(struct event_reader *reader)
+{
+    buf_fini(&reader->line);
+    buf_fini(&reader->data);
+    *reader = (struct event_reader){0};
+}
+
+static void
+take_field(struct event_reader *reader, const char *line, size_t len)
+{
+    const char *colon = memchr(line, ':', len);
+    size_t name_len = colon ? (size_t)(colon - line) : len;
+    const char *value = colon ? colon + 1 : line + len;
+    size_t value_len = len - name_len - (colon ? 1 : 0);
+    if (value_len > 0 && *value == ' ') {
+        value++;
+        value_len--;
+    }
+    if (name_len == 4 && memcmp(line, "data", 4) == 0) {
+        if (reader->has_data)
+            buf_append(&reader->data, "\n", 1);
+        buf_append(&reader->data, value, value_len);
+        reader->has_data = true;
+    } else if (name_len == 2 && memcmp(line, "id", 2) == 0 && value_len < sizeof reader->id) {
+        snprintf(reader->id, sizeof reader->id, "%.*s", (int)value_len, value);
+    }
+}
+
+bool
+event_reader_take(struct event_reader *reader, const char *bytes, size_t len, event_fn fn,
+                  void *arg)
+{
+    while (len > 0) {
+        const char *newline = memchr(bytes, '\n', len);
+        size_t n = newline ? (size_t)(newline - bytes) : len;
+        if (reader->line.len + reader->data.len + n > ANSWER_MAX_BYTES)
+            return false;
+        buf_append(&reader->line, bytes, n);
+        if (!newline)
+            return true;
+        bytes += n + 1;
+        len -= n + 1;
+        struct buf *line = &reader->line;
+        if (line->len > 0 && line->data[line->len - 1] == '\r')
+            line->len--;
+        if (line->len > 0) {
+            take_field(reader, line->data, line->len);
+        } else if (reader->has_data) {
+            if (reader->data.len > 0)
+                fn(reader->data.data, reader->data.len, arg);
+            buf_fini(&reader->data);
+            reader->has_data = false;
+        }
+        line->len = 0;
+    }
+    return true;
+}

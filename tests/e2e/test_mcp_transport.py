@@ -1,0 +1,662 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes over the wires of MCP, byte for byte: streamable HTTP in both eras, the old HTTP+SSE,
+stdio, the bridge. The tools called here are the conformance suites' fixtures."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import select
+import signal
+import subprocess
+import threading
+import time
+
+import httpx
+import pytest
+from kernelgate import BINARY, Gateway, wait_for
+
+BOTH = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+META = "io.modelcontextprotocol/"
+KEYS = "alice:alice-secret\nbob:bob-secret\n"
+
+
+def initialize(version="2025-11-25", id_=1, **capabilities):
+    params = {"protocolVersion": version, "capabilities": capabilities}
+    params["clientInfo"] = {"name": "test", "version": "1"}
+    return {"jsonrpc": "2.0", "id": id_, "method": "initialize", "params": params}
+
+
+def request(method, id_=2, **params):
+    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+
+
+def call(tool, id_=2, token=None, **arguments):
+    meta = {"_meta": {"progressToken": token}} if token is not None else {}
+    return request("tools/call", id_, name=tool, arguments=arguments, **meta)
+
+
+def cancelled(id_):
+    params = {"requestId": id_}
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+
+
+def events(lines):
+    """The events of a stream of lines: dicts of their fields; comments as {"": text}."""
+    event = {}
+    for line in lines:
+        if not line:
+            if event:
+                yield event
+            event = {}
+        else:
+            name, _, value = line.partition(":")
+            event[name] = value.strip()
+
+
+def messages(of):
+    return [json.loads(event["data"]) for event in of if event.get("data")]
+
+
+def gauge(gateway, name):
+    return float(re.search(rf"^{name} (\S+)$", gateway.client.get("/metrics").text, re.M)[1])
+
+
+class Client:
+    """One initialize-based client, with nothing but HTTP."""
+
+    def __init__(self, gateway, version="2025-11-25", key=None, **capabilities):
+        self.http = gateway.client_for(key)
+        self.headers = dict(BOTH)
+        answer = self.post(initialize(version, **capabilities))
+        assert answer.status_code == 200, answer.text
+        self.version = answer.json()["result"]["protocolVersion"]
+        self.headers["Mcp-Session-Id"] = answer.headers["mcp-session-id"]
+        self.headers["MCP-Protocol-Version"] = self.version
+        assert self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}).status_code == 202
+
+    def post(self, message, **headers):
+        return self.http.post("/mcp", json=message, headers={**self.headers, **headers})
+
+    @contextlib.contextmanager
+    def stream(self, method="POST", message=None, **headers):
+        options = {"json": message} if message is not None else {}
+        if method == "GET":
+            headers.setdefault("Accept", "text/event-stream")
+        headers = {**self.headers, **{k.replace("_", "-"): v for k, v in headers.items()}}
+        with self.http.stream(method, "/mcp", headers=headers, **options) as response:
+            response.events = events(response.iter_lines())
+            yield response
+
+
+def result(response):
+    assert response.status_code == 200, response.text
+    body = response.json()
+    assert "result" in body, body
+    return body["result"]
+
+
+def error(response, status, code):
+    assert response.status_code == status, response.text
+    assert response.json()["error"]["code"] == code, response.text
+    return response.json()["error"]
+
+
+@pytest.fixture
+def client(gateway):
+    return Client(gateway)
+
+
+# ---- Sessions
+
+
+def test_a_version_is_agreed_on(gateway):
+    for asked, answered in [
+        ("2024-11-05", "2024-11-05"),
+        ("2025-03-26", "2025-03-26"),
+        ("2025-06-18", "2025-06-18"),
+        ("2025-11-25", "2025-11-25"),
+        ("2026-07-28", "2025-11-25"),  # it has no initialize
+        ("1999-01-01", "2025-11-25"),
+    ]:
+        assert Client(gateway, asked).version == answered
+
+
+def test_older_revisions_get_what_they_know(gateway):
+    old = Client(gateway, "2024-11-05")
+    tools = {tool["name"]: tool for tool in result(old.post(request("tools/list")))["tools"]}
+    assert not [name for name, tool in tools.items() if {"title", "annotations"} & set(tool)]
+    content = result(old.post(call("test_audio_content")))["content"]
+    assert content[0]["type"] == "text"
+    assert result(Client(gateway).post(call("test_audio_content")))["content"][0]["type"] == "audio"
+
+
+def test_session_ids(gateway, client):
+    without = {k: v for k, v in client.headers.items() if k != "Mcp-Session-Id"}
+    ping = request("ping")
+    error(client.http.post("/mcp", json=ping, headers=without), 400, -32600)
+    error(client.post(ping, **{"Mcp-Session-Id": "0" * 32}), 404, -32001)
+    # A stale id does not keep a client from beginning anew.
+    again = client.post(initialize(), **{"Mcp-Session-Id": "0" * 32})
+    assert again.status_code == 200
+    assert again.headers["mcp-session-id"] != client.headers["Mcp-Session-Id"]
+    assert result(client.post(ping)) == {}
+    assert client.http.delete("/mcp", headers=client.headers).status_code == 204
+    error(client.post(ping), 404, -32001)
+    error(client.http.delete("/mcp", headers=client.headers), 404, -32001)
+
+
+def test_another_owners_session_does_not_exist(start_gateway, tmp_path):
+    (tmp_path / "keys").write_text(KEYS)
+    gateway = start_gateway("--pool-size", "0", "--api-keys-file", str(tmp_path / "keys"))
+    alice = Client(gateway, key="alice-secret")
+    with gateway.client_for("bob-secret") as bob:
+        error(bob.post("/mcp", json=request("ping"), headers=alice.headers), 404, -32001)
+        error(bob.delete("/mcp", headers=alice.headers), 404, -32001)
+    with gateway.client_for(None) as nobody:
+        assert nobody.post("/mcp", json=initialize(), headers=BOTH).status_code == 401
+        in_query = nobody.post("/mcp?api_key=alice-secret", json=request("ping"), headers=alice.headers)
+        assert result(in_query) == {}
+    assert "alice-secret" not in gateway.log()
+
+
+# ---- What is refused
+
+
+def test_wrong_headers(gateway, client):
+    def post(body=None, **headers):
+        headers = {**client.headers, **{k.replace("_", "-"): v for k, v in headers.items()}}
+        return client.http.post("/mcp", json=body or request("ping"), headers=headers)
+
+    error(post(Accept="text/html"), 406, -32600)
+    error(post(Content_Type="text/plain"), 415, -32600)
+    error(post(MCP_Protocol_Version="1999-01-01"), 400, -32600)
+    assert post(Origin="http://evil.example").status_code == 403
+    assert post(Host="evil.example").status_code == 403
+    for accept in ["*/*", "application/json", "text/event-stream"]:
+        assert post(Accept=accept).status_code == 200
+    # Any version that is spoken here will do, not only the one that was agreed on.
+    assert result(post(MCP_Protocol_Version="2025-03-26")) == {}
+    assert client.http.get("/mcp", headers={**client.headers, "Accept": "text/html"}).status_code == 405
+    assert client.http.put("/mcp", headers=client.headers).status_code == 405
+    unknown = gateway.client.post("/mcp?profile=nonsense", json=initialize(), headers=BOTH)
+    assert "unknown profile" in error(unknown, 400, -32602)["message"]
+
+
+def test_bodies_that_are_none(gateway, client):
+    def post(content):
+        return client.http.post("/mcp", content=content, headers=client.headers)
+
+    for garbage in [b"", b"{", b"null", b"\xff\xfe", b'{"a":1,"a":2}', b"[" * 100_000, b'"x"']:
+        assert post(garbage).status_code == 400, garbage[:20]
+    nested = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b'{"a":' * 5000 + b"1" + b"}" * 5001
+    error(post(nested), 400, -32700)
+    for message in [
+        {"jsonrpc": "1.0", "id": 1, "method": "ping"},
+        {"jsonrpc": "2.0", "id": None, "method": "ping"},
+        {"jsonrpc": "2.0", "id": "x" * 300, "method": "ping"},
+        {"jsonrpc": "2.0", "id": {"a": 1}, "method": "ping"},
+        {"jsonrpc": "2.0", "id": 1.5, "method": "ping"},
+        {"jsonrpc": "2.0", "id": 1, "method": "x" * 300},
+        {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [1]},
+        {"jsonrpc": "2.0", "id": 1},
+    ]:
+        error(client.post(message), 400, -32600)
+    error(post(b'{"jsonrpc":"2.0","id":' + b"9" * 400 + b',"method":"ping"}'), 400, -32700)
+    assert result(client.post(request("ping"))) == {}
+
+
+def test_requests_that_make_no_sense(client):
+    def code(message):
+        response = client.post(message)
+        assert response.status_code == 200
+        assert response.json()["id"] == message["id"]
+        return response.json()["error"]["code"]
+
+    assert code(request("no/such", "an id")) == -32601
+    assert code(request("server/discover")) == -32601  # of another revision
+    assert code(call("no_such_tool")) == -32602
+    assert code(request("tools/call")) == -32602
+    assert code(request("tools/call", name="test_simple_text", arguments=[1])) == -32602
+    assert code(request("tools/call", name="x" * 5000)) == -32602
+    assert code(request("tools/list", cursor="17")) == -32602
+    assert code(request("prompts/get", name="nonsense")) == -32602
+    assert code(request("resources/read", uri="test://nonsense")) == -32002
+    assert code(request("resources/subscribe", uri="test://nonsense")) == -32002
+    assert code(request("logging/setLevel", level="loud")) == -32602
+    assert code(request("completion/complete", ref={"type": "ref/nonsense"})) == -32602
+
+
+def test_batches_are_of_one_revision(gateway, client):
+    batch = [request("ping", 1), call("test_simple_text", 2), cancelled(99), call("test_wait", 3, ms=50)]
+    error(client.post(batch), 400, -32600)
+    older = Client(gateway, "2025-03-26")
+    answers = older.post(batch).json()
+    assert sorted(answer["id"] for answer in answers) == [1, 2, 3]
+    assert older.post([cancelled(99)]).status_code == 202
+    error(older.post([]), 400, -32600)
+    error(older.post([request("ping", n) for n in range(65)]), 400, -32600)
+    error(older.post([initialize()]), 400, -32600)
+    error(older.post([request("ping"), 17]), 400, -32600)
+
+
+# ---- Streams
+
+
+def test_a_call_that_takes_longer_becomes_a_stream(gateway, client):
+    with client.stream(message=call("test_wait", ms=1500)) as response:
+        assert response.headers["content-type"] == "text/event-stream"
+        assert response.headers["x-accel-buffering"] == "no"
+        first, last = list(response.events)
+    assert first["data"] == ""
+    assert int(first["retry"]) > 0
+    assert first["id"]
+    assert json.loads(last["data"])["result"]["content"][0]["text"] == "waited"
+    with Client(gateway, "2025-06-18").stream(message=call("test_wait", ms=1500)) as response:
+        assert len(list(response.events)) == 1  # priming came later
+    # A client that wants no stream gets none.
+    late = client.post(call("test_wait", ms=1500), Accept="application/json")
+    assert late.headers["content-type"] == "application/json"
+
+
+def test_progress_goes_to_who_asked(client):
+    with client.stream(message=call("test_tool_with_progress", token="p")) as response:
+        told = messages(response.events)
+    assert [m["params"]["progress"] for m in told[:-1]] == [0, 50, 100]
+    assert {m["params"]["progressToken"] for m in told[:-1]} == {"p"}
+    assert told[-1]["id"] == 2
+    silent = client.post(call("test_tool_with_progress"))
+    assert silent.headers["content-type"] == "application/json"
+
+
+def test_log_levels(client):
+    def logged():
+        with client.stream(message=call("test_tool_with_logging")) as response:
+            if response.headers["content-type"] == "application/json":
+                return []
+            return [m for m in messages(response.events) if m.get("method")]
+
+    assert len(logged()) == 3
+    assert result(client.post(request("logging/setLevel", level="error"))) == {}
+    assert logged() == []
+
+
+def test_a_cut_stream_is_resumed_and_nothing_is_lost(client):
+    with client.stream(message=call("test_tool_with_progress", "first", token=1)) as response:
+        first = next(response.events)  # the priming event; then the client is cut
+    done = client.post(call("test_wait", "between", ms=300))  # meanwhile other streams go on
+    assert done.json()["id"] == "between"
+    with client.stream("GET", Last_Event_ID=first["id"]) as response:
+        replayed = list(response.events)
+    told = messages(replayed)
+    assert [m.get("id") for m in told] == [None, None, None, "first"]
+    assert len({event["id"] for event in replayed}) == 4
+    # From each event on, exactly what came after it.
+    with client.stream("GET", Last_Event_ID=replayed[1]["id"]) as response:
+        assert messages(response.events) == told[2:]
+    assert client.http.get(
+        "/mcp", headers={**client.headers, "Accept": "text/event-stream", "Last-Event-ID": "999-1"}
+    ).status_code == 400
+
+
+def test_a_disconnect_is_no_cancel(client):
+    with client.stream(message=call("test_wait", "w", token=1, ms=2500)) as response:
+        first = next(response.events)
+    with client.stream("GET", Last_Event_ID=first["id"]) as response:
+        answers = messages(response.events)
+    assert [m["id"] for m in answers] == ["w"]
+
+
+def test_cancelled_ends_a_call(client):
+    ended = []
+
+    def wait_long():
+        with client.stream(message=call("test_wait", "long", ms=60_000)) as response:
+            ended.append(messages(response.events))
+
+    thread = threading.Thread(target=wait_long)
+    thread.start()
+    # The id is taken as long as the call runs.
+    wait_for(lambda: client.post(request("ping", "long")).json().get("error"))
+    assert client.post(cancelled("long")).status_code == 202
+    thread.join(5)
+    assert ended == [[]]
+    assert result(client.post(request("ping", "long"))) == {}
+
+
+def test_the_get_stream_has_the_news(client):
+    with client.stream("GET") as stream:
+        assert stream.status_code == 200
+        second = client.http.get("/mcp", headers={**client.headers, "Accept": "text/event-stream"})
+        assert second.status_code == 409
+        next(stream.events)
+        client.post(call("test_trigger_resource_update"))  # nobody has subscribed
+        assert result(client.post(request("resources/subscribe", uri="test://watched-resource"))) == {}
+        client.post(call("test_trigger_resource_update"))
+        client.post(call("test_trigger_tool_change"))
+        news = [json.loads(next(stream.events)["data"]) for _ in range(2)]
+    assert news[0]["method"] == "notifications/resources/updated"
+    assert news[0]["params"] == {"uri": "test://watched-resource"}
+    assert news[1]["method"] == "notifications/tools/list_changed"
+    result(client.post(request("resources/unsubscribe", uri="test://watched-resource")))
+
+
+def test_questions_to_the_client(gateway):
+    client = Client(gateway, sampling={})
+    with client.stream(message=call("test_sampling", "ask", prompt="hello")) as response:
+        question = messages([next(e for e in response.events if e.get("data"))])[0]
+        assert question["method"] == "sampling/createMessage"
+        answer = {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"}
+        # Nobody else's answer counts.
+        other = Client(gateway)
+        other.post({"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"text": "no"}}})
+        reply = client.post({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+        assert reply.status_code == 202
+        told = messages(response.events)
+    assert told[0]["result"]["content"][0]["text"] == "LLM response: hi"
+
+
+# ---- 2026-07-28
+
+
+def modern(method, id_=1, version="2026-07-28", **params):
+    meta = {META + "protocolVersion": version, META + "clientCapabilities": {}}
+    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": {"_meta": meta, **params}}
+
+
+def post_modern(gateway, message, **headers):
+    params = message["params"]
+    named = {"Mcp-Name": params.get("name") or params.get("uri")} if len(params) > 1 else {}
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": message["method"], **named, **headers}
+    headers = {k: v for k, v in headers.items() if v is not None}
+    return gateway.client.post("/mcp", json=message, headers={**BOTH, **headers})
+
+
+def test_requests_stand_alone(gateway):
+    answer = result(post_modern(gateway, modern("server/discover")))
+    assert answer["supportedVersions"] == ["2026-07-28"]
+    assert answer["resultType"] == "complete"
+    assert answer["_meta"][META + "serverInfo"]["name"] == "kernelgate"
+    assert answer["ttlMs"] >= 0
+    answer = result(post_modern(gateway, modern("tools/call", name="test_simple_text")))
+    assert answer["content"][0]["text"].startswith("This is")
+    unknown = modern("tools/call", name="test_simple_text", version="2030-01-01")
+    refused = error(post_modern(gateway, unknown, **{"MCP-Protocol-Version": "2030-01-01"}), 400, -32022)
+    assert refused["data"] == {"supported": ["2026-07-28"], "requested": "2030-01-01"}
+    error(post_modern(gateway, modern("ping")), 404, -32601)
+    missing = error(post_modern(gateway, modern("resources/read", uri="test://no")), 200, -32602)
+    assert missing["data"] == {"uri": "test://no"}
+
+
+def test_headers_say_what_the_body_says(gateway):
+    tool = modern("tools/call", name="test_simple_text")
+    for wrong in [
+        {"Mcp-Name": "other"},
+        {"Mcp-Name": None},
+        {"Mcp-Method": "tools/list"},
+        {"Mcp-Method": None},
+        {"MCP-Protocol-Version": "2025-11-25"},
+        {"MCP-Protocol-Version": None},
+        {"Mcp-Name": "=?base64?!!?="},
+    ]:
+        error(post_modern(gateway, tool, **wrong), 400, -32020)
+    assert post_modern(gateway, tool, **{"Mcp-Name": "=?base64?dGVzdF9zaW1wbGVfdGV4dA==?="}).status_code == 200
+    bare = request("server/discover")
+    headers = {**BOTH, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover"}
+    error(gateway.client.post("/mcp", json=bare, headers=headers), 400, -32602)
+    error(gateway.client.post("/mcp", json=initialize(), headers=headers), 400, -32020)
+
+
+def test_closing_the_stream_cancels(gateway):
+    def running():
+        return gauge(gateway, "kernelgate_mcp_calls")
+
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "test_wait"}
+    message = modern("tools/call", name="test_wait", arguments={"ms": 60_000})
+    before = running()
+    with gateway.client.stream("POST", "/mcp", json=message, headers={**BOTH, **headers}) as response:
+        assert response.headers["content-type"] == "text/event-stream"
+        assert running() == before + 1
+    wait_for(lambda: running() == before)
+
+
+def test_subscriptions(gateway):
+    wish = {"toolsListChanged": True, "resourceSubscriptions": ["test://watched-resource", "test://no"]}
+    message = modern("subscriptions/listen", "sub", notifications=wish)
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"}
+    with gateway.client.stream("POST", "/mcp", json=message, headers={**BOTH, **headers}) as response:
+        stream = events(response.iter_lines())
+        acknowledged = json.loads(next(stream)["data"])
+        for tool in ["prompt_change", "resource_update", "tool_change"]:
+            post_modern(gateway, modern("tools/call", name=f"test_trigger_{tool}"))
+        news = [json.loads(next(stream)["data"]) for _ in range(2)]
+    assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+    assert acknowledged["params"]["notifications"]["resourceSubscriptions"] == ["test://watched-resource"]
+    assert [m["method"] for m in news] == [
+        "notifications/resources/updated",
+        "notifications/tools/list_changed",
+    ]
+    assert {m["params"]["_meta"][META + "subscriptionId"] for m in [acknowledged, *news]} == {"sub"}
+
+
+# ---- Bounds
+
+
+def resident_kib(gateway):
+    status = pathlib.Path(f"/proc/{gateway.process.pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0])
+
+
+def test_a_thousand_sessions_that_nobody_ends(start_gateway):
+    gateway = start_gateway("--pool-size", "0", "--idle-timeout", "3")
+
+    def sessions():
+        return gauge(gateway, "kernelgate_mcp_sessions")
+
+    def open_many(n):
+        for _ in range(n):
+            answer = gateway.client.post("/mcp", json=initialize(), headers=BOTH)
+            assert answer.status_code == 200
+
+    open_many(100)
+    before = resident_kib(gateway)
+    open_many(1000)
+    assert sessions() <= 1024
+    assert resident_kib(gateway) - before < 64 << 10  # under ASan, which keeps what was freed
+    wait_for(lambda: sessions() == 0, timeout=20)
+
+
+def test_a_running_call_keeps_its_session(start_gateway):
+    gateway = start_gateway("--pool-size", "0", "--idle-timeout", "1")
+    client = Client(gateway)
+    answer = client.post(call("test_wait", ms=4000), Accept="application/json")
+    assert answer.json()["result"]["content"][0]["text"] == "waited"
+    wait_for(lambda: client.post(request("ping")).status_code == 404 or time.sleep(2), timeout=20)
+
+
+def test_draining(start_gateway):
+    gateway = start_gateway("--pool-size", "0", "--drain-timeout", "20")
+    client = Client(gateway)
+    ended = threading.Event()
+
+    def read_news():
+        with client.stream("GET") as stream:
+            list(stream.events)
+        ended.set()
+
+    threading.Thread(target=read_news).start()
+    got = []
+    slow = threading.Thread(target=lambda: got.append(client.post(call("test_wait", "slow", ms=2000))))
+    slow.start()
+    wait_for(lambda: client.post(request("ping", "slow")).json().get("error"))
+    gateway.signal(signal.SIGTERM)
+    assert ended.wait(5), "the stream for news keeps the gateway waiting"
+    refused = error(client.post(call("test_simple_text", "late")), 503, -32000)
+    assert refused["data"]["code"] == "draining"
+    slow.join(10)
+    assert "waited" in got[0].text
+    assert gateway.wait() == 0
+
+
+# ---- The old HTTP+SSE
+
+
+def test_the_old_transport(start_gateway):
+    gateway = start_gateway("--pool-size", "0", "--api-key", "a key+")
+    with gateway.client_for(None) as http:
+        assert http.get("/sse").status_code == 401
+        with http.stream("GET", "/sse", params={"api_key": "a key+"}) as stream:
+            coming = events(stream.iter_lines())
+            endpoint = next(coming)
+            assert endpoint["event"] == "endpoint"
+
+            def ask(message):
+                sent = httpx.post(gateway.url + endpoint["data"], json=message)
+                assert sent.status_code == 202, sent.text
+                return json.loads(next(coming)["data"])
+
+            assert ask(initialize("2024-11-05"))["result"]["protocolVersion"] == "2024-11-05"
+            answer = ask(call("test_tool_with_progress", token=5))
+            assert answer["method"] == "notifications/progress"
+            while "result" not in answer:
+                answer = json.loads(next(coming)["data"])
+            assert answer["id"] == 2
+            bad = httpx.post(gateway.url + endpoint["data"], content=b"garbage")
+            assert bad.status_code == 400
+        gone = httpx.post(gateway.url + endpoint["data"], json=request("ping"))
+        assert gone.status_code in (202, 404)
+        wait_for(lambda: httpx.post(gateway.url + endpoint["data"], json=request("ping")).status_code == 404)
+
+
+# ---- stdio
+
+
+class Process:
+    """`kernelgate mcp`."""
+
+    def __init__(self, *flags):
+        self.process = subprocess.Popen(
+            [BINARY, "mcp", *flags],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,  # select() looks at the descriptor
+            env={"PATH": os.environ["PATH"]},
+        )
+
+    def send(self, *sent):
+        for message in sent:
+            text = message if isinstance(message, bytes) else json.dumps(message).encode()
+            self.process.stdin.write(text + b"\n")
+
+    def receive(self, timeout=30):
+        ready, _, _ = select.select([self.process.stdout], [], [], timeout)
+        line = self.process.stdout.readline() if ready else b""
+        assert line, self.process.stderr.read(4096) if self.process.poll() else "nothing came"
+        return json.loads(line)
+
+    def ask(self, message):
+        self.send(message)
+        return self.receive()
+
+    def end(self):
+        """Closes its input; how long it took to go, and what else it had said."""
+        begun = time.monotonic()
+        rest, log = self.process.communicate(timeout=20)
+        assert self.process.returncode == 0, log
+        assert b"Sanitizer" not in log, log.decode()
+        return time.monotonic() - begun, rest
+
+
+@pytest.fixture(params=["core inside", "bridge"])
+def stdio(request, tmp_path):
+    if request.param == "bridge":
+        gateway = request.getfixturevalue("gateway")
+        process = Process("--connect", gateway.url)
+    else:
+        process = Process("--state-dir", str(tmp_path / "s"), "--pool-size", "0")
+    yield process
+    if process.process.poll() is None:
+        process.process.kill()
+        process.process.wait()
+
+
+def test_stdio(stdio):
+    assert stdio.ask(initialize("2025-06-18"))["result"]["protocolVersion"] == "2025-06-18"
+    stdio.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    assert stdio.ask(request("ping")) == {"jsonrpc": "2.0", "id": 2, "result": {}}
+    assert stdio.ask(b"garbage")["error"]["code"] == -32700
+    assert stdio.ask(b'{"jsonrpc":"2.0","id":7}')["error"]["code"] == -32600
+    stdio.send(call("test_tool_with_progress", 3, token="t"))
+    told = [stdio.receive() for _ in range(4)]
+    assert [m.get("id") for m in told] == [None, None, None, 3]
+    # Calls run beside each other, and one that is cancelled is not answered.
+    stdio.send(call("test_wait", "long", ms=60_000), call("test_wait", "short", ms=100))
+    assert stdio.receive()["id"] == "short"
+    stdio.send(cancelled("long"))
+    assert stdio.ask(request("ping", 9))["id"] == 9
+    took, rest = stdio.end()
+    assert took < 5
+    assert rest == b""
+
+
+def test_stdio_without_initialize(stdio):
+    answer = stdio.ask(modern("server/discover"))
+    assert answer["result"]["supportedVersions"] == ["2026-07-28"]
+    assert stdio.ask(modern("tools/call", 2, name="test_simple_text"))["result"]["content"]
+    assert stdio.ask(modern("tools/list", 3, version="2030-01-01"))["error"]["code"] == -32022
+    assert "error" in stdio.ask(request("tools/list", 4))
+    stdio.send(modern("subscriptions/listen", "s", notifications={"toolsListChanged": True}))
+    assert stdio.receive()["method"] == "notifications/subscriptions/acknowledged"
+    stdio.send(modern("tools/call", 5, name="test_trigger_tool_change"))
+    news = sorted([stdio.receive(), stdio.receive()], key=lambda m: "id" in m)
+    assert news[0]["method"] == "notifications/tools/list_changed"
+    stdio.send(cancelled("s"))
+    assert stdio.ask(modern("tools/call", 6, name="test_trigger_tool_change"))["id"] == 6
+    assert stdio.end()[1] == b""
+
+
+def test_stdio_with_questions(stdio):
+    stdio.ask(initialize(sampling={}))
+    question = stdio.ask(call("test_sampling", prompt="hello"))
+    assert question["method"] == "sampling/createMessage"
+    answer = {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"}
+    told = stdio.ask({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+    assert told["result"]["content"][0]["text"] == "LLM response: hi"
+    stdio.end()
+
+
+def test_stdio_ends_while_a_call_runs(stdio):
+    stdio.ask(initialize())
+    stdio.send(call("test_wait", ms=60_000))
+    took, _ = stdio.end()
+    assert took < 5
+
+
+def test_the_bridge_outlives_its_gateway(start_gateway):
+    gateway = start_gateway("--pool-size", "0", "--api-key", "secret")
+    stdio = Process("--connect", gateway.url, "--api-key", "secret")
+    stdio.ask(initialize())
+    assert stdio.ask(request("ping"))["result"] == {}
+    port = gateway.url.rsplit(":", 1)[1]
+    gateway.kill()
+    assert "cannot be reached" in stdio.ask(request("ping", 3))["error"]["message"]
+    again = Gateway("--port", port, "--pool-size", "0", "--api-key", "secret")
+    try:
+        again.start()
+        time.sleep(1.1)  # it does not open sessions faster than that
+        assert stdio.ask(request("ping", 4))["result"] == {}
+        assert stdio.ask(call("test_simple_text", 5))["result"]["content"]
+        stdio.end()
+    finally:
+        again.clean_up()
+
+
+def test_the_bridge_says_what_is_wrong(gateway):
+    nowhere = Process("--connect", "http://127.0.0.1:9")
+    assert "cannot be reached" in nowhere.ask(initialize())["error"]["message"]
+    nowhere.end()
+    done = subprocess.run([BINARY, "mcp", "--connect", "nonsense"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "setting connect" in done.stderr
