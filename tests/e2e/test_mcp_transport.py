@@ -74,7 +74,9 @@ class Client:
         self.version = answer.json()["result"]["protocolVersion"]
         self.headers["Mcp-Session-Id"] = answer.headers["mcp-session-id"]
         self.headers["MCP-Protocol-Version"] = self.version
-        assert self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}).status_code == 202
+        assert (
+            self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}).status_code == 202
+        )
 
     def post(self, message, **headers):
         return self.http.post("/mcp", json=message, headers={**self.headers, **headers})
@@ -156,7 +158,9 @@ def test_another_owners_session_does_not_exist(start_gateway, tmp_path):
         error(bob.delete("/mcp", headers=alice.headers), 404, -32001)
     with gateway.client_for(None) as nobody:
         assert nobody.post("/mcp", json=initialize(), headers=BOTH).status_code == 401
-        in_query = nobody.post("/mcp?api_key=alice-secret", json=request("ping"), headers=alice.headers)
+        in_query = nobody.post(
+            "/mcp?api_key=alice-secret", json=request("ping"), headers=alice.headers
+        )
         assert result(in_query) == {}
     assert "alice-secret" not in gateway.log()
 
@@ -178,7 +182,10 @@ def test_wrong_headers(gateway, client):
         assert post(Accept=accept).status_code == 200
     # Any version that is spoken here will do, not only the one that was agreed on.
     assert result(post(MCP_Protocol_Version="2025-03-26")) == {}
-    assert client.http.get("/mcp", headers={**client.headers, "Accept": "text/html"}).status_code == 405
+    assert (
+        client.http.get("/mcp", headers={**client.headers, "Accept": "text/html"}).status_code
+        == 405
+    )
     assert client.http.put("/mcp", headers=client.headers).status_code == 405
     unknown = gateway.client.post("/mcp?profile=nonsense", json=initialize(), headers=BOTH)
     assert "unknown profile" in error(unknown, 400, -32602)["message"]
@@ -190,7 +197,9 @@ def test_bodies_that_are_none(gateway, client):
 
     for garbage in [b"", b"{", b"null", b"\xff\xfe", b'{"a":1,"a":2}', b"[" * 100_000, b'"x"']:
         assert post(garbage).status_code == 400, garbage[:20]
-    nested = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b'{"a":' * 5000 + b"1" + b"}" * 5001
+    nested = (
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b'{"a":' * 5000 + b"1" + b"}" * 5001
+    )
     error(post(nested), 400, -32700)
     for message in [
         {"jsonrpc": "1.0", "id": 1, "method": "ping"},
@@ -229,7 +238,12 @@ def test_requests_that_make_no_sense(client):
 
 
 def test_batches_are_of_one_revision(gateway, client):
-    batch = [request("ping", 1), call("test_simple_text", 2), cancelled(99), call("test_wait", 3, ms=50)]
+    batch = [
+        request("ping", 1),
+        call("test_simple_text", 2),
+        cancelled(99),
+        call("test_wait", 3, ms=50),
+    ]
     error(client.post(batch), 400, -32600)
     older = Client(gateway, "2025-03-26")
     answers = older.post(batch).json()
@@ -295,9 +309,13 @@ def test_a_cut_stream_is_resumed_and_nothing_is_lost(client):
     # From each event on, exactly what came after it.
     with client.stream("GET", Last_Event_ID=replayed[1]["id"]) as response:
         assert messages(response.events) == told[2:]
-    assert client.http.get(
-        "/mcp", headers={**client.headers, "Accept": "text/event-stream", "Last-Event-ID": "999-1"}
-    ).status_code == 400
+    assert (
+        client.http.get(
+            "/mcp",
+            headers={**client.headers, "Accept": "text/event-stream", "Last-Event-ID": "999-1"},
+        ).status_code
+        == 400
+    )
 
 
 def test_a_disconnect_is_no_cancel(client):
@@ -332,7 +350,9 @@ def test_the_get_stream_has_the_news(client):
         assert second.status_code == 409
         next(stream.events)
         client.post(call("test_trigger_resource_update"))  # nobody has subscribed
-        assert result(client.post(request("resources/subscribe", uri="test://watched-resource"))) == {}
+        assert (
+            result(client.post(request("resources/subscribe", uri="test://watched-resource"))) == {}
+        )
         client.post(call("test_trigger_resource_update"))
         client.post(call("test_trigger_tool_change"))
         news = [json.loads(next(stream.events)["data"]) for _ in range(2)]
@@ -368,7 +388,12 @@ def modern(method, id_=1, version="2026-07-28", **params):
 def post_modern(gateway, message, **headers):
     params = message["params"]
     named = {"Mcp-Name": params.get("name") or params.get("uri")} if len(params) > 1 else {}
-    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": message["method"], **named, **headers}
+    headers = {
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": message["method"],
+        **named,
+        **headers,
+    }
     headers = {k: v for k, v in headers.items() if v is not None}
     return gateway.client.post("/mcp", json=message, headers={**BOTH, **headers})
 
@@ -382,7 +407,9 @@ def test_requests_stand_alone(gateway):
     answer = result(post_modern(gateway, modern("tools/call", name="test_simple_text")))
     assert answer["content"][0]["text"].startswith("This is")
     unknown = modern("tools/call", name="test_simple_text", version="2030-01-01")
-    refused = error(post_modern(gateway, unknown, **{"MCP-Protocol-Version": "2030-01-01"}), 400, -32022)
+    refused = error(
+        post_modern(gateway, unknown, **{"MCP-Protocol-Version": "2030-01-01"}), 400, -32022
+    )
     assert refused["data"] == {"supported": ["2026-07-28"], "requested": "2030-01-01"}
     error(post_modern(gateway, modern("ping")), 404, -32601)
     missing = error(post_modern(gateway, modern("resources/read", uri="test://no")), 200, -32602)
@@ -401,7 +428,12 @@ def test_headers_say_what_the_body_says(gateway):
         {"Mcp-Name": "=?base64?!!?="},
     ]:
         error(post_modern(gateway, tool, **wrong), 400, -32020)
-    assert post_modern(gateway, tool, **{"Mcp-Name": "=?base64?dGVzdF9zaW1wbGVfdGV4dA==?="}).status_code == 200
+    assert (
+        post_modern(
+            gateway, tool, **{"Mcp-Name": "=?base64?dGVzdF9zaW1wbGVfdGV4dA==?="}
+        ).status_code
+        == 200
+    )
     bare = request("server/discover")
     headers = {**BOTH, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover"}
     error(gateway.client.post("/mcp", json=bare, headers=headers), 400, -32602)
@@ -412,27 +444,40 @@ def test_closing_the_stream_cancels(gateway):
     def running():
         return gauge(gateway, "kernelgate_mcp_calls")
 
-    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "test_wait"}
+    headers = {
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "test_wait",
+    }
     message = modern("tools/call", name="test_wait", arguments={"ms": 60_000})
     before = running()
-    with gateway.client.stream("POST", "/mcp", json=message, headers={**BOTH, **headers}) as response:
+    with gateway.client.stream(
+        "POST", "/mcp", json=message, headers={**BOTH, **headers}
+    ) as response:
         assert response.headers["content-type"] == "text/event-stream"
         assert running() == before + 1
     wait_for(lambda: running() == before)
 
 
 def test_subscriptions(gateway):
-    wish = {"toolsListChanged": True, "resourceSubscriptions": ["test://watched-resource", "test://no"]}
+    wish = {
+        "toolsListChanged": True,
+        "resourceSubscriptions": ["test://watched-resource", "test://no"],
+    }
     message = modern("subscriptions/listen", "sub", notifications=wish)
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen"}
-    with gateway.client.stream("POST", "/mcp", json=message, headers={**BOTH, **headers}) as response:
+    with gateway.client.stream(
+        "POST", "/mcp", json=message, headers={**BOTH, **headers}
+    ) as response:
         stream = events(response.iter_lines())
         acknowledged = json.loads(next(stream)["data"])
         for tool in ["prompt_change", "resource_update", "tool_change"]:
             post_modern(gateway, modern("tools/call", name=f"test_trigger_{tool}"))
         news = [json.loads(next(stream)["data"]) for _ in range(2)]
     assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
-    assert acknowledged["params"]["notifications"]["resourceSubscriptions"] == ["test://watched-resource"]
+    assert acknowledged["params"]["notifications"]["resourceSubscriptions"] == [
+        "test://watched-resource"
+    ]
     assert [m["method"] for m in news] == [
         "notifications/resources/updated",
         "notifications/tools/list_changed",
@@ -487,7 +532,9 @@ def test_draining(start_gateway):
 
     threading.Thread(target=read_news).start()
     got = []
-    slow = threading.Thread(target=lambda: got.append(client.post(call("test_wait", "slow", ms=2000))))
+    slow = threading.Thread(
+        target=lambda: got.append(client.post(call("test_wait", "slow", ms=2000)))
+    )
     slow.start()
     wait_for(lambda: client.post(request("ping", "slow")).json().get("error"))
     gateway.signal(signal.SIGTERM)
@@ -526,7 +573,10 @@ def test_the_old_transport(start_gateway):
             assert bad.status_code == 400
         gone = httpx.post(gateway.url + endpoint["data"], json=request("ping"))
         assert gone.status_code in (202, 404)
-        wait_for(lambda: httpx.post(gateway.url + endpoint["data"], json=request("ping")).status_code == 404)
+        wait_for(
+            lambda: httpx.post(gateway.url + endpoint["data"], json=request("ping")).status_code
+            == 404
+        )
 
 
 # ---- stdio
@@ -657,6 +707,8 @@ def test_the_bridge_says_what_is_wrong(gateway):
     nowhere = Process("--connect", "http://127.0.0.1:9")
     assert "cannot be reached" in nowhere.ask(initialize())["error"]["message"]
     nowhere.end()
-    done = subprocess.run([BINARY, "mcp", "--connect", "nonsense"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [BINARY, "mcp", "--connect", "nonsense"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "setting connect" in done.stderr
