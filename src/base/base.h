@@ -180,6 +180,8 @@ enum { FILE_PATH_MAX = 1024 };
 #define FILE_OWN_PREFIX ".kg-" // what the agent and the gateway put beside a tenant's files
 KG_MUST_CHECK int file_path_check(const char *path, bool is_new, struct kg_error *err);
 bool file_name_is_own(const char *name);
+// Appends a path, percent-encoded for a URL.
+void path_append_escaped(struct buf *url, const char *path);
 // The MIME type that a file's name stands for; application/octet-stream where it is not known.
 const char *mime_of_path(const char *path);
 

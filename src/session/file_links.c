@@ -7,7 +7,7 @@
 #include <sodium.h>
 #include <string.h>
 
-#include "files_priv.h"
+#include "session.h"
 
 enum { LIFE_S = 24 * 3600, SIGNATURE_HEX_LEN = crypto_auth_BYTES * 2 };
 
@@ -65,7 +65,7 @@ file_links_make(const struct file_links *links, const char *owner, const char *s
     KG_AUTO_BUF url = {0};
     sign(links, owner, session_id, path, expires, signature);
     buf_printf(&url, "/files/%s/", session_id);
-    append_escaped(&url, path);
+    path_append_escaped(&url, path);
     buf_printf(&url, "?owner=%s&expires=%s&signature=%s", owner, expires, signature);
     return buf_take(&url);
 }

@@ -191,7 +191,7 @@ send_whole(struct session_file_op *op, struct kg_error *err)
 {
     KG_AUTO_BUF url = {0};
     buf_append_str(&url, "/files/");
-    append_escaped(&url, op->path);
+    path_append_escaped(&url, op->path);
     if (op->put->keep_existing)
         buf_append_str(&url, "?keep=1");
     return send_bytes(op, url.data, err);

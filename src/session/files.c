@@ -48,24 +48,11 @@ session_file_op_cancel(struct session_file_op *op)
     file_op_free(op);
 }
 
-void
-append_escaped(struct buf *url, const char *text)
-{
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
-    for (const char *c = text; *c; c++) {
-        if (strchr(plain, *c))
-            buf_append(url, c, 1);
-        else
-            buf_printf(url, "%%%02X", (unsigned char)*c);
-    }
-}
-
 static void
 append_file_url(struct buf *url, const struct session_file_op *op, const char *query)
 {
     buf_append_str(url, "/files/");
-    append_escaped(url, op->path);
+    path_append_escaped(url, op->path);
     buf_append_str(url, query);
 }
 
@@ -203,10 +190,10 @@ session_files_list(struct session *session, const struct session_files_query *qu
         return NULL;
     KG_AUTO_BUF url = {0};
     buf_printf(&url, "/files?limit=%d&path=", query->limit ? query->limit : SESSION_FILES_PAGE_MAX);
-    append_escaped(&url, whole ? "" : query->folder);
+    path_append_escaped(&url, whole ? "" : query->folder);
     if (query->after) {
         buf_append_str(&url, "&after=");
-        append_escaped(&url, query->after);
+        path_append_escaped(&url, query->after);
     }
     op->list_fn = fn;
     op->call =

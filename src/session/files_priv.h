@@ -34,8 +34,6 @@ void file_op_free(struct session_file_op *op);
 // `method` on `prefix` and the escaped path and `query`, as a JSON call; false with `err` set.
 KG_MUST_CHECK int file_op_call(struct session_file_op *op, const char *method, const char *query,
                                sandbox_agent_fn fn, struct kg_error *err);
-// Appends `text`, percent-encoded but for what a path may hold.
-void append_escaped(struct buf *url, const char *text);
 // What the agent says of a file; strings of `ret` are borrowed from `op`.
 KG_MUST_CHECK int file_parse(const struct session_file_op *op, const json_t *body,
                              struct session_file *ret, struct kg_error *err);

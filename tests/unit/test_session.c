@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -259,6 +260,58 @@ test_several_kernels(void **state)
     assert_false(sessions_are_busy(f->sessions));
 }
 
+// The query values of a link, in place.
+static void
+split_link(char *url, char **ret_expires, char **ret_signature)
+{
+    *ret_expires = strstr(url, "&expires=");
+    *ret_signature = strstr(url, "&signature=");
+    assert_non_null(*ret_expires);
+    assert_non_null(*ret_signature);
+    **ret_signature = '\0';
+    *ret_expires += strlen("&expires=");
+    *ret_signature += strlen("&signature=");
+}
+
+static void
+test_file_links(void **state)
+{
+    (void)state;
+    struct kg_error err = {0};
+    struct stat st;
+    char dir[] = "/tmp/kg-links-XXXXXX";
+    char *expires, *signature;
+    assert_non_null(mkdtemp(dir));
+    KG_AUTO(file_links) links = file_links_new(dir, &err);
+    KG_AUTO(file_links) again = file_links_new(dir, &err);
+    KG_AUTO_FREE char *key = kg_asprintf("%s/link-key", dir);
+    assert_int_equal(stat(key, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    KG_AUTO_FREE char *url = file_links_make(links, "ann", "s1", "a b/\xe2\x98\x83?.txt");
+    static const char start[] = "/files/s1/a%20b/%E2%98%83%3F.txt?owner=ann&expires=";
+    assert_memory_equal(url, start, strlen(start));
+    split_link(url, &expires, &signature);
+    const char *path = "a b/\xe2\x98\x83?.txt";
+    // Another gateway on the same folder knows it too.
+    assert_true(file_links_check(links, "ann", "s1", path, expires, signature));
+    assert_true(file_links_check(again, "ann", "s1", path, expires, signature));
+    assert_false(file_links_check(links, "bob", "s1", path, expires, signature));
+    assert_false(file_links_check(links, "ann", "s2", path, expires, signature));
+    assert_false(file_links_check(links, "ann", "s1", "a b", expires, signature));
+    assert_false(file_links_check(links, "ann", "s1", path, "99999999999", signature));
+    assert_false(file_links_check(links, "ann", "s1", path, expires, ""));
+    // What moves from one part into the next is another text.
+    assert_false(file_links_check(links, "ann", "s", "1a b/\xe2\x98\x83?.txt", expires, signature));
+    assert_int_equal(path_remove_tree(dir, &err), 0);
+    assert_null(file_links_new(dir, &err));
+    // With the key its links are gone.
+    assert_int_equal(dir_make(dir, 0700, &err), 0);
+    KG_AUTO(file_links) other = file_links_new(dir, &err);
+    assert_non_null(other);
+    assert_false(file_links_check(other, "ann", "s1", path, expires, signature));
+    assert_int_equal(path_remove_tree(dir, &err), 0);
+}
+
 int
 main(void)
 {
@@ -275,6 +328,7 @@ main(void)
         TEST(test_no_second_kernel),
         TEST(test_the_container_ends),
         TEST(test_several_kernels),
+        cmocka_unit_test(test_file_links),
     };
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_CONSOLE);
     jupyter_init();
