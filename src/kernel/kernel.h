@@ -26,7 +26,8 @@ struct kernelspec {
     char *variables_code; // sets variables
     char *env_code;       // sets the environment of one execution
     char *env_restore_code;
-    char *warmup_code; // imports what first executions wait for; NULL: nothing
+    char *startup_code; // runs before anything else in each new process; NULL: nothing
+    char *warmup_code;  // imports what first executions wait for; NULL: nothing
 };
 
 struct kernelspecs;

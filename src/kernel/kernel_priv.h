@@ -12,6 +12,7 @@
 
 // What a running execution waits for.
 enum run_step {
+    RUN_STARTUP,   // the silent request that is a new process's first
     RUN_VARIABLES, // the silent request that sets the variables
     RUN_ENV,       // the silent request that sets the environment
     RUN_CODE,
@@ -62,7 +63,8 @@ struct kernel {
     void *arg;
     enum kernel_state state;
     char key[JUPYTER_KEY_LEN + 1];
-    int pid; // in the sandbox
+    bool started_up; // its kernelspec's startup code has run in this process
+    int pid;         // in the sandbox
     char *dir;
     struct jupyter_channels *channels;
     struct kernel_start start;

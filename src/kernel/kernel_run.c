@@ -59,6 +59,12 @@ send_step(struct kernel *kernel)
     const char *template = NULL;
     const json_t *values = NULL;
     switch (run->step) {
+    case RUN_STARTUP:
+        if (kernel->spec->startup_code && !kernel->started_up) {
+            send_request(kernel, kernel->spec->startup_code, true);
+            return;
+        }
+        break;
     case RUN_VARIABLES:
         template = kernel->spec->variables_code;
         values = execution->variables;
@@ -86,7 +92,7 @@ kernel_run_begin(struct kernel *kernel, struct execution *execution)
     struct kernel_run *run = &kernel->run;
     assert(!run->execution);
     run->execution = execution;
-    run->step = RUN_VARIABLES;
+    run->step = RUN_STARTUP;
     run->replied = run->idle = run->exiting = false;
     run->status = EXECUTION_OK;
     execution->started_us = clock_mono_us();
@@ -192,12 +198,13 @@ on_setup_reply(struct kernel *kernel, const json_t *content)
             return;
         }
         loop_timer_stop(run->settle);
+        kernel->started_up = true;
         run->step++;
         send_step(kernel);
         return;
     }
     output_append_error(&run->execution->log, string_of(content, "ename", "SetupError"),
-                        string_of(content, "evalue", "variables or env could not be set"),
+                        string_of(content, "evalue", "what goes before the code has failed"),
                         json_object_get(content, "traceback"));
     run->status = EXECUTION_ERROR;
     finish_normally(kernel);
@@ -239,6 +246,7 @@ kernel_run_on_message(struct kernel *kernel, enum jupyter_channel channel,
         return;
     }
     switch (run->step) {
+    case RUN_STARTUP:
     case RUN_VARIABLES:
     case RUN_ENV:
         if (is_reply)

@@ -172,6 +172,7 @@ kernel_start_begin(struct kernel *kernel)
 {
     struct kernel_start *start = &kernel->start;
     reset(start);
+    kernel->started_up = false;
     kernel->pid = 0;
     id_random_hex(kernel->key, JUPYTER_KEY_LEN);
     loop_timer_start(start->deadline, kernel->context->start_timeout_ms);
@@ -190,6 +191,7 @@ void
 kernel_start_adopt(struct kernel *kernel)
 {
     reset(&kernel->start);
+    kernel->started_up = false; // for all that is known
     loop_timer_start(kernel->start.deadline, kernel->context->adopt_timeout_ms);
     open_channels(kernel);
 }

@@ -30,6 +30,7 @@ kernelspec_free(struct kernelspec *spec)
     free(spec->variables_code);
     free(spec->env_code);
     free(spec->env_restore_code);
+    free(spec->startup_code);
     free(spec->warmup_code);
     free(spec);
 }
@@ -120,6 +121,7 @@ kernelspec_fill(struct kernelspec *spec, json_t *root, const char *path, struct 
     spec->variables_code = optional_string(ours, "variables");
     spec->env_code = optional_string(ours, "env");
     spec->env_restore_code = optional_string(ours, "env_restore");
+    spec->startup_code = optional_string(ours, "startup");
     spec->warmup_code = optional_string(ours, "warmup");
     return 0;
 }

@@ -148,13 +148,14 @@ string_or_empty(const json_t *object, const char *key)
     return json_is_string(value) ? json_incref(value) : json_string("");
 }
 
-// Takes `ename` and `evalue`, which may hold NULs.
+// Takes `ename` and `evalue`, which may hold NULs. Deno gives the same text as both where code
+// could not be parsed.
 static void
 append_error(struct output_log *log, json_t *ename, json_t *evalue, const json_t *traceback)
 {
     KG_AUTO_BUF error = {0};
     buf_append(&error, json_string_value(ename), json_string_length(ename));
-    if (json_string_length(evalue) > 0) {
+    if (json_string_length(evalue) > 0 && !json_equal(ename, evalue)) {
         buf_append_str(&error, ": ");
         buf_append(&error, json_string_value(evalue), json_string_length(evalue));
     }
