@@ -40,6 +40,7 @@ struct config {
     int64_t drain_timeout_s;
     const char *pass_through_env;
     const char *pypi_index_url;
+    const char *upload_root;
     const char *fetch_allow;
 
     int64_t memory_mb;

@@ -108,6 +108,8 @@ const struct setting config_settings[] = {
      .help = "names of the gateway's variables that kernels and commands get, comma-separated"},
     {.name = "pypi-index-url", .type = SETTING_STRING, .offset = FIELD(pypi_index_url),
      .commands = SERVE, .help = "package index; pip's own by default"},
+    {.name = "upload-root", .type = SETTING_STRING, .offset = FIELD(upload_root), .commands = SERVE,
+     .help = "folder of this machine whose files MCP clients of the profile mcp-sandbox may upload; over stdio any, unless one is given"},
     {.name = "memory-mb", .unit = "MiB", .type = SETTING_INTEGER, .offset = FIELD(memory_mb),
      .fallback = "512", .min = 64, .max = 1048576, .commands = BOTH,
      .aliases = {{"MAX_MEMORY_MB"}, {"SANDBOX_MEMORY_LIMIT", ALIAS_MEMORY}},

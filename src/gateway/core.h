@@ -42,7 +42,8 @@ void core_fini(struct core *core);
 
 // The MCP adapter of a core that has started, and what it serves.
 struct mcp_face;
-struct mcp_face *mcp_face_new(struct core *core);
+// `upload_root`: below which files of this machine may be uploaded; NULL: none.
+struct mcp_face *mcp_face_new(struct core *core, const char *upload_root);
 // After whatever transport it has, before the core.
 void mcp_face_free(struct mcp_face *face);
 struct mcp;

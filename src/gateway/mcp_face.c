@@ -23,7 +23,7 @@ struct mcp_face {
 };
 
 static struct mcp_tools *
-make_tools(const struct core *core)
+make_tools(const struct core *core, const char *upload_root)
 {
     const struct config *config = core->config;
     const struct mcp_tools_settings settings = {
@@ -32,18 +32,20 @@ make_tools(const struct core *core)
         .executions = core->executions,
         .specs = core->specs,
         .default_spec = core->default_spec,
+        .links = core->links,
         .image = config->image,
         .default_timeout_ms = config->max_execution_time_s * 1000,
         .max_timeout_ms = config->max_timeout_s * 1000,
         .max_code_bytes = (size_t)config->max_code_bytes,
         .max_upload_bytes = (size_t)config->max_upload_bytes,
+        .upload_root = upload_root,
         .max_output_bytes = (size_t)config->max_output_bytes,
     };
     return mcp_tools_new(&settings);
 }
 
 struct mcp_face *
-mcp_face_new(struct core *core)
+mcp_face_new(struct core *core, const char *upload_root)
 {
     struct mcp_face *face = KG_NEW(struct mcp_face);
     const struct mcp_settings settings = {
@@ -55,7 +57,7 @@ mcp_face_new(struct core *core)
         .max_replay_bytes = MAX_REPLAY_BYTES,
     };
     face->mcp = mcp_new(&settings);
-    face->tools = make_tools(core);
+    face->tools = make_tools(core, upload_root);
     mcp_tools_register(face->tools, face->mcp);
 #ifdef KG_MCP_FIXTURES
     face->fixtures = mcp_fixtures_new(face->mcp, core->loop);

@@ -115,7 +115,7 @@ start_server(struct gateway *gateway, struct kg_error *err)
     gateway->api.max_output_bytes = (size_t)config->max_output_bytes;
     gateway->api.started_ms = clock_mono_ms();
     api_register(gateway->server, &gateway->api);
-    gateway->mcp = mcp_face_new(&gateway->core);
+    gateway->mcp = mcp_face_new(&gateway->core, config->upload_root);
     mcp_serve_http(mcp_face_mcp(gateway->mcp), gateway->server);
     return 0;
 }

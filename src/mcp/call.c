@@ -49,6 +49,8 @@ mcp_call_new(const struct origin *origin, enum mcp_revision revision, json_t *me
     call->outlet = origin->outlet;
     call->owner = kg_strdup(origin->owner);
     call->profile = kg_strdup(origin->profile);
+    const char *base_url = origin->session ? origin->session->base_url : origin->base_url;
+    call->base_url = base_url ? kg_strdup(base_url) : NULL;
     call->revision = revision;
     call->message = message;
     call->method = method;
@@ -79,6 +81,7 @@ call_free(struct mcp_call *call)
     json_decref(call->state);
     json_decref(call->joined);
     json_decref(call->filter);
+    free(call->base_url);
     free(call->profile);
     free(call->owner);
     free(call);
@@ -198,6 +201,12 @@ mcp_call_completed_value(const struct mcp_call *call)
 {
     const char *value = rpc_string(json_object_get(call->params, "argument"), "value");
     return value ? value : "";
+}
+
+const char *
+mcp_call_base_url(const struct mcp_call *call)
+{
+    return call->base_url;
 }
 
 const json_t *

@@ -22,6 +22,16 @@ mcp_http_answer_error(struct http_request *request, int status, const json_t *id
     http_reply_json(request, status, rpc_error(id, code, text, NULL));
 }
 
+char *
+mcp_http_base_url(const struct http_request *request)
+{
+    // Behind a proxy; it leads nobody astray but whoever sends it.
+    const char *scheme = http_request_header(request, "X-Forwarded-Proto");
+    const char *host = http_request_header(request, "Host");
+    bool https = scheme && strcasecmp(scheme, "https") == 0;
+    return host ? kg_asprintf("%s://%s", https ? "https" : "http", host) : NULL;
+}
+
 // ---- Headers --------------------------------------------------------------------------------
 
 static bool
@@ -111,6 +121,7 @@ post_initialize(struct mcp *mcp, struct http_request *request, json_t *message, 
 {
     struct kg_error err = {0};
     struct mcp_session *session = mcp_session_new(mcp, http_request_owner(request), profile);
+    session->base_url = mcp_http_base_url(request);
     if (mcp->draining)
         kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
     if (err.code != KG_OK || mcp_session_register(session, &err) < 0) {
@@ -177,10 +188,12 @@ post_stateless(struct mcp *mcp, struct http_request *request, json_t *message, c
         http_reply(request, 202, NULL, NULL, 0);
         return;
     }
+    KG_AUTO_FREE char *base_url = mcp_http_base_url(request);
     const struct origin origin = {
         .mcp = mcp,
         .owner = http_request_owner(request),
         .profile = profile,
+        .base_url = base_url,
         .outlet = mcp_post_new(mcp, NULL, MCP_2026_07_28, request, accepted),
     };
     mcp_dispatch_stateless(&origin, message);

@@ -83,6 +83,8 @@ const json_t *mcp_call_arguments(const struct mcp_call *call);
 // Of a completion: which argument, and what of it has been typed.
 const char *mcp_call_completed_argument(const struct mcp_call *call);
 const char *mcp_call_completed_value(const struct mcp_call *call);
+// The URL by which the client reaches this server, "http://127.0.0.1:16010"; NULL over stdio.
+const char *mcp_call_base_url(const struct mcp_call *call);
 // What the client said of itself: its `capabilities` ({} where it did not).
 const json_t *mcp_call_client_capabilities(const struct mcp_call *call);
 

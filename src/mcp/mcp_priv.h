@@ -83,6 +83,7 @@ struct mcp_session {
     char id[MCP_SESSION_ID_LEN + 1];
     char *owner;
     char *profile;
+    char *base_url; // or NULL
     enum mcp_revision revision;
     json_t *client_capabilities; // or NULL
     enum mcp_log_level log_level;
@@ -139,6 +140,7 @@ struct mcp_call {
     struct outlet *outlet;
     char *owner;
     char *profile;
+    char *base_url; // or NULL
     enum mcp_revision revision;
     json_t *message;
     const json_t *id;     // in the message, as are the next
@@ -175,6 +177,7 @@ struct origin {
     struct mcp_session *session; // or NULL
     const char *owner;
     const char *profile;
+    const char *base_url; // NULL: the session's
     struct outlet *outlet;
 };
 
@@ -315,6 +318,8 @@ struct accepted mcp_http_accepted(const struct http_request *request);
 struct outlet *mcp_post_new(struct mcp *mcp, struct mcp_session *session,
                             enum mcp_revision revision, struct http_request *request,
                             struct accepted accepted);
+// "http://host:port" as the client sees it, or NULL; to be freed.
+char *mcp_http_base_url(const struct http_request *request);
 // The profile that the query names; NULL: answered.
 const char *mcp_http_profile(struct mcp *mcp, struct http_request *request);
 // Adds /sse and /messages/.

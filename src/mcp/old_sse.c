@@ -44,6 +44,7 @@ handle_stream(struct http_request *request, void *arg)
     if (!profile)
         return;
     struct mcp_session *session = mcp_session_new(mcp, http_request_owner(request), profile);
+    session->base_url = mcp_http_base_url(request);
     if (mcp->draining)
         kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
     if (err.code != KG_OK || mcp_session_register(session, &err) < 0) {

@@ -39,6 +39,7 @@ session_free(struct mcp_session *session)
     free(session->values);
     json_decref(session->subscriptions);
     json_decref(session->client_capabilities);
+    free(session->base_url);
     free(session->profile);
     free(session->owner);
     free(session);

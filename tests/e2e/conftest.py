@@ -2,12 +2,15 @@
 """The gateways that tests talk to, each checked when it ends: exit code, sanitizers, leftovers."""
 
 import os
+import shutil
+import tempfile
 import uuid
 
 import docker_engine
 import dockerd
+import leftovers
 import pytest
-from kernelgate import Gateway
+from kernelgate import Gateway, wait_for
 
 
 def pytest_configure(config):
@@ -95,3 +98,12 @@ def session(gateway):
 def run(gateway, session):
     """Executes code in the test's session."""
     return lambda code, **fields: gateway.execute(code, session_id=session, **fields)
+
+
+@pytest.fixture
+def own_gateway():
+    """The flags of a gateway that a client starts itself, over stdio; nothing of it may remain."""
+    state_dir = tempfile.mkdtemp(prefix=leftovers.PREFIX)
+    yield ["--state-dir", state_dir, "--pool-size", "1"]
+    wait_for(lambda: not leftovers.find(state_dir), 20)
+    shutil.rmtree(state_dir)

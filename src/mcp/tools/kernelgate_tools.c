@@ -44,6 +44,15 @@ static const struct param command_params[] = {
     {0},
 };
 
+static const struct param package_params[] = {
+    {.name = "packages",
+     .type = PARAM_STRINGS,
+     .required = true,
+     .description = "Requirements as for pip: [\"polars\", \"requests==2.32.3\"]."},
+    SESSION_PARAM,
+    {0},
+};
+
 static const struct param list_files_params[] = {
     {.name = "path", .description = "A folder below /mnt/data; without it, all files."},
     {.name = "after", .description = "For the next page: the last path of the one before."},
@@ -144,6 +153,15 @@ const struct tool kernelgate_tools[] = {
         .params = command_params,
         .hints = TOOL_DESTRUCTIVE,
         .run = tool_run_command,
+    },
+    {
+        .name = "install_packages",
+        .title = "Install packages",
+        .description = "Installs Python packages from PyPI for the session, so that code can "
+                       "import them at once. Only wheels: packages that need a compiler fail.",
+        .params = package_params,
+        .hints = TOOL_IDEMPOTENT,
+        .run = tool_install_packages,
     },
     {
         .name = "list_files",

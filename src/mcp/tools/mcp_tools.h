@@ -16,7 +16,8 @@ struct mcp_tools_settings {
     struct executions *executions;
     const struct kernelspecs *specs;
     const struct kernelspec *default_spec;
-    const char *image; // what sandboxes are made of
+    const struct file_links *links; // of URLs for people
+    const char *image;              // what sandboxes are made of
     int64_t default_timeout_ms;
     int64_t max_timeout_ms;
     size_t max_code_bytes;

@@ -245,8 +245,9 @@ outcome_is_ok(const struct outcome *outcome)
 const char *
 outcome_error(const struct outcome *outcome)
 {
-    const json_t *first = json_array_get(outcome->errors, 0);
-    return json_string_value(json_object_get(first, "error"));
+    size_t n = json_array_size(outcome->errors);
+    const json_t *last = json_array_get(outcome->errors, n - 1);
+    return n > 0 ? json_string_value(json_object_get(last, "error")) : NULL;
 }
 
 // IPython begins with a line of dashes, which tells a model nothing.

@@ -46,7 +46,7 @@ void outcome_add_line(struct outcome *outcome, const char *line, size_t len);
 // "ok", "error", "timeout", "interrupted", "died".
 const char *outcome_status(const struct outcome *outcome);
 bool outcome_is_ok(const struct outcome *outcome);
-// The first line of the first error, or NULL: "NameError: name 'x' is not defined".
+// The last error, which says why it ended, or NULL: "NameError: name 'x' is not defined".
 const char *outcome_error(const struct outcome *outcome);
 // Appends the tracebacks, each with its beginning and its end.
 void outcome_append_errors(const struct outcome *outcome, struct buf *ret);

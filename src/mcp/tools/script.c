@@ -82,7 +82,11 @@ script_run(struct job *job, struct kernel *kernel, job_fn fn)
 char *
 script_file_url(const struct job *job, const char *path)
 {
-    (void)job;
-    (void)path;
-    return NULL;
+    const char *base = mcp_call_base_url(job->call);
+    const struct file_links *links = job->tools->settings.links;
+    if (!base || !links)
+        return NULL;
+    KG_AUTO_FREE char *url =
+        file_links_make(links, mcp_call_owner(job->call), job->session_id, path);
+    return kg_asprintf("%s%s", base, url);
 }

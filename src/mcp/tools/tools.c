@@ -7,9 +7,11 @@
 
 // The default one first.
 static const struct profile *const profiles[] = {&kernelgate_profile, &code_sandbox_profile,
-                                                 &mcp_code_sandbox_profile};
+                                                 &mcp_code_sandbox_profile, &mcp_sandbox_profile,
+                                                 &sandbox_mcp_profile};
 
-const char *const mcp_tools_profiles[] = {"code-sandbox", "mcp-code-sandbox", NULL};
+const char *const mcp_tools_profiles[] = {"code-sandbox", "mcp-code-sandbox", "mcp-sandbox",
+                                          "sandbox-mcp", NULL};
 
 static const struct profile *
 find_profile(const char *name)

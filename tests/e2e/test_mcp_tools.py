@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kernelgate's own MCP tools where something is wrong, long, gone, or another's."""
+
+import json
+
+import pytest
+from mcp_clients import McpError, client_of
+
+KEYS = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789"}
+
+
+@pytest.fixture(scope="module")
+def client(gateway):
+    with client_of("1", "http", gateway) as client:
+        yield client
+
+
+def code_of(result):
+    """The machine-readable code of an error; the text has it too."""
+    assert result.is_error
+    assert result.text.startswith(f"Error {result.structured['code']}: ")
+    return result.structured["code"]
+
+
+@pytest.mark.parametrize(
+    "name, arguments, code",
+    [
+        ("run_python_code", {}, "invalid_request"),
+        ("run_python_code", {"code": 1}, "invalid_request"),
+        ("run_python_code", {"code": "1", "timeout": 0}, "invalid_request"),
+        ("run_python_code", {"code": "1", "timeout": 1e9}, "invalid_request"),
+        ("run_python_code", {"code": "1", "session_id": "a/b"}, "invalid_session_id"),
+        ("run_python_code", {"code": "1" * (1 << 20 | 1)}, "code_too_large"),
+        ("run_code", {"code": "1", "language": "cobol"}, "unknown_kernel"),
+        ("run_command", {"command": ["ls"]}, "invalid_request"),
+        ("run_command", {"command": "ls", "cwd": "/nowhere"}, "invalid_path"),
+        ("install_packages", {"packages": []}, "invalid_request"),
+        ("install_packages", {"packages": ["--index-url=http://x"]}, "invalid_request"),
+        ("read_file", {"path": "nothing"}, "not_found"),
+        ("read_file", {"path": "../../etc/passwd"}, "invalid_path"),
+        ("read_file", {"path": "/etc/passwd"}, "invalid_path"),
+        ("read_file", {"path": "x", "limit": 1 << 30}, "invalid_request"),
+        ("read_file", {"path": "kernelgate-output://nothing"}, "not_found"),
+        ("write_file", {"path": "x", "content": "%", "encoding": "base64"}, "invalid_content"),
+        ("write_file", {"path": "x", "content": "", "encoding": "latin1"}, "invalid_request"),
+        ("write_file", {"path": "a/../b", "content": ""}, "invalid_path"),
+        ("interrupt_session", {"session_id": "nobodys"}, "session_not_found"),
+        ("close_session", {"session_id": "nobodys"}, "session_not_found"),
+        ("create_session", {"session_id": "a b"}, "invalid_session_id"),
+        ("create_session", {"idle_timeout": 0.5}, "invalid_request"),
+    ],
+)
+def test_bad_arguments(client, name, arguments, code):
+    assert code_of(client.call(name, arguments)) == code
+
+
+def test_what_n8n_adds_is_ignored(client):
+    extra = {"sessionId": "x", "action": "sendMessage", "chatInput": "hi", "toolCallId": "y"}
+    assert client.call("run_python_code", {"code": "6 * 7", **extra}).text == "42"
+
+
+def test_output_is_shaped_for_models(client):
+    code = (
+        "import sys\nprint('\\x1b[31mred\\x1b[0m')\nprint('10%\\r100%')\n"
+        "print('warned', file=sys.stderr)\n'value'"
+    )
+    assert client.call("run_python_code", {"code": code}).text == (
+        "[stdout]\nred\n100%\n\n[stderr]\nwarned\n\n[result]\n'value'"
+    )
+    assert "without output" in client.call("run_python_code", {"code": "x = 1"}).text
+
+
+def test_long_output_is_cut_and_can_be_read(client):
+    result = client.call("run_python_code", {"code": "for i in range(20000): print('line', i)"})
+    assert len(result.text) < 22000
+    assert result.text.startswith("line 0\n") and "line 19999\n" in result.text
+    (link,) = result.of("resource_link")
+    part = client.call("read_file", {"path": link["uri"], "offset": 100000, "limit": 1000}).text
+    whole = "".join(f"line {i}\n" for i in range(20000))
+    assert part.startswith(whole[100000:101000])
+    (content,) = client.do("read", uri=link["uri"])["contents"]
+    assert content["text"] == whole
+
+
+def test_a_timeout_says_what_to_do(client):
+    code = "import time\nx = 5\ntime.sleep(60)"
+    result = client.call("run_python_code", {"code": code, "timeout": 1})
+    assert result.is_error and "TimeoutError" in result.text and "larger timeout" in result.text
+    assert client.call("run_python_code", {"code": "x"}).text == "5"
+
+
+def test_a_session_that_has_gone_is_made_anew_and_said_so(client, gateway):
+    session = client.call("run_python_code", {"code": "x = 1"}).session_id
+    gateway.delete_session(session)
+    result = client.call("run_python_code", {"code": "'x' in globals()"})
+    assert result.text.startswith("False") and f"session {session} did not exist" in result.text
+    assert result.session_id == session
+    named = client.call("run_python_code", {"code": "1", "session_id": "was-never-there"})
+    assert "did not exist" in named.text
+    client.call("close_session", {"session_id": "was-never-there"})
+    client.call("close_session")
+    assert "did not exist" not in client.call("run_python_code", {"code": "1"}).text
+
+
+def test_sessions_are_listed_with_files_and_completed(client):
+    client.call("create_session", {"session_id": "listed"})
+    client.call("write_file", {"path": "d/ü #1.txt", "content": "x", "session_id": "listed"})
+    assert "listed: python ready" in client.call("list_sessions").text
+    assert "d/ü #1.txt" in client.call("list_files", {"session_id": "listed"}).text
+    uris = [entry["uri"] for entry in client.do("resources")["resources"]]
+    uri = "kernelgate://listed/d/%C3%BC%20%231.txt"
+    assert uri in uris and client.do("read", uri=uri)["contents"][0]["text"] == "x"
+    prompt = {"type": "ref/prompt", "name": "work_in_sandbox"}
+    for argument, typed, expected in (
+        ("session_id", "lis", ["listed"]),
+        ("language", "py", ["python"]),
+    ):
+        params = {"ref": prompt, "argument": {"name": argument, "value": typed}}
+        assert client.do("complete", params=params)["completion"]["values"] == expected
+    text = client.do("prompt", name="work_in_sandbox", args={"task": "add"})["messages"][0]
+    assert "add" in text["content"]["text"] and "run_python_code" in text["content"]["text"]
+    client.call("close_session", {"session_id": "listed"})
+
+
+def test_anothers_session_does_not_exist(start_gateway, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("".join(f"{name}:{key}\n" for name, key in KEYS.items()))
+    gateway = start_gateway("--pool-size", "0", "--api-keys-file", str(keys))
+    with (
+        client_of("1", "http", gateway, key=KEYS["alice"]) as alice,
+        client_of("2-auto", "http", gateway, key=KEYS["bob"]) as bob,
+    ):
+        mine = alice.call("run_python_code", {"code": "open('secret', 'w').write('x')"}).session_id
+        for name in ("interrupt_session", "close_session"):
+            assert code_of(bob.call(name, {"session_id": mine})) == "session_not_found"
+        assert mine not in json.dumps(bob.call("list_sessions").value)
+        with pytest.raises(McpError):
+            bob.do("read", uri=f"kernelgate://{mine}/secret")
+        # The same name is a session of his own.
+        code = "import os; 'secret' in os.listdir()"
+        ours = bob.call("run_python_code", {"code": code, "session_id": mine})
+        assert ours.text.startswith("False")
+        assert not alice.call("read_file", {"path": "secret"}).is_error
+
+
+def test_sessions_that_nobody_can_name_make_room(start_gateway):
+    """A client without MCP sessions that never passes an id on is not locked out."""
+    gateway = start_gateway("--pool-size", "0", "--max-sessions", "2")
+    with client_of("2-auto", "http", gateway) as client:
+        kept = client.call("run_python_code", {"code": "x = 1"}).session_id
+        assert client.call("run_python_code", {"code": "x", "session_id": kept}).text == "1"
+        ids = [client.call("run_python_code", {"code": "1"}).session_id for _ in range(3)]
+        assert len(set(ids)) == 3
+        assert client.call("run_python_code", {"code": "x", "session_id": kept}).text == "1"
+        client.call("create_session", {"session_id": "named"})
+        assert code_of(client.call("run_python_code", {"code": "1"})) == "max_sessions"
