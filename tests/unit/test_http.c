@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -358,6 +359,79 @@ test_bodies_and_their_bound(void **state)
 }
 
 static void
+test_large_and_small_bodies(void **state)
+{
+    (void)state;
+    struct http_server_settings settings = bench_settings();
+    settings.max_small_body_bytes = 1000;
+    bench_restart_server(&settings);
+    KG_AUTO_FREE char *body = kg_calloc(5001, 1);
+    memset(body, 'x', 5000);
+    KG_AUTO_CALL small;
+    call_path(&small, "POST", "/echo", body, NULL);
+    assert_problem(&small, 413, "upload_too_large");
+    KG_AUTO_CALL large;
+    call_path(&large, "PUT", "/large", body, NULL);
+    assert_int_equal(large.status, 200);
+    assert_string_equal(large.body.data, "5000");
+}
+
+// Sends what the socket takes, up to `left` bytes; returns how many.
+static size_t
+send_some(const struct raw *raw, size_t left)
+{
+    static const char bytes[64 << 10];
+    size_t sent = 0;
+    while (sent < left) {
+        size_t len = left - sent < sizeof bytes ? left - sent : sizeof bytes;
+        ssize_t n = send(raw->fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n <= 0)
+            break;
+        sent += (size_t)n;
+    }
+    return sent;
+}
+
+static void
+test_bodies_wait_for_one_another(void **state)
+{
+    (void)state;
+    enum { BODY = 16 << 20, STOPS = 1 << 20 };
+    static const char head[] = "PUT /large HTTP/1.1\r\nHost: localhost\r\n"
+                               "Content-Length: 16777216\r\n\r\n";
+    struct http_server_settings settings = bench_settings();
+    settings.max_body_bytes = BODY;
+    settings.max_held_bytes = STOPS;
+    bench_restart_server(&settings);
+    KG_AUTO_RAW first, second;
+    raw_open(&first);
+    raw_send(&first, head);
+    size_t first_left = BODY - send_some(&first, STOPS + 100000);
+    raw_open(&second);
+    raw_send(&second, head);
+    size_t second_left = BODY;
+    // The second is held back, and what comes in small is not.
+    for (int i = 0; i < 20; i++) {
+        second_left -= send_some(&second, second_left);
+        KG_AUTO_CALL hello;
+        call_path(&hello, "GET", "/hello", NULL, NULL);
+        assert_int_equal(hello.status, 200);
+    }
+    assert_true(second_left > BODY / 4);
+    assert_false(raw_has(&second, "200 OK"));
+    while (first_left > 0) {
+        first_left -= send_some(&first, first_left);
+        bench_turn();
+    }
+    WAIT(raw_has(&first, "16777216"));
+    while (second_left > 0) {
+        second_left -= send_some(&second, second_left);
+        bench_turn();
+    }
+    WAIT(raw_has(&second, "16777216"));
+}
+
+static void
 test_expect_100_continue(void **state)
 {
     (void)state;
@@ -557,6 +631,8 @@ main(void)
         TEST(test_origin_and_host),
         TEST(test_json_bodies),
         TEST(test_bodies_and_their_bound),
+        TEST(test_large_and_small_bodies),
+        TEST(test_bodies_wait_for_one_another),
         TEST(test_expect_100_continue),
         TEST(test_malformed_requests),
         TEST(test_keep_alive_and_pipelining),

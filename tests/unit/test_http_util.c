@@ -55,6 +55,22 @@ handle_echo(struct http_request *request, void *arg)
     http_reply(request, 200, "application/octet-stream", body, len);
 }
 
+// Takes a body piece by piece, and says how long it was.
+static void
+handle_large(struct http_request *request, void *arg)
+{
+    (void)arg;
+    char piece[1000];
+    size_t total = 0;
+    size_t announced = http_request_body_len(request);
+    for (size_t n; (n = http_request_body_take(request, piece, sizeof piece)) > 0;)
+        total += n;
+    assert_int_equal(total, announced);
+    char text[24];
+    snprintf(text, sizeof text, "%zu", total);
+    http_reply(request, 200, "text/plain", text, strlen(text));
+}
+
 static void
 handle_json(struct http_request *request, void *arg)
 {
@@ -115,6 +131,7 @@ static const struct http_route routes[] = {
     {HTTP_GET, "/files/{name}/{rest...}", handle_rest, 0},
     {HTTP_POST, "/echo", handle_echo, HTTP_PUBLIC},
     {HTTP_POST, "/json", handle_json, HTTP_PUBLIC},
+    {HTTP_PUT, "/large", handle_large, HTTP_PUBLIC | HTTP_LARGE_BODY},
     {HTTP_GET, "/hold", handle_hold, HTTP_PUBLIC},
     {HTTP_GET, "/stream", handle_stream, HTTP_PUBLIC},
     {HTTP_GET, "/busy", handle_busy, HTTP_PUBLIC},

@@ -740,6 +740,190 @@ test_command(void **state)
     run_fini(&run);
 }
 
+// ---- Streamed calls and changes -------------------------------------------------------------
+
+struct stream_reader {
+    struct fixture *f;
+    struct sandbox_call *call;
+    bool pauses; // with the first bytes
+    bool cancels_at_head;
+    int n_heads, n_ends;
+    size_t bytes;
+    bool sound; // each byte is what it should be
+    char size[24];
+    struct kg_error err;
+};
+
+static void
+on_stream_head(int status, void *arg)
+{
+    struct stream_reader *reader = arg;
+    const char *size = sandbox_stream_header(reader->call, "x-kg-size");
+
+    assert_int_equal(status, 200);
+    reader->n_heads++;
+    if (size)
+        snprintf(reader->size, sizeof reader->size, "%s", size);
+    assert_null(sandbox_stream_header(reader->call, "X-None"));
+    if (reader->cancels_at_head)
+        sandbox_call_cancel(KG_STEAL(reader->call));
+}
+
+static void
+on_stream_data(const void *data, size_t len, void *arg)
+{
+    struct stream_reader *reader = arg;
+    const char *bytes = data;
+
+    for (size_t i = 0; i < len; i++)
+        reader->sound &= bytes[i] == (char)((reader->bytes + i) % 251);
+    reader->bytes += len;
+    if (reader->pauses)
+        sandbox_stream_pause(reader->call, true);
+    reader->pauses = false;
+}
+
+static void
+on_stream_end(const struct kg_error *err, void *arg)
+{
+    struct stream_reader *reader = arg;
+
+    reader->call = NULL;
+    reader->n_ends++;
+    if (err)
+        reader->err = *err;
+}
+
+static void
+start_stream(struct fixture *f, struct stream_reader *reader, const char *method, const char *path,
+             const void *body, size_t len)
+{
+    static const struct sandbox_stream_events stream_events = {on_stream_head, on_stream_data,
+                                                               on_stream_end};
+    const struct sandbox_stream_spec stream_spec = {
+        .method = method,
+        .path = path,
+        .body = body,
+        .body_len = len,
+        .head_timeout_ms = PATIENCE_MS,
+        .silence_timeout_ms = PATIENCE_MS,
+    };
+    struct kg_error err = {0};
+
+    reader->f = f;
+    reader->sound = true;
+    reader->call = sandbox_agent_stream(f->sandbox, &stream_spec, &stream_events, reader, &err);
+    assert_non_null(reader->call);
+    assert_int_equal(reader->n_heads + reader->n_ends, 0);
+}
+
+// A file of 8 MiB below the working folder.
+static void
+write_large_file(struct fixture *f)
+{
+    enum { SIZE = 8 << 20 };
+    KG_AUTO_FREE char *path = kg_asprintf("%s/large", f->provisioner.place.data);
+    KG_AUTO_FREE char *bytes = kg_calloc(SIZE, 1);
+
+    for (size_t i = 0; i < SIZE; i++)
+        bytes[i] = (char)(i % 251);
+    assert_int_equal(file_write_atomic(path, bytes, SIZE, 0600, NULL), 0);
+}
+
+static void
+test_streams(void **state)
+{
+    struct fixture *f = *state;
+    struct stream_reader reader = {.pauses = true};
+    struct stream_reader missing = {0};
+    struct stream_reader leaver = {.cancels_at_head = true};
+
+    create_ready(f);
+    write_large_file(f);
+    start_stream(f, &reader, "GET", "/files/large", NULL, 0);
+    WAIT_FOR(f, reader.bytes > 0);
+    // While it is paused other calls are answered, and nothing of this one comes.
+    size_t before = reader.bytes;
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
+    assert_int_equal(reader.bytes, before);
+    assert_int_equal(reader.n_ends, 0);
+    sandbox_stream_pause(reader.call, false);
+    assert_int_equal(reader.bytes, before);
+    WAIT_FOR(f, reader.n_ends == 1);
+    assert_int_equal(reader.bytes, 8 << 20);
+    assert_true(reader.sound);
+    assert_int_equal(reader.err.code, KG_OK);
+    assert_string_equal(reader.size, "8388608");
+    start_stream(f, &missing, "GET", "/files/missing", NULL, 0);
+    WAIT_FOR(f, missing.n_ends == 1);
+    assert_int_equal(missing.err.code, KG_NOT_FOUND);
+    assert_int_equal(missing.n_heads + (int)missing.bytes, 0);
+    start_stream(f, &leaver, "GET", "/files/large", NULL, 0);
+    WAIT_FOR(f, leaver.n_heads == 1);
+    assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
+    assert_int_equal(leaver.n_ends, 0);
+}
+
+static void
+test_a_stream_ends_with_its_sandbox(void **state)
+{
+    struct fixture *f = *state;
+    struct stream_reader reader = {.pauses = true};
+
+    create_ready(f);
+    write_large_file(f);
+    start_stream(f, &reader, "GET", "/files/large", NULL, 0);
+    WAIT_FOR(f, reader.bytes > 0);
+    sandbox_free(KG_STEAL(f->sandbox));
+    assert_int_equal(reader.n_ends, 1);
+    assert_int_equal(reader.err.code, KG_SESSION_NOT_FOUND);
+}
+
+static void
+test_changes(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+
+    create_ready(f);
+    assert_int_equal(call(f, "PUT", "/files/before", NULL), KG_OK);
+    write_large_file(f);
+    int before = f->n_answers;
+    // Two at a time: each gets its own answer.
+    for (int i = 0; i < 2; i++)
+        assert_non_null(sandbox_ask_changes(f->sandbox, i == 0 ? "deno" : "python", 60 * 1000000,
+                                            PATIENCE_MS, on_body, f, &err));
+    assert_int_equal(f->n_answers, before);
+    WAIT_FOR(f, f->n_answers == before + 2);
+    assert_int_equal(json_array_size(json_object_get(f->body, "files")), 2);
+    // One that is given up on its way does not answer for the next.
+    struct sandbox_question *given_up =
+        sandbox_ask_changes(f->sandbox, "other", 60 * 1000000, PATIENCE_MS, on_body, f, &err);
+    assert_non_null(given_up);
+    sandbox_question_cancel(given_up);
+    assert_non_null(
+        sandbox_ask_changes(f->sandbox, "python", 60 * 1000000, PATIENCE_MS, on_body, f, &err));
+    WAIT_FOR(f, f->n_answers == before + 3);
+    assert_int_equal(json_array_size(json_object_get(f->body, "files")), 0);
+    assert_non_null(sandbox_ask_changes(f->sandbox, "bad name", 1, PATIENCE_MS, on_body, f, &err));
+    WAIT_FOR(f, f->n_answers == before + 4);
+    assert_int_equal(f->err.code, KG_INTERNAL);
+    // An agent that says nothing costs the answer.
+    assert_int_equal(kill(f->provisioner.agent, SIGSTOP), 0);
+    assert_non_null(sandbox_ask_changes(f->sandbox, "python", 1, 20, on_body, f, &err));
+    WAIT_FOR(f, f->n_answers == before + 5);
+    assert_int_equal(f->err.code, KG_PROVISIONER_UNAVAILABLE);
+    assert_int_equal(kill(f->provisioner.agent, SIGCONT), 0);
+    assert_non_null(sandbox_ask_changes(f->sandbox, "python", 1, PATIENCE_MS, on_body, f, &err));
+    WAIT_FOR(f, f->n_answers == before + 6);
+    assert_int_equal(f->err.code, KG_OK);
+    assert_non_null(sandbox_ask_changes(f->sandbox, "python", 1, PATIENCE_MS, on_body, f, &err));
+    sandbox_free(KG_STEAL(f->sandbox));
+    assert_int_equal(f->n_answers, before + 7);
+    assert_int_equal(f->err.code, KG_SESSION_NOT_FOUND);
+}
+
 static void
 test_many_calls(void **state)
 {
@@ -1002,6 +1186,9 @@ main(void)
         cmocka_unit_test_setup_teardown(test_life, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kernel, setup, teardown),
         cmocka_unit_test_setup_teardown(test_command, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_streams, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_stream_ends_with_its_sandbox, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_changes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_calls, setup, teardown),
         cmocka_unit_test_setup_teardown(test_strangers_at_the_door, setup, teardown),
         cmocka_unit_test_setup_teardown(test_agent_killed, setup, teardown),
