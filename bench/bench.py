@@ -9,6 +9,7 @@
 (f) first result of a new session: out of the pool, without one, many at once
 (g) sessions for each GiB of memory
 (h) warm execute("1") while another session prints 100 MB; and beside readers that do not read
+(i) a file of 50 MiB up and down, beside a plain copy; files beside a kernel that never ends
 
 Every kernel runs from the same environment, build/kernels/python: kernelgate's in containers, those
 of the yardsticks as plain processes. A goal that is missed is marked, and fails nothing.
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import time
 
+import files
 import scale
 import soak
 from contestants import BareClient, BareSocket, Kernelgate, KernelGateway
@@ -113,6 +115,8 @@ def measure():
     results["memory"] = scale.memory()
     results["neighbour"] = scale.neighbour()
     results["slow readers"] = scale.slow_readers()
+    results["files"] = files.transfers()
+    results["files beside a busy kernel"] = files.busy()
     return results
 
 
@@ -198,6 +202,8 @@ def main():
         f"(h) beside {results['slow readers']['readers']} readers that do not read",
         {Kernelgate.title: results["slow readers"]},
     )
+    print_table("(i) a file of 50 MiB", results["files"])
+    print_table("(i) beside a kernel that never ends", results["files beside a busy kernel"])
     results["goals"] = [
         {"goal": goal, "measured": measured, "met": met} for goal, measured, met in goals(results)
     ]
