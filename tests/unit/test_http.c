@@ -648,6 +648,8 @@ main(void)
                                       NULL, NULL);
     failed += _cmocka_run_group_tests("http_client_tests", http_client_tests, n_http_client_tests,
                                       NULL, NULL);
+    failed += _cmocka_run_group_tests("http_fetch_tests", http_fetch_tests, n_http_fetch_tests,
+                                      NULL, NULL);
     failed += _cmocka_run_group_tests("http_policy_tests", http_policy_tests, n_http_policy_tests,
                                       NULL, NULL);
     return failed;

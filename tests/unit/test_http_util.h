@@ -96,5 +96,7 @@ extern const struct CMUnitTest http_stream_tests[];
 extern const size_t n_http_stream_tests;
 extern const struct CMUnitTest http_client_tests[];
 extern const size_t n_http_client_tests;
+extern const struct CMUnitTest http_fetch_tests[];
+extern const size_t n_http_fetch_tests;
 extern const struct CMUnitTest http_policy_tests[];
 extern const size_t n_http_policy_tests;

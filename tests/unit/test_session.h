@@ -9,6 +9,7 @@
 // Runs its tests and returns how many failed.
 int test_session_commands(void);
 int test_session_end(void);
+int test_session_packages(void);
 int test_session_pool(void);
 
 enum { DEADLINE_MS = 40 * 1000, MAX_SESSIONS = 3, N_SPECS = 9 };

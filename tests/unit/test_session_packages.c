@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packages: requirements, names of wheels, what a sandbox says it resolved, the cache.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "requirement.h"
+#include "test_session.h"
+#include "wheels.h"
+
+// ---- Names ----------------------------------------------------------------------------------
+
+static void
+test_requirements(void **state)
+{
+    (void)state;
+    static const char *const good[][2] = {
+        {"tinydb", "tinydb"},
+        {"  Foo.Bar__baz ", "foo-bar-baz"},
+        {"a==1.0", "a==1.0"},
+        {"a >= 1.0 , < 2", "a>=1.0,<2"},
+        {"a[x, Y_z] ~= 1.2", "a[x,y-z]~=1.2"},
+        {"a===1.0+local.1", "a===1.0+local.1"},
+        {"a==1.*", "a==1.*"},
+        {"a!=2!1.0rc1", "a!=2!1.0rc1"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(good); i++) {
+        struct kg_error err = {0};
+        KG_AUTO_FREE char *normal = requirement_normalise(good[i][0], &err);
+        assert_non_null(normal);
+        assert_string_equal(normal, good[i][1]);
+    }
+    static const char *const bad[] = {
+        "",         "-r x",  "--no-deps", "a b",    "a@b",        "a @ http://x",
+        "http://x", "./a",   "/a",        "a/b",    "a;b",        "a; python_version>'3'",
+        "a==",      "a==-1", "a=1",       "a==1,",  "a==1 --pre", "a==1\n-r x",
+        "a[",       "a[]",   "a[x",       "a[x]y",  "a(>=1)",     "_a",
+        "a_",       "a\t",   "a==$(x)",   "a==1|x", "\xc3\xa9",   "a==1 2",
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        struct kg_error err = {0};
+        KG_AUTO_FREE char *normal = requirement_normalise(bad[i], &err);
+        if (normal)
+            fail_msg("taken: %s", bad[i]);
+        assert_int_equal(err.code, KG_INVALID);
+    }
+    KG_AUTO_FREE char *name = requirement_name("foo-bar[x]>=1");
+    assert_string_equal(name, "foo-bar");
+    assert_true(requirement_is_pinned("a==1.0"));
+    assert_true(requirement_is_pinned("a[x]===1.0"));
+    assert_false(requirement_is_pinned("a"));
+    assert_false(requirement_is_pinned("a==1.*"));
+    assert_false(requirement_is_pinned("a==1,!=1.0"));
+    assert_false(requirement_is_pinned("a>=1"));
+}
+
+static void
+test_wheel_names(void **state)
+{
+    (void)state;
+    assert_true(wheel_name_is_valid("tinydb-4.9.0-py3-none-any.whl"));
+    assert_true(wheel_name_is_valid("a_b-1.0+x.1-2-cp311-cp311-manylinux_2_17_x86_64.whl"));
+    assert_true(wheel_name_is_valid("a-1!2-py2.py3-none-any.whl"));
+    static const char *const bad[] = {
+        "",
+        ".whl",
+        "a.whl",
+        "a-1-py3-none.whl",
+        "a-1-2-3-4-5-6.whl",
+        "../a-1-py3-none-any.whl",
+        "a-1-py3-none-any.tar.gz",
+        ".a-1-py3-none-any.whl",
+        "a-1-py3-none-any.whl\n",
+        "a b-1-py3-none-any.whl",
+        "a-1--none-any.whl",
+        "a/b-1-py3-none-any.whl",
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        if (wheel_name_is_valid(bad[i]))
+            fail_msg("taken: %s", bad[i]);
+    }
+}
+
+// ---- Resolutions ----------------------------------------------------------------------------
+
+#define HASH "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824" // of "hello"
+
+static json_t *
+resolution_of(const char *file, const char *version, int size, const char *sha256)
+{
+    return json_pack("{s:[{s:s, s:s, s:s, s:i, s:s}], s:[]}", "wheels", "name", "Foo", "version",
+                     version, "file", file, "size", size, "sha256", sha256, "satisfied");
+}
+
+static void
+test_resolutions(void **state)
+{
+    (void)state;
+    const struct {
+        const char *file;
+        const char *version;
+        int size;
+        const char *sha256;
+        bool good;
+    } cases[] = {
+        {"foo-1.0-py3-none-any.whl", "1.0", 5, HASH, true},
+        {"bar-1.0-py3-none-any.whl", "1.0", 5, HASH, false}, // another's name
+        {"../foo-1.0-py3-none-any.whl", "1.0", 5, HASH, false},
+        {"foo-1.0-py3-none-any.whl", "1 0", 5, HASH, false},
+        {"foo-1.0-py3-none-any.whl", "", 5, HASH, false},
+        {"foo-1.0-py3-none-any.whl", "1.0", 0, HASH, false},
+        {"foo-1.0-py3-none-any.whl", "1.0", 2000000000, HASH, false},
+        {"foo-1.0-py3-none-any.whl", "1.0", 5, "2CF2", false},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        json_auto_t *root =
+            resolution_of(cases[i].file, cases[i].version, cases[i].size, cases[i].sha256);
+        KG_AUTO_FREE char *text = json_dumps(root, 0);
+        struct kg_error err = {0};
+        json_auto_t *parsed = resolution_parse(text, strlen(text), &err);
+        assert_true((parsed != NULL) == cases[i].good);
+        assert_true(parsed || err.code == KG_INTERNAL);
+    }
+    static const char *const malformed[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"wheels\":{},\"satisfied\":[]}",
+        "{\"wheels\":[1],\"satisfied\":[]}",
+        "{\"wheels\":[],\"satisfied\":[{}]}",
+        "{\"wheels\":[],\"satisfied\":[{\"requirement\":\"-r\",\"version\":\"1\"}]}",
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(malformed); i++) {
+        struct kg_error err = {0};
+        assert_null(resolution_parse(malformed[i], strlen(malformed[i]), &err));
+        assert_int_equal(err.code, KG_INTERNAL);
+    }
+}
+
+// ---- The cache ------------------------------------------------------------------------------
+
+struct cache {
+    char dir[32];
+    struct wheels *wheels;
+};
+
+static int
+set_up(void **state)
+{
+    static struct cache cache;
+    struct kg_error err = {0};
+    strcpy(cache.dir, "/tmp/kg-test-wheels-XXXXXX");
+    assert_non_null(mkdtemp(cache.dir));
+    cache.wheels = wheels_new(cache.dir, "/proc/self/status", &err);
+    assert_non_null(cache.wheels);
+    *state = &cache;
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    struct cache *cache = *state;
+    struct kg_error err = {0};
+    wheels_free(cache->wheels);
+    assert_int_equal(path_remove_tree(cache->dir, &err), 0);
+    return 0;
+}
+
+static int
+put(const struct cache *cache, const json_t *resolution, const char *data)
+{
+    const json_t *wheel = json_array_get(json_object_get(resolution, "wheels"), 0);
+    struct kg_error err = {0};
+    struct wheel_file *file = wheel_file_new(cache->wheels, wheel, &err);
+    assert_non_null(file);
+    if (wheel_file_write(file, data, strlen(data), &err) == 0)
+        return wheel_file_finish(file, &err);
+    wheel_file_cancel(file);
+    return -1;
+}
+
+static void
+test_shared_folder(void **state)
+{
+    const struct cache *cache = *state;
+    static const char *const names[] = {"packages.py", "ca.pem", "wheels"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(names); i++) {
+        KG_AUTO_FREE char *path = kg_asprintf("%s/%s", wheels_shared_dir(cache->wheels), names[i]);
+        struct stat st;
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, S_ISDIR(st.st_mode) ? 0755 : 0644);
+    }
+}
+
+static void
+test_only_the_named_bytes_get_in(void **state)
+{
+    const struct cache *cache = *state;
+    json_auto_t *resolution = resolution_of("foo-1.0-py3-none-any.whl", "1.0", 5, HASH);
+    const json_t *wheel = json_array_get(json_object_get(resolution, "wheels"), 0);
+    assert_int_equal(put(cache, resolution, "hellO"), -1);
+    assert_int_equal(put(cache, resolution, "hell"), -1);
+    assert_int_equal(put(cache, resolution, "hello!"), -1);
+    assert_false(wheels_has(cache->wheels, wheel));
+    assert_int_equal(put(cache, resolution, "hello"), 0);
+    assert_true(wheels_has(cache->wheels, wheel));
+}
+
+static void
+test_what_was_asked_for_is_found(void **state)
+{
+    const struct cache *cache = *state;
+    json_auto_t *resolution = resolution_of("foo-1.0-py3-none-any.whl", "1.0", 5, HASH);
+    json_object_set_new(json_array_get(json_object_get(resolution, "wheels"), 0), "name",
+                        json_string("foo"));
+    json_auto_t *asked = json_pack("[s, s]", "foo>=1", "bar");
+    json_auto_t *other_order = json_pack("[s, s]", "bar", "foo>=1");
+    json_auto_t *exact = json_pack("[s, s]", "foo==1.0", "bar");
+    json_auto_t *other = json_pack("[s]", "foo");
+    bool fresh = false;
+    assert_null(wheels_find(cache->wheels, asked, &fresh));
+    wheels_remember(cache->wheels, asked, resolution);
+    assert_null(wheels_find(cache->wheels, asked, &fresh)); // the wheel is not there
+    assert_int_equal(put(cache, resolution, "hello"), 0);
+    json_auto_t *found = wheels_find(cache->wheels, asked, &fresh);
+    assert_true(json_equal(found, resolution) && fresh);
+    json_auto_t *again = wheels_find(cache->wheels, other_order, &fresh);
+    assert_true(json_equal(again, resolution));
+    json_auto_t *pinned = wheels_find(cache->wheels, exact, &fresh);
+    assert_true(json_equal(pinned, resolution));
+    assert_null(wheels_find(cache->wheels, other, &fresh));
+    // The next gateway finds it as well.
+    struct kg_error err = {0};
+    KG_AUTO(wheels) next = wheels_new(cache->dir, NULL, &err);
+    json_auto_t *kept = wheels_find(next, asked, &fresh);
+    assert_true(json_equal(kept, resolution));
+}
+
+static void
+test_the_index_is_asked_again_after_a_day(void **state)
+{
+    const struct cache *cache = *state;
+    json_auto_t *resolution = resolution_of("foo-1.0-py3-none-any.whl", "1.0", 5, HASH);
+    json_auto_t *asked = json_pack("[s]", "foo");
+    json_auto_t *exact = json_pack("[s]", "foo==1.0");
+    bool fresh = true;
+    assert_int_equal(put(cache, resolution, "hello"), 0);
+    wheels_remember(cache->wheels, asked, resolution);
+    wheels_remember(cache->wheels, exact, resolution);
+    KG_AUTO_FREE char *command =
+        kg_asprintf("touch -d '2 days ago' %s/resolved/*.json", cache->dir);
+    assert_int_equal(system(command), 0);
+    json_auto_t *found = wheels_find(cache->wheels, asked, &fresh);
+    assert_true(found && !fresh);
+    json_auto_t *pinned = wheels_find(cache->wheels, exact, &fresh);
+    assert_true(pinned && fresh);
+}
+
+int
+test_session_packages(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_requirements),
+        cmocka_unit_test(test_wheel_names),
+        cmocka_unit_test(test_resolutions),
+        cmocka_unit_test_setup_teardown(test_shared_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_only_the_named_bytes_get_in, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_was_asked_for_is_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_index_is_asked_again_after_a_day, set_up,
+                                        tear_down),
+    };
+    return cmocka_run_group_tests_name("session: packages", tests, NULL, NULL);
+}
