@@ -10,9 +10,10 @@
 (g) sessions for each GiB of memory
 (h) warm execute("1") while another session prints 100 MB; and beside readers that do not read
 (i) a file of 50 MiB up and down, beside a plain copy; files beside a kernel that never ends
+(j) Python beside JavaScript, and shell commands: the first result in a session, and warm ones
 
-Every kernel runs from the same environment, build/kernels/python: kernelgate's in containers, those
-of the yardsticks as plain processes. A goal that is missed is marked, and fails nothing.
+Every Python kernel runs from the same environment, build/kernels/python: kernelgate's in containers,
+those of the yardsticks as plain processes. A goal that is missed is marked, and fails nothing.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import sys
 import time
 
 import files
+import languages
 import scale
 import soak
 from contestants import BareClient, BareSocket, Kernelgate, KernelGateway
@@ -117,6 +119,7 @@ def measure():
     results["slow readers"] = scale.slow_readers()
     results["files"] = files.transfers()
     results["files beside a busy kernel"] = files.busy()
+    results["languages"] = languages.languages()
     return results
 
 
@@ -204,6 +207,7 @@ def main():
     )
     print_table("(i) a file of 50 MiB", results["files"])
     print_table("(i) beside a kernel that never ends", results["files beside a busy kernel"])
+    print_table('(j) "1" in each language, and a command', results["languages"])
     results["goals"] = [
         {"goal": goal, "measured": measured, "met": met} for goal, measured, met in goals(results)
     ]

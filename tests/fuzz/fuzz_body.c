@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of requests, as far as the JSON reader of http lets them through. First byte: even for
-// POST execute, odd for POST sessions.
+// POST execute, odd for POST sessions, 255 for POST sessions/{id}/commands.
 #include <assert.h>
 #include <string.h>
 
@@ -52,7 +52,7 @@ static void
 check_error(const struct kg_error *err)
 {
     assert(err->code == KG_INVALID || err->code == KG_UNKNOWN_KERNEL ||
-           err->code == KG_CODE_TOO_LARGE);
+           err->code == KG_CODE_TOO_LARGE || err->code == KG_INVALID_PATH);
     assert(err->message[0]);
 }
 
@@ -84,6 +84,20 @@ parse_session(const json_t *root)
     check_env(body.env);
 }
 
+static void
+parse_command(const json_t *root)
+{
+    struct kg_error err = {0};
+    struct command_body body;
+    if (command_body_parse(context(), root, &body, &err) < 0) {
+        check_error(&err);
+        return;
+    }
+    assert(body.command && strlen(body.command) <= SANDBOX_COMMAND_MAX);
+    assert(body.timeout_ms >= 1 && body.timeout_ms <= MAX_TIMEOUT_MS);
+    check_env(body.env);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -94,6 +108,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     if (data[0] % 2 == 0)
         parse_execute(root);
+    else if (data[0] == 255)
+        parse_command(root);
     else
         parse_session(root);
     return 0;

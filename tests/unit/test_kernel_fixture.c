@@ -215,6 +215,7 @@ fixture_teardown(void **state)
     json_decref(f->spec.env);
     free(f->spec.name);
     free(f->spec.transport);
+    free(f->spec.startup_code);
     free(f->spec.variables_code);
     free(f->spec.env_code);
     free(f->spec.env_restore_code);

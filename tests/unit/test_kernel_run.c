@@ -105,6 +105,30 @@ test_empty_ones_are_not_set(void **state)
 }
 
 static void
+test_startup_code(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    f->spec.startup_code = kg_strdup("begin");
+    start_ready_kernel(f);
+    json_auto_t *variables = json_pack("{s:i}", "x", 1);
+    KG_AUTO(execution) first = execute_with(f, "print", variables, NULL, &err);
+    KG_AUTO(execution) second = execute(f, "die");
+    KG_AUTO(execution) third = execute(f, "print");
+    run_until_done(f, third);
+    assert_done(second, "died", true);
+    // Once in each process.
+    assert_string_equal(fake_journal(), "silent begin\n"
+                                        "silent set \"{\\\"x\\\":1}\"\n"
+                                        "run print\n"
+                                        "run die\n"
+                                        "stop python\n"
+                                        "start python\n"
+                                        "silent begin\n"
+                                        "run print\n");
+}
+
+static void
 test_variables_that_cannot_be_set(void **state)
 {
     struct fixture *f = *state;
@@ -257,6 +281,7 @@ test_kernel_run(void)
         TEST(test_idle_without_a_reply),
         TEST(test_variables_and_env),
         TEST(test_empty_ones_are_not_set),
+        TEST(test_startup_code),
         TEST(test_variables_that_cannot_be_set),
         TEST(test_a_kernelspec_that_cannot_set_them),
         TEST(test_the_queue_keeps_its_order_and_its_bound),
