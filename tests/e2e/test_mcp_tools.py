@@ -2,8 +2,10 @@
 """kernelgate's own MCP tools where something is wrong, long, gone, or another's."""
 
 import json
+import re
 
 import pytest
+from kernelgate import PROJECT
 from mcp_clients import McpError, client_of
 
 KEYS = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789"}
@@ -154,3 +156,50 @@ def test_sessions_that_nobody_can_name_make_room(start_gateway):
         assert client.call("run_python_code", {"code": "x", "session_id": kept}).text == "1"
         client.call("create_session", {"session_id": "named"})
         assert code_of(client.call("run_python_code", {"code": "1"})) == "max_sessions"
+
+
+# ---- The documentation
+
+
+def documented_tools(profile):
+    """{name: parameters} as docs/mcp.md has them; an optional one ends with a question mark."""
+    page = (PROJECT / "docs/mcp.md").read_text()
+    block = re.search(rf"<!-- tools of {profile} -->\n(.*?)<!-- end -->", page, re.DOTALL)[1]
+    tools = {}
+    for row in block.splitlines()[2:]:
+        first, second = row.strip("| ").split(" | ")[:2]
+        name, _, called_with = first.strip("`").partition("(")
+        listed = called_with.rstrip(")") if "(" in first else second.replace("`", "")
+        previous = tools[list(tools)[-1]] if tools else None
+        same = listed == "the same"
+        tools[name] = previous if same else sorted(part for part in listed.split(", ") if part)
+    return tools
+
+
+@pytest.mark.parametrize(
+    "profile",
+    ["kernelgate", "sandbox-mcp", "code-sandbox", "mcp-code-sandbox", "mcp-sandbox"],
+)
+def test_the_tools_are_those_of_the_documentation(gateway, profile):
+    with client_of("2-legacy", "http", gateway, profile.replace("kernelgate", "")) as client:
+        served = {}
+        for name, tool in client.tools().items():
+            # A build for tests has further tools, of the conformance suite.
+            if name.startswith(("test_", "json_schema_")):
+                continue
+            schema = tool["inputSchema"]
+            required = schema.get("required", [])
+            optional = [f"{param}?" for param in schema["properties"] if param not in required]
+            served[name] = sorted(required + optional)
+            assert all(prop["description"] for prop in schema["properties"].values())
+    assert served == documented_tools(profile)
+
+
+def test_configurations_of_the_documentation_are_json():
+    page = (PROJECT / "docs/mcp.md").read_text()
+    blocks = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) >= 4
+    for block in blocks:
+        servers = next(iter(json.loads(block).values()))
+        for server in servers.values():
+            assert "mcp" in server.get("url", "") or server["args"][0] == "mcp"
