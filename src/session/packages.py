@@ -3,7 +3,7 @@
 sees it. Progress goes to stderr; the result is one JSON object on stdout.
 
     packages.py check REQUIREMENT...       which of them are satisfied here
-    packages.py download REQUIREMENT...    resolves and downloads wheels, in a sandbox with a way out
+    packages.py download REQUIREMENT...    resolves and downloads wheels; needs a way out
     packages.py install WHEEL...           installs exactly these, offline
     packages.py list [NAME]                what is installed
 """

@@ -215,7 +215,9 @@ on_end(const struct sandbox_command_result *result, const struct kg_error *end_e
 static json_t *
 make_env(const struct packages *packages)
 {
-    json_t *env = json_pack("{s:s, s:s}", "PYTHONDONTWRITEBYTECODE", "1", "LANG", "C.UTF-8");
+    // Whatever the index is called, it is not in this sandbox.
+    json_t *env = json_pack("{s:s, s:s, s:s, s:s}", "PYTHONDONTWRITEBYTECODE", "1", "LANG",
+                            "C.UTF-8", "no_proxy", "", "NO_PROXY", "");
     if (packages->index_url)
         json_object_set_new(env, "PIP_INDEX_URL", json_string(packages->index_url));
     if (packages->has_authorities)

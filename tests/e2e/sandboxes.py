@@ -37,7 +37,7 @@ class Sandbox:
         self.id = folder.name
         self._state_dir = pathlib.Path(gateway.state_dir)
         meta = _text(folder / "meta.json")
-        self.session = json.loads(meta)["session_id"] if meta else None
+        self.session = json.loads(meta).get("session_id") if meta else None
         # What the engine calls its container.
         self.container = f"kg-{_text(self._state_dir / 'id')}-{self.id}"
         if docker_engine.PROVISIONER == "docker":

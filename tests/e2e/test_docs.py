@@ -98,7 +98,9 @@ def ask(gateway, method, path, ids):
     collection = "executions" if "/executions/" in path else "sessions"
     response = gateway.client.request(
         method,
-        path.replace("{id}", ids[collection]).replace("{path}", "docs.txt"),
+        path.replace("{id}", ids[collection])
+        .replace("{path}", "docs.txt")
+        .replace("{name}", "numpy"),
         json=body["example"] if body else None,
         content=raw["example"] if raw else None,
     )
