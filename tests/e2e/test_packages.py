@@ -136,9 +136,12 @@ def test_two_installs_of_one_thing_are_one_download(installer, index):
     ids = [installer.create_session() for _ in range(2)]
     before = downloads(installer)
     results = {}
+
+    def run(session_id):
+        return install(installer, session_id, "kgone>=1.1")
+
     threads = [
-        threading.Thread(target=lambda i=i: results.update({i: install(installer, i, "kgone>=1.1")}))
-        for i in ids
+        threading.Thread(target=lambda i=i: results.update({i: run(i)})) for i in ids
     ]
     for thread in threads:
         thread.start()
@@ -296,9 +299,8 @@ def test_a_download_that_a_crash_left_is_removed(start_gateway, index):
 
 def test_the_end_of_the_gateway_ends_a_download(start_gateway, index):
     index.answers["/simple/kghang/"] = lambda handler: time.sleep(20)
-    gateway = start_gateway(
-        "--pool-size", "0", "--fetch-allow", "127.0.0.1", "--pypi-index-url", index.simple
-    )
+    flags = ("--pool-size", "0", "--fetch-allow", "127.0.0.1", "--drain-timeout", "1")
+    gateway = start_gateway(*flags, "--pypi-index-url", index.simple)
     path = f"/api/v1/sessions/{gateway.create_session()}/packages?wait=0"
     index.asked.clear()
     assert gateway.client.post(path, json={"packages": ["kghang"]}).status_code == 202

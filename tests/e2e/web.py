@@ -10,7 +10,7 @@ import zipfile
 
 
 class Web:
-    """Serves what `answers` has for a path: (status, headers, body), or calls it with the handler."""
+    """Serves what `answers` has for a path: (status, headers, body), or a function for that."""
 
     def __init__(self, answers=None, host="127.0.0.1"):
         self.answers = dict(answers or {})
