@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+// The MCP core without a transport: revisions, calls and their ends, sessions and their bounds.
+
+#include "test_mcp.h"
+
+// ---- Messages -------------------------------------------------------------------------------
+
+static void
+test_kinds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum message_kind kind;
+    } cases[] = {
+        {"{'jsonrpc':'2.0','id':1,'method':'m'}", MESSAGE_REQUEST},
+        {"{'jsonrpc':'2.0','id':'a','method':'m','params':{}}", MESSAGE_REQUEST},
+        {"{'jsonrpc':'2.0','method':'m'}", MESSAGE_NOTIFICATION},
+        {"{'jsonrpc':'2.0','id':1,'result':{}}", MESSAGE_RESPONSE},
+        {"{'jsonrpc':'2.0','id':1,'error':{}}", MESSAGE_RESPONSE},
+        {"{'jsonrpc':'2.0','id':1}", MESSAGE_INVALID},
+        {"{'jsonrpc':'2.0','result':{}}", MESSAGE_INVALID},
+        {"{'jsonrpc':'1.0','id':1,'method':'m'}", MESSAGE_INVALID},
+        {"{'id':1,'method':'m'}", MESSAGE_INVALID},
+        {"{'jsonrpc':'2.0','id':null,'method':'m'}", MESSAGE_INVALID},
+        {"{'jsonrpc':'2.0','id':1.5,'method':'m'}", MESSAGE_INVALID},
+        {"{'jsonrpc':'2.0','id':1,'method':1}", MESSAGE_INVALID},
+        {"{'jsonrpc':'2.0','id':1,'method':'m','params':[]}", MESSAGE_INVALID},
+        {"17", MESSAGE_INVALID},
+        {"[]", MESSAGE_INVALID},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        json_auto_t *message = quoted("%s", cases[i].text);
+        const char *why;
+        assert_int_equal(rpc_kind(message, &why), cases[i].kind);
+        assert_true((why != NULL) == (cases[i].kind == MESSAGE_INVALID));
+    }
+}
+
+// ---- Revisions ------------------------------------------------------------------------------
+
+static void
+test_revisions_by_name(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MCP_N_REVISIONS; i++)
+        assert_int_equal(revision_find(revision_get((enum mcp_revision)i)->name), i);
+    assert_int_equal(revision_find("2025-01-01"), -1);
+    assert_int_equal(revision_find(""), -1);
+    assert_int_equal(revision_find(NULL), -1);
+}
+
+static void
+test_lists_lose_what_came_later(void **state)
+{
+    (void)state;
+    static const struct {
+        enum mcp_revision revision;
+        size_t keys;
+    } cases[] = {
+        {MCP_2024_11_05, 3}, {MCP_2025_03_26, 4}, {MCP_2025_06_18, 6},
+        {MCP_2025_11_25, 7}, {MCP_2026_07_28, 7},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        json_auto_t *list =
+            quoted("[{'name':'n','description':'d','inputSchema':{},'annotations':{},"
+                   "'title':'t','outputSchema':{},'icons':[]}]");
+        json_auto_t *element = json_incref(json_array_get(list, 0));
+        revision_strip(cases[i].revision, "tools/list", list);
+        assert_int_equal(json_object_size(json_array_get(list, 0)), cases[i].keys);
+        assert_int_equal(json_object_size(element), 7); // the provider's own stays as it was
+    }
+}
+
+static void
+test_results_become_what_is_known(void **state)
+{
+    (void)state;
+    json_auto_t *result =
+        quoted("{'content':[{'type':'audio','data':'','mimeType':'audio/wav'},"
+               "{'type':'resource_link','uri':'a:1','name':'n'},{'type':'text','text':'t'}],"
+               "'structuredContent':{}}");
+    json_auto_t *same = json_deep_copy(result);
+    revision_adapt_result(MCP_2025_11_25, same);
+    assert_true(json_equal(result, same));
+    revision_adapt_result(MCP_2024_11_05, result);
+    json_auto_t *expected = quoted("{'content':[{'type':'text','text':'[audio, audio/wav]'},"
+                                   "{'type':'text','text':'n: a:1'},{'type':'text','text':'t'}]}");
+    assert_true(json_equal(result, expected));
+}
+
+static void
+test_methods_by_revision(void **state)
+{
+    (void)state;
+    assert_non_null(method_find("ping", MCP_2024_11_05));
+    assert_null(method_find("ping", MCP_2026_07_28));
+    assert_null(method_find("server/discover", MCP_2025_11_25));
+    assert_non_null(method_find("tools/call", MCP_2026_07_28));
+    assert_null(method_find("", MCP_2025_11_25));
+}
+
+// ---- Calls ----------------------------------------------------------------------------------
+
+static void
+test_results_are_valid_utf8(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'echo'}}");
+    json_auto_t *answer = take_answer(f);
+    json_t *content = json_object_get(json_object_get(answer, "result"), "content");
+    assert_string_equal(rpc_string(json_array_get(content, 0), "text"), "\xef\xbf\xbd!");
+}
+
+static void
+test_a_broken_result_costs_one_answer(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'broken'}}");
+    assert_int_equal(take_code(f), MCP_INTERNAL_ERROR);
+}
+
+static void
+test_lists_of_providers_are_joined(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'resources/list'}");
+    json_auto_t *answer = take_answer(f);
+    json_t *list = json_object_get(json_object_get(answer, "result"), "resources");
+    assert_int_equal(json_array_size(list), 2);
+}
+
+static void
+test_cancelled_once_and_not_answered(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, "{'jsonrpc':'2.0','id':'c','method':'tools/call','params':{'name':'hold'}}");
+    say(f, "{'jsonrpc':'2.0','id':'c','method':'ping'}"); // the id is taken
+    assert_int_equal(take_code(f), MCP_INVALID_REQUEST);
+    for (int i = 0; i < 2; i++)
+        say(f, "{'jsonrpc':'2.0','method':'notifications/cancelled','params':{'requestId':'c'}}");
+    assert_int_equal(f->cancels, 1);
+    mcp_call_progress(f->held, 1, 2, NULL);
+    mcp_call_log(f->held, MCP_LOG_ERROR, NULL, json_string("late"));
+    assert_int_equal(json_array_size(f->sink.sent), 0);
+    mcp_call_finish(f->held, mcp_tool_result(json_array(), NULL, false));
+    json_auto_t *answer = take_answer(f);
+    assert_true(json_is_null(answer));
+}
+
+static void
+stop_loop(void *arg)
+{
+    loop_stop(arg);
+}
+
+static void
+test_who_asks_late_hears_of_the_cancel(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}");
+    mcp_call_cancel(f->held);
+    assert_int_equal(f->cancels, 1);
+    struct mcp_call *held = f->held;
+    mcp_call_on_cancel(held, stop_loop, f->loop);
+    loop_run(f->loop); // which it stops
+    mcp_call_finish(held, json_object());
+}
+
+static void
+test_progress_grows(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold',"
+           "'_meta':{'progressToken':0}}}");
+    assert_true(mcp_call_wants_progress(f->held));
+    mcp_call_progress(f->held, 1, 0, "one");
+    mcp_call_progress(f->held, 1, 0, "again");
+    mcp_call_progress(f->held, 2, 4, NULL);
+    json_auto_t *expected = quoted(
+        "[{'jsonrpc':'2.0','method':'notifications/progress','params':{'progressToken':0,"
+        "'progress':1.0,'message':'one'}},{'jsonrpc':'2.0','method':"
+        "'notifications/progress','params':{'progressToken':0,'progress':2.0,'total':4.0}}]");
+    assert_true(json_equal(f->sink.sent, expected));
+    mcp_call_fail(f->held, MCP_SERVER_ERROR, NULL, "enough \xc3");
+    assert_int_equal(take_code(f), MCP_SERVER_ERROR);
+}
+
+static void
+test_questions(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'ask'}}");
+    const char *id = rpc_string(json_array_get(f->sink.sent, 0), "id");
+    say(f, "{'jsonrpc':'2.0','id':'other','result':{}}");
+    assert_null(f->asked);
+    say(f, "{'jsonrpc':'2.0','id':'%s','result':{'roots':[]}}", id);
+    say(f, "{'jsonrpc':'2.0','id':'%s','result':{'roots':[1]}}", id); // nobody waits any more
+    json_auto_t *expected = quoted("{'roots':[]}");
+    assert_true(json_equal(f->asked, expected));
+    mcp_call_finish(f->held, json_object());
+    assert_int_equal(take_code(f), 0);
+}
+
+static void
+test_a_question_ends_with_its_call(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'ask'}}");
+    mcp_call_cancel(f->held);
+    assert_string_equal(json_string_value(f->asked), "the call was cancelled");
+    assert_int_equal(f->cancels, 1);
+}
+
+static void
+test_calls_of_a_session_are_bounded(void **state)
+{
+    struct mcp_fixture *f = *state;
+    for (int i = 1; i <= MCP_SESSION_CALLS_MAX; i++)
+        say(f, "{'jsonrpc':'2.0','id':%d,'method':'tools/call','params':{'name':'hold'}}", i);
+    assert_int_equal(json_array_size(f->sink.answers), 0);
+    say(f, "{'jsonrpc':'2.0','id':0,'method':'ping'}");
+    assert_int_equal(take_code(f), MCP_SERVER_ERROR);
+}
+
+static void
+test_a_batch_is_answered_as_one(void **state)
+{
+    struct mcp_fixture *f = *state;
+    f->session->revision = MCP_2025_03_26;
+    say(f, "[{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}},"
+           "{'jsonrpc':'2.0','method':'notifications/initialized'},"
+           "{'jsonrpc':'2.0','id':2,'method':'nonsense'}]");
+    assert_int_equal(json_array_size(f->sink.answers), 0);
+    mcp_call_finish(f->held, json_object());
+    json_auto_t *answer = take_answer(f);
+    assert_int_equal(json_array_size(answer), 2);
+}
+
+// ---- State that travels ---------------------------------------------------------------------
+
+static void
+test_state_is_sealed(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}");
+    struct mcp_call *call = f->held;
+    json_auto_t *value = quoted("{'step':2}");
+    KG_AUTO_FREE char *sealed = mcp_seal_state(f->mcp, call, value);
+    json_auto_t *back = mcp_unseal_state(f->mcp, call, sealed);
+    assert_true(json_equal(back, value));
+    for (size_t i = 0; sealed[i]; i++) {
+        char was = sealed[i];
+        sealed[i] = was == 'A' ? 'B' : 'A';
+        assert_null(mcp_unseal_state(f->mcp, call, sealed));
+        sealed[i] = was;
+    }
+    assert_null(mcp_unseal_state(f->mcp, call, ""));
+    assert_null(mcp_unseal_state(f->mcp, call, "AAAA"));
+    // It belongs to one owner and one tool.
+    call->name = "other";
+    assert_null(mcp_unseal_state(f->mcp, call, sealed));
+    call->name = "hold";
+    *call->owner = 'A';
+    assert_null(mcp_unseal_state(f->mcp, call, sealed));
+    *call->owner = 'a';
+    json_decref(mcp_unseal_state(f->mcp, call, sealed));
+    mcp_call_finish(call, json_object());
+}
+
+// ---- Sessions -------------------------------------------------------------------------------
+
+static struct mcp_session *
+register_one(struct mcp_fixture *f, const char *owner, bool expected)
+{
+    struct mcp_session *session = mcp_session_new(f->mcp, owner, "");
+    struct kg_error err = {0};
+    bool registered = mcp_session_register(session, &err) == 0;
+    assert_int_equal(registered, expected);
+    if (registered)
+        return session;
+    assert_int_equal(err.code, KG_MAX_SESSIONS);
+    mcp_session_close(session);
+    return NULL;
+}
+
+static void
+test_the_longest_idle_session_makes_room(void **state)
+{
+    struct mcp_fixture *f = *state;
+    struct mcp_session *bobs[5];
+    for (int i = 0; i < 4; i++)
+        bobs[i] = register_one(f, "bob", true);
+    KG_AUTO_FREE char *first = kg_strdup(bobs[0]->id);
+    KG_AUTO_FREE char *second = kg_strdup(bobs[1]->id);
+    assert_ptr_equal(mcp_session_find(f->mcp, "bob", first), bobs[0]); // used: it stays
+    assert_null(mcp_session_find(f->mcp, "alice", first));
+    bobs[4] = register_one(f, "bob", true);
+    assert_ptr_equal(mcp_session_find(f->mcp, "bob", first), bobs[0]);
+    assert_null(mcp_session_find(f->mcp, "bob", second));
+    // Others' sessions never make room.
+    register_one(f, "carol", true);
+    register_one(f, "carol", true);
+    register_one(f, "dave", false);
+    assert_int_equal(f->mcp->n_registered, 6);
+}
+
+static void
+count_free(void *value)
+{
+    ++*(int *)value;
+}
+
+static void
+test_idle_sessions_expire_and_busy_ones_do_not(void **state)
+{
+    struct mcp_fixture *f = *state;
+    int freed = 0;
+    struct mcp_session *session = register_one(f, "bob", true);
+    f->session = session;
+    session->initialized = true;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}");
+    static const char key;
+    assert_true(mcp_call_set_session_value(f->held, &key, &freed, count_free));
+    assert_ptr_equal(mcp_call_session_value(f->held, &key), &freed);
+    session->used_ms -= 1000;
+    mcp_sessions_expire(f->mcp);
+    assert_int_equal(f->mcp->n_registered, 1);
+    mcp_call_finish(f->held, json_object());
+    assert_int_equal(take_code(f), 0);
+    session->used_ms -= 1000;
+    mcp_sessions_expire(f->mcp);
+    assert_int_equal(f->mcp->n_registered, 0);
+    assert_int_equal(freed, 0); // not while anybody may be on the stack
+    turn(f);
+    assert_int_equal(freed, 1);
+}
+
+static void
+test_a_closed_session_waits_for_its_calls(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}");
+    mcp_session_close(f->session);
+    assert_int_equal(f->cancels, 1);
+    turn(f);
+    mcp_call_finish(f->held, json_object()); // the session is still there to be answered in
+    json_auto_t *answer = take_answer(f);
+    assert_true(json_is_null(answer));
+}
+
+static void
+test_news_go_to_who_wants_them(void **state)
+{
+    struct mcp_fixture *f = *state;
+    mcp_resource_updated(f->mcp, "alice", "a:1");
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'resources/subscribe','params':{'uri':'b:1'}}");
+    assert_int_equal(take_code(f), MCP_RESOURCE_NOT_FOUND);
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'resources/subscribe','params':{'uri':'a:1'}}");
+    assert_int_equal(take_code(f), 0);
+    assert_int_equal(json_array_size(f->sink.sent), 0);
+    mcp_resource_updated(f->mcp, "bob", "a:1");
+    mcp_resource_updated(f->mcp, "alice", "a:2");
+    assert_int_equal(json_array_size(f->sink.sent), 0);
+    mcp_resource_updated(f->mcp, "alice", "a:1");
+    mcp_resource_updated(f->mcp, NULL, "a:1");
+    mcp_list_changed(f->mcp, "alice", MCP_LIST_RESOURCES);
+    mcp_list_changed(f->mcp, "bob", MCP_LIST_RESOURCES);
+    assert_int_equal(json_array_size(f->sink.sent), 3);
+    for (int i = 0; i < MCP_SUBSCRIPTIONS_MAX - 1; i++)
+        json_object_set_new(f->session->subscriptions,
+                            (char[]){'a', ':', (char)(i / 100 + 'a'), (char)(i / 10 % 10 + 'a'),
+                                     (char)(i % 10 + 'a'), 0},
+                            json_true());
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'resources/subscribe','params':{'uri':'a:one more'}}");
+    assert_int_equal(take_code(f), MCP_INVALID_PARAMS);
+}
+
+static void
+test_draining_refuses_tools_only(void **state)
+{
+    struct mcp_fixture *f = *state;
+    mcp_drain(f->mcp);
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'echo'}}");
+    assert_int_equal(take_code(f), MCP_SERVER_ERROR);
+    assert_int_equal(f->sink.status, 503);
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/list'}");
+    assert_int_equal(take_code(f), 0);
+}
+
+int
+main(void)
+{
+#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, mcp_setup, mcp_teardown)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_revisions_by_name),
+        cmocka_unit_test(test_lists_lose_what_came_later),
+        cmocka_unit_test(test_results_become_what_is_known),
+        cmocka_unit_test(test_methods_by_revision),
+        WITH_FIXTURE(test_results_are_valid_utf8),
+        WITH_FIXTURE(test_a_broken_result_costs_one_answer),
+        WITH_FIXTURE(test_lists_of_providers_are_joined),
+        WITH_FIXTURE(test_cancelled_once_and_not_answered),
+        WITH_FIXTURE(test_who_asks_late_hears_of_the_cancel),
+        WITH_FIXTURE(test_progress_grows),
+        WITH_FIXTURE(test_questions),
+        WITH_FIXTURE(test_a_question_ends_with_its_call),
+        WITH_FIXTURE(test_calls_of_a_session_are_bounded),
+        WITH_FIXTURE(test_a_batch_is_answered_as_one),
+        WITH_FIXTURE(test_state_is_sealed),
+        WITH_FIXTURE(test_the_longest_idle_session_makes_room),
+        WITH_FIXTURE(test_idle_sessions_expire_and_busy_ones_do_not),
+        WITH_FIXTURE(test_a_closed_session_waits_for_its_calls),
+        WITH_FIXTURE(test_news_go_to_who_wants_them),
+        WITH_FIXTURE(test_draining_refuses_tools_only),
+    };
+    int failed = cmocka_run_group_tests_name("mcp", tests, NULL, NULL);
+    return failed + run_mcp_io_tests();
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// The adapter that the tests of the MCP core stand on.
+
+#include "test_mcp.h"
+
+// ---- The client -----------------------------------------------------------------------------
+
+static void
+sink_send(struct outlet *outlet, json_t *message, bool minor)
+{
+    (void)minor;
+    json_array_append_new(((struct sink *)outlet)->sent, message);
+}
+
+static void
+sink_answer(struct outlet *outlet, json_t *message, int http_status)
+{
+    struct sink *sink = (struct sink *)outlet;
+    sink->status = http_status;
+    json_array_append_new(sink->answers, message ? message : json_null());
+}
+
+static bool
+sink_can_send(const struct outlet *outlet)
+{
+    (void)outlet;
+    return true;
+}
+
+static const struct outlet_ops sink_ops = {
+    .send = sink_send, .answer = sink_answer, .can_send = sink_can_send};
+
+json_t *
+quoted(const char *fmt, ...)
+{
+    KG_AUTO_BUF text = {0};
+    va_list args;
+    va_start(args, fmt);
+    char chunk[4096];
+    vsnprintf(chunk, sizeof chunk, fmt, args);
+    va_end(args);
+    for (char *c = chunk; *c; c++)
+        if (*c == '\'')
+            *c = '"';
+    json_t *value = json_loads(chunk, JSON_DECODE_ANY, NULL);
+    assert_non_null(value);
+    return value;
+}
+
+void
+say(struct mcp_fixture *f, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char text[4096];
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    json_t *message = quoted("%s", text);
+    assert_null(mcp_receive_check(f->session, message));
+    mcp_receive(f->session, &f->sink.base, message);
+}
+
+json_t *
+take_answer(struct mcp_fixture *f)
+{
+    assert_int_equal(json_array_size(f->sink.answers), 1);
+    json_t *answer = json_incref(json_array_get(f->sink.answers, 0));
+    json_array_clear(f->sink.answers);
+    return answer;
+}
+
+int
+take_code(struct mcp_fixture *f)
+{
+    json_auto_t *answer = take_answer(f);
+    return (int)json_integer_value(json_object_get(json_object_get(answer, "error"), "code"));
+}
+
+static void
+stop(void *arg)
+{
+    loop_stop(arg);
+}
+
+void
+turn(struct mcp_fixture *f)
+{
+    KG_AUTO(loop_timer) timer = loop_timer_new(f->loop, stop, f->loop);
+    loop_timer_start(timer, 1);
+    loop_run(f->loop);
+}
+
+// ---- The provider ---------------------------------------------------------------------------
+
+static json_t *
+list_tools(const char *profile, void *arg)
+{
+    (void)profile;
+    (void)arg;
+    return quoted("[{'name':'hold','title':'Hold','description':'d','annotations':{},"
+                  "'inputSchema':{'type':'object'},'outputSchema':{},'icons':[]}]");
+}
+
+static void
+on_cancel(void *arg)
+{
+    struct mcp_fixture *f = arg;
+    f->cancels++;
+}
+
+static void
+on_answer(const json_t *result, const char *message, void *arg)
+{
+    struct mcp_fixture *f = arg;
+    f->asked = result ? json_deep_copy(result) : json_string(message);
+}
+
+static bool
+call_tool(struct mcp_call *call, void *arg)
+{
+    struct mcp_fixture *f = arg;
+    const char *name = mcp_call_name(call);
+    if (strcmp(name, "echo") == 0) {
+        json_t *content = json_pack("[o]", mcp_text("\xff!", 2));
+        mcp_call_finish(call, mcp_tool_result(content, json_object(), false));
+        return true;
+    }
+    if (strcmp(name, "broken") == 0) {
+        mcp_call_finish(call, NULL);
+        return true;
+    }
+    if (strcmp(name, "hold") != 0 && strcmp(name, "ask") != 0)
+        return false;
+    f->held = call;
+    mcp_call_on_cancel(call, on_cancel, f);
+    if (strcmp(name, "ask") == 0)
+        assert_true(mcp_call_ask(call, "roots/list", json_object(), on_answer, f));
+    return true;
+}
+
+static void
+list_resources(struct mcp_call *call, void *arg)
+{
+    (void)arg;
+    mcp_call_finish(call, quoted("{'resources':[{'uri':'a:1','name':'one','title':'One'}]}"));
+}
+
+static bool
+can_subscribe(const char *owner, const char *uri, void *arg)
+{
+    (void)owner;
+    (void)arg;
+    return strncmp(uri, "a:", 2) == 0;
+}
+
+static const struct mcp_provider provider = {.list_tools = list_tools,
+                                             .call_tool = call_tool,
+                                             .list_resources = list_resources,
+                                             .can_subscribe = can_subscribe};
+static const struct mcp_provider second = {.list_resources = list_resources};
+
+int
+mcp_setup(void **state)
+{
+    struct mcp_fixture *f = KG_NEW(struct mcp_fixture);
+    f->loop = loop_new();
+    const struct mcp_settings settings = {
+        .loop = f->loop,
+        .max_sessions = 6,
+        .max_sessions_per_owner = 4,
+        .session_idle_ms = 1,
+        .max_replay_bytes = 2000,
+    };
+    f->mcp = mcp_new(&settings);
+    mcp_add_provider(f->mcp, &provider, f);
+    mcp_add_provider(f->mcp, &second, f);
+    f->sink = (struct sink){.base.ops = &sink_ops, .sent = json_array(), .answers = json_array()};
+    f->session = mcp_session_new(f->mcp, "alice", "");
+    f->session->news = &f->sink.base;
+    say(f, "{'jsonrpc':'2.0','id':0,'method':'initialize',"
+           "'params':{'protocolVersion':'2025-11-25','capabilities':{}}}");
+    assert_int_equal(take_code(f), 0);
+    *state = f;
+    return 0;
+}
+
+int
+mcp_teardown(void **state)
+{
+    struct mcp_fixture *f = *state;
+    mcp_free(f->mcp);
+    loop_free(f->loop);
+    json_decref(f->sink.sent);
+    json_decref(f->sink.answers);
+    json_decref(f->asked);
+    free(f);
+    return 0;
+}
