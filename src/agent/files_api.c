@@ -57,6 +57,7 @@ get_files(struct http_request *request, void *arg)
 // An answer under way: `left` bytes from `offset` on are still to be sent, exactly.
 struct reading {
     struct http_request *request;
+    struct loop_timer *begin; // a handler may not cut its own connection
     int fd;
     int64_t offset;
     int64_t left;
@@ -65,6 +66,7 @@ struct reading {
 static void
 reading_free(struct reading *reading)
 {
+    loop_timer_free(reading->begin);
     close(reading->fd);
     free(reading);
 }
@@ -128,8 +130,8 @@ clip_range(int64_t size, int64_t first, int64_t last, struct reading *reading)
 }
 
 static void
-start_reading(struct http_request *request, int fd, const struct stat *st, bool is_part,
-              int64_t first, int64_t last)
+start_reading(struct loop *loop, struct http_request *request, int fd, const struct stat *st,
+              bool is_part, int64_t first, int64_t last)
 {
     struct reading *reading = KG_NEW(struct reading);
     char etag[FILE_ETAG_MAX + 1];
@@ -149,7 +151,8 @@ start_reading(struct http_request *request, int fd, const struct stat *st, bool 
     http_request_on_gone(request, on_reader_gone, reading);
     http_stream_start(request, 200, "application/octet-stream");
     http_stream_on_drain(request, LOW_WATERMARK, read_on, reading);
-    read_on(reading);
+    reading->begin = loop_timer_new(loop, read_on, reading);
+    loop_timer_start(reading->begin, 0);
 }
 
 static void
@@ -179,7 +182,7 @@ get_file(struct http_request *request, void *arg)
     file_etag(&st, etag);
     const char *wanted = http_request_query(request, "if_etag");
     bool is_part = http_request_query(request, "first") && (!wanted || strcmp(wanted, etag) == 0);
-    start_reading(request, fd, &st, is_part, first, last);
+    start_reading(agent->loop, request, fd, &st, is_part, first, last);
 }
 
 // ---- Writing and deleting -------------------------------------------------------------------

@@ -12,7 +12,7 @@
 #include "sandbox_priv.h"
 
 // How long a call waits for a link of a sandbox whose agent was there before.
-enum { NO_LINK_MS = 10 * 1000, REPLY_MAX = 1 << 20, PATH_MAX_LEN = 4096 };
+enum { NO_LINK_MS = 10 * 1000, REPLY_MAX = 1 << 20, PATH_MAX_LEN = 8192 };
 
 static void
 drop_link(struct sandbox_call *call)

@@ -106,12 +106,13 @@ def test_overwrite_0_keeps_what_is_there(files):
     assert files.get("a").content == b"1" and files.get("big").content[:1] == b"2"
 
 
-@pytest.mark.parametrize("name", ["naïve ☃ 你好.txt", "a b+c%20&d=#?.txt", "'\"\\<>|*.txt", "-rf"])
-def test_any_name_in_utf8(files, run, name):
-    assert files.put(name, b"here").status_code == 201
-    assert files.get(name).content == b"here"
-    assert files.names() == [name]
-    assert run(f"print(open({name!r}).read())").text() == "here\n"
+def test_any_name_in_utf8(files, run):
+    for name in ["naïve ☃ 你好.txt", "a b+c%20&d=#?.txt", "'\"\\<>|*.txt", "-rf", "…" * 85]:
+        assert files.put(name, b"here").status_code == 201
+        assert files.get(name).content == b"here"
+        assert files.names() == [name]
+        assert run(f"print(open({name!r}).read())").text() == "here\n"
+        assert files.delete(name).status_code == 200
 
 
 def test_50_mib_both_ways(files, run):
@@ -196,10 +197,10 @@ def test_conditions(files):
 # ---- Listing
 
 
-def test_pages_of_20000_small_files(files, run):
+def test_pages_of_10000_small_files(files, run):
     run(
         "import os\n"
-        "for d in range(20):\n"
+        "for d in range(10):\n"
         "    os.makedirs(f'd{d:02}')\n"
         "    for i in range(1000): open(f'd{d:02}/{i:04}', 'w').close()",
         timeout=60,
@@ -212,8 +213,8 @@ def test_pages_of_20000_small_files(files, run):
         after = page.get("next")
         if not after:
             break
-    expected = [f"d{d:02}" for d in range(20)]
-    expected += [f"d{d:02}/{i:04}" for d in range(20) for i in range(1000)]
+    expected = [f"d{d:02}" for d in range(10)]
+    expected += [f"d{d:02}/{i:04}" for d in range(10) for i in range(1000)]
     assert names == sorted(expected)
     assert files.names(path="d03", limit=2, after="d03/0004") == ["d03/0005", "d03/0006"]
     problem(files.client.get(files.base, params={"limit": "0"}), 400, "invalid_request")
@@ -242,12 +243,13 @@ BAD_PATHS = [
 ]
 
 
-@pytest.mark.parametrize("path", BAD_PATHS)
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_bad_paths(files, method, path):
-    body = b"x" if method == "PUT" else None
-    status, content = files.raw(method, f"{files.base}/{path}", body)
-    assert status == 400 and b'"invalid_path"' in content, (status, content)
+def test_bad_paths(files):
+    for method in ["GET", "PUT", "DELETE"]:
+        for path in BAD_PATHS:
+            body = b"x" if method == "PUT" else None
+            status, content = files.raw(method, f"{files.base}/{path}", body)
+            assert status == 400 and b'"invalid_path"' in content, (method, path, status, content)
+    assert files.names() == []
 
 
 def test_nul_and_bad_utf8_and_control_characters(files, run):
@@ -347,8 +349,8 @@ def test_an_upload_whose_client_dies_leaves_nothing(gateway, files, run):
         client.close()
     assert files.put("whole", b"y" * (4 * MIB)).status_code == 201
     assert files.names() == ["whole"]
-    listing = run("import os; print(sorted(os.listdir('.')))").text()
-    assert listing == "['whole']\n"
+    lines = run("import glob; print(glob.glob('**/.kg-upload*', include_hidden=True))")
+    assert lines.text() == "[]\n"
 
 
 def test_a_full_disk(files, run, gateway, session):
@@ -364,10 +366,10 @@ def test_a_full_disk(files, run, gateway, session):
 
 
 def test_uploads_are_bounded_taken_together(gateway, files):
-    """Twelve of 45 MiB that stop short of their end: what is held stays below the bound."""
+    """Sixteen of 45 MiB that stop short of their end: what is held stays near the bound."""
     url = urllib.parse.urlsplit(gateway.url)
     head = f"PUT {files.url('u')} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {45 * MIB}\r\n\r\n"
-    clients = [socket.create_connection((url.hostname, url.port), timeout=0.5) for _ in range(12)]
+    clients = [socket.create_connection((url.hostname, url.port), timeout=0.5) for _ in range(16)]
     before = gateway.rss_mb()
 
     def send(client):
@@ -385,7 +387,8 @@ def test_uploads_are_bounded_taken_together(gateway, files):
     assert gateway.client.get("/api/v1/health").status_code == 200
     for thread in threads:
         thread.join()
-    assert gateway.rss_mb() - before < 256 + 45 + 60
+    # 256 MiB, one body more, and what a sanitizer keeps of it; all together would be 704.
+    assert gateway.rss_mb() - before < 480
     for client in clients:
         client.close()
     assert files.put("after", b"z" * (20 * MIB)).status_code == 201
@@ -420,7 +423,7 @@ def test_within_100_ms_while_the_kernel_is_busy(gateway, session):
 def test_files_renew_the_expiry_and_belong_to_their_owner(start_gateway, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("ann:key-of-ann\nbob:key-of-bob\n")
-    gateway = start_gateway("--api-keys-file", str(keys), "--pool-size", "1", "--idle-timeout", "3")
+    gateway = start_gateway("--api-keys-file", str(keys), "--pool-size", "1", "--idle-timeout", "2")
     ann, bob = gateway.client_for("key-of-ann"), gateway.client_for("key-of-bob")
     session = gateway.create_session(client=ann, session_id="shared-name")
     files = Files(gateway, session)
@@ -431,11 +434,11 @@ def test_files_renew_the_expiry_and_belong_to_their_owner(start_gateway, tmp_pat
     problem(files.put("page.html", b""), 404, "session_not_found")
     assert_links(gateway, ann, bob, url)
     files.client = ann
-    end = time.monotonic() + 5
+    end = time.monotonic() + 3
     while time.monotonic() < end:
         assert files.get("page.html").status_code == 200
         time.sleep(0.5)
-    wait_for(lambda: ann.get(url).status_code in (403, 404), timeout=15, interval=4)
+    wait_for(lambda: ann.get(url).status_code in (403, 404), timeout=15, interval=3)
 
 
 def assert_links(gateway, ann, bob, url):
