@@ -11,6 +11,7 @@
 (h) warm execute("1") while another session prints 100 MB; and beside readers that do not read
 (i) a file of 50 MiB up and down, beside a plain copy; files beside a kernel that never ends
 (j) Python beside JavaScript, and shell commands: the first result in a session, and warm ones
+(k) install of a small package: with the index asked, and from the cache
 
 Every Python kernel runs from the same environment, build/kernels/python: kernelgate's in containers,
 those of the yardsticks as plain processes. A goal that is missed is marked, and fails nothing.
@@ -29,6 +30,7 @@ import time
 
 import files
 import languages
+import packages
 import scale
 import soak
 from contestants import BareClient, BareSocket, Kernelgate, KernelGateway
@@ -120,6 +122,7 @@ def measure():
     results["files"] = files.transfers()
     results["files beside a busy kernel"] = files.busy()
     results["languages"] = languages.languages()
+    results["packages"] = packages.installs()
     return results
 
 
@@ -208,6 +211,7 @@ def main():
     print_table("(i) a file of 50 MiB", results["files"])
     print_table("(i) beside a kernel that never ends", results["files beside a busy kernel"])
     print_table('(j) "1" in each language, and a command', results["languages"])
+    print_table(f"(k) install of {packages.PACKAGE}", results["packages"])
     results["goals"] = [
         {"goal": goal, "measured": measured, "met": met} for goal, measured, met in goals(results)
     ]

@@ -10,7 +10,8 @@
 #include "metrics.h"
 #include "session_priv.h"
 
-enum { PARALLEL = 4, FETCH_MS = 60 * 1000, MAX_SAME_NAME = 100 };
+// Of one request, and of all together: each may have a large file under way.
+enum { PARALLEL = 4, PARALLEL_OF_ALL = 16, FETCH_MS = 60 * 1000, MAX_SAME_NAME = 100 };
 
 struct download {
     struct session_downloads *downloads;
@@ -51,10 +52,26 @@ download_clear(struct download *download)
     free(KG_STEAL(download->name));
 }
 
+// Others may have waited for that.
+static void
+stop_running(struct session_downloads *downloads, size_t n)
+{
+    struct sessions *sessions = downloads->session->sessions;
+    const struct session *session;
+    const struct session_downloads *other;
+    downloads->n_running -= n;
+    sessions->n_downloading -= n;
+    TAILQ_FOREACH(session, &sessions->live, link) {
+        TAILQ_FOREACH(other, &session->downloads, link)
+            loop_timer_start(other->step, 0);
+    }
+}
+
 static void
 downloads_free(struct session_downloads *downloads)
 {
     TAILQ_REMOVE(&downloads->session->downloads, downloads, link);
+    stop_running(downloads, downloads->n_running);
     for (size_t i = 0; i < downloads->n; i++) {
         download_clear(&downloads->items[i]);
         free(downloads->items[i].url);
@@ -86,11 +103,11 @@ finish_one(struct download *download, json_t *list, json_t *entry)
     json_array_append_new(list, entry);
     metric_add(METRIC_DOWNLOADS, 1, list == downloads->errors ? "failed" : "ok");
     download->done = true;
-    if (download->started)
-        downloads->n_running--;
     downloads->n_done++;
     download_clear(download);
     loop_timer_start(downloads->step, 0);
+    if (download->started)
+        stop_running(downloads, 1);
 }
 
 static void
@@ -203,6 +220,7 @@ start_one(struct download *download)
     struct kg_error err = {0};
     download->started = true;
     download->downloads->n_running++;
+    download->downloads->session->sessions->n_downloading++;
     download->fetch =
         http_fetch_start(settings->sandboxes->http, &spec, on_fetched, download, &err);
     if (!download->fetch)
@@ -225,7 +243,10 @@ static void
 on_step(void *arg)
 {
     struct session_downloads *downloads = arg;
-    for (size_t i = 0; i < downloads->n && downloads->n_running < PARALLEL; i++) {
+    const struct sessions *sessions = downloads->session->sessions;
+    for (size_t i = 0; i < downloads->n && downloads->n_running < PARALLEL &&
+                       sessions->n_downloading < PARALLEL_OF_ALL;
+         i++) {
         if (!downloads->items[i].started)
             start_one(&downloads->items[i]);
     }

@@ -87,8 +87,9 @@ find_version(const json_t *list, const char *key, const char *wanted)
     json_t *item;
     json_array_foreach(list, i, item) {
         const char *text = json_string_value(json_object_get(item, key));
-        if (text && strcmp(text, wanted) == 0)
-            return json_string_value(json_object_get(item, "version"));
+        const json_t *version = json_object_get(item, "version");
+        if (text && strcmp(text, wanted) == 0 && json_string_length(version) <= REQUIREMENT_MAX_LEN)
+            return json_string_value(version);
     }
     return NULL;
 }

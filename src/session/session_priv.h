@@ -71,6 +71,7 @@ struct sessions {
     TAILQ_HEAD(session_list, session) live;
     TAILQ_HEAD(, session) ending;
     size_t n_live;
+    size_t n_downloading; // files that are fetched for them
     bool pool_ended;
     loop_fn on_all_ended;
     void *on_all_ended_arg;

@@ -84,12 +84,14 @@ test_aliases_are_translated(void **state)
     setenv("SANDBOX_MEMORY_LIMIT", "1g", 1);
     setenv("SANDBOX_SESSION_TTL_M", "5", 1);
     setenv("DEBUG", "true", 1);
+    setenv("ENABLE_NETWORK_ACCESS", "True", 1);
     struct config config;
     struct kg_error err = {0};
     assert_int_equal(LOAD(&config, &err, NULL), 0);
     assert_int_equal(config.memory_mb, 1024);
     assert_int_equal(config.idle_timeout_s, 300);
     assert_int_equal(config_log_level(&config), LOG_LEVEL_DEBUG);
+    assert_string_equal(config.network, "egress");
     config_fini(&config);
     setenv("SANDBOX_MEMORY_LIMIT", "256MiB", 1);
     assert_int_equal(LOAD(&config, &err, NULL), 0);
