@@ -47,4 +47,6 @@ struct mcp_face *mcp_face_new(struct core *core, const char *upload_root);
 // After whatever transport it has, before the core.
 void mcp_face_free(struct mcp_face *face);
 struct mcp;
+struct http_server;
+void mcp_face_serve_http(struct mcp_face *face, struct http_server *server);
 struct mcp *mcp_face_mcp(const struct mcp_face *face);

@@ -72,6 +72,13 @@ mcp_face_mcp(const struct mcp_face *face)
 }
 
 void
+mcp_face_serve_http(struct mcp_face *face, struct http_server *server)
+{
+    mcp_serve_http(face->mcp, server);
+    mcp_tools_serve_http(face->tools, server);
+}
+
+void
 mcp_face_free(struct mcp_face *face)
 {
     if (!face)

@@ -116,7 +116,7 @@ start_server(struct gateway *gateway, struct kg_error *err)
     gateway->api.started_ms = clock_mono_ms();
     api_register(gateway->server, &gateway->api);
     gateway->mcp = mcp_face_new(&gateway->core, config->upload_root);
-    mcp_serve_http(mcp_face_mcp(gateway->mcp), gateway->server);
+    mcp_face_serve_http(gateway->mcp, gateway->server);
     return 0;
 }
 

@@ -6,6 +6,7 @@ import re
 
 import httpx
 import pytest
+from kernelgate import problem
 from mcp_clients import client_of
 
 FIGURE = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
@@ -194,7 +195,7 @@ def test_mcp_code_sandbox_answers_errors(use, name, arguments, code):
 # ---- mcp-sandbox
 
 
-def test_mcp_sandbox(use):
+def test_mcp_sandbox(use, gateway):
     """Over the old HTTP+SSE, as its users have it."""
     tool = use("mcp-sandbox", "1", "sse")
     created = tool("create_sandbox", name="analysis")
@@ -212,6 +213,12 @@ def test_mcp_sandbox(use):
     assert run["files"] == ["/mnt/data/r.txt"]
     (link,) = run["file_links"]
     assert httpx.get(link, trust_env=False).text == "done"
+    for path in ("r.txt", "/mnt/data/r.txt", "/app/results/r.txt"):
+        params = {"sandbox_id": created["sandbox_id"], "file_path": path}
+        answer = gateway.client.get("/sandbox/file", params=params, follow_redirects=True)
+        assert answer.text == "done"
+    problem(gateway.client.get("/sandbox/file?sandbox_id=x&file_path=y"), 404, "session_not_found")
+    problem(gateway.client.get("/sandbox/file"), 400, "invalid_request")
     failed = tool("execute_python_code", **sandbox, code="1/0")
     assert failed["exit_code"] == 1 and failed["error"] == "ZeroDivisionError: division by zero"
     command = tool("execute_terminal_command", **sandbox, command="cat r.txt; echo e >&2; exit 3")

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from kernelgate import PROJECT
+from kernelgate import PROJECT, wait_for
 from mcp_clients import McpError, client_of
 
 KEYS = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789"}
@@ -156,6 +156,69 @@ def test_sessions_that_nobody_can_name_make_room(start_gateway):
         assert client.call("run_python_code", {"code": "x", "session_id": kept}).text == "1"
         client.call("create_session", {"session_id": "named"})
         assert code_of(client.call("run_python_code", {"code": "1"})) == "max_sessions"
+
+
+def test_commands_run_beside_code(client):
+    result = client.call("run_command", {"command": "echo out; echo err >&2; exit 3"})
+    assert result.is_error
+    assert result.text == "[stdout]\nout\n\n[stderr]\nerr\n\n[exit code 3]\n"
+    assert client.call("run_command", {"command": "true"}).text == "[exit code 0, no output]\n"
+    late = client.call("run_command", {"command": "echo begun; sleep 60", "timeout": 1})
+    assert late.is_error and late.text.startswith("begun\n") and "timed out" in late.text
+
+
+def test_another_call_interrupts(gateway, client):
+    session = client.call("run_python_code", {"code": "x = 7"}).session_id
+    with client_of("1", "http", gateway) as other:
+        other.start(
+            "call",
+            name="run_python_code",
+            args={"code": "import time; time.sleep(60)", "session_id": session},
+        )
+        wait_for(lambda: gateway.show_session(session)["is_busy"])
+        assert "interrupted" in client.call("interrupt_session").text
+        assert "interrupted" in other.finish()["content"][0]["text"]
+    assert client.call("run_python_code", {"code": "x"}).text == "7"
+
+
+def test_log_messages_for_those_who_ask(gateway):
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/logLevel": "warning",
+    }
+    params = {"name": "run_python_code", "_meta": meta}
+    params["arguments"] = {"code": "import os; os._exit(1)", "session_id": "logged"}
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "run_python_code",
+    }
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    answer = gateway.client.post("/mcp", json=request, headers=headers)
+    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line[:6] == "data: "]
+    said = [it["params"]["data"] for it in events if it.get("method") == "notifications/message"]
+    assert said == ["session logged was made anew", "the kernel of session logged was restarted"]
+    result = events[-1]["result"]
+    assert result["isError"] and "the kernel was restarted" in result["content"][0]["text"]
+    gateway.delete_session("logged")
+
+
+@pytest.mark.parametrize("keep", [[], ["--keep-sandboxes"]], ids=["ending", "keeping"])
+def test_a_shutdown_in_the_middle_of_a_call(start_gateway, keep):
+    gateway = start_gateway("--pool-size", "0", "--drain-timeout", "1", *keep)
+    client = client_of("1", "http", gateway).__enter__()
+    session = client.call("run_python_code", {"code": "1"}).session_id
+    client.start("call", name="run_python_code", args={"code": "import time; time.sleep(60)"})
+    wait_for(lambda: gateway.show_session(session)["is_busy"])
+    gateway.stop()
+    assert client.finish()["isError"] is True
+    client.end()
+    if keep:
+        gateway.flags = ("--pool-size", "0")
+        gateway.start()
+        assert gateway.show_session(session)["session_id"] == session
 
 
 # ---- The documentation

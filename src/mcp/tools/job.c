@@ -2,6 +2,7 @@
 // The life of a call, and its arguments.
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "tools_priv.h"
@@ -75,6 +76,19 @@ void
 job_fail(struct job *job, const struct kg_error *err)
 {
     job_finish(job, job->profile->error_result(job, err));
+}
+
+void
+job_log(struct job *job, enum mcp_log_level level, const char *fmt, ...)
+{
+    if (!mcp_call_wants_log(job->call, level))
+        return;
+    char text[240];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    mcp_call_log(job->call, level, "kernelgate", json_string(text));
 }
 
 // ---- Arguments ------------------------------------------------------------------------------

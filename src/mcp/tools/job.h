@@ -69,6 +69,9 @@ void job_finish(struct job *job, json_t *result);
 // In the profile's shape.
 void job_fail(struct job *job, const struct kg_error *err);
 
+// A log message for a client that asked for this level.
+void job_log(struct job *job, enum mcp_log_level level, const char *fmt, ...) KG_PRINTF(3, 4);
+
 // ---- Arguments ------------------------------------------------------------------------------
 
 // Absent and null are the same. The types were checked.

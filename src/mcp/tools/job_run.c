@@ -11,6 +11,17 @@ enum { LOOK_MS = 1000, SILENCE_MS = 8 * 1000 };
 
 // ---- Progress -------------------------------------------------------------------------------
 
+// What there is to say while nothing is printed.
+static const char *
+doing(const struct job *job)
+{
+    if (job->open)
+        return "starting the session";
+    if (job->execution && execution_state(job->execution) == EXECUTION_QUEUED)
+        return "waiting for what runs before";
+    return "running";
+}
+
 static void
 tell(struct job *job, int64_t now_ms)
 {
@@ -18,8 +29,7 @@ tell(struct job *job, int64_t now_ms)
     struct text *newest = job->outcome.newest;
     const char *line = newest ? text_newest_line(newest) : "";
     char silence[64];
-    snprintf(silence, sizeof silence,
-             job->open ? "starting the session, %.0f s" : "running, %.0f s", seconds);
+    snprintf(silence, sizeof silence, "%s, %.0f s", doing(job), seconds);
     mcp_call_progress(job->call, seconds, 0, *line ? line : silence);
     job->told_ms = now_ms;
     job->has_news = false;
@@ -59,6 +69,8 @@ on_lines(void *arg)
     if (!subscription_finished(job->subscription))
         return;
     subscription_free(KG_STEAL(job->subscription));
+    if (json_is_true(json_object_get(job->outcome.done, "kernel_restarted")))
+        job_log(job, MCP_LOG_WARNING, "the kernel of session %s was restarted", job->session_id);
     job->on_done(job);
 }
 

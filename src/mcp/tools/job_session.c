@@ -107,6 +107,10 @@ on_open(struct session *session, struct kernel *kernel, const struct kg_error *e
         job_fail(job, err);
         return;
     }
+    if (job->note == JOB_NOTE_AGAIN)
+        job_log(job, MCP_LOG_WARNING, "session %s was made anew", session_id(session));
+    else
+        job_log(job, MCP_LOG_DEBUG, "session %s is ready", session_id(session));
     if (job->note == JOB_NOTE_NEW)
         loose_add(job->tools, mcp_call_owner(job->call), session_id(session));
     opened(job, session, kernel);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base.h"
+#include "http.h"
 #include "kernel.h"
 #include "loop.h"
 #include "mcp.h"
@@ -32,5 +33,7 @@ struct mcp_tools *mcp_tools_new(const struct mcp_tools_settings *settings);
 void mcp_tools_free(struct mcp_tools *tools);
 KG_DEFINE_AUTO(mcp_tools, mcp_tools_free)
 void mcp_tools_register(struct mcp_tools *tools, struct mcp *mcp);
+// Adds /sandbox/file, which clients of the profile mcp-sandbox ask for.
+void mcp_tools_serve_http(struct mcp_tools *tools, struct http_server *server);
 // The profiles beside the default one, NULL-terminated: for struct mcp_settings.
 extern const char *const mcp_tools_profiles[];

@@ -44,22 +44,15 @@ on_ran(struct job *job)
 }
 
 static void
-on_session(struct job *job, struct session *session, struct kernel *kernel)
-{
-    (void)session;
-    script_run(job, kernel, on_ran);
-}
-
-static void
 run_python(struct job *job)
 {
-    script_open(job, "python", JOB_SESSION_ONE_SHOT, NULL, false, on_session);
+    script_run(job, "python", JOB_SESSION_ONE_SHOT, NULL, false, on_ran);
 }
 
 static void
 run_javascript(struct job *job)
 {
-    script_open(job, "javascript", JOB_SESSION_ONE_SHOT, NULL, false, on_session);
+    script_run(job, "javascript", JOB_SESSION_ONE_SHOT, NULL, false, on_ran);
 }
 
 static json_t *

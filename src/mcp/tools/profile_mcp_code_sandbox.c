@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "script.h"
+#include "profile_mcp_code_sandbox.h"
 
-enum { ID_DIGITS = 12, RUN_DIGITS = 4, MAX_FILENAME = 255, MAX_ARTIFACT_BYTES = 10 << 20 };
+enum { ID_DIGITS = 12, RUN_DIGITS = 4 };
 
 // ---- Errors ---------------------------------------------------------------------------------
 
@@ -22,8 +22,8 @@ static const struct {
     {KG_KERNEL_START_TIMEOUT, "docker_error"}, {KG_DISK_FULL, "upload_too_large"},
 };
 
-static json_t *
-error_json(const char *name, const char *message)
+json_t *
+mcp_code_sandbox_error(const char *name, const char *message)
 {
     return json_pack("{s:s, s:s, s:n, s:n}", "error", name, "message", message, "size_bytes",
                      "download_url");
@@ -37,237 +37,38 @@ error_result(const struct job *job, const struct kg_error *err)
         if (code_names[i].code == err->code)
             name = code_names[i].name;
     }
-    return result_of_json(job, error_json(name, err->message));
+    return result_of_json(job, mcp_code_sandbox_error(name, err->message));
 }
 
 static void
 fail_with(struct job *job, const char *name, const char *message)
 {
-    job_finish(job, result_of_json(job, error_json(name, message)));
+    job_finish(job, result_of_json(job, mcp_code_sandbox_error(name, message)));
 }
+
+static const char id_prefix[] = "sess_";
 
 // ---- Arguments ------------------------------------------------------------------------------
 
 // Answers itself where the id or the name is malformed.
-static bool
-check_session_id(struct job *job)
+bool
+mcp_code_sandbox_check_id(struct job *job)
 {
-    static const char prefix[] = "sess_";
     const char *id = job_string(job, "session_id");
-    size_t len = strlen(prefix);
-    if (!id || (strncmp(id, prefix, len) == 0 && strlen(id) == len + ID_DIGITS &&
+    size_t len = strlen(id_prefix);
+    if (!id || (strncmp(id, id_prefix, len) == 0 && strlen(id) == len + ID_DIGITS &&
                 strspn(id + len, "0123456789abcdef") == ID_DIGITS))
         return true;
     fail_with(job, "invalid_session_id", "a session_id is sess_ and 12 hexadecimal digits");
     return false;
 }
 
-static bool
-check_filename(struct job *job)
+// Of a new session: the form that clients know.
+void
+mcp_code_sandbox_fresh_id(char ret[SESSION_MAX_ID_LEN + 1])
 {
-    static const char characters[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-    const char *name = job_string(job, "filename");
-    size_t len = strlen(name);
-    if (len > 0 && len <= MAX_FILENAME && strspn(name, characters) == len && !strstr(name, "..") &&
-        strcmp(name, ".") != 0)
-        return true;
-    fail_with(job, "invalid_filename", "a filename is 1 to 255 of A-Z, a-z, 0-9, ., _ and -");
-    return false;
-}
-
-// The session that is named; else a new one, whose id has the form that clients know.
-static void
-open_session(struct job *job,
-             void (*fn)(struct job *job, struct session *session, struct kernel *kernel))
-{
-    const char *id = job_string(job, "session_id");
-    char fresh[SESSION_MAX_ID_LEN + 1] = "sess_";
-    id_random_hex(fresh + strlen(fresh), ID_DIGITS);
-    if (check_session_id(job))
-        script_open(job, "python", JOB_SESSION_NEW, id ? id : fresh, id != NULL, fn);
-}
-
-static void
-find_session(struct job *job,
-             void (*fn)(struct job *job, struct session *session, struct kernel *kernel))
-{
-    const struct job_session want = {
-        .kind = JOB_SESSION_NEW, .id = job_string(job, "session_id"), .must_exist = true};
-    if (check_session_id(job))
-        job_open_session(job, &want, fn);
-}
-
-// ---- Artifacts ------------------------------------------------------------------------------
-
-static json_t *
-artifact(const struct job *job, const char *path, json_int_t size, const char *mime)
-{
-    const char *slash = strrchr(path, '/');
-    KG_AUTO_FREE char *url = script_file_url(job, path);
-    KG_AUTO_FREE char *essence = mime_essence(mime);
-    return json_pack("{s:s, s:s, s:I, s:s, s:s?}", "path", path, "filename",
-                     slash ? slash + 1 : path, "size_bytes", size, "mime_type", essence,
-                     "download_url", url);
-}
-
-static json_t *
-artifacts_of_run(const struct job *job)
-{
-    json_t *artifacts = json_array();
-    size_t i;
-    json_t *file;
-    json_array_foreach(job->outcome.files, i, file) {
-        const char *path = json_string_value(json_object_get(file, "file"));
-        const char *mime = json_string_value(json_object_get(file, "mime"));
-        json_int_t size = json_integer_value(json_object_get(file, "size"));
-        if (path)
-            json_array_append_new(artifacts, artifact(job, path, size, mime));
-    }
-    return artifacts;
-}
-
-static void
-on_listed(const json_t *page, const struct kg_error *err, void *arg)
-{
-    struct job *job = arg;
-    job->work = NULL;
-    if (!page) {
-        job_fail(job, err);
-        return;
-    }
-    json_t *artifacts = json_array();
-    size_t i;
-    json_t *entry;
-    json_array_foreach(json_object_get(page, "files"), i, entry) {
-        const char *type = json_string_value(json_object_get(entry, "type"));
-        const char *path = json_string_value(json_object_get(entry, "path"));
-        const char *mime = json_string_value(json_object_get(entry, "mime"));
-        json_int_t size = json_integer_value(json_object_get(entry, "size"));
-        if (type && path && strcmp(type, "file") == 0)
-            json_array_append_new(artifacts, artifact(job, path, size, mime));
-    }
-    job_finish(job, result_of_json(job, json_pack("{s:o}", "artifacts", artifacts)));
-}
-
-static void
-list_in(struct job *job, struct session *session, struct kernel *kernel)
-{
-    (void)kernel;
-    struct kg_error err = {0};
-    static const struct session_files_query query = {.limit = SESSION_FILES_PAGE_MAX};
-    job_set_file_work(job, session_files_list(session, &query, on_listed, job, &err), &err);
-}
-
-static void
-list_artifacts(struct job *job)
-{
-    find_session(job, list_in);
-}
-
-static void
-on_read(const struct session_file *file, const void *data, size_t len, const struct kg_error *err,
-        void *arg)
-{
-    struct job *job = arg;
-    job->work = NULL;
-    if (!file) {
-        job_fail(job, err);
-        return;
-    }
-    size_t base64_len;
-    KG_AUTO_FREE char *base64 = base64_of(data, len, &base64_len);
-    json_t *value = artifact(job, file->path, (json_int_t)len, file->mime);
-    json_object_del(value, "download_url");
-    json_object_set_new(value, "content_base64", json_stringn(base64, base64_len));
-    job_finish(job, result_of_json(job, value));
-}
-
-// A file that is too large comes as its link.
-static void
-on_stat(const struct session_file *file, const struct kg_error *err, void *arg)
-{
-    struct job *job = arg;
-    job->work = NULL;
-    struct kg_error find_err = {0};
-    struct session *session = file ? job_find_session(job, job->session_id, &find_err) : NULL;
-    if (!session) {
-        job_fail(job, file ? &find_err : err);
-        return;
-    }
-    if (file->size <= MAX_ARTIFACT_BYTES) {
-        job_set_file_work(job,
-                          session_file_read(session, job_file_path(job), MAX_ARTIFACT_BYTES,
-                                            on_read, job, &find_err),
-                          &find_err);
-        return;
-    }
-    json_t *value = error_json("artifact_too_large", "the file is too large to be returned");
-    KG_AUTO_FREE char *url = script_file_url(job, file->path);
-    json_object_set_new(value, "size_bytes", json_integer(file->size));
-    if (url)
-        json_object_set_new(value, "download_url", json_string(url));
-    job_finish(job, result_of_json(job, value));
-}
-
-static void
-read_in(struct job *job, struct session *session, struct kernel *kernel)
-{
-    (void)kernel;
-    struct kg_error err = {0};
-    job_set_file_work(job, session_file_stat(session, job_file_path(job), on_stat, job, &err),
-                      &err);
-}
-
-static void
-read_artifact(struct job *job)
-{
-    const char *path;
-    struct kg_error err = {0};
-    if (path_in_session(job_string(job, "path"), &path, &err) < 0)
-        job_fail(job, &err);
-    else
-        find_session(job, read_in);
-}
-
-// ---- Upload ---------------------------------------------------------------------------------
-
-static void
-on_uploaded(const struct session_file *file, bool created, const struct kg_error *err, void *arg)
-{
-    (void)created;
-    struct job *job = arg;
-    job->work = NULL;
-    if (file)
-        job_finish(job, result_of_json(job, json_pack("{s:s, s:s}", "session_id", job->session_id,
-                                                      "path", file->path)));
-    else
-        job_fail(job, err);
-}
-
-static void
-upload_in(struct job *job, struct session *session, struct kernel *kernel)
-{
-    (void)kernel;
-    struct kg_error err = {0};
-    const struct session_file_source source = {.data = job->data.data, .len = job->data.len};
-    bool keep = !job_bool(job, "overwrite", false);
-    job_set_file_work(job,
-                      session_file_put(session, job_string(job, "filename"), &source, keep,
-                                       on_uploaded, job, &err),
-                      &err);
-}
-
-static void
-upload_file(struct job *job)
-{
-    struct kg_error err = {0};
-    if (!check_filename(job))
-        return;
-    if (base64_decode(job_string(job, "content_base64"), &job->data, &err) < 0)
-        job_fail(job, &err);
-    else
-        open_session(job, upload_in);
+    memcpy(ret, id_prefix, sizeof id_prefix);
+    id_random_hex(ret + strlen(id_prefix), ID_DIGITS);
 }
 
 // ---- Run ------------------------------------------------------------------------------------
@@ -304,26 +105,24 @@ on_ran(struct job *job)
     if (timed_out)
         err = with_timeout(job, err);
     double ms = json_number_value(json_object_get(job->outcome.done, "duration_ms"));
-    job_finish(
-        job, result_of_json(job, json_pack("{s:s, s:o, s:i, s:o, s:o, s:b, s:b, s:o, s:I}",
-                                           "session_id", job->session_id, "run_id", run_id(),
-                                           "exit_code", timed_out ? -1 : script_exit_code(job),
-                                           "stdout", out, "stderr", err, "stdout_truncated",
-                                           out_cut, "stderr_truncated", err_cut, "artifacts",
-                                           artifacts_of_run(job), "duration_ms", (json_int_t)ms)));
-}
-
-static void
-run_in(struct job *job, struct session *session, struct kernel *kernel)
-{
-    (void)session;
-    script_run(job, kernel, on_ran);
+    job_finish(job,
+               result_of_json(job, json_pack("{s:s, s:o, s:i, s:o, s:o, s:b, s:b, s:o, s:I}",
+                                             "session_id", job->session_id, "run_id", run_id(),
+                                             "exit_code", timed_out ? -1 : script_exit_code(job),
+                                             "stdout", out, "stderr", err, "stdout_truncated",
+                                             out_cut, "stderr_truncated", err_cut, "artifacts",
+                                             mcp_code_sandbox_artifacts(job), "duration_ms",
+                                             (json_int_t)ms)));
 }
 
 static void
 run_python(struct job *job)
 {
-    open_session(job, run_in);
+    const char *id = job_string(job, "session_id");
+    char fresh[SESSION_MAX_ID_LEN + 1];
+    mcp_code_sandbox_fresh_id(fresh);
+    if (mcp_code_sandbox_check_id(job))
+        script_run(job, "python", JOB_SESSION_NEW, id ? id : fresh, id != NULL, on_ran);
 }
 
 // ---- Close ----------------------------------------------------------------------------------
@@ -339,7 +138,7 @@ static void
 close_session(struct job *job)
 {
     struct kg_error err = {0};
-    if (!check_session_id(job))
+    if (!mcp_code_sandbox_check_id(job))
         return;
     struct session *session = job_find_session(job, job_string(job, "session_id"), &err);
     if (session)
@@ -387,7 +186,7 @@ static const struct tool tool_table[] = {
      .description = "Puts a file into a session's working folder, for code to read. Returns "
                     "{session_id, path}.",
      .params = upload_params,
-     .run = upload_file},
+     .run = mcp_code_sandbox_upload},
     {.name = "sandbox_run_python",
      .title = "Run Python",
      .description = "Runs Python code in a session, for at most {timeout} s. Returns {session_id, "
@@ -401,13 +200,13 @@ static const struct tool tool_table[] = {
                     "content_base64}.",
      .params = read_params,
      .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT,
-     .run = read_artifact},
+     .run = mcp_code_sandbox_read},
     {.name = "sandbox_list_artifacts",
      .title = "List artifacts",
      .description = "Lists the files of a session: {artifacts}.",
      .params = session_params,
      .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT,
-     .run = list_artifacts},
+     .run = mcp_code_sandbox_list},
     {.name = "sandbox_close_session",
      .title = "Close a session",
      .description = "Ends a session; its files are lost. Returns {status}.",

@@ -53,16 +53,9 @@ on_ran(struct job *job)
 }
 
 static void
-run_in(struct job *job, struct session *session, struct kernel *kernel)
-{
-    (void)session;
-    script_run(job, kernel, on_ran);
-}
-
-static void
 execute_python_code(struct job *job)
 {
-    script_open(job, "python", JOB_SESSION_NEW, job_string(job, "sandbox_id"), true, run_in);
+    script_run(job, "python", JOB_SESSION_NEW, job_string(job, "sandbox_id"), true, on_ran);
 }
 
 static void
@@ -112,16 +105,22 @@ on_uploaded(const struct session_file *file, bool created, const struct kg_error
                                                                working_directory, file->path))));
 }
 
+int
+mcp_sandbox_path(const char *path, const char **ret, struct kg_error *err)
+{
+    size_t len = strlen(results_folder);
+    if (strncmp(path, results_folder, len) != 0 || (path[len] && path[len] != '/'))
+        return path_in_session(path, ret, err);
+    *ret = path + len + (path[len] == '/');
+    return 0;
+}
+
 static int
 upload_path(const struct job *job, char **ret, struct kg_error *err)
 {
     const char *local = job_string(job, "local_file_path"), *slash = strrchr(local, '/');
     const char *folder = job_string(job, "dest_path");
-    size_t len = strlen(results_folder);
-    if (!folder ||
-        (strncmp(folder, results_folder, len) == 0 && (!folder[len] || folder[len] == '/')))
-        folder = folder ? folder + len + (folder[len] == '/') : "";
-    else if (path_in_session(folder, &folder, err) < 0)
+    if (mcp_sandbox_path(folder ? folder : results_folder, &folder, err) < 0)
         return -1;
     size_t n = strlen(folder);
     while (n > 0 && folder[n - 1] == '/')

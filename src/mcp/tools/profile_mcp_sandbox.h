@@ -8,6 +8,9 @@
 void mcp_sandbox_find(struct job *job, const struct kernelspec *spec,
                       void (*fn)(struct job *job, struct session *session, struct kernel *kernel));
 
+// A path as its clients know it: below /app/results, too.
+KG_MUST_CHECK int mcp_sandbox_path(const char *path, const char **ret, struct kg_error *err);
+
 // profile_mcp_sandbox_life.c
 void mcp_sandbox_create(struct job *job);
 void mcp_sandbox_list(struct job *job);

@@ -68,16 +68,9 @@ on_ran(struct job *job)
 }
 
 static void
-run_in(struct job *job, struct session *session, struct kernel *kernel)
-{
-    (void)session;
-    script_run(job, kernel, on_ran);
-}
-
-static void
 execute_python_code(struct job *job)
 {
-    script_open(job, "python", JOB_SESSION_NEW, job_string(job, "session_id"), false, run_in);
+    script_run(job, "python", JOB_SESSION_NEW, job_string(job, "session_id"), false, on_ran);
 }
 
 // ---- Sessions -------------------------------------------------------------------------------

@@ -68,15 +68,24 @@ script_open(struct job *job, const char *language, enum job_session_kind kind, c
     job_open_session(job, &want, fn);
 }
 
-void
-script_run(struct job *job, struct kernel *kernel, job_fn fn)
+static void
+run_in(struct job *job, struct session *session, struct kernel *kernel)
 {
+    (void)session;
     int64_t timeout_ms;
     struct kg_error err = {0};
     if (job_timeout(job, &timeout_ms, &err) < 0)
         job_fail(job, &err);
     else
-        job_run(job, kernel, job_string(job, "code"), timeout_ms, fn);
+        job_run(job, kernel, job_string(job, "code"), timeout_ms, job->on_done);
+}
+
+void
+script_run(struct job *job, const char *language, enum job_session_kind kind, const char *id,
+           bool must_exist, job_fn fn)
+{
+    job->on_done = fn;
+    script_open(job, language, kind, id, must_exist, run_in);
 }
 
 char *

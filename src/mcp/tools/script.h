@@ -15,7 +15,9 @@ json_t *script_stderr(const struct job *job, bool *ret_cut);
 void script_open(struct job *job, const char *language, enum job_session_kind kind, const char *id,
                  bool must_exist,
                  void (*fn)(struct job *job, struct session *session, struct kernel *kernel));
-// Runs the argument `code` with the default timeout, or the argument `timeout`.
-void script_run(struct job *job, struct kernel *kernel, job_fn fn);
+// The same, and runs the argument `code` there, with the argument `timeout` or the
+// default one; `fn` gets what came of it in job->outcome.
+void script_run(struct job *job, const char *language, enum job_session_kind kind, const char *id,
+                bool must_exist, job_fn fn);
 // An absolute URL of a file, for people; NULL where there is none (stdio). To be freed.
 char *script_file_url(const struct job *job, const char *path);
