@@ -218,14 +218,17 @@ def test_what_one_answer_holds(command):
     assert (answer["stderr"], answer["status"]) == ("", "ok")
 
 
-def test_a_flood_waits_for_its_reader(command):
+def test_a_flood_waits_for_its_reader(command, gateway, session):
     """16 MiB for a client that reads none of it at first."""
+    # A connection of its own: one that has read much before would buffer as much in the kernel.
+    reader = Commands(gateway, session)
+    reader.client = gateway.client_for(None)
     script = "for i in $(seq 256); do head -c 65536 /dev/zero | tr '\\0' x; echo $i > n; done"
 
     def count():
         return int(command.wait("cat n")["stdout"] or 0)
 
-    with command.stream(script) as response:
+    with reader.client, reader.stream(script) as response:
         wait_for(lambda: 0 < count() == (time.sleep(0.3), count())[1], timeout=30)
         assert count() < 192
         lines = Lines(response)
