@@ -108,7 +108,9 @@ def test_environment(start_gateway):
     code = "import os; print(os.environ['GIVEN'], os.environ['A'])"
     assert gateway.execute(code, session_id=session).text() == "gw ä session\n"
     for name in ("", "A=B", "1A", "A B", "A\n"):
-        assert "env must map names" in command.problem("true", 400, "invalid_request", env={name: ""})
+        assert "env must map names" in command.problem(
+            "true", 400, "invalid_request", env={name: ""}
+        )
 
 
 def test_pass_through_env_is_checked(start_gateway):
@@ -153,7 +155,9 @@ def test_a_session_that_is_being_made(start_gateway):
     gateway = start_gateway("--pool-size", "0")
     maker = threading.Thread(target=gateway.create_session, kwargs={"session_id": "early"})
     maker.start()
-    wait_for(lambda: "early" in gateway.client.get("/api/v1/sessions").json()["sessions"], interval=0)
+    wait_for(
+        lambda: "early" in gateway.client.get("/api/v1/sessions").json()["sessions"], interval=0
+    )
     assert Commands(gateway, "early").wait("echo there")["stdout"] == "there\n"
     maker.join()
 
@@ -196,7 +200,9 @@ def test_metrics(command, gateway):
 
 def test_text(command):
     """A character in two writes, bytes that are none, a NUL, what splits lines elsewhere."""
-    lines = command(r"printf '\303'; sleep 0.2; printf '\244\377\000\342\200\250'; printf '\360\237'")
+    lines = command(
+        r"printf '\303'; sleep 0.2; printf '\244\377\000\342\200\250'; printf '\360\237'"
+    )
     assert lines.text() == "ä\ufffd\0\u2028\ufffd"
     assert command.wait("head -c 100000 /dev/urandom")["status"] == "ok"
 
@@ -255,7 +261,7 @@ def test_timeout(command):
 
 def test_a_timeout_that_is_ignored(command):
     """SIGTERM ignored, in sessions of their own, forked twice: none of it is left."""
-    inner = "trap \"\" TERM INT HUP; while :; do sleep 1222; done"
+    inner = 'trap "" TERM INT HUP; while :; do sleep 1222; done'
     script = f"for i in 1 2 3; do (setsid sh -c '{inner}' &) ; done; {inner}"
     lines = command(script, timeout=0.5)
     assert (lines.done["status"], lines.done["signal"]) == ("timeout", "SIGKILL")
@@ -317,7 +323,9 @@ def test_how_many_at_a_time(command, gateway, session):
 
 
 def test_disk_full(command, run):
-    answer = command.wait("head -c 300M /dev/zero > big; echo $?; rm big; echo ok > small; cat small")
+    answer = command.wait(
+        "head -c 300M /dev/zero > big; echo $?; rm big; echo ok > small; cat small"
+    )
     assert "No space left" in answer["stderr"]
     assert answer["stdout"] == "1\nok\n"
     assert run("print(3)").text() == "3\n"

@@ -6,9 +6,7 @@ import base64
 import pytest
 
 # The smallest PNG there is.
-PNG = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +42,9 @@ def test_values(js, code, text):
 
 def test_names_of_the_kernel(gateway, shared):
     for name in ("javascript", "js", "typescript", "ts", "deno"):
-        assert gateway.execute("6 * 7", session_id=shared, language=name).one("result")["text"] == "42"
+        assert (
+            gateway.execute("6 * 7", session_id=shared, language=name).one("result")["text"] == "42"
+        )
     assert set(gateway.show_session(shared)["kernels"]) == {"python", "javascript"}
 
 
@@ -82,7 +82,9 @@ def test_images(js):
 
 def test_variables_and_env(js):
     values = {"nested": {"a": [1, None, "ä\u2028'\""]}, "class": 1}
-    assert js("nested.a[2] + globalThis['class']", variables=values).one("result")["text"].count("ä")
+    assert (
+        js("nested.a[2] + globalThis['class']", variables=values).one("result")["text"].count("ä")
+    )
     assert js("let declared = 1; declared").status == "ok"
     assert js("declared + 1", variables={"declared": 41}).one("result")["text"] == "42"
     code = "`${process.env.NAME}|${Deno.env.get('NAME')}`"
@@ -92,7 +94,9 @@ def test_variables_and_env(js):
 
 def test_files_are_pythons(gateway, shared, js):
     js("await Deno.writeTextFile('shared.json', JSON.stringify({ a: [1, 2] }))")
-    python = gateway.execute("import json; print(json.load(open('shared.json')))", session_id=shared)
+    python = gateway.execute(
+        "import json; print(json.load(open('shared.json')))", session_id=shared
+    )
     assert python.text() == "{'a': [1, 2]}\n"
 
 

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 from kernelgate import PROJECT
 
+
 @pytest.fixture(scope="module")
 def kernelspecs(tmp_path_factory):
     """A folder as a user would have it: Python, and bash_kernel from PyPI."""
@@ -19,7 +20,10 @@ def kernelspecs(tmp_path_factory):
 
 def test_another_language(start_gateway, kernelspecs):
     gateway = start_gateway("--kernelspec-dir", str(kernelspecs), "--pool-size", "0")
-    assert set(gateway.client.get("/api/v1/kernelspecs").json()["kernelspecs"]) == {"bash", "python"}
+    assert set(gateway.client.get("/api/v1/kernelspecs").json()["kernelspecs"]) == {
+        "bash",
+        "python",
+    }
     session = gateway.create_session()
 
     def bash(code, **fields):

@@ -97,6 +97,53 @@ test_files(void **state)
 }
 
 static void
+test_utf8(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes, *text;
+        size_t left; // of a character that is not complete
+    } cases[] = {
+        {"", "", 0},
+        {"a\xc3\xa4z", "a\xc3\xa4z", 0},
+        {"a\xff\xfez", "a\xef\xbf\xbd\xef\xbf\xbdz", 0},
+        {"a\xc3", "a", 1},
+        {"\xf0\x9f\x98", "", 3},
+        {"\xe2\x82z", "\xef\xbf\xbdz", 0},
+        {"\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd", 0},
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd", 0}, // a surrogate
+        {"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd", 0},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_BUF text = {0};
+        size_t len = strlen(cases[i].bytes);
+        assert_int_equal(utf8_append(&text, cases[i].bytes, len, false), cases[i].left);
+        assert_string_equal(text.data ? text.data : "", cases[i].text);
+        KG_AUTO_BUF last = {0};
+        assert_int_equal(utf8_append(&last, cases[i].bytes, len, true), 0);
+        assert_int_equal(last.len, text.len + (cases[i].left ? 3 : 0));
+    }
+}
+
+static void
+test_names_of_variables(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"A", "_", "a1", "A.b-c", ".x"};
+    static const char *const bad[] = {"", "1", "A=B", "A B", "\xc3\xa4", "A\n"};
+    char longest[257];
+    for (size_t i = 0; i < KG_ARRAY_LEN(good); i++)
+        assert_true(env_name_valid(good[i]));
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
+        assert_false(env_name_valid(bad[i]));
+    memset(longest, 'A', sizeof longest);
+    longest[256] = '\0';
+    assert_false(env_name_valid(longest));
+    longest[255] = '\0';
+    assert_true(env_name_valid(longest));
+}
+
+static void
 test_ids_and_clock(void **state)
 {
     (void)state;
@@ -207,6 +254,8 @@ main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_mime_types),
+        cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_names_of_variables),
         cmocka_unit_test(test_ids_and_clock),
         cmocka_unit_test(test_log_keeps_a_value_on_its_line),
     };
