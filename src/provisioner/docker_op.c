@@ -102,14 +102,6 @@ start_delete(struct docker_op *op)
 // ---- Creating -------------------------------------------------------------------------------
 
 static void
-fail(struct docker_op *op, const struct kg_error *err)
-{
-    if (err)
-        op->base.err = *err;
-    start_delete(op);
-}
-
-static void
 on_started(const struct http_call_result *result, void *arg)
 {
     struct docker_op *op = arg;
@@ -210,10 +202,12 @@ void
 docker_op_pulled(struct docker_op *op, const struct kg_error *err)
 {
     op->pulling = false;
-    if (err)
-        fail(op, err);
-    else
+    if (!err) {
         start_create(op);
+        return;
+    }
+    op->base.err = *err;
+    start_delete(op);
 }
 
 // ---- Its turn -------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """docker-compose.yml: the gateway in a container beside the engine's socket, and nginx before it."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import os
@@ -13,9 +14,12 @@ import time
 
 import docker_engine
 import httpx
+import httpx2
 import leftovers
 import pytest
 from kernelgate import PROJECT, Lines, problem, wait_for
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
 
 pytestmark = pytest.mark.only("docker", "it is about Docker Compose")
 
@@ -107,7 +111,7 @@ def stream(client, code, **fields):
     return lines
 
 
-# In this order: without a key, production without one, production.
+# In this order: without a key, production without one, production; at the end it is limited.
 
 
 def test_up_and_nothing_else(stack):
@@ -152,15 +156,38 @@ def test_lines_come_at_once_and_long_cells_pass(client):
     assert lines.of("keepalive")
 
 
-def test_an_abusive_client_is_limited(client):
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        responses = list(pool.map(lambda _: client.get("/api/v1/sessions"), range(200)))
-    refused = [each for each in responses if each.status_code != 200]
-    assert len(responses) - len(refused) >= 40 and len(refused) >= 50
-    for response in refused:
-        problem(response, 429, "rate_limited")
-        assert response.headers["retry-after"]
-    wait_for(lambda: client.get("/api/v1/sessions").status_code == 200)
+def test_a_large_upload_passes(client):
+    stream(client, "1", session_id="s")
+    path = "/api/v1/sessions/s/files/large"
+    data = os.urandom(1 << 20) * 50
+    response = client.put(path, content=data)
+    assert response.status_code in (200, 201), response.text
+    assert client.get(path).content == data
+    # More than the gateway takes, and more than nginx takes.
+    for size in (51, 70):
+        problem(client.put(path, content=bytes(size << 20)), 413, "upload_too_large")
+
+
+def test_an_mcp_client(stack, client):
+    """The SDK's own, through nginx; its session keeps its state."""
+
+    async def talk():
+        headers = {"Authorization": f"Bearer {KEY}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http,
+            streamable_http_client(
+                f"http://127.0.0.1:{stack.http_port}/mcp", http_client=http
+            ) as streams,
+            ClientSession(streams[0], streams[1]) as session,
+        ):
+            await session.initialize()
+            tools = {tool.name for tool in (await session.list_tools()).tools}
+            await session.call_tool("run_code", {"code": "x = 6"})
+            result = await session.call_tool("run_code", {"code": "print(x * 7)"})
+            return tools, result.content[0].text
+
+    tools, text = asyncio.run(talk())
+    assert "run_code" in tools and "42" in text
 
 
 def test_a_backend_that_restarts(client, stack):
@@ -176,3 +203,14 @@ def test_a_backend_that_restarts(client, stack):
     stack.compose("up", "-d", "--force-recreate", "--no-deps", "kernelgate", key=KEY)
     wait_for(lambda: answers(client, "/readyz"), timeout=60)
     assert stream(client, "print(x)", session_id="s").text() == "kept\n"
+
+
+def test_an_abusive_client_is_limited(client):
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        responses = list(pool.map(lambda _: client.get("/api/v1/sessions"), range(200)))
+    refused = [each for each in responses if each.status_code != 200]
+    assert len(responses) - len(refused) >= 40 and len(refused) >= 50
+    for response in refused:
+        problem(response, 429, "rate_limited")
+        assert response.headers["retry-after"]
+    wait_for(lambda: client.get("/api/v1/sessions").status_code == 200)
