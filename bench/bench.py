@@ -12,6 +12,7 @@
 (i) a file of 50 MiB up and down, beside a plain copy; files beside a kernel that never ends
 (j) Python beside JavaScript, and shell commands: the first result in a session, and warm ones
 (k) install of a small package: with the index asked, and from the cache
+(l) warm run_python_code("1") by MCP, beside the same by REST, and by an MCP server in Python
 
 Every Python kernel runs from the same environment, build/kernels/python: kernelgate's in containers,
 those of the yardsticks as plain processes. A goal that is missed is marked, and fails nothing.
@@ -30,6 +31,7 @@ import time
 
 import files
 import languages
+import mcp_tool
 import packages
 import scale
 import soak
@@ -123,6 +125,7 @@ def measure():
     results["files beside a busy kernel"] = files.busy()
     results["languages"] = languages.languages()
     results["packages"] = packages.installs()
+    results["mcp"] = mcp_tool.measure()
     return results
 
 
@@ -152,6 +155,7 @@ def goals(results):
         ),
         ("(b) memory below 64 MiB", f"{flooded['peak_mb']} MiB", flooded["peak_mb"] < 64),
         *scale_goals(results),
+        *mcp_tool.goals(results["mcp"]),
     ]
 
 
@@ -212,6 +216,7 @@ def main():
     print_table("(i) beside a kernel that never ends", results["files beside a busy kernel"])
     print_table('(j) "1" in each language, and a command', results["languages"])
     print_table(f"(k) install of {packages.PACKAGE}", results["packages"])
+    print_table('(l) warm run_python_code("1"), in turns', results["mcp"])
     results["goals"] = [
         {"goal": goal, "measured": measured, "met": met} for goal, measured, met in goals(results)
     ]

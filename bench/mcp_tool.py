@@ -111,6 +111,15 @@ def measure():
         return dict(zip(names, alternately(gateway.execute, tool.execute, yardstick.execute)))
 
 
+def goals(results):
+    """(what, measured, whether it is met)"""
+    rest, tool, yardstick = (row["p50_ms"] for row in results.values())
+    added = tool - rest
+    yield "(l) added by MCP to REST at p50: at most 0.3 ms", f"{added:+.3f} ms", added <= 0.3
+    share = tool / yardstick
+    yield "(l) not slower than an MCP server in Python at p50", f"{share:.2f} of it", share <= 1
+
+
 if __name__ == "__main__":
     for name, row in measure().items():
         print(f"{name:40} {row}")

@@ -323,7 +323,7 @@ resume(struct mcp_session *session, struct http_request *request, const char *la
     struct sse *sse = NULL;
     if (parse_event_id(last_event_id, &number, &seq))
         sse = sse_find(session, number);
-    if (sse)
+    if (sse && sse->kept)
         sse_connect(sse, request, seq);
     else
         mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST,
@@ -336,7 +336,8 @@ handle_get(struct http_request *request, void *arg)
 {
     struct mcp *mcp = arg;
     const char *accept = http_request_header(request, "Accept");
-    if (!accept || !strcasestr(accept, "text/event-stream")) {
+    bool streams = accept && strcasestr(accept, "text/event-stream");
+    if (!streams || http_request_method(request) == HTTP_HEAD) {
         http_reply_header(request, "Allow", "POST, DELETE");
         mcp_http_answer_error(request, 405, NULL, MCP_INVALID_REQUEST,
                               "a GET is answered as text/event-stream: accept it, or POST");

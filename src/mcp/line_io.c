@@ -2,6 +2,7 @@
 // Lines over descriptors: see line_io.h.
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +18,8 @@ enum {
 struct line_io {
     int in;
     int out;
+    int in_flags; // as they were: the terminal may be a shell's
+    int out_flags;
     struct buf input;
     struct buf output;
     size_t written; // of the output
@@ -181,12 +184,16 @@ line_io_new(struct loop *loop, int in, int out, line_io_fn on_line, loop_fn on_e
 {
     bool watch_in = can_be_watched(in);
     bool watch_out = can_be_watched(out);
+    int in_flags = fcntl(in, F_GETFL);
+    int out_flags = fcntl(out, F_GETFL);
     if ((watch_in && fd_set_nonblocking(in, err) < 0) ||
         (watch_out && fd_set_nonblocking(out, err) < 0))
         return NULL;
     struct line_io *io = KG_NEW(struct line_io);
     io->in = in;
     io->out = out;
+    io->in_flags = in_flags;
+    io->out_flags = out_flags;
     io->on_line = on_line;
     io->on_end = on_end;
     io->arg = arg;
@@ -209,6 +216,8 @@ line_io_free(struct line_io *io)
     loop_fd_free(io->readable);
     loop_fd_free(io->writable);
     loop_timer_free(io->again);
+    fcntl(io->in, F_SETFL, io->in_flags);
+    fcntl(io->out, F_SETFL, io->out_flags);
     buf_fini(&io->input);
     buf_fini(&io->output);
     free(io);

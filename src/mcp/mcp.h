@@ -198,11 +198,13 @@ void mcp_list_changed(struct mcp *mcp, const char *owner, enum mcp_list list);
 
 struct mcp_settings {
     struct loop *loop;
-    const char *const *profiles;   // NULL-terminated; those beside the default one
-    size_t max_sessions;           // MCP sessions at all: further ones are refused
-    size_t max_sessions_per_owner; // beyond it the longest idle one ends, or the new one is refused
-    int64_t session_idle_ms;       // without a request, a stream or a running call
-    size_t max_replay_bytes;       // of events kept for Last-Event-ID, of one session
+    const char *const *profiles; // NULL-terminated; those beside the default one
+    // MCP sessions at all, and of one owner. Beyond that the owner's longest idle one ends; where
+    // it has no idle one, a new one is refused.
+    size_t max_sessions;
+    size_t max_sessions_per_owner;
+    int64_t session_idle_ms; // without a request, a stream or a running call
+    size_t max_replay_bytes; // of events kept for Last-Event-ID, of one session
 };
 struct mcp *mcp_new(const struct mcp_settings *settings);
 // After the HTTP server, before a stdio transport is freed. Cancels every call that still runs;

@@ -40,6 +40,10 @@ handle_stream(struct http_request *request, void *arg)
 {
     struct mcp *mcp = arg;
     struct kg_error err = {0};
+    if (http_request_method(request) == HTTP_HEAD) {
+        http_reply(request, 200, "text/event-stream", NULL, 0);
+        return;
+    }
     const char *profile = mcp_http_profile(mcp, request);
     if (!profile)
         return;

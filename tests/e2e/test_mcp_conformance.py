@@ -81,6 +81,7 @@ WITHOUT_FIXTURES = {
         "resources-list",
         "prompts-list",
         "sep-2164-resource-not-found",
+        "http-header-validation",
         "server-sse-multiple-streams",
         "dns-rebinding-protection",
     ],

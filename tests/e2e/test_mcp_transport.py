@@ -186,6 +186,8 @@ def test_wrong_headers(gateway, client):
         client.http.get("/mcp", headers={**client.headers, "Accept": "text/html"}).status_code
         == 405
     )
+    stream = {**client.headers, "Accept": "text/event-stream"}
+    assert client.http.head("/mcp", headers=stream).status_code == 405
     assert client.http.put("/mcp", headers=client.headers).status_code == 405
     unknown = gateway.client.post("/mcp?profile=nonsense", json=initialize(), headers=BOTH)
     assert "unknown profile" in error(unknown, 400, -32602)["message"]

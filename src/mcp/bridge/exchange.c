@@ -129,6 +129,8 @@ on_head(struct http_call *call, int status, void *arg)
     const char *type = http_call_header(call, "Content-Type");
     const char *session = http_call_header(call, "Mcp-Session-Id");
     exchange->status = status;
+    if (exchange->kind == EXCHANGE_NEWS && status == 200)
+        exchange->retries = 0;
     exchange->stream |= type && strncmp(type, "text/event-stream", 17) == 0;
     const char *method = rpc_string(exchange->message, "method");
     if (session && method && strcmp(method, "initialize") == 0)
