@@ -7,8 +7,12 @@ set(KG_WARNINGS
     -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wcast-qual -Wwrite-strings
     -Wswitch-enum -Wimplicit-fallthrough)
 set(KG_HARDENING -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong)
-set(KG_SANITIZERS -fsanitize=address,undefined -fno-sanitize-recover=undefined
-    -fno-omit-frame-pointer)
+set(KG_SANITIZERS -fno-omit-frame-pointer)
+if(KG_SANITIZE)
+  list(APPEND KG_SANITIZERS -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+elseif(KG_SANITIZE_THREADS)
+  list(APPEND KG_SANITIZERS -fsanitize=thread)
+endif()
 
 # The flags of every target of ours. The static agent cannot be sanitized: it passes PLAIN.
 function(kg_flags target)
@@ -18,7 +22,7 @@ function(kg_flags target)
   if(KG_FUZZ)
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
-  if(KG_SANITIZE AND NOT arg_PLAIN)
+  if((KG_SANITIZE OR KG_SANITIZE_THREADS) AND NOT arg_PLAIN)
     target_compile_options(${target} PRIVATE ${KG_SANITIZERS})
     target_link_options(${target} PRIVATE ${KG_SANITIZERS})
   elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
@@ -33,7 +37,7 @@ function(kg_module name)
   cmake_parse_arguments(arg "PLAIN_TWIN" "" "SOURCES;USES;LIBRARIES" ${ARGN})
   kg_module_library(kg_${name} "" "${arg_SOURCES}" "${arg_USES}" "${arg_LIBRARIES}")
   if(arg_PLAIN_TWIN)
-    if(KG_SANITIZE)
+    if(KG_SANITIZE OR KG_SANITIZE_THREADS)
       kg_module_library(kg_${name}_plain _plain "${arg_SOURCES}" "${arg_USES}" "${arg_LIBRARIES}"
                         PLAIN)
     else()

@@ -22,7 +22,7 @@ enum {
 struct channel {
     struct jupyter_channels *channels;
     enum jupyter_channel id;
-    zsock_t *sock;
+    struct channel_socket *sock;
     struct loop_fd *watch;
     struct guard *guard;
     struct loop_timer *again; // to go on where no edge of ZMQ_FD will come
@@ -57,7 +57,7 @@ channel_close(struct channel *channel)
     loop_fd_free(channel->watch);
     channel->watch = NULL;
     guard_free(KG_STEAL(channel->guard));
-    zsock_destroy(&channel->sock);
+    socket_free(KG_STEAL(channel->sock));
     while (channel->n_pending > 0)
         jupyter_outgoing_free(channel->pending[--channel->n_pending]);
 }
@@ -102,7 +102,7 @@ static void
 go_on_if_ready(struct channel *channel)
 {
     int wanted = ZMQ_POLLIN | (channel->n_pending > 0 ? ZMQ_POLLOUT : 0);
-    if ((zsock_events(channel->sock) & wanted) != 0)
+    if ((socket_events(channel->sock) & wanted) != 0)
         loop_timer_start(channel->again, 0);
 }
 
@@ -166,7 +166,7 @@ jupyter_channels_attach(struct jupyter_channels *channels, enum jupyter_channel 
     channel->guard = guard_new(channels->loop, KG_STEAL_FD(link), inner_fd,
                                channels->max_message_bytes, on_link_end, channel);
     channel->watch =
-        loop_fd_new(channels->loop, zsock_fd(channel->sock), LOOP_READ, on_socket, channel);
+        loop_fd_new(channels->loop, socket_fd(channel->sock), LOOP_READ, on_socket, channel);
     return 0;
 }
 

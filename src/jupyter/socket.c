@@ -4,7 +4,9 @@
 
 #include "socket_priv.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -13,6 +15,20 @@
 #include "zmtp_priv.h"
 
 enum { SEND_QUEUE = 64 }; // messages
+
+// A ZeroMQ socket may not be used by two threads. Nothing else holds `zsock`, and everything here
+// asks for it by zsock_of().
+struct channel_socket {
+    zsock_t *zsock;
+    pthread_t owner;
+};
+
+static zsock_t *
+zsock_of(const struct channel_socket *sock)
+{
+    assert(pthread_equal(sock->owner, pthread_self()));
+    return sock->zsock;
+}
 
 static int
 connect_unix(const char *path, struct kg_error *err)
@@ -44,35 +60,62 @@ listen_and_connect(zsock_t *sock, enum jupyter_channel channel, const char *dir,
     return fd;
 }
 
-zsock_t *
+struct channel_socket *
 socket_new(enum jupyter_channel channel, const char *dir, size_t max_message_bytes, int *ret_fd,
            struct kg_error *err)
 {
     int64_t max_frame = (int64_t)max_message_bytes;
-    zsock_t *sock = zsock_new(channel == JUPYTER_IOPUB ? ZMQ_SUB : ZMQ_DEALER);
+    zsock_t *zsock = zsock_new(channel == JUPYTER_IOPUB ? ZMQ_SUB : ZMQ_DEALER);
 
-    if (sock == NULL) {
+    if (zsock == NULL) {
         (void)kg_error_set(err, KG_INTERNAL, zmq_errno(), "cannot make a ZeroMQ socket");
         return NULL;
     }
-    zsock_set_linger(sock, 0);
-    zmq_setsockopt(zsock_resolve(sock), ZMQ_MAXMSGSIZE, &max_frame, sizeof(max_frame));
+    zsock_set_linger(zsock, 0);
+    zmq_setsockopt(zsock_resolve(zsock), ZMQ_MAXMSGSIZE, &max_frame, sizeof(max_frame));
     if (channel == JUPYTER_IOPUB) {
-        zsock_set_rcvhwm(sock, 0); // at its mark a SUB drops silently; the guard bounds it
-        zsock_set_subscribe(sock, "");
+        zsock_set_rcvhwm(zsock, 0); // at its mark a SUB drops silently; the guard bounds it
+        zsock_set_subscribe(zsock, "");
     } else {
-        zsock_set_sndhwm(sock, SEND_QUEUE);
+        zsock_set_sndhwm(zsock, SEND_QUEUE);
     }
-    *ret_fd = listen_and_connect(sock, channel, dir, err);
-    if (*ret_fd < 0)
-        zsock_destroy(&sock);
+    *ret_fd = listen_and_connect(zsock, channel, dir, err);
+    if (*ret_fd < 0) {
+        zsock_destroy(&zsock);
+        return NULL;
+    }
+    struct channel_socket *sock = KG_NEW(struct channel_socket);
+    sock->zsock = zsock;
+    sock->owner = pthread_self();
     return sock;
 }
 
-bool
-socket_receive(zsock_t *sock, struct socket_message *ret)
+void
+socket_free(struct channel_socket *sock)
 {
-    void *handle = zsock_resolve(sock);
+    if (sock == NULL)
+        return;
+    zsock_t *zsock = zsock_of(sock);
+    zsock_destroy(&zsock);
+    free(sock);
+}
+
+int
+socket_fd(const struct channel_socket *sock)
+{
+    return zsock_fd(zsock_of(sock));
+}
+
+int
+socket_events(const struct channel_socket *sock)
+{
+    return zsock_events(zsock_of(sock));
+}
+
+bool
+socket_receive(const struct channel_socket *sock, struct socket_message *ret)
+{
+    void *handle = zsock_resolve(zsock_of(sock));
     bool more = true;
 
     ret->n_frames = 0;
@@ -112,9 +155,9 @@ socket_message_fini(struct socket_message *message)
 }
 
 bool
-socket_send(zsock_t *sock, const struct jupyter_outgoing *outgoing)
+socket_send(const struct channel_socket *sock, const struct jupyter_outgoing *outgoing)
 {
-    void *handle = zsock_resolve(sock);
+    void *handle = zsock_resolve(zsock_of(sock));
     size_t n = KG_ARRAY_LEN(outgoing->frames);
 
     for (size_t i = 0; i < n; i++) {

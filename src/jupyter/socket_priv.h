@@ -7,10 +7,18 @@
 
 #include <czmq.h> // after base.h: it brings syslog.h, which has a LOG_ERR of its own
 
+// It is used, and freed, on the thread that made it; anything else is asserted against.
+struct channel_socket;
+
 // Makes the socket, lets it listen in `dir`, and connects the one peer that it will ever have:
 // `ret_fd` is the peer's end. The endpoint's name is gone when this returns.
-KG_MUST_CHECK zsock_t *socket_new(enum jupyter_channel channel, const char *dir,
-                                  size_t max_message_bytes, int *ret_fd, struct kg_error *err);
+KG_MUST_CHECK struct channel_socket *socket_new(enum jupyter_channel channel, const char *dir,
+                                                size_t max_message_bytes, int *ret_fd,
+                                                struct kg_error *err);
+void socket_free(struct channel_socket *sock);
+// What to watch, edge-triggered (ZMQ_FD), and what can be done now (ZMQ_EVENTS).
+int socket_fd(const struct channel_socket *sock);
+int socket_events(const struct channel_socket *sock);
 
 // A received message; all zero is a valid empty one. `frames` point into `parts`.
 struct socket_message {
@@ -21,8 +29,8 @@ struct socket_message {
 };
 
 // Receives without waiting; false where nothing is there.
-bool socket_receive(zsock_t *sock, struct socket_message *ret);
+bool socket_receive(const struct channel_socket *sock, struct socket_message *ret);
 void socket_message_fini(struct socket_message *message);
 
 // Sends without waiting; false where the peer is not there yet or takes no more.
-bool socket_send(zsock_t *sock, const struct jupyter_outgoing *outgoing);
+bool socket_send(const struct channel_socket *sock, const struct jupyter_outgoing *outgoing);

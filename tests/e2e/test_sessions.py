@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import datetime
+import pathlib
 import time
 import uuid
 
@@ -350,3 +351,14 @@ def test_more_env_than_a_kernel_gets_is_refused(gateway):
     for env in ({f"A{i}": "" for i in range(65)}, {"A": "x" * 17000}):
         response = gateway.client.post("/api/v1/sessions", json={"env": env})
         assert response.status_code == 400 and "env has more" in response.json()["detail"]
+
+
+def test_one_thread_runs_the_gateway(gateway, run):
+    run("print(1)")
+    names = pathlib.Path(f"/proc/{gateway.process.pid}/task").glob("*/comm")
+    # libzmq's two have no code of ours.
+    assert sorted(name.read_text().strip() for name in names) == [
+        "ZMQbg/IO/0",
+        "ZMQbg/Reaper",
+        "kernelgate",
+    ]
