@@ -5,6 +5,7 @@ import contextlib
 import threading
 import time
 
+import httpx
 import pytest
 from kernelgate import Lines, wait_for
 
@@ -249,6 +250,21 @@ def test_a_client_that_leaves(command):
         with command.stream(f"echo up; {script}") as response:
             next(response.iter_lines())
         wait_for(lambda: "marker-1" not in (text := processes(command)) and "1111" not in text)
+
+
+def test_a_client_that_leaves_before_the_answer(command):
+    with pytest.raises(httpx.ReadTimeout):
+        command.client.post(
+            command.url, params={"wait": 1}, json={"command": "sleep 1444"}, timeout=0.5
+        )
+    wait_for(lambda: "1444" not in processes(command))
+
+
+def test_a_command_that_kills_its_keeper(command):
+    """It ends with it, and harms nobody else."""
+    done = command("kill -9 $PPID; sleep 60").done
+    assert (done["status"], done["signal"]) == ("error", "SIGKILL")
+    assert command.wait("echo next")["stdout"] == "next\n"
 
 
 def test_timeout(command):
