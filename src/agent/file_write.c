@@ -91,15 +91,15 @@ file_write_begin(const char *root, const char *path, int64_t size, bool keep_exi
 }
 
 int
-file_write_add(struct file_write *write_, const void *data, size_t len, struct kg_error *err)
+file_write_add(struct file_write *file, const void *data, size_t len, struct kg_error *err)
 {
     for (const char *at = data; len > 0;) {
-        ssize_t n = write(write_->fd, at, len);
+        ssize_t n = write(file->fd, at, len);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return write_failed(write_, n < 0 ? errno : ENOSPC, err);
-        write_->len += n;
+            return write_failed(file, n < 0 ? errno : ENOSPC, err);
+        file->len += n;
         at += n;
         len -= (size_t)n;
     }

@@ -11,7 +11,7 @@ enum {
     SMALL_BYTES = 64 << 10, // what every connection may hold; also what it reads at a time
     LARGE_READ_BYTES = 1 << 20,
     LOOK_MS = 5 * 1000,
-    LEAST_PROGRESS = 256 << 10, // between two looks, of the one whom others wait for
+    LEAST_PROGRESS = 2 << 20, // between two looks, of the one whom others wait for
 };
 
 static struct http_connection *

@@ -224,7 +224,7 @@ sandbox_fail_call(struct sandbox *sandbox, const struct kg_error *reason)
     struct sandbox_call *call = TAILQ_FIRST(&sandbox->calls);
 
     if (!call)
-        return changes_fail_one(sandbox->changes, reason);
+        return change_link_fail_one(sandbox->changes, reason);
     call_fail(call, reason);
     return true;
 }

@@ -56,7 +56,7 @@ close_gateway_side(struct sandbox *sandbox)
 {
     event_stream_free(KG_STEAL(sandbox->event_stream));
     sandbox_call_cancel(KG_STEAL(sandbox->info_call));
-    changes_close(sandbox->changes);
+    change_link_close(sandbox->changes);
     loop_timer_stop(sandbox->ready_timer);
     door_free(KG_STEAL(sandbox->door));
     egress_user_free(KG_STEAL(sandbox->egress));
@@ -82,7 +82,7 @@ sandbox_free(struct sandbox *sandbox)
         return;
     close_gateway_side(sandbox);
     fail_calls(sandbox);
-    changes_free(sandbox->changes);
+    change_link_free(sandbox->changes);
     loop_timer_free(sandbox->ready_timer);
     loop_timer_free(sandbox->end_timer);
     free(sandbox->door_path);
@@ -263,7 +263,7 @@ sandbox_new(const struct sandbox_context *context, const char *id,
     sandbox->door_path = kg_asprintf("%s/door.sock", door);
     sandbox->dir = kg_strndup(door, (size_t)(strrchr(door, '/') - door));
     TAILQ_INIT(&sandbox->calls);
-    sandbox->changes = changes_new(sandbox);
+    sandbox->changes = change_link_new(sandbox);
     sandbox->ready_timer = loop_timer_new(context->loop, on_ready_timeout, sandbox);
     sandbox->end_timer = loop_timer_new(context->loop, on_end_step, sandbox);
     return sandbox;

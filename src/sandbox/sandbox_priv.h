@@ -4,7 +4,7 @@
 
 #include <sys/queue.h>
 
-#include "changes.h"
+#include "change_link.h"
 #include "door.h"
 #include "egress.h"
 #include "sandbox.h"
@@ -27,7 +27,7 @@ struct sandbox {
     TAILQ_HEAD(, sandbox_call) calls;
     struct sandbox_call *info_call;
     struct event_stream *event_stream;
-    struct changes *changes;
+    struct change_link *changes;
     struct loop_timer *ready_timer;
     struct provisioner_op *op; // the creation, or the destruction
     // After the end: first the calls under way are failed, then on_gone or on_destroyed fires.

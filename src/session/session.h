@@ -120,13 +120,12 @@ void session_command_pause(struct session_command *command, bool paused);
 // Files below the working folder, whatever the session's kernels are doing. Paths are relative to
 // it, in UTF-8, with / between names: no empty one, no "." or "..", no control character in what is
 // created (KG_INVALID_PATH). Each call counts as activity as long as it is under way; its last
-// callback fires exactly once, then the handle is gone, and may cancel nothing but itself. A
-// session that ends meanwhile is told as KG_SESSION_NOT_FOUND.
+// callback fires exactly once, and then the handle is gone. A session that is still being made is
+// KG_SESSION_BUSY, one that ends meanwhile KG_SESSION_NOT_FOUND.
 struct session_file_op;
 void session_file_op_cancel(struct session_file_op *op);
 
 enum {
-    SESSION_PATH_MAX = 1024,       // bytes
     SESSION_ETAG_LEN = 64,         // at most, quotes included
     SESSION_FILES_PAGE_MAX = 1000, // entries of one page
 };
@@ -207,7 +206,7 @@ struct session_file_source {
     size_t len;
 };
 // Writes a file, folders made on the way. It appears when it is complete, in place of what was
-// there, unless `keep_existing` (KG_FILE_EXISTS). `ret_created` false: it took another's place.
+// there, unless `keep_existing` (KG_FILE_EXISTS). `created` false: it took another's place.
 typedef void (*session_file_put_fn)(const struct session_file *file, bool created,
                                     const struct kg_error *err, void *arg);
 KG_MUST_CHECK struct session_file_op *session_file_put(struct session *session, const char *path,

@@ -4,12 +4,12 @@
 
 #include "sandbox.h"
 
-struct changes;
+struct change_link;
 
-struct changes *changes_new(struct sandbox *sandbox);
+struct change_link *change_link_new(struct sandbox *sandbox);
 // No question may be left.
-void changes_free(struct changes *changes);
+void change_link_free(struct change_link *changes);
 // Closes the link.
-void changes_close(struct changes *changes);
+void change_link_close(struct change_link *changes);
 // Fails one question; false where none is left. Its callback may free the sandbox.
-bool changes_fail_one(struct changes *changes, const struct kg_error *reason);
+bool change_link_fail_one(struct change_link *changes, const struct kg_error *reason);

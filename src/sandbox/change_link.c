@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One question at a time goes over the link; the others wait. Every callback is the last thing that
 // its function does: it may free the sandbox.
-#include "changes.h"
+#include "change_link.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,7 +15,7 @@ enum { OPEN_TIMEOUT_MS = 5 * 1000, ANSWER_MAX = 512 << 10, READ_BYTES = 16 << 10
 
 struct sandbox_question {
     TAILQ_ENTRY(sandbox_question) link;
-    struct changes *changes;
+    struct change_link *changes;
     char *line;
     struct loop_timer *timer;
     sandbox_changes_fn fn;
@@ -23,7 +23,7 @@ struct sandbox_question {
 };
 
 // The first of `queue` is on its way where `asked`.
-struct changes {
+struct change_link {
     struct sandbox *sandbox;
     TAILQ_HEAD(, sandbox_question) queue;
     bool asked;
@@ -35,10 +35,10 @@ struct changes {
     struct buf answer;
 };
 
-static void ask_next(struct changes *changes);
+static void ask_next(struct change_link *changes);
 
 void
-changes_close(struct changes *changes)
+change_link_close(struct change_link *changes)
 {
     if (changes->opening)
         sandbox_call_cancel(KG_STEAL(changes->opening));
@@ -63,11 +63,11 @@ sandbox_question_cancel(struct sandbox_question *question)
 {
     if (!question)
         return;
-    struct changes *changes = question->changes;
+    struct change_link *changes = question->changes;
     bool on_its_way = changes->asked && question == TAILQ_FIRST(&changes->queue);
     // Nobody would tell its answer from the next one's.
     if (on_its_way)
-        changes_close(changes);
+        change_link_close(changes);
     question_free(question);
     ask_next(changes);
 }
@@ -83,7 +83,7 @@ fail(struct sandbox_question *question, const struct kg_error *err)
 }
 
 bool
-changes_fail_one(struct changes *changes, const struct kg_error *reason)
+change_link_fail_one(struct change_link *changes, const struct kg_error *reason)
 {
     if (TAILQ_EMPTY(&changes->queue))
         return false;
@@ -94,10 +94,10 @@ changes_fail_one(struct changes *changes, const struct kg_error *reason)
 static void
 on_failed(void *arg)
 {
-    struct changes *changes = arg;
+    struct change_link *changes = arg;
     const struct kg_error failure = changes->failure;
 
-    (void)changes_fail_one(changes, &failure);
+    (void)change_link_fail_one(changes, &failure);
 }
 
 static void
@@ -113,17 +113,17 @@ on_timeout(void *arg)
 // ---- The link -------------------------------------------------------------------------------
 
 static void
-link_lost(struct changes *changes)
+link_lost(struct change_link *changes)
 {
     struct kg_error err;
 
-    changes_close(changes);
+    change_link_close(changes);
     (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the agent's link was lost");
-    (void)changes_fail_one(changes, &err);
+    (void)change_link_fail_one(changes, &err);
 }
 
 static void
-take_answer(struct changes *changes, size_t len)
+take_answer(struct change_link *changes, size_t len)
 {
     struct sandbox_question *question = TAILQ_FIRST(&changes->queue);
     sandbox_changes_fn fn = question->fn;
@@ -145,7 +145,7 @@ take_answer(struct changes *changes, size_t len)
 static void
 on_link_fd(int fd, int events, void *arg)
 {
-    struct changes *changes = arg;
+    struct change_link *changes = arg;
     struct buf *answer = &changes->answer;
     (void)events;
 
@@ -165,11 +165,11 @@ on_link_fd(int fd, int events, void *arg)
 static void
 on_open(int fd, const struct kg_error *err, void *arg)
 {
-    struct changes *changes = arg;
+    struct change_link *changes = arg;
 
     changes->opening = NULL;
     if (fd < 0) {
-        (void)changes_fail_one(changes, err);
+        (void)change_link_fail_one(changes, err);
         return;
     }
     changes->fd = fd;
@@ -180,7 +180,7 @@ on_open(int fd, const struct kg_error *err, void *arg)
 
 // Calls nobody back.
 static void
-ask_next(struct changes *changes)
+ask_next(struct change_link *changes)
 {
     const struct sandbox_question *question = TAILQ_FIRST(&changes->queue);
 
@@ -198,7 +198,7 @@ ask_next(struct changes *changes)
     // A line fits into an empty socket.
     if (send(changes->fd, question->line, len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len)
         return;
-    changes_close(changes);
+    change_link_close(changes);
     (void)kg_error_set(&changes->failure, KG_PROVISIONER_UNAVAILABLE, 0,
                        "the agent's link was lost");
     loop_timer_start(changes->failed, 0);
@@ -210,7 +210,7 @@ struct sandbox_question *
 sandbox_ask_changes(struct sandbox *sandbox, const char *cursor, int64_t within_us,
                     int64_t timeout_ms, sandbox_changes_fn fn, void *arg, struct kg_error *err)
 {
-    struct changes *changes = sandbox->changes;
+    struct change_link *changes = sandbox->changes;
 
     if (!sandbox->door) {
         (void)kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox is gone");
@@ -231,10 +231,10 @@ sandbox_ask_changes(struct sandbox *sandbox, const char *cursor, int64_t within_
     return question;
 }
 
-struct changes *
-changes_new(struct sandbox *sandbox)
+struct change_link *
+change_link_new(struct sandbox *sandbox)
 {
-    struct changes *changes = KG_NEW(struct changes);
+    struct change_link *changes = KG_NEW(struct change_link);
 
     changes->sandbox = sandbox;
     changes->fd = -1;
@@ -244,9 +244,9 @@ changes_new(struct sandbox *sandbox)
 }
 
 void
-changes_free(struct changes *changes)
+change_link_free(struct change_link *changes)
 {
-    changes_close(changes);
+    change_link_close(changes);
     loop_timer_free(changes->failed);
     buf_fini(&changes->answer);
     free(changes);
