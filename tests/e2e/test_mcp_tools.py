@@ -216,7 +216,7 @@ def test_a_shutdown_in_the_middle_of_a_call(start_gateway, keep):
     assert client.finish()["isError"] is True
     client.end()
     if keep:
-        gateway.flags = ("--pool-size", "0")
+        gateway.flags = ("--pool-size", "0", "--drain-timeout", "0")
         gateway.start()
         assert gateway.show_session(session)["session_id"] == session
 

@@ -7,7 +7,8 @@
     {                                                                                              \
         .name = "session_id",                                                                      \
         .description = "Which session to use: an id that create_session or an earlier result "     \
-                       "gave. Without it, the session of this conversation."                       \
+                       "gave; pass it on where a result names a new one. Without it, the session " \
+                       "of this conversation."                                                     \
     }
 #define TIMEOUT_PARAM                                                                              \
     {                                                                                              \
