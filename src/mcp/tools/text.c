@@ -94,14 +94,14 @@ trim_tail(struct text *text)
 static void
 emit(struct text *text, const char *data, size_t len)
 {
+    if (len == 0)
+        return;
     if (text->tail.len == 0 && text->n_cut == 0 && text->head.len < text->max_head) {
         size_t n = text_cut(data, len, text->max_head - text->head.len);
         buf_append(&text->head, data, n);
         data += n;
         len -= n;
     }
-    if (len == 0)
-        return;
     buf_append(&text->tail, data, len);
     if (text->tail.len > 2 * text->max_tail + MAX_LINE)
         trim_tail(text);
