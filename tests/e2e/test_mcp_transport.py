@@ -16,6 +16,7 @@ import time
 import httpx
 import pytest
 from kernelgate import BINARY, Gateway, wait_for
+from sandboxes import lives
 
 BOTH = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 META = "io.modelcontextprotocol/"
@@ -684,6 +685,43 @@ def test_stdio_ends_while_a_call_runs(stdio):
     stdio.send(call("test_wait", ms=60_000))
     took, _ = stdio.end()
     assert took < 5
+
+
+@pytest.mark.only("oci", "it looks into the sandboxes' folders")
+def test_one_that_was_killed_is_cleaned_up_after(tmp_path):
+    """Each has a state folder of its own; the next one finds what is in the first that is free."""
+    state = str(tmp_path / "s")
+
+    def start(code):
+        process = Process("--state-dir", state, "--pool-size", "0")
+        process.ask(initialize())
+        answer = process.ask(call("run_python_code", code=code))["result"]
+        return process, answer["content"][0]["text"]
+
+    def sandboxes(slot):
+        """The first processes of those that live."""
+        pids = pathlib.Path(state, "mcp", slot, "sb").glob("*/init.pid")
+        return [pid for pid in (int(path.read_text()) for path in pids) if lives(pid)]
+
+    first, text = start("x = 6 * 7; print(x)")
+    assert "42" in text
+    second, _ = start("1")
+    abandoned, kept = sandboxes("0"), sandboxes("1")
+    assert len(abandoned) == len(kept) == 1
+    first.process.kill()
+    first.process.wait()
+    assert sandboxes("0") == abandoned
+    third, text = start("print('x' in globals())")
+    assert "False" in text
+    assert not os.path.exists(os.path.join(state, "mcp", "2"))
+    assert not lives(abandoned[0])
+    assert lives(kept[0])
+    last = sandboxes("0") + kept
+    for process in (third, second):
+        took, _ = process.end()
+        assert took < 10
+    assert not [pid for pid in last if lives(pid)]
+    assert not list(pathlib.Path(state).glob("mcp/*/sb/*"))
 
 
 def test_the_bridge_outlives_its_gateway(start_gateway):
