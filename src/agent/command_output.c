@@ -29,7 +29,6 @@ struct command_output {
     struct pipe pipes[N_PIPES];
     size_t n_taken;
     int64_t n_dropped;
-    bool paused;
 };
 
 static void
@@ -102,7 +101,6 @@ read_pipe(struct pipe *pipe)
 static void
 watch_pipes(struct command_output *output, int events)
 {
-    output->paused = events == 0;
     for (int i = 0; i < N_PIPES; i++) {
         if (output->pipes[i].watch)
             loop_fd_set(output->pipes[i].watch, events);
@@ -164,12 +162,6 @@ bool
 command_output_is_closed(const struct command_output *output)
 {
     return output->pipes[0].fd < 0 && output->pipes[1].fd < 0;
-}
-
-bool
-command_output_is_paused(const struct command_output *output)
-{
-    return output->paused;
 }
 
 // A process that still writes would be read without end: what a pipe holds is two chunks.

@@ -20,7 +20,7 @@ struct command_output_settings {
 struct command_output *command_output_new(const struct command_output_settings *settings);
 void command_output_free(struct command_output *output);
 bool command_output_is_closed(const struct command_output *output);
-bool command_output_is_paused(const struct command_output *output);
-// Writes what is there by now, and takes no more: before the last line.
+// Writes what is there by now, also where the reader is behind, and takes no more: before the last
+// line.
 void command_output_finish(struct command_output *output);
 int64_t command_output_dropped(const struct command_output *output);

@@ -171,13 +171,7 @@ on_pipes_closed(void *arg)
 static void
 on_pipes_wait(void *arg)
 {
-    struct command *command = arg;
-
-    // A reader that is behind gets what is there first.
-    if (command_output_is_paused(command->output))
-        loop_timer_start(command->pipes_wait, PIPES_WAIT_MS);
-    else
-        settle(command, true);
+    settle(arg, true);
 }
 
 static void

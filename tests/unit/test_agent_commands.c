@@ -293,6 +293,14 @@ test_command_held_back(void **state)
     assert_int_equal(outcome.out.len, 16 << 20);
     assert_int_equal(number_of(outcome.end, "dropped_bytes"), 0);
     outcome_fini(&outcome);
+    // What floods on in the background does not keep the answer open, whoever reads it or not.
+    fd = start(f, "yes & echo $! >left.pid", NULL);
+    pid_t left = read_pid(f, "left.pid");
+    poll(NULL, 0, 500);
+    finish(fd, &outcome);
+    assert_int_equal(number_of(outcome.end, "exit_code"), 0);
+    outcome_fini(&outcome);
+    wait_until_gone(left); // by SIGPIPE
 }
 
 void
