@@ -288,8 +288,12 @@ def test_one_owners_session_is_404_to_another(start_gateway, tmp_path):
         ("POST", "/api/v1/sessions/mine/interrupt"),
         ("POST", "/api/v1/sessions/mine/restart"),
         ("POST", "/api/v1/sessions/mine/touch"),
+        ("GET", "/api/v1/sessions/mine/packages"),
+        ("GET", "/api/v1/sessions/mine/packages/numpy"),
     ):
         problem(bob.request(method, path), 404, "session_not_found")
+    install = bob.post("/api/v1/sessions/mine/packages", json={"packages": ["numpy"]})
+    problem(install, 404, "session_not_found")
     problem(bob.get(f"/api/v1/executions/{execution}"), 404, "not_found")
     problem(bob.post(f"/api/v1/executions/{execution}/interrupt"), 404, "not_found")
     assert bob.get("/api/v1/sessions").json() == {"sessions": {}, "total": 0}
