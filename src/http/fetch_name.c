@@ -107,6 +107,14 @@ read_url(const char *url, struct buf *ret)
 
 // ---- Names ----------------------------------------------------------------------------------
 
+// U+0000 to U+001F, U+007F to U+009F.
+static bool
+is_control(const char *character)
+{
+    unsigned char first = (unsigned char)character[0];
+    return first < ' ' || first == 0x7f || (first == 0xc2 && (unsigned char)character[1] < 0xa0);
+}
+
 // What is left of a name that anybody may have written; NULL: nothing.
 static char *
 clean(const struct buf *raw)
@@ -114,12 +122,16 @@ clean(const struct buf *raw)
     KG_AUTO_BUF text = {0};
     KG_AUTO_BUF name = {0};
     (void)utf8_append(&text, raw->data ? raw->data : "", raw->len, true);
-    const char *begin = text.data ? text.data : "";
-    for (const char *at = begin; at < begin + text.len; at++) {
+    if (text.len == 0)
+        return NULL;
+    const char *end = text.data + text.len;
+    for (const char *at = text.data; at < end;) {
+        size_t len = utf8_valid_len((const unsigned char *)at, (const unsigned char *)end);
         if (*at == '/' || *at == '\\')
             name.len = 0; // only the last segment counts
-        else if ((unsigned char)*at >= ' ' && *at != 0x7f && (name.len > 0 || !strchr(". ", *at)))
-            buf_append(&name, at, 1);
+        else if (!is_control(at) && (name.len > 0 || !strchr(". ", *at)))
+            buf_append(&name, at, len);
+        at += len;
     }
     while (name.len > 0 && strchr(". ", name.data[name.len - 1]))
         name.len--;
