@@ -136,7 +136,7 @@ post_initialize(struct mcp *mcp, struct http_request *request, json_t *message, 
         .session = session,
         .owner = session->owner,
         .profile = session->profile,
-        .outlet = mcp_post_new(mcp, session, session->revision, request, accepted),
+        .outlet = mcp_post_new(mcp, session, request, accepted),
     };
     mcp_dispatch_request(&origin, MCP_2025_11_25, message);
     if (!session->initialized)
@@ -166,7 +166,7 @@ post_with_session(struct mcp *mcp, struct http_request *request, json_t *body, c
     struct origin origin = {
         .mcp = mcp, .session = session, .owner = session->owner, .profile = session->profile};
     if (kind == MESSAGE_REQUEST) {
-        origin.outlet = mcp_post_new(mcp, session, session->revision, request, accepted);
+        origin.outlet = mcp_post_new(mcp, session, request, accepted);
         mcp_dispatch_request(&origin, session->revision, body);
         return;
     }
@@ -194,7 +194,7 @@ post_stateless(struct mcp *mcp, struct http_request *request, json_t *message, c
         .owner = http_request_owner(request),
         .profile = profile,
         .base_url = base_url,
-        .outlet = mcp_post_new(mcp, NULL, MCP_2026_07_28, request, accepted),
+        .outlet = mcp_post_new(mcp, NULL, request, accepted),
     };
     mcp_dispatch_stateless(&origin, message);
 }
@@ -227,7 +227,7 @@ post_batch(struct mcp *mcp, struct http_request *request, json_t *messages,
         return;
     }
     if (n_requests > 0)
-        origin.outlet = mcp_post_new(mcp, session, session->revision, request, accepted);
+        origin.outlet = mcp_post_new(mcp, session, request, accepted);
     else
         http_reply(request, 202, NULL, NULL, 0);
     mcp_dispatch_batch(&origin, session->revision, messages, n_requests);

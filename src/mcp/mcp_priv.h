@@ -316,8 +316,7 @@ struct accepted mcp_http_accepted(const struct http_request *request);
 // An outlet that answers a POST: as JSON, or as a stream where it takes longer or has more to say.
 // Without a session the call is cancelled when the client leaves.
 struct outlet *mcp_post_new(struct mcp *mcp, struct mcp_session *session,
-                            enum mcp_revision revision, struct http_request *request,
-                            struct accepted accepted);
+                            struct http_request *request, struct accepted accepted);
 // "http://host:port" as the client sees it, or NULL; to be freed.
 char *mcp_http_base_url(const struct http_request *request);
 // The profile that the query names; NULL: answered.

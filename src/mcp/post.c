@@ -9,7 +9,6 @@ struct post {
     struct outlet base;
     struct mcp *mcp;
     struct mcp_session *session;
-    enum mcp_revision revision;
     struct http_request *request;
     struct sse *sse;
     struct accepted accepted;
@@ -47,6 +46,13 @@ on_request_gone(void *arg)
     cancel_for_gone_client(post);
 }
 
+// Streams of the newest initialize-based revision, which is known only once initialize is answered.
+static bool
+has_priming_event(const struct post *post)
+{
+    return post->session && revision_get(post->session->revision)->priming_event;
+}
+
 // Whether there is a stream now.
 static bool
 begin_stream(struct post *post)
@@ -58,7 +64,7 @@ begin_stream(struct post *post)
     post->sse->on_gone = on_stream_gone;
     post->sse->on_gone_arg = post;
     sse_connect(post->sse, KG_STEAL(post->request), 0);
-    if (post->session && revision_get(post->revision)->priming_event)
+    if (has_priming_event(post))
         sse_prime(post->sse);
     return true;
 }
@@ -119,7 +125,7 @@ static void
 post_close_stream(struct outlet *outlet)
 {
     struct post *post = (struct post *)outlet;
-    if (post->session && revision_get(post->revision)->priming_event && begin_stream(post))
+    if (has_priming_event(post) && begin_stream(post))
         sse_disconnect(post->sse);
 }
 
@@ -131,14 +137,13 @@ static const struct outlet_ops post_ops = {
 };
 
 struct outlet *
-mcp_post_new(struct mcp *mcp, struct mcp_session *session, enum mcp_revision revision,
-             struct http_request *request, struct accepted accepted)
+mcp_post_new(struct mcp *mcp, struct mcp_session *session, struct http_request *request,
+             struct accepted accepted)
 {
     struct post *post = KG_NEW(struct post);
     post->base.ops = &post_ops;
     post->mcp = mcp;
     post->session = session;
-    post->revision = revision;
     post->request = request;
     post->accepted = accepted;
     post->later = loop_timer_new(mcp->loop, on_later, post);

@@ -3,6 +3,7 @@
 stdio, the bridge. The tools called here are the conformance suites' fixtures."""
 
 import contextlib
+import http.server
 import json
 import os
 import pathlib
@@ -133,6 +134,15 @@ def test_older_revisions_get_what_they_know(gateway):
     content = result(old.post(call("test_audio_content")))["content"]
     assert content[0]["type"] == "text"
     assert result(Client(gateway).post(call("test_audio_content")))["content"][0]["type"] == "audio"
+
+
+def test_only_the_newest_primes_its_streams(gateway):
+    headers = {**BOTH, "Accept": "text/event-stream"}
+    for version, primed in (("2025-06-18", False), ("2025-11-25", True)):
+        answer = gateway.client.post("/mcp", json=initialize(version), headers=headers)
+        sent = list(events(answer.text.split("\n")))
+        assert json.loads(sent[-1]["data"])["result"]["protocolVersion"] == version
+        assert len(sent) == 1 + primed, sent
 
 
 def test_session_ids(gateway, client):
@@ -741,6 +751,48 @@ def test_the_bridge_outlives_its_gateway(start_gateway):
         stdio.end()
     finally:
         again.clean_up()
+
+
+def test_the_bridge_opens_a_session_again_until_it_can(start_gateway):
+    """A gateway that is there again, but does not take sessions yet, is not the end."""
+    gateway = start_gateway("--pool-size", "0")
+    stdio = Process("--connect", gateway.url)
+    stdio.ask(initialize())
+    assert stdio.ask(request("ping"))["result"] == {}
+    port = int(gateway.url.rsplit(":", 1)[1])
+    gateway.kill()
+
+    class Starting(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_error(503 if b'"initialize"' in body else 404)
+
+        def log_message(self, *_):
+            pass
+
+    time.sleep(1.1)
+    starting = http.server.ThreadingHTTPServer(("127.0.0.1", port), Starting)
+    threading.Thread(target=starting.serve_forever).start()
+    assert "error" in stdio.ask(request("ping", 3))
+    starting.shutdown()
+    starting.server_close()
+    again = Gateway("--port", str(port), "--pool-size", "0")
+    try:
+        again.start()
+        time.sleep(1.1)
+        assert stdio.ask(request("ping", 4)).get("result") == {}
+        assert stdio.ask(call("test_simple_text", 5))["result"]["content"]
+        stdio.end()
+    finally:
+        again.clean_up()
+
+
+def test_the_bridge_says_nothing_but_the_protocol(start_gateway):
+    gateway = start_gateway("--pool-size", "0", "--api-key", "secret")
+    stdio = Process("--connect", gateway.url, "--api-key", "wrong")
+    answer = stdio.ask(initialize())
+    assert answer.get("jsonrpc") == "2.0" and "401" in answer["error"]["message"], answer
+    assert stdio.end()[1] == b""
 
 
 def test_the_bridge_says_what_is_wrong(gateway):

@@ -98,6 +98,24 @@ test_events_however_they_are_cut(void **state)
     }
 }
 
+// The id counts only with the whole event: else it would be lost when the stream is taken up again.
+static void
+test_half_an_event_comes_again(void **state)
+{
+    (void)state;
+    static const char first[] = "id: 1-1\ndata: one\n\nid: 1-2\ndata: a\ndata: hal";
+    static const char again[] = "id: 1-2\ndata: whole\n\n";
+    struct event_reader reader = {0};
+    KG_AUTO_BUF got = {0};
+    assert_true(event_reader_take(&reader, first, sizeof first - 1, collect, &got));
+    assert_string_equal(reader.id, "1-1");
+    event_reader_rewind(&reader);
+    assert_true(event_reader_take(&reader, again, sizeof again - 1, collect, &got));
+    assert_string_equal(got.data, "[one][whole]");
+    assert_string_equal(reader.id, "1-2");
+    event_reader_fini(&reader);
+}
+
 // ---- Lines ----------------------------------------------------------------------------------
 
 struct lines {
@@ -196,6 +214,7 @@ run_mcp_io_tests(void)
         cmocka_unit_test_setup_teardown(test_ended_streams_go_with_their_last_event, mcp_setup,
                                         mcp_teardown),
         cmocka_unit_test(test_events_however_they_are_cut),
+        cmocka_unit_test(test_half_an_event_comes_again),
         cmocka_unit_test_setup_teardown(test_lines_of_a_pipe_and_of_a_file, mcp_setup,
                                         mcp_teardown),
         cmocka_unit_test_setup_teardown(test_a_reader_that_has_gone_is_the_end, mcp_setup,

@@ -100,6 +100,15 @@ is_cancelled_here(struct mcp_bridge *bridge, const json_t *message)
     return true;
 }
 
+// Whether a request needs a session, and the last attempt to open one has failed.
+static bool
+lacks_session(const struct mcp_bridge *bridge, const json_t *message)
+{
+    const char *method = rpc_string(message, "method");
+    return method && strcmp(method, "initialize") != 0 && json_object_get(message, "id") &&
+           !mcp_claimed_version(message) && !*bridge->version && bridge_may_reopen(bridge);
+}
+
 static void
 send_message(struct mcp_bridge *bridge, json_t *message)
 {
@@ -110,6 +119,10 @@ send_message(struct mcp_bridge *bridge, json_t *message)
     }
     if (is_cancelled_here(bridge, message)) {
         json_decref(message);
+        return;
+    }
+    if (lacks_session(bridge, message)) {
+        bridge_reopen(bridge, message);
         return;
     }
     if (method && strcmp(method, "initialize") == 0) {

@@ -21,11 +21,14 @@ enum {
 struct event_reader {
     struct buf line;
     struct buf data;
-    char id[64]; // of the last event that had one; "" before
+    char id[64]; // of the last whole event that had one; "" before
+    char coming_id[64];
     bool has_data;
 };
 typedef void (*event_fn)(const char *data, size_t len, void *arg);
 void event_reader_fini(struct event_reader *reader);
+// Forgets the event that had begun, not the id of the last one.
+void event_reader_rewind(struct event_reader *reader);
 // Calls `fn` for every event that is complete; false: it is too long to be one.
 KG_MUST_CHECK bool event_reader_take(struct event_reader *reader, const char *bytes, size_t len,
                                      event_fn fn, void *arg);
@@ -89,7 +92,7 @@ void bridge_pass(struct mcp_bridge *bridge, const char *text, size_t len);
 void bridge_fail(struct mcp_bridge *bridge, const json_t *request, const char *why);
 // The answer to initialize has come, or there will be none.
 void bridge_opened(struct mcp_bridge *bridge, const json_t *answer);
-// Whether there is something to open a session with, and the last time is not just ago.
+// Whether there is something to open a session with, and the last attempt is not just ago.
 bool bridge_may_reopen(const struct mcp_bridge *bridge);
 // The session is gone: opens another one, and sends `message` (taken) then.
 void bridge_reopen(struct mcp_bridge *bridge, json_t *message);

@@ -9,9 +9,17 @@
 void
 event_reader_fini(struct event_reader *reader)
 {
+    event_reader_rewind(reader);
+    *reader->id = '\0';
+}
+
+void
+event_reader_rewind(struct event_reader *reader)
+{
     buf_fini(&reader->line);
     buf_fini(&reader->data);
-    *reader = (struct event_reader){0};
+    *reader->coming_id = '\0';
+    reader->has_data = false;
 }
 
 static void
@@ -31,8 +39,20 @@ take_field(struct event_reader *reader, const char *line, size_t len)
         buf_append(&reader->data, value, value_len);
         reader->has_data = true;
     } else if (name_len == 2 && memcmp(line, "id", 2) == 0 && value_len < sizeof reader->id) {
-        snprintf(reader->id, sizeof reader->id, "%.*s", (int)value_len, value);
+        snprintf(reader->coming_id, sizeof reader->coming_id, "%.*s", (int)value_len, value);
     }
+}
+
+static void
+end_event(struct event_reader *reader, event_fn fn, void *arg)
+{
+    if (*reader->coming_id)
+        memcpy(reader->id, reader->coming_id, sizeof reader->id);
+    if (reader->data.len > 0)
+        fn(reader->data.data, reader->data.len, arg);
+    buf_fini(&reader->data);
+    *reader->coming_id = '\0';
+    reader->has_data = false;
 }
 
 bool
@@ -52,14 +72,10 @@ event_reader_take(struct event_reader *reader, const char *bytes, size_t len, ev
         struct buf *line = &reader->line;
         if (line->len > 0 && line->data[line->len - 1] == '\r')
             line->len--;
-        if (line->len > 0) {
+        if (line->len > 0)
             take_field(reader, line->data, line->len);
-        } else if (reader->has_data) {
-            if (reader->data.len > 0)
-                fn(reader->data.data, reader->data.len, arg);
-            buf_fini(&reader->data);
-            reader->has_data = false;
-        }
+        else
+            end_event(reader, fn, arg);
         line->len = 0;
     }
     return true;

@@ -100,7 +100,8 @@ take_message(struct exchange *exchange, const char *text, size_t len)
 {
     struct kg_error err;
     json_auto_t *message = mcp_message_parse(text, len, &err);
-    if (!message)
+    // What else HTTP has to say (an unknown key, a proxy) is no message of the protocol.
+    if (!json_is_array(message) && !rpc_string(message, "jsonrpc"))
         return;
     // A batch is answered by an array, and what is no batch by its response.
     bool own = json_is_array(message) || is_own_response(exchange, message);
@@ -154,10 +155,13 @@ on_data(int status, const void *data, size_t len, void *arg)
 
 static void start_call(struct exchange *exchange);
 
+// Half an event, where the stream broke, comes again as a whole.
 static void
 on_again(void *arg)
 {
-    start_call(arg);
+    struct exchange *exchange = arg;
+    event_reader_rewind(&exchange->reader);
+    start_call(exchange);
 }
 
 // A stream of a session can be taken up where it broke; one of 2026 cannot.
@@ -176,25 +180,28 @@ try_again(struct exchange *exchange)
 
 // Why a request has no answer.
 static void
-explain(struct exchange *exchange, const struct kg_error *err)
+explain(const struct exchange *exchange, const json_t *request, const struct kg_error *err)
 {
+    if (!json_object_get(request, "method") || !json_object_get(request, "id"))
+        return;
     KG_AUTO_BUF why = {0};
     if (err)
         buf_printf(&why, "the gateway cannot be reached: %s", err->message);
     else
         buf_printf(&why, "the gateway answered %d: %.300s", exchange->status,
                    exchange->body.data ? exchange->body.data : "");
-    bridge_fail(exchange->bridge, exchange->message, why.data);
+    bridge_fail(exchange->bridge, request, why.data);
 }
 
 static void
 finish_message(struct exchange *exchange, const struct kg_error *err)
 {
     struct mcp_bridge *bridge = exchange->bridge;
-    bool stateless = mcp_claimed_version(exchange->message) != NULL;
+    const char *method = rpc_string(exchange->message, "method");
+    bool begins = method && strcmp(method, "initialize") == 0;
+    bool in_session = !begins && !mcp_claimed_version(exchange->message);
     // What had begun in a session that is gone may have had effects: it is not sent again.
-    if (exchange->status == 404 && *bridge->session_id && !stateless && !exchange->stream &&
-        bridge_may_reopen(bridge)) {
+    if (exchange->status == 404 && in_session && !exchange->stream && bridge_may_reopen(bridge)) {
         bridge_reopen(bridge, json_incref(exchange->message));
         return;
     }
@@ -202,11 +209,11 @@ finish_message(struct exchange *exchange, const struct kg_error *err)
         take_message(exchange, exchange->body.data, exchange->body.len);
     if (exchange->answered)
         return;
-    const char *method = rpc_string(exchange->message, "method");
-    if (method && strcmp(method, "initialize") == 0)
+    if (begins)
         bridge_opened(bridge, NULL);
-    if (method && json_object_get(exchange->message, "id"))
-        explain(exchange, err);
+    explain(exchange, exchange->message, err);
+    for (size_t i = 0; i < json_array_size(exchange->message); i++)
+        explain(exchange, json_array_get(exchange->message, i), err);
 }
 
 static void
