@@ -251,6 +251,9 @@ def test_mcp_sandbox_uploads_over_stdio_and_below_its_root(own_gateway, tmp_path
         for path in ("secret", "in/link", "in/../secret", "in"):
             assert upload(tmp_path / path).json["code"] == "invalid_path", path
         assert upload(tmp_path / "in/nothing").json["code"] == "not_found"
+        # Nor does it say what there is elsewhere.
+        for path in (tmp_path / "nothing", tmp_path / "in/../nothing", "/root/nothing/at/all"):
+            assert upload(path).json == upload(tmp_path / "secret").json, path
 
 
 def test_an_unknown_profile_is_refused(gateway):
