@@ -29,6 +29,7 @@ struct job {
 
     char session_id[SESSION_MAX_ID_LEN + 1];
     enum job_note note;
+    bool one_shot; // the session ends with the execution
     struct session_open *open;
     const struct kernelspec *spec;
     void (*on_session)(struct job *job, struct session *session, struct kernel *kernel);

@@ -82,6 +82,7 @@ job_run(struct job *job, struct kernel *kernel, const char *code, int64_t timeou
         .session_id = job->session_id,
         .code = code,
         .timeout_ms = timeout_ms,
+        .session_ends = job->one_shot,
     };
     struct kg_error err = {0};
     job->execution = kernel_execute(kernel, &request, &err);

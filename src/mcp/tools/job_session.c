@@ -153,13 +153,14 @@ job_open_session(struct job *job, const struct job_session *want,
         job->note = JOB_NOTE_AGAIN;
     else if (!found && !own && want->kind == JOB_SESSION_OWN)
         job->note = JOB_NOTE_NEW;
+    job->one_shot = want->kind == JOB_SESSION_ONE_SHOT && !id;
     const struct session_request request = {
         .owner = owner,
         .session_id = id,
         .kernelspec = want->spec ? want->spec : settings->default_spec,
         .env = want->env,
         .idle_timeout_s = want->idle_timeout_s,
-        .one_shot = want->kind == JOB_SESSION_ONE_SHOT && !id,
+        .one_shot = job->one_shot,
     };
     start_opening(job, &request);
 }
