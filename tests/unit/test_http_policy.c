@@ -2,7 +2,10 @@
 // Where outgoing connections may lead: the table of addresses, and that calls and dials ask it.
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -253,6 +256,55 @@ test_dial_cancelled(void **state)
     assert_false(dial.done);
 }
 
+// ---- Names whose servers do not answer ------------------------------------------------------
+
+static atomic_bool answer_names;
+static atomic_int n_unanswered;
+
+// In place of the C library's, in curl's thread: this one name takes as long as the test wants.
+int
+getaddrinfo(const char *restrict name, const char *restrict service,
+            const struct addrinfo *restrict hints, struct addrinfo **restrict ret)
+{
+    union {
+        void *symbol;
+        int (*fn)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    } next = {dlsym(RTLD_NEXT, "getaddrinfo")};
+    if (!name || strcmp(name, "unanswered.example") != 0)
+        return next.fn(name, service, hints, ret);
+    atomic_fetch_add(&n_unanswered, 1);
+    for (int i = 0; i < 500 && !atomic_load(&answer_names); i++)
+        usleep(10 * 1000);
+    atomic_fetch_sub(&n_unanswered, 1);
+    return EAI_AGAIN;
+}
+
+static void
+test_a_name_without_an_answer(void **state)
+{
+    (void)state;
+    KG_AUTO(address_policy) policy = policy_of(NULL);
+    struct dial late = {.fd = -1}, left = {.fd = -1};
+    struct kg_error err = {0};
+    atomic_store(&answer_names, false);
+    int64_t started_ms = clock_mono_ms();
+    struct http_call *call = http_dial_start(bench.client, "unanswered.example", 80, policy, 60000,
+                                             on_dialled, &left, &err);
+    assert_non_null(call);
+    WAIT(atomic_load(&n_unanswered) == 1);
+    // Neither who leaves nor whose time is over waits for it, and so does nobody else.
+    http_call_cancel(call);
+    assert_non_null(http_dial_start(bench.client, "unanswered.example", 80, policy, 100, on_dialled,
+                                    &late, &err));
+    WAIT(late.done);
+    assert_int_equal(late.err.code, KG_INTERNAL);
+    assert_false(left.done);
+    assert_in_range(clock_mono_ms() - started_ms, 0, 2000);
+    atomic_store(&answer_names, true);
+    while (atomic_load(&n_unanswered) > 0) // of the loop they are no concern
+        usleep(1000);
+}
+
 const struct CMUnitTest http_policy_tests[] = {
     cmocka_unit_test(test_table),
     cmocka_unit_test(test_allow),
@@ -260,5 +312,6 @@ const struct CMUnitTest http_policy_tests[] = {
     cmocka_unit_test_setup_teardown(test_call_asks, bench_set_up, bench_tear_down),
     cmocka_unit_test_setup_teardown(test_dial, bench_set_up, bench_tear_down),
     cmocka_unit_test_setup_teardown(test_dial_cancelled, bench_set_up, bench_tear_down),
+    cmocka_unit_test_setup_teardown(test_a_name_without_an_answer, bench_set_up, bench_tear_down),
 };
 const size_t n_http_policy_tests = KG_ARRAY_LEN(http_policy_tests);
