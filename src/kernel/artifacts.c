@@ -9,7 +9,8 @@
 #include "kernel_priv.h"
 #include "metrics.h"
 
-enum { ANSWER_MS = 1000 };
+// What the agent says is untrusted: more lines than it is meant to tell of would only cost time.
+enum { ANSWER_MS = 1000, FILES_MAX = 100 };
 
 static void
 reset(struct kernel_artifacts *artifacts)
@@ -25,7 +26,8 @@ append_file(struct kernel *kernel, struct execution *execution, const json_t *fi
     const struct kernel_context *context = kernel->context;
     const char *path = json_string_value(json_object_get(file, "path"));
     json_t *size = json_object_get(file, "size");
-    if (!path || !json_is_integer(size))
+    if (!path || file_path_check(path, false, NULL) < 0 || !json_is_integer(size) ||
+        json_integer_value(size) < 0)
         return;
     json_t *line =
         json_pack("{s:s, s:O, s:s}", "file", path, "size", size, "mime", mime_of_path(path));
@@ -45,6 +47,8 @@ append_files(struct kernel *kernel, struct execution *execution)
     size_t i;
     json_t *file;
     json_array_foreach(json_object_get(changes, "files"), i, file) {
+        if (i == FILES_MAX)
+            break;
         execution->log.last_message++; // each is dropped by itself
         append_file(kernel, execution, file);
     }

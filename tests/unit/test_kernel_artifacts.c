@@ -124,6 +124,34 @@ test_a_kernel_that_goes_waits_for_nothing(void **state)
 }
 
 static void
+test_an_agent_that_lies(void **state)
+{
+    struct fixture *f = *state;
+    static const char file[] = "{\"path\":\"f\",\"size\":1},";
+    KG_AUTO_BUF changes = {0};
+    buf_append_str(&changes,
+                   "{\"files\":[{\"path\":\"../x\",\"size\":1},{\"path\":\"/x\",\"size\":1},"
+                   "{\"path\":\"y\",\"size\":-1},");
+    for (int i = 0; i < 1000; i++)
+        buf_append_str(&changes, file);
+    changes.data[changes.len - 1] = ' ';
+    buf_append_str(&changes, "],\"more\":-7}");
+    fake_script.changes = changes.data;
+    start_ready_kernel(f);
+    KG_AUTO(execution) execution = execute(f, "print");
+    run_until_done(f, execution);
+    json_auto_t *lines = all_lines(execution);
+    assert_in_range(json_array_size(lines), 2, 102); // its text, the first files, done
+    size_t i;
+    const json_t *line;
+    json_array_foreach(lines, i, line) {
+        if (strcmp(member(line, "type"), "file") == 0)
+            assert_string_equal(member(line, "file"), "f");
+    }
+    assert_null(json_object_get(line_at(lines, 0), "more_files"));
+}
+
+static void
 test_after_a_timeout_too(void **state)
 {
     struct fixture *f = *state;
@@ -145,6 +173,7 @@ test_kernel_artifacts(void)
         TEST(test_the_next_waits),
         TEST(test_no_answer),
         TEST(test_a_kernel_that_goes_waits_for_nothing),
+        TEST(test_an_agent_that_lies),
         TEST(test_after_a_timeout_too),
     };
     return cmocka_run_group_tests_name("kernel: artifacts", tests, NULL, NULL);
