@@ -114,7 +114,9 @@ static int
 make_generated(const char *root, struct kg_error *err)
 {
     if (make_point(root, "/etc", true, err) < 0 || make_point(root, "/var", true, err) < 0 ||
-        make_link(root, "/var/tmp", SANDBOX_HOME, err) < 0)
+        make_link(root, "/var/tmp", SANDBOX_HOME, err) < 0 ||
+        make_point(root, "/app", true, err) < 0 ||
+        make_link(root, "/app/results", SANDBOX_DATA, err) < 0) // what code of other systems knows
         return -1;
     for (size_t i = 0; i < KG_ARRAY_LEN(generated); i++) {
         KG_AUTO_FREE char *path = kg_asprintf("%s%s", root, generated[i].path);

@@ -353,6 +353,31 @@ session_install_leave(struct session_install *install)
         install->events = (struct session_install_events){0};
 }
 
+static bool
+installs(const struct session_install *install, const char *normal)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(install->requirements, i, item) {
+        KG_AUTO_FREE char *name = requirement_name(json_string_value(item));
+        if (strcmp(name, normal) == 0)
+            return true;
+    }
+    return false;
+}
+
+int64_t
+session_install_elapsed_ms(const struct session *session, const char *name)
+{
+    KG_AUTO_FREE char *normal = package_name_normalise(name, strlen(name));
+    const struct session_install *install;
+    TAILQ_FOREACH(install, &session->installs, link) {
+        if (normal && installs(install, normal))
+            return (clock_mono_us() - install->asked_us) / 1000;
+    }
+    return -1;
+}
+
 void
 session_installs_end(struct session *session, const struct kg_error *err)
 {

@@ -299,6 +299,8 @@ session_install_start(struct session *session, const json_t *requirements,
                       const struct session_install_events *events, void *arg, struct kg_error *err);
 // No callback fires any more; the installation goes on.
 void session_install_leave(struct session_install *install);
+// For how long the package of this name, in any spelling, is being installed; -1: it is not.
+int64_t session_install_elapsed_ms(const struct session *session, const char *name);
 
 // What is installed, or was asked for: {"packages": [{"name", "status": "installed" | "installing"
 // | "failed", "version"?, "message"?}]}, or with `name` that one alone ("not_found" where it is

@@ -3,11 +3,14 @@
 
 import base64
 import re
+import threading
+import time
 
 import httpx
 import pytest
 from kernelgate import problem
 from mcp_clients import client_of
+from web import Index
 
 FIGURE = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
 PNG = base64.b64encode(b"\x89PNG").decode()[:5]
@@ -230,6 +233,82 @@ def test_mcp_sandbox(use, gateway):
     # The server's own files are nobody's over HTTP.
     upload = {**sandbox, "local_file_path": "/etc/hostname"}
     assert tool.client.call("upload_file_to_sandbox", upload).json["code"] == "invalid_path"
+
+
+def test_mcp_sandbox_installs_from_the_real_index(use):
+    tool = use("mcp-sandbox", "1", "sse")
+    sandbox = {"sandbox_id": tool("create_sandbox")["sandbox_id"]}
+    package = {**sandbox, "package_name": "humanize==4.12.3"}
+    done = tool("install_package_in_sandbox", **package)
+    deadline = time.monotonic() + 120
+    while done["status"] == "installing" and time.monotonic() < deadline:
+        done = tool("check_package_installation_status", **package)
+    assert (done["status"], done["complete"], done["success"]) == ("success", True, True), done
+    assert "4.12.3" in done["message"] and done["end_time"].endswith("Z")
+    code = "import humanize; print(humanize.intcomma(174152))"
+    assert tool("execute_python_code", **sandbox, code=code)["stdout"] == "174,152\n"
+    (listed,) = [entry for entry in tool("list_sandboxes") if sandbox.items() <= entry.items()]
+    assert "humanize" in listed["installed_packages"]
+    checked = tool("check_package_installation_status", **sandbox, package_name="Humanize")
+    assert checked["status"] == "success"
+
+
+def test_mcp_sandbox_tells_of_an_installation(start_gateway):
+    index = Index()
+    index.add_wheel("kgslow", "1.0")
+    status, headers, body = index.answers["/simple/kgslow/"]
+    go = threading.Event()
+
+    def slowly(handler):
+        go.wait(60)
+        handler.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    index.answers["/simple/kgslow/"] = slowly
+    gateway = start_gateway("--pypi-index-url", index.simple, "--fetch-allow", "127.0.0.1")
+    with client_of("1", "sse", gateway, "mcp-sandbox") as client:
+        sandbox = {"sandbox_id": client.call("create_sandbox").json["sandbox_id"]}
+        package = {**sandbox, "package_name": "kgslow==1.0"}
+        begun = client.call("install_package_in_sandbox", package).json
+        assert (begun["status"], begun["success"]) == ("installing", None)
+        waited = client.call("check_package_installation_status", package).json
+        assert (waited["status"], waited["complete"]) == ("installing", False), waited
+        assert 9 < waited["elapsed_seconds"] < 30
+        go.set()
+        done = client.call("check_package_installation_status", package).json
+        assert (done["status"], done["success"]) == ("success", True), done
+        failed = client.call(
+            "install_package_in_sandbox", {**sandbox, "package_name": "kgnothing"}
+        ).json
+        assert (failed["status"], failed["complete"], failed["success"]) == ("failed", True, False)
+        assert failed["stderr"]
+        unknown = {**sandbox, "package_name": "kgunknown"}
+        missing = client.call("check_package_installation_status", unknown).json
+        assert missing == {
+            "status": "not_found",
+            "message": "kgunknown was not asked for",
+            "complete": True,
+            "success": False,
+        }
+        broken = client.call(
+            "check_package_installation_status", {**sandbox, "package_name": "./x"}
+        )
+        assert broken.is_error and broken.json["status"] == "error"
+        assert (broken.json["complete"], broken.json["success"]) == (True, False)
+    index.close()
+
+
+def test_mcp_sandbox_code_finds_the_folder_that_it_knows(use):
+    tool = use("mcp-sandbox", "1", "sse")
+    sandbox = {"sandbox_id": tool("create_sandbox")["sandbox_id"]}
+    code = "open('/app/results/plot.txt', 'w').write('here')"
+    run = tool("execute_python_code", **sandbox, code=code)
+    assert (run["exit_code"], run["files"]) == (0, ["/mnt/data/plot.txt"]), run
+    command = tool("execute_terminal_command", **sandbox, command="cat /app/results/plot.txt")
+    assert command["stdout"] == "here"
 
 
 def test_mcp_sandbox_uploads_over_stdio_and_below_its_root(own_gateway, tmp_path):

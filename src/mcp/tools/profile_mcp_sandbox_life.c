@@ -5,7 +5,7 @@
 
 #include "profile_mcp_sandbox.h"
 
-enum { PATIENCE_MS = 5000, MAX_NAME = 200 };
+enum { PATIENCE_MS = 5000, LOOK_MS = 100, MAX_NAME = 200 };
 
 // ---- Names ----------------------------------------------------------------------------------
 
@@ -200,39 +200,92 @@ mcp_sandbox_install(struct job *job)
     mcp_sandbox_find(job, NULL, install_in);
 }
 
+// ---- Their state ----------------------------------------------------------------------------
+
+// What was asked for may have come with versions.
+static char *
+asked_name(const struct job *job)
+{
+    const char *text = job_string(job, "package_name");
+    return kg_strndup(text, strcspn(text, " [=~!<>"));
+}
+
+static json_t *
+settled_json(const char *status, json_t *message)
+{
+    return json_pack("{s:s, s:o, s:b, s:b}", "status", status, "message", message, "complete", 1,
+                     "success", 0);
+}
+
 static void
-on_status(const json_t *body, const struct kg_error *err, void *arg)
+fail_check(struct job *job, const struct kg_error *err)
+{
+    json_t *value = settled_json("error", json_string(err->message));
+    json_object_set_new(value, "code", json_string(kg_code_info(err->code)->name));
+    json_t *result = result_of_json(job, value);
+    json_object_set_new(result, "isError", json_true());
+    job_finish(job, result);
+}
+
+static void
+on_status(const json_t *package, const struct kg_error *err, void *arg)
 {
     struct job *job = arg;
     job->work = NULL;
-    if (!body) {
-        job_fail(job, err);
+    if (!package) {
+        fail_check(job, err);
         return;
     }
-    const json_t *packages = json_object_get(body, "packages");
-    const json_t *package = packages ? json_array_get(packages, 0) : body;
     const char *status = json_string_value(json_object_get(package, "status"));
-    json_t *value;
-    if (status && strcmp(status, "installing") == 0)
-        value = installing_json(job);
-    else if (!status || strcmp(status, "not_found") == 0)
-        value = json_pack("{s:n, s:s, s:o}", "success", "status", "not_found", "message",
-                          json_sprintf("%s was not asked for", job_string(job, "package_name")));
-    else
-        value = installed_json(package);
+    bool missing = !status || strcmp(status, "not_found") == 0;
+    job_finish(job, result_of_json(
+                        job, missing ? settled_json("not_found",
+                                                    json_sprintf("%s was not asked for",
+                                                                 job_string(job, "package_name")))
+                                     : installed_json(package)));
+}
+
+static void
+finish_installing(struct job *job, int64_t elapsed_ms)
+{
+    json_t *value = installing_json(job);
+    json_object_set_new(value, "complete", json_false());
+    json_object_set_new(value, "elapsed_seconds", json_real((double)elapsed_ms / 1000));
     job_finish(job, result_of_json(job, value));
+}
+
+// What is being installed is waited for as long as by the install itself.
+static void
+look(void *arg)
+{
+    struct job *job = arg;
+    struct kg_error err = {0};
+    struct session *session = sessions_find(job->tools->settings.sessions,
+                                            mcp_call_owner(job->call), job->session_id, &err);
+    KG_AUTO_FREE char *name = asked_name(job);
+    int64_t elapsed_ms = session ? session_install_elapsed_ms(session, name) : -1;
+    if (elapsed_ms >= 0 && clock_mono_ms() - job->started_ms >= PATIENCE_MS) {
+        finish_installing(job, elapsed_ms);
+        return;
+    }
+    if (elapsed_ms >= 0) {
+        loop_timer_start(job->deadline, LOOK_MS);
+        return;
+    }
+    job->cancel_work = cancel_packages;
+    if (session)
+        job->work = session_packages_list(session, name, on_status, job, &err);
+    if (!job->work)
+        fail_check(job, &err);
 }
 
 static void
 check_in(struct job *job, struct session *session, struct kernel *kernel)
 {
+    (void)session;
     (void)kernel;
-    struct kg_error err = {0};
-    job->cancel_work = cancel_packages;
-    job->work =
-        session_packages_list(session, job_string(job, "package_name"), on_status, job, &err);
-    if (!job->work)
-        job_fail(job, &err);
+    job->deadline = loop_timer_new(job->tools->settings.loop, look, job);
+    look(job);
 }
 
 void
