@@ -201,7 +201,7 @@ take_downloads(const json_t *root, struct session_body *ret, struct kg_error *er
             return -1;
     }
     json_array_foreach(files, i, item) {
-        if (check_names(item, names, err) < 0 ||
+        if ((json_is_object(item) && check_names(item, names, err) < 0) ||
             add_download(ret, json_object_get(item, "url"), member(item, "id"), err) < 0)
             return -1;
     }

@@ -55,7 +55,8 @@ handle_ready(struct http_request *request, void *arg)
     if (context->draining)
         kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
     else if (!sessions_can_open(context->sessions))
-        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "sandboxes do not start; see the log");
+        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
+                     "no sandbox is ready yet; where that lasts, the log says why");
     if (err.code == KG_OK)
         http_reply_json(request, 200, json_pack("{s:s}", "status", "ready"));
     else

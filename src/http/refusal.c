@@ -1,29 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// What evhttp refuses by itself (malformed requests, bodies above the bound) it answers in HTML.
-// Here that page becomes a problem document, before a byte of it is sent.
+// What evhttp refuses by itself (malformed requests, bodies above the bound, methods and
+// expectations that it does not know) it answers in HTML. Here that page becomes a problem
+// document, before a byte of it is sent.
 
 #include <event2/event.h>
 #include <string.h>
 
 #include "http_priv.h"
 
-static enum kg_code
-code_of(struct evbuffer *output)
+struct refusal {
+    const char *status; // evhttp's
+    enum kg_code code;
+    const char *detail;
+    const char *headers;
+};
+
+static const struct refusal refusals[] = {
+    {"400", KG_INVALID, "malformed HTTP request", ""},
+    {"413", KG_UPLOAD_TOO_LARGE, "the body is too large", ""},
+    {"417", KG_INVALID, "Expect may be 100-continue only", ""},
+    {"501", KG_METHOD_NOT_ALLOWED, "no path knows this method",
+     "Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS\r\n"},
+};
+
+static const struct refusal *
+refusal_of(struct evbuffer *output)
 {
     char line[] = "HTTP/1.1 000";
     evbuffer_copyout(output, line, strlen(line));
-    if (strcmp(line + 9, "413") == 0)
-        return KG_UPLOAD_TOO_LARGE;
-    return strcmp(line + 9, "400") == 0 ? KG_INVALID : KG_OK;
+    for (size_t i = 0; i < KG_ARRAY_LEN(refusals); i++)
+        if (strcmp(line + 9, refusals[i].status) == 0)
+            return &refusals[i];
+    return NULL;
 }
 
 static void
-replace_page(struct evbuffer *output, enum kg_code code)
+replace_page(struct evbuffer *output, const struct refusal *refusal)
 {
-    const struct kg_code_info *info = kg_code_info(code);
+    const struct kg_code_info *info = kg_code_info(refusal->code);
     struct kg_error err;
-    kg_error_set(&err, code, 0, "%s",
-                 code == KG_INVALID ? "malformed HTTP request" : "the body is too large");
+    kg_error_set(&err, refusal->code, 0, "%s", refusal->detail);
     json_auto_t *problem = problem_new(&err);
     KG_AUTO_FREE char *text = json_dumps(problem, JSON_COMPACT);
     char id[HTTP_ID_LEN + 1];
@@ -35,8 +51,9 @@ replace_page(struct evbuffer *output, enum kg_code code)
                         "X-Content-Type-Options: nosniff\r\n"
                         "Content-Type: application/problem+json\r\n"
                         "Content-Length: %zu\r\n"
+                        "%s"
                         "Connection: close\r\n\r\n%s",
-                        info->http_status, info->title, id, strlen(text), text);
+                        info->http_status, info->title, id, strlen(text), refusal->headers, text);
 }
 
 static void
@@ -50,9 +67,9 @@ on_refusals(evutil_socket_t fd, short what, void *arg)
         struct evbuffer *output = bufferevent_get_output(conn->bev);
         // A bufferevent's output can be taken from its front only by itself, unless unfrozen.
         evbuffer_unfreeze(output, 1);
-        enum kg_code code = code_of(output);
-        if (code != KG_OK)
-            replace_page(output, code);
+        const struct refusal *refusal = refusal_of(output);
+        if (refusal)
+            replace_page(output, refusal);
         evbuffer_freeze(output, 1);
         refusal_forget(conn);
     }

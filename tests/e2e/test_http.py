@@ -120,6 +120,17 @@ def test_wrong_methods(gateway):
         assert allowed in response.headers["allow"]
 
 
+def test_methods_and_expectations_that_nobody_knows(gateway):
+    host = b"Host: localhost\r\n"
+    for method in (b"TRACE", b"BREW", b"CONNECT"):
+        answer = gateway.client.request(method.decode(), "/healthz")
+        problem(answer, 405, "method_not_allowed")
+        assert "GET" in answer.headers["allow"] and answer.headers["connection"] == "close"
+    expecting = b"PUT /x HTTP/1.1\r\n" + host + b"Expect: tea\r\nContent-Length: 2\r\n\r\nhi"
+    answer = raw(gateway, expecting)
+    assert answer.startswith(b"HTTP/1.1 400 ") and b'"code":"invalid_request"' in answer, answer
+
+
 def test_head(gateway):
     response = gateway.client.head("/api/v1/health")
     assert response.status_code == 200 and response.content == b""

@@ -114,7 +114,7 @@ test_methods(void **state)
     assert_false(raw_has(&options, "Access-Control"));
     KG_AUTO_RAW unknown;
     raw_exchange(&unknown, "BREW /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    assert_true(raw_has(&unknown, "HTTP/1.1 501 "));
+    assert_true(raw_has(&unknown, "HTTP/1.1 405 "));
 }
 
 static void
