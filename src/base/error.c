@@ -52,18 +52,21 @@ kg_code_find(const char *name)
     return code;
 }
 
-// The length of `text` without a UTF-8 character that was cut at its end.
+// Takes out of `text` what is no UTF-8: characters that a bound has cut in two, and a stranger's
+// bytes. Returns what is left.
 static size_t
-whole_characters(const char *text, size_t len)
+keep_utf8(char *text)
 {
-    size_t start = len;
-    while (start > 0 && len - start < 4 && ((unsigned char)text[start - 1] & 0xc0) == 0x80)
-        start--;
-    if (start == 0 || ((unsigned char)text[start - 1] & 0x80) == 0)
-        return len;
-    unsigned lead = (unsigned char)text[start - 1];
-    size_t wanted = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-    return len - (start - 1) < wanted ? start - 1 : len;
+    const char *end = text + strlen(text);
+    char *to = text;
+    for (const char *at = text; at < end;) {
+        size_t len = utf8_valid_len((const unsigned char *)at, (const unsigned char *)end);
+        memmove(to, at, len);
+        to += len;
+        at += len ? len : 1;
+    }
+    *to = '\0';
+    return (size_t)(to - text);
 }
 
 int
@@ -77,8 +80,7 @@ kg_error_set(struct kg_error *err, enum kg_code code, int sys_errno, const char 
     va_start(args, fmt);
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
-    size_t len = whole_characters(message, strlen(message));
-    message[len] = '\0';
+    size_t len = keep_utf8(message);
     if (sys_errno != 0 && len + 4 < sizeof message)
         snprintf(message + len, sizeof message - len, ": %s", strerrordesc_np(sys_errno));
     err->code = code;

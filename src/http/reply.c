@@ -101,11 +101,8 @@ json_t *
 problem_new(const struct kg_error *err)
 {
     const struct kg_code_info *info = kg_code_info(err->code);
-    // A message may have been cut in the middle of a character.
-    size_t detail_len = utf8_valid_prefix(err->message, strlen(err->message));
-    return json_pack("{s:s, s:s, s:i, s:s%, s:s}", "type", "about:blank", "title", info->title,
-                     "status", info->http_status, "detail", err->message, detail_len, "code",
-                     info->name);
+    return json_pack("{s:s, s:s, s:i, s:s, s:s}", "type", "about:blank", "title", info->title,
+                     "status", info->http_status, "detail", err->message, "code", info->name);
 }
 
 void

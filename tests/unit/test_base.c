@@ -44,6 +44,9 @@ test_error_carries_errno_and_may_quote_itself(void **state)
     assert_int_equal(strlen(err.message), 237);
     long_text[237] = '\0';
     assert_string_equal(err.message, long_text);
+    // A character that a precision has cut in two, and bytes that never were text.
+    kg_error_set(&err, KG_INVALID, 0, "%.2s|%s|", "a\xc3\xa4", "\xff\xfe\xed\xa0\x80 b\xc3\xa4");
+    assert_string_equal(err.message, "a| b\xc3\xa4|");
 }
 
 static void
