@@ -70,11 +70,16 @@ static void
 on_data(const void *data, size_t len, void *arg)
 {
     struct session_file_op *op = arg;
-    // More than was announced is none of it; the end tells.
-    size_t take = (int64_t)len < op->left ? len : (size_t)op->left;
-    op->left -= (int64_t)take;
-    if (take > 0)
-        op->events.on_data(data, take, op->arg);
+    struct kg_error err = {0};
+    if ((int64_t)len <= op->left) {
+        op->left -= (int64_t)len;
+        op->events.on_data(data, len, op->arg);
+        return;
+    }
+    // It might never end.
+    kg_error_set(&err, KG_INTERNAL, 0, "the agent sends more than it announced");
+    sandbox_call_cancel(op->call);
+    get_end(op, &err);
 }
 
 static void

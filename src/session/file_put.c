@@ -91,8 +91,15 @@ static void
 on_reply_data(const void *data, size_t len, void *arg)
 {
     struct session_file_op *op = arg;
-    if (len <= REPLY_MAX - op->put->reply.len)
+    struct kg_error err = {0};
+    if (len <= REPLY_MAX - op->put->reply.len) {
         buf_append(&op->put->reply, data, len);
+        return;
+    }
+    // It might never end.
+    kg_error_set(&err, KG_INTERNAL, 0, "the agent's answer about a file is too long");
+    sandbox_call_cancel(KG_STEAL(op->call));
+    put_end(op, NULL, &err);
 }
 
 static void

@@ -21,6 +21,7 @@ struct fake_script {
     bool mute;         // kernels do not answer kernel_info_request
     bool hold_changes; // what has changed is answered by fake_sandboxes_release() only
     bool refuse_changes;
+    bool flood;           // the answer of a streamed call has no end
     const char *changes;  // what agents say has changed, as JSON; NULL: nothing
     const char *log_tail; // what agents say that a process wrote
 };

@@ -312,6 +312,71 @@ test_file_links(void **state)
     assert_int_equal(path_remove_tree(dir, &err), 0);
 }
 
+// ---- Files of an agent that does not end ----------------------------------------------------
+
+struct receiver {
+    size_t len;
+    int ends;
+    struct kg_error err;
+};
+
+static void
+on_file_head(const struct session_file *file, bool is_part, int64_t offset, int64_t length,
+             void *arg)
+{
+    (void)arg;
+    assert_int_equal(file->size, 1500);
+    assert_int_equal(length, 1500);
+    assert_int_equal(offset, 0);
+    assert_false(is_part);
+}
+
+static void
+on_file_data(const void *data, size_t len, void *arg)
+{
+    struct receiver *receiver = arg;
+    (void)data;
+    receiver->len += len;
+}
+
+static void
+on_file_end(const struct kg_error *err, void *arg)
+{
+    struct receiver *receiver = arg;
+    receiver->ends++;
+    receiver->err = *err;
+}
+
+static void
+on_file_put(const struct session_file *file, bool created, const struct kg_error *err, void *arg)
+{
+    assert_null(file);
+    assert_false(created);
+    on_file_end(err, arg);
+}
+
+static void
+test_files_without_end(void **state)
+{
+    struct fixture *f = *state;
+    static const struct session_file_events file_events = {on_file_head, on_file_data, on_file_end};
+    const struct session_file_source source = {.data = "x", .len = 1};
+    struct opener opener = {0};
+    struct receiver got = {0}, put = {0};
+    struct kg_error err = {0};
+    open_named(f, &opener, "a");
+    fake_script.flood = true;
+    assert_non_null(
+        session_file_get(opener.session, "f", &SESSION_FILE_WHOLE, &file_events, &got, &err));
+    RUN_UNTIL(f, got.ends);
+    assert_int_equal(got.err.code, KG_INTERNAL);
+    assert_in_range(got.len, 0, 1500);
+    assert_non_null(session_file_put(opener.session, "f", &source, false, on_file_put, &put, &err));
+    RUN_UNTIL(f, put.ends);
+    assert_int_equal(put.err.code, KG_INTERNAL);
+    assert_int_equal(got.ends + put.ends, 2);
+}
+
 int
 main(void)
 {
@@ -329,6 +394,7 @@ main(void)
         TEST(test_the_container_ends),
         TEST(test_several_kernels),
         cmocka_unit_test(test_file_links),
+        TEST(test_files_without_end),
     };
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_CONSOLE);
     jupyter_init();
