@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What kernelgate adds to ipykernel: messages that always encode, output in pieces, variables,
-environment.
+environment, packages that come later.
 
 kernel.json and ipython_kernel_config.py name these functions; the user's namespace never does.
 """
@@ -8,6 +8,7 @@ kernel.json and ipython_kernel_config.py name these functions; the user's namesp
 import io
 import json
 import os
+import sys
 
 import zmq
 from ipykernel import iostream
@@ -100,7 +101,22 @@ def restore_env():
             os.environ[name] = value
 
 
+class _LaterFolders:
+    """Makes Python forget that a folder of PYTHONPATH was missing, once it is there."""
+
+    def __init__(self):
+        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        self._missing = [path for path in paths if path and not os.path.isdir(path)]
+
+    def find_spec(self, name, path=None, target=None):
+        for folder in [folder for folder in self._missing if os.path.isdir(folder)]:
+            sys.path_importer_cache.pop(folder, None)
+            self._missing.remove(folder)
+        return None  # the finders after this one go on
+
+
 def load_ipython_extension(shell):
     """Let a flood of output wait for its reader, where ipykernel would drop messages silently."""
+    sys.meta_path.insert(0, _LaterFolders())
     thread = shell.kernel.iopub_thread
     thread.schedule(lambda: thread.socket.setsockopt(zmq.XPUB_NODROP, 1))

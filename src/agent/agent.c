@@ -95,16 +95,6 @@ on_idle_timeout(void *arg)
     agent->on_end(agent->arg);
 }
 
-// Where installed packages go is there before any interpreter looks for it: what was missing when
-// it started, Python takes for missing ever after.
-static int
-make_packages_dir(const struct agent *agent, struct kg_error *err)
-{
-    KG_AUTO_FREE char *path =
-        kg_asprintf("%s/" FILE_OWN_PREFIX "packages", agent->settings.data_dir);
-    return dir_make(path, 0755, err);
-}
-
 struct agent *
 agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_end, void *arg,
           struct kg_error *err)
@@ -117,7 +107,7 @@ agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_e
     agent->arg = arg;
     agent->started_ms = clock_mono_ms();
     agent->api_socket = -1;
-    if (start_api(agent, err) != 0 || make_packages_dir(agent, err) != 0)
+    if (start_api(agent, err) != 0)
         return NULL;
     agent->changes = changes_new(loop, settings->data_dir);
     agent->uploads = uploads_new(loop);
