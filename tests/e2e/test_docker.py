@@ -67,7 +67,7 @@ def test_what_the_engine_is_told(gateway, session, docker):
     assert host["SecurityOpt"][0] == "no-new-privileges"
     assert '"defaultAction":"SCMP_ACT_ERRNO"' in host["SecurityOpt"][1]
     assert {mount["Destination"]: mount["RW"] for mount in made["Mounts"]} == {
-        "/run/kg-agent": False, "/run/kg": False,
+        "/run/kg-agent": False, "/run/kg": False, "/opt/kernelgate/packages": False,
     }  # fmt: skip
     assert gateway.client.get("/api/v1/health").json()["provisioner"] == "docker"
 
