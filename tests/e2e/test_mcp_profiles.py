@@ -335,6 +335,21 @@ def test_mcp_sandbox_uploads_over_stdio_and_below_its_root(own_gateway, tmp_path
             assert upload(path).json == upload(tmp_path / "secret").json, path
 
 
+def test_errors_cut_no_character(use):
+    """Whatever length messages quote what was sent in."""
+    tool = use("mcp-sandbox", "1", "sse")
+    sandbox = {"sandbox_id": tool("create_sandbox")["sandbox_id"]}
+    for name, argument in (
+        ("check_package_installation_status", "package_name"),
+        ("install_package_in_sandbox", "package_name"),
+        ("upload_file_to_sandbox", "local_file_path"),
+    ):
+        for pad in range(4):
+            arguments = {**sandbox, argument: "a" * pad + "\N{GRINNING FACE}" * 100}
+            answer = tool.client.call(name, arguments)
+            assert answer.is_error and answer.json["success"] is False
+
+
 def test_an_unknown_profile_is_refused(gateway):
     response = gateway.client.post("/mcp?profile=nope", json={}, headers={"Accept": "*/*"})
     assert response.status_code == 400 and "mcp-code-sandbox" in response.text
