@@ -2,6 +2,7 @@
 """What goes over the wires of MCP, byte for byte: streamable HTTP in both eras, the old HTTP+SSE,
 stdio, the bridge. The tools called here are the conformance suites' fixtures."""
 
+import concurrent.futures
 import contextlib
 import http.server
 import json
@@ -174,6 +175,22 @@ def test_another_owners_session_does_not_exist(start_gateway, tmp_path):
         )
         assert result(in_query) == {}
     assert "alice-secret" not in gateway.log()
+
+
+def test_calls_that_come_together_share_the_session_that_is_made(start_gateway):
+    """The first call makes it, and it takes a while; models call tools side by side."""
+    client = Client(start_gateway("--pool-size", "0"))
+    calls = [
+        call("run_python_code", 10, code="1 + 1"),
+        call("write_file", 11, path="a.txt", content="x"),
+        call("list_files", 12),
+        call("run_command", 13, command="echo hi"),
+    ]
+    ask = lambda message: result(client.post(message, Accept="application/json"))  # noqa: E731
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        answers = list(threads.map(ask, calls))
+    assert not [answer for answer in answers if answer.get("isError")], answers
+    assert len({answer["_meta"]["kernelgate/session_id"] for answer in answers}) == 1
 
 
 # ---- What is refused

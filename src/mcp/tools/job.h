@@ -100,7 +100,7 @@ struct job_session {
     int64_t idle_timeout_s;        // of a new session; 0: the default
 };
 // Finds or makes the session, and goes on with `fn` (kernel is NULL where no spec was given and the
-// session was there), maybe before it returns. Answers errors itself.
+// session was ready), maybe before it returns. Answers errors itself.
 void job_open_session(struct job *job, const struct job_session *want,
                       void (*fn)(struct job *job, struct session *session, struct kernel *kernel));
 // The id that a call without one would use; NULL: it would make a session.

@@ -144,7 +144,8 @@ job_open_session(struct job *job, const struct job_session *want,
     }
     if (want->id)
         loose_remove(job->tools, owner, want->id);
-    if (found && !want->spec) {
+    // One that a call beside this one makes is waited for.
+    if (found && !want->spec && session_sandbox(found)) {
         session_touch(found);
         opened(job, found, NULL);
         return;
