@@ -181,28 +181,41 @@ def test_another_call_interrupts(gateway, client):
     assert client.call("run_python_code", {"code": "x"}).text == "7"
 
 
-def test_log_messages_for_those_who_ask(gateway):
+def call_with_log(gateway, tool, arguments):
+    """One call of revision 2026-07-28: the log messages that came with it, and its result."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/logLevel": "warning",
     }
-    params = {"name": "run_python_code", "_meta": meta}
-    params["arguments"] = {"code": "import os; os._exit(1)", "session_id": "logged"}
+    params = {"name": tool, "arguments": arguments, "_meta": meta}
     headers = {
         "Accept": "application/json, text/event-stream",
         "MCP-Protocol-Version": "2026-07-28",
         "Mcp-Method": "tools/call",
-        "Mcp-Name": "run_python_code",
+        "Mcp-Name": tool,
     }
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     answer = gateway.client.post("/mcp", json=request, headers=headers)
+    if answer.headers["content-type"] == "application/json":
+        return [], answer.json()["result"]
     events = [json.loads(line[6:]) for line in answer.text.splitlines() if line[:6] == "data: "]
     said = [it["params"]["data"] for it in events if it.get("method") == "notifications/message"]
+    return said, events[-1]["result"]
+
+
+def test_log_messages_for_those_who_ask(gateway):
+    arguments = {"code": "import os; os._exit(1)", "session_id": "logged"}
+    said, result = call_with_log(gateway, "run_python_code", arguments)
     assert said == ["session logged was made anew", "the kernel of session logged was restarted"]
-    result = events[-1]["result"]
     assert result["isError"] and "the kernel was restarted" in result["content"][0]["text"]
     gateway.delete_session("logged")
+
+
+def test_a_session_that_was_asked_for_is_no_news(gateway):
+    said, result = call_with_log(gateway, "create_session", {"session_id": "asked-for"})
+    assert said == [] and "asked-for is ready" in result["content"][0]["text"]
+    gateway.delete_session("asked-for")
 
 
 @pytest.mark.parametrize("keep", [[], ["--keep-sandboxes"]], ids=["ending", "keeping"])

@@ -98,6 +98,7 @@ struct job_session {
     const struct kernelspec *spec; // whose kernel must be ready; NULL: none needs to be
     const json_t *env;             // of a new session
     int64_t idle_timeout_s;        // of a new session; 0: the default
+    bool creates;                  // that it is new is what was asked for, and is not noted
 };
 // Finds or makes the session, and goes on with `fn` (kernel is NULL where no spec was given and the
 // session was ready), maybe before it returns. Answers errors itself.

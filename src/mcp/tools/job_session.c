@@ -150,7 +150,7 @@ job_open_session(struct job *job, const struct job_session *want,
         opened(job, found, NULL);
         return;
     }
-    if (!found && (want->id || (own && own->opened)))
+    if (!found && !want->creates && (want->id || (own && own->opened)))
         job->note = JOB_NOTE_AGAIN;
     else if (!found && !own && want->kind == JOB_SESSION_OWN)
         job->note = JOB_NOTE_NEW;

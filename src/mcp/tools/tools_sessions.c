@@ -19,7 +19,6 @@ on_created(struct job *job, struct session *session, struct kernel *kernel)
     KG_AUTO_FREE char *text = kg_asprintf(
         "Session %s is ready (%s). Pass session_id=\"%s\" to the other tools. Its files are in %s.",
         id, job->spec->display_name, id, working_directory);
-    job->note = JOB_NOTE_NONE; // said
     job_finish(job,
                result_of_text(job, text,
                               json_pack("{s:s, s:s, s:s}", "session_id", id, "kernel",
@@ -48,6 +47,7 @@ tool_create_session(struct job *job)
         .id = job_string(job, "session_id"),
         .spec = job->spec,
         .idle_timeout_s = (int64_t)idle_s,
+        .creates = true,
     };
     job_start_progress(job);
     job_open_session(job, &want, on_created);
