@@ -42,7 +42,7 @@ KG_MUST_CHECK struct wheel_wait *wheel_wait_start(struct packages *packages,
                                                   const json_t *requirements,
                                                   const struct wheel_wait_events *events, void *arg,
                                                   struct kg_error *err);
-// The download goes on.
+// The download goes on, where it has begun.
 void wheel_wait_cancel(struct wheel_wait *wait);
 // Ends all downloads; their sandboxes are being destroyed.
 void wheel_jobs_stop(struct packages *packages);

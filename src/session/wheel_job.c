@@ -20,6 +20,7 @@ enum {
 
 struct wheel_wait {
     LIST_ENTRY(wheel_wait) link;
+    struct wheel_job *job; // NULL once it is over
     struct wheel_wait_events events;
     void *arg;
 };
@@ -90,6 +91,7 @@ job_finish(struct wheel_job *job)
     for (struct wheel_wait *wait; (wait = LIST_FIRST(&job->waits));) {
         LIST_REMOVE(wait, link);
         LIST_INSERT_HEAD(&waits, wait, link);
+        wait->job = NULL;
     }
     metric_add(METRIC_PACKAGE_DOWNLOADS, 1, err.code ? "failed" : "ok");
     job_free(job);
@@ -292,6 +294,8 @@ on_step(void *arg)
     struct wheel_job *job = arg;
     if (job->over)
         job_finish(job);
+    else if (!job->started && LIST_EMPTY(&job->waits))
+        job_free(job); // those who asked have left: its place is for others
     else if (!job->started && job->packages->n_running < MAX_RUNNING)
         job_start(job);
 }
@@ -329,6 +333,7 @@ wheel_wait_start(struct packages *packages, const json_t *requirements,
         return NULL;
     }
     struct wheel_wait *wait = KG_NEW(struct wheel_wait);
+    wait->job = job;
     wait->events = *events;
     wait->arg = arg;
     LIST_INSERT_HEAD(&job->waits, wait, link);
@@ -340,6 +345,8 @@ wheel_wait_cancel(struct wheel_wait *wait)
 {
     if (!wait)
         return;
+    if (wait->job)
+        loop_timer_start(wait->job->step, 0);
     LIST_REMOVE(wait, link);
     free(wait);
 }

@@ -241,7 +241,8 @@ call_free(struct sandbox_call *call)
 void
 sandbox_call_cancel(struct sandbox_call *call)
 {
-    call_free(call);
+    if (call)
+        call_free(call);
 }
 
 static void

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "packages_priv.h"
 #include "requirement.h"
 #include "test_session.h"
 #include "wheels.h"
@@ -263,6 +264,55 @@ test_the_index_is_asked_again_after_a_day(void **state)
     assert_true(pinned && fresh);
 }
 
+// ---- Downloads ------------------------------------------------------------------------------
+
+static void
+on_text(const char *text, size_t len, void *arg)
+{
+    (void)text;
+    (void)len;
+    (void)arg;
+}
+
+static void
+on_done(const json_t *resolution, const struct kg_error *err, void *arg)
+{
+    assert_null(resolution);
+    assert_int_equal(err->code, KG_DRAINING);
+    (*(int *)arg)++;
+}
+
+static void
+test_who_leaves_takes_no_place(void **state)
+{
+    enum { PLACES = 32, RUNNING = 2 };
+    struct fixture *f = *state;
+    static const struct wheel_wait_events events = {on_text, on_done};
+    struct packages packages = {.loop = f->loop, .sandboxes = &f->sandboxes};
+    struct wheel_wait *waits[PLACES + 1] = {0};
+    struct kg_error err = {0};
+    int done = 0;
+    TAILQ_INIT(&packages.jobs);
+    fake_script.hold_ready = true;
+    for (int i = 0; i <= PLACES; i++) {
+        KG_AUTO_FREE char *name = kg_asprintf("p%d", i);
+        json_auto_t *names = json_pack("[s]", name);
+        waits[i] = wheel_wait_start(&packages, names, &events, &done, &err);
+        assert_int_equal(waits[i] != NULL, i < PLACES);
+    }
+    assert_int_equal(err.code, KG_SESSION_BUSY);
+    RUN_UNTIL(f, packages.n_running == RUNNING);
+    for (int i = 0; i < PLACES; i++)
+        wheel_wait_cancel(waits[i]);
+    RUN_UNTIL(f, packages.n_jobs == RUNNING);
+    json_auto_t *other = json_pack("[s]", "other");
+    assert_non_null(wheel_wait_start(&packages, other, &events, &done, &err));
+    wheel_jobs_stop(&packages);
+    assert_int_equal(packages.n_jobs, 0);
+    assert_int_equal(done, 1);
+    RUN_UNTIL(f, fake_sandboxes_count() == 0);
+}
+
 int
 test_session_packages(void)
 {
@@ -275,6 +325,8 @@ test_session_packages(void)
         cmocka_unit_test_setup_teardown(test_what_was_asked_for_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_index_is_asked_again_after_a_day, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_who_leaves_takes_no_place, session_setup,
+                                        session_teardown),
     };
     return cmocka_run_group_tests_name("session: packages", tests, NULL, NULL);
 }
