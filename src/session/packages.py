@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from pip._vendor.packaging.requirements import Requirement
+from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
 from pip._vendor.packaging.utils import canonicalize_name
 
 DATA = pathlib.Path("/mnt/data")
@@ -116,4 +116,7 @@ def list_(*names):
 
 if __name__ == "__main__":
     ACTIONS = {"check": check, "download": download, "install": install, "list": list_}
-    print(json.dumps(ACTIONS[sys.argv[1]](*sys.argv[2:])))
+    try:
+        print(json.dumps(ACTIONS[sys.argv[1]](*sys.argv[2:])))
+    except InvalidRequirement as error:
+        sys.exit(f"ERROR: {error}")

@@ -167,6 +167,8 @@ def test_what_cannot_be_had_is_told(installer, session):
         assert show(installer, session, name) == result
     assert show(installer, session, "never-asked-for")["status"] == "not_found"
     assert installer.execute("1", session_id=session).status == "ok"
+    [result] = install(installer, session, "kgone~=1")[-1]["packages"]
+    assert result["status"] == "failed" and "~=1" in result["message"]
 
 
 def test_an_answer_at_once_and_one_at_the_end(installer, index, session):
