@@ -2,7 +2,9 @@
 // A request: the checks that every one passes, and what handlers ask of it.
 
 #include <assert.h>
+#include <event2/keyvalq_struct.h>
 #include <string.h>
+#include <strings.h>
 
 #include "http_priv.h"
 #include "metrics.h"
@@ -167,6 +169,28 @@ parse_target(struct http_request *request, struct kg_error *err)
     return target[path_len] == '?' ? parse_query(request, target + path_len + 1, err) : 0;
 }
 
+// What evhttp lets pass although a proxy on the way may read it differently: where the request
+// ends, and whom it is for. The connection ends with the answer.
+static int
+check_framing(struct http_request *request, struct kg_error *err)
+{
+    int hosts = 0, lengths = 0;
+    bool known_coding = true;
+    const struct evkeyval *header;
+    TAILQ_FOREACH(header, evhttp_request_get_input_headers(request->ev), next) {
+        hosts += strcasecmp(header->key, "Host") == 0;
+        lengths += strcasecmp(header->key, "Content-Length") == 0;
+        if (strcasecmp(header->key, "Transfer-Encoding") == 0)
+            known_coding &= strcasecmp(header->value, "chunked") == 0;
+    }
+    if (hosts <= 1 && lengths <= 1 && known_coding)
+        return 0;
+    http_reply_header(request, "Connection", "close");
+    return kg_error_set(err, KG_INVALID, 0, "%s",
+                        known_coding ? "Host and Content-Length may stand only once"
+                                     : "Transfer-Encoding may be chunked only");
+}
+
 // ---- Dispatch -------------------------------------------------------------------------------
 
 static void
@@ -205,7 +229,8 @@ request_handle(struct http_connection *conn, struct evhttp_request *ev)
     struct http_request *request = request_new(conn, ev);
     server->handling = request;
     struct kg_error err;
-    if (origin_check(server, request, &err) || parse_target(request, &err)) {
+    if (check_framing(request, &err) || origin_check(server, request, &err) ||
+        parse_target(request, &err)) {
         http_reply_error(request, &err);
         return;
     }

@@ -209,6 +209,19 @@ def test_what_is_not_http(gateway, data):
     assert gateway.client.get("/healthz").status_code == 200
 
 
+@pytest.mark.parametrize(
+    "header",
+    [b"Host: localhost", b"Content-Length: 0", b"Transfer-Encoding: gzip"],
+    ids=lambda header: header.decode(),
+)
+def test_what_a_proxy_may_read_differently(gateway, header):
+    once = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+    body = b"" if b"Transfer" in header else b"Content-Length: 0\r\n"
+    answer = raw(gateway, once + body + header + b"\r\n\r\n" + once + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ") and b'"code":"invalid_request"' in answer
+    assert b"200 OK" not in answer, "what follows is no request"
+
+
 def test_a_body_above_every_limit(gateway):
     try:
         response = gateway.client.post("/api/v1/execute", content=bytes(80 << 20))
