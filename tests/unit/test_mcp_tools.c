@@ -287,6 +287,31 @@ test_an_image_is_an_image_and_a_file_a_link(void **state)
 }
 
 static void
+test_what_is_no_image_is_left_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *image;
+        size_t n_images;
+    } cases[] = {
+        {"QUJD", 1}, {"QUI=", 1},           {"QQ==\\n", 1},     {"QUJD\\nQUJD\\n", 1},
+        {"", 0},     {"\\u0000\\ufffd", 0}, {"QUJD\\u0000", 0}, {"Q=JD", 0},
+        {"=", 0},    {"QUJDR", 0},          {"<svg/>", 0},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_FREE char *line = kg_asprintf("{\"type\":\"display\",\"image\":\"%s\",\"format\":"
+                                              "\"png\",\"text\":\"alt\",\"data\":{}}",
+                                              cases[i].image);
+        const char *lines[] = {line, DONE, NULL};
+        bool is_error;
+        size_t n_others;
+        KG_AUTO_FREE char *text = text_of(lines, &is_error, &n_others);
+        assert_int_equal(n_others, cases[i].n_images);
+        assert_int_equal(strcmp(text, "alt") == 0, cases[i].n_images == 0);
+    }
+}
+
+static void
 test_images_are_bounded(void **state)
 {
     (void)state;
@@ -422,6 +447,7 @@ main(void)
         cmocka_unit_test(test_the_newest_line),
         cmocka_unit_test(test_results),
         cmocka_unit_test(test_an_image_is_an_image_and_a_file_a_link),
+        cmocka_unit_test(test_what_is_no_image_is_left_out),
         cmocka_unit_test(test_images_are_bounded),
         cmocka_unit_test(test_the_session_is_told),
         cmocka_unit_test(test_errors_carry_their_code),

@@ -114,6 +114,22 @@ take_text(struct outcome_item *item, const json_t *value)
     item->text = buf_take(&clean);
 }
 
+// Code can publish anything as an image, and a client that finds no base64 refuses the whole
+// answer.
+static bool
+is_base64(const json_t *image)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *text = json_string_value(image), *at = text;
+    size_t n_digits = 0;
+    for (size_t n; (n = strspn(at, digits)) > 0; at += strspn(at, "\r\n")) {
+        n_digits += n;
+        at += n;
+    }
+    at += strspn(at, "=\r\n");
+    return n_digits > 1 && n_digits % 4 != 1 && (size_t)(at - text) == json_string_length(image);
+}
+
 static struct outcome_item
 item_of(const json_t *line)
 {
@@ -125,7 +141,9 @@ item_of(const json_t *line)
     const char *id = json_string_value(json_object_get(line, "display_id"));
     item.is_result = strcmp(json_string_value(json_object_get(line, "type")), "result") == 0;
     item.display_id = id && strlen(id) <= MAX_DISPLAY_ID ? kg_strdup(id) : NULL;
-    if (json_is_string(image) && format && strlen(format) < sizeof item.format) {
+    bool svg = format && strcmp(format, "svg") == 0; // as text
+    if (json_is_string(image) && format && strlen(format) < sizeof item.format &&
+        (svg || is_base64(image))) {
         item.image = json_incref(image);
         memcpy(item.format, format, strlen(format));
     }
