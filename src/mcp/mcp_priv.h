@@ -278,6 +278,7 @@ struct sse {
     unsigned number;
     unsigned last_seq;
     bool ended;
+    bool too_slow;                // too much waits for the client: gets no more, and is cut
     struct http_request *request; // NULL: nobody is connected
     loop_fn on_gone;              // the client has left; then `request` is NULL
     void *on_gone_arg;
@@ -300,6 +301,8 @@ void sse_end(struct sse *sse);
 void sse_free(struct sse *sse);
 struct sse *sse_find(struct mcp_session *session, unsigned number);
 void sse_keepalive(struct mcp *mcp);
+// Cuts the connections whose client does not read, as if it had left.
+void sse_cut_slow(struct mcp *mcp);
 bool mcp_session_has_connection(const struct mcp_session *session);
 
 // ---- HTTP -----------------------------------------------------------------------------------

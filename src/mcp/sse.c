@@ -8,7 +8,8 @@
 
 enum {
     EVENT_OVERHEAD = 128,
-    // A client that does not read is cut; what it missed it can have by Last-Event-ID.
+    // A client that does not read is cut, within a second; what it missed it can have by
+    // Last-Event-ID.
     CONNECTION_BACKLOG_MAX = 16 << 20,
 };
 
@@ -177,9 +178,10 @@ void
 sse_send(struct sse *sse, const char *data, size_t len)
 {
     unsigned seq = ++sse->last_seq;
-    write_event(sse, seq, data, len);
-    if (sse->request && http_stream_backlog(sse->request) > CONNECTION_BACKLOG_MAX + len)
-        sse_disconnect(sse);
+    if (!sse->too_slow)
+        write_event(sse, seq, data, len);
+    sse->too_slow |=
+        sse->request && http_stream_backlog(sse->request) > CONNECTION_BACKLOG_MAX + len;
     if (sse->kept)
         keep_event(sse, seq, data, len);
 }
@@ -202,19 +204,53 @@ sse_write_raw(struct sse *sse, const char *text)
 
 // ---- The connection -------------------------------------------------------------------------
 
-static void
-on_client_gone(void *arg)
+static struct http_request *
+take_request(struct sse *sse)
 {
-    struct sse *sse = arg;
-    struct http_request *request = KG_STEAL(sse->request);
     LIST_REMOVE(sse, connected);
-    http_request_abandon(request);
+    sse->too_slow = false;
+    return KG_STEAL(sse->request);
+}
+
+// The stream may be gone afterwards.
+static void
+lose_client(struct sse *sse)
+{
     if (sse->session)
         mcp_session_touch(sse->session);
     if (sse->on_gone)
         sse->on_gone(sse->on_gone_arg);
     else if (sse->ended && TAILQ_EMPTY(&sse->events))
         sse_free(sse);
+}
+
+static void
+on_client_gone(void *arg)
+{
+    struct sse *sse = arg;
+    http_request_abandon(take_request(sse));
+    lose_client(sse);
+}
+
+static struct sse *
+next_too_slow(struct mcp *mcp)
+{
+    struct sse *sse;
+    LIST_FOREACH(sse, &mcp->connected, connected) {
+        if (sse->too_slow)
+            return sse;
+    }
+    return NULL;
+}
+
+// Apart from what is sent: it may end calls and sessions.
+void
+sse_cut_slow(struct mcp *mcp)
+{
+    for (struct sse *sse; (sse = next_too_slow(mcp));) {
+        http_stream_abort(take_request(sse));
+        lose_client(sse);
+    }
 }
 
 void
@@ -239,8 +275,7 @@ sse_disconnect(struct sse *sse)
 {
     if (!sse->request)
         return;
-    struct http_request *request = KG_STEAL(sse->request);
-    LIST_REMOVE(sse, connected);
+    struct http_request *request = take_request(sse);
     http_request_on_gone(request, NULL, NULL);
     http_stream_end(request);
 }

@@ -11,6 +11,7 @@ import pathlib
 import re
 import select
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -607,6 +608,25 @@ def test_the_old_transport(start_gateway):
             lambda: httpx.post(gateway.url + endpoint["data"], json=request("ping")).status_code
             == 404
         )
+
+
+def test_a_client_of_the_old_sse_that_does_not_read_loses_its_session(gateway):
+    port = int(gateway.url.rsplit(":", 1)[1])
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", port))
+        slow.sendall(f"GET /sse HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        head = b""
+        while b"session_id=" not in head:
+            head += slow.recv(4096)
+        url = "/messages/?session_id=" + re.search(rb"session_id=(\w+)", head)[1].decode()
+        assert gateway.client.post(url, json=initialize("2025-03-26")).status_code == 202
+        batch = [request("tools/list", i) for i in range(64)]
+        for _ in range(100):
+            answer = gateway.client.post(url, json=batch)
+            if answer.status_code != 202:
+                break
+        wait_for(lambda: gateway.client.post(url, json=request("ping")).status_code == 404)
 
 
 # ---- stdio
