@@ -139,6 +139,7 @@ install_end(struct session_install *install, const struct kg_error *err)
     session_touch(session);
     install_free(install);
     loop_timer_start(session->install_step, 0);
+    loop_timer_start(session->wake, 0);
     if (events.on_end)
         events.on_end(result, NULL, arg);
 }
