@@ -17,9 +17,9 @@ from jupyter_client.jsonutil import json_clean, json_default
 
 # Of one message: none grows with the output of 0.2 seconds. Whoever else uses the gateway waits for
 # one piece at a time; larger ones also cost more for each byte, since they leave the caches.
-_PIECE_CHARS = 32 * 1024
+_PIECE_CHARS = 24 * 1024
 # Printed and not handed to the socket yet: what comes out of a flood at once, on everybody's way.
-_UNSENT_CHARS = 256 * 1024
+_UNSENT_CHARS = 24 * 1024
 
 _saved_env = {}
 
