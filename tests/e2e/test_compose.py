@@ -24,9 +24,16 @@ from mcp.client.streamable_http import streamable_http_client
 pytestmark = pytest.mark.only("docker", "it is about Docker Compose")
 
 KEY = "compose-key"
-COMMAND = ["docker", "compose"]
-if subprocess.run([*COMMAND, "version"], capture_output=True, check=False).returncode:
-    COMMAND = ["docker-compose"]
+
+
+def has_compose_v2():
+    version = ["docker", "compose", "version"]
+    return bool(shutil.which("docker")) and not subprocess.run(
+        version, capture_output=True, check=False
+    ).returncode
+
+
+COMMAND = ["docker", "compose"] if has_compose_v2() else ["docker-compose"]
 
 
 def free_port():
