@@ -101,7 +101,7 @@ print(os.environ.get("http_proxy"), socket.socket().connect_ex(("127.0.0.1", 312
 with socket.socket(socket.AF_UNIX) as door:
     try:
         door.connect("/run/kg/door.sock")
-        door.sendall(b"KGDIAL 1\\nCONNECT 203.0.113.80:443 HTTP/1.1\\r\\n\\r\\n")
+        door.sendall(b"KGDIAL 1\\nCONNECT 203.0.113.7:443 HTTP/1.1\\r\\n\\r\\n")
         print(door.recv(100))
     except ConnectionError:
         print(b"")
