@@ -96,34 +96,11 @@ start_packages(struct core *core, struct kg_error *err)
     return core->packages ? 0 : -1;
 }
 
-int
-core_start(struct core *core, struct kg_error *err)
+// What stands above the provisioner.
+static void
+make_sessions(struct core *core)
 {
     const struct config *config = core->config;
-    layout_find(&core->layout, config);
-    core->specs = kernelspecs_load(core->layout.kernelspec_dir, err);
-    if (!core->specs)
-        return -1;
-    core->default_spec = kernelspecs_find(core->specs, config->default_kernel, err);
-    if (!core->default_spec)
-        return -1;
-    core->links = file_links_new(core->state.dir, err);
-    if (!core->links)
-        return -1;
-    core->kernel_env = kernel_env_make(config, err);
-    if (!core->kernel_env)
-        return -1;
-    core->loop = loop_new();
-    if (start_client(core, err) < 0)
-        return -1;
-    if (start_packages(core, err) < 0)
-        return -1;
-    engine_settings_init(&core->engine, config, &core->layout, core->specs, core->state.dir,
-                         core->state.id);
-    core->engine.settings.packages_dir = packages_shared_dir(core->packages);
-    core->provisioner = provisioner_new(core->loop, &core->engine.settings, err);
-    if (!core->provisioner)
-        return -1;
     const struct executions_settings logs = {
         .max_log_bytes = (size_t)config->max_output_bytes,
         .max_live_bytes = (size_t)config->max_buffered_bytes,
@@ -163,6 +140,37 @@ core_start(struct core *core, struct kg_error *err)
         .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
     };
     core->sessions = sessions_new(core->loop, &settings);
+}
+
+int
+core_start(struct core *core, struct kg_error *err)
+{
+    const struct config *config = core->config;
+    layout_find(&core->layout, config);
+    core->specs = kernelspecs_load(core->layout.kernelspec_dir, err);
+    if (!core->specs)
+        return -1;
+    core->default_spec = kernelspecs_find(core->specs, config->default_kernel, err);
+    if (!core->default_spec)
+        return -1;
+    core->links = file_links_new(core->state.dir, err);
+    if (!core->links)
+        return -1;
+    core->kernel_env = kernel_env_make(config, err);
+    if (!core->kernel_env)
+        return -1;
+    core->loop = loop_new();
+    if (start_client(core, err) < 0)
+        return -1;
+    if (start_packages(core, err) < 0)
+        return -1;
+    engine_settings_init(&core->engine, config, &core->layout, core->specs, core->state.dir,
+                         core->state.id);
+    core->engine.settings.packages_dir = packages_shared_dir(core->packages);
+    core->provisioner = provisioner_new(core->loop, &core->engine.settings, err);
+    if (!core->provisioner)
+        return -1;
+    make_sessions(core);
     if (recover(core, err) < 0)
         return -1;
     sessions_start(core->sessions);
