@@ -1,112 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes over the wires of MCP, byte for byte: streamable HTTP in both eras, the old HTTP+SSE,
-stdio, the bridge. The tools called here are the conformance suites' fixtures."""
+"""What goes over MCP's streamable HTTP, byte for byte, in both eras. The tools called here are the
+conformance suites' fixtures."""
 
 import concurrent.futures
-import contextlib
-import http.server
 import json
-import os
 import pathlib
-import re
-import select
 import signal
-import socket
-import subprocess
 import threading
 import time
 
-import httpx
 import pytest
-from kernelgate import BINARY, Gateway, wait_for
-from sandboxes import lives
+from kernelgate import wait_for
+from mcp_wire import (
+    BOTH,
+    META,
+    Client,
+    call,
+    cancelled,
+    error,
+    events,
+    gauge,
+    initialize,
+    messages,
+    modern,
+    post_modern,
+    request,
+    result,
+)
 
-BOTH = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-META = "io.modelcontextprotocol/"
 KEYS = "alice:alice-secret\nbob:bob-secret\n"
-
-
-def initialize(version="2025-11-25", id_=1, **capabilities):
-    params = {"protocolVersion": version, "capabilities": capabilities}
-    params["clientInfo"] = {"name": "test", "version": "1"}
-    return {"jsonrpc": "2.0", "id": id_, "method": "initialize", "params": params}
-
-
-def request(method, id_=2, **params):
-    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
-
-
-def call(tool, id_=2, token=None, **arguments):
-    meta = {"_meta": {"progressToken": token}} if token is not None else {}
-    return request("tools/call", id_, name=tool, arguments=arguments, **meta)
-
-
-def cancelled(id_):
-    params = {"requestId": id_}
-    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-
-
-def events(lines):
-    """The events of a stream of lines: dicts of their fields; comments as {"": text}."""
-    event = {}
-    for line in lines:
-        if not line:
-            if event:
-                yield event
-            event = {}
-        else:
-            name, _, value = line.partition(":")
-            event[name] = value.strip()
-
-
-def messages(of):
-    return [json.loads(event["data"]) for event in of if event.get("data")]
-
-
-def gauge(gateway, name):
-    return float(re.search(rf"^{name} (\S+)$", gateway.client.get("/metrics").text, re.M)[1])
-
-
-class Client:
-    """One initialize-based client, with nothing but HTTP."""
-
-    def __init__(self, gateway, version="2025-11-25", key=None, **capabilities):
-        self.http = gateway.client_for(key)
-        self.headers = dict(BOTH)
-        answer = self.post(initialize(version, **capabilities))
-        assert answer.status_code == 200, answer.text
-        self.version = answer.json()["result"]["protocolVersion"]
-        self.headers["Mcp-Session-Id"] = answer.headers["mcp-session-id"]
-        self.headers["MCP-Protocol-Version"] = self.version
-        assert (
-            self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}).status_code == 202
-        )
-
-    def post(self, message, **headers):
-        return self.http.post("/mcp", json=message, headers={**self.headers, **headers})
-
-    @contextlib.contextmanager
-    def stream(self, method="POST", message=None, **headers):
-        options = {"json": message} if message is not None else {}
-        if method == "GET":
-            headers.setdefault("Accept", "text/event-stream")
-        headers = {**self.headers, **{k.replace("_", "-"): v for k, v in headers.items()}}
-        with self.http.stream(method, "/mcp", headers=headers, **options) as response:
-            response.events = events(response.iter_lines())
-            yield response
-
-
-def result(response):
-    assert response.status_code == 200, response.text
-    body = response.json()
-    assert "result" in body, body
-    return body["result"]
-
-
-def error(response, status, code):
-    assert response.status_code == status, response.text
-    assert response.json()["error"]["code"] == code, response.text
-    return response.json()["error"]
 
 
 @pytest.fixture
@@ -411,24 +333,6 @@ def test_questions_to_the_client(gateway):
 # ---- 2026-07-28
 
 
-def modern(method, id_=1, version="2026-07-28", **params):
-    meta = {META + "protocolVersion": version, META + "clientCapabilities": {}}
-    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": {"_meta": meta, **params}}
-
-
-def post_modern(gateway, message, **headers):
-    params = message["params"]
-    named = {"Mcp-Name": params.get("name") or params.get("uri")} if len(params) > 1 else {}
-    headers = {
-        "MCP-Protocol-Version": "2026-07-28",
-        "Mcp-Method": message["method"],
-        **named,
-        **headers,
-    }
-    headers = {k: v for k, v in headers.items() if v is not None}
-    return gateway.client.post("/mcp", json=message, headers={**BOTH, **headers})
-
-
 def test_requests_stand_alone(gateway):
     answer = result(post_modern(gateway, modern("server/discover")))
     assert answer["supportedVersions"] == ["2026-07-28"]
@@ -575,269 +479,3 @@ def test_draining(start_gateway):
     slow.join(10)
     assert "waited" in got[0].text
     assert gateway.wait() == 0
-
-
-# ---- The old HTTP+SSE
-
-
-def test_the_old_transport(start_gateway):
-    gateway = start_gateway("--pool-size", "0", "--api-key", "a key+")
-    with gateway.client_for(None) as http:
-        assert http.get("/sse").status_code == 401
-        with http.stream("GET", "/sse", params={"api_key": "a key+"}) as stream:
-            coming = events(stream.iter_lines())
-            endpoint = next(coming)
-            assert endpoint["event"] == "endpoint"
-
-            def ask(message):
-                sent = httpx.post(gateway.url + endpoint["data"], json=message)
-                assert sent.status_code == 202, sent.text
-                return json.loads(next(coming)["data"])
-
-            assert ask(initialize("2024-11-05"))["result"]["protocolVersion"] == "2024-11-05"
-            answer = ask(call("test_tool_with_progress", token=5))
-            assert answer["method"] == "notifications/progress"
-            while "result" not in answer:
-                answer = json.loads(next(coming)["data"])
-            assert answer["id"] == 2
-            bad = httpx.post(gateway.url + endpoint["data"], content=b"garbage")
-            assert bad.status_code == 400
-        gone = httpx.post(gateway.url + endpoint["data"], json=request("ping"))
-        assert gone.status_code in (202, 404)
-        wait_for(
-            lambda: httpx.post(gateway.url + endpoint["data"], json=request("ping")).status_code
-            == 404
-        )
-
-
-def test_a_client_of_the_old_sse_that_does_not_read_loses_its_session(gateway):
-    port = int(gateway.url.rsplit(":", 1)[1])
-    with socket.socket() as slow:
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.connect(("127.0.0.1", port))
-        slow.sendall(f"GET /sse HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
-        head = b""
-        while b"session_id=" not in head:
-            head += slow.recv(4096)
-        url = "/messages/?session_id=" + re.search(rb"session_id=(\w+)", head)[1].decode()
-        assert gateway.client.post(url, json=initialize("2025-03-26")).status_code == 202
-        batch = [request("tools/list", i) for i in range(64)]
-        for _ in range(100):
-            answer = gateway.client.post(url, json=batch)
-            if answer.status_code != 202:
-                break
-        wait_for(lambda: gateway.client.post(url, json=request("ping")).status_code == 404)
-
-
-# ---- stdio
-
-
-class Process:
-    """`kernelgate mcp`."""
-
-    def __init__(self, *flags):
-        self.process = subprocess.Popen(
-            [BINARY, "mcp", *flags],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,  # select() looks at the descriptor
-            env={"PATH": os.environ["PATH"]},
-        )
-
-    def send(self, *sent):
-        for message in sent:
-            text = message if isinstance(message, bytes) else json.dumps(message).encode()
-            self.process.stdin.write(text + b"\n")
-
-    def receive(self, timeout=30):
-        ready, _, _ = select.select([self.process.stdout], [], [], timeout)
-        line = self.process.stdout.readline() if ready else b""
-        assert line, self.process.stderr.read(4096) if self.process.poll() else "nothing came"
-        return json.loads(line)
-
-    def ask(self, message):
-        self.send(message)
-        return self.receive()
-
-    def end(self):
-        """Closes its input; how long it took to go, and what else it had said."""
-        begun = time.monotonic()
-        rest, log = self.process.communicate(timeout=20)
-        assert self.process.returncode == 0, log
-        assert b"Sanitizer" not in log, log.decode()
-        return time.monotonic() - begun, rest
-
-
-@pytest.fixture(params=["core inside", "bridge"])
-def stdio(request, tmp_path):
-    if request.param == "bridge":
-        gateway = request.getfixturevalue("gateway")
-        process = Process("--connect", gateway.url)
-    else:
-        process = Process("--state-dir", str(tmp_path / "s"), "--pool-size", "0")
-    yield process
-    if process.process.poll() is None:
-        process.process.kill()
-        process.process.wait()
-
-
-def test_stdio(stdio):
-    assert stdio.ask(initialize("2025-06-18"))["result"]["protocolVersion"] == "2025-06-18"
-    stdio.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-    assert stdio.ask(request("ping")) == {"jsonrpc": "2.0", "id": 2, "result": {}}
-    assert stdio.ask(b"garbage")["error"]["code"] == -32700
-    assert stdio.ask(b'{"jsonrpc":"2.0","id":7}')["error"]["code"] == -32600
-    stdio.send(call("test_tool_with_progress", 3, token="t"))
-    told = [stdio.receive() for _ in range(4)]
-    assert [m.get("id") for m in told] == [None, None, None, 3]
-    # Calls run beside each other, and one that is cancelled is not answered.
-    stdio.send(call("test_wait", "long", ms=60_000), call("test_wait", "short", ms=100))
-    assert stdio.receive()["id"] == "short"
-    stdio.send(cancelled("long"))
-    assert stdio.ask(request("ping", 9))["id"] == 9
-    took, rest = stdio.end()
-    assert took < 5
-    assert rest == b""
-
-
-def test_stdio_without_initialize(stdio):
-    answer = stdio.ask(modern("server/discover"))
-    assert answer["result"]["supportedVersions"] == ["2026-07-28"]
-    assert stdio.ask(modern("tools/call", 2, name="test_simple_text"))["result"]["content"]
-    assert stdio.ask(modern("tools/list", 3, version="2030-01-01"))["error"]["code"] == -32022
-    assert "error" in stdio.ask(request("tools/list", 4))
-    stdio.send(modern("subscriptions/listen", "s", notifications={"toolsListChanged": True}))
-    assert stdio.receive()["method"] == "notifications/subscriptions/acknowledged"
-    stdio.send(modern("tools/call", 5, name="test_trigger_tool_change"))
-    news = sorted([stdio.receive(), stdio.receive()], key=lambda m: "id" in m)
-    assert news[0]["method"] == "notifications/tools/list_changed"
-    stdio.send(cancelled("s"))
-    assert stdio.ask(modern("tools/call", 6, name="test_trigger_tool_change"))["id"] == 6
-    assert stdio.end()[1] == b""
-
-
-def test_stdio_with_questions(stdio):
-    stdio.ask(initialize(sampling={}))
-    question = stdio.ask(call("test_sampling", prompt="hello"))
-    assert question["method"] == "sampling/createMessage"
-    answer = {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"}
-    told = stdio.ask({"jsonrpc": "2.0", "id": question["id"], "result": answer})
-    assert told["result"]["content"][0]["text"] == "LLM response: hi"
-    stdio.end()
-
-
-def test_stdio_ends_while_a_call_runs(stdio):
-    stdio.ask(initialize())
-    stdio.send(call("test_wait", ms=60_000))
-    took, _ = stdio.end()
-    assert took < 5
-
-
-@pytest.mark.only("oci", "it looks into the sandboxes' folders")
-def test_one_that_was_killed_is_cleaned_up_after(tmp_path):
-    """Each has a state folder of its own; the next one finds what is in the first that is free."""
-    state = str(tmp_path / "s")
-
-    def start(code):
-        process = Process("--state-dir", state, "--pool-size", "0")
-        process.ask(initialize())
-        answer = process.ask(call("run_python_code", code=code))["result"]
-        return process, answer["content"][0]["text"]
-
-    def sandboxes(slot):
-        """The first processes of those that live."""
-        pids = pathlib.Path(state, "mcp", slot, "sb").glob("*/init.pid")
-        return [pid for pid in (int(path.read_text()) for path in pids) if lives(pid)]
-
-    first, text = start("x = 6 * 7; print(x)")
-    assert "42" in text
-    second, _ = start("1")
-    abandoned, kept = sandboxes("0"), sandboxes("1")
-    assert len(abandoned) == len(kept) == 1
-    first.process.kill()
-    first.process.wait()
-    assert sandboxes("0") == abandoned
-    third, text = start("print('x' in globals())")
-    assert "False" in text
-    assert not os.path.exists(os.path.join(state, "mcp", "2"))
-    assert not lives(abandoned[0])
-    assert lives(kept[0])
-    last = sandboxes("0") + kept
-    for process in (third, second):
-        took, _ = process.end()
-        assert took < 10
-    assert not [pid for pid in last if lives(pid)]
-    assert not list(pathlib.Path(state).glob("mcp/*/sb/*"))
-
-
-def test_the_bridge_outlives_its_gateway(start_gateway):
-    gateway = start_gateway("--pool-size", "0", "--api-key", "secret")
-    stdio = Process("--connect", gateway.url, "--api-key", "secret")
-    stdio.ask(initialize())
-    assert stdio.ask(request("ping"))["result"] == {}
-    port = gateway.url.rsplit(":", 1)[1]
-    gateway.kill()
-    assert "cannot be reached" in stdio.ask(request("ping", 3))["error"]["message"]
-    again = Gateway("--port", port, "--pool-size", "0", "--api-key", "secret")
-    try:
-        again.start()
-        time.sleep(1.1)  # it does not open sessions faster than that
-        assert stdio.ask(request("ping", 4))["result"] == {}
-        assert stdio.ask(call("test_simple_text", 5))["result"]["content"]
-        stdio.end()
-    finally:
-        again.clean_up()
-
-
-def test_the_bridge_opens_a_session_again_until_it_can(start_gateway):
-    """A gateway that is there again, but does not take sessions yet, is not the end."""
-    gateway = start_gateway("--pool-size", "0")
-    stdio = Process("--connect", gateway.url)
-    stdio.ask(initialize())
-    assert stdio.ask(request("ping"))["result"] == {}
-    port = int(gateway.url.rsplit(":", 1)[1])
-    gateway.kill()
-
-    class Starting(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_error(503 if b'"initialize"' in body else 404)
-
-        def log_message(self, *_):
-            pass
-
-    time.sleep(1.1)
-    starting = http.server.ThreadingHTTPServer(("127.0.0.1", port), Starting)
-    threading.Thread(target=starting.serve_forever).start()
-    assert "error" in stdio.ask(request("ping", 3))
-    starting.shutdown()
-    starting.server_close()
-    again = Gateway("--port", str(port), "--pool-size", "0")
-    try:
-        again.start()
-        time.sleep(1.1)
-        assert stdio.ask(request("ping", 4)).get("result") == {}
-        assert stdio.ask(call("test_simple_text", 5))["result"]["content"]
-        stdio.end()
-    finally:
-        again.clean_up()
-
-
-def test_the_bridge_says_nothing_but_the_protocol(start_gateway):
-    gateway = start_gateway("--pool-size", "0", "--api-key", "secret")
-    stdio = Process("--connect", gateway.url, "--api-key", "wrong")
-    answer = stdio.ask(initialize())
-    assert answer.get("jsonrpc") == "2.0" and "401" in answer["error"]["message"], answer
-    assert stdio.end()[1] == b""
-
-
-def test_the_bridge_says_what_is_wrong(gateway):
-    nowhere = Process("--connect", "http://127.0.0.1:9")
-    assert "cannot be reached" in nowhere.ask(initialize())["error"]["message"]
-    nowhere.end()
-    done = subprocess.run(
-        [BINARY, "mcp", "--connect", "nonsense"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "setting connect" in done.stderr
