@@ -186,8 +186,14 @@ class KernelGateway(_Contestant):
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
         self.link.send(
             json.dumps(
-                {"header": header, "parent_header": {}, "metadata": {}, "content": content,
-                 "buffers": [], "channel": "shell"}
+                {
+                    "header": header,
+                    "parent_header": {},
+                    "metadata": {},
+                    "content": content,
+                    "buffers": [],
+                    "channel": "shell",
+                }
             )  # fmt: skip
         )
         received, replied, idle = 0, False, False

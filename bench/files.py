@@ -51,7 +51,9 @@ def copy_into(gateway, source):
     enter = ["nsenter", "--user", "--mount", "--target", pid.read_text().strip()]
     enter += ["--setuid", "1000", "--setgid", "1000", "--"]
     with source.open("rb") as content:
-        subprocess.run([*enter, "dd", "bs=1M", "status=none", "of=/mnt/data/copied"], stdin=content, check=True)
+        subprocess.run(
+            [*enter, "dd", "bs=1M", "status=none", "of=/mnt/data/copied"], stdin=content, check=True
+        )
 
 
 def transfers():

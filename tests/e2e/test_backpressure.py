@@ -121,9 +121,11 @@ def test_readers_that_do_not_read(start_gateway, slow_reader):
     for i in range(20):
         assert gateway.execute("n += 1; print(n)", session_id="other").text() == f"{i + 1}\n"
     wait_for(
-        lambda: not any(
-            session["is_busy"]
-            for session in gateway.client.get("/api/v1/sessions").json()["sessions"].values()
+        lambda: (
+            not any(
+                session["is_busy"]
+                for session in gateway.client.get("/api/v1/sessions").json()["sessions"].values()
+            )
         ),
         timeout=60,
     )

@@ -172,8 +172,10 @@ def busy(gateway, seconds):
     code = f"print('on', flush=True)\nimport time; time.sleep({seconds}); print('finished')"
     future = pool.submit(gateway.execute, code, session_id="busy")
     wait_for(
-        lambda: gateway.client.get("/api/v1/sessions/busy").status_code == 200
-        and gateway.show_session("busy")["is_busy"]
+        lambda: (
+            gateway.client.get("/api/v1/sessions/busy").status_code == 200
+            and gateway.show_session("busy")["is_busy"]
+        )
     )
     return future
 

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 
 import docker_engine
 import httpx
@@ -28,9 +27,10 @@ KEY = "compose-key"
 
 def has_compose_v2():
     version = ["docker", "compose", "version"]
-    return bool(shutil.which("docker")) and not subprocess.run(
-        version, capture_output=True, check=False
-    ).returncode
+    return (
+        bool(shutil.which("docker"))
+        and not subprocess.run(version, capture_output=True, check=False).returncode
+    )
 
 
 COMMAND = ["docker", "compose"] if has_compose_v2() else ["docker-compose"]
@@ -129,7 +129,9 @@ def test_up_and_nothing_else(stack):
         # No web page may drive it: a name that is not this machine's is refused.
         headers = {"Host": "rebound.example"}
         problem(client.get("/api/v1/sessions", headers=headers), 403, "forbidden_host")
-    inspected = docker_engine.Engine().ask("GET", f"/containers/{stack.container('kernelgate')}/json")
+    inspected = docker_engine.Engine().ask(
+        "GET", f"/containers/{stack.container('kernelgate')}/json"
+    )
     status = pathlib.Path(f"/proc/{inspected['State']['Pid']}/status").read_text()
     fields = dict(line.split(":\t", 1) for line in status.splitlines())
     assert set(fields["Uid"].split()) == {"10001"} and int(fields["CapEff"], 16) == 0

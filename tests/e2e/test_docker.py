@@ -300,6 +300,9 @@ def test_leftovers_of_an_earlier_run_are_removed(start_gateway, docker):
     gateway.start()
     assert gateway.execute("print(x)", session_id="kept").text() == "kept\n"
     assert gateway.client.get("/api/v1/sessions/lost").status_code == 404
-    names = [each["Names"][0] for each in docker.containers(f"kernelgate.gateway={label['kernelgate.gateway']}")]
+    names = [
+        each["Names"][0]
+        for each in docker.containers(f"kernelgate.gateway={label['kernelgate.gateway']}")
+    ]
     assert names == [f"/{sandbox_of(gateway, 'kept').container}"]
     assert not pathlib.Path(gateway.state_dir, "sb", "half").exists()

@@ -153,7 +153,15 @@ def test_a_client_that_leaves_ends_the_downloads(fetcher, web):
         {"file_urls": ["http://x"] * 21},
         {"file_urls": ["http://x"] * 11, "files": [{"url": "http://x"}] * 10},
     ],
-    ids=["no list", "no string", "no url", "no object", "unknown field", "too many", "too many together"],
+    ids=[
+        "no list",
+        "no string",
+        "no url",
+        "no object",
+        "unknown field",
+        "too many",
+        "too many together",
+    ],
 )
 def test_malformed_requests(gateway, fields):
     problem(gateway.client.post("/api/v1/sessions", json=fields), 400, "invalid_request")

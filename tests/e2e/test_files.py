@@ -147,7 +147,15 @@ def test_curl_sees_the_413(files, tmp_path):
         assert result.stdout.endswith("\n413"), (more, result)
         assert "upload_too_large" in result.stdout, (more, result)
     ok = subprocess.run(
-        ["curl", "-sS", "-T", "-", "-w", "\n%{http_code}", files.gateway.url + files.url("chunked")],
+        [
+            "curl",
+            "-sS",
+            "-T",
+            "-",
+            "-w",
+            "\n%{http_code}",
+            files.gateway.url + files.url("chunked"),
+        ],
         input=b"y" * (2 * MIB),
         capture_output=True,
         timeout=60,
@@ -296,7 +304,9 @@ def test_what_is_no_file_is_listed_and_not_read(files, run):
     # What is written takes the place of a link, and does not go through it.
     assert files.put("link", b"mine").status_code == 200
     assert files.get("link").content == b"mine"
-    assert run("print(os.path.islink('link'), open('/etc/passwd').read(4))").text() == "False root\n"
+    assert (
+        run("print(os.path.islink('link'), open('/etc/passwd').read(4))").text() == "False root\n"
+    )
     for path in ["fifo", "socket", "root", "dangling", "folder", "link"]:
         assert files.delete(path).status_code == 200
     assert run("print(os.path.exists('/etc/passwd'))").text() == "True\n"

@@ -140,9 +140,7 @@ def test_two_installs_of_one_thing_are_one_download(installer, index):
     def run(session_id):
         return install(installer, session_id, "kgone>=1.1")
 
-    threads = [
-        threading.Thread(target=lambda i=i: results.update({i: run(i)})) for i in ids
-    ]
+    threads = [threading.Thread(target=lambda i=i: results.update({i: run(i)})) for i in ids]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -274,9 +274,7 @@ def test_one_owners_session_is_404_to_another(start_gateway, tmp_path):
     keys.write_text(
         "# comment\nalice:key-of-alice\n"
         # The digest of "key-of-bob".
-        "bob:sha256:"
-        + __import__("hashlib").sha256(b"key-of-bob").hexdigest()
-        + "\n"
+        "bob:sha256:" + __import__("hashlib").sha256(b"key-of-bob").hexdigest() + "\n"
     )
     gateway = start_gateway("--api-keys-file", str(keys), "--pool-size", "1", key="key-of-alice")
     bob = gateway.client_for("key-of-bob")
