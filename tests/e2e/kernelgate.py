@@ -9,6 +9,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -32,6 +33,11 @@ def wait_for(condition, timeout=10, interval=0.05):
             return value
         assert time.monotonic() < end, f"not within {timeout} s: {condition}"
         time.sleep(interval)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 class Lines(list):

@@ -7,7 +7,6 @@ import contextlib
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import tempfile
 
@@ -16,7 +15,7 @@ import httpx
 import httpx2
 import leftovers
 import pytest
-from kernelgate import PROJECT, Lines, problem, wait_for
+from kernelgate import PROJECT, Lines, free_port, problem, wait_for
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
@@ -34,11 +33,6 @@ def has_compose_v2():
 
 
 COMMAND = ["docker", "compose"] if has_compose_v2() else ["docker-compose"]
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 class Stack:

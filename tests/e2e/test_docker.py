@@ -4,7 +4,9 @@
 The rest of the tests shows that sandboxes on it are what they are elsewhere.
 """
 
+import concurrent.futures
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -15,14 +17,16 @@ import time
 
 import docker_engine
 import dockerd
+import httpx
 import pytest
 from engine_proxy import EngineProxy
-from kernelgate import BINARY, problem, wait_for
+from kernelgate import BINARY, free_port, problem, wait_for
 from sandboxes import pooled, sandbox_of, sandboxes
 
 pytestmark = pytest.mark.only("docker", "it is about that engine")
 
 NO_REGISTRY = "127.0.0.1:1/none"  # nothing listens there
+FOLDERS = "folders:latest"
 
 
 @pytest.fixture(scope="module")
@@ -190,15 +194,62 @@ def small_engine():
                     entry = tarfile.TarInfo(name)
                     entry.type, entry.mode = tarfile.DIRTYPE, 0o755
                     image.addfile(entry)
-            running.docker("import", str(archive), "folders:latest", quiet=True)
+            running.docker("import", str(archive), FOLDERS, quiet=True)
             yield running
         finally:
             running.close()  # which unmounts the disk, too
 
 
+@pytest.fixture
+def registry(tmp_path):
+    """Where a registry listens, which holds nothing yet."""
+    address = f"127.0.0.1:{free_port()}"
+    settings = {
+        "version": "0.1",
+        "http": {"addr": address},
+        "storage": {"filesystem": {"rootdirectory": str(tmp_path / "registry")}},
+    }
+    (tmp_path / "registry.yml").write_text(json.dumps(settings))  # which is YAML as well
+    with open(tmp_path / "registry.log", "wb") as log:
+        process = subprocess.Popen(
+            ["docker-registry", "serve", tmp_path / "registry.yml"], stdout=log, stderr=log
+        )
+    try:
+        wait_for(lambda: answers(f"http://{address}/v2/"))
+        yield address
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def answers(url):
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(url, trust_env=False).status_code == 200
+    return False
+
+
+def test_an_image_is_pulled_where_it_is_missing(start_gateway, small_engine, registry):
+    image = f"{registry}/kernels/folders:1.0"
+    small_engine.docker("tag", FOLDERS, image)
+    small_engine.docker("push", image, quiet=True)
+    small_engine.docker("rmi", FOLDERS, image, quiet=True)
+    gateway = start_gateway(
+        "--pool-size", "0", "--image", image, "--kernel-start-timeout", "2",
+        env={"DOCKER_HOST": small_engine.host},
+    )  # fmt: skip
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:  # all wait for the same pull
+        responses = list(pool.map(lambda _: new_session(gateway), range(3)))
+    # It is there, sandboxes of it were made, and all that is wrong is that it has no kernel.
+    assert [each.json()["code"] for each in responses] == ["internal"] * 3, responses[0].text
+    assert small_engine.docker("image", "inspect", image, quiet=True).returncode == 0
+    log = gateway.log()
+    assert "pulling the image" in log
+    assert log.count("pulled the image") == 1
+
+
 def test_a_full_disk(start_gateway, small_engine):
     gateway = start_gateway(
-        "--pool-size", "0", "--image", "folders:latest", "--kernel-start-timeout", "2",
+        "--pool-size", "0", "--image", FOLDERS, "--kernel-start-timeout", "2",
         env={"DOCKER_HOST": small_engine.host},
     )  # fmt: skip
     filler = small_engine.data_root / "filler"
