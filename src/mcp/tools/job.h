@@ -34,6 +34,7 @@ struct job {
     const struct kernelspec *spec;
     void (*on_session)(struct job *job, struct session *session, struct kernel *kernel);
 
+    int64_t timeout_ms; // of code that waits for its session
     struct execution *execution;
     struct subscription *subscription;
     struct outcome outcome;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executions as scripts: what the profiles share.
+// Code in a session's kernel, and what came of it as of a script.
 
 #include <string.h>
 
@@ -57,7 +57,9 @@ script_open(struct job *job, const char *language, enum job_session_kind kind, c
             void (*fn)(struct job *job, struct session *session, struct kernel *kernel))
 {
     struct kg_error err = {0};
-    const struct kernelspec *spec = kernelspecs_find(job->tools->settings.specs, language, &err);
+    const struct mcp_tools_settings *settings = &job->tools->settings;
+    const struct kernelspec *spec =
+        language ? kernelspecs_find(settings->specs, language, &err) : settings->default_spec;
     if (!spec) {
         job_fail(job, &err);
         return;
@@ -72,20 +74,19 @@ static void
 run_in(struct job *job, struct session *session, struct kernel *kernel)
 {
     (void)session;
-    int64_t timeout_ms;
-    struct kg_error err = {0};
-    if (job_timeout(job, &timeout_ms, &err) < 0)
-        job_fail(job, &err);
-    else
-        job_run(job, kernel, job_string(job, "code"), timeout_ms, job->on_done);
+    job_run(job, kernel, job_string(job, "code"), job->timeout_ms, job->on_done);
 }
 
 void
 script_run(struct job *job, const char *language, enum job_session_kind kind, const char *id,
            bool must_exist, job_fn fn)
 {
+    struct kg_error err = {0};
     job->on_done = fn;
-    script_open(job, language, kind, id, must_exist, run_in);
+    if (job_timeout(job, &job->timeout_ms, &err) < 0)
+        job_fail(job, &err);
+    else
+        script_open(job, language, kind, id, must_exist, run_in);
 }
 
 char *

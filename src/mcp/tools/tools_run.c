@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // run_code, run_python_code, run_js_code: code in a session's kernel.
 
-#include "tools_priv.h"
+#include "script.h"
 
 static void
 on_ran(struct job *job)
@@ -10,33 +10,9 @@ on_ran(struct job *job)
 }
 
 static void
-on_session(struct job *job, struct session *session, struct kernel *kernel)
-{
-    (void)session;
-    int64_t timeout_ms;
-    struct kg_error err = {0};
-    if (job_timeout(job, &timeout_ms, &err) < 0)
-        job_fail(job, &err);
-    else
-        job_run(job, kernel, job_string(job, "code"), timeout_ms, on_ran);
-}
-
-static void
 run_in(struct job *job, const char *language)
 {
-    const struct mcp_tools_settings *settings = &job->tools->settings;
-    struct kg_error err = {0};
-    const struct kernelspec *spec =
-        language ? kernelspecs_find(settings->specs, language, &err) : settings->default_spec;
-    int64_t timeout_ms;
-    if (!spec || job_timeout(job, &timeout_ms, &err) < 0) {
-        job_fail(job, &err);
-        return;
-    }
-    const struct job_session want = {
-        .kind = JOB_SESSION_OWN, .id = job_string(job, "session_id"), .spec = spec};
-    job_start_progress(job);
-    job_open_session(job, &want, on_session);
+    script_run(job, language, JOB_SESSION_OWN, job_string(job, "session_id"), false, on_ran);
 }
 
 void
