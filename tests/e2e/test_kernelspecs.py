@@ -18,6 +18,7 @@ def kernelspecs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.only("oci", "in an image the language would have to be built")
 def test_another_language(start_gateway, kernelspecs):
     gateway = start_gateway("--kernelspec-dir", str(kernelspecs), "--pool-size", "0")
     assert set(gateway.client.get("/api/v1/kernelspecs").json()["kernelspecs"]) == {
