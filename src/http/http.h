@@ -40,7 +40,8 @@ int http_server_open_requests(const struct http_server *server);
 
 // ---- Keys and owners ------------------------------------------------------------------------
 
-// The API keys and whose they are. Without any key every request belongs to "anonymous".
+// The API keys and whose they are. Without any key every request belongs to "anonymous", but for
+// those that a proxy brings from another machine, which are refused.
 struct http_keys;
 struct http_keys *http_keys_new(void);
 void http_keys_free(struct http_keys *keys);
@@ -48,7 +49,7 @@ KG_DEFINE_AUTO(http_keys, http_keys_free)
 // `key` may be "sha256:<hex>" of the key. Owner names: 1 to 64 of A-Za-z0-9._-.
 KG_MUST_CHECK int http_keys_add(struct http_keys *keys, const char *owner, const char *key,
                                 struct kg_error *err);
-// One `name:key` or `name:sha256:<hex>` a line; # starts a comment.
+// One `name:key` or `name:sha256:<hex>` a line, and at least one; # starts a comment.
 KG_MUST_CHECK int http_keys_load(struct http_keys *keys, const char *path, struct kg_error *err);
 // The owner of `key`, in time that does not depend on which bytes match; NULL: nobody's.
 const char *http_keys_owner(const struct http_keys *keys, const char *key);

@@ -192,6 +192,8 @@ KG_MUST_CHECK int keys_check(const struct http_keys *keys, struct http_request *
 // Refuses requests of foreign web pages; adds the CORS headers for allowed origins.
 KG_MUST_CHECK int origin_check(const struct http_server *server, struct http_request *request,
                                struct kg_error *err);
+// Whether a proxy says that the request comes from another machine.
+bool origin_is_elsewhere(const struct http_request *request);
 
 // ---- text.c ---------------------------------------------------------------------------------
 

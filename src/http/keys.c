@@ -88,6 +88,7 @@ http_keys_load(struct http_keys *keys, const char *path, struct kg_error *err)
     if (file_read(path, KEYS_FILE_MAX, &text, err))
         return -1;
     char *rest = text.data;
+    size_t before = keys->n;
     for (int number = 1; rest; number++) {
         char *line = trim(strsep(&rest, "\n"));
         if (!*line || *line == '#')
@@ -100,6 +101,8 @@ http_keys_load(struct http_keys *keys, const char *path, struct kg_error *err)
         if (http_keys_add(keys, owner, trim(key), &cause))
             return kg_error_set(err, KG_INVALID, 0, "%s, line %d: %s", path, number, cause.message);
     }
+    if (keys->n == before)
+        return kg_error_set(err, KG_INVALID, 0, "%s holds no key", path);
     return 0;
 }
 
@@ -133,7 +136,11 @@ keys_check(const struct http_keys *keys, struct http_request *request, int flags
 {
     if (!keys || keys->n == 0) {
         request->owner = "anonymous";
-        return 0;
+        if ((flags & HTTP_PUBLIC) || !origin_is_elsewhere(request))
+            return 0;
+        return kg_error_set(err, KG_FORBIDDEN_HOST, 0,
+                            "this gateway has no key, and a proxy brings this request from another "
+                            "machine: start the gateway with --api-key");
     }
     const char *key = key_sent(request, flags);
     request->owner = key ? http_keys_owner(keys, key) : NULL;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // No web page may drive a local gateway: the checks of Origin and Host (DNS rebinding), and CORS.
+// And no other machine, through a proxy on this one.
 
+#include <arpa/inet.h>
+#include <event2/keyvalq_struct.h>
 #include <string.h>
 #include <strings.h>
 
@@ -90,4 +93,58 @@ origin_check(const struct http_server *server, struct http_request *request, str
         return kg_error_set(err, KG_FORBIDDEN_ORIGIN, 0, "this Origin is not allowed");
     add_cors_headers(request, origin);
     return 0;
+}
+
+// ---- Proxies --------------------------------------------------------------------------------
+
+// An address as proxies write it: "127.0.0.1", "::1", "[::1]", "\"[::1]\"".
+static bool
+is_loopback(const char *text, size_t len)
+{
+    static const char around[] = " \t\"[]";
+    char address[INET6_ADDRSTRLEN];
+    struct in_addr v4;
+    struct in6_addr v6;
+    while (len > 0 && strchr(around, text[len - 1]))
+        len--;
+    for (; len > 0 && strchr(around, *text); text++)
+        len--;
+    if (len >= sizeof address)
+        return false;
+    memcpy(address, text, len);
+    address[len] = '\0';
+    if (inet_pton(AF_INET, address, &v4) == 1)
+        return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+    return inet_pton(AF_INET6, address, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+// All addresses in a list; of a Forwarded header (RFC 7239) those behind "for=".
+static bool
+are_loopback(const char *list, bool is_forwarded)
+{
+    for (const char *item = list; *item; item += *item != '\0') {
+        item += strspn(item, " \t");
+        size_t len = strcspn(item, is_forwarded ? ",;" : ",");
+        size_t skip = 0;
+        if (is_forwarded)
+            skip = strncasecmp(item, "for=", 4) == 0 ? 4 : len;
+        if (skip < len && !is_loopback(item + skip, len - skip))
+            return false;
+        item += len;
+    }
+    return true;
+}
+
+bool
+origin_is_elsewhere(const struct http_request *request)
+{
+    const struct evkeyval *header;
+    TAILQ_FOREACH(header, evhttp_request_get_input_headers(request->ev), next) {
+        bool is_forwarded = strcasecmp(header->key, "Forwarded") == 0;
+        if ((is_forwarded || strcasecmp(header->key, "X-Forwarded-For") == 0 ||
+             strcasecmp(header->key, "X-Real-IP") == 0) &&
+            !are_loopback(header->value, is_forwarded))
+            return true;
+    }
+    return false;
 }

@@ -169,25 +169,38 @@ parse_target(struct http_request *request, struct kg_error *err)
     return target[path_len] == '?' ? parse_query(request, target + path_len + 1, err) : 0;
 }
 
+// evhttp reads no body after other methods: what came there would be taken for the next request.
+static bool
+has_unread_body(const struct http_request *request, bool coded, const char *length)
+{
+    bool reads = request->method & (HTTP_POST | HTTP_PUT | HTTP_PATCH);
+    return !reads && (coded || (length && length[strspn(length, " \t0")]));
+}
+
 // What evhttp lets pass although a proxy on the way may read it differently: where the request
 // ends, and whom it is for. The connection ends with the answer.
 static int
 check_framing(struct http_request *request, struct kg_error *err)
 {
-    int hosts = 0, lengths = 0;
+    int hosts = 0, lengths = 0, codings = 0;
     bool known_coding = true;
     const struct evkeyval *header;
     TAILQ_FOREACH(header, evhttp_request_get_input_headers(request->ev), next) {
         hosts += strcasecmp(header->key, "Host") == 0;
         lengths += strcasecmp(header->key, "Content-Length") == 0;
-        if (strcasecmp(header->key, "Transfer-Encoding") == 0)
+        if (strcasecmp(header->key, "Transfer-Encoding") == 0) {
+            codings++;
             known_coding &= strcasecmp(header->value, "chunked") == 0;
+        }
     }
-    if (hosts <= 1 && lengths <= 1 && known_coding)
+    bool clear = hosts <= 1 && lengths + codings <= 1 && known_coding;
+    if (!clear || has_unread_body(request, codings, http_request_header(request, "Content-Length")))
+        http_reply_header(request, "Connection", "close");
+    if (clear)
         return 0;
-    http_reply_header(request, "Connection", "close");
     return kg_error_set(err, KG_INVALID, 0, "%s",
-                        known_coding ? "Host and Content-Length may stand only once"
+                        known_coding ? "Host, and one of Content-Length and Transfer-Encoding, may "
+                                       "stand only once"
                                      : "Transfer-Encoding may be chunked only");
 }
 

@@ -90,6 +90,19 @@ def test_foreign_origins(guarded):
         assert response.status_code == 200, origin
 
 
+def test_a_proxy_before_a_gateway_without_a_key(gateway):
+    """It lets in whom the gateway would not: on its own machine, it is called from there."""
+    code = {"code": "print(1)"}
+    for name in ("X-Forwarded-For", "X-Real-IP"):
+        response = gateway.client.post("/api/v1/execute", json=code, headers={name: "192.0.2.7"})
+        assert "--api-key" in problem(response, 403, "forbidden_host")["detail"]
+        response = gateway.client.post("/mcp", json={}, headers={name: "192.0.2.7"})
+        problem(response, 403, "forbidden_host")
+        response = gateway.client.get("/api/v1/sessions", headers={name: "127.0.0.1"})
+        assert response.status_code == 200
+        assert gateway.client.get("/healthz", headers={name: "192.0.2.7"}).status_code == 200
+
+
 def test_unknown_hosts(gateway):
     port = gateway.url.rsplit(":", 1)[1]
     for host in ("evil.example", f"evil.example:{port}", "localhost.evil.example", "0x7f000001"):
@@ -211,7 +224,12 @@ def test_what_is_not_http(gateway, data):
 
 @pytest.mark.parametrize(
     "header",
-    [b"Host: localhost", b"Content-Length: 0", b"Transfer-Encoding: gzip"],
+    [
+        b"Host: localhost",
+        b"Content-Length: 0",
+        b"Transfer-Encoding: gzip",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 5",
+    ],
     ids=lambda header: header.decode(),
 )
 def test_what_a_proxy_may_read_differently(gateway, header):
@@ -220,6 +238,20 @@ def test_what_a_proxy_may_read_differently(gateway, header):
     answer = raw(gateway, once + body + header + b"\r\n\r\n" + once + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ") and b'"code":"invalid_request"' in answer
     assert b"200 OK" not in answer, "what follows is no request"
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"DELETE", b"OPTIONS"])
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+def test_the_body_of_a_method_without_one_is_no_request(gateway, method, framing):
+    hidden = b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    body, header = hidden, b"Content-Length: %d" % len(hidden)
+    if framing == "chunks":
+        body, header = hidden + b"0\r\n\r\n", b"Transfer-Encoding: chunked"
+    head = method + b" /api/v1/sessions/none HTTP/1.1\r\nHost: localhost\r\n" + header
+    answer = raw(gateway, head + b"\r\n\r\n" + body)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"\r\nConnection: close\r\n" in answer
+    assert not answer.startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_body_above_every_limit(gateway):

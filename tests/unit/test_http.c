@@ -202,6 +202,8 @@ test_keys_file(void **state)
     load_keys("dave\n", "line 1: not name:key");
     load_keys("a:b\nbad name:x\n", "line 2");
     load_keys("a:\n", "empty");
+    load_keys("", "holds no key");
+    load_keys("# alice:secret\n", "holds no key");
     load_keys("a:sha256:abcd\n", "no SHA-256");
 }
 
@@ -251,6 +253,49 @@ test_authentication(void **state)
 }
 
 // ---- Origin and Host ------------------------------------------------------------------------
+
+static void
+test_a_proxy_before_a_server_without_keys(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *headers;
+        bool here;
+    } cases[] = {
+        {"X-Forwarded-For: 127.0.0.1", true},
+        {"X-Forwarded-For: ::1, 127.0.0.2", true},
+        {"X-Real-IP: [::1]", true},
+        {"Forwarded: proto=https;For=\"[::1]\", for=127.0.0.1;by=192.0.2.1", true},
+        {"X-Forwarded-For: 192.0.2.7", false},
+        {"X-Forwarded-For: 127.0.0.1, 192.0.2.7", false},
+        {"X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-For: 2001:db8::7", false},
+        {"X-Forwarded-For: unknown", false},
+        {"X-Real-IP: 1127.0.0.1", false},
+        {"Forwarded: by=127.0.0.1;for=192.0.2.7:80", false},
+        {"Forwarded: for=127.0.0.1, for=_hidden", false},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_RAW raw;
+        KG_AUTO_FREE char *text = kg_asprintf("GET /show/x HTTP/1.1\r\nHost: localhost\r\n"
+                                              "Connection: close\r\n%s\r\n\r\n",
+                                              cases[i].headers);
+        raw_exchange(&raw, text);
+        assert_int_equal(raw_has(&raw, "HTTP/1.1 200 "), cases[i].here);
+        assert_int_equal(raw_has(&raw, "\"code\":\"forbidden_host\""), !cases[i].here);
+    }
+    // Probes are answered; and so is who has a key.
+    KG_AUTO_RAW probe;
+    raw_exchange(&probe, "GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                         "X-Forwarded-For: 192.0.2.7\r\n\r\n");
+    assert_true(raw_has(&probe, "HTTP/1.1 200 "));
+    struct kg_error err;
+    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
+    http_server_set_keys(bench.server, bench.keys);
+    KG_AUTO_RAW keyed;
+    raw_exchange(&keyed, "GET /show/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                         "X-Forwarded-For: 192.0.2.7\r\nX-API-Key: ka\r\n\r\n");
+    assert_true(raw_has(&keyed, "HTTP/1.1 200 "));
+}
 
 static void
 test_origin_and_host(void **state)
@@ -628,6 +673,7 @@ main(void)
         TEST(test_message_cut_in_a_character),
         TEST(test_keys_file),
         TEST(test_authentication),
+        TEST(test_a_proxy_before_a_server_without_keys),
         TEST(test_origin_and_host),
         TEST(test_json_bodies),
         TEST(test_bodies_and_their_bound),
