@@ -48,6 +48,16 @@ def test_settings_are_those_of_the_binary():
     assert f"<!-- table -->\n{table}<!-- end of table -->\n" in page
 
 
+def test_the_example_of_env_sets_the_key_alone():
+    """A gateway in the project's folder reads .env as Compose does; what it leaves out are defaults."""
+    lines = (PROJECT / ".env.example").read_text().splitlines()
+    assert [line for line in lines if line and not line.startswith("#")] == ["API_KEY="]
+    told = dict(re.findall(r"^# (\w+)=(.*)", "\n".join(lines), re.MULTILINE))
+    compose = (PROJECT / "docker-compose.yml").read_text()
+    defaults = dict(re.findall(r"\$\{(\w+):-([^}]+)\}", compose))
+    assert defaults and told == {**defaults, "COMPOSE_PROFILES": "production"}
+
+
 # ---- Routes
 
 
