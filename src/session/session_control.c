@@ -63,12 +63,13 @@ session_restart(struct session *session, kernel_restart_fn fn, void *arg, struct
     if (session->n_kernels == 0)
         return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being made");
     session_touch(session);
-    session->restart = (struct session_restart){.fn = fn, .arg = arg};
+    struct session_restart restart = {.fn = fn, .arg = arg};
     for (size_t i = 0; i < session->n_kernels; i++) {
         if (kernel_restart(session->kernels[i], on_restarted, session, err) == 0)
-            session->restart.n_pending++;
+            restart.n_pending++;
     }
-    if (session->restart.n_pending == 0)
-        return -1;
+    if (restart.n_pending == 0)
+        return -1; // and nobody is told of its end
+    session->restart = restart;
     return 0;
 }

@@ -58,6 +58,24 @@ test_end_during_a_restart(void **state)
     assert_int_equal(f->restart_err.code, KG_SESSION_NOT_FOUND);
 }
 
+// The only kernel is being replaced already. Whoever was refused is not told of anything later.
+static void
+test_end_after_a_refused_restart(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    struct opener opener = {.code = "die"};
+    fake_script.hold_stop = true;
+    open_named(f, &opener, "s1");
+    RUN_UNTIL(f, kernel_state(opener.kernel) == KERNEL_RESTARTING);
+    assert_int_equal(session_restart(opener.session, on_restarted, f, &err), -1);
+    assert_int_equal(err.code, KG_SESSION_BUSY);
+    session_end(opener.session, NULL, on_ended, f);
+    RUN_UNTIL(f, f->ended > 0);
+    assert_int_equal(f->restarted, 0);
+    execution_unref(opener.execution);
+}
+
 // ---- One-shot sessions ----------------------------------------------------------------------
 
 static struct session_request
@@ -282,6 +300,7 @@ test_session_end(void)
     const struct CMUnitTest tests[] = {
         TEST(test_restart),
         TEST(test_end_during_a_restart),
+        TEST(test_end_after_a_refused_restart),
         TEST(test_one_shot_ends_with_its_execution),
         TEST(test_one_shot_ends_when_nobody_waits),
         TEST(test_one_shot_whose_execution_is_refused),
