@@ -6,7 +6,7 @@
 
 #include "output_priv.h"
 
-enum { MAX_TEXT_BYTES = 1 << 20 };
+enum { MAX_TEXT_BYTES = 1 << 20, MAX_TRACEBACK = 1000 };
 
 // The images that a line shows as `image` and `format`, the preferred first.
 static const struct {
@@ -148,6 +148,22 @@ string_or_empty(const json_t *object, const char *key)
     return json_is_string(value) ? json_incref(value) : json_string("");
 }
 
+// Its strings: what a kernel says is untrusted, and clients print them.
+static json_t *
+copy_traceback(const json_t *traceback)
+{
+    json_t *lines = json_array();
+    size_t i;
+    json_t *line;
+    json_array_foreach(traceback, i, line) {
+        if (i == MAX_TRACEBACK)
+            break;
+        if (json_is_string(line))
+            json_array_append(lines, line);
+    }
+    return lines;
+}
+
 // Takes `ename` and `evalue`, which may hold NULs. Deno gives the same text as both where code
 // could not be parsed.
 static void
@@ -159,11 +175,10 @@ append_error(struct output_log *log, json_t *ename, json_t *evalue, const json_t
         buf_append_str(&error, ": ");
         buf_append(&error, json_string_value(evalue), json_string_length(evalue));
     }
-    json_t *lines = json_is_array(traceback) ? json_deep_copy(traceback) : json_array();
     output_log_append(log, "error", OUTPUT_KEPT_IF_SMALL,
                       json_pack("{s:o, s:o, s:o, s:o}", "error",
                                 json_stringn(error.data, error.len), "ename", ename, "evalue",
-                                evalue, "traceback", lines));
+                                evalue, "traceback", copy_traceback(traceback)));
 }
 
 void

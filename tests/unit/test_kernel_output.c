@@ -110,6 +110,8 @@ static const struct {
      "'traceback':[]}]"},
     {"error", "{'ename':5,'evalue':null,'traceback':'no list'}",
      "[{'type':'error','error':'','ename':'','evalue':'','traceback':[]}]"},
+    {"error", "{'ename':'E','evalue':'','traceback':[{'a':1},'1',null,['2'],3,'4']}",
+     "[{'type':'error','error':'E','ename':'E','evalue':'','traceback':['1','4']}]"},
     {"error", "{}", "[{'type':'error','error':'','ename':'','evalue':'','traceback':[]}]"},
 
     {"clear_output", "{'wait':true}", "[{'type':'clear','wait':true}]"},
