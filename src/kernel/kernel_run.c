@@ -147,15 +147,19 @@ string_of(const json_t *object, const char *key, const char *fallback)
     return text ? text : fallback;
 }
 
-// Payloads of a reply: what `obj?` shows, and whether the code asked the kernel to end.
+// Payloads of a reply: what `obj?` shows, and whether the code asked the kernel to end. A tenant
+// says how many there are.
 static void
 take_payloads(struct kernel_run *run, const json_t *content)
 {
+    enum { MAX_PAGES = 100 };
+    const json_t *payloads = json_object_get(content, "payload");
+    int n_pages = 0;
     size_t i;
     json_t *payload;
-    json_array_foreach(json_object_get(content, "payload"), i, payload) {
+    json_array_foreach(payloads, i, payload) {
         const char *source = string_of(payload, "source", "");
-        if (strcmp(source, "page") == 0)
+        if (strcmp(source, "page") == 0 && n_pages++ < MAX_PAGES)
             output_append_display(&run->execution->log, json_object_get(payload, "data"));
         else if (strcmp(source, "ask_exit") == 0)
             run->exiting = !json_is_true(json_object_get(payload, "keepkernel"));

@@ -50,15 +50,34 @@ output_log_fini(struct output_log *log)
         remove_entry(log, entry);
 }
 
-// The bytes of the droppable lines of one message, from `entry` on.
-static size_t
-message_bytes(const struct output_entry *entry)
+// Adds the newest entry to the run that it belongs to. A tenant says how many lines one message
+// has: to count a run's bytes anew with each of them would take quadratic time.
+static void
+add_to_run(struct output_log *log, struct output_entry *entry)
 {
-    size_t bytes = 0;
-    int64_t message = entry->message;
-    for (; entry && entry->message == message && !entry->keep; entry = TAILQ_NEXT(entry, link))
-        bytes += entry->len + ENTRY_OVERHEAD;
-    return bytes;
+    struct output_entry *run = log->last_run;
+    if (entry->keep) {
+        log->last_run = NULL;
+        return;
+    }
+    if (!run || run->message != entry->message)
+        run = log->last_run = entry;
+    run->run_bytes += entry->len + ENTRY_OVERHEAD;
+}
+
+// Drops the run that begins with `entry`; returns what comes after it.
+static struct output_entry *
+drop_run(struct output_log *log, struct output_entry *entry)
+{
+    if (log->last_run == entry)
+        log->last_run = NULL;
+    for (size_t left = entry->run_bytes; left > 0;) {
+        struct output_entry *next = TAILQ_NEXT(entry, link);
+        left -= entry->len + ENTRY_OVERHEAD;
+        remove_entry(log, entry);
+        entry = next;
+    }
+    return entry;
 }
 
 // Drops the oldest messages while what would remain is still beyond the bound. So a single message
@@ -72,14 +91,9 @@ enforce_bound(struct output_log *log)
             entry = TAILQ_NEXT(entry, link);
             continue;
         }
-        if (log->bytes_held - message_bytes(entry) <= *log->max_bytes)
+        if (log->bytes_held - entry->run_bytes <= *log->max_bytes)
             return;
-        for (int64_t message = entry->message;
-             entry && entry->message == message && !entry->keep;) {
-            struct output_entry *next = TAILQ_NEXT(entry, link);
-            remove_entry(log, entry);
-            entry = next;
-        }
+        entry = drop_run(log, entry);
     }
 }
 
@@ -134,6 +148,7 @@ output_log_append(struct output_log *log, const char *type, enum output_worth wo
     metric_add(METRIC_OUTPUT_BYTES, (double)len);
     log->bytes_total += (int64_t)len;
     log->bytes_held += len + ENTRY_OVERHEAD;
+    add_to_run(log, entry);
     enforce_bound(log);
     if (TAILQ_LAST(&log->entries, output_entries) == entry)
         wake_readers(log, entry);

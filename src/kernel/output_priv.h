@@ -8,13 +8,15 @@
 #include "kernel.h"
 
 // Invariants: seq grows by one a line, also over lines that were dropped; what a reader lost is the
-// difference between two entries' counters.
+// difference between two entries' counters. Droppable lines of one message that stand next to each
+// other are a run, and are dropped together.
 struct output_entry {
     TAILQ_ENTRY(output_entry) link;
     int64_t seq;
     int64_t bytes_before; // of all lines before this one, dropped ones too
     int64_t message;      // which message of the kernel it shows a part of
     bool keep;            // says how the execution went: never dropped
+    size_t run_bytes;     // of the whole run, overhead included; only in its first entry
     size_t len;
     char text[];
 };
@@ -25,9 +27,10 @@ struct output_log {
     int64_t opened_us; // clock_mono_us()
     int64_t last_seq;
     int64_t last_message;
-    int64_t bytes_total;     // of all lines ever
-    size_t bytes_held;       // of the entries, overhead included
-    const size_t *max_bytes; // of what is held beyond the oldest message; it may change
+    int64_t bytes_total;           // of all lines ever
+    size_t bytes_held;             // of the entries, overhead included
+    struct output_entry *last_run; // the first entry of the run that may grow; NULL: none
+    const size_t *max_bytes;       // of what is held beyond the oldest message; it may change
     int n_kept;
 };
 

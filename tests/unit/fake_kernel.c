@@ -120,6 +120,19 @@ end_process(struct fake_kernel *kernel, bool oom)
 }
 
 static void
+show_pages(struct fake_kernel *kernel)
+{
+    json_t *pages = json_array();
+    for (int i = 0; i < 150; i++)
+        json_array_append_new(
+            pages, json_pack("{s:s, s:{s:s}}", "source", "page", "data", "text/plain", "a page"));
+    say(kernel, JUPYTER_SHELL, "execute_reply",
+        json_pack("{s:s, s:i, s:o}", "status", "ok", "execution_count", kernel->count, "payload",
+                  pages));
+    say_state(kernel, "idle");
+}
+
+static void
 run(struct fake_kernel *kernel, const char *code)
 {
     kernel->count++;
@@ -136,6 +149,8 @@ run(struct fake_kernel *kernel, const char *code)
         reply(kernel, "ok");
     else if (strcmp(code, "die") == 0 || strcmp(code, "oom") == 0)
         end_process(kernel, *code == 'o');
+    else if (strcmp(code, "pages") == 0)
+        show_pages(kernel);
     else if (strcmp(code, "error, no reply") == 0) {
         say_error(kernel, "UnicodeError", "");
         say_state(kernel, "idle");

@@ -5,6 +5,7 @@
 //   no reply   says idle and never replies           no idle    replies and never says idle
 //   error, no reply    raises, says idle, never replies
 //   die, oom   the process ends by SIGKILL (oom: for want of memory)
+//   pages      replies with 150 pages of a pager
 //   exit       asks to end, as IPython's exit() does; the process ends when the test says so
 // Of the silent requests, "bad" fails and "slow" is answered, well, at the next interrupt.
 #pragma once

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -157,6 +158,54 @@ test_a_message_larger_than_the_bound_is_kept(void **state)
     json_auto_t *later = all_lines(f->execution);
     assert_int_equal(number(json_array_get(later, 0), "messages"), 1 + 5);
     assert_int_equal(json_array_size(later), 1 + 5);
+}
+
+// Appends lines beyond the log's bound; returns what that took.
+static double
+cpu_s_of_lines(struct log_fixture *f, bool one_message)
+{
+    enum { N_LINES = 30 * 1000 };
+    clock_t began = clock();
+    for (int i = 0; i < N_LINES; i++) {
+        f->execution->log.last_message += !one_message;
+        output_append_display(&f->execution->log, NULL);
+    }
+    return (double)(clock() - began) / CLOCKS_PER_SEC;
+}
+
+// Each line of it would count all the others, and keep the loop for a minute.
+static void
+test_a_message_of_many_lines_takes_no_longer_than_many_messages(void **state)
+{
+    struct log_fixture *f = *state;
+    double many_s = cpu_s_of_lines(f, false);
+    double one_s = cpu_s_of_lines(f, true);
+    assert_true(one_s < 3 * many_s + 0.1);
+
+    f->execution->log.last_message++;
+    print(f->execution, MAX_LOG_BYTES); // it goes as a whole
+    json_auto_t *lines = all_lines(f->execution);
+    assert_int_equal(json_array_size(lines), 2);
+    assert_int_equal(number(json_array_get(lines, 0), "messages"), 2 * 30 * 1000);
+}
+
+// What stands between two parts of a message does not make the first one stay.
+static void
+test_a_message_with_a_kept_line_inside(void **state)
+{
+    struct log_fixture *f = *state;
+    for (int i = 0; i < 3; i++) {
+        output_append_display(&f->execution->log, NULL);
+        output_append_error(&f->execution->log, "ValueError", "kept", NULL);
+    }
+    output_append_display(&f->execution->log, NULL);
+    print(f->execution, MAX_LOG_BYTES);
+    json_auto_t *lines = all_lines(f->execution);
+    static const char *const types[] = {"dropped", "error", "dropped", "error",
+                                        "dropped", "error", "dropped", "stdout"};
+    assert_int_equal(json_array_size(lines), KG_ARRAY_LEN(types));
+    for (size_t i = 0; i < KG_ARRAY_LEN(types); i++)
+        assert_true(is_type(json_array_get(lines, i), types[i]));
 }
 
 static void
@@ -361,6 +410,9 @@ test_kernel_log(void)
         cmocka_unit_test_setup_teardown(test_the_oldest_are_dropped_and_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_message_larger_than_the_bound_is_kept, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(
+            test_a_message_of_many_lines_takes_no_longer_than_many_messages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_message_with_a_kept_line_inside, setup, teardown),
         cmocka_unit_test_setup_teardown(test_errors_and_done_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_only_few_and_small_errors_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_reader_joins_after_a_line, setup, teardown),

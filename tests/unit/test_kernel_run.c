@@ -54,6 +54,22 @@ test_error(void **state)
     assert_last_error(execution, "NameError", "name 'x' is not defined");
 }
 
+// Code says how many pages its reply has.
+static void
+test_only_some_pages_are_shown(void **state)
+{
+    struct fixture *f = *state;
+    start_ready_kernel(f);
+    KG_AUTO(execution) execution = execute(f, "pages");
+    run_until_done(f, execution);
+    assert_done(execution, "ok", false);
+    json_auto_t *lines = all_lines(execution);
+    json_auto_t *expected =
+        json_pack("{s:s, s:i, s:s, s:{}}", "type", "display", "seq", 100, "text", "a page", "data");
+    assert_int_equal(json_array_size(lines), 100 + 1);
+    assert_true(json_equal(json_array_get(lines, 99), expected));
+}
+
 static void
 test_idle_without_a_reply(void **state)
 {
@@ -278,6 +294,7 @@ test_kernel_run(void)
     const struct CMUnitTest tests[] = {
         TEST(test_output_then_done),
         TEST(test_error),
+        TEST(test_only_some_pages_are_shown),
         TEST(test_idle_without_a_reply),
         TEST(test_variables_and_env),
         TEST(test_empty_ones_are_not_set),
