@@ -117,7 +117,6 @@ make_sessions(struct core *core)
         .loop = core->loop,
         .executions = core->executions,
         .start_timeout_ms = config->kernel_start_timeout_s * 1000,
-        .adopt_timeout_ms = config->max_timeout_s * 1000,
         .env = core->kernel_env,
         .file_url = make_file_url,
         .file_url_arg = core->links,
@@ -138,6 +137,7 @@ make_sessions(struct core *core)
         .scratch_dir = core->state.dir,
         .packages = core->packages,
         .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
+        .adopt_timeout_ms = config->max_timeout_s * 1000,
     };
     core->sessions = sessions_new(core->loop, &settings);
 }

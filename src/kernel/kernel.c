@@ -87,15 +87,17 @@ kernel_new(const struct kernel_context *context, struct sandbox *sandbox,
 struct kernel *
 kernel_adopt(const struct kernel_context *context, struct sandbox *sandbox,
              const struct kernelspec *spec, const json_t *env, const json_t *process,
-             const struct kernel_events *events, void *arg)
+             int64_t timeout_ms, const struct kernel_events *events, void *arg)
 {
     const char *key = json_string_value(json_object_get(process, "key"));
-    if (!key || strlen(key) != JUPYTER_KEY_LEN)
+    const char *state = json_string_value(json_object_get(process, "state"));
+    if (!key || strlen(key) != JUPYTER_KEY_LEN || !state || strcmp(state, "running") != 0)
         return NULL;
     struct kernel *kernel = kernel_make(context, sandbox, spec, env, events, arg);
     memcpy(kernel->key, key, JUPYTER_KEY_LEN + 1);
     kernel->pid = (int)json_integer_value(json_object_get(process, "pid"));
     kernel->adopting = kernel->has_started = true;
+    kernel->adopt_timeout_ms = timeout_ms;
     kernel_start_adopt(kernel);
     return kernel;
 }

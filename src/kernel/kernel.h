@@ -138,8 +138,7 @@ struct kernel_context {
     struct loop *loop;
     struct executions *executions;
     int64_t start_timeout_ms;
-    int64_t adopt_timeout_ms; // for what an adopted kernel is still doing
-    const json_t *env;        // of every kernel, beside its kernelspec's
+    const json_t *env; // of every kernel, beside its kernelspec's
     // Makes a link for people to a file of a session, to be freed; NULL: there are none.
     char *(*file_url)(const void *arg, const char *owner, const char *session_id, const char *path);
     const void *file_url_arg;
@@ -162,12 +161,14 @@ struct kernel *kernel_new(const struct kernel_context *context, struct sandbox *
                           const struct kernelspec *spec, const json_t *env,
                           const struct kernel_events *events, void *arg);
 // Takes up a kernel that an earlier gateway has started; `process` is the agent's description of it
-// (pid and key). It takes executions at once; they wait until what it may still be doing has ended,
-// or its time is over and it is replaced. NULL where the description is of no use.
+// (pid and key). It takes executions at once; they wait until what it may still be doing has ended.
+// Where it ends, cannot be reached or does not answer within `timeout_ms` a new process takes its
+// place. NULL where the description is of no use, or says that the process has ended.
 KG_MUST_CHECK struct kernel *kernel_adopt(const struct kernel_context *context,
                                           struct sandbox *sandbox, const struct kernelspec *spec,
                                           const json_t *env, const json_t *process,
-                                          const struct kernel_events *events, void *arg);
+                                          int64_t timeout_ms, const struct kernel_events *events,
+                                          void *arg);
 // Ends what runs and waits as `died`, because of `reason` (NULL: the session ended). The process
 // inside is left to the sandbox's end.
 void kernel_free(struct kernel *kernel, const char *reason);
@@ -192,8 +193,8 @@ bool kernel_warm_up(struct kernel *kernel);
 // Interrupts what runs and empties the queue. Returns whether there was anything.
 bool kernel_interrupt(struct kernel *kernel);
 // Ends what runs as `interrupted`, kills the process and all that it left behind, and starts a new
-// one; what is queued runs there. `on_done` (may be NULL) fires once: ready, or failed. A further
-// call replaces the waiting one's callback only after that one has fired.
+// one; what is queued runs there. `on_done` (may be NULL) fires once: ready, or failed. Fails with
+// KG_SESSION_BUSY where the kernel is being replaced already.
 typedef void (*kernel_restart_fn)(const struct kg_error *err, void *arg);
 KG_MUST_CHECK int kernel_restart(struct kernel *kernel, kernel_restart_fn on_done, void *arg,
                                  struct kg_error *err);

@@ -82,7 +82,8 @@ struct kernel {
     struct sandbox_call *stopping;
     int64_t execution_count;
     int64_t n_bad_messages;
-    bool adopting;    // starting, with a process that an earlier gateway has started
+    bool adopting; // starting, with a process that an earlier gateway has started
+    int64_t adopt_timeout_ms;
     bool has_started; // was ready once
     bool told_started;
     kernel_restart_fn on_restarted;
@@ -102,7 +103,8 @@ void kernel_start_adopt(struct kernel *kernel);
 void kernel_start_cancel(struct kernel *kernel);
 void kernel_start_on_message(struct kernel *kernel, enum jupyter_channel channel,
                              const struct jupyter_message *message);
-// Fails the start, after the agent was asked for what the process said.
+// Fails the start, after the agent was asked for what the process said. An adopted process is
+// replaced: what waits runs in the new one.
 void kernel_start_fail(struct kernel *kernel, const char *reason);
 
 // ---- kernel_run.c ---------------------------------------------------------------------------

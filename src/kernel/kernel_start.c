@@ -18,7 +18,9 @@ on_deadline(void *arg)
 {
     struct kernel *kernel = arg;
     if (kernel->adopting) {
-        kernel_fail(kernel, "KernelDied", "the kernel did not end what it was doing in time");
+        bool reached = kernel->start.channel == JUPYTER_N_CHANNELS;
+        kernel_start_fail(kernel, reached ? "the kernel did not end what it was doing in time"
+                                          : "the kernel could not be reached");
         return;
     }
     KG_AUTO_FREE char *reason =
@@ -40,7 +42,7 @@ ask_info(struct kernel *kernel)
 }
 
 static void
-on_retry(void *arg)
+go_on(void *arg)
 {
     struct kernel *kernel = arg;
     if (kernel->start.channel < JUPYTER_N_CHANNELS)
@@ -62,10 +64,9 @@ on_link(int fd, const struct kg_error *link_err, void *arg)
         return;
     }
     kernel->start.channel++;
-    if (kernel->start.channel < JUPYTER_N_CHANNELS)
-        connect_next(kernel);
-    else
-        ask_info(kernel);
+    if (kernel->adopting && kernel->start.channel == JUPYTER_N_CHANNELS)
+        loop_timer_start(kernel->start.deadline, kernel->adopt_timeout_ms);
+    go_on(kernel);
 }
 
 static void
@@ -192,7 +193,7 @@ kernel_start_adopt(struct kernel *kernel)
 {
     reset(&kernel->start);
     kernel->started_up = false; // for all that is known
-    loop_timer_start(kernel->start.deadline, kernel->context->adopt_timeout_ms);
+    loop_timer_start(kernel->start.deadline, kernel->context->start_timeout_ms);
     open_channels(kernel);
 }
 
@@ -266,6 +267,12 @@ on_give_up(void *arg)
 void
 kernel_start_fail(struct kernel *kernel, const char *reason)
 {
+    if (kernel->adopting) {
+        log_warning("an adopted kernel is replaced",
+                    LOG_STR("sandbox", sandbox_id(kernel->sandbox)), LOG_STR("reason", reason));
+        kernel_replace(kernel);
+        return;
+    }
     kernel_start_cancel(kernel);
     free(kernel->start.failure);
     kernel->start.failure = kg_strdup(reason);
@@ -281,7 +288,7 @@ kernel_start_init(struct kernel *kernel)
 {
     struct loop *loop = kernel->context->loop;
     kernel->start.deadline = loop_timer_new(loop, on_deadline, kernel);
-    kernel->start.retry = loop_timer_new(loop, on_retry, kernel);
+    kernel->start.retry = loop_timer_new(loop, go_on, kernel);
     kernel->start.give_up = loop_timer_new(loop, on_give_up, kernel);
 }
 

@@ -39,6 +39,14 @@ pool_entry_give(struct pool_entry *entry, struct pool_request *request)
 
 // ---- What entries tell ----------------------------------------------------------------------
 
+// From inside what a sandbox or a kernel tells, none can be destroyed.
+static void
+fail(struct pool_entry *entry)
+{
+    entry->state = ENTRY_FAILED;
+    loop_timer_start(entry->pool->work, 0);
+}
+
 static void
 on_kernel_started(struct kernel *kernel, const struct kg_error *err, void *arg)
 {
@@ -76,9 +84,7 @@ on_kernel_broken(struct kernel *kernel, const struct kg_error *err, void *arg)
 {
     (void)kernel;
     (void)err; // told as a start that failed, or it waits already to be destroyed
-    struct pool_entry *entry = arg;
-    entry->state = ENTRY_FAILED;
-    loop_timer_start(entry->pool->work, 0);
+    fail(arg);
 }
 
 static const struct kernel_events kernel_events = {
@@ -88,6 +94,15 @@ static const struct kernel_events kernel_events = {
     .on_execution_done = on_execution_done,
 };
 
+static void
+start_kernel(struct pool_entry *entry)
+{
+    const struct pool_settings *settings = &entry->pool->settings;
+    entry->state = ENTRY_KERNEL;
+    entry->kernel =
+        kernel_new(settings->kernels, entry->sandbox, settings->spec, NULL, &kernel_events, entry);
+}
+
 // What an earlier gateway has started in an adopted sandbox.
 static void
 on_process(const json_t *body, const struct kg_error *err, void *arg)
@@ -95,14 +110,18 @@ on_process(const json_t *body, const struct kg_error *err, void *arg)
     (void)err; // none: then it is started now
     struct pool_entry *entry = arg;
     const struct pool *pool = entry->pool;
+    const struct kernel_context *kernels = pool->settings.kernels;
     if (entry->state == ENTRY_FAILED)
         return;
+    if (!body) {
+        start_kernel(entry);
+        return;
+    }
     entry->state = ENTRY_KERNEL;
-    entry->kernel = kernel_adopt(pool->settings.kernels, entry->sandbox, pool->settings.spec, NULL,
-                                 body, &kernel_events, entry);
+    entry->kernel = kernel_adopt(kernels, entry->sandbox, pool->settings.spec, NULL, body,
+                                 kernels->start_timeout_ms, &kernel_events, entry);
     if (!entry->kernel)
-        entry->kernel = kernel_new(pool->settings.kernels, entry->sandbox, pool->settings.spec,
-                                   NULL, &kernel_events, entry);
+        fail(entry); // it has ended meanwhile
 }
 
 static void
@@ -110,15 +129,14 @@ ask_for_process(struct pool_entry *entry)
 {
     KG_AUTO_FREE char *path = kg_asprintf("/kernels/%s", entry->pool->settings.spec->name);
     if (!sandbox_agent_call(entry->sandbox, "GET", path, NULL, ADOPT_TIMEOUT_MS, on_process, entry,
-                            NULL)) {
-        entry->state = ENTRY_FAILED;
-        loop_timer_start(entry->pool->work, 0);
-    }
+                            NULL))
+        fail(entry);
 }
 
 static void
 on_sandbox_ready(struct sandbox *sandbox, void *arg)
 {
+    (void)sandbox;
     struct pool_entry *entry = arg;
     struct pool *pool = entry->pool;
     if (entry->adopted) {
@@ -132,9 +150,7 @@ on_sandbox_ready(struct sandbox *sandbox, void *arg)
         return;
     }
     entry->bare = false; // whoever asked for it has gone
-    entry->state = ENTRY_KERNEL;
-    entry->kernel = kernel_new(pool->settings.kernels, sandbox, pool->settings.spec, NULL,
-                               &kernel_events, entry);
+    start_kernel(entry);
 }
 
 static void
@@ -158,10 +174,8 @@ on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code
     bool waited = entry->state == ENTRY_WARMING || entry->state == ENTRY_READY;
     if (entry->kernel)
         kernel_on_exit(entry->kernel, pid, exit_code, signal, oom);
-    if (waited) {
-        entry->state = ENTRY_FAILED; // not what it was made for any more
-        loop_timer_start(entry->pool->work, 0);
-    }
+    if (waited)
+        fail(entry); // not what it was made for any more
 }
 
 static const struct sandbox_events sandbox_events = {

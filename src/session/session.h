@@ -34,6 +34,7 @@ struct sessions_settings {
     const char *scratch_dir;                   // for what is on its way
     struct packages *packages;                 // NULL: none can be installed
     int64_t sandbox_start_timeout_ms;
+    int64_t adopt_timeout_ms; // for what the kernels of an earlier gateway's sessions still do
 };
 
 struct sessions *sessions_new(struct loop *loop, const struct sessions_settings *settings);

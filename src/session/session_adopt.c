@@ -15,14 +15,13 @@ adopt_kernels(struct session *session, const json_t *processes)
     json_t *process;
     json_array_foreach(processes, i, process) {
         const char *name = json_string_value(json_object_get(process, "name"));
-        const char *state = json_string_value(json_object_get(process, "state"));
         const struct kernelspec *spec = name ? kernelspecs_find(settings->specs, name, NULL) : NULL;
-        if (!spec || !state || strcmp(state, "running") != 0 ||
-            session_find_kernel(session, spec) || session->n_kernels == SESSION_MAX_KERNELS)
+        if (!spec || session_find_kernel(session, spec) ||
+            session->n_kernels == SESSION_MAX_KERNELS)
             continue;
         struct kernel *kernel =
             kernel_adopt(settings->kernels, session->sandbox, spec, session->env, process,
-                         &session_kernel_events, session);
+                         settings->adopt_timeout_ms, &session_kernel_events, session);
         if (kernel)
             session->kernels[session->n_kernels++] = kernel;
     }

@@ -14,6 +14,7 @@ struct process {
     struct sandbox *sandbox;
     char name[40];
     int pid;
+    char *key;
     json_t *env;
     struct fake_kernel *kernel; // NULL: it has ended
 };
@@ -188,10 +189,26 @@ start_process(struct sandbox *sandbox, const json_t *body)
     process->env = json_incref(json_object_get(body, "env"));
     snprintf(process->name, sizeof process->name, "%s",
              json_string_value(json_object_get(body, "name")));
-    process->kernel = fake_kernel_new(fakes.loop, fakes.dir, process->pid,
-                                      json_string_value(json_object_get(body, "key")),
+    process->key = kg_strdup(json_string_value(json_object_get(body, "key")));
+    process->kernel = fake_kernel_new(fakes.loop, fakes.dir, process->pid, process->key,
                                       fake_script.mute, &kernel_events, process);
     return process;
+}
+
+void
+fake_sandbox_run(struct sandbox *sandbox, const char *name)
+{
+    char key[JUPYTER_KEY_LEN + 1];
+    id_random_hex(key, JUPYTER_KEY_LEN);
+    json_auto_t *body = json_pack("{s:s, s:s, s:{}}", "name", name, "key", key, "env");
+    start_process(sandbox, body);
+}
+
+static json_t *
+describe_process(const struct process *process)
+{
+    return json_pack("{s:i, s:s, s:s, s:s*}", "pid", process->pid, "key", process->key, "state",
+                     process->kernel ? "running" : "exited", "log_tail", fake_script.log_tail);
 }
 
 struct fake_kernel *
@@ -279,7 +296,8 @@ answer(struct sandbox_call *call, struct kg_error *err)
     size_t name_len = strcspn(name, "/");
     struct process *process = find_process(call->sandbox, name, name_len);
     if (strncmp(call->what, "GET ", 4) == 0)
-        return json_pack("{s:s*}", "log_tail", fake_script.log_tail);
+        return process ? describe_process(process)
+                       : json_pack("{s:s*}", "log_tail", fake_script.log_tail);
     if (process && process->kernel && strstr(call->what, "/signal"))
         fake_kernel_interrupt(process->kernel);
     else if (process && strstr(call->what, "/stop"))
@@ -492,6 +510,7 @@ end_all(struct sandbox *sandbox)
         struct process *process = &sandbox->processes[sandbox->n_processes - 1];
         fake_kernel_free(process->kernel);
         json_decref(process->env);
+        free(process->key);
     }
 }
 

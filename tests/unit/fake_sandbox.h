@@ -45,6 +45,8 @@ void fake_sandbox_ready(struct sandbox *sandbox);
 void fake_sandbox_gone(struct sandbox *sandbox);
 // What the POST of a kernel's process said: the "env" it was given. Borrowed.
 const json_t *fake_sandbox_env(const struct sandbox *sandbox, const char *name);
+// Starts a process as an earlier gateway has done, for one that adopts the sandbox.
+void fake_sandbox_run(struct sandbox *sandbox, const char *name);
 // NULL where no process runs.
 struct fake_kernel *fake_sandbox_kernel(const struct sandbox *sandbox, const char *name);
 int fake_sandbox_pid(const struct sandbox *sandbox, const char *name); // of the newest process

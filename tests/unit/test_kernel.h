@@ -28,6 +28,8 @@ void assert_last_error(struct execution *execution, const char *ename, const cha
 
 // ---- A kernel -------------------------------------------------------------------------------
 
+enum { DEADLINE_MS = 40 * 1000 };
+
 struct fixture {
     struct loop *loop;
     struct loop_timer *deadline;
@@ -52,6 +54,9 @@ void fixture_turn(struct fixture *f);
 
 void start_kernel(struct fixture *f);
 void start_ready_kernel(struct fixture *f);
+// Adopts a process that an earlier gateway has started, and that answers nothing. What it may still
+// be doing may take `timeout_ms`.
+void adopt_busy_kernel(struct fixture *f, int64_t timeout_ms);
 void run_until_done(struct fixture *f, struct execution *execution);
 // Runs code; it must be taken. The reference is the caller's.
 struct execution *execute(struct fixture *f, const char *code);

@@ -10,8 +10,6 @@
 #include <cmocka.h>
 #include <event2/event.h>
 
-enum { DEADLINE_MS = 40 * 1000 };
-
 // ---- Lines ----------------------------------------------------------------------------------
 
 json_t *
@@ -236,6 +234,23 @@ start_ready_kernel(struct fixture *f)
     start_kernel(f);
     RUN_UNTIL(f, f->started > 0);
     assert_int_equal(f->start_err.code, KG_OK);
+    fake_journal_clear();
+}
+
+void
+adopt_busy_kernel(struct fixture *f, int64_t timeout_ms)
+{
+    fake_script.mute = true;
+    start_kernel(f);
+    RUN_UNTIL(f, f->kernel->channels);
+    fake_script.mute = false;
+    json_auto_t *process = json_pack("{s:i, s:s, s:s}", "pid", f->kernel->pid, "key",
+                                     f->kernel->key, "state", "running");
+    kernel_free(f->kernel, NULL);
+    f->kernel = kernel_adopt(&f->context, f->sandbox, &f->spec, NULL, process, timeout_ms,
+                             &kernel_events, f);
+    assert_non_null(f->kernel);
+    assert_true(kernel_is_busy(f->kernel));
     fake_journal_clear();
 }
 

@@ -131,6 +131,61 @@ test_free_at_every_step_of_the_start(void **state)
     }
 }
 
+// ---- Adopted ones ---------------------------------------------------------------------------
+
+static void
+assert_replaced(struct fixture *f)
+{
+    KG_AUTO(execution) execution = execute(f, "print");
+    run_until_done(f, execution);
+    assert_done(execution, "ok", false);
+    assert_string_equal(fake_journal(), "stop python\nstart python\nrun print\n");
+    assert_false(kernel_is_busy(f->kernel));
+}
+
+static void
+test_an_adopted_one_ends_before_it_answers(void **state)
+{
+    struct fixture *f = *state;
+    adopt_busy_kernel(f, DEADLINE_MS);
+    int pid = fake_sandbox_pid(f->sandbox, "python");
+    fake_sandbox_kill(f->sandbox, "python");
+    fake_sandbox_tell_exit(f->sandbox, "python", pid, 1, 0, false);
+    RUN_UNTIL(f, kernel_state(f->kernel) == KERNEL_READY);
+    assert_false(kernel_is_busy(f->kernel));
+    assert_string_equal(fake_journal(), "stop python\nstart python\n");
+}
+
+static void
+test_an_adopted_one_whose_channels_are_lost(void **state)
+{
+    struct fixture *f = *state;
+    adopt_busy_kernel(f, DEADLINE_MS);
+    RUN_UNTIL(f, f->kernel->start.channel == JUPYTER_N_CHANNELS);
+    fake_sandbox_kill(f->sandbox, "python");
+    assert_replaced(f);
+}
+
+// As where it has ended between what the agent told of it and its events.
+static void
+test_an_adopted_one_cannot_be_reached(void **state)
+{
+    struct fixture *f = *state;
+    f->context.start_timeout_ms = 300;
+    adopt_busy_kernel(f, DEADLINE_MS);
+    fake_sandbox_kill(f->sandbox, "python");
+    f->context.start_timeout_ms = DEADLINE_MS;
+    assert_replaced(f);
+}
+
+static void
+test_an_adopted_one_takes_too_long(void **state)
+{
+    struct fixture *f = *state;
+    adopt_busy_kernel(f, 300);
+    assert_replaced(f);
+}
+
 int
 test_kernel_start(void)
 {
@@ -146,6 +201,14 @@ test_kernel_start(void)
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(test_a_dead_kernel_is_started_by_the_next_execution,
                                         fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_an_adopted_one_ends_before_it_answers, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_an_adopted_one_whose_channels_are_lost, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_an_adopted_one_cannot_be_reached, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_an_adopted_one_takes_too_long, fixture_setup,
+                                        fixture_teardown),
         cmocka_unit_test_setup_teardown(test_free_at_every_step_of_the_start, fixture_setup,
                                         fixture_teardown),
     };

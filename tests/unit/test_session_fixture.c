@@ -75,6 +75,7 @@ setup(void **state, int64_t pool_size)
         .max_sessions = MAX_SESSIONS,
         .idle_timeout_s = 1800,
         .sandbox_start_timeout_ms = DEADLINE_MS,
+        .adopt_timeout_ms = DEADLINE_MS,
     };
     f->sessions = sessions_new(f->loop, &settings);
     sessions_start(f->sessions);

@@ -78,6 +78,48 @@ test_a_pooled_container_ends(void **state)
     RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
 }
 
+// It has ended while no gateway was there.
+static void
+test_an_adopted_kernel_that_has_ended(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    assert_int_equal(sessions_adopt(f->sessions, "adopted", NULL, &err), 0);
+    fake_sandbox_run(fake_sandboxes_last(), "k0");
+    fake_sandbox_kill(fake_sandboxes_last(), "k0");
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
+    RUN_UNTIL(f, fake_sandboxes_count() == 2);
+    assert_int_equal(fake_journal_count("destroy"), 1);
+    assert_int_equal(fake_journal_count("start k0"), 2);
+}
+
+static void
+test_an_adopted_kernel_is_used(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    assert_int_equal(sessions_adopt(f->sessions, "adopted", NULL, &err), 0);
+    fake_sandbox_run(fake_sandboxes_last(), "k0");
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
+    assert_int_equal(fake_journal_count("start k0"), 1);
+}
+
+// Nobody's code runs in it that would be worth waiting for.
+static void
+test_an_adopted_kernel_that_does_not_answer(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    f->kernels.start_timeout_ms = 1000;
+    assert_int_equal(sessions_adopt(f->sessions, "adopted", NULL, &err), 0);
+    fake_script.mute = true;
+    fake_sandbox_run(fake_sandboxes_last(), "k0");
+    fake_script.mute = false;
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
+    assert_int_equal(fake_journal_count("stop k0"), 1);
+    assert_int_equal(fake_journal_count("start k0"), 2);
+}
+
 static void
 test_it_recovers_when_nothing_can_be_started(void **state)
 {
@@ -105,6 +147,9 @@ test_session_pool(void)
         TEST(test_a_session_of_its_own_kind_takes_no_pooled_kernel),
         TEST(test_a_pooled_kernel_dies),
         TEST(test_a_pooled_container_ends),
+        TEST(test_an_adopted_kernel_that_has_ended),
+        TEST(test_an_adopted_kernel_is_used),
+        TEST(test_an_adopted_kernel_that_does_not_answer),
         TEST(test_it_recovers_when_nothing_can_be_started),
     };
     return cmocka_run_group_tests_name("session: pool", tests, NULL, NULL);
