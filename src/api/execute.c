@@ -11,6 +11,8 @@ struct pending {
     struct api_context *context;
     json_t *root; // what `body` borrows from
     struct execute_body body;
+    char *variables; // JSON text: as values they take many times as much while they wait
+    char *env;
     struct session_open *open;
     execute_started_fn on_started;
 };
@@ -21,6 +23,8 @@ pending_free(struct pending *pending)
     if (!pending)
         return;
     json_decref(pending->root);
+    free(pending->variables);
+    free(pending->env);
     free(pending);
 }
 KG_DEFINE_AUTO(pending, pending_free)
@@ -49,8 +53,8 @@ on_session(struct session *session, struct kernel *kernel, const struct kg_error
         .owner = http_request_owner(request),
         .session_id = session_id(session),
         .code = body->code,
-        .variables = body->variables,
-        .env = body->env,
+        .variables = pending->variables,
+        .env = pending->env,
         .timeout_ms = body->timeout_ms,
         .keep_running = body->keep_running,
         .session_ends = !body->session_id,
@@ -67,6 +71,21 @@ on_session(struct session *session, struct kernel *kernel, const struct kg_error
     pending->on_started(request, pending->context, execution);
 }
 
+// Moves an object out of the body, as its client wrote it; NULL where there is nothing in it.
+static char *
+take_as_text(struct pending *pending, const char *name)
+{
+    size_t body_len, len;
+    const char *body = http_request_body(pending->request, &body_len);
+    const char *text = json_member(body, body_len, name, &len);
+    const json_t *value = json_object_get(pending->root, name);
+    char *taken = NULL;
+    if (json_object_size(value) > 0) // a name may be written with escapes
+        taken = text ? json_ascii(text, len) : json_dumps(value, JSON_COMPACT | JSON_ENSURE_ASCII);
+    json_object_del(pending->root, name);
+    return taken;
+}
+
 void
 execute_start(struct http_request *request, struct api_context *context,
               execute_started_fn on_started)
@@ -81,6 +100,9 @@ execute_start(struct http_request *request, struct api_context *context,
         http_reply_error(request, &err);
         return;
     }
+    pending->variables = take_as_text(pending, "variables");
+    pending->env = take_as_text(pending, "env");
+    pending->body.variables = pending->body.env = NULL;
     const struct session_request session_request = {
         .owner = http_request_owner(request),
         .session_id = pending->body.session_id,

@@ -158,6 +158,21 @@ size_t utf8_append(struct buf *ret, const void *data, size_t len, bool last);
 struct json_t;
 char *json_line(const struct json_t *line, size_t flags);
 
+// ---- JSON text, without making values of it --------------------------------------------------
+
+// What it would become as values: how deep arrays and objects nest, and roughly how much memory
+// the values take beside the bytes of their strings. The text need not be valid.
+struct json_weight {
+    size_t depth;
+    size_t bytes;
+};
+struct json_weight json_weigh(const char *text, size_t len);
+// The text of an object's member, borrowed; NULL: there is none. Finds a name only where it is
+// written without escapes. The text must be valid JSON; of other text the answer is of no use.
+const char *json_member(const char *text, size_t len, const char *name, size_t *ret_len);
+// The same JSON with escapes for all that is not ASCII. To be freed.
+char *json_ascii(const char *text, size_t len);
+
 // ---- Files ----------------------------------------------------------------------------------
 
 // Reads a whole file of at most `max` bytes into `ret` (appended).

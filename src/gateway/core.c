@@ -9,6 +9,7 @@
 enum {
     SANDBOX_START_TIMEOUT_MS = 30 * 1000,
     REPLAY_BYTES = 32 << 20,
+    WAITING_BYTES = 256 << 20, // of code and variables
 };
 
 // ---- Start ----------------------------------------------------------------------------------
@@ -105,6 +106,7 @@ make_sessions(struct core *core)
         .max_log_bytes = (size_t)config->max_output_bytes,
         .max_live_bytes = (size_t)config->max_buffered_bytes,
         .max_replay_bytes = REPLAY_BYTES,
+        .max_waiting_bytes = WAITING_BYTES,
     };
     core->executions = executions_new(core->loop, &logs);
     core->sandbox_context = (struct sandbox_context){

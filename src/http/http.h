@@ -109,11 +109,20 @@ size_t http_request_body_len(const struct http_request *request);
 // Takes the next bytes of the body, at most `len`, for good; returns how many. For large ones:
 // memory goes as it is taken.
 size_t http_request_body_take(struct http_request *request, void *to, size_t len);
-// The body as JSON, whatever its Content-Type says; at most 64 levels deep, duplicate keys and bad
+enum {
+    HTTP_JSON_DEPTH_MAX = 64,
+    // What the values may take in memory, beside their strings: two million numbers, or 370,000
+    // empty objects. "[{},{},…" takes eighty times its text.
+    HTTP_JSON_VALUE_BYTES_MAX = 96 << 20,
+};
+// The body as JSON, whatever its Content-Type says; within the bounds above, duplicate keys and bad
 // UTF-8 refused. An empty body is NULL with KG_INVALID. The caller owns the value.
 KG_MUST_CHECK json_t *http_request_json(struct http_request *request, struct kg_error *err);
 // The same for bytes that came another way.
 KG_MUST_CHECK json_t *http_json_parse(const char *body, size_t len, struct kg_error *err);
+// Whether the text is within HTTP_JSON_DEPTH_MAX, and its values within `max_value_bytes`.
+KG_MUST_CHECK int http_json_check(const char *body, size_t len, size_t max_value_bytes,
+                                  struct kg_error *err);
 
 // `on_gone` fires at most once: when the client closed before the answer was complete. After that
 // the request still takes calls, which do nothing, until http_reply*() or http_stream_end().

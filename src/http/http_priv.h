@@ -17,7 +17,6 @@ enum {
     HTTP_PARAMS_MAX = 6,
     // What a client may send ahead while its request is being answered.
     HTTP_READ_AHEAD_MAX = 64 * 1024,
-    HTTP_JSON_DEPTH_MAX = 64,
 };
 
 // One accepted connection. `evcon` is evhttp's, known once the connection was adopted; `request` is
@@ -201,5 +200,3 @@ bool origin_is_elsewhere(const struct http_request *request);
 size_t utf8_valid_prefix(const char *data, size_t len);
 // Decodes %XX in place, with `plus` also + as a space. Fails for a broken escape and for %00.
 KG_MUST_CHECK int percent_decode(char *data, size_t *len, bool plus);
-// Whether arrays and objects nest at most `max` deep.
-bool json_depth_at_most(const char *data, size_t len, size_t max);

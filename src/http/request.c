@@ -352,6 +352,21 @@ http_request_json(struct http_request *request, struct kg_error *err)
     return http_json_parse(body, len, err);
 }
 
+int
+http_json_check(const char *body, size_t len, size_t max_value_bytes, struct kg_error *err)
+{
+    struct json_weight weight = json_weigh(body, len);
+    if (weight.depth > HTTP_JSON_DEPTH_MAX)
+        return kg_error_set(err, KG_INVALID, 0, "the JSON nests more than %d levels deep",
+                            HTTP_JSON_DEPTH_MAX);
+    if (weight.bytes > max_value_bytes)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "the JSON has too many values: they would take %zu MiB of memory, at "
+                            "most %zu are taken; send large data as a file",
+                            weight.bytes >> 20, max_value_bytes >> 20);
+    return 0;
+}
+
 json_t *
 http_json_parse(const char *body, size_t len, struct kg_error *err)
 {
@@ -359,10 +374,8 @@ http_json_parse(const char *body, size_t len, struct kg_error *err)
     json_t *value = NULL;
     if (len == 0)
         kg_error_set(err, KG_INVALID, 0, "the body is empty, JSON was expected");
-    else if (!json_depth_at_most(body, len, HTTP_JSON_DEPTH_MAX))
-        kg_error_set(err, KG_INVALID, 0, "the JSON nests more than %d levels deep",
-                     HTTP_JSON_DEPTH_MAX);
-    else if (!(value = json_loadb(body, len, JSON_REJECT_DUPLICATES, &error)))
+    else if (http_json_check(body, len, HTTP_JSON_VALUE_BYTES_MAX, err) == 0 &&
+             !(value = json_loadb(body, len, JSON_REJECT_DUPLICATES, &error)))
         kg_error_set(err, KG_INVALID, 0, "the body is not valid JSON: line %d, column %d: %s",
                      error.line, error.column, error.text);
     return value;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks and decodings of untrusted text: UTF-8, percent escapes, JSON nesting.
+// Checks and decodings of untrusted text: UTF-8, percent escapes.
 
 #include <string.h>
 
@@ -47,28 +47,4 @@ percent_decode(char *data, size_t *len, bool plus)
     }
     *len = out;
     return 0;
-}
-
-bool
-json_depth_at_most(const char *data, size_t len, size_t max)
-{
-    size_t depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < len; i++) {
-        char c = data[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '[' || c == '{') {
-            if (++depth > max)
-                return false;
-        } else if ((c == ']' || c == '}') && depth > 0) {
-            depth--;
-        }
-    }
-    return true;
 }

@@ -21,6 +21,7 @@ struct executions {
     struct executions_settings settings;
     size_t n_live;
     size_t max_log_bytes; // at present: what each one's log may hold
+    size_t waiting_bytes; // code and variables of those that wait
 };
 
 static const char *const state_names[] = {
@@ -50,6 +51,24 @@ count_live(struct executions *executions, int change)
 
 // ---- One execution --------------------------------------------------------------------------
 
+static size_t
+request_bytes(const struct execution_request *request)
+{
+    return strlen(request->code) + (request->variables ? strlen(request->variables) : 0);
+}
+
+int
+executions_check_room(const struct executions *executions, const struct execution_request *request,
+                      struct kg_error *err)
+{
+    size_t max = executions->settings.max_waiting_bytes;
+    if (max == 0 || executions->waiting_bytes + request_bytes(request) <= max)
+        return 0;
+    return kg_error_set(err, KG_SESSION_BUSY, 0,
+                        "%zu MiB of code and variables wait already; try again later",
+                        executions->waiting_bytes >> 20);
+}
+
 struct execution *
 execution_new(struct executions *executions, struct kernel *kernel,
               const struct execution_request *request)
@@ -60,8 +79,10 @@ execution_new(struct executions *executions, struct kernel *kernel,
     execution->owner = kg_strdup(request->owner);
     execution->session_id = kg_strdup(request->session_id);
     execution->code = kg_strdup(request->code);
-    execution->variables = request->variables ? json_deep_copy(request->variables) : NULL;
-    execution->env = request->env ? json_deep_copy(request->env) : NULL;
+    execution->variables = request->variables ? kg_strdup(request->variables) : NULL;
+    execution->env = request->env ? kg_strdup(request->env) : NULL;
+    execution->request_bytes = request_bytes(request);
+    executions->waiting_bytes += execution->request_bytes;
     execution->timeout_ms = request->timeout_ms;
     execution->keep_running = request->keep_running;
     execution->session_ends = request->session_ends;
@@ -80,12 +101,13 @@ execution_ref(struct execution *execution)
     return execution;
 }
 
-// What was asked for is not needed any more; it may be large.
-static void
-release_request(struct execution *execution)
+void
+execution_release_request(struct execution *execution)
 {
-    json_decref(KG_STEAL(execution->variables));
-    json_decref(KG_STEAL(execution->env));
+    if (execution->executions)
+        execution->executions->waiting_bytes -= execution->request_bytes;
+    execution->request_bytes = 0;
+    free(KG_STEAL(execution->variables));
     free(KG_STEAL(execution->code));
 }
 
@@ -95,7 +117,8 @@ execution_unref(struct execution *execution)
     if (!execution || --execution->refs > 0)
         return;
     output_log_fini(&execution->log);
-    release_request(execution);
+    execution_release_request(execution);
+    free(execution->env);
     free(execution->owner);
     free(execution->session_id);
     free(execution);
@@ -166,6 +189,8 @@ forget(struct execution *execution)
     } else {
         TAILQ_REMOVE(&executions->live, execution, in_registry);
     }
+    executions->waiting_bytes -= execution->request_bytes;
+    execution->request_bytes = 0;
     execution->executions = NULL;
     execution_unref(execution);
 }
@@ -220,7 +245,7 @@ execution_finish(struct execution *execution, enum execution_status status, bool
     output_log_append(&execution->log, "done", OUTPUT_KEPT, done);
     metric_add(METRIC_EXECUTIONS, 1, status_names[status]);
     metric_observe_since(METRIC_EXECUTION_SECONDS, execution->log.opened_us);
-    release_request(execution);
+    execution_release_request(execution);
     if (execution->executions)
         retire(execution);
 }

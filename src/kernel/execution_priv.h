@@ -15,8 +15,9 @@ struct execution {
     char *owner;
     char *session_id;
     char *code;
-    json_t *variables; // or NULL
-    json_t *env;       // or NULL
+    char *variables;      // JSON text, or NULL; as the code only until that is sent
+    char *env;            // the same, kept
+    size_t request_bytes; // of the code and the variables, counted in the registry until then
     int64_t timeout_ms;
     bool keep_running;
     bool session_ends;
@@ -36,6 +37,12 @@ struct execution {
 // Makes a queued execution, known to the registry. The caller holds a reference.
 struct execution *execution_new(struct executions *executions, struct kernel *kernel,
                                 const struct execution_request *request);
+// KG_SESSION_BUSY where the requests that wait would hold too much.
+KG_MUST_CHECK int executions_check_room(const struct executions *executions,
+                                        const struct execution_request *request,
+                                        struct kg_error *err);
+// Code and variables were sent, or will not be; they may be large.
+void execution_release_request(struct execution *execution);
 void execution_set_state(struct execution *execution, enum execution_state state);
 // Appends the `done` line; the execution's kernel has no more to do with it.
 void execution_finish(struct execution *execution, enum execution_status status,

@@ -67,11 +67,11 @@ struct execution_request {
     const char *owner;
     const char *session_id;
     const char *code;
-    const json_t *variables; // an object, or NULL
-    const json_t *env;       // an object of strings, or NULL
-    int64_t timeout_ms;      // from the moment it runs
-    bool keep_running;       // also when its last reader has gone
-    bool session_ends;       // with it: its files can be had by nobody, and have no links
+    const char *variables; // an object as JSON text in ASCII, or NULL
+    const char *env;       // the same, of strings
+    int64_t timeout_ms;    // from the moment it runs
+    bool keep_running;     // also when its last reader has gone
+    bool session_ends;     // with it: its files can be had by nobody, and have no links
 };
 
 struct execution *execution_ref(struct execution *execution);
@@ -106,9 +106,10 @@ bool subscription_finished(const struct subscription *subscription);
 // ones keep for replay, all taken together: the oldest go first.
 struct executions;
 struct executions_settings {
-    size_t max_log_bytes;    // of one execution
-    size_t max_live_bytes;   // of all that are under way
-    size_t max_replay_bytes; // of all that have ended
+    size_t max_log_bytes;     // of one execution
+    size_t max_live_bytes;    // of all that are under way
+    size_t max_replay_bytes;  // of all that have ended
+    size_t max_waiting_bytes; // of the code and variables of all that wait; 0: any
 };
 struct executions *executions_new(struct loop *loop, const struct executions_settings *settings);
 void executions_free(struct executions *executions);
@@ -182,7 +183,8 @@ int64_t kernel_execution_count(const struct kernel *kernel);
 bool kernel_is_busy(const struct kernel *kernel);
 
 // Runs code, after what is queued already. The caller gets a reference of its own. Fails with
-// KG_SESSION_BUSY (the queue is full) or KG_INVALID (variables or env, and the kernelspec cannot).
+// KG_SESSION_BUSY (the queue is full, or too much waits in all queues) or KG_INVALID (variables or
+// env, and the kernelspec cannot).
 KG_MUST_CHECK struct execution *kernel_execute(struct kernel *kernel,
                                                const struct execution_request *request,
                                                struct kg_error *err);

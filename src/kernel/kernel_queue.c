@@ -44,8 +44,7 @@ struct execution *
 kernel_execute(struct kernel *kernel, const struct execution_request *request, struct kg_error *err)
 {
     const struct kernelspec *spec = kernel->spec;
-    if ((json_object_size(request->variables) > 0 && !spec->variables_code) ||
-        (json_object_size(request->env) > 0 && !spec->env_code)) {
+    if ((request->variables && !spec->variables_code) || (request->env && !spec->env_code)) {
         kg_error_set(err, KG_INVALID, 0, "the kernel %s takes no variables or env for an execution",
                      spec->name);
         return NULL;
@@ -55,6 +54,8 @@ kernel_execute(struct kernel *kernel, const struct execution_request *request, s
                      KERNEL_MAX_QUEUE);
         return NULL;
     }
+    if (executions_check_room(kernel->context->executions, request, err) < 0)
+        return NULL;
     struct execution *execution = execution_new(kernel->context->executions, kernel, request);
     TAILQ_INSERT_TAIL(&kernel->queue, execution, in_queue);
     kernel->n_queued++;

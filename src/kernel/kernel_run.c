@@ -14,9 +14,8 @@ enum { SETTLE_MS = 1000, EXIT_MS = 2000, WARM_UP_MS = 30 * 1000 };
 // The code of a silent request: the kernelspec's template with the values in place of "{json}", as
 // a string literal that holds JSON. ASCII throughout, so that it is one in Python and JavaScript.
 static char *
-fill_template(const char *template, const json_t *values)
+fill_template(const char *template, const char *json)
 {
-    KG_AUTO_FREE char *json = json_dumps(values, JSON_COMPACT | JSON_ENSURE_ASCII);
     json_auto_t *string = json_string(json);
     KG_AUTO_FREE char *literal = json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
     KG_AUTO_BUF code = {0};
@@ -50,14 +49,27 @@ send_request(struct kernel *kernel, const char *code, bool silent)
     }
 }
 
+static void
+send_filled(struct kernel *kernel, const char *template, const char *json)
+{
+    KG_AUTO_FREE char *code = fill_template(template, json);
+    send_request(kernel, code, true);
+}
+
+static void
+send_code(struct kernel *kernel, struct execution *execution)
+{
+    KG_AUTO_FREE char *code = KG_STEAL(execution->code);
+    execution_release_request(execution); // first: sending may fail, and end the execution
+    send_request(kernel, code, false);
+}
+
 // Sends the request of the current step, or of the next one that there is something to do for.
 static void
 send_step(struct kernel *kernel)
 {
     struct kernel_run *run = &kernel->run;
-    const struct execution *execution = run->execution;
-    const char *template = NULL;
-    const json_t *values = NULL;
+    struct execution *execution = run->execution;
     switch (run->step) {
     case RUN_STARTUP:
         if (kernel->spec->startup_code && !kernel->started_up) {
@@ -66,24 +78,23 @@ send_step(struct kernel *kernel)
         }
         break;
     case RUN_VARIABLES:
-        template = kernel->spec->variables_code;
-        values = execution->variables;
+        if (execution->variables) {
+            send_filled(kernel, kernel->spec->variables_code, execution->variables);
+            return;
+        }
         break;
     case RUN_ENV:
-        template = kernel->spec->env_code;
-        values = execution->env;
+        if (execution->env) {
+            send_filled(kernel, kernel->spec->env_code, execution->env);
+            return;
+        }
         break;
     case RUN_CODE:
-        send_request(kernel, execution->code, false);
+        send_code(kernel, execution);
         return;
     }
-    if (json_object_size(values) == 0) {
-        run->step++;
-        send_step(kernel);
-        return;
-    }
-    KG_AUTO_FREE char *code = fill_template(template, values);
-    send_request(kernel, code, true);
+    run->step++;
+    send_step(kernel);
 }
 
 void
@@ -289,7 +300,7 @@ on_settle(void *arg)
 static void
 restore_env(struct kernel *kernel, const struct execution *execution)
 {
-    if (json_object_size(execution->env) == 0 || !kernel->spec->env_restore_code)
+    if (!execution->env || !kernel->spec->env_restore_code)
         return;
     KG_AUTO_FREE char *code = fill_template(kernel->spec->env_restore_code, execution->env);
     struct kg_error err = {0};

@@ -150,6 +150,17 @@ def test_variables_are_set_before_the_code_runs(run):
     assert lines.done["execution_count"] == 1
 
 
+def test_a_million_numbers_as_variables(gateway, session):
+    """As their client wrote them; a name may be written with escapes."""
+    numbers = ",".join(["0.1", "2"] * 500_000)
+    body = '{"code":"print(len(x), x[:2], y)","session_id":"%s","\\u0076ariables":{"y":"é"}}'
+    response = gateway.client.post("/api/v1/execute", content=body % session)
+    assert "name 'x' is not defined" in response.text
+    body = '{"code":"print(len(x), x[:2], y)","session_id":"%s","variables": {"x":[%s]}}'
+    response = gateway.client.post("/api/v1/execute", content=body % (session, numbers))
+    assert '"1000000 [0.1, 2] é\\n"' in response.text
+
+
 def test_variables_leave_nothing_else_behind(run):
     run("before = None\nbefore = set(globals())")
     names = run("print(sorted(set(globals()) - before))", variables={"answer": 42}).text()
@@ -206,6 +217,7 @@ def test_env_reaches_child_processes(run):
         b'{"code":"1"} trailing',
         b"[" * 100000,
         b'{"code":"1","variables":' + b'{"a":' * 1000 + b"1" + b"}" * 1000 + b"}",
+        b'{"code":"1","variables":{"x":[' + b"{}," * 400_000 + b"{}]}}",
     ],
     ids=lambda body: body[:40].decode("latin-1"),
 )

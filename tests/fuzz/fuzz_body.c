@@ -98,6 +98,23 @@ parse_command(const json_t *root)
     check_env(body.env);
 }
 
+// What is looked up in the text is what the values say.
+static void
+check_text(const json_t *root, const char *text, size_t len)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)root, key, value) {
+        size_t member_len;
+        const char *member = json_member(text, len, key, &member_len);
+        assert(member || memchr(text, '\\', len));
+        KG_AUTO_FREE char *ascii = member ? json_ascii(member, member_len) : NULL;
+        json_auto_t *again = member ? json_loads(ascii, JSON_DECODE_ANY, NULL) : NULL;
+        assert(!member || json_equal(again, value));
+    }
+    (void)json_weigh(text, len);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -106,6 +123,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_auto_t *root = json_loadb((const char *)data + 1, size - 1, JSON_REJECT_DUPLICATES, NULL);
     if (!root)
         return 0;
+    check_text(root, (const char *)data + 1, size - 1);
     if (data[0] % 2 == 0)
         parse_execute(root);
     else if (data[0] == 255)

@@ -233,6 +233,61 @@ test_paths(void **state)
 }
 
 static void
+assert_member(const char *text, const char *name, const char *expected)
+{
+    size_t len = 99;
+    const char *found = json_member(text, strlen(text), name, &len);
+    assert_int_equal(found != NULL, expected != NULL);
+    assert_int_equal(len, expected ? strlen(expected) : 0);
+    if (expected)
+        assert_memory_equal(found, expected, len);
+}
+
+static void
+test_members_of_json_text(void **state)
+{
+    (void)state;
+    static const char text[] = " { \"a\\\"\" : {\"b\":[1,\"}\"]} ,\n\"b\": 2.50 , \"c\":\"x\\\\\","
+                               "\"d\":[[],{\"e\":\"]\"}],\"e\":null}";
+    assert_member(text, "b", "2.50");
+    assert_member(text, "c", "\"x\\\\\"");
+    assert_member(text, "d", "[[],{\"e\":\"]\"}]");
+    assert_member(text, "e", "null");
+    assert_member(text, "a", NULL);
+    assert_member(text, "x", NULL);
+    assert_member("{}", "a", NULL);
+    assert_member("[{\"a\":1}]", "a", NULL);
+    static const char *const broken[] = {"",       "{",       "{\"",      "{\"a",
+                                         "{\"a\"", "{\"a\":", "{\"b\":[", "{\"b\":\"\\"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(broken); i++)
+        assert_member(broken[i], "a", NULL);
+}
+
+static void
+test_weight_of_json_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t depth;
+    } cases[] = {{"", 0}, {"1", 0}, {"[]", 1}, {"[[],{\"[[\":[]}]", 3}, {"]]}[", 1}, {"\"[[", 0}};
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++)
+        assert_int_equal(json_weigh(cases[i].text, strlen(cases[i].text)).depth, cases[i].depth);
+    assert_true(json_weigh("[{},{}]", 7).bytes > 2 * 200);
+    assert_true(json_weigh("[1,2,3]", 7).bytes < 400);
+    assert_int_equal(json_weigh("\"{},{},{}\"", 10).bytes, json_weigh("\"\"", 2).bytes);
+}
+
+static void
+test_json_as_ascii(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"\xc3\xa9\": \"a\\n\xe2\x82\xac\xf0\x9f\x98\x80\"}";
+    KG_AUTO_FREE char *ascii = json_ascii(text, strlen(text));
+    assert_string_equal(ascii, "{\"\\u00e9\": \"a\\n\\u20ac\\ud83d\\ude00\"}");
+}
+
+static void
 test_mime_types(void **state)
 {
     (void)state;
@@ -257,6 +312,9 @@ main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_mime_types),
+        cmocka_unit_test(test_members_of_json_text),
+        cmocka_unit_test(test_weight_of_json_text),
+        cmocka_unit_test(test_json_as_ascii),
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_names_of_variables),
         cmocka_unit_test(test_ids_and_clock),

@@ -345,6 +345,44 @@ test_origin_and_host(void **state)
 
 // ---- Bodies ---------------------------------------------------------------------------------
 
+// `n` times `value`, as an array.
+static char *
+array_of(const char *value, size_t n)
+{
+    KG_AUTO_BUF text = {0};
+    for (size_t i = 0; i < n; i++)
+        buf_printf(&text, "%c%s", i ? ',' : '[', value);
+    buf_append_str(&text, "]");
+    return buf_take(&text);
+}
+
+// Values take many times their text: what they would take is known before anything is made of them.
+static void
+test_json_values_are_bounded(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value;
+        size_t n;
+        bool fits;
+    } cases[] = {
+        {"7", 1000 * 1000, true},          {"-1.5e-3", 1000 * 1000, true},
+        {"[1,2]", 250 * 1000, true},       {"{\"a\":1,\"b\":\"c\"}", 100 * 1000, true},
+        {"{}", 400 * 1000, false},         {"[]", 600 * 1000, false},
+        {"1", 2200 * 1000, false},         {"\"\"", 1200 * 1000, false},
+        {"\"{},[],:\"", 200 * 1000, true},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        struct kg_error err = {0};
+        KG_AUTO_FREE char *text = array_of(cases[i].value, cases[i].n);
+        json_auto_t *json = http_json_parse(text, strlen(text), &err);
+        assert_int_equal(json != NULL, cases[i].fits);
+        assert_int_equal(err.code, cases[i].fits ? KG_OK : KG_INVALID);
+        if (!cases[i].fits)
+            assert_non_null(strstr(err.message, "at most 96 are taken"));
+    }
+}
+
 static void
 test_json_bodies(void **state)
 {
@@ -676,6 +714,7 @@ main(void)
         TEST(test_a_proxy_before_a_server_without_keys),
         TEST(test_origin_and_host),
         TEST(test_json_bodies),
+        TEST(test_json_values_are_bounded),
         TEST(test_bodies_and_their_bound),
         TEST(test_large_and_small_bodies),
         TEST(test_bodies_wait_for_one_another),

@@ -177,7 +177,8 @@ fixture_setup(void **state)
         .executions = executions_new(
             f->loop, &(const struct executions_settings){.max_log_bytes = 1 << 20,
                                                          .max_live_bytes = 1 << 30,
-                                                         .max_replay_bytes = 1 << 20}),
+                                                         .max_replay_bytes = 1 << 20,
+                                                         .max_waiting_bytes = 1 << 10}),
         .start_timeout_ms = DEADLINE_MS,
         .env = f->env,
     };
@@ -285,16 +286,25 @@ execute(struct fixture *f, const char *code)
     return execute_for(f, code, DEADLINE_MS);
 }
 
+static char *
+values_text(const json_t *values)
+{
+    const size_t flags = JSON_COMPACT | JSON_ENSURE_ASCII;
+    return json_object_size(values) > 0 ? json_dumps(values, flags) : NULL;
+}
+
 struct execution *
 execute_with(struct fixture *f, const char *code, const json_t *variables, const json_t *env,
              struct kg_error *err)
 {
+    KG_AUTO_FREE char *variables_text = values_text(variables);
+    KG_AUTO_FREE char *env_text = values_text(env);
     return request(f,
                    &(struct execution_request){.owner = "me",
                                                .session_id = "s1",
                                                .code = code,
-                                               .variables = variables,
-                                               .env = env,
+                                               .variables = variables_text,
+                                               .env = env_text,
                                                .timeout_ms = DEADLINE_MS},
                    err);
 }

@@ -206,6 +206,37 @@ test_the_queue_keeps_its_order_and_its_bound(void **state)
     }
 }
 
+// Code and variables that wait are bounded in all queues together, until they are sent.
+static void
+test_large_requests_wait_within_a_bound(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    char long_text[600];
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    json_auto_t *variables = json_pack("{s:s}", "x", long_text);
+    start_ready_kernel(f);
+    KG_AUTO(execution) hanging = execute(f, "hang");
+    RUN_UNTIL(f, execution_state(hanging) == EXECUTION_RUNNING);
+    KG_AUTO(execution) large = execute_with(f, "print", variables, NULL, &err);
+    assert_non_null(large);
+    assert_null(execute_with(f, "print", variables, NULL, &err));
+    assert_int_equal(err.code, KG_SESSION_BUSY);
+    assert_non_null(strstr(err.message, "code and variables wait already"));
+    KG_AUTO(execution) small = execute(f, "print");
+    execution_interrupt(large);
+    KG_AUTO(execution) again = execute_with(f, "print", variables, NULL, &err);
+    assert_non_null(again);
+    execution_interrupt(hanging);
+    run_until_done(f, again);
+    KG_AUTO(execution) next = execute_with(f, "hang", variables, NULL, &err);
+    RUN_UNTIL(f, next->request_bytes == 0);
+    KG_AUTO(execution) behind = execute_with(f, "print", variables, NULL, &err);
+    assert_non_null(next);
+    assert_non_null(behind);
+}
+
 // ---- Readers --------------------------------------------------------------------------------
 
 static void
@@ -302,6 +333,7 @@ test_kernel_run(void)
         TEST(test_variables_that_cannot_be_set),
         TEST(test_a_kernelspec_that_cannot_set_them),
         TEST(test_the_queue_keeps_its_order_and_its_bound),
+        TEST(test_large_requests_wait_within_a_bound),
         TEST(test_the_last_reader_interrupts),
         TEST(test_keep_running),
         TEST(test_a_reader_leaves_while_its_execution_ends),

@@ -146,11 +146,12 @@ start(struct fixture *f, struct opener *opener, const struct session_request *re
 struct execution *
 execute(struct opener *opener, const char *code, const json_t *variables, struct kg_error *err)
 {
+    KG_AUTO_FREE char *text = variables ? json_dumps(variables, JSON_ENSURE_ASCII) : NULL;
     const struct execution_request request = {
         .owner = "me",
         .session_id = session_id(opener->session),
         .code = code,
-        .variables = variables,
+        .variables = text,
         .timeout_ms = DEADLINE_MS,
     };
     return kernel_execute(opener->kernel, &request, err);
