@@ -202,11 +202,12 @@ const struct sandbox_events session_sandbox_events = {
 void
 session_start_kernels(struct session *session)
 {
-    struct kg_error err = {0};
-    struct session_open *open;
-    TAILQ_FOREACH(open, &session->opens, link) {
+    struct session_open *next;
+    for (struct session_open *open = TAILQ_FIRST(&session->opens); open; open = next) {
+        struct kg_error err = {0};
+        next = TAILQ_NEXT(open, link);
         if (!session_kernel(session, open->spec, &err))
-            log_warning("a kernel was refused", LOG_STR("session", session->id), LOG_ERR(&err));
+            answer_open(open, NULL, &err);
     }
     // Where no kernel came of it (all who waited have left) there is nothing to keep it for.
     loop_timer_start(session->wake, 0);

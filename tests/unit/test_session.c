@@ -260,6 +260,24 @@ test_several_kernels(void **state)
     assert_false(sessions_are_busy(f->sessions));
 }
 
+// While the session is being made it is not known yet who of them will be refused.
+static void
+test_too_many_kernels_for_a_new_session(void **state)
+{
+    struct fixture *f = *state;
+    struct opener openers[N_SPECS] = {0};
+    struct session_request request = named(f, "s1");
+    for (size_t i = 0; i < N_SPECS; i++) {
+        request.kernelspec = kernelspecs_at(f->specs, i);
+        start(f, &openers[i], &request);
+        assert_non_null(openers[i].open);
+    }
+    for (size_t i = 0; i < N_SPECS; i++) {
+        RUN_UNTIL(f, openers[i].answers > 0);
+        assert_int_equal(openers[i].err.code, i < N_SPECS - 1 ? KG_OK : KG_INVALID);
+    }
+}
+
 // The query values of a link, in place.
 static void
 split_link(char *url, char **ret_expires, char **ret_signature)
@@ -393,6 +411,7 @@ main(void)
         TEST(test_no_second_kernel),
         TEST(test_the_container_ends),
         TEST(test_several_kernels),
+        TEST(test_too_many_kernels_for_a_new_session),
         cmocka_unit_test(test_file_links),
         TEST(test_files_without_end),
     };
