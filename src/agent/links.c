@@ -125,7 +125,8 @@ link_join(struct link *link)
     memcpy(link->kernel, target.kernel, sizeof link->kernel);
     loop_fd_free(KG_STEAL(link->watch));
     links->n_idle--;
-    link->splice = splice_new(links->loop, KG_STEAL_FD(link->fd), fd, on_splice_end, link);
+    link->splice = splice_new(links->loop, KG_STEAL_FD(link->fd), fd, SPLICE_HALF_CLOSED_MS,
+                              on_splice_end, link);
 }
 
 // Until it has answered, the gateway has no reason to send more than its one line.

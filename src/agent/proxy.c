@@ -59,7 +59,8 @@ join(struct proxy *proxy, int client, int door)
 
     (void)setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     connection->proxy = proxy;
-    connection->splice = splice_new(proxy->loop, client, door, on_splice_end, connection);
+    connection->splice =
+        splice_new(proxy->loop, client, door, SPLICE_HALF_CLOSED_MS, on_splice_end, connection);
     LIST_INSERT_HEAD(&proxy->connections, connection, link);
     proxy->n++;
 }

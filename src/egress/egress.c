@@ -135,7 +135,7 @@ on_dialled(int fd, const struct kg_error *err, void *arg)
     connection->state = STATE_JOINED;
     buf_fini(&connection->in);
     connection->splice = splice_new(connection->user->egress->loop, KG_STEAL_FD(connection->fd), fd,
-                                    on_spliced, connection);
+                                    SPLICE_HALF_CLOSED_MS, on_spliced, connection);
 }
 
 // ---- The head -------------------------------------------------------------------------------

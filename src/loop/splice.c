@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 // Also the bound of what is kept for a slow side.
-enum { CHUNK = 128 * 1024, HALF_CLOSED_MS = 30 * 1000 };
+enum { CHUNK = 128 * 1024 };
 
 // One side. `pending` is what came from the other side and did not fit into this socket: while
 // there is any, the other side is not read.
@@ -26,7 +26,10 @@ struct end {
 
 struct splice {
     struct end ends[2];
-    struct loop_timer *half_closed; // a peer that is gone for good need not close its other half
+    // A peer that is gone for good need not close its other half. From the first end on the timer
+    // runs anew with each byte that moves.
+    struct loop_timer *half_closed;
+    int64_t half_closed_ms;
     loop_fn on_end;
     void *arg;
 };
@@ -65,6 +68,14 @@ send_some(int fd, const char *data, size_t len)
     return n;
 }
 
+// Bytes moved, or a direction has ended.
+static void
+note_progress(struct splice *splice)
+{
+    if (splice->ends[0].eof || splice->ends[1].eof)
+        loop_timer_start(splice->half_closed, splice->half_closed_ms);
+}
+
 static void
 shut_if_over(struct end *end)
 {
@@ -84,10 +95,11 @@ read_from(struct end *end)
         return errno == EAGAIN || errno == EINTR ? 0 : -1;
     if (n == 0) {
         end->eof = true;
-        loop_timer_start(end->splice->half_closed, HALF_CLOSED_MS);
+        note_progress(end->splice);
         shut_if_over(to);
         return 0;
     }
+    note_progress(end->splice);
     ssize_t sent = send_some(to->fd, scratch, (size_t)n);
     if (sent < 0)
         return -1;
@@ -104,6 +116,7 @@ write_pending(struct end *end)
     if (n < 0)
         return -1;
     end->sent += (size_t)n;
+    note_progress(end->splice);
     if (!has_pending(end)) {
         buf_fini(&end->pending);
         end->sent = 0;
@@ -140,11 +153,12 @@ on_half_closed(void *arg)
 }
 
 struct splice *
-splice_new(struct loop *loop, int a, int b, loop_fn on_end, void *arg)
+splice_new(struct loop *loop, int a, int b, int64_t half_closed_ms, loop_fn on_end, void *arg)
 {
     struct splice *splice = KG_NEW(struct splice);
     const int fds[2] = {a, b};
 
+    splice->half_closed_ms = half_closed_ms;
     splice->on_end = on_end;
     splice->arg = arg;
     splice->half_closed = loop_timer_new(loop, on_half_closed, splice);

@@ -7,8 +7,12 @@
 
 struct splice;
 
-// Owns both descriptors (non-blocking). `on_end` fires once, when both directions have ended or one
-// side failed; the owner then frees the splice.
-struct splice *splice_new(struct loop *loop, int a, int b, loop_fn on_end, void *arg);
+enum { SPLICE_HALF_CLOSED_MS = 30 * 1000 };
+
+// Owns both descriptors (non-blocking). `on_end` fires once, when both directions have ended, one
+// side failed, or one direction has ended and nothing came the other way for `half_closed_ms`; the
+// owner then frees the splice.
+struct splice *splice_new(struct loop *loop, int a, int b, int64_t half_closed_ms, loop_fn on_end,
+                          void *arg);
 // Closes both descriptors, whatever is still on its way.
 void splice_free(struct splice *splice);

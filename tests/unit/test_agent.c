@@ -143,13 +143,14 @@ turn(struct splice_test *test)
 }
 
 static void
-splice_test_init(struct splice_test *test)
+splice_test_init(struct splice_test *test, int64_t half_closed_ms)
 {
     *test = (struct splice_test){.loop = loop_new()};
     test->tick = loop_timer_new(test->loop, on_tick, test->loop);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, test->near), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, test->far), 0);
-    test->splice = splice_new(test->loop, test->near[1], test->far[1], on_splice_end, test);
+    test->splice =
+        splice_new(test->loop, test->near[1], test->far[1], half_closed_ms, on_splice_end, test);
 }
 
 static void
@@ -169,7 +170,7 @@ test_splice_half_close(void **state)
     char text[16] = {0};
     (void)state;
 
-    splice_test_init(&test);
+    splice_test_init(&test, SPLICE_HALF_CLOSED_MS);
     assert_int_equal(write(test.near[0], "ask", 3), 3);
     assert_int_equal(shutdown(test.near[0], SHUT_WR), 0);
     while (recv(test.far[0], text, 3, MSG_PEEK) != 3)
@@ -192,6 +193,31 @@ test_splice_half_close(void **state)
     splice_test_fini(&test);
 }
 
+// A client that has said all may wait for long, as long as the answer flows.
+static void
+test_splice_half_closed_for_long(void **state)
+{
+    enum { HALF_CLOSED_MS = 1000 };
+    struct splice_test test;
+    char byte;
+    (void)state;
+
+    splice_test_init(&test, HALF_CLOSED_MS);
+    assert_int_equal(shutdown(test.near[0], SHUT_WR), 0);
+    int64_t began_ms = clock_mono_ms(), wrote_ms = began_ms;
+    while (clock_mono_ms() - began_ms < HALF_CLOSED_MS * 3 / 2) {
+        assert_int_equal(write(test.far[0], "a", 1), 1);
+        wrote_ms = clock_mono_ms();
+        do
+            turn(&test);
+        while (read(test.near[0], &byte, 1) != 1);
+    }
+    while (!test.ended)
+        turn(&test);
+    assert_in_range(clock_mono_ms() - wrote_ms, HALF_CLOSED_MS - 100, 20 * HALF_CLOSED_MS);
+    splice_test_fini(&test);
+}
+
 static void
 test_splice_is_bounded(void **state)
 {
@@ -201,7 +227,7 @@ test_splice_is_bounded(void **state)
     ssize_t n;
     (void)state;
 
-    splice_test_init(&test);
+    splice_test_init(&test, SPLICE_HALF_CLOSED_MS);
     // Nobody reads at the far end: the near one must come to a stand.
     for (int idle = 0; idle < 20;) {
         n = write(test.near[0], chunk, sizeof chunk);
@@ -472,6 +498,7 @@ main(void)
         cmocka_unit_test(test_target),
         cmocka_unit_test(test_cgroup),
         cmocka_unit_test(test_splice_half_close),
+        cmocka_unit_test(test_splice_half_closed_for_long),
         cmocka_unit_test(test_splice_is_bounded),
         cmocka_unit_test_setup_teardown(test_links, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_kernel_ipc_and_tcp, agent_setup, agent_teardown),
