@@ -51,9 +51,26 @@ KG_MUST_CHECK int command_body_parse(const struct api_context *context, const js
 enum {
     STREAM_HIGH_WATERMARK = 256 << 10, // bytes queued for the client, above which no more is taken
     STREAM_LOW_WATERMARK = 64 << 10,
-    STREAM_KEEPALIVE_MS = 15 * 1000,
-    STREAM_MAX_STALLED = 4, // times STREAM_KEEPALIVE_MS without anything read: then it is cut
+    STREAM_TICK_MS = 15 * 1000,
 };
+
+// Looks at a streamed answer every `tick_ms`.
+struct stream_watch_settings {
+    struct loop *loop;
+    struct http_request *request;
+    int64_t tick_ms;
+    bool of_lines; // a keepalive line is written where the client has read all
+    // Four ticks in a row nothing that waits for the client was read, while `waits_for_client` said
+    // that there was nothing else to wait for. May free the watch. NULL: that is no matter.
+    loop_fn on_stalled;
+    bool (*waits_for_client)(const void *arg);
+    void *arg;
+};
+struct stream_watch;
+struct stream_watch *stream_watch_new(const struct stream_watch_settings *settings);
+void stream_watch_free(struct stream_watch *watch);
+// The next tick is `tick_ms` from now: at first, and after each line.
+void stream_watch_start(struct stream_watch *watch);
 
 // ---- Executing (execute.c) ------------------------------------------------------------------
 

@@ -17,17 +17,15 @@ struct command_call {
     bool started;
     bool paused;
     struct buf outputs[2]; // by enum sandbox_stream
-    struct loop_timer *keepalive;
+    struct stream_watch *watch;
     int64_t deadline_ms; // when the command has been killed, at the latest
-    size_t last_backlog;
-    int n_stalled; // ticks of the timer at which nothing had been read
     char session_id[SESSION_MAX_ID_LEN + 1];
 };
 
 static void
 call_free(struct command_call *call)
 {
-    loop_timer_free(call->keepalive);
+    stream_watch_free(call->watch);
     buf_fini(&call->outputs[SANDBOX_STDOUT]);
     buf_fini(&call->outputs[SANDBOX_STDERR]);
     free(call);
@@ -45,7 +43,7 @@ write_line(struct command_call *call, json_t *line)
     buf_append_str(&text, json);
     buf_append(&text, "\n", 1);
     http_stream_write(call->request, text.data, text.len);
-    loop_timer_start(call->keepalive, STREAM_KEEPALIVE_MS);
+    stream_watch_start(call->watch);
 }
 
 static void
@@ -64,30 +62,19 @@ on_drain(void *arg)
 
 // A client that does not read holds the command back, but not beyond its time.
 static bool
-has_stalled(struct command_call *call)
+waits_for_client(const void *arg)
 {
-    size_t backlog = http_stream_backlog(call->request);
-    bool stalled =
-        backlog > 0 && backlog == call->last_backlog && clock_mono_ms() > call->deadline_ms;
-    call->last_backlog = backlog;
-    call->n_stalled = stalled ? call->n_stalled + 1 : 0;
-    return call->n_stalled >= STREAM_MAX_STALLED;
+    const struct command_call *call = arg;
+    return clock_mono_ms() > call->deadline_ms;
 }
 
 static void
-on_keepalive(void *arg)
+on_stalled(void *arg)
 {
     struct command_call *call = arg;
-    static const char line[] = "{\"type\":\"keepalive\"}\n";
-    if (has_stalled(call)) {
-        session_command_cancel(call->command);
-        http_stream_abort(call->request);
-        call_free(call);
-        return;
-    }
-    if (http_stream_backlog(call->request) == 0)
-        http_stream_write(call->request, line, sizeof line - 1);
-    loop_timer_start(call->keepalive, STREAM_KEEPALIVE_MS);
+    session_command_cancel(call->command);
+    http_stream_abort(call->request);
+    call_free(call);
 }
 
 static void
@@ -97,7 +84,7 @@ start_stream(struct command_call *call)
     http_reply_header(call->request, "X-Session-Id", call->session_id);
     http_stream_start(call->request, 200, "application/x-ndjson; charset=utf-8");
     http_stream_on_drain(call->request, STREAM_LOW_WATERMARK, on_drain, call);
-    loop_timer_start(call->keepalive, STREAM_KEEPALIVE_MS);
+    stream_watch_start(call->watch);
 }
 
 // ---- What the command does ------------------------------------------------------------------
@@ -246,7 +233,15 @@ start(struct http_request *request, struct api_context *context, const json_t *r
     call->request = request;
     call->waits = waits;
     call->deadline_ms = clock_mono_ms() + body.timeout_ms;
-    call->keepalive = loop_timer_new(context->loop, on_keepalive, call);
+    call->watch = stream_watch_new(&(const struct stream_watch_settings){
+        .loop = context->loop,
+        .request = request,
+        .tick_ms = STREAM_TICK_MS,
+        .of_lines = true,
+        .on_stalled = on_stalled,
+        .waits_for_client = waits_for_client,
+        .arg = call,
+    });
     memcpy(call->session_id, session_id(session), strlen(session_id(session)));
     call->command = session_command_start(session, &spec, &events, call, err);
     if (!call->command) {

@@ -10,16 +10,14 @@ struct execution_stream {
     struct http_request *request;
     struct execution *execution; // the subscription's
     struct subscription *subscription;
-    struct loop_timer *keepalive;
-    size_t last_backlog;
-    int n_stalled; // ticks of the timer at which nothing had been read
+    struct stream_watch *watch;
 };
 
 static void
 stream_free(struct execution_stream *stream)
 {
     subscription_free(stream->subscription);
-    loop_timer_free(stream->keepalive);
+    stream_watch_free(stream->watch);
     free(stream);
 }
 
@@ -50,35 +48,24 @@ pump(void *arg)
             stream_end(stream);
             return;
         }
-        loop_timer_start(stream->keepalive, STREAM_KEEPALIVE_MS);
+        stream_watch_start(stream->watch);
     }
 }
 
 // An execution that has ended is not kept for a client that does not read.
 static bool
-has_stalled(struct execution_stream *stream)
+waits_for_client(const void *arg)
 {
-    size_t backlog = http_stream_backlog(stream->request);
-    bool stalled = backlog > 0 && backlog == stream->last_backlog &&
-                   execution_state(stream->execution) == EXECUTION_DONE;
-    stream->last_backlog = backlog;
-    stream->n_stalled = stalled ? stream->n_stalled + 1 : 0;
-    return stream->n_stalled >= STREAM_MAX_STALLED;
+    const struct execution_stream *stream = arg;
+    return execution_state(stream->execution) == EXECUTION_DONE;
 }
 
 static void
-on_keepalive(void *arg)
+on_stalled(void *arg)
 {
     struct execution_stream *stream = arg;
-    static const char line[] = "{\"type\":\"keepalive\"}\n";
-    if (has_stalled(stream)) {
-        http_stream_abort(stream->request);
-        stream_free(stream);
-        return;
-    }
-    if (http_stream_backlog(stream->request) == 0)
-        http_stream_write(stream->request, line, sizeof line - 1);
-    loop_timer_start(stream->keepalive, STREAM_KEEPALIVE_MS);
+    http_stream_abort(stream->request);
+    stream_free(stream);
 }
 
 static void
@@ -96,12 +83,20 @@ execution_stream_start(struct http_request *request, struct api_context *context
     struct execution_stream *stream = KG_NEW(struct execution_stream);
     stream->request = request;
     stream->execution = execution;
-    stream->keepalive = loop_timer_new(context->loop, on_keepalive, stream);
+    stream->watch = stream_watch_new(&(const struct stream_watch_settings){
+        .loop = context->loop,
+        .request = request,
+        .tick_ms = STREAM_TICK_MS,
+        .of_lines = true,
+        .on_stalled = on_stalled,
+        .waits_for_client = waits_for_client,
+        .arg = stream,
+    });
     stream->subscription = execution_subscribe(execution, after_seq, pump, stream);
     http_request_on_gone(request, on_client_gone, stream);
     http_stream_start(request, 200, "application/x-ndjson; charset=utf-8");
     http_stream_on_drain(request, STREAM_LOW_WATERMARK, pump, stream);
-    loop_timer_start(stream->keepalive, STREAM_KEEPALIVE_MS);
+    stream_watch_start(stream->watch);
     if (subscription_finished(stream->subscription))
         stream_end(stream); // all was read before
     else

@@ -14,7 +14,6 @@
 enum {
     HIGH_WATERMARK = 512 << 10, // bytes queued for the client, above which the agent is held back
     LOW_WATERMARK = 128 << 10,
-    STALLED_MS = 60 * 1000, // without progress while held back
     IF_ETAG_MAX = 200,
 };
 
@@ -22,7 +21,7 @@ struct download {
     struct http_request *request;
     struct api_context *context;
     struct session_file_op *op;
-    struct loop_timer *stalled;
+    struct stream_watch *watch;
     bool begun;
     bool paused;
 };
@@ -30,7 +29,7 @@ struct download {
 static void
 download_free(struct download *download)
 {
-    loop_timer_free(download->stalled);
+    stream_watch_free(download->watch);
     free(download);
 }
 
@@ -119,7 +118,6 @@ static void
 on_drained(void *arg)
 {
     struct download *download = arg;
-    loop_timer_stop(download->stalled);
     download->paused = false;
     session_file_pause(download->op, false);
 }
@@ -154,6 +152,7 @@ on_head(const struct session_file *file, bool is_part, int64_t offset, int64_t l
         return;
     }
     http_stream_on_drain(request, LOW_WATERMARK, on_drained, download);
+    stream_watch_start(download->watch);
 }
 
 static void
@@ -166,7 +165,6 @@ on_data(const void *data, size_t len, void *arg)
         return;
     download->paused = true;
     session_file_pause(download->op, true);
-    loop_timer_start(download->stalled, STALLED_MS);
 }
 
 static void
@@ -181,6 +179,14 @@ on_end(const struct kg_error *err, void *arg)
     else
         http_stream_end(download->request);
     download_free(download);
+}
+
+// While the agent is held back, nothing is written.
+static bool
+waits_for_client(const void *arg)
+{
+    const struct download *download = arg;
+    return download->paused;
 }
 
 static void
@@ -226,7 +232,14 @@ start(struct http_request *request, struct api_context *context, struct session 
     struct download *download = KG_NEW(struct download);
     download->request = request;
     download->context = context;
-    download->stalled = loop_timer_new(context->loop, on_stalled, download);
+    download->watch = stream_watch_new(&(const struct stream_watch_settings){
+        .loop = context->loop,
+        .request = request,
+        .tick_ms = STREAM_TICK_MS,
+        .on_stalled = on_stalled,
+        .waits_for_client = waits_for_client,
+        .arg = download,
+    });
     download->op = session_file_get(session, http_request_param(request, "path"), &range, &events,
                                     download, &err);
     if (download->op) {

@@ -12,7 +12,7 @@ struct install_call {
     struct http_request *request;
     struct session_install *install;
     bool streams;
-    struct loop_timer *keepalive;
+    struct stream_watch *watch;
     int64_t started_us;
     char session_id[SESSION_MAX_ID_LEN + 1];
 };
@@ -20,7 +20,7 @@ struct install_call {
 static void
 call_free(struct install_call *call)
 {
-    loop_timer_free(call->keepalive);
+    stream_watch_free(call->watch);
     free(call);
 }
 
@@ -34,15 +34,7 @@ write_line(struct install_call *call, const json_t *line)
     buf_append_str(&text, json);
     buf_append(&text, "\n", 1);
     http_stream_write(call->request, text.data, text.len);
-    loop_timer_start(call->keepalive, STREAM_KEEPALIVE_MS);
-}
-
-static void
-on_keepalive(void *arg)
-{
-    struct install_call *call = arg;
-    json_auto_t *line = json_pack("{s:s}", "type", "keepalive");
-    write_line(call, line);
+    stream_watch_start(call->watch);
 }
 
 static void
@@ -141,7 +133,8 @@ start(struct http_request *request, struct api_context *context, const json_t *r
     call->request = request;
     call->streams = answer == ANSWER_STREAM;
     call->started_us = clock_mono_us();
-    call->keepalive = loop_timer_new(context->loop, on_keepalive, call);
+    call->watch = stream_watch_new(&(const struct stream_watch_settings){
+        .loop = context->loop, .request = request, .tick_ms = STREAM_TICK_MS, .of_lines = true});
     memcpy(call->session_id, session_id(session), strlen(session_id(session)));
     call->install = session_install_start(session, requirements, &events, call, err);
     if (!call->install) {
@@ -153,7 +146,7 @@ start(struct http_request *request, struct api_context *context, const json_t *r
     if (!call->streams)
         return 0;
     http_stream_start(request, 200, "application/x-ndjson; charset=utf-8");
-    loop_timer_start(call->keepalive, STREAM_KEEPALIVE_MS);
+    stream_watch_start(call->watch);
     return 0;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Request bodies: what every field may hold, and what is said where it does not.
 
+#include "test_api.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -361,5 +363,5 @@ main(void)
         cmocka_unit_test(test_timeouts),
         cmocka_unit_test(test_session_bodies),
     };
-    return cmocka_run_group_tests_name("api", tests, setup, teardown);
+    return cmocka_run_group_tests_name("api", tests, setup, teardown) + test_api_stream();
 }
