@@ -357,7 +357,7 @@ kernel_json_load(const char *text, size_t len, const char *what, bool *repaired,
         (void)kg_error_set(err, KG_INVALID_CONTENT, 0, "%s is not a JSON object", what);
         return NULL;
     }
-    if (reader.repaired)
-        *repaired = true;
+    if (repaired)
+        *repaired |= reader.repaired;
     return KG_STEAL(json);
 }

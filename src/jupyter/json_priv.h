@@ -11,6 +11,7 @@
 
 // Reads an object. Lone surrogates and bytes that are not UTF-8 become U+FFFD, and so does U+0000
 // in a key; NaN and infinities become null, numbers out of range the nearest real: then `*repaired`
-// is set (it is never cleared). `what` names the text in the error (KG_INVALID_CONTENT).
+// (which may be NULL) is set; it is never cleared. `what` names the text in the error
+// (KG_INVALID_CONTENT).
 KG_MUST_CHECK json_t *kernel_json_load(const char *text, size_t len, const char *what,
                                        bool *repaired, struct kg_error *err);

@@ -15,12 +15,8 @@ enum { JUPYTER_KEY_LEN = 64 }; // hexadecimal digits
 
 // ---- Messages -------------------------------------------------------------------------------
 
-struct jupyter_buffer {
-    const void *data;
-    size_t len;
-};
-
-// One message. `header`, `parent_header`, `metadata` and `content` are always objects.
+// One message, without its buffers: nothing here looks into them. `header`, `parent_header`,
+// `metadata` and `content` are always objects.
 struct jupyter_message {
     char *msg_type;
     char *msg_id;
@@ -29,9 +25,6 @@ struct jupyter_message {
     json_t *parent_header;
     json_t *metadata;
     json_t *content;
-    struct jupyter_buffer *buffers; // copied
-    size_t n_buffers;
-    bool repaired; // something in its JSON was not legal and was replaced (see below)
 };
 void jupyter_message_free(struct jupyter_message *message);
 KG_DEFINE_AUTO(jupyter_message, jupyter_message_free)

@@ -25,9 +25,6 @@ jupyter_message_free(struct jupyter_message *message)
     json_decref(message->parent_header);
     json_decref(message->metadata);
     json_decref(message->content);
-    for (size_t i = 0; i < message->n_buffers; i++)
-        free((void *)(uintptr_t)message->buffers[i].data);
-    free(message->buffers);
     free(message);
 }
 
@@ -50,21 +47,6 @@ string_of(const json_t *object, const char *key)
     return kg_strdup(value != NULL ? value : "");
 }
 
-static void
-copy_buffers(struct jupyter_message *message, const struct jupyter_frame *frames, size_t n_frames)
-{
-    if (n_frames == 0)
-        return;
-    message->buffers = kg_calloc(n_frames, sizeof(*message->buffers));
-    message->n_buffers = n_frames;
-    for (size_t i = 0; i < n_frames; i++) {
-        char *copy = kg_calloc(1, frames[i].len + 1);
-        if (frames[i].len > 0)
-            memcpy(copy, frames[i].data, frames[i].len);
-        message->buffers[i] = (struct jupyter_buffer){.data = copy, .len = frames[i].len};
-    }
-}
-
 static int
 load_parts(struct jupyter_message *message, const struct jupyter_frame *frames,
            struct kg_error *err)
@@ -76,8 +58,7 @@ load_parts(struct jupyter_message *message, const struct jupyter_frame *frames,
         if (i <= PARENT_HEADER && frames[i].len > MAX_HEADER_BYTES)
             return kg_error_set(err, KG_INVALID_CONTENT, 0, "%s of %zu bytes", part_names[i],
                                 frames[i].len);
-        *parts[i] =
-            kernel_json_load(frames[i].data, frames[i].len, part_names[i], &message->repaired, err);
+        *parts[i] = kernel_json_load(frames[i].data, frames[i].len, part_names[i], NULL, err);
         if (*parts[i] == NULL)
             return -1;
     }
@@ -111,6 +92,5 @@ jupyter_message_parse(struct jupyter_session *session, const struct jupyter_fram
     KG_AUTO(jupyter_message) message = KG_NEW(struct jupyter_message);
     if (load_parts(message, parts, err) != 0)
         return NULL;
-    copy_buffers(message, parts + N_PARTS, n_frames - first - 1 - N_PARTS);
     return KG_STEAL(message);
 }

@@ -52,19 +52,10 @@ print_line(json_t *json)
 static json_t *
 describe(const struct jupyter_message *message)
 {
-    json_t *buffers = json_array();
-    for (size_t i = 0; i < message->n_buffers; i++) {
-        KG_AUTO_BUF hex = {0};
-        buf_append_str(&hex, "");
-        for (size_t k = 0; k < message->buffers[i].len; k++)
-            buf_printf(&hex, "%02x", ((const unsigned char *)message->buffers[i].data)[k]);
-        json_array_append_new(buffers, json_string(hex.data));
-    }
-    return json_pack("{s:s, s:s, s:s, s:O, s:O, s:O, s:O, s:o, s:b}", "msg_type", message->msg_type,
-                     "msg_id", message->msg_id, "parent_id", message->parent_id, "header",
-                     message->header, "parent_header", message->parent_header, "metadata",
-                     message->metadata, "content", message->content, "buffers", buffers, "repaired",
-                     (int)message->repaired);
+    return json_pack("{s:s, s:s, s:s, s:O, s:O, s:O, s:O}", "msg_type", message->msg_type, "msg_id",
+                     message->msg_id, "parent_id", message->parent_id, "header", message->header,
+                     "parent_header", message->parent_header, "metadata", message->metadata,
+                     "content", message->content);
 }
 
 static int
