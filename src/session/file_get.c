@@ -51,7 +51,7 @@ on_head(int status, void *arg)
         .path = op->path,
         .mime = mime_of_path(op->path),
         .size = size,
-        .mtime_ms = number_header(op->call, "X-Kg-Mtime-Ms"),
+        .mtime_ms = file_clip_mtime(number_header(op->call, "X-Kg-Mtime-Ms")),
     };
     bool sound = size >= 0 && offset >= 0 && length >= 0 && offset <= INT64_MAX - length &&
                  (length == 0 || offset + length <= size) && (is_part || length == size) &&

@@ -79,8 +79,8 @@ started(struct session_file_op *op, int result)
 
 // ---- What the agent says --------------------------------------------------------------------
 
-static int64_t
-clip_mtime(int64_t mtime_ms)
+int64_t
+file_clip_mtime(int64_t mtime_ms)
 {
     return mtime_ms < 0 ? 0 : mtime_ms > MTIME_MAX_MS ? MTIME_MAX_MS : mtime_ms;
 }
@@ -104,7 +104,7 @@ file_fill(const struct session_file_op *op, int64_t size, int64_t mtime_ms, cons
         .path = op->path,
         .mime = mime_of_path(op->path),
         .size = size,
-        .mtime_ms = clip_mtime(mtime_ms),
+        .mtime_ms = file_clip_mtime(mtime_ms),
     };
     if (size < 0 || session_etag_copy(etag, ret->etag) < 0)
         return kg_error_set(err, KG_INTERNAL, 0, "the agent's answer about a file is malformed");
@@ -145,7 +145,8 @@ convert_entry(const json_t *entry)
     char mtime[CLOCK_RFC3339_LEN];
     if (!path || !is_type(type) || !json_is_integer(size))
         return NULL;
-    clock_format_rfc3339(clip_mtime(json_integer_value(json_object_get(entry, "mtime_ms"))), mtime);
+    clock_format_rfc3339(file_clip_mtime(json_integer_value(json_object_get(entry, "mtime_ms"))),
+                         mtime);
     json_t *file = json_pack("{s:s, s:s, s:I, s:s}", "path", path, "type", type, "size",
                              json_integer_value(size), "mtime", mtime);
     if (strcmp(type, "file") == 0)

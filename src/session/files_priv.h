@@ -31,12 +31,15 @@ struct session_file_op *file_op_new(struct session *session, const char *path, b
                                     void *arg, struct kg_error *err);
 // Frees the operation, whose call has ended.
 void file_op_free(struct session_file_op *op);
-// `method` on `prefix` and the escaped path and `query`, as a JSON call; false with `err` set.
+// `method` on the operation's file, as a JSON call; `query` begins with "?" or is empty.
 KG_MUST_CHECK int file_op_call(struct session_file_op *op, const char *method, const char *query,
                                sandbox_agent_fn fn, struct kg_error *err);
 // What the agent says of a file; strings of `ret` are borrowed from `op`.
 KG_MUST_CHECK int file_parse(const struct session_file_op *op, const json_t *body,
                              struct session_file *ret, struct kg_error *err);
+
+// A file's time between 1970 and the year 9999: others have no form that clients can read.
+int64_t file_clip_mtime(int64_t mtime_ms);
 
 // Copies an ETag of the agent's; -1 where it is none.
 KG_MUST_CHECK int session_etag_copy(const char *etag, char ret[SESSION_ETAG_LEN + 1]);

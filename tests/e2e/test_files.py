@@ -106,6 +106,14 @@ def test_overwrite_0_keeps_what_is_there(files):
     assert files.get("a").content == b"1" and files.get("big").content[:1] == b"2"
 
 
+def test_times_that_no_date_can_say(files, run):
+    run("import os; open('late', 'w'); os.utime('late', (2**40,) * 2)")
+    run("open('early', 'w'); os.utime('early', (-9,) * 2)")
+    assert files.get("late").headers["last-modified"] == "Fri, 31 Dec 9999 23:59:59 GMT"
+    assert files.head("early").headers["last-modified"] == "Thu, 01 Jan 1970 00:00:00 GMT"
+    assert [file["mtime"][:4] for file in files.page()["files"]] == ["1970", "9999"]
+
+
 def test_any_name_in_utf8(files, run):
     for name in ["naïve ☃ 你好.txt", "a b+c%20&d=#?.txt", "'\"\\<>|*.txt", "-rf", "…" * 85]:
         assert files.put(name, b"here").status_code == 201
