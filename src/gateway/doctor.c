@@ -38,11 +38,11 @@ examine(const struct config *config)
     layout_find(&layout, config);
     KG_AUTO(kernelspecs) specs = kernelspecs_load(layout.kernelspec_dir, &err);
     bool works = specs != NULL;
-    char dir[] = "/tmp/kg-doctor-XXXXXX";
+    KG_AUTO_FREE char *dir = NULL;
     if (!specs)
         print_finding("kernelspecs", false, err.message, NULL);
-    else if (!mkdtemp(dir))
-        print_finding("temporary folder", works = false, "cannot be made", NULL);
+    else if (state_make_trial(config->state_dir, &dir, &err) < 0)
+        print_finding("state folder", works = false, err.message, NULL);
     if (works) {
         // docker has them in its image.
         works = strcmp(config->provisioner, "docker") == 0 || check_kernels(specs, &layout);
@@ -50,8 +50,7 @@ examine(const struct config *config)
         engine_settings_init(&engine, config, &layout, specs, dir, "aaaaaaaa");
         works &= provisioner_doctor(&engine.settings, print_finding, NULL);
         engine_settings_fini(&engine);
-        if (path_remove_tree(dir, &err) < 0)
-            log_warning("a temporary folder stays", LOG_ERR(&err));
+        state_drop_trial(dir);
     }
     layout_fini(&layout);
     puts(works ? "\nSandboxes work on this machine." : "\nSandboxes do not work yet.");

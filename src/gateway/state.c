@@ -104,3 +104,30 @@ state_close(struct state *state)
     if (state->lock_fd >= 0)
         close(KG_STEAL_FD(state->lock_fd));
 }
+
+// ---- Trials ---------------------------------------------------------------------------------
+
+// Others get leave to pass through, as the engines do it with a gateway's own.
+int
+state_make_trial(const char *configured, char **ret, struct kg_error *err)
+{
+    KG_AUTO_FREE char *base = configured ? kg_strdup(configured) : state_default_dir();
+    bool there = access(base, F_OK) == 0;
+    if (make_path(base, err) < 0)
+        return -1;
+    KG_AUTO_FREE char *dir = kg_asprintf("%s/trial-XXXXXX", base);
+    if (!mkdtemp(dir) || (!there && chmod(base, 0711) < 0))
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot make a folder in %s", base);
+    *ret = KG_STEAL(dir);
+    return 0;
+}
+
+void
+state_drop_trial(const char *dir)
+{
+    struct kg_error err = {0};
+    KG_AUTO_FREE char *base = kg_strndup(dir, (size_t)(strrchr(dir, '/') - dir));
+    if (path_remove_tree(dir, &err) < 0)
+        log_warning("a temporary folder stays", LOG_ERR(&err));
+    (void)rmdir(base); // empty only where it was made for this
+}

@@ -7,8 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CPU_PERIOD_US 100000
-
 // Sandboxes' users on the host lie in 0x70000000..0x7fffffff: above what distributions and
 // systemd-nspawn hand out, below what breaks programs that keep a uid in an int.
 #define HOST_UID_BASE 0x70000000
@@ -94,11 +92,11 @@ resources_of(const struct oci *oci)
 {
     const struct provisioner_limits *limits = &oci->limits;
     json_int_t memory = provisioner_memory_bytes(limits);
-    json_int_t quota = (json_int_t)(limits->cpus * CPU_PERIOD_US);
+    json_int_t quota = (json_int_t)(limits->cpus * SANDBOX_CPU_PERIOD_US);
     json_t *resources =
         json_pack("{s:[{s:b, s:s}], s:{s:I}, s:{s:I, s:i}, s:{s:i}}", "devices", "allow", 0,
                   "access", "rwm", "memory", "limit", memory, "cpu", "quota", quota, "period",
-                  CPU_PERIOD_US, "pids", "limit", limits->pids);
+                  SANDBOX_CPU_PERIOD_US, "pids", "limit", limits->pids);
     if (oci->cgroups.swap)
         json_object_set_new(json_object_get(resources, "memory"), "swap", json_integer(memory));
     return resources;

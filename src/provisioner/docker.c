@@ -5,11 +5,12 @@
 #include <string.h>
 
 #define AGENT_MAX_BYTES ((size_t)64 << 20)
+#define PULL_SILENCE_MS 120000 // unpacking a large layer is silent, too
 
 // The engine mounts what is at a path of its own machine. Where the gateway is in a container, the
 // one folder whose path is the same in both is the state folder.
-int
-docker_copy_agent(struct docker *docker, const char *agent_path, struct kg_error *err)
+static int
+copy_agent(struct docker *docker, const char *agent_path, struct kg_error *err)
 {
     KG_AUTO_BUF agent = {0};
     docker->agent_path = kg_asprintf("%s/agent", docker->base.state_dir);
@@ -18,12 +19,33 @@ docker_copy_agent(struct docker *docker, const char *agent_path, struct kg_error
     return file_write_atomic(docker->agent_path, agent.data, agent.len, 0755, err);
 }
 
+// The same filter as everywhere, in the notation that docker shares with OCI runtimes. Docker takes
+// the text, Podman the path of a file.
+static int
+write_seccomp(struct docker *docker, struct kg_error *err)
+{
+    json_auto_t *profile = seccomp_profile();
+    KG_AUTO_FREE char *text = json_dumps(profile, JSON_COMPACT);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/seccomp.json", docker->base.state_dir);
+    docker->seccomp = kg_asprintf("seccomp=%s", docker->podman ? path : text);
+    return docker->podman ? file_write_atomic(path, text, strlen(text), 0644, err) : 0;
+}
+
+int
+docker_write_files(struct docker *docker, const char *agent_path, struct kg_error *err)
+{
+    if (copy_agent(docker, agent_path, err) < 0)
+        return -1;
+    return write_seccomp(docker, err);
+}
+
 struct docker *
 docker_open(struct loop *loop, const struct provisioner_settings *settings, struct kg_error *err)
 {
     KG_AUTO(docker) docker = KG_NEW(struct docker);
     docker->http = http_client_new(loop);
     docker->limits = settings->limits;
+    docker->pull.silence_ms = PULL_SILENCE_MS;
     docker->packages_dir = settings->packages_dir ? kg_strdup(settings->packages_dir) : NULL;
     docker->image = kg_strdup(strcmp(settings->image, "host") ? settings->image : DOCKER_IMAGE);
     if (provisioner_init(&docker->base, &provisioner_docker, loop, settings, err) < 0 ||
@@ -47,6 +69,7 @@ docker_close(struct docker *docker)
     free(docker->image);
     free(docker->agent_path);
     free(docker->packages_dir);
+    free(docker->seccomp);
     free(docker);
 }
 
@@ -55,7 +78,7 @@ engine_create(struct loop *loop, const struct provisioner_settings *settings, st
 {
     KG_AUTO(docker) docker = docker_open(loop, settings, err);
     if (!docker || docker_trial(docker, err) < 0 ||
-        docker_copy_agent(docker, settings->agent_path, err) < 0)
+        docker_write_files(docker, settings->agent_path, err) < 0)
         return NULL;
     log_info("sandboxes are made by docker", LOG_STR("host", docker->host),
              LOG_STR("image", docker->image));
@@ -77,5 +100,6 @@ const struct provisioner_engine provisioner_docker = {
     .op_size = sizeof(struct docker_op),
     .op_start = docker_op_start,
     .op_cancelled = docker_op_cancelled,
+    .op_explain = docker_op_explain,
     .op_fini = docker_op_fini,
 };

@@ -5,7 +5,7 @@
 
 #include "docker_priv.h"
 
-#define CALL_TIMEOUT_MS 60000
+#define CALL_TIMEOUT_MS 20000             // an engine that hangs must not keep a deletion for long
 #define LIST_MAX_BYTES ((size_t)64 << 20) // some 4 KiB a container
 #define LINE_MAX_BYTES ((size_t)256 << 10)
 #define API_MINOR 41 // of 1.x: the oldest that has all we use
@@ -158,28 +158,73 @@ docker_container_path(const struct docker *docker, const char *id, const char *r
     return kg_asprintf("/containers/%s%s", name, rest);
 }
 
-struct http_call *
-docker_list(struct docker *docker, const char *id, http_call_fn on_done, void *arg,
-            struct kg_error *err)
+static struct http_call *
+list_labelled(struct docker *docker, const char *labels, http_call_fn on_done, void *arg,
+              struct kg_error *err)
 {
-    KG_AUTO_FREE char *one = id ? kg_asprintf(",\"" DOCKER_LABEL_SANDBOX "=%s\"", id) : NULL;
-    KG_AUTO_FREE char *filters = kg_asprintf("{\"label\":[\"" DOCKER_LABEL_GATEWAY "=%s\"%s]}",
-                                             docker->base.gateway_id, one ? one : "");
+    KG_AUTO_FREE char *filters = kg_asprintf("{\"label\":[%s]}", labels);
     KG_AUTO_FREE char *escaped = docker_escape(filters);
     KG_AUTO_FREE char *path = kg_asprintf("/containers/json?all=1&filters=%s", escaped);
     return docker_call(docker, "GET", path, NULL, on_done, arg, err);
 }
 
-const char *
-docker_sandbox_id(const json_t *labels)
+struct http_call *
+docker_list(struct docker *docker, const char *id, http_call_fn on_done, void *arg,
+            struct kg_error *err)
 {
-    const char *id = json_string_value(json_object_get(labels, DOCKER_LABEL_SANDBOX));
-    return id && sandbox_id_valid(id) ? id : NULL;
+    KG_AUTO_FREE char *one = id ? kg_asprintf(",\"" DOCKER_LABEL_SANDBOX "=%s\"", id) : NULL;
+    KG_AUTO_FREE char *labels =
+        kg_asprintf("\"" DOCKER_LABEL_GATEWAY "=%s\"%s", docker->base.gateway_id, one ? one : "");
+    return list_labelled(docker, labels, on_done, arg, err);
+}
+
+struct http_call *
+docker_list_all(struct docker *docker, http_call_fn on_done, void *arg, struct kg_error *err)
+{
+    return list_labelled(docker, "\"" DOCKER_LABEL_GATEWAY "\"", on_done, arg, err);
+}
+
+static bool
+take_labels(const struct docker *docker, const json_t *labels, struct docker_container *ret)
+{
+    ret->gateway = json_string_value(json_object_get(labels, DOCKER_LABEL_GATEWAY));
+    ret->sandbox = json_string_value(json_object_get(labels, DOCKER_LABEL_SANDBOX));
+    ret->state_dir = json_string_value(json_object_get(labels, DOCKER_LABEL_STATE));
+    if (!ret->id || !ret->gateway || !ret->sandbox || !sandbox_id_valid(ret->sandbox))
+        return false;
+    ret->ours = !strcmp(ret->gateway, docker->base.gateway_id);
+    return true;
+}
+
+static bool
+name_goes_with(const struct docker_container *container, const char *name)
+{
+    KG_AUTO_FREE char *wanted = container_name(container->gateway, container->sandbox);
+    return name && !strcmp(name + (*name == '/'), wanted);
 }
 
 bool
-docker_lives(const json_t *container)
+docker_take_listed(const struct docker *docker, const json_t *element, struct docker_container *ret)
 {
-    const char *state = json_string_value(json_object_get(container, "State"));
-    return state && (!strcmp(state, "running") || !strcmp(state, "paused"));
+    const char *state = json_string_value(json_object_get(element, "State"));
+    const json_t *names = json_object_get(element, "Names");
+    *ret = (struct docker_container){
+        .id = json_string_value(json_object_get(element, "Id")),
+        .lives = state && (!strcmp(state, "running") || !strcmp(state, "paused")),
+    };
+    bool named = false;
+    if (!take_labels(docker, json_object_get(element, "Labels"), ret))
+        return false;
+    for (size_t i = 0; i < json_array_size(names); i++)
+        named |= name_goes_with(ret, json_string_value(json_array_get(names, i)));
+    return named;
+}
+
+bool
+docker_take_actor(const struct docker *docker, const json_t *actor, struct docker_container *ret)
+{
+    const json_t *attributes = json_object_get(actor, "Attributes");
+    *ret = (struct docker_container){.id = json_string_value(json_object_get(actor, "ID"))};
+    return take_labels(docker, attributes, ret) &&
+           name_goes_with(ret, json_string_value(json_object_get(attributes, "name")));
 }

@@ -10,44 +10,62 @@
 #define LOOK_MS 30000
 #define RETRY_MS 1000
 
-static void
-look_soon(struct docker *docker)
-{
-    loop_timer_start(docker->monitor.timer, docker->monitor.down ? RETRY_MS : 0);
-}
-
 // ---- Events ---------------------------------------------------------------------------------
 
 static void
-on_end_of(struct docker *docker, const char *id, const char *exit_code)
+on_end_of(struct docker *docker, const struct docker_container *container, const char *exit_code)
 {
-    struct provisioner_op *op = op_find(&docker->base, id);
-    struct sandbox_watch *watch = watch_find(&docker->base, id);
+    struct provisioner_op *op = op_find(&docker->base, container->sandbox);
+    struct sandbox_watch *watch = watch_find(&docker->base, container->sandbox);
     if (op && op->kind == OP_CREATE) {
-        ((struct docker_op *)op)->died = true;
+        const char *made = ((struct docker_op *)op)->container; // not one that was in its way
+        ((struct docker_op *)op)->died |= made && !strcmp(made, container->id);
     } else if (watch) {
-        log_info("the agent has ended", LOG_STR("sandbox", id), LOG_STR("exit_code", exit_code));
+        log_info("the agent has ended", LOG_STR("sandbox", container->sandbox),
+                 LOG_STR("exit_code", exit_code));
         watch_fire(watch);
     }
 }
 
+// Docker says "die" and "exitCode"; of Podman's versions some say "died" and "containerExitCode".
 static void
 on_event(const json_t *event, void *arg)
 {
     const char *action = json_string_value(json_object_get(event, "Action"));
-    const json_t *labels = json_object_get(json_object_get(event, "Actor"), "Attributes");
-    const char *id = docker_sandbox_id(labels);
-    if (action && !strcmp(action, "die") && id)
-        on_end_of(arg, id, json_string_value(json_object_get(labels, "exitCode")));
+    const json_t *actor = json_object_get(event, "Actor");
+    const json_t *attributes = json_object_get(actor, "Attributes");
+    const char *exit_code = json_string_value(json_object_get(attributes, "exitCode"));
+    struct docker_container container;
+    if (!action || (strcmp(action, "die") != 0 && strcmp(action, "died") != 0))
+        return;
+    if (!exit_code)
+        exit_code = json_string_value(json_object_get(attributes, "containerExitCode"));
+    if (docker_take_actor(arg, actor, &container) && container.ours)
+        on_end_of(arg, &container, exit_code);
+}
+
+static void
+tell_refusal(struct docker *docker, int status)
+{
+    if (!docker->monitor.deaf)
+        log_warning("docker tells no events; its containers are looked at instead",
+                    LOG_INT("status", status));
+    docker->monitor.deaf = true;
 }
 
 static bool
 on_event_data(int status, const void *data, size_t len, void *arg)
 {
     struct docker *docker = arg;
-    return status == 200 && docker_lines_feed(&docker->monitor.lines, data, len, on_event, docker);
+    if (status != 200) {
+        tell_refusal(docker, status);
+        return false;
+    }
+    docker->monitor.deaf = false;
+    return docker_lines_feed(&docker->monitor.lines, data, len, on_event, docker);
 }
 
+// Not again at once: an engine that answers, but not this, would keep both of us busy.
 static void
 on_events_end(const struct http_call_result *result, void *arg)
 {
@@ -56,18 +74,20 @@ on_events_end(const struct http_call_result *result, void *arg)
     buf_fini(&docker->monitor.lines.rest);
     docker->monitor.lines.rest = (struct buf){0};
     if (!result->err && result->status != 200)
-        docker->monitor.down = true; // it answers, but not this: not again at once
-    look_soon(docker);
+        tell_refusal(docker, result->status);
+    int64_t wait_ms = docker->monitor.heard_ms + RETRY_MS - clock_mono_ms();
+    loop_timer_start(docker->monitor.timer, wait_ms > 0 ? wait_ms : 0);
 }
 
 // From the moment on at which the look began, so that nothing falls between the two.
 static void
 listen_to_events(struct docker *docker)
 {
-    struct kg_error err;
+    struct kg_error err = {0};
+    docker->monitor.heard_ms = clock_mono_ms();
+    // Of which kind of event: Podman's names for them are not the same in all versions.
     KG_AUTO_FREE char *filters =
-        kg_asprintf("{\"type\":[\"container\"],\"event\":[\"die\"],\"label\":"
-                    "[\"" DOCKER_LABEL_GATEWAY "=%s\"]}",
+        kg_asprintf("{\"type\":[\"container\"],\"label\":[\"" DOCKER_LABEL_GATEWAY "=%s\"]}",
                     docker->base.gateway_id);
     KG_AUTO_FREE char *escaped = docker_escape(filters);
     KG_AUTO_FREE char *path = kg_asprintf("/events?since=%lld&filters=%s",
@@ -116,16 +136,16 @@ compare(struct docker *docker, const json_t *list)
 {
     json_auto_t *living = json_object();
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *container = json_array_get(list, i);
-        const char *id = docker_sandbox_id(json_object_get(container, "Labels"));
-        if (id && docker_lives(container))
-            json_object_set_new(living, id, json_true());
-        if (id)
-            remove_stray(id, docker);
+        struct docker_container container;
+        if (!docker_take_listed(docker, json_array_get(list, i), &container) || !container.ours)
+            continue;
+        if (container.lives)
+            json_object_set_new(living, container.sandbox, json_true());
+        remove_stray(container.sandbox, docker);
     }
     for (struct sandbox_watch *watch; (watch = find_dead(docker, living));)
         watch_fire(watch); // whose callback may end other watches
-    struct kg_error err;
+    struct kg_error err = {0};
     if (folder_list(docker->base.state_dir, remove_stray, docker, &err) < 0)
         log_warning("cannot list the sandboxes' folders", LOG_ERR(&err));
 }
@@ -136,14 +156,14 @@ on_failed_look(struct docker *docker, const struct kg_error *err)
     if (!docker->monitor.down)
         log_warning("docker does not answer", LOG_ERR(err));
     docker->monitor.down = true;
-    look_soon(docker);
+    loop_timer_start(docker->monitor.timer, RETRY_MS);
 }
 
 static void
 on_listed(const struct http_call_result *result, void *arg)
 {
     struct docker *docker = arg;
-    struct kg_error err;
+    struct kg_error err = {0};
     docker->monitor.look = NULL;
     json_auto_t *list = json_loadb(result->body, result->body_len, 0, NULL);
     if (docker_check(docker, result, &err) == 0 && !json_is_array(list))
@@ -164,7 +184,7 @@ on_listed(const struct http_call_result *result, void *arg)
 static void
 ask_for_list(struct docker *docker)
 {
-    struct kg_error err;
+    struct kg_error err = {0};
     docker->monitor.asked_ms = clock_mono_ms();
     docker->monitor.asked_s = clock_wall_ms() / 1000;
     docker->monitor.look = docker_list(docker, NULL, on_listed, docker, &err);
@@ -176,7 +196,7 @@ static void
 on_version(const struct http_call_result *result, void *arg)
 {
     struct docker *docker = arg;
-    struct kg_error err;
+    struct kg_error err = {0};
     docker->monitor.look = NULL;
     json_auto_t *body = json_loadb(result->body, result->body_len, 0, NULL);
     if (docker_check(docker, result, &err) < 0 || docker_take_version(docker, body, &err) < 0)
@@ -190,7 +210,7 @@ static void
 look(void *arg)
 {
     struct docker *docker = arg;
-    struct kg_error err;
+    struct kg_error err = {0};
     if (docker->monitor.look)
         return;
     if (!docker->monitor.down) {

@@ -16,23 +16,32 @@ docker_op_fini(struct provisioner_op *base)
     if (op->call)
         http_call_cancel(op->call);
     loop_timer_free(op->timer);
+    free(op->container);
 }
 
 // ---- Removing a container -------------------------------------------------------------------
 
-// Asks for the removal of the container in a list of the sandbox's; false where it holds none. What
-// is ours is known by its labels: another's container may have the name.
 static bool
-ask_removal(struct docker_op *op, const struct http_call_result *list, http_call_fn next)
+remove_container(struct docker_op *op, const char *id, http_call_fn next)
 {
-    struct docker *docker = docker_of(&op->base);
-    json_auto_t *containers = json_loadb(list->body, list->body_len, 0, NULL);
-    const char *id = json_string_value(json_object_get(json_array_get(containers, 0), "Id"));
-    if (!id)
-        return false;
     KG_AUTO_FREE char *path = kg_asprintf("/containers/%s?force=1&v=1", id);
-    op->call = docker_call(docker, "DELETE", path, NULL, next, op, &op->base.err);
+    op->call = docker_call(docker_of(&op->base), "DELETE", path, NULL, next, op, &op->base.err);
     return op->call != NULL;
+}
+
+// Asks for the removal of the sandbox's container in a list; false where it is not there.
+static bool
+remove_listed(struct docker_op *op, const struct http_call_result *list, http_call_fn next)
+{
+    json_auto_t *containers = json_loadb(list->body, list->body_len, 0, NULL);
+    for (size_t i = 0; i < json_array_size(containers); i++) {
+        const json_t *element = json_array_get(containers, i);
+        struct docker_container container;
+        if (docker_take_listed(docker_of(&op->base), element, &container) && container.ours &&
+            !strcmp(container.sandbox, op->base.id))
+            return remove_container(op, container.id, next);
+    }
+    return false;
 }
 
 // ---- Destroying -----------------------------------------------------------------------------
@@ -71,7 +80,7 @@ on_listed_for_delete(const struct http_call_result *result, void *arg)
     struct kg_error err = {0};
     op->call = NULL;
     if (docker_check(docker_of(&op->base), result, &err) < 0 ||
-        !ask_removal(op, result, on_deleted))
+        !remove_listed(op, result, on_deleted))
         end_delete(op, &err);
 }
 
@@ -80,6 +89,11 @@ ask_delete(void *arg)
 {
     struct docker_op *op = arg;
     struct kg_error err = {0};
+    if (op->base.kind == OP_DESTROY && op->container) {
+        if (!remove_container(op, op->container, on_deleted))
+            end_delete(op, &err);
+        return;
+    }
     op->call = docker_list(docker_of(&op->base), op->base.id, on_listed_for_delete, op, &err);
     if (!op->call)
         end_delete(op, &err);
@@ -106,7 +120,9 @@ on_started(const struct http_call_result *result, void *arg)
 {
     struct docker_op *op = arg;
     op->call = NULL;
-    if (docker_check(docker_of(&op->base), result, &op->base.err) == 0 && op->died)
+    bool started = result->status == 304 || // it had been already
+                   docker_check(docker_of(&op->base), result, &op->base.err) == 0;
+    if (started && op->died)
         kg_error_set(&op->base.err, KG_PROVISIONER_UNAVAILABLE, 0,
                      "the sandbox's agent ended at once");
     if (op->base.err.code || op->base.cancelled) {
@@ -148,7 +164,7 @@ on_listed_for_name(const struct http_call_result *result, void *arg)
     struct docker *docker = docker_of(&op->base);
     op->call = NULL;
     op->displaced = true;
-    if (docker_check(docker, result, &op->base.err) == 0 && ask_removal(op, result, on_displaced))
+    if (docker_check(docker, result, &op->base.err) == 0 && remove_listed(op, result, on_displaced))
         return;
     KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, op->base.id);
     if (!op->base.err.code)
@@ -168,21 +184,48 @@ ask_who_has_the_name(struct docker_op *op)
         start_delete(op);
 }
 
+// Podman says 500, and why.
+static bool
+name_is_taken(const struct docker *docker, const struct http_call_result *result)
+{
+    return result->status == 409 ||
+           (docker->podman && result->status == 500 && strstr(result->body, "already in use"));
+}
+
+static void
+take_created(struct docker_op *op, const struct http_call_result *result)
+{
+    struct docker *docker = docker_of(&op->base);
+    json_auto_t *body = json_loadb(result->body, result->body_len, 0, NULL);
+    const char *id = json_string_value(json_object_get(body, "Id"));
+    const json_t *warnings = json_object_get(body, "Warnings");
+    op->container = kg_strdup(id ? id : "");
+    if (!json_array_size(warnings) || docker->warned)
+        return;
+    docker->warned = true; // the next create will say the same
+    for (size_t i = 0; i < json_array_size(warnings); i++)
+        log_warning("docker warns of sandboxes",
+                    LOG_STR("warning", json_string_value(json_array_get(warnings, i))));
+}
+
 static void
 on_created(const struct http_call_result *result, void *arg)
 {
     struct docker_op *op = arg;
+    struct docker *docker = docker_of(&op->base);
     op->call = NULL;
-    if (result->status == 409 && !op->displaced)
+    if (name_is_taken(docker, result) && !op->displaced) {
         ask_who_has_the_name(op);
-    else if (op->base.cancelled)
+    } else if (op->base.cancelled) {
         start_delete(op);
-    else if (result->status == 404)
+    } else if (result->status == 404 && !op->pulled) {
         docker_pull_wait(op);
-    else if (docker_check(docker_of(&op->base), result, &op->base.err) < 0)
+    } else if (docker_check(docker, result, &op->base.err) < 0) {
         start_delete(op);
-    else
+    } else {
+        take_created(op, result);
         ask_start(op);
+    }
 }
 
 static void
@@ -202,12 +245,24 @@ void
 docker_op_pulled(struct docker_op *op, const struct kg_error *err)
 {
     op->pulling = false;
+    op->pulled = true;
     if (!err) {
         start_create(op);
         return;
     }
     op->base.err = *err;
     start_delete(op);
+}
+
+bool
+docker_op_explain(const struct provisioner_op *base, struct kg_error *err)
+{
+    const struct docker_op *op = (const struct docker_op *)base;
+    if (!op->pulling)
+        return false;
+    kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                 "the image %.150s is being pulled; try again in a while", docker_of(base)->image);
+    return true;
 }
 
 // ---- Its turn -------------------------------------------------------------------------------

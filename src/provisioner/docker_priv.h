@@ -9,6 +9,7 @@
 #define DOCKER_IMAGE "kernelgate-kernel:latest" // where the image setting is "host"
 #define DOCKER_LABEL_GATEWAY "kernelgate.gateway"
 #define DOCKER_LABEL_SANDBOX "kernelgate.sandbox"
+#define DOCKER_LABEL_STATE "kernelgate.state" // the state folder's path
 
 // Lines of JSON that come in pieces.
 struct docker_lines {
@@ -24,12 +25,16 @@ struct docker_monitor {
     struct docker_lines lines;
     int64_t asked_ms; // when the look under way began, as clock_mono_ms()
     int64_t asked_s;  // and as seconds since 1970
+    int64_t heard_ms; // when the stream of events was last asked for
     bool down;        // the last look failed
+    bool deaf;        // the last stream of events was refused
 };
 
 // A pull of the image, which any number of creates wait for.
 struct docker_pull {
     struct http_call *call; // NULL: none is under way
+    struct loop_timer *silence;
+    int64_t silence_ms; // after which nothing more is expected
     struct docker_lines lines;
     char error[160];
     int64_t told_ms; // when progress was last logged
@@ -46,6 +51,8 @@ struct docker {
     char *image;
     char *agent_path;   // our copy: in the state folder, whose path is the engine's too
     char *packages_dir; // or NULL
+    char *seccomp;      // the security option with our filter
+    bool warned;        // of what the engine said at a create
     struct provisioner_limits limits;
     struct docker_monitor monitor;
     struct docker_pull pull;
@@ -56,9 +63,11 @@ struct docker_op {
     struct http_call *call;
     struct loop_timer *timer;
     int64_t delete_until_ms;
-    bool died;      // it ended before it was said to be started
-    bool pulling;   // waits for the image
-    bool displaced; // a half-made container of ours had the name
+    char *container; // the engine's id of what was made, or of what a destroy removes
+    bool died;       // it ended before it was said to be started
+    bool pulling;    // waits for the image
+    bool pulled;     // has waited for it
+    bool displaced;  // a half-made container of ours had the name
 };
 
 static inline struct docker *
@@ -72,9 +81,10 @@ docker_of(const struct provisioner_op *op)
 // Everything but the engine, which is still to be asked.
 struct docker *docker_open(struct loop *loop, const struct provisioner_settings *settings,
                            struct kg_error *err);
-// Puts a copy of the agent where the engine finds it.
-KG_MUST_CHECK int docker_copy_agent(struct docker *docker, const char *agent_path,
-                                    struct kg_error *err);
+// Puts what the engine is given as files where it finds them: a copy of the agent, and for Podman
+// the filter of system calls. After docker_trial().
+KG_MUST_CHECK int docker_write_files(struct docker *docker, const char *agent_path,
+                                     struct kg_error *err);
 void docker_close(struct docker *docker);
 KG_DEFINE_AUTO(docker, docker_close)
 
@@ -107,9 +117,26 @@ char *docker_container_path(const struct docker *docker, const char *id, const c
 // Lists all containers of this gateway, or those of one sandbox.
 KG_MUST_CHECK struct http_call *docker_list(struct docker *docker, const char *id,
                                             http_call_fn on_done, void *arg, struct kg_error *err);
-// The sandbox's id among labels, or NULL; and whether a container of a list runs.
-const char *docker_sandbox_id(const json_t *labels);
-bool docker_lives(const json_t *container);
+// Lists the containers of all gateways.
+KG_MUST_CHECK struct http_call *docker_list_all(struct docker *docker, http_call_fn on_done,
+                                                void *arg, struct kg_error *err);
+
+// A sandbox's container, of whatever gateway; all borrowed.
+struct docker_container {
+    const char *id; // the engine's
+    const char *gateway;
+    const char *sandbox;
+    const char *state_dir; // or NULL
+    bool ours;
+    bool lives; // of a list only
+};
+// Reads an element of a list, or what an event is about. False where it is no sandbox's container:
+// its labels do not do, since an image that was committed from a sandbox has them too, and so has
+// each container of it. The name must go with them.
+bool docker_take_listed(const struct docker *docker, const json_t *element,
+                        struct docker_container *ret);
+bool docker_take_actor(const struct docker *docker, const json_t *actor,
+                       struct docker_container *ret);
 
 // ---- What a sandbox is made of (docker_spec.c) ----------------------------------------------
 
@@ -123,6 +150,7 @@ void docker_op_fini(struct provisioner_op *op);
 void docker_op_cancelled(struct provisioner_op *op);
 // The pull for which this create waited has ended.
 void docker_op_pulled(struct docker_op *op, const struct kg_error *err);
+bool docker_op_explain(const struct provisioner_op *op, struct kg_error *err);
 void docker_recover(struct docker_op *op);
 
 // ---- The image (docker_pull.c) --------------------------------------------------------------
@@ -139,7 +167,10 @@ void docker_monitor_fini(struct docker *docker);
 
 // ---- Trying it (docker_trial.c) -------------------------------------------------------------
 
-// Asks for the engine's version; blocks.
+// Asks for the engine's version, and whether it can limit; blocks.
 KG_MUST_CHECK int docker_trial(struct docker *docker, struct kg_error *err);
+// The limits that the engine does not set, by its answer to /info: "memory, swap"; those without
+// which there is no sandbox, or the others. To be freed; NULL: none is missing.
+char *docker_missing_limits(const json_t *info, bool needed);
 bool docker_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn,
                    void *arg);

@@ -6,17 +6,20 @@
 #include <string.h>
 
 #define TELL_MS 5000
+#define REFUSAL_MAX_BYTES ((size_t)64 << 10)
 
 static void
 on_progress(const json_t *line, void *arg)
 {
     struct docker *docker = arg;
-    const char *error = json_string_value(json_object_get(line, "error"));
+    const json_t *detail = json_object_get(line, "errorDetail");
+    const char *old_error = json_string_value(json_object_get(line, "error"));
+    const char *error = json_string_value(json_object_get(detail, "message"));
     const char *status = json_string_value(json_object_get(line, "status"));
     const char *layer = json_string_value(json_object_get(line, "id"));
     const char *progress = json_string_value(json_object_get(line, "progress"));
-    if (error)
-        snprintf(docker->pull.error, sizeof docker->pull.error, "%s", error);
+    if (error || old_error)
+        snprintf(docker->pull.error, sizeof docker->pull.error, "%s", error ? error : old_error);
     if (!status || clock_mono_ms() < docker->pull.told_ms + TELL_MS)
         return;
     docker->pull.told_ms = clock_mono_ms();
@@ -24,17 +27,27 @@ on_progress(const json_t *line, void *arg)
              LOG_STR("status", status), LOG_STR("progress", progress));
 }
 
+// A refusal is one document, which may come in pieces.
 static bool
 on_data(int status, const void *data, size_t len, void *arg)
 {
     struct docker *docker = arg;
+    struct buf *refusal = &docker->pull.lines.rest;
+    loop_timer_start(docker->pull.silence, docker->pull.silence_ms);
     if (status < 300)
         return docker_lines_feed(&docker->pull.lines, data, len, on_progress, docker);
-    json_auto_t *body = json_loadb(data, len, 0, NULL);
+    buf_append(refusal, data, len);
+    return refusal->len <= REFUSAL_MAX_BYTES;
+}
+
+static void
+take_refusal(struct docker *docker)
+{
+    const struct buf *refusal = &docker->pull.lines.rest;
+    json_auto_t *body = json_loadb(refusal->len ? refusal->data : "", refusal->len, 0, NULL);
     const char *message = json_string_value(json_object_get(body, "message"));
     snprintf(docker->pull.error, sizeof docker->pull.error, "%s",
              message ? message : "the engine refuses");
-    return true;
 }
 
 static struct docker_op *
@@ -54,8 +67,7 @@ end_pull(struct docker *docker, const char *reason)
     struct kg_error err = {0};
     if (reason)
         kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "the image %.60s is missing and cannot be pulled; build it or name another "
-                     "with --image: %.110s",
+                     "no image %.110s, and no pull: %.80s; build it, or name another with --image",
                      docker->image, reason);
     else
         log_info("pulled the image", LOG_STR("image", docker->image));
@@ -68,8 +80,19 @@ on_done(const struct http_call_result *result, void *arg)
 {
     struct docker *docker = arg;
     docker->pull.call = NULL;
+    loop_timer_stop(docker->pull.silence);
+    if (!result->err && result->status >= 300)
+        take_refusal(docker);
     const char *error = docker->pull.error[0] ? docker->pull.error : NULL;
     end_pull(docker, result->err ? result->err->message : error);
+}
+
+static void
+on_silence(void *arg)
+{
+    struct docker *docker = arg;
+    http_call_cancel(KG_STEAL(docker->pull.call));
+    end_pull(docker, "the engine has said nothing more of it for a while");
 }
 
 // A name without a tag or digest would have all tags pulled.
@@ -87,16 +110,22 @@ void
 docker_pull_wait(struct docker_op *op)
 {
     struct docker *docker = docker_of(&op->base);
-    struct kg_error err;
+    struct docker_pull *pull = &docker->pull;
+    struct kg_error err = {0};
     op->pulling = true;
-    if (docker->pull.call)
+    if (pull->call)
         return;
-    docker_pull_fini(docker);
-    docker->pull = (struct docker_pull){0};
+    if (!pull->silence)
+        pull->silence = loop_timer_new(docker->base.loop, on_silence, docker);
+    buf_fini(&pull->lines.rest);
+    pull->lines = (struct docker_lines){0};
+    pull->error[0] = '\0';
+    pull->told_ms = 0;
     KG_AUTO_FREE char *path = pull_path(docker->image);
     log_info("the image is missing", LOG_STR("image", docker->image));
-    docker->pull.call = docker_stream(docker, "POST", path, on_data, on_done, docker, &err);
-    if (!docker->pull.call)
+    loop_timer_start(pull->silence, pull->silence_ms);
+    pull->call = docker_stream(docker, "POST", path, on_data, on_done, docker, &err);
+    if (!pull->call)
         end_pull(docker, err.message);
 }
 
@@ -105,5 +134,6 @@ docker_pull_fini(struct docker *docker)
 {
     if (docker->pull.call)
         http_call_cancel(docker->pull.call);
+    loop_timer_free(docker->pull.silence);
     buf_fini(&docker->pull.lines.rest);
 }

@@ -2,6 +2,8 @@
 // After a start: which of our sandboxes still live, and the removal of the others.
 #include "docker_priv.h"
 
+#include <string.h>
+
 // One whose owner cannot be read any more must not pass for one that nobody owns, and one without a
 // folder was being destroyed.
 static bool
@@ -30,6 +32,25 @@ on_folder(const char *id, void *arg)
         op_remove_dead(&op->base, id);
 }
 
+// Whoever holds the state folder's lock is the only one there: another gateway that made sandboxes
+// below this path has lost its id, since the folder was emptied, or lay in memory when the machine
+// went down.
+static void
+take_listed(struct docker_op *op, const json_t *element)
+{
+    const struct docker *docker = docker_of(&op->base);
+    struct docker_container container;
+    if (!docker_take_listed(docker, element, &container))
+        return;
+    if (container.ours) {
+        if (!container.lives || op->base.cancelled || !take_up(op, container.sandbox))
+            op_remove_dead(&op->base, container.sandbox);
+    } else if (container.state_dir && !strcmp(container.state_dir, docker->base.state_dir)) {
+        struct provisioner_op *removal = op_remove_dead(&op->base, container.sandbox);
+        ((struct docker_op *)removal)->container = kg_strdup(container.id);
+    }
+}
+
 static void
 on_listed(const struct http_call_result *result, void *arg)
 {
@@ -42,13 +63,8 @@ on_listed(const struct http_call_result *result, void *arg)
     }
     op->base.n_dead++; // our own share
     json_auto_t *list = json_loadb(result->body, result->body_len, 0, NULL);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *container = json_array_get(list, i);
-        const char *id = docker_sandbox_id(json_object_get(container, "Labels"));
-        bool taken = id && docker_lives(container) && !op->base.cancelled && take_up(op, id);
-        if (id && !taken)
-            op_remove_dead(&op->base, id);
-    }
+    for (size_t i = 0; i < json_array_size(list); i++)
+        take_listed(op, json_array_get(list, i));
     struct kg_error err = {0};
     if (folder_list(docker->base.state_dir, on_folder, op, &err) < 0)
         log_warning("cannot list the sandboxes' folders", LOG_ERR(&err));
@@ -60,7 +76,7 @@ on_listed(const struct http_call_result *result, void *arg)
 void
 docker_recover(struct docker_op *op)
 {
-    op->call = docker_list(docker_of(&op->base), NULL, on_listed, op, &op->base.err);
+    op->call = docker_list_all(docker_of(&op->base), on_listed, op, &op->base.err);
     if (!op->call)
         op_finish(&op->base);
 }

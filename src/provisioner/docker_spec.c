@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-#define NANO 1e9
+// A tmpfs for what would be writable otherwise.
+#define NOTHING "ro,nosuid,nodev,noexec,size=4k"
 
 static json_t *
 mounts_of(const struct docker *docker, const char *id)
@@ -35,21 +36,20 @@ tmpfs_of(const struct provisioner_limits *limits)
     KG_AUTO_FREE char *data =
         provisioner_tmpfs_options(limits->disk_mb, ",exec,mode=755,uid=1000,gid=1000");
     return json_pack("{s:s, s:s, s:s}", SANDBOX_HOME, home, SANDBOX_DATA, data, "/dev/mqueue",
-                     "ro,nosuid,nodev,noexec,size=4k");
+                     NOTHING);
 }
 
-// The same filter as everywhere, in the notation that docker shares with OCI runtimes. Podman takes
-// none by its API, and has its own.
+// Podman knows few options of a tmpfs: none that bounds its inodes, and U for the user as its
+// owner. Where the root is read-only it adds some that can be written, but where we have one of our
+// own.
 static json_t *
-security_of(const struct docker *docker)
+podman_tmpfs_of(const struct provisioner_limits *limits)
 {
-    json_t *options = json_pack("[s]", "no-new-privileges");
-    if (docker->podman)
-        return options;
-    json_auto_t *profile = seccomp_profile();
-    KG_AUTO_FREE char *text = json_dumps(profile, JSON_COMPACT);
-    json_array_append_new(options, json_sprintf("seccomp=%s", text));
-    return options;
+    static const char options[] = "nosuid,nodev,exec,notmpcopyup,size=%lldm,%s";
+    KG_AUTO_FREE char *home = kg_asprintf(options, (long long)limits->tmp_mb, "mode=1777");
+    KG_AUTO_FREE char *data = kg_asprintf(options, (long long)limits->disk_mb, "mode=755,U");
+    return json_pack("{s:s, s:s, s:s, s:s, s:s}", SANDBOX_HOME, home, SANDBOX_DATA, data,
+                     "/dev/mqueue", NOTHING, "/run", NOTHING, "/var/tmp", NOTHING);
 }
 
 // No AutoRemove: with live-restore, Docker 20.10 removes such containers when it comes back, living
@@ -59,16 +59,19 @@ host_config(const struct docker *docker, const char *id)
 {
     const struct provisioner_limits *limits = &docker->limits;
     json_int_t memory = provisioner_memory_bytes(limits);
-    return json_pack("{s:o, s:o, s:s, s:s, s:s, s:b, s:b, s:[s], s:o, s:I, s:I, s:I, s:i, s:I, s:i,"
-                     " s:[{s:s, s:i, s:i}, {s:s, s:i, s:i}], s:{s:s, s:{s:s, s:s}}}",
-                     "Mounts", mounts_of(docker, id), "Tmpfs", tmpfs_of(limits), "NetworkMode",
-                     "none", "IpcMode", "private", "CgroupnsMode", "private", "ReadonlyRootfs", 1,
-                     "Init", 0, "CapDrop", "ALL", "SecurityOpt", security_of(docker), "Memory",
-                     memory, "MemorySwap", memory, "NanoCpus", (json_int_t)(limits->cpus * NANO),
-                     "PidsLimit", limits->pids, "ShmSize", (json_int_t)(SANDBOX_SHM_MB * MIB),
-                     "OomScoreAdj", SANDBOX_OOM_SCORE, "Ulimits", "Name", "nofile", "Soft",
-                     SANDBOX_NOFILE, "Hard", SANDBOX_NOFILE, "Name", "core", "Soft", 0, "Hard", 0,
-                     "LogConfig", "Type", "json-file", "Config", "max-size", "1m", "max-file", "1");
+    // Not as NanoCpus, which Docker bounds by what the machine has.
+    json_int_t quota_us = (json_int_t)(limits->cpus * SANDBOX_CPU_PERIOD_US);
+    json_t *tmpfs = docker->podman ? podman_tmpfs_of(limits) : tmpfs_of(limits);
+    return json_pack(
+        "{s:o, s:o, s:s, s:s, s:s, s:b, s:b, s:[s], s:[s, s], s:I, s:I, s:i, s:I, s:i, s:I, s:i,"
+        " s:[{s:s, s:i, s:i}, {s:s, s:i, s:i}], s:{s:s, s:{s:s, s:s}}}",
+        "Mounts", mounts_of(docker, id), "Tmpfs", tmpfs, "NetworkMode", "none", "IpcMode",
+        "private", "CgroupnsMode", "private", "ReadonlyRootfs", 1, "Init", 0, "CapDrop", "ALL",
+        "SecurityOpt", "no-new-privileges", docker->seccomp, "Memory", memory, "MemorySwap", memory,
+        "CpuPeriod", SANDBOX_CPU_PERIOD_US, "CpuQuota", quota_us, "PidsLimit", limits->pids,
+        "ShmSize", (json_int_t)(SANDBOX_SHM_MB * MIB), "OomScoreAdj", SANDBOX_OOM_SCORE, "Ulimits",
+        "Name", "nofile", "Soft", SANDBOX_NOFILE, "Hard", SANDBOX_NOFILE, "Name", "core", "Soft", 0,
+        "Hard", 0, "LogConfig", "Type", "json-file", "Config", "max-size", "1m", "max-file", "1");
 }
 
 json_t *
@@ -77,11 +80,11 @@ docker_container_spec(const struct docker *docker, const char *id, json_t *args)
     KG_AUTO_FREE char *user = kg_asprintf("%d:%d", SANDBOX_UID, SANDBOX_UID);
     json_t *entrypoint = json_pack("[O]", json_array_get(args, 0));
     json_array_remove(args, 0);
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:[s, s, s, s], s:{s:[s]}, s:{s:s, s:s}, s:o}",
-                     "Image", docker->image, "Hostname", "sandbox", "User", user, "WorkingDir",
-                     SANDBOX_DATA, "Entrypoint", entrypoint, "Cmd", args, "Env",
-                     "PATH=" SANDBOX_PATH, "HOME=" SANDBOX_HOME, "LANG=C.UTF-8", "USER=sandbox",
-                     "Healthcheck", "Test", "NONE", "Labels", DOCKER_LABEL_GATEWAY,
-                     docker->base.gateway_id, DOCKER_LABEL_SANDBOX, id, "HostConfig",
-                     host_config(docker, id));
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:o, s:o, s:[s, s, s, s], s:{s:[s]}, s:{s:s, s:s, s:s}, s:o}",
+        "Image", docker->image, "Hostname", "sandbox", "User", user, "WorkingDir", SANDBOX_DATA,
+        "Entrypoint", entrypoint, "Cmd", args, "Env", "PATH=" SANDBOX_PATH, "HOME=" SANDBOX_HOME,
+        "LANG=C.UTF-8", "USER=sandbox", "Healthcheck", "Test", "NONE", "Labels",
+        DOCKER_LABEL_GATEWAY, docker->base.gateway_id, DOCKER_LABEL_SANDBOX, id, DOCKER_LABEL_STATE,
+        docker->base.state_dir, "HostConfig", host_config(docker, id));
 }

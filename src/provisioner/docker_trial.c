@@ -46,8 +46,8 @@ ask_and_wait(const struct docker *docker, const char *method, const char *path, 
     return -1;
 }
 
-int
-docker_trial(struct docker *docker, struct kg_error *err)
+static int
+ask_version(struct docker *docker, struct kg_error *err)
 {
     json_auto_t *version = NULL;
     if (ask_and_wait(docker, "GET", "/version", NULL, &version, err) < 0)
@@ -55,39 +55,76 @@ docker_trial(struct docker *docker, struct kg_error *err)
     return docker_take_version(docker, version, err);
 }
 
+// ---- Limits ---------------------------------------------------------------------------------
+
+char *
+docker_missing_limits(const json_t *info, bool needed)
+{
+    static const struct {
+        const char *key;
+        const char *what;
+        bool needed;
+    } limits[] = {{"MemoryLimit", "memory", true},
+                  {"PidsLimit", "processes", true},
+                  {"SwapLimit", "swap", false},
+                  {"CpuCfsQuota", "processors", false}};
+    struct buf missing = {0};
+    for (size_t i = 0; i < KG_ARRAY_LEN(limits); i++)
+        if (limits[i].needed == needed && !json_is_true(json_object_get(info, limits[i].key)))
+            buf_printf(&missing, "%s%s", missing.len ? ", " : "", limits[i].what);
+    return missing.len ? buf_take(&missing) : NULL;
+}
+
+// What it cannot limit the engine leaves out, with no more than a warning at each create.
+static int
+check_limits(const struct docker *docker, struct kg_error *err)
+{
+    json_auto_t *info = NULL;
+    if (ask_and_wait(docker, "GET", "/info", NULL, &info, err) < 0)
+        return -1;
+    KG_AUTO_FREE char *needed = docker_missing_limits(info, true);
+    KG_AUTO_FREE char *others = docker_missing_limits(info, false);
+    if (needed)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                            "docker at %.80s cannot limit: %s; see docker info", docker->host,
+                            needed);
+    if (others)
+        log_warning("docker cannot limit all of a sandbox", LOG_STR("missing", others));
+    return 0;
+}
+
+int
+docker_trial(struct docker *docker, struct kg_error *err)
+{
+    return ask_version(docker, err) < 0 || check_limits(docker, err) < 0 ? -1 : 0;
+}
+
 // ---- doctor ---------------------------------------------------------------------------------
 
 static bool
 find_limits(const struct docker *docker, provisioner_finding_fn fn, void *arg)
 {
-    static const struct {
-        const char *key;
-        const char *what;
-    } limits[] = {{"MemoryLimit", "memory"},
-                  {"SwapLimit", "swap"},
-                  {"CpuCfsQuota", "cpu"},
-                  {"PidsLimit", "processes"}};
-    struct kg_error err;
+    struct kg_error err = {0};
     json_auto_t *info = NULL;
     if (ask_and_wait(docker, "GET", "/info", NULL, &info, &err) < 0) {
         fn("docker: limits", false, err.message, arg);
         return false;
     }
-    KG_AUTO_BUF missing = {0};
-    for (size_t i = 0; i < KG_ARRAY_LEN(limits); i++)
-        if (!json_is_true(json_object_get(info, limits[i].key)))
-            buf_printf(&missing, "%s%s", missing.len ? ", " : "", limits[i].what);
+    KG_AUTO_FREE char *needed = docker_missing_limits(info, true);
+    KG_AUTO_FREE char *others = docker_missing_limits(info, false);
     KG_AUTO_FREE char *detail =
-        missing.len ? kg_asprintf("the engine cannot limit: %s (see docker info)", missing.data)
-                    : kg_strdup("memory, swap, cpu, processes");
-    fn("docker: limits", !missing.len, detail, arg);
-    return true;
+        needed || others
+            ? kg_asprintf("the engine cannot limit: %s%s%s (see docker info)", needed ? needed : "",
+                          needed && others ? ", " : "", others ? others : "")
+            : kg_strdup("memory, processes, swap, processors");
+    fn("docker: limits", !needed && !others, detail, arg);
+    return !needed;
 }
 
 static bool
 find_image(const struct docker *docker, provisioner_finding_fn fn, void *arg)
 {
-    struct kg_error err;
+    struct kg_error err = {0};
     KG_AUTO_FREE char *escaped = docker_escape(docker->image);
     KG_AUTO_FREE char *path = kg_asprintf("/images/%s/json", escaped);
     bool there = ask_and_wait(docker, "GET", path, NULL, NULL, &err) == 0;
@@ -126,8 +163,8 @@ find_sandbox(const struct docker *docker, provisioner_finding_fn fn, void *arg)
 {
     char id[9];
     id_random(id, 8);
-    struct kg_error err;
-    struct kg_error ignored;
+    struct kg_error err = {0};
+    struct kg_error ignored = {0};
     bool works =
         folder_make(docker->base.state_dir, id, &err) == 0 && try_container(docker, id, &err) == 0;
     KG_AUTO_FREE char *path = docker_container_path(docker, id, "?force=1&v=1");
@@ -141,18 +178,22 @@ find_sandbox(const struct docker *docker, provisioner_finding_fn fn, void *arg)
 bool
 docker_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg)
 {
-    struct kg_error err;
+    struct kg_error err = {0};
     KG_AUTO(loop) loop = loop_new();
     KG_AUTO(docker) docker = docker_open(loop, settings, &err);
-    if (!docker || docker_copy_agent(docker, settings->agent_path, &err) < 0) {
+    if (!docker) {
         fn("docker: settings", false, err.message, arg);
         return false;
     }
-    if (docker_trial(docker, &err) < 0) {
+    if (ask_version(docker, &err) < 0) {
         fn("docker: engine", false, err.message, arg);
         return false;
     }
     fn("docker: engine", true, docker->host, arg);
+    if (docker_write_files(docker, settings->agent_path, &err) < 0) {
+        fn("docker: settings", false, err.message, arg);
+        return false;
+    }
     return find_limits(docker, fn, arg) && find_image(docker, fn, arg) &&
            find_sandbox(docker, fn, arg);
 }

@@ -160,10 +160,12 @@ on_dead_removed(const struct kg_error *err, void *arg)
     op_recover_step(op);
 }
 
-void
+struct provisioner_op *
 op_remove_dead(struct provisioner_op *op, const char *id)
 {
     log_info("removing what is left of a sandbox", LOG_STR("sandbox", id));
     op->n_dead++;
-    op_new(op->provisioner, OP_DESTROY, id, on_dead_removed, op)->internal = true;
+    struct provisioner_op *removal = op_new(op->provisioner, OP_DESTROY, id, on_dead_removed, op);
+    removal->internal = true;
+    return removal;
 }

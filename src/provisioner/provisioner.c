@@ -111,6 +111,13 @@ provisioner_op_cancel(struct provisioner_op *op)
         op->provisioner->engine->op_cancelled(op);
 }
 
+bool
+provisioner_op_explain(const struct provisioner_op *op, struct kg_error *err)
+{
+    const struct provisioner_engine *engine = op->provisioner->engine;
+    return engine->op_explain && engine->op_explain(op, err);
+}
+
 struct provisioner_op *
 provisioner_destroy(struct provisioner *provisioner, const char *id, provisioner_done_fn on_done,
                     void *arg, struct kg_error *err)
@@ -178,9 +185,15 @@ provisioner_fini(struct provisioner *provisioner)
 }
 
 char *
+container_name(const char *gateway_id, const char *id)
+{
+    return kg_asprintf("kg-%s-%s", gateway_id, id);
+}
+
+char *
 provisioner_container_name(const struct provisioner *provisioner, const char *id)
 {
-    return kg_asprintf("kg-%s-%s", provisioner->gateway_id, id);
+    return container_name(provisioner->gateway_id, id);
 }
 
 json_t *

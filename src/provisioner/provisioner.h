@@ -87,6 +87,10 @@ KG_MUST_CHECK struct provisioner_op *provisioner_create(struct provisioner *prov
 // destroyed in the background; a provisioner_destroy() of its id is done after that.
 void provisioner_op_cancel(struct provisioner_op *op);
 
+// What an operation waits for that may take long, as the error for those who will not wait: an
+// image that is being pulled. False: nothing of the kind.
+bool provisioner_op_explain(const struct provisioner_op *op, struct kg_error *err);
+
 // Kills the container and removes all that belongs to it. Idempotent; an unknown id is done at
 // once.
 KG_MUST_CHECK struct provisioner_op *provisioner_destroy(struct provisioner *provisioner,

@@ -20,6 +20,7 @@
 #define SANDBOX_PATH "/usr/local/bin:/usr/bin:/bin"
 #define SANDBOX_SHM_MB 64
 #define SANDBOX_NOFILE 4096
+#define SANDBOX_CPU_PERIOD_US 100000
 #define SANDBOX_OOM_SCORE 500 // where the machine runs out, a sandbox goes before the gateway
 
 #define MIB (INT64_C(1024) * 1024)
@@ -38,6 +39,8 @@ struct provisioner_engine {
     void (*op_start)(struct provisioner_op *op);
     // Nobody waits for it any longer; NULL where that changes nothing before its next step.
     void (*op_cancelled)(struct provisioner_op *op);
+    // As provisioner_op_explain(); NULL where nothing takes so long.
+    bool (*op_explain)(const struct provisioner_op *op, struct kg_error *err);
     // Frees what the engine's own part of an operation holds.
     void (*op_fini)(struct provisioner_op *op);
 };
@@ -64,6 +67,7 @@ KG_MUST_CHECK int provisioner_init(struct provisioner *provisioner,
                                    struct kg_error *err);
 void provisioner_fini(struct provisioner *provisioner);
 // `kg-<gateway id>-<sandbox id>`: what the engine calls the container. To be freed.
+char *container_name(const char *gateway_id, const char *id);
 char *provisioner_container_name(const struct provisioner *provisioner, const char *id);
 // The real path of a mount's source, which must be there. To be freed.
 char *provisioner_real_path(const char *what, const char *path, struct kg_error *err);
@@ -119,9 +123,9 @@ struct provisioner_op *op_find(const struct provisioner *provisioner, const char
 void op_set_state(struct provisioner_op *op, enum op_state state);
 // Ends the operation and tells who waits.
 void op_finish(struct provisioner_op *op);
-// Recovery: removes what is left of a dead sandbox; op_recover_step() ends the recovery once all of
-// them are gone.
-void op_remove_dead(struct provisioner_op *op, const char *id);
+// Recovery: removes what is left of a dead sandbox, by the operation returned; op_recover_step()
+// ends the recovery once all of them are gone.
+struct provisioner_op *op_remove_dead(struct provisioner_op *op, const char *id);
 void op_recover_step(struct provisioner_op *op);
 
 // ---- Watches (watch.c) ----------------------------------------------------------------------

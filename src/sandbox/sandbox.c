@@ -188,6 +188,17 @@ ready_if_all_is_there(struct sandbox *sandbox)
     sandbox->events.on_ready(sandbox, sandbox->arg);
 }
 
+// Where it is known what kept it from being ready in time, that says more.
+static void
+end_late(struct sandbox *sandbox, const struct kg_error *err)
+{
+    struct kg_error why = *err;
+
+    if (sandbox->op && provisioner_op_explain(sandbox->op, &why))
+        err = &why;
+    sandbox_end(sandbox, err);
+}
+
 static void
 on_info(const json_t *body, const struct kg_error *err, void *arg)
 {
@@ -196,7 +207,7 @@ on_info(const json_t *body, const struct kg_error *err, void *arg)
 
     sandbox->info_call = NULL;
     if (err) {
-        sandbox_end(sandbox, err);
+        end_late(sandbox, err);
         return;
     }
     sandbox->answered = true;
@@ -224,7 +235,7 @@ on_ready_timeout(void *arg)
 
     (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
                        "the sandbox's agent did not answer in time");
-    sandbox_end(arg, &err);
+    end_late(arg, &err);
 }
 
 void

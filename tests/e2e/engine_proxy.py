@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between a gateway and the Docker Engine: sees what the gateway asks, and can do something first."""
+"""Between a gateway and the Docker Engine: sees what the gateway asks, and can meddle with it."""
 
 import contextlib
 import socket
@@ -9,10 +9,12 @@ import docker_engine
 
 
 class EngineProxy:
-    """Listens on TCP, where `host` says; `before(request_line)` is called ahead of each request."""
+    """Listens on TCP, where `host` says. `before(request_line)` is called ahead of each request,
+    `change(bytes)` returns what the engine says as the gateway is to read it."""
 
-    def __init__(self, before):
+    def __init__(self, before=None, change=None):
         self._before = before
+        self._change = change
         self._target = docker_engine.socket_path()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.host = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -28,15 +30,18 @@ class EngineProxy:
                 client, _ = self._listener.accept()
                 engine = socket.socket(socket.AF_UNIX)
                 engine.connect(self._target)
-                for pair in ((client, engine, self._before), (engine, client, None)):
+                for pair in ((client, engine, self._ask), (engine, client, self._change)):
                     threading.Thread(target=self._pump, args=pair, daemon=True).start()
 
+    def _ask(self, data):
+        line = data.partition(b"\r\n")[0].decode("utf-8", "replace")
+        if self._before and line.endswith("HTTP/1.1"):
+            self._before(line)
+        return data
+
     @staticmethod
-    def _pump(source, target, before):
+    def _pump(source, target, change):
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                line = data.partition(b"\r\n")[0].decode("utf-8", "replace")
-                if before and line.endswith("HTTP/1.1"):
-                    before(line)
-                target.sendall(data)
+                target.sendall(change(data) if change else data)
             target.shutdown(socket.SHUT_WR)

@@ -64,10 +64,25 @@ def test_what_the_engine_is_told(gateway, session, docker):
     assert config["User"] == "1000:1000" and config["Image"] == dockerd.KERNELS
     assert config["Labels"]["kernelgate.sandbox"] == sandbox.id
     assert config["Labels"]["kernelgate.gateway"] in made["Name"]
+    assert config["Labels"]["kernelgate.state"] == gateway.state_dir
     assert host["Memory"] == host["MemorySwap"] == (512 + 256 + 64) * mib
-    assert host["NanoCpus"] == 1_000_000_000 and host["PidsLimit"] == 256
+    assert (host["CpuQuota"], host["CpuPeriod"], host["PidsLimit"]) == (100_000, 100_000, 256)
     assert host["NetworkMode"] == "none" and host["CapDrop"] == ["ALL"]
     assert host["ReadonlyRootfs"] and host["Init"] is False and not host["Privileged"]
+    assert host["IpcMode"] == "private" and host["CgroupnsMode"] == "private"
+    assert host["OomScoreAdj"] == 500 and host["ShmSize"] == 64 * mib
+    assert config["Healthcheck"] == {"Test": ["NONE"]}
+    assert host["LogConfig"] == {
+        "Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}
+    }  # fmt: skip
+    assert {each["Name"]: (each["Soft"], each["Hard"]) for each in host["Ulimits"]} == {
+        "nofile": (4096, 4096), "core": (0, 0)
+    }  # fmt: skip
+    assert host["Tmpfs"] == {
+        "/tmp": "nosuid,nodev,size=64m,nr_inodes=9216,exec,mode=1777",
+        "/mnt/data": "nosuid,nodev,size=256m,nr_inodes=33792,exec,mode=755,uid=1000,gid=1000",
+        "/dev/mqueue": "ro,nosuid,nodev,noexec,size=4k",
+    }
     assert host["SecurityOpt"][0] == "no-new-privileges"
     assert '"defaultAction":"SCMP_ACT_ERRNO"' in host["SecurityOpt"][1]
     assert {mount["Destination"]: mount["RW"] for mount in made["Mounts"]} == {
@@ -104,6 +119,44 @@ def test_doctor_says_what_is_missing(flags, finding, words):
     assert result.returncode == 1
     [line] = re.findall(rf"^-- +docker: {finding}\b.*", result.stdout, re.MULTILINE)
     assert words in line
+
+
+@pytest.fixture
+def meddle(engine):
+    """Puts a proxy before the engine; returns its host."""
+    proxies = []
+
+    def start(**options):
+        proxies.append(EngineProxy(**options))
+        return proxies[-1].host
+
+    yield start
+    for proxy in proxies:
+        proxy.close()
+
+
+def test_an_engine_that_cannot_limit(meddle, tmp_path):
+    host = meddle(change=lambda data: data.replace(b'"PidsLimit":true', b'"PidsLimit":null'))
+    result = run("serve", "--port", "0", "--state-dir", str(tmp_path), env={"DOCKER_HOST": host})
+    assert result.returncode == 1 and "cannot limit: processes" in result.stderr
+    result = run("doctor", "--state-dir", str(tmp_path), env={"DOCKER_HOST": host})
+    assert result.returncode == 1
+    assert re.search(r"^-- +docker: limits .*processes", result.stdout, re.MULTILINE)
+    assert not list(tmp_path.glob("trial-*"))
+
+
+def test_an_engine_that_limits_the_most(meddle, start_gateway):
+    host = meddle(change=lambda data: data.replace(b'"CpuCfsQuota":true', b'"CpuCfsQuota":null'))
+    gateway = start_gateway("--pool-size", "0", env={"DOCKER_HOST": host})
+    assert re.search("warning docker cannot limit all .*processors", gateway.log())
+
+
+def test_more_processors_than_there_are(start_gateway, docker):
+    cpus = (os.cpu_count() or 1) + 2
+    gateway = start_gateway("--pool-size", "0", "--cpus", str(cpus))
+    assert gateway.execute("print(1)", session_id="s").text() == "1\n"
+    made = docker.ask("GET", f"/containers/{sandbox_of(gateway, 's').container}/json")
+    assert made["HostConfig"]["CpuQuota"] == cpus * 100_000
 
 
 def test_no_engine_is_said_at_the_start(tmp_path):
@@ -192,7 +245,9 @@ def small_engine():
             with tarfile.open(archive, "w") as image:
                 for name in ("tmp", "mnt", "mnt/data", "run", "proc", "sys", "dev", "etc"):
                     entry = tarfile.TarInfo(name)
-                    entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                    # A tmpfs takes the mode of the folder that it covers.
+                    entry.type = tarfile.DIRTYPE
+                    entry.mode = 0o1777 if name in ("tmp", "mnt/data") else 0o755
                     image.addfile(entry)
             running.docker("import", str(archive), FOLDERS, quiet=True)
             yield running
@@ -240,7 +295,9 @@ def test_an_image_is_pulled_where_it_is_missing(start_gateway, small_engine, reg
     with concurrent.futures.ThreadPoolExecutor(3) as pool:  # all wait for the same pull
         responses = list(pool.map(lambda _: new_session(gateway), range(3)))
     # It is there, sandboxes of it were made, and all that is wrong is that it has no kernel.
-    assert [each.json()["code"] for each in responses] == ["internal"] * 3, responses[0].text
+    assert [each.json()["code"] for each in responses] == ["kernel_start_timeout"] * 3, responses[
+        0
+    ].text
     assert small_engine.docker("image", "inspect", image, quiet=True).returncode == 0
     log = gateway.log()
     assert "pulling the image" in log
@@ -279,6 +336,12 @@ def test_containers_removed_by_hand(start_gateway, docker):
     assert lines.text() == "False\n"
 
 
+# For containers of a test's own. (Podman would raise the limit on files by itself.)
+HARMLESS = {
+    "NetworkMode": "none", "Ulimits": [{"Name": "nofile", "Soft": 1024, "Hard": 1024}]
+}  # fmt: skip
+
+
 class NameTaker:
     """Makes a container of the same name before the gateway does, once."""
 
@@ -292,26 +355,26 @@ class NameTaker:
         if match and not self.names:
             self.names.append(match[1])
             body = {
-                "Image": dockerd.KERNELS, "Cmd": ["sleep", "1000"], "Labels": self.labels(match[1])
+                "Image": dockerd.KERNELS, "Cmd": ["sleep", "1000"],
+                "Labels": self.labels(match[1]), "HostConfig": HARMLESS,
             }  # fmt: skip
-            self.docker.ask("POST", "/containers/create", params={"name": match[1]}, json=body)
+            made = self.docker.ask(
+                "POST", "/containers/create", params={"name": match[1]}, json=body
+            )
+            if body["Labels"]:  # so that it ends when it goes, which is not the end of the new one
+                self.docker.ask("POST", f"/containers/{made['Id']}/start")
 
 
 @pytest.fixture
-def taken_names(start_gateway, docker):
+def taken_names(start_gateway, docker, meddle):
     """Starts a gateway whose first container finds its name taken, by one with `labels(name)`."""
-    ends = []
 
     def start(labels):
         taker = NameTaker(docker, labels)
-        proxy = EngineProxy(taker)
-        ends.append(proxy.close)
-        gateway = start_gateway("--pool-size", "0", env={"DOCKER_HOST": proxy.host})
+        gateway = start_gateway("--pool-size", "0", env={"DOCKER_HOST": meddle(before=taker)})
         return gateway, taker
 
-    yield start
-    for end in ends:
-        end()
+    return start
 
 
 def test_a_name_that_another_container_has(taken_names, docker):
@@ -357,3 +420,50 @@ def test_leftovers_of_an_earlier_run_are_removed(start_gateway, docker):
     ]
     assert names == [f"/{sandbox_of(gateway, 'kept').container}"]
     assert not pathlib.Path(gateway.state_dir, "sb", "half").exists()
+
+
+def test_a_state_folder_that_was_emptied(start_gateway, docker):
+    """As after the machine went down, where it lies in memory: the next gateway has another id."""
+    gateway = start_gateway("--pool-size", "0")
+    gateway.execute("x = 1", session_id="lives")
+    gateway.execute("x = 1", session_id="dead")
+    before = [sandbox_of(gateway, name).container for name in ("lives", "dead")]
+    gateway.kill()
+    docker.kill(before[1])
+    for path in pathlib.Path(gateway.state_dir).iterdir():
+        if path != pathlib.Path(gateway.log_path):
+            subprocess.run(["rm", "-r", path], check=True)
+    gateway.start()
+    state = f"kernelgate.state={gateway.state_dir}"
+    assert docker.containers(state) == []
+    gateway.execute("x = 2", session_id="new")
+    [new] = docker.containers(state)
+    assert new["Names"] == [f"/{sandbox_of(gateway, 'new').container}"]
+    assert new["Names"][0] not in before
+
+
+def test_a_container_of_an_image_that_was_a_sandbox(start_gateway, docker):
+    """`docker commit` keeps the labels of a sandbox, and so has what is run of it to look inside."""
+    gateway = start_gateway("--pool-size", "0")
+    gateway.execute("x = 1", session_id="s")
+    sandbox = sandbox_of(gateway, "s")
+    image = docker.ask("POST", "/commit", params={"container": sandbox.container})["Id"]
+    body = {
+        "Image": image, "Entrypoint": ["sleep"], "Cmd": ["1000"], "HostConfig": HARMLESS,
+    }  # fmt: skip
+    debug = docker.ask("POST", "/containers/create", json=body)["Id"]
+    try:
+        labelled = docker.containers(f"kernelgate.sandbox={sandbox.id}")
+        assert len(labelled) == 2
+        docker.ask("POST", f"/containers/{debug}/start")
+        docker.kill(debug)
+        docker.ask("POST", f"/containers/{debug}/start")
+        gateway.kill()
+        gateway.start()
+        assert gateway.execute("print(x)", session_id="s").text() == "1\n"
+        gateway.delete_session("s")
+        [left] = docker.containers(f"kernelgate.sandbox={sandbox.id}")
+        assert left["Id"] == debug and docker.pid(debug)
+    finally:
+        docker.remove(debug)
+        docker.ask("DELETE", f"/images/{image}")

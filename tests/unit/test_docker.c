@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "docker_priv.h"
+#include "test_docker.h"
 
 static void
 parse(struct docker *docker, const char *host, int expected)
@@ -137,6 +137,74 @@ test_escape(void **state)
     assert_string_equal(empty, "");
 }
 
+// ---- Whose a container is -------------------------------------------------------------------
+
+static json_t *
+listed(const char *name, const char *gateway)
+{
+    return json_pack("{s:s, s:[s], s:s, s:{s:s, s:s, s:s}}", "Id", "c0ffee", "Names", name, "State",
+                     "running", "Labels", "kernelgate.gateway", gateway, "kernelgate.sandbox",
+                     "abc", "kernelgate.state", "/run/kg");
+}
+
+static void
+test_whose_a_container_is(void **state)
+{
+    (void)state;
+    char id[] = "mygatewy";
+    const struct docker docker = {.base.gateway_id = id};
+    static const struct {
+        const char *name;
+        const char *gateway;
+        bool sandbox;
+        bool ours;
+    } cases[] = {
+        {"/kg-mygatewy-abc", "mygatewy", true, true},
+        {"/kg-another1-abc", "another1", true, false},
+        {"/debug", "mygatewy", false, false}, // of an image committed from a sandbox
+        {"/kg-mygatewy-xyz", "mygatewy", false, false},
+        {"/kg-mygatewy-abc", "another1", false, false},
+        {"", "mygatewy", false, false},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        json_auto_t *element = listed(cases[i].name, cases[i].gateway);
+        struct docker_container container;
+        assert_int_equal(docker_take_listed(&docker, element, &container), cases[i].sandbox);
+        if (!cases[i].sandbox)
+            continue;
+        assert_int_equal(container.ours, cases[i].ours);
+        assert_true(container.lives);
+        assert_string_equal(container.sandbox, "abc");
+        assert_string_equal(container.state_dir, "/run/kg");
+    }
+    struct docker_container container;
+    assert_false(docker_take_listed(&docker, NULL, &container));
+    json_auto_t *actor =
+        json_pack("{s:s, s:{s:s, s:s, s:s}}", "ID", "c0ffee", "Attributes", "name",
+                  "kg-mygatewy-abc", "kernelgate.gateway", "mygatewy", "kernelgate.sandbox", "abc");
+    assert_true(docker_take_actor(&docker, actor, &container) && container.ours);
+    json_object_set_new(json_object_get(actor, "Attributes"), "name", json_string("debug"));
+    assert_false(docker_take_actor(&docker, actor, &container));
+}
+
+static void
+test_missing_limits(void **state)
+{
+    (void)state;
+    json_auto_t *all = json_pack("{s:b, s:b, s:b, s:b}", "MemoryLimit", 1, "PidsLimit", 1,
+                                 "SwapLimit", 1, "CpuCfsQuota", 1);
+    assert_null(docker_missing_limits(all, true));
+    assert_null(docker_missing_limits(all, false));
+    json_auto_t *some =
+        json_pack("{s:b, s:b, s:b}", "MemoryLimit", 1, "PidsLimit", 0, "CpuCfsQuota", 1);
+    KG_AUTO_FREE char *needed = docker_missing_limits(some, true);
+    assert_string_equal(needed, "processes");
+    KG_AUTO_FREE char *others = docker_missing_limits(some, false);
+    assert_string_equal(others, "swap");
+    KG_AUTO_FREE char *none = docker_missing_limits(NULL, true);
+    assert_string_equal(none, "memory, processes");
+}
+
 int
 main(void)
 {
@@ -146,6 +214,10 @@ main(void)
         cmocka_unit_test(test_lines_come_in_pieces),
         cmocka_unit_test(test_a_line_without_end),
         cmocka_unit_test(test_escape),
+        cmocka_unit_test(test_whose_a_container_is),
+        cmocka_unit_test(test_missing_limits),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed +
+           _cmocka_run_group_tests("faults", docker_fault_tests, n_docker_fault_tests, NULL, NULL);
 }

@@ -44,6 +44,7 @@ struct provisioner {
     pid_t agent;
     bool fails;   // creations do
     bool silent;  // starts no agent
+    bool pulls;   // creations wait for their image for ever
     bool refuses; // destructions
     provisioner_exit_fn on_exit;
     void *arg;
@@ -96,7 +97,8 @@ op_new(struct provisioner *provisioner, bool destroys, provisioner_done_fn on_do
     *op = (struct provisioner_op){
         .provisioner = provisioner, .on_done = on_done, .arg = arg, .destroys = destroys};
     op->timer = loop_timer_new(provisioner->loop, on_op, op);
-    loop_timer_start(op->timer, 0);
+    if (destroys || !provisioner->pulls)
+        loop_timer_start(op->timer, 0);
     return op;
 }
 
@@ -145,6 +147,14 @@ void
 provisioner_op_cancel(struct provisioner_op *op)
 {
     op_free(op);
+}
+
+bool
+provisioner_op_explain(const struct provisioner_op *op, struct kg_error *err)
+{
+    if (op->provisioner->pulls)
+        kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the image is being pulled");
+    return op->provisioner->pulls;
 }
 
 int
@@ -1028,6 +1038,19 @@ test_agent_never_dials(void **state)
 }
 
 static void
+test_what_it_waited_for_is_told(void **state)
+{
+    struct fixture *f = *state;
+    const struct sandbox_spec hasty = {.agent_idle_timeout_s = 60, .ready_timeout_ms = 50};
+    struct kg_error err = {0};
+
+    f->provisioner.pulls = true;
+    f->sandbox = sandbox_create(&f->context, &hasty, &events, f, &err);
+    WAIT_FOR(f, f->n_gone == 1 && f->provisioner.n_destroyed == 1);
+    assert_string_equal(f->reason.message, "the image is being pulled");
+}
+
+static void
 on_destroyed(const struct kg_error *err, void *arg)
 {
     struct fixture *f = arg;
@@ -1194,6 +1217,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_agent_killed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_creation_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(test_agent_never_dials, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_it_waited_for_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(test_destroy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_freed_in_the_middle, setup, teardown),
         cmocka_unit_test_setup_teardown(test_taken_up_again, setup, teardown),
