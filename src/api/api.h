@@ -12,6 +12,9 @@ struct rate_limiter;
 struct rate_limiter *rate_limiter_new(double per_second);
 void rate_limiter_free(struct rate_limiter *limiter);
 KG_DEFINE_AUTO(rate_limiter, rate_limiter_free)
+// Counts one request; KG_RATE_LIMITED where it is one too many.
+KG_MUST_CHECK int rate_limiter_take(struct rate_limiter *limiter, const char *owner,
+                                    struct kg_error *err);
 
 // What the endpoints work on; all borrowed.
 struct api_context {

@@ -85,10 +85,6 @@ void execute_start(struct http_request *request, struct api_context *context,
 void execution_stream_start(struct http_request *request, struct api_context *context,
                             struct execution *execution, int64_t after_seq);
 
-// Counts one request; KG_RATE_LIMITED where it is one too many.
-KG_MUST_CHECK int rate_limiter_take(struct rate_limiter *limiter, const char *owner,
-                                    struct kg_error *err);
-
 // The session that the path names by `id`; where there is none, that is answered.
 struct session *api_find_session(struct http_request *request, const struct api_context *context);
 

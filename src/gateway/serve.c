@@ -69,6 +69,13 @@ load_keys(struct gateway *gateway, struct kg_error *err)
 }
 
 static int
+admit(const char *owner, void *arg, struct kg_error *err)
+{
+    struct gateway *gateway = arg;
+    return rate_limiter_take(gateway->api.rate, owner, err);
+}
+
+static int
 start_server(struct gateway *gateway, struct kg_error *err)
 {
     const struct config *config = gateway->core.config;
@@ -116,6 +123,7 @@ start_server(struct gateway *gateway, struct kg_error *err)
     gateway->api.started_ms = clock_mono_ms();
     api_register(gateway->server, &gateway->api);
     gateway->mcp = mcp_face_new(&gateway->core, config->upload_root);
+    mcp_set_admit(mcp_face_mcp(gateway->mcp), admit, gateway);
     mcp_face_serve_http(gateway->mcp, gateway->server);
     return 0;
 }

@@ -82,20 +82,36 @@ batch_new(struct outlet *parent, size_t expected)
     return &batch->base;
 }
 
+// A batch is one request to the transport, and as many as stand in it to its owner's rate.
+static void
+dispatch_one(const struct origin *origin, enum mcp_revision revision, json_t *message, bool first)
+{
+    const struct mcp *mcp = origin->mcp;
+    struct kg_error err = {0};
+    if (first || !mcp->admit || mcp->admit(origin->owner, mcp->admit_arg, &err) == 0)
+        mcp_dispatch_request(origin, revision, message);
+    else
+        mcp_refuse(origin, message, 200, MCP_SERVER_ERROR, err.message,
+                   json_pack("{s:s}", "code", kg_code_info(err.code)->name));
+}
+
 void
 mcp_dispatch_batch(const struct origin *origin, enum mcp_revision revision, json_t *messages,
                    size_t n_requests)
 {
     struct origin each = *origin;
+    bool first = true;
     if (n_requests > 0)
         each.outlet = batch_new(origin->outlet, n_requests);
     for (size_t i = 0; i < json_array_size(messages); i++) {
         json_t *message = json_incref(json_array_get(messages, i));
         const char *why;
-        if (rpc_kind(message, &why) == MESSAGE_REQUEST)
-            mcp_dispatch_request(&each, revision, message);
-        else
+        if (rpc_kind(message, &why) == MESSAGE_REQUEST) {
+            dispatch_one(&each, revision, message, first);
+            first = false;
+        } else {
             mcp_dispatch_other(&each, message);
+        }
     }
     json_decref(messages);
 }

@@ -53,6 +53,8 @@ mcp_call_new(const struct origin *origin, enum mcp_revision revision, json_t *me
     call->base_url = base_url ? kg_strdup(base_url) : NULL;
     call->revision = revision;
     call->message = message;
+    call->weight = rpc_weight(message);
+    call->mcp->held_bytes += call->weight;
     call->method = method;
     call->empty = json_object();
     call->id = json_object_get(message, "id");
@@ -94,6 +96,7 @@ mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
     struct mcp_session *session = call->session;
     struct outlet *outlet = call->outlet;
     call->ended = true;
+    call->mcp->held_bytes -= call->weight;
     LIST_REMOVE(call, in_mcp);
     metric_add(METRIC_MCP_CALLS, -1);
     if (call->filter)

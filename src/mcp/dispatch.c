@@ -43,9 +43,9 @@ method_find(const char *name, enum mcp_revision revision)
     return NULL;
 }
 
-static void
-refuse(const struct origin *origin, json_t *message, int status, int code, const char *text,
-       json_t *data)
+void
+mcp_refuse(const struct origin *origin, json_t *message, int status, int code, const char *text,
+           json_t *data)
 {
     json_t *error = rpc_error(json_object_get(message, "id"), code, text, data);
     json_decref(message);
@@ -64,6 +64,14 @@ id_is_running(const struct mcp_session *session, const json_t *id)
     return false;
 }
 
+// A message is kept until its call is answered, whatever of it is needed.
+static bool
+is_too_much(const struct mcp *mcp, const json_t *message)
+{
+    size_t weight = rpc_weight(message);
+    return weight > MCP_SMALL_MESSAGE && mcp->held_bytes + weight > MCP_HELD_MAX;
+}
+
 void
 mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, json_t *message)
 {
@@ -72,17 +80,23 @@ mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, js
     metric_add(METRIC_MCP_REQUESTS, 1, method ? method->name : "unknown");
     if (!method) {
         int status = revision_get(revision)->stateless ? 404 : 200;
-        refuse(origin, message, status, MCP_METHOD_NOT_FOUND, "method not found", NULL);
+        mcp_refuse(origin, message, status, MCP_METHOD_NOT_FOUND, "method not found", NULL);
         return;
     }
     if (session && session->n_calls >= MCP_SESSION_CALLS_MAX) {
-        refuse(origin, message, 200, MCP_SERVER_ERROR,
-               "too many requests of this MCP session are running; wait for one to end", NULL);
+        mcp_refuse(origin, message, 200, MCP_SERVER_ERROR,
+                   "too many requests of this MCP session are running; wait for one to end", NULL);
         return;
     }
     if (session && id_is_running(session, json_object_get(message, "id"))) {
-        refuse(origin, message, 200, MCP_INVALID_REQUEST, "a request with this id is running",
-               NULL);
+        mcp_refuse(origin, message, 200, MCP_INVALID_REQUEST, "a request with this id is running",
+                   NULL);
+        return;
+    }
+    if (is_too_much(origin->mcp, message)) {
+        mcp_refuse(origin, message, 200, MCP_SERVER_ERROR,
+                   "the requests that are running hold too much; try again later",
+                   json_pack("{s:s}", "code", kg_code_info(KG_RATE_LIMITED)->name));
         return;
     }
     struct mcp_call *call = mcp_call_new(origin, revision, message, method);
@@ -100,10 +114,11 @@ mcp_dispatch_stateless(const struct origin *origin, json_t *message)
     if (revision < 0 || !revision_get((enum mcp_revision)revision)->stateless) {
         json_t *data = json_pack("{s:[s], s:s}", "supported", revision_get(MCP_2026_07_28)->name,
                                  "requested", claim);
-        refuse(origin, message, 400, MCP_UNSUPPORTED_VERSION, "unsupported protocol version", data);
+        mcp_refuse(origin, message, 400, MCP_UNSUPPORTED_VERSION, "unsupported protocol version",
+                   data);
     } else if (!json_is_object(json_object_get(meta, MCP_META "clientCapabilities"))) {
-        refuse(origin, message, 400, MCP_INVALID_PARAMS,
-               "_meta must carry " MCP_META "clientCapabilities, an object", NULL);
+        mcp_refuse(origin, message, 400, MCP_INVALID_PARAMS,
+                   "_meta must carry " MCP_META "clientCapabilities, an object", NULL);
     } else {
         mcp_dispatch_request(origin, (enum mcp_revision)revision, message);
     }

@@ -295,9 +295,10 @@ handle_post(struct http_request *request, void *arg)
         return;
     size_t len;
     const char *data = http_request_body(request, &len);
-    json_t *body = mcp_message_parse(data, len, &err);
+    int code;
+    json_t *body = mcp_receive_parse(data, len, &code, &err);
     if (!body)
-        mcp_http_answer_error(request, 400, NULL, MCP_PARSE_ERROR, "%s", err.message);
+        mcp_http_answer_error(request, 400, NULL, code, "%s", err.message);
     else if (json_is_array(body))
         post_batch(mcp, request, body, accepted);
     else

@@ -59,6 +59,13 @@ mcp_add_provider(struct mcp *mcp, const struct mcp_provider *provider, void *arg
     mcp->providers[mcp->n_providers++] = (struct provider_entry){.provider = provider, .arg = arg};
 }
 
+void
+mcp_set_admit(struct mcp *mcp, mcp_admit_fn admit, void *arg)
+{
+    mcp->admit = admit;
+    mcp->admit_arg = arg;
+}
+
 bool
 mcp_knows_profile(const struct mcp *mcp, const char *profile)
 {

@@ -85,7 +85,8 @@ const char *mcp_call_completed_argument(const struct mcp_call *call);
 const char *mcp_call_completed_value(const struct mcp_call *call);
 // The URL by which the client reaches this server, "http://127.0.0.1:16010"; NULL over stdio.
 const char *mcp_call_base_url(const struct mcp_call *call);
-// What the client said of itself: its `capabilities` ({} where it did not).
+// What the client can be asked for: "elicitation", "sampling", "roots" as members, if it said so in
+// its `capabilities`. What stands in them is of no meaning.
 const json_t *mcp_call_client_capabilities(const struct mcp_call *call);
 
 // ---- Calls: the client's MCP session --------------------------------------------------------
@@ -213,6 +214,10 @@ void mcp_free(struct mcp *mcp);
 KG_DEFINE_AUTO(mcp, mcp_free)
 // Whether `profile` is "" or one of the settings'.
 bool mcp_knows_profile(const struct mcp *mcp, const char *profile);
+// Asked for each request of a batch but the first: whoever took the whole from its client has asked
+// for that one. Nonzero with `err`: the request is one too many for its owner.
+typedef int (*mcp_admit_fn)(const char *owner, void *arg, struct kg_error *err);
+void mcp_set_admit(struct mcp *mcp, mcp_admit_fn admit, void *arg);
 // Refuses calls of tools from then on, and ends the streams on which nothing is due.
 void mcp_drain(struct mcp *mcp);
 

@@ -7,11 +7,14 @@
 #include "mcp_message.h"
 
 enum {
-    MCP_NAME_MAX = 4096,         // names and URIs that a client gives
-    MCP_BATCH_MAX = 64,          // messages
-    MCP_SESSION_CALLS_MAX = 64,  // that run at a time
-    MCP_SUBSCRIPTIONS_MAX = 256, // of one session or listener
-    MCP_STREAM_AFTER_MS = 1000,  // a call that takes longer is answered as a stream
+    MCP_NAME_MAX = 4096,          // names and URIs that a client gives
+    MCP_BATCH_MAX = 64,           // messages
+    MCP_SESSION_CALLS_MAX = 64,   // that run at a time
+    MCP_VALUES_MAX = 16 << 20,    // what the values of one message may take, beside its strings
+    MCP_HELD_MAX = 256 << 20,     // what the messages of all calls that run may take
+    MCP_SMALL_MESSAGE = 16 << 10, // which is taken all the same
+    MCP_SUBSCRIPTIONS_MAX = 256,  // of one session or listener
+    MCP_STREAM_AFTER_MS = 1000,   // a call that takes longer is answered as a stream
     MCP_KEEPALIVE_MS = 15000,
     MCP_RETRY_MS = 1000,             // after which a client should come back
     MCP_BACKLOG_MAX = 1 << 20,       // beyond it a stream takes no progress and no log messages
@@ -143,6 +146,7 @@ struct mcp_call {
     char *base_url; // or NULL
     enum mcp_revision revision;
     json_t *message;
+    size_t weight;        // of the message
     const json_t *id;     // in the message, as are the next
     const json_t *params; // an object
     const json_t *meta;   // or NULL
@@ -194,6 +198,9 @@ void mcp_call_take_response(struct mcp_session *session, const json_t *message);
 // Takes the message. A request is answered through the outlet, exactly once, maybe before this
 // returns; what is no request is not answered.
 void mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, json_t *message);
+// Answers a request with an error instead. Takes the message and `data` (may be NULL).
+void mcp_refuse(const struct origin *origin, json_t *message, int status, int code,
+                const char *text, json_t *data);
 // The same for a request that claims a revision by itself (see mcp_claimed_version()).
 void mcp_dispatch_stateless(const struct origin *origin, json_t *message);
 void mcp_dispatch_other(const struct origin *origin, json_t *message);
@@ -245,6 +252,9 @@ const char *mcp_batch_check(const json_t *messages, size_t *ret_requests);
 // Takes the messages, which were checked. With requests in them, their answers become one.
 void mcp_dispatch_batch(const struct origin *origin, enum mcp_revision revision, json_t *messages,
                         size_t n_requests);
+// Bytes of a client as JSON, within the bounds of a message. NULL: `ret_code` is JSON-RPC's.
+KG_MUST_CHECK json_t *mcp_receive_parse(const char *data, size_t len, int *ret_code,
+                                        struct kg_error *err);
 // What is wrong with what a client sent at this moment, or NULL.
 const char *mcp_receive_check(const struct mcp_session *session, const json_t *message);
 // Takes a message, or a batch, that was checked.
@@ -362,6 +372,9 @@ struct mcp {
     LIST_HEAD(, mcp_session) sessions; // all of them
     size_t n_registered;
     size_t replay_bytes;
+    size_t held_bytes;  // by the messages of all calls
+    mcp_admit_fn admit; // or NULL
+    void *admit_arg;
     LIST_HEAD(, sse) connected;
     LIST_HEAD(, mcp_call) calls;
     LIST_HEAD(, mcp_call) listeners;

@@ -82,6 +82,19 @@ make_instructions(const struct mcp *mcp, const char *profile)
     return text.len ? json_stringn(text.data, text.len) : NULL;
 }
 
+// What a session keeps of them: only what this server may ask for. Clients may say anything.
+static json_t *
+known_capabilities(const json_t *said)
+{
+    static const char *const known[] = {"elicitation", "sampling", "roots"};
+    json_t *kept = json_object();
+    for (size_t i = 0; i < KG_ARRAY_LEN(known); i++) {
+        if (json_object_get(said, known[i]))
+            json_object_set_new(kept, known[i], json_object());
+    }
+    return kept;
+}
+
 // ---- Beginning ------------------------------------------------------------------------------
 
 void
@@ -99,7 +112,7 @@ method_initialize(struct mcp_call *call)
     bool known = revision >= 0 && !revision_get((enum mcp_revision)revision)->stateless;
     session->revision = known ? (enum mcp_revision)revision : MCP_2025_11_25;
     json_decref(session->client_capabilities);
-    session->client_capabilities = json_incref(capabilities);
+    session->client_capabilities = known_capabilities(capabilities);
     session->initialized = true;
     json_t *result =
         json_pack("{s:s, s:o, s:o, s:o*}", "protocolVersion", revision_get(session->revision)->name,

@@ -82,9 +82,10 @@ handle_message(struct http_request *request, void *arg)
     }
     size_t len;
     const char *data = http_request_body(request, &len);
-    json_t *message = mcp_message_parse(data, len, &err);
+    int code;
+    json_t *message = mcp_receive_parse(data, len, &code, &err);
     if (!message) {
-        mcp_http_answer_error(request, 400, NULL, MCP_PARSE_ERROR, "%s", err.message);
+        mcp_http_answer_error(request, 400, NULL, code, "%s", err.message);
         return;
     }
     const char *why = mcp_receive_check(session, message);

@@ -5,6 +5,16 @@
 
 #include "mcp_priv.h"
 
+json_t *
+mcp_receive_parse(const char *data, size_t len, int *ret_code, struct kg_error *err)
+{
+    *ret_code = MCP_INVALID_REQUEST;
+    if (http_json_check(data, len, MCP_VALUES_MAX, err) < 0)
+        return NULL;
+    *ret_code = MCP_PARSE_ERROR;
+    return mcp_message_parse(data, len, err);
+}
+
 const char *
 mcp_receive_check(const struct mcp_session *session, const json_t *message)
 {

@@ -58,9 +58,10 @@ on_line(const char *line, size_t len, void *arg)
 {
     struct mcp_stdio *stdio = arg;
     struct kg_error err = {.message = "the line is too long"};
-    json_t *message = line ? mcp_message_parse(line, len, &err) : NULL;
+    int code = MCP_PARSE_ERROR;
+    json_t *message = line ? mcp_receive_parse(line, len, &code, &err) : NULL;
     if (!message) {
-        refuse_line(stdio, NULL, MCP_PARSE_ERROR, err.message);
+        refuse_line(stdio, NULL, code, err.message);
         return;
     }
     const char *why = mcp_receive_check(stdio->session, message);

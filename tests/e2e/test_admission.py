@@ -6,6 +6,7 @@ import contextlib
 import socket
 import time
 
+import mcp_wire
 import pytest
 from kernelgate import problem, wait_for
 from sandboxes import sandboxes
@@ -176,6 +177,12 @@ def test_max_requests_per_second(two_owners):
     time.sleep(0.5)
     statuses = burst(gateway, 10)
     assert statuses[0] == 200 and statuses[-1] == 429
+    # A batch of MCP is as many requests as stand in it.
+    older = mcp_wire.Client(gateway, "2025-03-26", key="key-of-bob")
+    answers = older.post([mcp_wire.request("ping", n) for n in range(60)]).json()
+    refusals = [answer["error"] for answer in answers if "error" in answer]
+    assert len(answers) == 60 and 40 < len(refusals) < 59
+    assert refusals[0]["code"] == -32000 and refusals[0]["data"] == {"code": "rate_limited"}
 
 
 def test_a_rate_below_one(start_gateway):

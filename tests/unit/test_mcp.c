@@ -237,6 +237,101 @@ test_a_batch_is_answered_as_one(void **state)
     assert_int_equal(json_array_size(answer), 2);
 }
 
+static int
+admit_two(const char *owner, void *arg, struct kg_error *err)
+{
+    int *asked = arg;
+    assert_string_equal(owner, "alice");
+    if (++*asked <= 2)
+        return 0;
+    return kg_error_set(err, KG_RATE_LIMITED, 0, "too many");
+}
+
+static void
+test_a_batch_counts_as_what_stands_in_it(void **state)
+{
+    struct mcp_fixture *f = *state;
+    int asked = 0;
+    mcp_set_admit(f->mcp, admit_two, &asked);
+    f->session->revision = MCP_2025_03_26;
+    say(f, "[{'jsonrpc':'2.0','id':1,'method':'ping'},{'jsonrpc':'2.0','id':2,'method':'ping'},"
+           "{'jsonrpc':'2.0','method':'notifications/initialized'},"
+           "{'jsonrpc':'2.0','id':3,'method':'ping'},{'jsonrpc':'2.0','id':4,'method':'ping'}]");
+    json_auto_t *answer = take_answer(f);
+    assert_int_equal(asked, 3);
+    assert_int_equal(json_array_size(answer), 4);
+    json_t *last = json_array_get(answer, 3), *error = json_object_get(last, "error");
+    assert_non_null(json_object_get(json_array_get(answer, 2), "result"));
+    assert_int_equal(json_integer_value(json_object_get(last, "id")), 4);
+    assert_int_equal(json_integer_value(json_object_get(error, "code")), MCP_SERVER_ERROR);
+    assert_string_equal(rpc_string(json_object_get(error, "data"), "code"), "rate_limited");
+}
+
+// ---- What is kept of a client ---------------------------------------------------------------
+
+static void
+test_capabilities_are_kept_by_name(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, "{'jsonrpc':'2.0','id':0,'method':'initialize','params':{'protocolVersion':'2025-11-25',"
+           "'capabilities':{'roots':{'listChanged':true},'experimental':{'x':[{},{}]},"
+           "'elicitation':{'form':{}}}}}");
+    assert_int_equal(take_code(f), 0);
+    json_auto_t *expected = quoted("{'roots':{},'elicitation':{}}");
+    assert_true(json_equal(f->session->client_capabilities, expected));
+}
+
+static void
+test_values_of_a_message_are_bounded(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value;
+        size_t n;
+        int code;
+    } cases[] = {{"{}", 1000, 0}, {"1", 300 * 1000, 0}, {"{}", 70 * 1000, MCP_INVALID_REQUEST}};
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_BUF text = {0};
+        for (size_t n = 0; n < cases[i].n; n++)
+            buf_printf(&text, "%c%s", n ? ',' : '[', cases[i].value);
+        buf_append_str(&text, "]");
+        struct kg_error err = {0};
+        int code;
+        json_auto_t *message = mcp_receive_parse(text.data, text.len, &code, &err);
+        assert_int_equal(message ? 0 : code, cases[i].code);
+    }
+    struct kg_error err = {0};
+    int code;
+    assert_null(mcp_receive_parse("{", 1, &code, &err));
+    assert_int_equal(code, MCP_PARSE_ERROR);
+}
+
+// What the calls that run hold is bounded; a small request is always taken.
+static void
+test_messages_of_calls_are_bounded(void **state)
+{
+    struct mcp_fixture *f = *state;
+    char large[3 << 10];
+    memset(large, 'x', sizeof large - 1);
+    large[sizeof large - 1] = '\0';
+    f->mcp->held_bytes = MCP_HELD_MAX - 100;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}");
+    assert_int_equal(json_array_size(f->sink.answers), 0);
+    assert_true(f->mcp->held_bytes > MCP_HELD_MAX);
+    json_t *message =
+        quoted("{'jsonrpc':'2.0','id':2,'method':'tools/call','params':{'name':'hold',"
+               "'arguments':{'x':[]}}}");
+    json_t *list =
+        json_object_get(json_object_get(json_object_get(message, "params"), "arguments"), "x");
+    for (int i = 0; i < 6; i++)
+        json_array_append_new(list, json_string(large));
+    mcp_receive(f->session, &f->sink.base, message);
+    assert_int_equal(take_code(f), MCP_SERVER_ERROR);
+    mcp_call_finish(f->held, json_object());
+    assert_int_equal(take_code(f), 0);
+    assert_int_equal(f->mcp->held_bytes, MCP_HELD_MAX - 100);
+}
+
 // ---- State that travels ---------------------------------------------------------------------
 
 static void
@@ -408,6 +503,10 @@ main(void)
         WITH_FIXTURE(test_a_question_ends_with_its_call),
         WITH_FIXTURE(test_calls_of_a_session_are_bounded),
         WITH_FIXTURE(test_a_batch_is_answered_as_one),
+        WITH_FIXTURE(test_a_batch_counts_as_what_stands_in_it),
+        WITH_FIXTURE(test_capabilities_are_kept_by_name),
+        cmocka_unit_test(test_values_of_a_message_are_bounded),
+        WITH_FIXTURE(test_messages_of_calls_are_bounded),
         WITH_FIXTURE(test_state_is_sealed),
         WITH_FIXTURE(test_the_longest_idle_session_makes_room),
         WITH_FIXTURE(test_idle_sessions_expire_and_busy_ones_do_not),
