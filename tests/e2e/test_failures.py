@@ -93,9 +93,8 @@ def test_exit(run, code):
 
 
 def test_a_kernel_that_dies_while_idle_is_replaced(gateway, session, run):
-    before = gateway.show_session(session)["usage"]["pids"]
     run("import os, threading; threading.Timer(0.3, os._exit, (1,)).start()")
-    wait_for(lambda: gateway.show_session(session)["usage"]["pids"] < before)
+    wait_for(lambda: gateway.show_session(session)["kernels"]["python"]["state"] != "ready")
     assert run("print('again')").text() == "again\n"
 
 
