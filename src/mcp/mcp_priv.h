@@ -267,7 +267,7 @@ char *mcp_seal_state(const struct mcp *mcp, const struct mcp_call *call, const j
 // NULL where it is not ours, was changed, or belongs to another request.
 json_t *mcp_unseal_state(const struct mcp *mcp, const struct mcp_call *call, const char *text);
 
-// ---- Streams (stream.c) ---------------------------------------------------------------------
+// ---- Streams (sse.c) ------------------------------------------------------------------------
 
 // One event. Kept until it is too old.
 struct event {

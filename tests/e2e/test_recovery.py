@@ -107,6 +107,35 @@ def test_a_busy_kernel_of_an_earlier_gateway_can_be_interrupted(start_gateway):
     assert gateway.execute("print(z)", session_id="s").text() == "3\n"
 
 
+SQUATTER = """
+import subprocess, sys
+code = '''
+import socket, time
+links = []
+while True:
+    link = socket.socket(socket.AF_UNIX)
+    try:
+        link.connect("/run/kg/door.sock")
+        link.sendall(b"KGLINK 1" + bytes([10]))
+        links = [*links[-20:], link]
+    except OSError:
+        pass
+    time.sleep(0.01)
+'''
+squatter = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+x = 1
+"""
+
+
+def test_a_tenant_dials_before_its_agent(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    gateway.execute(SQUATTER, session_id="s")
+    gateway.kill()
+    gateway.start()
+    lines = gateway.execute("print(x, squatter.poll())", session_id="s")
+    assert lines.text() == "1 None\n"
+
+
 def test_kill_9_again_and_again(start_gateway):
     gateway = start_gateway("--pool-size", "1")
     gateway.execute("n = 0", session_id="s")
