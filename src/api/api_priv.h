@@ -49,8 +49,8 @@ KG_MUST_CHECK int command_body_parse(const struct api_context *context, const js
 // ---- Streamed answers -----------------------------------------------------------------------
 
 enum {
-    STREAM_HIGH_WATERMARK = 256 << 10, // bytes queued for the client, above which no more is taken
-    STREAM_LOW_WATERMARK = 64 << 10,
+    STREAM_HIGH_WATERMARK = 64 << 10, // bytes queued for the client, above which no more is taken
+    STREAM_LOW_WATERMARK = 16 << 10,
     STREAM_TICK_MS = 15 * 1000,
 };
 

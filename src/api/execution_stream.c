@@ -4,7 +4,7 @@
 
 #include "api_priv.h"
 
-enum { BATCH_BYTES = 64 << 10 }; // lines of one write
+enum { BATCH_BYTES = 32 << 10 }; // lines of one write
 
 struct execution_stream {
     struct http_request *request;
