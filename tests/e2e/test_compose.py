@@ -7,10 +7,12 @@ import contextlib
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import tempfile
 
 import docker_engine
+import dockerd
 import httpx
 import httpx2
 import leftovers
@@ -62,7 +64,9 @@ class Stack:
         return result
 
     def container(self, service):
-        return self.compose("ps", "-q", service).stdout.split()[-1]
+        """What the engine says of a service's container, which may have ended."""
+        ids = self.compose("--profile", "production", "ps", "-aq", service).stdout.split()
+        return docker_engine.Engine().ask("GET", f"/containers/{ids[-1]}/json")
 
     def close(self):
         self.compose("--profile", "production", "down", "--timeout", "20", check=False)
@@ -117,16 +121,17 @@ def stream(client, code, **fields):
 
 def test_up_and_nothing_else(stack):
     stack.compose("up", "-d")
-    with httpx.Client(base_url=f"http://127.0.0.1:{stack.port}", trust_env=False) as client:
+    with httpx.Client(
+        base_url=f"http://127.0.0.1:{stack.port}", timeout=60, trust_env=False
+    ) as client:
         wait_for(lambda: answers(client, "/readyz"), timeout=60)
         assert stream(client, "print(6 * 7)").text() == "42\n"
         # No web page may drive it: a name that is not this machine's is refused.
         headers = {"Host": "rebound.example"}
         problem(client.get("/api/v1/sessions", headers=headers), 403, "forbidden_host")
-    inspected = docker_engine.Engine().ask(
-        "GET", f"/containers/{stack.container('kernelgate')}/json"
-    )
-    status = pathlib.Path(f"/proc/{inspected['State']['Pid']}/status").read_text()
+    status = pathlib.Path(
+        f"/proc/{stack.container('kernelgate')['State']['Pid']}/status"
+    ).read_text()
     fields = dict(line.split(":\t", 1) for line in status.splitlines())
     assert set(fields["Uid"].split()) == {"10001"} and int(fields["CapEff"], 16) == 0
     assert fields["NoNewPrivs"] == "1"
@@ -196,7 +201,7 @@ def test_an_mcp_client(stack, client):
 def test_a_backend_that_restarts(client, stack):
     stream(client, "x = 'kept'", session_id="s")
     docker = docker_engine.Engine()
-    container = stack.container("kernelgate")
+    container = stack.container("kernelgate")["Id"]
     docker.ask("POST", f"/containers/{container}/stop", params={"t": 20})
     problem(client.get("/api/v1/health"), 503, "provisioner_unavailable")
     docker.ask("POST", f"/containers/{container}/start")
@@ -206,6 +211,54 @@ def test_a_backend_that_restarts(client, stack):
     stack.compose("up", "-d", "--force-recreate", "--no-deps", "kernelgate", key=KEY)
     wait_for(lambda: answers(client, "/readyz"), timeout=60)
     assert stream(client, "print(x)", session_id="s").text() == "kept\n"
+
+
+def test_containers_are_bounded_and_have_no_more_than_they_need(client, stack):
+    for service in ("kernelgate", "nginx", "key-check"):
+        host = stack.container(service)["HostConfig"]
+        assert host["ReadonlyRootfs"] and host["CapDrop"] == ["ALL"], service
+        assert host["SecurityOpt"] == ["no-new-privileges:true"], service
+        if service != "key-check":
+            config = {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "3"}}
+            assert host["LogConfig"] == config, service
+
+
+def test_a_gateway_made_anew_without_its_key_is_closed(client, stack):
+    """The old nginx still brings it what the world sends."""
+    stack.compose("up", "-d")
+    wait_for(lambda: answers(client, "/readyz"), timeout=60)
+    for headers in ({}, {"Authorization": ""}, {"X-Forwarded-For": "127.0.0.1"}):
+        for method, path in (
+            ("GET", "/api/v1/sessions"),
+            ("POST", "/api/v1/execute"),
+            ("PUT", "/api/v1/sessions/s/files/x"),
+            ("POST", "/mcp"),
+            ("GET", "/sse"),
+        ):
+            response = client.request(method, path, headers=headers, content=b'{"code":"1"}')
+            problem(response, 403, "forbidden_host")
+    with httpx.Client(base_url=f"http://127.0.0.1:{stack.port}", trust_env=False) as local:
+        assert local.get("/api/v1/sessions").status_code == 200
+    stack.compose("up", "-d", key=KEY)
+    wait_for(lambda: answers(client, "/api/v1/sessions"), timeout=60)
+
+
+def test_the_entry_point_finds_the_socket_that_the_gateway_uses(stack, engine, tmp_path):
+    """KERNELGATE_DOCKER_HOST comes before DOCKER_HOST; its group is what the gateway needs."""
+    (tmp_path / "kernelgate").write_text("#!/bin/sh\nid -u && id -G\n")
+    (tmp_path / "kernelgate").chmod(0o755)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "engine.sock"))
+    os.chown(tmp_path / "engine.sock", 0, 4321)
+    result = engine.docker(
+        "run", "--rm", "--network", "none", "--user", "0:0", "--volume", f"{tmp_path}:/mnt",
+        "--volume", f"{tmp_path}/kernelgate:/usr/local/bin/kernelgate:ro",
+        "--env", "DOCKER_HOST=unix:///nowhere.sock",
+        "--env", "KERNELGATE_DOCKER_HOST=unix:///mnt/engine.sock", dockerd.GATEWAY,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    listener.close()
+    assert result.stdout.split() == ["10001", "10001", "4321"]
 
 
 def test_an_abusive_client_is_limited(client):
