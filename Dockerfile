@@ -2,7 +2,8 @@
 #
 #   docker build -t kernelgate .
 #
-# The same sources and packages give the same binaries. docker-compose.yml runs it.
+# docker-compose.yml runs it. The same sources, base and packages give the same files: docs/docker.md
+# says how to hold the last two.
 ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS build
@@ -15,22 +16,29 @@ COPY CMakeLists.txt CMakePresets.json ./
 COPY cmake cmake
 COPY src src
 RUN cmake --preset release >/dev/null && cmake --build --preset release \
-    && strip build/release/bin/kernelgate build/release/bin/kernelgate-agent
+    && install -D -s -t /image/usr/local/bin build/release/bin/kernelgate \
+        build/release/bin/kernelgate-agent
+# Of the kernels only their names are needed here; everything else is in their own image.
+COPY kernelspec kernelspec
+COPY deploy/docker deploy/docker
+COPY LICENSE ./
+RUN for spec in kernelspec/*/kernel.json; do \
+        install -D -m 644 "$spec" "/image/usr/local/share/kernelgate/$spec" || exit 1; \
+    done \
+    && install deploy/docker/entrypoint /image/usr/local/bin/kernelgate-entrypoint \
+    && install -D -m 644 -t /image/usr/share/doc/kernelgate LICENSE
 
 FROM ${BASE}
+# Also the date of a new user's password.
+ARG SOURCE_DATE_EPOCH=1735689600
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
         ca-certificates curl libcurl4 libczmq4 libevent-2.1-7 libevent-pthreads-2.1-7 libjansson4 \
         libsodium23 libzmq5 \
-    && apt-get clean && rm -rf /var/lib/apt/lists/* \
-    && groupadd -g 10001 kernelgate && useradd -u 10001 -g 10001 -d / -s /usr/sbin/nologin -M kernelgate
-COPY kernelspec /tmp/kernelspec
-RUN cd /tmp/kernelspec && for spec in */kernel.json; do \
-        install -D -m 644 "$spec" "/usr/local/share/kernelgate/kernelspec/$spec" || exit 1; \
-    done && rm -rf /tmp/kernelspec
-COPY deploy/docker/entrypoint /usr/local/bin/kernelgate-entrypoint
-COPY --from=build /src/build/release/bin/kernelgate /src/build/release/bin/kernelgate-agent \
-    /usr/local/bin/
+    && groupadd -g 10001 kernelgate && useradd -u 10001 -g 10001 -d / -s /usr/sbin/nologin -M kernelgate \
+    && apt-get clean && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/* \
+        /var/cache/debconf/*-old /var/lib/dpkg/*-old /etc/*-
+COPY --from=build /image /
 ENV KERNELGATE_PROVISIONER=docker \
     KERNELGATE_HOST=0.0.0.0 \
     KERNELGATE_STATE_DIR=/run/kernelgate

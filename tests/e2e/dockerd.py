@@ -160,12 +160,12 @@ class Dockerd:
         self.docker("image", "prune", "-f", quiet=True)
 
     def build_kernels(self):
-        self.build(KERNELS, "kernelspec/Dockerfile", "kernelspec")
+        self.build(KERNELS, "kernelspec/Dockerfile", "kernelspec", "LICENSE")
 
     def build_gateway(self):
         self.build(
             GATEWAY, "Dockerfile", "CMakeLists.txt", "CMakePresets.json", "cmake", "src",
-            "deploy/docker", *map(str, PROJECT.glob("kernelspec/*/kernel.json")),
+            "deploy/docker", "LICENSE", *map(str, PROJECT.glob("kernelspec/*/kernel.json")),
         )  # fmt: skip
 
     def build_nginx(self):

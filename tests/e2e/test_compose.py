@@ -43,8 +43,10 @@ class Stack:
     def __init__(self, engine):
         self.state_dir = tempfile.mkdtemp(prefix=leftovers.PREFIX)
         self.port, self.http_port = free_port(), free_port()
+        # The last two are where docker finds its plugins.
+        kept = ("PATH", "HOME", "DOCKER_CONFIG")
         self.env = {
-            "PATH": os.environ["PATH"],
+            **{name: os.environ[name] for name in kept if name in os.environ},
             "DOCKER_HOST": engine.host,
             "COMPOSE_PROJECT_NAME": f"kgt{os.getpid()}",
             "DOCKER_SOCKET": str(engine.socket),
@@ -259,6 +261,27 @@ def test_the_entry_point_finds_the_socket_that_the_gateway_uses(stack, engine, t
     )  # fmt: skip
     listener.close()
     assert result.stdout.split() == ["10001", "10001", "4321"]
+
+
+@pytest.mark.parametrize("image", [dockerd.GATEWAY, dockerd.KERNELS])
+def test_images_hold_their_licence_and_nothing_of_their_day(stack, engine, image):
+    """What two builds on two days would differ in: logs, caches, backups, dates."""
+    script = """cd /
+        ls -d var/log/*.log var/log/apt var/cache/ldconfig/* var/lib/dpkg/*-old etc/*- 2>/dev/null
+        cut -d: -f1,3 etc/shadow
+        head -n 2 usr/share/doc/kernelgate/LICENSE
+        python=opt/kernelgate/python/lib
+        [ ! -d $python ] || find $python -name '*.py' -newermt 2025-01-02"""
+    lines = engine.docker(
+        "run", "--rm", "--network", "none", "--user", "0:0", "--entrypoint", "sh", image, "-c",
+        script, stdout=subprocess.PIPE, text=True,
+    ).stdout.splitlines()  # fmt: skip
+    user = "kernelgate" if image == dockerd.GATEWAY else "sandbox"
+    day = str(1735689600 // 86400)
+    accounts = [line.split(":") for line in lines if ":" in line]
+    assert [user, day] in accounts
+    others = [line for line in lines if ":" not in line]
+    assert len(others) == 2 and others[1].strip().startswith("Apache License"), others
 
 
 def test_an_abusive_client_is_limited(client):

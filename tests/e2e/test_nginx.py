@@ -65,6 +65,7 @@ class Nginx:
     def stop(self):
         self.process.terminate()
         assert self.process.wait(10) == 0
+        assert "[warn]" not in self.logs() and "[alert]" not in self.logs(), self.logs()
         shutil.rmtree(self.root)
 
     def client(self, address="127.0.0.1", scheme="http", key=KEY):
