@@ -137,7 +137,10 @@ void http_reply_header(struct http_request *request, const char *name, const cha
 void http_request_abandon(struct http_request *request);
 void http_reply(struct http_request *request, int status, const char *content_type,
                 const void *data, size_t len);
-// Takes the reference of `body`.
+// Takes `text`, which is not copied.
+void http_reply_take(struct http_request *request, int status, const char *content_type, char *text,
+                     size_t len);
+// Takes the reference of `body`. Its numbers are our own: reals are written with 15 digits.
 void http_reply_json(struct http_request *request, int status, json_t *body);
 void http_reply_error(struct http_request *request, const struct kg_error *err);
 

@@ -71,6 +71,20 @@ free_reference(const void *data, size_t len, void *text)
     free(text);
 }
 
+void
+http_reply_take(struct http_request *request, int status, const char *content_type, char *text,
+                size_t len)
+{
+    if (!request->conn) {
+        free(text);
+        request_free(request);
+        return;
+    }
+    struct evbuffer *body = request->conn->server->scratch;
+    evbuffer_add_reference(body, text, len, free_reference, text);
+    send_whole(request, status, content_type, body);
+}
+
 static void
 reply_json_as(struct http_request *request, int status, const char *content_type, json_t *value)
 {
@@ -78,17 +92,10 @@ reply_json_as(struct http_request *request, int status, const char *content_type
     size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(15);
     char *text = request->conn ? json_dumps(value, flags) : NULL;
     json_decref(value);
-    if (!request->conn) {
-        request_free(request);
-        return;
-    }
-    if (!text) {
+    if (!text && request->conn)
         http_reply(request, 500, "text/plain", "cannot encode the answer", 24);
-        return;
-    }
-    struct evbuffer *body = request->conn->server->scratch;
-    evbuffer_add_reference(body, text, strlen(text), free_reference, text);
-    send_whole(request, status, content_type, body);
+    else
+        http_reply_take(request, status, content_type, text, text ? strlen(text) : 0);
 }
 
 void

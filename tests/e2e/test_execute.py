@@ -278,6 +278,34 @@ def test_execute_sync(gateway, session):
     assert data["duration_ms"] > 0 and data["session_id"] == session
 
 
+def test_execute_sync_has_the_very_lines_of_a_stream(gateway, session):
+    code = (
+        "display({'application/json': [0.1 + 0.2, 1e22, {'text': 'a\\0 é'}]}, raw=True)\n"
+        "print('\\u2028é')"
+    )
+    texts = []
+    with gateway.client.stream(
+        "POST", "/api/v1/execute", json={"code": code, "session_id": session}
+    ) as response:
+        texts = [line for line in response.iter_lines() if '"type":"done"' not in line]
+    response = gateway.client.post(
+        "/api/v1/execute_sync", json={"code": code, "session_id": session}
+    )
+    assert '"outputs":[' + ",".join(texts) + ',{"type":"done"' in response.text
+    assert "0.30000000000000004" in response.text
+    assert response.json()["data"]["texts"] == ["\u2028é\n"]
+
+
+def test_execute_sync_of_more_than_it_may_hold(start_gateway):
+    gateway = start_gateway("--pool-size", "1", "--max-output-bytes", "65536")
+    code = "import time\nfor i in range(8):\n    print(str(i) * 16_000)\n    time.sleep(0.3)"
+    data = sync(gateway, code)
+    dropped, done = data["outputs"][-2:]
+    assert dropped["type"] == "dropped" and dropped["messages"] == len(data["texts"]) == 4
+    assert dropped["bytes"] > 4 * 16_000 and done["type"] == "done"
+    assert data["status"] == "ok"
+
+
 def test_execute_sync_of_nothing(gateway, session):
     data = sync(gateway, "pass", session_id=session)
     assert (data["texts"], data["images"], data["errors"], data["status"]) == ([], [], [], "ok")

@@ -262,6 +262,39 @@ test_results(void **state)
     }
 }
 
+// Of many errors the first ones and the newest are kept, and of each no more than is shown.
+static void
+test_errors_are_kept_cut(void **state)
+{
+    (void)state;
+    struct outcome outcome;
+    outcome_init(&outcome, &(const struct outcome_limits){.max_text_head = 100});
+    for (int i = 0; i < 12; i++) {
+        json_t *traceback = json_array();
+        for (int n = 0; n < (i == 1 ? 20000 : 2); n++)
+            json_array_append_new(traceback, json_sprintf("line %d of %d", n, i));
+        KG_AUTO_BUF said = {0};
+        buf_printf(&said, "E%d: %*d", i, i == 11 ? 100000 : 1, 0);
+        json_auto_t *line = json_pack("{s:s, s:s, s:o}", "type", "error", "error", said.data,
+                                      "traceback", traceback);
+        KG_AUTO_FREE char *text = json_dumps(line, 0);
+        outcome_add_line(&outcome, text, strlen(text));
+    }
+    assert_int_equal(outcome.n_errors, OUTCOME_MAX_ERRORS);
+    assert_int_equal(strncmp(outcome_error(&outcome), "E11: ", 5), 0);
+    assert_int_equal(strlen(outcome_error(&outcome)), 4096);
+    assert_int_equal(json_array_size(outcome.errors[0].traceback), 2);
+    const json_t *cut = outcome.errors[1].traceback;
+    assert_int_equal(json_array_size(cut), 1);
+    assert_true(json_string_length(json_array_get(cut, 0)) < 5000);
+    KG_AUTO_BUF shown = {0};
+    outcome_append_errors(&outcome, &shown);
+    assert_int_equal(strncmp(shown.data, "line 0 of 0\nline 1 of 0\nline 0 of 1\n", 36), 0);
+    assert_non_null(strstr(shown.data, "bytes left out"));
+    assert_true(shown.len < 6000);
+    outcome_fini(&outcome);
+}
+
 static void
 test_an_image_is_an_image_and_a_file_a_link(void **state)
 {
@@ -446,6 +479,7 @@ main(void)
         cmocka_unit_test(test_characters_are_not_split),
         cmocka_unit_test(test_the_newest_line),
         cmocka_unit_test(test_results),
+        cmocka_unit_test(test_errors_are_kept_cut),
         cmocka_unit_test(test_an_image_is_an_image_and_a_file_a_link),
         cmocka_unit_test(test_what_is_no_image_is_left_out),
         cmocka_unit_test(test_images_are_bounded),

@@ -9,10 +9,12 @@ enum {
     MAX_ITEMS = 200,
     MAX_ITEM_TEXT = 12 << 10,
     MAX_DISPLAY_ID = 256,
-    MAX_ERRORS = 8,
     MAX_FILES = 200,
     MAX_TRACEBACK_HEAD = 1 << 10,
     MAX_TRACEBACK_TAIL = 3 << 10,
+    MAX_TRACEBACK_LINES = 200, // kept as lines
+    MAX_TRACEBACK_BYTES = 32 << 10,
+    MAX_SAID = 4 << 10,
 };
 
 static const struct {
@@ -34,7 +36,6 @@ outcome_init(struct outcome *outcome, const struct outcome_limits *limits)
     *outcome = (struct outcome){.limits = *limits};
     text_init(&outcome->out, limits->max_text_head, limits->max_text_tail);
     text_init(&outcome->err, limits->max_text_head, limits->max_text_tail);
-    outcome->errors = json_array();
     outcome->files = json_array();
 }
 
@@ -44,6 +45,14 @@ item_fini(struct outcome_item *item)
     free(item->display_id);
     free(item->text);
     json_decref(item->image);
+}
+
+static void
+error_fini(struct outcome_error *error)
+{
+    free(error->said);
+    free(error->text);
+    json_decref(error->traceback);
 }
 
 static void
@@ -62,7 +71,8 @@ outcome_fini(struct outcome *outcome)
     free(outcome->items);
     text_fini(&outcome->out);
     text_fini(&outcome->err);
-    json_decref(outcome->errors);
+    for (size_t i = 0; i < outcome->n_errors; i++)
+        error_fini(&outcome->errors[i]);
     json_decref(outcome->files);
     json_decref(outcome->done);
 }
@@ -205,6 +215,73 @@ outcome_image_mime(const struct outcome_item *item)
     return NULL;
 }
 
+// ---- Errors ---------------------------------------------------------------------------------
+
+// IPython begins with a line of dashes, which tells a model nothing.
+static bool
+is_rule(const char *line)
+{
+    return line && *line && strspn(line, "-") == strlen(line);
+}
+
+static void
+add_traceback(struct text *text, const json_t *error)
+{
+    const json_t *traceback = json_object_get(error, "traceback");
+    const json_t *said = json_object_get(error, "error");
+    size_t i;
+    json_t *line;
+    json_array_foreach(traceback, i, line) {
+        if (is_rule(json_string_value(line)))
+            continue;
+        text_add(text, json_string_value(line), json_string_length(line));
+        text_add(text, "\n", 1);
+    }
+    if (json_array_size(traceback) == 0)
+        text_add(text, json_string_value(said), json_string_length(said));
+}
+
+static bool
+is_long(const json_t *traceback)
+{
+    size_t bytes = 0, i;
+    json_t *line;
+    json_array_foreach(traceback, i, line)
+        bytes += json_string_length(line);
+    return json_array_size(traceback) > MAX_TRACEBACK_LINES || bytes > MAX_TRACEBACK_BYTES;
+}
+
+static struct outcome_error
+error_of(const json_t *line)
+{
+    struct text text;
+    KG_AUTO_BUF shaped = {0};
+    text_init(&text, MAX_TRACEBACK_HEAD, MAX_TRACEBACK_TAIL);
+    add_traceback(&text, line);
+    text_append_to(&text, &shaped);
+    text_fini(&text);
+    const json_t *said = json_object_get(line, "error");
+    const json_t *traceback = json_object_get(line, "traceback");
+    struct outcome_error error = {.text_len = shaped.len, .traceback = json_array()};
+    if (is_long(traceback))
+        json_array_append_new(error.traceback, json_stringn(shaped.data, shaped.len));
+    else
+        json_array_extend(error.traceback, (json_t *)(uintptr_t)traceback);
+    size_t len = text_cut(json_string_value(said), json_string_length(said), MAX_SAID);
+    error.said = kg_strndup(len ? json_string_value(said) : "", len);
+    error.text = buf_take(&shaped);
+    return error;
+}
+
+// Of many the last says why it ended.
+static void
+add_error(struct outcome *outcome, const json_t *line)
+{
+    if (outcome->n_errors == OUTCOME_MAX_ERRORS)
+        error_fini(&outcome->errors[--outcome->n_errors]);
+    outcome->errors[outcome->n_errors++] = error_of(line);
+}
+
 // ---- Lines ----------------------------------------------------------------------------------
 
 static void
@@ -234,7 +311,7 @@ outcome_add_line(struct outcome *outcome, const char *text, size_t len)
     else if (output)
         add_item(outcome, line);
     else if (strcmp(type, "error") == 0)
-        append_some(outcome->errors, line, MAX_ERRORS);
+        add_error(outcome, line);
     else if (strcmp(type, "file") == 0)
         append_some(outcome->files, line, MAX_FILES);
     else if (strcmp(type, "dropped") == 0)
@@ -263,47 +340,15 @@ outcome_is_ok(const struct outcome *outcome)
 const char *
 outcome_error(const struct outcome *outcome)
 {
-    size_t n = json_array_size(outcome->errors);
-    const json_t *last = json_array_get(outcome->errors, n - 1);
-    return n > 0 ? json_string_value(json_object_get(last, "error")) : NULL;
-}
-
-// IPython begins with a line of dashes, which tells a model nothing.
-static bool
-is_rule(const char *line)
-{
-    return line && *line && strspn(line, "-") == strlen(line);
-}
-
-static void
-add_traceback(struct text *text, const json_t *error)
-{
-    const json_t *traceback = json_object_get(error, "traceback");
-    const json_t *said = json_object_get(error, "error");
-    size_t i;
-    json_t *line;
-    json_array_foreach(traceback, i, line) {
-        if (is_rule(json_string_value(line)))
-            continue;
-        text_add(text, json_string_value(line), json_string_length(line));
-        text_add(text, "\n", 1);
-    }
-    if (json_array_size(traceback) == 0)
-        text_add(text, json_string_value(said), json_string_length(said));
+    return outcome->n_errors > 0 ? outcome->errors[outcome->n_errors - 1].said : NULL;
 }
 
 void
 outcome_append_errors(const struct outcome *outcome, struct buf *ret)
 {
-    size_t i;
-    json_t *error;
-    json_array_foreach(outcome->errors, i, error) {
-        struct text text;
-        text_init(&text, MAX_TRACEBACK_HEAD, MAX_TRACEBACK_TAIL);
-        add_traceback(&text, error);
+    for (size_t i = 0; i < outcome->n_errors; i++) {
         if (ret->len > 0 && ret->data[ret->len - 1] != '\n')
             buf_append_str(ret, "\n");
-        text_append_to(&text, ret);
-        text_fini(&text);
+        buf_append(ret, outcome->errors[i].text, outcome->errors[i].text_len);
     }
 }

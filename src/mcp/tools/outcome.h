@@ -17,6 +17,16 @@ struct outcome_item {
     char format[8];
 };
 
+// An error line, of which no more is kept than is shown.
+struct outcome_error {
+    char *said; // "NameError: name 'x' is not defined", cut
+    char *text; // the traceback with its beginning and its end
+    size_t text_len;
+    json_t *traceback; // its lines; of a long one the text
+};
+
+enum { OUTCOME_MAX_ERRORS = 8 };
+
 struct outcome_limits {
     size_t max_text_head; // of each stream
     size_t max_text_tail;
@@ -32,8 +42,9 @@ struct outcome {
     size_t n_items;
     size_t item_bytes;
     size_t n_items_left_out;
-    json_t *errors; // `error` lines
-    json_t *files;  // `file` lines
+    struct outcome_error errors[OUTCOME_MAX_ERRORS]; // the first ones, and the newest
+    size_t n_errors;
+    json_t *files; // `file` lines
     bool clear_pending;
     int64_t dropped_bytes; // lost before they came here
     json_t *done;          // the last line; NULL as long as it runs

@@ -52,13 +52,11 @@ static void
 on_ran(struct job *job)
 {
     // Of a timeout the first is what the interrupt raised, the last says why.
-    const json_t *errors = job->outcome.errors;
-    const json_t *first = json_array_get(errors, 0);
-    const json_t *last = json_array_get(errors, json_array_size(errors) - 1);
+    const char *error = outcome_error(&job->outcome);
     json_t *value;
-    if (first)
-        value = json_pack("{s:O, s:O}", "error", json_object_get(last, "error"), "traceback",
-                          json_object_get(first, "traceback"));
+    if (error)
+        value =
+            json_pack("{s:s, s:O}", "error", error, "traceback", job->outcome.errors[0].traceback);
     else
         value = json_pack("{s:o, s:o, s:s}", "output", output_of(job), "images", images_of(job),
                           "session_id", job->session_id);

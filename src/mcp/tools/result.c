@@ -244,7 +244,7 @@ static int
 n_kinds(const struct outcome *outcome)
 {
     return !text_is_empty(&outcome->out) + 2 * !text_is_empty(&outcome->err) +
-           (json_array_size(outcome->errors) > 0) + (outcome->n_items > 0);
+           (outcome->n_errors > 0) + (outcome->n_items > 0);
 }
 
 json_t *
