@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the release build on its two engines, oci and docker, beside one another.
 
-    bench/engines.py [--json FILE]
+    script/bench --engines
 
 Container start and cold start (nothing to the first result), a claim from the pool, warm execution,
 the end of a session. The Docker Engine is the tests' own (tests/e2e/dockerd.py), with the image that
