@@ -191,10 +191,10 @@ install_wheels(struct session_install *install)
     struct kg_error err = {0};
     size_t i;
     json_t *wheel;
-    json_array_foreach(wheels, i, wheel)
-        json_array_append_new(paths,
-                              json_sprintf(PACKAGES_INSIDE "/wheels/%s",
-                                           json_string_value(json_object_get(wheel, "file"))));
+    json_array_foreach(wheels, i, wheel) {
+        KG_AUTO_FREE char *place = wheel_place(wheel);
+        json_array_append_new(paths, json_sprintf(PACKAGES_INSIDE "/wheels/%s", place));
+    }
     if (json_array_size(paths) == 0)
         install_end(install, NULL);
     else if (run(install, "install", paths, INSTALL_MS, on_installed, &err) < 0)

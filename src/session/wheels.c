@@ -3,7 +3,6 @@
 
 #include "wheels.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -14,10 +13,12 @@
 
 #include "packages_script.h"
 #include "requirement.h"
+#include "wheel_room.h"
 
 #define CACHE_MAX_BYTES (INT64_C(2) << 30)
 #define FRESH_MS (INT64_C(24) * 3600 * 1000)
 
+enum { CACHE_MAX_FILES = 10 * 1000 };
 enum { MAX_RECORD_BYTES = 256 << 10, MAX_CA_BYTES = 4 << 20, HASH_HEX = 64 };
 
 struct wheels {
@@ -25,9 +26,11 @@ struct wheels {
     char *files;    // shared/wheels
     char *records;  // resolved
     char *incoming; // on the same file system
+    struct wheel_room *room;
 };
 
 struct wheel_file {
+    struct wheels *wheels;
     char *path;
     char *final;
     char sha256[HASH_HEX + 1];
@@ -64,11 +67,24 @@ record_path(const struct wheels *wheels, const json_t *packages)
     return kg_asprintf("%s/%s.json", wheels->records, hex);
 }
 
+char *
+wheel_place(const json_t *wheel)
+{
+    return kg_asprintf("%s/%s", json_string_value(json_object_get(wheel, "sha256")),
+                       json_string_value(json_object_get(wheel, "file")));
+}
+
+static char *
+wheel_path(const struct wheels *wheels, const json_t *wheel)
+{
+    KG_AUTO_FREE char *place = wheel_place(wheel);
+    return kg_asprintf("%s/%s", wheels->files, place);
+}
+
 bool
 wheels_has(const struct wheels *wheels, const json_t *wheel)
 {
-    KG_AUTO_FREE char *path =
-        kg_asprintf("%s/%s", wheels->files, json_string_value(json_object_get(wheel, "file")));
+    KG_AUTO_FREE char *path = wheel_path(wheels, wheel);
     struct stat st;
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
            st.st_size == json_integer_value(json_object_get(wheel, "size"));
@@ -141,48 +157,6 @@ wheels_remember(struct wheels *wheels, const json_t *packages, const json_t *res
         write_record(wheels, pinned, resolution);
 }
 
-// ---- Room -----------------------------------------------------------------------------------
-
-// The sum of all files of a folder; `ret_oldest` is to be freed.
-static int64_t
-measure(const char *dir, char **ret_oldest)
-{
-    DIR *stream = opendir(dir);
-    const struct dirent *entry;
-    struct timespec oldest = {0};
-    int64_t sum = 0;
-    *ret_oldest = NULL;
-    while (stream && (entry = readdir(stream))) {
-        struct stat st;
-        if (fstatat(dirfd(stream), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-            !S_ISREG(st.st_mode))
-            continue;
-        sum += st.st_size;
-        if (*ret_oldest && st.st_mtim.tv_sec >= oldest.tv_sec)
-            continue;
-        free(*ret_oldest);
-        *ret_oldest = kg_asprintf("%s/%s", dir, entry->d_name);
-        oldest = st.st_mtim;
-    }
-    if (stream)
-        closedir(stream);
-    return sum;
-}
-
-static void
-make_room(const struct wheels *wheels, int64_t wanted)
-{
-    char *oldest;
-    while (measure(wheels->files, &oldest) + wanted > CACHE_MAX_BYTES && oldest) {
-        log_info("a wheel leaves the cache", LOG_STR("file", strrchr(oldest, '/') + 1));
-        bool gone = unlink(oldest) == 0;
-        free(KG_STEAL(oldest));
-        if (!gone)
-            break;
-    }
-    free(oldest);
-}
-
 // ---- Wheels ---------------------------------------------------------------------------------
 
 void
@@ -198,20 +172,20 @@ wheel_file_cancel(struct wheel_file *file)
 }
 
 struct wheel_file *
-wheel_file_new(const struct wheels *wheels, const json_t *wheel, struct kg_error *err)
+wheel_file_new(struct wheels *wheels, const json_t *wheel, struct kg_error *err)
 {
     KG_AUTO_FREE char *path = kg_asprintf("%s/XXXXXX", wheels->incoming);
     int64_t size = json_integer_value(json_object_get(wheel, "size"));
-    make_room(wheels, size);
+    wheel_room_make(wheels->room, size);
     int fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0) {
         kg_error_set(err, KG_INTERNAL, errno, "cannot make a file in %.100s", wheels->incoming);
         return NULL;
     }
     struct wheel_file *file = KG_NEW(struct wheel_file);
+    file->wheels = wheels;
     file->path = KG_STEAL(path);
-    file->final =
-        kg_asprintf("%s/%s", wheels->files, json_string_value(json_object_get(wheel, "file")));
+    file->final = wheel_path(wheels, wheel);
     file->fd = fd;
     file->size = size;
     snprintf(file->sha256, sizeof file->sha256, "%s",
@@ -233,6 +207,21 @@ wheel_file_write(struct wheel_file *file, const void *data, size_t len, struct k
     return 0;
 }
 
+// The folder is the sandboxes' to read, whatever the mask.
+static int
+move_into_cache(struct wheel_file *file)
+{
+    KG_AUTO_FREE char *folder =
+        kg_strndup(file->final, (size_t)(strrchr(file->final, '/') - file->final));
+    struct stat old = {0};
+    (void)stat(file->final, &old); // another download may have brought it meanwhile
+    if ((mkdir(folder, 0755) < 0 && errno != EEXIST) || chmod(folder, 0755) < 0 ||
+        fchmod(file->fd, 0644) < 0 || rename(file->path, file->final) < 0)
+        return -1;
+    wheel_room_add(file->wheels->room, file->size, old.st_size);
+    return 0;
+}
+
 static int
 place(struct wheel_file *file, struct kg_error *err)
 {
@@ -242,7 +231,7 @@ place(struct wheel_file *file, struct kg_error *err)
     sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
     if (file->len != file->size || strcmp(hex, file->sha256) != 0)
         return kg_error_set(err, KG_INTERNAL, 0, "a wheel is not the one that the index names");
-    if (fchmod(file->fd, 0644) < 0 || rename(file->path, file->final) < 0)
+    if (move_into_cache(file) < 0)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot keep a wheel");
     return 0;
 }
@@ -296,7 +285,10 @@ wheels_new(const char *dir, const char *authorities, struct kg_error *err)
     if (result == 0)
         result = fill_shared(wheels, authorities, err);
     umask(mask);
-    return result == 0 ? KG_STEAL(wheels) : NULL;
+    if (result != 0)
+        return NULL;
+    wheels->room = wheel_room_new(wheels->files, CACHE_MAX_BYTES, CACHE_MAX_FILES);
+    return KG_STEAL(wheels);
 }
 
 void
@@ -308,6 +300,7 @@ wheels_free(struct wheels *wheels)
     free(wheels->files);
     free(wheels->records);
     free(wheels->incoming);
+    wheel_room_free(wheels->room);
     free(wheels);
 }
 

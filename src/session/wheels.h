@@ -33,11 +33,14 @@ void wheels_remember(struct wheels *wheels, const json_t *packages, const json_t
 
 // ---- Wheels ---------------------------------------------------------------------------------
 
+// Where it lies below `wheels/`: in a folder named by its SHA-256, so that a file of the same name
+// that another index serves is another wheel. To be freed.
+char *wheel_place(const json_t *wheel);
 bool wheels_has(const struct wheels *wheels, const json_t *wheel);
 
 // A wheel on its way into the cache.
 struct wheel_file;
-KG_MUST_CHECK struct wheel_file *wheel_file_new(const struct wheels *wheels, const json_t *wheel,
+KG_MUST_CHECK struct wheel_file *wheel_file_new(struct wheels *wheels, const json_t *wheel,
                                                 struct kg_error *err);
 KG_MUST_CHECK int wheel_file_write(struct wheel_file *file, const void *data, size_t len,
                                    struct kg_error *err);

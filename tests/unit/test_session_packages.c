@@ -7,12 +7,15 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "packages_priv.h"
 #include "requirement.h"
 #include "test_session.h"
+#include "wheel_room.h"
 #include "wheels.h"
 
 // ---- Names ----------------------------------------------------------------------------------
@@ -214,6 +217,77 @@ test_only_the_named_bytes_get_in(void **state)
     assert_true(wheels_has(cache->wheels, wheel));
 }
 
+// A private index serves another file under the same name.
+static void
+test_a_name_does_not_make_a_wheel(void **state)
+{
+    static const char other_hash[] = // of "HELLO"
+        "3733cd977ff8eb18b987357e22ced99f46097f31ecb239e878ae63760e83e4d5";
+    const struct cache *cache = *state;
+    json_auto_t *resolution = resolution_of("foo-1.0-py3-none-any.whl", "1.0", 5, HASH);
+    json_auto_t *other = resolution_of("foo-1.0-py3-none-any.whl", "1.0", 5, other_hash);
+    const json_t *wheel = json_array_get(json_object_get(other, "wheels"), 0);
+    assert_int_equal(put(cache, resolution, "hello"), 0);
+    assert_false(wheels_has(cache->wheels, wheel));
+    assert_int_equal(put(cache, other, "HELLO"), 0);
+
+    KG_AUTO_BUF text = {0};
+    KG_AUTO_FREE char *place = wheel_place(wheel);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/wheels/%s", wheels_shared_dir(cache->wheels), place);
+    assert_int_equal(file_read(path, 100, &text, NULL), 0);
+    assert_string_equal(text.data, "HELLO");
+    struct stat st;
+    *strrchr(path, '/') = '\0';
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0755);
+}
+
+static void
+add_file(const struct cache *cache, struct wheel_room *room, const char *name, int64_t age_s)
+{
+    KG_AUTO_FREE char *folder = kg_asprintf("%s/%s", cache->dir, name);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/file", folder);
+    const struct timespec times[2] = {[1] = {.tv_sec = 1000 * 1000 - age_s}};
+    assert_int_equal(dir_make(folder, 0700, NULL), 0);
+    assert_int_equal(file_write_atomic(path, "0123456789", 10, 0600, NULL), 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    if (room)
+        wheel_room_add(room, 10, 0);
+}
+
+static bool
+is_there(const struct cache *cache, const char *name)
+{
+    KG_AUTO_FREE char *folder = kg_asprintf("%s/%s", cache->dir, name);
+    return access(folder, F_OK) == 0;
+}
+
+static void
+test_the_oldest_wheels_leave(void **state)
+{
+    struct cache cache;
+    (void)state;
+    strcpy(cache.dir, "/tmp/kg-test-wheels-XXXXXX");
+    assert_non_null(mkdtemp(cache.dir));
+    add_file(&cache, NULL, "b", 200);
+    add_file(&cache, NULL, "a", 300);
+    KG_AUTO(wheel_room) room = wheel_room_new(cache.dir, 48, 100);
+    add_file(&cache, room, "c", 100);
+    wheel_room_make(room, 18); // it just fits
+    assert_true(is_there(&cache, "a"));
+    wheel_room_make(room, 19);
+    assert_false(is_there(&cache, "a"));
+    assert_true(is_there(&cache, "b") && is_there(&cache, "c"));
+
+    KG_AUTO(wheel_room) few = wheel_room_new(cache.dir, 1000, 3);
+    wheel_room_make(few, 10);
+    assert_true(is_there(&cache, "b"));
+    add_file(&cache, few, "d", 50);
+    wheel_room_make(few, 10);
+    assert_true(!is_there(&cache, "b") && is_there(&cache, "c") && is_there(&cache, "d"));
+    assert_int_equal(path_remove_tree(cache.dir, NULL), 0);
+}
+
 static void
 test_what_was_asked_for_is_found(void **state)
 {
@@ -319,9 +393,11 @@ test_session_packages(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requirements),
         cmocka_unit_test(test_wheel_names),
+        cmocka_unit_test(test_the_oldest_wheels_leave),
         cmocka_unit_test(test_resolutions),
         cmocka_unit_test_setup_teardown(test_shared_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_only_the_named_bytes_get_in, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_name_does_not_make_a_wheel, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_was_asked_for_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_index_is_asked_again_after_a_day, set_up,
                                         tear_down),
