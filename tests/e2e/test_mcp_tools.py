@@ -84,6 +84,42 @@ def test_long_output_is_cut_and_can_be_read(client):
     assert content["text"] == whole
 
 
+def read_in_parts(client, path, limit):
+    """A text as a model reads it: part after part, as each says."""
+    text, offset = "", 0
+    while True:
+        part = client.call("read_file", {"path": path, "offset": offset, "limit": limit}).text
+        match = re.fullmatch(r"(?s)(.*)\n\[bytes (\d+) to (\d+) of \d+(; go on with .*)?\]", part)
+        assert int(match[2]) == offset < int(match[3]), part
+        text, offset = text + match[1], int(match[3])
+        if not match[4]:
+            return text
+
+
+def test_parts_are_whole_characters(client):
+    text = "aé☃😀\n" * 3
+    client.call("write_file", {"path": "parts.txt", "content": text})
+    output = client.call("run_python_code", {"code": f"print({text!r} * 20_000)"})
+    (link,) = output.of("resource_link")
+    for limit in (4, 5, 7):
+        assert read_in_parts(client, "parts.txt", limit) == text
+    assert read_in_parts(client, link["uri"], 20_000) == text * 20_000 + "\n"
+    for path in ("parts.txt", link["uri"]):
+        inside = client.call("read_file", {"path": path, "offset": 5, "limit": 6}).text
+        assert inside.startswith("😀\n\n[bytes 6 to 11 of "), inside
+        for limit in (0, 3, 20_001):
+            refused = client.call("read_file", {"path": path, "limit": limit})
+            assert code_of(refused) == "invalid_request" and "4 to 20000" in refused.text
+
+
+def test_a_resource_that_is_nearly_text_is_bytes(client):
+    code = r"open('near', 'wb').write(b'\x80hello\n'); open('far', 'wb').write(b'hello\xc3')"
+    session = client.call("run_python_code", {"code": code}).session_id
+    for name, base64 in (("near", "gGhlbGxvCg=="), ("far", "aGVsbG/D")):
+        (content,) = client.do("read", uri=f"kernelgate://{session}/{name}")["contents"]
+        assert content["blob"] == base64 and "text" not in content
+
+
 def test_a_timeout_says_what_to_do(client):
     code = "import time\nx = 5\ntime.sleep(60)"
     result = client.call("run_python_code", {"code": code, "timeout": 1})

@@ -35,6 +35,7 @@ shape_text(const char *data, size_t size)
     for (size_t i = 0; i < shaped.len; i++)
         assert((unsigned char)shaped.data[i] >= 0x20 || strchr("\n\t", shaped.data[i]));
     assert(text_whole(data, size) <= size && text_is_readable("", 0));
+    assert(text_begin(data, size) <= text_whole(data, size));
     (void)text_is_readable(data, size);
     text_fini(&text);
 }

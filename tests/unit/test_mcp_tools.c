@@ -120,6 +120,31 @@ test_what_just_fits_is_whole(void **state)
 }
 
 static void
+test_what_can_be_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *data;
+        bool readable;
+        size_t begin, whole;
+    } cases[] = {
+        {"", true, 0, 0},
+        {"a\xc3\xa9", true, 0, 3},
+        {"\x80hello\n", false, 1, 7},
+        {"\xa9\xa9\xa9\xa9", false, 3, 4},
+        {"hello\xc3", false, 0, 5},
+        {"\xa9\xe2\x98", false, 1, 1},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        const char *data = cases[i].data;
+        assert_int_equal(text_is_readable(data, strlen(data)), cases[i].readable);
+        assert_int_equal(text_begin(data, strlen(data)), cases[i].begin);
+        assert_int_equal(text_whole(data, strlen(data)), cases[i].whole);
+    }
+    assert_false(text_is_readable("a\0b", 3));
+}
+
+static void
 test_characters_are_not_split(void **state)
 {
     (void)state;
@@ -476,6 +501,7 @@ main(void)
         cmocka_unit_test(test_an_unclosed_sequence_hides_only_so_much),
         cmocka_unit_test(test_long_text_keeps_its_beginning_and_its_end),
         cmocka_unit_test(test_what_just_fits_is_whole),
+        cmocka_unit_test(test_what_can_be_read),
         cmocka_unit_test(test_characters_are_not_split),
         cmocka_unit_test(test_the_newest_line),
         cmocka_unit_test(test_results),

@@ -72,7 +72,7 @@ static const struct param read_file_params[] = {
      .fallback = "0"},
     {.name = "limit",
      .type = PARAM_INTEGER,
-     .description = "How many bytes, at most 20000.",
+     .description = "How many bytes, 4 to 20000; text comes in whole characters.",
      .fallback = "20000"},
     SESSION_PARAM,
     {0},

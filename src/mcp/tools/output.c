@@ -1,11 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that an execution wrote, from its log, as one text.
+// All that an execution wrote, from its log, as one text. To shape it takes a tenth of a second, so
+// it is done in pieces, and a model reads in many parts: so the text is kept for a while.
 
 #include <string.h>
 
 #include "tools_priv.h"
 
-enum { MAX_OUTPUT_BYTES = 8 << 20 };
+enum {
+    MAX_OUTPUT_BYTES = 8 << 20,
+    PIECE_BYTES = 256 << 10, // of lines, in one turn of the loop
+    MAX_KEPT = 4,
+    KEEP_MS = 60 * 1000, // after the last read
+};
+
+// Of an execution that has ended.
+struct output_text {
+    TAILQ_ENTRY(output_text) link;
+    char *id;
+    char *data;
+    size_t len;
+};
+
+struct output_read {
+    struct mcp_tools *tools;
+    struct execution *execution;
+    struct subscription *subscription; // NULL: nothing was read yet
+    struct loop_timer *next;
+    size_t bytes; // read
+    struct text text;
+    output_read_fn fn;
+    void *arg;
+};
 
 static const char scheme[] = "kernelgate-output://";
 
@@ -21,6 +46,80 @@ output_uri_id(const char *uri)
     return strncmp(uri, scheme, strlen(scheme)) == 0 ? uri + strlen(scheme) : NULL;
 }
 
+// ---- What is kept ---------------------------------------------------------------------------
+
+static void
+forget(struct mcp_tools *tools, struct output_text *kept)
+{
+    TAILQ_REMOVE(&tools->outputs, kept, link);
+    free(kept->id);
+    free(kept->data);
+    free(kept);
+}
+
+static void
+on_forget(void *arg)
+{
+    struct mcp_tools *tools = arg;
+    while (!TAILQ_EMPTY(&tools->outputs))
+        forget(tools, TAILQ_FIRST(&tools->outputs));
+}
+
+void
+outputs_init(struct mcp_tools *tools)
+{
+    TAILQ_INIT(&tools->outputs);
+    tools->forget_outputs = loop_timer_new(tools->settings.loop, on_forget, tools);
+}
+
+void
+outputs_fini(struct mcp_tools *tools)
+{
+    on_forget(tools);
+    loop_timer_free(tools->forget_outputs);
+}
+
+static const struct output_text *
+find_kept(struct mcp_tools *tools, const char *id)
+{
+    struct output_text *kept;
+    TAILQ_FOREACH(kept, &tools->outputs, link) {
+        if (strcmp(kept->id, id) != 0)
+            continue;
+        TAILQ_REMOVE(&tools->outputs, kept, link);
+        TAILQ_INSERT_HEAD(&tools->outputs, kept, link);
+        return kept;
+    }
+    return NULL;
+}
+
+static const struct output_text *
+keep(struct mcp_tools *tools, const char *id, struct buf *text)
+{
+    struct output_text *kept = KG_NEW(struct output_text), *oldest;
+    size_t n = 0;
+    kept->id = kg_strdup(id);
+    kept->len = text->len;
+    kept->data = buf_take(text);
+    TAILQ_INSERT_HEAD(&tools->outputs, kept, link);
+    TAILQ_FOREACH(oldest, &tools->outputs, link)
+        n++;
+    if (n > MAX_KEPT)
+        forget(tools, TAILQ_LAST(&tools->outputs, output_texts));
+    return kept;
+}
+
+// ---- Lines ----------------------------------------------------------------------------------
+
+// Only the member itself becomes a value: beside it a line may hold many more.
+static json_t *
+value_of(const char *line, size_t len, const char *name)
+{
+    size_t value_len;
+    const char *value = json_member(line, len, name, &value_len);
+    return value ? json_loadb(value, value_len, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL) : NULL;
+}
+
 static void
 add_string(struct text *text, const json_t *value)
 {
@@ -29,44 +128,111 @@ add_string(struct text *text, const json_t *value)
 }
 
 static void
-add_line(struct text *text, const char *data, size_t len)
+add_line(struct text *text, const char *line, size_t len)
 {
-    json_auto_t *line = json_loadb(data, len, JSON_ALLOW_NUL, NULL);
-    const char *type = json_string_value(json_object_get(line, "type"));
-    if (!type)
+    json_auto_t *type = value_of(line, len, "type"), *written = value_of(line, len, "text");
+    const char *name = json_string_value(type);
+    if (!name)
         return;
-    add_string(text, json_object_get(line, "text"));
-    if (strcmp(type, "result") == 0 || strcmp(type, "display") == 0)
+    add_string(text, written);
+    if (strcmp(name, "result") == 0 || strcmp(name, "display") == 0)
         text_add(text, "\n", 1);
+    if (strcmp(name, "error") != 0)
+        return;
     size_t i;
     json_t *part;
-    json_array_foreach(json_object_get(line, "traceback"), i, part) {
+    json_auto_t *traceback = value_of(line, len, "traceback");
+    json_array_foreach(traceback, i, part) {
         add_string(text, part);
         text_add(text, "\n", 1);
     }
 }
 
-// One that only looks is never told of news.
+// ---- A read ---------------------------------------------------------------------------------
+
+void
+output_read_cancel(void *arg)
+{
+    struct output_read *read = arg;
+    // A reader as others: where it was the last one, the execution does not run for nobody.
+    if (read->subscription)
+        subscription_abandon(read->subscription);
+    execution_unref(read->execution);
+    loop_timer_free(read->next);
+    text_fini(&read->text);
+    free(read);
+}
+
+static void
+finish(struct output_read *read)
+{
+    struct mcp_tools *tools = read->tools;
+    const char *id = execution_id(read->execution);
+    const struct output_text *kept = find_kept(tools, id);
+    KG_AUTO_BUF text = {0};
+    if (!kept)
+        text_append_to(&read->text, &text);
+    if (!kept && execution_state(read->execution) == EXECUTION_DONE)
+        kept = keep(tools, id, &text);
+    loop_timer_start(tools->forget_outputs, KEEP_MS);
+    output_read_fn fn = read->fn;
+    void *arg = read->arg;
+    output_read_cancel(read);
+    if (kept)
+        fn(kept->data ? kept->data : "", kept->len, arg);
+    else
+        fn(text.data ? text.data : "", text.len, arg);
+}
+
+// It does not wait for news.
 static void
 on_news(void *arg)
 {
     (void)arg;
 }
 
-int
-output_read(const struct mcp_tools *tools, const char *owner, const char *id, struct buf *ret,
-            struct kg_error *err)
+// Whether there is more. One that is still printing may do so faster than this reads.
+static bool
+read_piece(struct output_read *read)
+{
+    size_t len, bytes = 0;
+    const char *line = NULL;
+    while (bytes < PIECE_BYTES && (line = subscription_next(read->subscription, &len))) {
+        add_line(&read->text, line, len);
+        bytes += len;
+    }
+    read->bytes += bytes;
+    bool ended = execution_state(read->execution) == EXECUTION_DONE;
+    return line && (ended || read->bytes < read->tools->settings.max_output_bytes);
+}
+
+static void
+on_next(void *arg)
+{
+    struct output_read *read = arg;
+    bool kept = !read->subscription && find_kept(read->tools, execution_id(read->execution));
+    if (!kept && !read->subscription)
+        read->subscription = execution_subscribe(read->execution, 0, on_news, NULL);
+    if (!kept && read_piece(read))
+        loop_timer_start(read->next, 0);
+    else
+        finish(read);
+}
+
+struct output_read *
+output_read_start(struct mcp_tools *tools, const char *owner, const char *id, output_read_fn fn,
+                  void *arg, struct kg_error *err)
 {
     struct execution *execution = executions_find(tools->settings.executions, id, owner, err);
     if (!execution)
-        return -1;
-    KG_AUTO(subscription) subscription = execution_subscribe(execution, 0, on_news, NULL);
-    struct text text;
-    size_t len;
-    text_init(&text, MAX_OUTPUT_BYTES / 2, MAX_OUTPUT_BYTES / 2);
-    for (const char *line; (line = subscription_next(subscription, &len));)
-        add_line(&text, line, len);
-    text_append_to(&text, ret);
-    text_fini(&text);
-    return 0;
+        return NULL;
+    struct output_read *read = KG_NEW(struct output_read);
+    read->tools = tools;
+    read->execution = execution_ref(execution);
+    read->fn = fn;
+    read->arg = arg;
+    text_init(&read->text, MAX_OUTPUT_BYTES / 2, MAX_OUTPUT_BYTES / 2);
+    read->next = loop_timer_new(tools->settings.loop, on_next, read);
+    loop_timer_start(read->next, 0);
+    return read;
 }

@@ -109,7 +109,7 @@ static json_t *
 contents_of(const char *uri, const char *full_mime, const void *data, size_t len)
 {
     KG_AUTO_FREE char *mime = mime_essence(full_mime);
-    if (text_is_readable(data, len) && text_whole(data, len) == len)
+    if (text_is_readable(data, len))
         return json_pack("{s:[{s:s, s:s, s:s%}]}", "contents", "uri", uri, "mimeType", mime, "text",
                          data, len);
     size_t base64_len;
@@ -144,15 +144,21 @@ read_file_of(struct job *job, const char *session_id, const char *path)
 }
 
 static void
+on_output(const char *data, size_t len, void *arg)
+{
+    struct job *job = arg;
+    job->work = NULL;
+    job_finish(job, contents_of(mcp_call_name(job->call), "text/plain", data, len));
+}
+
+static void
 read_output_of(struct job *job, const char *id)
 {
     struct kg_error err = {0};
-    KG_AUTO_BUF text = {0};
-    if (output_read(job->tools, mcp_call_owner(job->call), id, &text, &err) < 0)
+    job->work = output_read_start(job->tools, mcp_call_owner(job->call), id, on_output, job, &err);
+    job->cancel_work = output_read_cancel;
+    if (!job->work)
         fail_read(job, &err);
-    else
-        job_finish(job, contents_of(mcp_call_name(job->call), "text/plain",
-                                    text.data ? text.data : "", text.len));
 }
 
 static bool

@@ -321,7 +321,7 @@ result_of_text(const struct job *job, const char *text, json_t *structured)
 json_t *
 result_of_json(const struct job *job, json_t *value)
 {
-    KG_AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY);
+    KG_AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     json_t *content = json_pack("[o]", mcp_text(text, strlen(text)));
     append_images(content, &job->outcome);
     json_decref(value);

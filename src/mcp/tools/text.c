@@ -59,19 +59,23 @@ text_whole(const char *data, size_t len)
     return len;
 }
 
+size_t
+text_begin(const char *data, size_t len)
+{
+    size_t n = 0;
+    while (n < 3 && n < len && is_continuation(data[n]))
+        n++;
+    return n;
+}
+
 bool
 text_is_readable(const char *data, size_t len)
 {
-    size_t start = 0;
-    while (start < 3 && start < len && is_continuation(data[start]))
-        start++;
-    const unsigned char *p = (const unsigned char *)data + start;
-    const unsigned char *end = (const unsigned char *)data + text_whole(data, len);
-    while (p < end) {
-        size_t n = *p ? utf8_valid_len(p, end) : 0;
+    const unsigned char *p = (const unsigned char *)data, *end = p + len;
+    for (size_t n; p < end; p += n) {
+        n = *p ? utf8_valid_len(p, end) : 0;
         if (n == 0)
             return false;
-        p += n;
     }
     return true;
 }

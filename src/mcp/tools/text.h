@@ -33,5 +33,7 @@ const char *text_newest_line(struct text *text);
 size_t text_cut(const char *data, size_t len, size_t max);
 // How much of `data` is whole characters, if a character is cut at its end.
 size_t text_whole(const char *data, size_t len);
-// Whether it is UTF-8 without NULs; a character may be cut at either end.
+// How many bytes at the start belong to a character that began before.
+size_t text_begin(const char *data, size_t len);
+// Whether it is UTF-8 without NULs.
 bool text_is_readable(const char *data, size_t len);

@@ -156,6 +156,7 @@ mcp_tools_new(const struct mcp_tools_settings *settings)
     tools->settings = *settings;
     TAILQ_INIT(&tools->jobs);
     TAILQ_INIT(&tools->loose);
+    outputs_init(tools);
     tools->names = json_object();
     tools->lists = json_object();
     for (size_t i = 0; i < KG_ARRAY_LEN(profiles); i++)
@@ -171,6 +172,7 @@ mcp_tools_free(struct mcp_tools *tools)
     while (!TAILQ_EMPTY(&tools->jobs))
         job_free(TAILQ_FIRST(&tools->jobs));
     loose_fini(tools);
+    outputs_fini(tools);
     json_decref(tools->lists);
     json_decref(tools->names);
     free(tools);

@@ -73,6 +73,8 @@ struct mcp_tools {
     json_t *names; // {owner/session: name}, for a profile whose sandboxes have names
     struct loose_sessions loose;
     size_t n_loose;
+    TAILQ_HEAD(output_texts, output_text) outputs; // read lately, the newest first
+    struct loop_timer *forget_outputs;
 };
 
 // ---- Parameters (params.c) ------------------------------------------------------------------
@@ -102,9 +104,18 @@ bool file_uri_parse(const char *uri, char **ret_session_id, char **ret_path);
 char *output_uri(const struct execution *execution);
 // The id in one; NULL: it is none.
 const char *output_uri_id(const char *uri);
-// Appends what an execution wrote until now. KG_NOT_FOUND: it is not kept any more.
-KG_MUST_CHECK int output_read(const struct mcp_tools *tools, const char *owner, const char *id,
-                              struct buf *ret, struct kg_error *err);
+// Gathers what an execution wrote until now, in many turns of the loop. `fn` fires once, with a
+// text of at most 8 MiB that it borrows. KG_NOT_FOUND: it is not kept any more.
+struct output_read;
+typedef void (*output_read_fn)(const char *data, size_t len, void *arg);
+KG_MUST_CHECK struct output_read *output_read_start(struct mcp_tools *tools, const char *owner,
+                                                    const char *id, output_read_fn fn, void *arg,
+                                                    struct kg_error *err);
+// Takes a struct output_read, whose `fn` has not fired; it will not then.
+void output_read_cancel(void *read);
+// What is kept for the next reads of an execution that has ended.
+void outputs_init(struct mcp_tools *tools);
+void outputs_fini(struct mcp_tools *tools);
 
 // ---- Results (result.c) ---------------------------------------------------------------------
 

@@ -7,6 +7,7 @@
 
 enum {
     READ_BYTES = 20000,
+    LEAST_BYTES = 4,                   // a character has as many, and each part must go on
     MAX_IMAGE_FILE_BYTES = 3750 << 10, // 5 MB as base64
 };
 
@@ -63,11 +64,17 @@ on_read_data(const void *data, size_t len, void *arg)
     buf_append(&job->data, data, len);
 }
 
-// "[bytes 0 to 20000 of 50000; go on with offset=20000]", where it is not all.
+// The whole characters of a part that begins at `offset`, and where it is not all, what there is:
+// "[bytes 0 to 20000 of 50000; go on with offset=20000]".
 static void
-append_rest(struct buf *text, int64_t offset, size_t len, int64_t size)
+append_part(struct buf *text, const char *data, size_t len, int64_t offset, int64_t size)
 {
-    int64_t end = offset + (int64_t)len;
+    size_t begin = offset > 0 ? text_begin(data, len) : 0;
+    // A character that the end cuts is left to the next part.
+    bool last = offset + (int64_t)len >= size;
+    int64_t end = offset + (int64_t)(last ? len : text_whole(data, len));
+    offset += (int64_t)begin;
+    buf_append(text, data + begin, (size_t)(end - offset));
     if (offset == 0 && end >= size)
         return;
     buf_printf(text, "\n[bytes %lld to %lld of %lld", (long long)offset, (long long)end,
@@ -77,29 +84,39 @@ append_rest(struct buf *text, int64_t offset, size_t len, int64_t size)
     buf_append_str(text, "]");
 }
 
-static json_t *
-result_of_part(struct job *job)
+static bool
+part_is_text(const struct job *job)
 {
-    struct buf *data = &job->data;
+    const struct buf *data = &job->data;
+    size_t begin = job->file_offset > 0 ? text_begin(data->data, data->len) : 0;
+    return text_is_readable(data->data + begin, text_whole(data->data, data->len) - begin);
+}
+
+static json_t *
+result_of_binary(const struct job *job)
+{
     const char *path = job_file_path(job);
+    KG_AUTO_FREE char *text =
+        kg_asprintf("%s is no text (%lld bytes): read it with code, or by its link.", path,
+                    (long long)job->file_size);
+    json_t *result = result_of_text(job, text, NULL);
+    KG_AUTO_FREE char *uri = file_uri(job->session_id, path);
+    json_array_append_new(json_object_get(result, "content"),
+                          mcp_resource_link(uri, path, NULL, NULL, job->file_size));
+    return result;
+}
+
+static json_t *
+result_of_part(const struct job *job)
+{
+    const struct buf *data = &job->data;
+    if (data->len > 0 && !part_is_text(job))
+        return result_of_binary(job);
     KG_AUTO_BUF text = {0};
-    if (data->len > 0 && !text_is_readable(data->data, data->len)) {
-        buf_printf(&text, "%s is no text (%lld bytes): read it with code, or by its link.", path,
-                   (long long)job->file_size);
-        json_t *result = result_of_text(job, text.data, NULL);
-        KG_AUTO_FREE char *uri = file_uri(job->session_id, path);
-        json_array_append_new(json_object_get(result, "content"),
-                              mcp_resource_link(uri, path, NULL, NULL, job->file_size));
-        return result;
-    }
-    // A character that the end cuts is left to the next part.
-    if (job->file_offset + (int64_t)data->len < job->file_size)
-        data->len = text_whole(data->data, data->len);
-    buf_append(&text, data->data, data->len);
     if (job->file_size == 0)
-        buf_printf(&text, "[%s is empty]", path);
-    append_rest(&text, job->file_offset, data->len, job->file_size);
-    return result_of_text(job, text.data, NULL);
+        buf_printf(&text, "[%s is empty]", job_file_path(job));
+    append_part(&text, data->data ? data->data : "", data->len, job->file_offset, job->file_size);
+    return result_of_text(job, text.data ? text.data : "", NULL);
 }
 
 static void
@@ -158,24 +175,28 @@ read_in(struct job *job, struct session *session, struct kernel *kernel)
 // ---- Output ---------------------------------------------------------------------------------
 
 static void
-read_output(struct job *job, const char *id)
+on_output(const char *data, size_t len, void *arg)
 {
-    KG_AUTO_BUF whole = {0};
-    struct kg_error err = {0};
+    struct job *job = arg;
+    job->work = NULL;
+    KG_AUTO_BUF text = {0};
     size_t offset = (size_t)job_number(job, "offset", 0);
     size_t limit = (size_t)job_number(job, "limit", READ_BYTES);
-    if (output_read(job->tools, mcp_call_owner(job->call), id, &whole, &err) < 0) {
+    if (offset > len)
+        offset = len;
+    append_part(&text, data + offset, len - offset < limit ? len - offset : limit, (int64_t)offset,
+                (int64_t)len);
+    job_finish(job, result_of_text(job, text.data ? text.data : "", NULL));
+}
+
+static void
+read_output(struct job *job, const char *id)
+{
+    struct kg_error err = {0};
+    job->work = output_read_start(job->tools, mcp_call_owner(job->call), id, on_output, job, &err);
+    job->cancel_work = output_read_cancel;
+    if (!job->work)
         job_fail(job, &err);
-        return;
-    }
-    if (offset > whole.len)
-        offset = whole.len;
-    size_t len = whole.len - offset < limit ? whole.len - offset : limit;
-    KG_AUTO_BUF text = {0};
-    buf_append(&text, whole.data + offset,
-               offset + len < whole.len ? text_whole(whole.data + offset, len) : len);
-    append_rest(&text, (int64_t)offset, text.len, (int64_t)whole.len);
-    job_finish(job, result_of_text(job, text.data, NULL));
 }
 
 static int
@@ -184,8 +205,9 @@ check_range(const struct job *job, struct kg_error *err)
     double offset = job_number(job, "offset", 0), limit = job_number(job, "limit", READ_BYTES);
     if (offset < 0 || offset > 1e15)
         return kg_error_set(err, KG_INVALID, 0, "offset must be 0 or more bytes");
-    if (limit < 1 || limit > READ_BYTES)
-        return kg_error_set(err, KG_INVALID, 0, "limit must be 1 to %d bytes", READ_BYTES);
+    if (limit < LEAST_BYTES || limit > READ_BYTES)
+        return kg_error_set(err, KG_INVALID, 0, "limit must be %d to %d bytes", LEAST_BYTES,
+                            READ_BYTES);
     return 0;
 }
 
