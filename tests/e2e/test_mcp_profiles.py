@@ -2,6 +2,7 @@
 """The profiles: prompts written for other systems work unchanged, by a real client."""
 
 import base64
+import hashlib
 import re
 import threading
 import time
@@ -327,6 +328,12 @@ def test_mcp_sandbox_uploads_over_stdio_and_below_its_root(own_gateway, tmp_path
             "execute_python_code", {**sandbox, "code": "print(open('data.txt').read())"}
         )
         assert ran.json["stdout"] == "local\n"
+        large = bytes(range(256)) * 10_000  # read in pieces
+        (tmp_path / "in/large").write_bytes(large)
+        assert upload(tmp_path / "in/large").json["success"] is True
+        code = "import hashlib; print(hashlib.md5(open('large', 'rb').read()).hexdigest())"
+        ran = client.call("execute_python_code", {**sandbox, "code": code})
+        assert ran.json["stdout"].strip() == hashlib.md5(large).hexdigest()
         for path in ("secret", "in/link", "in/../secret", "in"):
             assert upload(tmp_path / path).json["code"] == "invalid_path", path
         assert upload(tmp_path / "in/nothing").json["code"] == "not_found"

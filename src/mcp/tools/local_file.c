@@ -11,6 +11,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { PIECE_BYTES = 1 << 20 };
+
+struct local_read {
+    int fd;
+    size_t left;
+    struct buf *to;
+    struct loop_timer *next;
+    local_read_fn fn;
+    void *arg;
+};
+
 // Both have no symlinks any more.
 static bool
 is_below(const char *root, const char *path)
@@ -44,26 +55,9 @@ is_open_below(const char *root, int fd)
     return is_below(root, path);
 }
 
+// Opens what may be read; -1: `err` says why not.
 static int
-read_all(int fd, size_t size, struct buf *ret, struct kg_error *err)
-{
-    char *to = buf_reserve(ret, size);
-    for (size_t n = 0; n < size;) {
-        ssize_t got = read(fd, to + n, size - n);
-        if (got < 0)
-            return kg_error_set(err, KG_INTERNAL, errno, "cannot read the file");
-        if (got == 0)
-            return kg_error_set(err, KG_INVALID_CONTENT, 0, "the file shrank while it was read");
-        n += (size_t)got;
-    }
-    to[size] = '\0';
-    ret->len += size;
-    return 0;
-}
-
-int
-local_file_read(const char *root, const char *path, size_t max, struct buf *ret,
-                struct kg_error *err)
+open_below(const char *root, const char *path, size_t max, size_t *ret_size, struct kg_error *err)
 {
     char real_root[PATH_MAX], real_path[PATH_MAX];
     if (!realpath(root, real_root))
@@ -88,5 +82,64 @@ local_file_read(const char *root, const char *path, size_t max, struct buf *ret,
         return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
                             "the file has %lld bytes; at most %zu are taken",
                             (long long)about.st_size, max);
-    return read_all(fd, (size_t)about.st_size, ret, err);
+    *ret_size = (size_t)about.st_size;
+    return KG_STEAL_FD(fd);
+}
+
+// ---- Reading --------------------------------------------------------------------------------
+
+void
+local_read_cancel(void *arg)
+{
+    struct local_read *read = arg;
+    loop_timer_free(read->next);
+    close(read->fd);
+    free(read);
+}
+
+static int
+read_piece(struct local_read *reading, struct kg_error *err)
+{
+    size_t len = reading->left < PIECE_BYTES ? reading->left : PIECE_BYTES;
+    char *to = buf_reserve(reading->to, len);
+    ssize_t got = len > 0 ? read(reading->fd, to, len) : 0;
+    if (got < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot read the file");
+    if (got == 0 && len > 0)
+        return kg_error_set(err, KG_INVALID_CONTENT, 0, "the file shrank while it was read");
+    reading->to->len += (size_t)got;
+    reading->left -= (size_t)got;
+    return 0;
+}
+
+static void
+on_next(void *arg)
+{
+    struct local_read *read = arg;
+    struct kg_error err = {0};
+    bool failed = read_piece(read, &err) < 0;
+    if (!failed && read->left > 0) {
+        loop_timer_start(read->next, 0);
+        return;
+    }
+    local_read_fn fn = read->fn;
+    void *fn_arg = read->arg;
+    local_read_cancel(read);
+    fn(failed ? &err : NULL, fn_arg);
+}
+
+struct local_read *
+local_read_start(struct loop *loop, const char *root, const char *path, size_t max, struct buf *ret,
+                 local_read_fn fn, void *arg, struct kg_error *err)
+{
+    size_t size;
+    int fd = open_below(root, path, max, &size, err);
+    if (fd < 0)
+        return NULL;
+    struct local_read *read = KG_NEW(struct local_read);
+    *read = (struct local_read){.fd = fd, .left = size, .to = ret, .fn = fn, .arg = arg};
+    (void)buf_reserve(ret, size);
+    read->next = loop_timer_new(loop, on_next, read);
+    loop_timer_start(read->next, 0);
+    return read;
 }

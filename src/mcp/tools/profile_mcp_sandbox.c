@@ -145,20 +145,32 @@ upload_in(struct job *job, struct session *session, struct kernel *kernel)
 }
 
 static void
+on_local_read(const struct kg_error *err, void *arg)
+{
+    struct job *job = arg;
+    job->work = NULL;
+    if (err)
+        job_fail(job, err);
+    else
+        mcp_sandbox_find(job, NULL, upload_in);
+}
+
+static void
 upload_file(struct job *job)
 {
     const struct mcp_tools_settings *settings = &job->tools->settings;
     struct kg_error err = {0};
-    if (!settings->upload_root)
+    if (settings->upload_root)
+        job->work = local_read_start(settings->loop, settings->upload_root,
+                                     job_string(job, "local_file_path"), settings->max_upload_bytes,
+                                     &job->data, on_local_read, job, &err);
+    else
         kg_error_set(&err, KG_INVALID_PATH, 0,
                      "files of the gateway's machine can be uploaded over stdio, or with "
                      "--upload-root");
-    else if (local_file_read(settings->upload_root, job_string(job, "local_file_path"),
-                             settings->max_upload_bytes, &job->data, &err) == 0) {
-        mcp_sandbox_find(job, NULL, upload_in);
-        return;
-    }
-    job_fail(job, &err);
+    job->cancel_work = local_read_cancel;
+    if (!job->work)
+        job_fail(job, &err);
 }
 
 // ---- Table ----------------------------------------------------------------------------------
