@@ -62,6 +62,14 @@ def engine():
 
 
 @pytest.fixture
+def mortal(engine):
+    """The engine, for tests that kill it; for the next ones it is there again."""
+    yield engine
+    if not engine.answers():
+        engine.start()
+
+
+@pytest.fixture
 def start_gateway(engine):
     """Starts gateways with flags of a test's own."""
     started = []

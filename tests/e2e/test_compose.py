@@ -139,6 +139,11 @@ def test_up_and_nothing_else(stack):
     assert fields["NoNewPrivs"] == "1"
 
 
+def test_doctor(stack):
+    result = stack.compose("exec", "-T", "kernelgate", "kernelgate", "doctor")
+    assert "Sandboxes work on this machine." in result.stdout
+
+
 def test_production_needs_a_key(stack):
     result = stack.compose("--profile", "production", "up", "-d", check=False)
     assert result.returncode != 0

@@ -34,14 +34,6 @@ def docker(engine):
     return docker_engine.Engine()
 
 
-@pytest.fixture
-def mortal(engine):
-    """The engine, for tests that kill it; for the next ones it is there again."""
-    yield engine
-    if not engine.answers():
-        engine.start()
-
-
 def run(*arguments, env=None):
     return subprocess.run(
         [BINARY, *arguments], capture_output=True, text=True, timeout=60, cwd="/", check=False,
@@ -204,6 +196,24 @@ def test_the_engine_is_killed_and_comes_back(start_gateway, mortal, live_restore
     known = {"s"} if live_restore else set()
     wait_for(lambda: {each.session for each in sandboxes(gateway)} - {None} == known, timeout=40)
     assert gateway.execute("print(7)", session_id="again").text() == "7\n"
+
+
+@pytest.mark.parametrize("live_restore", [True, False])
+def test_the_engine_is_stopped_in_good_order(start_gateway, mortal, live_restore):
+    """As an update of its package does."""
+    mortal.stop()
+    mortal.start(live_restore=live_restore)
+    gateway = start_gateway("--pool-size", "0")
+    gateway.execute("x = 41", session_id="s")
+    mortal.stop()
+    if live_restore:
+        assert gateway.execute("print(x + 1)", session_id="s").text() == "42\n"
+    else:  # it has ended its containers, and says so until its end
+        wait_for(lambda: gateway.client.get("/api/v1/sessions/s").status_code == 404)
+    mortal.start(live_restore=live_restore)
+    wait_for(lambda: new_session(gateway).status_code == 200, timeout=20)
+    known = {"s"} if live_restore else set()
+    wait_for(lambda: {each.session for each in sandboxes(gateway)} - {None} == known, timeout=40)
 
 
 def test_a_session_that_is_ended_while_the_engine_is_away(start_gateway, docker, mortal):
@@ -447,7 +457,8 @@ def test_a_container_of_an_image_that_was_a_sandbox(start_gateway, docker):
     gateway = start_gateway("--pool-size", "0")
     gateway.execute("x = 1", session_id="s")
     sandbox = sandbox_of(gateway, "s")
-    image = docker.ask("POST", "/commit", params={"container": sandbox.container})["Id"]
+    of = {"container": sandbox.container}
+    image = docker.ask("POST", "/commit", params=of, json={})["Id"]
     body = {
         "Image": image, "Entrypoint": ["sleep"], "Cmd": ["1000"], "HostConfig": HARMLESS,
     }  # fmt: skip

@@ -13,6 +13,7 @@ from kernelgate import wait_for
 from sandboxes import sandbox_of
 from test_docker import (  # noqa: F401
     docker,
+    meddle,
     taken_names,
     test_a_container_of_an_image_that_was_a_sandbox,
     test_a_name_that_a_half_made_container_of_ours_has,
