@@ -89,7 +89,7 @@ ask_delete(void *arg)
 {
     struct docker_op *op = arg;
     struct kg_error err = {0};
-    if (op->base.kind == OP_DESTROY && op->container) {
+    if (op->container) {
         if (!remove_container(op, op->container, on_deleted))
             end_delete(op, &err);
         return;
@@ -199,7 +199,7 @@ take_created(struct docker_op *op, const struct http_call_result *result)
     json_auto_t *body = json_loadb(result->body, result->body_len, 0, NULL);
     const char *id = json_string_value(json_object_get(body, "Id"));
     const json_t *warnings = json_object_get(body, "Warnings");
-    op->container = kg_strdup(id ? id : "");
+    op->container = id ? kg_strdup(id) : NULL;
     if (!json_array_size(warnings) || docker->warned)
         return;
     docker->warned = true; // the next create will say the same
