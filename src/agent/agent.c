@@ -95,6 +95,30 @@ on_idle_timeout(void *arg)
     agent->on_end(agent->arg);
 }
 
+// What runs processes.
+static void
+make_kernels(struct agent *agent)
+{
+    const struct agent_settings *settings = &agent->settings;
+    const struct commands_settings commands = {
+        .loop = agent->loop,
+        .children = agent->children,
+        .cgroup_root = settings->cgroup_root,
+    };
+    agent->commands = commands_new(&commands);
+    const struct kernels_settings kernels = {
+        .loop = agent->loop,
+        .children = agent->children,
+        .events = agent->events,
+        .commands = agent->commands,
+        .tmp_dir = settings->tmp_dir,
+        .cgroup_root = settings->cgroup_root,
+        .close_links = on_close_links,
+        .arg = agent,
+    };
+    agent->kernels = kernels_new(&kernels);
+}
+
 struct agent *
 agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_end, void *arg,
           struct kg_error *err)
@@ -118,23 +142,7 @@ agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_e
     }
     agent->children = children_new(loop);
     agent->events = events_new();
-    const struct commands_settings commands = {
-        .loop = loop,
-        .children = agent->children,
-        .cgroup_root = settings->cgroup_root,
-    };
-    agent->commands = commands_new(&commands);
-    const struct kernels_settings kernels = {
-        .loop = loop,
-        .children = agent->children,
-        .events = agent->events,
-        .commands = agent->commands,
-        .tmp_dir = settings->tmp_dir,
-        .cgroup_root = settings->cgroup_root,
-        .close_links = on_close_links,
-        .arg = agent,
-    };
-    agent->kernels = kernels_new(&kernels);
+    make_kernels(agent);
     const struct links_settings links = {
         .door_path = settings->door_path,
         .idle_timeout_s = settings->idle_timeout_s,

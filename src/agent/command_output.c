@@ -3,6 +3,7 @@
 #include "command_output.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -30,6 +31,31 @@ struct command_output {
     size_t n_taken;
     int64_t n_dropped;
 };
+
+int
+command_pipes_open(int reads[N_PIPES], int writes[N_PIPES], struct kg_error *err)
+{
+    int fds[2];
+
+    for (int i = 0; i < N_PIPES; i++) {
+        if (pipe2(fds, O_CLOEXEC) != 0)
+            return kg_error_set(err, KG_INTERNAL, errno, "cannot make a pipe");
+        reads[i] = fds[0];
+        writes[i] = fds[1];
+        if (fd_set_nonblocking(fds[0], err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+void
+command_pipes_close(int fds[N_PIPES])
+{
+    for (int i = 0; i < N_PIPES; i++) {
+        if (fds[i] >= 0)
+            close(KG_STEAL_FD(fds[i]));
+    }
+}
 
 static void
 write_text(struct pipe *pipe, struct buf *text)

@@ -7,6 +7,11 @@
 
 struct command_output;
 
+// The pipes of stdout and stderr: their read ends, non-blocking, and their write ends. What was
+// made where it fails is the caller's to close, too; -1 stands for none.
+KG_MUST_CHECK int command_pipes_open(int reads[2], int writes[2], struct kg_error *err);
+void command_pipes_close(int fds[2]);
+
 struct command_output_settings {
     struct loop *loop;
     struct http_request *request; // its stream has started

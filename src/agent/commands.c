@@ -3,7 +3,6 @@
 #include "commands.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -306,31 +305,6 @@ check_count(const struct commands *commands, struct kg_error *err)
     return 0;
 }
 
-static void
-close_all(int fds[2])
-{
-    for (int i = 0; i < 2; i++) {
-        if (fds[i] >= 0)
-            close(KG_STEAL_FD(fds[i]));
-    }
-}
-
-static int
-open_pipes(int reads[2], int writes[2], struct kg_error *err)
-{
-    int fds[2];
-
-    for (int i = 0; i < 2; i++) {
-        if (pipe2(fds, O_CLOEXEC) != 0)
-            return kg_error_set(err, KG_INTERNAL, errno, "cannot make a pipe");
-        reads[i] = fds[0];
-        writes[i] = fds[1];
-        if (fd_set_nonblocking(fds[0], err) != 0)
-            return -1;
-    }
-    return 0;
-}
-
 static int
 spawn(struct command *command, const struct command_spec *spec, const int writes[2],
       struct kg_error *err)
@@ -393,14 +367,14 @@ commands_start(struct commands *commands, const struct command_spec *spec,
     command->started_ms = clock_mono_ms();
     command->oom_kills_before = cgroup_oom_kills(commands->settings.cgroup_root);
     TAILQ_INSERT_TAIL(&commands->list, command, entry);
-    int result = open_pipes(reads, writes, err);
+    int result = command_pipes_open(reads, writes, err);
     if (result == 0)
         result = spawn(command, spec, writes, err);
     if (result == 0)
         begin(command, spec, request, reads);
     else
         command_free(command);
-    close_all(reads);
-    close_all(writes);
+    command_pipes_close(reads);
+    command_pipes_close(writes);
     return result;
 }

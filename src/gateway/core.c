@@ -97,9 +97,9 @@ start_packages(struct core *core, struct kg_error *err)
     return core->packages ? 0 : -1;
 }
 
-// What stands above the provisioner.
+// What is shared by all that stands above the provisioner.
 static void
-make_sessions(struct core *core)
+make_contexts(struct core *core)
 {
     const struct config *config = core->config;
     const struct executions_settings logs = {
@@ -123,6 +123,12 @@ make_sessions(struct core *core)
         .file_url = make_file_url,
         .file_url_arg = core->links,
     };
+}
+
+static void
+make_sessions(struct core *core)
+{
+    const struct config *config = core->config;
     const struct sessions_settings settings = {
         .sandboxes = &core->sandbox_context,
         .kernels = &core->kernel_context,
@@ -172,11 +178,9 @@ core_start(struct core *core, struct kg_error *err)
     core->provisioner = provisioner_new(core->loop, &core->engine.settings, err);
     if (!core->provisioner)
         return -1;
+    make_contexts(core);
     make_sessions(core);
-    if (recover(core, err) < 0)
-        return -1;
-    sessions_start(core->sessions);
-    return 0;
+    return recover(core, err);
 }
 
 // ---- End ------------------------------------------------------------------------------------

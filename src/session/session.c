@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One session: its sandbox, its kernels, its expiry, its end.
+// One session: its sandbox, its kernels, its expiry.
 
 #include <assert.h>
 #include <stdio.h>
@@ -38,8 +38,9 @@ answer_open(struct session_open *open, struct kernel *kernel, const struct kg_er
     free(open);
 }
 
-static void
-fail_opens(struct session *session, const struct kernelspec *spec, const struct kg_error *err)
+void
+session_fail_opens(struct session *session, const struct kernelspec *spec,
+                   const struct kg_error *err)
 {
     struct session_open *next;
     for (struct session_open *open = TAILQ_FIRST(&session->opens); open; open = next) {
@@ -66,7 +67,7 @@ fail_late_opens(struct session *session, const struct kernelspec *spec)
     struct kg_error err = {0};
     kg_error_set(&err, KG_KERNEL_START_TIMEOUT, 0, "the kernel %s could not be started",
                  spec->name);
-    fail_opens(session, spec, &err);
+    session_fail_opens(session, spec, &err);
 }
 
 // Answers those whose kernel is ready; frees kernels that could not be started, and ends a session
@@ -107,7 +108,7 @@ on_kernel_started(struct kernel *kernel, const struct kg_error *err, void *arg)
 {
     struct session *session = arg;
     if (err)
-        fail_opens(session, kernel_spec(kernel), err);
+        session_fail_opens(session, kernel_spec(kernel), err);
     loop_timer_start(session->wake, 0);
 }
 
@@ -176,7 +177,7 @@ on_sandbox_gone(struct sandbox *sandbox, const struct kg_error *reason, void *ar
     (void)sandbox;
     struct session *session = arg;
     log_warning("a session's sandbox is gone", LOG_STR("session", session->id), LOG_ERR(reason));
-    fail_opens(session, NULL, reason);
+    session_fail_opens(session, NULL, reason);
     session_end(session, reason->message, NULL, NULL);
 }
 
@@ -220,7 +221,7 @@ on_sandbox(struct sandbox *sandbox, struct kernel *kernel, const struct kg_error
     struct session *session = arg;
     session->asking = NULL;
     if (ask_err) {
-        fail_opens(session, NULL, ask_err);
+        session_fail_opens(session, NULL, ask_err);
         session_end(session, ask_err->message, NULL, NULL);
         return;
     }
@@ -232,7 +233,7 @@ on_sandbox(struct sandbox *sandbox, struct kernel *kernel, const struct kg_error
     }
     struct kg_error err = {0};
     if (claim(session, &err) < 0) {
-        fail_opens(session, NULL, &err);
+        session_fail_opens(session, NULL, &err);
         session_end(session, err.message, NULL, NULL);
         return;
     }
@@ -325,87 +326,6 @@ session_new(struct sessions *sessions, const struct session_request *request)
     session->asking = pool_ask(sessions->pool, with_kernel, on_sandbox, session);
     log_info("session opened", LOG_STR("session", session->id), LOG_STR("owner", session->owner));
     return session;
-}
-
-// ---- Its end ------------------------------------------------------------------------------------
-
-// Frees all but what its end still needs; tells those who wait.
-static void
-dismantle(struct session *session, const char *reason)
-{
-    struct kg_error err = {0};
-    kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "%s",
-                 reason ? reason : "the session was ended meanwhile");
-    fail_opens(session, NULL, &err);
-    session_commands_end(session, &err);
-    session_downloads_end(session, &err);
-    session_installs_end(session, &err);
-    loop_timer_free(KG_STEAL(session->install_step));
-    if (session->restart.fn) {
-        kernel_restart_fn fn = KG_STEAL(session->restart.fn);
-        fn(&err, session->restart.arg);
-    }
-    for (size_t i = 0; i < session->n_kernels; i++)
-        kernel_free(session->kernels[i], reason);
-    session->n_kernels = 0;
-    loop_timer_free(KG_STEAL(session->expiry));
-    loop_timer_free(KG_STEAL(session->wake));
-    if (session->asking)
-        pool_request_cancel(KG_STEAL(session->asking));
-}
-
-static void
-dispose(struct session *session)
-{
-    json_decref(session->env);
-    json_decref(session->packages);
-    free(session->owner);
-    free(session);
-}
-
-void
-session_free(struct session *session)
-{
-    struct sessions *sessions = session->sessions;
-    TAILQ_REMOVE(&sessions->live, session, link);
-    sessions->n_live--;
-    session_set_state(session, SESSION_ENDING);
-    dismantle(session, "the gateway is shutting down");
-    sandbox_free(session->sandbox);
-    dispose(session);
-}
-
-static void
-on_destroyed(const struct kg_error *err, void *arg)
-{
-    struct session *session = arg;
-    struct sessions *sessions = session->sessions;
-    if (err)
-        log_error("a sandbox was not destroyed", LOG_STR("session", session->id), LOG_ERR(err));
-    else
-        log_info("session ended", LOG_STR("session", session->id));
-    TAILQ_REMOVE(&sessions->ending, session, link);
-    if (session->on_ended)
-        session->on_ended(session->on_ended_arg);
-    dispose(session);
-    sessions_look_whether_ended(sessions);
-}
-
-void
-session_end(struct session *session, const char *reason, loop_fn on_done, void *arg)
-{
-    struct sessions *sessions = session->sessions;
-    TAILQ_REMOVE(&sessions->live, session, link);
-    sessions->n_live--;
-    TAILQ_INSERT_TAIL(&sessions->ending, session, link);
-    session_set_state(session, SESSION_ENDING);
-    session->on_ended = on_done;
-    session->on_ended_arg = arg;
-    dismantle(session, reason);
-    if (session->sandbox)
-        sandbox_destroy(session->sandbox, on_destroyed, session);
-    else
-        on_destroyed(NULL, session);
 }
 
 const char *

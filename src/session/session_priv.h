@@ -97,6 +97,9 @@ struct kernel *session_kernel(struct session *session, const struct kernelspec *
                               struct kg_error *err);
 // NULL where there is none yet.
 struct kernel *session_find_kernel(const struct session *session, const struct kernelspec *spec);
+// Answers those who wait for that kernelspec's kernel; NULL: for any.
+void session_fail_opens(struct session *session, const struct kernelspec *spec,
+                        const struct kg_error *err);
 // Starts the kernels that those who wait want.
 void session_start_kernels(struct session *session);
 void session_free(struct session *session);
