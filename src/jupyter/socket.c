@@ -38,7 +38,7 @@ connect_unix(const char *path, struct kg_error *err)
 
     strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot connect to %s", path);
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot connect a socket of ours");
     return KG_STEAL_FD(fd);
 }
 
@@ -51,10 +51,15 @@ listen_and_connect(zsock_t *sock, enum jupyter_channel channel, const char *dir,
     id_random(unique, sizeof(unique) - 1);
     KG_AUTO_FREE char *path = kg_asprintf("%s/%s-%s", dir, jupyter_channel_name(channel), unique);
 
-    if (strlen(path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
-        return kg_error_set(err, KG_INTERNAL, 0, "socket path too long: %s", path);
+    const size_t max = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
+
+    if (strlen(path) > max)
+        return kg_error_set(err, KG_INTERNAL, 0,
+                            "a socket's path is longer than %zu bytes: choose a shorter state-dir",
+                            max);
     if (zsock_bind(sock, "ipc://%s", path) < 0)
-        return kg_error_set(err, KG_INTERNAL, zmq_errno(), "cannot listen on %s", path);
+        return kg_error_set(err, KG_INTERNAL, zmq_errno(), "cannot listen for the kernel's %s",
+                            jupyter_channel_name(channel));
     int fd = connect_unix(path, err);
     unlink(path); // nobody else is to connect
     return fd;

@@ -57,10 +57,13 @@ on_link(int fd, const struct kg_error *link_err, void *arg)
     struct kernel *kernel = arg;
     kernel->start.call = NULL;
     struct kg_error err = {0};
-    if (fd < 0 || jupyter_channels_attach(kernel->channels, kernel->start.channel, fd, &err) < 0) {
-        log_debug("no link yet", LOG_STR("kernel", kernel->spec->name),
-                  LOG_STR("error", fd < 0 ? link_err->message : err.message));
+    if (fd < 0) {
+        log_debug("no link yet", LOG_STR("kernel", kernel->spec->name), LOG_ERR(link_err));
         loop_timer_start(kernel->start.retry, RETRY_LINK_MS);
+        return;
+    }
+    if (jupyter_channels_attach(kernel->channels, kernel->start.channel, fd, &err) < 0) {
+        kernel_start_fail(kernel, err.message);
         return;
     }
     kernel->start.channel++;

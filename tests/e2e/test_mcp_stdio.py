@@ -119,8 +119,8 @@ def test_stdio_ends_while_a_call_runs(stdio):
 
 
 @pytest.mark.only("oci", "it looks into the sandboxes' folders")
-def test_one_that_was_killed_is_cleaned_up_after(tmp_path):
-    """Each has a state folder of its own; the next one finds what is in the first that is free."""
+def test_a_killed_one(tmp_path):  # a short name: it is in the paths of sockets
+    """Each has a state folder of its own; the next one cleans up what is in the first that is free."""
     state = str(tmp_path / "s")
 
     def start(code):

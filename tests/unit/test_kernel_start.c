@@ -73,6 +73,17 @@ test_it_never_answers(void **state)
     assert_non_null(strstr(f->start_err.message, "; it said: ModuleNotFoundError: ?[31mipykernel"));
 }
 
+// What this side cannot do is not tried again and again.
+static void
+test_no_channel_can_be_made(void **state)
+{
+    struct fixture *f = *state;
+    start_kernel(f);
+    RUN_UNTIL(f, f->kernel->channels);
+    assert_int_equal(path_remove_tree(f->kernel->dir, NULL), 0);
+    assert_failed(f, "cannot listen");
+}
+
 static void
 test_it_ends_before_it_is_ready(void **state)
 {
@@ -195,6 +206,8 @@ test_kernel_start(void)
         cmocka_unit_test_setup_teardown(test_the_agent_cannot_be_asked, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(test_it_never_answers, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(test_no_channel_can_be_made, fixture_setup,
+                                        fixture_teardown),
         cmocka_unit_test_setup_teardown(test_it_ends_before_it_is_ready, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(test_links_are_tried_again, fixture_setup,
