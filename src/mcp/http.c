@@ -383,11 +383,13 @@ static const struct http_route routes[] = {
     {HTTP_POST, "/mcp", handle_post, HTTP_KEY_IN_QUERY},
     {HTTP_GET, "/mcp", handle_get, HTTP_KEY_IN_QUERY},
     {HTTP_DELETE, "/mcp", handle_delete, HTTP_KEY_IN_QUERY},
+    {HTTP_GET, "/sse", old_sse_handle_stream, HTTP_KEY_IN_QUERY},
+    {HTTP_POST, "/messages/", old_sse_handle_message, HTTP_KEY_IN_QUERY},
+    {HTTP_POST, "/messages", old_sse_handle_message, HTTP_KEY_IN_QUERY},
 };
 
 void
 mcp_serve_http(struct mcp *mcp, struct http_server *server)
 {
     http_server_add_routes(server, routes, KG_ARRAY_LEN(routes), mcp);
-    mcp_serve_old_sse(mcp, server);
 }

@@ -334,8 +334,9 @@ struct outlet *mcp_post_new(struct mcp *mcp, struct mcp_session *session,
 char *mcp_http_base_url(const struct http_request *request);
 // The profile that the query names; NULL: answered.
 const char *mcp_http_profile(struct mcp *mcp, struct http_request *request);
-// Adds /sse and /messages/.
-void mcp_serve_old_sse(struct mcp *mcp, struct http_server *server);
+// /sse and /messages/ (old_sse.c).
+void old_sse_handle_stream(struct http_request *request, void *arg);
+void old_sse_handle_message(struct http_request *request, void *arg);
 // 2026's rules for headers; -1: answered.
 KG_MUST_CHECK int mcp_headers_check(struct mcp *mcp, struct http_request *request,
                                     const json_t *message, const char *profile);

@@ -35,8 +35,8 @@ send_endpoint(struct sse *sse, const struct mcp_session *session, const char *ap
     sse_write_raw(sse, text.data);
 }
 
-static void
-handle_stream(struct http_request *request, void *arg)
+void
+old_sse_handle_stream(struct http_request *request, void *arg)
 {
     struct mcp *mcp = arg;
     struct kg_error err = {0};
@@ -67,8 +67,8 @@ handle_stream(struct http_request *request, void *arg)
     send_endpoint(sse, session, api_key);
 }
 
-static void
-handle_message(struct http_request *request, void *arg)
+void
+old_sse_handle_message(struct http_request *request, void *arg)
 {
     struct mcp *mcp = arg;
     struct kg_error err;
@@ -97,16 +97,4 @@ handle_message(struct http_request *request, void *arg)
     }
     http_reply(request, 202, "text/plain", "Accepted", 8);
     mcp_receive(session, session->news, message);
-}
-
-static const struct http_route routes[] = {
-    {HTTP_GET, "/sse", handle_stream, HTTP_KEY_IN_QUERY},
-    {HTTP_POST, "/messages/", handle_message, HTTP_KEY_IN_QUERY},
-    {HTTP_POST, "/messages", handle_message, HTTP_KEY_IN_QUERY},
-};
-
-void
-mcp_serve_old_sse(struct mcp *mcp, struct http_server *server)
-{
-    http_server_add_routes(server, routes, KG_ARRAY_LEN(routes), mcp);
 }

@@ -78,6 +78,16 @@ job_fail(struct job *job, const struct kg_error *err)
     job_finish(job, job->profile->error_result(job, err));
 }
 
+struct job *
+job_after_work(struct job *job, const void *answer, const struct kg_error *err)
+{
+    job->work = NULL;
+    if (answer)
+        return job;
+    job_fail(job, err);
+    return NULL;
+}
+
 void
 job_log(struct job *job, enum mcp_log_level level, const char *fmt, ...)
 {

@@ -68,6 +68,8 @@ void job_free(struct job *job);
 KG_DEFINE_AUTO(job, job_free)
 // Answer and end the job. job_finish() takes `result`.
 void job_finish(struct job *job, json_t *result);
+// The job whose work has ended with `answer`; NULL: it has failed with `err`, which is answered.
+struct job *job_after_work(struct job *job, const void *answer, const struct kg_error *err);
 // In the profile's shape.
 void job_fail(struct job *job, const struct kg_error *err);
 

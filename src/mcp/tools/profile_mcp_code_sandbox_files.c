@@ -68,12 +68,9 @@ mcp_code_sandbox_artifacts(const struct job *job)
 static void
 on_listed(const json_t *page, const struct kg_error *err, void *arg)
 {
-    struct job *job = arg;
-    job->work = NULL;
-    if (!page) {
-        job_fail(job, err);
+    struct job *job = job_after_work(arg, page, err);
+    if (!job)
         return;
-    }
     json_t *artifacts = json_array();
     size_t i;
     json_t *entry;
@@ -107,12 +104,9 @@ static void
 on_read(const struct session_file *file, const void *data, size_t len, const struct kg_error *err,
         void *arg)
 {
-    struct job *job = arg;
-    job->work = NULL;
-    if (!file) {
-        job_fail(job, err);
+    struct job *job = job_after_work(arg, file, err);
+    if (!job)
         return;
-    }
     size_t base64_len;
     KG_AUTO_FREE char *base64 = base64_of(data, len, &base64_len);
     json_t *value = artifact(job, file->path, (json_int_t)len, file->mime);
@@ -125,12 +119,13 @@ on_read(const struct session_file *file, const void *data, size_t len, const str
 static void
 on_stat(const struct session_file *file, const struct kg_error *err, void *arg)
 {
-    struct job *job = arg;
-    job->work = NULL;
+    struct job *job = job_after_work(arg, file, err);
+    if (!job)
+        return;
     struct kg_error find_err = {0};
-    struct session *session = file ? job_find_session(job, job->session_id, &find_err) : NULL;
+    struct session *session = job_find_session(job, job->session_id, &find_err);
     if (!session) {
-        job_fail(job, file ? &find_err : err);
+        job_fail(job, &find_err);
         return;
     }
     if (file->size <= MAX_ARTIFACT_BYTES) {

@@ -94,12 +94,9 @@ static void
 on_uploaded(const struct session_file *file, bool created, const struct kg_error *err, void *arg)
 {
     (void)created;
-    struct job *job = arg;
-    job->work = NULL;
-    if (!file) {
-        job_fail(job, err);
+    struct job *job = job_after_work(arg, file, err);
+    if (!job)
         return;
-    }
     job_finish(job, result_of_json(job, json_pack("{s:b, s:o}", "success", 1, "message",
                                                   json_sprintf("Uploaded to %s/%s",
                                                                working_directory, file->path))));

@@ -26,12 +26,9 @@ append_entry(struct buf *text, const json_t *entry)
 static void
 on_listed(const json_t *page, const struct kg_error *err, void *arg)
 {
-    struct job *job = arg;
-    job->work = NULL;
-    if (!page) {
-        job_fail(job, err);
+    struct job *job = job_after_work(arg, page, err);
+    if (!job)
         return;
-    }
     KG_AUTO_BUF text = {0};
     size_t i;
     json_t *entry;
@@ -66,12 +63,9 @@ tool_list_files(struct job *job)
 static void
 on_written(const struct session_file *file, bool created, const struct kg_error *err, void *arg)
 {
-    struct job *job = arg;
-    job->work = NULL;
-    if (!file) {
-        job_fail(job, err);
+    struct job *job = job_after_work(arg, file, err);
+    if (!job)
         return;
-    }
     KG_AUTO_FREE char *text = kg_asprintf("%s %s/%s, %lld bytes.", created ? "Wrote" : "Replaced",
                                           working_directory, file->path, (long long)file->size);
     job_finish(job, result_of_text(job, text, NULL));

@@ -35,12 +35,9 @@ append_package(struct buf *text, const json_t *package, bool *ret_failed)
 static void
 on_end(const json_t *result, const struct kg_error *err, void *arg)
 {
-    struct job *job = arg;
-    job->work = NULL;
-    if (!result) {
-        job_fail(job, err);
+    struct job *job = job_after_work(arg, result, err);
+    if (!job)
         return;
-    }
     KG_AUTO_BUF text = {0};
     bool failed = false;
     size_t i;

@@ -29,12 +29,9 @@ static void
 on_image(const struct session_file *file, const void *data, size_t len, const struct kg_error *err,
          void *arg)
 {
-    struct job *job = arg;
-    job->work = NULL;
-    if (!file) {
-        job_fail(job, err);
+    struct job *job = job_after_work(arg, file, err);
+    if (!job)
         return;
-    }
     size_t base64_len;
     KG_AUTO_FREE char *base64 = base64_of(data, len, &base64_len);
     KG_AUTO_FREE char *text = kg_asprintf("%s (%s, %zu bytes)", file->path, file->mime, len);
@@ -145,12 +142,13 @@ read_part(struct job *job, struct session *session, const char *path)
 static void
 on_stat(const struct session_file *file, const struct kg_error *stat_err, void *arg)
 {
-    struct job *job = arg;
-    job->work = NULL;
+    struct job *job = job_after_work(arg, file, stat_err);
+    if (!job)
+        return;
     struct kg_error err = {0};
-    struct session *session = file ? job_find_session(job, job->session_id, &err) : NULL;
+    struct session *session = job_find_session(job, job->session_id, &err);
     if (!session) {
-        job_fail(job, file ? &err : stat_err);
+        job_fail(job, &err);
         return;
     }
     const char *path = job_file_path(job);
