@@ -67,7 +67,7 @@ end_pull(struct docker *docker, const char *reason)
     struct kg_error err = {0};
     if (reason)
         kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "no image %.110s, and no pull: %.80s; build it, or name another with --image",
+                     "no image %.110s, and no pull; build it, or name another with --image: %s",
                      docker->image, reason);
     else
         log_info("pulled the image", LOG_STR("image", docker->image));
