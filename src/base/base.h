@@ -153,6 +153,19 @@ size_t utf8_put(unsigned code, char ret[4]);
 // begin a character that is not complete yet and were not appended: none, where it is the `last`.
 size_t utf8_append(struct buf *ret, const void *data, size_t len, bool last);
 
+// Where to cut valid text so that no character is split: its length, which is at most `max`.
+size_t utf8_cut(const char *text, size_t len, size_t max);
+
+// ---- Escapes --------------------------------------------------------------------------------
+
+// Of a hexadecimal digit; -1 where it is none.
+int hex_value(char c);
+// Appends a text to a URL. What is plain everywhere (RFC 3986, 2.3) and what `also_plain` holds
+// stays, the rest becomes %XX.
+void percent_append(struct buf *ret, const char *text, const char *also_plain);
+
+// ---- Lines of JSON --------------------------------------------------------------------------
+
 // The text of a line of NDJSON, without its newline, to be freed; `flags` are jansson's. What would
 // cut the line for readers that split as Unicode does is escaped.
 struct json_t;
@@ -195,8 +208,6 @@ enum { FILE_PATH_MAX = 1024 };
 #define FILE_OWN_PREFIX ".kg-" // what the agent and the gateway put beside a tenant's files
 KG_MUST_CHECK int file_path_check(const char *path, bool is_new, struct kg_error *err);
 bool file_name_is_own(const char *name);
-// Appends a path, percent-encoded for a URL.
-void path_append_escaped(struct buf *url, const char *path);
 // The MIME type that a file's name stands for; application/octet-stream where it is not known.
 const char *mime_of_path(const char *path);
 

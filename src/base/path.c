@@ -60,16 +60,3 @@ file_path_check(const char *path, bool is_new, struct kg_error *err)
                             "character");
     return 0;
 }
-
-void
-path_append_escaped(struct buf *url, const char *path)
-{
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
-    for (const char *c = path; *c; c++) {
-        if (strchr(plain, *c))
-            buf_append(url, c, 1);
-        else
-            buf_printf(url, "%%%02X", (unsigned char)*c);
-    }
-}

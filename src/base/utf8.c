@@ -60,6 +60,17 @@ utf8_put(unsigned code, char ret[4])
 }
 
 size_t
+utf8_cut(const char *text, size_t len, size_t max)
+{
+    if (len <= max)
+        return len;
+    size_t cut = max;
+    while (cut > 0 && ((unsigned char)text[cut] & 0xc0) == 0x80)
+        cut--;
+    return cut;
+}
+
+size_t
 utf8_append(struct buf *ret, const void *data, size_t len, bool last)
 {
     const unsigned char *p = data;

@@ -11,21 +11,12 @@
 static const char token_characters[] =
     "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-static int
-hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static void
 append_percent_decoded(struct buf *ret, const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
-        int high = text[i] == '%' && i + 2 < len ? hex_digit(text[i + 1]) : -1;
-        int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+        int high = text[i] == '%' && i + 2 < len ? hex_value(text[i + 1]) : -1;
+        int low = high >= 0 ? hex_value(text[i + 2]) : -1;
         char byte = low >= 0 ? (char)(high * 16 + low) : text[i];
         buf_append(ret, &byte, 1);
         i += low >= 0 ? 2 : 0;
@@ -135,10 +126,8 @@ clean(const struct buf *raw)
     }
     while (name.len > 0 && strchr(". ", name.data[name.len - 1]))
         name.len--;
-    size_t max = name.len > FETCH_NAME_MAX ? FETCH_NAME_MAX : name.len;
-    while (max > 0 && max < name.len && ((unsigned char)name.data[max] & 0xc0) == 0x80)
-        max--; // not within a character
-    return max > 0 ? kg_strndup(name.data, max) : NULL;
+    size_t len = name.data ? utf8_cut(name.data, name.len, FETCH_NAME_MAX) : 0;
+    return len > 0 ? kg_strndup(name.data, len) : NULL;
 }
 
 char *

@@ -15,18 +15,6 @@ utf8_valid_prefix(const char *data, size_t len)
     return i;
 }
 
-static int
-hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 int
 percent_decode(char *data, size_t *len, bool plus)
 {

@@ -102,13 +102,10 @@ unicode_escape(const struct reader *reader, const unsigned char *p)
     if (reader->end - p < 6 || p[0] != '\\' || p[1] != 'u')
         return -1;
     for (size_t i = 2; i < 6; i++) {
-        int letter = p[i] | 0x20;
-        if (p[i] >= '0' && p[i] <= '9')
-            value = value * 16 + p[i] - '0';
-        else if (letter >= 'a' && letter <= 'f')
-            value = value * 16 + letter - 'a' + 10;
-        else
+        int digit = hex_value((char)p[i]);
+        if (digit < 0)
             return -1;
+        value = value * 16 + digit;
     }
     return value;
 }

@@ -19,18 +19,6 @@ static const struct {
     {"image/svg+xml", "svg"},
 };
 
-// Where to cut so that no UTF-8 character is split: at most `max` bytes of `text`.
-static size_t
-cut_at_character(const char *text, size_t len, size_t max)
-{
-    if (len <= max)
-        return len;
-    size_t cut = max;
-    while (cut > 0 && ((unsigned char)text[cut] & 0xc0) == 0x80)
-        cut--;
-    return cut;
-}
-
 static void
 append_stream(struct output_log *log, const json_t *content)
 {
@@ -41,7 +29,7 @@ append_stream(struct output_log *log, const json_t *content)
     const char *type = strcmp(name, "stderr") == 0 ? "stderr" : "stdout";
     const char *text = json_string_value(value);
     for (size_t left = json_string_length(value); left > 0;) {
-        size_t len = cut_at_character(text, left, MAX_TEXT_BYTES);
+        size_t len = utf8_cut(text, left, MAX_TEXT_BYTES);
         output_log_append(log, type, OUTPUT_DROPPABLE,
                           json_pack("{s:o}", "text", json_stringn(text, len)));
         text += len;

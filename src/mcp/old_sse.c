@@ -11,16 +11,6 @@ on_stream_gone(void *arg)
     mcp_session_close(arg);
 }
 
-static void
-append_percent_encoded(struct buf *out, const char *text)
-{
-    for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
-        bool plain = (*s >= '0' && *s <= '9') || (*s >= 'A' && *s <= 'Z') ||
-                     (*s >= 'a' && *s <= 'z') || strchr("-._~", *s);
-        buf_printf(out, plain ? "%c" : "%%%02X", *s);
-    }
-}
-
 // Where the client is to send its messages. It may have no way to send a header there either.
 static void
 send_endpoint(struct sse *sse, const struct mcp_session *session, const char *api_key)
@@ -29,7 +19,7 @@ send_endpoint(struct sse *sse, const struct mcp_session *session, const char *ap
     buf_printf(&text, "event: endpoint\ndata: /messages/?session_id=%s", session->id);
     if (api_key) {
         buf_append_str(&text, "&api_key=");
-        append_percent_encoded(&text, api_key);
+        percent_append(&text, api_key, "");
     }
     buf_append_str(&text, "\n\n");
     sse_write_raw(sse, text.data);

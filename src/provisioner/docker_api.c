@@ -40,11 +40,7 @@ char *
 docker_escape(const char *text)
 {
     struct buf escaped = {0};
-    for (const char *c = text; *c; c++) {
-        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
-                     (*c >= '0' && *c <= '9') || strchr("-._~", *c);
-        buf_printf(&escaped, plain ? "%c" : "%%%02X", (unsigned char)*c);
-    }
+    percent_append(&escaped, text, "");
     return escaped.data ? buf_take(&escaped) : kg_strdup("");
 }
 

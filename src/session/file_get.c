@@ -106,13 +106,13 @@ session_file_get(struct session *session, const char *path, const struct session
         return NULL;
     KG_AUTO_BUF url = {0};
     buf_append_str(&url, "/files/");
-    path_append_escaped(&url, path);
+    percent_append(&url, path, "/");
     bool whole = range->first == 0 && range->last == -1;
     if (!whole)
         buf_printf(&url, "?first=%" PRId64 "&last=%" PRId64, range->first, range->last);
     if (!whole && range->if_etag) {
         buf_append_str(&url, "&if_etag=");
-        path_append_escaped(&url, range->if_etag);
+        percent_append(&url, range->if_etag, "/");
     }
     const struct sandbox_stream_spec spec = {
         .method = "GET",

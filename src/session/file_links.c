@@ -65,7 +65,7 @@ file_links_make(const struct file_links *links, const char *owner, const char *s
     KG_AUTO_BUF url = {0};
     sign(links, owner, session_id, path, expires, signature);
     buf_printf(&url, "/files/%s/", session_id);
-    path_append_escaped(&url, path);
+    percent_append(&url, path, "/");
     buf_printf(&url, "?owner=%s&expires=%s&signature=%s", owner, expires, signature);
     return buf_take(&url);
 }

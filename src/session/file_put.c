@@ -198,7 +198,7 @@ send_whole(struct session_file_op *op, struct kg_error *err)
 {
     KG_AUTO_BUF url = {0};
     buf_append_str(&url, "/files/");
-    path_append_escaped(&url, op->path);
+    percent_append(&url, op->path, "/");
     if (op->put->keep_existing)
         buf_append_str(&url, "?keep=1");
     return send_bytes(op, url.data, err);

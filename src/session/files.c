@@ -52,7 +52,7 @@ static void
 append_file_url(struct buf *url, const struct session_file_op *op, const char *query)
 {
     buf_append_str(url, "/files/");
-    path_append_escaped(url, op->path);
+    percent_append(url, op->path, "/");
     buf_append_str(url, query);
 }
 
@@ -191,10 +191,10 @@ session_files_list(struct session *session, const struct session_files_query *qu
         return NULL;
     KG_AUTO_BUF url = {0};
     buf_printf(&url, "/files?limit=%d&path=", query->limit ? query->limit : SESSION_FILES_PAGE_MAX);
-    path_append_escaped(&url, whole ? "" : query->folder);
+    percent_append(&url, whole ? "" : query->folder, "/");
     if (query->after) {
         buf_append_str(&url, "&after=");
-        path_append_escaped(&url, query->after);
+        percent_append(&url, query->after, "/");
     }
     op->list_fn = fn;
     op->call =

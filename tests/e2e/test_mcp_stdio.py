@@ -120,7 +120,7 @@ def test_stdio_ends_while_a_call_runs(stdio):
 
 @pytest.mark.only("oci", "it looks into the sandboxes' folders")
 def test_a_killed_one(tmp_path):  # a short name: it is in the paths of sockets
-    """Each has a state folder of its own; the next one cleans up what is in the first that is free."""
+    """Each has a state folder of its own; the next cleans up in the first that is free."""
     state = str(tmp_path / "s")
 
     def start(code):

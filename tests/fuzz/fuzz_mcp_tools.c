@@ -25,7 +25,7 @@ shape_text(const char *data, size_t size)
     KG_AUTO_BUF shaped = {0};
     text_init(&text, HEAD, TAIL);
     for (size_t i = 0, n; i < size; i += n) {
-        n = text_cut(data + i, size - i, 1 + (unsigned char)data[i] % 16);
+        n = utf8_cut(data + i, size - i, 1 + (unsigned char)data[i] % 16);
         n = n ? n : 1;
         text_add(&text, data + i, n);
     }

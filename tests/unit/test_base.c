@@ -129,6 +129,28 @@ test_utf8(void **state)
 }
 
 static void
+test_cut_and_escapes(void **state)
+{
+    (void)state;
+    static const char euro[] = "a\xe2\x82\xac";
+    static const size_t cuts[] = {0, 1, 1, 1, 4, 4};
+    for (size_t max = 0; max < KG_ARRAY_LEN(cuts); max++)
+        assert_int_equal(utf8_cut(euro, strlen(euro), max), cuts[max]);
+
+    static const char digits[] = "0123456789abcdefABCDEF";
+    for (int c = -128; c < 128; c++) {
+        const char *found = c ? strchr(digits, c) : NULL;
+        int value = found ? (int)(found - digits) : -1;
+        assert_int_equal(hex_value((char)c), value > 15 ? value - 6 : value);
+    }
+
+    KG_AUTO_BUF url = {0};
+    percent_append(&url, "aZ0-._~/%\xe2 ", "/");
+    percent_append(&url, "/", "");
+    assert_string_equal(url.data, "aZ0-._~/%25%E2%20%2F");
+}
+
+static void
 test_names_of_variables(void **state)
 {
     (void)state;
@@ -316,6 +338,7 @@ main(void)
         cmocka_unit_test(test_weight_of_json_text),
         cmocka_unit_test(test_json_as_ascii),
         cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_cut_and_escapes),
         cmocka_unit_test(test_names_of_variables),
         cmocka_unit_test(test_ids_and_clock),
         cmocka_unit_test(test_log_keeps_a_value_on_its_line),

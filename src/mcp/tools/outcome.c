@@ -267,7 +267,7 @@ error_of(const json_t *line)
         json_array_append_new(error.traceback, json_stringn(shaped.data, shaped.len));
     else
         json_array_extend(error.traceback, (json_t *)(uintptr_t)traceback);
-    size_t len = text_cut(json_string_value(said), json_string_length(said), MAX_SAID);
+    size_t len = utf8_cut(json_string_value(said), json_string_length(said), MAX_SAID);
     error.said = kg_strndup(len ? json_string_value(said) : "", len);
     error.text = buf_take(&shaped);
     return error;

@@ -38,17 +38,6 @@ is_continuation(char c)
 }
 
 size_t
-text_cut(const char *data, size_t len, size_t max)
-{
-    if (len <= max)
-        return len;
-    size_t cut = max;
-    while (cut > 0 && is_continuation(data[cut]))
-        cut--;
-    return cut;
-}
-
-size_t
 text_whole(const char *data, size_t len)
 {
     const unsigned char *start = (const unsigned char *)data, *end = start + len;
@@ -101,7 +90,7 @@ emit(struct text *text, const char *data, size_t len)
     if (len == 0)
         return;
     if (text->tail.len == 0 && text->n_cut == 0 && text->head.len < text->max_head) {
-        size_t n = text_cut(data, len, text->max_head - text->head.len);
+        size_t n = utf8_cut(data, len, text->max_head - text->head.len);
         buf_append(&text->head, data, n);
         data += n;
         len -= n;
@@ -118,7 +107,7 @@ note_newest_line(struct text *text)
     if (line->len == 0 || strspn(line->data, " \t") >= line->len)
         return;
     text->last_line.len = 0;
-    buf_append(&text->last_line, line->data, text_cut(line->data, line->len, MAX_NEWEST));
+    buf_append(&text->last_line, line->data, utf8_cut(line->data, line->len, MAX_NEWEST));
 }
 
 static void

@@ -29,8 +29,6 @@ size_t text_append_to(const struct text *text, struct buf *ret);
 bool text_is_empty(const struct text *text);
 // The newest line with something in it, cut; "" where there was none.
 const char *text_newest_line(struct text *text);
-// At most `max` bytes of `data`, cut between characters.
-size_t text_cut(const char *data, size_t len, size_t max);
 // How much of `data` is whole characters, if a character is cut at its end.
 size_t text_whole(const char *data, size_t len);
 // How many bytes at the start belong to a character that began before.

@@ -1,41 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The URIs of files.
 
-#include <ctype.h>
 #include <string.h>
 
 #include "tools_priv.h"
 
 static const char file_scheme[] = "kernelgate://";
 
-// RFC 3986, pchar, and the slash.
-static bool
-is_plain(char c)
-{
-    return isalnum((unsigned char)c) || (c && strchr("-._~!$&'()*+,;=:@/", c));
-}
-
 char *
 file_uri(const char *session_id, const char *path)
 {
     KG_AUTO_BUF uri = {0};
     buf_printf(&uri, "%s%s/", file_scheme, session_id);
-    for (const char *c = path; *c; c++) {
-        if (is_plain(*c))
-            buf_append(&uri, c, 1);
-        else
-            buf_printf(&uri, "%%%02X", (unsigned char)*c);
-    }
+    percent_append(&uri, path, "!$&'()*+,;=:@/"); // RFC 3986, pchar, and the slash
     return buf_take(&uri);
-}
-
-static int
-hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
 }
 
 // NULL where it is malformed.
@@ -46,7 +24,7 @@ decode(const char *text)
     for (const char *c = text; *c; c++) {
         char byte = *c;
         if (byte == '%') {
-            int high = hex_digit(c[1]), low = high < 0 ? -1 : hex_digit(c[2]);
+            int high = hex_value(c[1]), low = high < 0 ? -1 : hex_value(c[2]);
             if (low < 0 || high * 16 + low == 0)
                 return NULL;
             byte = (char)(high * 16 + low);

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hexadecimal digits and percent escapes (RFC 3986, 2.1).
+
+#include <string.h>
+
+#include "base.h"
+
+int
+hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+void
+percent_append(struct buf *ret, const char *text, const char *also_plain)
+{
+    static const char unreserved[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    for (const char *c = text; *c; c++) {
+        if (strchr(unreserved, *c) || strchr(also_plain, *c))
+            buf_append(ret, c, 1);
+        else
+            buf_printf(ret, "%%%02X", (unsigned char)*c);
+    }
+}
