@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The MCP adapter of a gateway: its bounds, its providers.
 
+#include <string.h>
+
 #include "core.h"
 #include "mcp.h"
 #include "mcp_tools.h"
@@ -33,6 +35,7 @@ make_tools(const struct core *core, const char *upload_root)
         .specs = core->specs,
         .default_spec = core->default_spec,
         .links = core->links,
+        .network = strcmp(config->network, "egress") == 0,
         .image = config->image,
         .default_timeout_ms = config->max_execution_time_s * 1000,
         .max_timeout_ms = config->max_timeout_s * 1000,

@@ -61,6 +61,23 @@ def test_what_n8n_adds_is_ignored(client):
     assert client.call("run_python_code", {"code": "6 * 7", **extra}).text == "42"
 
 
+def test_what_is_left_empty_counts_as_not_given(client):
+    session = client.call("run_python_code", {"code": "a = 1"}).session_id
+    empty = {"session_id": "", "language": ""}
+    assert client.call("run_code", {"code": "a", **empty}).session_id == session
+    assert client.call("list_files", {"path": "", "after": "", "session_id": ""}).text
+    assert code_of(client.call("write_file", {"path": "", "content": ""})) == "invalid_path"
+
+
+def test_a_link_of_a_result_can_be_read_as_a_file(client):
+    create = {"session_id": "linked"}
+    client.call("create_session", create)
+    code = "open('ä b.txt', 'w').write('found')"
+    (link,) = client.call("run_python_code", {"code": code, **create}).of("resource_link")
+    assert client.call("read_file", {"path": link["uri"]}).text == "found"
+    client.call("close_session", create)
+
+
 def test_output_is_shaped_for_models(client):
     code = (
         "import sys\nprint('\\x1b[31mred\\x1b[0m')\nprint('10%\\r100%')\n"

@@ -431,6 +431,7 @@ static const struct param params[] = {
     {.name = "flag", .type = PARAM_BOOLEAN, .description = "f"},
     {.name = "list", .type = PARAM_STRINGS, .description = "l", .choices = NULL},
     {.name = "env", .type = PARAM_OBJECT, .description = "e"},
+    {.name = "where", .description = "{network}", .choices = "here|there"},
     {0},
 };
 static const struct tool sample = {
@@ -452,6 +453,12 @@ test_a_tool_is_described(void **state)
     assert_string_equal(n, "n of 30 {other}");
     assert_int_equal(fallback, 3);
     assert_int_equal(json_array_size(required), 1);
+    struct mcp_tools reaching = *no_tools();
+    reaching.settings.network = true;
+    KG_AUTO_FREE char *said = fill_in(&reaching, "{network}.");
+    KG_AUTO_FREE char *by_default = fill_in(no_tools(), "{network}.");
+    assert_string_equal(said, "the network can be reached.");
+    assert_string_equal(by_default, "there is no network.");
 }
 
 static void
@@ -469,6 +476,8 @@ test_arguments_are_checked(void **state)
         {"{\"code\":null}", "code is missing"},
         {"{\"code\":1}", "code must be a string"},
         {"{\"code\":\"1\",\"n\":1.5}", "n must be an integer"},
+        {"{\"code\":\"1\",\"n\":5.0,\"where\":\"\"}", NULL},
+        {"{\"code\":\"\",\"where\":null}", NULL},
         {"{\"code\":\"1\",\"x\":\"1\"}", "x must be a number"},
         {"{\"code\":\"1\",\"flag\":1}", "flag must be true or false"},
         {"{\"code\":\"1\",\"list\":[1]}", "list must be an array of strings"},

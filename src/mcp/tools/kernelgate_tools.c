@@ -64,8 +64,8 @@ static const struct param list_files_params[] = {
 static const struct param read_file_params[] = {
     {.name = "path",
      .required = true,
-     .description = "Relative to /mnt/data, or the kernelgate-output:// URI of an output that was "
-                    "cut."},
+     .description = "Relative to /mnt/data, or the URI of a link that a result gave: "
+                    "kernelgate://… or kernelgate-output://…."},
     {.name = "offset",
      .type = PARAM_INTEGER,
      .description = "The byte to begin at.",
@@ -117,7 +117,7 @@ const struct tool kernelgate_tools[] = {
             "Runs Python code in a sandbox and returns what it printed, the value of the last "
             "expression, figures as images, and links to files that it wrote. " CODE_NOTES
             "The working folder is /mnt/data. numpy, pandas, matplotlib and more are installed; "
-            "install_packages adds others; there is no network otherwise. Show a figure with "
+            "install_packages adds others; {network} otherwise. Show a figure with "
             "plt.show(). `!command` runs a shell command, top-level `await` works.",
         .params = run_language_params,
         .hints = TOOL_DESTRUCTIVE,
@@ -150,7 +150,7 @@ const struct tool kernelgate_tools[] = {
         .title = "Run a command",
         .description = "Runs a shell command (sh) in the sandbox, also while code runs, and "
                        "returns its output and exit code. The working folder is /mnt/data. Each "
-                       "call is a shell of its own; there is no network and no input.",
+                       "call is a shell of its own, without input; {network}.",
         .params = command_params,
         .hints = TOOL_DESTRUCTIVE,
         .run = tool_run_command,

@@ -19,6 +19,7 @@ struct mcp_tools_settings {
     const struct kernelspec *default_spec;
     const struct file_links *links; // of URLs for people
     const char *image;              // what sandboxes are made of
+    bool network;                   // they reach it, outgoing
     int64_t default_timeout_ms;
     int64_t max_timeout_ms;
     size_t max_code_bytes;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tool's parameters: the schema that a model sees, and the check of what it sent.
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,6 +41,8 @@ placeholder(const struct mcp_tools *tools, const char *name, size_t len)
         return kg_asprintf("%lld", (long long)(settings->default_timeout_ms / 1000));
     if (strncmp(name, "max_timeout", len) == 0)
         return kg_asprintf("%lld", (long long)(settings->max_timeout_ms / 1000));
+    if (strncmp(name, "network", len) == 0)
+        return kg_strdup(settings->network ? "the network can be reached" : "there is no network");
     if (strncmp(name, "kernels", len) == 0)
         return kernel_names(settings->specs, ", ");
     return NULL;
@@ -141,7 +144,7 @@ has_type(const json_t *value, enum param_type type)
     case PARAM_NUMBER:
         return json_is_number(value);
     case PARAM_INTEGER:
-        return json_is_integer(value);
+        return json_is_number(value) && fmod(json_number_value(value), 1) == 0; // 5.0 is one
     case PARAM_BOOLEAN:
         return json_is_boolean(value);
     case PARAM_STRINGS:
@@ -213,13 +216,26 @@ check_param(const struct tool *tool, const struct param *param, const json_t *va
     return 0;
 }
 
+// Some clients fill in every parameter, with "" where the model gave nothing.
+static void
+leave_out_empty(const struct tool *tool, json_t *args)
+{
+    for (const struct param *param = tool->params; param->name; param++) {
+        const json_t *value = json_object_get(args, param->name);
+        if (param->type == PARAM_STRING && !param->required && json_is_string(value) &&
+            json_string_length(value) == 0)
+            json_object_del(args, param->name);
+    }
+}
+
 int
-tool_check(const struct mcp_tools *tools, const struct tool *tool, const json_t *args,
+tool_check(const struct mcp_tools *tools, const struct tool *tool, json_t *args,
            struct kg_error *err)
 {
     const char *name;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)args, name, value) {
+    leave_out_empty(tool, args);
+    json_object_foreach(args, name, value) {
         if (is_known(tool, name))
             continue;
         KG_AUTO_FREE char *names = param_names(tool);

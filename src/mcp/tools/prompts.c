@@ -49,7 +49,7 @@ prompt_text(const struct mcp_tools *tools, const char *task, const char *languag
         "2. Look at data before you compute with it: its size, its first rows, its types.\n"
         "3. Bring input in with write_file, or look for it with list_files; files are in "
         "/mnt/data.\n"
-        "4. A missing package: install_packages. There is no other network.\n"
+        "4. A missing package: install_packages.\n"
         "5. Show figures with plt.show(); save what the user should keep to a file.\n"
         "6. Print little; of a long output only its beginning and its end come back. read_file "
         "reads the rest in parts.\n"

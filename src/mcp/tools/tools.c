@@ -64,7 +64,7 @@ call_tool(struct mcp_call *call, void *arg)
         return false;
     struct job *job = job_new(tools, call, profile);
     struct kg_error err = {0};
-    if (tool_check(tools, tool, job->args, &err) < 0)
+    if (tool_check(tools, tool, (json_t *)(uintptr_t)job->args, &err) < 0)
         job_fail(job, &err);
     else
         tool->run(job);

@@ -16,7 +16,7 @@ enum param_type {
 };
 
 // A parameter: from this come both the schema and the check. Descriptions of tools and parameters
-// may hold {timeout}, {max_timeout}, {kernels} and {max_code}.
+// may hold {timeout}, {max_timeout}, {kernels} and {network}.
 struct param {
     const char *name;
     enum param_type type;
@@ -81,8 +81,9 @@ struct mcp_tools {
 
 // {name, title, description, inputSchema, annotations}
 json_t *tool_describe(const struct mcp_tools *tools, const struct tool *tool);
-KG_MUST_CHECK int tool_check(const struct mcp_tools *tools, const struct tool *tool,
-                             const json_t *args, struct kg_error *err);
+// Takes optional strings out that are empty.
+KG_MUST_CHECK int tool_check(const struct mcp_tools *tools, const struct tool *tool, json_t *args,
+                             struct kg_error *err);
 // Replaces {timeout} and its like. To be freed.
 char *fill_in(const struct mcp_tools *tools, const char *text);
 

@@ -209,11 +209,25 @@ check_range(const struct job *job, struct kg_error *err)
     return 0;
 }
 
+// A link to a file, as results have them, names the session as well.
+static void
+take_link_apart(struct job *job)
+{
+    KG_AUTO_FREE char *session_id = NULL;
+    KG_AUTO_FREE char *path = NULL;
+    json_t *args = (json_t *)(uintptr_t)job->args;
+    if (!file_uri_parse(job_string(job, "path"), &session_id, &path))
+        return;
+    json_object_set_new(args, "session_id", json_string(session_id));
+    json_object_set_new(args, "path", json_string(path));
+}
+
 void
 tool_read_file(struct job *job)
 {
-    const char *id = output_uri_id(job_string(job, "path"));
     struct kg_error err = {0};
+    take_link_apart(job);
+    const char *id = output_uri_id(job_string(job, "path"));
     if (check_range(job, &err) < 0)
         job_fail(job, &err);
     else if (id)
