@@ -76,11 +76,9 @@ admit(const char *owner, void *arg, struct kg_error *err)
 }
 
 static int
-start_server(struct gateway *gateway, struct kg_error *err)
+make_server(struct gateway *gateway, struct kg_error *err)
 {
     const struct config *config = gateway->core.config;
-    if (load_keys(gateway, err) < 0)
-        return -1;
     KG_AUTO_FREE char **origins = config_split_list(config->allowed_origins);
     KG_AUTO_FREE char **hosts = config_split_list(config->allowed_hosts);
     // Beyond loopback, names are the proxy's matter; the key is what protects.
@@ -103,7 +101,14 @@ start_server(struct gateway *gateway, struct kg_error *err)
         .check_origin_and_host = true,
     };
     gateway->server = http_server_new(gateway->core.loop, &settings, err);
-    if (!gateway->server)
+    return gateway->server ? 0 : -1;
+}
+
+static int
+start_server(struct gateway *gateway, struct kg_error *err)
+{
+    const struct config *config = gateway->core.config;
+    if (load_keys(gateway, err) < 0 || make_server(gateway, err) < 0)
         return -1;
     http_server_set_keys(gateway->server, gateway->keys);
     gateway->api.loop = gateway->core.loop;
