@@ -75,6 +75,34 @@ admit(const char *owner, void *arg, struct kg_error *err)
     return rate_limiter_take(gateway->api.rate, owner, err);
 }
 
+static void
+serve_faces(struct gateway *gateway)
+{
+    struct core *core = &gateway->core;
+    const struct config *config = core->config;
+    gateway->api = (struct api_context){
+        .loop = core->loop,
+        .sessions = core->sessions,
+        .executions = core->executions,
+        .specs = core->specs,
+        .default_spec = core->default_spec,
+        .provisioner = provisioner_name(core->provisioner),
+        .pool_size = config->pool_size,
+        .rate = rate_limiter_new(config->max_requests_per_second),
+        .default_timeout_ms = config->max_execution_time_s * 1000,
+        .max_timeout_ms = config->max_timeout_s * 1000,
+        .max_code_bytes = (size_t)config->max_code_bytes,
+        .max_output_bytes = (size_t)config->max_output_bytes,
+        .max_upload_bytes = (size_t)config->max_upload_bytes,
+        .links = core->links,
+        .started_ms = clock_mono_ms(),
+    };
+    api_register(gateway->server, &gateway->api);
+    gateway->mcp = mcp_face_new(core, config->upload_root);
+    mcp_set_admit(mcp_face_mcp(gateway->mcp), admit, gateway);
+    mcp_face_serve_http(gateway->mcp, gateway->server);
+}
+
 static int
 make_server(struct gateway *gateway, struct kg_error *err)
 {
@@ -107,29 +135,10 @@ make_server(struct gateway *gateway, struct kg_error *err)
 static int
 start_server(struct gateway *gateway, struct kg_error *err)
 {
-    const struct config *config = gateway->core.config;
     if (load_keys(gateway, err) < 0 || make_server(gateway, err) < 0)
         return -1;
     http_server_set_keys(gateway->server, gateway->keys);
-    gateway->api.loop = gateway->core.loop;
-    gateway->api.sessions = gateway->core.sessions;
-    gateway->api.executions = gateway->core.executions;
-    gateway->api.specs = gateway->core.specs;
-    gateway->api.default_spec = gateway->core.default_spec;
-    gateway->api.pool_size = config->pool_size;
-    gateway->api.provisioner = provisioner_name(gateway->core.provisioner);
-    gateway->api.default_timeout_ms = config->max_execution_time_s * 1000;
-    gateway->api.max_timeout_ms = config->max_timeout_s * 1000;
-    gateway->api.rate = rate_limiter_new(config->max_requests_per_second);
-    gateway->api.max_code_bytes = (size_t)config->max_code_bytes;
-    gateway->api.max_upload_bytes = (size_t)config->max_upload_bytes;
-    gateway->api.links = gateway->core.links;
-    gateway->api.max_output_bytes = (size_t)config->max_output_bytes;
-    gateway->api.started_ms = clock_mono_ms();
-    api_register(gateway->server, &gateway->api);
-    gateway->mcp = mcp_face_new(&gateway->core, config->upload_root);
-    mcp_set_admit(mcp_face_mcp(gateway->mcp), admit, gateway);
-    mcp_face_serve_http(gateway->mcp, gateway->server);
+    serve_faces(gateway);
     return 0;
 }
 
