@@ -133,7 +133,7 @@ def test_what_dies_while_it_waits_is_replaced(gateway, victim):
     [sandbox] = pooled(gateway)
     kill(sandbox.kernel() if victim == "kernel" else sandbox.agent)
     wait_for(lambda: dead not in {sandbox.id for sandbox in pooled(gateway)})
-    [replacement] = fill(gateway)
+    [replacement] = wait_for(lambda: fill(gateway))  # an engine may take a while to notice
     assert gateway.execute("print(1)", session_id="after").text() == "1\n"
     assert sandbox_of(gateway, "after").id == replacement
     gateway.delete_session("after")
