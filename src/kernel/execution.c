@@ -9,6 +9,7 @@
 #include "metrics.h"
 
 enum { KEEP_MS = 10 * 60 * 1000, SWEEP_MS = 15 * 1000, MAX_ENDED = 4096 };
+enum { SMALL_SHARE = 4096 }; // of what may wait: always taken
 
 TAILQ_HEAD(execution_list, execution);
 
@@ -61,8 +62,9 @@ int
 executions_check_room(const struct executions *executions, const struct execution_request *request,
                       struct kg_error *err)
 {
-    size_t max = executions->settings.max_waiting_bytes;
-    if (max == 0 || executions->waiting_bytes + request_bytes(request) <= max)
+    size_t max = executions->settings.max_waiting_bytes, bytes = request_bytes(request);
+    bool small = bytes <= max / SMALL_SHARE; // nobody's large ones keep it out
+    if (max == 0 || small || executions->waiting_bytes + bytes <= max)
         return 0;
     return kg_error_set(err, KG_SESSION_BUSY, 0,
                         "%zu MiB of code and variables wait already; try again later",

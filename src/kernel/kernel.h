@@ -106,10 +106,11 @@ bool subscription_finished(const struct subscription *subscription);
 // ones keep for replay, all taken together: the oldest go first.
 struct executions;
 struct executions_settings {
-    size_t max_log_bytes;     // of one execution
-    size_t max_live_bytes;    // of all that are under way
-    size_t max_replay_bytes;  // of all that have ended
-    size_t max_waiting_bytes; // of the code and variables of all that wait; 0: any
+    size_t max_log_bytes;    // of one execution
+    size_t max_live_bytes;   // of all that are under way
+    size_t max_replay_bytes; // of all that have ended
+    size_t
+        max_waiting_bytes; // of the code and variables of all that wait, small ones aside; 0: any
 };
 struct executions *executions_new(struct loop *loop, const struct executions_settings *settings);
 void executions_free(struct executions *executions);

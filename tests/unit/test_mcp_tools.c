@@ -458,6 +458,11 @@ test_a_tool_is_described(void **state)
     KG_AUTO_FREE char *said = fill_in(&reaching, "{network}.");
     KG_AUTO_FREE char *by_default = fill_in(no_tools(), "{network}.");
     assert_string_equal(said, "the network can be reached.");
+    for (int reaches = 0; reaches < 2; reaches++) {
+        json_auto_t *run = tool_describe(reaches ? &reaching : no_tools(), &kernelgate_tools[0]);
+        const json_t *annotations = json_object_get(run, "annotations");
+        assert_int_equal(json_is_true(json_object_get(annotations, "openWorldHint")), reaches);
+    }
     assert_string_equal(by_default, "there is no network.");
 }
 

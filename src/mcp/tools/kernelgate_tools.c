@@ -117,10 +117,10 @@ const struct tool kernelgate_tools[] = {
             "Runs Python code in a sandbox and returns what it printed, the value of the last "
             "expression, figures as images, and links to files that it wrote. " CODE_NOTES
             "The working folder is /mnt/data. numpy, pandas, matplotlib and more are installed; "
-            "install_packages adds others; {network} otherwise. Show a figure with "
+            "install_packages adds others; in the sandbox {network}. Show a figure with "
             "plt.show(). `!command` runs a shell command, top-level `await` works.",
         .params = run_language_params,
-        .hints = TOOL_DESTRUCTIVE,
+        .hints = TOOL_DESTRUCTIVE | TOOL_RUNS,
         .language = "python",
         .run = tool_run_python_code,
     },
@@ -131,7 +131,7 @@ const struct tool kernelgate_tools[] = {
                        "logged and the value of the last expression. " CODE_NOTES
                        "The working folder is /mnt/data. Top-level `await` works.",
         .params = run_language_params,
-        .hints = TOOL_DESTRUCTIVE,
+        .hints = TOOL_DESTRUCTIVE | TOOL_RUNS,
         .language = "javascript",
         .run = tool_run_js_code,
     },
@@ -142,7 +142,7 @@ const struct tool kernelgate_tools[] = {
                        "its output, the last value, figures as images, and links to files that it "
                        "wrote. " CODE_NOTES "The working folder is /mnt/data.",
         .params = run_code_params,
-        .hints = TOOL_DESTRUCTIVE,
+        .hints = TOOL_DESTRUCTIVE | TOOL_RUNS,
         .run = tool_run_code,
     },
     {
@@ -150,9 +150,9 @@ const struct tool kernelgate_tools[] = {
         .title = "Run a command",
         .description = "Runs a shell command (sh) in the sandbox, also while code runs, and "
                        "returns its output and exit code. The working folder is /mnt/data. Each "
-                       "call is a shell of its own, without input; {network}.",
+                       "call is a shell of its own, without input; in the sandbox {network}.",
         .params = command_params,
-        .hints = TOOL_DESTRUCTIVE,
+        .hints = TOOL_DESTRUCTIVE | TOOL_RUNS,
         .run = tool_run_command,
     },
     {

@@ -118,7 +118,8 @@ tool_describe(const struct mcp_tools *tools, const struct tool *tool)
                      "annotations", "title", tool->title, "readOnlyHint",
                      (tool->hints & TOOL_READ_ONLY) != 0, "destructiveHint",
                      (tool->hints & TOOL_DESTRUCTIVE) != 0, "idempotentHint",
-                     (tool->hints & TOOL_IDEMPOTENT) != 0, "openWorldHint", 0);
+                     (tool->hints & TOOL_IDEMPOTENT) != 0, "openWorldHint",
+                     tools->settings.network && (tool->hints & TOOL_RUNS));
 }
 
 // ---- The check ------------------------------------------------------------------------------

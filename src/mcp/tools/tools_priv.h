@@ -26,7 +26,8 @@ struct param {
     const char *choices;  // of a string, separated by |; "{kernels}": the kernelspecs' names
 };
 
-enum { TOOL_READ_ONLY = 1, TOOL_DESTRUCTIVE = 2, TOOL_IDEMPOTENT = 4 };
+// TOOL_RUNS: what a model wrote, so that it reaches as far as the sandbox does.
+enum { TOOL_READ_ONLY = 1, TOOL_DESTRUCTIVE = 2, TOOL_IDEMPOTENT = 4, TOOL_RUNS = 8 };
 
 struct tool {
     const char *name;
