@@ -121,8 +121,8 @@ class Dockerd:
     def image_hash(self, name):
         template = f'{{{{index .Config.Labels "{HASH_LABEL}"}}}}'
         result = self.docker(
-            "image", "inspect", "-f", template, name, check=False, stdout=subprocess.PIPE,
-            text=True,
+            "image", "inspect", "-f", template, name, check=False, quiet=True,
+            stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         return result.stdout.strip()
 
