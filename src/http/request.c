@@ -374,6 +374,8 @@ http_json_parse(const char *body, size_t len, struct kg_error *err)
     json_t *value = NULL;
     if (len == 0)
         kg_error_set(err, KG_INVALID, 0, "the body is empty, JSON was expected");
+    else if (memchr(body, '\0', len)) // which jansson overlooks behind a number
+        kg_error_set(err, KG_INVALID, 0, "the body is not valid JSON: it has a NUL byte");
     else if (http_json_check(body, len, HTTP_JSON_VALUE_BYTES_MAX, err) == 0 &&
              !(value = json_loadb(body, len, JSON_REJECT_DUPLICATES, &error)))
         kg_error_set(err, KG_INVALID, 0, "the body is not valid JSON: line %d, column %d: %s",

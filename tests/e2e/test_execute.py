@@ -214,6 +214,7 @@ def test_env_reaches_child_processes(run):
         b'{"code":"1","env":"A=1"}',
         b'{"code":"1","on_disconnect":"nothing"}',
         b'{"code":"\xff"}',
+        b'{"code":"1","variables":{"x":1\0}}',
         b'{"code":"1"} trailing',
         b"[" * 100000,
         b'{"code":"1","variables":' + b'{"a":' * 1000 + b"1" + b"}" * 1000 + b"}",

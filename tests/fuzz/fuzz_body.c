@@ -120,6 +120,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 1)
         return 0;
+    if (memchr(data + 1, '\0', size - 1)) // as http refuses it
+        return 0;
     json_auto_t *root = json_loadb((const char *)data + 1, size - 1, JSON_REJECT_DUPLICATES, NULL);
     if (!root)
         return 0;

@@ -383,6 +383,16 @@ test_json_values_are_bounded(void **state)
     }
 }
 
+// A parser that overlooks it would see another text than those who take a value's own.
+static void
+test_json_has_no_nul(void **state)
+{
+    (void)state;
+    struct kg_error err = {0};
+    assert_null(http_json_parse("{\"a\":1\0}", 8, &err));
+    assert_non_null(strstr(err.message, "NUL"));
+}
+
 static void
 test_json_bodies(void **state)
 {
@@ -715,6 +725,7 @@ main(void)
         TEST(test_origin_and_host),
         TEST(test_json_bodies),
         TEST(test_json_values_are_bounded),
+        TEST(test_json_has_no_nul),
         TEST(test_bodies_and_their_bound),
         TEST(test_large_and_small_bodies),
         TEST(test_bodies_wait_for_one_another),
