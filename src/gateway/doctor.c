@@ -38,19 +38,19 @@ examine(const struct config *config)
     layout_find(&layout, config);
     KG_AUTO(kernelspecs) specs = kernelspecs_load(layout.kernelspec_dir, &err);
     bool works = specs != NULL;
-    KG_AUTO_FREE char *dir = NULL;
+    struct state_trial trial;
     if (!specs)
         print_finding("kernelspecs", false, err.message, NULL);
-    else if (state_make_trial(config->state_dir, &dir, &err) < 0)
+    else if (state_make_trial(&trial, config->state_dir, &err) < 0)
         print_finding("state folder", works = false, err.message, NULL);
     if (works) {
         // docker has them in its image.
         works = strcmp(config->provisioner, "docker") == 0 || check_kernels(specs, &layout);
         struct engine_settings engine;
-        engine_settings_init(&engine, config, &layout, specs, dir, "aaaaaaaa");
+        engine_settings_init(&engine, config, &layout, specs, trial.dir, "aaaaaaaa");
         works &= provisioner_doctor(&engine.settings, print_finding, NULL);
         engine_settings_fini(&engine);
-        state_drop_trial(dir);
+        state_drop_trial(&trial);
     }
     layout_fini(&layout);
     puts(works ? "\nSandboxes work on this machine." : "\nSandboxes do not work yet.");

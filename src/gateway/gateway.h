@@ -28,10 +28,15 @@ KG_MUST_CHECK int state_open_slot(struct state *state, const char *configured,
 void state_close(struct state *state);
 // Where it is unless it was configured. To be freed.
 char *state_default_dir(void);
-// A folder of nobody else's below the state folder, which is made where it is not there: for trials,
-// beside a gateway that may hold the lock. `ret` is to be freed; state_drop_trial() removes it.
-KG_MUST_CHECK int state_make_trial(const char *configured, char **ret, struct kg_error *err);
-void state_drop_trial(const char *dir);
+// A folder of nobody else's below the state folder, which is made where it is not there: for
+// trials, beside a gateway that may hold the lock. state_drop_trial() removes what was made.
+struct state_trial {
+    char *dir;
+    bool made_base; // the state folder itself, too
+};
+KG_MUST_CHECK int state_make_trial(struct state_trial *trial, const char *configured,
+                                   struct kg_error *err);
+void state_drop_trial(struct state_trial *trial);
 
 // ---- layout.c -------------------------------------------------------------------------------
 

@@ -107,27 +107,39 @@ state_close(struct state *state)
 
 // ---- Trials ---------------------------------------------------------------------------------
 
-// Others get leave to pass through, as the engines do it with a gateway's own.
+// Others get leave to pass through the state folder, as the engines do it for a gateway.
+static int
+open_way(const char *base, struct kg_error *err)
+{
+    struct stat st;
+    if (stat(base, &st) < 0 ||
+        (!(st.st_mode & S_IXOTH) && chmod(base, (st.st_mode & 07777) | S_IXOTH) < 0))
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot set the mode of %s", base);
+    return 0;
+}
+
 int
-state_make_trial(const char *configured, char **ret, struct kg_error *err)
+state_make_trial(struct state_trial *trial, const char *configured, struct kg_error *err)
 {
     KG_AUTO_FREE char *base = configured ? kg_strdup(configured) : state_default_dir();
-    bool there = access(base, F_OK) == 0;
-    if (make_path(base, err) < 0)
+    KG_AUTO_FREE char *dir = kg_asprintf("%s/t-XXXXXX", base);
+    *trial = (struct state_trial){.made_base = access(base, F_OK) < 0};
+    if (make_path(base, err) < 0 || open_way(base, err) < 0)
         return -1;
-    KG_AUTO_FREE char *dir = kg_asprintf("%s/trial-XXXXXX", base);
-    if (!mkdtemp(dir) || (!there && chmod(base, 0711) < 0))
+    if (!mkdtemp(dir))
         return kg_error_set(err, KG_INTERNAL, errno, "cannot make a folder in %s", base);
-    *ret = KG_STEAL(dir);
+    trial->dir = KG_STEAL(dir);
     return 0;
 }
 
 void
-state_drop_trial(const char *dir)
+state_drop_trial(struct state_trial *trial)
 {
     struct kg_error err = {0};
-    KG_AUTO_FREE char *base = kg_strndup(dir, (size_t)(strrchr(dir, '/') - dir));
-    if (path_remove_tree(dir, &err) < 0)
+    if (path_remove_tree(trial->dir, &err) < 0)
         log_warning("a temporary folder stays", LOG_ERR(&err));
-    (void)rmdir(base); // empty only where it was made for this
+    *strrchr(trial->dir, '/') = '\0';
+    if (trial->made_base)
+        (void)rmdir(trial->dir); // not empty where a gateway has begun there meanwhile
+    free(KG_STEAL(trial->dir));
 }

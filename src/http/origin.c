@@ -97,25 +97,31 @@ origin_check(const struct http_server *server, struct http_request *request, str
 
 // ---- Proxies --------------------------------------------------------------------------------
 
-// An address as proxies write it: "127.0.0.1", "::1", "[::1]", "\"[::1]\"".
+// An address as proxies write it: 127.0.0.1, ::1, ::ffff:127.0.0.1, with a port 127.0.0.1:80 or
+// [::1]:80, in a Forwarded header maybe between quotation marks.
 static bool
 is_loopback(const char *text, size_t len)
 {
-    static const char around[] = " \t\"[]";
     char address[INET6_ADDRSTRLEN];
     struct in_addr v4;
     struct in6_addr v6;
-    while (len > 0 && strchr(around, text[len - 1]))
-        len--;
-    for (; len > 0 && strchr(around, *text); text++)
-        len--;
-    if (len >= sizeof address)
+    const char *begin = text + strspn(text, " \t\"");
+    bool bracketed = *begin == '[';
+    begin += bracketed;
+    size_t n = strcspn(begin, bracketed ? "]" : " \t\",;");
+    const char *colon = memchr(begin, ':', n);
+    if (!bracketed && colon && !memchr(colon + 1, ':', n - (size_t)(colon + 1 - begin)))
+        n = (size_t)(colon - begin); // one colon alone is a port's
+    if (begin + n + bracketed > text + len || n >= sizeof address)
         return false;
-    memcpy(address, text, len);
-    address[len] = '\0';
+    memcpy(address, begin, n);
+    address[n] = '\0';
     if (inet_pton(AF_INET, address, &v4) == 1)
         return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
-    return inet_pton(AF_INET6, address, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+    if (inet_pton(AF_INET6, address, &v6) != 1)
+        return false;
+    return IN6_IS_ADDR_LOOPBACK(&v6) ||
+           (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == IN_LOOPBACKNET);
 }
 
 // All addresses in a list; of a Forwarded header (RFC 7239) those behind "for=".

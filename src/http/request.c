@@ -177,31 +177,37 @@ has_unread_body(const struct http_request *request, bool coded, const char *leng
     return !reads && (coded || (length && length[strspn(length, " \t0")]));
 }
 
+// RFC 9110, section 5.1. evhttp keeps a blank before the colon, and so knows no such header.
+static bool
+is_token(const char *name)
+{
+    return *name && !name[strspn(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+                                       "ABCDEFGHIJKLMNOPQRSTUVWXYZ")];
+}
+
 // What evhttp lets pass although a proxy on the way may read it differently: where the request
 // ends, and whom it is for. The connection ends with the answer.
 static int
 check_framing(struct http_request *request, struct kg_error *err)
 {
     int hosts = 0, lengths = 0, codings = 0;
-    bool known_coding = true;
+    const char *wrong = NULL;
     const struct evkeyval *header;
     TAILQ_FOREACH(header, evhttp_request_get_input_headers(request->ev), next) {
         hosts += strcasecmp(header->key, "Host") == 0;
         lengths += strcasecmp(header->key, "Content-Length") == 0;
-        if (strcasecmp(header->key, "Transfer-Encoding") == 0) {
-            codings++;
-            known_coding &= strcasecmp(header->value, "chunked") == 0;
-        }
+        bool coding = strcasecmp(header->key, "Transfer-Encoding") == 0;
+        codings += coding;
+        if (coding && strcasecmp(header->value, "chunked") != 0)
+            wrong = "Transfer-Encoding may be chunked only";
+        else if (!is_token(header->key))
+            wrong = "a header's name has a character that none may have";
     }
-    bool clear = hosts <= 1 && lengths + codings <= 1 && known_coding;
-    if (!clear || has_unread_body(request, codings, http_request_header(request, "Content-Length")))
+    if (!wrong && (hosts > 1 || lengths + codings > 1))
+        wrong = "Host, and one of Content-Length and Transfer-Encoding, may stand only once";
+    if (wrong || has_unread_body(request, codings, http_request_header(request, "Content-Length")))
         http_reply_header(request, "Connection", "close");
-    if (clear)
-        return 0;
-    return kg_error_set(err, KG_INVALID, 0, "%s",
-                        known_coding ? "Host, and one of Content-Length and Transfer-Encoding, may "
-                                       "stand only once"
-                                     : "Transfer-Encoding may be chunked only");
+    return wrong ? kg_error_set(err, KG_INVALID, 0, "%s", wrong) : 0;
 }
 
 // ---- Dispatch -------------------------------------------------------------------------------

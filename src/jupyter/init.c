@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What czmq does for a whole process.
 
-#include "jupyter.h"
+#include "socket_priv.h"
 
-#include <czmq.h> // after base.h: it brings syslog.h, which has a LOG_ERR of its own
 #include <sys/resource.h>
 
 // libzmq keeps a table of this many slots; three sockets a kernel.
@@ -26,5 +25,6 @@ jupyter_init(void)
 void
 jupyter_fini(void)
 {
+    socket_fini();
     zsys_shutdown();
 }

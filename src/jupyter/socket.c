@@ -8,20 +8,28 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "zmtp_priv.h"
 
-enum { SEND_QUEUE = 64 }; // messages
+enum { SEND_QUEUE = 64, CLOSE_DELAY_MS = 500 };
 
 // A ZeroMQ socket may not be used by two threads. Nothing else holds `zsock`, and everything here
 // asks for it by zsock_of().
 struct channel_socket {
     zsock_t *zsock;
     pthread_t owner;
+    STAILQ_ENTRY(channel_socket) next;
+    int64_t freed_ms;
 };
+
+// libzmq 4.3 loses the memory of a message of which only a part has come when its socket is closed
+// before it has seen the end of the connection, which it sees in a thread of its own. So sockets
+// are closed a moment later, when the next one is made or freed.
+static STAILQ_HEAD(, channel_socket) closing = STAILQ_HEAD_INITIALIZER(closing);
 
 static zsock_t *
 zsock_of(const struct channel_socket *sock)
@@ -65,13 +73,25 @@ listen_and_connect(zsock_t *sock, enum jupyter_channel channel, const char *dir,
     return fd;
 }
 
+static void
+close_those_freed_until(int64_t ms)
+{
+    struct channel_socket *sock;
+    while ((sock = STAILQ_FIRST(&closing)) && sock->freed_ms <= ms) {
+        zsock_t *zsock = zsock_of(sock);
+        STAILQ_REMOVE_HEAD(&closing, next);
+        zsock_destroy(&zsock);
+        free(sock);
+    }
+}
+
 struct channel_socket *
 socket_new(enum jupyter_channel channel, const char *dir, size_t max_message_bytes, int *ret_fd,
            struct kg_error *err)
 {
     int64_t max_frame = (int64_t)max_message_bytes;
+    close_those_freed_until(clock_mono_ms() - CLOSE_DELAY_MS);
     zsock_t *zsock = zsock_new(channel == JUPYTER_IOPUB ? ZMQ_SUB : ZMQ_DEALER);
-
     if (zsock == NULL) {
         (void)kg_error_set(err, KG_INTERNAL, zmq_errno(), "cannot make a ZeroMQ socket");
         return NULL;
@@ -100,9 +120,17 @@ socket_free(struct channel_socket *sock)
 {
     if (sock == NULL)
         return;
-    zsock_t *zsock = zsock_of(sock);
-    zsock_destroy(&zsock);
-    free(sock);
+    sock->freed_ms = clock_mono_ms();
+    STAILQ_INSERT_TAIL(&closing, sock, next);
+    close_those_freed_until(sock->freed_ms - CLOSE_DELAY_MS);
+}
+
+void
+socket_fini(void)
+{
+    if (!STAILQ_EMPTY(&closing))
+        zclock_sleep(CLOSE_DELAY_MS / 10);
+    close_those_freed_until(INT64_MAX);
 }
 
 int

@@ -15,7 +15,11 @@ struct channel_socket;
 KG_MUST_CHECK struct channel_socket *socket_new(enum jupyter_channel channel, const char *dir,
                                                 size_t max_message_bytes, int *ret_fd,
                                                 struct kg_error *err);
+// Its connection is to be closed before. The socket itself goes a moment later, when another one is
+// made or freed, or by socket_fini().
 void socket_free(struct channel_socket *sock);
+// Closes what waits for that; may block for a moment.
+void socket_fini(void);
 // What to watch, edge-triggered (ZMQ_FD), and what can be done now (ZMQ_EVENTS).
 int socket_fd(const struct channel_socket *sock);
 int socket_events(const struct channel_socket *sock);

@@ -2,7 +2,10 @@
 // The engine "docker": its settings and its vtable.
 #include "docker_priv.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define AGENT_MAX_BYTES ((size_t)64 << 20)
 #define PULL_SILENCE_MS 120000 // unpacking a large layer is silent, too
@@ -39,6 +42,17 @@ docker_write_files(struct docker *docker, const char *agent_path, struct kg_erro
     return write_seccomp(docker, err);
 }
 
+// Which folder it is, by whatever path it is reached.
+static int
+tell_folder(struct docker *docker, struct kg_error *err)
+{
+    struct stat st;
+    if (stat(docker->base.state_dir, &st) < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot find %s", docker->base.state_dir);
+    docker->folder = kg_asprintf("%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+    return 0;
+}
+
 struct docker *
 docker_open(struct loop *loop, const struct provisioner_settings *settings, struct kg_error *err)
 {
@@ -49,7 +63,7 @@ docker_open(struct loop *loop, const struct provisioner_settings *settings, stru
     docker->packages_dir = settings->packages_dir ? kg_strdup(settings->packages_dir) : NULL;
     docker->image = kg_strdup(strcmp(settings->image, "host") ? settings->image : DOCKER_IMAGE);
     if (provisioner_init(&docker->base, &provisioner_docker, loop, settings, err) < 0 ||
-        docker_parse_host(docker, settings->docker_host, err) < 0)
+        tell_folder(docker, err) < 0 || docker_parse_host(docker, settings->docker_host, err) < 0)
         return NULL;
     return KG_STEAL(docker);
 }
@@ -70,6 +84,7 @@ docker_close(struct docker *docker)
     free(docker->agent_path);
     free(docker->packages_dir);
     free(docker->seccomp);
+    free(docker->folder);
     free(docker);
 }
 

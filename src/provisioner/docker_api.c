@@ -186,6 +186,7 @@ take_labels(const struct docker *docker, const json_t *labels, struct docker_con
     ret->gateway = json_string_value(json_object_get(labels, DOCKER_LABEL_GATEWAY));
     ret->sandbox = json_string_value(json_object_get(labels, DOCKER_LABEL_SANDBOX));
     ret->state_dir = json_string_value(json_object_get(labels, DOCKER_LABEL_STATE));
+    ret->folder = json_string_value(json_object_get(labels, DOCKER_LABEL_FOLDER));
     if (!ret->id || !ret->gateway || !ret->sandbox || !sandbox_id_valid(ret->sandbox))
         return false;
     ret->ours = !strcmp(ret->gateway, docker->base.gateway_id);
@@ -195,7 +196,7 @@ take_labels(const struct docker *docker, const json_t *labels, struct docker_con
 static bool
 name_goes_with(const struct docker_container *container, const char *name)
 {
-    KG_AUTO_FREE char *wanted = container_name(container->gateway, container->sandbox);
+    KG_AUTO_FREE char *wanted = sandbox_container_name(container->gateway, container->sandbox);
     return name && !strcmp(name + (*name == '/'), wanted);
 }
 

@@ -10,6 +10,8 @@
 #define DOCKER_LABEL_GATEWAY "kernelgate.gateway"
 #define DOCKER_LABEL_SANDBOX "kernelgate.sandbox"
 #define DOCKER_LABEL_STATE "kernelgate.state" // the state folder's path
+#define DOCKER_LABEL_FOLDER                                                                        \
+    "kernelgate.folder" // its device:inode, since paths are each container's own
 
 // Lines of JSON that come in pieces.
 struct docker_lines {
@@ -52,6 +54,7 @@ struct docker {
     char *agent_path;   // our copy: in the state folder, whose path is the engine's too
     char *packages_dir; // or NULL
     char *seccomp;      // the security option with our filter
+    char *folder;       // the state folder's device:inode
     bool warned;        // of what the engine said at a create
     struct provisioner_limits limits;
     struct docker_monitor monitor;
@@ -127,6 +130,7 @@ struct docker_container {
     const char *gateway;
     const char *sandbox;
     const char *state_dir; // or NULL
+    const char *folder;    // or NULL
     bool ours;
     bool lives; // of a list only
 };

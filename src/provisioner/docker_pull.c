@@ -125,8 +125,10 @@ docker_pull_wait(struct docker_op *op)
     log_info("the image is missing", LOG_STR("image", docker->image));
     loop_timer_start(pull->silence, pull->silence_ms);
     pull->call = docker_stream(docker, "POST", path, on_data, on_done, docker, &err);
-    if (!pull->call)
+    if (!pull->call) {
+        loop_timer_stop(pull->silence);
         end_pull(docker, err.message);
+    }
 }
 
 void

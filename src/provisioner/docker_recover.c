@@ -32,9 +32,22 @@ on_folder(const char *id, void *arg)
         op_remove_dead(&op->base, id);
 }
 
-// Whoever holds the state folder's lock is the only one there: another gateway that made sandboxes
-// below this path has lost its id, since the folder was emptied, or lay in memory when the machine
-// went down.
+// Whether the gateway that made it is gone. Whoever holds the state folder's lock is the only one
+// there, so another that made sandboxes in this very folder has lost its id, since it was emptied;
+// and where it lay in memory when the machine went down, none of them lives. What lives and was
+// made in another folder at this path is of a gateway in another container.
+static bool
+is_abandoned(const struct docker *docker, const struct docker_container *container)
+{
+    if (!container->state_dir || strcmp(container->state_dir, docker->base.state_dir) != 0)
+        return false;
+    if (!container->lives || (container->folder && !strcmp(container->folder, docker->folder)))
+        return true;
+    log_warning("another gateway has a state folder at the same path; its sandbox is left alone",
+                LOG_STR("gateway", container->gateway), LOG_STR("sandbox", container->sandbox));
+    return false;
+}
+
 static void
 take_listed(struct docker_op *op, const json_t *element)
 {
@@ -45,7 +58,7 @@ take_listed(struct docker_op *op, const json_t *element)
     if (container.ours) {
         if (!container.lives || op->base.cancelled || !take_up(op, container.sandbox))
             op_remove_dead(&op->base, container.sandbox);
-    } else if (container.state_dir && !strcmp(container.state_dir, docker->base.state_dir)) {
+    } else if (is_abandoned(docker, &container)) {
         struct provisioner_op *removal = op_remove_dead(&op->base, container.sandbox);
         ((struct docker_op *)removal)->container = kg_strdup(container.id);
     }

@@ -81,10 +81,11 @@ docker_container_spec(const struct docker *docker, const char *id, json_t *args)
     json_t *entrypoint = json_pack("[O]", json_array_get(args, 0));
     json_array_remove(args, 0);
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:o, s:o, s:[s, s, s, s], s:{s:[s]}, s:{s:s, s:s, s:s}, s:o}",
+        "{s:s, s:s, s:s, s:s, s:o, s:o, s:[s, s, s, s], s:{s:[s]}, s:{s:s, s:s, s:s, s:s}, s:o}",
         "Image", docker->image, "Hostname", "sandbox", "User", user, "WorkingDir", SANDBOX_DATA,
         "Entrypoint", entrypoint, "Cmd", args, "Env", "PATH=" SANDBOX_PATH, "HOME=" SANDBOX_HOME,
         "LANG=C.UTF-8", "USER=sandbox", "Healthcheck", "Test", "NONE", "Labels",
         DOCKER_LABEL_GATEWAY, docker->base.gateway_id, DOCKER_LABEL_SANDBOX, id, DOCKER_LABEL_STATE,
-        docker->base.state_dir, "HostConfig", host_config(docker, id));
+        docker->base.state_dir, DOCKER_LABEL_FOLDER, docker->folder, "HostConfig",
+        host_config(docker, id));
 }

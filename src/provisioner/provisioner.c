@@ -185,7 +185,7 @@ provisioner_fini(struct provisioner *provisioner)
 }
 
 char *
-container_name(const char *gateway_id, const char *id)
+sandbox_container_name(const char *gateway_id, const char *id)
 {
     return kg_asprintf("kg-%s-%s", gateway_id, id);
 }
@@ -193,7 +193,7 @@ container_name(const char *gateway_id, const char *id)
 char *
 provisioner_container_name(const struct provisioner *provisioner, const char *id)
 {
-    return container_name(provisioner->gateway_id, id);
+    return sandbox_container_name(provisioner->gateway_id, id);
 }
 
 json_t *

@@ -66,8 +66,9 @@ KG_MUST_CHECK int provisioner_init(struct provisioner *provisioner,
                                    const struct provisioner_settings *settings,
                                    struct kg_error *err);
 void provisioner_fini(struct provisioner *provisioner);
-// `kg-<gateway id>-<sandbox id>`: what the engine calls the container. To be freed.
-char *container_name(const char *gateway_id, const char *id);
+// What the engine calls a sandbox's container: `kg-<gateway id>-<sandbox id>`. To be freed.
+char *sandbox_container_name(const char *gateway_id, const char *id);
+// That of one of ours. To be freed.
 char *provisioner_container_name(const struct provisioner *provisioner, const char *id);
 // The real path of a mount's source, which must be there. To be freed.
 char *provisioner_real_path(const char *what, const char *path, struct kg_error *err);

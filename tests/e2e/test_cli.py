@@ -124,6 +124,15 @@ def test_doctor():
 
 
 @pytest.mark.only("oci", "it is about runc; test_docker.py has its like")
+def test_doctor_leaves_the_state_folder_as_it_was(tmp_path):
+    (tmp_path / "made").mkdir(mode=0o711)
+    for name, there in (("made", True), ("new", False)):
+        folder = tmp_path / name
+        run("doctor", "--oci-runtime", "/no/such/runtime", "--state-dir", str(folder))
+        assert folder.exists() == there
+        assert not there or not list(folder.iterdir())
+
+
 def test_doctor_says_what_is_missing():
     result = run("doctor", "--provisioner", "oci", "--oci-runtime", "/no/such/runtime")
     assert result.returncode != 0

@@ -57,6 +57,8 @@ def test_what_the_engine_is_told(gateway, session, docker):
     assert config["Labels"]["kernelgate.sandbox"] == sandbox.id
     assert config["Labels"]["kernelgate.gateway"] in made["Name"]
     assert config["Labels"]["kernelgate.state"] == gateway.state_dir
+    folder = os.stat(gateway.state_dir)
+    assert config["Labels"]["kernelgate.folder"] == f"{folder.st_dev}:{folder.st_ino}"
     assert host["Memory"] == host["MemorySwap"] == (512 + 256 + 64) * mib
     assert (host["CpuQuota"], host["CpuPeriod"], host["PidsLimit"]) == (100_000, 100_000, 256)
     assert host["NetworkMode"] == "none" and host["CapDrop"] == ["ALL"]
@@ -450,6 +452,35 @@ def test_a_state_folder_that_was_emptied(start_gateway, docker):
     [new] = docker.containers(state)
     assert new["Names"] == [f"/{sandbox_of(gateway, 'new').container}"]
     assert new["Names"][0] not in before
+
+
+def test_a_gateway_whose_state_folder_only_has_the_same_path(start_gateway, docker):
+    """As in another container: what lives there is its own."""
+    gateway = start_gateway("--pool-size", "0")
+    labels = {
+        "kernelgate.gateway": "elsewher", "kernelgate.sandbox": "other",
+        "kernelgate.state": gateway.state_dir, "kernelgate.folder": "1:1",
+    }  # fmt: skip
+    body = {
+        "Image": dockerd.KERNELS, "Cmd": ["sleep", "1000"], "Labels": labels, "HostConfig": HARMLESS,
+    }  # fmt: skip
+    other = docker.ask(
+        "POST", "/containers/create", params={"name": "kg-elsewher-other"}, json=body
+    )["Id"]
+    try:
+        docker.ask("POST", f"/containers/{other}/start")
+        gateway.stop()
+        gateway.start()
+        assert gateway.execute("print(1)").text() == "1\n"
+        assert docker.pid(other)
+        assert "same path" in gateway.log()
+        docker.kill(other)
+        gateway.stop()
+        gateway.start()
+        wait_for(lambda: not docker.containers("kernelgate.gateway=elsewher"))
+    finally:
+        for left in docker.containers("kernelgate.gateway=elsewher"):
+            docker.remove(left["Id"])
 
 
 def test_a_container_of_an_image_that_was_a_sandbox(start_gateway, docker):

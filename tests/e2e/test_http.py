@@ -229,13 +229,16 @@ def test_what_is_not_http(gateway, data):
         b"Content-Length: 0",
         b"Transfer-Encoding: gzip",
         b"Transfer-Encoding: chunked\r\nContent-Length: 5",
+        b"Transfer-Encoding : chunked",
+        b"Content-Length : 5",
     ],
     ids=lambda header: header.decode(),
 )
 def test_what_a_proxy_may_read_differently(gateway, header):
     once = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
     body = b"" if b"Transfer" in header else b"Content-Length: 0\r\n"
-    answer = raw(gateway, once + body + header + b"\r\n\r\n" + once + b"\r\n")
+    chunks = b"0\r\n\r\n" if b"Encoding: chunked" in header else b""
+    answer = raw(gateway, once + body + header + b"\r\n\r\n" + chunks + once + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ") and b'"code":"invalid_request"' in answer
     assert b"200 OK" not in answer, "what follows is no request"
 
