@@ -3,6 +3,7 @@
 #include "door.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
@@ -79,14 +80,46 @@ on_hello_timeout(void *arg)
     link_close(arg);
 }
 
+// The agent is process 1 of its PID namespace. In a sandbox that is adopted a tenant's code runs
+// already, and may be quicker. What cannot be told may be the agent: a process of another namespace
+// has no number here, /proc may hide it, and the tests' agent is in ours. The agent lives as long
+// as its sandbox: a peer that has ended (its children hold the socket) is another one.
+static bool
+may_be_agent(pid_t pid)
+{
+    enum { STATUS_MAX = 16 << 10 };
+    KG_AUTO_BUF status = {0};
+    KG_AUTO_FREE char *path = kg_asprintf("/proc/%d/status", (int)pid);
+    if (pid <= 0)
+        return true;
+    if (file_read(path, STATUS_MAX, &status, NULL) < 0)
+        return kill(pid, 0) == 0 || errno != ESRCH;
+    const char *numbers = strstr(status.data, "\nNSpid:\t");
+    if (!numbers)
+        return true;
+    KG_AUTO_FREE char *line = kg_strndup(numbers + 1, strcspn(numbers + 1, "\n"));
+    const char *innermost = strrchr(line, '\t');
+    return innermost == strchr(line, '\t') || strcmp(innermost, "\t1") == 0;
+}
+
+static bool
+is_welcome(const struct door *door, pid_t peer)
+{
+    return door->agent ? peer == door->agent : may_be_agent(peer);
+}
+
 static void
 link_greeted(struct link *link)
 {
     struct door *door = link->door;
 
+    // It may have ended since it dialled.
+    if (!is_welcome(door, link->peer)) {
+        link_close(link);
+        return;
+    }
     loop_timer_free(KG_STEAL(link->timer));
-    if (!door->agent)
-        door->agent = link->peer;
+    door->agent = link->peer;
     door->on_link(door->arg);
 }
 
@@ -134,25 +167,6 @@ on_link_fd(int fd, int events, void *arg)
     }
 }
 
-// The agent is process 1 of its PID namespace. In a sandbox that is adopted a tenant's code runs
-// already, and may be quicker. What cannot be told may be the agent: a process of another namespace
-// has no number here, and the tests' agent is in ours.
-static bool
-may_be_agent(pid_t pid)
-{
-    enum { STATUS_MAX = 16 << 10 };
-    KG_AUTO_BUF status = {0};
-    KG_AUTO_FREE char *path = kg_asprintf("/proc/%d/status", (int)pid);
-    if (pid <= 0 || file_read(path, STATUS_MAX, &status, NULL) < 0)
-        return true;
-    const char *numbers = strstr(status.data, "\nNSpid:\t");
-    if (!numbers)
-        return true;
-    KG_AUTO_FREE char *line = kg_strndup(numbers + 1, strcspn(numbers + 1, "\n"));
-    const char *innermost = strrchr(line, '\t');
-    return innermost == strchr(line, '\t') || strcmp(innermost, "\t1") == 0;
-}
-
 // Returns what it costs of the pace: to close one at once is cheap, and keeps the queue short in
 // which the agent stands too.
 static int64_t
@@ -162,7 +176,7 @@ link_add(struct door *door, int fd)
     socklen_t len = sizeof peer;
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || door->n_links >= MAX_LINKS ||
-        (door->agent ? peer.pid != door->agent : !may_be_agent(peer.pid))) {
+        !is_welcome(door, peer.pid)) {
         close(fd);
         return COST_OF_CLOSED;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The socket on which the gateway waits for the links of one sandbox. The tenant can dial it too:
 // idle links are few, accepts are paced, a link that does not say hello is closed, and where the
-// peer's process can be told, it must be the agent's.
+// peer's process can be told, it must be the agent's, and alive until the hello.
 #pragma once
 
 #include "base.h"

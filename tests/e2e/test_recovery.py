@@ -110,16 +110,28 @@ def test_a_busy_kernel_of_an_earlier_gateway_can_be_interrupted(start_gateway):
 SQUATTER = """
 import subprocess, sys
 code = '''
-import socket, time
+import os, socket, time
+def dial(link):
+    link.connect("/run/kg/door.sock")
+def dial_and_end(link):
+    # The socket says for ever that it is of a process which is gone.
+    child = os.fork()
+    if child == 0:
+        try:
+            dial(link)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
 links = []
 while True:
-    link = socket.socket(socket.AF_UNIX)
-    try:
-        link.connect("/run/kg/door.sock")
-        link.sendall(b"KGLINK 1" + bytes([10]))
-        links = [*links[-20:], link]
-    except OSError:
-        pass
+    for dialler in dial_and_end, dial:
+        link = socket.socket(socket.AF_UNIX)
+        try:
+            dialler(link)
+            link.sendall(b"KGLINK 1" + bytes([10]))
+            links = [*links[-20:], link]
+        except OSError:
+            pass
     time.sleep(0.01)
 '''
 squatter = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)

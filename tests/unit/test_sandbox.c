@@ -3,6 +3,7 @@
 // ordinary process, and against strangers at the door.
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -596,6 +598,62 @@ test_door_is_bounded(void **state)
     assert_int_equal(n_closed, 24);
     for (size_t i = 0; i < KG_ARRAY_LEN(fds); i++)
         close(fds[i]);
+}
+
+// Another process dials with a socket of ours.
+static pid_t
+dial_elsewhere(const char *path, int fd)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+    memcpy(addr.sun_path, path, strlen(path) + 1);
+    pid_t child = fork();
+    if (child == 0) {
+        if (connect(fd, (const struct sockaddr *)&addr, sizeof addr) == 0)
+            pause();
+        _exit(1);
+    }
+    return child;
+}
+
+static void
+end_child(pid_t child)
+{
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+// Whoever holds its socket is not the agent, which is still to come.
+static void
+test_a_dialler_that_has_ended(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    int n_links = 0, unread;
+
+    KG_AUTO_FREE char *path = kg_asprintf("%s/door", f->provisioner.place.dir);
+    KG_AUTO(door) door = door_new(f->loop, path, on_door_link, &n_links, &err);
+    KG_AUTO_FD early = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    KG_AUTO_FD late = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    // It ends before it is accepted.
+    pid_t child = dial_elsewhere(path, early);
+    while (send(early, "KGLINK 1\n", 9, MSG_NOSIGNAL) < 0)
+        usleep(1000);
+    end_child(child);
+    WAIT_FOR(f, is_closed(early));
+    // It ends before it has said hello.
+    child = dial_elsewhere(path, late);
+    while (send(late, "KGLI", 4, MSG_NOSIGNAL) < 0)
+        usleep(1000);
+    WAIT_FOR(f, ioctl(late, SIOCOUTQ, &unread) == 0 && unread == 0);
+    end_child(child);
+    assert_int_equal(send(late, "NK 1\n", 5, MSG_NOSIGNAL), 5);
+    WAIT_FOR(f, is_closed(late));
+    assert_int_equal(n_links, 0);
+
+    KG_AUTO_FD agent = dial(path);
+    assert_int_equal(write(agent, "KGLINK 1\n", 9), 9);
+    WAIT_FOR(f, n_links == 1);
 }
 
 // ---- A sandbox ------------------------------------------------------------------------------
@@ -1206,6 +1264,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_door, setup, teardown),
         cmocka_unit_test_setup_teardown(test_door_dial, setup, teardown),
         cmocka_unit_test_setup_teardown(test_door_is_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_dialler_that_has_ended, setup, teardown),
         cmocka_unit_test_setup_teardown(test_life, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kernel, setup, teardown),
         cmocka_unit_test_setup_teardown(test_command, setup, teardown),
