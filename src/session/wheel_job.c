@@ -166,6 +166,19 @@ take_wheel(struct wheel_job *job, const json_t *wheel, struct kg_error *err)
     return job->call ? 0 : -1;
 }
 
+// Room for those that came last may have cost some that were there.
+static bool
+has_all(const struct wheel_job *job)
+{
+    size_t i;
+    json_t *wheel;
+    json_array_foreach(json_object_get(job->resolution, "wheels"), i, wheel) {
+        if (!wheels_has(job->packages->wheels, wheel))
+            return false;
+    }
+    return true;
+}
+
 static void
 take_next(struct wheel_job *job)
 {
@@ -173,14 +186,20 @@ take_next(struct wheel_job *job)
     struct kg_error err = {0};
     while (job->n_taken < json_array_size(wheels)) {
         const json_t *wheel = json_array_get(wheels, job->n_taken++);
-        if (wheels_has(job->packages->wheels, wheel))
+        if (wheels_use(job->packages->wheels, wheel))
             continue;
         if (take_wheel(job, wheel, &err) < 0)
             job_end(job, &err);
         return;
     }
-    wheels_remember(job->packages->wheels, job->requirements, job->resolution);
-    job_end(job, NULL);
+    if (has_all(job)) {
+        wheels_remember(job->packages->wheels, job->requirements, job->resolution);
+        job_end(job, NULL);
+    } else {
+        kg_error_set(&err, KG_INTERNAL, 0,
+                     "the cache of packages has no room for all of these wheels at a time");
+        job_end(job, &err);
+    }
 }
 
 // ---- pip ------------------------------------------------------------------------------------

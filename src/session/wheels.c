@@ -90,6 +90,16 @@ wheels_has(const struct wheels *wheels, const json_t *wheel)
            st.st_size == json_integer_value(json_object_get(wheel, "size"));
 }
 
+bool
+wheels_use(const struct wheels *wheels, const json_t *wheel)
+{
+    if (!wheels_has(wheels, wheel))
+        return false;
+    KG_AUTO_FREE char *path = wheel_path(wheels, wheel);
+    (void)utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW);
+    return true;
+}
+
 json_t *
 wheels_find(const struct wheels *wheels, const json_t *packages, bool *ret_fresh)
 {
@@ -103,7 +113,7 @@ wheels_find(const struct wheels *wheels, const json_t *packages, bool *ret_fresh
     size_t i;
     json_t *item;
     json_array_foreach(json_object_get(resolution, "wheels"), i, item) {
-        if (!wheels_has(wheels, item)) {
+        if (!wheels_use(wheels, item)) {
             json_decref(resolution);
             return NULL;
         }

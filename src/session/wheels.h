@@ -37,6 +37,8 @@ void wheels_remember(struct wheels *wheels, const json_t *packages, const json_t
 // that another index serves is another wheel. To be freed.
 char *wheel_place(const json_t *wheel);
 bool wheels_has(const struct wheels *wheels, const json_t *wheel);
+// The same of one that is about to be used: those that nobody has used for longest leave first.
+bool wheels_use(const struct wheels *wheels, const json_t *wheel);
 
 // A wheel on its way into the cache.
 struct wheel_file;

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "packages_priv.h"
@@ -288,6 +289,42 @@ test_the_oldest_wheels_leave(void **state)
     assert_int_equal(path_remove_tree(cache.dir, NULL), 0);
 }
 
+static time_t
+age_of(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return time(NULL) - st.st_mtime;
+}
+
+// Else the oldest download would leave first, however much it is used.
+static void
+test_use_makes_a_wheel_young(void **state)
+{
+    const struct cache *cache = *state;
+    const struct timespec old[2] = {{.tv_sec = 1000 * 1000}, {.tv_sec = 1000 * 1000}};
+    json_auto_t *resolution = resolution_of("foo-1.0-py3-none-any.whl", "1.0", 5, HASH);
+    const json_t *wheel = json_array_get(json_object_get(resolution, "wheels"), 0);
+    json_object_set_new(json_array_get(json_object_get(resolution, "wheels"), 0), "name",
+                        json_string("foo"));
+    json_auto_t *asked = json_pack("[s]", "foo");
+    bool fresh;
+    assert_false(wheels_use(cache->wheels, wheel));
+    assert_int_equal(put(cache, resolution, "hello"), 0);
+    wheels_remember(cache->wheels, asked, resolution);
+    KG_AUTO_FREE char *place = wheel_place(wheel);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/wheels/%s", wheels_shared_dir(cache->wheels), place);
+    assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    assert_true(wheels_has(cache->wheels, wheel));
+    assert_true(age_of(path) > 1000);
+    assert_true(wheels_use(cache->wheels, wheel));
+    assert_true(age_of(path) < 1000);
+    assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    json_auto_t *found = wheels_find(cache->wheels, asked, &fresh);
+    assert_non_null(found);
+    assert_true(age_of(path) < 1000);
+}
+
 static void
 test_what_was_asked_for_is_found(void **state)
 {
@@ -398,6 +435,7 @@ test_session_packages(void)
         cmocka_unit_test_setup_teardown(test_shared_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_only_the_named_bytes_get_in, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_name_does_not_make_a_wheel, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_use_makes_a_wheel_young, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_was_asked_for_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_index_is_asked_again_after_a_day, set_up,
                                         tear_down),
