@@ -105,6 +105,7 @@ gather(struct gathering *gathering, const char *line, size_t len)
     if (is_type(line, len, "\"error\""))
         append_error(&gathering->errors, line, len);
 }
+
 static void
 append_list(struct buf *answer, const char *name, struct buf *list)
 {
