@@ -76,6 +76,7 @@ def test_a_link_of_a_result_can_be_read_as_a_file(client):
     (link,) = client.call("run_python_code", {"code": code, **create}).of("resource_link")
     assert client.call("read_file", {"path": link["uri"]}).text == "found"
     client.call("close_session", create)
+    assert code_of(client.call("read_file", {"path": link["uri"]})) == "session_not_found"
 
 
 def test_output_is_shaped_for_models(client):

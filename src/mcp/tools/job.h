@@ -136,7 +136,7 @@ void job_start_progress(struct job *job);
 // of which NULL is the folder itself.
 KG_MUST_CHECK int path_in_session(const char *path, const char **ret, struct kg_error *err);
 // Opens the session of a call with the arguments `session_id` and `path`.
-void job_with_files(struct job *job,
+void job_with_files(struct job *job, bool must_exist,
                     void (*fn)(struct job *job, struct session *session, struct kernel *kernel));
 // The argument `path`, checked by job_with_files().
 const char *job_file_path(const struct job *job);

@@ -76,7 +76,7 @@ job_set_file_work(struct job *job, struct session_file_op *work, const struct kg
 }
 
 void
-job_with_files(struct job *job,
+job_with_files(struct job *job, bool must_exist,
                void (*fn)(struct job *job, struct session *session, struct kernel *kernel))
 {
     struct kg_error err = {0};
@@ -85,7 +85,8 @@ job_with_files(struct job *job,
         job_fail(job, &err);
         return;
     }
-    const struct job_session want = {.kind = JOB_SESSION_OWN, .id = job_string(job, "session_id")};
+    const struct job_session want = {
+        .kind = JOB_SESSION_OWN, .id = job_string(job, "session_id"), .must_exist = must_exist};
     job_open_session(job, &want, fn);
 }
 

@@ -55,7 +55,7 @@ list_in(struct job *job, struct session *session, struct kernel *kernel)
 void
 tool_list_files(struct job *job)
 {
-    job_with_files(job, list_in);
+    job_with_files(job, false, list_in);
 }
 
 // ---- Write ----------------------------------------------------------------------------------
@@ -94,5 +94,5 @@ tool_write_file(struct job *job)
         job_fail(job, &err);
         return;
     }
-    job_with_files(job, write_in);
+    job_with_files(job, false, write_in);
 }

@@ -209,29 +209,30 @@ check_range(const struct job *job, struct kg_error *err)
     return 0;
 }
 
-// A link to a file, as results have them, names the session as well.
-static void
+// A link to a file, as results have them, names the session as well. False: it is none.
+static bool
 take_link_apart(struct job *job)
 {
     KG_AUTO_FREE char *session_id = NULL;
     KG_AUTO_FREE char *path = NULL;
     json_t *args = (json_t *)(uintptr_t)job->args;
     if (!file_uri_parse(job_string(job, "path"), &session_id, &path))
-        return;
+        return false;
     json_object_set_new(args, "session_id", json_string(session_id));
     json_object_set_new(args, "path", json_string(path));
+    return true;
 }
 
 void
 tool_read_file(struct job *job)
 {
     struct kg_error err = {0};
-    take_link_apart(job);
+    bool is_link = take_link_apart(job); // a new session would not have the file
     const char *id = output_uri_id(job_string(job, "path"));
     if (check_range(job, &err) < 0)
         job_fail(job, &err);
     else if (id)
         read_output(job, id);
     else
-        job_with_files(job, read_in);
+        job_with_files(job, is_link, read_in);
 }
