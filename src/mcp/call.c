@@ -74,6 +74,21 @@ mcp_call_new(const struct origin *origin, enum mcp_revision revision, json_t *me
     return call;
 }
 
+void
+mcp_call_shrink(struct mcp_call *call)
+{
+    json_t *rest = json_pack("{s:O}", "id", call->id);
+    json_decref(call->message);
+    call->message = rest;
+    call->id = json_object_get(rest, "id");
+    call->params = call->arguments = call->empty;
+    call->meta = call->progress_token = NULL;
+    call->name = NULL;
+    call->mcp->held_bytes -= call->weight;
+    call->weight = rpc_weight(rest) + (call->filter ? rpc_weight(call->filter) : 0);
+    call->mcp->held_bytes += call->weight;
+}
+
 static void
 call_free(struct mcp_call *call)
 {

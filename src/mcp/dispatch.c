@@ -64,12 +64,29 @@ id_is_running(const struct mcp_session *session, const json_t *id)
     return false;
 }
 
+static size_t
+held_by(const struct mcp *mcp, const char *owner)
+{
+    const struct mcp_call *call;
+    size_t bytes = 0;
+    LIST_FOREACH(call, &mcp->calls, in_mcp) {
+        if (strcmp(call->owner, owner) == 0)
+            bytes += call->weight;
+    }
+    return bytes;
+}
+
 // A message is kept until its call is answered, whatever of it is needed.
 static bool
-is_too_much(const struct mcp *mcp, const json_t *message)
+is_too_much(const struct origin *origin, const json_t *message)
 {
+    const struct mcp *mcp = origin->mcp;
     size_t weight = rpc_weight(message);
-    return weight > MCP_SMALL_MESSAGE && mcp->held_bytes + weight > MCP_HELD_MAX;
+    if (weight <= MCP_SMALL_MESSAGE)
+        return false;
+    size_t own = held_by(mcp, origin->owner);
+    return mcp->held_bytes + weight > MCP_HELD_MAX ||
+           (own > MCP_SMALL_MESSAGE && own + weight > MCP_OWNER_HELD_MAX);
 }
 
 void
@@ -93,7 +110,7 @@ mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, js
                    NULL);
         return;
     }
-    if (is_too_much(origin->mcp, message)) {
+    if (is_too_much(origin, message)) {
         mcp_refuse(origin, message, 200, MCP_SERVER_ERROR,
                    "the requests that are running hold too much; try again later",
                    json_pack("{s:s}", "code", kg_code_info(KG_RATE_LIMITED)->name));

@@ -7,14 +7,15 @@
 #include "mcp_message.h"
 
 enum {
-    MCP_NAME_MAX = 4096,          // names and URIs that a client gives
-    MCP_BATCH_MAX = 64,           // messages
-    MCP_SESSION_CALLS_MAX = 64,   // that run at a time
-    MCP_VALUES_MAX = 16 << 20,    // what the values of one message may take, beside its strings
-    MCP_HELD_MAX = 256 << 20,     // what the messages of all calls that run may take
-    MCP_SMALL_MESSAGE = 16 << 10, // which is taken all the same
-    MCP_SUBSCRIPTIONS_MAX = 256,  // of one session or listener
-    MCP_STREAM_AFTER_MS = 1000,   // a call that takes longer is answered as a stream
+    MCP_NAME_MAX = 4096,           // names and URIs that a client gives
+    MCP_BATCH_MAX = 64,            // messages
+    MCP_SESSION_CALLS_MAX = 64,    // that run at a time
+    MCP_VALUES_MAX = 16 << 20,     // what the values of one message may take, beside its strings
+    MCP_HELD_MAX = 256 << 20,      // what the messages of all calls that run may take
+    MCP_OWNER_HELD_MAX = 64 << 20, // what those of one owner may take, beside a single large one
+    MCP_SMALL_MESSAGE = 16 << 10,  // which is taken all the same
+    MCP_SUBSCRIPTIONS_MAX = 256,   // of one session or listener
+    MCP_STREAM_AFTER_MS = 1000,    // a call that takes longer is answered as a stream
     MCP_KEEPALIVE_MS = 15000,
     MCP_RETRY_MS = 1000,             // after which a client should come back
     MCP_BACKLOG_MAX = 1 << 20,       // beyond it a stream takes no progress and no log messages
@@ -146,7 +147,7 @@ struct mcp_call {
     char *base_url; // or NULL
     enum mcp_revision revision;
     json_t *message;
-    size_t weight;        // of the message
+    size_t weight;        // of the message, and of the filter
     const json_t *id;     // in the message, as are the next
     const json_t *params; // an object
     const json_t *meta;   // or NULL
@@ -187,6 +188,8 @@ struct origin {
 
 struct mcp_call *mcp_call_new(const struct origin *origin, enum mcp_revision revision,
                               json_t *message, const struct method *method);
+// Lets go of all of the message but its id, in a call that has read the rest and may run for ever.
+void mcp_call_shrink(struct mcp_call *call);
 // Ends the call with a whole message.
 void mcp_call_answer(struct mcp_call *call, json_t *message, int http_status);
 void mcp_call_cancel(struct mcp_call *call);

@@ -148,6 +148,7 @@ method_listen(struct mcp_call *call)
     if (!filter)
         return;
     call->filter = filter;
+    mcp_call_shrink(call);
     LIST_INSERT_HEAD(&call->mcp->listeners, call, listening);
     mcp_call_on_cancel(call, on_listener_gone, call);
     send_to_listener(call, "notifications/subscriptions/acknowledged",

@@ -306,30 +306,79 @@ test_values_of_a_message_are_bounded(void **state)
     assert_int_equal(code, MCP_PARSE_ERROR);
 }
 
+static json_t *
+large_request(int id)
+{
+    char large[3 << 10];
+    memset(large, 'x', sizeof large - 1);
+    large[sizeof large - 1] = '\0';
+    json_t *message =
+        quoted("{'jsonrpc':'2.0','id':%d,'method':'tools/call','params':{'name':'hold',"
+               "'arguments':{'x':[]}}}",
+               id);
+    json_t *list =
+        json_object_get(json_object_get(json_object_get(message, "params"), "arguments"), "x");
+    for (int i = 0; i < 6; i++)
+        json_array_append_new(list, json_string(large));
+    return message;
+}
+
 // What the calls that run hold is bounded; a small request is always taken.
 static void
 test_messages_of_calls_are_bounded(void **state)
 {
     struct mcp_fixture *f = *state;
-    char large[3 << 10];
-    memset(large, 'x', sizeof large - 1);
-    large[sizeof large - 1] = '\0';
     f->mcp->held_bytes = MCP_HELD_MAX - 100;
     say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}");
     assert_int_equal(json_array_size(f->sink.answers), 0);
     assert_true(f->mcp->held_bytes > MCP_HELD_MAX);
-    json_t *message =
-        quoted("{'jsonrpc':'2.0','id':2,'method':'tools/call','params':{'name':'hold',"
-               "'arguments':{'x':[]}}}");
-    json_t *list =
-        json_object_get(json_object_get(json_object_get(message, "params"), "arguments"), "x");
-    for (int i = 0; i < 6; i++)
-        json_array_append_new(list, json_string(large));
-    mcp_receive(f->session, &f->sink.base, message);
+    mcp_receive(f->session, &f->sink.base, large_request(2));
     assert_int_equal(take_code(f), MCP_SERVER_ERROR);
     mcp_call_finish(f->held, json_object());
     assert_int_equal(take_code(f), 0);
     assert_int_equal(f->mcp->held_bytes, MCP_HELD_MAX - 100);
+}
+
+static void
+test_messages_of_one_owner_are_bounded(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}");
+    struct mcp_call *heavy = f->held;
+    heavy->weight += MCP_OWNER_HELD_MAX;
+    f->mcp->held_bytes += MCP_OWNER_HELD_MAX;
+    mcp_receive(f->session, &f->sink.base, large_request(2));
+    assert_int_equal(take_code(f), MCP_SERVER_ERROR);
+    free(heavy->owner);
+    heavy->owner = kg_strdup("another");
+    mcp_receive(f->session, &f->sink.base, large_request(2));
+    assert_int_equal(json_array_size(f->sink.answers), 0);
+    mcp_call_finish(f->held, json_object());
+    assert_int_equal(take_code(f), 0);
+    mcp_call_finish(heavy, json_object());
+    assert_int_equal(take_code(f), 0);
+    assert_int_equal(f->mcp->held_bytes, 0);
+}
+
+// It may listen for ever: only what it listens to is kept.
+static void
+test_a_listener_holds_no_message(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f,
+        "{'jsonrpc':'2.0','id':'l','method':'subscriptions/listen','params':{'pad':'%02000d',"
+        "'notifications':{'toolsListChanged':true},'_meta':{'" MCP_META
+        "protocolVersion':'2026-07-28','" MCP_META "clientCapabilities':{}}}}",
+        0);
+    assert_int_equal(json_array_size(f->sink.answers), 0);
+    assert_true(f->mcp->held_bytes > 0 && f->mcp->held_bytes < 2000);
+    json_array_clear(f->sink.sent);
+    mcp_list_changed(f->mcp, NULL, MCP_LIST_TOOLS);
+    KG_AUTO_FREE char *news = json_dumps(f->sink.sent, JSON_COMPACT);
+    assert_non_null(strstr(news, "subscriptionId\":\"l\""));
+    mcp_end_listener(LIST_FIRST(&f->mcp->listeners));
+    assert_int_equal(take_code(f), 0);
+    assert_int_equal(f->mcp->held_bytes, 0);
 }
 
 // ---- State that travels ---------------------------------------------------------------------
@@ -507,6 +556,8 @@ main(void)
         WITH_FIXTURE(test_capabilities_are_kept_by_name),
         cmocka_unit_test(test_values_of_a_message_are_bounded),
         WITH_FIXTURE(test_messages_of_calls_are_bounded),
+        WITH_FIXTURE(test_messages_of_one_owner_are_bounded),
+        WITH_FIXTURE(test_a_listener_holds_no_message),
         WITH_FIXTURE(test_state_is_sealed),
         WITH_FIXTURE(test_the_longest_idle_session_makes_room),
         WITH_FIXTURE(test_idle_sessions_expire_and_busy_ones_do_not),
