@@ -180,6 +180,8 @@ struct json_weight {
     size_t bytes;
 };
 struct json_weight json_weigh(const char *text, size_t len);
+// Roughly how much memory values take, with the bytes of their strings.
+size_t json_value_weight(const struct json_t *value);
 // The text of an object's member, borrowed; NULL: there is none. Finds a name only where it is
 // written without escapes. The text must be valid JSON; of other text the answer is of no use.
 const char *json_member(const char *text, size_t len, const char *name, size_t *ret_len);

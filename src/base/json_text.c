@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks into JSON text without making values of it, which take many times as much.
+// Looks into JSON text without making values of it, which take many times as much; what they take.
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,6 +49,23 @@ json_weigh(const char *text, size_t len)
         }
     }
     return weight;
+}
+
+size_t
+json_value_weight(const json_t *value)
+{
+    size_t bytes = VALUE_BYTES, i;
+    const char *key;
+    json_t *part;
+    if (json_is_string(value))
+        bytes += STRING_BYTES + json_string_length(value);
+    else if (json_is_array(value) || json_is_object(value))
+        bytes += json_is_array(value) ? ARRAY_BYTES : OBJECT_BYTES;
+    json_array_foreach(value, i, part)
+        bytes += json_value_weight(part);
+    json_object_foreach((json_t *)(uintptr_t)value, key, part)
+        bytes += MEMBER_BYTES + strlen(key) + json_value_weight(part);
+    return bytes;
 }
 
 static size_t

@@ -53,7 +53,7 @@ mcp_call_new(const struct origin *origin, enum mcp_revision revision, json_t *me
     call->base_url = base_url ? kg_strdup(base_url) : NULL;
     call->revision = revision;
     call->message = message;
-    call->weight = rpc_weight(message);
+    call->weight = json_value_weight(message);
     call->mcp->held_bytes += call->weight;
     call->method = method;
     call->empty = json_object();
@@ -85,7 +85,7 @@ mcp_call_shrink(struct mcp_call *call)
     call->meta = call->progress_token = NULL;
     call->name = NULL;
     call->mcp->held_bytes -= call->weight;
-    call->weight = rpc_weight(rest) + (call->filter ? rpc_weight(call->filter) : 0);
+    call->weight = json_value_weight(rest) + (call->filter ? json_value_weight(call->filter) : 0);
     call->mcp->held_bytes += call->weight;
 }
 

@@ -81,7 +81,7 @@ static bool
 is_too_much(const struct origin *origin, const json_t *message)
 {
     const struct mcp *mcp = origin->mcp;
-    size_t weight = rpc_weight(message);
+    size_t weight = json_value_weight(message);
     if (weight <= MCP_SMALL_MESSAGE)
         return false;
     size_t own = held_by(mcp, origin->owner);

@@ -13,8 +13,6 @@ KG_MUST_CHECK json_t *mcp_message_parse(const char *data, size_t len, struct kg_
 json_t *rpc_result(const json_t *id, json_t *result);
 json_t *rpc_error(const json_t *id, int code, const char *text, json_t *data);
 json_t *rpc_notification(const char *method, json_t *params);
-// Roughly what a message takes in memory.
-size_t rpc_weight(const json_t *message);
 // Compact JSON; to be freed.
 char *rpc_dump(const json_t *message, size_t *ret_len);
 // The string member of an object, or NULL where it is missing or something else.

@@ -81,24 +81,6 @@ rpc_notification(const char *method, json_t *params)
     return json_pack("{s:s, s:s, s:o*}", "jsonrpc", "2.0", "method", method, "params", params);
 }
 
-// What jansson allocates, roughly.
-enum { VALUE_BYTES = 48, MEMBER_BYTES = 80, CONTAINER_BYTES = 224 };
-
-size_t
-rpc_weight(const json_t *message)
-{
-    size_t bytes = VALUE_BYTES + json_string_length(message), i;
-    const char *key;
-    json_t *value;
-    if (json_is_array(message) || json_is_object(message))
-        bytes += CONTAINER_BYTES;
-    json_array_foreach(message, i, value)
-        bytes += rpc_weight(value);
-    json_object_foreach((json_t *)(uintptr_t)message, key, value)
-        bytes += MEMBER_BYTES + strlen(key) + rpc_weight(value);
-    return bytes;
-}
-
 char *
 rpc_dump(const json_t *message, size_t *ret_len)
 {

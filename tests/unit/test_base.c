@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "base.h"
 
@@ -301,6 +302,18 @@ test_weight_of_json_text(void **state)
 }
 
 static void
+test_weight_of_json_values(void **state)
+{
+    (void)state;
+    static const char text[] = "[{\"a\":[1,2,\"x\"],\"b\":{}},[],null]";
+    json_auto_t *value = json_loads(text, 0, NULL);
+    size_t as_text = json_weigh(text, sizeof text - 1).bytes, weight = json_value_weight(value);
+    assert_true(weight > as_text / 2 && weight < as_text * 2);
+    json_array_append_new(value, json_string("0123456789"));
+    assert_true(json_value_weight(value) >= weight + 10);
+}
+
+static void
 test_json_as_ascii(void **state)
 {
     (void)state;
@@ -336,6 +349,7 @@ main(void)
         cmocka_unit_test(test_mime_types),
         cmocka_unit_test(test_members_of_json_text),
         cmocka_unit_test(test_weight_of_json_text),
+        cmocka_unit_test(test_weight_of_json_values),
         cmocka_unit_test(test_json_as_ascii),
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_cut_and_escapes),
