@@ -15,7 +15,7 @@
 
 #include "zmtp_priv.h"
 
-enum { SEND_QUEUE = 64, CLOSE_DELAY_MS = 500 };
+enum { SEND_QUEUE = 64, CLOSE_DELAY_MS = 100 };
 
 // A ZeroMQ socket may not be used by two threads. Nothing else holds `zsock`, and everything here
 // asks for it by zsock_of().
@@ -28,7 +28,7 @@ struct channel_socket {
 
 // libzmq 4.3 loses the memory of a message of which only a part has come when its socket is closed
 // before it has seen the end of the connection, which it sees in a thread of its own. So sockets
-// are closed a moment later, when the next one is made or freed.
+// are closed a moment later, when the next one is made, read or freed.
 static STAILQ_HEAD(, channel_socket) closing = STAILQ_HEAD_INITIALIZER(closing);
 
 static zsock_t *
@@ -85,12 +85,19 @@ close_those_freed_until(int64_t ms)
     }
 }
 
+static void
+close_old_ones(void)
+{
+    if (!STAILQ_EMPTY(&closing))
+        close_those_freed_until(clock_mono_ms() - CLOSE_DELAY_MS);
+}
+
 struct channel_socket *
 socket_new(enum jupyter_channel channel, const char *dir, size_t max_message_bytes, int *ret_fd,
            struct kg_error *err)
 {
     int64_t max_frame = (int64_t)max_message_bytes;
-    close_those_freed_until(clock_mono_ms() - CLOSE_DELAY_MS);
+    close_old_ones();
     zsock_t *zsock = zsock_new(channel == JUPYTER_IOPUB ? ZMQ_SUB : ZMQ_DEALER);
     if (zsock == NULL) {
         (void)kg_error_set(err, KG_INTERNAL, zmq_errno(), "cannot make a ZeroMQ socket");
@@ -122,14 +129,14 @@ socket_free(struct channel_socket *sock)
         return;
     sock->freed_ms = clock_mono_ms();
     STAILQ_INSERT_TAIL(&closing, sock, next);
-    close_those_freed_until(sock->freed_ms - CLOSE_DELAY_MS);
+    close_old_ones();
 }
 
 void
 socket_fini(void)
 {
     if (!STAILQ_EMPTY(&closing))
-        zclock_sleep(CLOSE_DELAY_MS / 10);
+        zclock_sleep(CLOSE_DELAY_MS);
     close_those_freed_until(INT64_MAX);
 }
 
@@ -151,6 +158,7 @@ socket_receive(const struct channel_socket *sock, struct socket_message *ret)
     void *handle = zsock_resolve(zsock_of(sock));
     bool more = true;
 
+    close_old_ones();
     ret->n_frames = 0;
     ret->cost = 0;
     while (more) {

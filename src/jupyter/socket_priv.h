@@ -16,7 +16,7 @@ KG_MUST_CHECK struct channel_socket *socket_new(enum jupyter_channel channel, co
                                                 size_t max_message_bytes, int *ret_fd,
                                                 struct kg_error *err);
 // Its connection is to be closed before. The socket itself goes a moment later, when another one is
-// made or freed, or by socket_fini().
+// made, read or freed, or by socket_fini().
 void socket_free(struct channel_socket *sock);
 // Closes what waits for that; may block for a moment.
 void socket_fini(void);

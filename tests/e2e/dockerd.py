@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -105,8 +106,16 @@ class Dockerd:
             if left and left.split():
                 self.docker("rm", "-f", *left.split(), check=False, quiet=True)
             self.stop()
+        self._end_shims()
         self._unmount()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end_shims(self):
+        """Those of containers that ended while containerd was dead: it does not find them again."""
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if f"{self.folder}/exec/".encode() in path.read_bytes():
+                    os.kill(int(path.parent.name), signal.SIGKILL)
 
     def _unmount(self):
         mounts = [line.split()[4] for line in open("/proc/self/mountinfo", encoding="utf-8")]
