@@ -7,6 +7,15 @@ set(KG_WARNINGS
     -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wcast-qual -Wwrite-strings
     -Wswitch-enum -Wimplicit-fallthrough)
 set(KG_HARDENING -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong)
+include(CheckCCompilerFlag)
+# The first of these is for x86 only; others warn about it, so it is tried as an error.
+foreach(flag -fcf-protection=full -fstack-clash-protection -ftrivial-auto-var-init=zero)
+  string(MAKE_C_IDENTIFIER "KG_HAS${flag}" has)
+  check_c_compiler_flag("-Werror ${flag}" ${has})
+  if(${has})
+    list(APPEND KG_HARDENING ${flag})
+  endif()
+endforeach()
 set(KG_SANITIZERS -fno-omit-frame-pointer)
 if(KG_SANITIZE)
   list(APPEND KG_SANITIZERS -fsanitize=address,undefined -fno-sanitize-recover=undefined)

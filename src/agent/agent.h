@@ -13,6 +13,7 @@ struct agent_settings {
     const char *tmp_dir;     // where connection files and sockets go: /tmp
     const char *cgroup_root; // /sys/fs/cgroup
     int egress_port;         // where the way out is offered inside; 0: there is none
+    bool no_log;             // the log ends when the agent is ready
 };
 
 struct agent;

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "processes.h"
+
 enum { FILE_MAX = 64 * 1024 };
 
 // Appends the path of this process in the hierarchy of `controller` ("" for version 2).
@@ -94,6 +96,8 @@ cgroup_usage(const char *root, struct cgroup_usage *ret)
     ret->pids = read_number(root, "pids", "pids.current", NULL);
     if (ret->pids < 0)
         ret->pids = read_number(root, NULL, "pids.current", NULL);
+    if (ret->pids < 0)
+        ret->pids = processes_threads(); // gVisor's groups do not count them
 }
 
 int64_t

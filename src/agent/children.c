@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "processes.h"
+
 // Out of memory, a kernel goes before the agent does.
 static const char oom_score_adj[] = "1000";
 
@@ -129,6 +131,8 @@ raise_oom_score(void)
 // Where the descriptors of a child lie between fork and exec.
 enum { STDOUT_AT = 3, STDERR_AT, ERROR_AT, STATUS_AT, N_MOVED = 4 };
 
+enum { KEEPER_LOOK_US = 200 * 1000 };
+
 // Above their places first, so that none lands on another. STATUS_AT stays empty without a keeper.
 static int
 move_descriptors(const struct child_spec *spec, int error_fd, int status_fd)
@@ -150,8 +154,9 @@ move_descriptors(const struct child_spec *spec, int error_fd, int status_fd)
     return 0;
 }
 
+// `mark` is one more variable of its environment, or NULL.
 static void
-exec_child(const struct child_spec *spec)
+exec_child(const struct child_spec *spec, char *mark)
 {
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -161,11 +166,14 @@ exec_child(const struct child_spec *spec)
         return;
     raise_oom_score();
     environ = (char **)(uintptr_t)spec->envp; // whose PATH is searched
+    if (mark)
+        putenv(mark);
     execvp(spec->argv[0], spec->argv);
 }
 
+// Where orphans do not come to it, it looks for them.
 static _Noreturn void
-keep(pid_t child)
+keep(pid_t child, bool reaps)
 {
     int status;
     pid_t pid;
@@ -179,21 +187,28 @@ keep(pid_t child)
         (void)!write(STATUS_AT, &status, sizeof status);
         close(STATUS_AT);
     }
+    while (!reaps && processes_count(getpid()) > 0)
+        usleep(KEEPER_LOOK_US);
     _exit(0);
 }
 
-// Goes on in the child of the keeper, or returns -1.
+// Goes on in the child of the keeper, or returns -1. The command gets a session of its own; where
+// orphans do not come to the keeper it stays in the keeper's, with a mark, to be known by these.
 static int
-become_kept(void)
+become_kept(char **ret_mark)
 {
-    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
-        return -1;
+    bool reaps = prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
+    pid_t keeper = getpid();
     pid_t pid = fork();
     if (pid > 0)
-        keep(pid);
+        keep(pid, reaps);
     if (pid < 0)
         return -1;
-    setsid();
+    if (reaps)
+        setsid();
+    else
+        setpgid(0, 0);
+    *ret_mark = reaps ? NULL : kg_asprintf(PROCESSES_MARK "%d", (int)keeper);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(STATUS_AT);
     return 0;
@@ -202,11 +217,14 @@ become_kept(void)
 static _Noreturn void
 run_child(const struct child_spec *spec, int error_fd, int status_fd)
 {
+    char *mark = NULL;
+
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     reset_signals();
-    if (move_descriptors(spec, error_fd, status_fd) == 0 && (status_fd < 0 || become_kept() == 0))
-        exec_child(spec);
+    if (move_descriptors(spec, error_fd, status_fd) == 0 &&
+        (status_fd < 0 || become_kept(&mark) == 0))
+        exec_child(spec, mark);
     int failure = errno;
     (void)!write(ERROR_AT, &failure, sizeof failure);
     _exit(127);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernelgate-agent: options, signals, the loop.
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,13 +11,15 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "prepare.h"
 
-enum { IDLE_TIMEOUT_MAX_S = 365 * 24 * 3600, PORT_MAX = 65535 };
+enum { IDLE_TIMEOUT_MAX_S = 365 * 24 * 3600, PORT_MAX = 65535, AGENT_LOG_MAX = 256 << 10 };
 
 static const char usage[] =
     "kernelgate-agent --door SOCKET --idle-timeout SECONDS\n"
     "                 [--egress-port PORT]\n"
-    "                 [--data-dir DIR] [--tmp-dir DIR] [--cgroup-root DIR] [--version]\n"
+    "                 [--data-dir DIR] [--tmp-dir DIR] [--cgroup-root DIR] [--no-log] [--version]\n"
+    "kernelgate-agent --prepare [ROOT]\n"
     "PID 1 of a kernelgate sandbox; the gateway starts it.\n";
 
 static int
@@ -51,6 +54,7 @@ parse_options(int argc, char **argv, struct agent_settings *settings)
         {"data-dir", required_argument, NULL, 'D'},
         {"tmp-dir", required_argument, NULL, 'T'},
         {"cgroup-root", required_argument, NULL, 'C'},
+        {"no-log", no_argument, NULL, 'n'},
         {"version", no_argument, NULL, 'v'},
         {NULL, 0, NULL, 0},
     };
@@ -69,6 +73,8 @@ parse_options(int argc, char **argv, struct agent_settings *settings)
             settings->tmp_dir = optarg;
         else if (option == 'C')
             settings->cgroup_root = optarg;
+        else if (option == 'n')
+            settings->no_log = true;
         else if (parse_numeric(option, settings) != 0)
             return 2;
     }
@@ -108,6 +114,21 @@ on_end(void *arg)
     loop_stop(arg);
 }
 
+// gVisor lets the tenant open the agent's descriptors by /proc/1/fd, whatever is dumpable, and
+// these are files of the host.
+static void
+drop_log(void)
+{
+    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+        if (null_fd < 0 || dup2(null_fd, fd) < 0)
+            close(fd);
+    }
+    if (null_fd > STDERR_FILENO)
+        close(null_fd);
+}
+
 static int
 run(const struct agent_settings *settings, struct kg_error *err)
 {
@@ -120,6 +141,8 @@ run(const struct agent_settings *settings, struct kg_error *err)
     KG_AUTO(agent) agent = agent_new(loop, settings, on_end, loop, err);
     if (!agent)
         return -1;
+    if (settings->no_log)
+        drop_log(); // before the first process of the tenant
     loop_run(loop);
     return 0;
 }
@@ -131,6 +154,8 @@ main(int argc, char **argv)
         .data_dir = "/mnt/data", .tmp_dir = "/tmp", .cgroup_root = "/sys/fs/cgroup"};
     struct kg_error err = {0};
 
+    if (argc >= 2 && strcmp(argv[1], "--prepare") == 0)
+        return prepare_main(argc > 2 ? argv[2] : NULL);
     // Before anything else: from here on the tenant can neither trace the agent nor open its /proc.
     prctl(PR_SET_DUMPABLE, 0);
     // Orphans come to PID 1 anyway; on a host this makes them come too.
@@ -143,6 +168,7 @@ main(int argc, char **argv)
         return status;
     }
     log_setup(LOG_LEVEL_INFO, LOG_FORMAT_CONSOLE);
+    log_limit(AGENT_LOG_MAX); // it goes to a file of the host, outside of the sandbox's limits
     if (run(&settings, &err) != 0) {
         log_error("cannot run", LOG_ERR(&err));
         return 1;

@@ -7,9 +7,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
-enum { MAX_DEPTH = 256 };
+enum { MAX_DEPTH = 256, ENVIRON_MAX = 4 << 20 };
 
 struct process {
     pid_t pid;
@@ -17,6 +18,7 @@ struct process {
     pid_t session;
     bool alive;
     bool stopped;
+    long threads;
 };
 
 struct process_list {
@@ -30,7 +32,6 @@ read_process(int proc, const char *name, struct process *ret)
     char path[64];
     char text[1024];
     char state;
-    long threads;
 
     if (snprintf(path, sizeof path, "%s/stat", name) >= (int)sizeof path)
         return -1;
@@ -43,12 +44,12 @@ read_process(int proc, const char *name, struct process *ret)
     const char *rest = strrchr(text, ')');
     if (!rest ||
         sscanf(rest + 1, " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
-               &state, &ret->parent, &ret->session, &threads) != 4)
+               &state, &ret->parent, &ret->session, &ret->threads) != 4)
         return -1;
     ret->pid = (pid_t)strtol(name, NULL, 10);
     ret->stopped = state == 'T' || state == 't';
     // The leader of a group of threads may be a zombie while others run.
-    ret->alive = (state != 'Z' && state != 'X') || threads > 1;
+    ret->alive = (state != 'Z' && state != 'X') || ret->threads > 1;
     return 0;
 }
 
@@ -101,10 +102,35 @@ in_set(pid_t pid, const pid_t *set, size_t n)
 }
 
 static bool
+orphans_come_to_keepers(void)
+{
+    int own;
+    return prctl(PR_GET_CHILD_SUBREAPER, &own) == 0;
+}
+
+// Whether the process carries the mark of one of the keepers.
+static bool
+is_marked(pid_t pid, const pid_t *keepers, size_t n)
+{
+    KG_AUTO_BUF environment = {0};
+    KG_AUTO_FREE char *path = kg_asprintf("/proc/%d/environ", (int)pid);
+    if (n == 0 || orphans_come_to_keepers() ||
+        file_read(path, ENVIRON_MAX, &environment, NULL) != 0 || environment.len == 0)
+        return false;
+    const char *end = environment.data + environment.len;
+    for (const char *at = environment.data; at < end; at += strlen(at) + 1) {
+        if (strncmp(at, PROCESSES_MARK, strlen(PROCESSES_MARK)) == 0)
+            return in_set((pid_t)strtol(at + strlen(PROCESSES_MARK), NULL, 10), keepers, n);
+    }
+    return false;
+}
+
+static bool
 is_victim(const struct process_list *list, const struct process *process, pid_t self,
           const pid_t *spared, size_t n_spared)
 {
-    if (process->pid == self || in_set(process->session, spared, n_spared))
+    if (process->pid == self || in_set(process->session, spared, n_spared) ||
+        is_marked(process->pid, spared, n_spared))
         return false;
     for (int depth = 0; process && depth < MAX_DEPTH; depth++) {
         if (in_set(process->pid, spared, n_spared))
@@ -152,6 +178,14 @@ descends_from(const struct process_list *list, const struct process *process, pi
     return false;
 }
 
+static bool
+belongs_to(const struct process_list *list, const struct process *process, pid_t root)
+{
+    return process->pid != root &&
+           (process->session == root || descends_from(list, process, root) ||
+            is_marked(process->pid, &root, 1));
+}
+
 // What is stopped takes no other signal before it goes on.
 static void
 end_process(pid_t pid, int signum)
@@ -168,7 +202,7 @@ processes_signal(pid_t root, int signum)
 
     list_processes(&list);
     for (size_t i = 0; i < list.n; i++) {
-        if (list.items[i].alive && descends_from(&list, &list.items[i], root))
+        if (list.items[i].alive && belongs_to(&list, &list.items[i], root))
             end_process(list.items[i].pid, signum);
     }
     free(list.items);
@@ -183,11 +217,37 @@ processes_freeze(pid_t root)
     list_processes(&list);
     for (size_t i = 0; i < list.n; i++) {
         const struct process *process = &list.items[i];
-        if (!process->alive || process->stopped || !descends_from(&list, process, root))
+        if (!process->alive || process->stopped || !belongs_to(&list, process, root))
             continue;
         (void)kill(process->pid, SIGSTOP);
         n++;
     }
     free(list.items);
     return n;
+}
+
+int
+processes_count(pid_t root)
+{
+    struct process_list list = {0};
+    int n = 0;
+
+    list_processes(&list);
+    for (size_t i = 0; i < list.n; i++)
+        n += list.items[i].alive && belongs_to(&list, &list.items[i], root);
+    free(list.items);
+    return n;
+}
+
+int
+processes_threads(void)
+{
+    struct process_list list = {0};
+    long n = 0;
+
+    list_processes(&list);
+    for (size_t i = 0; i < list.n; i++)
+        n += list.items[i].alive ? list.items[i].threads : 0;
+    free(list.items);
+    return (int)n;
 }

@@ -10,8 +10,18 @@
 // `n_spared` sessions in `spared` (by session, or by descent from the leader). As PID 1 with
 // nothing to spare, that is everything. Returns how many were still alive: 0 means done.
 int processes_kill(const pid_t *spared, size_t n_spared);
-// Sends a signal that is to end them to every process that descends from `root`, but not to that
-// itself.
+// What PROCESSES_MARK and a keeper's pid make: the environment of its command where orphans do not
+// come to the keeper, that is where the kernel does not know PR_SET_CHILD_SUBREAPER (gVisor of
+// 2022). There a process belongs to a keeper that is in its session, descends from it or carries
+// its mark; one that leaves all three behind outlives its command, until the session ends.
+#define PROCESSES_MARK "KG_KEEPER="
+
+// Sends a signal that is to end them to every process that descends from `root`, or belongs to it,
+// but not to that itself.
 void processes_signal(pid_t root, int signum);
 // Sends SIGSTOP to those of them that run. Returns how many these were: 0 means that none can fork.
 int processes_freeze(pid_t root);
+// How many belong to `root`, itself not counted.
+int processes_count(pid_t root);
+// The threads of all processes.
+int processes_threads(void);

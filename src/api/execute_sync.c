@@ -1,39 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST execute_sync: the same lines, gathered into one answer. What would make the answer too large
-// is left out and counted, as for a reader that is too slow.
+// is left out and counted, as for a reader that is too slow. The lines stay where the log has them
+// until the answer is written, on a worker where it is large.
 
 #include <string.h>
 
 #include "api_priv.h"
 #include "metrics.h"
 
+enum { LARGE_ANSWER = 64 << 10 };
+
+// A line of the log, or (`held` NULL) a copy.
+struct gathered_line {
+    char *text;
+    size_t len;
+    void *held;
+};
+
 // Lists of JSON text, without their brackets: lines are never made into values, which may take
 // eighty times their text, and what a kernel wrote goes out as it wrote it.
-struct gathering {
-    struct http_request *request;
-    struct subscription *subscription;
-    size_t max_bytes;
-    size_t bytes;
-    size_t dropped_bytes;
-    int64_t dropped_messages;
+struct answer {
     struct buf texts;
     struct buf images;
     struct buf errors;
     struct buf outputs;
-    json_t *done;
+    struct buf text; // the answer
+};
+
+// While `work` runs, the lines and the answer are the worker's.
+struct gathering {
+    struct http_request *request;
+    struct loop *loop;
+    struct subscription *subscription;
+    struct gathered_line *lines; // the last one is `done`
+    size_t n_lines;
+    size_t max_bytes;
+    size_t bytes;
+    size_t dropped_bytes;
+    int64_t dropped_messages;
+    struct answer answer;
+    struct loop_work *work;
 };
 
 static void
-gathering_free(struct gathering *gathering)
+gathering_free(void *arg)
 {
+    struct gathering *gathering = arg;
     subscription_free(gathering->subscription);
-    buf_fini(&gathering->texts);
-    buf_fini(&gathering->images);
-    buf_fini(&gathering->errors);
-    buf_fini(&gathering->outputs);
-    json_decref(gathering->done);
+    for (size_t i = 0; i < gathering->n_lines; i++) {
+        struct gathered_line *line = &gathering->lines[i];
+        if (line->held)
+            subscription_release(line->held);
+        else
+            free(line->text);
+    }
+    free(gathering->lines);
+    buf_fini(&gathering->answer.texts);
+    buf_fini(&gathering->answer.images);
+    buf_fini(&gathering->answer.errors);
+    buf_fini(&gathering->answer.outputs);
+    buf_fini(&gathering->answer.text);
     free(gathering);
 }
+
+// ---- The answer, on a worker where it is large ----------------------------------------------
 
 static void
 append_value(struct buf *list, const char *text, size_t len)
@@ -79,31 +109,20 @@ append_dropped(struct gathering *gathering)
 {
     if (gathering->dropped_messages == 0)
         return;
-    metric_add(METRIC_OUTPUT_DROPPED_LINES, (double)gathering->dropped_messages);
-    metric_add(METRIC_OUTPUT_DROPPED_BYTES, (double)gathering->dropped_bytes);
     KG_AUTO_BUF line = {0};
     buf_printf(&line, "{\"type\":\"dropped\",\"bytes\":%zu,\"messages\":%lld}",
                gathering->dropped_bytes, (long long)gathering->dropped_messages);
-    append_value(&gathering->outputs, line.data, line.len);
+    append_value(&gathering->answer.outputs, line.data, line.len);
 }
 
 static void
-gather(struct gathering *gathering, const char *line, size_t len)
+append_line(struct answer *answer, const char *line, size_t len)
 {
-    if (is_type(line, len, "\"done\"")) {
-        gathering->done = json_loadb(line, len, 0, NULL);
-        append_dropped(gathering);
-    } else if (gathering->bytes + len > gathering->max_bytes) {
-        gathering->dropped_bytes += len;
-        gathering->dropped_messages++;
-        return;
-    }
-    gathering->bytes += len;
-    append_value(&gathering->outputs, line, len);
-    append_member(&gathering->texts, line, len, "text");
-    append_member(&gathering->images, line, len, "image");
+    append_value(&answer->outputs, line, len);
+    append_member(&answer->texts, line, len, "text");
+    append_member(&answer->images, line, len, "image");
     if (is_type(line, len, "\"error\""))
-        append_error(&gathering->errors, line, len);
+        append_error(&answer->errors, line, len);
 }
 
 static void
@@ -117,43 +136,103 @@ append_list(struct buf *answer, const char *name, struct buf *list)
 
 // The envelope, and in it the lists and what `done` says.
 static void
-answer(struct gathering *gathering)
+write_envelope(struct answer *answer, const struct gathered_line *last)
 {
-    KG_AUTO_BUF text = {0};
-    json_object_del(gathering->done, "type");
-    json_object_del(gathering->done, "seq");
-    KG_AUTO_FREE char *done = json_dumps(gathering->done, JSON_COMPACT | JSON_REAL_PRECISION(15));
-    buf_append_str(&text, "{\"resultCode\":0,\"resultMsg\":\"success\",\"data\":{");
-    append_list(&text, "texts", &gathering->texts);
-    append_list(&text, "images", &gathering->images);
-    append_list(&text, "errors", &gathering->errors);
-    append_list(&text, "outputs", &gathering->outputs);
-    buf_append_str(&text, done + 1); // its members, and the brace
-    buf_append_str(&text, "}");
-    size_t len = text.len;
-    http_reply_take(gathering->request, 200, "application/json", buf_take(&text), len);
+    json_auto_t *done = json_loadb(last->text, last->len, 0, NULL);
+    json_object_del(done, "type");
+    json_object_del(done, "seq");
+    KG_AUTO_FREE char *members = json_dumps(done, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    struct buf *text = &answer->text;
+    buf_append_str(text, "{\"resultCode\":0,\"resultMsg\":\"success\",\"data\":{");
+    append_list(text, "texts", &answer->texts);
+    append_list(text, "images", &answer->images);
+    append_list(text, "errors", &answer->errors);
+    append_list(text, "outputs", &answer->outputs);
+    buf_append_str(text, members + 1); // and the brace
+    buf_append_str(text, "}");
 }
 
 static void
-on_lines(void *arg)
+gathering_write(void *arg)
 {
     struct gathering *gathering = arg;
-    size_t len;
-    for (const char *line; (line = subscription_next(gathering->subscription, &len));)
-        gather(gathering, line, len);
-    if (!subscription_finished(gathering->subscription))
-        return;
-    answer(gathering);
+    const struct gathered_line *last = &gathering->lines[gathering->n_lines - 1];
+    for (const struct gathered_line *line = gathering->lines; line <= last; line++) {
+        if (line == last)
+            append_dropped(gathering);
+        append_line(&gathering->answer, line->text, line->len);
+    }
+    write_envelope(&gathering->answer, last);
+}
+
+// ---- The lines ------------------------------------------------------------------------------
+
+static void
+gathering_reply(void *arg)
+{
+    struct gathering *gathering = arg;
+    struct http_request *request = gathering->request;
+    size_t len = gathering->answer.text.len;
+    http_request_on_gone(request, NULL, NULL);
+    if (gathering->dropped_messages > 0) {
+        metric_add(METRIC_OUTPUT_DROPPED_LINES, (double)gathering->dropped_messages);
+        metric_add(METRIC_OUTPUT_DROPPED_BYTES, (double)gathering->dropped_bytes);
+    }
+    http_reply_take(request, 200, "application/json", buf_take(&gathering->answer.text), len);
     gathering_free(gathering);
 }
 
 static void
-on_client_gone(void *arg)
+gathering_keep(struct gathering *gathering, const char *text, size_t len)
+{
+    enum { GROW = 256 };
+    if (gathering->n_lines % GROW == 0)
+        gathering->lines =
+            kg_realloc(gathering->lines, (gathering->n_lines + GROW) * sizeof gathering->lines[0]);
+    void *held = subscription_hold(gathering->subscription);
+    gathering->lines[gathering->n_lines++] = (struct gathered_line){
+        .text = held ? (char *)(uintptr_t)text : kg_strndup(text, len),
+        .len = len,
+        .held = held,
+    };
+    gathering->bytes += len;
+}
+
+static void
+gathering_on_lines(void *arg)
+{
+    struct gathering *gathering = arg;
+    size_t len;
+    for (const char *line; (line = subscription_next(gathering->subscription, &len));) {
+        if (gathering->bytes + len > gathering->max_bytes && !is_type(line, len, "\"done\"")) {
+            gathering->dropped_bytes += len;
+            gathering->dropped_messages++;
+        } else {
+            gathering_keep(gathering, line, len);
+        }
+    }
+    if (!subscription_finished(gathering->subscription))
+        return;
+    if (gathering->bytes > LARGE_ANSWER) {
+        gathering->work =
+            loop_work_start(gathering->loop, loop_lane_of(http_request_owner(gathering->request)),
+                            gathering_write, gathering_reply, gathering);
+        return;
+    }
+    gathering_write(gathering);
+    gathering_reply(gathering);
+}
+
+static void
+gathering_on_gone(void *arg)
 {
     struct gathering *gathering = arg;
     subscription_abandon(KG_STEAL(gathering->subscription));
     http_request_abandon(gathering->request);
-    gathering_free(gathering);
+    if (gathering->work)
+        loop_work_cancel(gathering->work, gathering_free);
+    else
+        gathering_free(gathering);
 }
 
 static void
@@ -162,10 +241,11 @@ start_gathering(struct http_request *request, struct api_context *context,
 {
     struct gathering *gathering = KG_NEW(struct gathering);
     gathering->request = request;
+    gathering->loop = context->loop;
     gathering->max_bytes = context->max_output_bytes;
-    gathering->subscription = execution_subscribe(execution, 0, on_lines, gathering);
-    http_request_on_gone(request, on_client_gone, gathering);
-    on_lines(gathering);
+    gathering->subscription = execution_subscribe(execution, 0, gathering_on_lines, gathering);
+    http_request_on_gone(request, gathering_on_gone, gathering);
+    gathering_on_lines(gathering);
 }
 
 void

@@ -4,13 +4,20 @@
 
 #include "api_priv.h"
 
-enum { BATCH_BYTES = 32 << 10 }; // lines of one write
+// Lines of one write; a longer one is sent as it is in the log, without a copy.
+enum { BATCH_BYTES = 32 << 10 };
+// A client that takes less than that of a long line in each of so many ticks is disconnected, where
+// memory is short.
+enum { CROWDED_TICK_MS = 500, CROWDED_TICKS = 2, CROWDED_TICK_BYTES = 64 << 10 };
 
 struct execution_stream {
     struct http_request *request;
     struct execution *execution; // the subscription's
     struct subscription *subscription;
     struct stream_watch *watch;
+    struct loop_timer *crowded; // runs while a long line is being sent
+    size_t last_backlog;
+    int n_slow_ticks;
 };
 
 static void
@@ -18,6 +25,7 @@ stream_free(struct execution_stream *stream)
 {
     subscription_free(stream->subscription);
     stream_watch_free(stream->watch);
+    loop_timer_free(stream->crowded);
     free(stream);
 }
 
@@ -28,6 +36,40 @@ stream_end(struct execution_stream *stream)
     stream_free(stream);
 }
 
+// Writes the lines of a batch, and a long line behind them.
+static void
+stream_write(struct execution_stream *stream, const struct buf *batch, const char *line, size_t len)
+{
+    if (batch->len > 0)
+        http_stream_write(stream->request, batch->data, batch->len);
+    if (!line)
+        return;
+    void *held = subscription_hold(stream->subscription);
+    if (!held) {
+        http_stream_write(stream->request, line, len + 1);
+        return;
+    }
+    http_stream_write_shared(stream->request, line, len + 1, subscription_release, held);
+    if (!loop_timer_active(stream->crowded)) {
+        stream->n_slow_ticks = 0;
+        loop_timer_start(stream->crowded, CROWDED_TICK_MS);
+    }
+}
+
+// Gathers short lines up to the first long one, which is returned; NULL: there was none.
+static const char *
+gather(struct execution_stream *stream, struct buf *batch, size_t *ret_len)
+{
+    const char *line;
+    batch->len = 0;
+    while (batch->len < BATCH_BYTES && (line = subscription_next(stream->subscription, ret_len))) {
+        if (*ret_len >= BATCH_BYTES)
+            return line;
+        buf_append(batch, line, *ret_len + 1); // with its newline
+    }
+    return NULL;
+}
+
 static void
 pump(void *arg)
 {
@@ -35,15 +77,10 @@ pump(void *arg)
     KG_AUTO_BUF batch = {0};
     while (http_stream_backlog(stream->request) < STREAM_HIGH_WATERMARK) {
         size_t len;
-        const char *line = NULL;
-        while (batch.len < BATCH_BYTES && (line = subscription_next(stream->subscription, &len))) {
-            buf_append(&batch, line, len);
-            buf_append(&batch, "\n", 1);
-        }
-        if (batch.len == 0)
+        const char *line = gather(stream, &batch, &len);
+        if (batch.len == 0 && !line)
             return;
-        http_stream_write(stream->request, batch.data, batch.len);
-        batch.len = 0;
+        stream_write(stream, &batch, line, len);
         if (subscription_finished(stream->subscription)) {
             stream_end(stream);
             return;
@@ -66,6 +103,24 @@ on_stalled(void *arg)
     struct execution_stream *stream = arg;
     http_stream_abort(stream->request);
     stream_free(stream);
+}
+
+// The client can join again, from the line after the last one that it has. A backlog that has grown
+// was short before: a long line is written behind a short backlog only.
+static void
+stream_on_crowded_tick(void *arg)
+{
+    struct execution_stream *stream = arg;
+    size_t backlog = http_stream_backlog(stream->request);
+    bool is_slow = backlog > 0 && backlog <= stream->last_backlog &&
+                   stream->last_backlog - backlog < CROWDED_TICK_BYTES &&
+                   subscription_is_crowded(stream->subscription);
+    stream->last_backlog = backlog;
+    stream->n_slow_ticks = is_slow ? stream->n_slow_ticks + 1 : 0;
+    if (stream->n_slow_ticks == CROWDED_TICKS)
+        on_stalled(stream);
+    else if (backlog > 0)
+        loop_timer_start(stream->crowded, CROWDED_TICK_MS);
 }
 
 static void
@@ -92,6 +147,7 @@ execution_stream_start(struct http_request *request, struct api_context *context
         .waits_for_client = waits_for_client,
         .arg = stream,
     });
+    stream->crowded = loop_timer_new(context->loop, stream_on_crowded_tick, stream);
     stream->subscription = execution_subscribe(execution, after_seq, pump, stream);
     http_request_on_gone(request, on_client_gone, stream);
     http_stream_start(request, 200, "application/x-ndjson; charset=utf-8");

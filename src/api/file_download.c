@@ -285,7 +285,8 @@ handle_file_link(struct http_request *request, void *arg)
         owner = http_request_owner(request);
     struct session *session = NULL;
     if (!owner)
-        kg_error_set(&err, KG_FORBIDDEN_LINK, 0, "the link has expired, or is not one of ours");
+        kg_error_set(&err, KG_FORBIDDEN_LINK, 0,
+                     "the link has expired, its session has ended, or it is not one of ours");
     else if (rate_limiter_take(context->rate, owner, &err) == 0)
         session = sessions_find(context->sessions, owner, http_request_param(request, "id"), &err);
     if (session)

@@ -129,7 +129,7 @@ on_put(const struct session_file *file, bool created, const struct kg_error *err
 static void
 read_body(void *to, size_t len, void *arg)
 {
-    size_t taken = http_request_body_take(arg, to, len);
+    size_t taken = http_request_body_read(arg, to, len);
     if (taken < len)
         abort(); // nobody else takes of it
 }

@@ -5,9 +5,9 @@
 
 #include "api_priv.h"
 
-enum { BURST_S = 2 };
+enum { BURST_S = 2, BUCKETS_MAX = 1024 };
 
-// Owners come from the configured keys, so that there are as many as there are keys.
+// A bucket that was not used for BURST_S is full, and so as good as a new one.
 struct bucket {
     char *owner;
     double tokens;
@@ -39,6 +39,23 @@ rate_limiter_free(struct rate_limiter *limiter)
     free(limiter);
 }
 
+// The place for one more: beyond the bound that of the owner who has been quiet for longest.
+static struct bucket *
+add_bucket(struct rate_limiter *limiter)
+{
+    if (limiter->n < BUCKETS_MAX) {
+        limiter->buckets =
+            kg_realloc(limiter->buckets, (limiter->n + 1) * sizeof limiter->buckets[0]);
+        return &limiter->buckets[limiter->n++];
+    }
+    struct bucket *oldest = &limiter->buckets[0];
+    for (size_t i = 1; i < limiter->n; i++)
+        if (limiter->buckets[i].filled_us < oldest->filled_us)
+            oldest = &limiter->buckets[i];
+    free(oldest->owner);
+    return oldest;
+}
+
 static struct bucket *
 find_bucket(struct rate_limiter *limiter, const char *owner)
 {
@@ -46,8 +63,7 @@ find_bucket(struct rate_limiter *limiter, const char *owner)
         if (strcmp(limiter->buckets[i].owner, owner) == 0)
             return &limiter->buckets[i];
     }
-    limiter->buckets = kg_realloc(limiter->buckets, (limiter->n + 1) * sizeof limiter->buckets[0]);
-    struct bucket *bucket = &limiter->buckets[limiter->n++];
+    struct bucket *bucket = add_bucket(limiter);
     *bucket = (struct bucket){.owner = kg_strdup(owner),
                               .tokens = limiter->per_second * BURST_S,
                               .filled_us = clock_mono_us()};

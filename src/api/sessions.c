@@ -89,12 +89,11 @@ handle_session_create(struct http_request *request, void *arg)
 {
     struct api_context *context = arg;
     struct kg_error err = {0};
-    size_t len;
-    http_request_body(request, &len);
     KG_AUTO(creation) creation = KG_NEW(struct creation);
     struct session_body *body = &creation->body;
     creation->request = request;
-    creation->root = len == 0 ? json_object() : http_request_json(request, &err);
+    creation->root =
+        http_request_body_len(request) == 0 ? json_object() : http_request_json(request, &err);
     if (!creation->root || session_body_parse(context, creation->root, body, &err) < 0) {
         http_reply_error(request, &err);
         return;

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#define KG_VERSION "0.1.0"
+#define KG_VERSION "0.2.0"
 
 #define KG_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 #define KG_MUST_CHECK __attribute__((warn_unused_result))
@@ -78,6 +78,8 @@ void *kg_calloc(size_t n, size_t size) __attribute__((malloc, returns_nonnull));
 void *kg_realloc(void *ptr, size_t size) __attribute__((returns_nonnull));
 char *kg_strdup(const char *s) __attribute__((malloc, returns_nonnull));
 char *kg_strndup(const char *s, size_t n) __attribute__((malloc, returns_nonnull));
+// Copies all `len` bytes, NULs among them, and adds a NUL; kg_strndup() ends at the first NUL.
+char *kg_memdup0(const void *data, size_t len) __attribute__((malloc, returns_nonnull));
 char *kg_asprintf(const char *fmt, ...) KG_PRINTF(1, 2) __attribute__((malloc, returns_nonnull));
 
 #define KG_NEW(type) ((type *)kg_calloc(1, sizeof(type)))
@@ -170,6 +172,9 @@ void percent_append(struct buf *ret, const char *text, const char *also_plain);
 // cut the line for readers that split as Unicode does is escaped.
 struct json_t;
 char *json_line(const struct json_t *line, size_t flags);
+// Appends a string of JSON with its quotes; `text` is valid UTF-8 and may hold NULs. The same is
+// escaped.
+void json_append_string(struct buf *ret, const char *text, size_t len);
 
 // ---- JSON text, without making values of it --------------------------------------------------
 
@@ -183,10 +188,16 @@ struct json_weight json_weigh(const char *text, size_t len);
 // Roughly how much memory values take, with the bytes of their strings.
 size_t json_value_weight(const struct json_t *value);
 // The text of an object's member, borrowed; NULL: there is none. Finds a name only where it is
-// written without escapes. The text must be valid JSON; of other text the answer is of no use.
+// written without escapes, so `name` has no backslash. The text must be valid JSON; of other text
+// the answer is of no use.
 const char *json_member(const char *text, size_t len, const char *name, size_t *ret_len);
 // The same JSON with escapes for all that is not ASCII. To be freed.
 char *json_ascii(const char *text, size_t len);
+
+// ---- What a sandbox may use ------------------------------------------------------------------
+
+// Each; they also count for the host's root, who has 128 by default.
+enum { SANDBOX_INOTIFY_INSTANCES = 16 };
 
 // ---- Files ----------------------------------------------------------------------------------
 
@@ -197,6 +208,11 @@ KG_MUST_CHECK int file_write_atomic(const char *path, const void *data, size_t l
                                     struct kg_error *err);
 // Makes a folder; one that is there already is fine.
 KG_MUST_CHECK int dir_make(const char *path, unsigned mode, struct kg_error *err);
+// Bytes that may still be written below `path`: an eighth of its file system (at most 256 MiB)
+// stays free for others, as it may be memory (/run). INT64_MAX where it cannot be known.
+int64_t disk_free_bytes(const char *path);
+// Fails with KG_DISK_FULL where these are fewer than `bytes`.
+KG_MUST_CHECK int disk_check_free(const char *path, int64_t bytes, struct kg_error *err);
 // Removes a file or a folder with all below it; follows no symlink; a missing path is fine.
 KG_MUST_CHECK int path_remove_tree(const char *path, struct kg_error *err);
 // The same with `name` in an open folder; errno says why where it returns -1.
@@ -222,6 +238,8 @@ bool env_name_valid(const char *name);
 void id_random(char *ret, size_t len);
 // Fills `ret` with `len` random lower-case hexadecimal digits and a NUL.
 void id_random_hex(char *ret, size_t len);
+// FNV-1a, which spreads well; somebody who chooses the bytes can cause collisions.
+uint32_t hash_fnv1a(const void *data, size_t len);
 
 int64_t clock_mono_us(void);
 int64_t clock_mono_ms(void);
@@ -232,7 +250,9 @@ void clock_format_rfc3339(int64_t wall_ms, char ret[CLOCK_RFC3339_LEN]);
 
 // ---- Log ------------------------------------------------------------------------------------
 
-// Goes to stderr, a line an event. Never log code, keys, or output of a tenant.
+// Goes to stderr, a line an event. Never log code, keys, or output of a tenant. Where stderr is a
+// full pipe, terminal or socket a line is lost instead of waited for; the next one that gets
+// through follows a line that counts them.
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARNING, LOG_LEVEL_ERROR };
 enum log_format { LOG_FORMAT_CONSOLE, LOG_FORMAT_JSON };
 
@@ -249,6 +269,8 @@ struct log_field {
 #define LOG_ERR(e) LOG_STR("code", kg_code_info((e)->code)->name), LOG_STR("error", (e)->message)
 
 void log_setup(enum log_level level, enum log_format format);
+// Ends the log after about that many bytes from now on, with a line that says so; 0: never.
+void log_limit(size_t max_bytes);
 bool log_enabled(enum log_level level);
 // `event` is a short constant phrase; what varies goes into the fields.
 void log_write(enum log_level level, const char *event, const struct log_field *fields);

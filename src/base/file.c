@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base.h"
@@ -64,6 +65,31 @@ file_write_atomic(const char *path, const void *data, size_t len, unsigned mode,
                             "cannot write %s", path);
     }
     return 0;
+}
+
+int64_t
+disk_free_bytes(const char *path)
+{
+    const int64_t most = INT64_C(256) << 20;
+    struct statvfs disk;
+    if (statvfs(path, &disk) < 0)
+        return INT64_MAX;
+    int64_t total = (int64_t)(disk.f_blocks * disk.f_frsize);
+    int64_t reserve = total / 8 < most ? total / 8 : most;
+    int64_t left = (int64_t)(disk.f_bavail * disk.f_frsize) - reserve;
+    return left > 0 ? left : 0;
+}
+
+int
+disk_check_free(const char *path, int64_t bytes, struct kg_error *err)
+{
+    int64_t left = disk_free_bytes(path);
+    if (bytes <= left)
+        return 0;
+    return kg_error_set(err, KG_DISK_FULL, 0,
+                        "the gateway's disk at %.100s has room for %lld MiB, and %lld MiB are "
+                        "needed; make room there, or set state-dir",
+                        path, (long long)(left >> 20), (long long)(((bytes - 1) >> 20) + 1));
 }
 
 int

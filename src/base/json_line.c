@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of NDJSON.
+// Lines of NDJSON, and the strings in them.
 
 #include <assert.h>
 #include <jansson.h>
@@ -41,4 +41,57 @@ json_line(const json_t *line, size_t flags)
     buf_append_str(&escaped, rest);
     free(json);
     return buf_take(&escaped);
+}
+
+// How many bytes from `at` on stand for themselves. 0x85 and 0xa8 are looked at with the byte
+// before them, which begins a character; so a run may end before a character that needs no escape.
+static size_t
+plain_run(const char *at, const char *end)
+{
+    const char *p = at;
+    while (p < end) {
+        unsigned char c = (unsigned char)*p;
+        if (c < 0x20 || c == '"' || c == '\\' || c == 0xc2 || c == 0xe2)
+            break;
+        p++;
+    }
+    return (size_t)(p - at);
+}
+
+static void
+append_control(struct buf *ret, char c)
+{
+    static const char letters[] = "btnfr", values[] = "\b\t\n\f\r";
+    const char *value = c ? strchr(values, c) : NULL;
+    char short_form[3] = {'\\', value ? letters[value - values] : c, '\0'};
+    if (value || c == '"' || c == '\\')
+        buf_append(ret, short_form, 2);
+    else
+        buf_printf(ret, "\\u%04x", (unsigned)c);
+}
+
+void
+json_append_string(struct buf *ret, const char *text, size_t len)
+{
+    const char *end = text + len;
+    buf_reserve(ret, len + 2);
+    buf_append(ret, "\"", 1);
+    while (text < end) {
+        size_t run = plain_run(text, end);
+        buf_append(ret, text, run);
+        text += run;
+        if (text == end)
+            break;
+        bool multi = (*text & 0x80) != 0;
+        size_t n = !multi ? 1 : *text == '\xc2' ? 2 : 3;
+        const char *escape = multi ? escape_of_separator(text) : NULL;
+        if (!multi)
+            append_control(ret, *text);
+        else if (escape)
+            buf_append_str(ret, escape);
+        else
+            buf_append(ret, text, n);
+        text += n;
+    }
+    buf_append(ret, "\"", 1);
 }

@@ -68,10 +68,16 @@ json_value_weight(const json_t *value)
     return bytes;
 }
 
+static bool
+is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
 static size_t
 skip_blanks(const char *text, size_t len, size_t at)
 {
-    while (at < len && memchr(" \t\r\n", text[at], 4))
+    while (at < len && is_blank(text[at]))
         at++;
     return at;
 }
@@ -83,7 +89,7 @@ value_end(const char *text, size_t len, size_t at)
     size_t depth = 0;
     while (at < len) {
         char c = text[at];
-        if (depth == 0 && memchr(",]} \t\r\n", c, 7))
+        if (depth == 0 && (c == ',' || c == ']' || c == '}' || is_blank(c)))
             break;
         at++;
         if (c == '"')

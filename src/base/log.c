@@ -2,6 +2,8 @@
 // The log: one line an event on stderr, for people (console) or machines (JSON).
 
 #include <jansson.h>
+#include <limits.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -9,6 +11,13 @@
 
 static enum log_level log_min_level = LOG_LEVEL_INFO;
 static enum log_format log_line_format = LOG_FORMAT_CONSOLE;
+static struct {
+    size_t max_bytes; // 0: any
+    size_t written;
+    long long lost; // lines, since the last one that got through
+    bool torn;      // the end of the last line was lost
+    bool ended;
+} log_state;
 
 static const char *const level_names[] = {
     [LOG_LEVEL_DEBUG] = "debug",
@@ -22,6 +31,14 @@ log_setup(enum log_level level, enum log_format format)
 {
     log_min_level = level;
     log_line_format = format;
+}
+
+void
+log_limit(size_t max_bytes)
+{
+    log_state.max_bytes = max_bytes;
+    log_state.written = 0;
+    log_state.ended = false;
 }
 
 bool
@@ -91,19 +108,65 @@ format_json(struct buf *line, const char *time, const char *level, const char *e
     buf_append_str(line, text ? text : "{}");
 }
 
-void
-log_write(enum log_level level, const char *event, const struct log_field *fields)
+// A log that nobody reads must not stop the gateway. stderr may be shared, so it does not become
+// non-blocking: where it can be written, it takes PIPE_BUF bytes at once (pipe(7)).
+static bool
+log_put(const char *text, size_t len)
+{
+    while (len > 0) {
+        struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
+        size_t piece = len < PIPE_BUF ? len : PIPE_BUF;
+        if (poll(&fd, 1, 0) <= 0 || !(fd.revents & POLLOUT))
+            return false;
+        ssize_t n = write(STDERR_FILENO, text, piece);
+        if (n <= 0)
+            return false;
+        log_state.written += (size_t)n;
+        log_state.torn = text[n - 1] != '\n';
+        text += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+static void
+log_format_line(struct buf *line, enum log_level level, const char *event,
+                const struct log_field *fields)
 {
     char time[CLOCK_RFC3339_LEN];
     clock_format_rfc3339(clock_wall_ms(), time);
-    KG_AUTO_BUF line = {0};
     if (log_line_format == LOG_FORMAT_JSON)
-        format_json(&line, time, level_names[level], event, fields);
+        format_json(line, time, level_names[level], event, fields);
     else
-        format_console(&line, time, level_names[level], event, fields);
-    buf_append(&line, "\n", 1);
-    // One write, so that lines of several processes do not mix. A log that cannot be written
-    // must not stop the gateway.
-    ssize_t written = write(STDERR_FILENO, line.data, line.len);
-    (void)written;
+        format_console(line, time, level_names[level], event, fields);
+    buf_append(line, "\n", 1);
+}
+
+// A line of the log's own. It stays away where it cannot be written.
+static bool
+log_put_note(const char *event, const struct log_field *fields)
+{
+    KG_AUTO_BUF line = {0};
+    buf_append(&line, "\n", log_state.torn);
+    log_format_line(&line, LOG_LEVEL_WARNING, event, fields);
+    return log_put(line.data, line.len);
+}
+
+void
+log_write(enum log_level level, const char *event, const struct log_field *fields)
+{
+    if (log_state.ended)
+        return;
+    if (log_state.max_bytes && log_state.written > log_state.max_bytes) {
+        log_state.ended = log_put_note("the log is full and ends here", LOG_FIELDS_());
+        return;
+    }
+    KG_AUTO_BUF line = {0};
+    if (log_state.lost > 0 &&
+        log_put_note("lines of the log were lost", LOG_FIELDS_(LOG_INT("lines", log_state.lost))))
+        log_state.lost = 0;
+    log_format_line(&line, level, event, fields);
+    // One write for all but the longest lines, so that those of several processes do not mix.
+    if (log_state.lost > 0 || !log_put(line.data, line.len))
+        log_state.lost++;
 }

@@ -43,6 +43,16 @@ kg_strndup(const char *s, size_t n)
 }
 
 char *
+kg_memdup0(const void *data, size_t len)
+{
+    char *copy = kg_realloc(NULL, len + 1);
+    if (len > 0)
+        memcpy(copy, data, len);
+    copy[len] = '\0';
+    return copy;
+}
+
+char *
 kg_asprintf(const char *fmt, ...)
 {
     va_list args;

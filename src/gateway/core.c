@@ -5,21 +5,23 @@
 #include <string.h>
 
 #include "core.h"
+#include "jupyter.h"
 
 enum {
     SANDBOX_START_TIMEOUT_MS = 30 * 1000,
     REPLAY_BYTES = 32 << 20,
     WAITING_BYTES = 256 << 20, // of code and variables
+    MESSAGE_SLACK = 64 << 10,  // what a message has around the output that it brings
 };
 
 // ---- Start ----------------------------------------------------------------------------------
 
+// Never called: nobody waits for the removal.
 static void
 on_removed(const struct kg_error *err, void *arg)
 {
+    (void)err;
     (void)arg;
-    if (err)
-        log_warning("a sandbox of an earlier run stays", LOG_ERR(err));
 }
 
 static void
@@ -30,8 +32,11 @@ on_found(const char *id, const json_t *meta, void *arg)
     if (!core->forgetful && sessions_adopt(core->sessions, id, meta, &err) == 0)
         return;
     log_info("removing a sandbox of an earlier run", LOG_STR("sandbox", id), LOG_ERR(&err));
-    if (!provisioner_destroy(core->provisioner, id, on_removed, NULL, &err))
-        on_removed(&err, NULL);
+    struct provisioner_op *op = provisioner_destroy(core->provisioner, id, on_removed, NULL, &err);
+    if (op)
+        provisioner_op_cancel(op); // it goes on in the background, whether or not we start
+    else
+        log_warning("a sandbox of an earlier run stays", LOG_ERR(&err));
 }
 
 static void
@@ -92,9 +97,31 @@ start_packages(struct core *core, struct kg_error *err)
         .specs = core->specs,
         .dir = dir,
         .index_url = core->config->pypi_index_url,
+        .several_owners = core->several_owners,
     };
     core->packages = packages_new(core->loop, &settings, err);
     return core->packages ? 0 : -1;
+}
+
+// As many kernels as the settings allow must find a place in libzmq's table.
+static int
+reserve_sockets(const struct core *core, struct kg_error *err)
+{
+    const struct config *config = core->config;
+    size_t n_specs = kernelspecs_count(core->specs);
+    size_t of_session = n_specs < SESSION_MAX_KERNELS ? n_specs : SESSION_MAX_KERNELS;
+    size_t n_kernels = (size_t)config->max_sessions * of_session + (size_t)config->pool_size;
+    size_t most = jupyter_max_kernels();
+    if (n_kernels > most)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "setting max-sessions: %lld sessions of up to %zu kernels and a "
+                            "pool-size of %lld are more than the %zu kernels that one gateway can "
+                            "connect; at most %zu sessions fit",
+                            (long long)config->max_sessions, of_session,
+                            (long long)config->pool_size, most,
+                            (most - (size_t)config->pool_size) / of_session);
+    jupyter_reserve(n_kernels);
+    return 0;
 }
 
 // What is shared by all that stands above the provisioner.
@@ -106,6 +133,7 @@ make_contexts(struct core *core)
         .max_log_bytes = (size_t)config->max_output_bytes,
         .max_live_bytes = (size_t)config->max_buffered_bytes,
         .max_replay_bytes = REPLAY_BYTES,
+        .max_message_bytes = (size_t)config->max_output_bytes + MESSAGE_SLACK,
         .max_waiting_bytes = WAITING_BYTES,
     };
     core->executions = executions_new(core->loop, &logs);
@@ -125,6 +153,16 @@ make_contexts(struct core *core)
     };
 }
 
+// One owner of several does not take all the sessions, unless the setting says how many.
+static int64_t
+max_sessions_per_owner(const struct core *core)
+{
+    const struct config *config = core->config;
+    if (config->max_sessions_per_owner > 0 || !core->several_owners)
+        return config->max_sessions_per_owner;
+    return (config->max_sessions + 1) / 2;
+}
+
 static void
 make_sessions(struct core *core)
 {
@@ -136,7 +174,8 @@ make_sessions(struct core *core)
         .pooled_spec = core->default_spec,
         .pool_size = config->pool_size,
         .max_sessions = config->max_sessions,
-        .max_sessions_per_owner = config->max_sessions_per_owner,
+        .max_sessions_per_owner = max_sessions_per_owner(core),
+        .several_owners = core->several_owners,
         .evict_idle = strcmp(config->evict, "idle") == 0,
         .idle_timeout_s = config->idle_timeout_s,
         .network = strcmp(config->network, "egress") == 0,
@@ -148,6 +187,7 @@ make_sessions(struct core *core)
         .adopt_timeout_ms = config->max_timeout_s * 1000,
     };
     core->sessions = sessions_new(core->loop, &settings);
+    file_links_set_sessions(core->links, core->sessions);
 }
 
 int
@@ -160,6 +200,8 @@ core_start(struct core *core, struct kg_error *err)
         return -1;
     core->default_spec = kernelspecs_find(core->specs, config->default_kernel, err);
     if (!core->default_spec)
+        return -1;
+    if (reserve_sockets(core, err) < 0)
         return -1;
     core->links = file_links_new(core->state.dir, err);
     if (!core->links)

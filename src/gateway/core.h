@@ -9,11 +9,13 @@
 #include "kernel.h"
 #include "session.h"
 
-// In the order in which it is made. `config`, `state` (opened) and `forgetful` are given.
+// In the order in which it is made. `config`, `state` (opened), `forgetful` and `several_owners`
+// are given.
 struct core {
     const struct config *config;
     struct state state;
-    bool forgetful; // what an earlier run has left is removed, not taken up
+    bool forgetful;      // what an earlier run has left is removed, not taken up
+    bool several_owners; // one of them takes half at most of what they share
     struct layout layout;
     struct kernelspecs *specs;
     const struct kernelspec *default_spec;

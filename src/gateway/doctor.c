@@ -2,10 +2,12 @@
 // kernelgate doctor: tries what serve would do.
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "gateway.h"
+#include "loop.h"
 
 static void
 print_finding(const char *what, bool ok, const char *detail, void *arg)
@@ -30,6 +32,54 @@ check_kernels(const struct kernelspecs *specs, const struct layout *layout)
     return any;
 }
 
+// ---- The runtimes ---------------------------------------------------------------------------
+
+struct version {
+    struct loop *loop;
+    char line[128];
+};
+
+static void
+version_on_end(const struct loop_process_result *result, void *arg)
+{
+    struct version *version = arg;
+    if (result->exit_code == 0)
+        snprintf(version->line, sizeof version->line, "%.*s", (int)strcspn(result->output, "\n"),
+                 result->output);
+    loop_stop(version->loop);
+}
+
+static void
+show_version(const char *runtime)
+{
+    const char *const argv[] = {runtime, "--version", NULL};
+    const struct loop_process_spec spec = {.argv = argv, .timeout_ms = 10 * 1000};
+    struct kg_error err;
+    KG_AUTO(loop) loop = loop_new();
+    struct version version = {.loop = loop};
+    if (!loop_process_start(loop, &spec, version_on_end, &version, &err))
+        return; // it is not there, which the engine's own findings say
+    loop_run(loop);
+    KG_AUTO_FREE char *what = kg_asprintf("version of %s", runtime);
+    if (version.line[0])
+        print_finding(what, true, version.line, NULL);
+}
+
+static void
+show_versions(const struct config *config)
+{
+    if (strcmp(config->provisioner, "docker") == 0)
+        return;
+    if (strcmp(config->oci_runtime, "auto") != 0) {
+        show_version(config->oci_runtime);
+        return;
+    }
+    show_version("runc");
+    show_version("crun");
+}
+
+// ---- The command ----------------------------------------------------------------------------
+
 static int
 examine(const struct config *config)
 {
@@ -49,6 +99,7 @@ examine(const struct config *config)
         struct engine_settings engine;
         engine_settings_init(&engine, config, &layout, specs, trial.dir, "aaaaaaaa");
         works &= provisioner_doctor(&engine.settings, print_finding, NULL);
+        show_versions(config);
         engine_settings_fini(&engine);
         state_drop_trial(&trial);
     }

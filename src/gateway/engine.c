@@ -41,6 +41,7 @@ engine_settings_init(struct engine_settings *engine, const struct config *config
                    .pids = (int)config->pids},
         .kernel_envs = engine->envs,
         .n_kernel_envs = n_envs,
+        .max_sessions = config->max_sessions,
     };
 }
 

@@ -135,7 +135,7 @@ make_server(struct gateway *gateway, struct kg_error *err)
 static int
 start_server(struct gateway *gateway, struct kg_error *err)
 {
-    if (load_keys(gateway, err) < 0 || make_server(gateway, err) < 0)
+    if (make_server(gateway, err) < 0)
         return -1;
     http_server_set_keys(gateway->server, gateway->keys);
     serve_faces(gateway);
@@ -213,6 +213,9 @@ static int
 run(struct gateway *gateway, struct kg_error *err)
 {
     struct core *core = &gateway->core;
+    if (load_keys(gateway, err) < 0)
+        return -1;
+    core->several_owners = http_keys_have_several_owners(gateway->keys);
     if (state_open(&core->state, core->config->state_dir, err) < 0 || core_start(core, err) < 0)
         return -1;
     sessions_start(core->sessions);

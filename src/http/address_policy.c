@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { V4_OFFSET = 12, ADDRESS_LEN = 16, MAX_HOST_LEN = 253 };
+enum { V4_OFFSET = 12, ADDRESS_LEN = 16, MAX_HOST_LEN = 253, OWN_MS = 1000 };
 
 // Every address in its IPv6 form, an IPv4 one as ::ffff:a.b.c.d.
 struct network {
@@ -18,35 +18,47 @@ struct network {
     int bits;
 };
 
+// The addresses of this machine's interfaces, as they were at most OWN_MS ago.
+struct own_addresses {
+    unsigned char (*bytes)[ADDRESS_LEN]; // NULL: they could not be read
+    size_t n;
+    int64_t read_ms; // clock_mono_ms(); 0: never
+};
+
 struct address_policy {
-    struct network *networks;
+    struct network *networks; // allowed
     size_t n_networks;
     char **hosts;
     size_t n_hosts;
+    struct network *forbidden; // the tables below, parsed
+    struct network *carriers;
+    struct own_addresses *own;
 };
 
 // Not here, and so allowed: the networks of documentation, which nobody has.
 static const char *const forbidden[] = {
-    "0.0.0.0/8",      // this network
-    "10.0.0.0/8",     // private
-    "100.64.0.0/10",  // carrier's NAT
-    "127.0.0.0/8",    // loopback
-    "169.254.0.0/16", // link-local; also where clouds keep their metadata
-    "172.16.0.0/12",  // private
-    "192.0.0.0/24",   // protocols' own
-    "192.168.0.0/16", // private
-    "198.18.0.0/15",  // benchmarks within a site
-    "224.0.0.0/4",    // multicast
-    "240.0.0.0/4",    // reserved, and broadcast
-    "::/128",         // unspecified
-    "::1/128",        // loopback
-    "64:ff9b:1::/48", // a site's own NAT64
-    "100::/64",       // discard
-    "2001::/32",      // Teredo
-    "fc00::/7",       // unique local
-    "fe80::/10",      // link-local
-    "fec0::/10",      // site-local
-    "ff00::/8",       // multicast
+    "0.0.0.0/8",       // this network
+    "10.0.0.0/8",      // private
+    "100.64.0.0/10",   // carrier's NAT
+    "127.0.0.0/8",     // loopback
+    "168.63.129.16",   // where Azure's machines ask their host
+    "169.254.0.0/16",  // link-local; also where clouds keep their metadata
+    "172.16.0.0/12",   // private
+    "192.0.0.0/24",    // protocols' own
+    "192.168.0.0/16",  // private
+    "198.18.0.0/15",   // benchmarks within a site
+    "224.0.0.0/4",     // multicast
+    "240.0.0.0/4",     // reserved, and broadcast
+    "::/128",          // unspecified
+    "::ffff:0:0:0/96", // IPv4-translated
+    "::1/128",         // loopback
+    "64:ff9b:1::/48",  // a site's own NAT64
+    "100::/64",        // discard
+    "2001::/32",       // Teredo
+    "fc00::/7",        // unique local
+    "fe80::/10",       // link-local
+    "fec0::/10",       // site-local
+    "ff00::/8",        // multicast
 };
 
 // Forms of IPv6 addresses that carry an IPv4 one, and where in them.
@@ -112,13 +124,14 @@ network_has(const struct network *network, const unsigned char bytes[ADDRESS_LEN
            (mask == 0 || ((unsigned)(network->bytes[whole] ^ bytes[whole]) & mask) == 0);
 }
 
-static bool
-text_has(const char *network, const unsigned char bytes[ADDRESS_LEN])
+// Parses a line of our own tables.
+static struct network
+network_of(const char *text)
 {
     struct network parsed;
-    if (!network_parse(network, &parsed))
-        abort(); // one of our own tables
-    return network_has(&parsed, bytes);
+    if (!network_parse(text, &parsed))
+        abort();
+    return parsed;
 }
 
 static bool
@@ -135,37 +148,56 @@ address_bytes(const struct sockaddr *address, unsigned char ret[ADDRESS_LEN])
 
 // ---- The rule -------------------------------------------------------------------------------
 
-// Whatever listens on all of this machine's addresses would answer there, too.
-static bool
-is_our_own(const unsigned char bytes[ADDRESS_LEN])
+static void
+own_read(struct own_addresses *own)
 {
     struct ifaddrs *interfaces;
-    bool found = false;
+    own->read_ms = clock_mono_ms();
+    free(own->bytes);
+    own->bytes = NULL;
+    own->n = 0;
     if (getifaddrs(&interfaces) != 0)
-        return true; // cannot tell
-    for (const struct ifaddrs *i = interfaces; i && !found; i = i->ifa_next) {
-        unsigned char own[ADDRESS_LEN];
-        found =
-            i->ifa_addr && address_bytes(i->ifa_addr, own) && memcmp(own, bytes, ADDRESS_LEN) == 0;
+        return;
+    size_t max = 0;
+    for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next)
+        max++;
+    own->bytes = kg_calloc(max + 1, sizeof own->bytes[0]);
+    for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next) {
+        if (i->ifa_addr && address_bytes(i->ifa_addr, own->bytes[own->n]))
+            own->n++;
     }
     freeifaddrs(interfaces);
-    return found;
+}
+
+// A service that listens on all of this machine's addresses would answer there, too.
+static bool
+own_has(struct own_addresses *own, const unsigned char bytes[ADDRESS_LEN])
+{
+    if (!own->read_ms || clock_mono_ms() - own->read_ms >= OWN_MS)
+        own_read(own);
+    if (!own->bytes)
+        return true; // cannot tell
+    for (size_t i = 0; i < own->n; i++) {
+        if (memcmp(own->bytes[i], bytes, ADDRESS_LEN) == 0)
+            return true;
+    }
+    return false;
 }
 
 static bool
-is_forbidden(const unsigned char bytes[ADDRESS_LEN])
+is_forbidden(const struct address_policy *policy, const unsigned char bytes[ADDRESS_LEN])
 {
     for (size_t i = 0; i < KG_ARRAY_LEN(forbidden); i++) {
-        if (text_has(forbidden[i], bytes))
+        if (network_has(&policy->forbidden[i], bytes))
             return true;
     }
     for (size_t i = 0; i < KG_ARRAY_LEN(carriers); i++) {
         unsigned char carried[ADDRESS_LEN];
         map_v4(carried, bytes + carriers[i].offset);
-        if (text_has(carriers[i].network, bytes) && is_forbidden(carried))
+        if (network_has(&policy->carriers[i], bytes) && is_forbidden(policy, carried))
             return true;
     }
-    return is_our_own(bytes);
+    return own_has(policy->own, bytes);
 }
 
 static bool
@@ -185,7 +217,7 @@ address_policy_allows(const struct address_policy *policy, const char *host,
     unsigned char bytes[ADDRESS_LEN];
     if (!address_bytes(address, bytes))
         return false;
-    if (!is_forbidden(bytes) || names_host(policy, host))
+    if (!is_forbidden(policy, bytes) || names_host(policy, host))
         return true;
     for (size_t i = 0; i < policy->n_networks; i++) {
         // ::/0 is for IPv6 addresses: the mapped form of the others is our own.
@@ -216,8 +248,7 @@ add(struct address_policy *policy, const char *item, struct kg_error *err)
         policy->hosts[policy->n_hosts++] = kg_strdup(item);
     else
         return kg_error_set(err, KG_INVALID, 0,
-                            "\"%.80s\" is no address, no network (10.0.0.0/8) and no host name",
-                            item);
+                            "\"%.80s\" is not an address, network (10.0.0.0/8) or host name", item);
     return 0;
 }
 
@@ -225,6 +256,13 @@ struct address_policy *
 address_policy_new(const char *const *allow, struct kg_error *err)
 {
     KG_AUTO(address_policy) policy = KG_NEW(struct address_policy);
+    policy->own = KG_NEW(struct own_addresses);
+    policy->forbidden = kg_calloc(KG_ARRAY_LEN(forbidden), sizeof policy->forbidden[0]);
+    for (size_t i = 0; i < KG_ARRAY_LEN(forbidden); i++)
+        policy->forbidden[i] = network_of(forbidden[i]);
+    policy->carriers = kg_calloc(KG_ARRAY_LEN(carriers), sizeof policy->carriers[0]);
+    for (size_t i = 0; i < KG_ARRAY_LEN(carriers); i++)
+        policy->carriers[i] = network_of(carriers[i].network);
     size_t n = 0;
     while (allow && allow[n])
         n++;
@@ -246,5 +284,9 @@ address_policy_free(struct address_policy *policy)
         free(policy->hosts[i]);
     free(policy->hosts);
     free(policy->networks);
+    free(policy->forbidden);
+    free(policy->carriers);
+    free(policy->own->bytes);
+    free(policy->own);
     free(policy);
 }

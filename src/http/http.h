@@ -18,11 +18,17 @@ struct http_server_settings {
     const char *unix_path; // instead of host and port: listen on this Unix socket (the agent does)
     size_t max_body_bytes; // 413 above
     size_t max_small_body_bytes;        // the same for routes without HTTP_LARGE_BODY; 0: no other
-    size_t max_held_bytes;              // of all bodies that are being read or wait to be taken;
-                                        // beyond that readers wait for one another; 0: any
+    size_t max_held_bytes;              // of all bodies that are being read or wait to be taken,
+                                        // of one owner's half of that; beyond that readers wait
+                                        // for one another; 0: any
     size_t max_header_bytes;            // 400 above
     int max_connections;                // further ones are closed at once
     int idle_timeout_s;                 // a connection without a request
+    int head_timeout_s;                 // from the first byte of a request, or from accepting, to
+                                        // the end of its head; of its body where no key came.
+                                        // 0: 15, on a Unix socket idle_timeout_s
+    int max_strangers;                  // connections of one address (IPv6: a /64) that have shown
+                                        // no valid key; 0: 64, and any number from this machine
     const char *const *allowed_origins; // NULL-terminated; NULL: only the server's own
     const char *const *allowed_hosts;   // NULL-terminated; "*" allows any; NULL: loopback names
     bool check_origin_and_host;
@@ -41,7 +47,8 @@ int http_server_open_requests(const struct http_server *server);
 // ---- Keys and owners ------------------------------------------------------------------------
 
 // The API keys and whose they are. Without any key every request belongs to "anonymous", but for
-// those that a proxy brings from another machine, which are refused.
+// those that a proxy brings from another machine: they belong to nobody, and only HTTP_PUBLIC lets
+// them through.
 struct http_keys;
 struct http_keys *http_keys_new(void);
 void http_keys_free(struct http_keys *keys);
@@ -53,6 +60,8 @@ KG_MUST_CHECK int http_keys_add(struct http_keys *keys, const char *owner, const
 KG_MUST_CHECK int http_keys_load(struct http_keys *keys, const char *path, struct kg_error *err);
 // The owner of `key`, in time that does not depend on which bytes match; NULL: nobody's.
 const char *http_keys_owner(const struct http_keys *keys, const char *key);
+// Whether the keys are those of more than one owner.
+bool http_keys_have_several_owners(const struct http_keys *keys);
 // The server borrows `keys`; routes with HTTP_PUBLIC do not ask for one.
 void http_server_set_keys(struct http_server *server, const struct http_keys *keys);
 
@@ -67,8 +76,15 @@ enum http_method {
     HTTP_OPTIONS = 32,
     HTTP_PATCH = 64,
 };
-// HTTP_STARTS_WORK says something to the gate only.
-enum { HTTP_PUBLIC = 1, HTTP_KEY_IN_QUERY = 2, HTTP_STARTS_WORK = 4, HTTP_LARGE_BODY = 8 };
+// HTTP_STARTS_WORK says something to the gate only. With HTTP_JSON_BODY a large body is parsed on
+// a worker before the handler is called, which takes the value by http_request_json().
+enum {
+    HTTP_PUBLIC = 1,
+    HTTP_KEY_IN_QUERY = 2,
+    HTTP_STARTS_WORK = 4,
+    HTTP_LARGE_BODY = 8,
+    HTTP_JSON_BODY = 16,
+};
 
 // Must answer, now or later: with http_reply*() or with a stream.
 typedef void (*http_handler_fn)(struct http_request *request, void *arg);
@@ -108,21 +124,37 @@ const void *http_request_body(struct http_request *request, size_t *ret_len);
 size_t http_request_body_len(const struct http_request *request);
 // Takes the next bytes of the body, at most `len`, for good; returns how many. For large ones:
 // memory goes as it is taken.
-size_t http_request_body_take(struct http_request *request, void *to, size_t len);
+size_t http_request_body_read(struct http_request *request, void *to, size_t len);
 enum {
     HTTP_JSON_DEPTH_MAX = 64,
     // What the values may take in memory, beside their strings: two million numbers, or 370,000
     // empty objects. "[{},{},…" takes eighty times its text.
     HTTP_JSON_VALUE_BYTES_MAX = 96 << 20,
+    // A text above this size is parsed, and its values are freed, on a worker: both take some ten
+    // milliseconds a megabyte.
+    HTTP_JSON_INLINE_MAX = 64 << 10,
+    // What the values of such a text may take with HTTP_JSON_BODY, as a handler frees them.
+    HTTP_JSON_BODY_VALUE_BYTES_MAX = 4 << 20,
 };
+// Takes the whole body, so that it can be read on another thread: on a worker, say.
+struct http_body;
+struct http_body *http_request_take_body(struct http_request *request);
+size_t http_body_len(const struct http_body *body);
+// Makes one text of it, which ends in a NUL beside its bytes. On any thread; frees the body.
+char *http_body_text(struct http_body *body, size_t *ret_len) KG_MUST_CHECK;
+void http_body_free(struct http_body *body);
+// The body that was taken has become values, or was refused: the server counts its bytes no longer.
+// Until then they count, as bodies may queue for a worker.
+void http_request_body_done(struct http_request *request);
 // The body as JSON, whatever its Content-Type says; within the bounds above, duplicate keys and bad
-// UTF-8 refused. An empty body is NULL with KG_INVALID. The caller owns the value.
+// UTF-8 refused. An empty body is NULL with KG_INVALID. The caller owns the value. Once a request.
 KG_MUST_CHECK json_t *http_request_json(struct http_request *request, struct kg_error *err);
 // The same for bytes that came another way.
 KG_MUST_CHECK json_t *http_json_parse(const char *body, size_t len, struct kg_error *err);
-// Whether the text is within HTTP_JSON_DEPTH_MAX, and its values within `max_value_bytes`.
-KG_MUST_CHECK int http_json_check(const char *body, size_t len, size_t max_value_bytes,
-                                  struct kg_error *err);
+// The same with a bound of the caller's. Where it is NULL, `ret_beyond` is true for a text beyond
+// HTTP_JSON_DEPTH_MAX or whose values take more than `max_value_bytes`.
+KG_MUST_CHECK json_t *http_json_parse_within(const char *body, size_t len, size_t max_value_bytes,
+                                             bool *ret_beyond, struct kg_error *err);
 
 // `on_gone` fires at most once: when the client closed before the answer was complete. After that
 // the request still takes calls, which do nothing, until http_reply*() or http_stream_end().
@@ -140,6 +172,10 @@ void http_reply(struct http_request *request, int status, const char *content_ty
 // Takes `text`, which is not copied.
 void http_reply_take(struct http_request *request, int status, const char *content_type, char *text,
                      size_t len);
+// The same without a copy: `data` stays until release(arg) is called, on the loop, once it was sent
+// or cannot be any more; maybe before this returns.
+void http_reply_shared(struct http_request *request, int status, const char *content_type,
+                       const void *data, size_t len, loop_fn release, void *arg);
 // Takes the reference of `body`. Its numbers are our own: reals are written with 15 digits.
 void http_reply_json(struct http_request *request, int status, json_t *body);
 void http_reply_error(struct http_request *request, const struct kg_error *err);
@@ -150,6 +186,10 @@ void http_stream_start(struct http_request *request, int status, const char *con
 void http_stream_on_drain(struct http_request *request, size_t low_watermark, loop_fn on_drain,
                           void *arg);
 void http_stream_write(struct http_request *request, const void *data, size_t len);
+// The same without a copy: `data` stays until release(arg) is called, on the loop, once it was sent
+// or cannot be any more; maybe before this returns.
+void http_stream_write_shared(struct http_request *request, const void *data, size_t len,
+                              loop_fn release, void *arg);
 // Bytes written and not yet taken by the client's socket.
 size_t http_stream_backlog(const struct http_request *request);
 // Completes the answer once all is sent; the request is gone afterwards.

@@ -7,21 +7,64 @@
 #include <event2/bufferevent.h>
 #include <event2/http.h>
 #include <event2/http_struct.h>
+#include <event2/keyvalq_struct.h>
 #include <sys/queue.h>
 #include <sys/time.h>
 
 #include "http.h"
 
+struct sockaddr;
+struct http_linger;
+struct http_share;
+
 enum {
     HTTP_ID_LEN = 20,
     HTTP_PARAMS_MAX = 6,
+    HTTP_OWNER_MAX = 64,
     // What a client may send ahead while its request is being answered.
     HTTP_READ_AHEAD_MAX = 64 * 1024,
+    // The body that a request may have although its head shows no right to it.
+    HTTP_STRANGER_BYTES_MAX = 64 * 1024,
+    HTTP_ADDRESS_LEN = 16,
+    HTTP_PEER_SLOTS = 1024,
+};
+
+// How far a chunked body has been read.
+struct http_chunks {
+    enum {
+        CHUNK_SIZE,
+        CHUNK_SIZE_LF,
+        CHUNK_DATA,
+        CHUNK_DATA_CR,
+        CHUNK_DATA_LF,
+        CHUNKS_END, // of the body, or there are no chunks
+    } state;
+    int digits;
+    uint64_t left; // of the chunk
+};
+
+// An address, for IPv6 a /64 network, with open connections or failures to remember.
+struct http_peer {
+    unsigned char address[HTTP_ADDRESS_LEN];
+    int n_open;
+    int n_strangers; // of these: without a valid key so far
+    int n_failures;  // wrong keys since `window_ms`
+    int64_t window_ms;
+    LIST_ENTRY(http_peer) slot_link;
+    TAILQ_ENTRY(http_peer) remembered_link; // without a connection
+};
+
+struct http_peers {
+    LIST_HEAD(, http_peer) slots[HTTP_PEER_SLOTS];
+    TAILQ_HEAD(, http_peer) remembered; // the longest gone first
+    size_t n_remembered;
+    int max_strangers;
+    bool spare_local; // loopback and Unix sockets: proxies come from there
 };
 
 // One accepted connection. `evcon` is evhttp's, known once the connection was adopted; `request` is
 // set while a handler owes an answer, `busy` until that answer has been sent. `refused` while a
-// page of evhttp's own is in the output.
+// page of evhttp's own is in the output, `closing` while one of ours is and nothing else follows.
 struct http_connection {
     struct http_server *server;
     struct bufferevent *bev;
@@ -29,9 +72,33 @@ struct http_connection {
     int fd;
     bool busy;
     bool refused;
-    size_t held;        // bytes read and not yet given away
-    bool is_large;      // in the intake's list
-    bool intake_paused; // does not read: others go first
+    bool closing;
+    bool lingers; // after its end: its client may still be sending
+    struct http_peer *peer;
+    bool trusted; // a request has shown a valid key
+    // What gate.c knows of the request that is being read.
+    bool gated;       // evhttp reads nothing
+    bool gate_looks;  // in the gate's list
+    size_t head_seen; // bytes in which the head does not end
+    bool has_body;
+    uint64_t body_len; // as announced
+    bool body_cut;     // the body is not read
+    bool chunks_bad;
+    struct http_chunks chunks;
+    struct evbuffer *early; // came behind the last request
+    int64_t deadline_ms;    // for its head, or a body without a key; 0: none
+    LIST_ENTRY(http_connection) gate_link;
+    TAILQ_ENTRY(http_connection) awaited_link;
+    // What intake.c counts.
+    char owner[HTTP_OWNER_MAX + 1]; // whose body is read
+    size_t held;                    // bytes read and not yet given away
+    size_t received;                // of this request
+    size_t look_received;           // at the last look
+    bool look_skipped;              // not to be judged by the next look: it was not reading
+    bool is_large;                  // in the intake's list
+    bool intake_paused;             // does not read: others go first
+    bool is_waited_for;             // it reads, and others do not
+    struct http_share *share;       // its owner's, while it is large
     TAILQ_ENTRY(http_connection) intake_link;
     struct http_request *request;
     LIST_ENTRY(http_connection) link;
@@ -42,13 +109,25 @@ LIST_HEAD(http_connections, http_connection);
 // What all connections hold of requests that they read, or whose body nobody has taken yet.
 struct http_intake {
     TAILQ_HEAD(, http_connection) large; // in the order in which they became so
+    LIST_HEAD(, http_share) shares;
     size_t held;
     size_t max;
     size_t max_body;
+    bool was_large;       // so that memory is to be given back to the system
     struct event *decide; // who may read
     struct loop_timer *look;
-    const struct http_connection *first; // at the last look, and what it had
-    size_t first_held;
+    int64_t look_ms;
+};
+
+// Which requests wait for their head to be complete, and until when.
+struct http_gate {
+    struct http_connections look; // something has come
+    struct event *look_event;
+    TAILQ_HEAD(, http_connection) awaited; // in the order of their deadlines
+    struct loop_timer *timer;
+    int64_t timeout_ms;
+    size_t max_head;
+    bufferevent_data_cb evhttp_read;
 };
 
 struct http_param {
@@ -75,15 +154,21 @@ struct http_server {
     char *unix_path;
     int port;
     int max_connections;
+    size_t max_body_bytes;
     size_t max_small_body_bytes;
+    struct http_gate gate;
     struct http_intake intake;
+    struct http_peers peers;
+    TAILQ_HEAD(, http_linger) lingers;
+    int n_lingers;
+    bool ending;
     struct timeval idle_timeout;
     bool check_origin_and_host;
     char **allowed_origins;
     char **allowed_hosts;
     const struct http_keys *keys;
     struct http_router router;
-    http_gate_fn gate;
+    http_gate_fn gate_fn;
     void *gate_arg;
     // Accepted, not yet seen by evhttp; `adopt` takes them up in the same turn of the loop.
     struct http_connections fresh;
@@ -95,6 +180,7 @@ struct http_server {
     size_t by_fd_len;
     int n_connections;
     int n_busy;
+    int n_slowed; // requests with a wrong key that wait for their answer
     LIST_HEAD(, http_request) requests;
     // The request whose handler is on the stack, until it is answered.
     struct http_request *handling;
@@ -106,9 +192,13 @@ struct http_server {
 struct http_request {
     struct http_connection *conn;
     struct evhttp_request *ev;
+    const struct evkeyvalq *headers;
     enum http_method method;
     char id[HTTP_ID_LEN + 1];
-    const char *owner;
+    char owner[HTTP_OWNER_MAX + 1]; // empty: nobody
+    bool wrong_key;                 // one was sent, and it is nobody's
+    struct http_server *slowed_by;  // while it waits to be refused
+    struct loop_timer *slow_timer;
     const char *route; // its pattern; NULL: none was found
     int flags;         // its route's
     int status;        // of the answer; 0: not begun
@@ -119,6 +209,11 @@ struct http_request {
     size_t query_len;
     struct http_param params[HTTP_PARAMS_MAX];
     size_t n_params;
+    http_handler_fn handler;
+    void *handler_arg;
+    struct http_json_work *json; // while and after a worker parsed the body
+    size_t json_len;
+    size_t taken_len; // of a body that was taken and still counts
     loop_fn on_gone;
     void *on_gone_arg;
     bool streaming;
@@ -130,15 +225,35 @@ struct http_request {
     LIST_ENTRY(http_request) link;
 };
 
+// The head of a request as its client sent it. Strings are in `text`.
+struct http_head {
+    char *text;
+    const char *method;
+    const char *target;
+    struct evkeyvalq headers;
+    int64_t content_length; // -1: not given
+    bool chunked;
+    int n_hosts;
+    int n_framings;
+};
+
 // ---- server.c -------------------------------------------------------------------------------
 
 // Closes a connection that has an open request, which becomes `gone`.
 void connection_close(struct http_connection *conn);
+// One of its requests has an owner.
+void connection_trust(struct http_connection *conn);
 
 // ---- request.c ------------------------------------------------------------------------------
 
 // Takes up a request that evhttp has read: checks it, finds its route, calls the handler.
 void request_handle(struct http_connection *conn, struct evhttp_request *ev);
+// All checks are passed, the body is prepared.
+void request_call_handler(struct http_request *request);
+// Whether evhttp reads a body with this method.
+bool request_reads_body(const struct http_head *head);
+// Whether the head entitles to its body: a valid key, an origin, a path and a length that are fine.
+bool request_admits(struct http_connection *conn, const struct http_head *head);
 // The connection is closing: tells the handler's side.
 void request_gone(struct http_request *request);
 // Unlinks and frees a request; its evhttp_request too when the client has gone.
@@ -150,6 +265,58 @@ void refusal_init(struct http_server *server);
 void refusal_fini(struct http_server *server);
 void refusal_watch(struct http_connection *conn);
 void refusal_forget(struct http_connection *conn);
+// Answers a request that evhttp has not read completely, and closes.
+void refusal_send(struct http_connection *conn, const struct kg_error *err);
+
+// ---- head.c ---------------------------------------------------------------------------------
+
+// The length of the head that `text` begins with; 0: its end is not there. It is not before `from`.
+size_t head_end(const char *text, size_t len, size_t from);
+// Reads a whole head. `ret` is to be freed in any case.
+KG_MUST_CHECK int head_parse(const char *text, size_t len, struct http_head *ret,
+                             struct kg_error *err);
+void head_fini(struct http_head *head);
+// The same head, announcing that no body follows.
+void head_write_without_body(const struct http_head *head, struct evbuffer *out);
+// Whether the next bytes of a chunked body are as they should be.
+KG_MUST_CHECK bool chunks_scan(struct http_chunks *chunks, const char *data, size_t len);
+
+// ---- gate.c ---------------------------------------------------------------------------------
+
+void gate_init(struct http_server *server, const struct http_server_settings *settings);
+void gate_fini(struct http_server *server);
+void gate_watch(struct http_connection *conn);
+void gate_await_no_more(struct http_connection *conn);
+// A request is answered, the next may come.
+void gate_close_again(struct http_connection *conn);
+void gate_forget(struct http_connection *conn);
+
+// ---- json_work.c ----------------------------------------------------------------------------
+
+// Parses a large body on a worker, and then calls the handler; false: there is nothing to do.
+bool json_work_start(struct http_request *request);
+// The request is being freed, no work is under way.
+void json_work_end(struct http_request *request);
+
+// ---- linger.c -------------------------------------------------------------------------------
+
+// Keeps the socket for a while, reads and drops. `fd` stays the caller's.
+void linger_start(struct http_server *server, int fd);
+void linger_end_all(struct http_server *server);
+
+// ---- peers.c --------------------------------------------------------------------------------
+
+// `max_strangers`: connections without a valid key of one address; 0: 64, and any from this
+// machine.
+void peers_init(struct http_peers *peers, int max_strangers);
+void peers_fini(struct http_peers *peers);
+// Counts a connection; NULL: its address has too many.
+struct http_peer *peer_take(struct http_peers *peers, const struct sockaddr *from);
+// One of its connections has shown a valid key.
+void peer_trust(struct http_peer *peer);
+void peer_leave(struct http_peers *peers, struct http_peer *peer, bool was_trusted);
+// A wrong key came; true: one of too many.
+KG_MUST_CHECK bool peer_failed(struct http_peer *peer, int64_t now_ms);
 
 // ---- intake.c -------------------------------------------------------------------------------
 
@@ -165,6 +332,9 @@ void intake_forget(struct http_connection *conn);
 // ---- reply.c --------------------------------------------------------------------------------
 
 json_t *problem_new(const struct kg_error *err);
+// See http_reply_shared().
+void reply_add_shared(struct evbuffer *to, const void *data, size_t len, loop_fn release,
+                      void *arg);
 void reply_add_common_headers(struct http_request *request, int status, const char *content_type);
 
 // ---- stream.c -------------------------------------------------------------------------------
@@ -188,9 +358,11 @@ KG_MUST_CHECK int keys_check(const struct http_keys *keys, struct http_request *
 
 // ---- origin.c -------------------------------------------------------------------------------
 
-// Refuses requests of foreign web pages; adds the CORS headers for allowed origins.
-KG_MUST_CHECK int origin_check(const struct http_server *server, struct http_request *request,
+// Refuses requests of foreign web pages.
+KG_MUST_CHECK int origin_check(const struct http_server *server, const struct http_request *request,
                                struct kg_error *err);
+// Adds the CORS headers for allowed origins, after origin_check().
+void origin_add_headers(struct http_request *request);
 // Whether a proxy says that the request comes from another machine.
 bool origin_is_elsewhere(const struct http_request *request);
 

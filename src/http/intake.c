@@ -1,61 +1,119 @@
 // SPDX-License-Identifier: Apache-2.0
 // evhttp reads a whole body before its handler runs. So what all connections together have read and
-// not yet given away is bounded: beyond the bound only the one that has waited longest reads on,
-// and it has to be quick about it.
+// not yet given away is bounded, and half of that for each owner: beyond the bound only the one
+// that has waited longest reads on, and it has to be quick about it. Every large body has to come
+// at some rate.
 
 #include <event2/event.h>
+#include <malloc.h>
+#include <string.h>
 
 #include "http_priv.h"
 
 enum {
     SMALL_BYTES = 64 << 10, // what every connection may hold; also what it reads at a time
     LARGE_READ_BYTES = 1 << 20,
-    LOOK_MS = 5 * 1000,
-    LEAST_PROGRESS = 2 << 20, // between two looks, of the one whom others wait for
+    READERS_MAX = 4,
+    LOOKS = 3,                       // in the time that a head may take
+    LEAST_PROGRESS = 64 << 10,       // between two looks, of a large body
+    LEAST_WAITED_PROGRESS = 2 << 20, // of a reader that blocks others
+    TRIM_BYTES = 32 << 20,           // held at some time, after which memory is given back
 };
 
-static struct http_connection *
-first_reader(const struct http_server *server)
+// What one owner's connections hold; it is there while one of them is large.
+struct http_share {
+    char owner[HTTP_OWNER_MAX + 1];
+    size_t held;
+    size_t n; // connections
+    bool has_reader;
+    LIST_ENTRY(http_share) link;
+};
+
+static struct http_share *
+share_take(struct http_intake *intake, const char *owner)
 {
-    struct http_connection *conn;
-    TAILQ_FOREACH(conn, &server->intake.large, intake_link) {
-        if (!conn->busy)
-            return conn;
+    struct http_share *share;
+    LIST_FOREACH(share, &intake->shares, link) {
+        if (strcmp(share->owner, owner) == 0)
+            break;
     }
-    return NULL;
+    if (!share) {
+        share = KG_NEW(struct http_share);
+        strcpy(share->owner, owner); // of the same size
+        LIST_INSERT_HEAD(&intake->shares, share, link);
+    }
+    share->n++;
+    return share;
 }
 
 static void
-set_paused(struct http_connection *conn, bool paused)
+share_leave(struct http_share *share)
 {
-    if (conn->busy || conn->intake_paused == paused)
+    if (--share->n > 0)
+        return;
+    LIST_REMOVE(share, link);
+    free(share);
+}
+
+static void
+intake_count(struct http_connection *conn, size_t more)
+{
+    struct http_intake *intake = &conn->server->intake;
+    conn->held += more;
+    intake->held += more;
+    if (conn->share)
+        conn->share->held += more;
+    if (intake->held > TRIM_BYTES)
+        intake->was_large = true;
+}
+
+static void
+intake_pause(struct http_connection *conn, bool paused)
+{
+    if (conn->intake_paused == paused)
         return;
     conn->intake_paused = paused;
+    conn->look_skipped = true;
     if (paused)
         bufferevent_disable(conn->bev, EV_READ);
     else
         bufferevent_enable(conn->bev, EV_READ);
 }
 
+// Where there is no room for more, one connection of each owner reads on, and of few owners: those
+// that came first.
 static void
-on_decide(evutil_socket_t fd, short what, void *arg)
+intake_decide(struct http_intake *intake)
+{
+    bool full = intake->held > intake->max;
+    int readers = 0;
+    struct http_share *share;
+    struct http_connection *conn;
+    LIST_FOREACH(share, &intake->shares, link)
+        share->has_reader = false;
+    TAILQ_FOREACH(conn, &intake->large, intake_link) {
+        if (conn->busy)
+            continue;
+        bool short_of = full || conn->share->held > intake->max / 2;
+        bool waits = short_of && (conn->share->has_reader || (full && readers >= READERS_MAX));
+        conn->is_waited_for = short_of && !waits;
+        conn->share->has_reader |= !waits;
+        readers += !waits;
+        intake_pause(conn, waits);
+    }
+}
+
+static void
+intake_on_decide(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
     struct http_server *server = arg;
     struct http_intake *intake = &server->intake;
-    bool full = intake->held > intake->max;
-    struct http_connection *first = first_reader(server);
-    struct http_connection *conn;
-    TAILQ_FOREACH(conn, &intake->large, intake_link)
-        set_paused(conn, full && conn != first);
-    if (!full || !first) {
-        loop_timer_stop(intake->look);
-    } else if (!loop_timer_active(intake->look)) {
-        intake->first = first;
-        intake->first_held = first->held;
-        loop_timer_start(intake->look, LOOK_MS);
-    }
+    intake_decide(intake);
+    bool idle = TAILQ_EMPTY(&intake->large) && !(intake->was_large && intake->held < SMALL_BYTES);
+    if (!idle && !loop_timer_active(intake->look))
+        loop_timer_start(intake->look, intake->look_ms);
 }
 
 static void
@@ -64,46 +122,76 @@ decide_soon(struct http_server *server)
     event_active(server->intake.decide, EV_TIMEOUT, 0);
 }
 
+static bool
+intake_is_slow(const struct http_connection *conn)
+{
+    size_t least = conn->is_waited_for ? LEAST_WAITED_PROGRESS : LEAST_PROGRESS;
+    return !conn->busy && !conn->look_skipped && conn->received < conn->look_received + least;
+}
+
+// glibc keeps what was taken in pieces below its threshold for mapping. Giving 128 MiB back takes
+// some 6 ms, once after each peak and when all is quiet.
 static void
-on_look(void *arg)
+intake_trim(struct http_intake *intake)
+{
+    if (!intake->was_large || intake->held > SMALL_BYTES)
+        return;
+    intake->was_large = false;
+    malloc_trim(TRIM_BYTES);
+}
+
+static void
+intake_on_look(void *arg)
 {
     struct http_server *server = arg;
     struct http_intake *intake = &server->intake;
-    struct http_connection *first = first_reader(server);
-    if (first && first == intake->first && first->held < intake->first_held + LEAST_PROGRESS) {
-        log_warning("a client that sends too slowly was cut: others wait",
-                    LOG_INT("bytes", (int64_t)first->held));
-        connection_close(first);
+    struct http_connection *conn, *next;
+    for (conn = TAILQ_FIRST(&intake->large); conn; conn = next) {
+        next = TAILQ_NEXT(conn, intake_link);
+        bool slow = intake_is_slow(conn);
+        conn->look_skipped = conn->intake_paused;
+        conn->look_received = conn->received;
+        if (!slow)
+            continue;
+        log_warning("a client that sends too slowly was cut",
+                    LOG_INT("bytes", (int64_t)conn->received));
+        connection_close(conn);
     }
+    intake_trim(intake);
     decide_soon(server);
 }
 
 static void
-on_input(struct evbuffer *input, const struct evbuffer_cb_info *info, void *arg)
+intake_on_input(struct evbuffer *input, const struct evbuffer_cb_info *info, void *arg)
 {
     (void)input;
     struct http_connection *conn = arg;
     if (info->n_added == 0 || conn->busy)
         return;
     struct http_intake *intake = &conn->server->intake;
+    conn->received += info->n_added;
     if (conn->held >= intake->max_body)
         return; // evhttp drops what is beyond a body's bound
-    conn->held += info->n_added;
-    intake->held += info->n_added;
+    intake_count(conn, info->n_added);
     if (conn->held > SMALL_BYTES && !conn->is_large) {
         conn->is_large = true;
+        conn->look_skipped = true;
+        conn->share = share_take(intake, conn->owner);
+        conn->share->held += conn->held;
         TAILQ_INSERT_TAIL(&intake->large, conn, intake_link);
         bufferevent_set_max_single_read(conn->bev, LARGE_READ_BYTES);
-    }
-    if (intake->held > intake->max)
         decide_soon(conn->server);
+    } else if (conn->is_large &&
+               (intake->held > intake->max || conn->share->held > intake->max / 2)) {
+        decide_soon(conn->server);
+    }
 }
 
 void
 intake_watch(struct http_connection *conn)
 {
     bufferevent_set_max_single_read(conn->bev, SMALL_BYTES);
-    evbuffer_add_cb(bufferevent_get_input(conn->bev), on_input, conn);
+    evbuffer_add_cb(bufferevent_get_input(conn->bev), intake_on_input, conn);
 }
 
 void
@@ -113,6 +201,8 @@ intake_give(struct http_connection *conn, size_t len)
     size_t given = len < conn->held ? len : conn->held;
     conn->held -= given;
     intake->held -= given;
+    if (conn->share)
+        conn->share->held -= given;
     if (!TAILQ_EMPTY(&intake->large))
         decide_soon(conn->server);
 }
@@ -121,11 +211,12 @@ void
 intake_forget(struct http_connection *conn)
 {
     intake_give(conn, conn->held);
-    if (conn->is_large)
+    if (conn->is_large) {
         TAILQ_REMOVE(&conn->server->intake.large, conn, intake_link);
-    if (conn->server->intake.first == conn)
-        conn->server->intake.first = NULL;
+        share_leave(KG_STEAL(conn->share));
+    }
     conn->is_large = false;
+    conn->received = conn->look_received = 0;
     conn->intake_paused = false;
 }
 
@@ -141,12 +232,14 @@ intake_init(struct http_server *server, const struct http_server_settings *setti
 {
     struct http_intake *intake = &server->intake;
     TAILQ_INIT(&intake->large);
+    LIST_INIT(&intake->shares);
+    intake->look_ms = server->gate.timeout_ms / LOOKS;
     intake->max_body = settings->max_body_bytes + settings->max_header_bytes;
     intake->max = settings->max_held_bytes ? settings->max_held_bytes : SIZE_MAX;
-    intake->decide = event_new(loop_event_base(server->loop), -1, 0, on_decide, server);
+    intake->decide = event_new(loop_event_base(server->loop), -1, 0, intake_on_decide, server);
     if (!intake->decide)
         abort();
-    intake->look = loop_timer_new(server->loop, on_look, server);
+    intake->look = loop_timer_new(server->loop, intake_on_look, server);
 }
 
 void

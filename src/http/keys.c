@@ -9,11 +9,11 @@
 
 #include "http_priv.h"
 
-enum { OWNER_MAX = 64, KEYS_FILE_MAX = 1024 * 1024 };
+enum { KEYS_FILE_MAX = 1024 * 1024 };
 #define HASH_PREFIX "sha256:"
 
 struct key {
-    char owner[OWNER_MAX + 1];
+    char owner[HTTP_OWNER_MAX + 1];
     unsigned char hash[crypto_hash_sha256_BYTES];
 };
 
@@ -43,7 +43,7 @@ static bool
 owner_valid(const char *owner)
 {
     size_t len = strspn(owner, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
-    return len >= 1 && len <= OWNER_MAX && !owner[len];
+    return len >= 1 && len <= HTTP_OWNER_MAX && !owner[len];
 }
 
 int
@@ -51,7 +51,8 @@ http_keys_add(struct http_keys *keys, const char *owner, const char *key, struct
 {
     if (!owner_valid(owner))
         return kg_error_set(err, KG_INVALID, 0,
-                            "an owner's name has 1 to %d characters of A-Za-z0-9._-", OWNER_MAX);
+                            "an owner's name has 1 to %d characters of A-Za-z0-9._-",
+                            HTTP_OWNER_MAX);
     struct key entry = {0};
     memcpy(entry.owner, owner, strlen(owner));
     size_t prefix = strlen(HASH_PREFIX);
@@ -106,6 +107,16 @@ http_keys_load(struct http_keys *keys, const char *path, struct kg_error *err)
     return 0;
 }
 
+bool
+http_keys_have_several_owners(const struct http_keys *keys)
+{
+    for (size_t i = 1; i < keys->n; i++) {
+        if (strcmp(keys->keys[i].owner, keys->keys[0].owner) != 0)
+            return true;
+    }
+    return false;
+}
+
 const char *
 http_keys_owner(const struct http_keys *keys, const char *key)
 {
@@ -130,21 +141,31 @@ key_sent(const struct http_request *request, int flags)
     return key;
 }
 
+// A copy, as keys may be replaced while the request is open.
+static void
+set_owner(struct http_request *request, const char *owner)
+{
+    if (owner)
+        memcpy(request->owner, owner, strlen(owner) + 1);
+}
+
 int
 keys_check(const struct http_keys *keys, struct http_request *request, int flags,
            struct kg_error *err)
 {
     if (!keys || keys->n == 0) {
-        request->owner = "anonymous";
-        if ((flags & HTTP_PUBLIC) || !origin_is_elsewhere(request))
-            return 0;
-        return kg_error_set(err, KG_FORBIDDEN_HOST, 0,
-                            "this gateway has no key, and a proxy brings this request from another "
-                            "machine: start the gateway with --api-key");
+        if (!origin_is_elsewhere(request))
+            set_owner(request, "anonymous");
+        else if (!(flags & HTTP_PUBLIC))
+            return kg_error_set(err, KG_FORBIDDEN_HOST, 0,
+                                "this gateway has no key, and a proxy brings this request from "
+                                "another machine: start the gateway with --api-key");
+        return 0;
     }
     const char *key = key_sent(request, flags);
-    request->owner = key ? http_keys_owner(keys, key) : NULL;
-    if (request->owner || (flags & HTTP_PUBLIC))
+    set_owner(request, key ? http_keys_owner(keys, key) : NULL);
+    request->wrong_key = key && !request->owner[0];
+    if (request->owner[0] || (flags & HTTP_PUBLIC))
         return 0;
     return kg_error_set(err, KG_UNAUTHORIZED, 0, key ? "Invalid API key" : "API key required");
 }

@@ -3,7 +3,6 @@
 // And no other machine, through a proxy on this one.
 
 #include <arpa/inet.h>
-#include <event2/keyvalq_struct.h>
 #include <string.h>
 #include <strings.h>
 
@@ -62,24 +61,9 @@ origin_allowed(const struct http_server *server, const char *origin)
     return false;
 }
 
-static void
-add_cors_headers(struct http_request *request, const char *origin)
-{
-    http_reply_header(request, "Access-Control-Allow-Origin", origin);
-    http_reply_header(request, "Access-Control-Expose-Headers", "*");
-    http_reply_header(request, "Vary", "Origin");
-    if (request->method != HTTP_OPTIONS)
-        return;
-    http_reply_header(request, "Access-Control-Allow-Methods",
-                      "GET, HEAD, POST, PUT, DELETE, PATCH");
-    const char *headers = http_request_header(request, "Access-Control-Request-Headers");
-    if (headers)
-        http_reply_header(request, "Access-Control-Allow-Headers", headers);
-    http_reply_header(request, "Access-Control-Max-Age", "600");
-}
-
 int
-origin_check(const struct http_server *server, struct http_request *request, struct kg_error *err)
+origin_check(const struct http_server *server, const struct http_request *request,
+             struct kg_error *err)
 {
     if (!server->check_origin_and_host)
         return 0;
@@ -91,8 +75,28 @@ origin_check(const struct http_server *server, struct http_request *request, str
         return 0;
     if (!origin_allowed(server, origin))
         return kg_error_set(err, KG_FORBIDDEN_ORIGIN, 0, "this Origin is not allowed");
-    add_cors_headers(request, origin);
     return 0;
+}
+
+void
+origin_add_headers(struct http_request *request)
+{
+    const struct http_server *server = request->conn->server;
+    const char *origin = http_request_header(request, "Origin");
+    if (!server->check_origin_and_host || !origin || !origin_allowed(server, origin) ||
+        origin_is_own(origin, http_request_header(request, "Host")))
+        return;
+    http_reply_header(request, "Access-Control-Allow-Origin", origin);
+    http_reply_header(request, "Access-Control-Expose-Headers", "*");
+    http_reply_header(request, "Vary", "Origin");
+    if (request->method != HTTP_OPTIONS)
+        return;
+    http_reply_header(request, "Access-Control-Allow-Methods",
+                      "GET, HEAD, POST, PUT, DELETE, PATCH");
+    const char *headers = http_request_header(request, "Access-Control-Request-Headers");
+    if (headers)
+        http_reply_header(request, "Access-Control-Allow-Headers", headers);
+    http_reply_header(request, "Access-Control-Max-Age", "600");
 }
 
 // ---- Proxies --------------------------------------------------------------------------------
@@ -145,7 +149,7 @@ bool
 origin_is_elsewhere(const struct http_request *request)
 {
     const struct evkeyval *header;
-    TAILQ_FOREACH(header, evhttp_request_get_input_headers(request->ev), next) {
+    TAILQ_FOREACH(header, request->headers, next) {
         bool is_forwarded = strcasecmp(header->key, "Forwarded") == 0;
         if ((is_forwarded || strcasecmp(header->key, "X-Forwarded-For") == 0 ||
              strcasecmp(header->key, "X-Real-IP") == 0) &&

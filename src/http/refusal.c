@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What evhttp refuses by itself (malformed requests, bodies above the bound, methods and
 // expectations that it does not know) it answers in HTML. Here that page becomes a problem
-// document, before a byte of it is sent.
+// document, before a byte of it is sent. And what the gate refuses before evhttp has read it.
 
 #include <event2/event.h>
 #include <string.h>
 
 #include "http_priv.h"
+#include "metrics.h"
 
 struct refusal {
     const char *status; // evhttp's
@@ -35,16 +36,14 @@ refusal_of(struct evbuffer *output)
 }
 
 static void
-replace_page(struct evbuffer *output, const struct refusal *refusal)
+write_page(struct evbuffer *output, const struct kg_error *err, const char *headers)
 {
-    const struct kg_code_info *info = kg_code_info(refusal->code);
-    struct kg_error err;
-    kg_error_set(&err, refusal->code, 0, "%s", refusal->detail);
-    json_auto_t *problem = problem_new(&err);
+    const struct kg_code_info *info = kg_code_info(err->code);
+    json_auto_t *problem = problem_new(err);
     KG_AUTO_FREE char *text = json_dumps(problem, JSON_COMPACT);
     char id[HTTP_ID_LEN + 1];
     id_random(id, HTTP_ID_LEN);
-    evbuffer_drain(output, evbuffer_get_length(output));
+    metric_add(METRIC_HTTP_PROBLEMS, 1, info->name);
     evbuffer_add_printf(output,
                         "HTTP/1.1 %d %s\r\n"
                         "X-Request-Id: %s\r\n"
@@ -53,7 +52,24 @@ replace_page(struct evbuffer *output, const struct refusal *refusal)
                         "Content-Length: %zu\r\n"
                         "%s"
                         "Connection: close\r\n\r\n%s",
-                        info->http_status, info->title, id, strlen(text), refusal->headers, text);
+                        info->http_status, info->title, id, strlen(text), headers, text);
+}
+
+static void
+replace_page(struct http_connection *conn)
+{
+    struct evbuffer *output = bufferevent_get_output(conn->bev);
+    // A bufferevent's output can be read and taken from its front only by itself, unless unfrozen.
+    evbuffer_unfreeze(output, 1);
+    const struct refusal *refusal = refusal_of(output);
+    if (refusal) {
+        struct kg_error err;
+        kg_error_set(&err, refusal->code, 0, "%s", refusal->detail);
+        conn->lingers = true;
+        evbuffer_drain(output, evbuffer_get_length(output));
+        write_page(output, &err, refusal->headers);
+    }
+    evbuffer_freeze(output, 1);
 }
 
 static void
@@ -64,25 +80,40 @@ on_refusals(evutil_socket_t fd, short what, void *arg)
     struct http_server *server = arg;
     struct http_connection *conn;
     while ((conn = LIST_FIRST(&server->refused))) {
-        struct evbuffer *output = bufferevent_get_output(conn->bev);
-        // A bufferevent's output can be taken from its front only by itself, unless unfrozen.
-        evbuffer_unfreeze(output, 1);
-        const struct refusal *refusal = refusal_of(output);
-        if (refusal)
-            replace_page(output, refusal);
-        evbuffer_freeze(output, 1);
-        refusal_forget(conn);
+        if (conn->closing) {
+            connection_close(conn);
+        } else {
+            replace_page(conn);
+            refusal_forget(conn);
+        }
     }
 }
 
+void
+refusal_send(struct http_connection *conn, const struct kg_error *err)
+{
+    struct evbuffer *input = bufferevent_get_input(conn->bev);
+    bufferevent_event_cb on_event;
+    void *evcon;
+    bufferevent_getcb(conn->bev, NULL, NULL, &on_event, &evcon);
+    bufferevent_setcb(conn->bev, NULL, NULL, on_event, evcon);
+    conn->closing = true;
+    gate_await_no_more(conn);
+    evbuffer_drain(input, evbuffer_get_length(input));
+    bufferevent_disable(conn->bev, EV_READ);
+    bufferevent_enable(conn->bev, EV_WRITE);
+    write_page(bufferevent_get_output(conn->bev), err, "");
+}
+
 // Output although no handler owes an answer: evhttp speaks. The page comes in several pieces, so
-// wait until it is complete; the loop writes it later still.
+// wait until it is complete; the loop writes it later still. Or a page of ours has been sent.
 static void
 on_output(struct evbuffer *output, const struct evbuffer_cb_info *info, void *arg)
 {
-    (void)output;
     struct http_connection *conn = arg;
-    if (info->n_added == 0 || conn->busy || conn->refused)
+    bool of_evhttp = info->n_added > 0 && !conn->busy && !conn->closing;
+    bool sent = conn->closing && info->n_deleted > 0 && evbuffer_get_length(output) == 0;
+    if (conn->refused || !(of_evhttp || sent))
         return;
     conn->refused = true;
     LIST_INSERT_HEAD(&conn->server->refused, conn, refused_link);

@@ -85,6 +85,43 @@ http_reply_take(struct http_request *request, int status, const char *content_ty
     send_whole(request, status, content_type, body);
 }
 
+struct shared_bytes {
+    loop_fn release;
+    void *arg;
+};
+
+static void
+shared_bytes_release(const void *data, size_t len, void *arg)
+{
+    (void)data;
+    (void)len;
+    struct shared_bytes *shared = arg;
+    shared->release(shared->arg);
+    free(shared);
+}
+
+void
+reply_add_shared(struct evbuffer *to, const void *data, size_t len, loop_fn release, void *arg)
+{
+    struct shared_bytes *shared = KG_NEW(struct shared_bytes);
+    *shared = (struct shared_bytes){.release = release, .arg = arg};
+    evbuffer_add_reference(to, data, len, shared_bytes_release, shared);
+}
+
+void
+http_reply_shared(struct http_request *request, int status, const char *content_type,
+                  const void *data, size_t len, loop_fn release, void *arg)
+{
+    if (!request->conn) {
+        release(arg);
+        request_free(request);
+        return;
+    }
+    struct evbuffer *body = request->conn->server->scratch;
+    reply_add_shared(body, data, len, release, arg);
+    send_whole(request, status, content_type, body);
+}
+
 static void
 reply_json_as(struct http_request *request, int status, const char *content_type, json_t *value)
 {

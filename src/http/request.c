@@ -2,7 +2,6 @@
 // A request: the checks that every one passes, and what handlers ask of it.
 
 #include <assert.h>
-#include <event2/keyvalq_struct.h>
 #include <string.h>
 #include <strings.h>
 
@@ -11,21 +10,23 @@
 
 // ---- Life -----------------------------------------------------------------------------------
 
+static const struct {
+    enum evhttp_cmd_type type;
+    const char *name;
+    enum http_method method;
+} methods_known[] = {
+    {EVHTTP_REQ_GET, "GET", HTTP_GET},          {EVHTTP_REQ_HEAD, "HEAD", HTTP_HEAD},
+    {EVHTTP_REQ_POST, "POST", HTTP_POST},       {EVHTTP_REQ_PUT, "PUT", HTTP_PUT},
+    {EVHTTP_REQ_DELETE, "DELETE", HTTP_DELETE}, {EVHTTP_REQ_OPTIONS, "OPTIONS", HTTP_OPTIONS},
+    {EVHTTP_REQ_PATCH, "PATCH", HTTP_PATCH},
+};
+
 static enum http_method
 method_of(struct evhttp_request *ev)
 {
-    static const struct {
-        enum evhttp_cmd_type type;
-        enum http_method method;
-    } methods[] = {
-        {EVHTTP_REQ_GET, HTTP_GET},       {EVHTTP_REQ_HEAD, HTTP_HEAD},
-        {EVHTTP_REQ_POST, HTTP_POST},     {EVHTTP_REQ_PUT, HTTP_PUT},
-        {EVHTTP_REQ_DELETE, HTTP_DELETE}, {EVHTTP_REQ_OPTIONS, HTTP_OPTIONS},
-        {EVHTTP_REQ_PATCH, HTTP_PATCH},
-    };
-    for (size_t i = 0; i < KG_ARRAY_LEN(methods); i++)
-        if (methods[i].type == evhttp_request_get_command(ev))
-            return methods[i].method;
+    for (size_t i = 0; i < KG_ARRAY_LEN(methods_known); i++)
+        if (methods_known[i].type == evhttp_request_get_command(ev))
+            return methods_known[i].method;
     abort(); // evhttp_set_allowed_methods() lets no other through
 }
 
@@ -35,6 +36,7 @@ request_new(struct http_connection *conn, struct evhttp_request *ev)
     struct http_request *request = KG_NEW(struct http_request);
     request->conn = conn;
     request->ev = ev;
+    request->headers = evhttp_request_get_input_headers(ev);
     request->method = method_of(ev);
     id_random(request->id, HTTP_ID_LEN);
     conn->request = request;
@@ -75,6 +77,14 @@ count_request(const struct http_request *request)
                classes[request->status / 100]);
 }
 
+static void
+request_fini(struct http_request *request)
+{
+    free(request->raw_path);
+    free(request->path);
+    free(request->query);
+}
+
 void
 request_free(struct http_request *request)
 {
@@ -84,9 +94,9 @@ request_free(struct http_request *request)
     else
         evhttp_request_free(request->ev);
     loop_timer_free(request->drain_timer);
-    free(request->raw_path);
-    free(request->path);
-    free(request->query);
+    loop_timer_free(request->slow_timer);
+    json_work_end(request);
+    request_fini(request);
     free(request);
 }
 
@@ -157,9 +167,8 @@ parse_query(struct http_request *request, const char *query, struct kg_error *er
 }
 
 static int
-parse_target(struct http_request *request, struct kg_error *err)
+parse_target(struct http_request *request, const char *target, struct kg_error *err)
 {
-    const char *target = evhttp_request_get_uri(request->ev);
     size_t path_len = strcspn(target, "?#");
     request->raw_path = kg_strndup(target, path_len);
     if (target[0] != '/')
@@ -167,47 +176,6 @@ parse_target(struct http_request *request, struct kg_error *err)
     if (parse_path(request, err))
         return -1;
     return target[path_len] == '?' ? parse_query(request, target + path_len + 1, err) : 0;
-}
-
-// evhttp reads no body after other methods: what came there would be taken for the next request.
-static bool
-has_unread_body(const struct http_request *request, bool coded, const char *length)
-{
-    bool reads = request->method & (HTTP_POST | HTTP_PUT | HTTP_PATCH);
-    return !reads && (coded || (length && length[strspn(length, " \t0")]));
-}
-
-// RFC 9110, section 5.1. evhttp keeps a blank before the colon, and so knows no such header.
-static bool
-is_token(const char *name)
-{
-    return *name && !name[strspn(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
-                                       "ABCDEFGHIJKLMNOPQRSTUVWXYZ")];
-}
-
-// What evhttp lets pass although a proxy on the way may read it differently: where the request
-// ends, and whom it is for. The connection ends with the answer.
-static int
-check_framing(struct http_request *request, struct kg_error *err)
-{
-    int hosts = 0, lengths = 0, codings = 0;
-    const char *wrong = NULL;
-    const struct evkeyval *header;
-    TAILQ_FOREACH(header, evhttp_request_get_input_headers(request->ev), next) {
-        hosts += strcasecmp(header->key, "Host") == 0;
-        lengths += strcasecmp(header->key, "Content-Length") == 0;
-        bool coding = strcasecmp(header->key, "Transfer-Encoding") == 0;
-        codings += coding;
-        if (coding && strcasecmp(header->value, "chunked") != 0)
-            wrong = "Transfer-Encoding may be chunked only";
-        else if (!is_token(header->key))
-            wrong = "a header's name has a character that none may have";
-    }
-    if (!wrong && (hosts > 1 || lengths + codings > 1))
-        wrong = "Host, and one of Content-Length and Transfer-Encoding, may stand only once";
-    if (wrong || has_unread_body(request, codings, http_request_header(request, "Content-Length")))
-        http_reply_header(request, "Connection", "close");
-    return wrong ? kg_error_set(err, KG_INVALID, 0, "%s", wrong) : 0;
 }
 
 // ---- Dispatch -------------------------------------------------------------------------------
@@ -233,12 +201,137 @@ answer_unrouted(struct http_request *request, int methods)
 }
 
 static int
-check_body(const struct http_request *request, struct kg_error *err)
+check_body(const struct http_server *server, const struct http_request *request, uint64_t len,
+           struct kg_error *err)
 {
-    size_t max = request->conn->server->max_small_body_bytes;
-    if (max == 0 || (request->flags & HTTP_LARGE_BODY) || http_request_body_len(request) <= max)
+    size_t max = server->max_body_bytes;
+    if (server->max_small_body_bytes > 0 && !(request->flags & HTTP_LARGE_BODY))
+        max = server->max_small_body_bytes;
+    if (len <= max)
         return 0;
     return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0, "the body has more than %zu bytes", max);
+}
+
+// Finds the route of a target, and whether the request may have it. Without an entry and an error
+// there is none for the method: `ret_methods` says for which there are.
+static int
+request_find(const struct http_server *server, struct http_request *request, const char *target,
+             uint64_t body_len, const struct http_router_entry **ret_entry, int *ret_methods,
+             struct kg_error *err)
+{
+    *ret_entry = NULL;
+    if (parse_target(request, target, err))
+        return -1;
+    const struct http_router_entry *entry = router_find(&server->router, request, ret_methods);
+    if (!entry)
+        return 0;
+    request->route = entry->route.pattern;
+    request->flags = entry->route.flags;
+    *ret_entry = entry;
+    return keys_check(server->keys, request, request->flags, err) ||
+                   check_body(server, request, body_len, err)
+               ? -1
+               : 0;
+}
+
+bool
+request_reads_body(const struct http_head *head)
+{
+    return strcmp(head->method, "POST") == 0 || strcmp(head->method, "PUT") == 0 ||
+           strcmp(head->method, "PATCH") == 0;
+}
+
+bool
+request_admits(struct http_connection *conn, const struct http_head *head)
+{
+    const struct http_server *server = conn->server;
+    struct http_request probe = {.headers = &head->headers};
+    for (size_t i = 0; i < KG_ARRAY_LEN(methods_known); i++)
+        if (strcmp(methods_known[i].name, head->method) == 0)
+            probe.method = methods_known[i].method;
+    const struct http_router_entry *entry;
+    int known;
+    struct kg_error err;
+    bool admitted =
+        origin_check(server, &probe, &err) == 0 &&
+        request_find(server, &probe, head->target, conn->body_len, &entry, &known, &err) == 0 &&
+        entry && probe.owner[0];
+    request_fini(&probe);
+    memcpy(conn->owner, probe.owner, sizeof conn->owner);
+    if (admitted)
+        connection_trust(conn);
+    return admitted;
+}
+
+// After a head that announced a body which nobody reads, the connection cannot go on.
+static bool
+body_is_unread(const struct http_request *request)
+{
+    const struct http_connection *conn = request->conn;
+    bool reads = request->method & (HTTP_POST | HTTP_PUT | HTTP_PATCH);
+    return conn->body_cut || (!reads && conn->has_body);
+}
+
+// ---- Wrong keys -----------------------------------------------------------------------------
+
+enum { SLOW_MS = 100, SLOWED_MAX = 256 };
+
+static struct http_request *
+slow_end(struct http_request *request)
+{
+    request->slowed_by->n_slowed--;
+    request->slowed_by = NULL;
+    return request;
+}
+
+static void
+slow_on_gone(void *arg)
+{
+    http_request_abandon(slow_end(arg));
+}
+
+static void
+slow_on_timer(void *arg)
+{
+    struct http_request *request = slow_end(arg);
+    struct kg_error err;
+    kg_error_set(&err, KG_UNAUTHORIZED, 0, "Invalid API key");
+    http_request_on_gone(request, NULL, NULL);
+    http_reply_error(request, &err);
+}
+
+// Trying keys is slow; beyond what may wait, each costs a connection.
+static void
+refuse_key(struct http_request *request, const struct kg_error *err)
+{
+    struct http_server *server = request->conn->server;
+    bool slow = peer_failed(request->conn->peer, clock_mono_ms());
+    if (slow && server->n_slowed < SLOWED_MAX) {
+        server->n_slowed++;
+        request->slowed_by = server;
+        request->slow_timer = loop_timer_new(server->loop, slow_on_timer, request);
+        loop_timer_start(request->slow_timer, SLOW_MS);
+        http_request_on_gone(request, slow_on_gone, request);
+        return;
+    }
+    if (slow)
+        http_reply_header(request, "Connection", "close");
+    http_reply_error(request, err);
+}
+
+static void
+start_handler(struct http_request *request, const struct http_router_entry *entry)
+{
+    request->handler = entry->route.handler;
+    request->handler_arg = entry->arg;
+    if (!json_work_start(request))
+        request_call_handler(request);
+}
+
+void
+request_call_handler(struct http_request *request)
+{
+    request->handler(request, request->handler_arg);
 }
 
 void
@@ -247,27 +340,39 @@ request_handle(struct http_connection *conn, struct evhttp_request *ev)
     struct http_server *server = conn->server;
     struct http_request *request = request_new(conn, ev);
     server->handling = request;
+    const struct http_router_entry *entry;
     struct kg_error err;
-    if (check_framing(request, &err) || origin_check(server, request, &err) ||
-        parse_target(request, &err)) {
+    int known;
+    if (body_is_unread(request)) {
+        conn->lingers = true;
+        http_reply_header(request, "Connection", "close");
+    }
+    if (origin_check(server, request, &err)) {
         http_reply_error(request, &err);
         return;
     }
-    int methods;
-    const struct http_router_entry *entry = router_find(&server->router, request, &methods);
-    if (!entry) {
-        answer_unrouted(request, methods);
+    origin_add_headers(request);
+    uint64_t body_len = conn->body_cut ? conn->body_len : http_request_body_len(request);
+    int failed =
+        request_find(server, request, evhttp_request_get_uri(ev), body_len, &entry, &known, &err);
+    if (request->owner[0])
+        connection_trust(conn);
+    if (!failed && !entry) {
+        answer_unrouted(request, known);
         return;
     }
-    request->route = entry->route.pattern;
-    request->flags = entry->route.flags;
-    if (check_body(request, &err) || keys_check(server->keys, request, entry->route.flags, &err) ||
-        (server->gate && !(entry->route.flags & HTTP_PUBLIC) &&
-         server->gate(request, server->gate_arg, &err))) {
+    if (!failed && conn->body_cut)
+        failed = kg_error_set(&err, KG_UPLOAD_TOO_LARGE, 0,
+                              "without a key a body may have %d bytes, and its length is given",
+                              HTTP_STRANGER_BYTES_MAX);
+    if (!failed && server->gate_fn && !(request->flags & HTTP_PUBLIC))
+        failed = server->gate_fn(request, server->gate_arg, &err);
+    if (failed && err.code == KG_UNAUTHORIZED && request->wrong_key)
+        refuse_key(request, &err);
+    else if (failed)
         http_reply_error(request, &err);
-        return;
-    }
-    entry->route.handler(request, entry->arg);
+    else
+        start_handler(request, entry);
 }
 
 // ---- Accessors ------------------------------------------------------------------------------
@@ -311,13 +416,13 @@ http_request_query(const struct http_request *request, const char *name)
 const char *
 http_request_header(const struct http_request *request, const char *name)
 {
-    return evhttp_find_header(evhttp_request_get_input_headers(request->ev), name);
+    return evhttp_find_header(request->headers, name);
 }
 
 const char *
 http_request_owner(const struct http_request *request)
 {
-    return request->owner;
+    return request->owner[0] ? request->owner : NULL;
 }
 
 const char *
@@ -337,54 +442,17 @@ http_request_body(struct http_request *request, size_t *ret_len)
 size_t
 http_request_body_len(const struct http_request *request)
 {
+    if (request->json)
+        return request->json_len;
     return evbuffer_get_length(evhttp_request_get_input_buffer(request->ev));
 }
 
 size_t
-http_request_body_take(struct http_request *request, void *to, size_t len)
+http_request_body_read(struct http_request *request, void *to, size_t len)
 {
     int n = evbuffer_remove(evhttp_request_get_input_buffer(request->ev), to, len);
     size_t taken = n > 0 ? (size_t)n : 0;
     if (request->conn)
         intake_give(request->conn, taken);
     return taken;
-}
-
-json_t *
-http_request_json(struct http_request *request, struct kg_error *err)
-{
-    size_t len;
-    const char *body = http_request_body(request, &len);
-    return http_json_parse(body, len, err);
-}
-
-int
-http_json_check(const char *body, size_t len, size_t max_value_bytes, struct kg_error *err)
-{
-    struct json_weight weight = json_weigh(body, len);
-    if (weight.depth > HTTP_JSON_DEPTH_MAX)
-        return kg_error_set(err, KG_INVALID, 0, "the JSON nests more than %d levels deep",
-                            HTTP_JSON_DEPTH_MAX);
-    if (weight.bytes > max_value_bytes)
-        return kg_error_set(err, KG_INVALID, 0,
-                            "the JSON has too many values: they would take %zu MiB of memory, at "
-                            "most %zu are taken; send large data as a file",
-                            weight.bytes >> 20, max_value_bytes >> 20);
-    return 0;
-}
-
-json_t *
-http_json_parse(const char *body, size_t len, struct kg_error *err)
-{
-    json_error_t error;
-    json_t *value = NULL;
-    if (len == 0)
-        kg_error_set(err, KG_INVALID, 0, "the body is empty, JSON was expected");
-    else if (memchr(body, '\0', len)) // which jansson overlooks behind a number
-        kg_error_set(err, KG_INVALID, 0, "the body is not valid JSON: it has a NUL byte");
-    else if (http_json_check(body, len, HTTP_JSON_VALUE_BYTES_MAX, err) == 0 &&
-             !(value = json_loadb(body, len, JSON_REJECT_DUPLICATES, &error)))
-        kg_error_set(err, KG_INVALID, 0, "the body is not valid JSON: line %d, column %d: %s",
-                     error.line, error.column, error.text);
-    return value;
 }

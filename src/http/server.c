@@ -35,6 +35,10 @@ on_closed(struct evhttp_connection *evcon, void *arg)
         server->n_busy--;
     refusal_forget(conn);
     intake_forget(conn);
+    gate_forget(conn);
+    peer_leave(&server->peers, conn->peer, conn->trusted);
+    if (conn->lingers && !server->ending)
+        linger_start(server, conn->fd);
     LIST_REMOVE(conn, link);
     if (conn->request)
         request_gone(conn->request);
@@ -60,9 +64,13 @@ adopt_connection(struct http_server *server, struct http_connection *conn)
 {
     void *evcon = NULL;
     bufferevent_getcb(conn->bev, NULL, NULL, NULL, &evcon);
+    struct sockaddr_storage from = {0};
+    socklen_t from_len = sizeof from;
     // evhttp may have given the connection up already; only our reference keeps `bev` then.
-    bool wanted = evcon && server->n_connections < server->max_connections;
-    if (!wanted) {
+    if (evcon && server->n_connections < server->max_connections &&
+        getpeername(bufferevent_getfd(conn->bev), (struct sockaddr *)&from, &from_len) == 0)
+        conn->peer = peer_take(&server->peers, (struct sockaddr *)&from);
+    if (!conn->peer) {
         if (evcon)
             evhttp_connection_free(evcon);
         bufferevent_decref(conn->bev);
@@ -77,6 +85,7 @@ adopt_connection(struct http_server *server, struct http_connection *conn)
     LIST_INSERT_HEAD(&server->connections, conn, link);
     refusal_watch(conn);
     intake_watch(conn);
+    gate_watch(conn);
     evhttp_connection_set_closecb(evcon, on_closed, conn);
 }
 
@@ -121,6 +130,14 @@ connection_close(struct http_connection *conn)
     bufferevent_trigger_event(conn->bev, BEV_EVENT_READING | BEV_EVENT_EOF, 0);
 }
 
+void
+connection_trust(struct http_connection *conn)
+{
+    if (!conn->trusted)
+        peer_trust(conn->peer);
+    conn->trusted = true;
+}
+
 static void
 on_answer_sent(struct evhttp_request *ev, void *arg)
 {
@@ -131,6 +148,7 @@ on_answer_sent(struct evhttp_request *ev, void *arg)
     intake_reset(conn);
     bufferevent_setwatermark(conn->bev, EV_READ, 0, 0);
     bufferevent_set_timeouts(conn->bev, &conn->server->idle_timeout, &conn->server->idle_timeout);
+    gate_close_again(conn);
 }
 
 // While a handler owes an answer: reading goes on, without evhttp (which would end the process over
@@ -158,6 +176,7 @@ on_request(struct evhttp_request *ev, void *arg)
     assert(conn && conn->evcon == evcon);
     conn->busy = true;
     server->n_busy++;
+    gate_await_no_more(conn);
     evhttp_request_set_on_complete_cb(ev, on_answer_sent, conn);
     bufferevent_setwatermark(conn->bev, EV_READ, 0, HTTP_READ_AHEAD_MAX);
     request_handle(conn, ev);
@@ -335,9 +354,13 @@ http_server_new(struct loop *loop, const struct http_server_settings *settings,
     if (!server->scratch || !server->adopt)
         abort();
     server->accept_pause = loop_timer_new(loop, on_accept_resume, server);
+    server->max_body_bytes = settings->max_body_bytes;
     server->max_small_body_bytes = settings->max_small_body_bytes;
+    TAILQ_INIT(&server->lingers);
     refusal_init(server);
+    gate_init(server, settings);
     intake_init(server, settings);
+    peers_init(&server->peers, settings->max_strangers);
     set_up_evhttp(server, settings);
     if (server_listen(server, settings, err))
         return NULL;
@@ -349,6 +372,8 @@ http_server_free(struct http_server *server)
 {
     if (!server)
         return;
+    server->ending = true;
+    linger_end_all(server);
     struct http_request *request;
     while ((request = LIST_FIRST(&server->requests)))
         connection_close(request->conn);
@@ -359,7 +384,9 @@ http_server_free(struct http_server *server)
     loop_timer_free(server->accept_pause);
     event_free(server->adopt);
     refusal_fini(server);
+    gate_fini(server);
     intake_fini(server);
+    peers_fini(&server->peers);
     evbuffer_free(server->scratch);
     free_strings(server->allowed_origins);
     free_strings(server->allowed_hosts);
@@ -390,6 +417,6 @@ http_server_set_keys(struct http_server *server, const struct http_keys *keys)
 void
 http_server_set_gate(struct http_server *server, http_gate_fn gate, void *arg)
 {
-    server->gate = gate;
+    server->gate_fn = gate;
     server->gate_arg = arg;
 }

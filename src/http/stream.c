@@ -49,6 +49,23 @@ http_stream_write(struct http_request *request, const void *data, size_t len)
         evbuffer_add(output, "\r\n", 2);
 }
 
+void
+http_stream_write_shared(struct http_request *request, const void *data, size_t len,
+                         loop_fn release, void *arg)
+{
+    if (!request->conn || len == 0 || request->method == HTTP_HEAD) {
+        release(arg);
+        return;
+    }
+    assert(request->streaming);
+    struct evbuffer *output = output_of(request);
+    if (request->ev->chunked)
+        evbuffer_add_printf(output, "%zx\r\n", len);
+    reply_add_shared(output, data, len, release, arg);
+    if (request->ev->chunked)
+        evbuffer_add(output, "\r\n", 2);
+}
+
 size_t
 http_stream_backlog(const struct http_request *request)
 {

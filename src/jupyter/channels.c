@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The channels of a kernel: ZeroMQ sockets in the loop, each behind its guard.
+// The channels of a kernel: ZeroMQ sockets in the loop, each behind its guard. Large messages are
+// read and written on a worker; meanwhile their channel waits, so that the order is kept.
 
 #include <assert.h>
 #include <string.h>
@@ -7,15 +8,48 @@
 
 #include "guard_priv.h"
 #include "jupyter.h"
+#include "session_priv.h"
 #include "socket_priv.h"
 
 enum {
-    DEFAULT_MAX_MESSAGE_BYTES = 64 * 1024 * 1024,
+    DEFAULT_MAX_MESSAGE_BYTES = 10 * 1024 * 1024,
+    // Above this a worker parses a message: its cost on the loop would be above a millisecond.
+    LARGE_COST = 64 * 1024,
     // What one turn of the loop reads of a channel before the others have theirs: below 1 ms.
     TURN_MESSAGES = 64,
     TURN_COST = 32 * 1024,
-    // Requests that wait for the end of the ZMTP handshake.
+    // Requests that wait for the end of the ZMTP handshake, or that are being made.
     MAX_PENDING = 8
+};
+
+// A large message on its way from the socket to the events.
+struct delivery {
+    struct channel *channel; // not looked at by the worker
+    enum jupyter_channel id;
+    void *(*shape)(enum jupyter_channel channel, struct jupyter_message *message);
+    void (*shaped_free)(void *shaped);
+    struct jupyter_session *session; // a copy
+    struct socket_message received;
+    uint64_t cost;
+    struct jupyter_message *message; // the result; NULL: `err` says why
+    struct kg_error err;
+};
+
+// A large request that is being made.
+struct making {
+    struct channel *channel; // not looked at by the worker
+    struct jupyter_session *session;
+    char msg_id[JUPYTER_MSG_ID_SIZE];
+    char *msg_type;
+    struct jupyter_content content;
+    struct jupyter_outgoing *outgoing; // the result
+};
+
+// A request that waits; `outgoing` is NULL while `work` makes it.
+struct pending {
+    struct jupyter_outgoing *outgoing;
+    struct making *making;
+    struct loop_work *work;
 };
 
 // Without a link, `sock`, `watch` and `guard` are NULL and nothing is pending.
@@ -25,8 +59,9 @@ struct channel {
     struct channel_socket *sock;
     struct loop_fd *watch;
     struct guard *guard;
-    struct loop_timer *again; // to go on where no edge of ZMQ_FD will come
-    struct jupyter_outgoing *pending[MAX_PENDING];
+    struct loop_timer *again;     // to go on where no edge of ZMQ_FD will come
+    struct loop_work *delivering; // a large message; nothing else is read until it was delivered
+    struct pending pending[MAX_PENDING];
     size_t n_pending;
 };
 
@@ -50,50 +85,183 @@ jupyter_channel_name(enum jupyter_channel channel)
     return names[channel];
 }
 
+// Each kernel has a lane of its own among the workers.
+static uint64_t
+lane_of(const struct jupyter_channels *channels)
+{
+    return (uint64_t)(uintptr_t)channels;
+}
+
+// ---- Work ------------------------------------------------------------------------------------
+
+static void
+message_free_shaped(struct jupyter_message *message, void (*shaped_free)(void *shaped))
+{
+    if (message != NULL && message->shaped != NULL)
+        shaped_free(message->shaped);
+    jupyter_message_free(message);
+}
+
+static void
+delivery_free(void *arg)
+{
+    struct delivery *delivery = arg;
+    socket_message_fini(&delivery->received);
+    message_free_shaped(delivery->message, delivery->shaped_free);
+    jupyter_session_free(delivery->session);
+    free(delivery);
+}
+
+static void
+delivery_run(void *arg)
+{
+    struct delivery *delivery = arg;
+    delivery->message = jupyter_message_parse(delivery->session, delivery->received.frames,
+                                              delivery->received.n_frames, &delivery->err);
+    socket_message_fini(&delivery->received);
+    if (delivery->message != NULL && delivery->shape != NULL)
+        delivery->message->shaped = delivery->shape(delivery->id, delivery->message);
+}
+
+static void
+making_free(void *arg)
+{
+    struct making *making = arg;
+    if (making->content.arg != NULL)
+        making->content.free_arg(making->content.arg);
+    jupyter_outgoing_free(making->outgoing);
+    jupyter_session_free(making->session);
+    free(making->msg_type);
+    free(making);
+}
+
+static void
+making_run(void *arg)
+{
+    struct making *making = arg;
+    json_t *content = making->content.make(making->content.arg);
+    making->outgoing = outgoing_make(making->session, making->msg_id, making->msg_type, content);
+    making->content.free_arg(KG_STEAL(making->content.arg));
+}
+
+// Frees what is large on a worker: a million values take tens of milliseconds.
+static void
+free_elsewhere(struct loop *loop, loop_fn free_fn, void *job)
+{
+    (void)loop_work_start(loop, LOOP_LANE_GATEWAY, free_fn, NULL, job);
+}
+
+static void
+channel_discard_pending(struct channel *channel)
+{
+    for (size_t i = 0; i < channel->n_pending; i++) {
+        struct pending *pending = &channel->pending[i];
+        jupyter_outgoing_free(pending->outgoing);
+        if (pending->work != NULL)
+            loop_work_cancel(pending->work, making_free);
+    }
+    channel->n_pending = 0;
+}
+
 static void
 channel_close(struct channel *channel)
 {
     loop_timer_stop(channel->again);
     loop_fd_free(channel->watch);
     channel->watch = NULL;
+    loop_work_cancel(KG_STEAL(channel->delivering), delivery_free);
     guard_free(KG_STEAL(channel->guard));
     socket_free(KG_STEAL(channel->sock));
-    while (channel->n_pending > 0)
-        jupyter_outgoing_free(channel->pending[--channel->n_pending]);
+    channel_discard_pending(channel);
 }
 
 // ---- Receiving ------------------------------------------------------------------------------
+
+// Reports a message, or why there is none. Returns false where the callback freed the channels.
+static bool
+report(struct channel *channel, struct jupyter_message *message, const struct kg_error *err)
+{
+    struct jupyter_channels *channels = channel->channels;
+    bool gone = false;
+
+    channels->gone = &gone;
+    if (message != NULL)
+        channels->events.on_message(channel->id, message, channels->arg);
+    else
+        channels->events.on_bad_message(channel->id, err, channels->arg);
+    if (!gone)
+        channels->gone = NULL;
+    return !gone;
+}
 
 // Returns false where the callback freed the channels.
 static bool
 deliver(struct channel *channel, struct socket_message *received)
 {
-    struct jupyter_channels *channels = channel->channels;
+    const struct jupyter_channels_events *events = &channel->channels->events;
+    void (*shaped_free)(void *shaped) = events->shaped_free;
     struct kg_error err;
-    bool gone = false;
-    KG_AUTO(jupyter_message)
-    message = jupyter_message_parse(channels->session, received->frames, received->n_frames, &err);
+    struct jupyter_message *message = jupyter_message_parse(
+        channel->channels->session, received->frames, received->n_frames, &err);
 
     socket_message_fini(received);
-    channels->gone = &gone;
-    if (message != NULL)
-        channels->events.on_message(channel->id, message, channels->arg);
-    else
-        channels->events.on_bad_message(channel->id, &err, channels->arg);
-    if (!gone)
-        channels->gone = NULL;
-    return !gone;
+    if (message != NULL && events->shape != NULL)
+        message->shaped = events->shape(channel->id, message);
+    bool alive = report(channel, message, &err);
+    message_free_shaped(message, shaped_free);
+    return alive;
+}
+
+static void channel_turn(struct channel *channel);
+
+static void
+delivery_on_done(void *arg)
+{
+    struct delivery *delivery = arg;
+    struct channel *channel = delivery->channel;
+    struct loop *loop = channel->channels->loop;
+
+    channel->delivering = NULL;
+    guard_taken(channel->guard, delivery->cost);
+    bool alive = report(channel, delivery->message, &delivery->err);
+    free_elsewhere(loop, delivery_free, delivery);
+    if (alive && channel->sock != NULL)
+        channel_turn(channel);
+}
+
+static void
+deliver_large(struct channel *channel, struct socket_message *received)
+{
+    struct jupyter_channels *channels = channel->channels;
+    struct delivery *delivery = KG_NEW(struct delivery);
+
+    delivery->channel = channel;
+    delivery->id = channel->id;
+    delivery->shape = channels->events.shape;
+    delivery->shaped_free = channels->events.shaped_free;
+    delivery->session = session_copy(channels->session);
+    delivery->cost = received->cost;
+    socket_message_move(&delivery->received, received);
+    channel->delivering = loop_work_start(channels->loop, lane_of(channels), delivery_run,
+                                          delivery_on_done, delivery);
 }
 
 static void
 flush_pending(struct channel *channel)
 {
     size_t sent = 0;
-    while (sent < channel->n_pending && socket_send(channel->sock, channel->pending[sent]))
-        jupyter_outgoing_free(channel->pending[sent++]);
+    while (sent < channel->n_pending && channel->pending[sent].outgoing != NULL &&
+           socket_send(channel->sock, channel->pending[sent].outgoing))
+        jupyter_outgoing_free(channel->pending[sent++].outgoing);
     channel->n_pending -= sent;
     memmove(channel->pending, channel->pending + sent,
             channel->n_pending * sizeof(channel->pending[0]));
+}
+
+static bool
+has_something_to_send(const struct channel *channel)
+{
+    return channel->n_pending > 0 && channel->pending[0].outgoing != NULL;
 }
 
 // ZMQ_FD is edge-triggered, and any call on the socket can consume the edge: it is left alone only
@@ -101,7 +269,8 @@ flush_pending(struct channel *channel)
 static void
 go_on_if_ready(struct channel *channel)
 {
-    int wanted = ZMQ_POLLIN | (channel->n_pending > 0 ? ZMQ_POLLOUT : 0);
+    int wanted = (channel->delivering == NULL ? ZMQ_POLLIN : 0) |
+                 (has_something_to_send(channel) ? ZMQ_POLLOUT : 0);
     if ((socket_events(channel->sock) & wanted) != 0)
         loop_timer_start(channel->again, 0);
 }
@@ -113,9 +282,13 @@ channel_turn(struct channel *channel)
     uint64_t cost = 0;
 
     flush_pending(channel);
-    for (size_t n = 0; n < TURN_MESSAGES && cost < TURN_COST; n++) {
+    for (size_t n = 0; n < TURN_MESSAGES && cost < TURN_COST && channel->delivering == NULL; n++) {
         if (!socket_receive(channel->sock, &received))
             break;
+        if (received.cost > LARGE_COST) {
+            deliver_large(channel, &received);
+            break;
+        }
         cost += received.cost;
         guard_taken(channel->guard, received.cost);
         if (!deliver(channel, &received) || channel->sock == NULL)
@@ -136,6 +309,14 @@ on_socket(int fd, int events, void *arg)
     (void)fd;
     (void)events;
     channel_turn(arg);
+}
+
+bool
+jupyter_channels_is_receiving(const struct jupyter_channels *channels, enum jupyter_channel id)
+{
+    const struct channel *channel = &channels->channel[id];
+    return channel->delivering != NULL ||
+           (channel->guard != NULL && guard_is_receiving(channel->guard));
 }
 
 // ---- Links ----------------------------------------------------------------------------------
@@ -172,6 +353,19 @@ jupyter_channels_attach(struct jupyter_channels *channels, enum jupyter_channel 
 
 // ---- Sending --------------------------------------------------------------------------------
 
+// The channel's error where it takes no more requests.
+static int
+check_can_send(const struct channel *channel, struct kg_error *err)
+{
+    const char *name = jupyter_channel_name(channel->id);
+    if (channel->sock == NULL)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "no link to the kernel's %s", name);
+    if (channel->n_pending == MAX_PENDING)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the kernel's %s takes no more",
+                            name);
+    return 0;
+}
+
 int
 jupyter_channels_send(struct jupyter_channels *channels, enum jupyter_channel id,
                       const char *msg_type, json_t *content, char *ret_msg_id, struct kg_error *err)
@@ -180,17 +374,55 @@ jupyter_channels_send(struct jupyter_channels *channels, enum jupyter_channel id
     KG_AUTO(jupyter_outgoing)
     outgoing = jupyter_outgoing_new(channels->session, msg_type, content);
 
-    if (channel->sock == NULL)
-        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "no link to the kernel's %s",
-                            jupyter_channel_name(id));
-    if (channel->n_pending == MAX_PENDING)
-        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the kernel's %s takes no more",
-                            jupyter_channel_name(id));
+    if (check_can_send(channel, err) != 0)
+        return -1;
     if (ret_msg_id != NULL)
         memcpy(ret_msg_id, outgoing->msg_id, sizeof(outgoing->msg_id));
     if (channel->n_pending > 0 || !socket_send(channel->sock, outgoing))
-        channel->pending[channel->n_pending++] = KG_STEAL(outgoing);
+        channel->pending[channel->n_pending++] = (struct pending){.outgoing = KG_STEAL(outgoing)};
     go_on_if_ready(channel);
+    return 0;
+}
+
+static void
+making_on_done(void *arg)
+{
+    struct making *making = arg;
+    struct channel *channel = making->channel;
+
+    for (size_t i = 0; i < channel->n_pending; i++) {
+        struct pending *pending = &channel->pending[i];
+        if (pending->making == making)
+            *pending = (struct pending){.outgoing = KG_STEAL(making->outgoing)};
+    }
+    making_free(making);
+    flush_pending(channel);
+    go_on_if_ready(channel);
+}
+
+int
+jupyter_channels_send_large(struct jupyter_channels *channels, enum jupyter_channel id,
+                            const char *msg_type, const struct jupyter_content *content,
+                            char *ret_msg_id, struct kg_error *err)
+{
+    struct channel *channel = &channels->channel[id];
+    if (check_can_send(channel, err) != 0) {
+        content->free_arg(content->arg);
+        return -1;
+    }
+    struct making *making = KG_NEW(struct making);
+    making->channel = channel;
+    making->session = session_copy(channels->session);
+    making->msg_type = kg_strdup(msg_type);
+    making->content = *content;
+    session_next_id(channels->session, making->msg_id);
+    if (ret_msg_id != NULL)
+        memcpy(ret_msg_id, making->msg_id, sizeof(making->msg_id));
+    channel->pending[channel->n_pending++] = (struct pending){
+        .making = making,
+        .work =
+            loop_work_start(channels->loop, lane_of(channels), making_run, making_on_done, making),
+    };
     return 0;
 }
 

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The guard of one channel: two byte pumps with backpressure, the follower on the kernel's side of
-// them, and the end of the link, which is told only after its last message was read.
+// them, and the end of the link, which is reported only after its last message was taken.
+//
+// What libzmq holds for us is bounded for each channel by WINDOW, and for all channels together by a
+// slot: a message larger than WINDOW needs it, from when its size is known until it was taken. The
+// slot is for one message: the next large one of the same peer waits behind those of the others. A
+// peer that is slow in the middle of such a message loses the slot and goes on without it: others do
+// not wait for it, and it costs no more than the bound of a message.
 
 #include "guard_priv.h"
 
 #include <errno.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,9 +20,17 @@
 
 enum {
     CHUNK = 128 * 1024,
-    // Whole messages inside libzmq that nobody has read yet, as zmtp_frame_cost() counts.
-    WINDOW = 8 * 1024 * 1024
+    // Whole messages inside libzmq that nobody has taken yet, as zmtp_frame_cost() counts.
+    WINDOW = 1024 * 1024,
+    LARGE_SLOTS = 1,
+    // What the peer of a large message has to send in that time, while we read.
+    STALL_MS = 50,
+    STALL_BYTES = 256 * 1024,
+    // And how often that may be looked at before the message has come: half a second.
+    MAX_STALL_LOOKS = 10
 };
+
+enum slot_state { SLOT_NONE, SLOT_WAITING, SLOT_HELD, SLOT_LOST };
 
 struct guard {
     int link_fd;
@@ -28,12 +43,25 @@ struct guard {
     struct buf outward;
     struct zmtp_follower follower;
     uint64_t in_flight; // cost of the messages that went inward and were not taken
-    bool ending;        // nothing more comes from the link; `reason` says why
+    enum slot_state slot;
+    bool slot_done;                   // the message that it is for has come as a whole
+    TAILQ_ENTRY(guard) in_slot_queue; // while it waits for a slot
+    struct loop_timer *stall_timer;   // while it holds one
+    size_t moved;                     // bytes that went inward since the timer was started
+    int stall_looks;                  // since the slot was given
+    bool was_paused;                  // since then: we did not read all the time
+    bool ending;                      // nothing more comes from the link; `reason` says why
     struct kg_error reason;
     struct loop_timer *end_timer;
     guard_end_fn on_end;
     void *arg;
 };
+
+// All guards of the process, which has one loop.
+static TAILQ_HEAD(, guard) slot_queue = TAILQ_HEAD_INITIALIZER(slot_queue);
+static int slots_held;
+
+static void guard_settle(struct guard *guard);
 
 static void
 on_end_timer(void *arg)
@@ -51,16 +79,84 @@ set_events(struct loop_fd *watch, int *current, int wanted)
     loop_fd_set(watch, wanted);
 }
 
+// ---- Slots ----------------------------------------------------------------------------------
+
+static void
+slots_grant(void)
+{
+    struct guard *first;
+    while (slots_held < LARGE_SLOTS && (first = TAILQ_FIRST(&slot_queue)) != NULL) {
+        TAILQ_REMOVE(&slot_queue, first, in_slot_queue);
+        first->slot = SLOT_HELD;
+        first->moved = 0;
+        first->stall_looks = 0;
+        first->was_paused = false;
+        slots_held++;
+        loop_timer_start(first->stall_timer, STALL_MS);
+        guard_settle(first);
+    }
+}
+
+static void
+guard_set_slot(struct guard *guard, enum slot_state state)
+{
+    enum slot_state before = guard->slot;
+    guard->slot = state;
+    if (before == SLOT_WAITING)
+        TAILQ_REMOVE(&slot_queue, guard, in_slot_queue);
+    if (before == SLOT_HELD) {
+        slots_held--;
+        loop_timer_stop(guard->stall_timer);
+    }
+    if (state == SLOT_WAITING)
+        TAILQ_INSERT_TAIL(&slot_queue, guard, in_slot_queue);
+    slots_grant();
+}
+
+// A message that is complete waits for us, not for its peer; and so does one that we do not read.
+static void
+guard_on_stall_timer(void *arg)
+{
+    struct guard *guard = arg;
+    bool is_slow = guard->moved < STALL_BYTES || ++guard->stall_looks >= MAX_STALL_LOOKS;
+    is_slow = is_slow && !guard->was_paused && guard->follower.message_cost > WINDOW;
+    guard->moved = 0;
+    guard->was_paused = (guard->link_events & LOOP_READ) == 0;
+    if (is_slow)
+        guard_set_slot(guard, SLOT_LOST);
+    else
+        loop_timer_start(guard->stall_timer, STALL_MS);
+}
+
+// Whether the rest of a large message may come in. Asks for the slot where one has begun, and gives
+// it back where one was taken; a message that has begun behind it asks anew.
+static bool
+guard_has_room(struct guard *guard)
+{
+    bool large = guard->follower.message_cost > WINDOW && !guard->ending;
+    bool taken = guard->in_flight <= WINDOW;
+    if (taken && guard->slot != SLOT_NONE && (!large || guard->slot_done)) {
+        guard->slot_done = false;
+        guard_set_slot(guard, SLOT_NONE);
+    }
+    if (large && guard->slot == SLOT_NONE)
+        guard_set_slot(guard, SLOT_WAITING);
+    return taken && guard->slot != SLOT_WAITING;
+}
+
+// ---- Pumps ----------------------------------------------------------------------------------
+
 // After every step: watches for what can be done next, or ends.
 static void
-settle(struct guard *guard)
+guard_settle(struct guard *guard)
 {
     int link = 0, inner = 0;
+    bool room = guard_has_room(guard);
 
     if (guard->ending && guard->inward.len == 0 && guard->in_flight == 0) {
         loop_timer_start(guard->end_timer, 0);
     } else {
-        if (!guard->ending && guard->inward.len == 0 && guard->in_flight <= WINDOW)
+        if (!guard->ending && guard->inward.len == 0 && room)
             link |= LOOP_READ;
         if (guard->outward.len > 0)
             link |= LOOP_WRITE;
@@ -69,6 +165,7 @@ settle(struct guard *guard)
         if (guard->inward.len > 0)
             inner |= LOOP_WRITE;
     }
+    guard->was_paused |= (link & LOOP_READ) == 0;
     set_events(guard->link_watch, &guard->link_events, link);
     set_events(guard->inner_watch, &guard->inner_events, inner);
 }
@@ -141,13 +238,14 @@ read_link(struct guard *guard)
         return;
     }
 
-    size_t len;
     uint64_t cost;
     struct kg_error reason;
-    if (zmtp_follow(&guard->follower, chunk, (size_t)n, &len, &cost, &reason) != 0)
+    if (zmtp_follow(&guard->follower, chunk, (size_t)n, &guard->inward, &cost, &reason) != 0)
         begin_end(guard, &reason);
+    guard->moved += guard->inward.len; // what is replaced does not count
     guard->in_flight += cost;
-    if (len > 0 && pass_on(guard->inner_fd, chunk, len, &guard->inward) != 0)
+    guard->slot_done |= cost > WINDOW && guard->slot != SLOT_NONE;
+    if (guard->inward.len > 0 && pass_rest(guard->inner_fd, &guard->inward) != 0)
         inner_lost(guard);
 }
 
@@ -175,7 +273,7 @@ on_link(int fd, int events, void *arg)
         buf_fini(&guard->outward);
     if ((events & LOOP_READ) != 0 && (guard->link_events & LOOP_READ) != 0)
         read_link(guard);
-    settle(guard);
+    guard_settle(guard);
 }
 
 static void
@@ -188,7 +286,7 @@ on_inner(int fd, int events, void *arg)
         inner_lost(guard);
     if ((events & LOOP_READ) != 0 && (guard->inner_events & LOOP_READ) != 0)
         read_inner(guard);
-    settle(guard);
+    guard_settle(guard);
 }
 
 struct guard *
@@ -203,6 +301,7 @@ guard_new(struct loop *loop, int link_fd, int inner_fd, size_t max_message_bytes
     guard->link_watch = loop_fd_new(loop, link_fd, LOOP_READ, on_link, guard);
     guard->inner_watch = loop_fd_new(loop, inner_fd, LOOP_READ, on_inner, guard);
     guard->end_timer = loop_timer_new(loop, on_end_timer, guard);
+    guard->stall_timer = loop_timer_new(loop, guard_on_stall_timer, guard);
     zmtp_init(&guard->follower, max_message_bytes, JUPYTER_MAX_FRAMES);
     guard->on_end = on_end;
     guard->arg = arg;
@@ -214,7 +313,9 @@ guard_free(struct guard *guard)
 {
     if (guard == NULL)
         return;
+    guard_set_slot(guard, SLOT_NONE);
     loop_timer_free(guard->end_timer);
+    loop_timer_free(guard->stall_timer);
     loop_fd_free(guard->link_watch);
     loop_fd_free(guard->inner_watch);
     buf_fini(&guard->inward);
@@ -228,5 +329,11 @@ void
 guard_taken(struct guard *guard, uint64_t cost)
 {
     guard->in_flight -= cost < guard->in_flight ? cost : guard->in_flight;
-    settle(guard);
+    guard_settle(guard);
+}
+
+bool
+guard_is_receiving(const struct guard *guard)
+{
+    return guard->follower.message_cost > 0 || guard->in_flight > 0;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A guard moves bytes between a link (at whose other end a kernel's ZeroMQ socket listens) and our
 // own ZeroMQ socket, and stands between an untrusted kernel and libzmq, which bounds neither the
-// length of a message nor what waits to be read.
+// length of a message nor what waits to be read. A message above the bound comes without the frames
+// that made it so (zmtp_priv.h).
 #pragma once
 
 #include "base.h"
@@ -19,6 +20,10 @@ struct guard *guard_new(struct loop *loop, int link_fd, int inner_fd, size_t max
 void guard_free(struct guard *guard);
 KG_DEFINE_AUTO(guard, guard_free)
 
-// Says that the reader took messages of this cost (zmtp_frame_cost() of their frames) from the
-// ZeroMQ socket: the guard lets no more through than a window that was not taken yet.
+// Reports that the reader took messages of this cost (zmtp_frame_cost() of their frames) from the
+// ZeroMQ socket and is done with them: the guard lets no more through than a window that was not
+// taken yet, and few messages larger than that at a time, of all channels together.
 void guard_taken(struct guard *guard, uint64_t cost);
+
+// Whether a message has begun to come in, or one that came has not been taken.
+bool guard_is_receiving(const struct guard *guard);

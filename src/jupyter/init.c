@@ -3,10 +3,13 @@
 
 #include "socket_priv.h"
 
+#include <assert.h>
 #include <sys/resource.h>
 
-// libzmq keeps a table of this many slots; three sockets a kernel.
-enum { MAX_SOCKETS = 16 * 1024 };
+enum {
+    SOCKETS_OF_KERNEL = 3,
+    SPARE_SOCKETS = 1024, // libzmq's own, and those that are being closed
+};
 
 void
 jupyter_init(void)
@@ -19,7 +22,19 @@ jupyter_init(void)
     zsys_handler_set(NULL); // before zsys_init, which would take SIGINT and SIGTERM
     zsys_init();
     zsys_set_logstream(stderr);
-    zsys_set_max_sockets(MAX_SOCKETS);
+}
+
+size_t
+jupyter_max_kernels(void)
+{
+    return (zsys_socket_limit() - SPARE_SOCKETS) / SOCKETS_OF_KERNEL;
+}
+
+void
+jupyter_reserve(size_t n_kernels)
+{
+    assert(n_kernels <= jupyter_max_kernels());
+    zsys_set_max_sockets(n_kernels * SOCKETS_OF_KERNEL + SPARE_SOCKETS);
 }
 
 void

@@ -16,7 +16,8 @@ enum {
     VALUE_BYTES = 48,
     MEMBER_BYTES = 112,
     CONTAINER_BYTES = 240,
-    MAX_BYTES = 96 * 1024 * 1024
+    // Of values, strings and structured members together, for one text.
+    MAX_BYTES = 32 * 1024 * 1024
 };
 
 // `fault` is NULL until something cannot be read.
@@ -26,7 +27,11 @@ struct reader {
     struct buf scratch; // the current string or number
     size_t bytes;       // allocated so far, roughly
     bool repaired;
+    bool too_large;
     const char *fault;
+    bool in_bundle;     // the members of this object are those of a MIME bundle
+    bool takes_bundle;  // `structured` is wanted
+    json_t *structured; // NULL until there is one
 };
 
 static json_t *read_value(struct reader *reader, size_t depth);
@@ -43,8 +48,10 @@ static bool
 charge(struct reader *reader, size_t bytes)
 {
     reader->bytes += bytes;
-    if (reader->bytes > MAX_BYTES)
-        fail(reader, "too many values");
+    if (reader->bytes > MAX_BYTES) {
+        reader->too_large = true;
+        fail(reader, "its values take too much memory");
+    }
     return reader->fault == NULL;
 }
 
@@ -264,6 +271,101 @@ read_number(struct reader *reader)
     return json_real(real);
 }
 
+// ---- Values as text --------------------------------------------------------------------------
+
+static bool
+copy_string(struct reader *reader, struct buf *out, bool is_key)
+{
+    if (!read_string(reader, is_key))
+        return false;
+    json_append_string(out, reader->scratch.data, reader->scratch.len);
+    return true;
+}
+
+static bool
+copy_number(struct reader *reader, struct buf *out)
+{
+    json_auto_t *number = read_number(reader);
+    if (number == NULL)
+        return false;
+    if (json_is_integer(number)) {
+        buf_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(number));
+        return true;
+    }
+    KG_AUTO_FREE char *text = json_dumps(number, JSON_ENCODE_ANY);
+    buf_append_str(out, text);
+    return true;
+}
+
+static bool copy_value(struct reader *reader, struct buf *out, size_t depth);
+
+static bool
+copy_members(struct reader *reader, struct buf *out, size_t depth, char end)
+{
+    if (skip(reader, end)) {
+        buf_append(out, &end, 1);
+        return true;
+    }
+    do {
+        if (end == '}') {
+            if (!skip(reader, '"') || !copy_string(reader, out, true) || !skip(reader, ':'))
+                return fail(reader, "bad object") != NULL;
+            buf_append(out, ":", 1);
+        }
+        if (!copy_value(reader, out, depth))
+            return false;
+        buf_append(out, ",", 1);
+    } while (skip(reader, ','));
+    if (!skip(reader, end))
+        return fail(reader, "bad array or object") != NULL;
+    out->data[out->len - 1] = end; // in place of the last comma
+    return true;
+}
+
+// Appends the value that comes next, as legal JSON.
+static bool
+copy_value(struct reader *reader, struct buf *out, size_t depth)
+{
+    static const char *const words[] = {"true", "false", "null"};
+
+    if (depth == MAX_DEPTH)
+        return fail(reader, "too deep") != NULL;
+    if (reader->bytes + out->len > MAX_BYTES)
+        return charge(reader, out->len);
+    if (peek(reader) < 0)
+        return fail(reader, "cut off") != NULL;
+    if (skip(reader, '{')) {
+        buf_append(out, "{", 1);
+        return copy_members(reader, out, depth + 1, '}');
+    }
+    if (skip(reader, '[')) {
+        buf_append(out, "[", 1);
+        return copy_members(reader, out, depth + 1, ']');
+    }
+    if (skip(reader, '"'))
+        return copy_string(reader, out, false);
+    for (size_t i = 0; i < KG_ARRAY_LEN(words); i++) {
+        if (skip_word(reader, words[i])) {
+            buf_append_str(out, words[i]);
+            return true;
+        }
+    }
+    return copy_number(reader, out);
+}
+
+// Reads a structured member of a bundle.
+static bool
+take_structured(struct reader *reader, const char *key, size_t depth)
+{
+    KG_AUTO_BUF text = {0};
+    if (!copy_value(reader, &text, depth) || !charge(reader, text.len))
+        return false;
+    if (reader->structured == NULL)
+        reader->structured = json_object();
+    json_object_set_new_nocheck(reader->structured, key, json_stringn_nocheck(text.data, text.len));
+    return true;
+}
+
 // ---- Values ---------------------------------------------------------------------------------
 
 static json_t *
@@ -284,6 +386,31 @@ read_array(struct reader *reader, size_t depth)
     return KG_STEAL(array);
 }
 
+// Reads the value of a member of an object at `depth`, and sets it.
+static bool
+read_member(struct reader *reader, json_t *object, const char *key, size_t depth)
+{
+    int c = peek(reader);
+    bool in_bundle = reader->in_bundle;
+
+    if (in_bundle && (c == '{' || c == '[')) {
+        json_object_del(object, key); // of two of a name the last one counts
+        return take_structured(reader, key, depth);
+    }
+    if (in_bundle && reader->structured != NULL)
+        json_object_del(reader->structured, key);
+    bool is_data = reader->takes_bundle && depth == 1 && strcmp(key, "data") == 0;
+    if (is_data) // a second one replaces the first
+        json_decref(KG_STEAL(reader->structured));
+    reader->in_bundle = is_data && c == '{';
+    json_t *value = read_value(reader, depth);
+    reader->in_bundle = in_bundle;
+    if (value == NULL)
+        return false;
+    json_object_set_new_nocheck(object, key, value);
+    return true;
+}
+
 static json_t *
 read_object(struct reader *reader, size_t depth)
 {
@@ -297,10 +424,8 @@ read_object(struct reader *reader, size_t depth)
         KG_AUTO_FREE char *key = kg_strndup(reader->scratch.data, reader->scratch.len);
         if (!charge(reader, MEMBER_BYTES + reader->scratch.len) || !skip(reader, ':'))
             return fail(reader, "bad object");
-        json_t *value = read_value(reader, depth);
-        if (value == NULL)
+        if (!read_member(reader, object, key, depth))
             return NULL;
-        json_object_set_new_nocheck(object, key, value);
     } while (skip(reader, ','));
     if (!skip(reader, '}'))
         return fail(reader, "bad object");
@@ -321,7 +446,7 @@ read_value(struct reader *reader, size_t depth)
     if (skip(reader, '['))
         return read_array(reader, depth + 1);
     if (skip(reader, '"')) {
-        if (!read_string(reader, false))
+        if (!read_string(reader, false) || !charge(reader, reader->scratch.len))
             return NULL;
         return json_stringn_nocheck(reader->scratch.data, reader->scratch.len);
     }
@@ -335,19 +460,21 @@ read_value(struct reader *reader, size_t depth)
 }
 
 json_t *
-kernel_json_load(const char *text, size_t len, const char *what, bool *repaired,
-                 struct kg_error *err)
+kernel_json_load(const char *text, size_t len, const char *what, json_t **ret_structured,
+                 bool *repaired, struct kg_error *err)
 {
     struct reader reader = {.p = (const unsigned char *)text,
-                            .end = (const unsigned char *)text + len};
+                            .end = (const unsigned char *)text + len,
+                            .takes_bundle = ret_structured != NULL};
 
     json_auto_t *json = read_value(&reader, 0);
+    json_auto_t *structured = reader.structured;
     if (json != NULL && peek(&reader) >= 0)
         fail(&reader, "more than one value");
     buf_fini(&reader.scratch);
     if (reader.fault != NULL) {
-        (void)kg_error_set(err, KG_INVALID_CONTENT, 0, "%s is not usable JSON: %s", what,
-                           reader.fault);
+        (void)kg_error_set(err, reader.too_large ? KG_ARTIFACT_TOO_LARGE : KG_INVALID_CONTENT, 0,
+                           "%s is not usable JSON: %s", what, reader.fault);
         return NULL;
     }
     if (!json_is_object(json)) {
@@ -356,5 +483,7 @@ kernel_json_load(const char *text, size_t len, const char *what, bool *repaired,
     }
     if (repaired)
         *repaired |= reader.repaired;
+    if (ret_structured)
+        *ret_structured = KG_STEAL(structured);
     return KG_STEAL(json);
 }

@@ -11,7 +11,13 @@
 
 // Reads an object. Lone surrogates and bytes that are not UTF-8 become U+FFFD, and so does U+0000
 // in a key; NaN and infinities become null, numbers out of range the nearest real: then `*repaired`
-// (which may be NULL) is set; it is never cleared. `what` names the text in the error
-// (KG_INVALID_CONTENT).
+// (which may be NULL) is set; it is never cleared. `what` names the text in the error:
+// KG_INVALID_CONTENT, or KG_ARTIFACT_TOO_LARGE where its values would take more than a bound.
+//
+// Where `ret_structured` is not NULL, arrays and objects that are members of the object's member
+// "data" (a MIME bundle) are not made into values, which take many times as much as their text:
+// they are members of `*ret_structured` instead, as strings that hold their JSON, repaired in the
+// same way. NULL where there are none.
 KG_MUST_CHECK json_t *kernel_json_load(const char *text, size_t len, const char *what,
-                                       bool *repaired, struct kg_error *err);
+                                       json_t **ret_structured, bool *repaired,
+                                       struct kg_error *err);

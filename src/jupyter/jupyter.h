@@ -25,6 +25,13 @@ struct jupyter_message {
     json_t *parent_header;
     json_t *metadata;
     json_t *content;
+    // The arrays and objects among the members of content's "data" (a MIME bundle): each a string
+    // that holds its JSON. They are not in `content`. NULL: there are none.
+    json_t *structured;
+    // Not 0: metadata or content of about this many bytes was too large to be taken. Both are empty
+    // then, and the signature, which covers them, could not be verified.
+    uint64_t cut_bytes;
+    void *shaped; // what the events' `shape` made of it
 };
 void jupyter_message_free(struct jupyter_message *message);
 KG_DEFINE_AUTO(jupyter_message, jupyter_message_free)
@@ -47,16 +54,17 @@ enum { JUPYTER_MAX_FRAMES = 64 };
 // metadata, content, buffers…]. What a kernel may legally produce and JSON forbids is replaced:
 // lone surrogates and bytes that are not UTF-8 by U+FFFD, NaN and infinities by null, numbers out
 // of range by the nearest real. Fails on a bad signature (KG_UNAUTHORIZED), a missing frame, text
-// that is no JSON, or a bound on frames, header, depth or number of values (all
-// KG_INVALID_CONTENT).
-KG_MUST_CHECK struct jupyter_message *jupyter_message_parse(struct jupyter_session *session,
+// that is not JSON, or a bound on frames, header or depth (all KG_INVALID_CONTENT). A pure
+// function: any thread may call it.
+KG_MUST_CHECK struct jupyter_message *jupyter_message_parse(const struct jupyter_session *session,
                                                             const struct jupyter_frame *frames,
                                                             size_t n_frames, struct kg_error *err);
 
 // Builds and signs a message of `msg_type` with a fresh msg_id. Takes the reference of `content`.
 // The frames live in the returned value.
+enum { JUPYTER_MSG_ID_SIZE = 40 };
 struct jupyter_outgoing {
-    char msg_id[40];
+    char msg_id[JUPYTER_MSG_ID_SIZE];
     struct jupyter_frame
         frames[6]; // delimiter, signature, header, parent_header, metadata, content
     char *owned[6];
@@ -74,13 +82,22 @@ const char *jupyter_channel_name(enum jupyter_channel channel); // "shell", "iop
 // The channels of one kernel. Each is a czmq socket that binds an ipc endpoint in `dir`, and a
 // guard that moves bytes between that endpoint and a *link*: a stream descriptor at whose other end
 // the kernel's own ZeroMQ socket listens. The guard follows the ZMTP 3 frames that come from the
-// kernel and cuts a channel whose message grows above `max_message_bytes` or has too many frames.
+// kernel. It cuts a channel whose message has too many frames; one above `max_message_bytes` comes
+// as a message whose `cut_bytes` is set.
+//
+// Messages above 64 KiB are verified, parsed and shaped on a worker (loop_work). The messages of a
+// channel keep their order.
 struct jupyter_channels;
 
 struct jupyter_channels_events {
+    // Makes `shaped` of a message, to be taken by on_message (which sets it to NULL), and may empty
+    // what nobody needs beside it. It looks at nothing but the message, since it may run on a
+    // worker. May be NULL, and return NULL.
+    void *(*shape)(enum jupyter_channel channel, struct jupyter_message *message);
+    // Frees what nobody took. May be NULL where `shape` is.
+    void (*shaped_free)(void *shaped);
     // A message; it is freed when the callback returns. Channels may be freed from inside.
-    void (*on_message)(enum jupyter_channel channel, const struct jupyter_message *message,
-                       void *arg);
+    void (*on_message)(enum jupyter_channel channel, struct jupyter_message *message, void *arg);
     // A message that was dropped: bad signature or malformed. `err` says which.
     void (*on_bad_message)(enum jupyter_channel channel, const struct kg_error *err, void *arg);
     // The link of a channel ended or was cut; `err->message` says why.
@@ -90,7 +107,7 @@ struct jupyter_channels_events {
 struct jupyter_channels_settings {
     const char *dir; // exists, private to the gateway, short (socket paths end at 107 bytes)
     const char *key;
-    size_t max_message_bytes; // 0: 64 MiB
+    size_t max_message_bytes; // 0: 10 MiB
 };
 
 KG_MUST_CHECK struct jupyter_channels *
@@ -104,13 +121,34 @@ KG_DEFINE_AUTO(jupyter_channels, jupyter_channels_free)
 KG_MUST_CHECK int jupyter_channels_attach(struct jupyter_channels *channels,
                                           enum jupyter_channel channel, int link_fd,
                                           struct kg_error *err);
+// Whether a message of the channel has begun to come in and was not reported yet: a large one takes
+// its time.
+bool jupyter_channels_is_receiving(const struct jupyter_channels *channels,
+                                   enum jupyter_channel channel);
 // Sends a request and writes its msg_id to `ret_msg_id` (40 bytes, may be NULL). Takes `content`.
 // Fails with KG_PROVISIONER_UNAVAILABLE where the peer takes no more (its queue is full).
 KG_MUST_CHECK int jupyter_channels_send(struct jupyter_channels *channels,
                                         enum jupyter_channel channel, const char *msg_type,
                                         json_t *content, char *ret_msg_id, struct kg_error *err);
 
-// Once per process, before the first socket: no czmq signal handlers, enough sockets and files.
+// The same with a content that is made, signed and written on a worker, since it is large: `make`
+// turns `arg` into it (a new reference), as a pure function; `free_arg` frees `arg` then, or where
+// the message is not sent. `arg` is taken, also on failure. Messages of a channel keep their order.
+struct jupyter_content {
+    json_t *(*make)(void *arg);
+    void (*free_arg)(void *arg);
+    void *arg;
+};
+KG_MUST_CHECK int jupyter_channels_send_large(struct jupyter_channels *channels,
+                                              enum jupyter_channel channel, const char *msg_type,
+                                              const struct jupyter_content *content,
+                                              char *ret_msg_id, struct kg_error *err);
+
+// Once per process, before the first socket: no czmq signal handlers, as many files as may be.
 void jupyter_init(void);
+// Makes libzmq's table of sockets large enough for that many kernels at a time; before the first
+// socket. At most jupyter_max_kernels().
+void jupyter_reserve(size_t n_kernels);
+size_t jupyter_max_kernels(void);
 // After the last socket: ends libzmq's thread.
 void jupyter_fini(void);

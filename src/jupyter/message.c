@@ -6,6 +6,7 @@
 #include "json_priv.h"
 #include "jupyter.h"
 #include "session_priv.h"
+#include "zmtp_priv.h"
 
 // Header and parent header hold a handful of short strings.
 enum { MAX_HEADER_BYTES = 64 * 1024 };
@@ -25,6 +26,7 @@ jupyter_message_free(struct jupyter_message *message)
     json_decref(message->parent_header);
     json_decref(message->metadata);
     json_decref(message->content);
+    json_decref(message->structured);
     free(message);
 }
 
@@ -47,21 +49,44 @@ string_of(const json_t *object, const char *key)
     return kg_strdup(value != NULL ? value : "");
 }
 
-static int
-load_parts(struct jupyter_message *message, const struct jupyter_frame *frames,
-           struct kg_error *err)
+// What the guard took out of the signed frames, in bytes.
+static uint64_t
+replaced_bytes(const struct jupyter_frame *frames)
 {
-    json_t **const parts[N_PARTS] = {&message->header, &message->parent_header, &message->metadata,
-                                     &message->content};
+    uint64_t bytes = 0;
+    for (size_t i = METADATA; i < N_PARTS; i++)
+        bytes += zmtp_replaced_size(frames[i].data, frames[i].len);
+    return bytes;
+}
 
-    for (size_t i = 0; i < N_PARTS; i++) {
-        if (i <= PARENT_HEADER && frames[i].len > MAX_HEADER_BYTES)
-            return kg_error_set(err, KG_INVALID_CONTENT, 0, "%s of %zu bytes", part_names[i],
-                                frames[i].len);
-        *parts[i] = kernel_json_load(frames[i].data, frames[i].len, part_names[i], NULL, err);
-        if (*parts[i] == NULL)
-            return -1;
-    }
+static void
+cut(struct jupyter_message *message, uint64_t bytes)
+{
+    message->cut_bytes = bytes;
+    json_decref(message->metadata);
+    json_decref(message->content);
+    json_decref(KG_STEAL(message->structured));
+    message->metadata = json_object();
+    message->content = json_object();
+}
+
+static int
+load_header(const struct jupyter_frame *frames, size_t part, json_t **ret, struct kg_error *err)
+{
+    if (frames[part].len > MAX_HEADER_BYTES)
+        return kg_error_set(err, KG_INVALID_CONTENT, 0, "%s of %zu bytes", part_names[part],
+                            frames[part].len);
+    *ret = kernel_json_load(frames[part].data, frames[part].len, part_names[part], NULL, NULL, err);
+    return *ret != NULL ? 0 : -1;
+}
+
+static int
+load_headers(struct jupyter_message *message, const struct jupyter_frame *frames,
+             struct kg_error *err)
+{
+    if (load_header(frames, HEADER, &message->header, err) != 0 ||
+        load_header(frames, PARENT_HEADER, &message->parent_header, err) != 0)
+        return -1;
     message->msg_type = string_of(message->header, "msg_type");
     message->msg_id = string_of(message->header, "msg_id");
     message->parent_id = string_of(message->parent_header, "msg_id");
@@ -70,8 +95,27 @@ load_parts(struct jupyter_message *message, const struct jupyter_frame *frames,
     return 0;
 }
 
+// What has too many values is as good as too large.
+static int
+load_body(struct jupyter_message *message, const struct jupyter_frame *frames, struct kg_error *err)
+{
+    const struct jupyter_frame *metadata = &frames[METADATA], *content = &frames[CONTENT];
+
+    message->metadata =
+        kernel_json_load(metadata->data, metadata->len, part_names[METADATA], NULL, NULL, err);
+    if (message->metadata != NULL)
+        message->content = kernel_json_load(content->data, content->len, part_names[CONTENT],
+                                            &message->structured, NULL, err);
+    if (message->content != NULL)
+        return 0;
+    if (err->code != KG_ARTIFACT_TOO_LARGE)
+        return -1;
+    cut(message, metadata->len + content->len);
+    return 0;
+}
+
 struct jupyter_message *
-jupyter_message_parse(struct jupyter_session *session, const struct jupyter_frame *frames,
+jupyter_message_parse(const struct jupyter_session *session, const struct jupyter_frame *frames,
                       size_t n_frames, struct kg_error *err)
 {
     if (n_frames > JUPYTER_MAX_FRAMES) {
@@ -85,12 +129,17 @@ jupyter_message_parse(struct jupyter_session *session, const struct jupyter_fram
         return NULL;
     }
     const struct jupyter_frame *parts = &frames[first + 1];
-    if (!session_verify(session, parts, &frames[first])) {
+    uint64_t replaced = replaced_bytes(parts);
+    if (replaced == 0 && !session_verify(session, parts, &frames[first])) {
         (void)kg_error_set(err, KG_UNAUTHORIZED, 0, "message with a bad signature");
         return NULL;
     }
     KG_AUTO(jupyter_message) message = KG_NEW(struct jupyter_message);
-    if (load_parts(message, parts, err) != 0)
+    if (load_headers(message, parts, err) != 0)
+        return NULL;
+    if (replaced > 0)
+        cut(message, replaced);
+    else if (load_body(message, parts, err) != 0)
         return NULL;
     return KG_STEAL(message);
 }

@@ -29,6 +29,14 @@ jupyter_session_new(const char *key)
     return session;
 }
 
+struct jupyter_session *
+session_copy(const struct jupyter_session *session)
+{
+    struct jupyter_session *copy = KG_NEW(struct jupyter_session);
+    *copy = *session;
+    return copy;
+}
+
 void
 jupyter_session_free(struct jupyter_session *session)
 {
@@ -96,21 +104,35 @@ set_frame(struct jupyter_outgoing *outgoing, size_t i, char *owned)
     outgoing->frames[i] = (struct jupyter_frame){.data = owned, .len = strlen(owned)};
 }
 
+void
+session_next_id(struct jupyter_session *session, char ret_msg_id[JUPYTER_MSG_ID_SIZE])
+{
+    snprintf(ret_msg_id, JUPYTER_MSG_ID_SIZE, "%s_%" PRIu64, session->id, ++session->n_messages);
+}
+
 struct jupyter_outgoing *
-jupyter_outgoing_new(struct jupyter_session *session, const char *msg_type, json_t *content)
+outgoing_make(const struct jupyter_session *session, const char *msg_id, const char *msg_type,
+              json_t *content)
 {
     struct jupyter_outgoing *outgoing = KG_NEW(struct jupyter_outgoing);
     char signature[SESSION_SIGNATURE_LEN + 1];
 
-    snprintf(outgoing->msg_id, sizeof(outgoing->msg_id), "%s_%" PRIu64, session->id,
-             ++session->n_messages);
+    snprintf(outgoing->msg_id, sizeof(outgoing->msg_id), "%s", msg_id);
     outgoing->frames[0] = (struct jupyter_frame){SESSION_DELIMITER, strlen(SESSION_DELIMITER)};
-    set_frame(outgoing, 2, dump(new_header(session, outgoing->msg_id, msg_type)));
+    set_frame(outgoing, 2, dump(new_header(session, msg_id, msg_type)));
     outgoing->frames[3] = outgoing->frames[4] = (struct jupyter_frame){"{}", 2};
     set_frame(outgoing, 5, dump(content));
     session_sign(session, &outgoing->frames[2], signature);
     set_frame(outgoing, 1, kg_strdup(signature));
     return outgoing;
+}
+
+struct jupyter_outgoing *
+jupyter_outgoing_new(struct jupyter_session *session, const char *msg_type, json_t *content)
+{
+    char msg_id[JUPYTER_MSG_ID_SIZE];
+    session_next_id(session, msg_id);
+    return outgoing_make(session, msg_id, msg_type, content);
 }
 
 void

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The signature of a message ("The Wire Protocol"): HMAC-SHA256 in hexadecimal over four frames.
+// The gateway's side of a conversation, as messages are made of it. The signature of a message
+// ("The Wire Protocol") is HMAC-SHA256 in hexadecimal over four frames.
 #pragma once
 
 #include "base.h"
@@ -15,3 +16,11 @@ void session_sign(const struct jupyter_session *session,
 bool session_verify(const struct jupyter_session *session,
                     const struct jupyter_frame frames[SESSION_SIGNED_FRAMES],
                     const struct jupyter_frame *signature);
+
+// A copy for a worker: it verifies as the original does, and is freed like it.
+struct jupyter_session *session_copy(const struct jupyter_session *session);
+// Writes the next message's id.
+void session_next_id(struct jupyter_session *session, char ret_msg_id[JUPYTER_MSG_ID_SIZE]);
+// jupyter_outgoing_new() with an id that was taken before. Any thread may call it.
+struct jupyter_outgoing *outgoing_make(const struct jupyter_session *session, const char *msg_id,
+                                       const char *msg_type, json_t *content);

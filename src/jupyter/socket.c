@@ -188,6 +188,20 @@ socket_receive(const struct channel_socket *sock, struct socket_message *ret)
 }
 
 void
+socket_message_move(struct socket_message *to, struct socket_message *from)
+{
+    to->n_frames = from->n_frames;
+    to->cost = from->cost;
+    for (size_t i = 0; i < from->n_frames && i < JUPYTER_MAX_FRAMES; i++) {
+        zmq_msg_init(&to->parts[i]);
+        zmq_msg_move(&to->parts[i], &from->parts[i]);
+        to->frames[i] = (struct jupyter_frame){.data = zmq_msg_data(&to->parts[i]),
+                                               .len = zmq_msg_size(&to->parts[i])};
+    }
+    socket_message_fini(from);
+}
+
+void
 socket_message_fini(struct socket_message *message)
 {
     for (size_t i = 0; i < message->n_frames && i < JUPYTER_MAX_FRAMES; i++)

@@ -34,6 +34,8 @@ struct socket_message {
 
 // Receives without waiting; false where nothing is there.
 bool socket_receive(const struct channel_socket *sock, struct socket_message *ret);
+// Moves a message to where a worker finds it; any thread may then end it.
+void socket_message_move(struct socket_message *to, struct socket_message *from);
 void socket_message_fini(struct socket_message *message);
 
 // Sends without waiting; false where the peer is not there yet or takes no more.

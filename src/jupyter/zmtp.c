@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ZMTP 3 frame follower: one step function per state. It takes only what a kernel's ROUTER or
 // PUB sends to a peer without security: anything else might be read differently by libzmq.
+//
+// The greeting passes byte by byte, since libzmq answers its first part before it sends the rest;
+// the head of a frame passes when it is complete and fine.
 
 #include "zmtp_priv.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -56,6 +61,17 @@ on_flags(struct zmtp_follower *follower, struct kg_error *err)
     return 0;
 }
 
+// Counts the message, if this was its last frame. A second call adds nothing.
+static void
+end_frame(struct zmtp_follower *follower, uint64_t *cost)
+{
+    if ((follower->flags & (FLAG_MORE | FLAG_COMMAND)) == 0) {
+        *cost += follower->message_cost;
+        follower->message_cost = 0;
+        follower->frames = 0;
+    }
+}
+
 static void
 begin_body(struct zmtp_follower *follower, uint64_t size, uint64_t *cost)
 {
@@ -64,16 +80,34 @@ begin_body(struct zmtp_follower *follower, uint64_t size, uint64_t *cost)
         expect(follower, ZMTP_BODY, 0);
         return;
     }
+    follower->replaced = false;
     expect(follower, ZMTP_FLAGS, 1);
-    if ((follower->flags & (FLAG_MORE | FLAG_COMMAND)) == 0) {
-        *cost += follower->message_cost;
-        follower->message_cost = 0;
-        follower->frames = 0;
-    }
+    end_frame(follower, cost);
+}
+
+// The head of a frame as it came: flags and size.
+static void
+pass_head(const struct zmtp_follower *follower, struct buf *out)
+{
+    buf_append(out, &follower->flags, 1);
+    buf_append(out, follower->head, follower->head_want);
+}
+
+// A short frame of digits in place of one that is too large.
+static void
+pass_replacement(struct zmtp_follower *follower, uint64_t size, struct buf *out)
+{
+    char digits[24];
+    int len = snprintf(digits, sizeof(digits), "%" PRIu64, size);
+    const char head[2] = {(char)(follower->flags & ~FLAG_LONG), (char)len};
+    buf_append(out, head, sizeof(head));
+    buf_append(out, digits, (size_t)len);
+    follower->message_cost += zmtp_frame_cost((uint64_t)len);
+    follower->replaced = true;
 }
 
 static int
-on_size(struct zmtp_follower *follower, uint64_t *cost, struct kg_error *err)
+on_size(struct zmtp_follower *follower, struct buf *out, uint64_t *cost, struct kg_error *err)
 {
     uint64_t size = 0;
     for (size_t i = 0; i < follower->head_want; i++)
@@ -83,6 +117,7 @@ on_size(struct zmtp_follower *follower, uint64_t *cost, struct kg_error *err)
         if (size == 0 || size > ZMTP_MAX_COMMAND)
             return kg_error_set(err, KG_INVALID_CONTENT, 0, "command of %ju bytes",
                                 (uintmax_t)size);
+        pass_head(follower, out);
         follower->body_left = size;
         expect(follower, ZMTP_COMMAND, MIN(size, (size_t)LONGEST_COMMAND_NAME + 1));
         return 0;
@@ -90,25 +125,30 @@ on_size(struct zmtp_follower *follower, uint64_t *cost, struct kg_error *err)
     if (++follower->frames > follower->max_frames)
         return kg_error_set(err, KG_INVALID_CONTENT, 0, "message of more than %zu frames",
                             follower->max_frames);
-    // Never overflows: message_cost is at most max_message_cost here.
-    if (size > follower->max_message_cost ||
-        follower->message_cost + zmtp_frame_cost(size) > follower->max_message_cost)
-        return kg_error_set(err, KG_INVALID_CONTENT, 0, "message above %ju bytes",
-                            (uintmax_t)follower->max_message_cost);
-    follower->message_cost += zmtp_frame_cost(size);
+    if (size > ZMTP_MAX_REPLACED)
+        return kg_error_set(err, KG_INVALID_CONTENT, 0, "frame of %ju bytes", (uintmax_t)size);
+    // Never overflows: neither is more than a few GiB.
+    if (follower->message_cost + zmtp_frame_cost(size) > follower->max_message_cost) {
+        pass_replacement(follower, size, out);
+        end_frame(follower, cost); // it may be taken before the body has come, and counts by then
+    } else {
+        pass_head(follower, out);
+        follower->message_cost += zmtp_frame_cost(size);
+    }
     begin_body(follower, size, cost);
     return 0;
 }
 
 // libzmq would hand SUBSCRIBE and CANCEL to the reader as messages that nobody counted.
 static int
-on_command(struct zmtp_follower *follower, uint64_t *cost, struct kg_error *err)
+on_command(struct zmtp_follower *follower, struct buf *out, uint64_t *cost, struct kg_error *err)
 {
     static const char *const names[] = {"\5READY", "\5ERROR", "\4PING", "\4PONG"};
 
     for (size_t i = 0; i < KG_ARRAY_LEN(names); i++) {
         size_t len = strlen(names[i]);
         if (follower->head_want >= len && memcmp(follower->head, names[i], len) == 0) {
+            buf_append(out, follower->head, follower->head_want);
             begin_body(follower, follower->body_left - follower->head_want, cost);
             return 0;
         }
@@ -117,7 +157,7 @@ on_command(struct zmtp_follower *follower, uint64_t *cost, struct kg_error *err)
 }
 
 static int
-on_head(struct zmtp_follower *follower, uint64_t *cost, struct kg_error *err)
+on_head(struct zmtp_follower *follower, struct buf *out, uint64_t *cost, struct kg_error *err)
 {
     switch (follower->state) {
     case ZMTP_GREETING:
@@ -125,9 +165,9 @@ on_head(struct zmtp_follower *follower, uint64_t *cost, struct kg_error *err)
     case ZMTP_FLAGS:
         return on_flags(follower, err);
     case ZMTP_SIZE:
-        return on_size(follower, cost, err);
+        return on_size(follower, out, cost, err);
     case ZMTP_COMMAND:
-        return on_command(follower, cost, err);
+        return on_command(follower, out, cost, err);
     case ZMTP_BODY:
         break;
     }
@@ -135,16 +175,17 @@ on_head(struct zmtp_follower *follower, uint64_t *cost, struct kg_error *err)
 }
 
 int
-zmtp_follow(struct zmtp_follower *follower, const void *data, size_t len, size_t *ret_len,
+zmtp_follow(struct zmtp_follower *follower, const void *data, size_t len, struct buf *out,
             uint64_t *ret_cost, struct kg_error *err)
 {
     const unsigned char *bytes = data;
 
     *ret_cost = 0;
-    *ret_len = 0;
-    for (size_t pos = 0; pos < len; *ret_len = pos) {
+    for (size_t pos = 0; pos < len;) {
         if (follower->state == ZMTP_BODY) {
             size_t take = MIN(follower->body_left, len - pos);
+            if (!follower->replaced)
+                buf_append(out, bytes + pos, take);
             pos += take;
             if (take == follower->body_left)
                 begin_body(follower, 0, ret_cost);
@@ -154,10 +195,28 @@ zmtp_follow(struct zmtp_follower *follower, const void *data, size_t len, size_t
         }
         size_t take = MIN(follower->head_want - follower->head_len, len - pos);
         memcpy(follower->head + follower->head_len, bytes + pos, take);
+        if (follower->state == ZMTP_GREETING)
+            buf_append(out, bytes + pos, take);
         follower->head_len += take;
         pos += take;
-        if (follower->head_len == follower->head_want && on_head(follower, ret_cost, err) != 0)
+        if (follower->head_len == follower->head_want && on_head(follower, out, ret_cost, err) != 0)
             return -1;
     }
     return 0;
+}
+
+uint64_t
+zmtp_replaced_size(const void *data, size_t len)
+{
+    const char *digits = data;
+    uint64_t size = 0;
+
+    if (len == 0 || len > 10) // ZMTP_MAX_REPLACED has ten digits
+        return 0;
+    for (size_t i = 0; i < len; i++) {
+        if (digits[i] < '0' || digits[i] > '9')
+            return 0;
+        size = size * 10 + (uint64_t)(digits[i] - '0');
+    }
+    return size;
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows a peer's ZMTP 3 byte stream ("ZMTP 3.1", rfc.zeromq.org/spec/37) without keeping any of
-// it, to see where messages end and to notice one that grows out of bounds. A pure function over
-// bytes: it may be fed in any pieces.
+// Follows a peer's ZMTP 3 byte stream ("ZMTP 3.1", rfc.zeromq.org/spec/37), to see where messages
+// end, and to take out of it what makes a message too large. A pure function over bytes: it may be
+// fed in any pieces.
+//
+// A frame that would make its message cost more than the bound is replaced by its size in decimal
+// digits (zmtp_replaced_size()): the message still comes, so that its header can be attributed.
 #pragma once
 
 #include "base.h"
@@ -12,6 +15,8 @@ enum {
     // What a frame costs libzmq beside its bytes: a message slot, a block's header, rounding.
     ZMTP_FRAME_OVERHEAD = 128
 };
+// A frame that announces more than this ends the connection: nobody waits for so much.
+#define ZMTP_MAX_REPLACED ((uint64_t)1 << 30)
 
 enum zmtp_state { ZMTP_GREETING, ZMTP_FLAGS, ZMTP_SIZE, ZMTP_COMMAND, ZMTP_BODY };
 
@@ -22,20 +27,26 @@ struct zmtp_follower {
     size_t head_len;
     size_t head_want;
     unsigned char flags;   // of the current frame
+    bool replaced;         // the current frame: its body is left out
     uint64_t body_left;    // bytes of the current frame still to come
     size_t frames;         // of the current message
-    uint64_t message_cost; // of the current message, as zmtp_frame_cost() counts
+    uint64_t message_cost; // of the current message, as zmtp_frame_cost() counts, its current
+                           // frame as a whole
     uint64_t max_message_cost;
     size_t max_frames;
 };
 
 void zmtp_init(struct zmtp_follower *follower, size_t max_message_bytes, size_t max_frames);
 
-// Follows `len` bytes. `ret_cost` is what the messages that ended in them cost together; `ret_len`
-// is how many bytes were fine: all, or, on failure (KG_INVALID_CONTENT), those before the offence.
-// After a failure the follower is not used again.
+// Follows `len` bytes and appends to `out` what a reader may see of them. `ret_cost` is what the
+// messages that ended in them cost together. On failure (KG_INVALID_CONTENT) `out` has what came
+// before the offence, and the follower is not used again.
 KG_MUST_CHECK int zmtp_follow(struct zmtp_follower *follower, const void *data, size_t len,
-                              size_t *ret_len, uint64_t *ret_cost, struct kg_error *err);
+                              struct buf *out, uint64_t *ret_cost, struct kg_error *err);
+
+// The size of the frame that stood where this one is now; 0 where it is what the peer sent (no JSON
+// object is digits alone, and no frame of ours).
+uint64_t zmtp_replaced_size(const void *data, size_t len);
 
 static inline uint64_t
 zmtp_frame_cost(uint64_t size)

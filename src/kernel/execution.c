@@ -13,6 +13,16 @@ enum { SMALL_SHARE = 4096 }; // of what may wait: always taken
 
 TAILQ_HEAD(execution_list, execution);
 
+// What the executions of one owner hold; there as long as one of them is.
+struct execution_share {
+    LIST_ENTRY(execution_share) link;
+    char *owner;
+    size_t n_executions;
+    size_t n_ended;
+    size_t replay_bytes;  // of the logs of those that have ended
+    size_t waiting_bytes; // of the code and variables of those that wait
+};
+
 struct executions {
     struct execution_list live;
     struct execution_list ended; // in the order in which they ended
@@ -20,9 +30,9 @@ struct executions {
     size_t ended_bytes; // what their logs hold
     struct loop_timer *sweep;
     struct executions_settings settings;
-    size_t n_live;
-    size_t max_log_bytes; // at present: what each one's log may hold
-    size_t waiting_bytes; // code and variables of those that wait
+    struct output_budget *budget; // of the logs of those that are live
+    size_t waiting_bytes;         // code and variables of those that wait
+    LIST_HEAD(, execution_share) shares;
 };
 
 static const char *const state_names[] = {
@@ -39,15 +49,58 @@ static const char *const status_names[] = {
     [EXECUTION_DIED] = "died",
 };
 
-// Each execution under way has its share of the whole, and at most what one may have.
-static void
-count_live(struct executions *executions, int change)
+// ---- Shares ---------------------------------------------------------------------------------
+
+static struct execution_share *
+share_find(const struct executions *executions, const char *owner)
 {
-    executions->n_live += (size_t)change;
-    size_t share =
-        executions->settings.max_live_bytes / (executions->n_live ? executions->n_live : 1);
-    size_t most = executions->settings.max_log_bytes;
-    executions->max_log_bytes = share < most ? share : most;
+    struct execution_share *share;
+    LIST_FOREACH(share, &executions->shares, link) {
+        if (strcmp(share->owner, owner) == 0)
+            return share;
+    }
+    return NULL;
+}
+
+static struct execution_share *
+share_enter(struct executions *executions, const char *owner)
+{
+    struct execution_share *share = share_find(executions, owner);
+    if (!share) {
+        share = KG_NEW(struct execution_share);
+        share->owner = kg_strdup(owner);
+        LIST_INSERT_HEAD(&executions->shares, share, link);
+    }
+    share->n_executions++;
+    return share;
+}
+
+static void
+share_leave(struct execution_share *share)
+{
+    if (--share->n_executions > 0)
+        return;
+    LIST_REMOVE(share, link);
+    free(share->owner);
+    free(share);
+}
+
+// The oldest that has ended, of the owner whose ended ones are most, in bytes or in number.
+static struct execution *
+oldest_of_largest(const struct executions *executions, bool by_bytes)
+{
+    const struct execution_share *largest = NULL, *share;
+    LIST_FOREACH(share, &executions->shares, link) {
+        if (!largest || (by_bytes ? share->replay_bytes > largest->replay_bytes
+                                  : share->n_ended > largest->n_ended))
+            largest = share;
+    }
+    struct execution *execution;
+    TAILQ_FOREACH(execution, &executions->ended, in_registry) {
+        if (execution->share == largest)
+            break;
+    }
+    return execution;
 }
 
 // ---- One execution --------------------------------------------------------------------------
@@ -63,12 +116,35 @@ executions_check_room(const struct executions *executions, const struct executio
                       struct kg_error *err)
 {
     size_t max = executions->settings.max_waiting_bytes, bytes = request_bytes(request);
+    const struct execution_share *share = share_find(executions, request->owner);
+    size_t own = share ? share->waiting_bytes : 0;
     bool small = bytes <= max / SMALL_SHARE; // nobody's large ones keep it out
-    if (max == 0 || small || executions->waiting_bytes + bytes <= max)
+    if (max == 0 || small)
         return 0;
-    return kg_error_set(err, KG_SESSION_BUSY, 0,
-                        "%zu MiB of code and variables wait already; try again later",
-                        executions->waiting_bytes >> 20);
+    if (own + bytes > max / 2) // one owner does not keep the others out
+        return kg_error_set(err, KG_SESSION_BUSY, 0,
+                            "%zu MiB of your code and variables wait already; try again later",
+                            own >> 20);
+    if (executions->waiting_bytes + bytes > max)
+        return kg_error_set(err, KG_SESSION_BUSY, 0,
+                            "%zu MiB of code and variables wait already; try again later",
+                            executions->waiting_bytes >> 20);
+    return 0;
+}
+
+size_t
+executions_max_message_bytes(const struct executions *executions)
+{
+    return executions->settings.max_message_bytes;
+}
+
+static void
+count_waiting(struct execution *execution, ssize_t bytes)
+{
+    if (!execution->executions)
+        return;
+    execution->executions->waiting_bytes += (size_t)bytes;
+    execution->share->waiting_bytes += (size_t)bytes;
 }
 
 struct execution *
@@ -77,21 +153,23 @@ execution_new(struct executions *executions, struct kernel *kernel,
 {
     struct execution *execution = KG_NEW(struct execution);
     execution->refs = 2; // the caller's and the registry's
+    execution->executions = executions;
     id_random(execution->id, EXECUTION_ID_LEN);
     execution->owner = kg_strdup(request->owner);
     execution->session_id = kg_strdup(request->session_id);
     execution->code = kg_strdup(request->code);
     execution->variables = request->variables ? kg_strdup(request->variables) : NULL;
     execution->env = request->env ? kg_strdup(request->env) : NULL;
+    execution->share = share_enter(executions, request->owner);
     execution->request_bytes = request_bytes(request);
-    executions->waiting_bytes += execution->request_bytes;
+    count_waiting(execution, (ssize_t)execution->request_bytes);
     execution->timeout_ms = request->timeout_ms;
     execution->keep_running = request->keep_running;
     execution->session_ends = request->session_ends;
     execution->kernel = kernel;
-    execution->executions = executions;
-    count_live(executions, +1);
-    output_log_init(&execution->log, &executions->max_log_bytes);
+    size_t max_message = executions->settings.max_message_bytes;
+    output_log_init(&execution->log, executions->budget, executions->settings.max_log_bytes,
+                    max_message ? max_message : SIZE_MAX);
     TAILQ_INSERT_TAIL(&executions->live, execution, in_registry);
     return execution;
 }
@@ -103,12 +181,17 @@ execution_ref(struct execution *execution)
     return execution;
 }
 
+static void
+execution_release_count(struct execution *execution)
+{
+    count_waiting(execution, -(ssize_t)execution->request_bytes);
+    execution->request_bytes = 0;
+}
+
 void
 execution_release_request(struct execution *execution)
 {
-    if (execution->executions)
-        execution->executions->waiting_bytes -= execution->request_bytes;
-    execution->request_bytes = 0;
+    execution_release_count(execution);
     free(KG_STEAL(execution->variables));
     free(KG_STEAL(execution->code));
 }
@@ -181,34 +264,45 @@ execution_interrupt(struct execution *execution)
 // ---- The registry ---------------------------------------------------------------------------
 
 static void
+count_ended(struct execution *execution, int change)
+{
+    struct executions *executions = execution->executions;
+    size_t bytes = execution->log.bytes_held;
+    executions->n_ended += (size_t)change;
+    executions->ended_bytes += change > 0 ? bytes : -bytes;
+    execution->share->n_ended += (size_t)change;
+    execution->share->replay_bytes += change > 0 ? bytes : -bytes;
+}
+
+static void
 forget(struct execution *execution)
 {
     struct executions *executions = execution->executions;
     if (execution->state == EXECUTION_DONE) {
         TAILQ_REMOVE(&executions->ended, execution, in_registry);
-        executions->n_ended--;
-        executions->ended_bytes -= execution->log.bytes_held;
+        count_ended(execution, -1);
     } else {
         TAILQ_REMOVE(&executions->live, execution, in_registry);
+        output_log_leave_budget(&execution->log);
     }
-    executions->waiting_bytes -= execution->request_bytes;
-    execution->request_bytes = 0;
+    execution_release_count(execution);
+    share_leave(KG_STEAL(execution->share));
     execution->executions = NULL;
     execution_unref(execution);
 }
 
-// Forgets what ended too long ago, and the oldest of what is too much to keep.
+// Forgets what ended too long ago, and what is too much to keep.
 static void
 sweep(struct executions *executions)
 {
     int64_t oldest_ms = clock_mono_ms() - KEEP_MS;
-    for (struct execution *first; (first = TAILQ_FIRST(&executions->ended));) {
-        bool too_much = executions->n_ended > MAX_ENDED ||
-                        executions->ended_bytes > executions->settings.max_replay_bytes;
-        if (!too_much && first->ended_ms >= oldest_ms)
-            return;
+    struct execution *first;
+    while ((first = TAILQ_FIRST(&executions->ended)) && first->ended_ms < oldest_ms)
         forget(first);
-    }
+    while (executions->ended_bytes > executions->settings.max_replay_bytes)
+        forget(oldest_of_largest(executions, true));
+    while (executions->n_ended > MAX_ENDED)
+        forget(oldest_of_largest(executions, false));
 }
 
 // From the living to the ended; one that is too large to be kept is forgotten, not all the others.
@@ -217,10 +311,9 @@ retire(struct execution *execution)
 {
     struct executions *executions = execution->executions;
     TAILQ_REMOVE(&executions->live, execution, in_registry);
-    count_live(executions, -1);
+    output_log_leave_budget(&execution->log);
     TAILQ_INSERT_TAIL(&executions->ended, execution, in_registry);
-    executions->n_ended++;
-    executions->ended_bytes += execution->log.bytes_held;
+    count_ended(execution, +1);
     if (execution->log.bytes_held > executions->settings.max_replay_bytes)
         forget(execution);
     sweep(executions);
@@ -267,7 +360,8 @@ executions_new(struct loop *loop, const struct executions_settings *settings)
     TAILQ_INIT(&executions->live);
     TAILQ_INIT(&executions->ended);
     executions->settings = *settings;
-    executions->max_log_bytes = settings->max_log_bytes;
+    LIST_INIT(&executions->shares);
+    executions->budget = output_budget_new(settings->max_live_bytes);
     executions->sweep = loop_timer_new(loop, on_sweep, executions);
     loop_timer_start(executions->sweep, SWEEP_MS);
     return executions;
@@ -283,6 +377,7 @@ executions_free(struct executions *executions)
     for (struct execution *ended; (ended = TAILQ_FIRST(&executions->ended));)
         forget(ended);
     loop_timer_free(executions->sweep);
+    output_budget_unref(executions->budget);
     free(executions);
 }
 

@@ -31,6 +31,7 @@ struct execution {
     struct kernel *kernel; // NULL once done
     TAILQ_ENTRY(execution) in_queue;
     struct executions *executions; // NULL once forgotten
+    struct execution_share *share; // its owner's, of the registry; NULL as well
     TAILQ_ENTRY(execution) in_registry;
 };
 
@@ -43,6 +44,7 @@ KG_MUST_CHECK int executions_check_room(const struct executions *executions,
                                         struct kg_error *err);
 // Code and variables were sent, or will not be; they may be large.
 void execution_release_request(struct execution *execution);
+size_t executions_max_message_bytes(const struct executions *executions); // 0: any
 void execution_set_state(struct execution *execution, enum execution_state state);
 // Appends the `done` line; the execution's kernel has no more to do with it.
 void execution_finish(struct execution *execution, enum execution_status status,

@@ -95,22 +95,33 @@ KG_DEFINE_AUTO(subscription, subscription_free)
 // Frees the subscription of a reader that has gone. Where it was the last one, the execution is
 // interrupted, unless it is to keep running.
 void subscription_abandon(struct subscription *subscription);
-// The next line, JSON text without a line end, borrowed until the next call; NULL: none for now.
-// A reader that fell behind the log's bound gets a `dropped` line first.
+// The next line, JSON text, borrowed until the loop runs again or the next call; NULL: none for
+// now. After its `ret_len` bytes there are a newline and a NUL. A reader that fell behind the log's
+// bound gets a `dropped` line first.
 const char *subscription_next(struct subscription *subscription, size_t *ret_len);
+// Keeps the line that was taken last until subscription_release(), so that it can be sent without a
+// copy; it counts as kept until then. NULL where it cannot be held: copy it.
+void *subscription_hold(struct subscription *subscription);
+void subscription_release(void *line);
+// Whether the lines that readers hold are more than may be kept altogether: then those who do not
+// send theirs are to let go of them.
+bool subscription_is_crowded(const struct subscription *subscription);
 // True once the `done` line was taken.
 bool subscription_finished(const struct subscription *subscription);
 
 // The executions that can be found by id: those under way, and for 10 minutes those that ended.
-// What those under way keep is bounded, each by its share of the whole; and so is what the ended
-// ones keep for replay, all taken together: the oldest go first.
+// What those under way keep is bounded, each by itself and all together: beyond that the one that
+// keeps most loses its oldest message. What the ended ones keep for replay is bounded for all
+// together: the owner whose ended executions keep most loses the oldest of them.
 struct executions;
 struct executions_settings {
-    size_t max_log_bytes;    // of one execution
-    size_t max_live_bytes;   // of all that are under way
-    size_t max_replay_bytes; // of all that have ended
-    size_t
-        max_waiting_bytes; // of the code and variables of all that wait, small ones aside; 0: any
+    size_t max_log_bytes;     // of one execution
+    size_t max_live_bytes;    // of all that are under way
+    size_t max_replay_bytes;  // of all that have ended
+    size_t max_message_bytes; // of one message of a kernel, and of its lines; 0: any
+    // Of the code and variables of all that wait, small ones aside; one owner's may be half of it.
+    // 0: any.
+    size_t max_waiting_bytes;
 };
 struct executions *executions_new(struct loop *loop, const struct executions_settings *settings);
 void executions_free(struct executions *executions);
@@ -156,6 +167,8 @@ struct kernel_events {
     void (*on_broken)(struct kernel *kernel, const struct kg_error *err, void *arg);
     // The warm-up has come to an end; not, where the kernel is replaced meanwhile. May be NULL.
     void (*on_warm)(struct kernel *kernel, void *arg);
+    // The process is being replaced by a new one, which is not warm. May be NULL.
+    void (*on_replaced)(struct kernel *kernel, void *arg);
 };
 
 // Starts a kernel in a sandbox (which is borrowed); `env` (may be NULL) is the session's own.

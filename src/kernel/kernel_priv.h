@@ -114,7 +114,7 @@ void kernel_run_fini(struct kernel *kernel);
 // Takes an execution (its reference) and runs it.
 void kernel_run_begin(struct kernel *kernel, struct execution *execution);
 void kernel_run_on_message(struct kernel *kernel, enum jupyter_channel channel,
-                           const struct jupyter_message *message);
+                           struct jupyter_message *message);
 // What becomes of the kernel whose execution ends: it is READY, a new process takes its place, or
 // it goes with its session.
 enum kernel_fate { KERNEL_STAYS, KERNEL_REPLACED, KERNEL_GOES };

@@ -106,6 +106,8 @@ kernel_replace(struct kernel *kernel)
     loop_timer_stop(kernel->run.settle);
     kernel_set_state(kernel, KERNEL_RESTARTING);
     stop_process(kernel);
+    if (kernel->events->on_replaced)
+        kernel->events->on_replaced(kernel, kernel->arg);
 }
 
 void

@@ -10,6 +10,8 @@
 #include "metrics.h"
 
 enum { SETTLE_MS = 1000, EXIT_MS = 2000, WARM_UP_MS = 30 * 1000 };
+// Code or values above this are made into a request on a worker.
+enum { LARGE_REQUEST = 64 * 1024 };
 
 // The code of a silent request: the kernelspec's template with the values in place of "{json}", as
 // a string literal that holds JSON. ASCII throughout, so that it is one in Python and JavaScript.
@@ -37,31 +39,62 @@ execute_content(const char *code, bool silent)
                      "stop_on_error", 0);
 }
 
+// A request's code: as it is (`template` NULL), or a template with the JSON in it.
+struct request_code {
+    char *template;
+    char *text;
+    bool silent;
+};
+
+static json_t *
+request_code_make(void *arg)
+{
+    const struct request_code *request = arg;
+    KG_AUTO_FREE char *filled =
+        request->template ? fill_template(request->template, request->text) : NULL;
+    return execute_content(filled ? filled : request->text, request->silent);
+}
+
 static void
-send_request(struct kernel *kernel, const char *code, bool silent)
+request_code_free(void *arg)
+{
+    struct request_code *request = arg;
+    free(request->template);
+    free(request->text);
+    free(request);
+}
+
+// Sends a request with `text` (taken), in `template` where that is not NULL.
+static void
+send_request(struct kernel *kernel, const char *template, char *text, bool silent)
 {
     struct kg_error err = {0};
-    json_t *content = execute_content(code, silent);
-    if (jupyter_channels_send(kernel->channels, JUPYTER_SHELL, "execute_request", content,
-                              kernel->run.msg_id, &err) < 0) {
+    int sent;
+    struct request_code *request = KG_NEW(struct request_code);
+    request->template = template ? kg_strdup(template) : NULL;
+    request->text = text;
+    request->silent = silent;
+    if (strlen(text) > LARGE_REQUEST) {
+        const struct jupyter_content content = {request_code_make, request_code_free, request};
+        sent = jupyter_channels_send_large(kernel->channels, JUPYTER_SHELL, "execute_request",
+                                           &content, kernel->run.msg_id, &err);
+    } else {
+        sent = jupyter_channels_send(kernel->channels, JUPYTER_SHELL, "execute_request",
+                                     request_code_make(request), kernel->run.msg_id, &err);
+        request_code_free(request);
+    }
+    if (sent < 0) {
         metric_add(METRIC_KERNEL_DEATHS, 1, "lost");
         kernel_fail(kernel, "KernelDied", err.message);
     }
 }
 
 static void
-send_filled(struct kernel *kernel, const char *template, const char *json)
-{
-    KG_AUTO_FREE char *code = fill_template(template, json);
-    send_request(kernel, code, true);
-}
-
-static void
 send_code(struct kernel *kernel, struct execution *execution)
 {
-    KG_AUTO_FREE char *code = KG_STEAL(execution->code);
+    char *code = KG_STEAL(execution->code);
     execution_release_request(execution); // first: sending may fail, and end the execution
-    send_request(kernel, code, false);
+    send_request(kernel, NULL, code, false);
 }
 
 // Sends the request of the current step, or of the next one that there is something to do for.
@@ -73,19 +106,20 @@ send_step(struct kernel *kernel)
     switch (run->step) {
     case RUN_STARTUP:
         if (kernel->spec->startup_code && !kernel->started_up) {
-            send_request(kernel, kernel->spec->startup_code, true);
+            send_request(kernel, NULL, kg_strdup(kernel->spec->startup_code), true);
             return;
         }
         break;
     case RUN_VARIABLES:
         if (execution->variables) {
-            send_filled(kernel, kernel->spec->variables_code, execution->variables);
+            send_request(kernel, kernel->spec->variables_code, KG_STEAL(execution->variables),
+                         true);
             return;
         }
         break;
     case RUN_ENV:
         if (execution->env) {
-            send_filled(kernel, kernel->spec->env_code, execution->env);
+            send_request(kernel, kernel->spec->env_code, kg_strdup(execution->env), true);
             return;
         }
         break;
@@ -158,35 +192,45 @@ string_of(const json_t *object, const char *key, const char *fallback)
     return text ? text : fallback;
 }
 
-// Payloads of a reply: what `obj?` shows, and whether the code asked the kernel to end. A tenant
-// says how many there are.
-static void
-take_payloads(struct kernel_run *run, const json_t *content)
+// Whether the code asked the kernel to end.
+static bool
+asks_exit(const json_t *content)
 {
-    enum { MAX_PAGES = 100 };
-    const json_t *payloads = json_object_get(content, "payload");
-    int n_pages = 0;
+    bool exits = false;
     size_t i;
     json_t *payload;
-    json_array_foreach(payloads, i, payload) {
-        const char *source = string_of(payload, "source", "");
-        if (strcmp(source, "page") == 0 && n_pages++ < MAX_PAGES)
-            output_append_display(&run->execution->log, json_object_get(payload, "data"));
-        else if (strcmp(source, "ask_exit") == 0)
-            run->exiting = !json_is_true(json_object_get(payload, "keepkernel"));
+    json_array_foreach(json_object_get(content, "payload"), i, payload) {
+        if (strcmp(string_of(payload, "source", ""), "ask_exit") == 0)
+            exits = !json_is_true(json_object_get(payload, "keepkernel"));
     }
+    return exits;
+}
+
+// A large message is counted as dropped, and shows a line that says so.
+static void
+take_lines(struct kernel_run *run, struct jupyter_message *message)
+{
+    if (message->cut_bytes > 0 && message->shaped) {
+        metric_add(METRIC_OUTPUT_DROPPED_LINES, 1);
+        metric_add(METRIC_OUTPUT_DROPPED_BYTES, (double)message->cut_bytes);
+    }
+    output_append_lines(&run->execution->log, KG_STEAL(message->shaped));
 }
 
 static void
-on_code_reply(struct kernel *kernel, const json_t *content)
+on_code_reply(struct kernel *kernel, struct jupyter_message *message)
 {
     struct kernel_run *run = &kernel->run;
+    const json_t *content = message->content;
     json_int_t count = json_integer_value(json_object_get(content, "execution_count"));
     if (count > 0)
         run->execution->count = kernel->execution_count = count;
+    // A reply that was too large says nothing; then an error line does.
     bool ok = strcmp(string_of(content, "status", "error"), "ok") == 0;
-    run->status = ok ? EXECUTION_OK : EXECUTION_ERROR;
-    take_payloads(run, content);
+    if (message->cut_bytes == 0)
+        run->status = ok ? EXECUTION_OK : EXECUTION_ERROR;
+    run->exiting = asks_exit(content);
+    take_lines(run, message);
     run->replied = true;
     if (!run->exiting)
         kernel_artifacts_ask(kernel, run->execution);
@@ -226,13 +270,13 @@ on_setup_reply(struct kernel *kernel, const json_t *content)
 }
 
 static void
-on_output(struct kernel *kernel, const struct jupyter_message *message)
+on_output(struct kernel *kernel, struct jupyter_message *message)
 {
     struct kernel_run *run = &kernel->run;
     if (!is_idle(message)) {
         if (strcmp(message->msg_type, "error") == 0 && !run->replied)
             run->status = EXECUTION_ERROR; // unless a reply says that all is well
-        output_append_message(&run->execution->log, message);
+        take_lines(run, message);
         return;
     }
     run->idle = true;
@@ -247,7 +291,7 @@ on_output(struct kernel *kernel, const struct jupyter_message *message)
 
 void
 kernel_run_on_message(struct kernel *kernel, enum jupyter_channel channel,
-                      const struct jupyter_message *message)
+                      struct jupyter_message *message)
 {
     struct kernel_run *run = &kernel->run;
     bool awaited = run->execution && strcmp(message->parent_id, run->msg_id) == 0;
@@ -271,7 +315,7 @@ kernel_run_on_message(struct kernel *kernel, enum jupyter_channel channel,
         return;
     case RUN_CODE:
         if (is_reply && !run->replied)
-            on_code_reply(kernel, message->content);
+            on_code_reply(kernel, message);
         else if (channel == JUPYTER_IOPUB)
             on_output(kernel, message);
         return;
@@ -291,7 +335,9 @@ static void
 on_settle(void *arg)
 {
     struct kernel *kernel = arg;
-    if (kernel->run.step == RUN_CODE)
+    if (jupyter_channels_is_receiving(kernel->channels, JUPYTER_SHELL))
+        loop_timer_start(kernel->run.settle, SETTLE_MS); // a large reply is on its way
+    else if (kernel->run.step == RUN_CODE)
         finish_normally(kernel);
     else
         on_setup_reply(kernel, NULL); // none has come

@@ -85,7 +85,7 @@ connect_next(struct kernel *kernel)
 }
 
 static void
-on_message(enum jupyter_channel channel, const struct jupyter_message *message, void *arg)
+on_message(enum jupyter_channel channel, struct jupyter_message *message, void *arg)
 {
     struct kernel *kernel = arg;
     if (kernel->state == KERNEL_STARTING)
@@ -119,7 +119,27 @@ on_lost(enum jupyter_channel channel, const struct kg_error *err, void *arg)
     loop_timer_start(kernel->lost, EXIT_NEWS_MS);
 }
 
+// Of what is shown nothing but the lines is looked at.
+static void *
+shape(enum jupyter_channel channel, struct jupyter_message *message)
+{
+    struct output_lines *lines = channel == JUPYTER_CONTROL ? NULL : output_lines_of(message);
+    if (lines && channel == JUPYTER_IOPUB) {
+        json_decref(KG_STEAL(message->structured));
+        json_object_clear(message->content);
+    }
+    return lines;
+}
+
+static void
+shaped_free(void *shaped)
+{
+    output_lines_free(shaped);
+}
+
 static const struct jupyter_channels_events channels_events = {
+    .shape = shape,
+    .shaped_free = shaped_free,
     .on_message = on_message,
     .on_bad_message = on_bad_message,
     .on_lost = on_lost,
@@ -128,7 +148,11 @@ static const struct jupyter_channels_events channels_events = {
 static void
 open_channels(struct kernel *kernel)
 {
-    const struct jupyter_channels_settings settings = {.dir = kernel->dir, .key = kernel->key};
+    const struct jupyter_channels_settings settings = {
+        .dir = kernel->dir,
+        .key = kernel->key,
+        .max_message_bytes = executions_max_message_bytes(kernel->context->executions),
+    };
     struct kg_error err = {0};
     if (dir_make(kernel->dir, 0700, &err) == 0)
         kernel->channels =

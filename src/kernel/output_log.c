@@ -15,19 +15,88 @@ struct subscription {
     struct execution *execution;
     struct output_entry *next; // NULL: all was taken
     int64_t seen_seq;
-    int64_t seen_bytes; // -1: unknown
+    int64_t seen_bytes;         // -1: unknown
+    struct output_entry *taken; // by the last subscription_next(); NULL: a line of its own
     bool finished;
     struct buf dropped;
     loop_fn on_ready;
     void *arg;
 };
 
-void
-output_log_init(struct output_log *log, const size_t *max_bytes)
+// ---- The budget -----------------------------------------------------------------------------
+
+struct output_budget *
+output_budget_new(size_t max)
 {
-    *log = (struct output_log){.max_bytes = max_bytes, .opened_us = clock_mono_us()};
+    struct output_budget *budget = KG_NEW(struct output_budget);
+    budget->refs = 1;
+    budget->max = max;
+    TAILQ_INIT(&budget->logs);
+    return budget;
+}
+
+void
+output_budget_unref(struct output_budget *budget)
+{
+    if (--budget->refs == 0)
+        free(budget);
+}
+
+static void
+count_held(struct output_log *log, size_t more, size_t less)
+{
+    log->bytes_held += more;
+    log->bytes_held -= less;
+    if (log->is_counted) {
+        log->budget->held += more;
+        log->budget->held -= less;
+    }
+}
+
+void
+output_log_leave_budget(struct output_log *log)
+{
+    if (!log->is_counted)
+        return;
+    log->budget->held -= log->bytes_held;
+    TAILQ_REMOVE(&log->budget->logs, log, in_budget);
+    log->is_counted = false;
+}
+
+bool
+output_log_is_crowded(const struct output_log *log)
+{
+    return log->budget->held > log->budget->max;
+}
+
+// ---- Entries --------------------------------------------------------------------------------
+
+void
+output_log_init(struct output_log *log, struct output_budget *budget, size_t max_bytes,
+                size_t max_message_bytes)
+{
+    *log = (struct output_log){.budget = budget,
+                               .max_bytes = max_bytes,
+                               .is_counted = true,
+                               .max_message_bytes = max_message_bytes,
+                               .opened_us = clock_mono_us()};
     TAILQ_INIT(&log->entries);
     TAILQ_INIT(&log->subscriptions);
+    TAILQ_INSERT_TAIL(&budget->logs, log, in_budget);
+    budget->refs++;
+}
+
+static void
+entry_unref(struct output_entry *entry)
+{
+    if (--entry->refs > 0)
+        return;
+    if (entry->budget) {
+        entry->budget->held -= entry->len + ENTRY_OVERHEAD;
+        entry->budget->sending -= entry->len + ENTRY_OVERHEAD;
+        output_budget_unref(entry->budget);
+    }
+    free(entry);
 }
 
 static void
@@ -37,10 +106,18 @@ remove_entry(struct output_log *log, struct output_entry *entry)
     TAILQ_FOREACH(subscription, &log->subscriptions, link) {
         if (subscription->next == entry)
             subscription->next = TAILQ_NEXT(entry, link);
+        if (subscription->taken == entry)
+            subscription->taken = NULL;
     }
     TAILQ_REMOVE(&log->entries, entry, link);
-    log->bytes_held -= entry->len + ENTRY_OVERHEAD;
-    free(entry);
+    count_held(log, 0, entry->len + ENTRY_OVERHEAD);
+    if (entry->refs > 1) { // counted until it was sent
+        entry->budget = log->budget;
+        entry->budget->refs++;
+        entry->budget->held += entry->len + ENTRY_OVERHEAD;
+        entry->budget->sending += entry->len + ENTRY_OVERHEAD;
+    }
+    entry_unref(entry);
 }
 
 void
@@ -48,6 +125,8 @@ output_log_fini(struct output_log *log)
 {
     for (struct output_entry *entry; (entry = TAILQ_FIRST(&log->entries));)
         remove_entry(log, entry);
+    output_log_leave_budget(log);
+    output_budget_unref(log->budget);
 }
 
 // Adds the newest entry to the run that it belongs to. A tenant says how many lines one message
@@ -86,14 +165,44 @@ static void
 enforce_bound(struct output_log *log)
 {
     struct output_entry *entry = TAILQ_FIRST(&log->entries);
-    while (entry && log->bytes_held > *log->max_bytes) {
+    while (entry && log->bytes_held > log->max_bytes) {
         if (entry->keep) {
             entry = TAILQ_NEXT(entry, link);
             continue;
         }
-        if (log->bytes_held - entry->run_bytes <= *log->max_bytes)
+        if (log->bytes_held - entry->run_bytes <= log->max_bytes)
             return;
         entry = drop_run(log, entry);
+    }
+}
+
+// The oldest message that may go; NULL where there is none. `newest`, where it is of this log, may
+// not: a reader is about to take it.
+static struct output_entry *
+oldest_run(const struct output_log *log, const struct output_entry *newest)
+{
+    struct output_entry *entry = TAILQ_FIRST(&log->entries);
+    while (entry && entry->keep)
+        entry = TAILQ_NEXT(entry, link);
+    bool ours = TAILQ_LAST(&log->entries, output_entries) == newest;
+    return entry && ours && entry->message == newest->message ? NULL : entry;
+}
+
+// Where all logs together hold too much, the one that holds most loses its oldest message. A
+// quarter is theirs in any case: what readers are still sending cannot be dropped, and empties no
+// log.
+static void
+enforce_budget(struct output_budget *budget, const struct output_entry *newest)
+{
+    while (budget->held > budget->max && budget->held - budget->sending > budget->max / 4) {
+        struct output_log *largest = NULL, *log;
+        TAILQ_FOREACH(log, &budget->logs, in_budget) {
+            if ((!largest || log->bytes_held > largest->bytes_held) && oldest_run(log, newest))
+                largest = log;
+        }
+        if (!largest)
+            return;
+        drop_run(largest, oldest_run(largest, newest));
     }
 }
 
@@ -125,33 +234,70 @@ wake_readers(struct output_log *log, struct output_entry *entry)
 }
 
 void
-output_log_append(struct output_log *log, const char *type, enum output_worth worth,
-                  json_t *members)
+output_log_append_entry(struct output_log *log, struct output_entry *entry)
 {
-    json_auto_t *line =
-        json_pack("{s:s, s:I}", "type", type, "seq", (json_int_t)(log->last_seq + 1));
-    json_object_update(line, members);
-    json_decref(members);
-    // A kernel's numbers go out exactly; ours shall not read 12.300000000000001.
-    KG_AUTO_FREE char *text = json_line(line, worth == OUTPUT_KEPT ? JSON_REAL_PRECISION(15) : 0);
-    size_t len = strlen(text);
-    struct output_entry *entry = kg_calloc(1, sizeof *entry + len + 1);
-    entry->seq = ++log->last_seq;
+    line_number(entry, ++log->last_seq);
     entry->bytes_before = log->bytes_total;
     entry->message = log->last_message;
-    entry->keep = is_kept(log, worth, len);
-    entry->len = len;
-    memcpy(entry->text, text, len + 1);
+    entry->keep = is_kept(log, entry->worth, entry->len);
     TAILQ_INSERT_TAIL(&log->entries, entry, link);
     if (entry->seq == 1)
         metric_observe_since(METRIC_EXECUTION_FIRST_LINE_SECONDS, log->opened_us);
-    metric_add(METRIC_OUTPUT_BYTES, (double)len);
-    log->bytes_total += (int64_t)len;
-    log->bytes_held += len + ENTRY_OVERHEAD;
+    metric_add(METRIC_OUTPUT_BYTES, (double)entry->len);
+    log->bytes_total += (int64_t)entry->len;
+    count_held(log, entry->len + ENTRY_OVERHEAD, 0);
     add_to_run(log, entry);
     enforce_bound(log);
-    if (TAILQ_LAST(&log->entries, output_entries) == entry)
-        wake_readers(log, entry);
+    if (TAILQ_LAST(&log->entries, output_entries) != entry)
+        return;
+    enforce_budget(log->budget, entry);
+    wake_readers(log, entry);
+}
+
+void
+output_log_append(struct output_log *log, const char *type, enum output_worth worth,
+                  json_t *members)
+{
+    // A kernel's numbers go out exactly; ours shall not read 12.300000000000001.
+    KG_AUTO_FREE char *text =
+        json_line(members, worth == OUTPUT_KEPT ? JSON_REAL_PRECISION(15) : 0);
+    struct buf line;
+    line_begin(&line, type);
+    if (json_object_size(members) > 0) {
+        buf_append(&line, ",", 1);
+        buf_append(&line, text + 1, strlen(text) - 2); // without its braces
+    }
+    json_decref(members);
+    output_log_append_entry(log, line_end(&line, worth));
+}
+
+// Where the lines of a message are larger than the bound on all of them: some characters take three
+// times as much in a line as they took in the message.
+static void
+append_dropped(struct output_log *log, size_t bytes)
+{
+    metric_add(METRIC_OUTPUT_DROPPED_LINES, 1);
+    metric_add(METRIC_OUTPUT_DROPPED_BYTES, (double)bytes);
+    output_log_append(log, "dropped", OUTPUT_DROPPABLE,
+                      json_pack("{s:i, s:I}", "messages", 1, "bytes", (json_int_t)bytes));
+}
+
+void
+output_append_lines(struct output_log *log, struct output_lines *lines)
+{
+    if (!lines)
+        return;
+    log->last_message++;
+    if (lines->bytes > log->max_message_bytes) {
+        append_dropped(log, lines->bytes);
+        output_lines_free(lines);
+        return;
+    }
+    for (struct output_entry *entry; (entry = TAILQ_FIRST(&lines->entries));) {
+        TAILQ_REMOVE(&lines->entries, entry, link);
+        output_log_append_entry(log, entry);
+    }
+    output_lines_free(lines);
 }
 
 // ---- Subscriptions --------------------------------------------------------------------------
@@ -213,8 +359,9 @@ say_dropped(struct subscription *subscription, const struct output_entry *entry,
     KG_AUTO_FREE char *text = json_dumps(line, JSON_COMPACT);
     buf_fini(&subscription->dropped);
     buf_append_str(&subscription->dropped, text);
+    buf_append_str(&subscription->dropped, "\n");
     subscription->seen_seq = entry->seq - 1;
-    *ret_len = subscription->dropped.len;
+    *ret_len = subscription->dropped.len - 1;
     return subscription->dropped.data;
 }
 
@@ -222,6 +369,7 @@ const char *
 subscription_next(struct subscription *subscription, size_t *ret_len)
 {
     struct output_entry *entry = subscription->next;
+    subscription->taken = NULL;
     if (!entry)
         return NULL;
     if (entry->seq > subscription->seen_seq + 1)
@@ -229,10 +377,31 @@ subscription_next(struct subscription *subscription, size_t *ret_len)
     subscription->next = TAILQ_NEXT(entry, link);
     subscription->seen_seq = entry->seq;
     subscription->seen_bytes = entry->bytes_before + (int64_t)entry->len;
+    subscription->taken = entry;
     subscription->finished =
         !subscription->next && subscription->execution->state == EXECUTION_DONE;
     *ret_len = entry->len;
     return entry->text;
+}
+
+void *
+subscription_hold(struct subscription *subscription)
+{
+    if (subscription->taken)
+        subscription->taken->refs++;
+    return subscription->taken;
+}
+
+void
+subscription_release(void *line)
+{
+    entry_unref(line);
+}
+
+bool
+subscription_is_crowded(const struct subscription *subscription)
+{
+    return output_log_is_crowded(&subscription->execution->log);
 }
 
 bool

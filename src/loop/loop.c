@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timers, descriptors and signals on libevent.
 
-#include "loop.h"
+#include "loop_priv.h"
 
 #include <assert.h>
 #include <event2/event.h>
@@ -10,10 +10,6 @@
 #include <unistd.h>
 
 #include <errno.h>
-
-struct loop {
-    struct event_base *base;
-};
 
 struct loop *
 loop_new(void)
@@ -30,6 +26,7 @@ loop_free(struct loop *loop)
 {
     if (!loop)
         return;
+    work_pool_free(loop->pool);
     event_base_free(loop->base);
     free(loop);
 }

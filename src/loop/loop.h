@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one event loop of a process: timers, descriptors, signals, child processes (on libevent).
-// Callbacks run on the loop's thread and never before the call that asked for them has returned.
+// The one event loop of a process: timers, descriptors, signals, child processes (on libevent), and
+// threads for slow work. Callbacks run on the loop's thread and never before the call that asked
+// for them has returned.
 #pragma once
 
 #include <stdbool.h>
@@ -13,7 +14,8 @@ struct loop;
 struct event_base;
 
 struct loop *loop_new(void);
-// All watches, timers and processes of the loop must be gone before.
+// All watches, timers and processes of the loop must be gone before, and all work done or
+// cancelled; cancelled work that is running is waited for.
 void loop_free(struct loop *loop);
 // Runs until loop_stop().
 void loop_run(struct loop *loop);
@@ -77,9 +79,10 @@ struct loop_process_result {
     size_t output_len;
 };
 
-// A child process of the gateway (an OCI runtime, say): stdin is /dev/null, nothing else is
-// inherited. The callback fires once, when the child has ended and its output was read; then the
-// handle is gone. A child that leaves its pipe to a daemon is not waited for longer than 200 ms.
+// A child process of the gateway (an OCI runtime, say): stdin is empty, nothing else is
+// inherited. A program that cannot be run is an error at once. The callback fires once, when the
+// child has ended and its output was read; then the handle is gone. A child that leaves its pipe to
+// a daemon is not waited for longer than 200 ms.
 struct loop_process;
 typedef void (*loop_process_fn)(const struct loop_process_result *result, void *arg);
 KG_MUST_CHECK struct loop_process *loop_process_start(struct loop *loop,
@@ -88,6 +91,28 @@ KG_MUST_CHECK struct loop_process *loop_process_start(struct loop *loop,
                                                       struct kg_error *err);
 // Kills the child, reaps it, frees the handle; the callback will not fire.
 void loop_process_cancel(struct loop_process *process);
+
+// ---- Work off the loop ----------------------------------------------------------------------
+
+// Slow pure work (parsing, hashing, scans of folders), so that the loop is not held by it. A few
+// threads take it: from each lane in the order in which it was started, from all lanes in turn, so
+// that one client's work does not keep the others' waiting. They begin with the first work.
+//
+// From the start until `done` a job belongs to the worker: `run` touches the job and nothing that
+// is shared (no log, no metrics, no other object of the loop), and nobody else touches the job.
+struct loop_work;
+// Runs run(job) on a worker, then done(job) on the loop; the handle is gone when `done` is called.
+// `done` may be NULL: nobody waits (`run` then frees the job), and the handle must not be used.
+struct loop_work *loop_work_start(struct loop *loop, uint64_t lane, loop_fn run, loop_fn done,
+                                  void *job);
+// The lane of an owner; of the gateway's own work.
+uint64_t loop_lane_of(const char *owner);
+enum { LOOP_LANE_GATEWAY = 0 };
+// `done` will not be called. `discard` (may be NULL) is, on the loop: at once where the work has
+// not begun, else when it has run. NULL as the work is fine.
+void loop_work_cancel(struct loop_work *work, loop_fn discard);
+
+// ---- Other processes ------------------------------------------------------------------------
 
 // Watches any process, child or not, by a pidfd: fires once when it has ended.
 struct loop_pid_watch;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/wait.h>
@@ -119,22 +120,53 @@ on_timeout(void *arg)
     kill(process->pid, SIGKILL);
 }
 
-// Runs in the child: only async-signal-safe calls.
-static void __attribute__((noreturn))
-child_exec(const struct loop_process_spec *spec, int output_fd)
+// What the child sets up before it becomes the program.
+static int
+add_actions(posix_spawn_file_actions_t *actions, const struct loop_process_spec *spec, int input_fd,
+            int output_fd)
 {
-    sigset_t none;
+    int failed = posix_spawn_file_actions_adddup2(actions, input_fd, STDIN_FILENO);
+    if (!failed)
+        failed = posix_spawn_file_actions_adddup2(actions, output_fd, STDOUT_FILENO);
+    if (!failed)
+        failed = posix_spawn_file_actions_adddup2(actions, output_fd, STDERR_FILENO);
+    if (!failed)
+        failed = posix_spawn_file_actions_addclosefrom_np(actions, STDERR_FILENO + 1);
+    if (!failed && spec->cwd)
+        failed = posix_spawn_file_actions_addchdir_np(actions, spec->cwd);
+    return failed;
+}
+
+// The child shares our memory until it becomes the program: fork() would copy the page tables of
+// all that the gateway holds. Returns an errno, 0: none.
+static int
+spawn(const struct loop_process_spec *spec, int output_fd, pid_t *ret_pid)
+{
+    // A pipe without a writer, not /dev/null: runsc gives its standard streams to another user.
+    int empty[2];
+    if (pipe2(empty, O_CLOEXEC) < 0)
+        return errno;
+    close(empty[1]);
+    KG_AUTO_FD input_fd = empty[0];
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, defaults;
     sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
-    int null_fd = open("/dev/null", O_RDONLY);
-    if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 || dup2(output_fd, STDOUT_FILENO) < 0 ||
-        dup2(output_fd, STDERR_FILENO) < 0 || close_range(3, ~0U, 0) < 0 ||
-        (spec->cwd && chdir(spec->cwd) < 0))
-        _exit(126);
-    // execvp takes char *const[], yet never writes to the strings.
-    execvp(spec->argv[0], (char *const *)(uintptr_t)spec->argv);
-    _exit(127);
+    sigemptyset(&defaults);
+    sigaddset(&defaults, SIGPIPE);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    int failed = add_actions(&actions, spec, input_fd, output_fd);
+    // posix_spawnp takes char *const[], yet never writes to the strings.
+    if (!failed)
+        failed = posix_spawnp(ret_pid, spec->argv[0], &actions, &attributes,
+                              (char *const *)(uintptr_t)spec->argv, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return failed;
 }
 
 // Opens where the child's output goes; `ret_read_fd` is the reading end of a pipe, or -1.
@@ -163,11 +195,10 @@ loop_process_start(struct loop *loop, const struct loop_process_spec *spec, loop
     KG_AUTO_FD output_fd = open_output(spec, &read_fd, err);
     if (output_fd < 0 || (read_fd >= 0 && fd_set_nonblocking(read_fd, err) < 0))
         return NULL;
-    pid_t pid = fork();
-    if (pid == 0)
-        child_exec(spec, output_fd);
-    if (pid < 0) {
-        kg_error_set(err, KG_INTERNAL, errno, "cannot fork for %s", spec->argv[0]);
+    pid_t pid = -1;
+    int failed = spawn(spec, output_fd, &pid);
+    if (failed) {
+        kg_error_set(err, KG_INTERNAL, failed, "cannot run %s", spec->argv[0]);
         return NULL;
     }
     struct loop_process *process = KG_NEW(struct loop_process);

@@ -1,10 +1,139 @@
 // SPDX-License-Identifier: Apache-2.0
 // How calls end: a result, an error, a question in place of a result.
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "mcp_priv.h"
+#include "metrics.h"
+
+// ---- Encoding -------------------------------------------------------------------------------
+
+// An answer on a worker, which owns all of it but the call. The request is freed with it: it may be
+// large, too, and has the answer's id.
+struct encoding {
+    struct mcp_call *call;
+    json_t *answer;
+    json_t *request;
+    struct payload *payload;
+};
+
+static void
+encoding_free(void *arg)
+{
+    struct encoding *encoding = arg;
+    json_decref(encoding->answer);
+    json_decref(encoding->request);
+    payload_unref(encoding->payload);
+    free(encoding);
+}
+
+static void
+encoding_run(void *arg)
+{
+    struct encoding *encoding = arg;
+    encoding->payload = payload_of(KG_STEAL(encoding->answer));
+    json_decref(KG_STEAL(encoding->request));
+}
+
+// A large answer, or the error that takes its place.
+static struct payload *
+within_bounds(const struct mcp_call *call, struct payload *payload)
+{
+    const struct outlet *outlet = call->outlet;
+    const char *why = NULL;
+    if (outlet->ops->has_room && !outlet->ops->has_room(outlet, payload->len))
+        why = "the answers of this batch are too large together: send this request alone";
+    else if (!mcp_share_has_room(call->mcp, call->owner, payload->len))
+        why = "answers that were not read yet hold too much: read them, and try again";
+    if (!why) {
+        payload_count(payload, call->mcp, call->owner);
+        return payload;
+    }
+    payload_unref(payload);
+    return payload_of(rpc_error(call->id, MCP_SERVER_ERROR, why,
+                                json_pack("{s:s}", "code", kg_code_info(KG_RATE_LIMITED)->name)));
+}
+
+// Takes the payload; NULL: there is none.
+static void
+call_deliver(struct mcp_call *call, struct payload *payload, int http_status)
+{
+    struct mcp_session *session = call->session;
+    struct outlet *outlet = call->outlet;
+    call->mcp->held_bytes -= call->weight;
+    LIST_REMOVE(call, in_mcp);
+    metric_add(METRIC_MCP_CALLS, -1);
+    if (session) {
+        LIST_REMOVE(call, in_session);
+        session->n_calls--;
+    }
+    if (outlet->call == call)
+        outlet->call = NULL;
+    if (call->cancelled) {
+        payload_unref(payload);
+        payload = NULL;
+    }
+    if (payload && payload->len > MCP_LARGE_BYTES)
+        payload = within_bounds(call, payload);
+    outlet->ops->answer(outlet, payload, http_status);
+    if (!call->holding)
+        mcp_call_free(call);
+    if (session)
+        mcp_session_release(session);
+}
+
+static void
+encoding_done(void *arg)
+{
+    struct encoding *encoding = arg;
+    struct mcp_call *call = encoding->call;
+    struct payload *payload = KG_STEAL(encoding->payload);
+    call->encoding = NULL;
+    encoding_free(encoding);
+    call_deliver(call, payload, call->http_status);
+}
+
+static void
+call_encode(struct mcp_call *call, json_t *answer, int http_status)
+{
+    struct encoding *encoding = KG_NEW(struct encoding);
+    encoding->call = call;
+    encoding->answer = answer;
+    encoding->request = mcp_call_take_message(call);
+    call->mcp->held_bytes -= call->weight;
+    call->weight = 0;
+    call->http_status = http_status;
+    call->encoding = loop_work_start(call->mcp->loop, loop_lane_of(mcp_call_owner(call)),
+                                     encoding_run, encoding_done, encoding);
+}
+
+void
+mcp_call_drop_answer(struct mcp_call *call)
+{
+    loop_work_cancel(KG_STEAL(call->encoding), encoding_free);
+    call_deliver(call, NULL, call->http_status);
+}
+
+void
+mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
+{
+    assert(!call->ended && !*call->question.id);
+    call->ended = true;
+    if (call->filter)
+        LIST_REMOVE(call, listening);
+    if (call->cancelled)
+        json_decref(KG_STEAL(message));
+    bool large =
+        call->weight > MCP_LARGE_BYTES || (message && json_value_weight(message) > MCP_LARGE_BYTES);
+    if (message && large && !call->shares_answer)
+        call_encode(call, message, http_status);
+    else
+        call_deliver(call, message ? payload_of(message) : NULL, http_status);
+}
+
+// ---- Results --------------------------------------------------------------------------------
 
 // What 2026 wants of every result.
 static void

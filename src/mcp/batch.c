@@ -30,9 +30,12 @@ mcp_batch_check(const json_t *messages, size_t *ret_requests)
 // Collects the answers.
 struct batch {
     struct outlet base;
+    struct mcp *mcp;
+    struct owner_share *share; // in which the answers count while they are gathered
     struct outlet *parent;
     size_t expected;
-    json_t *answers;
+    size_t counted;     // bytes
+    struct buf answers; // as an array without its end
 };
 
 static void
@@ -43,19 +46,46 @@ batch_send(struct outlet *outlet, json_t *message, bool minor)
 }
 
 static void
-batch_answer(struct outlet *outlet, json_t *message, int http_status)
+batch_count(struct batch *batch, size_t len)
+{
+    batch->counted += len;
+    batch->share->answer_bytes += len;
+    batch->mcp->answer_bytes += len;
+}
+
+static void
+batch_answer(struct outlet *outlet, struct payload *payload, int http_status)
 {
     (void)http_status;
     struct batch *batch = (struct batch *)outlet;
-    if (message)
-        json_array_append_new(batch->answers, message);
+    if (payload) {
+        buf_append(&batch->answers, batch->answers.len ? "," : "[", 1);
+        buf_append(&batch->answers, payload->text, payload->len);
+        batch_count(batch, payload->len);
+        payload_unref(payload);
+    }
     if (--batch->expected > 0)
         return;
-    bool any = json_array_size(batch->answers) > 0;
-    if (!any)
-        json_decref(batch->answers);
-    batch->parent->ops->answer(batch->parent, any ? batch->answers : NULL, 200);
+    batch->share->answer_bytes -= batch->counted;
+    batch->mcp->answer_bytes -= batch->counted;
+    struct payload *all = NULL;
+    if (batch->answers.len > 0) {
+        buf_append(&batch->answers, "]", 1);
+        size_t len = batch->answers.len;
+        all = payload_take(buf_take(&batch->answers), len);
+        payload_count(all, batch->mcp, batch->share->owner);
+    }
+    batch->parent->ops->answer(batch->parent, all, 200);
+    mcp_share_leave(batch->share);
     free(batch);
+}
+
+// Small ones, such as errors, always fit.
+static bool
+batch_has_room(const struct outlet *outlet, size_t len)
+{
+    const struct batch *batch = (const struct batch *)outlet;
+    return len <= MCP_LARGE_BYTES || batch->answers.len + len <= MCP_BATCH_ANSWERS_MAX;
 }
 
 static bool
@@ -68,17 +98,19 @@ batch_can_send(const struct outlet *outlet)
 static const struct outlet_ops batch_ops = {
     .send = batch_send,
     .answer = batch_answer,
+    .has_room = batch_has_room,
     .can_send = batch_can_send,
 };
 
 static struct outlet *
-batch_new(struct outlet *parent, size_t expected)
+batch_new(const struct origin *origin, size_t expected)
 {
     struct batch *batch = KG_NEW(struct batch);
     batch->base.ops = &batch_ops;
-    batch->parent = parent;
+    batch->mcp = origin->mcp;
+    batch->share = mcp_share_join(origin->mcp, origin->owner);
+    batch->parent = origin->outlet;
     batch->expected = expected;
-    batch->answers = json_array();
     return &batch->base;
 }
 
@@ -102,10 +134,12 @@ mcp_dispatch_batch(const struct origin *origin, enum mcp_revision revision, json
     struct origin each = *origin;
     bool first = true;
     if (n_requests > 0)
-        each.outlet = batch_new(origin->outlet, n_requests);
+        each.outlet = batch_new(origin, n_requests);
     for (size_t i = 0; i < json_array_size(messages); i++) {
         json_t *message = json_incref(json_array_get(messages, i));
+        json_array_set_new(messages, i, json_null()); // it may be freed on a worker
         const char *why;
+        each.weights = origin->weights ? origin->weights + i : NULL;
         if (rpc_kind(message, &why) == MESSAGE_REQUEST) {
             dispatch_one(&each, revision, message, first);
             first = false;

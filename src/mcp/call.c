@@ -41,7 +41,7 @@ read_meta(struct mcp_call *call)
 
 struct mcp_call *
 mcp_call_new(const struct origin *origin, enum mcp_revision revision, json_t *message,
-             const struct method *method)
+             size_t weight, const struct method *method)
 {
     struct mcp_call *call = KG_NEW(struct mcp_call);
     call->mcp = origin->mcp;
@@ -53,7 +53,7 @@ mcp_call_new(const struct origin *origin, enum mcp_revision revision, json_t *me
     call->base_url = base_url ? kg_strdup(base_url) : NULL;
     call->revision = revision;
     call->message = message;
-    call->weight = json_value_weight(message);
+    call->weight = weight;
     call->mcp->held_bytes += call->weight;
     call->method = method;
     call->empty = json_object();
@@ -74,26 +74,33 @@ mcp_call_new(const struct origin *origin, enum mcp_revision revision, json_t *me
     return call;
 }
 
-void
-mcp_call_shrink(struct mcp_call *call)
+json_t *
+mcp_call_take_message(struct mcp_call *call)
 {
-    json_t *rest = json_pack("{s:O}", "id", call->id);
-    json_decref(call->message);
-    call->message = rest;
-    call->id = json_object_get(rest, "id");
+    json_t *message = call->message;
+    call->message = json_pack("{s:o}", "id", json_deep_copy(call->id));
+    call->id = json_object_get(call->message, "id");
     call->params = call->arguments = call->empty;
     call->meta = call->progress_token = NULL;
     call->name = NULL;
+    return message;
+}
+
+void
+mcp_call_shrink(struct mcp_call *call)
+{
+    mcp_message_free(call->mcp->loop, mcp_call_take_message(call), call->weight);
     call->mcp->held_bytes -= call->weight;
-    call->weight = json_value_weight(rest) + (call->filter ? json_value_weight(call->filter) : 0);
+    call->weight =
+        json_value_weight(call->message) + (call->filter ? json_value_weight(call->filter) : 0);
     call->mcp->held_bytes += call->weight;
 }
 
-static void
-call_free(struct mcp_call *call)
+void
+mcp_call_free(struct mcp_call *call)
 {
     loop_timer_free(call->late_cancel);
-    json_decref(call->message);
+    mcp_message_free(call->mcp->loop, call->message, call->weight);
     json_decref(call->empty);
     json_decref(call->state);
     json_decref(call->joined);
@@ -105,40 +112,13 @@ call_free(struct mcp_call *call)
 }
 
 void
-mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
-{
-    assert(!call->ended && !*call->question.id);
-    struct mcp_session *session = call->session;
-    struct outlet *outlet = call->outlet;
-    call->ended = true;
-    call->mcp->held_bytes -= call->weight;
-    LIST_REMOVE(call, in_mcp);
-    metric_add(METRIC_MCP_CALLS, -1);
-    if (call->filter)
-        LIST_REMOVE(call, listening);
-    if (session) {
-        LIST_REMOVE(call, in_session);
-        session->n_calls--;
-    }
-    if (outlet->call == call)
-        outlet->call = NULL;
-    if (call->cancelled) {
-        json_decref(message);
-        message = NULL;
-    }
-    outlet->ops->answer(outlet, message, http_status);
-    if (!call->holding)
-        call_free(call);
-    if (session)
-        mcp_session_release(session);
-}
-
-void
 mcp_call_cancel(struct mcp_call *call)
 {
-    if (call->cancelled || call->ended)
+    if (call->cancelled)
         return;
     call->cancelled = true;
+    if (call->ended) // its answer is being encoded, and goes nowhere then
+        return;
     call->holding = true;
     struct question question = call->question;
     *call->question.id = '\0';
@@ -150,7 +130,7 @@ mcp_call_cancel(struct mcp_call *call)
         on_cancel(call->on_cancel_arg);
     call->holding = false;
     if (call->ended)
-        call_free(call);
+        mcp_call_free(call);
 }
 
 static void

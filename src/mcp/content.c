@@ -25,6 +25,12 @@ mcp_text(const char *text, size_t len)
     return json_pack("{s:s, s:o}", "type", "text", "text", string);
 }
 
+json_t *
+mcp_json_text(json_t *value)
+{
+    return json_pack("{s:s, s:o}", "type", "text", "text", value);
+}
+
 static json_t *
 media_block(const char *type, const char *base64, size_t len, const char *mime)
 {
@@ -35,6 +41,12 @@ json_t *
 mcp_image(const char *base64, size_t len, const char *mime)
 {
     return media_block("image", base64, len, mime);
+}
+
+json_t *
+mcp_image_string(json_t *base64, const char *mime)
+{
+    return json_pack("{s:s, s:o, s:s}", "type", "image", "data", base64, "mimeType", mime);
 }
 
 json_t *

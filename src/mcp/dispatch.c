@@ -43,12 +43,18 @@ method_find(const char *name, enum mcp_revision revision)
     return NULL;
 }
 
+static size_t
+weight_of(const struct origin *origin, const json_t *message)
+{
+    return origin->weights ? *origin->weights : json_value_weight(message);
+}
+
 void
 mcp_refuse(const struct origin *origin, json_t *message, int status, int code, const char *text,
            json_t *data)
 {
-    json_t *error = rpc_error(json_object_get(message, "id"), code, text, data);
-    json_decref(message);
+    struct payload *error = payload_of(rpc_error(json_object_get(message, "id"), code, text, data));
+    mcp_message_free(origin->mcp->loop, message, weight_of(origin, message));
     origin->outlet->ops->answer(origin->outlet, error, status);
 }
 
@@ -78,10 +84,9 @@ held_by(const struct mcp *mcp, const char *owner)
 
 // A message is kept until its call is answered, whatever of it is needed.
 static bool
-is_too_much(const struct origin *origin, const json_t *message)
+is_too_much(const struct origin *origin, size_t weight)
 {
     const struct mcp *mcp = origin->mcp;
-    size_t weight = json_value_weight(message);
     if (weight <= MCP_SMALL_MESSAGE)
         return false;
     size_t own = held_by(mcp, origin->owner);
@@ -93,6 +98,7 @@ void
 mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, json_t *message)
 {
     const struct mcp_session *session = origin->session;
+    size_t weight = weight_of(origin, message);
     const struct method *method = method_find(rpc_string(message, "method"), revision);
     metric_add(METRIC_MCP_REQUESTS, 1, method ? method->name : "unknown");
     if (!method) {
@@ -110,13 +116,13 @@ mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, js
                    NULL);
         return;
     }
-    if (is_too_much(origin, message)) {
+    if (is_too_much(origin, weight)) {
         mcp_refuse(origin, message, 200, MCP_SERVER_ERROR,
                    "the requests that are running hold too much; try again later",
                    json_pack("{s:s}", "code", kg_code_info(KG_RATE_LIMITED)->name));
         return;
     }
-    struct mcp_call *call = mcp_call_new(origin, revision, message, method);
+    struct mcp_call *call = mcp_call_new(origin, revision, message, weight, method);
     method->handle(call);
 }
 
@@ -166,5 +172,5 @@ mcp_dispatch_other(const struct origin *origin, json_t *message)
     else if (session && strcmp(method, "notifications/cancelled") == 0)
         mcp_dispatch_cancel(session,
                             json_object_get(json_object_get(message, "params"), "requestId"));
-    json_decref(message);
+    mcp_message_free(origin->mcp->loop, message, weight_of(origin, message));
 }

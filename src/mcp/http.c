@@ -116,8 +116,8 @@ session_of(struct mcp *mcp, struct http_request *request, const json_t *id)
 // ---- POST: one message ----------------------------------------------------------------------
 
 static void
-post_initialize(struct mcp *mcp, struct http_request *request, json_t *message, const char *profile,
-                struct accepted accepted)
+post_initialize(struct mcp *mcp, struct http_request *request, struct received *received,
+                const char *profile, struct accepted accepted)
 {
     struct kg_error err = {0};
     struct mcp_session *session = mcp_session_new(mcp, http_request_owner(request), profile);
@@ -126,7 +126,6 @@ post_initialize(struct mcp *mcp, struct http_request *request, json_t *message, 
         kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
     if (err.code != KG_OK || mcp_session_register(session, &err) < 0) {
         mcp_session_close(session);
-        json_decref(message);
         http_reply_error(request, &err);
         return;
     }
@@ -137,54 +136,52 @@ post_initialize(struct mcp *mcp, struct http_request *request, json_t *message, 
         .owner = session->owner,
         .profile = session->profile,
         .outlet = mcp_post_new(mcp, session, request, accepted),
+        .weights = received->weights,
     };
-    mcp_dispatch_request(&origin, MCP_2025_11_25, message);
+    mcp_dispatch_request(&origin, MCP_2025_11_25, KG_STEAL(received->message));
     if (!session->initialized)
         mcp_session_close(session);
 }
 
 // What an initialize-based client sends.
 static void
-post_with_session(struct mcp *mcp, struct http_request *request, json_t *body, const char *profile,
-                  struct accepted accepted)
+post_with_session(struct mcp *mcp, struct http_request *request, struct received *received,
+                  enum message_kind kind, const char *profile, struct accepted accepted)
 {
-    const char *why = NULL;
-    enum message_kind kind = rpc_kind(body, &why);
+    const json_t *body = received->message;
     const json_t *id = json_object_get(body, "id");
     const char *method = rpc_string(body, "method");
     if (kind == MESSAGE_REQUEST && strcmp(method, "initialize") == 0) {
-        post_initialize(mcp, request, body, profile, accepted);
+        post_initialize(mcp, request, received, profile, accepted);
         return;
     }
     struct mcp_session *session = NULL;
     if (version_is_fine(request, id))
         session = session_of(mcp, request, id);
-    if (!session) {
-        json_decref(body);
+    if (!session)
         return;
-    }
-    struct origin origin = {
-        .mcp = mcp, .session = session, .owner = session->owner, .profile = session->profile};
+    struct origin origin = {.mcp = mcp,
+                            .session = session,
+                            .owner = session->owner,
+                            .profile = session->profile,
+                            .weights = received->weights};
     if (kind == MESSAGE_REQUEST) {
         origin.outlet = mcp_post_new(mcp, session, request, accepted);
-        mcp_dispatch_request(&origin, session->revision, body);
+        mcp_dispatch_request(&origin, session->revision, KG_STEAL(received->message));
         return;
     }
     http_reply(request, 202, NULL, NULL, 0);
-    mcp_dispatch_other(&origin, body);
+    mcp_dispatch_other(&origin, KG_STEAL(received->message));
 }
 
 // A request that says who asks and in which revision.
 static void
-post_stateless(struct mcp *mcp, struct http_request *request, json_t *message, const char *profile,
-               struct accepted accepted)
+post_stateless(struct mcp *mcp, struct http_request *request, struct received *received,
+               const char *profile, struct accepted accepted)
 {
-    if (mcp_headers_check(mcp, request, message, profile) < 0) {
-        json_decref(message);
+    if (mcp_headers_check(mcp, request, received->message, profile) < 0)
         return;
-    }
-    if (!json_object_get(message, "id")) { // notifications have no business here any more
-        json_decref(message);
+    if (!json_object_get(received->message, "id")) { // notifications have no business here any more
         http_reply(request, 202, NULL, NULL, 0);
         return;
     }
@@ -195,34 +192,34 @@ post_stateless(struct mcp *mcp, struct http_request *request, json_t *message, c
         .profile = profile,
         .base_url = base_url,
         .outlet = mcp_post_new(mcp, NULL, request, accepted),
+        .weights = received->weights,
     };
-    mcp_dispatch_stateless(&origin, message);
+    mcp_dispatch_stateless(&origin, KG_STEAL(received->message));
 }
 
 static void
-post_batch(struct mcp *mcp, struct http_request *request, json_t *messages,
+post_batch(struct mcp *mcp, struct http_request *request, struct received *received,
            struct accepted accepted)
 {
     struct mcp_session *session = NULL;
     if (version_is_fine(request, NULL))
         session = session_of(mcp, request, NULL);
-    if (!session) {
-        json_decref(messages);
+    if (!session)
         return;
-    }
     if (!revision_get(session->revision)->batches) {
-        json_decref(messages);
         mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST,
                               "revision %s has no batches: send one message in a body",
                               revision_get(session->revision)->name);
         return;
     }
-    struct origin origin = {
-        .mcp = mcp, .session = session, .owner = session->owner, .profile = session->profile};
+    struct origin origin = {.mcp = mcp,
+                            .session = session,
+                            .owner = session->owner,
+                            .profile = session->profile,
+                            .weights = received->weights};
     size_t n_requests;
-    const char *why = mcp_batch_check(messages, &n_requests);
+    const char *why = mcp_batch_check(received->message, &n_requests);
     if (why) {
-        json_decref(messages);
         mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST, "%s", why);
         return;
     }
@@ -230,7 +227,7 @@ post_batch(struct mcp *mcp, struct http_request *request, json_t *messages,
         origin.outlet = mcp_post_new(mcp, session, request, accepted);
     else
         http_reply(request, 202, NULL, NULL, 0);
-    mcp_dispatch_batch(&origin, session->revision, messages, n_requests);
+    mcp_dispatch_batch(&origin, session->revision, KG_STEAL(received->message), n_requests);
 }
 
 // ---- POST -----------------------------------------------------------------------------------
@@ -256,29 +253,38 @@ refuse_missing_claim(struct http_request *request, const json_t *message)
 }
 
 static void
-post_message(struct mcp *mcp, struct http_request *request, json_t *message, const char *profile,
-             struct accepted accepted)
+post_message(struct mcp *mcp, struct http_request *request, struct received *received,
+             const char *profile, struct accepted accepted)
 {
     const char *why;
+    const json_t *message = received->message;
     enum message_kind kind = rpc_kind(message, &why);
     if (kind == MESSAGE_INVALID) {
         mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST, "%s", why);
-        json_decref(message);
     } else if (kind != MESSAGE_RESPONSE && mcp_claimed_version(message)) {
-        post_stateless(mcp, request, message, profile, accepted);
+        post_stateless(mcp, request, received, profile, accepted);
     } else if (kind == MESSAGE_REQUEST && claims_stateless_header(request)) {
         refuse_missing_claim(request, message);
-        json_decref(message);
     } else {
-        post_with_session(mcp, request, message, profile, accepted);
+        post_with_session(mcp, request, received, kind, profile, accepted);
     }
+}
+
+static void
+post_received(struct mcp *mcp, struct http_request *request, struct received *received)
+{
+    struct accepted accepted = mcp_http_accepted(request);
+    const char *profile = mcp_http_profile(mcp, request);
+    if (json_is_array(received->message))
+        post_batch(mcp, request, received, accepted);
+    else
+        post_message(mcp, request, received, profile, accepted);
 }
 
 static void
 handle_post(struct http_request *request, void *arg)
 {
     struct mcp *mcp = arg;
-    struct kg_error err;
     struct accepted accepted = mcp_http_accepted(request);
     if (!accepted.json && !accepted.stream) {
         mcp_http_answer_error(request, 406, NULL, MCP_INVALID_REQUEST,
@@ -290,19 +296,8 @@ handle_post(struct http_request *request, void *arg)
                               "Content-Type must be application/json");
         return;
     }
-    const char *profile = mcp_http_profile(mcp, request);
-    if (!profile)
-        return;
-    size_t len;
-    const char *data = http_request_body(request, &len);
-    int code;
-    json_t *body = mcp_receive_parse(data, len, &code, &err);
-    if (!body)
-        mcp_http_answer_error(request, 400, NULL, code, "%s", err.message);
-    else if (json_is_array(body))
-        post_batch(mcp, request, body, accepted);
-    else
-        post_message(mcp, request, body, profile, accepted);
+    if (mcp_http_profile(mcp, request))
+        mcp_body_receive(mcp, request, post_received);
 }
 
 // ---- GET and DELETE -------------------------------------------------------------------------

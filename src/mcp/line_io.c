@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +14,16 @@ enum {
     READ_BYTES = 64 << 10,
     LINE_MAX_BYTES = 64 << 20,
     OUTPUT_MAX_BYTES = 256 << 20,
+    WRITE_BYTES = 1 << 20, // in one turn of the loop, however fast they are read
 };
+
+// A line that waits to be written.
+struct line_out {
+    STAILQ_ENTRY(line_out) link;
+    char *text; // with its end
+    size_t len;
+};
+STAILQ_HEAD(lines_out, line_out);
 
 struct line_io {
     int in;
@@ -21,9 +31,12 @@ struct line_io {
     int in_flags; // as they were: the terminal may be a shell's
     int out_flags;
     struct buf input;
-    struct buf output;
-    size_t written; // of the output
+    struct lines_out output;
+    size_t backlog; // bytes of the output that are not written
+    size_t written; // of the first line
     bool skipping;  // the rest of a line that is too long
+    bool paused;
+    bool input_ended; // while paused: the end is reported on resume
     bool ended;
     struct loop_fd *readable;
     struct loop_fd *writable;
@@ -47,26 +60,52 @@ end(struct line_io *io)
 }
 
 static void
-flush_output(struct line_io *io)
+drop_first(struct line_io *io)
 {
-    while (io->written < io->output.len) {
-        ssize_t n = write(io->out, io->output.data + io->written, io->output.len - io->written);
+    struct line_out *line = STAILQ_FIRST(&io->output);
+    STAILQ_REMOVE_HEAD(&io->output, link);
+    io->backlog -= line->len - io->written;
+    io->written = 0;
+    free(line->text);
+    free(line);
+}
+
+static void
+drop_output(struct line_io *io)
+{
+    while (!STAILQ_EMPTY(&io->output))
+        drop_first(io);
+}
+
+// Writes what the reader takes, at most `max` bytes.
+static void
+flush_output(struct line_io *io, size_t max)
+{
+    for (struct line_out *line; max > 0 && (line = STAILQ_FIRST(&io->output));) {
+        size_t left = line->len - io->written;
+        ssize_t n = write(io->out, line->text + io->written, left < max ? left : max);
         if (n > 0) {
             io->written += (size_t)n;
+            io->backlog -= (size_t)n;
+            max -= (size_t)n;
+            if (io->written == line->len)
+                drop_first(io);
         } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             break;
         } else if (n < 0 && errno != EINTR) {
-            io->written = io->output.len; // nobody reads any more
+            drop_output(io); // nobody reads any more
             end(io);
         }
     }
-    bool all = io->written == io->output.len;
-    if (all) {
-        buf_fini(&io->output);
-        io->written = 0;
-    }
     if (io->writable)
-        loop_fd_set(io->writable, all ? 0 : LOOP_WRITE);
+        loop_fd_set(io->writable, STAILQ_EMPTY(&io->output) ? 0 : LOOP_WRITE);
+}
+
+// A file cannot be waited for.
+static void
+flush_turn(struct line_io *io)
+{
+    flush_output(io, io->writable ? WRITE_BYTES : SIZE_MAX);
 }
 
 static void
@@ -74,27 +113,38 @@ on_writable(int fd, int events, void *arg)
 {
     (void)fd;
     (void)events;
-    flush_output(arg);
+    flush_turn(arg);
 }
 
 size_t
 line_io_backlog(const struct line_io *io)
 {
-    return io->output.len - io->written;
+    return io->backlog;
 }
 
 void
 line_io_write(struct line_io *io, const char *line, size_t len)
 {
-    size_t waiting = line_io_backlog(io);
+    line_io_write_take(io, kg_memdup0(line, len), len);
+}
+
+void
+line_io_write_take(struct line_io *io, char *line, size_t len)
+{
+    size_t waiting = io->backlog;
     if (waiting + len > OUTPUT_MAX_BYTES) {
+        free(line);
         end(io);
         return;
     }
-    buf_append(&io->output, line, len);
-    buf_append(&io->output, "\n", 1);
+    struct line_out *out = KG_NEW(struct line_out);
+    line[len] = '\n';
+    out->text = line;
+    out->len = len + 1;
+    STAILQ_INSERT_TAIL(&io->output, out, link);
+    io->backlog += out->len;
     if (waiting == 0)
-        flush_output(io);
+        flush_turn(io);
 }
 
 // ---- Input ----------------------------------------------------------------------------------
@@ -114,7 +164,7 @@ take_lines(struct line_io *io)
     size_t used = 0;
     struct buf *input = &io->input;
     char *newline;
-    while (!io->ended && used < input->len &&
+    while (!io->ended && !io->paused && used < input->len &&
            (newline = memchr(input->data + used, '\n', input->len - used))) {
         size_t len = (size_t)(newline - input->data) - used;
         if (!io->skipping)
@@ -123,12 +173,26 @@ take_lines(struct line_io *io)
         used += len + 1;
     }
     buf_consume(input, used);
-    if (input->len > LINE_MAX_BYTES) {
+    if (input->len > LINE_MAX_BYTES && !io->paused) {
         if (!io->skipping)
             io->on_line(NULL, 0, io->arg);
         io->skipping = true;
         buf_fini(input);
     }
+}
+
+// A last line may lack its end.
+static void
+take_rest(struct line_io *io)
+{
+    io->input_ended = true;
+    struct buf rest = io->input;
+    io->input = (struct buf){0};
+    if (rest.len > 0 && !io->skipping)
+        take_line(io, rest.data, rest.len);
+    buf_fini(&rest);
+    if (!io->paused)
+        end(io);
 }
 
 static void
@@ -143,9 +207,7 @@ take_input(struct line_io *io)
         take_lines(io);
         return;
     }
-    if (io->input.len > 0 && !io->skipping) // a last line without its end
-        take_line(io, io->input.data, io->input.len);
-    end(io);
+    take_rest(io);
 }
 
 static void
@@ -162,10 +224,36 @@ on_again(void *arg)
     struct line_io *io = arg;
     if (!io->ended) {
         take_input(io);
-        loop_timer_start(io->again, 0);
+        if (!io->paused || io->ended)
+            loop_timer_start(io->again, 0);
         return;
     }
     io->on_end(io->arg);
+}
+
+void
+line_io_pause(struct line_io *io)
+{
+    io->paused = true;
+    if (io->readable)
+        loop_fd_set(io->readable, 0);
+}
+
+void
+line_io_resume(struct line_io *io)
+{
+    io->paused = false;
+    if (io->ended)
+        return;
+    take_lines(io);
+    if (io->paused || io->ended)
+        return;
+    if (io->input_ended)
+        take_rest(io);
+    else if (io->readable)
+        loop_fd_set(io->readable, LOOP_READ);
+    else
+        loop_timer_start(io->again, 0);
 }
 
 // ---- Life -----------------------------------------------------------------------------------
@@ -194,6 +282,7 @@ line_io_new(struct loop *loop, int in, int out, line_io_fn on_line, loop_fn on_e
     io->out = out;
     io->in_flags = in_flags;
     io->out_flags = out_flags;
+    STAILQ_INIT(&io->output);
     io->on_line = on_line;
     io->on_end = on_end;
     io->arg = arg;
@@ -212,13 +301,13 @@ line_io_free(struct line_io *io)
 {
     if (!io)
         return;
-    flush_output(io);
+    flush_output(io, SIZE_MAX);
     loop_fd_free(io->readable);
     loop_fd_free(io->writable);
     loop_timer_free(io->again);
     fcntl(io->in, F_SETFL, io->in_flags);
     fcntl(io->out, F_SETFL, io->out_flags);
     buf_fini(&io->input);
-    buf_fini(&io->output);
+    drop_output(io);
     free(io);
 }

@@ -18,3 +18,9 @@ void line_io_free(struct line_io *io);
 size_t line_io_backlog(const struct line_io *io);
 // Writes a line; adds its end. A reader that lets too much pile up is taken for gone.
 void line_io_write(struct line_io *io, const char *line, size_t len);
+// The same without a copy: takes `line`, whose NUL after `len` bytes becomes the line's end.
+void line_io_write_take(struct line_io *io, char *line, size_t len);
+// Also from within `on_line`: no line comes, nor the end of the input, until it is resumed.
+void line_io_pause(struct line_io *io);
+// Not from within `on_line`; may call it.
+void line_io_resume(struct line_io *io);

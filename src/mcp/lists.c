@@ -41,10 +41,12 @@ lists_join(struct mcp *mcp, const char *profile, enum mcp_list list, bool templa
     return joined;
 }
 
+// `shared`: its elements are a provider's.
 static void
-answer_list(struct mcp_call *call, const char *key, json_t *list)
+answer_list(struct mcp_call *call, const char *key, json_t *list, bool shared)
 {
     revision_strip(call->revision, call->method->name, list);
+    call->shares_answer = shared;
     mcp_call_answer_result(call, json_pack("{s:o}", key, list));
 }
 
@@ -52,14 +54,16 @@ void
 method_list_tools(struct mcp_call *call)
 {
     if (!cursor_is_refused(call))
-        answer_list(call, "tools", lists_join(call->mcp, call->profile, MCP_LIST_TOOLS, false));
+        answer_list(call, "tools", lists_join(call->mcp, call->profile, MCP_LIST_TOOLS, false),
+                    true);
 }
 
 void
 method_list_prompts(struct mcp_call *call)
 {
     if (!cursor_is_refused(call))
-        answer_list(call, "prompts", lists_join(call->mcp, call->profile, MCP_LIST_PROMPTS, false));
+        answer_list(call, "prompts", lists_join(call->mcp, call->profile, MCP_LIST_PROMPTS, false),
+                    true);
 }
 
 void
@@ -67,7 +71,7 @@ method_list_templates(struct mcp_call *call)
 {
     if (!cursor_is_refused(call))
         answer_list(call, "resourceTemplates",
-                    lists_join(call->mcp, call->profile, MCP_LIST_RESOURCES, true));
+                    lists_join(call->mcp, call->profile, MCP_LIST_RESOURCES, true), true);
 }
 
 // Asks the next provider that lists resources; each answers in its own time.
@@ -82,7 +86,7 @@ ask_next_for_resources(struct mcp_call *call)
         }
     }
     json_t *joined = KG_STEAL(call->joined);
-    answer_list(call, "resources", joined);
+    answer_list(call, "resources", joined, false);
 }
 
 void

@@ -45,6 +45,7 @@ mcp_new(const struct mcp_settings *settings)
         mcp->profiles[i] = kg_strdup(settings->profiles[i]);
     randombytes_buf(mcp->key, sizeof mcp->key);
     TAILQ_INIT(&mcp->by_use);
+    TAILQ_INIT(&mcp->bodies);
     mcp->last_keepalive_ms = clock_mono_ms();
     mcp->tick = loop_timer_new(mcp->loop, on_tick, mcp);
     mcp->reaper = loop_timer_new(mcp->loop, on_reap, mcp);
@@ -107,12 +108,17 @@ mcp_free(struct mcp *mcp)
         mcp_session_close(session);
     struct mcp_call *call;
     while ((call = LIST_FIRST(&mcp->calls))) {
+        if (call->encoding) {
+            mcp_call_drop_answer(call);
+            continue;
+        }
         mcp_call_cancel(call);
         // Whoever has it must not answer any more.
         if (call == LIST_FIRST(&mcp->calls))
             mcp_call_answer(call, NULL, 200);
     }
     mcp_sessions_reap(mcp);
+    mcp_shares_detach(mcp);
     loop_timer_free(mcp->tick);
     loop_timer_free(mcp->reaper);
     for (char **profile = mcp->profiles; *profile; profile++)

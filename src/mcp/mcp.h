@@ -165,7 +165,8 @@ enum {
     MCP_UNSUPPORTED_VERSION = -32022,
 };
 // Each of these ends the call, which is gone afterwards.
-// Takes `result`, in the shape of the newest revision.
+// Takes `result`, in the shape of the newest revision. Nobody may share any part of it: a large one
+// is encoded and freed on a worker.
 void mcp_call_finish(struct mcp_call *call, json_t *result);
 // A protocol error: what a model cannot mend. Takes `data` (may be NULL).
 void mcp_call_fail(struct mcp_call *call, int code, json_t *data, const char *fmt, ...)
@@ -179,7 +180,11 @@ void mcp_call_fail_capability(struct mcp_call *call, const char *capability);
 json_t *mcp_tool_result(json_t *content, json_t *structured, bool is_error);
 // Content blocks. Text is repaired where it is no UTF-8; base64 is taken as it is.
 json_t *mcp_text(const char *text, size_t len);
+// JSON as text. Takes `value`, which must not be shared; it is encoded together with the answer.
+json_t *mcp_json_text(json_t *value);
 json_t *mcp_image(const char *base64, size_t len, const char *mime);
+// The same of a JSON string, which is taken.
+json_t *mcp_image_string(json_t *base64, const char *mime);
 json_t *mcp_audio(const char *base64, size_t len, const char *mime);
 // `resource` is what resources/read lists in `contents`; taken.
 json_t *mcp_embedded(json_t *resource);

@@ -17,9 +17,15 @@ enum {
     MCP_SUBSCRIPTIONS_MAX = 256,   // of one session or listener
     MCP_STREAM_AFTER_MS = 1000,    // a call that takes longer is answered as a stream
     MCP_KEEPALIVE_MS = 15000,
-    MCP_RETRY_MS = 1000,             // after which a client should come back
-    MCP_BACKLOG_MAX = 1 << 20,       // beyond it a stream takes no progress and no log messages
-    MCP_REPLAY_TOTAL_MAX = 32 << 20, // events kept, of all sessions
+    MCP_RETRY_MS = 1000,         // after which a client should come back
+    MCP_BACKLOG_MAX = 1 << 20,   // beyond it a stream takes no progress and no log messages
+    MCP_LARGE_BYTES = 64 << 10,  // messages above it are parsed, encoded and freed off the loop
+    MCP_ANSWERS_MAX = 256 << 20, // bytes of large answers that clients have not read
+    MCP_OWNER_ANSWERS_MAX = 64 << 20, // those of one owner
+    MCP_PARSING_MAX = 2, // large bodies at a time; others wait where their connections hold them
+    MCP_BATCH_ANSWERS_MAX = 32 << 20, // bytes of the answers of one batch
+    MCP_REPLAY_TOTAL_MAX = 32 << 20,  // events kept, of all sessions
+    MCP_REPLAY_OWNER_MAX = 16 << 20,  // events kept, of one owner's sessions
     MCP_SESSION_ID_LEN = 32,
 };
 
@@ -47,6 +53,29 @@ void revision_strip(enum mcp_revision revision, const char *method, json_t *list
 // Makes of a result, in place, what the revision knows.
 void revision_adapt_result(enum mcp_revision revision, json_t *result);
 
+// ---- Payloads (payload.c) -------------------------------------------------------------------
+
+// A message as JSON text. Shared by reference count, on the loop only, as an answer with figures
+// has many megabytes.
+struct payload {
+    unsigned refs;
+    size_t len;
+    char *text;
+    struct owner_share *share; // in which it counts until it is gone; or NULL
+};
+// Takes `text`, which is free()d with the last reference.
+struct payload *payload_take(char *text, size_t len);
+// Encodes and takes a message, on the calling thread; one that cannot be encoded becomes an error.
+struct payload *payload_of(json_t *message);
+// Counts it as what the owner's clients have not read.
+void payload_count(struct payload *payload, struct mcp *mcp, const char *owner);
+struct payload *payload_ref(struct payload *payload);
+void payload_unref(struct payload *payload);
+// payload_unref() as a loop_fn.
+void payload_release(void *payload);
+// The text of a payload that nobody shares, which is gone; to be freed.
+char *payload_take_text(struct payload *payload, size_t *ret_len);
+
 // ---- Outlets --------------------------------------------------------------------------------
 
 // Where the messages of one request go, or those of a client that belong to no request.
@@ -55,8 +84,11 @@ struct outlet_ops {
     // A notification or a question, ahead of the answer. Takes the message. One that is `minor`
     // (progress, log) may be left out for a client that does not read.
     void (*send)(struct outlet *outlet, json_t *message, bool minor);
-    // The answer of a request; NULL: there will be none (it was cancelled). Takes the message.
-    void (*answer)(struct outlet *outlet, json_t *message, int http_status);
+    // The answer of a request; NULL: there will be none (it was cancelled). Takes the payload.
+    void (*answer)(struct outlet *outlet, struct payload *payload, int http_status);
+    // Whether an answer of this size can still be taken, else an error takes its place; may be
+    // NULL: any.
+    bool (*has_room)(const struct outlet *outlet, size_t len);
     // Whether anything but the answer can be sent.
     bool (*can_send)(const struct outlet *outlet);
     // See mcp_call_close_stream(); may be NULL.
@@ -67,6 +99,24 @@ struct outlet {
     const struct outlet_ops *ops;
     struct mcp_call *call;
 };
+
+// ---- Shares (share.c) -----------------------------------------------------------------------
+
+// What the clients of one owner make the gateway hold. Gone with its last session and payload.
+struct owner_share {
+    LIST_ENTRY(owner_share) link;
+    struct mcp *mcp; // NULL: it has ended, and libevent still has what was to be sent
+    size_t n_users;
+    size_t replay_bytes; // events kept for Last-Event-ID
+    size_t answer_bytes; // large answers that were not sent yet, or are kept
+    char owner[];
+};
+struct owner_share *mcp_share_join(struct mcp *mcp, const char *owner);
+void mcp_share_leave(struct owner_share *share);
+// Before the adapter is freed: connections may free what they hold only with the loop.
+void mcp_shares_detach(struct mcp *mcp);
+// Whether an answer of this size may wait for its client.
+bool mcp_share_has_room(const struct mcp *mcp, const char *owner, size_t len);
 
 // ---- Sessions (session.c) -------------------------------------------------------------------
 
@@ -106,6 +156,7 @@ struct mcp_session {
     struct streams streams;
     unsigned last_stream;
     size_t replay_bytes;
+    struct owner_share *share;
     TAILQ_ENTRY(mcp_session) by_use; // the longest idle one first
     LIST_ENTRY(mcp_session) in_bucket;
     LIST_ENTRY(mcp_session) link;
@@ -163,8 +214,11 @@ struct mcp_call {
     void *on_cancel_arg;
     struct loop_timer *late_cancel;
     bool cancelled;
-    bool holding; // being cancelled: freed afterwards
-    bool ended;
+    bool holding;       // being cancelled: freed afterwards
+    bool ended;         // answered, though the answer may still be on a worker to be encoded
+    bool shares_answer; // parts of the answer are a provider's: encoded on the loop
+    struct loop_work *encoding; // of the answer; NULL: none is under way
+    int http_status;            // of that answer
     struct question question;
     // Lists of several providers are joined.
     size_t provider;
@@ -184,14 +238,22 @@ struct origin {
     const char *profile;
     const char *base_url; // NULL: the session's
     struct outlet *outlet;
+    const size_t
+        *weights; // json_value_weight() of the message, or of each of a batch; NULL: unknown
 };
 
 struct mcp_call *mcp_call_new(const struct origin *origin, enum mcp_revision revision,
-                              json_t *message, const struct method *method);
+                              json_t *message, size_t weight, const struct method *method);
+// Takes all of the message but its id out of the call, which must not need it any more.
+json_t *mcp_call_take_message(struct mcp_call *call);
 // Lets go of all of the message but its id, in a call that has read the rest and may run for ever.
 void mcp_call_shrink(struct mcp_call *call);
-// Ends the call with a whole message.
+void mcp_call_free(struct mcp_call *call);
+// Ends the call with a whole message, taken; NULL: with none. A large one is encoded on a worker:
+// until then the call stays in its session, and can be cancelled.
 void mcp_call_answer(struct mcp_call *call, json_t *message, int http_status);
+// Ends a call whose answer is being encoded without it.
+void mcp_call_drop_answer(struct mcp_call *call);
 void mcp_call_cancel(struct mcp_call *call);
 // Gives a response of the client to the call that asked.
 void mcp_call_take_response(struct mcp_session *session, const json_t *message);
@@ -255,13 +317,39 @@ const char *mcp_batch_check(const json_t *messages, size_t *ret_requests);
 // Takes the messages, which were checked. With requests in them, their answers become one.
 void mcp_dispatch_batch(const struct origin *origin, enum mcp_revision revision, json_t *messages,
                         size_t n_requests);
+// What came of a client's bytes.
+struct received {
+    json_t *message; // NULL: see `code` and `err`. It may be taken, and is NULL then
+    int code;        // JSON-RPC's
+    struct kg_error err;
+    size_t weight; // json_value_weight(), and that of each message of a batch
+    size_t weights[MCP_BATCH_MAX];
+};
+// Parses and weighs a message, on the calling thread.
+void mcp_received_fill(struct received *received, const char *data, size_t len);
+// Frees the message where it was not taken, a large one on a worker.
+void mcp_received_fini(struct mcp *mcp, struct received *received);
+// The same on a worker, for what is above MCP_LARGE_BYTES. Takes `text`. `fn` fires once, and
+// borrows `received`.
+struct reception;
+typedef void (*mcp_received_fn)(struct received *received, void *arg);
+struct reception *mcp_receive_start(struct mcp *mcp, char *text, size_t len, mcp_received_fn fn,
+                                    void *arg);
+// The same for the body of a request. Takes it.
+struct reception *mcp_receive_body_start(struct mcp *mcp, const char *owner, struct http_body *body,
+                                         mcp_received_fn fn, void *arg);
+// `fn` will not fire; NULL is fine.
+void mcp_receive_cancel(struct reception *reception);
 // Bytes of a client as JSON, within the bounds of a message. NULL: `ret_code` is JSON-RPC's.
 KG_MUST_CHECK json_t *mcp_receive_parse(const char *data, size_t len, int *ret_code,
                                         struct kg_error *err);
 // What is wrong with what a client sent at this moment, or NULL.
 const char *mcp_receive_check(const struct mcp_session *session, const json_t *message);
+// Frees a message, whose values nobody shares, on a worker where it is large.
+void mcp_message_free(struct loop *loop, json_t *message, size_t weight);
 // Takes a message, or a batch, that was checked.
-void mcp_receive(struct mcp_session *session, struct outlet *outlet, json_t *message);
+void mcp_receive(struct mcp_session *session, struct outlet *outlet, json_t *message,
+                 const size_t *weights);
 
 // ---- Request state (seal.c) -----------------------------------------------------------------
 
@@ -275,9 +363,8 @@ json_t *mcp_unseal_state(const struct mcp *mcp, const struct mcp_call *call, con
 // One event. Kept until it is too old.
 struct event {
     unsigned seq;
-    size_t len;
+    struct payload *payload;
     TAILQ_ENTRY(event) link;
-    char data[];
 };
 TAILQ_HEAD(events, event);
 
@@ -304,7 +391,8 @@ struct sse *sse_new(struct mcp *mcp, struct mcp_session *session, bool kept);
 void sse_connect(struct sse *sse, struct http_request *request, unsigned after);
 // The event that says how to come back.
 void sse_prime(struct sse *sse);
-void sse_send(struct sse *sse, const char *data, size_t len);
+// Takes the payload.
+void sse_send(struct sse *sse, struct payload *payload);
 // A comment or an event without an id, to whoever is connected.
 void sse_write_raw(struct sse *sse, const char *text);
 // Ends the connection; the stream goes on.
@@ -319,6 +407,12 @@ void sse_cut_slow(struct mcp *mcp);
 bool mcp_session_has_connection(const struct mcp_session *session);
 
 // ---- HTTP -----------------------------------------------------------------------------------
+
+// Reads a request's body as a message, a large one on a worker, and gives it to `fn`, maybe before
+// this returns. What is no message is answered. Where the client leaves before, nothing happens.
+typedef void (*mcp_body_fn)(struct mcp *mcp, struct http_request *request,
+                            struct received *received);
+void mcp_body_receive(struct mcp *mcp, struct http_request *request, mcp_body_fn fn);
 
 // Answers with an error that belongs to no call. `id` may be NULL.
 void mcp_http_answer_error(struct http_request *request, int status, const json_t *id, int code,
@@ -376,10 +470,15 @@ struct mcp {
     LIST_HEAD(, mcp_session) sessions; // all of them
     size_t n_registered;
     size_t replay_bytes;
+    size_t answer_bytes; // of large answers that are not sent
+    LIST_HEAD(, owner_share) shares;
     size_t held_bytes;  // by the messages of all calls
     mcp_admit_fn admit; // or NULL
     void *admit_arg;
     LIST_HEAD(, sse) connected;
     LIST_HEAD(, mcp_call) calls;
     LIST_HEAD(, mcp_call) listeners;
+    TAILQ_HEAD(, body) bodies; // large ones that wait to be parsed
+    size_t n_parsing;
+    uint64_t last_parsed; // the lane of the owner whose body was parsed last
 };

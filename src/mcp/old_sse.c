@@ -57,34 +57,40 @@ old_sse_handle_stream(struct http_request *request, void *arg)
     send_endpoint(sse, session, api_key);
 }
 
+// The session of a message; NULL: answered.
+static struct mcp_session *
+session_of(struct mcp *mcp, struct http_request *request)
+{
+    const char *id = http_request_query(request, "session_id");
+    struct mcp_session *session =
+        id ? mcp_session_find(mcp, http_request_owner(request), id) : NULL;
+    if (session && session->one_stream)
+        return session;
+    mcp_http_answer_error(request, 404, NULL, MCP_SESSION_UNKNOWN,
+                          "no stream of /sse has this session_id, or it has ended");
+    return NULL;
+}
+
+static void
+take_message(struct mcp *mcp, struct http_request *request, struct received *received)
+{
+    struct mcp_session *session = session_of(mcp, request); // it may have ended meanwhile
+    if (!session)
+        return;
+    const char *why = mcp_receive_check(session, received->message);
+    if (why) {
+        mcp_http_answer_error(request, 400, json_object_get(received->message, "id"),
+                              MCP_INVALID_REQUEST, "%s", why);
+        return;
+    }
+    http_reply(request, 202, "text/plain", "Accepted", 8);
+    mcp_receive(session, session->news, KG_STEAL(received->message), received->weights);
+}
+
 void
 old_sse_handle_message(struct http_request *request, void *arg)
 {
     struct mcp *mcp = arg;
-    struct kg_error err;
-    const char *id = http_request_query(request, "session_id");
-    struct mcp_session *session =
-        id ? mcp_session_find(mcp, http_request_owner(request), id) : NULL;
-    if (!session || !session->one_stream) {
-        mcp_http_answer_error(request, 404, NULL, MCP_SESSION_UNKNOWN,
-                              "no stream of /sse has this session_id, or it has ended");
-        return;
-    }
-    size_t len;
-    const char *data = http_request_body(request, &len);
-    int code;
-    json_t *message = mcp_receive_parse(data, len, &code, &err);
-    if (!message) {
-        mcp_http_answer_error(request, 400, NULL, code, "%s", err.message);
-        return;
-    }
-    const char *why = mcp_receive_check(session, message);
-    if (why) {
-        mcp_http_answer_error(request, 400, json_object_get(message, "id"), MCP_INVALID_REQUEST,
-                              "%s", why);
-        json_decref(message);
-        return;
-    }
-    http_reply(request, 202, "text/plain", "Accepted", 8);
-    mcp_receive(session, session->news, message);
+    if (session_of(mcp, request))
+        mcp_body_receive(mcp, request, take_message);
 }

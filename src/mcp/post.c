@@ -86,30 +86,32 @@ post_send(struct outlet *outlet, json_t *message, bool minor)
 }
 
 static void
-answer_whole(struct post *post, json_t *message, int http_status)
+answer_whole(struct post *post, struct payload *payload, int http_status)
 {
     struct http_request *request = KG_STEAL(post->request);
     http_request_on_gone(request, NULL, NULL);
-    if (message)
-        http_reply_json(request, http_status, message);
-    else // cancelled: HTTP wants some answer, the client none
+    if (!payload) { // cancelled: HTTP wants some answer, the client none
         http_reply(request, 202, NULL, NULL, 0);
+        return;
+    }
+    http_reply_shared(request, http_status, "application/json", payload->text, payload->len,
+                      payload_release, payload);
 }
 
 static void
-post_answer(struct outlet *outlet, json_t *message, int http_status)
+post_answer(struct outlet *outlet, struct payload *payload, int http_status)
 {
     struct post *post = (struct post *)outlet;
-    if (!post->accepted.json && message && http_status == 200)
+    if (!post->accepted.json && payload && http_status == 200)
         begin_stream(post);
     if (post->sse) {
-        if (message)
-            post->sse->base.ops->answer(&post->sse->base, message, http_status);
+        if (payload)
+            sse_send(post->sse, payload);
         sse_end(post->sse);
     } else if (post->request) {
-        answer_whole(post, message, http_status);
+        answer_whole(post, payload, http_status);
     } else {
-        json_decref(message);
+        payload_unref(payload);
     }
     post_free(post);
 }

@@ -14,6 +14,7 @@ mcp_session_new(struct mcp *mcp, const char *owner, const char *profile)
     session->mcp = mcp;
     id_random_hex(session->id, MCP_SESSION_ID_LEN);
     session->owner = kg_strdup(owner);
+    session->share = mcp_share_join(mcp, owner);
     session->profile = kg_strdup(profile);
     session->revision = MCP_2025_11_25;
     session->log_level = MCP_LOG_INFO;
@@ -32,6 +33,7 @@ session_free(struct mcp_session *session)
     struct sse *sse;
     while ((sse = TAILQ_FIRST(&session->streams)))
         sse_free(sse);
+    mcp_share_leave(session->share);
     for (size_t i = 0; i < session->n_values; i++) {
         if (session->values[i].free_fn)
             session->values[i].free_fn(session->values[i].value);

@@ -8,6 +8,7 @@
 
 enum {
     EVENT_OVERHEAD = 128,
+    COPIED_BYTES = 4 << 10, // smaller ones are sent as one piece
     // A client that does not read is cut, within a second; what it missed it can have by
     // Last-Event-ID.
     CONNECTION_BACKLOG_MAX = 16 << 20,
@@ -26,21 +27,19 @@ sse_outlet_send(struct outlet *outlet, json_t *message, bool minor)
 {
     struct sse *sse = (struct sse *)outlet;
     if (!minor || !sse_backed_up(sse)) {
-        size_t len;
-        KG_AUTO_FREE char *text = rpc_dump(message, &len);
-        if (text)
-            sse_send(sse, text, len);
+        sse_send(sse, payload_of(message));
+        return;
     }
     json_decref(message);
 }
 
 // Where many requests share one stream.
 static void
-sse_outlet_answer(struct outlet *outlet, json_t *message, int http_status)
+sse_outlet_answer(struct outlet *outlet, struct payload *payload, int http_status)
 {
     (void)http_status;
-    if (message)
-        sse_outlet_send(outlet, message, false);
+    if (payload)
+        sse_send((struct sse *)outlet, payload);
 }
 
 static bool
@@ -74,14 +73,27 @@ sse_new(struct mcp *mcp, struct mcp_session *session, bool kept)
     return sse;
 }
 
+static size_t
+event_size(const struct event *event)
+{
+    return event->payload->len + EVENT_OVERHEAD;
+}
+
+static void
+count_replay(struct sse *sse, int64_t bytes)
+{
+    sse->session->replay_bytes += (size_t)bytes;
+    sse->session->share->replay_bytes += (size_t)bytes;
+    sse->mcp->replay_bytes += (size_t)bytes;
+}
+
 static void
 drop_oldest_event(struct sse *sse)
 {
     struct event *event = TAILQ_FIRST(&sse->events);
-    size_t size = event->len + EVENT_OVERHEAD;
-    sse->session->replay_bytes -= size;
-    sse->mcp->replay_bytes -= size;
+    count_replay(sse, -(int64_t)event_size(event));
     TAILQ_REMOVE(&sse->events, event, link);
+    payload_unref(event->payload);
     free(event);
 }
 
@@ -129,36 +141,61 @@ evict_one(struct mcp_session *session, const struct event *newest)
     return false;
 }
 
+// Drops the oldest event of the owner's longest idle session that has one; NULL: of everybody's.
+static bool
+evict_of_owner(struct mcp *mcp, const struct owner_share *share, const struct event *newest)
+{
+    struct mcp_session *session;
+    TAILQ_FOREACH(session, &mcp->by_use, by_use) {
+        if ((!share || session->share == share) && evict_one(session, newest))
+            return true;
+    }
+    return false;
+}
+
+static const struct owner_share *
+largest_share(const struct mcp *mcp)
+{
+    const struct owner_share *share, *largest = LIST_FIRST(&mcp->shares);
+    LIST_FOREACH(share, &mcp->shares, link) {
+        if (share->replay_bytes > largest->replay_bytes)
+            largest = share;
+    }
+    return largest;
+}
+
+// Where all together keep too much, the owner that keeps most loses its oldest: so nobody loses
+// anything to an owner that keeps more, unless that is the newest event alone.
 static void
 evict(struct mcp_session *session, const struct event *newest)
 {
     struct mcp *mcp = session->mcp;
+    const struct owner_share *own = session->share;
     while (session->replay_bytes > mcp->max_replay_bytes && evict_one(session, newest))
         ;
-    struct mcp_session *oldest = TAILQ_FIRST(&mcp->by_use);
-    while (mcp->replay_bytes > MCP_REPLAY_TOTAL_MAX && oldest) {
-        if (!evict_one(oldest, newest))
-            oldest = TAILQ_NEXT(oldest, by_use);
-    }
+    while (own->replay_bytes > MCP_REPLAY_OWNER_MAX && evict_of_owner(mcp, own, newest))
+        ;
+    while (mcp->replay_bytes > MCP_REPLAY_TOTAL_MAX &&
+           (evict_of_owner(mcp, largest_share(mcp), newest) || evict_of_owner(mcp, NULL, newest)))
+        ;
 }
 
+// Takes the payload.
 static void
-keep_event(struct sse *sse, unsigned seq, const char *data, size_t len)
+keep_event(struct sse *sse, unsigned seq, struct payload *payload)
 {
-    struct event *event = kg_calloc(1, sizeof *event + len);
+    struct event *event = KG_NEW(struct event);
     event->seq = seq;
-    event->len = len;
-    memcpy(event->data, data, len);
+    event->payload = payload;
     TAILQ_INSERT_TAIL(&sse->events, event, link);
-    sse->session->replay_bytes += len + EVENT_OVERHEAD;
-    sse->mcp->replay_bytes += len + EVENT_OVERHEAD;
+    count_replay(sse, (int64_t)event_size(event));
     evict(sse->session, event);
 }
 
 // ---- Writing --------------------------------------------------------------------------------
 
 static void
-write_event(struct sse *sse, unsigned seq, const char *data, size_t len)
+write_event(struct sse *sse, unsigned seq, struct payload *payload)
 {
     if (!sse->request)
         return;
@@ -166,24 +203,32 @@ write_event(struct sse *sse, unsigned seq, const char *data, size_t len)
     int head_len = sse->kept ? snprintf(head, sizeof head,
                                         "id: %u-%u\nevent: message\ndata: ", sse->number, seq)
                              : snprintf(head, sizeof head, "event: message\ndata: ");
+    if (payload->len > COPIED_BYTES) {
+        http_stream_write(sse->request, head, (size_t)head_len);
+        http_stream_write_shared(sse->request, payload->text, payload->len, payload_release,
+                                 payload_ref(payload));
+        http_stream_write(sse->request, "\n\n", 2);
+        return;
+    }
     KG_AUTO_BUF frame = {0};
-    buf_reserve(&frame, (size_t)head_len + len + 2);
     buf_append(&frame, head, (size_t)head_len);
-    buf_append(&frame, data, len);
+    buf_append(&frame, payload->text, payload->len);
     buf_append(&frame, "\n\n", 2);
     http_stream_write(sse->request, frame.data, frame.len);
 }
 
 void
-sse_send(struct sse *sse, const char *data, size_t len)
+sse_send(struct sse *sse, struct payload *payload)
 {
     unsigned seq = ++sse->last_seq;
     if (!sse->too_slow)
-        write_event(sse, seq, data, len);
+        write_event(sse, seq, payload);
     sse->too_slow |=
-        sse->request && http_stream_backlog(sse->request) > CONNECTION_BACKLOG_MAX + len;
+        sse->request && http_stream_backlog(sse->request) > CONNECTION_BACKLOG_MAX + payload->len;
     if (sse->kept)
-        keep_event(sse, seq, data, len);
+        keep_event(sse, seq, payload);
+    else
+        payload_unref(payload);
 }
 
 void
@@ -264,7 +309,7 @@ sse_connect(struct sse *sse, struct http_request *request, unsigned after)
     struct event *event;
     TAILQ_FOREACH(event, &sse->events, link) {
         if (event->seq > after)
-            write_event(sse, event->seq, event->data, event->len);
+            write_event(sse, event->seq, event->payload);
     }
     if (sse->ended)
         sse_disconnect(sse);

@@ -10,28 +10,31 @@ struct mcp_stdio {
     struct outlet base;
     struct mcp_session *session; // NULL once the input has ended
     struct line_io *io;
+    struct reception *reception; // of a large line; the next ones wait
     loop_fn on_end;
     void *on_end_arg;
 };
 
 static void
-stdio_send(struct outlet *outlet, json_t *message, bool minor)
+stdio_answer(struct outlet *outlet, struct payload *payload, int http_status)
 {
+    (void)http_status;
     struct mcp_stdio *stdio = (struct mcp_stdio *)outlet;
-    size_t len = 0;
-    bool late = minor && line_io_backlog(stdio->io) > MCP_BACKLOG_MAX;
-    KG_AUTO_FREE char *text = late ? NULL : rpc_dump(message, &len);
-    json_decref(message);
-    if (text)
-        line_io_write(stdio->io, text, len);
+    if (!payload)
+        return;
+    size_t len;
+    char *text = payload_take_text(payload, &len);
+    line_io_write_take(stdio->io, text, len);
 }
 
 static void
-stdio_answer(struct outlet *outlet, json_t *message, int http_status)
+stdio_send(struct outlet *outlet, json_t *message, bool minor)
 {
-    (void)http_status;
-    if (message)
-        stdio_send(outlet, message, false);
+    struct mcp_stdio *stdio = (struct mcp_stdio *)outlet;
+    if (minor && line_io_backlog(stdio->io) > MCP_BACKLOG_MAX)
+        json_decref(message);
+    else
+        stdio_answer(outlet, payload_of(message), 200);
 }
 
 static bool
@@ -54,31 +57,55 @@ refuse_line(struct mcp_stdio *stdio, const json_t *id, int code, const char *why
 }
 
 static void
+stdio_take(struct mcp_stdio *stdio, struct received *received)
+{
+    if (!received->message) {
+        refuse_line(stdio, NULL, received->code, received->err.message);
+        return;
+    }
+    const char *why = mcp_receive_check(stdio->session, received->message);
+    if (!why) {
+        mcp_receive(stdio->session, &stdio->base, KG_STEAL(received->message), received->weights);
+        return;
+    }
+    const json_t *id = json_object_get(received->message, "id");
+    refuse_line(stdio, json_is_string(id) || json_is_integer(id) ? id : NULL, MCP_INVALID_REQUEST,
+                why);
+}
+
+static void
+stdio_on_received(struct received *received, void *arg)
+{
+    struct mcp_stdio *stdio = arg;
+    stdio->reception = NULL;
+    stdio_take(stdio, received);
+    line_io_resume(stdio->io);
+}
+
+static void
 on_line(const char *line, size_t len, void *arg)
 {
     struct mcp_stdio *stdio = arg;
-    struct kg_error err = {.message = "the line is too long"};
-    int code = MCP_PARSE_ERROR;
-    json_t *message = line ? mcp_receive_parse(line, len, &code, &err) : NULL;
-    if (!message) {
-        refuse_line(stdio, NULL, code, err.message);
-        return;
+    struct mcp *mcp = stdio->session->mcp;
+    if (!line) {
+        refuse_line(stdio, NULL, MCP_PARSE_ERROR, "the line is too long");
+    } else if (len > MCP_LARGE_BYTES) {
+        line_io_pause(stdio->io);
+        stdio->reception =
+            mcp_receive_start(mcp, kg_memdup0(line, len), len, stdio_on_received, stdio);
+    } else {
+        struct received received;
+        mcp_received_fill(&received, line, len);
+        stdio_take(stdio, &received);
+        mcp_received_fini(mcp, &received);
     }
-    const char *why = mcp_receive_check(stdio->session, message);
-    if (!why) {
-        mcp_receive(stdio->session, &stdio->base, message);
-        return;
-    }
-    const json_t *id = json_object_get(message, "id");
-    refuse_line(stdio, json_is_string(id) || json_is_integer(id) ? id : NULL, MCP_INVALID_REQUEST,
-                why);
-    json_decref(message);
 }
 
 static void
 on_input_end(void *arg)
 {
     struct mcp_stdio *stdio = arg;
+    mcp_receive_cancel(KG_STEAL(stdio->reception)); // nobody reads the output any more
     mcp_session_close(KG_STEAL(stdio->session));
     stdio->on_end(stdio->on_end_arg);
 }
@@ -106,6 +133,7 @@ mcp_stdio_free(struct mcp_stdio *stdio)
 {
     if (!stdio)
         return;
+    mcp_receive_cancel(stdio->reception);
     line_io_free(stdio->io);
     free(stdio);
 }

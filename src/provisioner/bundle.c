@@ -7,10 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Sandboxes' users on the host lie in 0x70000000..0x7fffffff: above what distributions and
-// systemd-nspawn hand out, below what breaks programs that keep a uid in an int.
-#define HOST_UID_BASE 0x70000000
-#define HOST_UID_PAIRS 0x08000000
+#define HOOK_TIMEOUT_S 20
 
 void
 bundle_add_mount(json_t *mounts, const char *destination, const char *type, const char *source,
@@ -39,7 +36,7 @@ add_system_mounts(json_t *mounts)
     bundle_add_mount(mounts, "/proc", "proc", "proc", "nosuid,noexec,nodev");
     bundle_add_mount(mounts, "/dev", "tmpfs", "tmpfs", "nosuid,noexec,mode=755,size=64k");
     bundle_add_mount(mounts, "/dev/pts", "devpts", "devpts",
-                     "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620");
+                     "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,max=64");
     bundle_add_mount(mounts, "/dev/shm", "tmpfs", "shm",
                      "nosuid,noexec,nodev,mode=1777,size=64m,nr_inodes=4096");
     bundle_add_mount(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
@@ -51,16 +48,22 @@ static json_t *
 mounts_of(const struct oci *oci, const char *id)
 {
     json_t *mounts = json_array();
+    if (overlay_has_root(oci))
+        overlay_add_root(oci, mounts);
     add_system_mounts(mounts);
     if (oci->host_image)
-        host_image_mounts(mounts);
+        host_image_mounts(oci, mounts);
     for (size_t i = 0; i < oci->n_kernel_envs; i++) {
-        KG_AUTO_FREE char *at = kg_asprintf(SANDBOX_KERNELS "/%s", oci->kernel_envs[i].name);
-        bundle_add_mount(mounts, at, "bind", oci->kernel_envs[i].host_dir,
-                         "rbind,ro,rro,nosuid,nodev");
+        const struct oci_kernel_env *env = &oci->kernel_envs[i];
+        KG_AUTO_FREE char *at = kg_asprintf(SANDBOX_KERNELS "/%s", env->name);
+        if (env->changes) // of which an overlay may not notice all
+            bundle_add_mount(mounts, at, "bind", env->host_dir, "rbind,ro,rro,nosuid,nodev");
+        else
+            overlay_add_folder(oci, mounts, at, env->host_dir);
     }
     KG_AUTO_FREE char *door = folder_path(oci->base.state_dir, id, "door");
-    bundle_add_mount(mounts, SANDBOX_AGENT, "bind", oci->agent_path, "bind,ro,nosuid,nodev");
+    if (!overlay_has_root(oci))
+        bundle_add_mount(mounts, SANDBOX_AGENT, "bind", oci->agent_path, "bind,ro,nosuid,nodev");
     bundle_add_mount(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
     // runc takes a tmpfs' mode from the folder that it covers, crun from here.
     add_tmpfs(mounts, SANDBOX_HOME, oci->limits.tmp_mb, ",mode=1777");
@@ -68,43 +71,56 @@ mounts_of(const struct oci *oci, const char *id)
     return mounts;
 }
 
+// Not every gateway may raise a hard limit.
+static json_t *
+rlimits_of(void)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < sandbox_n_rlimits; i++) {
+        struct rlimit own = {0};
+        getrlimit((__rlimit_resource_t)sandbox_rlimits[i].resource, &own);
+        rlim_t wanted = sandbox_rlimits[i].value;
+        json_int_t value = (json_int_t)(own.rlim_max < wanted ? own.rlim_max : wanted);
+        KG_AUTO_FREE char *name = kg_asprintf("RLIMIT_%s", sandbox_rlimits[i].name);
+        json_array_append_new(
+            list, json_pack("{s:s, s:I, s:I}", "type", name, "soft", value, "hard", value));
+    }
+    return list;
+}
+
 static json_t *
 process_of(json_t *args)
 {
-    struct rlimit nofile = {0};
-    getrlimit(RLIMIT_NOFILE, &nofile); // not every gateway may raise a hard limit
-    json_int_t files =
-        (json_int_t)(nofile.rlim_max < SANDBOX_NOFILE ? nofile.rlim_max : SANDBOX_NOFILE);
-    json_t *process = json_pack(
-        "{s:b, s:{s:i, s:i}, s:o, s:[s, s, s, s], s:s, s:b, s:i,"
-        " s:[{s:s, s:I, s:I}, {s:s, s:i, s:i}],"
-        " s:{s:[], s:[], s:[], s:[], s:[]}}",
-        "terminal", 0, "user", "uid", SANDBOX_UID, "gid", SANDBOX_UID, "args", args, "env",
-        "PATH=" SANDBOX_PATH, "HOME=" SANDBOX_HOME, "LANG=C.UTF-8", "USER=sandbox", "cwd",
-        SANDBOX_DATA, "noNewPrivileges", 1, "oomScoreAdj", SANDBOX_OOM_SCORE, "rlimits", "type",
-        "RLIMIT_NOFILE", "soft", files, "hard", files, "type", "RLIMIT_CORE", "soft", 0, "hard", 0,
-        "capabilities", "bounding", "effective", "inheritable", "permitted", "ambient");
-    return process;
+    return json_pack("{s:b, s:{s:i, s:i}, s:o, s:[s, s, s, s], s:s, s:b, s:i, s:o,"
+                     " s:{s:[], s:[], s:[], s:[], s:[]}}",
+                     "terminal", 0, "user", "uid", SANDBOX_UID, "gid", SANDBOX_UID, "args", args,
+                     "env", "PATH=" SANDBOX_PATH, "HOME=" SANDBOX_HOME, "LANG=C.UTF-8",
+                     "USER=sandbox", "cwd", SANDBOX_DATA, "noNewPrivileges", 1, "oomScoreAdj",
+                     SANDBOX_OOM_SCORE, "rlimits", rlimits_of(), "capabilities", "bounding",
+                     "effective", "inheritable", "permitted", "ambient");
+}
+
+static json_t *
+memory_of(const struct oci *oci)
+{
+    json_int_t limit = provisioner_memory_bytes(&oci->limits);
+    json_t *memory = json_pack("{s:I}", "limit", limit);
+    if (oci->cgroups.swap)
+        json_object_set_new(memory, "swap", json_integer(limit));
+    return memory;
 }
 
 static json_t *
 resources_of(const struct oci *oci)
 {
-    const struct provisioner_limits *limits = &oci->limits;
-    json_int_t memory = provisioner_memory_bytes(limits);
-    json_int_t quota = (json_int_t)(limits->cpus * SANDBOX_CPU_PERIOD_US);
-    json_t *resources =
-        json_pack("{s:[{s:b, s:s}], s:{s:I}, s:{s:I, s:i}, s:{s:i}}", "devices", "allow", 0,
-                  "access", "rwm", "memory", "limit", memory, "cpu", "quota", quota, "period",
-                  SANDBOX_CPU_PERIOD_US, "pids", "limit", limits->pids);
-    if (oci->cgroups.swap)
-        json_object_set_new(json_object_get(resources, "memory"), "swap", json_integer(memory));
-    return resources;
+    json_int_t quota = (json_int_t)(oci->limits.cpus * SANDBOX_CPU_PERIOD_US);
+    return json_pack("{s:[{s:b, s:s}], s:o, s:{s:I, s:i}, s:{s:i}}", "devices", "allow", 0,
+                     "access", "rwm", "memory", memory_of(oci), "cpu", "quota", quota, "period",
+                     SANDBOX_CPU_PERIOD_US, "pids", "limit", oci->limits.pids);
 }
 
-// Whether any user may get to the folder.
-static bool
-reachable(const char *path)
+bool
+bundle_path_reachable(const char *path)
 {
     KG_AUTO_FREE char *prefix = kg_strdup(path);
     for (char *slash = prefix; slash; slash = strrchr(prefix, '/')) {
@@ -121,11 +137,8 @@ reachable(const char *path)
 static json_t *
 id_mappings(const struct oci *oci, const char *id, unsigned own_id)
 {
-    uint32_t hash = 2166136261U; // FNV-1a
-    for (const char *c = id; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 16777619U;
-    json_int_t first = HOST_UID_BASE + 2 * (json_int_t)(hash % HOST_UID_PAIRS);
-    json_int_t root = reachable(oci->root_dir) ? first : (json_int_t)own_id;
+    json_int_t first = sandbox_host_users(id);
+    json_int_t root = bundle_path_reachable(oci->root_dir) ? first : (json_int_t)own_id;
     return json_pack("[{s:i, s:I, s:i}, {s:i, s:I, s:i}]", "containerID", 0, "hostID", root, "size",
                      1, "containerID", SANDBOX_UID, "hostID", first + 1, "size", 1);
 }
@@ -133,17 +146,13 @@ id_mappings(const struct oci *oci, const char *id, unsigned own_id)
 static json_t *
 linux_of(const struct oci *oci, const char *id)
 {
-    KG_AUTO_FREE char *container = oci_container_id(oci, id);
-    KG_AUTO_FREE char *cgroup = kg_asprintf("/%s", container);
+    KG_AUTO_FREE char *group = oci_cgroup(oci, id);
+    KG_AUTO_FREE char *cgroup = kg_asprintf("/%s", group);
     json_t *linux_part = json_pack(
-        "{s:s, s:o, s:o, s:[{s:s}, {s:s}, {s:s}, {s:s}, {s:s}, {s:s}],"
-        " s:[s, s, s, s, s, s, s, s, s, s, s], s:[s, s, s, s, s]}",
-        "cgroupsPath", cgroup, "resources", resources_of(oci), "seccomp", seccomp_profile(),
-        "namespaces", "type", "pid", "type", "network", "type", "ipc", "type", "uts", "type",
-        "mount", "type", "cgroup", "maskedPaths", "/proc/acpi", "/proc/asound", "/proc/interrupts",
-        "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
-        "/proc/timer_list", "/sys/devices/virtual/powercap", "/sys/firmware", "readonlyPaths",
-        "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger");
+        "{s:s, s:o, s:o, s:[{s:s}, {s:s}, {s:s}, {s:s}, {s:s}, {s:s}], s:o, s:o}", "cgroupsPath",
+        cgroup, "resources", resources_of(oci), "seccomp", seccomp_profile(), "namespaces", "type",
+        "pid", "type", "network", "type", "ipc", "type", "uts", "type", "mount", "type", "cgroup",
+        "maskedPaths", sandbox_masked_paths(), "readonlyPaths", sandbox_readonly_paths());
     if (oci->user_namespace) {
         json_array_append_new(json_object_get(linux_part, "namespaces"),
                               json_pack("{s:s}", "type", "user"));
@@ -153,13 +162,28 @@ linux_of(const struct oci *oci, const char *id)
     return linux_part;
 }
 
+// Bounds the counters of the sandbox's user namespace, and makes its devices its own, before
+// anything runs in it.
+static json_t *
+hooks_of(const struct oci *oci)
+{
+    json_t *args = json_pack("[s, s]", "kernelgate-agent", "--prepare");
+    if (oci->inodes != INODES_SHARED)
+        json_array_append_new(args, json_string(oci->root_dir));
+    return json_pack("{s:[{s:s, s:o, s:i}]}", "createRuntime", "path", oci->agent_path, "args",
+                     args, "timeout", HOOK_TIMEOUT_S);
+}
+
 int
 bundle_write(const struct oci *oci, const char *id, json_t *args, struct kg_error *err)
 {
-    json_auto_t *config =
-        json_pack("{s:s, s:s, s:{s:s, s:b}, s:o, s:o, s:o}", "ociVersion", "1.0.2", "hostname",
-                  "sandbox", "root", "path", oci->root_dir, "readonly", 1, "process",
-                  process_of(args), "mounts", mounts_of(oci, id), "linux", linux_of(oci, id));
+    json_auto_t *config = json_pack("{s:s, s:s, s:{s:s, s:b}, s:o, s:o, s:o}", "ociVersion",
+                                    "1.0.2", "hostname", "sandbox", "root", "path", oci->root_dir,
+                                    "readonly", !overlay_has_root(oci), "process", process_of(args),
+                                    "mounts", mounts_of(oci, id), "linux", linux_of(oci, id));
+    if (oci->user_namespace)
+        json_object_set_new(config, "hooks", hooks_of(oci));
+    runtime_kind_adapt(oci->kind, config);
     KG_AUTO_FREE char *text = json_dumps(config, JSON_INDENT(1));
     if (!text)
         return kg_error_set(err, KG_INTERNAL, 0, "a path of the sandbox is not UTF-8");

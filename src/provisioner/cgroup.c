@@ -2,11 +2,19 @@
 // What the machine's control groups offer, and the removal of a group that a runtime left behind.
 #include "oci_priv.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#define TCP_BYTES (64 * MIB)
+#define DISK_BYTES_S (200 * MIB) // what one sandbox may read: what is cached is not counted
+#define DISK_READS_S 10000
 
 // Calls `fn` for every mounted hierarchy (version 1: one or more controllers each, in `options`).
 static void
@@ -94,6 +102,7 @@ each_member(const char *folder, void (*fn)(int pid, void *arg), void *arg)
 
 struct group {
     const char *name;
+    const struct cgroup_disks *disks;
     int pid; // looked for
     bool found;
     bool gone;
@@ -121,6 +130,135 @@ cgroup_has(const char *name, int pid)
     struct group group = {.name = name, .pid = pid};
     each_hierarchy(on_look, &group);
     return group.found;
+}
+
+// Writes to a file of the group where the hierarchy has it.
+static void
+set_text(const char *mount, const char *group, const char *name, const char *text)
+{
+    KG_AUTO_FREE char *path = kg_asprintf("%s/%s/%s", mount, group, name);
+    if (access(path, F_OK) < 0)
+        return;
+    KG_AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, text, strlen(text)) < 0)
+        log_warning("cannot set a limit of sandboxes", LOG_STR("path", path),
+                    LOG_STR("reason", strerror(errno)));
+}
+
+static void
+set_number(const char *mount, const char *group, const char *name, int64_t value)
+{
+    KG_AUTO_FREE char *text = kg_asprintf("%lld", (long long)value);
+    set_text(mount, group, name, text);
+}
+
+static void
+limit_disk(const char *mount, bool v2, const char *group, const struct cgroup_disk *disk)
+{
+    KG_AUTO_FREE char *both = kg_asprintf("%u:%u rbps=%lld riops=%d", disk->major, disk->minor,
+                                          (long long)DISK_BYTES_S, DISK_READS_S);
+    KG_AUTO_FREE char *bytes =
+        kg_asprintf("%u:%u %lld", disk->major, disk->minor, (long long)DISK_BYTES_S);
+    KG_AUTO_FREE char *reads = kg_asprintf("%u:%u %d", disk->major, disk->minor, DISK_READS_S);
+    if (v2) {
+        set_text(mount, group, "io.max", both);
+    } else {
+        set_text(mount, group, "blkio.throttle.read_bps_device", bytes);
+        set_text(mount, group, "blkio.throttle.read_iops_device", reads);
+    }
+}
+
+static void
+on_limit(const char *mount, bool v2, const char *options, void *arg)
+{
+    (void)options;
+    const struct group *group = arg;
+    set_number(mount, group->name, "memory.kmem.tcp.limit_in_bytes", TCP_BYTES);
+    for (size_t i = 0; i < group->disks->n; i++)
+        limit_disk(mount, v2, group->name, &group->disks->items[i]);
+}
+
+void
+cgroup_limit(const char *name, const struct cgroup_disks *disks)
+{
+    struct group group = {.name = name, .disks = disks};
+    each_hierarchy(on_limit, &group);
+}
+
+// A partition has its disk's limits.
+static bool
+find_disk(const char *path, struct cgroup_disk *ret)
+{
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return false;
+    KG_AUTO_FREE char *folder =
+        kg_asprintf("/sys/dev/block/%u:%u", major(st.st_dev), minor(st.st_dev));
+    KG_AUTO_FREE char *partition = kg_asprintf("%s/partition", folder);
+    KG_AUTO_FREE char *number =
+        kg_asprintf("%s/%sdev", folder, access(partition, F_OK) == 0 ? "../" : "");
+    KG_AUTO_BUF text = {0};
+    return file_read(number, 64, &text, NULL) == 0 && text.len &&
+           sscanf(text.data, "%u:%u", &ret->major, &ret->minor) == 2;
+}
+
+void
+cgroup_disks_add(struct cgroup_disks *disks, const char *path)
+{
+    struct cgroup_disk found;
+    if (disks->n == KG_ARRAY_LEN(disks->items) || !find_disk(path, &found))
+        return;
+    for (size_t i = 0; i < disks->n; i++)
+        if (disks->items[i].major == found.major && disks->items[i].minor == found.minor)
+            return;
+    disks->items[disks->n++] = found;
+}
+
+// The number in a file, or INT64_MAX.
+static int64_t
+number_in(const char *path)
+{
+    KG_AUTO_BUF text = {0};
+    long long number;
+    return file_read(path, 64, &text, NULL) == 0 && text.len &&
+                   sscanf(text.data, "%lld", &number) == 1
+               ? number
+               : INT64_MAX;
+}
+
+static void
+on_bound(const char *mount, bool v2, const char *options, void *arg)
+{
+    (void)options;
+    const struct group *group = arg;
+    int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+    int64_t ids = number_in("/proc/sys/kernel/pid_max");
+    int64_t threads = number_in("/proc/sys/kernel/threads-max");
+    set_number(mount, group->name, v2 ? "memory.max" : "memory.limit_in_bytes", memory / 10 * 9);
+    set_number(mount, group->name, "pids.max", (ids < threads ? ids : threads) / 2);
+}
+
+void
+cgroup_bound(const char *name)
+{
+    struct group group = {.name = name};
+    each_hierarchy(on_bound, &group);
+}
+
+static void
+on_remove(const char *mount, bool v2, const char *options, void *arg)
+{
+    (void)v2, (void)options;
+    const struct group *group = arg;
+    KG_AUTO_FREE char *folder = kg_asprintf("%s/%s", mount, group->name);
+    (void)rmdir(folder);
+}
+
+void
+cgroup_remove(const char *name)
+{
+    struct group group = {.name = name};
+    each_hierarchy(on_remove, &group);
 }
 
 static void

@@ -216,11 +216,9 @@ on_created(const struct http_call_result *result, void *arg)
     op->call = NULL;
     if (name_is_taken(docker, result) && !op->displaced) {
         ask_who_has_the_name(op);
-    } else if (op->base.cancelled) {
-        start_delete(op);
-    } else if (result->status == 404 && !op->pulled) {
+    } else if (!op->base.cancelled && result->status == 404 && !op->pulled) {
         docker_pull_wait(op);
-    } else if (docker_check(docker, result, &op->base.err) < 0) {
+    } else if (op->base.cancelled || docker_check(docker, result, &op->base.err) < 0) {
         start_delete(op);
     } else {
         take_created(op, result);
@@ -234,6 +232,10 @@ start_create(struct docker_op *op)
     struct docker *docker = docker_of(&op->base);
     KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, op->base.id);
     KG_AUTO_FREE char *path = kg_asprintf("/containers/create?name=%s", name);
+    if (docker_write_users(docker, op->base.id, &op->base.err) < 0) {
+        start_delete(op);
+        return;
+    }
     json_t *body = docker_container_spec(
         docker, op->base.id, provisioner_agent_args(op->base.idle_timeout_s, op->base.network));
     op->call = docker_call(docker, "POST", path, body, on_created, op, &op->base.err);

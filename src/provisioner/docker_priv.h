@@ -50,6 +50,7 @@ struct docker {
     char *url;         // http://HOST
     int api_minor;     // of version 1.x
     bool podman;
+    bool own_users; // the host's numbers of users are the containers'; set by docker_take_info()
     char *image;
     char *agent_path;   // our copy: in the state folder, whose path is the engine's too
     char *packages_dir; // or NULL
@@ -144,6 +145,9 @@ bool docker_take_actor(const struct docker *docker, const json_t *actor,
 
 // ---- What a sandbox is made of (docker_spec.c) ----------------------------------------------
 
+// Writes what says who the sandbox's user is, to the sandbox's folder.
+KG_MUST_CHECK int docker_write_users(const struct docker *docker, const char *id,
+                                     struct kg_error *err);
 // The body of a create; `args` (stolen) are the agent's.
 json_t *docker_container_spec(const struct docker *docker, const char *id, json_t *args);
 
@@ -173,6 +177,8 @@ void docker_monitor_fini(struct docker *docker);
 
 // Asks for the engine's version, and whether it can limit; blocks.
 KG_MUST_CHECK int docker_trial(struct docker *docker, struct kg_error *err);
+// Takes from the engine's answer to /info what matters later.
+void docker_take_info(struct docker *docker, const json_t *info);
 // The limits that the engine does not set, by its answer to /info: "memory, swap"; those without
 // which there is no sandbox, or the others. To be freed; NULL: none is missing.
 char *docker_missing_limits(const json_t *info, bool needed);

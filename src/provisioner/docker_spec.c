@@ -2,39 +2,71 @@
 // The body of `POST /containers/create`: what a sandbox sees, and its limits.
 #include "docker_priv.h"
 
+#include <ctype.h>
 #include <string.h>
 
 // A tmpfs for what would be writable otherwise.
 #define NOTHING "ro,nosuid,nodev,noexec,size=4k"
 
+// The number of the sandbox's user and group. Without user namespaces it is one that no host
+// user has, since the kernel counts much by user, and the first human one is often 1000.
+static unsigned
+user_of(const struct docker *docker, const char *id)
+{
+    return docker->own_users ? sandbox_host_users(id) + 1 : SANDBOX_UID;
+}
+
+int
+docker_write_users(const struct docker *docker, const char *id, struct kg_error *err)
+{
+    if (!docker->own_users)
+        return 0; // the image knows it
+    unsigned user = user_of(docker, id);
+    KG_AUTO_FREE char *users = kg_asprintf("root:x:0:0:root:/:/usr/sbin/nologin\n"
+                                           "sandbox:x:%u:%u:sandbox:" SANDBOX_HOME ":/bin/sh\n"
+                                           "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+                                           user, user);
+    KG_AUTO_FREE char *groups = kg_asprintf("root:x:0:\nsandbox:x:%u:\nnogroup:x:65534:\n", user);
+    KG_AUTO_FREE char *passwd = folder_path(docker->base.state_dir, id, "passwd");
+    KG_AUTO_FREE char *group = folder_path(docker->base.state_dir, id, "group");
+    if (file_write_atomic(passwd, users, strlen(users), 0644, err) < 0)
+        return -1;
+    return file_write_atomic(group, groups, strlen(groups), 0644, err);
+}
+
 static json_t *
 mounts_of(const struct docker *docker, const char *id)
 {
     KG_AUTO_FREE char *door = folder_path(docker->base.state_dir, id, "door");
+    KG_AUTO_FREE char *passwd = folder_path(docker->base.state_dir, id, "passwd");
+    KG_AUTO_FREE char *group = folder_path(docker->base.state_dir, id, "group");
     const struct {
-        const char *source;
+        const char *source; // or NULL
         const char *target;
     } mounts[] = {
         {docker->agent_path, SANDBOX_AGENT},
         {door, SANDBOX_DOOR},
         {docker->packages_dir, SANDBOX_KERNELS "/packages"},
+        {docker->own_users ? passwd : NULL, "/etc/passwd"},
+        {docker->own_users ? group : NULL, "/etc/group"},
     };
     json_t *list = json_array();
-    for (size_t i = 0; i < KG_ARRAY_LEN(mounts) && mounts[i].source; i++)
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b}", "Type", "bind", "Source",
-                                              mounts[i].source, "Target", mounts[i].target,
-                                              "ReadOnly", 1));
+    for (size_t i = 0; i < KG_ARRAY_LEN(mounts); i++)
+        if (mounts[i].source)
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b}", "Type", "bind", "Source",
+                                                  mounts[i].source, "Target", mounts[i].target,
+                                                  "ReadOnly", 1));
     return list;
 }
 
 // Docker's own options for a tmpfs have noexec. Its file system for message queues, which nobody
 // here needs, could be written.
 static json_t *
-tmpfs_of(const struct provisioner_limits *limits)
+tmpfs_of(const struct provisioner_limits *limits, unsigned user)
 {
     KG_AUTO_FREE char *home = provisioner_tmpfs_options(limits->tmp_mb, ",exec,mode=1777");
-    KG_AUTO_FREE char *data =
-        provisioner_tmpfs_options(limits->disk_mb, ",exec,mode=755,uid=1000,gid=1000");
+    KG_AUTO_FREE char *owner = kg_asprintf(",exec,mode=755,uid=%u,gid=%u", user, user);
+    KG_AUTO_FREE char *data = provisioner_tmpfs_options(limits->disk_mb, owner);
     return json_pack("{s:s, s:s, s:s}", SANDBOX_HOME, home, SANDBOX_DATA, data, "/dev/mqueue",
                      NOTHING);
 }
@@ -52,6 +84,21 @@ podman_tmpfs_of(const struct provisioner_limits *limits)
                      "/dev/mqueue", NOTHING, "/run", NOTHING, "/var/tmp", NOTHING);
 }
 
+static json_t *
+ulimits_of(void)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < sandbox_n_rlimits; i++) {
+        KG_AUTO_FREE char *name = kg_strdup(sandbox_rlimits[i].name);
+        for (char *c = name; *c; c++)
+            *c = (char)tolower((unsigned char)*c);
+        json_int_t value = sandbox_rlimits[i].value;
+        json_array_append_new(
+            list, json_pack("{s:s, s:I, s:I}", "Name", name, "Soft", value, "Hard", value));
+    }
+    return list;
+}
+
 // No AutoRemove: with live-restore, Docker 20.10 removes such containers when it comes back, living
 // ones too.
 static json_t *
@@ -61,23 +108,25 @@ host_config(const struct docker *docker, const char *id)
     json_int_t memory = provisioner_memory_bytes(limits);
     // Not as NanoCpus, which Docker bounds by what the machine has.
     json_int_t quota_us = (json_int_t)(limits->cpus * SANDBOX_CPU_PERIOD_US);
-    json_t *tmpfs = docker->podman ? podman_tmpfs_of(limits) : tmpfs_of(limits);
+    json_t *tmpfs =
+        docker->podman ? podman_tmpfs_of(limits) : tmpfs_of(limits, user_of(docker, id));
     return json_pack(
         "{s:o, s:o, s:s, s:s, s:s, s:b, s:b, s:[s], s:[s, s], s:I, s:I, s:i, s:I, s:i, s:I, s:i,"
-        " s:[{s:s, s:i, s:i}, {s:s, s:i, s:i}], s:{s:s, s:{s:s, s:s}}}",
+        " s:o, s:o, s:o, s:{s:s, s:{s:s, s:s}}}",
         "Mounts", mounts_of(docker, id), "Tmpfs", tmpfs, "NetworkMode", "none", "IpcMode",
         "private", "CgroupnsMode", "private", "ReadonlyRootfs", 1, "Init", 0, "CapDrop", "ALL",
         "SecurityOpt", "no-new-privileges", docker->seccomp, "Memory", memory, "MemorySwap", memory,
         "CpuPeriod", SANDBOX_CPU_PERIOD_US, "CpuQuota", quota_us, "PidsLimit", limits->pids,
         "ShmSize", (json_int_t)(SANDBOX_SHM_MB * MIB), "OomScoreAdj", SANDBOX_OOM_SCORE, "Ulimits",
-        "Name", "nofile", "Soft", SANDBOX_NOFILE, "Hard", SANDBOX_NOFILE, "Name", "core", "Soft", 0,
-        "Hard", 0, "LogConfig", "Type", "json-file", "Config", "max-size", "1m", "max-file", "1");
+        ulimits_of(), "MaskedPaths", sandbox_masked_paths(), "ReadonlyPaths",
+        sandbox_readonly_paths(), "LogConfig", "Type", "json-file", "Config", "max-size", "1m",
+        "max-file", "1");
 }
 
 json_t *
 docker_container_spec(const struct docker *docker, const char *id, json_t *args)
 {
-    KG_AUTO_FREE char *user = kg_asprintf("%d:%d", SANDBOX_UID, SANDBOX_UID);
+    KG_AUTO_FREE char *user = kg_asprintf("%u:%u", user_of(docker, id), user_of(docker, id));
     json_t *entrypoint = json_pack("[O]", json_array_get(args, 0));
     json_array_remove(args, 0);
     return json_pack(

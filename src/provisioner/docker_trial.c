@@ -75,13 +75,29 @@ docker_missing_limits(const json_t *info, bool needed)
     return missing.len ? buf_take(&missing) : NULL;
 }
 
+// With user namespaces or without root, the engine has few numbers of users, and these are not the
+// host's; Podman has not been tried.
+void
+docker_take_info(struct docker *docker, const json_t *info)
+{
+    size_t i;
+    const json_t *option;
+    docker->own_users = !docker->podman;
+    json_array_foreach(json_object_get(info, "SecurityOptions"), i, option) {
+        const char *text = json_string_value(option);
+        if (text && (!strncmp(text, "name=userns", 11) || !strncmp(text, "name=rootless", 13)))
+            docker->own_users = false;
+    }
+}
+
 // What it cannot limit the engine leaves out, with no more than a warning at each create.
 static int
-check_limits(const struct docker *docker, struct kg_error *err)
+check_limits(struct docker *docker, struct kg_error *err)
 {
     json_auto_t *info = NULL;
     if (ask_and_wait(docker, "GET", "/info", NULL, &info, err) < 0)
         return -1;
+    docker_take_info(docker, info);
     KG_AUTO_FREE char *needed = docker_missing_limits(info, true);
     KG_AUTO_FREE char *others = docker_missing_limits(info, false);
     if (needed)
@@ -101,8 +117,25 @@ docker_trial(struct docker *docker, struct kg_error *err)
 
 // ---- doctor ---------------------------------------------------------------------------------
 
+static void
+find_users(const struct docker *docker, const json_t *info, provisioner_finding_fn fn, void *arg)
+{
+    const char *version = json_string_value(json_object_get(info, "CgroupVersion"));
+    bool v1 = version && !strcmp(version, "1");
+    fn("docker: users", true,
+       docker->own_users ? "every sandbox has a user of its own on the host"
+       : docker->podman ? "all sandboxes are uid 1000 of the engine's user namespace or of the host"
+                        : "all sandboxes are uid 1000 of the engine's user namespace",
+       arg);
+    fn("docker: buffers of TCP", !v1,
+       v1 ? "not limited with control groups version 1 (boot with "
+            "systemd.unified_cgroup_hierarchy=1)"
+          : "count as memory of their sandbox",
+       arg);
+}
+
 static bool
-find_limits(const struct docker *docker, provisioner_finding_fn fn, void *arg)
+find_limits(struct docker *docker, provisioner_finding_fn fn, void *arg)
 {
     struct kg_error err = {0};
     json_auto_t *info = NULL;
@@ -110,6 +143,7 @@ find_limits(const struct docker *docker, provisioner_finding_fn fn, void *arg)
         fn("docker: limits", false, err.message, arg);
         return false;
     }
+    docker_take_info(docker, info);
     KG_AUTO_FREE char *needed = docker_missing_limits(info, true);
     KG_AUTO_FREE char *others = docker_missing_limits(info, false);
     KG_AUTO_FREE char *detail =
@@ -118,6 +152,7 @@ find_limits(const struct docker *docker, provisioner_finding_fn fn, void *arg)
                           needed && others ? ", " : "", others ? others : "")
             : kg_strdup("memory, processes, swap, processors");
     fn("docker: limits", !needed && !others, detail, arg);
+    find_users(docker, info, fn, arg);
     return !needed;
 }
 
@@ -165,8 +200,8 @@ find_sandbox(const struct docker *docker, provisioner_finding_fn fn, void *arg)
     id_random(id, 8);
     struct kg_error err = {0};
     struct kg_error ignored = {0};
-    bool works =
-        folder_make(docker->base.state_dir, id, &err) == 0 && try_container(docker, id, &err) == 0;
+    bool works = folder_make(docker->base.state_dir, id, &err) == 0 &&
+                 docker_write_users(docker, id, &err) == 0 && try_container(docker, id, &err) == 0;
     KG_AUTO_FREE char *path = docker_container_path(docker, id, "?force=1&v=1");
     (void)ask_and_wait(docker, "DELETE", path, NULL, NULL, &ignored);
     if (folder_remove(docker->base.state_dir, id, &ignored) < 0)

@@ -10,8 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BIND_FOLDER "rbind,ro,rro,nosuid,nodev" // rro: with whatever is mounted below
-#define BIND_FILE "bind,ro,nosuid,nodev"        // crun 1.8 takes a file with rro for a folder
+#define BIND_FILE "bind,ro,nosuid,nodev" // crun 1.8 takes a file with rro for a folder
 
 // Folders of the host's root that are links into /usr, or of their own.
 static const char *const usr_friends[] = {"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"};
@@ -29,6 +28,9 @@ static const char *const host_paths[] = {
     "/etc/ssl/openssl.cnf",
     "/var/cache/fontconfig",
 };
+
+// What of that is the machine's own business: settings with tokens in them, sources.
+static const char *const hidden[] = {"/usr/local/etc", "/usr/src"};
 
 static const struct {
     const char *path;
@@ -126,17 +128,25 @@ make_generated(const char *root, struct kg_error *err)
     return 0;
 }
 
-// Others may pass through the state folder, not list it: the runtime's setup does its work as the
-// user that is root in the sandbox's user namespace, and must get to the skeleton.
+// The runtime's setup does its work as the user that is root in the sandbox's user namespace, and
+// must get to the skeleton.
 static int
 open_way(const struct oci *oci, struct kg_error *err)
 {
-    struct stat st;
     KG_AUTO_FREE char *tmp = kg_asprintf("%s" SANDBOX_HOME, oci->root_dir);
-    if (stat(oci->base.state_dir, &st) < 0 ||
-        chmod(oci->base.state_dir, (st.st_mode & 07777) | S_IXOTH) < 0 ||
-        chmod(oci->root_dir, 0755) < 0 || chmod(tmp, 01777) < 0)
+    if (chmod(oci->root_dir, 0755) < 0 || chmod(tmp, 01777) < 0)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot set the mode of %s", oci->root_dir);
+    return 0;
+}
+
+// Single files, for roots that are overlays.
+static int
+copy_files(const struct oci *oci, struct kg_error *err)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(host_paths); i++)
+        if (access(host_paths[i], F_OK) == 0 && !is_folder(host_paths[i]) &&
+            overlay_layer_copy(oci, host_paths[i], host_paths[i], 0644, err) < 0)
+            return -1;
     return 0;
 }
 
@@ -156,22 +166,30 @@ host_image_make(const struct oci *oci, struct kg_error *err)
         made = make_generated(root, err);
     if (made == 0)
         made = make_host_points(root, err);
+    if (made == 0)
+        made = copy_files(oci, err);
     umask(mask);
     return made < 0 ? -1 : open_way(oci, err);
 }
 
 void
-host_image_mounts(json_t *mounts)
+host_image_mounts(const struct oci *oci, json_t *mounts)
 {
-    for (size_t i = 0; i < KG_ARRAY_LEN(host_paths); i++)
-        if (access(host_paths[i], F_OK) == 0)
-            bundle_add_mount(mounts, host_paths[i], "bind", host_paths[i],
-                             is_folder(host_paths[i]) ? BIND_FOLDER : BIND_FILE);
+    for (size_t i = 0; i < KG_ARRAY_LEN(host_paths); i++) {
+        if (is_folder(host_paths[i]))
+            overlay_add_folder(oci, mounts, host_paths[i], host_paths[i]);
+        else if (!overlay_has_root(oci) && access(host_paths[i], F_OK) == 0)
+            bundle_add_mount(mounts, host_paths[i], "bind", host_paths[i], BIND_FILE);
+    }
     for (size_t i = 0; i < KG_ARRAY_LEN(usr_friends); i++) {
         struct stat st;
         if (lstat(usr_friends[i], &st) == 0 && S_ISDIR(st.st_mode))
-            bundle_add_mount(mounts, usr_friends[i], "bind", usr_friends[i], BIND_FOLDER);
+            overlay_add_folder(oci, mounts, usr_friends[i], usr_friends[i]);
     }
+    for (size_t i = 0; i < KG_ARRAY_LEN(hidden); i++)
+        if (is_folder(hidden[i]))
+            bundle_add_mount(mounts, hidden[i], "tmpfs", "tmpfs",
+                             "ro,nosuid,nodev,noexec,mode=755,size=4k");
 }
 
 static int

@@ -10,6 +10,13 @@ oci_container_id(const struct oci *oci, const char *id)
     return provisioner_container_name(&oci->base, id);
 }
 
+char *
+oci_cgroup(const struct oci *oci, const char *id)
+{
+    KG_AUTO_FREE char *container = oci_container_id(oci, id);
+    return kg_asprintf("%s/%s", oci->group, container);
+}
+
 static int
 copy_kernel_envs(struct oci *oci, const struct provisioner_settings *settings, struct kg_error *err)
 {
@@ -23,8 +30,8 @@ copy_kernel_envs(struct oci *oci, const struct provisioner_settings *settings, s
         char *host_dir = provisioner_real_path("the kernels' environment", env->host_dir, err);
         if (!host_dir)
             return -1;
-        oci->kernel_envs[oci->n_kernel_envs++] =
-            (struct oci_kernel_env){.name = kg_strdup(env->name), .host_dir = host_dir};
+        oci->kernel_envs[oci->n_kernel_envs++] = (struct oci_kernel_env){
+            .name = kg_strdup(env->name), .host_dir = host_dir, .changes = env == &packages};
     }
     return 0;
 }
@@ -51,8 +58,13 @@ oci_open(struct loop *loop, const struct provisioner_settings *settings, struct 
     if (provisioner_init(&oci->base, &provisioner_oci, loop, settings, err) < 0 ||
         take_settings(oci, settings, err) < 0)
         return NULL;
+    oci->group = kg_asprintf("kernelgate-%s", oci->base.gateway_id);
     int made = oci->host_image ? host_image_make(oci, err) : folder_image_check(oci, err);
-    return made < 0 ? NULL : KG_STEAL(oci);
+    cgroup_disks_add(&oci->disks, oci->root_dir);
+    cgroup_disks_add(&oci->disks, "/usr");
+    for (size_t i = 0; i < oci->n_kernel_envs; i++)
+        cgroup_disks_add(&oci->disks, oci->kernel_envs[i].host_dir);
+    return made < 0 || overlay_prepare(oci, err) < 0 ? NULL : KG_STEAL(oci);
 }
 
 void
@@ -69,6 +81,10 @@ oci_close(struct oci *oci)
     free(oci->runtime);
     free(oci->root_dir);
     free(oci->agent_path);
+    free(oci->mount_points);
+    if (oci->group)
+        cgroup_remove(oci->group); // unless sandboxes stay
+    free(oci->group);
     provisioner_fini(&oci->base);
     free(oci);
 }
@@ -79,6 +95,7 @@ engine_create(struct loop *loop, const struct provisioner_settings *settings, st
     KG_AUTO(oci) oci = oci_open(loop, settings, err);
     if (!oci || oci_trial(oci, settings->oci_runtime, err) < 0)
         return NULL;
+    cgroup_bound(oci->group); // which the trial's runtime has made
     log_info("sandboxes are made by an OCI runtime", LOG_STR("runtime", oci->runtime),
              LOG_STR("user_namespace", oci->user_namespace ? "yes" : "no"),
              LOG_STR("image", oci->root_dir));

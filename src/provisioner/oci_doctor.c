@@ -18,14 +18,48 @@ find_cgroups(const struct findings *out, const struct cgroup_info *info)
                           : info->v2           ? "version 2"
                                                : "version 1";
     bool complete = info->memory && info->cpu && info->pids;
-    KG_AUTO_FREE char *detail = kg_asprintf(
-        "%s; memory: %s, cpu: %s, pids: %s, limit of swap: %s%s", version,
-        info->memory ? "yes" : "missing", info->cpu ? "yes" : "missing",
-        info->pids ? "yes" : "missing", info->swap ? "yes" : "missing",
-        complete ? "" : "; delegate them to kernelgate, or boot with cgroup_enable=memory");
+    KG_AUTO_FREE char *detail =
+        kg_asprintf("%s; memory: %s, cpu: %s, pids: %s, limit of swap: %s%s", version,
+                    info->memory ? "yes" : "missing", info->cpu ? "yes" : "missing",
+                    info->pids ? "yes" : "missing", info->swap ? "yes" : "missing",
+                    !complete  ? "; delegate them to kernelgate, or boot with cgroup_enable=memory"
+                    : info->v1 ? "; with version 1 buffers of UDP are not limited: boot with"
+                                 " systemd.unified_cgroup_hierarchy=1"
+                               : "");
     bool mounted = info->v1 || info->v2;
     out->fn("oci: control groups", complete,
             mounted ? detail : "none: mount them at /sys/fs/cgroup", out->arg);
+}
+
+// Instances of a sandbox also count for the host's root.
+static void
+find_inotify(const struct findings *out, int64_t max_sessions)
+{
+    enum { OF_THE_HOST = 128 };
+    int64_t wanted = OF_THE_HOST + SANDBOX_INOTIFY_INSTANCES * max_sessions;
+    KG_AUTO_BUF text = {0};
+    long number = 0;
+    if (file_read("/proc/sys/fs/inotify/max_user_instances", 64, &text, NULL) == 0 && text.len)
+        number = strtol(text.data, NULL, 10);
+    KG_AUTO_FREE char *few = kg_asprintf(
+        "fs.inotify.max_user_instances is %ld; %lld sessions may use so many that the host's root"
+        " gets none: sysctl fs.inotify.max_user_instances=%lld",
+        number, (long long)max_sessions, (long long)wanted);
+    KG_AUTO_FREE char *enough = kg_asprintf("fs.inotify.max_user_instances is %ld", number);
+    out->fn("oci: inotify", number >= wanted, number >= wanted ? enough : few, out->arg);
+}
+
+static void
+find_core_pattern(const struct findings *out)
+{
+    KG_AUTO_BUF text = {0};
+    bool piped = file_read("/proc/sys/kernel/core_pattern", 256, &text, NULL) == 0 && text.len &&
+                 text.data[0] == '|';
+    out->fn("oci: core dumps", true,
+            piped
+                ? "kernel.core_pattern is a pipe; crashes inside a sandbox do not start its program"
+                : "kernel.core_pattern is not a pipe",
+            out->arg);
 }
 
 static void
@@ -57,6 +91,18 @@ find_rootless(const struct findings *out, const struct cgroup_info *info)
     out->fn("oci: without root", geteuid() == 0, detail, out->arg);
 }
 
+static void
+find_inodes(const struct findings *out, const struct oci *oci, const char *name,
+            const struct kg_error *why)
+{
+    KG_AUTO_FREE char *what = kg_asprintf("oci: %s, own inodes", name);
+    KG_AUTO_FREE char *shared = kg_asprintf(
+        "%s are shared with the host and other sandboxes, and so are locks and watches of them: %s",
+        oci->inodes == INODES_MOST ? "the root's few files" : "files of the machine", why->message);
+    bool own = oci->inodes == INODES_OWN;
+    out->fn(what, own, own ? "locks, watches and times of files stay inside" : shared, out->arg);
+}
+
 // Tries one runtime with and without a user namespace; true where one of them works.
 static bool
 find_runtime(const struct findings *out, struct oci *oci, const char *name)
@@ -68,18 +114,29 @@ find_runtime(const struct findings *out, struct oci *oci, const char *name)
         out->fn(what, false, err.message, out->arg);
         return false;
     }
-    if (oci_try_container(oci, &err) == 0) {
-        out->fn(what, true, "ran a sandbox", out->arg);
+    struct kg_error why_shared;
+    if (oci_try_container(oci, &why_shared, &err) == 0) {
+        out->fn(what, true,
+                oci->kind->own_kernel ? "ran a sandbox with a kernel of its own" : "ran a sandbox",
+                out->arg);
+        if (oci->kind->own_kernel)
+            return true;
+        find_inodes(out, oci, name, &why_shared);
         out->fn(what_users, true, "every sandbox has a user of its own on the host", out->arg);
         return true;
     }
+    if (!oci->user_namespace) {
+        out->fn(what, false, err.message, out->arg);
+        return false;
+    }
     oci->user_namespace = false;
     struct kg_error plain_err;
-    if (oci_try_container(oci, &plain_err) < 0) {
+    if (oci_try_container(oci, &why_shared, &plain_err) < 0) {
         out->fn(what, false, plain_err.message, out->arg);
         return false;
     }
     out->fn(what, true, "ran a sandbox", out->arg);
+    find_inodes(out, oci, name, &why_shared);
     KG_AUTO_FREE char *advice =
         kg_asprintf("%s (see sysctl user.max_user_namespaces)", err.message);
     out->fn(what_users, false, advice, out->arg);
@@ -99,11 +156,14 @@ oci_doctor(const struct provisioner_settings *settings, provisioner_finding_fn f
     }
     find_cgroups(&out, &oci->cgroups);
     find_seccomp(&out);
+    find_inotify(&out, settings->max_sessions);
+    find_core_pattern(&out);
     find_rootless(&out, &oci->cgroups);
     if (strcmp(settings->oci_runtime, "auto") != 0)
         return find_runtime(&out, oci, settings->oci_runtime);
     bool any = false;
     for (size_t i = 0; oci_runtimes[i]; i++)
         any |= find_runtime(&out, oci, oci_runtimes[i]);
+    find_runtime(&out, oci, "runsc"); // a choice, which "auto" does not make
     return any;
 }

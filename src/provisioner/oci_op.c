@@ -36,12 +36,12 @@ static void
 finish_delete(struct oci_op *op, const struct loop_process_result *result)
 {
     struct oci *oci = oci_of(&op->base);
-    KG_AUTO_FREE char *container = oci_container_id(oci, op->base.id);
+    KG_AUTO_FREE char *group = oci_cgroup(oci, op->base.id);
     struct kg_error err = {0};
     if (runtime_knows(oci, op->base.id))
         runtime_error(oci, op->base.id, result, &err);
-    else if (!cgroup_sweep(container))
-        kg_error_set(&err, KG_INTERNAL, 0, "control group %s does not go away", container);
+    else if (!cgroup_sweep(group))
+        kg_error_set(&err, KG_INTERNAL, 0, "control group %s does not go away", group);
     else if (folder_remove(oci->base.state_dir, op->base.id, &err) == 0)
         err.code = KG_OK;
     if (!op->base.err.code) // else that of a create, which says more
@@ -79,8 +79,8 @@ static void
 kill_group(void *arg)
 {
     struct oci_op *op = arg;
-    KG_AUTO_FREE char *container = oci_container_id(oci_of(&op->base), op->base.id);
-    if (cgroup_sweep(container) || clock_mono_ms() >= op->kill_until_ms)
+    KG_AUTO_FREE char *group = oci_cgroup(oci_of(&op->base), op->base.id);
+    if (cgroup_sweep(group) || clock_mono_ms() >= op->kill_until_ms)
         start_delete(op);
     else
         loop_timer_start(op->timer, KILL_PAUSE_MS);
@@ -103,7 +103,9 @@ on_ran(const struct loop_process_result *result, void *arg)
 {
     struct oci_op *op = arg;
     struct oci *oci = oci_of(&op->base);
+    KG_AUTO_FREE char *group = oci_cgroup(oci, op->base.id);
     op->process = NULL;
+    cgroup_limit(group, &oci->disks);
     int pid;
     if (result->exit_code != 0)
         runtime_error(oci, op->base.id, result, &op->base.err);
@@ -127,6 +129,8 @@ start_run(struct oci_op *op)
     struct runtime_argv argv;
     runtime_argv_run(oci, op->base.id, true, &argv);
     json_t *args = provisioner_agent_args(op->base.idle_timeout_s, op->base.network);
+    if (oci->kind->own_kernel)
+        json_array_append_new(args, json_string("--no-log"));
     if (bundle_write(oci, op->base.id, args, &op->base.err) < 0 ||
         op_process(op, &argv, output, on_ran) < 0)
         start_kill(op);

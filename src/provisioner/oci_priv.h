@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside the engine "oci": sandboxes made by an OCI runtime (runc or crun), run as a child process.
+// Inside the engine "oci": sandboxes made by an OCI runtime (runc, crun or runsc), run as a child
+// process.
 #pragma once
 
 #include "provisioner_priv.h"
@@ -14,9 +15,39 @@ struct cgroup_info {
     bool swap; // can be limited
 };
 
+struct cgroup_disk {
+    unsigned major;
+    unsigned minor;
+};
+
+struct cgroup_disks {
+    struct cgroup_disk items[8];
+    size_t n;
+};
+
 struct oci_kernel_env {
     char *name;
     char *host_dir; // absolute
+    bool changes;   // while sandboxes see it
+};
+
+// Which files of a sandbox have inodes of their own, so that locks, watches and times of them reach
+// neither the host nor another sandbox; best first.
+enum oci_inodes {
+    INODES_OWN,
+    INODES_MOST, // all but the root's few files and the agent: crun cannot mount a root
+    INODES_SHARED,
+};
+
+// How one runtime differs from others (runtime_kind.c).
+struct runtime_kind {
+    const char *name;         // how its program's name begins
+    const char *packages;     // where to get it
+    const char *const *flags; // before every command, up to NULL
+    bool user_namespace;      // takes a bundle with one
+    bool mount_rro;           // knows this mount option
+    bool state_files;         // keeps `<id>_sandbox:<id>.state` in its root, not a folder `<id>`
+    bool own_kernel;          // what is inside meets another kernel than the machine's
 };
 
 struct oci {
@@ -28,9 +59,15 @@ struct oci {
     struct oci_kernel_env *kernel_envs;
     size_t n_kernel_envs;
     struct cgroup_info cgroups;
-    char *runtime;      // path of runc or crun; set by oci_trial()
+    struct cgroup_disks disks; // from which sandboxes read
+    char *runtime;             // path of runc, crun or runsc; set by oci_trial()
+    const struct runtime_kind *kind;
     char *runtime_root; // where it keeps its state
     bool user_namespace;
+    enum oci_inodes inodes; // as tried by oci_trial()
+    char *group; // parent of the sandboxes' control groups, so that together they weigh as much in
+                 // the scheduler as one service of the machine
+    char *mount_points; // of the machine, each between line ends
 };
 
 static inline struct oci *
@@ -46,8 +83,10 @@ struct oci *oci_open(struct loop *loop, const struct provisioner_settings *setti
                      struct kg_error *err);
 void oci_close(struct oci *oci);
 KG_DEFINE_AUTO(oci, oci_close)
-// The container's id and the name of its control group. To be freed.
+// The container's id. To be freed.
 char *oci_container_id(const struct oci *oci, const char *id);
+// The path of its control group. To be freed.
+char *oci_cgroup(const struct oci *oci, const char *id);
 
 // ---- Operations (oci_op.c, oci_recover.c) ---------------------------------------------------
 
@@ -66,7 +105,7 @@ void oci_recover(struct provisioner_op *op);
 
 // One command line; what is not a constant is owned.
 struct runtime_argv {
-    const char *items[20];
+    const char *items[24];
     char *owned[4];
 };
 void runtime_argv_run(const struct oci *oci, const char *id, bool detach, struct runtime_argv *ret);
@@ -83,6 +122,18 @@ KG_MUST_CHECK int runtime_init_pid(const struct oci *oci, const char *id, int *r
 // Looks a program up in PATH, unless it is a path; NULL where there is none. To be freed.
 char *runtime_find(const char *name);
 
+// ---- What differs between runtimes (runtime_kind.c) -----------------------------------------
+
+// Of the program at `path`, by its name.
+const struct runtime_kind *runtime_kind_of(const char *path);
+// What the runtime has in its root while it knows the container. To be freed.
+char *runtime_kind_state(const struct runtime_kind *kind, const char *root, const char *container);
+// The sandbox's id in the name of such an entry, of which `rest` is what follows the gateway's
+// prefix; NULL: it is another file of the runtime's. To be freed.
+char *runtime_kind_sandbox(const struct runtime_kind *kind, const char *rest);
+// Takes out of a config.json what the runtime does not know.
+void runtime_kind_adapt(const struct runtime_kind *kind, json_t *config);
+
 // ---- Trying it (oci_trial.c) ----------------------------------------------------------------
 
 // Picks the first runtime of `wanted` ("auto", a name or a path) that really runs a container, in a
@@ -92,8 +143,9 @@ KG_MUST_CHECK int oci_trial(struct oci *oci, const char *wanted, struct kg_error
 extern const char *const oci_runtimes[];
 KG_MUST_CHECK int oci_use_runtime(struct oci *oci, const char *name, bool user_namespace,
                                   struct kg_error *err);
-// Runs `kg-agent --version` in a sandbox and removes it again; blocks.
-KG_MUST_CHECK int oci_try_container(const struct oci *oci, struct kg_error *err);
+// Runs `kg-agent --version` in a sandbox and removes it again, with the best inodes that work; says
+// in `why`, which is empty where these are its own, what is against the better ones. Blocks.
+KG_MUST_CHECK int oci_try_container(struct oci *oci, struct kg_error *why, struct kg_error *err);
 bool oci_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg);
 
 // ---- What a sandbox is made of --------------------------------------------------------------
@@ -105,15 +157,41 @@ KG_MUST_CHECK int bundle_write(const struct oci *oci, const char *id, json_t *ar
 void bundle_add_mount(json_t *mounts, const char *destination, const char *type, const char *source,
                       const char *options);
 
+// Whether any user may get to the folder.
+bool bundle_path_reachable(const char *path);
+
 // Makes the skeleton root for image `host`, or completes it: `oci->root_dir`.
 KG_MUST_CHECK int host_image_make(const struct oci *oci, struct kg_error *err);
 // Appends the mounts that show the host's /usr and friends.
-void host_image_mounts(json_t *mounts);
+void host_image_mounts(const struct oci *oci, json_t *mounts);
 // Checks that a rootfs folder has every mount point that a sandbox needs.
 KG_MUST_CHECK int folder_image_check(const struct oci *oci, struct kg_error *err);
 
+// Makes what the overlays of all sandboxes have in common, in the state folder.
+KG_MUST_CHECK int overlay_prepare(struct oci *oci, struct kg_error *err);
+// Puts a copy of the file `source` at `path` of every root that is an overlay.
+KG_MUST_CHECK int overlay_layer_copy(const struct oci *oci, const char *path, const char *source,
+                                     unsigned mode, struct kg_error *err);
+// Whether the root is an overlay, which then has the agent, too.
+bool overlay_has_root(const struct oci *oci);
+void overlay_add_root(const struct oci *oci, json_t *mounts);
+// Shows the host's folder `path`, read-only: as an overlay, or bind-mounted where that cannot be.
+void overlay_add_folder(const struct oci *oci, json_t *mounts, const char *destination,
+                        const char *path);
+
 void cgroup_probe(struct cgroup_info *ret);
+// Groups are named by their path in every hierarchy, without a slash at its beginning.
 // Whether process `pid` is in the group `name`.
 bool cgroup_has(const char *name, int pid);
+// Bounds in the group `name` what the runtime's own settings do not, or fail at: the buffers of TCP
+// where they are counted apart from other memory, as version 1 does, and what is read from disks.
+void cgroup_limit(const char *name, const struct cgroup_disks *disks);
+// Adds the disk under a path; a file system without one of its own, or with many, is left out.
+void cgroup_disks_add(struct cgroup_disks *disks, const char *path);
+// Bounds what all groups in the group `name` may take together: nine tenths of the machine's
+// memory, half of its process ids.
+void cgroup_bound(const char *name);
+// Removes the group `name` where it is empty.
+void cgroup_remove(const char *name);
 // Ends what still runs in the group `name` and removes it; false: not gone yet, try again.
 bool cgroup_sweep(const char *name);

@@ -11,9 +11,9 @@
 static bool
 init_lives(const struct oci *oci, const char *id, int *ret_pid)
 {
-    KG_AUTO_FREE char *container = oci_container_id(oci, id);
+    KG_AUTO_FREE char *group = oci_cgroup(oci, id);
     return runtime_knows(oci, id) && runtime_init_pid(oci, id, ret_pid, NULL) == 0 &&
-           cgroup_has(container, *ret_pid);
+           cgroup_has(group, *ret_pid);
 }
 
 // One that has a folder: it lives, or it is dead or half-made. One whose owner cannot be read any
@@ -51,7 +51,9 @@ remove_bare_containers(struct provisioner_op *op)
     for (struct dirent *entry; (entry = readdir(dir));) {
         if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
             continue;
-        const char *id = entry->d_name + strlen(prefix);
+        KG_AUTO_FREE char *id = runtime_kind_sandbox(oci->kind, entry->d_name + strlen(prefix));
+        if (!id)
+            continue;
         KG_AUTO_FREE char *folder = folder_path(oci->base.state_dir, id, NULL);
         if (sandbox_id_valid(id) && access(folder, F_OK) < 0)
             op_remove_dead(op, id);

@@ -54,16 +54,16 @@ clean_up(const struct oci *oci, const char *id)
         if (run_and_wait(&outcome, &argv) < 0)
             log_warning("cannot delete the trial's container", LOG_ERR(&outcome.err));
     }
-    KG_AUTO_FREE char *container = oci_container_id(oci, id);
-    for (int i = 0; i < SWEEP_TRIES && !cgroup_sweep(container); i++)
+    KG_AUTO_FREE char *group = oci_cgroup(oci, id);
+    for (int i = 0; i < SWEEP_TRIES && !cgroup_sweep(group); i++)
         usleep(SWEEP_PAUSE_US);
     struct kg_error err;
     if (folder_remove(oci->base.state_dir, id, &err) < 0)
         log_warning("cannot remove the trial's folder", LOG_ERR(&err));
 }
 
-int
-oci_try_container(const struct oci *oci, struct kg_error *err)
+static int
+try_once(const struct oci *oci, struct kg_error *err)
 {
     char id[9];
     id_random(id, 8);
@@ -81,6 +81,22 @@ oci_try_container(const struct oci *oci, struct kg_error *err)
 }
 
 int
+oci_try_container(struct oci *oci, struct kg_error *why, struct kg_error *err)
+{
+    *why = (struct kg_error){0};
+    // A kernel of its own has inodes of its own, whatever is mounted.
+    enum oci_inodes best = oci->kind->own_kernel ? INODES_SHARED : INODES_OWN;
+    for (enum oci_inodes inodes = best; inodes <= INODES_SHARED; inodes++) {
+        oci->inodes = inodes;
+        if (try_once(oci, err) == 0)
+            return 0;
+        if (!why->code)
+            *why = *err;
+    }
+    return -1;
+}
+
+int
 oci_use_runtime(struct oci *oci, const char *name, bool user_namespace, struct kg_error *err)
 {
     free(oci->runtime);
@@ -88,11 +104,13 @@ oci_use_runtime(struct oci *oci, const char *name, bool user_namespace, struct k
     const char *slash = strrchr(name, '/');
     oci->runtime = runtime_find(name);
     oci->runtime_root = kg_asprintf("%s/oci-%s", oci->base.state_dir, slash ? slash + 1 : name);
-    oci->user_namespace = user_namespace;
+    oci->kind = runtime_kind_of(name);
+    oci->user_namespace = user_namespace && oci->kind->user_namespace;
     if (oci->runtime)
         return 0;
     return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
-                        "%s is not installed (the distribution packages runc and crun)", name);
+                        "%s is not installed (the distribution packages %s)", name,
+                        oci->kind->packages);
 }
 
 // In a user namespace if that works, else without.
@@ -100,14 +118,20 @@ static int
 try_runtime(struct oci *oci, const char *name, struct kg_error *err)
 {
     struct kg_error why;
+    struct kg_error why_shared;
     if (oci_use_runtime(oci, name, true, err) < 0)
         return -1;
-    if (oci_try_container(oci, &why) == 0)
-        return 0;
-    oci->user_namespace = false;
-    if (oci_try_container(oci, err) < 0)
-        return -1;
-    log_warning("sandboxes run without a user namespace", LOG_ERR(&why));
+    if (oci_try_container(oci, &why_shared, &why) < 0) {
+        *err = why;
+        if (!oci->user_namespace)
+            return -1;
+        oci->user_namespace = false;
+        if (oci_try_container(oci, &why_shared, err) < 0)
+            return -1;
+        log_warning("sandboxes run without a user namespace", LOG_ERR(&why));
+    }
+    if (oci->inodes != INODES_OWN && !oci->kind->own_kernel)
+        log_warning("sandboxes share inodes with the host", LOG_ERR(&why_shared));
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "provisioner_priv.h"
 
 #define MAX_RUNNING 8
+#define MAX_REMOVALS 6 // of these
 
 static void op_pump(void *arg);
 
@@ -114,20 +115,34 @@ op_find(const struct provisioner *provisioner, const char *id)
     return NULL;
 }
 
+// The oldest one whose sandbox is free. Removals never take all places: somebody who ends many
+// sessions at once keeps nobody from getting one.
+static struct provisioner_op *
+op_next(const struct provisioner *provisioner)
+{
+    size_t n_removals = 0;
+    struct provisioner_op *op;
+    TAILQ_FOREACH(op, &provisioner->ops, next)
+        n_removals += op->state != OP_QUEUED && op->kind == OP_DESTROY;
+    TAILQ_FOREACH(op, &provisioner->ops, next) {
+        bool has_place = op->kind != OP_DESTROY || n_removals < MAX_REMOVALS;
+        if (op->state == OP_QUEUED && has_place && op_find(provisioner, op->id) == op)
+            return op;
+    }
+    return NULL;
+}
+
 static void
 op_pump(void *arg)
 {
     struct provisioner *provisioner = arg;
-    struct provisioner_op *op;
     if (provisioner->n_running >= MAX_RUNNING)
         return;
-    TAILQ_FOREACH(op, &provisioner->ops, next) {
-        if (op->state == OP_QUEUED && op_find(provisioner, op->id) == op) {
-            loop_timer_start(provisioner->pump, 0); // for the next one
-            provisioner->engine->op_start(op);      // may end it, and whatever its callback ends
-            return;
-        }
-    }
+    struct provisioner_op *op = op_next(provisioner);
+    if (!op)
+        return;
+    loop_timer_start(provisioner->pump, 0); // for the next one
+    provisioner->engine->op_start(op);      // may end it, and whatever its callback ends
 }
 
 void

@@ -128,6 +128,12 @@ provisioner_destroy(struct provisioner *provisioner, const char *id, provisioner
     return op_new(provisioner, OP_DESTROY, id, on_done, arg);
 }
 
+void
+provisioner_forget(struct provisioner *provisioner, const char *id)
+{
+    watch_mute(provisioner, id);
+}
+
 int
 provisioner_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
                   struct kg_error *err)

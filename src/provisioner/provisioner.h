@@ -33,6 +33,7 @@ struct provisioner_settings {
     struct provisioner_limits limits;
     const struct provisioner_kernel_env *kernel_envs;
     size_t n_kernel_envs;
+    int64_t max_sessions;     // for advice on the machine's own limits
     const char *packages_dir; // appears at /opt/kernelgate/packages, read-only; NULL: nothing does
 };
 
@@ -97,7 +98,11 @@ KG_MUST_CHECK struct provisioner_op *provisioner_destroy(struct provisioner *pro
                                                          const char *id,
                                                          provisioner_done_fn on_done, void *arg,
                                                          struct kg_error *err);
-// Records, durably, whose the sandbox is now: `meta` is the session's own JSON (borrowed).
+// Ends the caller's interest in a sandbox whose container lives on: its provisioner_exit_fn will
+// not be called. An unknown id is fine.
+void provisioner_forget(struct provisioner *provisioner, const char *id);
+// Records whose the sandbox is now: `meta` is the session's own JSON (borrowed). The record
+// outlives the gateway. It need not outlive the machine, as the container does not either.
 KG_MUST_CHECK int provisioner_claim(struct provisioner *provisioner, const char *id,
                                     const json_t *meta, struct kg_error *err);
 

@@ -74,13 +74,30 @@ char *provisioner_container_name(const struct provisioner *provisioner, const ch
 char *provisioner_real_path(const char *what, const char *path, struct kg_error *err);
 // The arguments of the agent.
 json_t *provisioner_agent_args(int idle_timeout_s, bool network);
-// The filter of system calls, in the notation of OCI runtimes (seccomp.c).
+// The filter of system calls, in the notation of OCI runtimes; not to be changed (seccomp.c).
 json_t *seccomp_profile(void);
 // The limit of a sandbox's memory: that of its processes and of its tmpfs.
 int64_t provisioner_memory_bytes(const struct provisioner_limits *limits);
 // The options of a tmpfs of this size, with a bound on its inodes; `more` begins with a comma. To
 // be freed.
 char *provisioner_tmpfs_options(int64_t size_mb, const char *more);
+
+// ---- What sandboxes are denied, whatever the engine (confinement.c) --------------------------
+
+// A resource limit of a sandbox's processes, soft and hard.
+struct sandbox_rlimit {
+    const char *name; // without RLIMIT_
+    int resource;
+    unsigned value;
+};
+extern const struct sandbox_rlimit sandbox_rlimits[];
+extern const size_t sandbox_n_rlimits;
+// The first of two numbers of users, which no machine has, for this sandbox. Drawn from 2^27 pairs:
+// among 150 sandboxes two have the same with a probability of 1 in 10,000.
+uint32_t sandbox_host_users(const char *id);
+// Arrays of paths that read as empty, and of those that cannot be written.
+json_t *sandbox_masked_paths(void);
+json_t *sandbox_readonly_paths(void);
 
 // ---- Operations (op.c) ----------------------------------------------------------------------
 
@@ -136,9 +153,9 @@ struct sandbox_watch {
     TAILQ_ENTRY(sandbox_watch) next;
     struct provisioner *provisioner;
     char id[SANDBOX_ID_MAX + 1];
-    struct loop_pid_watch *pid; // of its init, where the engine has us look for ourselves
-    int64_t since_ms;           // clock_mono_ms()
-    provisioner_exit_fn on_exit;
+    struct loop_pid_watch *pid;  // of its init, where the engine has us look for ourselves
+    int64_t since_ms;            // clock_mono_ms()
+    provisioner_exit_fn on_exit; // NULL: muted
     void *arg;
 };
 
@@ -148,9 +165,12 @@ struct sandbox_watch *watch_start(struct provisioner *provisioner, const char *i
 KG_MUST_CHECK int watch_start_pid(struct provisioner *provisioner, const char *id, int pid,
                                   provisioner_exit_fn on_exit, void *arg, struct kg_error *err);
 struct sandbox_watch *watch_find(const struct provisioner *provisioner, const char *id);
-// Ends the watch and tells of the sandbox's end; `arg` is a struct sandbox_watch.
+// Ends the watch and reports the sandbox's end; `arg` is a struct sandbox_watch.
 void watch_fire(void *arg);
 void watch_stop(struct provisioner *provisioner, const char *id);
+// Nobody is called any more. The watch itself stays, since a sandbox without one is taken for a
+// stray and removed (docker_monitor.c).
+void watch_mute(struct provisioner *provisioner, const char *id);
 void watch_stop_all(struct provisioner *provisioner);
 
 // ---- The sandbox's folder (folder.c) --------------------------------------------------------

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command lines of runc and crun, which agree on all that is used here, and their log.
+// The command lines of runtimes, which agree on all that is used here, and their log.
 #include "oci_priv.h"
 
 #include <stdio.h>
@@ -15,6 +15,8 @@ add_global(const struct oci *oci, struct runtime_argv *argv)
     argv->items[n++] = oci->runtime;
     argv->items[n++] = "--root";
     argv->items[n++] = oci->runtime_root;
+    for (const char *const *flag = oci->kind->flags; *flag; flag++)
+        argv->items[n++] = *flag;
     return n;
 }
 
@@ -80,12 +82,16 @@ last_message(const struct oci *oci, const char *id)
     return json_incref(json_object_get(entry, "msg"));
 }
 
-// The end of a text says most: runtimes put the cause last.
+// The end of a text says most: runtimes put the cause last. It begins with a whole word, if it can.
 static const char *
 tail_of(const char *text, size_t max)
 {
     size_t len = strlen(text);
-    return len > max ? text + len - max : text;
+    if (len <= max)
+        return text;
+    const char *tail = text + len - max;
+    const char *space = strchr(tail, ' ');
+    return space ? space + 1 : tail;
 }
 
 int
@@ -115,7 +121,7 @@ bool
 runtime_knows(const struct oci *oci, const char *id)
 {
     KG_AUTO_FREE char *container = oci_container_id(oci, id);
-    KG_AUTO_FREE char *path = kg_asprintf("%s/%s", oci->runtime_root, container);
+    KG_AUTO_FREE char *path = runtime_kind_state(oci->kind, oci->runtime_root, container);
     return access(path, F_OK) == 0;
 }
 

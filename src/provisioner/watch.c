@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is to be told of the end of which sandbox's container.
+// Exit watches: one callback per sandbox container.
 #include <string.h>
 
 #include "provisioner_priv.h"
@@ -43,7 +43,8 @@ watch_fire(void *arg)
     struct sandbox_watch ended = *watch;
     watch_free(watch);
     log_info("sandbox's container ended", LOG_STR("sandbox", ended.id));
-    ended.on_exit(ended.id, ended.arg);
+    if (ended.on_exit)
+        ended.on_exit(ended.id, ended.arg);
 }
 
 int
@@ -64,6 +65,14 @@ watch_stop(struct provisioner *provisioner, const char *id)
     struct sandbox_watch *watch = watch_find(provisioner, id);
     if (watch)
         watch_free(watch);
+}
+
+void
+watch_mute(struct provisioner *provisioner, const char *id)
+{
+    struct sandbox_watch *watch = watch_find(provisioner, id);
+    if (watch)
+        watch->on_exit = NULL;
 }
 
 void

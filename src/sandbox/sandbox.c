@@ -81,6 +81,7 @@ sandbox_free(struct sandbox *sandbox)
     if (!sandbox)
         return;
     close_gateway_side(sandbox);
+    provisioner_forget(sandbox->context.provisioner, sandbox->id);
     fail_calls(sandbox);
     change_link_free(sandbox->changes);
     loop_timer_free(sandbox->ready_timer);

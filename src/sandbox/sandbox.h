@@ -72,8 +72,7 @@ KG_MUST_CHECK int sandbox_claim(struct sandbox *sandbox, const json_t *meta, str
 // sandbox is freed then. No other event fires after this call; calls under way fail during it.
 void sandbox_destroy(struct sandbox *sandbox, provisioner_done_fn on_done, void *arg);
 // Frees the gateway's side only: the container lives on, for the next gateway (--keep-sandboxes).
-// An exit of that container is then no longer told, if the provisioner is freed before the loop
-// runs again.
+// The provisioner forgets the sandbox, so an exit of that container is reported to nobody.
 void sandbox_free(struct sandbox *sandbox);
 KG_DEFINE_AUTO(sandbox, sandbox_free)
 

@@ -57,14 +57,9 @@ static void
 stop_running(struct session_downloads *downloads, size_t n)
 {
     struct sessions *sessions = downloads->session->sessions;
-    const struct session *session;
-    const struct session_downloads *other;
     downloads->n_running -= n;
     sessions->n_downloading -= n;
-    TAILQ_FOREACH(session, &sessions->live, link) {
-        TAILQ_FOREACH(other, &session->downloads, link)
-            loop_timer_start(other->step, 0);
-    }
+    loop_timer_start(sessions->downloads_step, 0);
 }
 
 static void
@@ -221,8 +216,9 @@ start_one(struct download *download)
     download->started = true;
     download->downloads->n_running++;
     download->downloads->session->sessions->n_downloading++;
-    download->fetch =
-        http_fetch_start(settings->sandboxes->http, &spec, on_fetched, download, &err);
+    if (disk_check_free(spec.dir, spec.max_bytes, &err) == 0)
+        download->fetch =
+            http_fetch_start(settings->sandboxes->http, &spec, on_fetched, download, &err);
     if (!download->fetch)
         fail_one(download, &err);
 }
@@ -239,17 +235,68 @@ finish(struct session_downloads *downloads)
     fn(files, errors, arg);
 }
 
+static size_t
+count_running_of_owner(const struct sessions *sessions, const char *owner)
+{
+    size_t n = 0;
+    const struct session *session;
+    const struct session_downloads *downloads;
+    TAILQ_FOREACH(session, &sessions->live, link) {
+        if (strcmp(session->owner, owner) != 0)
+            continue;
+        TAILQ_FOREACH(downloads, &session->downloads, link)
+            n += downloads->n_running;
+    }
+    return n;
+}
+
+static struct download *
+first_waiting(struct session_downloads *downloads)
+{
+    if (downloads->n_running >= PARALLEL)
+        return NULL;
+    for (size_t i = 0; i < downloads->n; i++) {
+        if (!downloads->items[i].started)
+            return &downloads->items[i];
+    }
+    return NULL;
+}
+
+// The owner that has the fewest under way is next.
+static struct download *
+find_next(const struct sessions *sessions)
+{
+    const size_t share = sessions->settings.several_owners ? PARALLEL_OF_ALL / 2 : PARALLEL_OF_ALL;
+    struct download *next = NULL;
+    size_t fewest = share;
+    const struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link) {
+        struct session_downloads *downloads;
+        TAILQ_FOREACH(downloads, &session->downloads, link) {
+            struct download *waiting = first_waiting(downloads);
+            size_t n = waiting ? count_running_of_owner(sessions, session->owner) : share;
+            if (n >= fewest)
+                continue;
+            fewest = n;
+            next = waiting;
+        }
+    }
+    return next;
+}
+
+void
+sessions_downloads_step(void *arg)
+{
+    struct sessions *sessions = arg;
+    struct download *next;
+    while (sessions->n_downloading < PARALLEL_OF_ALL && (next = find_next(sessions)))
+        start_one(next);
+}
+
 static void
 on_step(void *arg)
 {
     struct session_downloads *downloads = arg;
-    const struct sessions *sessions = downloads->session->sessions;
-    for (size_t i = 0; i < downloads->n && downloads->n_running < PARALLEL &&
-                       sessions->n_downloading < PARALLEL_OF_ALL;
-         i++) {
-        if (!downloads->items[i].started)
-            start_one(&downloads->items[i]);
-    }
     if (downloads->n_done == downloads->n)
         finish(downloads);
 }
@@ -274,7 +321,8 @@ session_downloads_start(struct session *session, const struct session_download *
             .fd = -1,
         };
     downloads->step = loop_timer_new(session->sessions->loop, on_step, downloads);
-    loop_timer_start(downloads->step, 0);
+    loop_timer_start(downloads->step, 0); // there may be none
+    loop_timer_start(session->sessions->downloads_step, 0);
     TAILQ_INSERT_TAIL(&session->downloads, downloads, link);
     return downloads;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signed links. What is signed is owner, session, path and expiry, each ended by a NUL, which none
-// of them holds; the method is none of it, since a link is for reading only.
+// Signed links. The signature covers owner, session, the session's sandbox, path and expiry, each
+// ended by a NUL, which none of them holds. It does not cover the method, since a link is for
+// reading only. A sandbox has one session in its life, and recovery keeps its id.
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,6 +14,7 @@ enum { LIFE_S = 24 * 3600, SIGNATURE_HEX_LEN = crypto_auth_BYTES * 2 };
 
 struct file_links {
     unsigned char key[crypto_auth_KEYBYTES];
+    struct sessions *sessions; // borrowed; NULL: no link ends with its session
 };
 
 struct file_links *
@@ -43,12 +45,29 @@ file_links_free(struct file_links *links)
     free(links);
 }
 
+void
+file_links_set_sessions(struct file_links *links, struct sessions *sessions)
+{
+    links->sessions = sessions;
+}
+
+// The sandbox that the session has now; NULL: it has ended, or has none yet.
+static const char *
+sandbox_of(const struct file_links *links, const char *owner, const char *session_id)
+{
+    if (!links->sessions)
+        return "";
+    const struct session *session = sessions_find(links->sessions, owner, session_id, NULL);
+    const struct sandbox *sandbox = session ? session_sandbox(session) : NULL;
+    return sandbox ? sandbox_id(sandbox) : NULL;
+}
+
 static void
-sign(const struct file_links *links, const char *owner, const char *session_id, const char *path,
-     const char *expires, char ret[SIGNATURE_HEX_LEN + 1])
+sign(const struct file_links *links, const char *owner, const char *session_id, const char *sandbox,
+     const char *path, const char *expires, char ret[SIGNATURE_HEX_LEN + 1])
 {
     unsigned char signature[crypto_auth_BYTES];
-    const char *const parts[] = {owner, session_id, path, expires};
+    const char *const parts[] = {owner, session_id, sandbox, path, expires};
     KG_AUTO_BUF text = {0};
     for (size_t i = 0; i < KG_ARRAY_LEN(parts); i++)
         buf_append(&text, parts[i], strlen(parts[i]) + 1);
@@ -62,11 +81,14 @@ file_links_make(const struct file_links *links, const char *owner, const char *s
 {
     char signature[SIGNATURE_HEX_LEN + 1];
     KG_AUTO_FREE char *expires = kg_asprintf("%" PRId64, clock_wall_ms() / 1000 + LIFE_S);
+    const char *sandbox = sandbox_of(links, owner, session_id);
     KG_AUTO_BUF url = {0};
-    sign(links, owner, session_id, path, expires, signature);
+    sign(links, owner, session_id, sandbox ? sandbox : "", path, expires, signature);
     buf_printf(&url, "/files/%s/", session_id);
     percent_append(&url, path, "/");
-    buf_printf(&url, "?owner=%s&expires=%s&signature=%s", owner, expires, signature);
+    buf_append_str(&url, "?owner=");
+    percent_append(&url, owner, "");
+    buf_printf(&url, "&expires=%s&signature=%s", expires, signature);
     return buf_take(&url);
 }
 
@@ -75,7 +97,10 @@ file_links_check(const struct file_links *links, const char *owner, const char *
                  const char *path, const char *expires, const char *signature)
 {
     char wanted[SIGNATURE_HEX_LEN + 1];
-    sign(links, owner, session_id, path, expires, wanted);
+    const char *sandbox = sandbox_of(links, owner, session_id);
+    if (!sandbox)
+        return false;
+    sign(links, owner, session_id, sandbox, path, expires, wanted);
     // The expiry is signed: what passes is a number of ours.
     return strlen(signature) == SIGNATURE_HEX_LEN &&
            sodium_memcmp(wanted, signature, SIGNATURE_HEX_LEN) == 0 &&

@@ -240,7 +240,8 @@ find_wheels(struct session_install *install)
     }
     install->stale = known;
     say_progress(install, "asking the index, in a sandbox of its own");
-    install->wait = wheel_wait_start(packages, install->missing, &events, install, &err);
+    install->wait = wheel_wait_start(packages, install->session->owner, install->missing, &events,
+                                     install, &err);
     if (!install->wait)
         install_end(install, &err);
 }

@@ -25,20 +25,22 @@ struct packages {
     TAILQ_HEAD(, wheel_job) jobs; // oldest first
     size_t n_jobs;
     size_t n_running; // have a sandbox
+    bool several_owners;
+    char *last_owner; // whose job was started last; or NULL
     bool stopped;
 };
 
 // ---- Downloads (wheel_job.c) ----------------------------------------------------------------
 
 // Waits for the wheels of `requirements` (in their normal form) to be in the cache. Those who want
-// the same wait for one download.
+// the same wait for one download, which counts as that of the first one's owner.
 struct wheel_wait;
 struct wheel_wait_events {
     void (*on_text)(const char *text, size_t len, void *arg); // what pip says
     // Once; `resolution` is borrowed, NULL where `err` is set.
     void (*on_done)(const json_t *resolution, const struct kg_error *err, void *arg);
 };
-KG_MUST_CHECK struct wheel_wait *wheel_wait_start(struct packages *packages,
+KG_MUST_CHECK struct wheel_wait *wheel_wait_start(struct packages *packages, const char *owner,
                                                   const json_t *requirements,
                                                   const struct wheel_wait_events *events, void *arg,
                                                   struct kg_error *err);

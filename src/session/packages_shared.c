@@ -48,6 +48,7 @@ packages_new(struct loop *loop, const struct packages_settings *settings, struct
     packages->index_url = index_url && *index_url ? kg_strdup(index_url) : NULL;
     packages->has_authorities = authorities != NULL;
     packages->wheels = wheels;
+    packages->several_owners = settings->several_owners;
     TAILQ_INIT(&packages->jobs);
     return packages;
 }
@@ -73,5 +74,6 @@ packages_free(struct packages *packages)
     wheels_free(packages->wheels);
     free(packages->python);
     free(packages->index_url);
+    free(packages->last_owner);
     free(packages);
 }

@@ -26,7 +26,7 @@ pool_look_whether_ended(struct pool *pool)
 }
 
 void
-pool_on_start_failed(struct pool *pool, bool with_kernel, const struct kg_error *err)
+pool_back_off(struct pool *pool, const struct kg_error *err)
 {
     log_warning("a sandbox of the pool did not get ready", LOG_ERR(err));
     metric_add(METRIC_POOL_FAILED_STARTS, 1);
@@ -35,6 +35,12 @@ pool_on_start_failed(struct pool *pool, bool with_kernel, const struct kg_error 
         pool->backoff_ms = MAX_BACKOFF_MS;
     pool->not_before_ms = clock_mono_ms() + pool->backoff_ms;
     loop_timer_start(pool->work, 0);
+}
+
+void
+pool_on_start_failed(struct pool *pool, bool with_kernel, const struct kg_error *err)
+{
+    pool_back_off(pool, err);
     struct pool_request *first = pool_first_request(pool, with_kernel);
     if (first && !(with_kernel && pool_n_ready(pool) > 0))
         pool_request_answer(first, NULL, NULL, err);
@@ -205,12 +211,14 @@ pool_free(struct pool *pool)
         return;
     assert(TAILQ_EMPTY(&pool->requests));
     for (struct pool_entry *entry; (entry = TAILQ_FIRST(&pool->entries));) {
+        pool_entry_set_state(entry, ENTRY_FAILED); // its calls fail now, and start nothing new
         kernel_free(entry->kernel, NULL);
         sandbox_free(entry->sandbox);
         TAILQ_REMOVE(&pool->entries, entry, link);
         free(entry);
     }
     loop_timer_free(pool->work);
+    free(pool->last_owner);
     free(pool);
 }
 

@@ -29,13 +29,15 @@ void pool_on_sandbox_exit(struct pool *pool, const char *sandbox_id);
 // Lets go of what waits; the sandboxes live on. No request may be under way.
 void pool_free(struct pool *pool);
 
-// Asks for a sandbox; `with_kernel`: with the pooled kernelspec's kernel, ready. The callback fires
-// once and never before this returns; the caller owns what it gets, and has to set its events at
-// once. Or with `err`.
+// Asks for a sandbox; `with_kernel`: with the pooled kernelspec's kernel, ready. Requests are
+// served in their order, but those of several owners (`owner` is copied) in turn. The callback
+// fires once and never before this returns; the caller owns what it gets, and has to set its events
+// at once. Or with `err`.
 struct pool_request;
 typedef void (*pool_fn)(struct sandbox *sandbox, struct kernel *kernel, const struct kg_error *err,
                         void *arg);
-struct pool_request *pool_ask(struct pool *pool, bool with_kernel, pool_fn fn, void *arg);
+struct pool_request *pool_ask(struct pool *pool, const char *owner, bool with_kernel, pool_fn fn,
+                              void *arg);
 void pool_request_cancel(struct pool_request *request);
 
 size_t pool_n_ready(const struct pool *pool);

@@ -3,7 +3,32 @@
 
 #include "pool_priv.h"
 
+#include <assert.h>
+
 enum { ADOPT_TIMEOUT_MS = 10 * 1000 };
+
+static const char *const state_names[] = {
+    [ENTRY_SANDBOX] = "sandbox", [ENTRY_KERNEL] = "kernel", [ENTRY_WARMING] = "warming",
+    [ENTRY_READY] = "ready",     [ENTRY_FAILED] = "failed",
+};
+
+// From each state; a bit for each state that may follow.
+static const unsigned next_states[] = {
+    [ENTRY_SANDBOX] = 1U << ENTRY_KERNEL | 1U << ENTRY_FAILED,
+    [ENTRY_KERNEL] = 1U << ENTRY_WARMING | 1U << ENTRY_READY | 1U << ENTRY_FAILED,
+    [ENTRY_WARMING] = 1U << ENTRY_READY | 1U << ENTRY_FAILED,
+    [ENTRY_READY] = 1U << ENTRY_FAILED,
+    [ENTRY_FAILED] = 1U << ENTRY_FAILED, // more than one thing may fail before it is destroyed
+};
+
+void
+pool_entry_set_state(struct pool_entry *entry, enum pool_entry_state state)
+{
+    assert(next_states[entry->state] & 1U << state);
+    log_debug("pool entry state", LOG_STR("sandbox", sandbox_id(entry->sandbox)),
+              LOG_STR("from", state_names[entry->state]), LOG_STR("to", state_names[state]));
+    entry->state = state;
+}
 
 static void
 on_destroyed(const struct kg_error *err, void *arg)
@@ -19,7 +44,7 @@ void
 pool_entry_destroy(struct pool_entry *entry)
 {
     struct pool *pool = entry->pool;
-    entry->state = ENTRY_FAILED; // what fails meanwhile has nothing to do any more
+    pool_entry_set_state(entry, ENTRY_FAILED); // what fails meanwhile has nothing to do any more
     kernel_free(entry->kernel, NULL);
     pool->n_destroying++;
     sandbox_destroy(entry->sandbox, on_destroyed, pool);
@@ -39,11 +64,12 @@ pool_entry_give(struct pool_entry *entry, struct pool_request *request)
 
 // ---- What entries tell ----------------------------------------------------------------------
 
-// From inside what a sandbox or a kernel tells, none can be destroyed.
+// A kernel's events come from the middle of its work, so the entry is destroyed later. (A sandbox's
+// on_gone is its last event: there it is destroyed at once.)
 static void
 fail(struct pool_entry *entry)
 {
-    entry->state = ENTRY_FAILED;
+    pool_entry_set_state(entry, ENTRY_FAILED);
     loop_timer_start(entry->pool->work, 0);
 }
 
@@ -52,14 +78,14 @@ on_kernel_started(struct kernel *kernel, const struct kg_error *err, void *arg)
 {
     struct pool_entry *entry = arg;
     if (err) {
-        entry->state = ENTRY_FAILED;
+        pool_entry_set_state(entry, ENTRY_FAILED);
         pool_on_start_failed(entry->pool, true, err);
         return;
     }
     entry->pool->backoff_ms = 0;
     entry->pool->proven = true;
     bool wanted = pool_first_request(entry->pool, true) != NULL; // then there is no time for it
-    entry->state = !wanted && kernel_warm_up(kernel) ? ENTRY_WARMING : ENTRY_READY;
+    pool_entry_set_state(entry, !wanted && kernel_warm_up(kernel) ? ENTRY_WARMING : ENTRY_READY);
     loop_timer_start(entry->pool->work, 0);
 }
 
@@ -68,7 +94,8 @@ on_kernel_warm(struct kernel *kernel, void *arg)
 {
     (void)kernel;
     struct pool_entry *entry = arg;
-    entry->state = ENTRY_READY;
+    if (entry->state == ENTRY_WARMING) // it may have failed meanwhile
+        pool_entry_set_state(entry, ENTRY_READY);
 }
 
 static void
@@ -87,10 +114,29 @@ on_kernel_broken(struct kernel *kernel, const struct kg_error *err, void *arg)
     fail(arg);
 }
 
+// A kernel that ended or was lost while it waited, or whose warm-up takes too long. The new process
+// would be cold, and nothing would say when it is ready.
+static void
+entry_on_kernel_replaced(struct kernel *kernel, void *arg)
+{
+    (void)kernel;
+    struct pool_entry *entry = arg;
+    bool warming = entry->state == ENTRY_WARMING;
+    if (!warming && entry->state != ENTRY_READY)
+        return;
+    fail(entry);
+    if (!warming)
+        return;
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_KERNEL_START_TIMEOUT, 0, "the kernel ended, or hung, while it warmed up");
+    pool_back_off(entry->pool, &err);
+}
+
 static const struct kernel_events kernel_events = {
     .on_started = on_kernel_started,
     .on_broken = on_kernel_broken,
     .on_warm = on_kernel_warm,
+    .on_replaced = entry_on_kernel_replaced,
     .on_execution_done = on_execution_done,
 };
 
@@ -98,7 +144,7 @@ static void
 start_kernel(struct pool_entry *entry)
 {
     const struct pool_settings *settings = &entry->pool->settings;
-    entry->state = ENTRY_KERNEL;
+    pool_entry_set_state(entry, ENTRY_KERNEL);
     entry->kernel =
         kernel_new(settings->kernels, entry->sandbox, settings->spec, NULL, &kernel_events, entry);
 }
@@ -117,7 +163,7 @@ on_process(const json_t *body, const struct kg_error *err, void *arg)
         start_kernel(entry);
         return;
     }
-    entry->state = ENTRY_KERNEL;
+    pool_entry_set_state(entry, ENTRY_KERNEL);
     entry->kernel = kernel_adopt(kernels, entry->sandbox, pool->settings.spec, NULL, body,
                                  kernels->start_timeout_ms, &kernel_events, entry);
     if (!entry->kernel)
@@ -170,12 +216,9 @@ on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code
 {
     (void)sandbox;
     (void)name;
-    struct pool_entry *entry = arg;
-    bool waited = entry->state == ENTRY_WARMING || entry->state == ENTRY_READY;
+    const struct pool_entry *entry = arg;
     if (entry->kernel)
         kernel_on_exit(entry->kernel, pid, exit_code, signal, oom);
-    if (waited)
-        fail(entry); // not what it was made for any more
 }
 
 static const struct sandbox_events sandbox_events = {

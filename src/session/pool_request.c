@@ -3,11 +3,14 @@
 
 #include "pool_priv.h"
 
+#include <string.h>
+
 static void
 request_free(struct pool_request *request)
 {
     TAILQ_REMOVE(&request->pool->requests, request, link);
     loop_timer_free(request->deadline);
+    free(request->owner);
     free(request);
 }
 
@@ -17,6 +20,8 @@ pool_request_answer(struct pool_request *request, struct sandbox *sandbox, struc
 {
     pool_fn fn = request->fn;
     void *arg = request->arg;
+    free(request->pool->last_owner);
+    request->pool->last_owner = KG_STEAL(request->owner);
     request_free(request);
     fn(sandbox, kernel, err, arg);
 }
@@ -32,10 +37,11 @@ on_deadline(void *arg)
 }
 
 struct pool_request *
-pool_ask(struct pool *pool, bool with_kernel, pool_fn fn, void *arg)
+pool_ask(struct pool *pool, const char *owner, bool with_kernel, pool_fn fn, void *arg)
 {
     struct pool_request *request = KG_NEW(struct pool_request);
     request->pool = pool;
+    request->owner = kg_strdup(owner);
     request->with_kernel = with_kernel;
     request->fn = fn;
     request->arg = arg;
@@ -56,10 +62,15 @@ pool_request_cancel(struct pool_request *request)
 struct pool_request *
 pool_first_request(const struct pool *pool, bool with_kernel)
 {
+    struct pool_request *first = NULL;
     struct pool_request *request;
     TAILQ_FOREACH(request, &pool->requests, link) {
-        if (request->with_kernel == with_kernel)
+        if (request->with_kernel != with_kernel)
+            continue;
+        if (!pool->last_owner || strcmp(request->owner, pool->last_owner) != 0)
             return request;
+        if (!first)
+            first = request;
     }
-    return NULL;
+    return first;
 }

@@ -259,6 +259,13 @@ session_is_busy(const struct session *session)
     return false;
 }
 
+bool
+session_is_idle(const struct session *session)
+{
+    return session->state == SESSION_READY && TAILQ_EMPTY(&session->opens) &&
+           session->n_file_ops == 0 && session->restart.n_pending == 0 && !session_is_busy(session);
+}
+
 void
 session_touch(struct session *session)
 {
@@ -270,7 +277,7 @@ static void
 on_expiry(void *arg)
 {
     struct session *session = arg;
-    if (session_is_busy(session) || !TAILQ_EMPTY(&session->opens) || session->n_file_ops > 0)
+    if (!session_is_idle(session))
         session_touch(session);
     int64_t left_ms = session->active_ms + session->idle_timeout_ms - clock_mono_ms();
     if (left_ms > 0) {
@@ -323,7 +330,7 @@ session_new(struct sessions *sessions, const struct session_request *request)
     // A kernel that is there already has neither another language nor this session's environment.
     bool with_kernel =
         request->kernelspec == settings->pooled_spec && json_object_size(session->env) == 0;
-    session->asking = pool_ask(sessions->pool, with_kernel, on_sandbox, session);
+    session->asking = pool_ask(sessions->pool, session->owner, with_kernel, on_sandbox, session);
     log_info("session opened", LOG_STR("session", session->id), LOG_STR("owner", session->owner));
     return session;
 }

@@ -10,7 +10,10 @@
 #include "loop.h"
 #include "sandbox.h"
 
-enum { SESSION_MAX_ID_LEN = 64 };
+enum {
+    SESSION_MAX_ID_LEN = 64,
+    SESSION_MAX_KERNELS = 8, // one a kernelspec
+};
 
 struct address_policy;
 struct packages;
@@ -26,6 +29,7 @@ struct sessions_settings {
     int64_t pool_size;
     int64_t max_sessions;
     int64_t max_sessions_per_owner; // 0: no bound of its own
+    bool several_owners;            // one takes half of what is shared at most, and waits its turn
     bool evict_idle;                // where there are too many, the longest idle session ends
     int64_t idle_timeout_s;
     bool network;                              // the sandboxes have a way out
@@ -92,6 +96,10 @@ struct sandbox *session_sandbox(const struct session *session);
 json_t *session_describe(const struct session *session);
 // Renews the expiry.
 void session_touch(struct session *session);
+// The one definition of idle, for expiry and for whatever ends sessions to make room: the session
+// has its sandbox, nothing runs or waits to (executions, commands, downloads, packages), nobody
+// waits for it or for one of its kernels, no file is on its way in or out, no restart is under way.
+bool session_is_idle(const struct session *session);
 // Interrupts every kernel; returns whether one was busy.
 bool session_interrupt(struct session *session);
 // Restarts every kernel that was started. `fn` fires once, with the first error, if any.
@@ -224,15 +232,20 @@ KG_MUST_CHECK struct session_file_op *session_file_delete(struct session *sessio
 // ---- Links ----------------------------------------------------------------------------------
 
 // Links for people to a session's files: they carry the owner, an expiry and a signature, so that a
-// browser needs no key. The signing key lies in a folder of the gateway's.
+// browser needs no key. The signing key is a file in a folder of the gateway's.
 struct file_links;
 KG_MUST_CHECK struct file_links *file_links_new(const char *dir, struct kg_error *err);
 void file_links_free(struct file_links *links);
 KG_DEFINE_AUTO(file_links, file_links_free)
-// A path and query of the gateway, to be freed.
+// From now on a link ends with its session: the id of the session's sandbox is signed, too, so that
+// a later session of the same name is another one. Borrowed.
+void file_links_set_sessions(struct file_links *links, struct sessions *sessions);
+// A path and query of the gateway, to be freed. The link is invalid if the
+// session does not exist.
 char *file_links_make(const struct file_links *links, const char *owner, const char *session_id,
                       const char *path);
-// Whether these values of a link's query are good for that file, now; `owner` is one of them.
+// Whether these values of a link's query are good for that file, now; `owner` is one of them. False
+// where the session has ended.
 bool file_links_check(const struct file_links *links, const char *owner, const char *session_id,
                       const char *path, const char *expires, const char *signature);
 
@@ -268,6 +281,7 @@ struct packages_settings {
     const struct kernelspecs *specs;
     const char *dir;       // for the cache
     const char *index_url; // NULL: what PIP_INDEX_URL says, else pip's own
+    bool several_owners;   // as in sessions_settings
 };
 KG_MUST_CHECK struct packages *
 packages_new(struct loop *loop, const struct packages_settings *settings, struct kg_error *err);

@@ -7,8 +7,6 @@
 #include "pool.h"
 #include "session.h"
 
-enum { SESSION_MAX_KERNELS = 8 };
-
 enum session_state {
     SESSION_CREATING, // it waits for a sandbox
     SESSION_READY,    // its sandbox is claimed
@@ -72,6 +70,7 @@ struct sessions {
     TAILQ_HEAD(, session) ending;
     size_t n_live;
     size_t n_downloading; // files that are fetched for them
+    struct loop_timer *downloads_step;
     bool pool_ended;
     loop_fn on_all_ended;
     void *on_all_ended_arg;
@@ -103,12 +102,14 @@ void session_fail_opens(struct session *session, const struct kernelspec *spec,
 // Starts the kernels that those who wait want.
 void session_start_kernels(struct session *session);
 void session_free(struct session *session);
-// Whether something runs or waits to: executions, commands.
+// Whether something runs or waits to: executions, commands, downloads, packages. Reported to
+// clients as is_busy; use session_is_idle() to decide whether to end a session.
 bool session_is_busy(const struct session *session);
 // Runs the commands that have waited for the sandbox; ends all of them (commands.c).
 void session_commands_run(struct session *session);
 void session_commands_end(struct session *session, const struct kg_error *err);
-// Ends the downloads (downloads.c).
+// Starts what downloads may begin now, of all sessions; ends those of one (downloads.c).
+void sessions_downloads_step(void *arg);
 void session_downloads_end(struct session *session, const struct kg_error *err);
 // Starts the next install; ends all (packages.c).
 void session_installs_step(void *arg);

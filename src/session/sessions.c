@@ -17,6 +17,7 @@ sessions_new(struct loop *loop, const struct sessions_settings *settings)
     sessions->settings = *settings;
     TAILQ_INIT(&sessions->live);
     TAILQ_INIT(&sessions->ending);
+    sessions->downloads_step = loop_timer_new(loop, sessions_downloads_step, sessions);
     const struct pool_settings pool_settings = {
         .sandboxes = settings->sandboxes,
         .kernels = settings->kernels,
@@ -38,6 +39,7 @@ sessions_free(struct sessions *sessions)
         return;
     assert(TAILQ_EMPTY(&sessions->live) && TAILQ_EMPTY(&sessions->ending));
     pool_free(sessions->pool);
+    loop_timer_free(sessions->downloads_step);
     free(sessions);
 }
 
@@ -122,10 +124,9 @@ evict(struct sessions *sessions, const char *owner)
     struct session *longest = NULL;
     struct session *session;
     TAILQ_FOREACH(session, &sessions->live, link) {
-        bool idle = session->state == SESSION_READY && TAILQ_EMPTY(&session->opens) &&
-                    !session_is_busy(session);
         bool meant = !owner || strcmp(session->owner, owner) == 0;
-        if (idle && meant && (!longest || session->active_ms < longest->active_ms))
+        if (meant && session_is_idle(session) &&
+            (!longest || session->active_ms < longest->active_ms))
             longest = session;
     }
     if (!longest)

@@ -29,6 +29,7 @@ struct wheel_wait {
 struct wheel_job {
     TAILQ_ENTRY(wheel_job) link;
     struct packages *packages;
+    char *owner;
     json_t *requirements;
     LIST_HEAD(, wheel_wait) waits;
     struct loop_timer *step; // starts it; ends it in a turn of its own
@@ -77,6 +78,7 @@ job_free(struct wheel_job *job)
     pip_output_clear(&job->output);
     json_decref(job->requirements);
     json_decref(job->resolution);
+    free(job->owner);
     free(job);
     start_next(packages);
 }
@@ -302,9 +304,42 @@ job_start(struct wheel_job *job)
     struct kg_error err = {0};
     job->started = true;
     job->packages->n_running++;
+    free(job->packages->last_owner);
+    job->packages->last_owner = kg_strdup(job->owner);
     job->sandbox = sandbox_create(job->packages->sandboxes, &spec, &events, job, &err);
     if (!job->sandbox)
         job_end(job, &err);
+}
+
+static size_t
+count_of_owner(const struct packages *packages, const char *owner, bool started)
+{
+    size_t n = 0;
+    const struct wheel_job *job;
+    TAILQ_FOREACH(job, &packages->jobs, link)
+        n += (job->started || !started) && strcmp(job->owner, owner) == 0;
+    return n;
+}
+
+// The oldest that may start now, of another owner than the last one's where there is one.
+static const struct wheel_job *
+find_next(const struct packages *packages)
+{
+    const struct wheel_job *next = NULL;
+    const struct wheel_job *job;
+    if (packages->n_running >= MAX_RUNNING)
+        return NULL;
+    TAILQ_FOREACH(job, &packages->jobs, link) {
+        if (job->started || job->over ||
+            (packages->several_owners &&
+             count_of_owner(packages, job->owner, true) >= MAX_RUNNING / 2))
+            continue;
+        if (!packages->last_owner || strcmp(job->owner, packages->last_owner) != 0)
+            return job;
+        if (!next)
+            next = job;
+    }
+    return next;
 }
 
 static void
@@ -315,22 +350,26 @@ on_step(void *arg)
         job_finish(job);
     else if (!job->started && LIST_EMPTY(&job->waits))
         job_free(job); // those who asked have left: its place is for others
-    else if (!job->started && job->packages->n_running < MAX_RUNNING)
+    else if (job == find_next(job->packages)) {
         job_start(job);
+        start_next(job->packages);
+    }
 }
 
 static struct wheel_job *
-job_of(struct packages *packages, const json_t *requirements)
+job_of(struct packages *packages, const char *owner, const json_t *requirements)
 {
     struct wheel_job *job;
     TAILQ_FOREACH(job, &packages->jobs, link) {
         if (!job->over && json_equal(job->requirements, requirements))
             return job;
     }
-    if (packages->n_jobs >= MAX_JOBS)
+    if (packages->n_jobs >= MAX_JOBS ||
+        (packages->several_owners && count_of_owner(packages, owner, false) >= MAX_JOBS / 2))
         return NULL;
     job = KG_NEW(struct wheel_job);
     job->packages = packages;
+    job->owner = kg_strdup(owner);
     job->requirements = json_deep_copy(requirements);
     LIST_INIT(&job->waits);
     job->step = loop_timer_new(packages->loop, on_step, job);
@@ -341,10 +380,10 @@ job_of(struct packages *packages, const json_t *requirements)
 }
 
 struct wheel_wait *
-wheel_wait_start(struct packages *packages, const json_t *requirements,
+wheel_wait_start(struct packages *packages, const char *owner, const json_t *requirements,
                  const struct wheel_wait_events *events, void *arg, struct kg_error *err)
 {
-    struct wheel_job *job = packages->stopped ? NULL : job_of(packages, requirements);
+    struct wheel_job *job = packages->stopped ? NULL : job_of(packages, owner, requirements);
     if (!job) {
         kg_error_set(err, packages->stopped ? KG_DRAINING : KG_SESSION_BUSY, 0,
                      packages->stopped ? "the gateway is shutting down"

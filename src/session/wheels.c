@@ -95,8 +95,8 @@ wheels_use(const struct wheels *wheels, const json_t *wheel)
 {
     if (!wheels_has(wheels, wheel))
         return false;
-    KG_AUTO_FREE char *path = wheel_path(wheels, wheel);
-    (void)utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW);
+    KG_AUTO_FREE char *place = wheel_place(wheel);
+    wheel_room_use(wheels->room, place);
     return true;
 }
 
@@ -187,6 +187,8 @@ wheel_file_new(struct wheels *wheels, const json_t *wheel, struct kg_error *err)
     KG_AUTO_FREE char *path = kg_asprintf("%s/XXXXXX", wheels->incoming);
     int64_t size = json_integer_value(json_object_get(wheel, "size"));
     wheel_room_make(wheels->room, size);
+    if (disk_check_free(wheels->incoming, size, err) < 0)
+        return NULL;
     int fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0) {
         kg_error_set(err, KG_INTERNAL, errno, "cannot make a file in %.100s", wheels->incoming);
@@ -223,12 +225,11 @@ move_into_cache(struct wheel_file *file)
 {
     KG_AUTO_FREE char *folder =
         kg_strndup(file->final, (size_t)(strrchr(file->final, '/') - file->final));
-    struct stat old = {0};
-    (void)stat(file->final, &old); // another download may have brought it meanwhile
     if ((mkdir(folder, 0755) < 0 && errno != EEXIST) || chmod(folder, 0755) < 0 ||
         fchmod(file->fd, 0644) < 0 || rename(file->path, file->final) < 0)
         return -1;
-    wheel_room_add(file->wheels->room, file->size, old.st_size);
+    // Another download may have brought the same meanwhile.
+    wheel_room_add(file->wheels->room, file->final + strlen(file->wheels->files) + 1, file->size);
     return 0;
 }
 

@@ -14,28 +14,34 @@ from kernelgate import Gateway, wait_for
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "only(provisioner, why): what cannot be shown on another")
+    config.addinivalue_line(
+        "markers", "only(provisioner or runtime, why): what cannot be shown on another"
+    )
+    config.addinivalue_line("markers", "not_on(runtime, why): what does not hold with that one")
 
 
 def pytest_collection_modifyitems(config, items):
     """What is about one engine runs on that one; elsewhere it is left out, and said to be."""
-    left_out = []
+    left_out = {}
     for item in items:
-        mark = item.get_closest_marker("only")
-        if mark and mark.args[0] != docker_engine.PROVISIONER:
-            left_out.append(item)
+        only = item.get_closest_marker("only")
+        if only and only.args[0] not in (docker_engine.PROVISIONER, docker_engine.OCI_RUNTIME):
+            left_out[item] = f"only {only.args[0]}, {only.args[1]}"
+        for mark in item.iter_markers("not_on"):
+            if mark.args[0] == docker_engine.OCI_RUNTIME:
+                left_out[item] = f"not on {mark.args[0]}, {mark.args[1]}"
     items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=left_out)
+    config.hook.pytest_deselected(items=list(left_out))
     config.kg_left_out = left_out
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    left_out = getattr(config, "kg_left_out", [])
+    left_out = getattr(config, "kg_left_out", {})
     if left_out:
-        terminalreporter.section(f"not on the provisioner {docker_engine.PROVISIONER}")
-    for item in left_out:
-        mark = item.get_closest_marker("only")
-        terminalreporter.write_line(f"{item.nodeid}: only {mark.args[0]}, {mark.args[1]}")
+        where = f"{docker_engine.PROVISIONER} {docker_engine.OCI_RUNTIME}".rstrip()
+        terminalreporter.section(f"not on the provisioner {where}")
+    for item, why in left_out.items():
+        terminalreporter.write_line(f"{item.nodeid}: {why}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,6 +10,8 @@ import os
 import httpx
 
 PROVISIONER = os.environ.get("KERNELGATE_PROVISIONER", "oci")
+# Of the provisioner oci; "" is what the gateway takes by itself.
+OCI_RUNTIME = os.environ.get("KERNELGATE_OCI_RUNTIME", "")
 LABEL = "kernelgate.gateway"
 
 
@@ -17,7 +19,7 @@ def gateway_environment():
     """What a gateway of the tests is told of its engine."""
     if PROVISIONER == "docker":
         return {"KERNELGATE_PROVISIONER": "docker", "DOCKER_HOST": os.environ["DOCKER_HOST"]}
-    return {}
+    return {"KERNELGATE_OCI_RUNTIME": OCI_RUNTIME} if OCI_RUNTIME else {}
 
 
 def socket_path():

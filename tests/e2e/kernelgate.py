@@ -14,12 +14,14 @@ import subprocess
 import tempfile
 import time
 
+import contract
 import docker_engine
 import httpx
 import leftovers
 
-PROJECT = pathlib.Path(__file__).resolve().parents[2]
+PROJECT = contract.PROJECT
 BINARY = os.environ.get("KERNELGATE_BIN", str(PROJECT / "build/dev/bin/kernelgate"))
+RELEASE = str(PROJECT / "build/release/bin/kernelgate")
 READY_LINE = re.compile(r"kernelgate listening on (http://\S+:\d+)\n")
 SANITIZER = re.compile(r"(ERROR: \w+Sanitizer|runtime error:|Assertion .* failed)")
 
@@ -122,7 +124,12 @@ class Gateway:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=None)
         return httpx.Client(
-            base_url=self.url, headers=headers, timeout=60, trust_env=False, limits=limits
+            base_url=self.url,
+            headers=headers,
+            timeout=60,
+            trust_env=False,
+            limits=limits,
+            event_hooks={"response": [contract.check_stream]},
         )
 
     def log(self):
@@ -157,6 +164,8 @@ class Gateway:
         for path in pathlib.Path(self.state_dir).iterdir():
             content = path.read_text("utf-8", "replace").strip() if path.is_file() else ""
             if re.fullmatch("[a-z2-7]{8}", content):
+                if self.process and self.process.returncode == -signal.SIGKILL:
+                    leftovers.remove_empty_group(content)
                 left += leftovers.groups_of_gateway(content)
                 left += leftovers.containers_of_gateway(content)
         assert not left, "\n".join(left)

@@ -5,6 +5,7 @@ A gateway is known by its state folder, and those of one run of the tests begin 
 program this looks for any of theirs, and can say what it found as a JUnit file.
 """
 
+import contextlib
 import glob
 import os
 import re
@@ -49,12 +50,16 @@ def sandbox_pids(state_dir):
 
 
 def cgroups_of(pids):
-    """The control groups of processes, as paths of this machine."""
+    """The control groups of processes, as paths of this machine.
+
+    Not those that this process is in: the hook that prepares a sandbox runs there.
+    """
     groups = set()
+    own = _read("/proc/self/cgroup").splitlines()
     for pid in pids:
         for line in _read(f"/proc/{pid}/cgroup").splitlines():
             path = line.split(":", 2)[2]
-            if path != "/":
+            if path != "/" and line not in own:
                 groups.update(
                     glob.glob(f"/sys/fs/cgroup{path}") + glob.glob(f"/sys/fs/cgroup/*{path}")
                 )
@@ -68,7 +73,7 @@ def find(state_dir):
         left.append(f"process {pid} in a sandbox: {_read(f'/proc/{pid}/cmdline')!r}")
     for pid in _pids():
         arguments = _read(f"/proc/{pid}/cmdline").split("\0")
-        if pid != os.getpid() and any(argument.startswith(state_dir) for argument in arguments):
+        if pid != os.getpid() and any(state_dir in argument for argument in arguments):
             left.append(f"process {pid}: {arguments}")
     left += [f"mount: {line}" for line in _mounts("self", state_dir)]
     for line in _read("/proc/net/unix").splitlines():
@@ -85,6 +90,18 @@ def groups_of_gateway(gateway_id):
         for folder, _, _ in os.walk("/sys/fs/cgroup")
         if re.search(rf"\b{re.escape(gateway_id)}\b", os.path.basename(folder))
     ]
+
+
+def remove_empty_group(gateway_id):
+    """Removes the group that a gateway which was killed has left: another start of it would.
+
+    One that holds a sandbox's stays, as it is not empty.
+    """
+    for folder in glob.glob(f"/sys/fs/cgroup/kernelgate-{gateway_id}") + glob.glob(
+        f"/sys/fs/cgroup/*/kernelgate-{gateway_id}"
+    ):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 def containers_of_gateway(gateway_id):

@@ -81,7 +81,11 @@ def sandboxes(gateway):
 
 
 def sandbox_of(gateway, session_id):
-    [found] = [sandbox for sandbox in sandboxes(gateway) if sandbox.session == session_id]
+    [found] = [
+        sandbox
+        for sandbox in sandboxes(gateway)
+        if sandbox.session == session_id and lives(sandbox.agent)
+    ]
     return found
 
 

@@ -3,13 +3,18 @@
 
 import concurrent.futures
 import contextlib
+import json
+import re
+import select
 import socket
+import threading
 import time
 
 import mcp_wire
 import pytest
 from kernelgate import problem, wait_for
 from sandboxes import sandboxes
+from waits import LONGEST_WAIT_MS, longest_wait_ms
 
 HOLD = "print('on', flush=True)\nimport time; time.sleep(60)"
 
@@ -188,6 +193,97 @@ def test_max_requests_per_second(two_owners):
 def test_a_rate_below_one(start_gateway):
     gateway = start_gateway("--max-requests-per-second", "0.2", "--pool-size", "0")
     assert burst(gateway, 3) == [200, 429, 429]
+
+
+# ---- Without a key
+
+
+def send_slowly(address, head, stop):
+    """Sends a body as fast as it is taken, until it is refused."""
+    with socket.create_connection(address, 20) as connection:
+        connection.sendall(head)
+        with contextlib.suppress(ConnectionError):
+            while not stop.is_set() and not select.select([connection], [], [], 0)[0]:
+                connection.sendall(bytes(1 << 16))
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            while chunk := connection.recv(65536):
+                answer += chunk
+        return answer
+
+
+def test_without_a_key_nothing_is_held(two_owners):
+    """Bodies without a key are refused by their heads: neither memory nor others' turns go to them."""
+    gateway, _ = two_owners("--pool-size", "0")
+    session = gateway.create_session()
+    before = gateway.rss_mb()
+    path = f"/api/v1/sessions/{session}/files/x"
+    address = tuple(gateway.url.removeprefix("http://").split(":"))
+    start = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\n"
+    heads = [
+        start + f"Content-Length: {50 << 20}\r\n\r\n",
+        start + f"X-API-Key: guessed\r\nContent-Length: {50 << 20}\r\n\r\n",
+        start + "Transfer-Encoding: chunked\r\n\r\n",
+        start + f"Content-Length: {50 << 20}\r\nExpect: 100-continue\r\n\r\n",
+    ]
+    stop = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(20) as threads:
+        strangers = [
+            threads.submit(send_slowly, address, heads[i % 4].encode(), stop) for i in range(20)
+        ]
+        put = gateway.client.put(path, content=bytes(1 << 20))
+        assert put.status_code == 201
+        assert gateway.execute(f"#{'x' * 200_000}\nprint(1)", session_id=session).text() == "1\n"
+        answers = [stranger.result(20) for stranger in strangers]
+        stop.set()
+    for answer in answers:
+        assert answer.startswith(b"HTTP/1.1 401 ") and b'"code":"unauthorized"' in answer, answer
+    assert gateway.rss_mb() - before < 60
+    # Which address it was is in the log, once; the key never is.
+    line = r"a request came with a wrong key.*127\.0\.0\.1"
+    assert len(re.findall(line, gateway.log())) == 1
+    assert "guessed" not in gateway.log()
+
+
+# ---- Large bodies
+
+
+@pytest.mark.parametrize(
+    ("value", "n", "status"),
+    [
+        ("{}", 3_000_000, 400),
+        ("1", 4_500_000, 400),
+        ("{}", 300_000, 200),
+        ("1", 1_900_000, 200),
+        ('"\\u0085"', 300_000, 200),
+    ],
+)
+def test_a_large_body_holds_nobody_up(two_owners, value, n, status):
+    gateway, _ = two_owners("--pool-size", "1")
+    session = gateway.create_session()
+    gateway.execute("pass", session_id=session)
+    start = json.dumps({"code": "print(len(v))", "session_id": session})[:-1]
+    body = f'{start},"variables":{{"v":[{",".join([value] * n)}]}}}}'.encode()
+
+    def send():
+        answer = gateway.client.post("/api/v1/execute_sync", content=body, timeout=60)
+        assert answer.status_code == status, answer.text
+        if status == 200:
+            assert answer.json()["data"]["texts"] == [f"{n}\n"]
+
+    assert longest_wait_ms(gateway, "key-of-bob", send) <= LONGEST_WAIT_MS
+
+
+def test_clients_that_leave_while_their_body_is_read(two_owners):
+    gateway, _ = two_owners("--pool-size", "0")
+    address = tuple(gateway.url.removeprefix("http://").split(":"))
+    body = b'{"code":"1","variables":{"v":[' + b"1," * 500_000 + b"1]}}"
+    for path in ("execute", "sessions", "execute_sync") * 3:
+        head = f"POST /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\nX-API-Key: key-of-alice\r\n"
+        with socket.create_connection(address) as connection:
+            connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    wait_for(lambda: not ids(gateway))
+    assert gateway.client.get("/healthz").status_code == 200
 
 
 # ---- How many connections

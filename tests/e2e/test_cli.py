@@ -3,6 +3,8 @@
 
 import concurrent.futures
 import os
+import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -131,6 +133,29 @@ def test_doctor_leaves_the_state_folder_as_it_was(tmp_path):
         run("doctor", "--oci-runtime", "/no/such/runtime", "--state-dir", str(folder))
         assert folder.exists() == there
         assert not there or not list(folder.iterdir())
+
+
+def test_doctor_says_what_the_machine_leaves_open():
+    lines = run("doctor", "--provisioner", "oci", "--max-sessions", "3").stdout.splitlines()
+
+    def finding(what):
+        [line] = [line for line in lines if line[5:].startswith(f"{what} ")]  # said once
+        return line.split(maxsplit=1)[0] == "ok", line
+
+    ok, line = finding("oci: core dumps")
+    piped = pathlib.Path("/proc/sys/kernel/core_pattern").read_text().startswith("|")
+    assert ok and ("is not a pipe" in line) == (not piped)
+    assert len([line for line in lines if "core_pattern" in line]) == 1
+    assert len([line for line in lines if "inotify" in line]) == 1
+    have = int(pathlib.Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+    ok, line = finding("oci: inotify")
+    assert ok == (have >= 128 + 16 * 3) and (ok or "max_user_instances=176" in line)
+    alone = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+    assert ("version 1" in finding("oci: control groups")[1]) == (not alone)
+    runtimes = [name for name in ("runc", "crun") if shutil.which(name)]
+    for name in runtimes:
+        version = subprocess.run([name, "--version"], capture_output=True, text=True).stdout
+        assert version.splitlines()[0] in finding(f"version of {name}")[1]
 
 
 def test_doctor_says_what_is_missing():

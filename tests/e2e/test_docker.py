@@ -53,7 +53,9 @@ def test_what_the_engine_is_told(gateway, session, docker):
     made = docker.ask("GET", f"/containers/{sandbox.container}/json")
     config, host = made["Config"], made["HostConfig"]
     mib = 1 << 20
-    assert config["User"] == "1000:1000" and config["Image"] == dockerd.KERNELS
+    user, _, group = config["User"].partition(":")
+    assert user == group and int(user) > 0x70000000
+    assert config["Image"] == dockerd.KERNELS
     assert config["Labels"]["kernelgate.sandbox"] == sandbox.id
     assert config["Labels"]["kernelgate.gateway"] in made["Name"]
     assert config["Labels"]["kernelgate.state"] == gateway.state_dir
@@ -70,19 +72,23 @@ def test_what_the_engine_is_told(gateway, session, docker):
         "Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}
     }  # fmt: skip
     assert {each["Name"]: (each["Soft"], each["Hard"]) for each in host["Ulimits"]} == {
-        "nofile": (4096, 4096), "core": (0, 0)
+        "nofile": (4096, 4096), "core": (1, 1), "sigpending": (1024, 1024), "msgqueue": (0, 0)
     }  # fmt: skip
     assert host["Tmpfs"] == {
         "/tmp": "nosuid,nodev,size=64m,nr_inodes=9216,exec,mode=1777",
-        "/mnt/data": "nosuid,nodev,size=256m,nr_inodes=33792,exec,mode=755,uid=1000,gid=1000",
+        "/mnt/data": f"nosuid,nodev,size=256m,nr_inodes=33792,exec,mode=755,uid={user},gid={user}",
         "/dev/mqueue": "ro,nosuid,nodev,noexec,size=4k",
     }
+    assert "/proc/cmdline" in host["MaskedPaths"] and "/proc/sys" in host["ReadonlyPaths"]
     assert host["SecurityOpt"][0] == "no-new-privileges"
     assert '"defaultAction":"SCMP_ACT_ERRNO"' in host["SecurityOpt"][1]
     assert {mount["Destination"]: mount["RW"] for mount in made["Mounts"]} == {
         "/run/kg-agent": False, "/run/kg": False, "/opt/kernelgate/packages": False,
+        "/etc/passwd": False, "/etc/group": False,
     }  # fmt: skip
     assert gateway.client.get("/api/v1/health").json()["provisioner"] == "docker"
+    names = "import getpass, os, pwd\nprint(getpass.getuser(), pwd.getpwuid(os.getuid()).pw_name)"
+    assert gateway.execute(names, session_id=session).text() == "sandbox sandbox\n"
 
 
 def test_auto_takes_docker_where_there_is_no_runtime(start_gateway):

@@ -5,36 +5,14 @@ import json
 import re
 import subprocess
 
-import jsonschema
+import httpx
 import pytest
-import yaml
+from contract import NDJSON, OPENAPI, OPERATIONS, check_stream, resolve, validator
 from kernelgate import BINARY, PROJECT
-
-OPENAPI = yaml.safe_load((PROJECT / "docs/openapi.yaml").read_text())
-OPERATIONS = {
-    (method.upper(), path): operation
-    for path, item in OPENAPI["paths"].items()
-    for method, operation in item.items()
-    if method != "parameters"
-}
-
-
-def resolve(value):
-    """What a `$ref` of the document stands for; anything else as it is."""
-    if "$ref" not in value:
-        return value
-    found = OPENAPI
-    for name in value["$ref"].removeprefix("#/").split("/"):
-        found = found[name]
-    return found
 
 
 def check(instance, schema):
-    jsonschema.validate(
-        instance,
-        {**schema, "components": OPENAPI["components"]},
-        cls=jsonschema.Draft202012Validator,
-    )
+    validator(schema).validate(instance)
 
 
 # ---- Settings
@@ -95,7 +73,7 @@ def instances(media_type, text):
     """What the schema of an answer describes."""
     if media_type == "text/plain":
         return [text]
-    lines = text.splitlines() if media_type == "application/x-ndjson" else [text]
+    lines = text.splitlines() if media_type == NDJSON else [text]
     return [json.loads(line) for line in lines]
 
 
@@ -168,6 +146,31 @@ def test_lines_are_as_documented(gateway, code):
         check(line, {"$ref": "#/components/schemas/Line"})
     answer = gateway.client.post("/api/v1/execute_sync", json=request).json()
     check(answer, {"$ref": "#/components/schemas/GatheredAnswer"})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"stdout","seq":1}',
+        b'{"type":"stdout","seq":1,"text":"","new":1}',
+        b'{"type":"new"}',
+    ],
+    ids=["member missing", "member unknown", "type unknown"],
+)
+def test_lines_that_are_not_as_documented_fail_every_test(line):
+    good = b'{"type":"stdout","seq":1,"text":"1"}\n'
+    request = httpx.Request("POST", "http://localhost/api/v1/execute")
+
+    def read(*parts):
+        response = httpx.Response(
+            200, headers={"content-type": NDJSON}, content=iter(parts), request=request
+        )
+        check_stream(response)
+        return list(response.iter_lines())
+
+    assert len(read(good, good[:9], good[9:])) == 2
+    with pytest.raises(AssertionError):
+        read(good, line[:9], line[9:] + b"\n", good)
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs"])

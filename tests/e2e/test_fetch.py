@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files from elsewhere: what is fetched, what it is called, and where no request goes."""
 
+import contextlib
+import subprocess
+import tempfile
+import threading
 import time
 
 import httpx
+import leftovers
 import pytest
-from kernelgate import Gateway, problem
+from kernelgate import Gateway, problem, wait_for
 from web import Web
 
 LIMIT = 100_000
@@ -140,6 +145,57 @@ def test_a_client_that_leaves_ends_the_downloads(fetcher, web):
         )
     assert fetcher.execute("1", session_id="left").status == "ok"
     fetcher.delete_session("left")
+
+
+def test_one_owner_takes_half_of_the_downloads(start_gateway, tmp_path, web):
+    keys = tmp_path / "keys"
+    keys.write_text("ann:key-of-ann\nbob:key-of-bob\n")
+    flags = ("--api-keys-file", str(keys), "--pool-size", "0", "--fetch-allow", "127.0.0.1")
+    gateway = start_gateway(*flags)
+    ann, bob = gateway.client_for("key-of-ann"), gateway.client_for("key-of-bob")
+    released = threading.Event()
+
+    def hold(handler):
+        released.wait(60)
+        hang(handler)
+
+    web.answers["/hold"] = hold
+    web.asked.clear()
+
+    def ask(number):
+        urls = [f"{web.url}/hold"] * 20
+        with contextlib.suppress(httpx.ReadTimeout):
+            ann.post("/api/v1/sessions", json={"session_id": f"s{number}", "file_urls": urls})
+
+    asking = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
+    try:
+        for thread in asking:
+            thread.start()
+        wait_for(lambda: web.asked.count("/hold") == 8, timeout=30)
+        answer = bob.post("/api/v1/sessions", json={"file_urls": [f"{web.url}/data.csv"]})
+        assert answer.json()["data"]["downloaded_files"][0]["path"] == "data.csv"
+        assert web.asked.count("/hold") == 8
+        for i in range(4):
+            ann.delete(f"/api/v1/sessions/s{i}")
+    finally:
+        released.set()
+    for thread in asking:
+        thread.join(30)
+
+
+def test_a_download_that_the_state_folder_cannot_hold(start_gateway, web):
+    # leftovers.py knows a gateway's sandboxes by this name, so no other gateway may have the same.
+    folder = tempfile.mkdtemp(prefix=leftovers.PREFIX)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", folder], check=True)
+    try:
+        flags = ("--pool-size", "0", "--fetch-allow", "127.0.0.1")
+        gateway = start_gateway(*flags, state_dir=folder)
+        data = create(gateway, file_urls=[f"{web.url}/data.csv"])  # one may have 50 MiB
+        assert [item["code"] for item in data["errors"]] == ["disk_full"]
+        assert "set state-dir" in data["errors"][0]["error"]
+        gateway.stop()
+    finally:
+        subprocess.run(["umount", folder], check=True)
 
 
 @pytest.mark.parametrize(

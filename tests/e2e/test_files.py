@@ -4,14 +4,17 @@
 import hashlib
 import http.client
 import os
+import signal
 import socket
 import subprocess
 import threading
 import time
 import urllib.parse
 
+import docker_engine
 import pytest
 from kernelgate import problem, wait_for
+from sandboxes import sandbox_of
 
 MIB = 1 << 20
 
@@ -106,6 +109,7 @@ def test_overwrite_0_keeps_what_is_there(files):
     assert files.get("a").content == b"1" and files.get("big").content[:1] == b"2"
 
 
+@pytest.mark.not_on("runsc", "its times end in 2262")
 def test_times_that_no_date_can_say(files, run):
     run("import os; open('late', 'w'); os.utime('late', (2**40,) * 2)")
     run("open('early', 'w'); os.utime('early', (-9,) * 2)")
@@ -281,6 +285,9 @@ def test_nul_and_bad_utf8_and_control_characters(files, run):
     assert files.delete("a\nb").status_code == 200
 
 
+@pytest.mark.not_on(
+    "runsc", "its kernel makes nodes for anybody, which open nothing: test_runsc.py"
+)
 def test_what_is_no_file_is_listed_and_not_read(files, run):
     lines = run(
         "import os, socket\n"
@@ -434,8 +441,10 @@ def test_within_100_ms_while_the_kernel_is_busy(gateway, session):
                 response = call()
                 took.append(time.monotonic() - started)
                 assert response.status_code in (200, 201, 404), response.text
-            # A container's end takes two runs of the engine: measured by the bench.
-            assert min(took) < (1 if call is calls[-1] else 0.1), (response.request.url, took)
+            # A container's end takes two runs of the engine: measured by the bench. And runsc waits
+            # until the machine's process 1 has fetched the exit code of its process.
+            end = 5 if docker_engine.OCI_RUNTIME == "runsc" else 1
+            assert min(took) < (end if call is calls[-1] else 0.1), (response.request.url, took)
 
 
 def test_files_renew_the_expiry_and_belong_to_their_owner(start_gateway, tmp_path):
@@ -487,3 +496,73 @@ def assert_links(gateway, ann, bob, url):
         problem(nobody.get(plain, params={**values, **change}), 403, "forbidden_link")
     problem(nobody.get(url.replace("page.html", "other.html")), 403, "forbidden_link")
     assert nobody.get(f"/api/v1/sessions/shared-name?{query}").status_code == 401
+
+
+def test_a_link_ends_with_its_session(start_gateway):
+    key = "key-of-somebody"
+    gateway = start_gateway("--api-key", key, "--pool-size", "0", key=key)
+
+    def make(content):
+        gateway.create_session(session_id="name")
+        return Files(gateway, "name").put("a.txt", content).json()["url"]
+
+    old = make(b"old")
+    assert gateway.client_for(None).get(old).content == b"old"
+    gateway.kill()
+    gateway.start()  # the session is found again, and so is what the link is bound to
+    nobody = gateway.client_for(None)
+    wait_for(lambda: nobody.get(old).content == b"old")
+    gateway.delete_session("name")
+    problem(nobody.get(old), 403, "forbidden_link")
+    new = make(b"new")
+    problem(nobody.get(old), 403, "forbidden_link")
+    assert nobody.get(new).content == b"new"
+
+
+# ---- Eviction
+
+
+def test_eviction_does_not_end_a_download(start_gateway):
+    gateway = start_gateway("--max-sessions", "1", "--evict", "idle", "--pool-size", "0")
+    gateway.create_session(session_id="a")
+    files = Files(gateway, "a")
+    content = os.urandom(40 * MIB)
+    assert files.put("large.bin", content).status_code == 201
+    with gateway.client.stream("GET", files.url("large.bin")) as response:
+        pieces = response.iter_raw(MIB)
+        received = [next(pieces)]  # the rest does not fit into what lies between us and the agent
+        refused = gateway.client.post("/api/v1/sessions", json={"session_id": "b"})
+        problem(refused, 429, "max_sessions")
+        received.extend(pieces)
+    assert b"".join(received) == content
+    wait_for(
+        lambda: gateway.client.post("/api/v1/sessions", json={"session_id": "b"}).status_code == 200
+    )
+    assert gateway.client.get("/api/v1/sessions/a").status_code == 404
+
+
+def test_eviction_does_not_end_an_upload(start_gateway):
+    gateway = start_gateway("--max-sessions", "1", "--evict", "idle", "--pool-size", "0")
+
+    def last_activity():
+        [session] = gateway.client.get("/api/v1/sessions").json()["sessions"].values()
+        return session["last_activity"]
+
+    gateway.create_session(session_id="a")
+    files = Files(gateway, "a")
+    agent = sandbox_of(gateway, "a").agent
+    before = last_activity()
+    answers = []
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        uploading = threading.Thread(
+            target=lambda: answers.append(files.put("large.bin", b"x" * 8 * MIB))
+        )
+        uploading.start()
+        wait_for(lambda: last_activity() > before)
+        refused = gateway.client.post("/api/v1/sessions", json={"session_id": "b"})
+        problem(refused, 429, "max_sessions")
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    uploading.join(30)
+    assert answers[0].status_code == 201, answers[0].text

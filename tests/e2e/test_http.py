@@ -90,14 +90,18 @@ def test_foreign_origins(guarded):
         assert response.status_code == 200, origin
 
 
-def test_a_proxy_before_a_gateway_without_a_key(gateway):
+def test_a_proxy_before_a_gateway_without_a_key(gateway, session):
     """It lets in whom the gateway would not: on its own machine, it is called from there."""
+    gateway.client.put(f"/api/v1/sessions/{session}/files/secret.txt", content=b"secret")
+    link = f"/files/{session}/secret.txt"
+    assert gateway.client.get(link).text == "secret"
     code = {"code": "print(1)"}
     for name in ("X-Forwarded-For", "X-Real-IP"):
         response = gateway.client.post("/api/v1/execute", json=code, headers={name: "192.0.2.7"})
         assert "--api-key" in problem(response, 403, "forbidden_host")["detail"]
         response = gateway.client.post("/mcp", json={}, headers={name: "192.0.2.7"})
         problem(response, 403, "forbidden_host")
+        problem(gateway.client.get(link, headers={name: "192.0.2.7"}), 403, "forbidden_link")
         response = gateway.client.get("/api/v1/sessions", headers={name: "127.0.0.1"})
         assert response.status_code == 200
         assert gateway.client.get("/healthz", headers={name: "192.0.2.7"}).status_code == 200

@@ -126,7 +126,7 @@ def test_it_is_inside(js):
     assert js("Deno.readTextFileSync('/etc/shadow')").status == "error"
     assert js("await fetch('http://1.1.1.1/')", timeout=10).status == "error"
     assert js("Deno.writeTextFileSync('/usr/x', '')").status == "error"
-    assert js("Deno.uid()").one("result")["text"] == "1000"
+    assert int(js("Deno.uid()").one("result")["text"]) >= 1000
     command = "new Deno.Command('echo', { args: ['child'] }).outputSync().stdout"
     assert js(f"new TextDecoder().decode({command})").one("result")["text"] == '"child\\n"'
 

@@ -1,10 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """A language that the project does not know: a folder with a kernelspec, and nothing else."""
 
+import re
+import shutil
 import subprocess
 
 import pytest
 from kernelgate import PROJECT
+
+
+@pytest.mark.parametrize("name", ["javascript", "python"])
+def test_only_the_named_wheels_are_installed(name, tmp_path):
+    folder = PROJECT / "kernelspec" / name
+    lines = (folder / "requirements.txt").read_text().replace("\\\n", " ").splitlines()
+    packages = [line for line in lines if not line.startswith("#")]
+    assert packages
+    for line in packages:
+        assert re.fullmatch(r"[\w.-]+==[\w.]+( +--hash=sha256:[0-9a-f]{64})+", line), line
+    # The installer takes no other bytes.
+    for part in folder.iterdir():
+        shutil.copy(part, tmp_path)
+    wrong = re.sub(r"sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, packages[0])
+    (tmp_path / "requirements.txt").write_text(wrong + "\n")
+    run = subprocess.run(
+        ["bash", tmp_path / "install", tmp_path / "target", f"/opt/kernelgate/{name}"],
+        capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert run.returncode != 0 and "DO NOT MATCH THE HASHES" in run.stderr, run.stderr
 
 
 @pytest.fixture(scope="module")

@@ -212,6 +212,21 @@ def test_sessions_that_nobody_can_name_make_room(start_gateway):
         assert code_of(client.call("run_python_code", {"code": "1"})) == "max_sessions"
 
 
+def test_a_session_whose_file_is_read_makes_no_room(start_gateway):
+    gateway = start_gateway("--pool-size", "0", "--max-sessions", "1")
+    code = "import os; open('large', 'wb').write(os.urandom(40 << 20))"
+    with client_of("2-auto", "http", gateway) as client:
+        unnamed = client.call("run_python_code", {"code": code}).session_id
+        url = f"/api/v1/sessions/{unnamed}/files/large"
+        with gateway.client.stream("GET", url) as response:
+            pieces = response.iter_raw(1 << 20)
+            received = len(next(pieces))
+            assert code_of(client.call("run_python_code", {"code": "1"})) == "max_sessions"
+            received += sum(map(len, pieces))
+        assert received == 40 << 20
+        wait_for(lambda: not client.call("run_python_code", {"code": "1"}).is_error)
+
+
 def test_commands_run_beside_code(client):
     result = client.call("run_command", {"command": "echo out; echo err >&2; exit 3"})
     assert result.is_error

@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import threading
 
+import contract
 import httpx
 import leftovers
 import pytest
@@ -78,6 +79,7 @@ class Nginx:
         return httpx.Client(
             base_url=f"{scheme}://{NAME}:{port}", headers={"Authorization": f"Bearer {KEY}"},
             transport=ToLoopback(local_address=address, verify=verify), timeout=30,
+            event_hooks={"response": [contract.check_stream]},
         )  # fmt: skip
 
     @property

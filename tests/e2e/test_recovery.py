@@ -2,9 +2,13 @@
 """What each fault costs: never more than the one session that it hit."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -185,6 +189,7 @@ def test_sandboxes_that_died_meanwhile_are_removed(start_gateway):
     assert gateway.execute("print('x' in globals())", session_id="dies").text() == "False\n"
 
 
+@pytest.mark.not_on("runsc", "no process of the machine is the kernel")
 def test_a_kernel_that_died_meanwhile_is_started_again(start_gateway):
     gateway = start_gateway("--pool-size", "0")
     gateway.execute("x = 1; open('kept', 'w').write('k')", session_id="s")
@@ -291,6 +296,7 @@ def test_keep_sandboxes_while_code_runs(start_gateway):
 # ---- A sandbox dies
 
 
+@pytest.mark.not_on("runsc", "no process of the machine is the kernel")
 def test_kill_9_of_a_kernel(gateway):
     gateway.execute("x = 1; open('kept', 'w').write('k')", session_id="kernel")
     gateway.execute("x = 1", session_id="other")
@@ -393,3 +399,76 @@ def test_a_full_state_folder_while_sandboxes_wait(small_folder, start_gateway):
     os.unlink(f"{small_folder}/filler")
     wait_for(lambda: pool_ready(gateway) == 1, timeout=40)
     assert gateway.execute("print(1)", session_id="s").text() == "1\n"
+
+
+def test_a_gateway_that_cannot_listen_after_its_recovery(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    Execution(gateway, TICKING).until("stdout")  # one-shot: its sandbox is of no use to the next
+    gateway.kill()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        failed = subprocess.run(
+            [*gateway.command(), "--port", port], capture_output=True, text=True, timeout=30
+        )
+    assert failed.returncode == 1, failed.stderr
+    assert "cannot listen" in failed.stderr and "Assertion" not in failed.stderr
+    gateway.start()
+    wait_for(lambda: sandboxes(gateway) == [])
+
+
+def test_a_reader_of_the_log_that_hangs(start_gateway, tmp_path):
+    gateway = start_gateway("--pool-size", "0", "--log-level", "debug")
+    gateway.stop()
+    # A pipe of two pages in place of the file that stderr is otherwise; nobody reads it.
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 8192)
+        log_path, gateway.log_path = gateway.log_path, str(fifo)
+        gateway.start()
+        gateway.log_path = log_path
+        for _ in range(10):
+            assert gateway.execute("print(1)").text() == "1\n"
+        assert len(os.read(reader, 1 << 20)) > 2048
+        gateway.execute("1")
+        assert b"lines of the log were lost" in os.read(reader, 1 << 20)
+        gateway.signal(signal.SIGTERM)
+        assert gateway.wait() == 0
+    finally:
+        os.close(reader)
+
+
+# ---- A gateway that leaves its sandboxes
+
+
+@pytest.mark.only("oci", "its runtime is held back by a wrapper")
+def test_a_kept_sandbox_that_ends_while_the_gateway_drains(start_gateway, tmp_path):
+    hold, deleting, runtime = tmp_path / "hold", tmp_path / "deleting", tmp_path / "runc"
+    real = shutil.which("runc") or shutil.which("crun")
+    runtime.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        f"*delete*) touch {deleting}; while [ -e {hold} ]; do sleep .05; done;;\n"
+        "esac\n"
+        f'exec {real} "$@"\n'
+    )
+    runtime.chmod(0o755)
+    gateway = start_gateway(
+        *("--keep-sandboxes", "--pool-size", "0", "--log-level", "debug"),
+        *("--oci-runtime", str(runtime)),
+    )
+    gateway.create_session(session_id="kept")
+    agent = sandbox_of(gateway, "kept").agent
+    hold.touch()
+    gateway.execute("1")  # its sandbox is being removed for as long as the runtime is held back
+    wait_for(deleting.exists)
+    gateway.signal(signal.SIGTERM)
+    wait_for(lambda: re.search(r"session state session=kept .*to=ending", gateway.log()))
+    assert "sandbox's container ended" not in gateway.log()
+    kill(agent)
+    wait_for(lambda: "sandbox's container ended" in gateway.log())
+    hold.unlink()
+    assert gateway.wait() == 0 and "ERROR: AddressSanitizer" not in gateway.log()
+    gateway.start()
+    assert total(gateway) == 0

@@ -4,11 +4,13 @@
 import concurrent.futures
 import datetime
 import pathlib
+import shutil
+import threading
 import time
 import uuid
 
 import pytest
-from kernelgate import problem, wait_for
+from kernelgate import PROJECT, problem, wait_for
 
 
 def name():
@@ -364,3 +366,68 @@ def test_one_thread_runs_the_gateway(gateway, run):
         "ZMQbg/Reaper",
         "kernelgate",
     ]
+
+
+# ---- Several owners
+
+
+@pytest.fixture
+def two_owners(start_gateway, tmp_path):
+    def start(*flags):
+        keys = tmp_path / "keys"
+        keys.write_text("ann:key-of-ann\nbob:key-of-bob\n")
+        gateway = start_gateway("--api-keys-file", str(keys), *flags, key="key-of-ann")
+        return gateway, gateway.client_for("key-of-bob")
+
+    return start
+
+
+def test_one_owner_takes_half_of_the_sessions(two_owners):
+    gateway, bob = two_owners("--max-sessions", "3", "--pool-size", "0")
+    gateway.create_session(session_id="a")
+    gateway.create_session(session_id="b")
+    problem(gateway.client.post("/api/v1/sessions", json={}), 429, "max_sessions")
+    gateway.create_session(bob, session_id="a")
+    problem(bob.post("/api/v1/sessions", json={}), 429, "max_sessions")
+
+
+@pytest.mark.only("oci", "its runtime is held back by a wrapper")
+def test_ending_many_sessions_keeps_nobody_from_getting_one(two_owners, tmp_path):
+    hold, held, runtime = tmp_path / "hold", tmp_path / "held", tmp_path / "runc"
+    real = shutil.which("runc") or shutil.which("crun")
+    held.mkdir()
+    runtime.write_text(
+        '#!/bin/sh\ncase "$*" in\n'
+        f"*delete*) touch {held}/$$; while [ -e {hold} ]; do sleep .05; done;;\n"
+        f'esac\nexec {real} "$@"\n'
+    )
+    runtime.chmod(0o755)
+    flags = ("--pool-size", "0", "--max-sessions", "20", "--oci-runtime", str(runtime))
+    gateway, bob = two_owners(*flags)
+    for i in range(9):
+        gateway.create_session(session_id=f"s{i}")
+    hold.touch()
+    deleting = [threading.Thread(target=gateway.delete_session, args=(f"s{i}",)) for i in range(9)]
+    try:
+        for thread in deleting:
+            thread.start()
+        wait_for(lambda: len(list(held.iterdir())) >= 6)
+        assert gateway.execute("print(1)", client=bob, session_id="new").text() == "1\n"
+    finally:
+        hold.unlink()
+    for thread in deleting:
+        thread.join(30)
+
+
+# ---- Bounds that must agree
+
+
+def test_more_sessions_than_can_be_connected(start_gateway, tmp_path):
+    for i in range(8):
+        (tmp_path / f"python{i}").symlink_to(PROJECT / "kernelspec/python")
+    flags = ("--kernelspec-dir", str(tmp_path), "--default-kernel", "python0", "--pool-size", "0")
+    with pytest.raises(AssertionError, match="setting max-sessions: .* at most 2687 sessions fit"):
+        start_gateway(*flags, "--max-sessions", "2688")
+    # With the project's kernelspecs the largest number fits.
+    gateway = start_gateway("--max-sessions", "10000", "--pool-size", "0")
+    assert gateway.execute("print(1)").text() == "1\n"

@@ -105,6 +105,8 @@ check_text(const json_t *root, const char *text, size_t len)
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)root, key, value) {
+        if (strchr(key, '\\')) // json_member() wants a name that is written as it is
+            continue;
         size_t member_len;
         const char *member = json_member(text, len, key, &member_len);
         assert(member || memchr(text, '\\', len));

@@ -15,6 +15,18 @@ check_printable(const char *text)
         assert(*text >= ' ' && *text < 0x7f);
 }
 
+// The line that asks for `target`.
+static char *
+target_line(const struct target *target)
+{
+    if (target->channel == TARGET_AGENT)
+        return kg_strdup("agent");
+    if (target->channel == TARGET_CHANGES)
+        return kg_strdup("changes");
+    assert(target_kernel_name_valid(target->kernel));
+    return kg_asprintf("%s/%s", target->kernel, target_channel_name(target->channel));
+}
+
 static void
 check_target(const char *line, size_t len)
 {
@@ -25,12 +37,8 @@ check_target(const char *line, size_t len)
         assert(err.code == KG_INVALID);
         return;
     }
-    assert(target.channel < TARGET_N_CHANNELS);
-    // What the agent accepts says the same when it is written again, and the gateway may ask it.
-    KG_AUTO_FREE char *again =
-        target.channel == TARGET_AGENT
-            ? kg_strdup("agent")
-            : kg_asprintf("%s/%s", target.kernel, target_channel_name(target.channel));
+    // What the agent accepts reads the same when written again, and the gateway can ask for it.
+    KG_AUTO_FREE char *again = target_line(&target);
     assert(strlen(again) == len && memcmp(again, line, len) == 0);
     assert(link_target_valid(again));
 }
@@ -42,8 +50,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct kg_error err = {0};
 
     enum link_hello hello = link_hello_check(text, size);
-    assert((hello == LINK_HELLO_DONE) ==
-           (size == LINK_HELLO_LEN && memcmp(text, LINK_HELLO, size) == 0));
+    bool whole = size == LINK_HELLO_LEN;
+    assert((hello == LINK_HELLO_DONE) == (whole && memcmp(text, LINK_HELLO, size) == 0));
+    assert((hello == LINK_HELLO_DIAL_DONE) == (whole && memcmp(text, LINK_HELLO_DIAL, size) == 0));
     if (link_answer_parse(text, size, &err) != 0) {
         assert(err.code == KG_NOT_FOUND || err.code == KG_PROVISIONER_UNAVAILABLE);
         check_printable(err.message);

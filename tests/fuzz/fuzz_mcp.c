@@ -40,12 +40,14 @@ on_send(struct outlet *outlet, json_t *message, bool minor)
 }
 
 static void
-on_answer(struct outlet *outlet, json_t *message, int http_status)
+on_answer(struct outlet *outlet, struct payload *payload, int http_status)
 {
     assert(http_status >= 200 && http_status < 600);
     ((struct client *)outlet)->n_answers++;
-    if (message)
-        check_message(message);
+    if (!payload)
+        return;
+    assert(payload->len > 0 && !memchr(payload->text, '\n', payload->len));
+    payload_unref(payload);
 }
 
 static bool
@@ -167,7 +169,7 @@ take_line(struct mcp_session *session, struct client *client, const char *line, 
         return 0;
     }
     size_t n = requests_in(message);
-    mcp_receive(session, &client->base, message);
+    mcp_receive(session, &client->base, message, NULL);
     return n;
 }
 

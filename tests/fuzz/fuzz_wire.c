@@ -49,9 +49,12 @@ check_json(const void *text, size_t len)
 {
     struct kg_error err;
     bool repaired = false;
-    json_auto_t *ours = kernel_json_load(text, len, "text", &repaired, &err);
-    json_auto_t *theirs = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
+    json_auto_t *ours = kernel_json_load(text, len, "text", NULL, &repaired, &err);
+    // jansson overlooks a NUL byte behind a number.
+    bool has_nul = len > 0 && memchr(text, '\0', len) != NULL;
+    json_auto_t *theirs = has_nul ? NULL : json_loadb(text, len, JSON_ALLOW_NUL, NULL);
 
+    assert(!has_nul || ours == NULL);
     assert(ours == NULL || repaired == (theirs == NULL));
     if (json_is_object(theirs))
         assert(json_equal(ours, theirs));
@@ -60,6 +63,30 @@ check_json(const void *text, size_t len)
     KG_AUTO_FREE char *written = json_dumps(ours, JSON_COMPACT);
     json_auto_t *again = json_loads(written, JSON_ALLOW_NUL, NULL);
     assert(again != NULL && json_equal(ours, again));
+}
+
+// A bundle's structured members are what they would have been as values.
+static void
+check_structured(const void *text, size_t len)
+{
+    struct kg_error err;
+    bool repaired = false, repaired_too = false;
+    json_t *structured = NULL;
+    json_auto_t *whole = kernel_json_load(text, len, "text", NULL, &repaired, &err);
+    json_auto_t *rest = kernel_json_load(text, len, "text", &structured, &repaired_too, &err);
+    json_auto_t *owned = structured;
+    const char *mime;
+    json_t *value;
+
+    assert((whole == NULL) == (rest == NULL));
+    json_object_foreach(owned, mime, value) {
+        json_t *part =
+            json_loadb(json_string_value(value), json_string_length(value), JSON_ALLOW_NUL, NULL);
+        assert(json_is_array(part) || json_is_object(part));
+        json_object_set_new_nocheck(json_object_get(rest, "data"), mime, part);
+    }
+    if (rest != NULL)
+        assert(json_equal(whole, rest) && repaired == repaired_too);
 }
 
 int
@@ -71,8 +98,10 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     KG_AUTO(jupyter_session) session = jupyter_session_new("key");
 
     size_t n = cut(data, size, frames);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         check_json(frames[i].data, frames[i].len);
+        check_structured(frames[i].data, frames[i].len);
+    }
     sign(session, frames, n, signature);
     KG_AUTO(jupyter_message) message = jupyter_message_parse(session, frames, n, &err);
     if (message == NULL) {

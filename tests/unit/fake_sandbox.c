@@ -106,6 +106,17 @@ fake_sandboxes_last(void)
     return TAILQ_LAST(&fakes.sandboxes, sandbox_list);
 }
 
+struct sandbox *
+fake_sandboxes_unready(void)
+{
+    struct sandbox *sandbox;
+    TAILQ_FOREACH(sandbox, &fakes.sandboxes, link) {
+        if (sandbox->state == SANDBOX_CREATING)
+            return sandbox;
+    }
+    return NULL;
+}
+
 void
 fake_sandboxes_release(void)
 {
@@ -501,11 +512,27 @@ sandbox_on_exit(struct sandbox *sandbox)
     fake_sandbox_gone(sandbox);
 }
 
+// As the real one does: what is under way fails.
+static void
+fail_call(struct sandbox_call *call)
+{
+    struct kg_error err = {0};
+    struct sandbox_call ended = *call;
+    call_free(call);
+    kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "the sandbox was ended meanwhile");
+    if (ended.stream.on_end)
+        ended.stream.on_end(&err, ended.arg);
+    else if (ended.on_link)
+        ended.on_link(-1, &err, ended.arg);
+    else
+        ended.on_answer(NULL, &err, ended.arg);
+}
+
 static void
 end_all(struct sandbox *sandbox)
 {
     for (struct sandbox_call *call; (call = TAILQ_FIRST(&sandbox->calls));)
-        call_free(call);
+        fail_call(call);
     for (; sandbox->n_processes > 0; sandbox->n_processes--) {
         struct process *process = &sandbox->processes[sandbox->n_processes - 1];
         fake_kernel_free(process->kernel);
@@ -530,8 +557,8 @@ void
 sandbox_destroy(struct sandbox *sandbox, provisioner_done_fn on_done, void *arg)
 {
     note("destroy", "");
-    end_all(sandbox);
     sandbox->state = SANDBOX_DESTROYING;
+    end_all(sandbox);
     sandbox->on_destroyed = on_done;
     sandbox->on_destroyed_arg = arg;
     loop_timer_start(sandbox->timer, 0);

@@ -32,6 +32,7 @@ void fake_sandboxes_init(struct loop *loop);
 void fake_sandboxes_fini(void);
 size_t fake_sandboxes_count(void);
 struct sandbox *fake_sandboxes_last(void);
+struct sandbox *fake_sandboxes_unready(void); // the first that is held
 // Answers what was held.
 void fake_sandboxes_release(void);
 

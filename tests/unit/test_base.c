@@ -225,6 +225,90 @@ test_log_keeps_a_value_on_its_line(void **state)
 }
 
 static void
+log_often(int n, const char *value)
+{
+    for (int i = 0; i < n; i++)
+        log_info("flood", LOG_STR("v", value));
+}
+
+// Reads what is in the pipe now.
+static void
+drain(int fd, struct buf *ret)
+{
+    char chunk[4096];
+    ssize_t n;
+    while ((n = read(fd, chunk, sizeof chunk)) > 0)
+        buf_append(ret, chunk, (size_t)n);
+}
+
+static void
+test_log_does_not_wait_for_its_reader(void **state)
+{
+    (void)state;
+    int fds[2];
+    char value[300], longest[10000];
+    KG_AUTO_BUF first = {0};
+    KG_AUTO_BUF then = {0};
+    memset(value, 'v', sizeof value - 1);
+    memset(longest, 'l', sizeof longest - 1);
+    value[sizeof value - 1] = longest[sizeof longest - 1] = '\0';
+    log_setup(LOG_LEVEL_INFO, LOG_FORMAT_CONSOLE);
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(fd_set_nonblocking(fds[0], NULL), 0);
+    int capacity = fcntl(fds[1], F_SETPIPE_SZ, 8192);
+    assert_true(capacity >= 8192);
+    int saved = dup(STDERR_FILENO);
+    dup2(fds[1], STDERR_FILENO);
+    alarm(30); // where it waits, this ends the test
+    log_often(1, longest);
+    log_often(1000, value);
+    drain(fds[0], &first);
+    log_info("after");
+    log_info("again");
+    alarm(0);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(fds[1]);
+    drain(fds[0], &then);
+    close(fds[0]);
+    assert_in_range(first.len, 4096, capacity);
+    assert_non_null(strstr(first.data, "flood v=llll"));
+    assert_null(strstr(first.data, "flood v=vvvv"));
+    const char *note = strstr(then.data, "warning lines of the log were lost lines=1001\n");
+    assert_non_null(note);
+    assert_int_equal(then.data[0], '\n'); // the torn line ends here
+    assert_ptr_equal(strstr(then.data, "lines of the log"), strstr(note, "lines of the log"));
+    assert_non_null(strstr(note, " info    after\n"));
+    assert_non_null(strstr(note, " info    again\n"));
+}
+
+static void
+test_log_limit(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/kg-log-XXXXXX";
+    char value[300];
+    KG_AUTO_BUF text = {0};
+    memset(value, 'v', sizeof value - 1);
+    value[sizeof value - 1] = '\0';
+    int fd = mkstemp(path);
+    int saved = dup(STDERR_FILENO);
+    dup2(fd, STDERR_FILENO);
+    log_limit(64 << 10);
+    log_often(1000, value);
+    log_limit(0);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(fd);
+    assert_int_equal(file_read(path, 1 << 20, &text, NULL), 0);
+    assert_in_range(text.len, 64 << 10, (64 << 10) + 1024);
+    const char *last = strstr(text.data, "warning the log is full and ends here\n");
+    assert_non_null(last);
+    assert_string_equal(strchr(last, '\n'), "\n");
+    unlink(path);
+}
+
+static void
 test_paths(void **state)
 {
     (void)state;
@@ -356,6 +440,8 @@ main(void)
         cmocka_unit_test(test_names_of_variables),
         cmocka_unit_test(test_ids_and_clock),
         cmocka_unit_test(test_log_keeps_a_value_on_its_line),
+        cmocka_unit_test(test_log_does_not_wait_for_its_reader),
+        cmocka_unit_test(test_log_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -205,6 +205,27 @@ test_missing_limits(void **state)
     assert_string_equal(none, "memory, processes");
 }
 
+// Where numbers of users are the host's, each sandbox has one that the host has not.
+static void
+test_users(void **state)
+{
+    (void)state;
+    struct docker docker = {0};
+    json_auto_t *plain = json_pack("{s:[s]}", "SecurityOptions", "name=seccomp,profile=default");
+    json_auto_t *mapped =
+        json_pack("{s:[s, s]}", "SecurityOptions", "name=cgroupns", "name=userns");
+    json_auto_t *rootless = json_pack("{s:[s]}", "SecurityOptions", "name=rootless");
+    docker_take_info(&docker, plain);
+    assert_true(docker.own_users);
+    docker_take_info(&docker, mapped);
+    assert_false(docker.own_users);
+    docker_take_info(&docker, rootless);
+    assert_false(docker.own_users);
+    docker.podman = true;
+    docker_take_info(&docker, plain);
+    assert_false(docker.own_users);
+}
+
 int
 main(void)
 {
@@ -216,6 +237,7 @@ main(void)
         cmocka_unit_test(test_escape),
         cmocka_unit_test(test_whose_a_container_is),
         cmocka_unit_test(test_missing_limits),
+        cmocka_unit_test(test_users),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed +

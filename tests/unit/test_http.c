@@ -195,6 +195,7 @@ test_keys_file(void **state)
               NULL);
     assert_string_equal(http_keys_owner(bench.keys, "secret-a"), "alice");
     assert_string_equal(http_keys_owner(bench.keys, "secret"), "bob");
+    assert_true(http_keys_have_several_owners(bench.keys));
     assert_string_equal(http_keys_owner(bench.keys, "with:colon"), "carol");
     assert_null(http_keys_owner(bench.keys, ""));
     assert_null(http_keys_owner(bench.keys, "secret-"));
@@ -252,6 +253,118 @@ test_authentication(void **state)
     assert_true(raw_has(&raw, "\r\nWWW-Authenticate: Bearer\r\n"));
 }
 
+static void
+test_without_a_key_no_body_is_read(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
+    struct http_server_settings settings = bench_settings();
+    settings.head_timeout_s = 1;
+    bench_restart_server(&settings);
+    http_server_set_keys(bench.server, bench.keys);
+    // Refused by their heads; of the body nothing comes, and no 100.
+    static const struct {
+        const char *head;
+        const char *expect;
+    } cases[] = {
+        {"PUT /private HTTP/1.1\r\nContent-Length: 70000\r\n", "HTTP/1.1 401 "},
+        {"PUT /private HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", "HTTP/1.1 401 "},
+        {"PUT /private HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n", "HTTP/1.1 401 "},
+        {"PUT /private HTTP/1.1\r\nContent-Length: 70000\r\nX-API-Key: kb\r\n", "HTTP/1.1 401 "},
+        {"PUT /private HTTP/1.1\r\nX-API-Key: ka\r\nContent-Length: 999999999\r\n",
+         "HTTP/1.1 413 "},
+        {"PUT /private HTTP/1.1\r\nX-API-Key: ka\r\nContent-Length: 99999999999999999999999\r\n",
+         "HTTP/1.1 413 "},
+        {"POST /nothing HTTP/1.1\r\nContent-Length: 70000\r\n", "HTTP/1.1 404 "},
+        {"PUT /large HTTP/1.1\r\nContent-Length: 70000\r\n", "HTTP/1.1 413 "}, // public
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_RAW raw;
+        KG_AUTO_FREE char *head = kg_asprintf("%sHost: localhost\r\n\r\n", cases[i].head);
+        raw_exchange(&raw, head);
+        assert_true(raw_has(&raw, cases[i].expect));
+        assert_true(raw_has(&raw, "\r\nConnection: close\r\n"));
+        assert_true(raw_has(&raw, "\r\nContent-Type: application/problem+json\r\n"));
+        assert_false(raw_has(&raw, " 100 "));
+    }
+    // A small body is read, but not waited for longer than a head.
+    KG_AUTO_RAW small;
+    raw_open(&small);
+    raw_send(&small, "PUT /private HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nping");
+    WAIT(raw_has(&small, "HTTP/1.1 401 "));
+    assert_false(small.closed);
+    KG_AUTO_RAW slow;
+    raw_exchange(&slow, "PUT /private HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\npin");
+    assert_int_equal(slow.in.len, 0);
+    // With a key there is time, and 100.
+    KG_AUTO_RAW keyed;
+    raw_open(&keyed);
+    raw_send(&keyed, "PUT /private HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n"
+                     "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+    WAIT(raw_has(&keyed, "HTTP/1.1 100 Continue\r\n"));
+    KG_AUTO_RAW late;
+    raw_exchange(&late, "GET /hello HTTP/1.1\r\nHost: localh");
+    raw_send(&keyed, "ping");
+    WAIT(raw_has(&keyed, "HTTP/1.1 200 "));
+}
+
+// What comes while the refusal is under way is read and dropped, so that no reset destroys it.
+static void
+test_a_refusal_arrives_although_the_body_comes(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
+    http_server_set_keys(bench.server, bench.keys);
+    KG_AUTO_FREE char *body = kg_calloc((512 << 10) + 1, 1);
+    memset(body, 'x', 512 << 10);
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_pause(&raw, true);
+    raw_send(&raw, "PUT /private HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8388608\r\n\r\n");
+    for (int i = 0; i < 16; i++)
+        raw_send(&raw, body); // would fail by a reset
+    raw_pause(&raw, false);
+    WAIT(raw.closed);
+    assert_true(raw_has(&raw, "HTTP/1.1 401 "));
+    assert_true(raw_has(&raw, "API key required"));
+}
+
+static void
+test_wrong_keys_are_slowed(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
+    http_server_set_keys(bench.server, bench.keys);
+    static const char guess[] = "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: kb\r\n\r\n";
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    for (int i = 1; i <= 10; i++) {
+        raw_send(&raw, guess);
+        WAIT(raw_count(&raw, "HTTP/1.1 401 ") == i);
+    }
+    int64_t before_ms = clock_mono_ms();
+    for (int i = 11; i <= 13; i++) {
+        raw_send(&raw, guess);
+        WAIT(raw_count(&raw, "HTTP/1.1 401 ") == i);
+    }
+    assert_true(clock_mono_ms() - before_ms >= 3 * 95);
+    // Meanwhile others are served, and one that leaves is forgotten.
+    KG_AUTO_RAW leaving;
+    raw_open(&leaving);
+    raw_send(&leaving, guess);
+    raw_send(&raw, guess);
+    WAIT(http_server_open_requests(bench.server) == 2);
+    raw_close(&leaving);
+    KG_AUTO_CALL good;
+    call_path(&good, "GET", "/show/x", NULL, (const char *const[]){"X-API-Key: ka", NULL});
+    assert_int_equal(good.status, 200);
+    WAIT(raw_count(&raw, "HTTP/1.1 401 ") == 14);
+    WAIT(http_server_open_requests(bench.server) == 0);
+}
+
 // ---- Origin and Host ------------------------------------------------------------------------
 
 static void
@@ -289,6 +402,14 @@ test_a_proxy_before_a_server_without_keys(void **state)
         assert_int_equal(raw_has(&raw, "HTTP/1.1 200 "), cases[i].here);
         assert_int_equal(raw_has(&raw, "\"code\":\"forbidden_host\""), !cases[i].here);
     }
+    // A public route does not make it the anonymous owner's.
+    KG_AUTO_RAW nobody;
+    raw_exchange(&nobody, "GET /whose HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                          "X-Forwarded-For: 192.0.2.7\r\n\r\n");
+    assert_true(raw_has(&nobody, "\r\n\r\nnobody"));
+    KG_AUTO_RAW anonymous;
+    raw_exchange(&anonymous, "GET /whose HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert_true(raw_has(&anonymous, "\r\n\r\nanonymous"));
     // Probes are answered; and so is who has a key.
     KG_AUTO_RAW probe;
     raw_exchange(&probe, "GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -436,6 +557,45 @@ test_json_bodies(void **state)
 }
 
 static void
+test_large_json_is_parsed_before_its_handler(void **state)
+{
+    (void)state;
+    KG_AUTO_FREE char *numbers = array_of("1234567", 30 * 1000);
+    KG_AUTO_CALL good;
+    call_path(&good, "POST", "/parsed", numbers, NULL);
+    assert_int_equal(good.status, 200);
+    assert_string_equal(good.body.data, numbers);
+    KG_AUTO_FREE char *heavy = array_of("{}", 30 * 1000);
+    KG_AUTO_FREE char *bad = array_of("x", 50 * 1000);
+    const struct {
+        const char *body;
+        const char *detail;
+    } cases[] = {{heavy, "at most 4 are taken"}, {bad, "line 1"}, {"", "empty"}};
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_CALL call;
+        call_path(&call, "POST", "/parsed", cases[i].body, NULL);
+        assert_problem(&call, 400, "invalid_request");
+        assert_non_null(strstr(field(&call, "detail"), cases[i].detail));
+    }
+    // Clients that leave while theirs is parsed, or before: nothing is answered, nothing leaks.
+    for (int i = 0; i < 5; i++) {
+        KG_AUTO_FREE char *text =
+            kg_asprintf("POST /parsed HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
+                        strlen(numbers), numbers);
+        KG_AUTO_RAW leaving;
+        raw_open(&leaving);
+        raw_send(&leaving, text);
+        for (int turn = 0; turn < i; turn++)
+            bench_turn();
+        raw_close(&leaving);
+    }
+    KG_AUTO_CALL after;
+    call_path(&after, "GET", "/hello", NULL, NULL);
+    assert_int_equal(after.status, 200);
+    WAIT(http_server_open_requests(bench.server) == 0);
+}
+
+static void
 test_bodies_and_their_bound(void **state)
 {
     (void)state;
@@ -530,6 +690,104 @@ test_bodies_wait_for_one_another(void **state)
     WAIT(raw_has(&second, "16777216"));
 }
 
+#define PUT_16_MIB "PUT /private HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16777216\r\n"
+
+static void
+start_large(const struct http_server_settings *settings)
+{
+    struct kg_error err;
+    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
+    assert_int_equal(http_keys_add(bench.keys, "bob", "kb", &err), 0);
+    bench_restart_server(settings);
+    http_server_set_keys(bench.server, bench.keys);
+}
+
+static void
+test_bodies_of_one_owner_do_not_stop_anothers(void **state)
+{
+    (void)state;
+    enum { BODY = 16 << 20, HELD = 2 << 20 };
+    struct http_server_settings settings = bench_settings();
+    settings.max_body_bytes = BODY;
+    settings.max_held_bytes = HELD;
+    start_large(&settings);
+    // Both of alice's stop short; the second is not even read to there.
+    KG_AUTO_RAW first, second, other;
+    raw_open(&first);
+    raw_send(&first, PUT_16_MIB "X-API-Key: ka\r\n\r\n");
+    size_t sent = send_some(&first, HELD);
+    WAIT((sent += send_some(&first, HELD - sent)) == HELD);
+    raw_open(&second);
+    raw_send(&second, PUT_16_MIB "X-API-Key: ka\r\n\r\n");
+    sent = send_some(&second, BODY);
+    for (int i = 0; i < 20; i++) {
+        KG_AUTO_CALL hello;
+        call_path(&hello, "GET", "/hello", NULL, NULL);
+        sent += send_some(&second, BODY - sent);
+    }
+    assert_true(sent < BODY * 3 / 4);
+    raw_open(&other);
+    raw_send(&other, PUT_16_MIB "X-API-Key: kb\r\n\r\n");
+    for (size_t left = BODY; left > 0; bench_turn())
+        left -= send_some(&other, left);
+    WAIT(raw_has(&other, "16777216"));
+    assert_false(first.closed || second.closed);
+}
+
+static void
+send_all(const struct raw *raw, size_t left)
+{
+    for (; left > 0; bench_turn())
+        left -= send_some(raw, left);
+}
+
+#define PUT_HEAD(path, len)                                                                        \
+    "PUT " path " HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\nContent-Length: " len "\r\n\r\n"
+
+// The first is not answered yet, and would leave room for one of the other two.
+static void
+test_a_body_counts_until_it_was_read(void **state)
+{
+    (void)state;
+    enum { HELD = 16 << 20, FIRST = 9437184, STOPS = 1 << 20, THIRD = 6291456 };
+    struct http_server_settings settings = bench_settings();
+    settings.max_body_bytes = HELD;
+    settings.max_held_bytes = HELD;
+    start_large(&settings);
+    KG_AUTO_RAW first, second, third;
+    raw_open(&first);
+    raw_send(&first, PUT_HEAD("/parsed-hold", "9437184"));
+    send_all(&first, FIRST);
+    WAIT(bench.held);
+    raw_open(&second);
+    raw_send(&second, PUT_HEAD("/private", "9437184"));
+    send_all(&second, STOPS);
+    raw_open(&third);
+    raw_send(&third, PUT_HEAD("/private", "6291456"));
+    size_t left = THIRD;
+    WAIT((left -= send_some(&third, left)) == 0);
+    WAIT(raw_has(&third, "6291456"));
+    http_reply(KG_STEAL(bench.held), 200, "text/plain", "late", 4);
+    WAIT(raw_has(&first, "late"));
+}
+
+// Also where nobody waits for it.
+static void
+test_a_body_that_stops_is_cut(void **state)
+{
+    (void)state;
+    struct http_server_settings settings = bench_settings();
+    settings.max_body_bytes = 16 << 20;
+    settings.head_timeout_s = 1;
+    start_large(&settings);
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, PUT_16_MIB "X-API-Key: ka\r\n\r\n");
+    send_some(&raw, 500 * 1000);
+    WAIT(raw.closed);
+    assert_int_equal(raw.in.len, 0);
+}
+
 static void
 test_expect_100_continue(void **state)
 {
@@ -542,6 +800,46 @@ test_expect_100_continue(void **state)
     raw_send(&raw, "ping");
     WAIT(raw_has(&raw, "\r\n\r\nping"));
     assert_true(raw_has(&raw, "HTTP/1.1 200 "));
+}
+
+#define CHUNKED "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+// However a body is cut into pieces on its way, and wherever it goes wrong.
+static void
+test_chunks_in_pieces(void **state)
+{
+    (void)state;
+    static const char good[] = "3\r\nabc\r\n00a\r\n0123456789\r\n0\r\n\r\n";
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, CHUNKED);
+    for (size_t i = 0; i < strlen(good); i++) {
+        raw_send(&raw, (const char[]){good[i], '\0'});
+        bench_turn();
+    }
+    WAIT(raw_has(&raw, "\r\n\r\nabc0123456789"));
+    raw_send(&raw, CHUNKED "3\r\nabc\r\n");
+    for (int i = 0; i < 10; i++) {
+        KG_AUTO_CALL hello; // so that the first chunk has been read
+        call_path(&hello, "GET", "/hello", NULL, NULL);
+    }
+    raw_send(&raw, "0x1\r\na\r\n0\r\n\r\n");
+    WAIT(raw.closed);
+    assert_int_equal(raw_count(&raw, "HTTP/1.1 400 "), 1);
+    assert_int_equal(raw_count(&raw, "a chunk of the body"), 1);
+}
+
+static void
+test_a_nul_in_a_head(void **state)
+{
+    (void)state;
+    static const char head[] = "GET /hello HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n";
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    assert_int_equal(send(raw.fd, head, sizeof head - 1, MSG_NOSIGNAL), sizeof head - 1);
+    WAIT(raw.closed);
+    assert_true(raw_has(&raw, "HTTP/1.1 400 "));
+    assert_true(raw_has(&raw, "NUL"));
 }
 
 static void
@@ -559,6 +857,14 @@ test_malformed_requests(void **state)
         {"garbage\r\n\r\n", "HTTP/1.1 400 "},
         {"GET /hello HTTP/1.1\r\nno colon\r\n\r\n", "HTTP/1.1 400 "},
         {"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 400 "},
+        {"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: +2\r\n\r\nhi", "HTTP/1.1 400 "},
+        {"GET /hello HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n", "HTTP/1.1 400 "},
+        {"GET /hello HTTP/1.1\r\nHost: localhost\r\nX: a\rb\r\n\r\n", "HTTP/1.1 400 "},
+        {CHUNKED "0x2\r\nhi\r\n0\r\n\r\n", "HTTP/1.1 400 "},
+        {CHUNKED "+2\r\nhi\r\n0\r\n\r\n", "HTTP/1.1 400 "},
+        {CHUNKED "2\r\nhi0\r\n\r\n", "HTTP/1.1 400 "},
+        {CHUNKED "2;x=y\r\nhi\r\n0\r\n\r\n", "HTTP/1.1 400 "},
+        {CHUNKED "000000002\r\nhi\r\n0\r\n\r\n", "HTTP/1.1 400 "},
         {long_header, "HTTP/1.1 400 "},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
@@ -633,6 +939,42 @@ test_connection_limit(void **state)
     raw_open(&third);
     WAIT(third.closed);
     // One that never said anything counts, and makes room when it goes.
+    raw_close(&first);
+    for (bool served = false; !served;) {
+        KG_AUTO_RAW again;
+        raw_open(&again);
+        raw_send(&again, HELLO);
+        WAIT(again.closed || raw_has(&again, "hello"));
+        served = raw_has(&again, "hello");
+    }
+}
+
+// As many of one address as have shown no key; who has shown one is not counted.
+static void
+test_strangers_of_one_address_are_few(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
+    struct http_server_settings settings = bench_settings();
+    settings.max_strangers = 2;
+    bench_restart_server(&settings);
+    http_server_set_keys(bench.server, bench.keys);
+    KG_AUTO_RAW keyed;
+    raw_open(&keyed);
+    raw_send(&keyed, "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n\r\n");
+    WAIT(raw_has(&keyed, "200 OK"));
+    KG_AUTO_RAW first;
+    KG_AUTO_RAW second;
+    KG_AUTO_RAW third;
+    raw_open(&first);
+    raw_open(&second);
+    raw_send(&second, HELLO);
+    WAIT(raw_has(&second, "hello"));
+    raw_open(&third);
+    WAIT(third.closed);
+    raw_send(&keyed, HELLO);
+    WAIT(raw_has(&keyed, "\r\n\r\nhello"));
     raw_close(&first);
     for (bool served = false; !served;) {
         KG_AUTO_RAW again;
@@ -727,19 +1069,29 @@ main(void)
         TEST(test_message_cut_in_a_character),
         TEST(test_keys_file),
         TEST(test_authentication),
+        TEST(test_without_a_key_no_body_is_read),
+        TEST(test_a_refusal_arrives_although_the_body_comes),
+        TEST(test_wrong_keys_are_slowed),
         TEST(test_a_proxy_before_a_server_without_keys),
         TEST(test_origin_and_host),
         TEST(test_json_bodies),
         TEST(test_json_values_are_bounded),
         TEST(test_json_has_no_nul),
+        TEST(test_large_json_is_parsed_before_its_handler),
         TEST(test_bodies_and_their_bound),
         TEST(test_large_and_small_bodies),
         TEST(test_bodies_wait_for_one_another),
+        TEST(test_bodies_of_one_owner_do_not_stop_anothers),
+        TEST(test_a_body_counts_until_it_was_read),
+        TEST(test_a_body_that_stops_is_cut),
         TEST(test_expect_100_continue),
         TEST(test_malformed_requests),
+        TEST(test_chunks_in_pieces),
+        TEST(test_a_nul_in_a_head),
         TEST(test_keep_alive_and_pipelining),
         TEST(test_pipelined_behind_a_late_answer),
         TEST(test_connection_limit),
+        TEST(test_strangers_of_one_address_are_few),
         TEST(test_idle_timeout),
         TEST(test_unix_socket),
         TEST(test_cannot_listen),

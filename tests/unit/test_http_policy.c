@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdatomic.h>
@@ -35,15 +36,16 @@ allows(const struct address_policy *policy, const char *host, const char *addres
 }
 
 static const char *const public_addresses[] = {
-    "8.8.8.8",      "1.1.1.1",         "100.63.255.255",   "100.128.0.0",     "126.255.255.255",
-    "128.0.0.1",    "169.253.255.255", "172.15.255.255",   "172.32.0.0",      "192.167.255.255",
-    "192.169.0.0",  "198.17.255.255",  "198.20.0.0",       "223.255.255.255",
+    "8.8.8.8",         "1.1.1.1",        "100.63.255.255",   "100.128.0.0",
+    "126.255.255.255", "128.0.0.1",      "168.63.129.15",    "168.63.129.17",
+    "169.253.255.255", "172.15.255.255", "172.32.0.0",       "192.167.255.255",
+    "192.169.0.0",     "198.17.255.255", "198.20.0.0",       "223.255.255.255",
     "192.0.2.77",   // documentation, as are the next three
     "198.51.100.1", //
     "203.0.113.7",  //
     "2001:db8::1",  //
-    "2606:4700::1", "::ffff:8.8.8.8",  "64:ff9b::808:808", "2002:808:808::1", "fbff::1",
-    "fe00::1",
+    "2606:4700::1",    "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1",
+    "fbff::1",         "fe00::1",
 };
 
 static const char *const forbidden_addresses[] = {
@@ -55,6 +57,7 @@ static const char *const forbidden_addresses[] = {
     "100.127.255.255",
     "127.0.0.1",
     "127.255.255.254",
+    "168.63.129.16",
     "169.254.169.254",
     "172.16.0.1",
     "172.31.255.255",
@@ -72,6 +75,8 @@ static const char *const forbidden_addresses[] = {
     "::ffff:127.0.0.1",
     "::ffff:10.1.2.3",
     "::ffff:169.254.169.254",
+    "::ffff:0:8.8.8.8",
+    "::ffff:0:127.0.0.1",
     "64:ff9b::7f00:1",
     "64:ff9b::a00:1",
     "64:ff9b:1::808:808",
@@ -102,6 +107,32 @@ test_table(void **state)
     }
     struct sockaddr_storage local = {.ss_family = AF_UNIX};
     assert_false(address_policy_allows(policy, "x", (const struct sockaddr *)(const void *)&local));
+}
+
+static size_t n_own_reads;
+
+// In place of the C library's: counts, and adds nothing.
+int
+getifaddrs(struct ifaddrs **ret)
+{
+    union {
+        void *symbol;
+        int (*fn)(struct ifaddrs **);
+    } next = {dlsym(RTLD_NEXT, "getifaddrs")};
+    n_own_reads++;
+    return next.fn(ret);
+}
+
+static void
+test_own_addresses_are_not_read_each_time(void **state)
+{
+    (void)state;
+    KG_AUTO(address_policy) policy = policy_of(NULL);
+    int64_t start_ms = clock_mono_ms();
+    n_own_reads = 0;
+    for (int i = 0; i < 2000; i++)
+        assert_true(allows(policy, "x", "8.8.8.8"));
+    assert_in_range(n_own_reads, 1, 1 + (clock_mono_ms() - start_ms) / 1000);
 }
 
 static void
@@ -307,6 +338,7 @@ test_a_name_without_an_answer(void **state)
 
 const struct CMUnitTest http_policy_tests[] = {
     cmocka_unit_test(test_table),
+    cmocka_unit_test(test_own_addresses_are_not_read_each_time),
     cmocka_unit_test(test_allow),
     cmocka_unit_test(test_bad_allow),
     cmocka_unit_test_setup_teardown(test_call_asks, bench_set_up, bench_tear_down),

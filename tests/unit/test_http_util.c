@@ -38,6 +38,16 @@ handle_show(struct http_request *request, void *arg)
 }
 
 static void
+handle_whose(struct http_request *request, void *arg)
+{
+    (void)arg;
+    const char *owner = http_request_owner(request);
+    if (!owner)
+        owner = "nobody";
+    http_reply(request, 200, "text/plain", owner, strlen(owner));
+}
+
+static void
 handle_rest(struct http_request *request, void *arg)
 {
     (void)arg;
@@ -63,7 +73,7 @@ handle_large(struct http_request *request, void *arg)
     char piece[1000];
     size_t total = 0;
     size_t announced = http_request_body_len(request);
-    for (size_t n; (n = http_request_body_take(request, piece, sizeof piece)) > 0;)
+    for (size_t n; (n = http_request_body_read(request, piece, sizeof piece)) > 0;)
         total += n;
     assert_int_equal(total, announced);
     char text[24];
@@ -126,12 +136,16 @@ handle_busy(struct http_request *request, void *arg)
 static const struct http_route routes[] = {
     {HTTP_GET, "/", handle_hello, HTTP_PUBLIC},
     {HTTP_GET, "/hello", handle_hello, HTTP_PUBLIC},
+    {HTTP_GET, "/whose", handle_whose, HTTP_PUBLIC},
     {HTTP_GET, "/show/{name}", handle_show, HTTP_KEY_IN_QUERY},
     {HTTP_DELETE, "/show/{name}", handle_show, 0},
     {HTTP_GET, "/files/{name}/{rest...}", handle_rest, 0},
     {HTTP_POST, "/echo", handle_echo, HTTP_PUBLIC},
     {HTTP_POST, "/json", handle_json, HTTP_PUBLIC},
+    {HTTP_POST, "/parsed", handle_json, HTTP_PUBLIC | HTTP_JSON_BODY},
     {HTTP_PUT, "/large", handle_large, HTTP_PUBLIC | HTTP_LARGE_BODY},
+    {HTTP_PUT, "/private", handle_large, HTTP_LARGE_BODY},
+    {HTTP_PUT, "/parsed-hold", handle_hold, HTTP_LARGE_BODY | HTTP_JSON_BODY},
     {HTTP_GET, "/hold", handle_hold, HTTP_PUBLIC},
     {HTTP_GET, "/stream", handle_stream, HTTP_PUBLIC},
     {HTTP_GET, "/busy", handle_busy, HTTP_PUBLIC},

@@ -155,12 +155,61 @@ test_parse_bounds_the_number_of_values(void **state)
                                      FRAME("{}"),        FRAME("{}"), {values.data, values.len}};
 
     KG_AUTO(jupyter_message) many = parse("", frames, KG_ARRAY_LEN(frames), &err);
-    assert_null(many);
-    assert_string_equal(err.message, "content is not usable JSON: too many values");
+    assert_non_null(many);
+    assert_int_equal(many->cut_bytes, values.len + 2); // with the metadata
+    assert_int_equal(json_object_size(many->content), 0);
     frames[5] = (struct jupyter_frame){text.data, text.len};
     KG_AUTO(jupyter_message) one = parse("", frames, KG_ARRAY_LEN(frames), &err);
     assert_non_null(one);
     assert_int_equal(json_string_length(json_object_get(one->content, "a")), 4000001);
+}
+
+// What the guard replaced cannot be verified, and is attributed all the same.
+static void
+test_parse_of_what_was_too_large(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    struct jupyter_frame frames[] = {FRAME("<IDS|MSG>"), FRAME("any signature"),
+                                     FRAME(HEADER),      FRAME("{\"msg_id\":\"p1\"}"),
+                                     FRAME("{}"),        FRAME("12345678")};
+    KG_AUTO(jupyter_message) content = parse("key", frames, KG_ARRAY_LEN(frames), &err);
+    assert_non_null(content);
+    assert_int_equal(content->cut_bytes, 12345678);
+    assert_string_equal(content->parent_id, "p1");
+    assert_int_equal(json_object_size(content->content), 0);
+
+    frames[5] = (struct jupyter_frame)FRAME("{}");
+    frames[3] = (struct jupyter_frame)FRAME("12345678"); // nobody could be told
+    KG_AUTO(jupyter_message) parent = parse("", frames, KG_ARRAY_LEN(frames), &err);
+    assert_null(parent);
+    assert_int_equal(err.code, KG_INVALID_CONTENT);
+}
+
+// The arrays and objects of a MIME bundle stay text, repaired as values are.
+static void
+test_parse_keeps_structured_data_as_text(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    struct jupyter_frame frames[] = {
+        FRAME("<IDS|MSG>"),
+        FRAME(""),
+        FRAME(HEADER),
+        FRAME("{}"),
+        FRAME("{}"),
+        FRAME("{\"data\":{\"text/plain\":\"a\",\"application/json\":"
+              "{\"x\" : [1, -2.50 ,NaN,\"\\ud800\\u0000\xff\",true],\"y\":{}},\"n\":7},"
+              "\"other\":{\"data\":{\"a\":[1]}}}")};
+    KG_AUTO(jupyter_message) message = parse("", frames, KG_ARRAY_LEN(frames), &err);
+    assert_non_null(message);
+    assert_string_equal(json_string_value(json_object_get(message->structured, "application/json")),
+                        "{\"x\":[1,-2.5,null,\"\xef\xbf\xbd\\u0000\xef\xbf\xbd\",true],\"y\":{}}");
+    const json_t *data = json_object_get(message->content, "data");
+    assert_int_equal(json_object_size(data), 2);
+    assert_int_equal(json_integer_value(json_object_get(data, "n")), 7);
+    const json_t *other = json_object_get(json_object_get(message->content, "other"), "data");
+    assert_true(json_is_array(json_object_get(other, "a")));
 }
 
 static void
@@ -213,7 +262,7 @@ read_back(const char *text, bool *repaired)
 {
     struct kg_error err;
     KG_AUTO_FREE char *object = kg_asprintf("{\"a\":%s}", text);
-    json_auto_t *json = kernel_json_load(object, strlen(object), "text", repaired, &err);
+    json_auto_t *json = kernel_json_load(object, strlen(object), "text", NULL, repaired, &err);
 
     return json != NULL ? json_dumps(json_object_get(json, "a"), JSON_ENCODE_ANY | JSON_COMPACT)
                         : NULL;
@@ -331,20 +380,20 @@ begin_stream(struct buf *stream)
     buf_append(stream, READY, sizeof(READY) - 1);
 }
 
+// Follows a stream in two pieces; `ret_passed` is what a reader sees of it.
 static int
-follow(const struct buf *stream, size_t split, uint64_t *cost, size_t *passed, struct kg_error *err)
+follow(const struct buf *stream, size_t split, uint64_t *cost, struct buf *ret_passed,
+       struct kg_error *err)
 {
     struct zmtp_follower follower;
-    size_t first, second = 0;
     uint64_t more = 0;
 
     zmtp_init(&follower, MAX_BYTES, MAX_FRAMES);
-    int result = zmtp_follow(&follower, stream->data, split, &first, cost, err);
+    int result = zmtp_follow(&follower, stream->data, split, ret_passed, cost, err);
     if (result == 0)
-        result =
-            zmtp_follow(&follower, stream->data + split, stream->len - split, &second, &more, err);
+        result = zmtp_follow(&follower, stream->data + split, stream->len - split, ret_passed,
+                             &more, err);
     *cost += more;
-    *passed = first + second;
     return result;
 }
 
@@ -368,9 +417,10 @@ test_follower_split_at_every_byte(void **state)
     for (size_t split = 0; split <= stream.len; split++) {
         struct kg_error err;
         uint64_t cost;
-        size_t passed;
+        KG_AUTO_BUF passed = {0};
         assert_int_equal(follow(&stream, split, &cost, &passed, &err), 0);
-        assert_int_equal(passed, stream.len);
+        assert_int_equal(passed.len, stream.len);
+        assert_memory_equal(passed.data, stream.data, stream.len);
         assert_int_equal(cost, zmtp_frame_cost(3) + 2 * zmtp_frame_cost(0) + zmtp_frame_cost(300));
     }
 }
@@ -385,11 +435,12 @@ assert_cut(const char *bytes, size_t len, const char *message)
     for (size_t split = 0; split <= stream.len; split++) {
         struct kg_error err;
         uint64_t cost;
-        size_t passed;
+        KG_AUTO_BUF passed = {0};
         assert_int_equal(follow(&stream, split, &cost, &passed, &err), -1);
         assert_int_equal(err.code, KG_INVALID_CONTENT);
         assert_string_equal(err.message, message);
-        assert_true(passed >= fine && passed < stream.len);
+        assert_true(passed.len >= fine && passed.len < stream.len);
+        assert_memory_equal(passed.data, stream.data, passed.len);
         assert_int_equal(cost, 0);
     }
 }
@@ -403,13 +454,80 @@ test_follower_cuts(void **state)
     ASSERT_CUT("\x08", "frame with bad flags 0x08");
     ASSERT_CUT("\x05", "frame with bad flags 0x05");
     ASSERT_CUT("\x01\x00\x01\x00\x01\x00\x01\x00\x01\x00", "message of more than 4 frames");
-    ASSERT_CUT("\x02\0\0\0\0\0\0\x07\xd0", "message above 2000 bytes");
-    ASSERT_CUT("\x02\xff\xff\xff\xff\xff\xff\xff\xff", "message above 2000 bytes");
-    ASSERT_CUT("\x01\x00\x02\0\0\0\0\0\0\x07\x50", "message above 2000 bytes");
+    ASSERT_CUT("\x02\xff\xff\xff\xff\xff\xff\xff\xff", "frame of 18446744073709551615 bytes");
+    ASSERT_CUT("\x02\0\0\0\0\x40\0\0\x01", "frame of 1073741825 bytes");
     ASSERT_CUT("\x04\x00", "command of 0 bytes");
     ASSERT_CUT("\x06\0\0\0\0\0\0\x10\x01", "command of 4097 bytes");
     ASSERT_CUT("\x04\x0a\x09SUBSCRIBE", "unexpected command");
     ASSERT_CUT("\x04\x02\x05R", "unexpected command");
+}
+
+// Of a message that is too large the frames that made it so are replaced by their size, however the
+// stream comes in pieces, and what comes after it is seen as it is.
+static void
+test_follower_replaces_what_is_too_large(void **state)
+{
+    (void)state;
+    static const char body[3000], half[1000];
+    static const char large_head[] = "\x03\0\0\0\0\0\0\x0b\xb8",
+                      half_head[] = "\x03\0\0\0\0\0\0\x03\xe8";
+    KG_AUTO_BUF stream = {0}, seen = {0};
+    begin_stream(&stream);
+    buf_append(&stream, "\x01\x02hd", 4);
+    buf_append(&stream, large_head, 9);
+    buf_append(&stream, body, sizeof(body)); // too large by itself
+    buf_append(&stream, half_head, 9);
+    buf_append(&stream, half, sizeof(half)); // still fits
+    buf_append(&stream, "\x02\0\0\0\0\0\0\x03\xe8", 9);
+    buf_append(&stream, half, sizeof(half)); // too large together with the others
+    buf_append(&stream, "\x00\x04next", 6);
+    begin_stream(&seen);
+    buf_append(&seen,
+               "\x01\x02hd\x01\x04"
+               "3000",
+               10);
+    buf_append(&seen, half_head, 9);
+    buf_append(&seen, half, sizeof(half));
+    buf_append(&seen,
+               "\x00\x04"
+               "1000\x00\x04next",
+               12);
+
+    for (size_t split = 0; split <= stream.len; split++) {
+        struct kg_error err;
+        uint64_t cost;
+        KG_AUTO_BUF passed = {0};
+        assert_int_equal(follow(&stream, split, &cost, &passed, &err), 0);
+        assert_int_equal(passed.len, seen.len);
+        assert_memory_equal(passed.data, seen.data, seen.len);
+        assert_int_equal(cost, zmtp_frame_cost(2) + 3 * zmtp_frame_cost(4) + zmtp_frame_cost(1000));
+    }
+    assert_int_equal(zmtp_replaced_size("3000", 4), 3000);
+    assert_int_equal(zmtp_replaced_size("{}", 2), 0);
+    assert_int_equal(zmtp_replaced_size("", 0), 0);
+}
+
+// A reader takes such a message before the body of its last frame has come: it counts by then.
+static void
+test_follower_counts_what_it_replaced_at_once(void **state)
+{
+    (void)state;
+    KG_AUTO_BUF stream = {0}, passed = {0};
+    begin_stream(&stream);
+    buf_append(&stream, "\x01\x02hd\x02\0\0\0\0\0\0\x0b\xb8", 13);
+    size_t head_len = stream.len;
+    static const char body[3000];
+    buf_append(&stream, body, sizeof(body));
+
+    struct zmtp_follower follower;
+    struct kg_error err;
+    uint64_t cost;
+    zmtp_init(&follower, MAX_BYTES, MAX_FRAMES);
+    assert_int_equal(zmtp_follow(&follower, stream.data, head_len, &passed, &cost, &err), 0);
+    assert_int_equal(cost, zmtp_frame_cost(2) + zmtp_frame_cost(4));
+    assert_int_equal(
+        zmtp_follow(&follower, stream.data + head_len, sizeof(body), &passed, &cost, &err), 0);
+    assert_int_equal(cost, 0);
 }
 
 static void
@@ -430,7 +548,7 @@ test_follower_checks_the_greeting(void **state)
     for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
         struct kg_error err;
         uint64_t cost;
-        size_t passed;
+        KG_AUTO_BUF passed = {0};
         KG_AUTO_BUF stream = {0};
         begin_stream(&stream);
         stream.data[cases[i].offset] = cases[i].byte;
@@ -448,6 +566,8 @@ main(void)
         cmocka_unit_test(test_parse_refuses),
         cmocka_unit_test(test_parse_refuses_bad_signature_and_too_many_frames),
         cmocka_unit_test(test_parse_bounds_the_number_of_values),
+        cmocka_unit_test(test_parse_of_what_was_too_large),
+        cmocka_unit_test(test_parse_keeps_structured_data_as_text),
         cmocka_unit_test(test_parse_repairs),
         cmocka_unit_test(test_outgoing_parses),
         cmocka_unit_test(test_json_legal),
@@ -456,6 +576,8 @@ main(void)
         cmocka_unit_test(test_json_of_any_depth_and_size),
         cmocka_unit_test(test_follower_split_at_every_byte),
         cmocka_unit_test(test_follower_cuts),
+        cmocka_unit_test(test_follower_replaces_what_is_too_large),
+        cmocka_unit_test(test_follower_counts_what_it_replaced_at_once),
         cmocka_unit_test(test_follower_checks_the_greeting),
     };
     int failed = cmocka_run_group_tests_name("jupyter", tests, NULL, NULL);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <event2/event.h>
 
 #include "jupyter.h"
 
@@ -37,12 +38,17 @@ struct fixture {
     zsock_t *kernel[JUPYTER_N_CHANNELS];
     struct loop_fd *kernel_watch[JUPYTER_N_CHANNELS];
     size_t requests;
+    char request_types[4][16];
+    char request_ids[4][JUPYTER_MSG_ID_SIZE];
     size_t subscriptions;
 
     // What the channels told.
     size_t messages, bad_messages, lost;
     size_t bytes; // of stream text
+    uint64_t cut_bytes;
     bool in_order;
+    _Atomic size_t shaped_elsewhere; // than on the loop's thread
+    _Atomic bool holds_worker;       // where it shapes a message
     bool free_on_message;
     char last_type[32];
     struct kg_error last_error;
@@ -78,7 +84,7 @@ run_until(struct fixture *f, bool (*done)(struct fixture *f))
 // ---- What the channels tell -----------------------------------------------------------------
 
 static void
-on_message(enum jupyter_channel channel, const struct jupyter_message *message, void *arg)
+on_message(enum jupyter_channel channel, struct jupyter_message *message, void *arg)
 {
     struct fixture *f = arg;
     (void)channel;
@@ -87,6 +93,7 @@ on_message(enum jupyter_channel channel, const struct jupyter_message *message, 
     if (n != NULL && json_integer_value(n) != (json_int_t)f->messages)
         f->in_order = false;
     f->messages++;
+    f->cut_bytes += message->cut_bytes;
     f->bytes += json_string_length(json_object_get(message->content, "text"));
     snprintf(f->last_type, sizeof(f->last_type), "%s", message->msg_type);
     if (f->free_on_message) {
@@ -94,6 +101,22 @@ on_message(enum jupyter_channel channel, const struct jupyter_message *message, 
         f->channels = NULL;
     }
     progress(f);
+}
+
+// It has no argument of its own, as it is a pure function; the test has one fixture at a time.
+static struct fixture *the_fixture;
+static pthread_t loop_thread;
+
+static void *
+shape(enum jupyter_channel channel, struct jupyter_message *message)
+{
+    (void)channel;
+    (void)message;
+    if (!pthread_equal(pthread_self(), loop_thread))
+        the_fixture->shaped_elsewhere++;
+    while (the_fixture->holds_worker)
+        usleep(1000);
+    return kg_strdup("shaped"); // a leak, where nobody frees it
 }
 
 static void
@@ -132,6 +155,21 @@ kernel_send(struct fixture *f, enum jupyter_channel channel, zframe_t *prefix, c
     assert_int_equal(zmsg_send(&message, f->kernel[channel]), 0);
 }
 
+// identity, delimiter, signature, header, …
+static void
+note_request(struct fixture *f, zmsg_t *message)
+{
+    zframe_t *frame = zmsg_first(message);
+    for (int i = 0; i < 3; i++)
+        frame = zmsg_next(message);
+    json_auto_t *header = json_loadb((const char *)zframe_data(frame), zframe_size(frame), 0, NULL);
+    size_t i = f->requests++ % KG_ARRAY_LEN(f->request_types);
+    const char *type = json_string_value(json_object_get(header, "msg_type"));
+    const char *id = json_string_value(json_object_get(header, "msg_id"));
+    snprintf(f->request_types[i], sizeof(f->request_types[i]), "%s", type);
+    snprintf(f->request_ids[i], sizeof(f->request_ids[i]), "%s", id);
+}
+
 // A ROUTER echoes the type of every request; the XPUB sees subscriptions.
 static void
 on_kernel(int fd, int events, void *arg)
@@ -147,7 +185,7 @@ on_kernel(int fd, int events, void *arg)
             if (i == JUPYTER_IOPUB)
                 f->subscriptions++;
             else {
-                f->requests++;
+                note_request(f, message);
                 kernel_send(f, (enum jupyter_channel)i, zmsg_pop(message), "echo", json_object());
             }
             zmsg_destroy(&message);
@@ -213,7 +251,13 @@ setup(void **state)
     strcpy(f->dir, "/tmp/kg-jupyter-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     const struct jupyter_channels_settings settings = {.dir = f->dir, .key = KEY};
-    const struct jupyter_channels_events channels_events = {on_message, on_bad_message, on_lost};
+    the_fixture = f;
+    loop_thread = pthread_self();
+    const struct jupyter_channels_events channels_events = {.shape = shape,
+                                                            .shaped_free = free,
+                                                            .on_message = on_message,
+                                                            .on_bad_message = on_bad_message,
+                                                            .on_lost = on_lost};
     f->channels = jupyter_channels_new(f->loop, &settings, &channels_events, f, &err);
     assert_non_null(f->channels);
     *state = f;
@@ -313,15 +357,106 @@ test_bad_signature_is_dropped_and_told(void **state)
     assert_int_equal(f->bytes, 1);
 }
 
+static bool
+five_messages(struct fixture *f)
+{
+    return f->messages == 5;
+}
+
+// Off the loop, and in the order in which they were sent.
 static void
-test_large_message(void **state)
+test_large_messages_keep_their_place(void **state)
+{
+    struct fixture *f = *state;
+    kernel_start(f, JUPYTER_IOPUB);
+    run_until(f, subscribed);
+    for (size_t i = 0; i < 5; i++)
+        publish(f, i, i % 2 == 0 ? 1 : 9 * 1000 * 1000);
+    run_until(f, five_messages);
+    assert_true(f->in_order);
+    assert_int_equal(f->bytes, 3 + 2 * 9 * 1000 * 1000);
+    assert_int_equal(f->shaped_elsewhere, 2);
+}
+
+// Beyond the bound a message comes without what made it so, and the channel lives.
+static void
+test_a_message_that_is_too_large_comes_cut(void **state)
 {
     struct fixture *f = *state;
     kernel_start(f, JUPYTER_IOPUB);
     run_until(f, subscribed);
     publish(f, 0, 20 * 1000 * 1000);
     run_until(f, one_message);
-    assert_int_equal(f->bytes, 20 * 1000 * 1000);
+    assert_in_range(f->cut_bytes, 20 * 1000 * 1000, 20 * 1000 * 1000 + 100);
+    assert_string_equal(f->last_type, "stream");
+    assert_int_equal(f->bytes, 0);
+    f->messages = 0;
+    publish(f, 0, 10);
+    run_until(f, one_message);
+    assert_int_equal(f->bytes, 10);
+    assert_int_equal(f->lost + f->bad_messages, 0);
+}
+
+// The worker's result is thrown away.
+static void
+test_freed_while_a_message_is_being_read(void **state)
+{
+    struct fixture *f = *state;
+    kernel_start(f, JUPYTER_IOPUB);
+    run_until(f, subscribed);
+    publish(f, 0, 1);
+    run_until(f, one_message);
+    publish(f, 1, 9 * 1000 * 1000);
+    f->holds_worker = true;
+    while (f->shaped_elsewhere == 0) // the worker has it
+        event_base_loop(loop_event_base(f->loop), EVLOOP_ONCE);
+    jupyter_channels_free(KG_STEAL(f->channels));
+    f->holds_worker = false;
+    assert_int_equal(f->messages, 1);
+}
+
+static json_t *
+make_content(void *arg)
+{
+    return json_pack("{s:s}", "code", (const char *)arg);
+}
+
+static bool
+three_requests(struct fixture *f)
+{
+    return f->requests == 3;
+}
+
+static void
+test_large_requests_keep_their_place(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    char msg_id[JUPYTER_MSG_ID_SIZE];
+    kernel_start(f, JUPYTER_SHELL);
+    char *code = kg_calloc(1, 9 * 1000 * 1000 + 1);
+    memset(code, 'x', 9 * 1000 * 1000);
+    const struct jupyter_content content = {make_content, free, code};
+    struct jupyter_channels *channels = f->channels;
+    assert_int_equal(
+        jupyter_channels_send(channels, JUPYTER_SHELL, "first", json_object(), NULL, &err), 0);
+    assert_int_equal(
+        jupyter_channels_send_large(channels, JUPYTER_SHELL, "large", &content, msg_id, &err), 0);
+    assert_int_equal(
+        jupyter_channels_send(channels, JUPYTER_SHELL, "last", json_object(), NULL, &err), 0);
+    run_until(f, three_requests);
+    static const char *const types[] = {"first", "large", "last"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(types); i++)
+        assert_string_equal(f->request_types[i], types[i]);
+    assert_string_equal(f->request_ids[1], msg_id);
+
+    // Freed with the channels, and where there is no link.
+    const struct jupyter_content waiting = {make_content, free, kg_strdup("code")};
+    assert_int_equal(
+        jupyter_channels_send_large(channels, JUPYTER_SHELL, "large", &waiting, NULL, &err), 0);
+    const struct jupyter_content unsent = {make_content, free, kg_strdup("code")};
+    assert_int_equal(
+        jupyter_channels_send_large(channels, JUPYTER_CONTROL, "large", &unsent, NULL, &err), -1);
 }
 
 enum { FLOOD = 20 * 1000 }; // more than the guard's window
@@ -419,7 +554,8 @@ test_a_long_path_is_refused(void **state)
     struct kg_error err;
     KG_AUTO_FREE char *dir = kg_asprintf("%s/%090d", f->dir, 0);
     const struct jupyter_channels_settings settings = {.dir = dir, .key = KEY};
-    const struct jupyter_channels_events no_events = {on_message, on_bad_message, on_lost};
+    const struct jupyter_channels_events no_events = {
+        .on_message = on_message, .on_bad_message = on_bad_message, .on_lost = on_lost};
 
     assert_null(jupyter_channels_new(f->loop, &settings, &no_events, f, &err));
     assert_int_equal(dir_make(dir, 0700, &err), 0);
@@ -439,18 +575,23 @@ send_from_here(void *arg)
     return NULL;
 }
 
-// In a child, since the process aborts.
+// In a child, since the process aborts. The thread's stack is not one that a thread of the parent
+// had: ThreadSanitizer still counts those as in use.
 static void
 test_another_thread_is_noticed(void **state)
 {
     struct fixture *f = *state;
+    static char stack[1 << 20];
     kernel_start(f, JUPYTER_SHELL);
     pid_t pid = fork();
     if (pid == 0) {
         pthread_t other;
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        pthread_attr_setstack(&attributes, stack, sizeof stack);
         (void)!freopen("/dev/null", "w", stderr);
         signal(SIGABRT, SIG_DFL); // not cmocka's
-        pthread_create(&other, NULL, send_from_here, f->channels);
+        pthread_create(&other, &attributes, send_from_here, f->channels);
         pthread_join(other, NULL);
         _exit(0);
     }
@@ -465,7 +606,11 @@ test_jupyter_channels(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_request_and_reply, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_signature_is_dropped_and_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_large_message, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_messages_keep_their_place, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_message_that_is_too_large_comes_cut, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_freed_while_a_message_is_being_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_requests_keep_their_place, setup, teardown),
         cmocka_unit_test_setup_teardown(test_flood_arrives_complete_and_in_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_comes_last_and_a_new_link_works, setup, teardown),
         cmocka_unit_test_setup_teardown(test_free_inside_a_callback, setup, teardown),

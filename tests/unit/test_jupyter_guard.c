@@ -65,7 +65,7 @@ run(struct fixture *f)
 }
 
 static void
-on_message(enum jupyter_channel channel, const struct jupyter_message *message, void *arg)
+on_message(enum jupyter_channel channel, struct jupyter_message *message, void *arg)
 {
     struct fixture *f = arg;
     (void)channel;
@@ -122,7 +122,8 @@ setup(void **state)
     strcpy(f->dir, "/tmp/kg-guard-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     const struct jupyter_channels_settings settings = {.dir = f->dir, .key = "key"};
-    const struct jupyter_channels_events events = {on_message, on_bad_message, on_lost};
+    const struct jupyter_channels_events events = {
+        .on_message = on_message, .on_bad_message = on_bad_message, .on_lost = on_lost};
     f->channels = jupyter_channels_new(f->loop, &settings, &events, f, &err);
     assert_non_null(f->channels);
     *state = f;
@@ -230,10 +231,10 @@ static void
 test_huge_length_is_cut(void **state)
 {
     struct fixture *f = *state;
-    set_tail(f, "\x00\x01x\x02\x00\x00\x00\x00\x04\x00\x00\x01", 12);
+    set_tail(f, "\x00\x01x\x02\x00\x00\x00\x00\x40\x00\x00\x01", 12);
     attach(f, JUPYTER_IOPUB);
     run(f);
-    assert_string_equal(f->last_error.message, "message above 67108864 bytes");
+    assert_string_equal(f->last_error.message, "frame of 1073741825 bytes");
     assert_int_equal(f->bad_messages, 1); // the one before it came through
 }
 
@@ -296,7 +297,7 @@ static void
 test_no_more_goes_in_than_is_taken(void **state)
 {
     struct fixture *f = *state;
-    enum { BODY = 1024, WINDOW = 8 * 1024 * 1024, SLACK = 1024 * 1024 };
+    enum { BODY = 1024, WINDOW = 1024 * 1024, SLACK = 256 * 1024 };
     static const char message[1 + 8 + BODY] = {2, 0, 0, 0, 0, 0, 0, BODY >> 8, 0};
     int link = make_pair(&f->peer_fd), inner = make_pair(&f->inner_fd);
 
@@ -315,6 +316,159 @@ test_no_more_goes_in_than_is_taken(void **state)
     assert_int_equal(f->lost, 0);
 }
 
+// ---- Slots for large messages ---------------------------------------------------------------
+
+enum { LARGE_BODY = 9 * 1024 * 1024, N_LARGE = 4 };
+static const char large_head[] = "\x02\0\0\0\0\0\x90\0\0";
+
+// A kernel that publishes one message of LARGE_BODY, as fast as it may, up to `limit` bytes of it.
+struct large {
+    struct fixture *f;
+    struct guard *guard;
+    int peer_fd, inner_fd;
+    struct loop_fd *peer_watch, *inner_watch;
+    const char *data; // what it sends; NULL: zeros
+    size_t sent, limit, read;
+};
+
+static void
+large_on_peer(int fd, int events, void *arg)
+{
+    struct large *large = arg;
+    static const char bytes[CHUNK];
+    (void)events;
+    size_t left = large->limit - large->sent;
+    const char *from = large->data != NULL ? large->data + large->sent : bytes;
+    ssize_t n = send(fd, from, left < CHUNK ? left : CHUNK, MSG_NOSIGNAL | MSG_DONTWAIT);
+    large->sent += n > 0 ? (size_t)n : 0;
+    if (large->sent == large->limit)
+        loop_fd_set(large->peer_watch, 0);
+}
+
+static void
+large_on_inner(int fd, int events, void *arg)
+{
+    struct large *large = arg;
+    static char bytes[CHUNK];
+    (void)events;
+    ssize_t n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    large->read += n > 0 ? (size_t)n : 0;
+    large->f->quiet_turns = 0;
+}
+
+static void
+large_init(struct large *large, struct fixture *f, size_t limit)
+{
+    int link = make_pair(&large->peer_fd), inner = make_pair(&large->inner_fd);
+    large->f = f;
+    large->limit = limit;
+    large->guard = guard_new(f->loop, link, inner, 10 * 1024 * 1024, on_guard_end, f);
+    assert_int_equal(send(large->peer_fd, greeting, sizeof(greeting), MSG_NOSIGNAL), 64);
+    assert_int_equal(send(large->peer_fd, large_head, 9, MSG_NOSIGNAL), 9);
+    large->peer_watch = loop_fd_new(f->loop, large->peer_fd, LOOP_WRITE, large_on_peer, large);
+    large->inner_watch = loop_fd_new(f->loop, large->inner_fd, LOOP_READ, large_on_inner, large);
+}
+
+static void
+large_fini(struct large *large)
+{
+    guard_free(large->guard);
+    loop_fd_free(large->peer_watch);
+    loop_fd_free(large->inner_watch);
+    close(large->peer_fd);
+    close(large->inner_fd);
+}
+
+static size_t
+count_complete(const struct large *larges, size_t n)
+{
+    size_t complete = 0;
+    for (size_t i = 0; i < n; i++)
+        complete += larges[i].read > LARGE_BODY;
+    return complete;
+}
+
+// However many kernels publish large messages at once, few of them are in memory.
+static void
+test_few_large_messages_come_in_at_a_time(void **state)
+{
+    struct fixture *f = *state;
+    struct large larges[N_LARGE] = {0};
+    for (size_t i = 0; i < N_LARGE; i++)
+        large_init(&larges[i], f, LARGE_BODY);
+    for (size_t n_complete = 1; n_complete <= N_LARGE; n_complete++) {
+        run_until_quiet(f);
+        assert_int_equal(count_complete(larges, N_LARGE), n_complete);
+        for (size_t i = 0; i < N_LARGE; i++) // one of those that are there is taken
+            if (larges[i].read > LARGE_BODY && larges[i].limit > 0) {
+                guard_taken(larges[i].guard, zmtp_frame_cost(LARGE_BODY));
+                larges[i].limit = 0;
+                break;
+            }
+    }
+    for (size_t i = 0; i < N_LARGE; i++)
+        large_fini(&larges[i]);
+}
+
+// One that publishes large messages without a pause has the slot for one of them at a time.
+static void
+test_large_messages_take_turns(void **state)
+{
+    struct fixture *f = *state;
+    struct large larges[2] = {0};
+    KG_AUTO_BUF stream = {0};
+    static char body[LARGE_BODY];
+    for (int i = 0; i < 3; i++) { // the first head is sent by large_init()
+        buf_append(&stream, body, sizeof(body));
+        buf_append(&stream, large_head, 9);
+    }
+    large_init(&larges[0], f, stream.len);
+    larges[0].data = stream.data;
+    run_until_quiet(f); // it waits in front of its second message
+    assert_in_range(larges[0].read, LARGE_BODY, LARGE_BODY + 2 * CHUNK);
+    large_init(&larges[1], f, LARGE_BODY);
+    run_until_quiet(f);
+    assert_true(larges[1].read < LARGE_BODY);
+    guard_taken(larges[0].guard, zmtp_frame_cost(LARGE_BODY));
+    run_until_quiet(f);
+    assert_true(larges[1].read > LARGE_BODY); // not the other one's second
+    assert_true(larges[0].read < LARGE_BODY + LARGE_BODY / 2);
+    guard_taken(larges[1].guard, zmtp_frame_cost(LARGE_BODY));
+    run_until_quiet(f);
+    assert_true(larges[0].read > 2 * LARGE_BODY);
+    large_fini(&larges[0]);
+    large_fini(&larges[1]);
+}
+
+static void
+on_stalled_long_enough(void *arg)
+{
+    loop_stop(((struct fixture *)arg)->loop);
+}
+
+// Peers that stop in the middle of theirs do not keep the others from theirs.
+static void
+test_a_stalled_message_keeps_nobody_waiting(void **state)
+{
+    struct fixture *f = *state;
+    struct large larges[N_LARGE] = {0};
+    for (size_t i = 0; i < N_LARGE; i++)
+        large_init(&larges[i], f, i < 3 ? LARGE_BODY / 2 : LARGE_BODY);
+    struct loop_timer *timer = loop_timer_new(f->loop, on_stalled_long_enough, f);
+    while (larges[3].read <= LARGE_BODY) { // or the deadline passes
+        loop_timer_start(timer, 20);
+        run(f);
+    }
+    loop_timer_free(timer);
+    larges[0].limit = LARGE_BODY; // and the first one goes on
+    loop_fd_set(larges[0].peer_watch, LOOP_WRITE);
+    guard_taken(larges[3].guard, zmtp_frame_cost(LARGE_BODY));
+    run_until_quiet(f);
+    assert_true(larges[0].read > LARGE_BODY);
+    for (size_t i = 0; i < N_LARGE; i++)
+        large_fini(&larges[i]);
+}
+
 int
 test_jupyter_guard(void)
 {
@@ -325,6 +479,10 @@ test_jupyter_guard(void)
         cmocka_unit_test_setup_teardown(test_a_peer_that_reads_nothing_is_not_sent_more, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_no_more_goes_in_than_is_taken, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_few_large_messages_come_in_at_a_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_messages_take_turns, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_stalled_message_keeps_nobody_waiting, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests_name("jupyter guard", tests, NULL, NULL);
 }

@@ -178,7 +178,7 @@ fixture_setup(void **state)
             f->loop, &(const struct executions_settings){.max_log_bytes = 1 << 20,
                                                          .max_live_bytes = 1 << 30,
                                                          .max_replay_bytes = 1 << 20,
-                                                         .max_waiting_bytes = 48 << 10}),
+                                                         .max_waiting_bytes = 96 << 10}),
         .start_timeout_ms = DEADLINE_MS,
         .env = f->env,
     };

@@ -58,7 +58,14 @@ print(struct execution *execution, size_t len)
     json_auto_t *content = json_pack("{s:s, s:s}", "name", "stdout", "text", text);
     char type[] = "stream";
     const struct jupyter_message message = {.msg_type = type, .content = content};
-    output_append_message(&execution->log, &message);
+    output_append_lines(&execution->log, output_lines_of(&message));
+}
+
+// A line of the message that came last.
+static void
+show(struct execution *execution)
+{
+    output_log_append(&execution->log, "display", OUTPUT_DROPPABLE, json_pack("{s:{}}", "data"));
 }
 
 static int64_t
@@ -168,7 +175,7 @@ cpu_s_of_lines(struct log_fixture *f, bool one_message)
     clock_t began = clock();
     for (int i = 0; i < N_LINES; i++) {
         f->execution->log.last_message += !one_message;
-        output_append_display(&f->execution->log, NULL);
+        show(f->execution);
     }
     return (double)(clock() - began) / CLOCKS_PER_SEC;
 }
@@ -195,10 +202,10 @@ test_a_message_with_a_kept_line_inside(void **state)
 {
     struct log_fixture *f = *state;
     for (int i = 0; i < 3; i++) {
-        output_append_display(&f->execution->log, NULL);
+        show(f->execution);
         output_append_error(&f->execution->log, "ValueError", "kept", NULL);
     }
-    output_append_display(&f->execution->log, NULL);
+    show(f->execution);
     print(f->execution, MAX_LOG_BYTES);
     json_auto_t *lines = all_lines(f->execution);
     static const char *const types[] = {"dropped", "error", "dropped", "error",
@@ -254,6 +261,122 @@ test_only_few_and_small_errors_are_kept(void **state)
     assert_true(is_type(json_array_get(lines, 0), "dropped"));
     assert_in_range(n_errors, 64, 64 + MAX_LOG_BYTES / 100);
     assert_in_range(f->execution->log.bytes_held, 1, 64 * 300 + MAX_LOG_BYTES);
+}
+
+// ---- All logs together ----------------------------------------------------------------------
+
+enum { MAX_LIVE_BYTES = 3 * 4096, MAX_MESSAGE_BYTES = 6000 };
+
+static struct executions *
+small_executions(struct loop *loop)
+{
+    return executions_new(
+        loop, &(const struct executions_settings){.max_log_bytes = MAX_LOG_BYTES,
+                                                  .max_live_bytes = MAX_LIVE_BYTES,
+                                                  .max_message_bytes = MAX_MESSAGE_BYTES,
+                                                  .max_replay_bytes = 2 * MAX_LOG_BYTES});
+}
+
+// However many there are, and although none of them prints any more when the next one does.
+static void
+test_the_largest_log_makes_room(void **state)
+{
+    struct log_fixture *f = *state;
+    KG_AUTO(executions) executions = small_executions(f->loop);
+    struct execution *quiet[8];
+    KG_AUTO(execution) small = running_execution(executions);
+    print(small, 100);
+    size_t held = 0;
+    for (size_t i = 0; i < KG_ARRAY_LEN(quiet); i++) {
+        quiet[i] = running_execution(executions);
+        print(quiet[i], 2000);
+        print(quiet[i], 3000);
+        json_auto_t *newest = all_lines(quiet[i]);
+        json_t *last = json_array_get(newest, json_array_size(newest) - 1);
+        assert_true(is_type(last, "stdout")); // a reader is about to take it
+    }
+    for (size_t i = 0; i < KG_ARRAY_LEN(quiet); i++)
+        held += quiet[i]->log.bytes_held;
+    assert_true(held + small->log.bytes_held <= MAX_LIVE_BYTES);
+    json_auto_t *kept = all_lines(small);
+    assert_true(is_type(json_array_get(kept, 0), "stdout"));
+    for (size_t i = 0; i < KG_ARRAY_LEN(quiet); i++)
+        execution_unref(quiet[i]);
+}
+
+static void
+test_a_message_whose_lines_are_too_large(void **state)
+{
+    struct log_fixture *f = *state;
+    KG_AUTO(executions) executions = small_executions(f->loop);
+    KG_AUTO(execution) execution = running_execution(executions);
+    print(execution, MAX_MESSAGE_BYTES);
+    print(execution, 10);
+    json_auto_t *lines = all_lines(execution);
+    assert_int_equal(json_array_size(lines), 2);
+    assert_true(is_type(json_array_get(lines, 0), "dropped"));
+    assert_int_equal(number(json_array_get(lines, 0), "messages"), 1);
+    assert_in_range(number(json_array_get(lines, 0), "bytes"), MAX_MESSAGE_BYTES,
+                    MAX_MESSAGE_BYTES + 20);
+    assert_true(is_type(json_array_get(lines, 1), "stdout"));
+}
+
+// A line that is being sent is counted until it was, also where its log has dropped it.
+static void
+test_a_line_that_is_held(void **state)
+{
+    struct log_fixture *f = *state;
+    KG_AUTO(executions) executions = small_executions(f->loop);
+    KG_AUTO(execution) execution = running_execution(executions);
+    struct reader reader = {0};
+    size_t len;
+    reader.subscription = execution_subscribe(execution, 0, on_ready, &reader);
+    void *held[3];
+    const char *lines[3];
+    char *before[3];
+    for (size_t i = 0; i < 3; i++) {
+        assert_false(subscription_is_crowded(reader.subscription));
+        print(execution, 5000);
+        lines[i] = subscription_next(reader.subscription, &len);
+        assert_int_equal(lines[i][len], '\n');
+        before[i] = kg_strndup(lines[i], len);
+        held[i] = subscription_hold(reader.subscription);
+        assert_non_null(held[i]);
+    }
+    assert_in_range(execution->log.bytes_held, 5000,
+                    6000); // the bound of one log dropped the others
+    assert_true(subscription_is_crowded(reader.subscription));
+    subscription_release(held[0]);
+    assert_false(subscription_is_crowded(reader.subscription));
+    executions_free(KG_STEAL(executions)); // the registry may end before
+    for (size_t i = 1; i < 3; i++) {
+        assert_memory_equal(lines[i], before[i], len);
+        subscription_release(held[i]);
+    }
+    for (size_t i = 0; i < 3; i++)
+        free(before[i]);
+    subscription_free(reader.subscription);
+}
+
+// Ended executions of an owner who keeps much go before those of one who keeps little.
+static void
+test_replay_has_shares(void **state)
+{
+    struct log_fixture *f = *state;
+    KG_AUTO(executions) executions = small_executions(f->loop);
+    struct kg_error err;
+    char id_of_bob[EXECUTION_ID_LEN + 1], id_of_alice[EXECUTION_ID_LEN + 1] = "";
+    const struct execution_request of_bob = {.owner = "bob", .session_id = "s", .code = ""};
+    const struct execution_request of_alice = {.owner = "alice", .session_id = "s", .code = ""};
+    for (int i = 0; i < 20; i++) {
+        KG_AUTO(execution)
+        execution = execution_new(executions, NULL, i == 0 ? &of_bob : &of_alice);
+        strcpy(i == 0 ? id_of_bob : id_of_alice, execution_id(execution));
+        print(execution, 3000);
+        execution_finish(execution, EXECUTION_OK, false);
+    }
+    assert_non_null(executions_find(executions, id_of_bob, "bob", &err));
+    assert_non_null(executions_find(executions, id_of_alice, "alice", &err));
 }
 
 // ---- Readers --------------------------------------------------------------------------------
@@ -415,6 +538,10 @@ test_kernel_log(void)
         cmocka_unit_test_setup_teardown(test_a_message_with_a_kept_line_inside, setup, teardown),
         cmocka_unit_test_setup_teardown(test_errors_and_done_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_only_few_and_small_errors_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_largest_log_makes_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_message_whose_lines_are_too_large, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_line_that_is_held, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_replay_has_shares, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_reader_joins_after_a_line, setup, teardown),
         cmocka_unit_test_setup_teardown(test_readers_go_at_their_own_pace, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_reader_leaves_inside_its_callback, setup, teardown),

@@ -33,7 +33,7 @@ lines_of(const char *type, json_t *content)
     KG_AUTO(execution) execution = execution_new(executions, NULL, &request);
     KG_AUTO_FREE char *msg_type = kg_strdup(type);
     const struct jupyter_message message = {.msg_type = msg_type, .content = content};
-    output_append_message(&execution->log, &message);
+    output_append_lines(&execution->log, output_lines_of(&message));
     json_t *lines = all_lines(execution);
     size_t i;
     json_t *line;

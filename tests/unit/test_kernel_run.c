@@ -215,7 +215,8 @@ execute_long(struct fixture *f, size_t len)
     return execute(f, code);
 }
 
-// Code and variables that wait are bounded in all queues together, until they are sent.
+// Code and variables that wait are bounded in all queues together, until they are sent; one owner's
+// to half of that.
 static void
 test_large_requests_wait_within_a_bound(void **state)
 {
@@ -232,7 +233,9 @@ test_large_requests_wait_within_a_bound(void **state)
     assert_non_null(large);
     assert_null(execute_with(f, "print", variables, NULL, &err));
     assert_int_equal(err.code, KG_SESSION_BUSY);
-    assert_non_null(strstr(err.message, "code and variables wait already"));
+    assert_non_null(strstr(err.message, "your code and variables wait already"));
+    struct execution_request others = {.owner = "another", .code = long_text};
+    assert_int_equal(executions_check_room(f->context.executions, &others, &err), 0);
     const size_t left = (48 << 10) - large->request_bytes;
     KG_AUTO(execution) rest = execute_long(f, left);
     KG_AUTO(execution) small = execute(f, "print"); // however much waits

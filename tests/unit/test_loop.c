@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Timers, descriptors, signals, child processes.
+// Timers, descriptors, signals, child processes, work off the loop.
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,7 +20,7 @@ struct fixture {
     struct loop_timer *timer;
     int fired;
     struct loop_process_result result;
-    char output[64];
+    char output[256];
 };
 
 static int
@@ -137,6 +140,16 @@ test_process_exit_code_and_last_output(void **state)
     assert_string_equal(f->output, "998\n999\n1000\nend\n" + 1);
 }
 
+// Not a file of the machine: some runtimes give their standard streams to another user.
+static void
+test_process_stdin_is_an_empty_pipe(void **state)
+{
+    run_shell(*state, "case $(readlink /proc/self/fd/0) in pipe:*) exit $(wc -c);; esac; exit 9",
+              0);
+    struct fixture *f = *state;
+    assert_int_equal(f->result.exit_code, 0);
+}
+
 static void
 test_process_timeout(void **state)
 {
@@ -162,9 +175,36 @@ test_process_that_does_not_exist(void **state)
     const char *const argv[] = {"/nonexistent/program", NULL};
     const struct loop_process_spec spec = {.argv = argv};
     struct kg_error err = {0};
+    assert_null(loop_process_start(f->loop, &spec, on_process, f, &err));
+    assert_non_null(strstr(err.message, "cannot run /nonexistent/program: No such file"));
+}
+
+// Neither our descriptors, nor our signals, nor our folder.
+static void
+test_process_inherits_nothing(void **state)
+{
+    struct fixture *f = *state;
+    static const char look[] =
+        "ls /proc/self/fd | tr '\\n' ' '; grep -E 'Sig(Blk|Ign)' /proc/self/status; pwd";
+    const char *const argv[] = {"sh", "-c", look, NULL};
+    const struct loop_process_spec spec = {.argv = argv, .cwd = "/usr"};
+    struct kg_error err = {0};
+    sigset_t blocked, before;
+    KG_AUTO_FD leak = fcntl(STDERR_FILENO, F_DUPFD, 50); // without FD_CLOEXEC
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    sigprocmask(SIG_BLOCK, &blocked, &before);
+    signal(SIGPIPE, SIG_IGN);
     assert_non_null(loop_process_start(f->loop, &spec, on_process, f, &err));
     loop_run(f->loop);
-    assert_int_equal(f->result.exit_code, 127);
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    static const char start[] = "0 1 2 3 SigBlk:\t0000000000000000\nSigIgn:\t"; // 3 is ls's own
+    assert_memory_equal(f->output, start, sizeof start - 1);
+    char *end;
+    unsigned long long ignored = strtoull(f->output + sizeof start - 1, &end, 16);
+    assert_int_equal(ignored & 0x7fffffff, 0); // glibc ignores the two signals of its own
+    assert_string_equal(end, "\n/usr\n");
 }
 
 static void
@@ -196,6 +236,160 @@ test_cancel_and_pid_watch(void **state)
     assert_null(loop_pid_watch_new(f->loop, 0x3fffff, on_pid_end, f, &err));
 }
 
+// ---- Work off the loop ----------------------------------------------------------------------
+
+// A job: where it ran and what became of it. It says `begun`, and `gate` holds it up.
+struct job {
+    struct fixture *f;
+    pthread_t thread;
+    int runs;
+    int done;
+    int discarded;
+    sem_t *begun;
+    sem_t *gate;
+};
+
+static void
+job_run(void *arg)
+{
+    struct job *job = arg;
+    if (job->begun)
+        sem_post(job->begun);
+    if (job->gate)
+        sem_wait(job->gate);
+    job->thread = pthread_self();
+    job->runs++;
+}
+
+static void
+job_on_done(void *arg)
+{
+    struct job *job = arg;
+    job->done = ++job->f->fired;
+    loop_stop(job->f->loop);
+}
+
+static void
+job_on_discard(void *arg)
+{
+    struct job *job = arg;
+    job->discarded = ++job->f->fired;
+    loop_stop(job->f->loop);
+}
+
+static void
+test_work_runs_elsewhere_and_is_done_here(void **state)
+{
+    struct fixture *f = *state;
+    struct job jobs[50] = {0};
+    for (size_t i = 0; i < KG_ARRAY_LEN(jobs); i++) {
+        jobs[i].f = f;
+        assert_non_null(
+            loop_work_start(f->loop, LOOP_LANE_GATEWAY, job_run, job_on_done, &jobs[i]));
+        assert_int_equal(jobs[i].done, 0);
+    }
+    while (f->fired < (int)KG_ARRAY_LEN(jobs))
+        loop_run(f->loop);
+    for (size_t i = 0; i < KG_ARRAY_LEN(jobs); i++) {
+        assert_int_equal(jobs[i].runs, 1);
+        assert_false(pthread_equal(jobs[i].thread, pthread_self()));
+    }
+}
+
+// Two that run fill the workers, so that a third waits in the queue.
+static void
+test_work_is_cancelled_in_each_state(void **state)
+{
+    struct fixture *f = *state;
+    sem_t gate, begun;
+    sem_init(&gate, 0, 0);
+    sem_init(&begun, 0, 0);
+    struct job running[2] = {{.f = f, .begun = &begun, .gate = &gate},
+                             {.f = f, .begun = &begun, .gate = &gate}};
+    struct job queued = {.f = f}, run = {.f = f, .begun = &begun};
+    struct loop_work *works[2];
+    for (size_t i = 0; i < KG_ARRAY_LEN(running); i++)
+        works[i] = loop_work_start(f->loop, LOOP_LANE_GATEWAY, job_run, job_on_done, &running[i]);
+    for (size_t i = 0; i < KG_ARRAY_LEN(running); i++)
+        sem_wait(&begun);
+    struct loop_work *work =
+        loop_work_start(f->loop, LOOP_LANE_GATEWAY, job_run, job_on_done, &queued);
+
+    loop_work_cancel(work, job_on_discard);
+    assert_int_equal(queued.discarded, 1);
+    assert_int_equal(queued.runs, 0);
+    loop_work_cancel(works[0], job_on_discard);
+    sem_post(&gate);
+    sem_post(&gate);
+    while (f->fired < 3)
+        loop_run(f->loop);
+    assert_int_equal(running[0].done, 0);
+    assert_true(running[0].discarded > 0);
+    assert_true(running[1].done > 0);
+
+    work = loop_work_start(f->loop, LOOP_LANE_GATEWAY, job_run, job_on_done, &run);
+    sem_wait(&begun); // it runs, or has run and its result waits
+    loop_work_cancel(work, NULL);
+    loop_work_cancel(NULL, NULL);
+    loop_timer_start(f->timer = loop_timer_new(f->loop, on_third, f), 100);
+    f->fired = 2;
+    loop_run(f->loop);
+    loop_timer_free(f->timer);
+    assert_int_equal(run.done, 0);
+    sem_destroy(&gate);
+    sem_destroy(&begun);
+}
+
+// One client's work does not keep another's waiting.
+static void
+test_lanes_take_turns(void **state)
+{
+    struct fixture *f = *state;
+    sem_t gate;
+    sem_init(&gate, 0, 0);
+    struct job holding[2] = {{.f = f, .gate = &gate}, {.f = f, .gate = &gate}};
+    struct job many[20] = {0}, other = {.f = f};
+    for (size_t i = 0; i < KG_ARRAY_LEN(holding); i++) // both workers
+        loop_work_start(f->loop, loop_lane_of("alice"), job_run, job_on_done, &holding[i]);
+    for (size_t i = 0; i < KG_ARRAY_LEN(many); i++) {
+        many[i].f = f;
+        loop_work_start(f->loop, loop_lane_of("alice"), job_run, job_on_done, &many[i]);
+    }
+    loop_work_start(f->loop, loop_lane_of("bob"), job_run, job_on_done, &other);
+    sem_post(&gate);
+    sem_post(&gate);
+    while (f->fired < 23)
+        loop_run(f->loop);
+    assert_in_range(other.done, 1, 8); // behind what ran, not behind the twenty
+    assert_true(many[19].done > other.done);
+    sem_destroy(&gate);
+}
+
+static void
+job_run_freeing(void *arg)
+{
+    free(arg);
+}
+
+static void
+test_work_that_nobody_waits_for_ends_with_the_loop(void **state)
+{
+    struct fixture *f = *state;
+    sem_t gate;
+    sem_init(&gate, 0, 0);
+    struct job running[2] = {{.f = f, .gate = &gate}, {.f = f, .gate = &gate}};
+    for (size_t i = 0; i < KG_ARRAY_LEN(running); i++)
+        loop_work_cancel(loop_work_start(f->loop, LOOP_LANE_GATEWAY, job_run, NULL, &running[i]),
+                         NULL);
+    for (int i = 0; i < 100; i++) // a leak, where they are not run
+        loop_work_start(f->loop, LOOP_LANE_GATEWAY, job_run_freeing, NULL, kg_strdup("job"));
+    sem_post(&gate);
+    sem_post(&gate);
+    loop_free(f->loop);
+    f->loop = loop_new();
+    sem_destroy(&gate);
+}
+
 int
 main(void)
 {
@@ -205,10 +399,16 @@ main(void)
         TEST(test_signal),
         TEST(test_descriptor_pauses_and_resumes),
         TEST(test_process_exit_code_and_last_output),
+        TEST(test_process_stdin_is_an_empty_pipe),
         TEST(test_process_timeout),
         TEST(test_process_that_leaves_its_pipe_to_a_daemon),
         TEST(test_process_that_does_not_exist),
+        TEST(test_process_inherits_nothing),
         TEST(test_cancel_and_pid_watch),
+        TEST(test_work_runs_elsewhere_and_is_done_here),
+        TEST(test_work_is_cancelled_in_each_state),
+        TEST(test_lanes_take_turns),
+        TEST(test_work_that_nobody_waits_for_ends_with_the_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -332,7 +332,7 @@ test_messages_of_calls_are_bounded(void **state)
     say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}");
     assert_int_equal(json_array_size(f->sink.answers), 0);
     assert_true(f->mcp->held_bytes > MCP_HELD_MAX);
-    mcp_receive(f->session, &f->sink.base, large_request(2));
+    mcp_receive(f->session, &f->sink.base, large_request(2), NULL);
     assert_int_equal(take_code(f), MCP_SERVER_ERROR);
     mcp_call_finish(f->held, json_object());
     assert_int_equal(take_code(f), 0);
@@ -347,17 +347,162 @@ test_messages_of_one_owner_are_bounded(void **state)
     struct mcp_call *heavy = f->held;
     heavy->weight += MCP_OWNER_HELD_MAX;
     f->mcp->held_bytes += MCP_OWNER_HELD_MAX;
-    mcp_receive(f->session, &f->sink.base, large_request(2));
+    mcp_receive(f->session, &f->sink.base, large_request(2), NULL);
     assert_int_equal(take_code(f), MCP_SERVER_ERROR);
     free(heavy->owner);
     heavy->owner = kg_strdup("another");
-    mcp_receive(f->session, &f->sink.base, large_request(2));
+    mcp_receive(f->session, &f->sink.base, large_request(2), NULL);
     assert_int_equal(json_array_size(f->sink.answers), 0);
     mcp_call_finish(f->held, json_object());
     assert_int_equal(take_code(f), 0);
     mcp_call_finish(heavy, json_object());
     assert_int_equal(take_code(f), 0);
     assert_int_equal(f->mcp->held_bytes, 0);
+}
+
+// ---- Large answers --------------------------------------------------------------------------
+
+static const char hold_one[] =
+    "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}";
+
+// Until it is encoded, its request runs; and it is what was said.
+static void
+test_a_large_answer_is_encoded_off_the_loop(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, hold_one);
+    mcp_call_finish(f->held, large_result(3 << 20));
+    assert_int_equal(json_array_size(f->sink.answers), 0);
+    assert_int_equal(f->session->n_calls, 1);
+    say(f, hold_one);
+    assert_int_equal(take_code(f), MCP_INVALID_REQUEST);
+    json_auto_t *answer = take_answer(f);
+    json_auto_t *expected =
+        json_pack("{s:s, s:i, s:o}", "jsonrpc", "2.0", "id", 1, "result", large_result(3 << 20));
+    assert_true(json_equal(answer, expected));
+    assert_int_equal(f->session->n_calls, 0);
+    assert_int_equal(f->mcp->held_bytes, 0);
+    say(f, hold_one);
+    mcp_call_finish(f->held, json_object()); // a small one comes at once
+    assert_int_equal(json_array_size(f->sink.answers), 1);
+}
+
+static void
+test_a_large_answer_can_be_cancelled(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, hold_one);
+    mcp_call_finish(f->held, large_result(3 << 20));
+    say(f, "{'jsonrpc':'2.0','method':'notifications/cancelled','params':{'requestId':1}}");
+    json_auto_t *answer = take_answer(f);
+    assert_true(json_is_null(answer));
+    assert_int_equal(f->session->n_calls, 0);
+}
+
+// The session stays until its answer has come back, and the answer goes nowhere.
+static void
+test_a_session_ends_while_its_answer_is_encoded(void **state)
+{
+    struct mcp_fixture *f = *state;
+    say(f, hold_one);
+    mcp_call_finish(f->held, large_result(3 << 20));
+    mcp_session_close(f->session);
+    mcp_sessions_reap(f->mcp);
+    json_auto_t *answer = take_answer(f);
+    assert_true(json_is_null(answer));
+    turn(f);
+    assert_true(LIST_EMPTY(&f->mcp->sessions));
+}
+
+static void
+test_the_adapter_ends_while_answers_are_encoded(void **state)
+{
+    struct mcp_fixture *f = *state;
+    for (int i = 1; i <= 8; i++) {
+        say(f, "{'jsonrpc':'2.0','id':%d,'method':'tools/call','params':{'name':'hold'}}", i);
+        mcp_call_finish(f->held, large_result(1 << 20));
+    }
+    mcp_free(KG_STEAL(f->mcp));
+    assert_int_equal(json_array_size(f->sink.answers), 8); // all without one
+    assert_true(json_is_null(json_array_get(f->sink.answers, 7)));
+}
+
+// One owner's answers that nobody reads; another's come all the same.
+static void
+test_answers_that_are_not_read_are_bounded(void **state)
+{
+    struct mcp_fixture *f = *state;
+    struct payload *unread[2];
+    for (int i = 0; i < 2; i++) {
+        size_t len = MCP_OWNER_ANSWERS_MAX / 2 - (2 << 20);
+        unread[i] = payload_take(kg_calloc(1, len), len);
+        payload_count(unread[i], f->mcp, "alice");
+    }
+    say(f, hold_one);
+    mcp_call_finish(f->held, large_result(3 << 20));
+    assert_int_equal(take_code(f), 0);
+    say(f, hold_one);
+    mcp_call_finish(f->held, large_result(5 << 20));
+    assert_int_equal(take_code(f), MCP_SERVER_ERROR);
+    assert_true(mcp_share_has_room(f->mcp, "bob", 5 << 20));
+    payload_unref(unread[0]);
+    say(f, hold_one);
+    mcp_call_finish(f->held, large_result(5 << 20));
+    assert_int_equal(take_code(f), 0);
+    payload_unref(unread[1]);
+    assert_int_equal(f->mcp->answer_bytes, 0);
+}
+
+static void
+test_the_answers_of_a_batch_are_bounded(void **state)
+{
+    struct mcp_fixture *f = *state;
+    f->session->revision = MCP_2025_03_26;
+    KG_AUTO_BUF text = {0};
+    for (int i = 0; i < 5; i++)
+        buf_printf(&text,
+                   "%c{'jsonrpc':'2.0','id':%d,'method':'tools/call','params':{'name':'large'}}",
+                   i ? ',' : '[', i);
+    say(f, "%s]", text.data);
+    json_auto_t *answers = take_answer(f);
+    assert_int_equal(json_array_size(answers), 5);
+    int n_refused = 0;
+    for (size_t i = 0; i < 5; i++)
+        n_refused += json_object_get(json_array_get(answers, i), "error") != NULL;
+    assert_int_equal(n_refused, 2); // of 10 MiB each, three fit
+}
+
+// Those that a batch has gathered leave less room for others until it is answered.
+static void
+test_the_answers_of_a_batch_count_while_they_are_gathered(void **state)
+{
+    enum { UNREAD = 40 << 20, GATHERED = 20 << 20 };
+    static const char large[] = "{'jsonrpc':'2.0','id':9,'method':'tools/call',"
+                                "'params':{'name':'large'}}";
+    struct mcp_fixture *f = *state;
+    f->session->revision = MCP_2025_03_26;
+    struct payload *unread = payload_take(kg_calloc(1, UNREAD), UNREAD);
+    payload_count(unread, f->mcp, "alice");
+    KG_AUTO_BUF text = {0};
+    for (int i = 0; i < 3; i++)
+        buf_printf(&text,
+                   "%c{'jsonrpc':'2.0','id':%d,'method':'tools/call','params':{'name':'%s'}}",
+                   i ? ',' : '[', i, i < 2 ? "large" : "hold");
+    say(f, "%s]", text.data);
+    int64_t until_ms = clock_mono_ms() + 10 * 1000;
+    while (f->mcp->answer_bytes < UNREAD + GATHERED && clock_mono_ms() < until_ms)
+        turn(f);
+    say(f, large);
+    assert_int_equal(take_code(f), MCP_SERVER_ERROR);
+    mcp_call_finish(f->held, json_object());
+    json_auto_t *answers = take_answer(f);
+    assert_int_equal(json_array_size(answers), 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_null(json_object_get(json_array_get(answers, i), "error"));
+    say(f, large);
+    assert_int_equal(take_code(f), 0);
+    payload_unref(unread);
+    assert_int_equal(f->mcp->answer_bytes, 0);
 }
 
 // It may listen for ever: only what it listens to is kept.
@@ -557,6 +702,13 @@ main(void)
         cmocka_unit_test(test_values_of_a_message_are_bounded),
         WITH_FIXTURE(test_messages_of_calls_are_bounded),
         WITH_FIXTURE(test_messages_of_one_owner_are_bounded),
+        WITH_FIXTURE(test_a_large_answer_is_encoded_off_the_loop),
+        WITH_FIXTURE(test_a_large_answer_can_be_cancelled),
+        WITH_FIXTURE(test_a_session_ends_while_its_answer_is_encoded),
+        WITH_FIXTURE(test_the_adapter_ends_while_answers_are_encoded),
+        WITH_FIXTURE(test_the_answers_of_a_batch_are_bounded),
+        WITH_FIXTURE(test_the_answers_of_a_batch_count_while_they_are_gathered),
+        WITH_FIXTURE(test_answers_that_are_not_read_are_bounded),
         WITH_FIXTURE(test_a_listener_holds_no_message),
         WITH_FIXTURE(test_state_is_sealed),
         WITH_FIXTURE(test_the_longest_idle_session_makes_room),

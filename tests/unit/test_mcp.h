@@ -37,10 +37,12 @@ int mcp_teardown(void **state);
 json_t *quoted(const char *fmt, ...) KG_PRINTF(1, 2);
 // Sends a message of the session's client.
 void say(struct mcp_fixture *f, const char *fmt, ...) KG_PRINTF(2, 3);
-// Takes the only answer that has come.
+// Takes the only answer; waits for it where it is still being encoded.
 json_t *take_answer(struct mcp_fixture *f);
 // Its error's code; 0 where it has a result.
 int take_code(struct mcp_fixture *f);
+// A tool's result with an image of so many bytes.
+json_t *large_result(size_t len);
 // Turns the loop once.
 void turn(struct mcp_fixture *f);
 

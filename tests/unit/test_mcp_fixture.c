@@ -13,11 +13,14 @@ sink_send(struct outlet *outlet, json_t *message, bool minor)
 }
 
 static void
-sink_answer(struct outlet *outlet, json_t *message, int http_status)
+sink_answer(struct outlet *outlet, struct payload *payload, int http_status)
 {
     struct sink *sink = (struct sink *)outlet;
     sink->status = http_status;
-    json_array_append_new(sink->answers, message ? message : json_null());
+    json_t *message = payload ? json_loadb(payload->text, payload->len, 0, NULL) : json_null();
+    assert_non_null(message);
+    json_array_append_new(sink->answers, message);
+    payload_unref(payload);
 }
 
 static bool
@@ -57,23 +60,7 @@ say(struct mcp_fixture *f, const char *fmt, ...)
     va_end(args);
     json_t *message = quoted("%s", text);
     assert_null(mcp_receive_check(f->session, message));
-    mcp_receive(f->session, &f->sink.base, message);
-}
-
-json_t *
-take_answer(struct mcp_fixture *f)
-{
-    assert_int_equal(json_array_size(f->sink.answers), 1);
-    json_t *answer = json_incref(json_array_get(f->sink.answers, 0));
-    json_array_clear(f->sink.answers);
-    return answer;
-}
-
-int
-take_code(struct mcp_fixture *f)
-{
-    json_auto_t *answer = take_answer(f);
-    return (int)json_integer_value(json_object_get(json_object_get(answer, "error"), "code"));
+    mcp_receive(f->session, &f->sink.base, message, NULL);
 }
 
 static void
@@ -90,7 +77,34 @@ turn(struct mcp_fixture *f)
     loop_run(f->loop);
 }
 
+json_t *
+take_answer(struct mcp_fixture *f)
+{
+    int64_t until_ms = clock_mono_ms() + 10 * 1000;
+    while (json_array_size(f->sink.answers) == 0 && clock_mono_ms() < until_ms)
+        turn(f);
+    assert_int_equal(json_array_size(f->sink.answers), 1);
+    json_t *answer = json_incref(json_array_get(f->sink.answers, 0));
+    json_array_clear(f->sink.answers);
+    return answer;
+}
+
+int
+take_code(struct mcp_fixture *f)
+{
+    json_auto_t *answer = take_answer(f);
+    return (int)json_integer_value(json_object_get(json_object_get(answer, "error"), "code"));
+}
+
 // ---- The provider ---------------------------------------------------------------------------
+
+json_t *
+large_result(size_t len)
+{
+    KG_AUTO_FREE char *image = kg_calloc(1, len + 1);
+    memset(image, 'A', len);
+    return mcp_tool_result(json_pack("[o]", mcp_image(image, len, "image/png")), NULL, false);
+}
 
 static json_t *
 list_tools(const char *profile, void *arg)
@@ -123,6 +137,10 @@ call_tool(struct mcp_call *call, void *arg)
     if (strcmp(name, "echo") == 0) {
         json_t *content = json_pack("[o]", mcp_text("\xff!", 2));
         mcp_call_finish(call, mcp_tool_result(content, json_object(), false));
+        return true;
+    }
+    if (strcmp(name, "large") == 0) {
+        mcp_call_finish(call, large_result(10 << 20));
         return true;
     }
     if (strcmp(name, "broken") == 0) {

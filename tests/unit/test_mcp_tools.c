@@ -369,6 +369,69 @@ test_what_is_no_image_is_left_out(void **state)
     }
 }
 
+// Of a large line only what is shown becomes values; that is the same as of a small one.
+static void
+test_large_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *after;
+        const char *text; // of the item, its beginning; NULL: none
+        bool image;
+    } cases[] = {
+        {"{'type':'display','image':'", "','format':'png','data':{'a/b':[1,{}]}}", NULL, true},
+        {"{'type':'result','data':{'a/b':[1]},'image':'", "','format':'png','text':'t'}", "t",
+         true},
+        {"{'type':'display','image':'", "\\n','format':'png'}", NULL, true},
+        {"{'type':'display','image':'", "<','format':'png','text':'t'}", "t", false},
+        {"{'type':'display','text':'", "'}", "AAAA", false},
+        {"{'type':'display','data':{'text/html':'h','text/markdown':'", "'}}", "AAAA", false},
+        {"{'type':'display','data':{'text/html':'h\\u00e9','a/b':'", "'}}", "h\xc3\xa9", false},
+        {"{'type':'display','data':{'application/json':{'k':['", "']}}}", "{\"k\":[\"AAAA", false},
+        {"{'type':'display','text':'t','data':{'a/b':'", "'}}", "t", false},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_BUF line = {0};
+        buf_append_str(&line, cases[i].before);
+        size_t len = OUTCOME_LARGE_LINE;
+        memset(buf_reserve(&line, len), 'A', len);
+        line.len += len;
+        buf_append_str(&line, cases[i].after);
+        for (size_t at = 0; at < line.len; at++)
+            line.data[at] = line.data[at] == '\'' ? '"' : line.data[at];
+        struct outcome outcome;
+        outcome_init(&outcome, &(const struct outcome_limits){.max_image_bytes = 1 << 20});
+        outcome_add_line(&outcome, line.data, line.len);
+        assert_int_equal(outcome.n_items, 1);
+        const struct outcome_item *item = &outcome.items[0];
+        assert_int_equal(item->image != NULL, cases[i].image);
+        if (cases[i].image)
+            assert_true(json_string_length(item->image) >= len);
+        assert_int_equal(item->text != NULL, cases[i].text != NULL);
+        if (cases[i].text)
+            assert_memory_equal(item->text, cases[i].text, strlen(cases[i].text));
+        outcome_fini(&outcome);
+    }
+}
+
+// Neither do millions of values cost anything that nobody is shown.
+static void
+test_a_large_line_makes_no_values_of_what_is_not_shown(void **state)
+{
+    (void)state;
+    KG_AUTO_BUF line = {0};
+    buf_append_str(&line, "{\"type\":\"display\",\"text\":\"t\",\"data\":{\"a/b\":[");
+    for (int i = 0; i < 100 * 1000; i++)
+        buf_append_str(&line, "[],");
+    buf_append_str(&line, "not JSON at all]}}"); // which a parser would not take
+    struct outcome outcome;
+    outcome_init(&outcome, &(const struct outcome_limits){.max_image_bytes = 1 << 20});
+    outcome_add_line(&outcome, line.data, line.len);
+    assert_int_equal(outcome.n_items, 1);
+    assert_string_equal(outcome.items[0].text, "t");
+    outcome_fini(&outcome);
+}
+
 static void
 test_images_are_bounded(void **state)
 {
@@ -522,6 +585,8 @@ main(void)
         cmocka_unit_test(test_errors_are_kept_cut),
         cmocka_unit_test(test_an_image_is_an_image_and_a_file_a_link),
         cmocka_unit_test(test_what_is_no_image_is_left_out),
+        cmocka_unit_test(test_large_lines),
+        cmocka_unit_test(test_a_large_line_makes_no_values_of_what_is_not_shown),
         cmocka_unit_test(test_images_are_bounded),
         cmocka_unit_test(test_the_session_is_told),
         cmocka_unit_test(test_errors_carry_their_code),

@@ -209,9 +209,25 @@ count_glob(const char *pattern)
 static size_t
 count_cgroups(const struct fixture *f)
 {
-    KG_AUTO_FREE char *v1 = kg_asprintf("/sys/fs/cgroup/*/kg-%s-*", f->gateway_id);
-    KG_AUTO_FREE char *v2 = kg_asprintf("/sys/fs/cgroup/kg-%s-*", f->gateway_id);
+    KG_AUTO_FREE char *v1 = kg_asprintf("/sys/fs/cgroup/*/kernelgate-%s/kg-*", f->gateway_id);
+    KG_AUTO_FREE char *v2 = kg_asprintf("/sys/fs/cgroup/kernelgate-%s/kg-*", f->gateway_id);
     return count_glob(v1) + count_glob(v2);
+}
+
+// That the files of control groups that the pattern matches hold a limit.
+static void
+assert_bounded(const char *pattern)
+{
+    glob_t found;
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            KG_AUTO_BUF text = {0};
+            struct kg_error err;
+            assert_int_equal(file_read(found.gl_pathv[i], 64, &text, &err), 0);
+            assert_in_range(strtoll(text.data, NULL, 10), 1, INT64_C(1) << 50);
+        }
+    }
+    globfree(&found);
 }
 
 static size_t
@@ -300,8 +316,10 @@ test_user_and_privileges(void **state)
     assert_says(door,
                 "run cd /proc; echo [0-9] | tr ' ' '\\n' | head -1; cat 1/cmdline | tr '\\0' ' '",
                 "1\n/run/kg-agent --door /run/kg/door.sock --idle-timeout 60 ");
-    assert_says(door, "run hostname; pwd; echo $HOME $LANG; ulimit -n; ulimit -c",
-                "sandbox\n/mnt/data\n/tmp C.UTF-8\n4096\n0\n");
+    assert_says(door, "run hostname; pwd; echo $HOME $LANG; ulimit -n",
+                "sandbox\n/mnt/data\n/tmp C.UTF-8\n4096\n");
+    assert_says(door, "run grep -E 'core|signals|queue' /proc/self/limits | cut -c27- | tr -s ' '",
+                "1 1 bytes \n1024 1024 signals \n0 0 bytes \n");
     destroy(f, "a");
     assert_nothing_left(f);
 }
@@ -349,6 +367,8 @@ test_files(void **state)
                 "run ls -d /home /root /boot /etc/shadow /etc/ssh /work /var/log /var/lib"
                 " 2>/dev/null",
                 "");
+    assert_says(door,
+                "run cat /proc/cmdline; ls -A /sys/kernel/slab /sys/kernel/btf | grep -v :", "\n");
     assert_says(door, "run cut -d: -f1 /etc/passwd", "root\nsandbox\nnobody\n");
     assert_says(door,
                 "run dd if=/dev/zero of=/mnt/data/big bs=1M count=17 2>&1 | grep -c 'No space'",
@@ -376,7 +396,25 @@ test_forbidden_calls(void **state)
                 "unshare=EPERM\nsetns=EPERM\nmount=EPERM\nopen_tree=EPERM\nptrace=EPERM\n"
                 "bpf=EPERM\nkeyctl=EPERM\nadd_key=EPERM\nperf_event_open=EPERM\n"
                 "userfaultfd=EPERM\nio_uring_setup=EPERM\nprocess_vm_readv=EPERM\n"
+                "io_setup=EPERM\nmq_open=EPERM\nseccomp=EPERM\nremap_file_pages=EPERM\n"
                 "socket_alg=EPERM\nsocket_vsock=EPERM\nclone_newuser=EPERM\nclone3=ENOSYS\n");
+    destroy(f, "a");
+}
+
+static void
+test_forbidden_arguments(void **state)
+{
+    struct fixture *f = *state;
+    create(f, "a");
+    KG_AUTO_FD door = listen_at_door(f, "a");
+    assert_says(
+        door, "arguments",
+        "tiocsti=EPERM\ntiocsti_high=EPERM\ntiocsetd=EPERM\ntioclinux=EPERM\n"
+        "tiocgwinsz=ENOTTY\ntiocgetd=ENOTTY\nprctl_seccomp=EPERM\n"
+        "prctl_dumpable=allowed\nsetrlimit_core=EPERM\nprlimit_core=EPERM\n"
+        "prlimit_core_high=EPERM\nprlimit_core_read=allowed\nprlimit_data_read=allowed\n"
+        "prlimit_data=allowed\nprlimit_by_pid=EPERM\nnetlink_route=allowed\nnetlink_generic=EPERM\n"
+        "tcp=allowed\nsctp=EPERM\nmptcp=EPERM\n");
     destroy(f, "a");
 }
 
@@ -404,6 +442,44 @@ test_limits(void **state)
     destroy(f, "a");
 }
 
+// Version 1 counts buffers of TCP apart from all other memory.
+static void
+test_tcp_buffers_are_bounded(void **state)
+{
+    struct fixture *f = *state;
+    create(f, "a");
+    KG_AUTO_FD door = listen_at_door(f, "a");
+    assert_says(door,
+                "run cd /sys/fs/cgroup; [ -e memory ] || { echo 67108864; exit; };"
+                " cat memory/memory.kmem.tcp.limit_in_bytes",
+                "67108864\n");
+    destroy(f, "a");
+}
+
+// All sandboxes are in one group, which has bounds and goes with the last of them.
+static void
+test_one_group_of_all(void **state)
+{
+    struct fixture *f = *state;
+    KG_AUTO_FREE char *v1 = kg_asprintf("/sys/fs/cgroup/*/kernelgate-%s", f->gateway_id);
+    KG_AUTO_FREE char *v2 = kg_asprintf("/sys/fs/cgroup/kernelgate-%s", f->gateway_id);
+    create(f, "a");
+    assert_true(count_cgroups(f) > 0);
+    for (int i = 0; i < 2; i++) {
+        KG_AUTO_FREE char *memory =
+            kg_asprintf("%s/memory.%s", i ? v2 : v1, i ? "max" : "limit_in_bytes");
+        KG_AUTO_FREE char *pids = kg_asprintf("%s/pids.max", i ? v2 : v1);
+        assert_bounded(memory);
+        assert_bounded(pids);
+    }
+    destroy(f, "a");
+    provisioner_free(f->provisioner);
+    assert_int_equal(count_glob(v1) + count_glob(v2), 0);
+    struct kg_error err;
+    f->provisioner = provisioner_new(f->loop, &f->settings, &err);
+    assert_non_null(f->provisioner);
+}
+
 static void
 test_exit_is_noticed(void **state)
 {
@@ -418,6 +494,26 @@ test_exit_is_noticed(void **state)
     destroy(f, "b");
     assert_int_equal(count_folders(f), 1);
     destroy(f, "a"); // its exit is not told
+    assert_int_equal(f->n_exits, 1);
+    assert_nothing_left(f);
+}
+
+static void
+test_exit_of_a_forgotten_one(void **state)
+{
+    struct fixture *f = *state;
+    create(f, "a");
+    create(f, "b");
+    provisioner_forget(f->provisioner, "a");
+    provisioner_forget(f->provisioner, "unknown");
+    KG_AUTO_FD door_a = listen_at_door(f, "a");
+    KG_AUTO_FD door_b = listen_at_door(f, "b");
+    free(ask(door_a, "exit"));
+    free(ask(door_b, "exit"));
+    wait_for(f, 1);
+    assert_string_equal(f->last_exit, "b");
+    destroy(f, "a");
+    destroy(f, "b");
     assert_int_equal(f->n_exits, 1);
     assert_nothing_left(f);
 }
@@ -518,6 +614,49 @@ test_failing_runtime(void **state)
 }
 
 static void
+restart(struct fixture *f)
+{
+    struct kg_error err;
+    provisioner_free(f->provisioner);
+    f->provisioner = provisioner_new(f->loop, &f->settings, &err);
+    assert_non_null(f->provisioner);
+}
+
+static void
+on_inodes_finding(const char *what, bool ok, const char *detail, void *arg)
+{
+    char *found = arg;
+    if (strstr(what, ", own inodes"))
+        snprintf(found, 512, "%s %s", ok ? "ok" : "missing", detail);
+}
+
+// What cannot be an overlay is bind-mounted, and the doctor says so.
+static void
+test_runtime_without_overlays(void **state)
+{
+    struct fixture *f = *state;
+    KG_AUTO_FREE char *script = kg_asprintf("%s/without", f->state_dir);
+    write_script(script, "#!/bin/sh\nlast=\nfor a in \"$@\"; do\n"
+                         "[ \"$last\" = --bundle ] && grep -q overlay $a/config.json && exit 7\n"
+                         "last=$a\ndone\nexec runc \"$@\"\n");
+    create(f, "a");
+    KG_AUTO_FD with = listen_at_door(f, "a");
+    assert_says(with, "run grep -c ' - overlay .*lowerdir=' /proc/self/mountinfo | grep -c '[1-9]'",
+                "1\n");
+    destroy(f, "a");
+    f->settings.oci_runtime = script;
+    restart(f);
+    create(f, "b");
+    KG_AUTO_FD without = listen_at_door(f, "b");
+    assert_says(without, "run id -un; grep -c lowerdir= /proc/self/mountinfo", "sandbox\n0\n");
+    destroy(f, "b");
+    char found[512] = "";
+    assert_true(provisioner_doctor(&f->settings, on_inodes_finding, found));
+    assert_non_null(strstr(found, "missing files of the machine are shared"));
+    assert_nothing_left(f);
+}
+
+static void
 test_runtime_error_is_told(void **state)
 {
     struct fixture *f = *state;
@@ -551,15 +690,6 @@ recover(struct fixture *f)
     wait_for(f, 1);
     if (f->n_failed)
         fail_msg("%s", f->err.message);
-}
-
-static void
-restart(struct fixture *f)
-{
-    struct kg_error err;
-    provisioner_free(f->provisioner);
-    f->provisioner = provisioner_new(f->loop, &f->settings, &err);
-    assert_non_null(f->provisioner);
 }
 
 static void
@@ -745,12 +875,17 @@ main(void)
         TEST(test_user_namespace),
         TEST(test_files),
         TEST(test_forbidden_calls),
+        TEST(test_forbidden_arguments),
         TEST(test_limits),
+        TEST(test_tcp_buffers_are_bounded),
+        TEST(test_one_group_of_all),
         TEST(test_exit_is_noticed),
+        TEST(test_exit_of_a_forgotten_one),
         TEST(test_destroy_is_idempotent),
         TEST(test_many_at_once),
         TEST(test_cancelled_create_leaves_nothing),
         TEST(test_failing_runtime),
+        TEST(test_runtime_without_overlays),
         TEST(test_runtime_error_is_told),
         TEST(test_recover),
         TEST(test_recover_unclaimed),

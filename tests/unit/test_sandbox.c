@@ -159,6 +159,13 @@ provisioner_op_explain(const struct provisioner_op *op, struct kg_error *err)
     return op->provisioner->pulls;
 }
 
+void
+provisioner_forget(struct provisioner *provisioner, const char *id)
+{
+    if (strcmp(provisioner->id, id) == 0)
+        provisioner->on_exit = NULL;
+}
+
 int
 provisioner_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
                   struct kg_error *err)
@@ -1169,7 +1176,9 @@ test_taken_up_again(void **state)
     create_ready(f);
     start_kernel(f, "echo");
     KG_AUTO_FREE char *id = kg_strdup(sandbox_id(f->sandbox));
+    assert_non_null(f->provisioner.on_exit);
     sandbox_free(KG_STEAL(f->sandbox)); // the gateway ends; the container lives on
+    assert_null(f->provisioner.on_exit);
     f->sandbox = sandbox_adopt(&f->context, id, true, &spec, &events, f, &err);
     assert_non_null(f->sandbox);
     WAIT_FOR(f, f->n_ready == 2);

@@ -130,6 +130,26 @@ test_max_sessions(void **state)
     assert_int_equal(next.err.code, KG_OK);
 }
 
+static void
+test_owners_wait_in_turn(void **state)
+{
+    struct fixture *f = *state;
+    struct opener openers[MAX_SESSIONS] = {0};
+    fake_script.hold_ready = true;
+    for (size_t i = 0; i < MAX_SESSIONS; i++) {
+        struct session_request request = named(f, NULL);
+        request.owner = i < 2 ? "ann" : "bob";
+        start(f, &openers[i], &request);
+    }
+    RUN_UNTIL(f, fake_sandboxes_count() == MAX_SESSIONS);
+    static const size_t order[MAX_SESSIONS] = {0, 2, 1}; // bob came last
+    for (size_t i = 0; i < MAX_SESSIONS; i++) {
+        fake_sandbox_ready(fake_sandboxes_unready());
+        RUN_UNTIL(f, openers[order[i]].answers == 1);
+        assert_int_equal(openers[0].answers + openers[1].answers + openers[2].answers, i + 1);
+    }
+}
+
 // ---- What cannot be opened ------------------------------------------------------------------
 
 static void
@@ -330,6 +350,32 @@ test_file_links(void **state)
     assert_int_equal(path_remove_tree(dir, &err), 0);
 }
 
+static void
+test_a_link_ends_with_its_session(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    struct opener first = {0}, again = {0};
+    char *expires, *signature;
+    KG_AUTO(file_links) links = file_links_new(f->dir, &err);
+    assert_non_null(links);
+    file_links_set_sessions(links, f->sessions);
+    open_named(f, &first, "s1");
+    KG_AUTO_FREE char *url = file_links_make(links, "me", "s1", "a");
+    split_link(url, &expires, &signature);
+    assert_true(file_links_check(links, "me", "s1", "a", expires, signature));
+    session_end(first.session, NULL, NULL, NULL);
+    assert_false(file_links_check(links, "me", "s1", "a", expires, signature));
+    open_named(f, &again, "s1");
+    assert_false(file_links_check(links, "me", "s1", "a", expires, signature));
+    // A link to what is not there yet is good for nothing later.
+    KG_AUTO_FREE char *early = file_links_make(links, "me", "s2", "a");
+    split_link(early, &expires, &signature);
+    struct opener later = {0};
+    open_named(f, &later, "s2");
+    assert_false(file_links_check(links, "me", "s2", "a", expires, signature));
+}
+
 // ---- Files of an agent that does not end ----------------------------------------------------
 
 struct receiver {
@@ -395,6 +441,93 @@ test_files_without_end(void **state)
     assert_int_equal(got.ends + put.ends, 2);
 }
 
+// ---- Eviction -------------------------------------------------------------------------------
+
+static void
+on_second_kernel(struct session *session, struct kernel *kernel, const struct kg_error *err,
+                 void *arg)
+{
+    (void)session;
+    (void)kernel;
+    (void)err;
+    (*(int *)arg)++;
+}
+
+static void
+on_restart_done(const struct kg_error *err, void *arg)
+{
+    (void)err;
+    (*(int *)arg)++;
+}
+
+static void
+test_what_is_idle(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    struct kg_error err = {0};
+    int answers = 0;
+    open_named(f, &opener, "a");
+    assert_true(session_is_idle(opener.session));
+
+    struct session_request second = named(f, "a");
+    second.kernelspec = kernelspecs_at(f->specs, 1);
+    assert_non_null(session_open_start(f->sessions, &second, on_second_kernel, &answers, &err));
+    assert_false(session_is_idle(opener.session));
+    RUN_UNTIL(f, answers == 1);
+    assert_true(session_is_idle(opener.session));
+
+    KG_AUTO(execution) hanging = execute(&opener, "hang", NULL, &err);
+    assert_false(session_is_idle(opener.session));
+    RUN_UNTIL(f, execution_state(hanging) == EXECUTION_RUNNING);
+    session_interrupt(opener.session);
+    RUN_UNTIL(f, execution_state(hanging) == EXECUTION_DONE);
+    assert_true(session_is_idle(opener.session));
+
+    assert_int_equal(session_restart(opener.session, on_restart_done, &answers, &err), 0);
+    assert_false(session_is_idle(opener.session));
+    RUN_UNTIL(f, answers == 2);
+    assert_true(session_is_idle(opener.session));
+}
+
+static void
+test_eviction_spares_file_traffic(void **state)
+{
+    struct fixture *f = *state;
+    static const struct session_file_events file_events = {on_file_head, on_file_data, on_file_end};
+    const struct session_file_source source = {.data = "x", .len = 1};
+    struct opener openers[MAX_SESSIONS] = {0};
+    struct receiver got = {0};
+    struct kg_error err = {0};
+    for (size_t i = 0; i < MAX_SESSIONS; i++) {
+        const char id[] = {(char)('a' + i), '\0'};
+        open_named(f, &openers[i], id);
+    }
+    fake_script.flood = true;
+    struct session_file_op *ops[] = {
+        session_file_get(openers[0].session, "f", &SESSION_FILE_WHOLE, &file_events, &got, &err),
+        session_file_put(openers[1].session, "f", &source, false, on_file_put, &got, &err),
+        session_file_stat(openers[2].session, "f", NULL, NULL, &err),
+    };
+    const struct session_request request = named(f, "new");
+    struct opener refused = {0}, next = {0};
+    start(f, &refused, &request);
+    assert_null(refused.open);
+    assert_int_equal(refused.err.code, KG_MAX_SESSIONS);
+    assert_int_equal(sessions_count(f->sessions), MAX_SESSIONS);
+
+    // The others go on; the one whose transfer is over makes room, though it was active last.
+    session_file_op_cancel(ops[2]);
+    start(f, &next, &request);
+    assert_non_null(next.open);
+    assert_null(sessions_find(f->sessions, "me", "c", NULL));
+    assert_int_equal(got.ends, 0);
+    session_file_op_cancel(ops[0]);
+    session_file_op_cancel(ops[1]);
+    RUN_UNTIL(f, next.answers > 0);
+    assert_int_equal(next.err.code, KG_OK);
+}
+
 int
 main(void)
 {
@@ -405,6 +538,7 @@ main(void)
         TEST(test_session_ids),
         TEST(test_owners_do_not_meet),
         TEST(test_max_sessions),
+        TEST(test_owners_wait_in_turn),
         TEST(test_no_sandbox),
         TEST(test_no_claim),
         TEST(test_no_kernel),
@@ -413,7 +547,11 @@ main(void)
         TEST(test_several_kernels),
         TEST(test_too_many_kernels_for_a_new_session),
         cmocka_unit_test(test_file_links),
+        TEST(test_a_link_ends_with_its_session),
         TEST(test_files_without_end),
+        TEST(test_what_is_idle),
+        cmocka_unit_test_setup_teardown(test_eviction_spares_file_traffic, session_setup_evicting,
+                                        session_teardown),
     };
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_CONSOLE);
     jupyter_init();

@@ -22,6 +22,7 @@ struct fixture {
     struct kernelspecs *specs; // k0 to k8; k0 alone takes variables
     struct sandbox_context sandboxes;
     struct kernel_context kernels;
+    struct sessions_settings settings;
     struct sessions *sessions;
     int ended, restarted;
     struct kg_error restart_err;
@@ -40,8 +41,9 @@ struct opener {
     struct opener *then; // opens when this one is answered
 };
 
-// cmocka's. The pool has no place of its own, or two.
+// cmocka's. The pool has no place of its own, or two; or idle sessions are evicted.
 int session_setup(void **state);
+int session_setup_evicting(void **state);
 int session_setup_with_pool(void **state);
 int session_teardown(void **state);
 // One turn of the loop; fails where the test has taken too long.

@@ -45,7 +45,7 @@ write_specs(const char *dir)
 }
 
 static int
-setup(void **state, int64_t pool_size)
+setup(void **state, int64_t pool_size, bool evict_idle)
 {
     struct fixture *f = KG_NEW(struct fixture);
     f->loop = loop_new();
@@ -66,18 +66,19 @@ setup(void **state, int64_t pool_size)
                                                          .max_replay_bytes = 1 << 20}),
         .start_timeout_ms = DEADLINE_MS,
     };
-    const struct sessions_settings settings = {
+    f->settings = (struct sessions_settings){
         .sandboxes = &f->sandboxes,
         .kernels = &f->kernels,
         .specs = f->specs,
         .pooled_spec = kernelspecs_at(f->specs, 0),
         .pool_size = pool_size,
         .max_sessions = MAX_SESSIONS,
+        .evict_idle = evict_idle,
         .idle_timeout_s = 1800,
         .sandbox_start_timeout_ms = DEADLINE_MS,
         .adopt_timeout_ms = DEADLINE_MS,
     };
-    f->sessions = sessions_new(f->loop, &settings);
+    f->sessions = sessions_new(f->loop, &f->settings);
     sessions_start(f->sessions);
     *state = f;
     return 0;
@@ -86,13 +87,19 @@ setup(void **state, int64_t pool_size)
 int
 session_setup(void **state)
 {
-    return setup(state, 0);
+    return setup(state, 0, false);
+}
+
+int
+session_setup_evicting(void **state)
+{
+    return setup(state, 0, true);
 }
 
 int
 session_setup_with_pool(void **state)
 {
-    return setup(state, 2);
+    return setup(state, 2, false);
 }
 
 void

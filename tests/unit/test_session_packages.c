@@ -248,12 +248,13 @@ add_file(const struct cache *cache, struct wheel_room *room, const char *name, i
 {
     KG_AUTO_FREE char *folder = kg_asprintf("%s/%s", cache->dir, name);
     KG_AUTO_FREE char *path = kg_asprintf("%s/file", folder);
+    KG_AUTO_FREE char *place = kg_asprintf("%s/file", name);
     const struct timespec times[2] = {[1] = {.tv_sec = 1000 * 1000 - age_s}};
     assert_int_equal(dir_make(folder, 0700, NULL), 0);
     assert_int_equal(file_write_atomic(path, "0123456789", 10, 0600, NULL), 0);
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
     if (room)
-        wheel_room_add(room, 10, 0);
+        wheel_room_add(room, place, 10);
 }
 
 static bool
@@ -279,6 +280,11 @@ test_the_oldest_wheels_leave(void **state)
     wheel_room_make(room, 19);
     assert_false(is_there(&cache, "a"));
     assert_true(is_there(&cache, "b") && is_there(&cache, "c"));
+    wheel_room_use(room, "b/file");
+    wheel_room_make(room, 38);
+    assert_true(is_there(&cache, "b") && !is_there(&cache, "c"));
+    add_file(&cache, NULL, "c", 100);
+    add_file(&cache, NULL, "b", 200);
 
     KG_AUTO(wheel_room) few = wheel_room_new(cache.dir, 1000, 3);
     wheel_room_make(few, 10);
@@ -408,7 +414,7 @@ test_who_leaves_takes_no_place(void **state)
     for (int i = 0; i <= PLACES; i++) {
         KG_AUTO_FREE char *name = kg_asprintf("p%d", i);
         json_auto_t *names = json_pack("[s]", name);
-        waits[i] = wheel_wait_start(&packages, names, &events, &done, &err);
+        waits[i] = wheel_wait_start(&packages, "me", names, &events, &done, &err);
         assert_int_equal(waits[i] != NULL, i < PLACES);
     }
     assert_int_equal(err.code, KG_SESSION_BUSY);
@@ -417,10 +423,58 @@ test_who_leaves_takes_no_place(void **state)
         wheel_wait_cancel(waits[i]);
     RUN_UNTIL(f, packages.n_jobs == RUNNING);
     json_auto_t *other = json_pack("[s]", "other");
-    assert_non_null(wheel_wait_start(&packages, other, &events, &done, &err));
+    assert_non_null(wheel_wait_start(&packages, "me", other, &events, &done, &err));
     wheel_jobs_stop(&packages);
     assert_int_equal(packages.n_jobs, 0);
     assert_int_equal(done, 1);
+    free(packages.last_owner);
+    RUN_UNTIL(f, fake_sandboxes_count() == 0);
+}
+
+static void
+test_a_wheel_that_the_disk_cannot_hold(void **state)
+{
+    const struct cache *cache = *state;
+    struct kg_error err = {0};
+    json_auto_t *wheel =
+        json_pack("{s:s, s:s, s:I}", "file", "a.whl", "sha256", "ab", "size", (json_int_t)1 << 50);
+    assert_null(wheel_file_new(cache->wheels, wheel, &err));
+    assert_int_equal(err.code, KG_DISK_FULL);
+    assert_non_null(strstr(err.message, "state-dir"));
+}
+
+static struct wheel_wait *
+ask_for(struct packages *packages, const char *owner, int number, int *done)
+{
+    static const struct wheel_wait_events events = {on_text, on_done};
+    struct kg_error err = {0};
+    KG_AUTO_FREE char *name = kg_asprintf("%s%d", owner, number);
+    json_auto_t *names = json_pack("[s]", name);
+    struct wheel_wait *wait = wheel_wait_start(packages, owner, names, &events, done, &err);
+    assert_int_equal(err.code, wait ? KG_OK : KG_SESSION_BUSY);
+    return wait;
+}
+
+static void
+test_one_owner_takes_half(void **state)
+{
+    enum { PLACES = 32 };
+    struct fixture *f = *state;
+    struct packages packages = {
+        .loop = f->loop, .sandboxes = &f->sandboxes, .several_owners = true};
+    int done = 0;
+    TAILQ_INIT(&packages.jobs);
+    fake_script.hold_ready = true;
+    for (int i = 0; i <= PLACES / 2; i++)
+        assert_int_equal(ask_for(&packages, "ann", i, &done) != NULL, i < PLACES / 2);
+    RUN_UNTIL(f, packages.n_running == 1);
+    // The other half is there for others, at once.
+    assert_non_null(ask_for(&packages, "bob", 0, &done));
+    RUN_UNTIL(f, packages.n_running == 2);
+    assert_string_equal(packages.last_owner, "bob");
+    wheel_jobs_stop(&packages);
+    assert_int_equal(done, PLACES / 2 + 1);
+    free(packages.last_owner);
     RUN_UNTIL(f, fake_sandboxes_count() == 0);
 }
 
@@ -436,11 +490,13 @@ test_session_packages(void)
         cmocka_unit_test_setup_teardown(test_only_the_named_bytes_get_in, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_name_does_not_make_a_wheel, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_use_makes_a_wheel_young, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_wheel_that_the_disk_cannot_hold, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_was_asked_for_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_index_is_asked_again_after_a_day, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_who_leaves_takes_no_place, session_setup,
                                         session_teardown),
+        cmocka_unit_test_setup_teardown(test_one_owner_takes_half, session_setup, session_teardown),
     };
     return cmocka_run_group_tests_name("session: packages", tests, NULL, NULL);
 }

@@ -68,6 +68,35 @@ test_a_pooled_kernel_dies(void **state)
     assert_int_equal(fake_journal_count("destroy"), 1);
 }
 
+// Without news of the process: its channels are lost, and the kernel is started anew.
+static void
+test_a_pooled_kernel_is_lost(void **state)
+{
+    struct fixture *f = *state;
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
+    fake_sandbox_kill(fake_sandboxes_last(), "k0");
+    RUN_UNTIL(f, fake_journal_count("destroy") == 1);
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
+    assert_int_equal(fake_sandboxes_count(), 2);
+}
+
+static void
+test_a_warm_up_that_fails(void **state)
+{
+    struct fixture *f = *state;
+    // It is const for all but this test.
+    struct kernelspec *spec = (struct kernelspec *)(uintptr_t)kernelspecs_at(f->specs, 0);
+    spec->warmup_code = kg_strdup("slow"); // is never answered
+    RUN_UNTIL(f, fake_journal_count("silent slow") == 2);
+    assert_int_equal(sessions_n_pooled(f->sessions), 0);
+    free(spec->warmup_code);
+    spec->warmup_code = NULL;
+    fake_sandbox_kill(fake_sandboxes_last(), "k0");
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 1);
+    RUN_UNTIL(f, fake_sandboxes_count() == 2);
+    assert_int_equal(fake_journal_count("destroy"), 1);
+}
+
 static void
 test_a_pooled_container_ends(void **state)
 {
@@ -102,6 +131,24 @@ test_an_adopted_kernel_is_used(void **state)
     fake_sandbox_run(fake_sandboxes_last(), "k0");
     RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
     assert_int_equal(fake_journal_count("start k0"), 1);
+}
+
+// The gateway ends at every step of taking it up.
+static void
+test_release_while_one_is_adopted(void **state)
+{
+    struct fixture *f = *state;
+    for (int turns = 0; turns < 6; turns++) {
+        struct kg_error err = {0};
+        assert_int_equal(sessions_adopt(f->sessions, "adopted", NULL, &err), 0);
+        fake_sandbox_run(fake_sandboxes_last(), "k0");
+        for (int i = 0; i < turns; i++)
+            session_turn(f);
+        sessions_release(f->sessions);
+        sessions_free(f->sessions);
+        f->sessions = sessions_new(f->loop, &f->settings);
+        assert_int_equal(fake_sandboxes_count(), 0);
+    }
 }
 
 // Nobody's code runs in it that would be worth waiting for.
@@ -146,9 +193,12 @@ test_session_pool(void)
         TEST(test_it_fills_and_is_filled_again),
         TEST(test_a_session_of_its_own_kind_takes_no_pooled_kernel),
         TEST(test_a_pooled_kernel_dies),
+        TEST(test_a_pooled_kernel_is_lost),
+        TEST(test_a_warm_up_that_fails),
         TEST(test_a_pooled_container_ends),
         TEST(test_an_adopted_kernel_that_has_ended),
         TEST(test_an_adopted_kernel_is_used),
+        TEST(test_release_while_one_is_adopted),
         TEST(test_an_adopted_kernel_that_does_not_answer),
         TEST(test_it_recovers_when_nothing_can_be_started),
     };

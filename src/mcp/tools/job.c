@@ -57,8 +57,10 @@ job_free(struct job *job)
     execution_unref(job->execution);
     outcome_fini(&job->outcome);
     buf_fini(&job->data);
+    free(job->mime);
     json_decref(job->gathered);
     json_decref(job->waiting);
+    loop_timer_free(job->more_lines);
     loop_timer_free(job->deadline);
     loop_timer_free(job->progress);
     free(job);

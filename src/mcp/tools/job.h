@@ -37,7 +37,8 @@ struct job {
     int64_t timeout_ms; // of code that waits for its session
     struct execution *execution;
     struct subscription *subscription;
-    struct outcome outcome;
+    struct loop_timer *more_lines; // to be taken in the next turn of the loop
+    struct outcome outcome;        // empty while a worker has it
     struct session_command *command;
     struct sandbox_command_result command_result;
     job_fn on_done;
@@ -49,6 +50,7 @@ struct job {
     void (*cancel_work)(void *work);
 
     struct buf data; // of a file
+    char *mime;      // of the file that is read; or NULL
     int64_t file_size;
     int64_t file_offset;
     json_t *gathered; // a list that is being made
@@ -143,9 +145,15 @@ const char *job_file_path(const struct job *job);
 // What the job waits for now; NULL: it failed with `err`, which is answered.
 void job_set_file_work(struct job *job, struct session_file_op *work, const struct kg_error *err);
 void cancel_file_work(void *work);
-// To be freed.
-char *base64_of(const void *data, size_t len, size_t *ret_len);
 // The type without its parameters; of NULL that of any bytes. To be freed.
 char *mime_essence(const char *mime);
-// Appends; KG_INVALID_CONTENT.
-KG_MUST_CHECK int base64_decode(const char *text, struct buf *ret, struct kg_error *err);
+
+// ---- Bytes (bytes.c) -------------------------------------------------------------------------
+
+// Makes a JSON string of bytes, on a worker where they are many: the text itself where it is wanted
+// and the bytes are UTF-8 without NULs, else base64. Copies `data`. `fn` takes the string, maybe
+// before this returns.
+void job_bytes_as_string(struct job *job, const void *data, size_t len, bool wants_text,
+                         void (*fn)(struct job *job, json_t *string, bool is_text));
+// Decodes into job->data, in the same way, and goes on with `fn`; KG_INVALID_CONTENT is answered.
+void job_decode_base64(struct job *job, const char *text, job_fn fn);

@@ -1,35 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls have to do with files: paths, base64, the call of the session under way.
+// What calls have to do with files: paths, the call of the session under way.
 
-#include <sodium.h>
 #include <string.h>
 
 #include "tools_priv.h"
-
-// ---- Base64 ---------------------------------------------------------------------------------
-
-char *
-base64_of(const void *data, size_t len, size_t *ret_len)
-{
-    size_t size = sodium_base64_encoded_len(len, sodium_base64_VARIANT_ORIGINAL);
-    char *text = kg_calloc(1, size);
-    sodium_bin2base64(text, size, data, len, sodium_base64_VARIANT_ORIGINAL);
-    *ret_len = size - 1;
-    return text;
-}
-
-int
-base64_decode(const char *text, struct buf *ret, struct kg_error *err)
-{
-    size_t len = strlen(text), n = 0;
-    char *to = buf_reserve(ret, len / 4 * 3 + 3);
-    if (sodium_base642bin((unsigned char *)to, len / 4 * 3 + 3, text, len, " \r\n\t", &n, NULL,
-                          sodium_base64_VARIANT_ORIGINAL) < 0)
-        return kg_error_set(err, KG_INVALID_CONTENT, 0, "the content is no valid base64");
-    to[n] = '\0';
-    ret->len += n;
-    return 0;
-}
 
 // ---- MIME types -----------------------------------------------------------------------------
 

@@ -55,9 +55,7 @@ loose_evict(struct mcp_tools *tools, const char *owner)
         if (!is_of(loose, owner))
             continue;
         struct session *session = sessions_find(tools->settings.sessions, owner, loose->id, NULL);
-        json_auto_t *about = session ? session_describe(session) : NULL;
-        bool idle =
-            session && session_sandbox(session) && !json_is_true(json_object_get(about, "is_busy"));
+        bool idle = session && session_is_idle(session);
         if (idle || !session)
             drop(tools, loose);
         if (idle) {

@@ -86,19 +86,38 @@ clear(struct outcome *outcome)
     text_fini(&outcome->err);
     text_init(&outcome->out, outcome->limits.max_text_head, outcome->limits.max_text_tail);
     text_init(&outcome->err, outcome->limits.max_text_head, outcome->limits.max_text_tail);
-    outcome->newest = NULL;
+    outcome->newest = OUTCOME_NEITHER;
 }
 
 // ---- Streams --------------------------------------------------------------------------------
 
+void
+outcome_add_text(struct outcome *outcome, enum outcome_stream stream, const char *text, size_t len)
+{
+    text_add(stream == OUTCOME_STDERR ? &outcome->err : &outcome->out, text, len);
+    outcome->newest = stream;
+}
+
+const char *
+outcome_newest_line(struct outcome *outcome)
+{
+    switch (outcome->newest) {
+    case OUTCOME_NEITHER:
+        break;
+    case OUTCOME_STDOUT:
+        return text_newest_line(&outcome->out);
+    case OUTCOME_STDERR:
+        return text_newest_line(&outcome->err);
+    }
+    return "";
+}
+
 static void
-add_stream(struct outcome *outcome, struct text *stream, const json_t *line)
+add_stream(struct outcome *outcome, enum outcome_stream stream, const json_t *line)
 {
     const json_t *text = json_object_get(line, "text");
-    if (!json_is_string(text))
-        return;
-    text_add(stream, json_string_value(text), json_string_length(text));
-    outcome->newest = stream;
+    if (json_is_string(text))
+        outcome_add_text(outcome, stream, json_string_value(text), json_string_length(text));
 }
 
 // ---- Displays and results -------------------------------------------------------------------
@@ -284,6 +303,77 @@ add_error(struct outcome *outcome, const json_t *line)
 
 // ---- Lines ----------------------------------------------------------------------------------
 
+// A part of a line, as text; NULL: there is none.
+struct slice {
+    const char *at;
+    size_t len;
+};
+
+static struct slice
+find_member(struct slice object, const char *name)
+{
+    struct slice value;
+    value.at = json_member(object.at, object.len, name, &value.len);
+    return value;
+}
+
+// A string without escapes is copied, without a look at each character. A new reference.
+static json_t *
+load_slice(struct slice value)
+{
+    bool plain = value.len >= 2 && *value.at == '"' && !memchr(value.at, '\\', value.len);
+    return plain ? json_stringn(value.at + 1, value.len - 2)
+                 : json_loadb(value.at, value.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
+}
+
+// Of all that a large display can be shown as, the one that is: {type: text}. Others may be
+// millions of values.
+static json_t *
+load_shown_data(struct slice data)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(text_types); i++) {
+        struct slice value = find_member(data, text_types[i]);
+        if (value.at)
+            return json_pack("{s:o}", text_types[i],
+                             *value.at == '"' ? load_slice(value)
+                                              : json_stringn(value.at, value.len));
+    }
+    return NULL;
+}
+
+// The members of a large line that are looked at.
+static json_t *
+load_large_line(struct slice line)
+{
+    struct slice image = find_member(line, "image"), data = find_member(line, "data");
+    struct slice cut[2] = {image, data};
+    if (!image.at || (data.at && data.at < image.at))
+        cut[0] = data, cut[1] = image;
+    KG_AUTO_BUF rest = {0};
+    const char *at = line.at;
+    for (size_t i = 0; i < 2; i++) {
+        if (!cut[i].at)
+            continue;
+        buf_append(&rest, at, (size_t)(cut[i].at - at));
+        buf_append_str(&rest, "null");
+        at = cut[i].at + cut[i].len;
+    }
+    buf_append(&rest, at, (size_t)(line.at + line.len - at));
+    json_t *loaded = json_loadb(rest.data, rest.len, JSON_ALLOW_NUL, NULL);
+    if (image.at)
+        json_object_set_new(loaded, "image", load_slice(image));
+    else if (data.at && !json_object_get(loaded, "text"))
+        json_object_set_new(loaded, "data", load_shown_data(data));
+    return loaded;
+}
+
+static json_t *
+load_line(struct slice line)
+{
+    return line.len > OUTCOME_LARGE_LINE ? load_large_line(line)
+                                         : json_loadb(line.at, line.len, JSON_ALLOW_NUL, NULL);
+}
+
 static void
 append_some(json_t *list, json_t *line, size_t max)
 {
@@ -294,7 +384,7 @@ append_some(json_t *list, json_t *line, size_t max)
 void
 outcome_add_line(struct outcome *outcome, const char *text, size_t len)
 {
-    json_auto_t *line = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
+    json_auto_t *line = load_line((struct slice){.at = text, .len = len});
     const char *type = json_string_value(json_object_get(line, "type"));
     if (!type)
         return;
@@ -305,9 +395,9 @@ outcome_add_line(struct outcome *outcome, const char *text, size_t len)
         outcome->clear_pending = false;
     }
     if (strcmp(type, "stdout") == 0)
-        add_stream(outcome, &outcome->out, line);
+        add_stream(outcome, OUTCOME_STDOUT, line);
     else if (strcmp(type, "stderr") == 0)
-        add_stream(outcome, &outcome->err, line);
+        add_stream(outcome, OUTCOME_STDERR, line);
     else if (output)
         add_item(outcome, line);
     else if (strcmp(type, "error") == 0)

@@ -25,7 +25,12 @@ struct outcome_error {
     json_t *traceback; // its lines; of a long one the text
 };
 
-enum { OUTCOME_MAX_ERRORS = 8 };
+enum {
+    OUTCOME_MAX_ERRORS = 8,
+    OUTCOME_LARGE_LINE = 64 << 10, // takes longer to read than the loop should be held for
+};
+
+enum outcome_stream { OUTCOME_NEITHER, OUTCOME_STDOUT, OUTCOME_STDERR };
 
 struct outcome_limits {
     size_t max_text_head; // of each stream
@@ -33,11 +38,12 @@ struct outcome_limits {
     size_t max_image_bytes; // of all together
 };
 
+// May be moved.
 struct outcome {
     struct outcome_limits limits;
     struct text out;
     struct text err;
-    struct text *newest; // whichever was written to last; NULL: neither
+    enum outcome_stream newest; // whichever was written to last
     struct outcome_item *items;
     size_t n_items;
     size_t item_bytes;
@@ -52,7 +58,13 @@ struct outcome {
 
 void outcome_init(struct outcome *outcome, const struct outcome_limits *limits);
 void outcome_fini(struct outcome *outcome);
-// One line of an execution (see API.md); what is none is ignored.
+// Text that was printed.
+void outcome_add_text(struct outcome *outcome, enum outcome_stream stream, const char *text,
+                      size_t len);
+// The newest line of what was printed, cut; "" where there is none.
+const char *outcome_newest_line(struct outcome *outcome);
+// One line of an execution (see API.md); what is none is ignored. A large one is for a worker: it
+// touches nothing but the outcome.
 void outcome_add_line(struct outcome *outcome, const char *line, size_t len);
 // "ok", "error", "timeout", "interrupted", "died".
 const char *outcome_status(const struct outcome *outcome);

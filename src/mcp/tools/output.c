@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All that an execution wrote, from its log, as one text. To shape it takes a tenth of a second, so
-// it is done in pieces, and a model reads in many parts: so the text is kept for a while.
+// a worker does it, piece by piece; a model reads in many parts, so the text is kept for a while.
 
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum {
     MAX_OUTPUT_BYTES = 8 << 20,
-    PIECE_BYTES = 256 << 10, // of lines, in one turn of the loop
+    PIECE_BYTES = 256 << 10, // of lines, copied in one turn of the loop
     MAX_KEPT = 4,
     KEEP_MS = 60 * 1000, // after the last read
 };
@@ -21,12 +21,21 @@ struct output_text {
     size_t len;
 };
 
+// Lines that a worker adds to the text, which is with it until then.
+struct output_piece {
+    struct output_read *read; // not the worker's
+    struct text text;
+    struct buf lines; // each with its length before it
+};
+
 struct output_read {
     struct mcp_tools *tools;
     struct execution *execution;
     struct subscription *subscription; // NULL: nothing was read yet
     struct loop_timer *next;
-    size_t bytes; // read
+    struct loop_work *work; // on a piece; NULL: none
+    size_t bytes;           // read
+    bool more;              // after the piece under way
     struct text text;
     output_read_fn fn;
     void *arg;
@@ -148,6 +157,29 @@ add_line(struct text *text, const char *line, size_t len)
     }
 }
 
+// ---- A piece --------------------------------------------------------------------------------
+
+static void
+piece_run(void *arg)
+{
+    struct output_piece *piece = arg;
+    size_t len;
+    for (size_t at = 0; at < piece->lines.len; at += sizeof len + len) {
+        memcpy(&len, piece->lines.data + at, sizeof len);
+        add_line(&piece->text, piece->lines.data + at + sizeof len, len);
+    }
+    buf_fini(&piece->lines);
+}
+
+static void
+piece_free(void *arg)
+{
+    struct output_piece *piece = arg;
+    text_fini(&piece->text);
+    buf_fini(&piece->lines);
+    free(piece);
+}
+
 // ---- A read ---------------------------------------------------------------------------------
 
 void
@@ -158,6 +190,7 @@ output_read_cancel(void *arg)
     if (read->subscription)
         subscription_abandon(read->subscription);
     execution_unref(read->execution);
+    loop_work_cancel(read->work, piece_free);
     loop_timer_free(read->next);
     text_fini(&read->text);
     free(read);
@@ -191,32 +224,53 @@ on_news(void *arg)
     (void)arg;
 }
 
-// Whether there is more. One that is still printing may do so faster than this reads.
-static bool
+static void read_piece(struct output_read *read);
+
+static void
+piece_done(void *arg)
+{
+    struct output_piece *piece = arg;
+    struct output_read *read = piece->read;
+    read->work = NULL;
+    read->text = piece->text;
+    free(piece);
+    if (read->more)
+        read_piece(read);
+    else
+        finish(read);
+}
+
+// One that is still printing may do so faster than this reads.
+static void
 read_piece(struct output_read *read)
 {
-    size_t len, bytes = 0;
+    struct output_piece *piece = KG_NEW(struct output_piece);
+    size_t len;
     const char *line = NULL;
-    while (bytes < PIECE_BYTES && (line = subscription_next(read->subscription, &len))) {
-        add_line(&read->text, line, len);
-        bytes += len;
+    while (piece->lines.len < PIECE_BYTES && (line = subscription_next(read->subscription, &len))) {
+        buf_append(&piece->lines, &len, sizeof len);
+        buf_append(&piece->lines, line, len);
     }
-    read->bytes += bytes;
+    read->bytes += piece->lines.len;
     bool ended = execution_state(read->execution) == EXECUTION_DONE;
-    return line && (ended || read->bytes < read->tools->settings.max_output_bytes);
+    read->more = line && (ended || read->bytes < read->tools->settings.max_output_bytes);
+    piece->read = read;
+    piece->text = read->text;
+    read->text = (struct text){0};
+    read->work = loop_work_start(read->tools->settings.loop, (uint64_t)(uintptr_t)read->execution,
+                                 piece_run, piece_done, piece);
 }
 
 static void
 on_next(void *arg)
 {
     struct output_read *read = arg;
-    bool kept = !read->subscription && find_kept(read->tools, execution_id(read->execution));
-    if (!kept && !read->subscription)
-        read->subscription = execution_subscribe(read->execution, 0, on_news, NULL);
-    if (!kept && read_piece(read))
-        loop_timer_start(read->next, 0);
-    else
+    if (find_kept(read->tools, execution_id(read->execution))) {
         finish(read);
+        return;
+    }
+    read->subscription = execution_subscribe(read->execution, 0, on_news, NULL);
+    read_piece(read);
 }
 
 struct output_read *

@@ -101,18 +101,24 @@ mcp_code_sandbox_list(struct job *job)
 }
 
 static void
+finish_artifact(struct job *job, json_t *base64, bool is_text)
+{
+    (void)is_text;
+    json_t *value = KG_STEAL(job->gathered);
+    json_object_set_new(value, "content_base64", base64);
+    job_finish(job, result_of_own_json(job, value));
+}
+
+static void
 on_read(const struct session_file *file, const void *data, size_t len, const struct kg_error *err,
         void *arg)
 {
     struct job *job = job_after_work(arg, file, err);
     if (!job)
         return;
-    size_t base64_len;
-    KG_AUTO_FREE char *base64 = base64_of(data, len, &base64_len);
-    json_t *value = artifact(job, file->path, (json_int_t)len, file->mime);
-    json_object_del(value, "download_url");
-    json_object_set_new(value, "content_base64", json_stringn(base64, base64_len));
-    job_finish(job, result_of_json(job, value));
+    job->gathered = artifact(job, file->path, (json_int_t)len, file->mime);
+    json_object_del(job->gathered, "download_url");
+    job_bytes_as_string(job, data, len, false, finish_artifact);
 }
 
 // A file that is too large comes as its link.
@@ -192,17 +198,18 @@ upload_in(struct job *job, struct session *session, struct kernel *kernel)
                       &err);
 }
 
-void
-mcp_code_sandbox_upload(struct job *job)
+static void
+upload_decoded(struct job *job)
 {
-    struct kg_error err = {0};
     const char *id = job_string(job, "session_id");
     char fresh[SESSION_MAX_ID_LEN + 1];
     mcp_code_sandbox_fresh_id(fresh);
-    if (!check_filename(job) || !mcp_code_sandbox_check_id(job))
-        return;
-    if (base64_decode(job_string(job, "content_base64"), &job->data, &err) < 0)
-        job_fail(job, &err);
-    else
-        script_open(job, "python", JOB_SESSION_NEW, id ? id : fresh, id != NULL, upload_in);
+    script_open(job, "python", JOB_SESSION_NEW, id ? id : fresh, id != NULL, upload_in);
+}
+
+void
+mcp_code_sandbox_upload(struct job *job)
+{
+    if (check_filename(job) && mcp_code_sandbox_check_id(job))
+        job_decode_base64(job, job_string(job, "content_base64"), upload_decoded);
 }

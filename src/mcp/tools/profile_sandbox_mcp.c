@@ -62,7 +62,7 @@ on_ran(struct job *job)
                           "session_id", job->session_id);
     if (job->note == JOB_NOTE_AGAIN)
         json_object_set_new(value, "note", json_string("the session had ended; this is a new one"));
-    job_finish(job, result_of_json(job, value));
+    job_finish(job, result_of_own_json(job, value));
 }
 
 static void

@@ -105,17 +105,18 @@ fail_read(struct job *job, const struct kg_error *err)
     mcp_call_fail(call, code, data, "%s", err->message);
 }
 
-static json_t *
-contents_of(const char *uri, const char *full_mime, const void *data, size_t len)
+static void
+finish_contents(struct job *job, json_t *string, bool is_text)
 {
-    KG_AUTO_FREE char *mime = mime_essence(full_mime);
-    if (text_is_readable(data, len))
-        return json_pack("{s:[{s:s, s:s, s:s%}]}", "contents", "uri", uri, "mimeType", mime, "text",
-                         data, len);
-    size_t base64_len;
-    KG_AUTO_FREE char *base64 = base64_of(data, len, &base64_len);
-    return json_pack("{s:[{s:s, s:s, s:s%}]}", "contents", "uri", uri, "mimeType", mime, "blob",
-                     base64, base64_len);
+    job_finish(job, json_pack("{s:[{s:s, s:s, s:o}]}", "contents", "uri", mcp_call_name(job->call),
+                              "mimeType", job->mime, is_text ? "text" : "blob", string));
+}
+
+static void
+answer_contents(struct job *job, const char *full_mime, const void *data, size_t len)
+{
+    job->mime = mime_essence(full_mime);
+    job_bytes_as_string(job, data, len, true, finish_contents);
 }
 
 static void
@@ -125,7 +126,7 @@ on_read(const struct session_file *file, const void *data, size_t len, const str
     struct job *job = arg;
     job->work = NULL;
     if (file)
-        job_finish(job, contents_of(mcp_call_name(job->call), file->mime, data ? data : "", len));
+        answer_contents(job, file->mime, data ? data : "", len);
     else
         fail_read(job, err);
 }
@@ -148,7 +149,7 @@ on_output(const char *data, size_t len, void *arg)
 {
     struct job *job = arg;
     job->work = NULL;
-    job_finish(job, contents_of(mcp_call_name(job->call), "text/plain", data, len));
+    answer_contents(job, "text/plain", data, len);
 }
 
 static void

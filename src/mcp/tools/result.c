@@ -93,8 +93,7 @@ append_images(json_t *content, const struct outcome *outcome)
         if (!is_shown(item, n))
             continue;
         json_array_append_new(content,
-                              mcp_image(json_string_value(item->image),
-                                        json_string_length(item->image), outcome_image_mime(item)));
+                              mcp_image_string(json_incref(item->image), outcome_image_mime(item)));
         n++;
     }
     return n;
@@ -316,6 +315,14 @@ result_of_text(const struct job *job, const char *text, json_t *structured)
     remark_session(&remarks, job);
     json_t *content = json_pack("[o]", text_block(&output, &remarks));
     return with_meta(job, mcp_tool_result(content, structured, false));
+}
+
+json_t *
+result_of_own_json(const struct job *job, json_t *value)
+{
+    json_t *content = json_pack("[o]", mcp_json_text(value));
+    append_images(content, &job->outcome);
+    return mcp_tool_result(content, NULL, false);
 }
 
 json_t *

@@ -83,16 +83,20 @@ write_in(struct job *job, struct session *session, struct kernel *kernel)
         &err);
 }
 
+static void
+write_decoded(struct job *job)
+{
+    job_with_files(job, false, write_in);
+}
+
 void
 tool_write_file(struct job *job)
 {
     const char *content = job_string(job, "content"), *encoding = job_string(job, "encoding");
-    struct kg_error err = {0};
-    if (!encoding || strcmp(encoding, "base64") != 0)
-        buf_append_str(&job->data, content);
-    else if (base64_decode(content, &job->data, &err) < 0) {
-        job_fail(job, &err);
+    if (encoding && strcmp(encoding, "base64") == 0) {
+        job_decode_base64(job, content, write_decoded);
         return;
     }
-    job_with_files(job, false, write_in);
+    buf_append_str(&job->data, content);
+    write_decoded(job);
 }

@@ -14,7 +14,7 @@ on_line(const json_t *line, void *arg)
         return;
     text_add(&job->outcome.out, json_string_value(text), json_string_length(text));
     text_add(&job->outcome.out, "\n", 1);
-    job->outcome.newest = &job->outcome.out;
+    job->outcome.newest = OUTCOME_STDOUT;
     job->has_news = true;
 }
 

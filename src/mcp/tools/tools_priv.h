@@ -132,6 +132,9 @@ json_t *result_of_error(const struct job *job, const struct kg_error *err);
 size_t append_images(json_t *content, const struct outcome *outcome);
 // For profiles: the JSON as text, and the images of the outcome after it. Takes `value`.
 json_t *result_of_json(const struct job *job, json_t *value);
+// The same for a value that must not be shared; it is encoded together with the answer, on a worker
+// where it is large.
+json_t *result_of_own_json(const struct job *job, json_t *value);
 
 // ---- Resources, prompts, completions (resources.c, prompts.c) --------------------------------
 

@@ -26,19 +26,25 @@ is_image(const struct session_file *file)
 }
 
 static void
+finish_image(struct job *job, json_t *base64, bool is_text)
+{
+    (void)is_text;
+    json_t *result = KG_STEAL(job->gathered);
+    json_array_append_new(json_object_get(result, "content"), mcp_image_string(base64, job->mime));
+    job_finish(job, result);
+}
+
+static void
 on_image(const struct session_file *file, const void *data, size_t len, const struct kg_error *err,
          void *arg)
 {
     struct job *job = job_after_work(arg, file, err);
     if (!job)
         return;
-    size_t base64_len;
-    KG_AUTO_FREE char *base64 = base64_of(data, len, &base64_len);
     KG_AUTO_FREE char *text = kg_asprintf("%s (%s, %zu bytes)", file->path, file->mime, len);
-    json_t *result = result_of_text(job, text, NULL);
-    json_array_append_new(json_object_get(result, "content"),
-                          mcp_image(base64, base64_len, file->mime));
-    job_finish(job, result);
+    job->gathered = result_of_text(job, text, NULL);
+    job->mime = kg_strdup(file->mime);
+    job_bytes_as_string(job, data, len, false, finish_image);
 }
 
 // ---- Text -----------------------------------------------------------------------------------

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages as text, shared by senders and replay.
+
+#include <assert.h>
+
+#include "mcp_priv.h"
+
+struct payload *
+payload_take(char *text, size_t len)
+{
+    struct payload *payload = KG_NEW(struct payload);
+    payload->refs = 1;
+    payload->len = len;
+    payload->text = text;
+    return payload;
+}
+
+// Texts that are JSON (see mcp_json_text()) are values until now.
+static void
+make_texts(json_t *message)
+{
+    size_t i;
+    json_t *block;
+    const json_t *content = json_object_get(json_object_get(message, "result"), "content");
+    json_array_foreach(content, i, block) {
+        json_t *value = json_object_get(block, "text");
+        if (!value || json_is_string(value))
+            continue;
+        KG_AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+        json_object_set_new(block, "text", json_string_nocheck(text ? text : ""));
+    }
+}
+
+struct payload *
+payload_of(json_t *message)
+{
+    size_t len;
+    make_texts(message);
+    char *text = rpc_dump(message, &len);
+    if (!text) {
+        json_t *error = rpc_error(json_object_get(message, "id"), MCP_INTERNAL_ERROR,
+                                  "the answer cannot be encoded", NULL);
+        text = rpc_dump(error, &len);
+        json_decref(error);
+    }
+    json_decref(message);
+    return payload_take(text, len);
+}
+
+struct payload *
+payload_ref(struct payload *payload)
+{
+    payload->refs++;
+    return payload;
+}
+
+void
+payload_count(struct payload *payload, struct mcp *mcp, const char *owner)
+{
+    payload->share = mcp_share_join(mcp, owner);
+    payload->share->answer_bytes += payload->len;
+    mcp->answer_bytes += payload->len;
+}
+
+static void
+payload_free(struct payload *payload)
+{
+    struct owner_share *share = payload->share;
+    if (share) {
+        share->answer_bytes -= payload->len;
+        if (share->mcp)
+            share->mcp->answer_bytes -= payload->len;
+        mcp_share_leave(share);
+    }
+    free(payload->text);
+    free(payload);
+}
+
+void
+payload_unref(struct payload *payload)
+{
+    if (payload && --payload->refs == 0)
+        payload_free(payload);
+}
+
+void
+payload_release(void *payload)
+{
+    payload_unref(payload);
+}
+
+char *
+payload_take_text(struct payload *payload, size_t *ret_len)
+{
+    assert(payload->refs == 1);
+    char *text = KG_STEAL(payload->text);
+    *ret_len = payload->len;
+    payload_free(payload);
+    return text;
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inodes of a sandbox's own. A lock, a watch or a time belongs to an inode, so what is bind-mounted
+// shares them with the host and with all sandboxes. An overlay, read-only and for each sandbox, has
+// the same content under inodes of its own; the page cache stays shared.
+#include "oci_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define LAYER "layer" // above every root: the agent, and what image `host` has of single files
+#define EMPTY "empty" // an overlay has at least two folders
+#define COPY_MAX (64 * MIB)
+#define OPTIONS "nosuid,nodev,ro"
+
+// Copies a file, unless the copy has that content already: sandboxes of an earlier gateway may
+// still see it.
+int
+overlay_layer_copy(const struct oci *oci, const char *path, const char *source, unsigned mode,
+                   struct kg_error *err)
+{
+    KG_AUTO_FREE char *target = kg_asprintf("%s/" LAYER "%s", oci->base.state_dir, path);
+    KG_AUTO_BUF wanted = {0};
+    KG_AUTO_BUF there = {0};
+    if (file_read(source, COPY_MAX, &wanted, err) < 0)
+        return -1;
+    if (file_read(target, COPY_MAX, &there, NULL) == 0 && there.len == wanted.len &&
+        memcmp(there.data ? there.data : "", wanted.data ? wanted.data : "", wanted.len) == 0)
+        return 0;
+    for (char *slash = target + strlen(oci->base.state_dir); (slash = strchr(slash + 1, '/'));) {
+        *slash = '\0';
+        int made = dir_make(target, 0755, err);
+        *slash = '/';
+        if (made < 0)
+            return -1;
+    }
+    return file_write_atomic(target, wanted.data, wanted.len, mode, err);
+}
+
+// Where the machine has something mounted, one line each: an overlay does not show what is mounted
+// below its folders.
+static char *
+read_mount_points(void)
+{
+    struct buf points = {0};
+    char line[4096];
+    char point[1024];
+    FILE *file = fopen("/proc/self/mountinfo", "re");
+    buf_append_str(&points, "\n");
+    while (file && fgets(line, sizeof(line), file))
+        if (sscanf(line, "%*s %*s %*s %*s %1023s", point) == 1)
+            buf_printf(&points, "%s\n", point);
+    if (file)
+        fclose(file);
+    return buf_take(&points);
+}
+
+int
+overlay_prepare(struct oci *oci, struct kg_error *err)
+{
+    struct stat st;
+    const char *state_dir = oci->base.state_dir;
+    KG_AUTO_FREE char *empty = kg_asprintf("%s/" EMPTY, state_dir);
+    oci->mount_points = read_mount_points();
+    // Others may pass through the state folder, not list it: the runtime mounts as the user that is
+    // root in the sandbox's user namespace.
+    if (stat(state_dir, &st) < 0 || chmod(state_dir, (st.st_mode & 07777) | S_IXOTH) < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot set the mode of %s", state_dir);
+    mode_t mask = umask(022);
+    int made = dir_make(empty, 0755, err);
+    if (made == 0)
+        made = overlay_layer_copy(oci, SANDBOX_AGENT, oci->agent_path, 0755, err);
+    umask(mask);
+    return made;
+}
+
+// Whether an overlay shows all of the folder.
+static bool
+is_whole(const struct oci *oci, const char *path)
+{
+    KG_AUTO_FREE char *below = kg_asprintf("\n%s/", path);
+    return !strpbrk(path, ":,\\ ") && !strpbrk(oci->base.state_dir, ":,\\ ") &&
+           !strstr(oci->mount_points, below);
+}
+
+bool
+overlay_has_root(const struct oci *oci)
+{
+    return oci->inodes == INODES_OWN && is_whole(oci, oci->root_dir);
+}
+
+static void
+add(const struct oci *oci, json_t *mounts, const char *destination, const char *upper,
+    const char *lower)
+{
+    KG_AUTO_FREE char *options =
+        kg_asprintf("lowerdir=%s/%s:%s," OPTIONS, oci->base.state_dir, upper, lower);
+    bundle_add_mount(mounts, destination, "overlay", "overlay", options);
+}
+
+void
+overlay_add_root(const struct oci *oci, json_t *mounts)
+{
+    add(oci, mounts, "/", LAYER, oci->root_dir);
+}
+
+void
+overlay_add_folder(const struct oci *oci, json_t *mounts, const char *destination, const char *path)
+{
+    if (oci->inodes != INODES_SHARED && is_whole(oci, path) &&
+        (!oci->user_namespace || bundle_path_reachable(path)))
+        add(oci, mounts, destination, EMPTY, path);
+    else // rro: with whatever is mounted below
+        bundle_add_mount(mounts, destination, "bind", path, "rbind,ro,rro,nosuid,nodev");
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What differs between OCI runtimes: a row for each, and a bundle without what one does not take.
+#include "oci_priv.h"
+
+#include <errno.h>
+#include <string.h>
+
+// The control group of a sandbox of runsc counts runsc's own threads: about 120, and for each
+// process inside one that stands for its address space with up to one thread for each of runsc's.
+#define RUNSC_TASKS 512
+#define RUNSC_TASKS_PER_PROCESS 32
+
+// No network but loopback; connections to sockets in the folders that are shown, of which there is
+// one, the door; no writable layer above them; the bundle's filter of system calls inside as well,
+// before runsc's own kernel. Its platform (ptrace, systrap, kvm) is what the build takes by
+// default.
+static const char *const runsc_flags[] = {
+    "--network=none", "--host-uds=open", "--overlay2=none", "--oci-seccomp", "--cgroupfs", NULL,
+};
+static const char *const no_flags[] = {NULL};
+
+static const struct runtime_kind kinds[] = {
+    // A program of any other name is taken for one that does as runc does.
+    {.name = "",
+     .packages = "runc and crun",
+     .flags = no_flags,
+     .user_namespace = true,
+     .mount_rro = true},
+    // It makes a user namespace of its own, in which its processes are nobody.
+    {.name = "runsc",
+     .packages = "runsc",
+     .flags = runsc_flags,
+     .state_files = true,
+     .own_kernel = true},
+};
+
+const struct runtime_kind *
+runtime_kind_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *program = slash ? slash + 1 : path;
+    const struct runtime_kind *found = &kinds[0];
+    for (size_t i = 1; i < KG_ARRAY_LEN(kinds); i++)
+        if (strncmp(program, kinds[i].name, strlen(kinds[i].name)) == 0)
+            found = &kinds[i];
+    return found;
+}
+
+char *
+runtime_kind_state(const struct runtime_kind *kind, const char *root, const char *container)
+{
+    return kind->state_files ? kg_asprintf("%s/%s_sandbox:%s.state", root, container, container)
+                             : kg_asprintf("%s/%s", root, container);
+}
+
+char *
+runtime_kind_sandbox(const struct runtime_kind *kind, const char *rest)
+{
+    const char *end = rest + strcspn(rest, "_");
+    const char *dot = strrchr(end, '.');
+    if (!kind->state_files)
+        return kg_strdup(rest);
+    return dot && strcmp(dot, ".state") == 0 ? kg_strndup(rest, (size_t)(end - rest)) : NULL;
+}
+
+static void
+remove_option(json_t *mount, const char *option)
+{
+    json_t *options = json_object_get(mount, "options");
+    for (size_t i = json_array_size(options); i > 0; i--)
+        if (strcmp(json_string_value(json_array_get(options, i - 1)), option) == 0)
+            json_array_remove(options, i - 1);
+}
+
+// runsc answers EPERM to all that a filter refuses, so what is to look missing (clone3: ENOSYS) is
+// left to its own kernel: that of 2022 has none, later ones have it with namespaces of their own.
+static json_t *
+adapt_filter(const json_t *profile)
+{
+    size_t i;
+    json_t *rule;
+    json_t *own = json_deep_copy(profile); // the profile belongs to all sandboxes
+    json_t *rules = json_object_get(own, "syscalls");
+    json_array_foreach(rules, i, rule) {
+        if (json_integer_value(json_object_get(rule, "errnoRet")) == ENOSYS) {
+            json_object_set_new(rule, "action", json_string("SCMP_ACT_ALLOW"));
+            json_object_del(rule, "errnoRet");
+        }
+    }
+    // Its name for pselect6; names that it does not know it passes over.
+    json_array_append_new(
+        rules, json_pack("{s:[s], s:s}", "names", "pselect", "action", "SCMP_ACT_ALLOW"));
+    return own;
+}
+
+// Inside, the bound is the user's; outside, the control group's is one on runsc itself.
+static void
+bound_processes_inside(json_t *process, json_t *resources)
+{
+    json_t *pids = json_object_get(resources, "pids");
+    json_int_t limit = json_integer_value(json_object_get(pids, "limit"));
+    json_array_append_new(
+        json_object_get(process, "rlimits"),
+        json_pack("{s:s, s:I, s:I}", "type", "RLIMIT_NPROC", "soft", limit, "hard", limit));
+    json_object_set_new(pids, "limit", json_integer(RUNSC_TASKS + RUNSC_TASKS_PER_PROCESS * limit));
+}
+
+void
+runtime_kind_adapt(const struct runtime_kind *kind, json_t *config)
+{
+    size_t i;
+    json_t *mount;
+    json_t *linux_part = json_object_get(config, "linux");
+    json_array_foreach(json_object_get(config, "mounts"), i, mount) {
+        if (!kind->mount_rro)
+            remove_option(mount, "rro");
+    }
+    if (kind->own_kernel) {
+        json_object_set_new(linux_part, "seccomp",
+                            adapt_filter(json_object_get(linux_part, "seccomp")));
+        bound_processes_inside(json_object_get(config, "process"),
+                               json_object_get(linux_part, "resources"));
+    }
+}

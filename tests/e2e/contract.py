@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/openapi.yaml, and what checks answers against it: each line of every stream that a test reads."""
+
+import json
+import pathlib
+import re
+
+import httpx
+import jsonschema_rs
+import yaml
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+OPENAPI = yaml.load((PROJECT / "docs/openapi.yaml").read_text(), yaml.CSafeLoader)
+OPERATIONS = {
+    (method.upper(), path): operation
+    for path, item in OPENAPI["paths"].items()
+    for method, operation in item.items()
+    if method != "parameters"
+}
+NDJSON = "application/x-ndjson"
+
+
+def resolve(value):
+    """What a `$ref` of the document stands for; anything else as it is."""
+    if "$ref" not in value:
+        return value
+    found = OPENAPI
+    for name in value["$ref"].removeprefix("#/").split("/"):
+        found = found[name]
+    return found
+
+
+def validator(schema):
+    """What checks instances of a schema of the document; compiled once."""
+    return jsonschema_rs.Draft202012Validator({**schema, "components": OPENAPI["components"]})
+
+
+class LineSchema:
+    """The schema of a stream's lines: one of several, by `type`."""
+
+    def __init__(self, schema):
+        mapping = resolve(schema)["discriminator"]["mapping"]
+        self.validators = {kind: validator({"$ref": ref}) for kind, ref in mapping.items()}
+
+    def check(self, line):
+        assert line.get("type") in self.validators, f"a line of no documented type: {line}"
+        try:
+            self.validators[line["type"]].validate(line)
+        except jsonschema_rs.ValidationError as error:
+            shown = json.dumps(line)[:2000]
+            raise AssertionError(f"not as documented: {error.message}: {shown}") from None
+
+
+def _streams():
+    for (method, path), operation in OPERATIONS.items():
+        content = resolve(operation["responses"]["200"]).get("content", {})
+        if NDJSON in content:
+            pattern = re.sub(r"\{\w+\}", "[^/]+", path)
+            yield method, re.compile(f"{pattern}"), LineSchema(content[NDJSON]["schema"])
+
+
+STREAMS = list(_streams())
+
+
+class CheckedStream(httpx.SyncByteStream):
+    """A response's body that checks each line on its way."""
+
+    def __init__(self, stream, schema):
+        self.stream = stream
+        self.schema = schema
+
+    def __iter__(self):
+        begun = []  # of a line whose end has not come
+        for data in self.stream:
+            *ends, rest = data.split(b"\n")
+            for end in ends:
+                self.schema.check(json.loads(b"".join([*begun, end])))
+                begun = []
+            begun.append(rest)
+            yield data
+
+    def close(self):
+        self.stream.close()
+
+
+def check_stream(response):
+    """Has the lines of a streamed answer checked as they come. An event hook of HTTP clients."""
+    if response.headers.get("content-type", "").split(";")[0] != NDJSON:
+        return
+    request = response.request
+    found = [
+        schema
+        for method, pattern, schema in STREAMS
+        if method == request.method and pattern.fullmatch(request.url.path)
+    ]
+    assert len(found) == 1, f"a stream that is not documented: {request.method} {request.url}"
+    response.stream = CheckedStream(response.stream, found[0])

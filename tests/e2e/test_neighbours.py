@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one owner's code says delays no other owner, and takes a bounded amount of memory."""
+
+import contextlib
+
+import pytest
+from kernelgate import wait_for
+from waits import SANITIZED, holds_nobody_up
+
+KEYS = "alice:alice-secret\nbob:bob-secret\n"
+MAX_OUTPUT = 10 << 20
+
+# Each is published twice; the bound on a message is what an execution may keep.
+OUTPUTS = {
+    "60 MB of text": ("{'text/plain': 'x' * 60_000_000}", "dropped"),
+    "a figure of 10 MB": ("{'image/png': 'iVBO' * 2_500_000}", "display"),
+    "1.8 million numbers": ("{'application/json': [7] * 1_800_000}", "display"),
+    "300,000 objects": ("{'application/json': [{}] * 300_000}", "display"),
+    "9 million escapes": ("{'text/plain': '\\x85' * 9_000_000}", "dropped"),
+    "1.5 million escapes": ("{'text/plain': '\\x85' * 1_500_000}", "display"),
+    "objects where nobody looks": (
+        "{'text/plain': 'a'}, metadata={'a': [{}] * 300_000}",
+        "dropped",
+    ),
+}
+
+# The worst of them for some seconds; what it costs the kernel to make them comes before.
+FLOOD = """
+import time
+end = time.time() + 4
+while time.time() < end:
+    display({'image/png': 'iVBO' * 2_500_000}, raw=True)
+    display({'application/json': [7] * 1_800_000}, raw=True)
+    display({'text/plain': '\\x85' * 1_500_000}, raw=True)
+    display({'text/plain': 'x' * 20_000_000}, raw=True)
+    print('y' * 3_000_000)
+"""
+
+
+@pytest.fixture
+def gateway(start_gateway, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(KEYS)
+    return start_gateway(
+        *("--pool-size", "1", "--max-sessions-per-owner", "10", "--api-keys-file", str(keys)),
+        key="alice-secret",
+        # What is freed shall be seen as free: the sanitizer would keep 256 MiB of it.
+        env={"ASAN_OPTIONS": "quarantine_size_mb=8"},
+    )
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_what_one_prints_delays_nobody(gateway, name):
+    bundle, kind = OUTPUTS[name]
+    gateway.execute("1", session_id="a")
+
+    def publish():
+        lines = gateway.execute(f"for i in range(2): display({bundle}, raw=True)", session_id="a")
+        assert [line["type"] for line in lines] == [kind, kind, "done"]
+        assert lines.status == "ok"
+
+    holds_nobody_up(gateway, "bob-secret", publish)
+    # What was too large cost its line, not its kernel.
+    assert gateway.execute("print(i)", session_id="a").text() == "1\n"
+
+
+def test_a_large_message_is_a_dropped_line_in_its_place(gateway):
+    lines = gateway.execute(
+        "print('before'); display({'text/plain': 'x' * 12_000_000}, raw=True); print('after')",
+        session_id="a",
+    )
+    assert [line["type"] for line in lines] == ["stdout", "dropped", "stdout", "done"]
+    dropped = lines.one("dropped")
+    assert dropped["messages"] == 1 and 12_000_000 < dropped["bytes"] < 12_100_000
+
+
+def test_large_code_and_variables_delay_nobody(gateway):
+    code = "len(values), len(text)\n#" + "x" * 500_000
+    variables = {"values": [7] * 100_000, "text": "\u00e9" * 200_000}
+
+    def execute():
+        lines = gateway.execute(code, session_id="a", variables=variables)
+        assert lines.one("result")["text"] == "(100000, 200000)"
+
+    gateway.execute("1", session_id="a")
+    holds_nobody_up(gateway, "bob-secret", execute)
+
+
+def test_ten_sessions_at_their_worst_take_bounded_memory(gateway):
+    """Bounds hold as products: many sessions, each with the largest messages, nobody reads."""
+    before = gateway.rss_mb()
+    with contextlib.ExitStack() as readers:
+        for i in range(10):
+            readers.enter_context(gateway.stream(FLOOD, session_id=f"s{i}", timeout=60))
+        peak = 0
+
+        def is_over():
+            nonlocal peak
+            peak = max(peak, gateway.rss_mb())
+            sessions = gateway.client.get("/api/v1/sessions").json()["sessions"]
+            return not any(session["is_busy"] for session in sessions.values())
+
+        wait_for(is_over, timeout=120)
+    # 64 MiB of logs, with lines that readers hold, and the messages under way.
+    assert peak - before < (300 if SANITIZED else 140)
