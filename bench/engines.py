@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the release build on its two engines, oci and docker, beside one another.
+"""Measures the release build on its two engines, oci and docker, beside one another; or on two
+runtimes of oci, runc and runsc (gVisor).
 
     script/bench --engines
+    script/bench --runtimes
 
 Container start and cold start (nothing to the first result), a claim from the pool, warm execution,
-the end of a session. The Docker Engine is the tests' own (tests/e2e/dockerd.py), with the image that
-kernelspec/Dockerfile makes; needs root and docker.io.
+a command, the end of a session, and for runtimes the memory of a sandbox with an idle kernel. The
+Docker Engine is the tests' own (tests/e2e/dockerd.py), with the image that kernelspec/Dockerfile
+makes; needs root and docker.io, or runsc.
 """
 
 import argparse
+import contextlib
 import json
 import pathlib
 import statistics
@@ -23,6 +27,8 @@ from contestants import Kernelgate
 COLD_ROUNDS = 7
 POOLED_STARTS = 20
 WARM_BLOCKS, WARM_ROUNDS = 5, 200  # by turns, so that both see the same machine
+COMMANDS = 20  # in each block
+RUNTIMES = {name: ["--provisioner", "oci", "--oci-runtime", name] for name in ("runc", "runsc")}
 
 
 def median_ms(seconds):
@@ -52,45 +58,72 @@ def pooled(flags):
     return {"first result from the pool": median_ms(starts), "end of a session": median_ms(ends)}
 
 
-def warm(engines):
-    times = {name: [] for name in engines}
-    with Kernelgate(*engines["oci"]) as oci, Kernelgate(*engines["docker"]) as docker:
-        gateways = {"oci": oci, "docker": docker}
-        for gateway in gateways.values():
+def command(gateway):
+    body = {"command": "true"}
+    gateway.connection.json("POST", "/api/v1/sessions/bench/commands?wait=1", body)
+
+
+def sandbox_memory_mb(gateway):
+    """What the control group of its session's sandbox counts, with the page cache that it filled."""
+    [folder] = pathlib.Path(gateway.folder, "sb").glob("*/meta.json")
+    for group in pathlib.Path("/sys/fs/cgroup").rglob(f"kg-*-{folder.parent.name}"):
+        for name in ("memory.usage_in_bytes", "memory.current"):
+            if (group / name).exists():
+                return round(int((group / name).read_text()) / 2**20)
+    raise RuntimeError("no control group counts memory")
+
+
+def warm(engines, with_memory):
+    times = {name: ([], []) for name in engines}
+    rows = {name: {} for name in engines}
+    with contextlib.ExitStack() as stack:
+        gateways = {name: stack.enter_context(Kernelgate(*engines[name])) for name in engines}
+        for name, gateway in gateways.items():
             gateway.fill_pool()
+            gateway.execute("1")
+            if with_memory:
+                rows[name]["memory of a sandbox, MiB"] = sandbox_memory_mb(gateway)
             for _ in range(WARM_ROUNDS):
                 gateway.execute("1")
         for _ in range(WARM_BLOCKS):
             for name, gateway in gateways.items():
-                times[name] += [scale.timed(gateway.execute, "1") for _ in range(WARM_ROUNDS)]
-    return {name: scale.percentiles(values) for name, values in times.items()}
-
-
-def measure(docker_host):
-    engines = {
-        "oci": ["--provisioner", "oci"],
-        "docker": ["--provisioner", "docker", "--docker-host", docker_host],
-    }
-    rows = {name: cold(flags) | pooled(flags) for name, flags in engines.items()}
-    for name, percentiles in warm(engines).items():
+                executed, commands = times[name]
+                executed += [scale.timed(gateway.execute, "1") for _ in range(WARM_ROUNDS)]
+                commands += [scale.timed(command, gateway) for _ in range(COMMANDS)]
+    for name, (executed, commands) in times.items():
+        percentiles = scale.percentiles(executed)
         rows[name]["warm execute, p50"] = percentiles["p50_ms"]
         rows[name]["warm execute, p99"] = percentiles["p99_ms"]
+        rows[name]["command, p50"] = scale.percentiles(commands)["p50_ms"]
     return rows
+
+
+def measure(engines, with_memory=False):
+    rows = {name: cold(flags) | pooled(flags) for name, flags in engines.items()}
+    for name, row in warm(engines, with_memory).items():
+        rows[name] |= row
+    return rows
+
+
+def measure_engines():
+    engine = dockerd.Dockerd(dockerd.KEPT)
+    try:
+        engine.start()
+        engine.build_kernels()
+        docker = ["--provisioner", "docker", "--docker-host", engine.host]
+        return measure({"oci": ["--provisioner", "oci"], "docker": docker})
+    finally:
+        engine.close()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", help="write the figures to this file, too")
+    parser.add_argument("--runtimes", action="store_true", help="runc and runsc, not engines")
     arguments = parser.parse_args()
-    engine = dockerd.Dockerd(dockerd.KEPT)
-    try:
-        engine.start()
-        engine.build_kernels()
-        rows = measure(engine.host)
-    finally:
-        engine.close()
+    rows = measure(RUNTIMES, with_memory=True) if arguments.runtimes else measure_engines()
     print(f"| milliseconds | {' | '.join(rows)} |\n|---|{'---|' * len(rows)}")
-    for what in rows["oci"]:
+    for what in next(iter(rows.values())):
         print(f"| {what} | {' | '.join(str(row[what]) for row in rows.values())} |")
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(rows, indent=1) + "\n")

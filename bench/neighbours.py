@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long another client waits beside one session's large output, and what ten of them take."""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+
+from contestants import Connection, Kernelgate
+
+OUTPUTS = {
+    "60 MB of text": "{'text/plain': 'x' * 60_000_000}",
+    "a figure of 10 MB": "{'image/png': 'iVBO' * 2_500_000}",
+    "1.8 million numbers": "{'application/json': [7] * 1_800_000}",
+    "300,000 objects": "{'application/json': [{}] * 300_000}",
+    "9 million escapes": "{'text/plain': '\\x85' * 9_000_000}",
+}
+
+# All of them for some seconds, in ten sessions, while nobody reads.
+WORST = f"""
+import time
+end = time.time() + 6
+while time.time() < end:
+    for bundle in [{", ".join(OUTPUTS.values())}]:
+        display(bundle, raw=True)
+"""
+
+# In a process of its own, since a thread would wait for the reader's.
+PROBE = """
+import http.client, sys, threading, time
+stop = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+connection = http.client.HTTPConnection(sys.argv[1])
+longest = 0
+while not stop.is_set():
+    began = time.perf_counter()
+    connection.request("GET", "/api/v1/sessions")
+    connection.getresponse().read()
+    longest = max(longest, time.perf_counter() - began)
+    time.sleep(0.001)
+print(longest * 1000)
+"""
+
+
+def longest_wait_ms(gateway, action):
+    host = gateway.url.removeprefix("http://")
+    probe = subprocess.Popen(
+        [sys.executable, "-c", PROBE, host], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    time.sleep(0.2)
+    action()
+    return float(probe.communicate()[0])
+
+
+def peak_mib(gateway):
+    """While ten sessions publish all of it and their clients read nothing."""
+    clients = [Connection(gateway.url) for _ in range(10)]
+    for i, client in enumerate(clients):
+        client.execute("1", f"s{i}")
+    gateway.reset_peak()
+    started = [
+        threading.Thread(
+            target=client.ask,
+            args=("POST", "/api/v1/execute", {"code": WORST, "session_id": f"s{i}"}),
+        )
+        for i, client in enumerate(clients)
+    ]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    while any(
+        session["is_busy"]
+        for session in gateway.connection.json("GET", "/api/v1/sessions")["sessions"].values()
+    ):
+        time.sleep(0.2)
+    return gateway.memory_kb("VmHWM") / 1024
+
+
+def measure():
+    results = {}
+    with Kernelgate("--pool-size", "1") as gateway:
+        gateway.execute("1")
+        for name, bundle in OUTPUTS.items():
+            code = f"for _ in range(2): display({bundle}, raw=True)"
+            results[name] = longest_wait_ms(gateway, lambda code=code: gateway.execute(code))
+    # One that keeps nothing yet for replay, which is up to 32 MiB more.
+    with Kernelgate("--pool-size", "1") as gateway:
+        results["peak MiB of ten sessions"] = peak_mib(gateway)
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=pathlib.Path)
+    arguments = parser.parse_args()
+    results = measure()
+    print("| another client waits at most, beside | ms |\n|---|---|")
+    for name, value in results.items():
+        print(f"| {name} | {value:.1f} |")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
