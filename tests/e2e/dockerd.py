@@ -51,8 +51,13 @@ class Dockerd:
             "--ip-forward=false", "--bridge=none", *self.flags,
         ]  # fmt: skip
         with open(self.folder / "log", "ab") as log:
+            # Its shims write into the folder that it was started in.
             self.process = subprocess.Popen(
-                ["dockerd", *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                ["dockerd", *flags],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         end = time.monotonic() + timeout
         while not self.answers():
