@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import time
 
+import debian
 import leftovers
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
@@ -25,8 +26,6 @@ KEPT = PROJECT / "build/docker"
 BASE = "debian:bookworm-slim"
 KERNELS, GATEWAY, NGINX = "kernelgate-kernel:latest", "kernelgate:latest", "nginx:stable"
 HASH_LABEL = "kernelgate.test.inputs"
-SLIM = ("usr/share/doc", "usr/share/info", "usr/share/locale", "usr/share/man")
-EXTRA_CERTIFICATES = pathlib.Path("/usr/local/share/ca-certificates")
 
 
 class Dockerd:
@@ -158,7 +157,7 @@ class Dockerd:
         wanted = hash_of([dockerfile, *inputs])
         if self.image_hash(name) == wanted:
             return
-        self.import_image(BASE, make_base)
+        self.import_image(BASE, lambda root: debian.make_root(root, "bookworm"))
         say(f"building the image {name}")
         log = PROJECT / f"build/{name.partition(':')[0]}.build.log"
         with open(log, "wb") as output:
@@ -199,44 +198,6 @@ def hash_of(names):
             if file.is_file() and "__pycache__" not in file.parts:
                 digest.update(f"{file.relative_to(PROJECT)}\0".encode() + file.read_bytes())
     return digest.hexdigest()
-
-
-def debian_mirror():
-    """Where this machine's own packages come from, or NULL for debootstrap's choice."""
-    for path in pathlib.Path("/etc/apt/sources.list.d").glob("*.sources"):
-        for line in path.read_text().splitlines():
-            if line.startswith("URIs:"):
-                return line.split()[1]
-    return None
-
-
-def debootstrap(folder, *packages):
-    mirror = debian_mirror()
-    command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}", "bookworm"]
-    result = subprocess.run(
-        [*command, str(folder), *([mirror] if mirror else [])],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-    )  # fmt: skip
-    if result.returncode:
-        raise RuntimeError(f"debootstrap failed:\n{result.stdout[-2000:]}")
-    for left in ("var/cache/apt", "var/lib/apt/lists", *SLIM):
-        shutil.rmtree(folder / left, ignore_errors=True)
-    (folder / "var/cache/apt/archives/partial").mkdir(parents=True)
-    # As the official slim image has it: packages come without these, and nothing waits for the disk.
-    excluded = "".join(f"path-exclude /{path}/*\n" for path in SLIM)
-    (folder / "etc/dpkg/dpkg.cfg.d/slim").write_text(f"{excluded}force-unsafe-io\n")
-
-
-def make_base(folder):
-    debootstrap(folder, "ca-certificates")
-    certificates = list(EXTRA_CERTIFICATES.glob("*.crt"))
-    for certificate in certificates:
-        shutil.copy(certificate, folder / "usr/local/share/ca-certificates")
-    if certificates:
-        subprocess.run(["chroot", folder, "update-ca-certificates"], check=True,
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-        bundle = "/etc/ssl/certs/ca-certificates.crt"
-        (folder / "etc/pip.conf").write_text(f"[global]\ncert = {bundle}\n")
 
 
 if __name__ == "__main__":
