@@ -115,23 +115,19 @@ on_session(struct session *session, struct kernel *kernel, const struct kg_error
     }
     const struct execute_input *input = pending->input;
     const struct execute_body *body = &input->body;
-    const struct execution_request execution_request = {
-        .owner = http_request_owner(request),
-        .session_id = session_id(session),
+    const struct session_code code = {
         .code = body->code,
         .variables = input->variables,
         .env = input->env,
         .timeout_ms = body->timeout_ms,
         .keep_running = body->keep_running,
-        .session_ends = !body->session_id,
     };
     struct kg_error err = {0};
-    KG_AUTO(execution) execution = kernel_execute(kernel, &execution_request, &err);
+    KG_AUTO(execution) execution = session_execute(session, kernel, &code, &err);
     if (!execution) {
         http_reply_error(request, &err);
         return;
     }
-    session_touch(session);
     http_reply_header(request, "X-Session-Id", session_id(session));
     http_reply_header(request, "X-Execution-Id", execution_id(execution));
     pending->on_started(request, pending->context, execution);

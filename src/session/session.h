@@ -100,6 +100,19 @@ void session_touch(struct session *session);
 // has its sandbox, nothing runs or waits to (executions, commands, downloads, packages), nobody
 // waits for it or for one of its kernels, no file is on its way in or out, no restart is under way.
 bool session_is_idle(const struct session *session);
+// Runs code in `kernel`, one of the session's kernels, as the session's owner: the way for every
+// face. Counts as activity until it has ended; a one-shot session ends with it. The caller owns a
+// reference to the execution and subscribes to its lines. Errors: see kernel_execute().
+struct session_code {
+    const char *code;
+    const char *variables; // an object as JSON text in ASCII, or NULL
+    const char *env;       // the same, of strings
+    int64_t timeout_ms;    // from the moment it runs
+    bool keep_running;     // also when its last reader has gone
+};
+KG_MUST_CHECK struct execution *session_execute(struct session *session, struct kernel *kernel,
+                                                const struct session_code *code,
+                                                struct kg_error *err);
 // Interrupts every kernel; returns whether one was busy.
 bool session_interrupt(struct session *session);
 // Restarts every kernel that was started. `fn` fires once, with the first error, if any.
@@ -335,6 +348,8 @@ size_t sessions_count(const struct sessions *sessions);
 size_t sessions_n_pooled(const struct sessions *sessions);
 size_t sessions_n_starting(const struct sessions *sessions);
 bool sessions_can_open(const struct sessions *sessions);
+// The ids of one owner's sessions: an array of strings, a new reference.
+json_t *sessions_ids(const struct sessions *sessions, const char *owner);
 // {id: description} of one owner's sessions.
 json_t *sessions_describe(const struct sessions *sessions, const char *owner);
 // Executions that run or wait.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of a session as a whole: describe, interrupt, restart.
+// Operations on a whole session: describe, execute, interrupt, restart.
 
 #include <string.h>
 
@@ -30,6 +30,26 @@ session_describe(const struct session *session)
                      rfc3339(session->created_wall_ms), "last_activity", rfc3339(active_ms),
                      "expires_at", rfc3339(active_ms + session->idle_timeout_ms), "is_busy", busy,
                      "execution_count", (json_int_t)session->execution_count, "kernels", kernels);
+}
+
+struct execution *
+session_execute(struct session *session, struct kernel *kernel, const struct session_code *code,
+                struct kg_error *err)
+{
+    const struct execution_request request = {
+        .owner = session->owner,
+        .session_id = session->id,
+        .code = code->code,
+        .variables = code->variables,
+        .env = code->env,
+        .timeout_ms = code->timeout_ms,
+        .keep_running = code->keep_running,
+        .session_ends = session->one_shot,
+    };
+    struct execution *execution = kernel_execute(kernel, &request, err);
+    if (execution)
+        session_touch(session);
+    return execution;
 }
 
 bool

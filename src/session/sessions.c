@@ -209,6 +209,18 @@ sessions_count(const struct sessions *sessions)
 }
 
 json_t *
+sessions_ids(const struct sessions *sessions, const char *owner)
+{
+    json_t *ids = json_array();
+    const struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link) {
+        if (strcmp(session->owner, owner) == 0)
+            json_array_append_new(ids, json_string(session->id));
+    }
+    return ids;
+}
+
+json_t *
 sessions_describe(const struct sessions *sessions, const char *owner)
 {
     json_t *all = json_object();

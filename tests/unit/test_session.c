@@ -106,6 +106,16 @@ test_owners_do_not_meet(void **state)
     assert_int_equal(json_object_size(all), 1);
     json_auto_t *none = sessions_describe(f->sessions, "third");
     assert_int_equal(json_object_size(none), 0);
+    json_auto_t *ids = sessions_ids(f->sessions, "other");
+    assert_int_equal(json_array_size(ids), 1);
+    assert_string_equal(json_string_value(json_array_get(ids, 0)), "s1");
+    KG_AUTO(execution) execution = execute(&other, "1", NULL, &err);
+    assert_non_null(execution);
+    assert_string_equal(execution_session_id(execution), "s1");
+    struct executions *all_executions = f->kernels.executions;
+    const char *id = execution_id(execution);
+    assert_null(executions_find(all_executions, id, "me", &err));
+    assert_ptr_equal(executions_find(all_executions, id, "other", &err), execution);
 }
 
 static void

@@ -154,14 +154,9 @@ struct execution *
 execute(struct opener *opener, const char *code, const json_t *variables, struct kg_error *err)
 {
     KG_AUTO_FREE char *text = variables ? json_dumps(variables, JSON_ENSURE_ASCII) : NULL;
-    const struct execution_request request = {
-        .owner = "me",
-        .session_id = session_id(opener->session),
-        .code = code,
-        .variables = text,
-        .timeout_ms = DEADLINE_MS,
-    };
-    return kernel_execute(opener->kernel, &request, err);
+    const struct session_code request = {
+        .code = code, .variables = text, .timeout_ms = DEADLINE_MS};
+    return session_execute(opener->session, opener->kernel, &request, err);
 }
 
 static void

@@ -29,7 +29,6 @@ struct job {
 
     char session_id[SESSION_MAX_ID_LEN + 1];
     enum job_note note;
-    bool one_shot; // the session ends with the execution
     struct session_open *open;
     const struct kernelspec *spec;
     void (*on_session)(struct job *job, struct session *session, struct kernel *kernel);
@@ -124,8 +123,8 @@ struct session *job_find_session(struct job *job, const char *id, struct kg_erro
 // ---- What runs in it (job_run.c) -------------------------------------------------------------
 
 // Runs code; `fn` gets what came of it in job->outcome. Errors are answered.
-void job_run(struct job *job, struct kernel *kernel, const char *code, int64_t timeout_ms,
-             job_fn fn);
+void job_run(struct job *job, struct session *session, struct kernel *kernel, const char *text,
+             int64_t timeout_ms, job_fn fn);
 // Runs a command; its output in job->outcome, its end in job->command_result.
 void job_run_command(struct job *job, struct session *session,
                      const struct sandbox_command_spec *spec, job_fn fn);

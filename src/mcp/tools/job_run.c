@@ -155,17 +155,12 @@ job_on_lines(void *arg)
 // ---- Code -----------------------------------------------------------------------------------
 
 void
-job_run(struct job *job, struct kernel *kernel, const char *code, int64_t timeout_ms, job_fn fn)
+job_run(struct job *job, struct session *session, struct kernel *kernel, const char *text,
+        int64_t timeout_ms, job_fn fn)
 {
-    const struct execution_request request = {
-        .owner = mcp_call_owner(job->call),
-        .session_id = job->session_id,
-        .code = code,
-        .timeout_ms = timeout_ms,
-        .session_ends = job->one_shot,
-    };
+    const struct session_code code = {.code = text, .timeout_ms = timeout_ms};
     struct kg_error err = {0};
-    job->execution = kernel_execute(kernel, &request, &err);
+    job->execution = session_execute(session, kernel, &code, &err);
     if (!job->execution) {
         job_fail(job, &err);
         return;

@@ -65,14 +65,7 @@ job_forget_own_session(const struct job *job, const char *id)
 json_t *
 job_session_ids(const struct job *job)
 {
-    json_auto_t *sessions =
-        sessions_describe(job->tools->settings.sessions, mcp_call_owner(job->call));
-    json_t *ids = json_array();
-    const char *id;
-    json_t *about;
-    json_object_foreach(sessions, id, about)
-        json_array_append_new(ids, json_string(id));
-    return ids;
+    return sessions_ids(job->tools->settings.sessions, mcp_call_owner(job->call));
 }
 
 struct session *
@@ -154,14 +147,13 @@ job_open_session(struct job *job, const struct job_session *want,
         job->note = JOB_NOTE_AGAIN;
     else if (!found && !own && want->kind == JOB_SESSION_OWN)
         job->note = JOB_NOTE_NEW;
-    job->one_shot = want->kind == JOB_SESSION_ONE_SHOT && !id;
     const struct session_request request = {
         .owner = owner,
         .session_id = id,
         .kernelspec = want->spec ? want->spec : settings->default_spec,
         .env = want->env,
         .idle_timeout_s = want->idle_timeout_s,
-        .one_shot = job->one_shot,
+        .one_shot = want->kind == JOB_SESSION_ONE_SHOT && !id,
     };
     start_opening(job, &request);
 }

@@ -138,11 +138,10 @@ on_libraries(struct job *job)
 static void
 ask_for_libraries(struct job *job, struct session *session, struct kernel *kernel)
 {
-    (void)session;
     static const char code[] =
         "import importlib.metadata as m, json\n"
         "print(json.dumps(sorted({d.name for d in m.distributions() if d.name})))";
-    job_run(job, kernel, code, job->tools->settings.default_timeout_ms, on_libraries);
+    job_run(job, session, kernel, code, job->tools->settings.default_timeout_ms, on_libraries);
 }
 
 static bool

@@ -97,11 +97,11 @@ offer_kernels(const struct mcp_tools *tools, json_t *values, const char *typed)
 static void
 offer_sessions(const struct mcp_tools *tools, const char *owner, json_t *values, const char *typed)
 {
-    json_auto_t *sessions = sessions_describe(tools->settings.sessions, owner);
-    const char *id;
-    json_t *about;
-    json_object_foreach(sessions, id, about)
-        offer(values, id, typed);
+    json_auto_t *ids = sessions_ids(tools->settings.sessions, owner);
+    size_t i;
+    json_t *id;
+    json_array_foreach(ids, i, id)
+        offer(values, json_string_value(id), typed);
 }
 
 bool

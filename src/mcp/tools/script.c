@@ -73,8 +73,7 @@ script_open(struct job *job, const char *language, enum job_session_kind kind, c
 static void
 run_in(struct job *job, struct session *session, struct kernel *kernel)
 {
-    (void)session;
-    job_run(job, kernel, job_string(job, "code"), job->timeout_ms, job->on_done);
+    job_run(job, session, kernel, job_string(job, "code"), job->timeout_ms, job->on_done);
 }
 
 void
