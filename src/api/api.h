@@ -3,9 +3,14 @@
 #pragma once
 
 #include "base.h"
-#include "http.h"
-#include "kernel.h"
-#include "session.h"
+
+struct executions;
+struct file_links;
+struct http_server;
+struct kernelspec;
+struct kernelspecs;
+struct loop;
+struct sessions;
 
 // Requests an owner may make a second; 0: any number. Probes are not counted.
 struct rate_limiter;

@@ -5,6 +5,10 @@
 #include <jansson.h>
 
 #include "api.h"
+#include "http.h"
+#include "kernel.h"
+#include "loop.h"
+#include "session_downloads.h"
 
 // ---- Bodies (bodies.c) ----------------------------------------------------------------------
 

@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include "api_priv.h"
+#include "sandbox.h"
+#include "session.h"
+#include "session_packages.h"
 
 // What the agent takes, the gateway's and the kernelspec's own variables beside it.
 enum { MAX_ENV_ENTRIES = 64, MAX_ENV_BYTES = 16 << 10 };

@@ -5,6 +5,10 @@
 #include <string.h>
 
 #include "api_priv.h"
+#include "sandbox.h"
+#include "session.h"
+#include "session_commands.h"
+#include "sessions.h"
 
 enum { MAX_WAIT_OUTPUT = 1 << 20 }; // bytes of both streams together in one answer
 

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "api_priv.h"
+#include "session.h"
+#include "sessions.h"
 
 // What becomes of a body. A worker owns it while it runs, and reads only immutable fields of
 // `context`.

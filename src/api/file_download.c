@@ -8,8 +8,11 @@
 #include <time.h>
 
 #include "api_priv.h"
+#include "file_links.h"
 #include "metrics.h"
 #include "range.h"
+#include "session_files.h"
+#include "sessions.h"
 
 enum {
     HIGH_WATERMARK = 512 << 10, // bytes queued for the client, above which the agent is held back

@@ -5,7 +5,10 @@
 #include <string.h>
 
 #include "api_priv.h"
+#include "file_links.h"
 #include "metrics.h"
+#include "session.h"
+#include "session_files.h"
 
 // A request that waits for the end of an operation on files.
 struct waiting {

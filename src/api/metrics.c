@@ -4,6 +4,7 @@
 #include "metrics.h"
 
 #include "api_priv.h"
+#include "sessions.h"
 
 void
 handle_metrics(struct http_request *request, void *arg)

@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "api_priv.h"
+#include "session.h"
+#include "session_packages.h"
+#include "sessions.h"
 
 // How an installation is answered: as lines while it goes on, at once, or when it is over.
 enum answer { ANSWER_STREAM, ANSWER_ACCEPTED, ANSWER_RESULT };

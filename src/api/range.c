@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "session_files.h"
+
 enum { DIGITS_MAX = 18 }; // fits into an int64_t
 
 // -1 where there is no number at `*text`, which moves behind it.

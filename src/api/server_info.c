@@ -2,6 +2,7 @@
 // What the gateway says of itself: kernelspecs, health, the probes.
 
 #include "api_priv.h"
+#include "sessions.h"
 
 static json_t *
 describe_spec(const struct kernelspec *spec, bool is_default)

@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "api_priv.h"
+#include "sandbox.h"
+#include "session.h"
+#include "sessions.h"
 
 static const char working_directory[] = "/mnt/data";
 

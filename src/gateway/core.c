@@ -6,6 +6,7 @@
 
 #include "core.h"
 #include "jupyter.h"
+#include "session.h"
 
 enum {
     SANDBOX_START_TIMEOUT_MS = 30 * 1000,

@@ -7,7 +7,10 @@
 #include "gateway.h"
 #include "http_client.h"
 #include "kernel.h"
-#include "session.h"
+#include "file_links.h"
+#include "packages.h"
+#include "sandbox.h"
+#include "sessions.h"
 
 // In the order in which it is made. `config`, `state` (opened), `forgetful` and `several_owners`
 // are given.

@@ -6,7 +6,8 @@
 
 #include "base.h"
 #include "loop.h"
-#include "sandbox.h"
+
+struct sandbox;
 
 // ---- Kernelspecs ----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@
 #include "execution_priv.h"
 #include "jupyter.h"
 #include "kernel.h"
+#include "sandbox.h"
 
 // What a running execution waits for.
 enum run_step {

@@ -5,11 +5,11 @@
 #include <jansson.h>
 
 #include "base.h"
-#include "http_client.h"
-#include "loop.h"
-#include "provisioner.h"
 
 struct egress;
+struct http_client;
+struct loop;
+struct provisioner;
 
 // What every sandbox of a gateway shares; all borrowed.
 struct sandbox_context {
@@ -70,7 +70,8 @@ KG_MUST_CHECK int sandbox_claim(struct sandbox *sandbox, const json_t *meta, str
 
 // Destroys the container. `on_done` (may be NULL) fires once, when nothing is left of it; the
 // sandbox is freed then. No other event fires after this call; calls under way fail during it.
-void sandbox_destroy(struct sandbox *sandbox, provisioner_done_fn on_done, void *arg);
+typedef void (*sandbox_done_fn)(const struct kg_error *err, void *arg);
+void sandbox_destroy(struct sandbox *sandbox, sandbox_done_fn on_done, void *arg);
 // Frees the gateway's side only: the container lives on, for the next gateway (--keep-sandboxes).
 // The provisioner forgets the sandbox, so an exit of that container is reported to nobody.
 void sandbox_free(struct sandbox *sandbox);

@@ -7,6 +7,9 @@
 #include "change_link.h"
 #include "door.h"
 #include "egress.h"
+#include "http_client.h"
+#include "loop.h"
+#include "provisioner.h"
 #include "sandbox.h"
 
 struct event_stream;

@@ -8,7 +8,10 @@
 #include <sodium.h>
 #include <string.h>
 
+#include "file_links.h"
+#include "sandbox.h"
 #include "session.h"
+#include "sessions.h"
 
 enum { LIFE_S = 24 * 3600, SIGNATURE_HEX_LEN = crypto_auth_BYTES * 2 };
 

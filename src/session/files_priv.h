@@ -2,7 +2,8 @@
 // File operations, as the files that carry them out see them.
 #pragma once
 
-#include "session_priv.h"
+#include "session_files.h"
+#include "sessions_priv.h"
 
 enum { FILE_CALL_MS = 30 * 1000 };
 

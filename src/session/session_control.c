@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "session_priv.h"
+#include "sessions_priv.h"
 
 static json_t *
 rfc3339(int64_t wall_ms)
@@ -71,12 +71,12 @@ on_restarted(const struct kg_error *err, void *arg)
         restart->err = *err;
     if (--restart->n_pending > 0)
         return;
-    kernel_restart_fn fn = KG_STEAL(restart->fn);
+    session_restart_fn fn = KG_STEAL(restart->fn);
     fn(restart->err.code == KG_OK ? NULL : &restart->err, restart->arg);
 }
 
 int
-session_restart(struct session *session, kernel_restart_fn fn, void *arg, struct kg_error *err)
+session_restart(struct session *session, session_restart_fn fn, void *arg, struct kg_error *err)
 {
     if (session->restart.n_pending > 0)
         return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is being restarted already");

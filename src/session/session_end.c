@@ -1,31 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a session ends: its sandbox is destroyed, or left to the next gateway.
+// The end of one session and of all: sandboxes are destroyed, or left to the next gateway.
 
-#include "session_priv.h"
+#include "packages.h"
+#include "pool.h"
+#include "session.h"
+#include "sessions_priv.h"
 
-// Frees all but what its end still needs; tells those who wait.
 static void
-dismantle(struct session *session, const char *reason)
+report_if_all_ended(struct sessions *sessions)
+{
+    if (!sessions->on_all_ended || !sessions->pool_ended || !TAILQ_EMPTY(&sessions->live) ||
+        !TAILQ_EMPTY(&sessions->ending))
+        return;
+    loop_fn fn = KG_STEAL(sessions->on_all_ended);
+    fn(sessions->on_all_ended_arg);
+}
+
+// ---- One ------------------------------------------------------------------------------------
+
+// Ends everything that clients wait for, and frees all but what the sandbox's end still needs.
+static void
+dismantle(struct session *session, const char *reason, const struct kg_error *opens_err)
 {
     struct kg_error err = {0};
-    kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "%s",
-                 reason ? reason : "the session was ended meanwhile");
-    session_fail_opens(session, NULL, &err);
+    kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "%s", reason ? reason : "the session has ended");
+    session_opens_fail(session, NULL, opens_err ? opens_err : &err);
     session_commands_end(session, &err);
     session_downloads_end(session, &err);
     session_installs_end(session, &err);
     loop_timer_free(KG_STEAL(session->install_step));
     if (session->restart.fn) {
-        kernel_restart_fn fn = KG_STEAL(session->restart.fn);
+        session_restart_fn fn = KG_STEAL(session->restart.fn);
         fn(&err, session->restart.arg);
     }
     for (size_t i = 0; i < session->n_kernels; i++)
         kernel_free(session->kernels[i], reason);
     session->n_kernels = 0;
     loop_timer_free(KG_STEAL(session->expiry));
-    loop_timer_free(KG_STEAL(session->wake));
-    if (session->asking)
-        pool_request_cancel(KG_STEAL(session->asking));
+    loop_timer_free(KG_STEAL(session->step));
+    if (session->pool_request)
+        pool_request_cancel(KG_STEAL(session->pool_request));
 }
 
 static void
@@ -37,20 +51,8 @@ dispose(struct session *session)
     free(session);
 }
 
-void
-session_free(struct session *session)
-{
-    struct sessions *sessions = session->sessions;
-    TAILQ_REMOVE(&sessions->live, session, link);
-    sessions->n_live--;
-    session_set_state(session, SESSION_ENDING);
-    dismantle(session, "the gateway is shutting down");
-    sandbox_free(session->sandbox);
-    dispose(session);
-}
-
 static void
-on_destroyed(const struct kg_error *err, void *arg)
+session_on_destroyed(const struct kg_error *err, void *arg)
 {
     struct session *session = arg;
     struct sessions *sessions = session->sessions;
@@ -62,22 +64,79 @@ on_destroyed(const struct kg_error *err, void *arg)
     if (session->on_ended)
         session->on_ended(session->on_ended_arg);
     dispose(session);
-    sessions_look_whether_ended(sessions);
+    report_if_all_ended(sessions);
 }
 
-void
-session_end(struct session *session, const char *reason, loop_fn on_done, void *arg)
+// Takes the session out of the registry first: a callback may open another one of the same name.
+static void
+end(struct session *session, const char *reason, const struct kg_error *opens_err)
 {
     struct sessions *sessions = session->sessions;
     TAILQ_REMOVE(&sessions->live, session, link);
     sessions->n_live--;
     TAILQ_INSERT_TAIL(&sessions->ending, session, link);
     session_set_state(session, SESSION_ENDING);
+    dismantle(session, reason, opens_err);
+    if (session->sandbox)
+        sandbox_destroy(session->sandbox, session_on_destroyed, session);
+    else
+        session_on_destroyed(NULL, session);
+}
+
+void
+session_end(struct session *session, const char *reason, loop_fn on_done, void *arg)
+{
     session->on_ended = on_done;
     session->on_ended_arg = arg;
-    dismantle(session, reason);
-    if (session->sandbox)
-        sandbox_destroy(session->sandbox, on_destroyed, session);
-    else
-        on_destroyed(NULL, session);
+    end(session, reason, NULL);
+}
+
+void
+session_fail(struct session *session, const struct kg_error *err)
+{
+    end(session, err->message, err);
+}
+
+// ---- All ------------------------------------------------------------------------------------
+
+static void
+sessions_on_pool_ended(void *arg)
+{
+    struct sessions *sessions = arg;
+    sessions->pool_ended = true;
+    report_if_all_ended(sessions);
+}
+
+void
+sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done, void *arg)
+{
+    sessions->on_all_ended = on_done;
+    sessions->on_all_ended_arg = arg;
+    if (sessions->settings.packages)
+        packages_stop(sessions->settings.packages);
+    for (struct session *session; (session = TAILQ_FIRST(&sessions->live));)
+        session_end(session, reason, NULL, NULL);
+    pool_end(sessions->pool, sessions_on_pool_ended, sessions);
+}
+
+static void
+release(struct session *session)
+{
+    struct sessions *sessions = session->sessions;
+    TAILQ_REMOVE(&sessions->live, session, link);
+    sessions->n_live--;
+    session_set_state(session, SESSION_ENDING);
+    dismantle(session, "the gateway is shutting down", NULL);
+    sandbox_free(session->sandbox);
+    dispose(session);
+}
+
+void
+sessions_release(struct sessions *sessions)
+{
+    if (sessions->settings.packages)
+        packages_stop(sessions->settings.packages);
+    pool_stop(sessions->pool);
+    for (struct session *session; (session = TAILQ_FIRST(&sessions->live));)
+        release(session);
 }

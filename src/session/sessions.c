@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registry of sessions, and how one is opened.
+// The registry of sessions, its limits, and opening a session.
 
 #include <assert.h>
 #include <string.h>
 
-#include "session_priv.h"
+#include "pool.h"
+#include "sessions_priv.h"
 
 static const char id_characters[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
@@ -186,7 +187,7 @@ session_open_start(struct sessions *sessions, const struct session_request *requ
     open->fn = fn;
     open->arg = arg;
     TAILQ_INSERT_TAIL(&session->opens, open, link);
-    loop_timer_start(session->wake, 0);
+    loop_timer_start(session->step, 0);
     return open;
 }
 
@@ -196,7 +197,7 @@ session_open_cancel(struct session_open *open)
     struct session *session = open->session;
     TAILQ_REMOVE(&session->opens, open, link);
     free(open);
-    if (session->one_shot && TAILQ_EMPTY(&session->opens) && !session_is_busy(session))
+    if (session->state != SESSION_ENDING && session_is_over(session))
         session_end(session, NULL, NULL, NULL);
 }
 
@@ -259,44 +260,4 @@ bool
 sessions_can_open(const struct sessions *sessions)
 {
     return pool_can_serve(sessions->pool);
-}
-
-void
-sessions_look_whether_ended(struct sessions *sessions)
-{
-    if (!sessions->on_all_ended || !sessions->pool_ended || !TAILQ_EMPTY(&sessions->live) ||
-        !TAILQ_EMPTY(&sessions->ending))
-        return;
-    loop_fn fn = KG_STEAL(sessions->on_all_ended);
-    fn(sessions->on_all_ended_arg);
-}
-
-static void
-on_pool_ended(void *arg)
-{
-    struct sessions *sessions = arg;
-    sessions->pool_ended = true;
-    sessions_look_whether_ended(sessions);
-}
-
-void
-sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done, void *arg)
-{
-    sessions->on_all_ended = on_done;
-    sessions->on_all_ended_arg = arg;
-    if (sessions->settings.packages)
-        packages_stop(sessions->settings.packages);
-    for (struct session *session; (session = TAILQ_FIRST(&sessions->live));)
-        session_end(session, reason, NULL, NULL);
-    pool_end(sessions->pool, on_pool_ended, sessions);
-}
-
-void
-sessions_release(struct sessions *sessions)
-{
-    if (sessions->settings.packages)
-        packages_stop(sessions->settings.packages);
-    pool_stop(sessions->pool);
-    for (struct session *session; (session = TAILQ_FIRST(&sessions->live));)
-        session_free(session);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api_priv.h"
+#include "sandbox.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,8 +4,9 @@
 #include <assert.h>
 #include <string.h>
 
+#include "file_links.h"
 #include "range.h"
-#include "session.h"
+#include "session_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

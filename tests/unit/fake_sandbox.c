@@ -53,7 +53,7 @@ struct sandbox {
     TAILQ_HEAD(, sandbox_call) calls;
     TAILQ_HEAD(, sandbox_question) questions;
     struct loop_timer *timer; // to get ready, then to be destroyed
-    provisioner_done_fn on_destroyed;
+    sandbox_done_fn on_destroyed;
     void *on_destroyed_arg;
 };
 
@@ -453,7 +453,7 @@ on_timer(void *arg)
         fake_sandbox_ready(sandbox);
         return;
     }
-    provisioner_done_fn fn = sandbox->on_destroyed;
+    sandbox_done_fn fn = sandbox->on_destroyed;
     void *fn_arg = sandbox->on_destroyed_arg;
     sandbox_free(sandbox);
     if (fn)
@@ -554,7 +554,7 @@ sandbox_free(struct sandbox *sandbox)
 }
 
 void
-sandbox_destroy(struct sandbox *sandbox, provisioner_done_fn on_done, void *arg)
+sandbox_destroy(struct sandbox *sandbox, sandbox_done_fn on_done, void *arg)
 {
     note("destroy", "");
     sandbox->state = SANDBOX_DESTROYING;

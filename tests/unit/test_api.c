@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "api_priv.h"
+#include "sandbox.h"
 
 static struct api_context context;
 

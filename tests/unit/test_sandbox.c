@@ -23,7 +23,10 @@
 #include "agent_process.h"
 #include "agent_reply.h"
 #include "door.h"
+#include "http_client.h"
 #include "link_line.h"
+#include "loop.h"
+#include "provisioner.h"
 #include "sandbox.h"
 
 enum { PATIENCE_MS = 20 * 1000 };

@@ -11,7 +11,9 @@
 
 #include <cmocka.h>
 
+#include "file_links.h"
 #include "jupyter.h"
+#include "session_files.h"
 
 static void
 test_open_and_open_again(void **state)
@@ -566,8 +568,7 @@ main(void)
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_CONSOLE);
     jupyter_init();
     int failed = cmocka_run_group_tests_name("session: opening", tests, NULL, NULL);
-    failed += test_session_commands() + test_session_end() + test_session_packages() +
-              test_session_pool();
+    failed += test_session_commands() + test_session_end() + test_session_pool();
     jupyter_fini();
     return failed;
 }

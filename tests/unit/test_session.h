@@ -4,12 +4,13 @@
 #pragma once
 
 #include "fake_sandbox.h"
+#include "kernel.h"
 #include "session.h"
+#include "sessions.h"
 
 // Runs its tests and returns how many failed.
 int test_session_commands(void);
 int test_session_end(void);
-int test_session_packages(void);
 int test_session_pool(void);
 
 enum { DEADLINE_MS = 40 * 1000, MAX_SESSIONS = 3, N_SPECS = 9 };
@@ -38,7 +39,9 @@ struct opener {
     int answers;
     const char *code; // to run at once
     struct execution *execution;
-    struct opener *then; // opens when this one is answered
+    struct opener *then;    // opens when this one is answered
+    struct opener *cancels; // another open, when this one is answered
+    bool ends;              // the session, when this one is answered
 };
 
 // cmocka's. The pool has no place of its own, or two; or idle sessions are evicted.

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "fake_command.h"
+#include "session_commands.h"
 
 // Somebody who runs a command.
 struct caller {

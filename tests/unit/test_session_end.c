@@ -293,6 +293,75 @@ test_expiry(void **state)
     assert_in_range(clock_mono_ms() - ended_ms, 990, DEADLINE_MS);
 }
 
+// ---- Callbacks that change the session they are called for -----------------------------------
+
+static void
+test_an_answer_cancels_the_next_open(void **state)
+{
+    struct fixture *f = *state;
+    struct opener first = {0}, second = {0}, third = {0};
+    const struct session_request request = named(f, "s1");
+    first.cancels = &second;
+    start(f, &first, &request);
+    start(f, &second, &request);
+    start(f, &third, &request);
+    RUN_UNTIL(f, third.answers > 0);
+    assert_int_equal(first.answers, 1);
+    assert_int_equal(second.answers, 0);
+    assert_ptr_equal(third.session, first.session);
+}
+
+static void
+test_a_failure_cancels_the_next_open(void **state)
+{
+    struct fixture *f = *state;
+    struct opener first = {0}, second = {0}, third = {0};
+    const struct session_request request = named(f, "s1");
+    fake_script.refuse_start = true;
+    first.cancels = &second;
+    start(f, &first, &request);
+    start(f, &second, &request);
+    start(f, &third, &request);
+    RUN_UNTIL(f, third.answers > 0);
+    assert_int_equal(first.err.code, third.err.code);
+    assert_int_not_equal(third.err.code, KG_OK);
+    assert_int_equal(first.answers, 1);
+    assert_int_equal(second.answers, 0);
+    fake_script.refuse_start = false;
+}
+
+static void
+test_an_answer_ends_the_session(void **state)
+{
+    struct fixture *f = *state;
+    struct opener first = {.ends = true}, second = {0};
+    const struct session_request request = named(f, "s1");
+    start(f, &first, &request);
+    start(f, &second, &request);
+    RUN_UNTIL(f, f->ended > 0);
+    assert_int_equal(first.answers, 1);
+    assert_int_equal(second.answers, 1);
+    assert_int_equal(second.err.code, KG_SESSION_NOT_FOUND);
+    assert_int_equal(sessions_count(f->sessions), 0);
+}
+
+static void
+test_a_failed_one_shot_is_ended_once(void **state)
+{
+    struct fixture *f = *state;
+    struct opener first = {0}, second = {0};
+    struct session_request request = named(f, "s1");
+    request.one_shot = true;
+    fake_script.hold_ready = true;
+    first.cancels = &second;
+    start(f, &first, &request);
+    start(f, &second, &request);
+    session_end(sessions_find(f->sessions, "me", "s1", NULL), NULL, on_ended, f);
+    assert_int_equal(first.answers, 1);
+    assert_int_equal(second.answers, 0);
+    assert_int_equal(f->ended, 1);
+}
+
 int
 test_session_end(void)
 {
@@ -309,6 +378,10 @@ test_session_end(void)
         TEST(test_end_while_opening),
         TEST(test_release_leaves_nothing_behind),
         TEST(test_expiry),
+        TEST(test_an_answer_cancels_the_next_open),
+        TEST(test_a_failure_cancels_the_next_open),
+        TEST(test_an_answer_ends_the_session),
+        TEST(test_a_failed_one_shot_is_ended_once),
     };
     return cmocka_run_group_tests_name("session: end", tests, NULL, NULL);
 }

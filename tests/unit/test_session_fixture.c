@@ -177,6 +177,10 @@ on_open(struct session *session, struct kernel *kernel, const struct kg_error *e
         request.kernelspec = kernelspecs_at(opener->f->specs, 1);
         start(opener->f, opener->then, &request);
     }
+    if (opener->cancels)
+        session_open_cancel(KG_STEAL(opener->cancels->open));
+    if (opener->ends)
+        session_end(session, NULL, on_ended, opener->f);
 }
 
 void

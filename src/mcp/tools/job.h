@@ -5,8 +5,15 @@
 #include <jansson.h>
 #include <sys/queue.h>
 
+#include "kernel.h"
+#include "loop.h"
 #include "mcp_tools.h"
 #include "outcome.h"
+#include "sandbox.h"
+#include "session.h"
+#include "session_commands.h"
+#include "session_files.h"
+#include "sessions.h"
 
 struct job;
 struct profile;

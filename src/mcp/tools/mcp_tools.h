@@ -4,11 +4,15 @@
 #pragma once
 
 #include "base.h"
-#include "http.h"
-#include "kernel.h"
-#include "loop.h"
 #include "mcp.h"
-#include "session.h"
+
+struct executions;
+struct file_links;
+struct http_server;
+struct kernelspec;
+struct kernelspecs;
+struct loop;
+struct sessions;
 
 // All borrowed.
 struct mcp_tools_settings {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "profile_mcp_sandbox.h"
+#include "session_packages.h"
 
 enum { PATIENCE_MS = 5000, LOOK_MS = 100, MAX_NAME = 200 };
 

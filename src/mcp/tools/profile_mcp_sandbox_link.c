@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The profile `mcp-sandbox`: links to files, as its clients put them together by themselves.
 
+#include "file_links.h"
 #include "profile_mcp_sandbox.h"
 
 // Leads to the link that is signed, which is served elsewhere.

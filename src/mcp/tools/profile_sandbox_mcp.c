@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "script.h"
+#include "session_downloads.h"
 
 enum { DOWNLOAD_S = 30, MAX_DOWNLOAD_S = 600 };
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "file_links.h"
 #include "script.h"
 
 int

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "session_packages.h"
 #include "tools_priv.h"
 
 static void

@@ -5,8 +5,12 @@
 #include <string.h>
 
 #include "metrics.h"
-#include "packages_priv.h"
+#include "packages.h"
+#include "pip.h"
 #include "requirement.h"
+#include "session_commands.h"
+#include "session_packages.h"
+#include "sessions_priv.h"
 
 enum { CHECK_MS = 60 * 1000, INSTALL_MS = 300 * 1000, MAX_QUEUED = 16, MAX_STATES = 256 };
 
@@ -139,7 +143,7 @@ install_end(struct session_install *install, const struct kg_error *err)
     session_touch(session);
     install_free(install);
     loop_timer_start(session->install_step, 0);
-    loop_timer_start(session->wake, 0);
+    loop_timer_start(session->step, 0);
     if (events.on_end)
         events.on_end(result, NULL, arg);
 }
@@ -192,8 +196,8 @@ install_wheels(struct session_install *install)
     size_t i;
     json_t *wheel;
     json_array_foreach(wheels, i, wheel) {
-        KG_AUTO_FREE char *place = wheel_place(wheel);
-        json_array_append_new(paths, json_sprintf(PACKAGES_INSIDE "/wheels/%s", place));
+        KG_AUTO_FREE char *path = wheel_path_inside(wheel);
+        json_array_append_new(paths, json_string(path));
     }
     if (json_array_size(paths) == 0)
         install_end(install, NULL);
@@ -231,7 +235,7 @@ find_wheels(struct session_install *install)
     struct packages *packages = packages_of(install);
     struct kg_error err = {0};
     bool fresh = false;
-    json_t *known = wheels_find(packages->wheels, install->missing, &fresh);
+    json_t *known = packages_find(packages, install->missing, &fresh);
     if (known && fresh) {
         say_progress(install, "all wheels are in the cache");
         install->resolution = known;
@@ -314,8 +318,8 @@ check_possible(const struct session *session, struct kg_error *err)
     const struct packages *packages = session->sessions->settings.packages;
     const struct session_install *install;
     size_t n = 0;
-    if (!packages || !packages->python)
-        return kg_error_set(err, KG_INVALID, 0, "no kernelspec of this gateway takes packages");
+    if (packages_check_available(packages, err) < 0)
+        return -1;
     TAILQ_FOREACH(install, &session->installs, link)
         n++;
     if (n >= MAX_QUEUED)

@@ -3,8 +3,12 @@
 
 #include <string.h>
 
-#include "packages_priv.h"
+#include "packages.h"
+#include "pip.h"
 #include "requirement.h"
+#include "session_commands.h"
+#include "session_packages.h"
+#include "sessions_priv.h"
 
 enum { LIST_MS = 30 * 1000, MAX_LISTED = 2000 };
 
@@ -116,10 +120,8 @@ session_packages_list(struct session *session, const char *name, session_package
         kg_error_set(err, KG_INVALID, 0, "\"%.60s\" is no name of a package", name);
         return NULL;
     }
-    if (!packages || !packages->python) {
-        kg_error_set(err, KG_INVALID, 0, "no kernelspec of this gateway takes packages");
+    if (packages_check_available(packages, err) < 0)
         return NULL;
-    }
     json_auto_t *names = json_array();
     if (normal)
         json_array_append_new(names, json_string(normal));

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the packages of all sessions share: the cache, the downloads, pip's settings.
+// The cache, the downloads and pip's settings, from start to end.
 
 #include <string.h>
 #include <unistd.h>
 
+#include "kernel.h"
 #include "packages_priv.h"
 
-// The certificates by which pip knows the index: the ones that this process is told to use, else
-// this machine's, else pip's own.
+// The certificates that pip trusts for the index: those that this process's environment names, else
+// this machine's; NULL: pip's own.
 static const char *
 find_authorities(void)
 {
@@ -21,7 +22,7 @@ find_authorities(void)
     return access(machine, R_OK) == 0 ? machine : NULL;
 }
 
-// The interpreter of the first kernelspec for Python.
+// The interpreter of the first Python kernelspec.
 static char *
 find_python(const struct kernelspecs *specs)
 {
@@ -57,6 +58,27 @@ const char *
 packages_shared_dir(const struct packages *packages)
 {
     return wheels_shared_dir(packages->wheels);
+}
+
+int
+packages_check_available(const struct packages *packages, struct kg_error *err)
+{
+    if (packages && packages->python)
+        return 0;
+    return kg_error_set(err, KG_INVALID, 0, "no kernelspec of this gateway takes packages");
+}
+
+json_t *
+packages_find(const struct packages *packages, const json_t *requirements, bool *ret_fresh)
+{
+    return wheels_find(packages->wheels, requirements, ret_fresh);
+}
+
+char *
+wheel_path_inside(const json_t *wheel)
+{
+    KG_AUTO_FREE char *place = wheel_place(wheel);
+    return kg_asprintf(PACKAGES_INSIDE "/wheels/%s", place);
 }
 
 void

@@ -8,7 +8,9 @@
 
 #include "http_fetch.h"
 #include "metrics.h"
-#include "session_priv.h"
+#include "session_downloads.h"
+#include "session_files.h"
+#include "sessions_priv.h"
 
 // Of one request, and of all together: each may have a large file under way.
 enum { PARALLEL = 4, PARALLEL_OF_ALL = 16, FETCH_MS = 60 * 1000, MAX_SAME_NAME = 100 };

@@ -3,10 +3,15 @@
 // the next one. A sandbox is never given back.
 #pragma once
 
-#include "kernel.h"
-#include "sandbox.h"
+#include "base.h"
+#include "loop.h"
 
+struct kernel;
+struct kernel_context;
+struct kernelspec;
 struct pool;
+struct sandbox;
+struct sandbox_context;
 
 // All borrowed.
 struct pool_settings {

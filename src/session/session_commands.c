@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "metrics.h"
-#include "session_priv.h"
+#include "session_commands.h"
+#include "sessions_priv.h"
 
 // Waits for the session's sandbox as long as `running` is NULL.
 struct session_command {
@@ -112,7 +113,7 @@ on_end(const struct sandbox_command_result *result, const struct kg_error *err, 
     void *events_arg = command->arg;
     count(command, result);
     session_touch(session);
-    loop_timer_start(session->wake, 0);
+    loop_timer_start(session->step, 0);
     command_free(command);
     events.on_end(result, err, events_arg);
 }
@@ -234,7 +235,7 @@ session_command_cancel(struct session_command *command)
     metric_add(METRIC_COMMANDS, 1, "cancelled");
     command_free(command);
     session_touch(session);
-    loop_timer_start(session->wake, 0);
+    loop_timer_start(session->step, 0);
 }
 
 void

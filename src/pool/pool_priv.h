@@ -5,7 +5,9 @@
 
 #include <sys/queue.h>
 
+#include "kernel.h"
 #include "pool.h"
+#include "sandbox.h"
 
 enum pool_entry_state {
     ENTRY_SANDBOX, // the sandbox is being made

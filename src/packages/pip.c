@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "packages_priv.h"
+#include "pip.h"
 
 enum { RESULT_MAX = 512 << 10, LINE_MAX_LEN = 1024 };
 
@@ -75,7 +76,7 @@ pip_argv(const struct packages *packages, const char *action, const json_t *args
 {
     char **argv = kg_calloc(json_array_size(args) + 4, sizeof *argv);
     argv[0] = kg_strdup(packages->python);
-    argv[1] = kg_strdup(PACKAGES_SCRIPT);
+    argv[1] = kg_strdup(PACKAGES_INSIDE "/packages.py");
     argv[2] = kg_strdup(action);
     size_t i;
     json_t *item;

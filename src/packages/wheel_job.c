@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "loop.h"
 #include "metrics.h"
 #include "packages_priv.h"
+#include "pip.h"
 
 enum {
     MAX_JOBS = 32,

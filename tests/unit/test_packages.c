@@ -7,15 +7,16 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <event2/event.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "fake_sandbox.h"
 #include "packages_priv.h"
 #include "requirement.h"
-#include "test_session.h"
 #include "wheel_room.h"
 #include "wheels.h"
 
@@ -383,6 +384,52 @@ test_the_index_is_asked_again_after_a_day(void **state)
 
 // ---- Downloads ------------------------------------------------------------------------------
 
+enum { DEADLINE_MS = 40 * 1000 };
+
+struct fixture {
+    struct loop *loop;
+    struct loop_timer *deadline;
+    bool timed_out;
+    struct sandbox_context sandboxes;
+};
+
+static void
+on_deadline(void *arg)
+{
+    struct fixture *f = arg;
+    f->timed_out = true;
+}
+
+#define RUN_UNTIL(f, condition)                                                                    \
+    while (!(condition)) {                                                                         \
+        event_base_loop(loop_event_base((f)->loop), EVLOOP_ONCE);                                  \
+        assert_false((f)->timed_out);                                                              \
+    }
+
+static int
+downloads_set_up(void **state)
+{
+    struct fixture *f = KG_NEW(struct fixture);
+    f->loop = loop_new();
+    f->deadline = loop_timer_new(f->loop, on_deadline, f);
+    f->sandboxes = (struct sandbox_context){.loop = f->loop};
+    loop_timer_start(f->deadline, DEADLINE_MS);
+    fake_sandboxes_init(f->loop);
+    *state = f;
+    return 0;
+}
+
+static int
+downloads_tear_down(void **state)
+{
+    struct fixture *f = *state;
+    fake_sandboxes_fini();
+    loop_timer_free(f->deadline);
+    loop_free(f->loop);
+    free(f);
+    return 0;
+}
+
 static void
 on_text(const char *text, size_t len, void *arg)
 {
@@ -479,7 +526,7 @@ test_one_owner_takes_half(void **state)
 }
 
 int
-test_session_packages(void)
+main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requirements),
@@ -494,9 +541,10 @@ test_session_packages(void)
         cmocka_unit_test_setup_teardown(test_what_was_asked_for_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_index_is_asked_again_after_a_day, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_who_leaves_takes_no_place, session_setup,
-                                        session_teardown),
-        cmocka_unit_test_setup_teardown(test_one_owner_takes_half, session_setup, session_teardown),
+        cmocka_unit_test_setup_teardown(test_who_leaves_takes_no_place, downloads_set_up,
+                                        downloads_tear_down),
+        cmocka_unit_test_setup_teardown(test_one_owner_takes_half, downloads_set_up,
+                                        downloads_tear_down),
     };
-    return cmocka_run_group_tests_name("session: packages", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("packages", tests, NULL, NULL);
 }

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files below a session's working folder, independent of what its kernels are doing.
+//
+// Paths are relative to that folder, in UTF-8, with / between names; empty names, "." and ".." are
+// KG_INVALID_PATH, and so are control characters in the path of a new file. A call counts as
+// activity while it is under way. Its last callback fires exactly once, and then the handle is
+// gone. A session that is still being created is KG_SESSION_BUSY, one that ends during the call
+// KG_SESSION_NOT_FOUND.
+#pragma once
+
+#include <jansson.h>
+
+#include "base.h"
+
+struct session;
+struct session_file_op;
+
+void session_file_op_cancel(struct session_file_op *op);
+
+enum {
+    SESSION_ETAG_LEN = 64,         // at most, with quotes
+    SESSION_FILES_PAGE_MAX = 1000, // entries of one page
+};
+
+// Properties of a file; strings are borrowed for the time of the callback.
+struct session_file {
+    const char *path;
+    const char *mime; // by the name
+    int64_t size;
+    int64_t mtime_ms;
+    char etag[SESSION_ETAG_LEN + 1]; // with quotes; changes with the content
+};
+
+// Lists everything below `folder` (NULL or "": the working folder) in the order of the paths, after
+// the path `after` (NULL: from the start), at most `limit` (0: SESSION_FILES_PAGE_MAX) entries.
+// `page` is borrowed: {"files": [{"path", "type", "size", "mtime", "mime"}], "next"}. type is file,
+// dir, symlink or other; files alone have a mime; mtime is RFC 3339. `next`, if there is more, is
+// the value for `after`.
+struct session_files_query {
+    const char *folder;
+    const char *after;
+    int limit;
+};
+typedef void (*session_files_fn)(const json_t *page, const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_file_op *session_files_list(struct session *session,
+                                                         const struct session_files_query *query,
+                                                         session_files_fn fn, void *arg,
+                                                         struct kg_error *err);
+
+// `file` is NULL if `err` is set: KG_NOT_FOUND, KG_INVALID_PATH (not a regular file, or a symlink
+// on the way), KG_FILE_EXISTS, KG_DISK_FULL, KG_UPLOAD_TOO_LARGE, …
+typedef void (*session_file_fn)(const struct session_file *file, const struct kg_error *err,
+                                void *arg);
+KG_MUST_CHECK struct session_file_op *session_file_stat(struct session *session, const char *path,
+                                                        session_file_fn fn, void *arg,
+                                                        struct kg_error *err);
+
+// Bytes `first` to `last` (-1: the end); with `first` -1 the last `last` bytes. If `if_etag` is set
+// and differs from the file's, the whole file.
+struct session_file_range {
+    int64_t first;
+    int64_t last;
+    const char *if_etag;
+};
+#define SESSION_FILE_WHOLE ((struct session_file_range){.last = -1})
+
+// Each callback may cancel the call.
+struct session_file_events {
+    // The file, and which of its bytes follow: `length` bytes from `offset`. length is 0 if the
+    // range is beyond the end; `is_part` is false if the range was ignored. Once.
+    void (*on_head)(const struct session_file *file, bool is_part, int64_t offset, int64_t length,
+                    void *arg);
+    void (*on_data)(const void *data, size_t len, void *arg);
+    // NULL: exactly the announced bytes were delivered. A file that shrinks meanwhile is an error.
+    void (*on_end)(const struct kg_error *err, void *arg);
+};
+KG_MUST_CHECK struct session_file_op *session_file_get(struct session *session, const char *path,
+                                                       const struct session_file_range *range,
+                                                       const struct session_file_events *events,
+                                                       void *arg, struct kg_error *err);
+// For a reader that cannot take more; see sandbox_stream_pause().
+void session_file_pause(struct session_file_op *op, bool paused);
+
+// Gets the whole of a small file, at most `max_bytes` (else KG_ARTIFACT_TOO_LARGE). `data` is
+// borrowed, NULL if `err` is set.
+typedef void (*session_file_data_fn)(const struct session_file *file, const void *data, size_t len,
+                                     const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_file_op *session_file_read(struct session *session, const char *path,
+                                                        size_t max_bytes, session_file_data_fn fn,
+                                                        void *arg, struct kg_error *err);
+
+// The bytes of an upload: `data`, which must stay valid until the last callback, or `read`, which
+// fills `to` with exactly the next `len` bytes.
+struct session_file_source {
+    const void *data;
+    void (*read)(void *to, size_t len, void *arg);
+    void *arg;
+    size_t len;
+};
+// Writes a file and creates missing folders. The file appears when it is complete and replaces an
+// existing one, unless `keep_existing` (KG_FILE_EXISTS). `created` is false if it replaced one.
+typedef void (*session_file_put_fn)(const struct session_file *file, bool created,
+                                    const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_file_op *session_file_put(struct session *session, const char *path,
+                                                       const struct session_file_source *source,
+                                                       bool keep_existing, session_file_put_fn fn,
+                                                       void *arg, struct kg_error *err);
+
+// Deletes a file of any kind (a symlink, not its target) or a folder with everything in it.
+typedef void (*session_file_done_fn)(const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_file_op *session_file_delete(struct session *session, const char *path,
+                                                          session_file_done_fn fn, void *arg,
+                                                          struct kg_error *err);

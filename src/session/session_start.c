@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a session starts, with a sandbox of the pool or with one that an earlier gateway left; the
+// events of its sandbox; its expiry.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "pool.h"
+#include "session.h"
+#include "sessions_priv.h"
+
+enum { RANDOM_ID_LEN = 16, ADOPT_TIMEOUT_MS = 10 * 1000 };
+
+// ---- The sandbox ----------------------------------------------------------------------------
+
+static void
+session_on_sandbox_gone(struct sandbox *sandbox, const struct kg_error *reason, void *arg)
+{
+    (void)sandbox;
+    struct session *session = arg;
+    log_warning("a session's sandbox is gone", LOG_STR("session", session->id), LOG_ERR(reason));
+    session_fail(session, reason);
+}
+
+static void
+session_on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code,
+                       int signal, bool oom, void *arg)
+{
+    (void)sandbox;
+    struct session *session = arg;
+    for (size_t i = 0; i < session->n_kernels; i++) {
+        if (strcmp(kernel_spec(session->kernels[i])->name, name) == 0)
+            kernel_on_exit(session->kernels[i], pid, exit_code, signal, oom);
+    }
+}
+
+static void session_on_adopted(struct sandbox *sandbox, void *arg);
+
+// A sandbox of the pool is ready already: on_ready is for adopted ones.
+static const struct sandbox_events session_sandbox_events = {
+    .on_ready = session_on_adopted,
+    .on_gone = session_on_sandbox_gone,
+    .on_kernel_exit = session_on_kernel_exit,
+};
+
+static int
+claim(struct session *session, struct kg_error *err)
+{
+    json_auto_t *meta = json_pack(
+        "{s:s, s:s, s:I, s:I, s:b, s:O}", "session_id", session->id, "owner", session->owner,
+        "created_ms", (json_int_t)session->created_wall_ms, "idle_timeout_ms",
+        (json_int_t)session->idle_timeout_ms, "one_shot", session->one_shot, "env", session->env);
+    return sandbox_claim(session->sandbox, meta, err);
+}
+
+static void
+session_on_pooled_sandbox(struct sandbox *sandbox, struct kernel *kernel,
+                          const struct kg_error *pool_err, void *arg)
+{
+    struct session *session = arg;
+    struct kg_error err = {0};
+    session->pool_request = NULL;
+    if (pool_err) {
+        session_fail(session, pool_err);
+        return;
+    }
+    session->sandbox = sandbox;
+    sandbox_set_events(sandbox, &session_sandbox_events, session);
+    if (kernel) {
+        kernel_set_events(kernel, &session_kernel_events, session);
+        session_add_kernel(session, kernel);
+    }
+    if (claim(session, &err) < 0) {
+        session_fail(session, &err);
+        return;
+    }
+    session_set_state(session, SESSION_READY);
+    session_start_kernels(session);
+}
+
+// ---- Expiry ---------------------------------------------------------------------------------
+
+static void
+session_on_expiry(void *arg)
+{
+    struct session *session = arg;
+    if (!session_is_idle(session))
+        session_touch(session);
+    int64_t left_ms = session->active_ms + session->idle_timeout_ms - clock_mono_ms();
+    if (left_ms > 0) {
+        loop_timer_start(session->expiry, left_ms);
+        return;
+    }
+    log_info("session expired", LOG_STR("session", session->id));
+    session_end(session, "the session expired", NULL, NULL);
+}
+
+// ---- Starting -------------------------------------------------------------------------------
+
+// Creates a session without a sandbox and adds it to the registry.
+static struct session *
+session_make(struct sessions *sessions, const char *owner, const char *id, const json_t *env,
+             int64_t idle_timeout_ms)
+{
+    struct session *session = KG_NEW(struct session);
+    session->sessions = sessions;
+    TAILQ_INIT(&session->opens);
+    TAILQ_INIT(&session->commands);
+    TAILQ_INIT(&session->downloads);
+    TAILQ_INIT(&session->installs);
+    session->install_step = loop_timer_new(sessions->loop, session_installs_step, session);
+    session->packages = json_object();
+    snprintf(session->id, sizeof session->id, "%s", id);
+    session->owner = kg_strdup(owner);
+    session->env = env ? json_deep_copy(env) : json_object();
+    session->idle_timeout_ms = idle_timeout_ms;
+    session->created_wall_ms = clock_wall_ms();
+    session_touch(session);
+    session->expiry = loop_timer_new(sessions->loop, session_on_expiry, session);
+    session->step = loop_timer_new(sessions->loop, session_step, session);
+    loop_timer_start(session->expiry, session->idle_timeout_ms);
+    TAILQ_INSERT_TAIL(&sessions->live, session, link);
+    sessions->n_live++;
+    return session;
+}
+
+struct session *
+session_new(struct sessions *sessions, const struct session_request *request)
+{
+    const struct sessions_settings *settings = &sessions->settings;
+    char id[SESSION_MAX_ID_LEN + 1] = "sess_";
+    id_random(id + strlen(id), RANDOM_ID_LEN);
+    int64_t idle_s = request->idle_timeout_s ? request->idle_timeout_s : settings->idle_timeout_s;
+    struct session *session =
+        session_make(sessions, request->owner, request->session_id ? request->session_id : id,
+                     request->env, idle_s * 1000);
+    session->one_shot = request->one_shot;
+    // A pooled kernel has the pool's kernelspec, and was started without this session's environment.
+    bool with_kernel =
+        request->kernelspec == settings->pooled_spec && json_object_size(session->env) == 0;
+    session->pool_request =
+        pool_ask(sessions->pool, session->owner, with_kernel, session_on_pooled_sandbox, session);
+    log_info("session opened", LOG_STR("session", session->id), LOG_STR("owner", session->owner));
+    return session;
+}
+
+// ---- Adopting -------------------------------------------------------------------------------
+
+static void
+adopt_kernels(struct session *session, const json_t *processes)
+{
+    const struct sessions_settings *settings = &session->sessions->settings;
+    size_t i;
+    json_t *process;
+    json_array_foreach(processes, i, process) {
+        const char *name = json_string_value(json_object_get(process, "name"));
+        const struct kernelspec *spec = name ? kernelspecs_find(settings->specs, name, NULL) : NULL;
+        if (!spec || session_find_kernel(session, spec) ||
+            session->n_kernels == SESSION_MAX_KERNELS)
+            continue;
+        struct kernel *kernel =
+            kernel_adopt(settings->kernels, session->sandbox, spec, session->env, process,
+                         settings->adopt_timeout_ms, &session_kernel_events, session);
+        if (kernel)
+            session_add_kernel(session, kernel);
+    }
+}
+
+static void
+session_on_processes(const json_t *body, const struct kg_error *err, void *arg)
+{
+    struct session *session = arg;
+    if (session->state == SESSION_ENDING)
+        return;
+    if (!body) {
+        session_end(session, err->message, NULL, NULL);
+        return;
+    }
+    adopt_kernels(session, json_object_get(body, "kernels"));
+    log_info("session adopted", LOG_STR("session", session->id), LOG_STR("owner", session->owner),
+             LOG_INT("kernels", (int64_t)session->n_kernels));
+    session_set_state(session, SESSION_READY);
+    session_start_kernels(session);
+    if (session->state == SESSION_READY && session->n_kernels == 0)
+        (void)!session_kernel(session, session->sessions->settings.pooled_spec, NULL);
+}
+
+static void
+session_on_adopted(struct sandbox *sandbox, void *arg)
+{
+    struct kg_error err = {0};
+    if (!sandbox_agent_call(sandbox, "GET", "/kernels", NULL, ADOPT_TIMEOUT_MS,
+                            session_on_processes, arg, &err))
+        session_end(arg, err.message, NULL, NULL);
+}
+
+int
+session_adopt(struct sessions *sessions, const char *id, const json_t *meta, struct kg_error *err)
+{
+    const char *owner, *name;
+    json_int_t created_ms, idle_timeout_ms;
+    int one_shot;
+    json_t *env;
+    json_error_t why;
+    if (json_unpack_ex((json_t *)(uintptr_t)meta, &why, 0, "{s:s, s:s, s:I, s:I, s:b, s:o}",
+                       "session_id", &name, "owner", &owner, "created_ms", &created_ms,
+                       "idle_timeout_ms", &idle_timeout_ms, "one_shot", &one_shot, "env", &env) < 0)
+        return kg_error_set(err, KG_INVALID, 0, "meta.json is malformed: %s", why.text);
+    if (one_shot)
+        return kg_error_set(err, KG_INVALID, 0, "the client of this one-shot session is gone");
+    const struct sandbox_spec spec = {
+        .agent_idle_timeout_s = (int)sessions->settings.idle_timeout_s,
+        .network = sessions->settings.network,
+        .ready_timeout_ms = sessions->settings.sandbox_start_timeout_ms,
+    };
+    struct session *session = session_make(sessions, owner, name, env, idle_timeout_ms);
+    session->created_wall_ms = created_ms;
+    session->sandbox = sandbox_adopt(sessions->settings.sandboxes, id, true, &spec,
+                                     &session_sandbox_events, session, err);
+    if (session->sandbox)
+        return 0;
+    session_end(session, err->message, NULL, NULL);
+    return -1;
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session's state and activity: what all other files of the module use.
+
+#include <assert.h>
+
+#include "sessions_priv.h"
+
+static const char *const state_names[] = {
+    [SESSION_CREATING] = "creating",
+    [SESSION_READY] = "ready",
+    [SESSION_ENDING] = "ending",
+};
+
+void
+session_set_state(struct session *session, enum session_state state)
+{
+    assert(session->state != SESSION_ENDING && state != SESSION_CREATING);
+    log_debug("session state", LOG_STR("session", session->id),
+              LOG_STR("from", state_names[session->state]), LOG_STR("to", state_names[state]));
+    session->state = state;
+}
+
+const char *
+session_id(const struct session *session)
+{
+    return session->id;
+}
+
+struct sandbox *
+session_sandbox(const struct session *session)
+{
+    return session->sandbox;
+}
+
+struct kernel *
+session_find_kernel(const struct session *session, const struct kernelspec *spec)
+{
+    for (size_t i = 0; i < session->n_kernels; i++) {
+        if (kernel_spec(session->kernels[i]) == spec)
+            return session->kernels[i];
+    }
+    return NULL;
+}
+
+void
+session_touch(struct session *session)
+{
+    session->active_ms = clock_mono_ms();
+    session->active_wall_ms = clock_wall_ms();
+}
+
+bool
+session_is_busy(const struct session *session)
+{
+    // An adopted session may be busy until its agent has listed the kernels.
+    if (session->state == SESSION_CREATING && session->sandbox)
+        return true;
+    if (!TAILQ_EMPTY(&session->commands) || !TAILQ_EMPTY(&session->downloads) ||
+        !TAILQ_EMPTY(&session->installs))
+        return true;
+    for (size_t i = 0; i < session->n_kernels; i++) {
+        if (kernel_is_busy(session->kernels[i]))
+            return true;
+    }
+    return false;
+}
+
+bool
+session_is_over(const struct session *session)
+{
+    return session->one_shot && TAILQ_EMPTY(&session->opens) && !session_is_busy(session);
+}
+
+bool
+session_is_idle(const struct session *session)
+{
+    return session->state == SESSION_READY && TAILQ_EMPTY(&session->opens) &&
+           session->n_file_ops == 0 && session->restart.n_pending == 0 && !session_is_busy(session);
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// All sessions of the gateway: opening and finding them, limits, recovery, shutdown.
+#pragma once
+
+#include <jansson.h>
+
+#include "base.h"
+#include "loop.h"
+
+struct address_policy;
+struct kernel;
+struct kernel_context;
+struct kernelspec;
+struct kernelspecs;
+struct packages;
+struct sandbox_context;
+struct session;
+struct sessions;
+
+// All borrowed.
+struct sessions_settings {
+    const struct sandbox_context *sandboxes;
+    const struct kernel_context *kernels;
+    const struct kernelspecs *specs;
+    const struct kernelspec *pooled_spec; // the pool starts kernels of this kernelspec
+    int64_t pool_size;
+    int64_t max_sessions;
+    int64_t max_sessions_per_owner; // 0: no limit of its own
+    bool several_owners;            // shared resources: each owner gets at most half, in turn
+    bool evict_idle;                // at the limit, end the session that has been idle longest
+    int64_t idle_timeout_s;
+    bool network;                              // sandboxes have a way out
+    const struct address_policy *fetch_policy; // for downloads
+    int64_t max_download_bytes;                // of one file
+    const char *scratch_dir;                   // for downloads under way
+    struct packages *packages;                 // NULL: no packages can be installed
+    int64_t sandbox_start_timeout_ms;
+    int64_t adopt_timeout_ms; // for code that adopted kernels are still running
+};
+
+struct sessions *sessions_new(struct loop *loop, const struct sessions_settings *settings);
+// Starts to fill the pool. Call it after recovery.
+void sessions_start(struct sessions *sessions);
+// Every session must have ended or been released: see sessions_end_all(), sessions_release().
+void sessions_free(struct sessions *sessions);
+KG_DEFINE_AUTO(sessions, sessions_free)
+
+// ---- Recovery -------------------------------------------------------------------------------
+
+// Adopts a sandbox of an earlier gateway (see provisioner_recover()) with its kernels: as a session
+// if it was claimed (`meta` is set), else into the pool. On failure the caller should destroy it.
+KG_MUST_CHECK int sessions_adopt(struct sessions *sessions, const char *sandbox_id,
+                                 const json_t *meta, struct kg_error *err);
+// Reports that the container of an adopted sandbox has ended.
+void sessions_on_sandbox_exit(struct sessions *sessions, const char *sandbox_id);
+
+// ---- Opening --------------------------------------------------------------------------------
+
+struct session_request {
+    const char *owner;
+    const char *session_id; // NULL: a new session with a random id
+    const struct kernelspec *kernelspec;
+    const json_t *env;      // for kernels of a new session: an object of strings, or NULL
+    int64_t idle_timeout_s; // of a new session; 0: the default
+    bool one_shot;          // a new session ends with its first execution
+};
+
+// Finds or creates the session, and waits until its kernel of that kernelspec is ready. The
+// callback fires once, never before this returns; then the handle is gone. Errors:
+// KG_INVALID_SESSION_ID, KG_MAX_SESSIONS, KG_KERNEL_START_TIMEOUT, KG_PROVISIONER_UNAVAILABLE.
+struct session_open;
+typedef void (*session_open_fn)(struct session *session, struct kernel *kernel,
+                                const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_open *session_open_start(struct sessions *sessions,
+                                                      const struct session_request *request,
+                                                      session_open_fn fn, void *arg,
+                                                      struct kg_error *err);
+// Keeps the session, unless it is one-shot and nothing else uses it.
+void session_open_cancel(struct session_open *open);
+
+// Borrowed. NULL with KG_SESSION_NOT_FOUND, also for a session of another owner.
+struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
+                              struct kg_error *err);
+
+// ---- All of them ----------------------------------------------------------------------------
+
+size_t sessions_count(const struct sessions *sessions);
+// Sandboxes of the pool that are ready for a session, and those that are being started.
+size_t sessions_n_pooled(const struct sessions *sessions);
+size_t sessions_n_starting(const struct sessions *sessions);
+// Whether a new session would probably get a sandbox.
+bool sessions_can_open(const struct sessions *sessions);
+// The ids of one owner's sessions: an array of strings, a new reference.
+json_t *sessions_ids(const struct sessions *sessions, const char *owner);
+// {id: session_describe()} of one owner's sessions, a new reference.
+json_t *sessions_describe(const struct sessions *sessions, const char *owner);
+// Whether anything runs or is queued in any session.
+bool sessions_are_busy(const struct sessions *sessions);
+// Ends all sessions and the pool. `on_done` fires once, after the last sandbox is gone.
+void sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done, void *arg);
+// Detaches all sessions; their sandboxes keep running for the next gateway.
+void sessions_release(struct sessions *sessions);

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session and the registry, for the files of this module. Each file uses those below it only:
+//
+//     sessions.c            the registry, limits, opening; file_links.c stands on it
+//     session_start.c       new and adopted sessions, the sandbox's events, expiry
+//     session_kernels.c     kernels, and the step that follows their events
+//     session_end.c         the end of one session and of all
+//     session_opens.c, session_commands.c, session_files.c, session_downloads.c,
+//     session_installs.c    what clients wait for in a session
+//     session_control.c     describe, execute, interrupt, restart
+//     session_state.c       state and activity
+#pragma once
+
+#include <sys/queue.h>
+
+#include "kernel.h"
+#include "sandbox.h"
+#include "session.h"
+#include "sessions.h"
+
+enum session_state {
+    SESSION_CREATING, // waits for a sandbox
+    SESSION_READY,    // its sandbox is claimed
+    SESSION_ENDING,   // no longer in the registry; its sandbox is being destroyed
+};
+
+struct session_open {
+    TAILQ_ENTRY(session_open) link;
+    struct session *session;
+    const struct kernelspec *spec;
+    int64_t asked_us; // clock_mono_us() if the session is new; else 0
+    bool due;         // see session_opens.c
+    session_open_fn fn;
+    void *arg;
+};
+
+// A restart of all kernels under way.
+struct session_restart {
+    int n_pending;
+    struct kg_error err; // the first one
+    session_restart_fn fn;
+    void *arg;
+};
+
+struct session {
+    struct sessions *sessions;
+    TAILQ_ENTRY(session) link;
+    enum session_state state;
+    char *owner;
+    char id[SESSION_MAX_ID_LEN + 1];
+    json_t *env;
+    bool one_shot;
+    bool broken; // its sandbox can run no kernel any more
+    int64_t idle_timeout_ms;
+    int64_t created_wall_ms;
+    int64_t active_wall_ms;
+    int64_t active_ms; // the same on the monotonic clock
+    int64_t execution_count;
+    struct pool_request *pool_request; // while it has no sandbox
+    struct sandbox *sandbox;
+    struct kernel *kernels[SESSION_MAX_KERNELS];
+    struct kg_error kernel_errs[SESSION_MAX_KERNELS]; // why a kernel could not be started
+    size_t n_kernels;
+    int n_file_ops; // under way
+    TAILQ_HEAD(, session_open) opens;
+    TAILQ_HEAD(, session_command) commands;
+    TAILQ_HEAD(, session_downloads) downloads;
+    TAILQ_HEAD(, session_install) installs; // the first one is under way
+    struct loop_timer *install_step;
+    json_t *packages; // {name: description} of requested packages
+    struct session_restart restart;
+    struct loop_timer *expiry;
+    struct loop_timer *step; // session_step()
+    loop_fn on_ended;
+    void *on_ended_arg;
+};
+
+struct sessions {
+    struct loop *loop;
+    struct sessions_settings settings;
+    struct pool *pool;
+    TAILQ_HEAD(session_list, session) live;
+    TAILQ_HEAD(, session) ending;
+    size_t n_live;
+    size_t n_downloading; // downloads under way, of all sessions
+    struct loop_timer *downloads_step;
+    bool pool_ended;
+    loop_fn on_all_ended;
+    void *on_all_ended_arg;
+};
+
+// ---- session_state.c ------------------------------------------------------------------------
+
+void session_set_state(struct session *session, enum session_state state);
+// NULL: there is none yet.
+struct kernel *session_find_kernel(const struct session *session, const struct kernelspec *spec);
+// Whether anything runs or is queued: executions, commands, downloads, installations. Reported to
+// clients as is_busy; use session_is_idle() to decide whether to end a session.
+bool session_is_busy(const struct session *session);
+// Whether this is a one-shot session with nothing left to do.
+bool session_is_over(const struct session *session);
+
+// ---- session_opens.c ------------------------------------------------------------------------
+
+// Fails the pending opens that want that kernelspec; NULL: all.
+void session_opens_fail(struct session *session, const struct kernelspec *spec,
+                        const struct kg_error *err);
+// Answers the pending opens whose kernel is ready.
+void session_opens_answer(struct session *session);
+
+// ---- Commands, downloads, installations -----------------------------------------------------
+
+// Runs the commands that have waited for the sandbox.
+void session_commands_run(struct session *session);
+// A loop_fn of a struct sessions: starts the downloads that may begin now, of all sessions.
+void sessions_downloads_step(void *arg);
+// A loop_fn of a struct session: starts its next installation.
+void session_installs_step(void *arg);
+// End all of one session.
+void session_commands_end(struct session *session, const struct kg_error *err);
+void session_downloads_end(struct session *session, const struct kg_error *err);
+void session_installs_end(struct session *session, const struct kg_error *err);
+
+// ---- session_end.c --------------------------------------------------------------------------
+
+// Ends the session because of `err`, which all pending opens get.
+void session_fail(struct session *session, const struct kg_error *err);
+
+// ---- session_kernels.c ----------------------------------------------------------------------
+
+extern const struct kernel_events session_kernel_events;
+// There must be room; its events must be session_kernel_events.
+void session_add_kernel(struct session *session, struct kernel *kernel);
+// Finds or starts the kernel of that kernelspec; NULL: there are too many.
+struct kernel *session_kernel(struct session *session, const struct kernelspec *spec,
+                              struct kg_error *err);
+// Starts the kernels that pending opens want.
+void session_start_kernels(struct session *session);
+// A loop_fn of a struct session.
+void session_step(void *arg);
+
+// ---- session_start.c ------------------------------------------------------------------------
+
+// Creates a session, which waits for a sandbox of the pool, and adds it to the registry.
+struct session *session_new(struct sessions *sessions, const struct session_request *request);
+// Creates one around a claimed sandbox of an earlier gateway.
+KG_MUST_CHECK int session_adopt(struct sessions *sessions, const char *sandbox_id,
+                                const json_t *meta, struct kg_error *err);
