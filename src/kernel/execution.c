@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "execution_priv.h"
-#include "kernel_priv.h"
 #include "metrics.h"
 
 enum { KEEP_MS = 10 * 60 * 1000, SWEEP_MS = 15 * 1000, MAX_ENDED = 4096 };
@@ -148,8 +147,7 @@ count_waiting(struct execution *execution, ssize_t bytes)
 }
 
 struct execution *
-execution_new(struct executions *executions, struct kernel *kernel,
-              const struct execution_request *request)
+execution_new(struct executions *executions, const struct execution_request *request)
 {
     struct execution *execution = KG_NEW(struct execution);
     execution->refs = 2; // the caller's and the registry's
@@ -166,7 +164,6 @@ execution_new(struct executions *executions, struct kernel *kernel,
     execution->timeout_ms = request->timeout_ms;
     execution->keep_running = request->keep_running;
     execution->session_ends = request->session_ends;
-    execution->kernel = kernel;
     size_t max_message = executions->settings.max_message_bytes;
     output_log_init(&execution->log, executions->budget, executions->settings.max_log_bytes,
                     max_message ? max_message : SIZE_MAX);
@@ -257,8 +254,8 @@ execution_set_state(struct execution *execution, enum execution_state state)
 void
 execution_interrupt(struct execution *execution)
 {
-    if (execution->kernel)
-        kernel_stop_execution(execution->kernel, execution, EXECUTION_INTERRUPTED);
+    if (execution->on_interrupt)
+        execution->on_interrupt(execution, execution->on_interrupt_arg);
 }
 
 // ---- The registry ---------------------------------------------------------------------------
@@ -331,7 +328,7 @@ execution_finish(struct execution *execution, enum execution_status status, bool
     if (execution->more_files > 0)
         json_object_set_new(done, "more_files", json_integer(execution->more_files));
     execution_set_state(execution, EXECUTION_DONE);
-    execution->kernel = NULL;
+    execution->on_interrupt = NULL;
     execution->ended_ms = clock_mono_ms();
     execution->log.last_message++;
     log_info("execution ended", LOG_STR("execution", execution->id),

@@ -28,7 +28,9 @@ struct execution {
     int64_t started_us;
     int64_t ended_ms;
     struct output_log log;
-    struct kernel *kernel; // NULL once done
+    // Stops it, while it waits or runs; NULL: there is nothing to stop.
+    void (*on_interrupt)(struct execution *execution, void *arg);
+    void *on_interrupt_arg;
     TAILQ_ENTRY(execution) in_queue;
     struct executions *executions; // NULL once forgotten
     struct execution_share *share; // its owner's, of the registry; NULL as well
@@ -36,7 +38,7 @@ struct execution {
 };
 
 // Makes a queued execution, known to the registry. The caller holds a reference.
-struct execution *execution_new(struct executions *executions, struct kernel *kernel,
+struct execution *execution_new(struct executions *executions,
                                 const struct execution_request *request);
 // KG_SESSION_BUSY where the requests that wait would hold too much.
 KG_MUST_CHECK int executions_check_room(const struct executions *executions,

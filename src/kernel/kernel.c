@@ -1,57 +1,162 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel's states, and its life: made or adopted, ready, freed.
-
-#include <assert.h>
-#include <string.h>
+// A kernel for its session: joins the process and the runner, and reports what they do.
 
 #include "kernel_priv.h"
 
-static const char *const state_names[] = {
-    [KERNEL_STARTING] = "starting",
-    [KERNEL_READY] = "ready",
-    [KERNEL_BUSY] = "busy",
-    [KERNEL_INTERRUPTING] = "interrupting",
-    [KERNEL_RESTARTING] = "restarting",
-    [KERNEL_DEAD] = "dead",
-};
+#include <string.h>
+
+enum kernel_state
+kernel_state(const struct kernel *kernel)
+{
+    const struct execution *running = kernel->runner.run.execution;
+    switch (kernel->process.state) {
+    case PROCESS_STARTING:
+        return KERNEL_STARTING;
+    case PROCESS_UP:
+        return !running                                     ? KERNEL_READY
+               : running->state == EXECUTION_INTERRUPTING ? KERNEL_INTERRUPTING
+                                                            : KERNEL_BUSY;
+    case PROCESS_REPLACING:
+        return KERNEL_RESTARTING;
+    case PROCESS_DEAD:
+        return KERNEL_DEAD;
+    }
+    return KERNEL_DEAD;
+}
 
 const char *
 kernel_state_name(enum kernel_state state)
 {
-    return state_names[state];
+    static const char *const names[] = {
+        [KERNEL_STARTING] = "starting",     [KERNEL_READY] = "ready",
+        [KERNEL_BUSY] = "busy",             [KERNEL_INTERRUPTING] = "interrupting",
+        [KERNEL_RESTARTING] = "restarting", [KERNEL_DEAD] = "dead",
+    };
+    return names[state];
 }
 
-static bool
-edge_is_legal(enum kernel_state from, enum kernel_state to)
+// ---- What the session is told ---------------------------------------------------------------
+
+static void
+report_restarted(struct kernel *kernel, const struct kg_error *err)
 {
-    switch (from) {
-    case KERNEL_STARTING:
-        return to == KERNEL_READY || to == KERNEL_RESTARTING || to == KERNEL_DEAD;
-    case KERNEL_READY:
-        return to == KERNEL_BUSY || to == KERNEL_RESTARTING;
-    case KERNEL_BUSY:
-        return to == KERNEL_READY || to == KERNEL_INTERRUPTING || to == KERNEL_RESTARTING;
-    case KERNEL_INTERRUPTING:
-        return to == KERNEL_READY || to == KERNEL_RESTARTING;
-    case KERNEL_RESTARTING:
-        return to == KERNEL_STARTING || to == KERNEL_DEAD;
-    case KERNEL_DEAD:
-        return to == KERNEL_RESTARTING;
-    }
-    return false;
+    kernel_restart_fn fn = kernel->on_restarted;
+    kernel->on_restarted = NULL;
+    if (fn)
+        fn(err, kernel->on_restarted_arg);
 }
 
-void
-kernel_set_state(struct kernel *kernel, enum kernel_state state)
+static void
+report_started(struct kernel *kernel, const struct kg_error *err)
 {
-    assert(edge_is_legal(kernel->state, state));
-    log_debug("kernel state", LOG_STR("sandbox", sandbox_id(kernel->sandbox)),
-              LOG_STR("kernel", kernel->spec->name), LOG_STR("from", state_names[kernel->state]),
-              LOG_STR("to", state_names[state]));
-    kernel->state = state;
+    if (kernel->told_started)
+        return;
+    kernel->told_started = true;
+    kernel->events->on_started(kernel, err, kernel->arg);
 }
 
-// ---- Its life -------------------------------------------------------------------------------
+static void
+kernel_on_execution_done(struct execution *execution, void *arg)
+{
+    struct kernel *kernel = arg;
+    kernel->events->on_execution_done(kernel, execution, kernel->arg);
+}
+
+static void
+kernel_on_warm(void *arg)
+{
+    struct kernel *kernel = arg;
+    if (kernel->events->on_warm)
+        kernel->events->on_warm(kernel, kernel->arg);
+}
+
+static const struct runner_events runner_events = {
+    .on_execution_done = kernel_on_execution_done,
+    .on_warm = kernel_on_warm,
+};
+
+// ---- What the process reports ---------------------------------------------------------------
+
+static void
+kernel_on_ready(void *arg)
+{
+    struct kernel *kernel = arg;
+    kernel->has_started = true;
+    runner_on_ready(&kernel->runner);
+    report_restarted(kernel, NULL);
+    report_started(kernel, NULL);
+}
+
+static void
+kernel_on_failed(const struct kg_error *err, void *arg)
+{
+    struct kernel *kernel = arg;
+    runner_on_failed(&kernel->runner, err);
+    report_restarted(kernel, err);
+    report_started(kernel, err);
+}
+
+static void
+kernel_on_process_end(const struct process_end *end, void *arg)
+{
+    struct kernel *kernel = arg;
+    runner_on_end(&kernel->runner, end);
+}
+
+static void
+kernel_on_replacing(void *arg)
+{
+    struct kernel *kernel = arg;
+    runner_on_replacing(&kernel->runner);
+    if (kernel->events->on_replaced)
+        kernel->events->on_replaced(kernel, kernel->arg);
+}
+
+static void
+kernel_on_replaced(void *arg)
+{
+    struct kernel *kernel = arg;
+    runner_on_replaced(&kernel->runner);
+}
+
+static void
+kernel_on_stuck(const struct kg_error *err, void *arg)
+{
+    struct kernel *kernel = arg;
+    runner_on_stuck(&kernel->runner, err);
+    report_restarted(kernel, err);
+    report_started(kernel, err);
+    kernel->events->on_broken(kernel, err, kernel->arg);
+}
+
+static void
+kernel_on_interrupted(void *arg)
+{
+    struct kernel *kernel = arg;
+    runner_on_interrupted(&kernel->runner);
+}
+
+static void
+kernel_on_message(enum jupyter_channel channel, struct jupyter_message *message, void *arg)
+{
+    struct kernel *kernel = arg;
+    runner_on_message(&kernel->runner, channel, message);
+}
+
+static const struct process_events process_events = {
+    .on_ready = kernel_on_ready,
+    .on_failed = kernel_on_failed,
+    .on_end = kernel_on_process_end,
+    .on_replacing = kernel_on_replacing,
+    .on_replaced = kernel_on_replaced,
+    .on_stuck = kernel_on_stuck,
+    .on_interrupted = kernel_on_interrupted,
+    .on_message = kernel_on_message,
+    .shape = runner_shape,
+    .shaped_free = runner_shaped_free,
+};
+
+// ---- Life -----------------------------------------------------------------------------------
 
 static struct kernel *
 kernel_make(const struct kernel_context *context, struct sandbox *sandbox,
@@ -59,18 +164,10 @@ kernel_make(const struct kernel_context *context, struct sandbox *sandbox,
             void *arg)
 {
     struct kernel *kernel = KG_NEW(struct kernel);
-    kernel->context = context;
-    kernel->sandbox = sandbox;
-    kernel->spec = spec;
-    kernel->env = env ? json_deep_copy(env) : json_object();
     kernel->events = events;
     kernel->arg = arg;
-    kernel->state = KERNEL_STARTING;
-    kernel->dir = kg_asprintf("%s/%s", sandbox_dir(sandbox), spec->name);
-    kernel_queue_init(kernel);
-    kernel_restart_init(kernel);
-    kernel_start_init(kernel);
-    kernel_run_init(kernel);
+    process_init(&kernel->process, context, sandbox, spec, env, &process_events, kernel);
+    runner_init(&kernel->runner, context, &kernel->process, &runner_events, kernel);
     return kernel;
 }
 
@@ -80,7 +177,7 @@ kernel_new(const struct kernel_context *context, struct sandbox *sandbox,
            void *arg)
 {
     struct kernel *kernel = kernel_make(context, sandbox, spec, env, events, arg);
-    kernel_start_begin(kernel);
+    process_start(&kernel->process);
     return kernel;
 }
 
@@ -91,14 +188,12 @@ kernel_adopt(const struct kernel_context *context, struct sandbox *sandbox,
 {
     const char *key = json_string_value(json_object_get(process, "key"));
     const char *state = json_string_value(json_object_get(process, "state"));
+    int pid = (int)json_integer_value(json_object_get(process, "pid"));
     if (!key || strlen(key) != JUPYTER_KEY_LEN || !state || strcmp(state, "running") != 0)
         return NULL;
     struct kernel *kernel = kernel_make(context, sandbox, spec, env, events, arg);
-    memcpy(kernel->key, key, JUPYTER_KEY_LEN + 1);
-    kernel->pid = (int)json_integer_value(json_object_get(process, "pid"));
-    kernel->adopting = kernel->has_started = true;
-    kernel->adopt_timeout_ms = timeout_ms;
-    kernel_start_adopt(kernel);
+    kernel->has_started = true;
+    process_adopt(&kernel->process, pid, key, timeout_ms);
     return kernel;
 }
 
@@ -107,19 +202,9 @@ kernel_free(struct kernel *kernel, const char *reason)
 {
     if (!kernel)
         return;
-    const char *evalue = reason ? reason : "the session was ended";
-    kernel_artifacts_end(kernel);
-    if (kernel->run.execution) {
-        output_append_error(&kernel->run.execution->log, "KernelDied", evalue, NULL);
-        kernel_run_finish(kernel, EXECUTION_DIED, KERNEL_GOES);
-    }
-    kernel_queue_end(kernel, evalue);
-    kernel_restart_fini(kernel);
-    kernel_start_fini(kernel);
-    kernel_run_fini(kernel);
-    kernel_queue_fini(kernel);
-    json_decref(kernel->env);
-    free(kernel->dir);
+    runner_end(&kernel->runner, reason ? reason : "the session was ended");
+    process_fini(&kernel->process);
+    runner_fini(&kernel->runner);
     free(kernel);
 }
 
@@ -133,13 +218,7 @@ kernel_set_events(struct kernel *kernel, const struct kernel_events *events, voi
 const struct kernelspec *
 kernel_spec(const struct kernel *kernel)
 {
-    return kernel->spec;
-}
-
-enum kernel_state
-kernel_state(const struct kernel *kernel)
-{
-    return kernel->state;
+    return kernel->process.spec;
 }
 
 bool
@@ -151,12 +230,53 @@ kernel_has_started(const struct kernel *kernel)
 int64_t
 kernel_execution_count(const struct kernel *kernel)
 {
-    return kernel->execution_count;
+    return kernel->runner.execution_count;
 }
 
 bool
 kernel_is_busy(const struct kernel *kernel)
 {
-    return kernel->run.execution || kernel->artifacts.ending || kernel->n_queued > 0 ||
-           kernel->adopting;
+    return runner_is_busy(&kernel->runner) || kernel->process.adopting;
+}
+
+// ---- What the session asks for --------------------------------------------------------------
+
+struct execution *
+kernel_execute(struct kernel *kernel, const struct execution_request *request, struct kg_error *err)
+{
+    return runner_execute(&kernel->runner, request, err);
+}
+
+bool
+kernel_warm_up(struct kernel *kernel)
+{
+    return runner_warm_up(&kernel->runner);
+}
+
+bool
+kernel_interrupt(struct kernel *kernel)
+{
+    bool any = kernel_is_busy(kernel);
+    runner_interrupt(&kernel->runner);
+    if (kernel->process.adopting)
+        process_interrupt(&kernel->process);
+    return any;
+}
+
+int
+kernel_restart(struct kernel *kernel, kernel_restart_fn on_done, void *arg, struct kg_error *err)
+{
+    if (kernel->on_restarted || kernel->process.state == PROCESS_REPLACING)
+        return kg_error_set(err, KG_SESSION_BUSY, 0, "the kernel is being restarted already");
+    kernel->on_restarted = on_done;
+    kernel->on_restarted_arg = arg;
+    runner_kill(&kernel->runner);
+    process_replace(&kernel->process);
+    return 0;
+}
+
+void
+kernel_on_exit(struct kernel *kernel, int pid, int exit_code, int signal, bool oom)
+{
+    process_on_exit(&kernel->process, pid, exit_code, signal, oom);
 }

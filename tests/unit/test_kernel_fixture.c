@@ -243,10 +243,10 @@ adopt_busy_kernel(struct fixture *f, int64_t timeout_ms)
 {
     fake_script.mute = true;
     start_kernel(f);
-    RUN_UNTIL(f, f->kernel->channels);
+    RUN_UNTIL(f, f->kernel->process.channels);
     fake_script.mute = false;
-    json_auto_t *process = json_pack("{s:i, s:s, s:s}", "pid", f->kernel->pid, "key",
-                                     f->kernel->key, "state", "running");
+    json_auto_t *process = json_pack("{s:i, s:s, s:s}", "pid", f->kernel->process.pid, "key",
+                                     f->kernel->process.key, "state", "running");
     kernel_free(f->kernel, NULL);
     f->kernel = kernel_adopt(&f->context, f->sandbox, &f->spec, NULL, process, timeout_ms,
                              &kernel_events, f);

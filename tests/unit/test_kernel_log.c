@@ -44,7 +44,7 @@ running_execution(struct executions *executions)
 {
     const struct execution_request request = {
         .owner = "me", .session_id = "s1", .code = "", .timeout_ms = 1000};
-    struct execution *execution = execution_new(executions, NULL, &request);
+    struct execution *execution = execution_new(executions, &request);
     execution_set_state(execution, EXECUTION_RUNNING);
     return execution;
 }
@@ -370,7 +370,7 @@ test_replay_has_shares(void **state)
     const struct execution_request of_alice = {.owner = "alice", .session_id = "s", .code = ""};
     for (int i = 0; i < 20; i++) {
         KG_AUTO(execution)
-        execution = execution_new(executions, NULL, i == 0 ? &of_bob : &of_alice);
+        execution = execution_new(executions, i == 0 ? &of_bob : &of_alice);
         strcpy(i == 0 ? id_of_bob : id_of_alice, execution_id(execution));
         print(execution, 3000);
         execution_finish(execution, EXECUTION_OK, false);

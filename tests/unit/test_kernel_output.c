@@ -30,7 +30,7 @@ lines_of(const char *type, json_t *content)
                                                                  .max_live_bytes = 1 << 30,
                                                                  .max_replay_bytes = 64 << 20});
     const struct execution_request request = {.owner = "me", .session_id = "s1", .code = ""};
-    KG_AUTO(execution) execution = execution_new(executions, NULL, &request);
+    KG_AUTO(execution) execution = execution_new(executions, &request);
     KG_AUTO_FREE char *msg_type = kg_strdup(type);
     const struct jupyter_message message = {.msg_type = msg_type, .content = content};
     output_append_lines(&execution->log, output_lines_of(&message));

@@ -79,8 +79,8 @@ test_no_channel_can_be_made(void **state)
 {
     struct fixture *f = *state;
     start_kernel(f);
-    RUN_UNTIL(f, f->kernel->channels);
-    assert_int_equal(path_remove_tree(f->kernel->dir, NULL), 0);
+    RUN_UNTIL(f, f->kernel->process.channels);
+    assert_int_equal(path_remove_tree(f->kernel->process.dir, NULL), 0);
     assert_failed(f, "cannot listen");
 }
 
@@ -90,9 +90,9 @@ test_it_ends_before_it_is_ready(void **state)
     struct fixture *f = *state;
     fake_script.refuse_links = true;
     start_kernel(f);
-    RUN_UNTIL(f, f->kernel->pid > 0);
+    RUN_UNTIL(f, f->kernel->process.pid > 0);
     fake_sandbox_kill(f->sandbox, "python");
-    fake_sandbox_tell_exit(f->sandbox, "python", f->kernel->pid, 3, 0, false);
+    fake_sandbox_tell_exit(f->sandbox, "python", f->kernel->process.pid, 3, 0, false);
     assert_failed(f, "ended before it was ready (code 3, signal 0)");
 }
 
@@ -102,8 +102,8 @@ test_links_are_tried_again(void **state)
     struct fixture *f = *state;
     fake_script.refuse_links = true;
     start_kernel(f);
-    RUN_UNTIL(f, loop_timer_active(f->kernel->start.retry));
-    RUN_UNTIL(f, !loop_timer_active(f->kernel->start.retry));
+    RUN_UNTIL(f, loop_timer_active(f->kernel->process.start.retry));
+    RUN_UNTIL(f, !loop_timer_active(f->kernel->process.start.retry));
     fake_script.refuse_links = false;
     RUN_UNTIL(f, f->started > 0);
     assert_int_equal(f->start_err.code, KG_OK);
@@ -172,7 +172,7 @@ test_an_adopted_one_whose_channels_are_lost(void **state)
 {
     struct fixture *f = *state;
     adopt_busy_kernel(f, DEADLINE_MS);
-    RUN_UNTIL(f, f->kernel->start.channel == JUPYTER_N_CHANNELS);
+    RUN_UNTIL(f, f->kernel->process.start.channel == JUPYTER_N_CHANNELS);
     fake_sandbox_kill(f->sandbox, "python");
     assert_replaced(f);
 }

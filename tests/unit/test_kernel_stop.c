@@ -52,7 +52,7 @@ test_reply_without_idle(void **state)
     struct fixture *f = *state;
     start_ready_kernel(f);
     KG_AUTO(execution) execution = execute_for(f, "no idle", 1500);
-    RUN_UNTIL(f, f->kernel->run.replied);
+    RUN_UNTIL(f, f->kernel->runner.run.replied);
     fake_kernel_print(fake_sandbox_kernel(f->sandbox, "python"), "after the reply");
     RUN_UNTIL(f, execution->log.last_seq == 1);
     RUN_UNTIL(f, execution_state(execution) == EXECUTION_INTERRUPTING);
@@ -111,7 +111,7 @@ test_nothing_starts_while_a_signal_is_under_way(void **state)
     fake_kernel_interrupt(fake_sandbox_kernel(f->sandbox, "python")); // it ends at this very moment
     run_until_done(f, execution);
     assert_int_equal(kernel_state(f->kernel), KERNEL_READY);
-    for (int i = 0; loop_timer_active(f->kernel->next); i++)
+    for (int i = 0; loop_timer_active(f->kernel->runner.next); i++)
         fixture_turn(f);
     assert_int_equal(execution_state(next), EXECUTION_QUEUED);
     fake_sandboxes_release();
@@ -143,7 +143,7 @@ test_restart(void **state)
     struct fixture *f = *state;
     struct kg_error err = {0};
     start_ready_kernel(f);
-    int old_pid = f->kernel->pid;
+    int old_pid = f->kernel->process.pid;
     KG_AUTO(execution) running = execute(f, "stubborn");
     KG_AUTO(execution) queued = execute(f, "print");
     RUN_UNTIL(f, fake_journal_count("run stubborn") == 1);
@@ -167,7 +167,7 @@ test_restart(void **state)
     fake_sandbox_tell_exit(f->sandbox, "python", old_pid, -1, 9, false);
     run_until_done(f, queued);
     assert_done(queued, "ok", false);
-    assert_int_not_equal(f->kernel->pid, old_pid);
+    assert_int_not_equal(f->kernel->process.pid, old_pid);
     assert_string_equal(fake_journal(), "run stubborn\nstop python\nstart python\nrun print\n");
 }
 
@@ -220,7 +220,7 @@ test_restart_while_it_starts(void **state)
     struct fixture *f = *state;
     struct kg_error err = {0};
     start_kernel(f);
-    RUN_UNTIL(f, f->kernel->channels);
+    RUN_UNTIL(f, f->kernel->process.channels);
     assert_int_equal(restart(f, &err), 0);
     RUN_UNTIL(f, f->restarted > 0);
     assert_int_equal(f->started, 1);
@@ -261,7 +261,7 @@ test_it_ends_while_idle(void **state)
     struct fixture *f = *state;
     start_ready_kernel(f);
     fake_sandbox_kill(f->sandbox, "python");
-    fake_sandbox_tell_exit(f->sandbox, "python", f->kernel->pid, 1, 0, false);
+    fake_sandbox_tell_exit(f->sandbox, "python", f->kernel->process.pid, 1, 0, false);
     assert_int_equal(kernel_state(f->kernel), KERNEL_RESTARTING);
     KG_AUTO(execution) execution = execute(f, "print");
     run_until_done(f, execution);
@@ -274,10 +274,10 @@ test_code_that_exits(void **state)
     struct fixture *f = *state;
     start_ready_kernel(f);
     KG_AUTO(execution) execution = execute(f, "exit");
-    RUN_UNTIL(f, f->kernel->run.exiting && f->kernel->run.idle);
+    RUN_UNTIL(f, f->kernel->runner.run.exiting && f->kernel->runner.run.idle);
     assert_int_equal(execution_state(execution), EXECUTION_RUNNING);
     fake_sandbox_kill(f->sandbox, "python");
-    fake_sandbox_tell_exit(f->sandbox, "python", f->kernel->pid, 0, 0, false);
+    fake_sandbox_tell_exit(f->sandbox, "python", f->kernel->process.pid, 0, 0, false);
     run_until_done(f, execution);
     assert_done(execution, "ok", true);
     assert_int_equal(execution->log.last_seq, 1);

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process of a kernel: started by the agent, linked through the sandbox, interrupted, and
+// replaced by a new process when it ends or has to end. It knows nothing of executions: whoever
+// owns it gets its events and every message.
+#pragma once
+
+#include "jupyter.h"
+#include "kernel.h"
+#include "sandbox.h"
+
+enum process_state {
+    PROCESS_STARTING,
+    PROCESS_UP,        // answers requests
+    PROCESS_REPLACING, // the old process is being killed
+    PROCESS_DEAD,      // could not be started; process_replace() tries again
+};
+
+// Why a process that was up cannot be used any longer.
+struct process_end {
+    bool exited; // by itself; else its channels were lost
+    const char *ename;
+    const char *evalue;
+};
+
+// The receiver must not free the process from inside any of these.
+struct process_events {
+    // The process answers requests; the state is UP.
+    void (*on_ready)(void *arg);
+    // No process could be started; the state is DEAD.
+    void (*on_failed)(const struct kg_error *err, void *arg);
+    // A process that was up has ended or was lost. The receiver calls process_replace().
+    void (*on_end)(const struct process_end *end, void *arg);
+    // From here until on_ready nothing can be sent: the process is about to be killed.
+    void (*on_replacing)(void *arg);
+    // The old process and all that it left behind are gone; a new one is being started.
+    void (*on_replaced)(void *arg);
+    // The agent cannot kill the old process, so no kernel can run in this sandbox; the state is
+    // DEAD.
+    void (*on_stuck)(const struct kg_error *err, void *arg);
+    // The agent has answered the interrupt that was sent last.
+    void (*on_interrupted)(void *arg);
+    // Every message that comes while the process is starting or up. The message is freed after the
+    // call.
+    void (*on_message)(enum jupyter_channel channel, struct jupyter_message *message, void *arg);
+    // As in struct jupyter_channels_events.
+    void *(*shape)(enum jupyter_channel channel, struct jupyter_message *message);
+    void (*shaped_free)(void *shaped);
+};
+
+// How far a start has come.
+struct process_start {
+    struct sandbox_call *call;    // to the agent, or for a link
+    enum jupyter_channel channel; // the next one to connect
+    struct loop_timer *deadline;
+    struct loop_timer *retry;
+    struct loop_timer *give_up; // the start has failed and the agent cannot be asked why
+    char *failure;
+    int n_asked;
+    bool info_replied;
+    bool iopub_heard;
+};
+
+// Invariant: `channels` is NULL in REPLACING and DEAD.
+struct kernel_process {
+    const struct kernel_context *context;
+    struct sandbox *sandbox;
+    const struct kernelspec *spec;
+    json_t *env; // of the session
+    const struct process_events *events;
+    void *arg;
+    enum process_state state;
+    char key[JUPYTER_KEY_LEN + 1];
+    int pid; // in the sandbox; 0: not known yet
+    char *dir;
+    struct jupyter_channels *channels;
+    struct process_start start;
+    bool adopting; // STARTING, with a process that an earlier gateway has started
+    int64_t adopt_timeout_ms;
+    struct sandbox_call *interrupting;
+    struct sandbox_call *stopping;
+    struct loop_timer *unasked; // the agent cannot be asked to stop the process
+    struct loop_timer *lost;    // a channel was lost: waits for the news of the exit
+    int64_t n_bad_messages;
+};
+
+void process_init(struct kernel_process *process, const struct kernel_context *context,
+                  struct sandbox *sandbox, const struct kernelspec *spec, const json_t *env,
+                  const struct process_events *events, void *arg);
+// The process inside is left to the sandbox's end.
+void process_fini(struct kernel_process *process);
+// Once, after process_init(): either starts a process, or takes up the one that an earlier gateway
+// has started with that pid and key. An adopted process that ends, cannot be reached or does not
+// answer within `timeout_ms` is replaced.
+void process_start(struct kernel_process *process);
+void process_adopt(struct kernel_process *process, int pid, const char *key, int64_t timeout_ms);
+// Kills the process with all that it left behind, then starts a new one. In any state but
+// REPLACING.
+void process_replace(struct kernel_process *process);
+// Interrupts what the process does, by a signal or a message as its kernelspec says.
+void process_interrupt(struct kernel_process *process);
+// The agent says that a process has ended; an event of an earlier process is ignored.
+void process_on_exit(struct kernel_process *process, int pid, int exit_code, int signal, bool oom);
+
+// jupyter_channels_send() and jupyter_channels_send_large() on shell; UP only.
+KG_MUST_CHECK int process_send(struct kernel_process *process, const char *msg_type,
+                               json_t *content, char *ret_msg_id, struct kg_error *err);
+KG_MUST_CHECK int process_send_large(struct kernel_process *process, const char *msg_type,
+                                     const struct jupyter_content *content, char *ret_msg_id,
+                                     struct kg_error *err);

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds the content of execute_requests.
+
+#include "request_priv.h"
+
+#include <string.h>
+
+#include "base.h"
+
+// The JSON goes in as a string literal in ASCII, which is one in Python and in JavaScript.
+static char *
+fill_template(const char *template, const char *json)
+{
+    json_auto_t *string = json_string(json);
+    KG_AUTO_FREE char *literal = json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+    KG_AUTO_BUF code = {0};
+    static const char mark[] = "{json}";
+    for (const char *found; (found = strstr(template, mark)); template = found + strlen(mark)) {
+        buf_append(&code, template, (size_t)(found - template));
+        buf_append_str(&code, literal);
+    }
+    buf_append_str(&code, template);
+    return buf_take(&code);
+}
+
+struct request_code *
+request_code_new(const char *template, char *text, bool silent)
+{
+    struct request_code *request = KG_NEW(struct request_code);
+    request->template = template ? kg_strdup(template) : NULL;
+    request->text = text;
+    request->silent = silent;
+    return request;
+}
+
+void
+request_code_free(void *arg)
+{
+    struct request_code *request = arg;
+    if (!request)
+        return;
+    free(request->template);
+    free(request->text);
+    free(request);
+}
+
+json_t *
+request_code_make(void *arg)
+{
+    const struct request_code *request = arg;
+    KG_AUTO_FREE char *filled =
+        request->template ? fill_template(request->template, request->text) : NULL;
+    return json_pack("{s:s, s:b, s:b, s:{}, s:b, s:b}", "code", filled ? filled : request->text,
+                     "silent", request->silent, "store_history", !request->silent,
+                     "user_expressions", "allow_stdin", 0, "stop_on_error", 0);
+}

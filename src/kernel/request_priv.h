@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The content of the runner's execute_requests ("Execute" in the protocol).
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+
+// The code of a request: `text` as it is, or `template` with `text`, which is JSON, in place of
+// "{json}".
+struct request_code {
+    char *template; // NULL: none
+    char *text;
+    bool silent;
+};
+
+// Takes `text`.
+struct request_code *request_code_new(const char *template, char *text, bool silent);
+void request_code_free(void *request);
+// The content of the execute_request, a new reference. A pure function: any thread may call it.
+json_t *request_code_make(void *request);

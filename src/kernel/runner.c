@@ -1,0 +1,641 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs executions on a process that is up: the queue, the requests of one execution, how it is
+// stopped, and its end.
+//
+// An execution has ended when both its execute_reply and the idle status for it have come.
+// ipykernel can send idle and never a reply, so a second after idle it ends with what is known.
+
+#include "runner_priv.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "metrics.h"
+#include "request_priv.h"
+
+enum { SETTLE_MS = 1000, EXIT_MS = 2000, WARM_UP_MS = 30 * 1000, GRACE_MS = 3000 };
+// Code or values above this are made into a request on a worker.
+enum { LARGE_REQUEST = 64 * 1024 };
+
+// Whether the process that an execution ran on is still there when it ends.
+enum fate { FATE_STAYS, FATE_REPLACED, FATE_LOST };
+
+static void run_finish(struct kernel_runner *runner, enum execution_status status, enum fate fate);
+static void run_next(void *arg);
+
+// ---- Ends by force --------------------------------------------------------------------------
+
+// The process has to be replaced; the running execution ends with `status` when it is gone.
+static void
+run_kill(struct kernel_runner *runner, enum execution_status status)
+{
+    struct execution *execution = runner->run.execution;
+    if (!execution)
+        return;
+    execution->stop_status = status;
+    if (execution->state != EXECUTION_KILLING)
+        execution_set_state(execution, EXECUTION_KILLING);
+}
+
+// The process cannot be used any longer.
+static void
+runner_fail(struct kernel_runner *runner, const char *ename, const char *evalue)
+{
+    if (runner->run.execution)
+        output_append_error(&runner->run.execution->log, ename, evalue, NULL);
+    run_kill(runner, EXECUTION_DIED);
+    process_replace(runner->process);
+}
+
+// ---- Requests -------------------------------------------------------------------------------
+
+// Takes the request.
+static void
+send_request(struct kernel_runner *runner, struct request_code *request)
+{
+    struct kg_error err = {0};
+    int sent;
+    if (strlen(request->text) > LARGE_REQUEST) {
+        const struct jupyter_content content = {request_code_make, request_code_free, request};
+        sent = process_send_large(runner->process, "execute_request", &content, runner->run.msg_id,
+                                  &err);
+    } else {
+        sent = process_send(runner->process, "execute_request", request_code_make(request),
+                            runner->run.msg_id, &err);
+        request_code_free(request);
+    }
+    if (sent < 0) {
+        metric_add(METRIC_KERNEL_DEATHS, 1, "lost");
+        runner_fail(runner, "KernelDied", err.message);
+    }
+}
+
+// The request of a step, out of the execution; NULL: this execution has nothing to do in it.
+static struct request_code *
+take_request(const struct kernel_runner *runner)
+{
+    const struct kernelspec *spec = runner->spec;
+    struct execution *execution = runner->run.execution;
+    switch (runner->run.step) {
+    case RUN_STARTUP:
+        return spec->startup_code && !runner->started_up
+                   ? request_code_new(NULL, kg_strdup(spec->startup_code), true)
+                   : NULL;
+    case RUN_VARIABLES:
+        return execution->variables
+                   ? request_code_new(spec->variables_code, KG_STEAL(execution->variables), true)
+                   : NULL;
+    case RUN_ENV:
+        return execution->env ? request_code_new(spec->env_code, kg_strdup(execution->env), true)
+                              : NULL;
+    case RUN_CODE:
+        return request_code_new(NULL, KG_STEAL(execution->code), false);
+    }
+    return NULL;
+}
+
+// Sends the request of the current step, or of the next one that has something to do.
+static void
+send_step(struct kernel_runner *runner)
+{
+    struct run *run = &runner->run;
+    struct request_code *request;
+    while (!(request = take_request(runner)))
+        run->step++;
+    // Before it is sent: sending may fail, and end the execution.
+    if (run->step == RUN_CODE)
+        execution_release_request(run->execution);
+    send_request(runner, request);
+}
+
+// ---- What the kernel answers ----------------------------------------------------------------
+
+static void
+finish_normally(struct kernel_runner *runner)
+{
+    const struct run *run = &runner->run;
+    bool stopped = run->execution->state == EXECUTION_INTERRUPTING;
+    run_finish(runner, stopped ? run->execution->stop_status : run->status, FATE_STAYS);
+}
+
+static const char *
+string_of(const json_t *object, const char *key, const char *fallback)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : fallback;
+}
+
+// Whether the code asked the kernel to end.
+static bool
+asks_exit(const json_t *content)
+{
+    bool exits = false;
+    size_t i;
+    json_t *payload;
+    json_array_foreach(json_object_get(content, "payload"), i, payload) {
+        if (strcmp(string_of(payload, "source", ""), "ask_exit") == 0)
+            exits = !json_is_true(json_object_get(payload, "keepkernel"));
+    }
+    return exits;
+}
+
+void *
+runner_shape(enum jupyter_channel channel, struct jupyter_message *message)
+{
+    struct output_lines *lines = channel == JUPYTER_CONTROL ? NULL : output_lines_of(message);
+    // Only the lines of an output are used: the rest need not be kept.
+    if (lines && channel == JUPYTER_IOPUB) {
+        json_decref(KG_STEAL(message->structured));
+        json_object_clear(message->content);
+    }
+    return lines;
+}
+
+void
+runner_shaped_free(void *shaped)
+{
+    output_lines_free(shaped);
+}
+
+// A message that was too large is counted as dropped; its line says so.
+static void
+take_lines(struct run *run, struct jupyter_message *message)
+{
+    if (message->cut_bytes > 0 && message->shaped) {
+        metric_add(METRIC_OUTPUT_DROPPED_LINES, 1);
+        metric_add(METRIC_OUTPUT_DROPPED_BYTES, (double)message->cut_bytes);
+    }
+    output_append_lines(&run->execution->log, KG_STEAL(message->shaped));
+}
+
+static void
+on_code_reply(struct kernel_runner *runner, struct jupyter_message *message)
+{
+    struct run *run = &runner->run;
+    const json_t *content = message->content;
+    json_int_t count = json_integer_value(json_object_get(content, "execution_count"));
+    if (count > 0)
+        run->execution->count = runner->execution_count = count;
+    // The status of a reply that was too large is unknown; an error line tells.
+    bool ok = strcmp(string_of(content, "status", "error"), "ok") == 0;
+    if (message->cut_bytes == 0)
+        run->status = ok ? EXECUTION_OK : EXECUTION_ERROR;
+    run->exiting = asks_exit(content);
+    take_lines(run, message);
+    run->replied = true;
+    if (!run->exiting)
+        run_files_ask(&runner->files, run->execution);
+    if (run->exiting)
+        loop_timer_start(run->settle, EXIT_MS);
+    else if (run->idle)
+        finish_normally(runner);
+}
+
+static bool
+is_idle(const struct jupyter_message *message)
+{
+    return strcmp(message->msg_type, "status") == 0 &&
+           strcmp(string_of(message->content, "execution_state", ""), "idle") == 0;
+}
+
+// The answer to a silent request; NULL: none has come.
+static void
+on_setup_reply(struct kernel_runner *runner, const json_t *content)
+{
+    struct run *run = &runner->run;
+    if (strcmp(string_of(content, "status", "error"), "ok") == 0) {
+        if (run->execution->state == EXECUTION_INTERRUPTING) {
+            finish_normally(runner); // nothing would interrupt the code any more
+            return;
+        }
+        loop_timer_stop(run->settle);
+        runner->started_up = true;
+        run->step++;
+        send_step(runner);
+        return;
+    }
+    output_append_error(&run->execution->log, string_of(content, "ename", "SetupError"),
+                        string_of(content, "evalue", "what goes before the code has failed"),
+                        json_object_get(content, "traceback"));
+    run->status = EXECUTION_ERROR;
+    finish_normally(runner);
+}
+
+static void
+on_output(struct kernel_runner *runner, struct jupyter_message *message)
+{
+    struct run *run = &runner->run;
+    if (!is_idle(message)) {
+        if (strcmp(message->msg_type, "error") == 0 && !run->replied)
+            run->status = EXECUTION_ERROR; // until a reply says otherwise
+        take_lines(run, message);
+        return;
+    }
+    run->idle = true;
+    if (run->exiting)
+        return;
+    run_files_ask(&runner->files, run->execution);
+    if (run->replied)
+        finish_normally(runner);
+    else
+        loop_timer_start(run->settle, SETTLE_MS);
+}
+
+static void
+on_warm_reply(struct kernel_runner *runner)
+{
+    runner->warmup_id[0] = '\0';
+    loop_timer_stop(runner->warming);
+    loop_timer_start(runner->next, 0);
+    runner->events->on_warm(runner->arg);
+}
+
+void
+runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
+                  struct jupyter_message *message)
+{
+    struct run *run = &runner->run;
+    bool awaited = run->execution && strcmp(message->parent_id, run->msg_id) == 0;
+    bool is_reply = channel == JUPYTER_SHELL && strcmp(message->msg_type, "execute_reply") == 0;
+    if (!awaited) {
+        bool warming = runner->warmup_id[0] != '\0';
+        if (warming && is_reply && strcmp(message->parent_id, runner->warmup_id) == 0)
+            on_warm_reply(runner);
+        else if (channel == JUPYTER_IOPUB && strcmp(message->msg_type, "status") != 0 &&
+                 runner->process->state == PROCESS_UP)
+            metric_add(METRIC_KERNEL_LATE_MESSAGES, 1);
+        return;
+    }
+    switch (run->step) {
+    case RUN_STARTUP:
+    case RUN_VARIABLES:
+    case RUN_ENV:
+        if (is_reply)
+            on_setup_reply(runner, message->content);
+        else if (channel == JUPYTER_IOPUB && is_idle(message))
+            loop_timer_start(run->settle, SETTLE_MS);
+        return;
+    case RUN_CODE:
+        if (is_reply && !run->replied)
+            on_code_reply(runner, message);
+        else if (channel == JUPYTER_IOPUB)
+            on_output(runner, message);
+        return;
+    }
+}
+
+static void
+run_on_settle(void *arg)
+{
+    struct kernel_runner *runner = arg;
+    if (jupyter_channels_is_receiving(runner->process->channels, JUPYTER_SHELL))
+        loop_timer_start(runner->run.settle, SETTLE_MS); // a large reply is on its way
+    else if (runner->run.step == RUN_CODE)
+        finish_normally(runner);
+    else
+        on_setup_reply(runner, NULL);
+}
+
+// ---- Beginning and end ----------------------------------------------------------------------
+
+static void
+run_begin(struct kernel_runner *runner, struct execution *execution)
+{
+    struct run *run = &runner->run;
+    assert(!run->execution);
+    run->execution = execution;
+    run->step = RUN_STARTUP;
+    run->replied = run->idle = run->exiting = false;
+    run->status = EXECUTION_OK;
+    execution->started_us = clock_mono_us();
+    execution_set_state(execution, EXECUTION_RUNNING);
+    loop_timer_start(run->timeout, execution->timeout_ms);
+    send_step(runner);
+}
+
+static void
+restore_env(struct kernel_runner *runner, const struct execution *execution)
+{
+    if (!execution->env || !runner->spec->env_restore_code)
+        return;
+    struct request_code *request =
+        request_code_new(runner->spec->env_restore_code, kg_strdup(execution->env), true);
+    struct kg_error err = {0};
+    if (process_send(runner->process, "execute_request", request_code_make(request), NULL, &err) <
+        0)
+        log_warning("the environment was not restored", LOG_ERR(&err));
+    request_code_free(request);
+}
+
+static void
+run_stop_timers(struct run *run)
+{
+    loop_timer_stop(run->timeout);
+    loop_timer_stop(run->settle);
+    loop_timer_stop(run->grace);
+}
+
+static void
+run_finish(struct kernel_runner *runner, enum execution_status status, enum fate fate)
+{
+    struct run *run = &runner->run;
+    KG_AUTO(execution) execution = KG_STEAL(run->execution);
+    run_stop_timers(run);
+    run->msg_id[0] = '\0';
+    if (status == EXECUTION_TIMEOUT) {
+        KG_AUTO_FREE char *limit = kg_asprintf("the execution took longer than %.15g s",
+                                               (double)execution->timeout_ms / 1000);
+        output_append_error(&execution->log, "TimeoutError", limit, NULL);
+    }
+    if (fate == FATE_STAYS) {
+        restore_env(runner, execution);
+        loop_timer_start(runner->next, 0);
+    }
+    execution->on_interrupt = NULL; // it does not run any more
+    run_files_finish(&runner->files, KG_STEAL(execution), status, fate == FATE_REPLACED,
+                     fate == FATE_LOST);
+}
+
+static void
+runner_on_files_done(struct execution *execution, void *arg)
+{
+    struct kernel_runner *runner = arg;
+    loop_timer_start(runner->next, 0);
+    runner->events->on_execution_done(execution, runner->arg);
+}
+
+// ---- The queue ------------------------------------------------------------------------------
+
+static struct execution *
+take_queued(struct kernel_runner *runner, struct execution *execution)
+{
+    TAILQ_REMOVE(&runner->queue, execution, in_queue);
+    runner->n_queued--;
+    return execution;
+}
+
+static void
+run_next(void *arg)
+{
+    struct kernel_runner *runner = arg;
+    struct execution *first = TAILQ_FIRST(&runner->queue);
+    bool warming = runner->warmup_id[0] != '\0';
+    // An interrupt that is under way must not hit the next execution.
+    if (first && runner->process->state == PROCESS_UP && !runner->process->interrupting &&
+        !warming && !runner->run.execution && !runner->files.ending)
+        run_begin(runner, take_queued(runner, first));
+}
+
+// Ends a queued execution without running it.
+static void
+finish_queued(struct kernel_runner *runner, struct execution *execution,
+              enum execution_status status, const char *ename, const char *evalue)
+{
+    KG_AUTO(execution) taken = take_queued(runner, execution);
+    taken->on_interrupt = NULL; // a reader that leaves when it is told finds nothing to stop
+    if (ename)
+        output_append_error(&taken->log, ename, evalue, NULL);
+    execution_finish(taken, status, false);
+    runner->events->on_execution_done(taken, runner->arg);
+}
+
+static void
+queue_end(struct kernel_runner *runner, const char *evalue)
+{
+    for (struct execution *queued; (queued = TAILQ_FIRST(&runner->queue));)
+        finish_queued(runner, queued, EXECUTION_DIED, "KernelDied", evalue);
+}
+
+static void runner_on_execution_interrupt(struct execution *execution, void *arg);
+
+struct execution *
+runner_execute(struct kernel_runner *runner, const struct execution_request *request,
+               struct kg_error *err)
+{
+    const struct kernelspec *spec = runner->spec;
+    if ((request->variables && !spec->variables_code) || (request->env && !spec->env_code)) {
+        kg_error_set(err, KG_INVALID, 0, "the kernel %s takes no variables or env for an execution",
+                     spec->name);
+        return NULL;
+    }
+    if (runner->n_queued >= KERNEL_MAX_QUEUE) {
+        kg_error_set(err, KG_SESSION_BUSY, 0, "%d executions wait already; try again later",
+                     KERNEL_MAX_QUEUE);
+        return NULL;
+    }
+    if (executions_check_room(runner->context->executions, request, err) < 0)
+        return NULL;
+    struct execution *execution = execution_new(runner->context->executions, request);
+    execution->on_interrupt = runner_on_execution_interrupt;
+    execution->on_interrupt_arg = runner;
+    TAILQ_INSERT_TAIL(&runner->queue, execution, in_queue);
+    runner->n_queued++;
+    if (runner->process->state == PROCESS_DEAD)
+        process_replace(runner->process);
+    else
+        loop_timer_start(runner->next, 0);
+    return execution_ref(execution);
+}
+
+// ---- Interrupt and kill ---------------------------------------------------------------------
+
+static void
+run_on_grace_over(void *arg)
+{
+    struct kernel_runner *runner = arg;
+    enum execution_status status = runner->run.execution->stop_status;
+    metric_add(METRIC_KERNEL_DEATHS, 1, status == EXECUTION_TIMEOUT ? "timeout" : "interrupt");
+    run_kill(runner, status);
+    process_replace(runner->process);
+}
+
+// Stops an execution that runs (interrupt, grace, kill) or waits.
+static void
+stop_execution(struct kernel_runner *runner, struct execution *execution,
+               enum execution_status status)
+{
+    switch (execution->state) {
+    case EXECUTION_QUEUED:
+        finish_queued(runner, execution, status, NULL, NULL);
+        return;
+    case EXECUTION_RUNNING:
+        execution->stop_status = status;
+        execution_set_state(execution, EXECUTION_INTERRUPTING);
+        loop_timer_stop(runner->run.timeout);
+        loop_timer_start(runner->run.grace, GRACE_MS);
+        process_interrupt(runner->process);
+        return;
+    case EXECUTION_INTERRUPTING:
+    case EXECUTION_KILLING:
+    case EXECUTION_DONE:
+        return;
+    }
+}
+
+static void
+runner_on_execution_interrupt(struct execution *execution, void *arg)
+{
+    stop_execution(arg, execution, EXECUTION_INTERRUPTED);
+}
+
+static void
+run_on_timeout(void *arg)
+{
+    struct kernel_runner *runner = arg;
+    stop_execution(runner, runner->run.execution, EXECUTION_TIMEOUT);
+}
+
+void
+runner_interrupt(struct kernel_runner *runner)
+{
+    for (struct execution *queued; (queued = TAILQ_FIRST(&runner->queue));)
+        finish_queued(runner, queued, EXECUTION_INTERRUPTED, NULL, NULL);
+    if (runner->run.execution)
+        stop_execution(runner, runner->run.execution, EXECUTION_INTERRUPTED);
+}
+
+void
+runner_kill(struct kernel_runner *runner)
+{
+    run_kill(runner, EXECUTION_INTERRUPTED);
+}
+
+// ---- Warming up -----------------------------------------------------------------------------
+
+bool
+runner_warm_up(struct kernel_runner *runner)
+{
+    if (!runner->spec->warmup_code)
+        return false;
+    struct kg_error err = {0};
+    struct request_code *request =
+        request_code_new(NULL, kg_strdup(runner->spec->warmup_code), true);
+    int sent = process_send(runner->process, "execute_request", request_code_make(request),
+                            runner->warmup_id, &err);
+    request_code_free(request);
+    if (sent < 0) {
+        log_warning("a kernel was not warmed up", LOG_ERR(&err));
+        return false;
+    }
+    loop_timer_start(runner->warming, WARM_UP_MS);
+    return true;
+}
+
+static void
+runner_on_warming_too_long(void *arg)
+{
+    runner_fail(arg, "KernelDied", "the kernel's warm-up takes too long");
+}
+
+// ---- What the process reports ---------------------------------------------------------------
+
+void
+runner_on_ready(struct kernel_runner *runner)
+{
+    loop_timer_start(runner->next, 0);
+}
+
+void
+runner_on_failed(struct kernel_runner *runner, const struct kg_error *err)
+{
+    queue_end(runner, err->message);
+}
+
+// Code that asked for the process's end has ended well; code that was being stopped is stopped.
+void
+runner_on_end(struct kernel_runner *runner, const struct process_end *end)
+{
+    const struct run *run = &runner->run;
+    bool stopping = run->execution && run->execution->state == EXECUTION_INTERRUPTING;
+    bool exiting = run->execution && run->exiting;
+    if (end->exited && (stopping || exiting)) {
+        run_kill(runner, stopping ? run->execution->stop_status : run->status);
+        process_replace(runner->process);
+        return;
+    }
+    runner_fail(runner, end->ename, end->evalue);
+}
+
+void
+runner_on_replacing(struct kernel_runner *runner)
+{
+    runner->started_up = false;
+    runner->warmup_id[0] = '\0';
+    loop_timer_stop(runner->warming);
+    run_stop_timers(&runner->run);
+}
+
+void
+runner_on_replaced(struct kernel_runner *runner)
+{
+    if (runner->run.execution)
+        run_finish(runner, runner->run.execution->stop_status, FATE_REPLACED);
+}
+
+void
+runner_on_stuck(struct kernel_runner *runner, const struct kg_error *err)
+{
+    if (runner->run.execution)
+        run_finish(runner, runner->run.execution->stop_status, FATE_LOST);
+    queue_end(runner, err->message);
+}
+
+void
+runner_on_interrupted(struct kernel_runner *runner)
+{
+    run_next(runner);
+}
+
+// ---- Life -----------------------------------------------------------------------------------
+
+bool
+runner_is_busy(const struct kernel_runner *runner)
+{
+    return runner->run.execution || runner->files.ending || runner->n_queued > 0;
+}
+
+void
+runner_init(struct kernel_runner *runner, const struct kernel_context *context,
+            struct kernel_process *process, const struct runner_events *events, void *arg)
+{
+    struct loop *loop = context->loop;
+    runner->context = context;
+    runner->spec = process->spec;
+    runner->process = process;
+    runner->events = events;
+    runner->arg = arg;
+    runner->files = (struct run_files){
+        .context = context,
+        .sandbox = process->sandbox,
+        .cursor = process->spec->name,
+        .on_done = runner_on_files_done,
+        .arg = runner,
+    };
+    TAILQ_INIT(&runner->queue);
+    runner->next = loop_timer_new(loop, run_next, runner);
+    runner->warming = loop_timer_new(loop, runner_on_warming_too_long, runner);
+    runner->run.timeout = loop_timer_new(loop, run_on_timeout, runner);
+    runner->run.settle = loop_timer_new(loop, run_on_settle, runner);
+    runner->run.grace = loop_timer_new(loop, run_on_grace_over, runner);
+}
+
+void
+runner_end(struct kernel_runner *runner, const char *evalue)
+{
+    run_files_end(&runner->files);
+    if (runner->run.execution) {
+        output_append_error(&runner->run.execution->log, "KernelDied", evalue, NULL);
+        run_finish(runner, EXECUTION_DIED, FATE_LOST);
+    }
+    queue_end(runner, evalue);
+}
+
+void
+runner_fini(struct kernel_runner *runner)
+{
+    loop_timer_free(runner->next);
+    loop_timer_free(runner->warming);
+    loop_timer_free(runner->run.timeout);
+    loop_timer_free(runner->run.settle);
+    loop_timer_free(runner->run.grace);
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runner of a kernel: its queue of executions, the one that runs, and how that is stopped.
+#pragma once
+
+#include <sys/queue.h>
+
+#include "execution_priv.h"
+#include "process_priv.h"
+
+struct kernel_runner;
+
+// ---- run_files.c: the files that an execution has changed -----------------------------------
+
+// The question to the agent, and the execution that has ended and waits for the answer.
+struct run_files {
+    const struct kernel_context *context;
+    struct sandbox *sandbox;
+    const char *cursor; // the agent's, one a kernel
+    void (*on_done)(struct execution *execution, void *arg);
+    void *arg;
+    bool asked; // since the last execution ended
+    struct sandbox_question *question;
+    json_t *changes;          // the answer
+    struct execution *ending; // owned; NULL: none waits
+    enum execution_status status;
+    bool replaced; // the execution ended with its process
+};
+
+// The code of an execution has ended: asks which files it has changed, once.
+void run_files_ask(struct run_files *files, const struct execution *execution);
+// Takes an execution that has ended, and finishes it (on_done) when the answer is there; without
+// waiting for it where `at_once`.
+void run_files_finish(struct run_files *files, struct execution *execution,
+                      enum execution_status status, bool replaced, bool at_once);
+// Finishes without the answer.
+void run_files_end(struct run_files *files);
+
+// ---- runner.c -------------------------------------------------------------------------------
+
+// The answer that a running execution waits for.
+enum run_step {
+    RUN_STARTUP,   // to the silent request that is a new process's first
+    RUN_VARIABLES, // to the silent request that sets the variables
+    RUN_ENV,       // to the silent request that sets the environment
+    RUN_CODE,
+};
+
+struct run {
+    struct execution *execution; // NULL: none runs
+    enum run_step step;
+    char msg_id[JUPYTER_MSG_ID_SIZE]; // of the request that is awaited
+    bool replied;
+    bool idle;
+    bool exiting; // the code called exit(): the process will end
+    enum execution_status status;
+    struct loop_timer *timeout;
+    struct loop_timer *settle; // from idle without a reply, or from a reply that says exit
+    struct loop_timer *grace;  // from the interrupt to the kill
+};
+
+struct runner_events {
+    // An execution has ended; its `done` line is in its log.
+    void (*on_execution_done)(struct execution *execution, void *arg);
+    // The warm-up has ended; not called where the process is replaced before.
+    void (*on_warm)(void *arg);
+};
+
+// Invariants: an execution runs only while the process is UP, and while it is REPLACING because of
+// that execution; `queue` holds queued executions only.
+struct kernel_runner {
+    const struct kernel_context *context;
+    const struct kernelspec *spec;
+    struct kernel_process *process;
+    const struct runner_events *events;
+    void *arg;
+    struct run run;
+    struct run_files files;
+    TAILQ_HEAD(, execution) queue;
+    int n_queued;
+    struct loop_timer *next;             // looks into the queue
+    bool started_up;                     // the startup code has run in this process
+    char warmup_id[JUPYTER_MSG_ID_SIZE]; // of the warm-up's request; empty: none is under way
+    struct loop_timer *warming;
+    int64_t execution_count;
+};
+
+void runner_init(struct kernel_runner *runner, const struct kernel_context *context,
+                 struct kernel_process *process, const struct runner_events *events, void *arg);
+// After runner_end().
+void runner_fini(struct kernel_runner *runner);
+// Ends every execution, running or waiting, as `died`.
+void runner_end(struct kernel_runner *runner, const char *evalue);
+struct execution *runner_execute(struct kernel_runner *runner,
+                                 const struct execution_request *request, struct kg_error *err);
+bool runner_warm_up(struct kernel_runner *runner);
+bool runner_is_busy(const struct kernel_runner *runner);
+// Interrupts the running execution, if there is one, and empties the queue.
+void runner_interrupt(struct kernel_runner *runner);
+// The process is about to be replaced on request: the running execution ends as `interrupted` when
+// it is gone.
+void runner_kill(struct kernel_runner *runner);
+// Lines for an answer of the kernel: a pure function, see struct jupyter_channels_events.
+void *runner_shape(enum jupyter_channel channel, struct jupyter_message *message);
+void runner_shaped_free(void *shaped);
+
+// What the process reports (struct process_events).
+void runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
+                       struct jupyter_message *message);
+void runner_on_ready(struct kernel_runner *runner);
+void runner_on_failed(struct kernel_runner *runner, const struct kg_error *err);
+void runner_on_end(struct kernel_runner *runner, const struct process_end *end);
+void runner_on_replacing(struct kernel_runner *runner);
+void runner_on_replaced(struct kernel_runner *runner);
+void runner_on_stuck(struct kernel_runner *runner, const struct kg_error *err);
+void runner_on_interrupted(struct kernel_runner *runner);
