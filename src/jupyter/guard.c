@@ -2,11 +2,18 @@
 // The guard of one channel: two byte pumps with backpressure, the follower on the kernel's side of
 // them, and the end of the link, which is reported only after its last message was taken.
 //
-// What libzmq holds for us is bounded for each channel by WINDOW, and for all channels together by a
-// slot: a message larger than WINDOW needs it, from when its size is known until it was taken. The
-// slot is for one message: the next large one of the same peer waits behind those of the others. A
-// peer that is slow in the middle of such a message loses the slot and goes on without it: others do
-// not wait for it, and it costs no more than the bound of a message.
+// libzmq holds up to WINDOW bytes for each channel. A message larger than that needs a slot, from
+// when its size is known until it was taken:
+//
+// - The fast slot is one for all guards. A guard that has it must receive quickly, so that the
+//   next in the queue gets it within half a second. It is for one message: the next large message
+//   of the same peer waits behind those of the others.
+// - A message that is too slow for it gets one of SLOW_SLOTS, where it must receive a minimum
+//   each SLOW_MS.
+// - One that is too slow even for that, or finds no slow slot, is abandoned: libzmq gets NUL bytes
+//   for the rest, and the reader sees a message that was too large (zmtp_abandon()).
+//
+// So all large messages together take (1 + SLOW_SLOTS) times the bound of a message.
 
 #include "guard_priv.h"
 
@@ -22,15 +29,19 @@ enum {
     CHUNK = 128 * 1024,
     // Whole messages inside libzmq that nobody has taken yet, as zmtp_frame_cost() counts.
     WINDOW = 1024 * 1024,
-    LARGE_SLOTS = 1,
-    // What the peer of a large message has to send in that time, while we read.
-    STALL_MS = 50,
-    STALL_BYTES = 256 * 1024,
-    // And how often that may be looked at before the message has come: half a second.
-    MAX_STALL_LOOKS = 10
+    FAST_SLOTS = 1,
+    SLOW_SLOTS = 3,
+    // What a guard with the fast slot has to receive in that time, while it reads.
+    FAST_MS = 50,
+    FAST_BYTES = 256 * 1024,
+    // How often that is checked before the message has come: half a second.
+    MAX_FAST_CHECKS = 10,
+    // The same for a slow slot, without a limit on the number of checks.
+    SLOW_MS = 2000,
+    SLOW_BYTES = 128 * 1024
 };
 
-enum slot_state { SLOT_NONE, SLOT_WAITING, SLOT_HELD, SLOT_LOST };
+enum slot { SLOT_NONE, SLOT_WAITING, SLOT_FAST, SLOT_SLOW };
 
 struct guard {
     int link_fd;
@@ -43,13 +54,14 @@ struct guard {
     struct buf outward;
     struct zmtp_follower follower;
     uint64_t in_flight; // cost of the messages that went inward and were not taken
-    enum slot_state slot;
-    bool slot_done;                   // the message that it is for has come as a whole
-    TAILQ_ENTRY(guard) in_slot_queue; // while it waits for a slot
-    struct loop_timer *stall_timer;   // while it holds one
+    uint64_t nuls_left; // of those that complete an abandoned message; they follow `inward`
+    enum slot slot;
+    bool slot_done;                   // the message that it is for went inward as a whole
+    TAILQ_ENTRY(guard) in_slot_queue; // in SLOT_WAITING
+    struct loop_timer *pace_timer;    // in SLOT_FAST and SLOT_SLOW
     size_t moved;                     // bytes that went inward since the timer was started
-    int stall_looks;                  // since the slot was given
-    bool was_paused;                  // since then: we did not read all the time
+    bool was_paused;                  // since then: the guard did not read all the time
+    int fast_checks;
     bool ending;                      // nothing more comes from the link; `reason` says why
     struct kg_error reason;
     struct loop_timer *end_timer;
@@ -59,7 +71,7 @@ struct guard {
 
 // All guards of the process, which has one loop.
 static TAILQ_HEAD(, guard) slot_queue = TAILQ_HEAD_INITIALIZER(slot_queue);
-static int slots_held;
+static int fast_slots_held, slow_slots_held;
 
 static void guard_settle(struct guard *guard);
 
@@ -79,57 +91,92 @@ set_events(struct loop_fd *watch, int *current, int wanted)
     loop_fd_set(watch, wanted);
 }
 
+static void
+begin_end(struct guard *guard, const struct kg_error *reason)
+{
+    if (guard->ending)
+        return;
+    guard->ending = true;
+    guard->reason = *reason;
+}
+
 // ---- Slots ----------------------------------------------------------------------------------
 
 static void
-slots_grant(void)
+pace_start(struct guard *guard, int64_t ms)
+{
+    guard->moved = 0;
+    guard->was_paused = (guard->link_events & LOOP_READ) == 0;
+    loop_timer_start(guard->pace_timer, ms);
+}
+
+static void
+fast_slots_grant(void)
 {
     struct guard *first;
-    while (slots_held < LARGE_SLOTS && (first = TAILQ_FIRST(&slot_queue)) != NULL) {
+    while (fast_slots_held < FAST_SLOTS && (first = TAILQ_FIRST(&slot_queue)) != NULL) {
         TAILQ_REMOVE(&slot_queue, first, in_slot_queue);
-        first->slot = SLOT_HELD;
-        first->moved = 0;
-        first->stall_looks = 0;
-        first->was_paused = false;
-        slots_held++;
-        loop_timer_start(first->stall_timer, STALL_MS);
+        first->slot = SLOT_FAST;
+        first->fast_checks = 0;
+        fast_slots_held++;
+        pace_start(first, FAST_MS);
         guard_settle(first);
     }
 }
 
 static void
-guard_set_slot(struct guard *guard, enum slot_state state)
+guard_set_slot(struct guard *guard, enum slot slot)
 {
-    enum slot_state before = guard->slot;
-    guard->slot = state;
+    enum slot before = guard->slot;
+    guard->slot = slot;
     if (before == SLOT_WAITING)
         TAILQ_REMOVE(&slot_queue, guard, in_slot_queue);
-    if (before == SLOT_HELD) {
-        slots_held--;
-        loop_timer_stop(guard->stall_timer);
-    }
-    if (state == SLOT_WAITING)
+    fast_slots_held -= before == SLOT_FAST;
+    slow_slots_held -= before == SLOT_SLOW;
+    loop_timer_stop(guard->pace_timer);
+    if (slot == SLOT_WAITING)
         TAILQ_INSERT_TAIL(&slot_queue, guard, in_slot_queue);
-    slots_grant();
+    if (slot == SLOT_SLOW) {
+        slow_slots_held++;
+        pace_start(guard, SLOW_MS);
+    }
+    fast_slots_grant();
 }
 
-// A message that is complete waits for us, not for its peer; and so does one that we do not read.
 static void
-guard_on_stall_timer(void *arg)
+guard_abandon(struct guard *guard)
+{
+    uint64_t cost;
+    struct kg_error err;
+    if (zmtp_abandon(&guard->follower, &guard->nuls_left, &cost, &err) != 0) {
+        begin_end(guard, &err);
+    } else {
+        guard->in_flight += cost;
+        guard->slot_done = true;
+    }
+    guard_settle(guard);
+}
+
+// Only the peer's time counts: not that of a message that waits to be taken, nor that in which the
+// guard did not read.
+static void
+guard_on_pace_timer(void *arg)
 {
     struct guard *guard = arg;
-    bool is_slow = guard->moved < STALL_BYTES || ++guard->stall_looks >= MAX_STALL_LOOKS;
-    is_slow = is_slow && !guard->was_paused && guard->follower.message_cost > WINDOW;
-    guard->moved = 0;
-    guard->was_paused = (guard->link_events & LOOP_READ) == 0;
-    if (is_slow)
-        guard_set_slot(guard, SLOT_LOST);
+    bool fast = guard->slot == SLOT_FAST;
+    bool counts = !guard->was_paused && !guard->slot_done;
+    bool is_last_check = fast && counts && ++guard->fast_checks >= MAX_FAST_CHECKS;
+    bool is_slow = is_last_check || guard->moved < (fast ? FAST_BYTES : SLOW_BYTES);
+    if (counts && is_slow && fast && slow_slots_held < SLOW_SLOTS)
+        guard_set_slot(guard, SLOT_SLOW);
+    else if (counts && is_slow && (!fast || is_last_check))
+        guard_abandon(guard);
     else
-        loop_timer_start(guard->stall_timer, STALL_MS);
+        pace_start(guard, fast ? FAST_MS : SLOW_MS);
 }
 
-// Whether the rest of a large message may come in. Asks for the slot where one has begun, and gives
-// it back where one was taken; a message that has begun behind it asks anew.
+// Whether the rest of a large message may come in. Asks for a slot where one has begun, and gives
+// it back where one was taken; a message that has begun behind it asks again.
 static bool
 guard_has_room(struct guard *guard)
 {
@@ -152,31 +199,23 @@ guard_settle(struct guard *guard)
 {
     int link = 0, inner = 0;
     bool room = guard_has_room(guard);
+    bool has_inward = guard->inward.len > 0 || guard->nuls_left > 0;
 
-    if (guard->ending && guard->inward.len == 0 && guard->in_flight == 0) {
+    if (guard->ending && !has_inward && guard->in_flight == 0) {
         loop_timer_start(guard->end_timer, 0);
     } else {
-        if (!guard->ending && guard->inward.len == 0 && room)
+        if (!guard->ending && !has_inward && room)
             link |= LOOP_READ;
         if (guard->outward.len > 0)
             link |= LOOP_WRITE;
         if (guard->outward.len == 0)
             inner |= LOOP_READ;
-        if (guard->inward.len > 0)
+        if (has_inward)
             inner |= LOOP_WRITE;
     }
     guard->was_paused |= (link & LOOP_READ) == 0;
     set_events(guard->link_watch, &guard->link_events, link);
     set_events(guard->inner_watch, &guard->inner_events, inner);
-}
-
-static void
-begin_end(struct guard *guard, const struct kg_error *reason)
-{
-    if (guard->ending)
-        return;
-    guard->ending = true;
-    guard->reason = *reason;
 }
 
 // libzmq closed its end: it reads nothing any more.
@@ -187,7 +226,7 @@ inner_lost(struct guard *guard)
     (void)kg_error_set(&reason, KG_INVALID_CONTENT, 0, "ZeroMQ refused the peer");
     begin_end(guard, &reason);
     buf_fini(&guard->inward);
-    guard->in_flight = 0;
+    guard->in_flight = guard->nuls_left = 0;
 }
 
 static void
@@ -276,13 +315,33 @@ on_link(int fd, int events, void *arg)
     guard_settle(guard);
 }
 
+// Completes an abandoned message.
+static int
+pass_nuls(struct guard *guard)
+{
+    static const char nuls[CHUNK];
+    size_t len = guard->nuls_left < CHUNK ? (size_t)guard->nuls_left : CHUNK;
+    ssize_t n = send(guard->inner_fd, nuls, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : errno;
+    guard->nuls_left -= (uint64_t)n;
+    return 0;
+}
+
+static int
+pass_inward(struct guard *guard)
+{
+    if (guard->inward.len > 0)
+        return pass_rest(guard->inner_fd, &guard->inward);
+    return guard->nuls_left > 0 ? pass_nuls(guard) : 0;
+}
+
 static void
 on_inner(int fd, int events, void *arg)
 {
     struct guard *guard = arg;
     (void)fd;
-    if ((events & LOOP_WRITE) != 0 && guard->inward.len > 0 &&
-        pass_rest(guard->inner_fd, &guard->inward) != 0)
+    if ((events & LOOP_WRITE) != 0 && pass_inward(guard) != 0)
         inner_lost(guard);
     if ((events & LOOP_READ) != 0 && (guard->inner_events & LOOP_READ) != 0)
         read_inner(guard);
@@ -301,7 +360,7 @@ guard_new(struct loop *loop, int link_fd, int inner_fd, size_t max_message_bytes
     guard->link_watch = loop_fd_new(loop, link_fd, LOOP_READ, on_link, guard);
     guard->inner_watch = loop_fd_new(loop, inner_fd, LOOP_READ, on_inner, guard);
     guard->end_timer = loop_timer_new(loop, on_end_timer, guard);
-    guard->stall_timer = loop_timer_new(loop, guard_on_stall_timer, guard);
+    guard->pace_timer = loop_timer_new(loop, guard_on_pace_timer, guard);
     zmtp_init(&guard->follower, max_message_bytes, JUPYTER_MAX_FRAMES);
     guard->on_end = on_end;
     guard->arg = arg;
@@ -315,7 +374,7 @@ guard_free(struct guard *guard)
         return;
     guard_set_slot(guard, SLOT_NONE);
     loop_timer_free(guard->end_timer);
-    loop_timer_free(guard->stall_timer);
+    loop_timer_free(guard->pace_timer);
     loop_fd_free(guard->link_watch);
     loop_fd_free(guard->inner_watch);
     buf_fini(&guard->inward);
@@ -335,5 +394,5 @@ guard_taken(struct guard *guard, uint64_t cost)
 bool
 guard_is_receiving(const struct guard *guard)
 {
-    return guard->follower.message_cost > 0 || guard->in_flight > 0;
+    return zmtp_is_inside_message(&guard->follower) || guard->in_flight > 0;
 }

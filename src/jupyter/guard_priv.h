@@ -2,7 +2,7 @@
 // A guard moves bytes between a link (at whose other end a kernel's ZeroMQ socket listens) and our
 // own ZeroMQ socket, and stands between an untrusted kernel and libzmq, which bounds neither the
 // length of a message nor what waits to be read. A message above the bound comes without the frames
-// that made it so (zmtp_priv.h).
+// that made it so, and one above 1 MiB that comes too slowly without its end (zmtp_priv.h).
 #pragma once
 
 #include "base.h"
@@ -21,8 +21,8 @@ void guard_free(struct guard *guard);
 KG_DEFINE_AUTO(guard, guard_free)
 
 // Reports that the reader took messages of this cost (zmtp_frame_cost() of their frames) from the
-// ZeroMQ socket and is done with them: the guard lets no more through than a window that was not
-// taken yet, and few messages larger than that at a time, of all channels together.
+// ZeroMQ socket and is done with them. What was let through and not yet taken is at most a window of
+// 1 MiB, or a message that is larger than that: of those there are at most four in all guards.
 void guard_taken(struct guard *guard, uint64_t cost);
 
 // Whether a message has begun to come in, or one that came has not been taken.

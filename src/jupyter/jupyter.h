@@ -28,8 +28,8 @@ struct jupyter_message {
     // The arrays and objects among the members of content's "data" (a MIME bundle): each a string
     // that holds its JSON. They are not in `content`. NULL: there are none.
     json_t *structured;
-    // Not 0: metadata or content of about this many bytes was too large to be taken. Both are empty
-    // then, and the signature, which covers them, could not be verified.
+    // Not 0: metadata or content of about this many bytes was too large to be taken, or its end did
+    // not come in time. Both are empty then, and the signature, which covers them, was not verified.
     uint64_t cut_bytes;
     void *shaped; // what the events' `shape` made of it
 };
@@ -82,8 +82,8 @@ const char *jupyter_channel_name(enum jupyter_channel channel); // "shell", "iop
 // The channels of one kernel. Each is a czmq socket that binds an ipc endpoint in `dir`, and a
 // guard that moves bytes between that endpoint and a *link*: a stream descriptor at whose other end
 // the kernel's own ZeroMQ socket listens. The guard follows the ZMTP 3 frames that come from the
-// kernel. It cuts a channel whose message has too many frames; one above `max_message_bytes` comes
-// as a message whose `cut_bytes` is set.
+// kernel. It cuts a channel whose message has too many frames; a message above `max_message_bytes`,
+// or a large one whose peer stops in the middle of it, comes with `cut_bytes` set.
 //
 // Messages above 64 KiB are verified, parsed and shaped on a worker (loop_work). The messages of a
 // channel keep their order.

@@ -7,6 +7,7 @@
 
 #include "zmtp_priv.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -69,6 +70,7 @@ end_frame(struct zmtp_follower *follower, uint64_t *cost)
         *cost += follower->message_cost;
         follower->message_cost = 0;
         follower->frames = 0;
+        follower->abandoned = false;
     }
 }
 
@@ -127,6 +129,11 @@ on_size(struct zmtp_follower *follower, struct buf *out, uint64_t *cost, struct 
                             follower->max_frames);
     if (size > ZMTP_MAX_REPLACED)
         return kg_error_set(err, KG_INVALID_CONTENT, 0, "frame of %ju bytes", (uintmax_t)size);
+    if (follower->abandoned) {
+        follower->replaced = true;
+        begin_body(follower, size, cost);
+        return 0;
+    }
     // Never overflows: neither is more than a few GiB.
     if (follower->message_cost + zmtp_frame_cost(size) > follower->max_message_cost) {
         pass_replacement(follower, size, out);
@@ -205,12 +212,38 @@ zmtp_follow(struct zmtp_follower *follower, const void *data, size_t len, struct
     return 0;
 }
 
+int
+zmtp_abandon(struct zmtp_follower *follower, uint64_t *ret_nuls, uint64_t *ret_cost,
+             struct kg_error *err)
+{
+    assert(zmtp_is_inside_message(follower));
+    bool in_body = follower->state == ZMTP_BODY;
+    bool in_command =
+        (in_body || follower->state == ZMTP_COMMAND) && (follower->flags & FLAG_COMMAND) != 0;
+    if (in_command)
+        return kg_error_set(err, KG_INVALID_CONTENT, 0, "unfinished command in a message");
+    // Between two frames, or with a part of a head, nothing of the next frame has passed.
+    bool is_last = in_body && (follower->flags & FLAG_MORE) == 0;
+    *ret_nuls = in_body && !follower->replaced ? follower->body_left : 0;
+    *ret_cost = follower->message_cost;
+    if (!is_last) {
+        *ret_nuls += 2;
+        *ret_cost += zmtp_frame_cost(0);
+    }
+    follower->replaced = in_body;
+    follower->abandoned = true;
+    follower->message_cost = 0;
+    return 0;
+}
+
 uint64_t
 zmtp_replaced_size(const void *data, size_t len)
 {
     const char *digits = data;
     uint64_t size = 0;
 
+    if (len > 0 && digits[len - 1] == '\0')
+        return len;
     if (len == 0 || len > 10) // ZMTP_MAX_REPLACED has ten digits
         return 0;
     for (size_t i = 0; i < len; i++) {

@@ -5,6 +5,9 @@
 //
 // A frame that would make its message cost more than the bound is replaced by its size in decimal
 // digits (zmtp_replaced_size()): the message still comes, so that its header can be attributed.
+//
+// A message whose rest is not waited for (zmtp_abandon()) is completed with NUL bytes instead, and
+// the rest is left out when it comes.
 #pragma once
 
 #include "base.h"
@@ -28,6 +31,7 @@ struct zmtp_follower {
     size_t head_want;
     unsigned char flags;   // of the current frame
     bool replaced;         // the current frame: its body is left out
+    bool abandoned;        // the current message: the frames that still come are left out
     uint64_t body_left;    // bytes of the current frame still to come
     size_t frames;         // of the current message
     uint64_t message_cost; // of the current message, as zmtp_frame_cost() counts, its current
@@ -44,8 +48,22 @@ void zmtp_init(struct zmtp_follower *follower, size_t max_message_bytes, size_t 
 KG_MUST_CHECK int zmtp_follow(struct zmtp_follower *follower, const void *data, size_t len,
                               struct buf *out, uint64_t *ret_cost, struct kg_error *err);
 
-// The size of the frame that stood where this one is now; 0 where it is what the peer sent (no JSON
-// object is digits alone, and no frame of ours).
+// Whether a part of a message has passed, and its end has not.
+static inline bool
+zmtp_is_inside_message(const struct zmtp_follower *follower)
+{
+    return follower->message_cost > 0;
+}
+
+// Ends the message that is coming in before all of it has come. The caller sends the reader
+// `*ret_nuls` NUL bytes, which complete it: the rest of the current frame, and an empty last frame
+// where others were to follow (whose flags and size are both zero). `ret_cost` is what the message
+// costs then. Fails in the middle of a command, which cannot be completed so.
+KG_MUST_CHECK int zmtp_abandon(struct zmtp_follower *follower, uint64_t *ret_nuls,
+                               uint64_t *ret_cost, struct kg_error *err);
+
+// The size of a metadata or content frame that did not come as a whole: it was replaced, or its end
+// is NUL bytes. 0 where it is what the peer sent: a JSON object is neither.
 uint64_t zmtp_replaced_size(const void *data, size_t len);
 
 static inline uint64_t

@@ -4,7 +4,7 @@
 import contextlib
 
 import pytest
-from kernelgate import wait_for
+from kernelgate import RELEASE, wait_for
 from waits import SANITIZED, holds_nobody_up
 
 KEYS = "alice:alice-secret\nbob:bob-secret\n"
@@ -103,3 +103,56 @@ def test_ten_sessions_at_their_worst_take_bounded_memory(gateway):
         wait_for(is_over, timeout=120)
     # 64 MiB of logs, with lines that readers hold, and the messages under way.
     assert peak - before < (300 if SANITIZED else 140)
+
+
+# Half of a large message on each of the kernel's connections, by hand, and nothing after it.
+STALL = """
+import os, pathlib, select, socket
+head, body = b"\\x02" + (9 << 20).to_bytes(8, "big"), bytes(9 << 19)
+for name in os.listdir("/proc/self/fd"):
+    try:
+        link = socket.socket(fileno=os.dup(int(name)))
+        bound, listens = link.getsockname(), link.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError:
+        continue
+    if link.family == socket.AF_UNIX and bound and not listens:
+        left = head + body
+        while left:
+            select.select([], [link], [])
+            left = left[link.send(left):]
+pathlib.Path("/mnt/data/stalled").touch()
+"""
+N_STALLED = 10
+
+
+def test_stalled_messages_of_ten_kernels_take_bounded_memory(start_gateway, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(KEYS)
+    gateway = start_gateway(
+        *("--pool-size", "0", "--max-sessions", "20", "--max-sessions-per-owner", "20"),
+        *("--api-keys-file", str(keys)),
+        key="alice-secret",
+        binary=RELEASE,  # without sanitizers' memory
+    )
+    names = [f"s{i}" for i in range(N_STALLED)]
+    for name in (*names, "calm"):
+        gateway.execute("1", session_id=name)
+    before = gateway.rss_mb()
+
+    def has_stalled(name):
+        return "stalled" in gateway.client.get(f"/api/v1/sessions/{name}/files").text
+
+    with contextlib.ExitStack() as readers:
+        for name in names:
+            readers.enter_context(gateway.stream(STALL, session_id=name, timeout=120))
+        # A large message of another session comes in between.
+        lines = gateway.execute(
+            "display({'image/png': 'iVBO' * 2_500_000}, raw=True)", session_id="calm"
+        )
+        assert [line["type"] for line in lines] == ["display", "done"]
+        wait_for(lambda: all(map(has_stalled, names)), timeout=90)
+        held = gateway.rss_mb() - before
+        for name in names:
+            gateway.delete_session(name)
+    # Four messages under way and a log, and what the allocator keeps; not 30 halves of 9 MiB.
+    assert held < 90

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ZMTP follower: however a stream is cut into pieces, it must see the same messages in it, let
 // the same bytes pass and find the same offence. What passes has no message above the bound:
-// followed once more, it passes as it is. The first byte of the input is the size of the pieces.
+// followed once more, it passes as it is. The first byte of the input is the size of the pieces, and
+// the place at which a message is abandoned.
 
 #include <assert.h>
 #include <string.h>
@@ -52,11 +53,41 @@ follow(const uint8_t *data, size_t size, size_t piece, size_t max_bytes)
     return outcome;
 }
 
+// A message may be abandoned after any byte: what passes then is well-formed, and costs what is said.
+static void
+abandon(const uint8_t *data, size_t size, size_t at)
+{
+    struct zmtp_follower follower;
+    struct kg_error err;
+    struct buf passed = {0};
+    uint64_t cost, rest = 0, abandoned = 0, nuls = 0;
+
+    zmtp_init(&follower, MAX_MESSAGE_BYTES, MAX_FRAMES);
+    int result = zmtp_follow(&follower, data, at, &passed, &cost, &err);
+    if (result == 0 && zmtp_is_inside_message(&follower))
+        result = zmtp_abandon(&follower, &nuls, &abandoned, &err);
+    for (assert(nuls <= MAX_MESSAGE_BYTES + 2); nuls > 0; nuls--)
+        buf_append(&passed, "", 1);
+    if (result == 0)
+        result = zmtp_follow(&follower, data + at, size - at, &passed, &rest, &err);
+    if (result == 0) {
+        // The empty frame that ends it may be one too many.
+        struct buf again = {0};
+        uint64_t seen;
+        zmtp_init(&follower, MAX_MESSAGE_BYTES + REPLACEMENTS, MAX_FRAMES + 1);
+        assert(zmtp_follow(&follower, passed.data, passed.len, &again, &seen, &err) == 0);
+        assert(seen == cost + abandoned + rest && again.len == passed.len);
+        buf_fini(&again);
+    }
+    buf_fini(&passed);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
         return 0;
+    abandon(data + 1, size - 1, (size_t)data[0] * (size - 1) / 255);
     struct outcome whole = follow(data + 1, size - 1, size, MAX_MESSAGE_BYTES);
     struct outcome pieces = follow(data + 1, size - 1, (size_t)data[0] % 32 + 1, MAX_MESSAGE_BYTES);
     assert(whole.result == pieces.result && whole.cost == pieces.cost);

@@ -530,6 +530,76 @@ test_follower_counts_what_it_replaced_at_once(void **state)
     assert_int_equal(cost, 0);
 }
 
+// Wherever a message is abandoned, the bytes that pass are whole messages with the same cost, and
+// the one behind it passes as it is.
+static void
+test_follower_abandons(void **state)
+{
+    (void)state;
+    static const char body[300];
+    KG_AUTO_BUF stream = {0};
+    begin_stream(&stream);
+    size_t start = stream.len;
+    buf_append(&stream, "\x01\x02hd\x03\0\0\0\0\0\0\x01\x2c", 13);
+    buf_append(&stream, body, sizeof(body));
+    buf_append(&stream, "\x03\0\0\0\0\0\0\x0b\xb8", 9); // is replaced
+    for (int i = 0; i < 10; i++)
+        buf_append(&stream, body, sizeof(body));
+    buf_append(&stream,
+               "\x00\x03"
+               "end",
+               5);
+    size_t end = stream.len;
+    buf_append(&stream, "\x00\x04next", 6);
+
+    for (size_t at = start; at <= end; at++) {
+        struct zmtp_follower follower;
+        struct kg_error err;
+        uint64_t cost, rest_cost, abandoned_cost = 0, nuls = 0;
+        KG_AUTO_BUF passed = {0};
+        zmtp_init(&follower, MAX_BYTES, MAX_FRAMES);
+        assert_int_equal(zmtp_follow(&follower, stream.data, at, &passed, &cost, &err), 0);
+        bool inside = at >= start + 2 && at < end; // the head of the first frame has passed
+        assert_int_equal(zmtp_is_inside_message(&follower), inside);
+        if (inside)
+            assert_int_equal(zmtp_abandon(&follower, &nuls, &abandoned_cost, &err), 0);
+        assert_true(nuls <= sizeof(body) + 2);
+        buf_append(&passed, body, nuls < sizeof(body) ? (size_t)nuls : sizeof(body));
+        buf_append(&passed, body, nuls < sizeof(body) ? 0 : (size_t)nuls - sizeof(body));
+        assert_false(zmtp_is_inside_message(&follower));
+        assert_int_equal(
+            zmtp_follow(&follower, stream.data + at, stream.len - at, &passed, &rest_cost, &err),
+            0);
+        assert_memory_equal(passed.data + passed.len - 6, "\x00\x04next", 6);
+        cost += abandoned_cost + rest_cost;
+
+        struct zmtp_follower reader;
+        KG_AUTO_BUF read = {0};
+        zmtp_init(&reader, MAX_BYTES, MAX_FRAMES);
+        assert_int_equal(
+            zmtp_follow(&reader, passed.data, passed.len, &read, &rest_cost, &err), 0);
+        assert_int_equal(rest_cost, cost);
+        assert_false(zmtp_is_inside_message(&reader));
+    }
+    assert_int_equal(zmtp_replaced_size("{\"a\"\0\0", 6), 6);
+}
+
+static void
+test_follower_does_not_abandon_a_command(void **state)
+{
+    (void)state;
+    KG_AUTO_BUF stream = {0}, passed = {0};
+    struct zmtp_follower follower;
+    struct kg_error err;
+    uint64_t cost, nuls;
+    begin_stream(&stream);
+    buf_append(&stream, "\x01\x02hd\x04\x07\x04PING", 11);
+    zmtp_init(&follower, MAX_BYTES, MAX_FRAMES);
+    assert_int_equal(zmtp_follow(&follower, stream.data, stream.len, &passed, &cost, &err), 0);
+    assert_int_equal(zmtp_abandon(&follower, &nuls, &cost, &err), -1);
+    assert_string_equal(err.message, "unfinished command in a message");
+}
+
 static void
 test_follower_checks_the_greeting(void **state)
 {
@@ -578,6 +648,8 @@ main(void)
         cmocka_unit_test(test_follower_cuts),
         cmocka_unit_test(test_follower_replaces_what_is_too_large),
         cmocka_unit_test(test_follower_counts_what_it_replaced_at_once),
+        cmocka_unit_test(test_follower_abandons),
+        cmocka_unit_test(test_follower_does_not_abandon_a_command),
         cmocka_unit_test(test_follower_checks_the_greeting),
     };
     int failed = cmocka_run_group_tests_name("jupyter", tests, NULL, NULL);

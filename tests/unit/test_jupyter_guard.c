@@ -16,17 +16,30 @@
 #include "jupyter.h"
 #include "zmtp_priv.h"
 
-enum { DEADLINE_MS = 40 * 1000, CHUNK = 64 * 1024, QUIET_TURNS = 100 };
+enum { DEADLINE_MS = 40 * 1000, CHUNK = 64 * 1024, QUIET_TURNS = 100, MAX_LARGES = 8 };
 
 static const char greeting[64] = {'\xff', 0, 0, 0, 0, 0, 0, 0, 1, '\x7f', 3, 1, 'N', 'U', 'L', 'L'};
 static const char ready_pub[] = "\x04\x19\x05READY\x0bSocket-Type\0\0\0\3PUB";
 static const char ready_router[] = "\x04\x1c\x05READY\x0bSocket-Type\0\0\0\6ROUTER";
 
+// A kernel that publishes one message of LARGE_BODY, as fast as it may, up to `limit` bytes of it.
+struct large {
+    struct fixture *f;
+    struct guard *guard;
+    int peer_fd, inner_fd;
+    struct loop_fd *peer_watch, *inner_watch;
+    const char *data; // what it sends; NULL: zeros
+    size_t sent, limit, read;
+    char last; // byte that was read
+    bool taken;
+};
+
 // A peer repeats `tail` for as long as somebody takes it.
 struct fixture {
     struct loop *loop;
-    struct loop_timer *deadline;
+    struct loop_timer *deadline; // of the whole test
     struct loop_timer *turn;
+    struct loop_timer *moment;
     int quiet_turns; // of the loop, since bytes last arrived at `inner_fd`
     bool timed_out;
     char dir[32];
@@ -43,7 +56,12 @@ struct fixture {
     struct loop_fd *inner_watch;
     size_t inner_read;
 
+    struct large larges[MAX_LARGES];
+    size_t n_larges;
+    size_t most_held; // in messages of `larges` that were not taken
+
     size_t messages, bad_messages, lost;
+    uint64_t cut_bytes; // of the last message
     struct kg_error last_error;
 };
 
@@ -58,9 +76,8 @@ on_deadline(void *arg)
 static void
 run(struct fixture *f)
 {
-    loop_timer_start(f->deadline, DEADLINE_MS);
-    loop_run(f->loop);
-    loop_timer_stop(f->deadline);
+    if (!f->timed_out)
+        loop_run(f->loop);
     assert_false(f->timed_out);
 }
 
@@ -69,8 +86,8 @@ on_message(enum jupyter_channel channel, struct jupyter_message *message, void *
 {
     struct fixture *f = arg;
     (void)channel;
-    (void)message;
     f->messages++;
+    f->cut_bytes = message->cut_bytes;
 }
 
 static void
@@ -109,6 +126,20 @@ on_turn(void *arg)
         loop_timer_start(f->turn, 0);
 }
 
+static void
+on_moment(void *arg)
+{
+    loop_stop(((struct fixture *)arg)->loop);
+}
+
+// Runs the loop for a moment, for what happens after some time.
+static void
+run_on(struct fixture *f)
+{
+    loop_timer_start(f->moment, 20);
+    run(f);
+}
+
 static int
 setup(void **state)
 {
@@ -117,7 +148,9 @@ setup(void **state)
 
     f->loop = loop_new();
     f->deadline = loop_timer_new(f->loop, on_deadline, f);
+    loop_timer_start(f->deadline, DEADLINE_MS);
     f->turn = loop_timer_new(f->loop, on_turn, f);
+    f->moment = loop_timer_new(f->loop, on_moment, f);
     f->peer_fd = f->inner_fd = -1;
     strcpy(f->dir, "/tmp/kg-guard-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
@@ -130,11 +163,24 @@ setup(void **state)
     return 0;
 }
 
+static void
+large_fini(struct large *large)
+{
+    guard_free(large->guard);
+    loop_fd_free(large->peer_watch);
+    loop_fd_free(large->inner_watch);
+    close(large->peer_fd);
+    close(large->inner_fd);
+}
+
+// Also after a test that failed: the slots are the process's.
 static int
 teardown(void **state)
 {
     struct fixture *f = *state;
 
+    for (size_t i = 0; i < f->n_larges; i++)
+        large_fini(&f->larges[i]);
     jupyter_channels_free(f->channels);
     guard_free(f->guard);
     loop_fd_free(f->peer_watch);
@@ -144,6 +190,7 @@ teardown(void **state)
     buf_fini(&f->tail);
     loop_timer_free(f->deadline);
     loop_timer_free(f->turn);
+    loop_timer_free(f->moment);
     loop_free(f->loop);
     int removed = rmdir(f->dir); // nothing is left in it
     free(f);
@@ -318,18 +365,8 @@ test_no_more_goes_in_than_is_taken(void **state)
 
 // ---- Slots for large messages ---------------------------------------------------------------
 
-enum { LARGE_BODY = 9 * 1024 * 1024, N_LARGE = 4 };
+enum { LARGE_BODY = 9 * 1024 * 1024, LARGE_BOUND = 10 * 1024 * 1024, N_LARGE = 4 };
 static const char large_head[] = "\x02\0\0\0\0\0\x90\0\0";
-
-// A kernel that publishes one message of LARGE_BODY, as fast as it may, up to `limit` bytes of it.
-struct large {
-    struct fixture *f;
-    struct guard *guard;
-    int peer_fd, inner_fd;
-    struct loop_fd *peer_watch, *inner_watch;
-    const char *data; // what it sends; NULL: zeros
-    size_t sent, limit, read;
-};
 
 static void
 large_on_peer(int fd, int events, void *arg)
@@ -345,6 +382,21 @@ large_on_peer(int fd, int events, void *arg)
         loop_fd_set(large->peer_watch, 0);
 }
 
+static bool
+large_is_complete(const struct large *large)
+{
+    return large->read > LARGE_BODY;
+}
+
+static size_t
+held(const struct fixture *f)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < f->n_larges; i++)
+        bytes += f->larges[i].taken ? 0 : f->larges[i].read;
+    return bytes;
+}
+
 static void
 large_on_inner(int fd, int events, void *arg)
 {
@@ -352,39 +404,51 @@ large_on_inner(int fd, int events, void *arg)
     static char bytes[CHUNK];
     (void)events;
     ssize_t n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
-    large->read += n > 0 ? (size_t)n : 0;
+    if (n <= 0)
+        return;
+    large->read += (size_t)n;
+    large->last = bytes[n - 1];
     large->f->quiet_turns = 0;
+    if (held(large->f) > large->f->most_held)
+        large->f->most_held = held(large->f);
 }
 
-static void
-large_init(struct large *large, struct fixture *f, size_t limit)
+static struct large *
+large_new(struct fixture *f, size_t limit)
 {
+    assert_true(f->n_larges < MAX_LARGES);
+    struct large *large = &f->larges[f->n_larges++];
     int link = make_pair(&large->peer_fd), inner = make_pair(&large->inner_fd);
     large->f = f;
     large->limit = limit;
-    large->guard = guard_new(f->loop, link, inner, 10 * 1024 * 1024, on_guard_end, f);
-    assert_int_equal(send(large->peer_fd, greeting, sizeof(greeting), MSG_NOSIGNAL), 64);
-    assert_int_equal(send(large->peer_fd, large_head, 9, MSG_NOSIGNAL), 9);
+    large->guard = guard_new(f->loop, link, inner, LARGE_BOUND, on_guard_end, f);
     large->peer_watch = loop_fd_new(f->loop, large->peer_fd, LOOP_WRITE, large_on_peer, large);
     large->inner_watch = loop_fd_new(f->loop, large->inner_fd, LOOP_READ, large_on_inner, large);
+    assert_int_equal(send(large->peer_fd, greeting, sizeof(greeting), MSG_NOSIGNAL), 64);
+    assert_int_equal(send(large->peer_fd, large_head, 9, MSG_NOSIGNAL), 9);
+    return large;
 }
 
 static void
-large_fini(struct large *large)
+large_take(struct large *large)
 {
-    guard_free(large->guard);
-    loop_fd_free(large->peer_watch);
-    loop_fd_free(large->inner_watch);
-    close(large->peer_fd);
-    close(large->inner_fd);
+    large->taken = true;
+    guard_taken(large->guard, zmtp_frame_cost(LARGE_BODY));
+}
+
+static void
+large_continue(struct large *large)
+{
+    large->limit = LARGE_BODY;
+    loop_fd_set(large->peer_watch, LOOP_WRITE);
 }
 
 static size_t
-count_complete(const struct large *larges, size_t n)
+count_complete(const struct fixture *f)
 {
     size_t complete = 0;
-    for (size_t i = 0; i < n; i++)
-        complete += larges[i].read > LARGE_BODY;
+    for (size_t i = 0; i < f->n_larges; i++)
+        complete += large_is_complete(&f->larges[i]);
     return complete;
 }
 
@@ -393,21 +457,15 @@ static void
 test_few_large_messages_come_in_at_a_time(void **state)
 {
     struct fixture *f = *state;
-    struct large larges[N_LARGE] = {0};
     for (size_t i = 0; i < N_LARGE; i++)
-        large_init(&larges[i], f, LARGE_BODY);
+        (void)large_new(f, LARGE_BODY);
     for (size_t n_complete = 1; n_complete <= N_LARGE; n_complete++) {
         run_until_quiet(f);
-        assert_int_equal(count_complete(larges, N_LARGE), n_complete);
-        for (size_t i = 0; i < N_LARGE; i++) // one of those that are there is taken
-            if (larges[i].read > LARGE_BODY && larges[i].limit > 0) {
-                guard_taken(larges[i].guard, zmtp_frame_cost(LARGE_BODY));
-                larges[i].limit = 0;
-                break;
-            }
+        assert_int_equal(count_complete(f), n_complete);
+        for (size_t i = 0; i < N_LARGE; i++) // the one that is there is taken
+            if (large_is_complete(&f->larges[i]) && !f->larges[i].taken)
+                large_take(&f->larges[i]);
     }
-    for (size_t i = 0; i < N_LARGE; i++)
-        large_fini(&larges[i]);
 }
 
 // One that publishes large messages without a pause has the slot for one of them at a time.
@@ -415,58 +473,101 @@ static void
 test_large_messages_take_turns(void **state)
 {
     struct fixture *f = *state;
-    struct large larges[2] = {0};
     KG_AUTO_BUF stream = {0};
     static char body[LARGE_BODY];
-    for (int i = 0; i < 3; i++) { // the first head is sent by large_init()
+    for (int i = 0; i < 3; i++) { // the first head is sent by large_new()
         buf_append(&stream, body, sizeof(body));
         buf_append(&stream, large_head, 9);
     }
-    large_init(&larges[0], f, stream.len);
-    larges[0].data = stream.data;
+    struct large *first = large_new(f, stream.len);
+    first->data = stream.data;
     run_until_quiet(f); // it waits in front of its second message
-    assert_in_range(larges[0].read, LARGE_BODY, LARGE_BODY + 2 * CHUNK);
-    large_init(&larges[1], f, LARGE_BODY);
+    assert_in_range(first->read, LARGE_BODY, LARGE_BODY + 2 * CHUNK);
+    struct large *second = large_new(f, LARGE_BODY);
     run_until_quiet(f);
-    assert_true(larges[1].read < LARGE_BODY);
-    guard_taken(larges[0].guard, zmtp_frame_cost(LARGE_BODY));
+    assert_true(second->read < LARGE_BODY);
+    guard_taken(first->guard, zmtp_frame_cost(LARGE_BODY));
     run_until_quiet(f);
-    assert_true(larges[1].read > LARGE_BODY); // not the other one's second
-    assert_true(larges[0].read < LARGE_BODY + LARGE_BODY / 2);
-    guard_taken(larges[1].guard, zmtp_frame_cost(LARGE_BODY));
+    assert_true(second->read > LARGE_BODY); // not the other one's second
+    assert_true(first->read < LARGE_BODY + LARGE_BODY / 2);
+    guard_taken(second->guard, zmtp_frame_cost(LARGE_BODY));
     run_until_quiet(f);
-    assert_true(larges[0].read > 2 * LARGE_BODY);
-    large_fini(&larges[0]);
-    large_fini(&larges[1]);
+    assert_true(first->read > 2 * LARGE_BODY);
 }
 
-static void
-on_stalled_long_enough(void *arg)
-{
-    loop_stop(((struct fixture *)arg)->loop);
-}
-
-// Peers that stop in the middle of theirs do not keep the others from theirs.
+// Peers that stop in the middle of a message do not keep the others from theirs, and a message that
+// continues comes as it is.
 static void
 test_a_stalled_message_keeps_nobody_waiting(void **state)
 {
     struct fixture *f = *state;
-    struct large larges[N_LARGE] = {0};
-    for (size_t i = 0; i < N_LARGE; i++)
-        large_init(&larges[i], f, i < 3 ? LARGE_BODY / 2 : LARGE_BODY);
-    struct loop_timer *timer = loop_timer_new(f->loop, on_stalled_long_enough, f);
-    while (larges[3].read <= LARGE_BODY) { // or the deadline passes
-        loop_timer_start(timer, 20);
-        run(f);
-    }
-    loop_timer_free(timer);
-    larges[0].limit = LARGE_BODY; // and the first one goes on
-    loop_fd_set(larges[0].peer_watch, LOOP_WRITE);
-    guard_taken(larges[3].guard, zmtp_frame_cost(LARGE_BODY));
+    KG_AUTO_BUF body = {0};
+    memset(buf_reserve(&body, LARGE_BODY), 'x', LARGE_BODY);
+    struct large *stalled = large_new(f, LARGE_BODY / 2);
+    stalled->data = body.data;
+    struct large *other = large_new(f, LARGE_BODY);
+    while (!large_is_complete(other)) // or the deadline passes
+        run_on(f);
+    large_take(other);
+    large_continue(stalled);
     run_until_quiet(f);
-    assert_true(larges[0].read > LARGE_BODY);
-    for (size_t i = 0; i < N_LARGE; i++)
-        large_fini(&larges[i]);
+    assert_true(large_is_complete(stalled));
+    assert_int_equal(stalled->last, 'x');
+}
+
+// However many peers stop in the middle of a message, a fixed number of messages is held: the
+// others are completed with NUL bytes, and so is each of them after a while.
+static void
+test_stalled_messages_are_bounded_together(void **state)
+{
+    struct fixture *f = *state;
+    static const size_t bound = (size_t)4 * LARGE_BOUND;
+    for (size_t i = 0; i < MAX_LARGES; i++)
+        (void)large_new(f, LARGE_BODY - CHUNK);
+    while (count_complete(f) < MAX_LARGES) { // or the deadline passes
+        for (size_t i = 0; i < MAX_LARGES; i++)
+            if (large_is_complete(&f->larges[i]) && !f->larges[i].taken)
+                large_take(&f->larges[i]);
+        run_on(f);
+    }
+    assert_in_range(f->most_held, LARGE_BODY, bound);
+    for (size_t i = 0; i < MAX_LARGES; i++) {
+        assert_int_equal(f->larges[i].read, sizeof(greeting) + 9 + LARGE_BODY);
+        assert_int_equal(f->larges[i].last, '\0');
+    }
+    large_continue(&f->larges[0]); // the rest is left out, and what follows is seen
+    run_until_quiet(f);
+    assert_int_equal(f->larges[0].sent, LARGE_BODY);
+    assert_int_equal(f->larges[0].read, sizeof(greeting) + 9 + LARGE_BODY);
+    assert_int_equal(send(f->larges[0].peer_fd, "\0\4next", 6, MSG_NOSIGNAL), 6);
+    run_until_quiet(f);
+    assert_int_equal(f->larges[0].read, sizeof(greeting) + 9 + LARGE_BODY + 6);
+    assert_int_equal(f->lost, 0);
+}
+
+// A message whose end does not come is reported, like one that is too large.
+static void
+test_a_message_without_an_end_is_cut(void **state)
+{
+    struct fixture *f = *state;
+    static const char head[] = "\x01\x09<IDS|MSG>\x01\x00\x01\x15{\"msg_type\":\"stream\"}"
+                               "\x01\x02{}\x01\x02{}";
+    static const char half[1 << 20];
+    size_t sent = 0;
+    attach(f, JUPYTER_IOPUB);
+    run(f); // until both sides have said READY
+    say(f, head, sizeof(head) - 1);
+    say(f, large_head, 9);
+    while (f->messages + f->bad_messages == 0) { // or the deadline passes
+        ssize_t n = sent == sizeof(half) ? 0
+                                         : send(f->peer_fd, half + sent, sizeof(half) - sent,
+                                                MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent += n > 0 ? (size_t)n : 0;
+        run_on(f);
+    }
+    assert_int_equal(f->messages, 1);
+    assert_int_equal(f->cut_bytes, LARGE_BODY);
+    assert_int_equal(f->lost, 0);
 }
 
 int
@@ -483,6 +584,9 @@ test_jupyter_guard(void)
         cmocka_unit_test_setup_teardown(test_large_messages_take_turns, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_stalled_message_keeps_nobody_waiting, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_stalled_messages_are_bounded_together, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_message_without_an_end_is_cut, setup, teardown),
     };
     return cmocka_run_group_tests_name("jupyter guard", tests, NULL, NULL);
 }
