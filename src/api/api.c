@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The routes, and what their answers have in common.
-
-#include <stdio.h>
-#include <string.h>
+// The routes.
 
 #include "api_priv.h"
 
@@ -51,27 +48,4 @@ api_register(struct http_server *server, struct api_context *context)
 {
     http_server_add_routes(server, routes, KG_ARRAY_LEN(routes), context);
     http_server_set_gate(server, gate, context);
-}
-
-void
-reply_envelope(struct http_request *request, json_t *data)
-{
-    http_reply_json(
-        request, 200,
-        json_pack("{s:i, s:s, s:o}", "resultCode", 0, "resultMsg", "success", "data", data));
-}
-
-void
-reply_message(struct http_request *request, json_t *more, const char *fmt, ...)
-{
-    char message[200];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(message, sizeof message, fmt, args);
-    va_end(args);
-    json_t *body = json_pack("{s:s}", "message", message);
-    if (more)
-        json_object_update(body, more);
-    json_decref(more);
-    http_reply_json(request, 200, body);
 }

@@ -75,6 +75,8 @@ struct stream_watch *stream_watch_new(const struct stream_watch_settings *settin
 void stream_watch_free(struct stream_watch *watch);
 // The next tick is `tick_ms` from now: at first, and after each line.
 void stream_watch_start(struct stream_watch *watch);
+// Writes one NDJSON line, and starts the watch anew.
+void stream_watch_line(struct stream_watch *watch, const json_t *line);
 
 // ---- Executing (execute.c) ------------------------------------------------------------------
 
@@ -89,10 +91,13 @@ void execute_start(struct http_request *request, struct api_context *context,
 void execution_stream_start(struct http_request *request, struct api_context *context,
                             struct execution *execution, int64_t after_seq);
 
-// The session that the path names by `id`; where there is none, that is answered.
-struct session *api_find_session(struct http_request *request, const struct api_context *context);
+// ---- Common to endpoints (answers.c) ---------------------------------------------------------
 
-// ---- Answers --------------------------------------------------------------------------------
+// The session that the path's `id` names, of the request's owner. Borrowed.
+struct session *api_session(struct http_request *request, const struct api_context *context,
+                            struct kg_error *err);
+// The same; where there is none, that is answered.
+struct session *api_find_session(struct http_request *request, const struct api_context *context);
 
 // {"resultCode":0, "resultMsg":"success", "data":…}; takes `data`.
 void reply_envelope(struct http_request *request, json_t *data);

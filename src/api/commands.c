@@ -8,7 +8,6 @@
 #include "sandbox.h"
 #include "session.h"
 #include "session_commands.h"
-#include "sessions.h"
 
 enum { MAX_WAIT_OUTPUT = 1 << 20 }; // bytes of both streams together in one answer
 
@@ -41,13 +40,8 @@ call_free(struct command_call *call)
 static void
 write_line(struct command_call *call, json_t *line)
 {
-    KG_AUTO_BUF text = {0};
-    KG_AUTO_FREE char *json = json_line(line, JSON_REAL_PRECISION(15));
+    stream_watch_line(call->watch, line);
     json_decref(line);
-    buf_append_str(&text, json);
-    buf_append(&text, "\n", 1);
-    http_stream_write(call->request, text.data, text.len);
-    stream_watch_start(call->watch);
 }
 
 static void
@@ -219,8 +213,7 @@ start(struct http_request *request, struct api_context *context, const json_t *r
     static const struct sandbox_command_events events = {on_started, on_output, on_end};
     struct command_body body;
     bool waits;
-    struct session *session = sessions_find(context->sessions, http_request_owner(request),
-                                            http_request_param(request, "id"), err);
+    struct session *session = api_session(request, context, err);
     if (!session || take_wait(request, &waits, err) < 0 ||
         command_body_parse(context, root, &body, err) < 0)
         return -1;

@@ -7,106 +7,84 @@
 #include "session.h"
 #include "sessions.h"
 
-// What becomes of a body. A worker owns it while it runs, and reads only immutable fields of
-// `context`.
-struct execute_input {
-    const struct api_context *context;
-    struct http_body *text;
-    json_t *root; // what `body` borrows from
-    struct execute_body body;
-    char *variables; // JSON text: as values they take many times as much while they wait
-    char *env;
-    struct kg_error err; // where there is no root
-    struct pending *pending;
-};
-
-// A request whose body is read, and then its session opened.
+// A request whose body is read, and whose session is then opened. While a worker reads the body,
+// this belongs to the worker, which uses only immutable fields of `context`.
 struct pending {
     struct http_request *request;
     struct api_context *context;
-    struct execute_input *input;
-    struct loop_work *reading;
-    struct session_open *open;
     execute_started_fn on_started;
+    json_t *root; // NULL: the body was refused with `err`
+    struct kg_error err;
+    struct execute_body body; // borrowed from `root`
+    char *variables;          // JSON text, since values take many times as much memory
+    char *env;                // the same
+    struct session_open *open;
 };
-
-static void
-input_free(void *arg)
-{
-    struct execute_input *input = arg;
-    if (!input)
-        return;
-    http_body_free(input->text);
-    json_decref(input->root);
-    free(input->variables);
-    free(input->env);
-    free(input);
-}
 
 static void
 pending_free(struct pending *pending)
 {
     if (!pending)
         return;
-    input_free(pending->input);
+    json_decref(pending->root);
+    free(pending->variables);
+    free(pending->env);
     free(pending);
 }
 KG_DEFINE_AUTO(pending, pending_free)
 
-static void
-on_client_gone(void *arg)
-{
-    KG_AUTO(pending) pending = arg;
-    struct http_request *request = pending->request;
-    if (pending->reading) {
-        pending->input = NULL; // the worker's, and freed when it is done
-        loop_work_cancel(pending->reading, input_free);
-    } else {
-        session_open_cancel(pending->open);
-    }
-    http_request_abandon(request);
-}
-
 // ---- The body -------------------------------------------------------------------------------
 
-// Moves an object out of the body, as its client wrote it; NULL where there is nothing in it.
+// Moves an object out of the body as text, unchanged; NULL: it is missing or empty.
 static char *
-take_as_text(struct execute_input *input, const char *body, size_t body_len, const char *name)
+take_as_text(const json_t *root, const char *body, size_t body_len, const char *name)
 {
     size_t len;
     const char *text = json_member(body, body_len, name, &len);
-    const json_t *value = json_object_get(input->root, name);
+    const json_t *value = json_object_get(root, name);
     char *taken = NULL;
     if (json_object_size(value) > 0) // a name may be written with escapes
         taken = text ? json_ascii(text, len) : json_dumps(value, JSON_COMPACT | JSON_ENSURE_ASCII);
-    json_object_del(input->root, name);
+    json_object_del((json_t *)(uintptr_t)root, name);
     return taken;
 }
 
-// On a worker where the body is large. What is left of the values is small.
+// On a worker if the body is large. The values that remain are small.
 static void
-input_read(void *arg)
+execute_read_body(const char *text, size_t len, void *arg)
 {
-    struct execute_input *input = arg;
-    size_t len;
-    KG_AUTO_FREE char *text = http_body_text(KG_STEAL(input->text), &len);
-    input->root = http_json_parse(text, len, &input->err);
-    if (!input->root)
+    struct pending *pending = arg;
+    pending->root = http_json_parse(text, len, &pending->err);
+    if (!pending->root)
         return;
-    if (execute_body_parse(input->context, input->root, &input->body, &input->err) < 0) {
-        json_decref(KG_STEAL(input->root));
+    if (execute_body_parse(pending->context, pending->root, &pending->body, &pending->err) < 0) {
+        json_decref(KG_STEAL(pending->root));
         return;
     }
-    input->variables = take_as_text(input, text, len, "variables");
-    input->env = take_as_text(input, text, len, "env");
-    input->body.variables = input->body.env = NULL;
+    pending->variables = take_as_text(pending->root, text, len, "variables");
+    pending->env = take_as_text(pending->root, text, len, "env");
+    pending->body.variables = pending->body.env = NULL;
+}
+
+static void
+execute_discard(void *arg)
+{
+    pending_free(arg);
 }
 
 // ---- The session ----------------------------------------------------------------------------
 
 static void
-on_session(struct session *session, struct kernel *kernel, const struct kg_error *open_err,
-           void *arg)
+execute_on_client_gone(void *arg)
+{
+    KG_AUTO(pending) pending = arg;
+    session_open_cancel(pending->open);
+    http_request_abandon(pending->request);
+}
+
+static void
+execute_on_session(struct session *session, struct kernel *kernel, const struct kg_error *open_err,
+                   void *arg)
 {
     KG_AUTO(pending) pending = arg;
     struct http_request *request = pending->request;
@@ -115,14 +93,12 @@ on_session(struct session *session, struct kernel *kernel, const struct kg_error
         http_reply_error(request, open_err);
         return;
     }
-    const struct execute_input *input = pending->input;
-    const struct execute_body *body = &input->body;
     const struct session_code code = {
-        .code = body->code,
-        .variables = input->variables,
-        .env = input->env,
-        .timeout_ms = body->timeout_ms,
-        .keep_running = body->keep_running,
+        .code = pending->body.code,
+        .variables = pending->variables,
+        .env = pending->env,
+        .timeout_ms = pending->body.timeout_ms,
+        .keep_running = pending->body.keep_running,
     };
     struct kg_error err = {0};
     KG_AUTO(execution) execution = session_execute(session, kernel, &code, &err);
@@ -136,60 +112,38 @@ on_session(struct session *session, struct kernel *kernel, const struct kg_error
 }
 
 static void
-open_session(struct pending *taken)
+execute_on_body(struct http_request *request, void *arg)
 {
-    KG_AUTO(pending) pending = taken;
-    const struct execute_input *input = pending->input;
-    struct http_request *request = pending->request;
-    struct kg_error err = input->err;
-    http_request_body_done(request);
+    KG_AUTO(pending) pending = arg;
+    struct kg_error err = pending->err;
     const struct session_request session_request = {
         .owner = http_request_owner(request),
-        .session_id = input->body.session_id,
-        .kernelspec = input->body.spec,
-        .one_shot = !input->body.session_id,
+        .session_id = pending->body.session_id,
+        .kernelspec = pending->body.spec,
+        .one_shot = !pending->body.session_id,
     };
-    if (input->root)
-        pending->open = session_open_start(pending->context->sessions, &session_request, on_session,
-                                           pending, &err);
+    if (pending->root)
+        pending->open = session_open_start(pending->context->sessions, &session_request,
+                                           execute_on_session, pending, &err);
     if (!pending->open) {
         http_reply_error(request, &err);
         return;
     }
-    http_request_on_gone(request, on_client_gone, pending);
+    http_request_on_gone(request, execute_on_client_gone, pending);
     KG_STEAL(pending);
-}
-
-static void
-on_input_read(void *arg)
-{
-    struct execute_input *input = arg;
-    struct pending *pending = input->pending;
-    pending->reading = NULL;
-    http_request_on_gone(pending->request, NULL, NULL);
-    open_session(pending);
 }
 
 void
 execute_start(struct http_request *request, struct api_context *context,
               execute_started_fn on_started)
 {
+    static const struct http_body_reader reader = {execute_read_body, execute_on_body,
+                                                   execute_discard};
     struct pending *pending = KG_NEW(struct pending);
     pending->request = request;
     pending->context = context;
     pending->on_started = on_started;
-    pending->input = KG_NEW(struct execute_input);
-    pending->input->context = context;
-    pending->input->pending = pending;
-    pending->input->text = http_request_take_body(request);
-    if (http_body_len(pending->input->text) <= HTTP_JSON_INLINE_MAX) {
-        input_read(pending->input);
-        open_session(pending);
-        return;
-    }
-    pending->reading = loop_work_start(context->loop, loop_lane_of(http_request_owner(request)),
-                                       input_read, on_input_read, pending->input);
-    http_request_on_gone(request, on_client_gone, pending);
+    http_request_read_body(request, &reader, pending);
 }
 
 static void

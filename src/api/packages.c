@@ -6,7 +6,6 @@
 #include "api_priv.h"
 #include "session.h"
 #include "session_packages.h"
-#include "sessions.h"
 
 // How an installation is answered: as lines while it goes on, at once, or when it is over.
 enum answer { ANSWER_STREAM, ANSWER_ACCEPTED, ANSWER_RESULT };
@@ -30,22 +29,11 @@ call_free(struct install_call *call)
 // ---- Lines ----------------------------------------------------------------------------------
 
 static void
-write_line(struct install_call *call, const json_t *line)
-{
-    KG_AUTO_BUF text = {0};
-    KG_AUTO_FREE char *json = json_line(line, JSON_REAL_PRECISION(15));
-    buf_append_str(&text, json);
-    buf_append(&text, "\n", 1);
-    http_stream_write(call->request, text.data, text.len);
-    stream_watch_start(call->watch);
-}
-
-static void
 on_line(const json_t *line, void *arg)
 {
     struct install_call *call = arg;
     if (call->streams)
-        write_line(call, line);
+        stream_watch_line(call->watch, line);
 }
 
 static json_t *
@@ -69,7 +57,7 @@ on_end(const json_t *result, const struct kg_error *err, void *arg)
     if (call->streams) {
         json_auto_t *done = json_pack("{s:s}", "type", "done");
         json_object_update_new(done, describe_end(call, result, err));
-        write_line(call, done);
+        stream_watch_line(call->watch, done);
         http_stream_end(call->request);
     } else if (result) {
         http_reply_json(call->request, 200, describe_end(call, result, err));
@@ -121,8 +109,7 @@ start(struct http_request *request, struct api_context *context, const json_t *r
     static const struct session_install_events nobody = {0};
     const json_t *requirements;
     enum answer answer;
-    struct session *session = sessions_find(context->sessions, http_request_owner(request),
-                                            http_request_param(request, "id"), err);
+    struct session *session = api_session(request, context, err);
     if (!session || take_answer(request, &answer, err) < 0 ||
         packages_body_parse(root, &requirements, err) < 0)
         return -1;
@@ -192,8 +179,7 @@ static void
 list(struct http_request *request, struct api_context *context, const char *name)
 {
     struct kg_error err = {0};
-    struct session *session = sessions_find(context->sessions, http_request_owner(request),
-                                            http_request_param(request, "id"), &err);
+    struct session *session = api_session(request, context, &err);
     KG_AUTO_FREE struct listing *listing = KG_NEW(struct listing);
     listing->request = request;
     if (session)

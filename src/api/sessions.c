@@ -10,17 +10,6 @@
 
 static const char working_directory[] = "/mnt/data";
 
-struct session *
-api_find_session(struct http_request *request, const struct api_context *context)
-{
-    struct kg_error err = {0};
-    struct session *session = sessions_find(context->sessions, http_request_owner(request),
-                                            http_request_param(request, "id"), &err);
-    if (!session)
-        http_reply_error(request, &err);
-    return session;
-}
-
 // ---- Create ---------------------------------------------------------------------------------
 
 // Waits for the session, then for its files.
@@ -183,13 +172,6 @@ describe_files(const json_t *listing)
     return files;
 }
 
-static struct session *
-find_again(struct showing *showing)
-{
-    return sessions_find(showing->context->sessions, http_request_owner(showing->request),
-                         http_request_param(showing->request, "id"), NULL);
-}
-
 static void
 on_files(const json_t *listing, const struct kg_error *err, void *arg)
 {
@@ -200,7 +182,7 @@ on_files(const json_t *listing, const struct kg_error *err, void *arg)
     json_object_set_new(showing->body, "total_files",
                         json_integer((json_int_t)json_array_size(files)));
     json_object_set_new(showing->body, "files", files);
-    struct session *session = find_again(showing);
+    struct session *session = api_session(showing->request, showing->context, NULL);
     if (!session || !session_sandbox(session) ||
         !sandbox_agent_call(session_sandbox(session), "GET", "/stats", NULL, AGENT_TIMEOUT_MS,
                             on_stats, showing, NULL))

@@ -49,6 +49,17 @@ stream_watch_new(const struct stream_watch_settings *settings)
 }
 
 void
+stream_watch_line(struct stream_watch *watch, const json_t *line)
+{
+    KG_AUTO_BUF text = {0};
+    KG_AUTO_FREE char *json = json_line(line, JSON_REAL_PRECISION(15));
+    buf_append_str(&text, json);
+    buf_append(&text, "\n", 1);
+    http_stream_write(watch->settings.request, text.data, text.len);
+    stream_watch_start(watch);
+}
+
+void
 stream_watch_free(struct stream_watch *watch)
 {
     if (!watch)

@@ -146,6 +146,17 @@ void http_body_free(struct http_body *body);
 // The body that was taken has become values, or was refused: the server counts its bytes no longer.
 // Until then they count, as bodies may queue for a worker.
 void http_request_body_done(struct http_request *request);
+// Reads the whole body as one text, on a worker if it is larger than HTTP_JSON_INLINE_MAX: calls
+// `read` with the text (borrowed, a NUL after its `len` bytes), then `done` on the loop, maybe before
+// this returns. On a worker `read` may touch `job` only. If the client leaves first, `done` is not
+// called, `discard` frees the job and the request is abandoned.
+struct http_body_reader {
+    void (*read)(const char *text, size_t len, void *job);
+    void (*done)(struct http_request *request, void *job);
+    void (*discard)(void *job);
+};
+void http_request_read_body(struct http_request *request, const struct http_body_reader *reader,
+                            void *job);
 // The body as JSON, whatever its Content-Type says; within the bounds above, duplicate keys and bad
 // UTF-8 refused. An empty body is NULL with KG_INVALID. The caller owns the value. Once a request.
 KG_MUST_CHECK json_t *http_request_json(struct http_request *request, struct kg_error *err);

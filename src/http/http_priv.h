@@ -211,7 +211,7 @@ struct http_request {
     size_t n_params;
     http_handler_fn handler;
     void *handler_arg;
-    struct http_json_work *json; // while and after a worker parsed the body
+    struct http_json_work *json; // a body that a worker has parsed
     size_t json_len;
     size_t taken_len; // of a body that was taken and still counts
     loop_fn on_gone;

@@ -100,23 +100,83 @@ http_body_free(struct http_body *body)
     free(body);
 }
 
+// ---- On a worker ----------------------------------------------------------------------------
+
+// Belongs to the worker while the work runs.
+struct body_read {
+    struct http_request *request;
+    const struct http_body_reader *reader;
+    void *job;
+    struct http_body *body;
+    struct loop_work *work;
+};
+
+static void
+body_read_run(void *arg)
+{
+    struct body_read *read = arg;
+    size_t len;
+    KG_AUTO_FREE char *text = http_body_text(KG_STEAL(read->body), &len);
+    read->reader->read(text, len, read->job);
+}
+
+static void
+body_read_discard(void *arg)
+{
+    struct body_read *read = arg;
+    http_body_free(read->body);
+    read->reader->discard(read->job);
+    free(read);
+}
+
+static void
+body_read_on_gone(void *arg)
+{
+    struct body_read *read = arg;
+    struct http_request *request = read->request;
+    loop_work_cancel(read->work, body_read_discard);
+    http_request_abandon(request);
+}
+
+static void
+body_read_done(void *arg)
+{
+    KG_AUTO_FREE struct body_read *read = arg;
+    http_request_on_gone(read->request, NULL, NULL);
+    http_request_body_done(read->request);
+    read->reader->done(read->request, read->job);
+}
+
+void
+http_request_read_body(struct http_request *request, const struct http_body_reader *reader,
+                       void *job)
+{
+    struct body_read *read = KG_NEW(struct body_read);
+    read->request = request;
+    read->reader = reader;
+    read->job = job;
+    read->body = http_request_take_body(request);
+    if (http_body_len(read->body) <= HTTP_JSON_INLINE_MAX) {
+        body_read_run(read);
+        body_read_done(read);
+        return;
+    }
+    read->work = loop_work_start(request->conn->server->loop, loop_lane_of(request->owner),
+                                 body_read_run, body_read_done, read);
+    http_request_on_gone(request, body_read_on_gone, read);
+}
+
 // ---- Before the handler ---------------------------------------------------------------------
 
-// Belongs to the worker until it is done.
 struct http_json_work {
-    struct http_request *request;
-    struct loop_work *work;
-    struct http_body *body;
     json_t *value;
     struct kg_error err;
 };
 
 static void
-json_work_run(void *arg)
+json_work_read(const char *text, size_t len, void *arg)
 {
     struct http_json_work *job = arg;
-    size_t len;
-    KG_AUTO_FREE char *text = http_body_text(KG_STEAL(job->body), &len);
     bool beyond;
     job->value =
         http_json_parse_within(text, len, HTTP_JSON_BODY_VALUE_BYTES_MAX, &beyond, &job->err);
@@ -129,43 +189,25 @@ json_work_free(void *arg)
     if (!job)
         return;
     json_decref(job->value);
-    http_body_free(job->body);
     free(job);
 }
 
 static void
-json_work_on_gone(void *arg)
+json_work_done(struct http_request *request, void *job)
 {
-    struct http_request *request = arg;
-    loop_work_cancel(request->json->work, json_work_free);
-    request->json = NULL;
-    http_request_abandon(request);
-}
-
-static void
-json_work_done(void *arg)
-{
-    struct http_json_work *job = arg;
-    job->work = NULL;
-    http_request_on_gone(job->request, NULL, NULL);
-    http_request_body_done(job->request);
-    request_call_handler(job->request);
+    request->json = job;
+    request_call_handler(request);
 }
 
 bool
 json_work_start(struct http_request *request)
 {
+    static const struct http_body_reader reader = {json_work_read, json_work_done, json_work_free};
     size_t len = http_request_body_len(request);
     if (!(request->flags & HTTP_JSON_BODY) || len <= HTTP_JSON_INLINE_MAX)
         return false;
-    struct http_json_work *job = KG_NEW(struct http_json_work);
-    job->request = request;
-    job->body = http_request_take_body(request);
-    request->json = job;
     request->json_len = len;
-    job->work = loop_work_start(request->conn->server->loop, loop_lane_of(request->owner),
-                                json_work_run, json_work_done, job);
-    http_request_on_gone(request, json_work_on_gone, request);
+    http_request_read_body(request, &reader, KG_NEW(struct http_json_work));
     return true;
 }
 
