@@ -9,7 +9,7 @@
 struct session *
 api_session(struct http_request *request, const struct api_context *context, struct kg_error *err)
 {
-    return sessions_find(context->sessions, http_request_owner(request),
+    return sessions_find(context->face->sessions, http_request_owner(request),
                          http_request_param(request, "id"), err);
 }
 

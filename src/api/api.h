@@ -4,13 +4,9 @@
 
 #include "base.h"
 
-struct executions;
-struct file_links;
+struct face_context;
 struct http_server;
-struct kernelspec;
-struct kernelspecs;
 struct loop;
-struct sessions;
 
 // Requests an owner may make a second; 0: any number. Probes are not counted.
 struct rate_limiter;
@@ -23,20 +19,11 @@ KG_MUST_CHECK int rate_limiter_take(struct rate_limiter *limiter, const char *ow
 
 // What the endpoints work on; all borrowed.
 struct api_context {
+    const struct face_context *face;
     struct loop *loop;
-    struct sessions *sessions;
-    struct executions *executions;
-    const struct kernelspecs *specs;
-    const struct kernelspec *default_spec;
     const char *provisioner;
     int64_t pool_size;
     struct rate_limiter *rate;
-    int64_t default_timeout_ms;
-    int64_t max_timeout_ms;
-    size_t max_code_bytes;
-    size_t max_output_bytes; // of one execute_sync answer
-    size_t max_upload_bytes; // of one file, up or down
-    const struct file_links *links;
     int64_t started_ms; // clock_mono_ms()
     bool draining;      // no new work is taken
 };

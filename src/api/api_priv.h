@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "api.h"
+#include "face.h"
 #include "http.h"
 #include "kernel.h"
 #include "loop.h"

@@ -90,9 +90,9 @@ take_spec(const struct api_context *context, const json_t *root, const struct ke
     if (take_string(root, "kernel", &kernel, err) < 0 ||
         take_string(root, "language", &language, err) < 0)
         return -1;
-    *ret = context->default_spec;
+    *ret = context->face->default_spec;
     if (kernel || language)
-        *ret = kernelspecs_find(context->specs, kernel ? kernel : language, err);
+        *ret = kernelspecs_find(context->face->specs, kernel ? kernel : language, err);
     return *ret ? 0 : -1;
 }
 
@@ -101,11 +101,11 @@ take_timeout(const struct api_context *context, const json_t *root, int64_t *ret
              struct kg_error *err)
 {
     const json_t *value = member(root, "timeout");
-    *ret_ms = context->default_timeout_ms;
+    *ret_ms = context->face->default_timeout_ms;
     if (!value)
         return 0;
     double seconds = json_number_value(value);
-    double max = (double)context->max_timeout_ms / 1000;
+    double max = (double)context->face->max_timeout_ms / 1000;
     if (!json_is_number(value) || !(seconds > 0) || seconds > max)
         return kg_error_set(err, KG_INVALID, 0,
                             "timeout must be a number of seconds above 0, at most %.15g", max);
@@ -122,9 +122,9 @@ take_code(const struct api_context *context, const json_t *root, const char **re
     if (!*ret)
         return kg_error_set(err, KG_INVALID, 0, "code is missing: a string with the code to run");
     size_t len = strlen(*ret);
-    if (len > context->max_code_bytes)
+    if (len > context->face->max_code_bytes)
         return kg_error_set(err, KG_CODE_TOO_LARGE, 0, "code has %zu bytes; at most %zu are taken",
-                            len, context->max_code_bytes);
+                            len, context->face->max_code_bytes);
     return 0;
 }
 

@@ -217,8 +217,9 @@ start(struct http_request *request, struct api_context *context, const json_t *r
     if (!session || take_wait(request, &waits, err) < 0 ||
         command_body_parse(context, root, &body, err) < 0)
         return -1;
-    size_t max_output =
-        context->max_output_bytes < MAX_WAIT_OUTPUT ? context->max_output_bytes : MAX_WAIT_OUTPUT;
+    size_t max_output = context->face->max_output_bytes;
+    if (max_output > MAX_WAIT_OUTPUT)
+        max_output = MAX_WAIT_OUTPUT;
     const struct sandbox_command_spec spec = {
         .command = body.command,
         .cwd = body.cwd,

@@ -123,7 +123,7 @@ execute_on_body(struct http_request *request, void *arg)
         .one_shot = !pending->body.session_id,
     };
     if (pending->root)
-        pending->open = session_open_start(pending->context->sessions, &session_request,
+        pending->open = session_open_start(pending->context->face->sessions, &session_request,
                                            execute_on_session, pending, &err);
     if (!pending->open) {
         http_reply_error(request, &err);

@@ -242,7 +242,7 @@ start_gathering(struct http_request *request, struct api_context *context,
     struct gathering *gathering = KG_NEW(struct gathering);
     gathering->request = request;
     gathering->loop = context->loop;
-    gathering->max_bytes = context->max_output_bytes;
+    gathering->max_bytes = context->face->max_output_bytes;
     gathering->subscription = execution_subscribe(execution, 0, gathering_on_lines, gathering);
     http_request_on_gone(request, gathering_on_gone, gathering);
     gathering_on_lines(gathering);

@@ -8,7 +8,7 @@
 static struct execution *
 find(struct http_request *request, const struct api_context *context, struct kg_error *err)
 {
-    return executions_find(context->executions, http_request_param(request, "id"),
+    return executions_find(context->face->executions, http_request_param(request, "id"),
                            http_request_owner(request), err);
 }
 

@@ -139,11 +139,11 @@ on_head(const struct session_file *file, bool is_part, int64_t offset, int64_t l
         reply_unsatisfiable(download, file);
         return;
     }
-    if (length > (int64_t)download->context->max_upload_bytes) {
+    if (length > (int64_t)download->context->face->max_upload_bytes) {
         struct kg_error err;
         kg_error_set(&err, KG_ARTIFACT_TOO_LARGE, 0,
                      "it has %" PRId64 " bytes, which is more than %zu: ask for ranges", length,
-                     download->context->max_upload_bytes);
+                     download->context->face->max_upload_bytes);
         refuse(download, &err);
         return;
     }
@@ -272,7 +272,7 @@ linked_owner(struct http_request *request, const struct api_context *context)
     const char *signature = http_request_query(request, "signature");
     if (!owner || !expires || !signature)
         return NULL;
-    bool good = file_links_check(context->links, owner, http_request_param(request, "id"),
+    bool good = file_links_check(context->face->links, owner, http_request_param(request, "id"),
                                  http_request_param(request, "path"), expires, signature);
     return good ? owner : NULL;
 }
@@ -291,7 +291,8 @@ handle_file_link(struct http_request *request, void *arg)
         kg_error_set(&err, KG_FORBIDDEN_LINK, 0,
                      "the link has expired, its session has ended, or it is not one of ours");
     else if (rate_limiter_take(context->rate, owner, &err) == 0)
-        session = sessions_find(context->sessions, owner, http_request_param(request, "id"), &err);
+        session = sessions_find(context->face->sessions, owner,
+                                http_request_param(request, "id"), &err);
     if (session)
         start(request, context, session);
     else

@@ -118,8 +118,9 @@ on_put(const struct session_file *file, bool created, const struct kg_error *err
     }
     char mtime[CLOCK_RFC3339_LEN];
     clock_format_rfc3339(file->mtime_ms, mtime);
-    KG_AUTO_FREE char *url = file_links_make(waiting->context->links, http_request_owner(request),
-                                             waiting->session_id, file->path);
+    KG_AUTO_FREE char *url =
+        file_links_make(waiting->context->face->links, http_request_owner(request),
+                        waiting->session_id, file->path);
     metric_add(METRIC_FILE_BYTES, (double)file->size, "in");
     http_reply_header(request, "ETag", file->etag);
     http_reply_json(request, created ? 201 : 200,
@@ -158,9 +159,9 @@ handle_file_put(struct http_request *request, void *arg)
     struct session_file_source source = {
         .read = read_body, .arg = request, .len = http_request_body_len(request)};
     int result = parse_overwrite(http_request_query(request, "overwrite"), &keep, &err);
-    if (source.len > context->max_upload_bytes)
+    if (source.len > context->face->max_upload_bytes)
         result = kg_error_set(&err, KG_UPLOAD_TOO_LARGE, 0, "a file may have %zu bytes",
-                              context->max_upload_bytes);
+                              context->face->max_upload_bytes);
     if (result < 0) {
         http_reply_error(request, &err);
         return;

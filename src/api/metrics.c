@@ -10,10 +10,10 @@ void
 handle_metrics(struct http_request *request, void *arg)
 {
     const struct api_context *context = arg;
-    metric_set(METRIC_SESSIONS, (double)sessions_count(context->sessions));
+    metric_set(METRIC_SESSIONS, (double)sessions_count(context->face->sessions));
     metric_set(METRIC_POOL_TARGET, (double)context->pool_size);
-    metric_set(METRIC_POOL_READY, (double)sessions_n_pooled(context->sessions));
-    metric_set(METRIC_POOL_STARTING, (double)sessions_n_starting(context->sessions));
+    metric_set(METRIC_POOL_READY, (double)sessions_n_pooled(context->face->sessions));
+    metric_set(METRIC_POOL_STARTING, (double)sessions_n_starting(context->face->sessions));
     metrics_read_process();
     KG_AUTO_BUF text = {0};
     metrics_write(&text);

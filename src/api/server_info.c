@@ -15,27 +15,28 @@ describe_spec(const struct kernelspec *spec, bool is_default)
 void
 handle_kernelspecs(struct http_request *request, void *arg)
 {
-    const struct api_context *context = arg;
+    const struct face_context *face = ((const struct api_context *)arg)->face;
     json_t *specs = json_object();
-    for (size_t i = 0; i < kernelspecs_count(context->specs); i++) {
-        const struct kernelspec *spec = kernelspecs_at(context->specs, i);
-        json_object_set_new(specs, spec->name, describe_spec(spec, spec == context->default_spec));
+    for (size_t i = 0; i < kernelspecs_count(face->specs); i++) {
+        const struct kernelspec *spec = kernelspecs_at(face->specs, i);
+        json_object_set_new(specs, spec->name, describe_spec(spec, spec == face->default_spec));
     }
     http_reply_json(
         request, 200,
-        json_pack("{s:s, s:o}", "default", context->default_spec->name, "kernelspecs", specs));
+        json_pack("{s:s, s:o}", "default", face->default_spec->name, "kernelspecs", specs));
 }
 
 void
 handle_health(struct http_request *request, void *arg)
 {
     const struct api_context *context = arg;
+    const struct sessions *sessions = context->face->sessions;
     double uptime_s = (double)(clock_mono_ms() - context->started_ms) / 1000;
     http_reply_json(request, 200,
                     json_pack("{s:s, s:s, s:I, s:{s:I, s:I}, s:f, s:s}", "status",
                               context->draining ? "draining" : "healthy", "version", KG_VERSION,
-                              "active_sessions", (json_int_t)sessions_count(context->sessions),
-                              "pool", "ready", (json_int_t)sessions_n_pooled(context->sessions),
+                              "active_sessions", (json_int_t)sessions_count(sessions),
+                              "pool", "ready", (json_int_t)sessions_n_pooled(sessions),
                               "target", (json_int_t)context->pool_size, "uptime", uptime_s,
                               "provisioner", context->provisioner));
 }
@@ -55,7 +56,7 @@ handle_ready(struct http_request *request, void *arg)
     struct kg_error err = {0};
     if (context->draining)
         kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
-    else if (!sessions_can_open(context->sessions))
+    else if (!sessions_can_open(context->face->sessions))
         kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
                      "no sandbox is ready yet; where that lasts, the log says why");
     if (err.code == KG_OK)

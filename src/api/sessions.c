@@ -98,7 +98,7 @@ handle_session_create(struct http_request *request, void *arg)
         .idle_timeout_s = body->idle_timeout_s,
     };
     creation->open =
-        session_open_start(context->sessions, &session_request, on_created, creation, &err);
+        session_open_start(context->face->sessions, &session_request, on_created, creation, &err);
     if (!creation->open) {
         http_reply_error(request, &err);
         return;
@@ -113,7 +113,7 @@ void
 handle_session_list(struct http_request *request, void *arg)
 {
     const struct api_context *context = arg;
-    json_t *sessions = sessions_describe(context->sessions, http_request_owner(request));
+    json_t *sessions = sessions_describe(context->face->sessions, http_request_owner(request));
     json_int_t total = (json_int_t)json_object_size(sessions);
     http_reply_json(request, 200, json_pack("{s:o, s:I}", "sessions", sessions, "total", total));
 }

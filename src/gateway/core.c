@@ -191,6 +191,24 @@ make_sessions(struct core *core)
     file_links_set_sessions(core->links, core->sessions);
 }
 
+static void
+make_face_context(struct core *core)
+{
+    const struct config *config = core->config;
+    core->face = (struct face_context){
+        .sessions = core->sessions,
+        .executions = core->executions,
+        .specs = core->specs,
+        .default_spec = core->default_spec,
+        .links = core->links,
+        .default_timeout_ms = config->max_execution_time_s * 1000,
+        .max_timeout_ms = config->max_timeout_s * 1000,
+        .max_code_bytes = (size_t)config->max_code_bytes,
+        .max_upload_bytes = (size_t)config->max_upload_bytes,
+        .max_output_bytes = (size_t)config->max_output_bytes,
+    };
+}
+
 int
 core_start(struct core *core, struct kg_error *err)
 {
@@ -223,6 +241,7 @@ core_start(struct core *core, struct kg_error *err)
         return -1;
     make_contexts(core);
     make_sessions(core);
+    make_face_context(core);
     return recover(core, err);
 }
 

@@ -7,6 +7,7 @@
 #include "gateway.h"
 #include "http_client.h"
 #include "kernel.h"
+#include "face.h"
 #include "file_links.h"
 #include "packages.h"
 #include "sandbox.h"
@@ -35,6 +36,7 @@ struct core {
     struct sandbox_context sandbox_context;
     struct kernel_context kernel_context;
     struct sessions *sessions;
+    struct face_context face;
     struct kg_error recovery_error;
 };
 

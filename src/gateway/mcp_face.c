@@ -29,20 +29,11 @@ make_tools(const struct core *core, const char *upload_root)
 {
     const struct config *config = core->config;
     const struct mcp_tools_settings settings = {
+        .face = &core->face,
         .loop = core->loop,
-        .sessions = core->sessions,
-        .executions = core->executions,
-        .specs = core->specs,
-        .default_spec = core->default_spec,
-        .links = core->links,
         .network = strcmp(config->network, "egress") == 0,
         .image = config->image,
-        .default_timeout_ms = config->max_execution_time_s * 1000,
-        .max_timeout_ms = config->max_timeout_s * 1000,
-        .max_code_bytes = (size_t)config->max_code_bytes,
-        .max_upload_bytes = (size_t)config->max_upload_bytes,
         .upload_root = upload_root,
-        .max_output_bytes = (size_t)config->max_output_bytes,
     };
     return mcp_tools_new(&settings);
 }

@@ -81,20 +81,11 @@ serve_faces(struct gateway *gateway)
     struct core *core = &gateway->core;
     const struct config *config = core->config;
     gateway->api = (struct api_context){
+        .face = &core->face,
         .loop = core->loop,
-        .sessions = core->sessions,
-        .executions = core->executions,
-        .specs = core->specs,
-        .default_spec = core->default_spec,
         .provisioner = provisioner_name(core->provisioner),
         .pool_size = config->pool_size,
         .rate = rate_limiter_new(config->max_requests_per_second),
-        .default_timeout_ms = config->max_execution_time_s * 1000,
-        .max_timeout_ms = config->max_timeout_s * 1000,
-        .max_code_bytes = (size_t)config->max_code_bytes,
-        .max_output_bytes = (size_t)config->max_output_bytes,
-        .max_upload_bytes = (size_t)config->max_upload_bytes,
-        .links = core->links,
         .started_ms = clock_mono_ms(),
     };
     api_register(gateway->server, &gateway->api);

@@ -132,9 +132,8 @@ end_if_over(struct session *session)
         session_end(session, NULL, NULL, NULL);
 }
 
-// Runs the parts in turn while the session is ready. The callbacks of each part may end the session.
-// It stays allocated nevertheless until its sandbox is gone, which is reported in a later loop
-// iteration.
+// Runs the parts in turn while the session is ready. Callbacks of each part may end the session: it
+// stays allocated until its sandbox is gone, which is reported in a later loop iteration.
 void
 session_step(void *arg)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pending opens: requests that wait for a session's sandbox or kernel.
 //
-// A callback may do anything to the session: cancel other opens, open it again, end it. So the opens
-// to be answered are marked first, and after each callback the list is searched from its start:
+// A callback may do anything to the session: cancel other opens, open it again, end it. So opens
+// that are due are marked first, and after each callback the list is searched from its start:
 // cancelled opens are no longer in it, and new ones are not marked.
 
 #include "metrics.h"

@@ -135,7 +135,7 @@ session_new(struct sessions *sessions, const struct session_request *request)
         session_make(sessions, request->owner, request->session_id ? request->session_id : id,
                      request->env, idle_s * 1000);
     session->one_shot = request->one_shot;
-    // A pooled kernel has the pool's kernelspec, and was started without this session's environment.
+    // A pooled kernel has the pool's kernelspec, and does not have this session's environment.
     bool with_kernel =
         request->kernelspec == settings->pooled_spec && json_object_size(session->env) == 0;
     session->pool_request =

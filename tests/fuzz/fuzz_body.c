@@ -14,8 +14,9 @@ enum { MAX_CODE_BYTES = 4096, MAX_TIMEOUT_MS = 3600 * 1000 };
 static struct api_context *
 context(void)
 {
-    static struct api_context made;
-    if (made.specs)
+    static struct face_context face;
+    static struct api_context made = {.face = &face};
+    if (face.specs)
         return &made;
     static const char json[] = "{\"argv\":[\"python\"],\"language\":\"python\",\"metadata\":"
                                "{\"kernelgate\":{\"aliases\":[\"py\"]}}}";
@@ -26,15 +27,15 @@ context(void)
     KG_AUTO_FREE char *path = kg_asprintf("%s/kernel.json", folder);
     int failed = dir_make(folder, 0700, NULL);
     failed += file_write_atomic(path, json, strlen(json), 0600, NULL);
-    made = (struct api_context){
+    face = (struct face_context){
         .specs = kernelspecs_load(dir, NULL),
         .default_timeout_ms = 30 * 1000,
         .max_timeout_ms = MAX_TIMEOUT_MS,
         .max_code_bytes = MAX_CODE_BYTES,
     };
     failed += path_remove_tree(dir, NULL);
-    assert(made.specs && failed == 0);
-    made.default_spec = kernelspecs_at(made.specs, 0);
+    assert(face.specs && failed == 0);
+    face.default_spec = kernelspecs_at(face.specs, 0);
     return &made;
 }
 

@@ -14,7 +14,8 @@ enum { HEAD = 200, TAIL = 100, MARKER = 64, MAX_RESULT = 64 << 10 };
 static struct mcp_tools *
 no_tools(void)
 {
-    static struct mcp_tools tools = {.settings = {.max_timeout_ms = 1000, .max_code_bytes = 100}};
+    static const struct face_context face = {.max_timeout_ms = 1000, .max_code_bytes = 100};
+    static struct mcp_tools tools = {.settings = {.face = &face}};
     return &tools;
 }
 

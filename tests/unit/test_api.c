@@ -13,7 +13,8 @@
 #include "api_priv.h"
 #include "sandbox.h"
 
-static struct api_context context;
+static struct face_context face;
+static struct api_context context = {.face = &face};
 
 static void
 write_spec(const char *dir, const char *name, const char *aliases)
@@ -35,15 +36,15 @@ setup(void **state)
     assert_non_null(mkdtemp(dir));
     write_spec(dir, "python", "\"py\"");
     write_spec(dir, "ruby", "");
-    context = (struct api_context){
+    face = (struct face_context){
         .specs = kernelspecs_load(dir, NULL),
         .default_timeout_ms = 30 * 1000,
         .max_timeout_ms = 3600 * 1000,
         .max_code_bytes = 16,
     };
     assert_int_equal(path_remove_tree(dir, NULL), 0);
-    assert_non_null(context.specs);
-    context.default_spec = kernelspecs_at(context.specs, 0);
+    assert_non_null(face.specs);
+    face.default_spec = kernelspecs_at(face.specs, 0);
     return 0;
 }
 
@@ -51,7 +52,7 @@ static int
 teardown(void **state)
 {
     (void)state;
-    kernelspecs_free((struct kernelspecs *)(uintptr_t)context.specs);
+    kernelspecs_free((struct kernelspecs *)(uintptr_t)face.specs);
     return 0;
 }
 
@@ -256,7 +257,7 @@ test_smallest_execute_body(void **state)
         assert_int_equal(execute_body_parse(&context, root, &body, &err), 0);
         assert_string_equal(body.code, "x");
         assert_null(body.session_id);
-        assert_ptr_equal(body.spec, context.default_spec);
+        assert_ptr_equal(body.spec, face.default_spec);
         assert_int_equal(body.timeout_ms, 30 * 1000);
         assert_null(body.variables);
         assert_null(body.env);
@@ -338,7 +339,7 @@ test_session_bodies(void **state)
     json_auto_t *empty = parse("{}");
     assert_int_equal(session_body_parse(&context, empty, &body, &err), 0);
     assert_null(body.session_id);
-    assert_ptr_equal(body.spec, context.default_spec);
+    assert_ptr_equal(body.spec, face.default_spec);
     assert_null(body.env);
     assert_int_equal(body.idle_timeout_s, 0);
     json_auto_t *full =

@@ -177,9 +177,9 @@ test_the_newest_line(void **state)
 static struct mcp_tools *
 no_tools(void)
 {
-    static struct mcp_tools tools = {.settings = {.default_timeout_ms = 30000,
-                                                  .max_timeout_ms = 3600000,
-                                                  .max_code_bytes = 100}};
+    static const struct face_context face = {
+        .default_timeout_ms = 30000, .max_timeout_ms = 3600000, .max_code_bytes = 100};
+    static struct mcp_tools tools = {.settings = {.face = &face}};
     return &tools;
 }
 

@@ -34,7 +34,7 @@ job_new(struct mcp_tools *tools, struct mcp_call *call, const struct profile *pr
     job->args = mcp_call_arguments(call);
     job->started_ms = clock_mono_ms();
     struct outcome_limits limits = profile->limits ? *profile->limits : model_limits;
-    limits.max_image_bytes = tools->settings.max_output_bytes;
+    limits.max_image_bytes = tools->settings.face->max_output_bytes;
     outcome_init(&job->outcome, &limits);
     TAILQ_INSERT_TAIL(&tools->jobs, job, link);
     mcp_call_on_cancel(call, on_cancel, job);
@@ -136,8 +136,8 @@ int
 job_timeout(const struct job *job, int64_t *ret_ms, struct kg_error *err)
 {
     const struct mcp_tools_settings *settings = &job->tools->settings;
-    double max_s = (double)settings->max_timeout_ms / 1000;
-    double s = job_number(job, "timeout", (double)settings->default_timeout_ms / 1000);
+    double max_s = (double)settings->face->max_timeout_ms / 1000;
+    double s = job_number(job, "timeout", (double)settings->face->default_timeout_ms / 1000);
     if (!(s > 0) || s > max_s)
         return kg_error_set(err, KG_INVALID, 0,
                             "timeout must be a number of seconds above 0, at most %.15g", max_s);

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <sys/queue.h>
 
+#include "face.h"
 #include "kernel.h"
 #include "loop.h"
 #include "mcp_tools.h"

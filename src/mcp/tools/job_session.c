@@ -65,7 +65,7 @@ job_forget_own_session(const struct job *job, const char *id)
 json_t *
 job_session_ids(const struct job *job)
 {
-    return sessions_ids(job->tools->settings.sessions, mcp_call_owner(job->call));
+    return sessions_ids(job->tools->settings.face->sessions, mcp_call_owner(job->call));
 }
 
 struct session *
@@ -73,7 +73,8 @@ job_find_session(struct job *job, const char *id, struct kg_error *err)
 {
     const char *meant = id ? id : job_own_session_id(job);
     if (meant)
-        return sessions_find(job->tools->settings.sessions, mcp_call_owner(job->call), meant, err);
+        return sessions_find(job->tools->settings.face->sessions, mcp_call_owner(job->call), meant,
+                             err);
     kg_error_set(err, KG_INVALID_SESSION_ID, 0,
                  "session_id is missing: this connection has no session of its own; "
                  "create_session makes one");
@@ -112,7 +113,7 @@ on_open(struct session *session, struct kernel *kernel, const struct kg_error *e
 static void
 start_opening(struct job *job, const struct session_request *request)
 {
-    struct sessions *sessions = job->tools->settings.sessions;
+    struct sessions *sessions = job->tools->settings.face->sessions;
     struct kg_error err = {0};
     job->open = session_open_start(sessions, request, on_open, job, &err);
     if (!job->open && err.code == KG_MAX_SESSIONS && loose_evict(job->tools, request->owner))
@@ -129,7 +130,7 @@ job_open_session(struct job *job, const struct job_session *want,
     struct own_session *own = want->kind == JOB_SESSION_OWN && !want->id ? own_session(job) : NULL;
     const char *owner = mcp_call_owner(job->call), *id = own ? own->id : want->id;
     struct kg_error err = {0};
-    struct session *found = id ? sessions_find(settings->sessions, owner, id, &err) : NULL;
+    struct session *found = id ? sessions_find(settings->face->sessions, owner, id, &err) : NULL;
     job->on_session = fn;
     if (id && !found && (want->must_exist || err.code != KG_SESSION_NOT_FOUND)) {
         job_fail(job, &err);
@@ -150,7 +151,7 @@ job_open_session(struct job *job, const struct job_session *want,
     const struct session_request request = {
         .owner = owner,
         .session_id = id,
-        .kernelspec = want->spec ? want->spec : settings->default_spec,
+        .kernelspec = want->spec ? want->spec : settings->face->default_spec,
         .env = want->env,
         .idle_timeout_s = want->idle_timeout_s,
         .one_shot = want->kind == JOB_SESSION_ONE_SHOT && !id,

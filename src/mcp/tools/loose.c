@@ -54,7 +54,8 @@ loose_evict(struct mcp_tools *tools, const char *owner)
         next = TAILQ_NEXT(loose, link);
         if (!is_of(loose, owner))
             continue;
-        struct session *session = sessions_find(tools->settings.sessions, owner, loose->id, NULL);
+        struct session *session =
+            sessions_find(tools->settings.face->sessions, owner, loose->id, NULL);
         bool idle = session && session_is_idle(session);
         if (idle || !session)
             drop(tools, loose);

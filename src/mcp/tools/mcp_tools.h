@@ -6,30 +6,17 @@
 #include "base.h"
 #include "mcp.h"
 
-struct executions;
-struct file_links;
+struct face_context;
 struct http_server;
-struct kernelspec;
-struct kernelspecs;
 struct loop;
-struct sessions;
 
 // All borrowed.
 struct mcp_tools_settings {
+    const struct face_context *face;
     struct loop *loop;
-    struct sessions *sessions;
-    struct executions *executions;
-    const struct kernelspecs *specs;
-    const struct kernelspec *default_spec;
-    const struct file_links *links; // of URLs for people
-    const char *image;              // what sandboxes are made of
-    bool network;                   // they reach it, outgoing
-    int64_t default_timeout_ms;
-    int64_t max_timeout_ms;
-    size_t max_code_bytes;
-    size_t max_upload_bytes;
+    const char *image;       // what sandboxes are made of
+    bool network;            // they reach it, outgoing
     const char *upload_root; // below which files of this machine may be uploaded; NULL: none
-    size_t max_output_bytes; // of the images of one result
 };
 
 struct mcp_tools;

@@ -253,7 +253,7 @@ read_piece(struct output_read *read)
     }
     read->bytes += piece->lines.len;
     bool ended = execution_state(read->execution) == EXECUTION_DONE;
-    read->more = line && (ended || read->bytes < read->tools->settings.max_output_bytes);
+    read->more = line && (ended || read->bytes < read->tools->settings.face->max_output_bytes);
     piece->read = read;
     piece->text = read->text;
     read->text = (struct text){0};
@@ -277,7 +277,7 @@ struct output_read *
 output_read_start(struct mcp_tools *tools, const char *owner, const char *id, output_read_fn fn,
                   void *arg, struct kg_error *err)
 {
-    struct execution *execution = executions_find(tools->settings.executions, id, owner, err);
+    struct execution *execution = executions_find(tools->settings.face->executions, id, owner, err);
     if (!execution)
         return NULL;
     struct output_read *read = KG_NEW(struct output_read);

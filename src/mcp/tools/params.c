@@ -38,13 +38,13 @@ placeholder(const struct mcp_tools *tools, const char *name, size_t len)
 {
     const struct mcp_tools_settings *settings = &tools->settings;
     if (strncmp(name, "timeout", len) == 0)
-        return kg_asprintf("%lld", (long long)(settings->default_timeout_ms / 1000));
+        return kg_asprintf("%lld", (long long)(settings->face->default_timeout_ms / 1000));
     if (strncmp(name, "max_timeout", len) == 0)
-        return kg_asprintf("%lld", (long long)(settings->max_timeout_ms / 1000));
+        return kg_asprintf("%lld", (long long)(settings->face->max_timeout_ms / 1000));
     if (strncmp(name, "network", len) == 0)
         return kg_strdup(settings->network ? "the network can be reached" : "there is no network");
     if (strncmp(name, "kernels", len) == 0)
-        return kernel_names(settings->specs, ", ");
+        return kernel_names(settings->face->specs, ", ");
     return NULL;
 }
 
@@ -72,7 +72,7 @@ static json_t *
 choices_of(const struct mcp_tools *tools, const struct param *param)
 {
     KG_AUTO_FREE char *names = strcmp(param->choices, "{kernels}") == 0
-                                   ? kernel_names(tools->settings.specs, "|")
+                                   ? kernel_names(tools->settings.face->specs, "|")
                                    : kg_strdup(param->choices);
     json_t *choices = json_array();
     char *rest = NULL;
@@ -248,7 +248,7 @@ tool_check(const struct mcp_tools *tools, const struct tool *tool, json_t *args,
             return -1;
     }
     const char *code = json_string_value(json_object_get(args, "code"));
-    size_t max = tools->settings.max_code_bytes;
+    size_t max = tools->settings.face->max_code_bytes;
     if (code && strlen(code) > max)
         return kg_error_set(err, KG_CODE_TOO_LARGE, 0, "code has %zu bytes; at most %zu are taken",
                             strlen(code), max);

@@ -125,7 +125,7 @@ on_libraries(struct job *job)
     json_t *libraries = json_loads(json_string_value(out), 0, NULL);
     json_t *about = json_pack("{s:{s:s, s:o}}", "python", "image", settings->image,
                               "installed_libraries", libraries ? libraries : json_array());
-    if (kernelspecs_find(settings->specs, "javascript", NULL))
+    if (kernelspecs_find(settings->face->specs, "javascript", NULL))
         json_object_set_new(
             about, "javascript",
             json_pack("{s:s, s:[]}", "image", settings->image, "installed_libraries"));
@@ -141,7 +141,8 @@ ask_for_libraries(struct job *job, struct session *session, struct kernel *kerne
     static const char code[] =
         "import importlib.metadata as m, json\n"
         "print(json.dumps(sorted({d.name for d in m.distributions() if d.name})))";
-    job_run(job, session, kernel, code, job->tools->settings.default_timeout_ms, on_libraries);
+    job_run(job, session, kernel, code, job->tools->settings.face->default_timeout_ms,
+            on_libraries);
 }
 
 static bool

@@ -91,7 +91,7 @@ with_timeout(const struct job *job, json_t *stderr_text)
     json_t *text =
         json_sprintf("%s%sExecution timed out after %llds", json_string_value(stderr_text),
                      json_string_length(stderr_text) ? "\n" : "",
-                     (long long)(job->tools->settings.default_timeout_ms / 1000));
+                     (long long)(job->tools->settings.face->default_timeout_ms / 1000));
     json_decref(stderr_text);
     return text;
 }

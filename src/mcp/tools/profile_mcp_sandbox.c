@@ -74,8 +74,8 @@ command_in(struct job *job, struct session *session, struct kernel *kernel)
     (void)kernel;
     const struct sandbox_command_spec spec = {
         .command = job_string(job, "command"),
-        .timeout_ms = job->tools->settings.default_timeout_ms,
-        .max_output_bytes = job->tools->settings.max_output_bytes,
+        .timeout_ms = job->tools->settings.face->default_timeout_ms,
+        .max_output_bytes = job->tools->settings.face->max_output_bytes,
     };
     job_run_command(job, session, &spec, on_command_ended);
 }
@@ -159,8 +159,9 @@ upload_file(struct job *job)
     struct kg_error err = {0};
     if (settings->upload_root)
         job->work = local_read_start(settings->loop, settings->upload_root,
-                                     job_string(job, "local_file_path"), settings->max_upload_bytes,
-                                     &job->data, on_local_read, job, &err);
+                                     job_string(job, "local_file_path"),
+                                     settings->face->max_upload_bytes, &job->data, on_local_read,
+                                     job, &err);
     else
         kg_error_set(&err, KG_INVALID_PATH, 0,
                      "files of the gateway's machine can be uploaded over stdio, or with "

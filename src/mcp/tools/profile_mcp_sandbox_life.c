@@ -21,7 +21,7 @@ set_name(struct mcp_tools *tools, const char *owner, const char *id, const char 
     {
         const char *slash = strchr(key, '/');
         KG_AUTO_FREE char *of = kg_strndup(key, (size_t)(slash - key));
-        if (!sessions_find(tools->settings.sessions, of, slash + 1, NULL))
+        if (!sessions_find(tools->settings.face->sessions, of, slash + 1, NULL))
             json_object_del(tools->names, key);
     }
     KG_AUTO_FREE char *new_key = kg_asprintf("%s/%s", owner, id);
@@ -95,7 +95,7 @@ on_packages(const json_t *body, const struct kg_error *err, void *arg)
 static void
 list_next(struct job *job)
 {
-    struct sessions *sessions = job->tools->settings.sessions;
+    struct sessions *sessions = job->tools->settings.face->sessions;
     const char *owner = mcp_call_owner(job->call);
     job->cancel_work = cancel_packages;
     while (json_array_size(job->waiting) > 0 && !job->work) {
@@ -261,7 +261,7 @@ look(void *arg)
 {
     struct job *job = arg;
     struct kg_error err = {0};
-    struct session *session = sessions_find(job->tools->settings.sessions,
+    struct session *session = sessions_find(job->tools->settings.face->sessions,
                                             mcp_call_owner(job->call), job->session_id, &err);
     KG_AUTO_FREE char *name = asked_name(job);
     int64_t elapsed_ms = session ? session_install_elapsed_ms(session, name) : -1;

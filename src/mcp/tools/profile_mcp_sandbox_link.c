@@ -16,8 +16,8 @@ handle_link(struct http_request *request, void *arg)
     if (!id || !path)
         kg_error_set(&err, KG_INVALID, 0, "sandbox_id and file_path are needed");
     else if (mcp_sandbox_path(path, &path, &err) == 0 &&
-             sessions_find(tools->settings.sessions, owner, id, &err)) {
-        KG_AUTO_FREE char *url = file_links_make(tools->settings.links, owner, id, path);
+             sessions_find(tools->settings.face->sessions, owner, id, &err)) {
+        KG_AUTO_FREE char *url = file_links_make(tools->settings.face->links, owner, id, path);
         http_reply_header(request, "Location", url);
         http_reply(request, 302, NULL, NULL, 0);
         return;

@@ -77,7 +77,8 @@ execute_python_code(struct job *job)
 static void
 list_active_sessions(struct job *job)
 {
-    json_auto_t *all = sessions_describe(job->tools->settings.sessions, mcp_call_owner(job->call));
+    json_auto_t *all =
+        sessions_describe(job->tools->settings.face->sessions, mcp_call_owner(job->call));
     json_t *sessions = json_object();
     const char *id;
     json_t *about;
@@ -270,8 +271,9 @@ read_session(struct mcp_call *call, void *arg)
     const char *uri = mcp_call_name(call);
     if (strncmp(uri, session_scheme, strlen(session_scheme)) != 0)
         return false;
-    const struct session *session = sessions_find(tools->settings.sessions, mcp_call_owner(call),
-                                                  uri + strlen(session_scheme), NULL);
+    const struct session *session =
+        sessions_find(tools->settings.face->sessions, mcp_call_owner(call),
+                      uri + strlen(session_scheme), NULL);
     if (!session)
         return false;
     json_auto_t *about = session_describe(session);

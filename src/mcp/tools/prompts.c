@@ -90,14 +90,14 @@ offer(json_t *values, const char *value, const char *typed)
 static void
 offer_kernels(const struct mcp_tools *tools, json_t *values, const char *typed)
 {
-    for (size_t i = 0; i < kernelspecs_count(tools->settings.specs); i++)
-        offer(values, kernelspecs_at(tools->settings.specs, i)->name, typed);
+    for (size_t i = 0; i < kernelspecs_count(tools->settings.face->specs); i++)
+        offer(values, kernelspecs_at(tools->settings.face->specs, i)->name, typed);
 }
 
 static void
 offer_sessions(const struct mcp_tools *tools, const char *owner, json_t *values, const char *typed)
 {
-    json_auto_t *ids = sessions_ids(tools->settings.sessions, owner);
+    json_auto_t *ids = sessions_ids(tools->settings.face->sessions, owner);
     size_t i;
     json_t *id;
     json_array_foreach(ids, i, id)

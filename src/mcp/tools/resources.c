@@ -62,7 +62,7 @@ on_listed(const json_t *page, const struct kg_error *err, void *arg)
 static void
 list_next_session(struct job *job)
 {
-    struct sessions *sessions = job->tools->settings.sessions;
+    struct sessions *sessions = job->tools->settings.face->sessions;
     static const struct session_files_query query = {.limit = SESSION_FILES_PAGE_MAX};
     while (json_array_size(job->waiting) > 0 && !job->work) {
         const char *id = json_string_value(json_array_get(job->waiting, 0));
@@ -136,7 +136,8 @@ read_file_of(struct job *job, const char *session_id, const char *path)
 {
     struct kg_error err = {0};
     struct session *session =
-        sessions_find(job->tools->settings.sessions, mcp_call_owner(job->call), session_id, &err);
+        sessions_find(job->tools->settings.face->sessions, mcp_call_owner(job->call), session_id,
+                      &err);
     if (session)
         job->work = session_file_read(session, path, MAX_READ_BYTES, on_read, job, &err);
     job->cancel_work = cancel_file_work;

@@ -199,7 +199,7 @@ remark_end(struct buf *text, const struct job *job)
         add_remark(text,
                    "timed out. A larger timeout can be given, up to %lld s; work in smaller steps, "
                    "or start long work in the background",
-                   (long long)(job->tools->settings.max_timeout_ms / 1000));
+                   (long long)(job->tools->settings.face->max_timeout_ms / 1000));
     else if (strcmp(status, "interrupted") == 0)
         add_remark(text, "interrupted");
     if (json_is_true(json_object_get(outcome->done, "kernel_restarted")))

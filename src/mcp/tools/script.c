@@ -60,7 +60,8 @@ script_open(struct job *job, const char *language, enum job_session_kind kind, c
     struct kg_error err = {0};
     const struct mcp_tools_settings *settings = &job->tools->settings;
     const struct kernelspec *spec =
-        language ? kernelspecs_find(settings->specs, language, &err) : settings->default_spec;
+        language ? kernelspecs_find(settings->face->specs, language, &err)
+                 : settings->face->default_spec;
     if (!spec) {
         job_fail(job, &err);
         return;
@@ -93,7 +94,7 @@ char *
 script_file_url(const struct job *job, const char *path)
 {
     const char *base = mcp_call_base_url(job->call);
-    const struct file_links *links = job->tools->settings.links;
+    const struct file_links *links = job->tools->settings.face->links;
     if (!base || !links)
         return NULL;
     KG_AUTO_FREE char *url =

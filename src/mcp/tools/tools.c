@@ -26,7 +26,7 @@ find_profile(const char *name)
 static bool
 is_offered(const struct mcp_tools *tools, const struct tool *tool)
 {
-    return !tool->language || kernelspecs_find(tools->settings.specs, tool->language, NULL);
+    return !tool->language || kernelspecs_find(tools->settings.face->specs, tool->language, NULL);
 }
 
 static const struct tool *

@@ -16,7 +16,7 @@ command_in(struct job *job, struct session *session, struct kernel *kernel)
     struct sandbox_command_spec spec = {
         .command = job_string(job, "command"),
         .cwd = job_string(job, "cwd"),
-        .max_output_bytes = job->tools->settings.max_output_bytes,
+        .max_output_bytes = job->tools->settings.face->max_output_bytes,
     };
     struct kg_error err = {0};
     if (job_timeout(job, &spec.timeout_ms, &err) < 0)

@@ -33,7 +33,8 @@ tool_create_session(struct job *job)
     const char *language = job_string(job, "language");
     double idle_s = job_number(job, "idle_timeout", 0);
     job->spec =
-        language ? kernelspecs_find(settings->specs, language, &err) : settings->default_spec;
+        language ? kernelspecs_find(settings->face->specs, language, &err)
+                 : settings->face->default_spec;
     if (job->spec && job_value(job, "idle_timeout") &&
         !(idle_s >= 1 && idle_s <= MAX_IDLE_TIMEOUT_S))
         kg_error_set(&err, KG_INVALID, 0, "idle_timeout must be 1 to %d seconds",
@@ -75,7 +76,8 @@ append_session(struct buf *text, const char *id, const json_t *about, bool is_ow
 void
 tool_list_sessions(struct job *job)
 {
-    json_t *sessions = sessions_describe(job->tools->settings.sessions, mcp_call_owner(job->call));
+    json_t *sessions =
+        sessions_describe(job->tools->settings.face->sessions, mcp_call_owner(job->call));
     const char *own = job_own_session_id(job);
     KG_AUTO_BUF text = {0};
     const char *id;
