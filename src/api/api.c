@@ -33,19 +33,8 @@ static const struct http_route routes[] = {
     {HTTP_GET, "/metrics", handle_metrics, HTTP_PUBLIC},
 };
 
-// While the gateway drains, what would start work is refused; what watches or ends it is not.
-static int
-gate(struct http_request *request, void *arg, struct kg_error *err)
-{
-    struct api_context *context = arg;
-    if (context->draining && (http_request_flags(request) & HTTP_STARTS_WORK))
-        return kg_error_set(err, KG_DRAINING, 0, "the gateway is shutting down");
-    return rate_limiter_take(context->rate, http_request_owner(request), err);
-}
-
 void
 api_register(struct http_server *server, struct api_context *context)
 {
     http_server_add_routes(server, routes, KG_ARRAY_LEN(routes), context);
-    http_server_set_gate(server, gate, context);
 }

@@ -290,9 +290,9 @@ handle_file_link(struct http_request *request, void *arg)
     if (!owner)
         kg_error_set(&err, KG_FORBIDDEN_LINK, 0,
                      "the link has expired, its session has ended, or it is not one of ours");
-    else if (rate_limiter_take(context->rate, owner, &err) == 0)
-        session = sessions_find(context->face->sessions, owner,
-                                http_request_param(request, "id"), &err);
+    else if (http_server_admit(http_request_server(request), owner, &err) == 0)
+        session =
+            sessions_find(context->face->sessions, owner, http_request_param(request, "id"), &err);
     if (session)
         start(request, context, session);
     else

@@ -32,13 +32,14 @@ handle_health(struct http_request *request, void *arg)
     const struct api_context *context = arg;
     const struct sessions *sessions = context->face->sessions;
     double uptime_s = (double)(clock_mono_ms() - context->started_ms) / 1000;
-    http_reply_json(request, 200,
-                    json_pack("{s:s, s:s, s:I, s:{s:I, s:I}, s:f, s:s}", "status",
-                              context->draining ? "draining" : "healthy", "version", KG_VERSION,
-                              "active_sessions", (json_int_t)sessions_count(sessions),
-                              "pool", "ready", (json_int_t)sessions_n_pooled(sessions),
-                              "target", (json_int_t)context->pool_size, "uptime", uptime_s,
-                              "provisioner", context->provisioner));
+    http_reply_json(
+        request, 200,
+        json_pack("{s:s, s:s, s:I, s:{s:I, s:I}, s:f, s:s}", "status",
+                  http_server_is_draining(http_request_server(request)) ? "draining" : "healthy",
+                  "version", KG_VERSION, "active_sessions", (json_int_t)sessions_count(sessions),
+                  "pool", "ready", (json_int_t)sessions_n_pooled(sessions), "target",
+                  (json_int_t)context->pool_size, "uptime", uptime_s, "provisioner",
+                  context->provisioner));
 }
 
 void
@@ -54,7 +55,7 @@ handle_ready(struct http_request *request, void *arg)
 {
     const struct api_context *context = arg;
     struct kg_error err = {0};
-    if (context->draining)
+    if (http_server_is_draining(http_request_server(request)))
         kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
     else if (!sessions_can_open(context->face->sessions))
         kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,

@@ -154,16 +154,6 @@ make_contexts(struct core *core)
     };
 }
 
-// One owner of several does not take all the sessions, unless the setting says how many.
-static int64_t
-max_sessions_per_owner(const struct core *core)
-{
-    const struct config *config = core->config;
-    if (config->max_sessions_per_owner > 0 || !core->several_owners)
-        return config->max_sessions_per_owner;
-    return (config->max_sessions + 1) / 2;
-}
-
 static void
 make_sessions(struct core *core)
 {
@@ -175,7 +165,9 @@ make_sessions(struct core *core)
         .pooled_spec = core->default_spec,
         .pool_size = config->pool_size,
         .max_sessions = config->max_sessions,
-        .max_sessions_per_owner = max_sessions_per_owner(core),
+        .max_sessions_per_owner = config->max_sessions_per_owner,
+        .max_sessions_of = core->max_sessions_of,
+        .max_sessions_arg = core->max_sessions_arg,
         .several_owners = core->several_owners,
         .evict_idle = strcmp(config->evict, "idle") == 0,
         .idle_timeout_s = config->idle_timeout_s,

@@ -13,13 +13,15 @@
 #include "sandbox.h"
 #include "sessions.h"
 
-// In the order in which it is made. `config`, `state` (opened), `forgetful` and `several_owners`
-// are given.
+// In the order in which it is made. `config`, `state` (opened), `forgetful` and what is said about
+// owners are given.
 struct core {
     const struct config *config;
     struct state state;
     bool forgetful;      // what an earlier run has left is removed, not taken up
     bool several_owners; // one of them takes half at most of what they share
+    int64_t (*max_sessions_of)(const char *owner, const void *arg); // see sessions_settings
+    const void *max_sessions_arg;
     struct layout layout;
     struct kernelspecs *specs;
     const struct kernelspec *default_spec;

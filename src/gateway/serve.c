@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "auth.h"
 #include "core.h"
 #include "http.h"
 #include "jupyter.h"
@@ -29,7 +30,7 @@ enum {
 // Everything of a running gateway, in the order in which it is made.
 struct gateway {
     struct core core;
-    struct http_keys *keys;
+    struct api_keys *keys; // NULL: there are none
     struct http_server *server;
     struct api_context api;
     struct mcp_face *mcp;
@@ -50,29 +51,69 @@ is_loopback(const char *host)
            strncmp(host, "127.", 4) == 0;
 }
 
+// What one owner may have: while there are several, half at most of what they share, unless a
+// setting says how much.
 static int
 load_keys(struct gateway *gateway, struct kg_error *err)
 {
     const struct config *config = gateway->core.config;
-    gateway->keys = http_keys_new();
-    if (config->api_key && http_keys_add(gateway->keys, "default", config->api_key, err) < 0)
-        return -1;
-    if (config->api_keys_file && http_keys_load(gateway->keys, config->api_keys_file, err) < 0)
-        return -1;
     bool any = config->api_key || config->api_keys_file;
     if (!any && !config->insecure && !is_loopback(config->host))
         return kg_error_set(err, KG_INVALID, 0,
-                            "refusing to listen on %s without a key: give --api-key or "
-                            "--api-keys-file, or --insecure to let anybody in",
+                            "host is %s, which other machines can reach, and there is no API key: "
+                            "set api-key or api-keys-file, or set insecure to let everybody in",
                             config->host);
-    return 0;
+    if (!any)
+        return 0;
+    const struct http_quota alone = {
+        .requests_per_second = config->max_requests_per_second,
+        .max_sessions = config->max_sessions_per_owner,
+    };
+    struct http_quota shared = alone;
+    shared.max_connections = (int)config->max_connections / 2;
+    if (shared.max_sessions == 0)
+        shared.max_sessions = (config->max_sessions + 1) / 2;
+    const struct api_keys_settings settings = {
+        .key = config->api_key,
+        .path = config->api_keys_file,
+        .alone = alone,
+        .shared = shared,
+    };
+    gateway->keys = api_keys_new(&settings, err);
+    return gateway->keys ? 0 : -1;
+}
+
+static int64_t
+max_sessions_of(const char *owner, const void *arg)
+{
+    const struct http_authenticator *authenticator = arg;
+    return authenticator->ops->quota(authenticator, owner).max_sessions;
+}
+
+static void
+set_owners(struct gateway *gateway)
+{
+    struct core *core = &gateway->core;
+    if (!gateway->keys)
+        return;
+    core->several_owners = api_keys_have_several_owners(gateway->keys);
+    core->max_sessions_of = max_sessions_of;
+    core->max_sessions_arg = api_keys_authenticator(gateway->keys);
+}
+
+static void
+on_keys_changed(void *arg)
+{
+    struct gateway *gateway = arg;
+    sessions_set_several_owners(gateway->core.sessions,
+                                api_keys_have_several_owners(gateway->keys));
 }
 
 static int
 admit(const char *owner, void *arg, struct kg_error *err)
 {
     struct gateway *gateway = arg;
-    return rate_limiter_take(gateway->api.rate, owner, err);
+    return http_server_admit(gateway->server, owner, err);
 }
 
 static void
@@ -85,7 +126,6 @@ serve_faces(struct gateway *gateway)
         .loop = core->loop,
         .provisioner = provisioner_name(core->provisioner),
         .pool_size = config->pool_size,
-        .rate = rate_limiter_new(config->max_requests_per_second),
         .started_ms = clock_mono_ms(),
     };
     api_register(gateway->server, &gateway->api);
@@ -102,8 +142,7 @@ make_server(struct gateway *gateway, struct kg_error *err)
     KG_AUTO_FREE char **hosts = config_split_list(config->allowed_hosts);
     // Beyond loopback, names are the proxy's matter; the key is what protects.
     static const char *const any_host[] = {"*", NULL};
-    bool keyed = config->api_key || config->api_keys_file;
-    bool any = !*hosts && !is_loopback(config->host) && keyed;
+    bool any = !*hosts && !is_loopback(config->host) && gateway->keys;
     const size_t small = BODY_FACTOR * (size_t)config->max_code_bytes + BODY_SLACK_BYTES;
     const size_t upload = (size_t)config->max_upload_bytes;
     const struct http_server_settings settings = {
@@ -118,6 +157,7 @@ make_server(struct gateway *gateway, struct kg_error *err)
         .allowed_origins = (const char *const *)origins,
         .allowed_hosts = any ? any_host : (const char *const *)hosts,
         .check_origin_and_host = true,
+        .anonymous_quota.requests_per_second = config->max_requests_per_second,
     };
     gateway->server = http_server_new(gateway->core.loop, &settings, err);
     return gateway->server ? 0 : -1;
@@ -128,7 +168,10 @@ start_server(struct gateway *gateway, struct kg_error *err)
 {
     if (make_server(gateway, err) < 0)
         return -1;
-    http_server_set_keys(gateway->server, gateway->keys);
+    if (gateway->keys) {
+        http_server_set_authenticator(gateway->server, api_keys_authenticator(gateway->keys));
+        api_keys_watch(gateway->keys, gateway->core.loop, on_keys_changed, gateway);
+    }
     serve_faces(gateway);
     return 0;
 }
@@ -171,13 +214,13 @@ static void
 on_terminate(int signum, void *arg)
 {
     struct gateway *gateway = arg;
-    if (gateway->api.draining) {
+    if (http_server_is_draining(gateway->server)) {
         gateway->drain_deadline_ms = clock_mono_ms(); // asked twice: no more patience
         return;
     }
     log_info("draining", LOG_INT("signal", signum),
              LOG_INT("sessions", (int64_t)sessions_count(gateway->core.sessions)));
-    gateway->api.draining = true;
+    http_server_drain(gateway->server);
     mcp_drain(mcp_face_mcp(gateway->mcp));
     gateway->drain_deadline_ms = clock_mono_ms() + gateway->core.config->drain_timeout_s * 1000;
     loop_timer_start(gateway->drain, 0);
@@ -193,8 +236,7 @@ gateway_fini(struct gateway *gateway)
     loop_signal_free(gateway->interrupt);
     http_server_free(gateway->server);
     mcp_face_free(gateway->mcp);
-    http_keys_free(gateway->keys);
-    rate_limiter_free(gateway->api.rate);
+    api_keys_free(gateway->keys);
     core_fini(&gateway->core);
 }
 
@@ -206,7 +248,7 @@ run(struct gateway *gateway, struct kg_error *err)
     struct core *core = &gateway->core;
     if (load_keys(gateway, err) < 0)
         return -1;
-    core->several_owners = http_keys_have_several_owners(gateway->keys);
+    set_owners(gateway);
     if (state_open(&core->state, core->config->state_dir, err) < 0 || core_start(core, err) < 0)
         return -1;
     sessions_start(core->sessions);

@@ -126,9 +126,14 @@ gate_judge(struct http_connection *conn, const struct http_head *head, size_t he
     bool reads = request_reads_body(head);
     conn->body_len = head->content_length > 0 ? (uint64_t)head->content_length : 0;
     conn->has_body = head->chunked || conn->body_len > 0;
+    enum request_verdict verdict = request_judge(conn, head);
+    if (verdict == REQUEST_LATER) {
+        bufferevent_disable(conn->bev, EV_READ);
+        return;
+    }
     if (reads && head->chunked)
         conn->chunks = (struct http_chunks){.state = CHUNK_SIZE};
-    if (!reads || !conn->has_body || request_admits(conn, head))
+    if (!reads || !conn->has_body || verdict == REQUEST_ADMITTED)
         gate_await_no_more(conn);
     else if (!small)
         gate_cut_body(conn, head);
@@ -136,6 +141,15 @@ gate_judge(struct http_connection *conn, const struct http_head *head, size_t he
         gate_refuse_chunks(conn);
     else
         gate_open(conn);
+}
+
+void
+gate_resume(struct http_connection *conn)
+{
+    conn->checked = true;
+    conn->head_seen = 0;
+    bufferevent_enable(conn->bev, EV_READ);
+    gate_look_soon(conn);
 }
 
 static void
@@ -194,7 +208,7 @@ gate_on_look(evutil_socket_t fd, short what, void *arg)
         conn->gate_looks = false;
         if (conn->chunks_bad) {
             gate_refuse_chunks(conn);
-        } else if (conn->gated && !conn->closing) {
+        } else if (conn->gated && !conn->closing && !conn->check) {
             gate_set_read(conn, NULL);
             gate_put_back(conn);
             gate_look(conn);
@@ -247,6 +261,8 @@ gate_close_again(struct http_connection *conn)
             abort();
     }
     conn->gated = true;
+    conn->checked = false;
+    identify_reset(conn);
     conn->has_body = false;
     conn->body_len = 0;
     conn->chunks.state = CHUNKS_END;

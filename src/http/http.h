@@ -12,6 +12,13 @@ struct http_request;
 
 // ---- Server ---------------------------------------------------------------------------------
 
+// What one owner may have at a time; 0: any number.
+struct http_quota {
+    double requests_per_second; // in bursts of up to two seconds' worth
+    int max_connections;        // which have shown its credential; further ones get 429
+    int64_t max_sessions;       // for session/, which asks the authenticator itself
+};
+
 struct http_server_settings {
     const char *host;
     int port;              // 0: any free one
@@ -32,6 +39,7 @@ struct http_server_settings {
     const char *const *allowed_origins; // NULL-terminated; NULL: only the server's own
     const char *const *allowed_hosts;   // NULL-terminated; "*" allows any; NULL: loopback names
     bool check_origin_and_host;
+    struct http_quota anonymous_quota; // while there is no authenticator
 };
 
 // Ignores SIGPIPE from then on, for the whole process.
@@ -44,26 +52,49 @@ int http_server_port(const struct http_server *server);
 // Requests whose answer has not been sent completely.
 int http_server_open_requests(const struct http_server *server);
 
-// ---- Keys and owners ------------------------------------------------------------------------
+// ---- Who asks -------------------------------------------------------------------------------
 
-// The API keys and whose they are. Without any key every request belongs to "anonymous", but for
-// those that a proxy brings from another machine: they belong to nobody, and only HTTP_PUBLIC lets
-// them through.
-struct http_keys;
-struct http_keys *http_keys_new(void);
-void http_keys_free(struct http_keys *keys);
-KG_DEFINE_AUTO(http_keys, http_keys_free)
-// `key` may be "sha256:<hex>" of the key. Owner names: 1 to 64 of A-Za-z0-9._-.
-KG_MUST_CHECK int http_keys_add(struct http_keys *keys, const char *owner, const char *key,
-                                struct kg_error *err);
-// One `name:key` or `name:sha256:<hex>` a line, and at least one; # starts a comment.
-KG_MUST_CHECK int http_keys_load(struct http_keys *keys, const char *path, struct kg_error *err);
-// The owner of `key`, in time that does not depend on which bytes match; NULL: nobody's.
-const char *http_keys_owner(const struct http_keys *keys, const char *key);
-// Whether the keys are those of more than one owner.
-bool http_keys_have_several_owners(const struct http_keys *keys);
-// The server borrows `keys`; routes with HTTP_PUBLIC do not ask for one.
-void http_server_set_keys(struct http_server *server, const struct http_keys *keys);
+// An owner's name has at most so many bytes.
+enum { HTTP_OWNER_MAX = 64 };
+
+// Turns credentials into owners. The server asks once for each request that carries one, when its
+// head is complete and nothing of its body was read. The answer holds for that request until its
+// end, whatever becomes of the credential.
+struct http_authenticator {
+    const struct http_authenticator_ops *ops;
+};
+struct http_check; // the authenticator's own: a check under way
+// `owner`: as `ret_owner` below.
+typedef void (*http_checked_fn)(const char *owner, void *arg);
+struct http_authenticator_ops {
+    // Either writes the owner's name to `ret_owner` (HTTP_OWNER_MAX + 1 bytes; empty: the
+    // credential is not valid) and returns NULL, or returns a check, and calls `done` later, once,
+    // on the loop. The credential is borrowed until this returns. The head timeout bounds a check.
+    struct http_check *(*check)(struct http_authenticator *authenticator, const char *credential,
+                                char *ret_owner, http_checked_fn done, void *arg);
+    // Its client has gone: `done` is not called. NULL where check() never returns a check.
+    void (*cancel)(struct http_check *check);
+    // What an owner may have now. Called often, so it answers from memory.
+    struct http_quota (*quota)(const struct http_authenticator *authenticator, const char *owner);
+};
+
+// The authenticator must outlive the server. Without one every request belongs to "anonymous",
+// except for those that a proxy brings from another machine: they belong to nobody, and only
+// HTTP_PUBLIC lets them through.
+void http_server_set_authenticator(struct http_server *server,
+                                   struct http_authenticator *authenticator);
+
+// ---- Admission ------------------------------------------------------------------------------
+
+// The server itself checks each request to a route that is not public, before its handler. Whoever
+// finds an owner or a request by other means (a signed link, a batch) calls http_server_admit().
+
+// From now on routes with HTTP_STARTS_WORK answer KG_DRAINING.
+void http_server_drain(struct http_server *server);
+bool http_server_is_draining(const struct http_server *server);
+// Counts one request of an owner; KG_RATE_LIMITED where its quota allows no more at the moment.
+KG_MUST_CHECK int http_server_admit(struct http_server *server, const char *owner,
+                                    struct kg_error *err);
 
 // ---- Routes ---------------------------------------------------------------------------------
 
@@ -76,8 +107,9 @@ enum http_method {
     HTTP_OPTIONS = 32,
     HTTP_PATCH = 64,
 };
-// HTTP_STARTS_WORK says something to the gate only. With HTTP_JSON_BODY a large body is parsed on
-// a worker before the handler is called, which takes the value by http_request_json().
+// Routes with HTTP_STARTS_WORK are refused while the server drains. With HTTP_JSON_BODY a large
+// body is parsed on a worker before the handler is called, which takes the value by
+// http_request_json().
 enum {
     HTTP_PUBLIC = 1,
     HTTP_KEY_IN_QUERY = 2,
@@ -99,16 +131,13 @@ struct http_route {
 };
 void http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
                             void *arg);
-// Sees every request to a route that is not public, before its handler; a nonzero return answers
-// with `err` (draining, limits).
-typedef int (*http_gate_fn)(struct http_request *request, void *arg, struct kg_error *err);
-void http_server_set_gate(struct http_server *server, http_gate_fn gate, void *arg);
 
 // ---- Requests -------------------------------------------------------------------------------
 
 // All strings are borrowed until the request is answered.
 enum http_method http_request_method(const struct http_request *request);
 const char *http_request_path(const struct http_request *request);
+struct http_server *http_request_server(const struct http_request *request);
 // The flags of its route.
 int http_request_flags(const struct http_request *request);
 // A decoded path parameter, never NULL for one that the pattern names.

@@ -20,13 +20,13 @@ struct http_share;
 enum {
     HTTP_ID_LEN = 20,
     HTTP_PARAMS_MAX = 6,
-    HTTP_OWNER_MAX = 64,
     // What a client may send ahead while its request is being answered.
     HTTP_READ_AHEAD_MAX = 64 * 1024,
     // The body that a request may have although its head shows no right to it.
     HTTP_STRANGER_BYTES_MAX = 64 * 1024,
     HTTP_ADDRESS_LEN = 16,
     HTTP_PEER_SLOTS = 1024,
+    HTTP_OWNER_SLOTS = 256,
 };
 
 // How far a chunked body has been read.
@@ -62,6 +62,22 @@ struct http_peers {
     bool spare_local; // loopback and Unix sockets: proxies come from there
 };
 
+// An owner with open connections, or with requests within the last seconds.
+struct http_owner {
+    char name[HTTP_OWNER_MAX + 1];
+    int n_connections;
+    double tokens;     // requests that it may make at once
+    int64_t filled_us; // when `tokens` was true; 0: never
+    LIST_ENTRY(http_owner) slot_link;
+    TAILQ_ENTRY(http_owner) quiet_link; // without a connection
+};
+
+struct http_owners {
+    LIST_HEAD(, http_owner) slots[HTTP_OWNER_SLOTS];
+    TAILQ_HEAD(, http_owner) quiet; // the longest quiet first
+    size_t n_quiet;
+};
+
 // One accepted connection. `evcon` is evhttp's, known once the connection was adopted; `request` is
 // set while a handler owes an answer, `busy` until that answer has been sent. `refused` while a
 // page of evhttp's own is in the output, `closing` while one of ours is and nothing else follows.
@@ -76,7 +92,13 @@ struct http_connection {
     bool lingers; // after its end: its client may still be sending
     struct http_peer *peer;
     bool trusted; // a request has shown a valid key
+    // What identify.c knows of the request that is being read.
+    char owner[HTTP_OWNER_MAX + 1]; // empty: nobody's, or not known yet
+    bool has_credential;
+    struct http_check *check;       // under way: the gate waits
+    struct http_owner *counted_for; // NULL: no request had an owner so far
     // What gate.c knows of the request that is being read.
+    bool checked;     // its credential was
     bool gated;       // evhttp reads nothing
     bool gate_looks;  // in the gate's list
     size_t head_seen; // bytes in which the head does not end
@@ -90,15 +112,14 @@ struct http_connection {
     LIST_ENTRY(http_connection) gate_link;
     TAILQ_ENTRY(http_connection) awaited_link;
     // What intake.c counts.
-    char owner[HTTP_OWNER_MAX + 1]; // whose body is read
-    size_t held;                    // bytes read and not yet given away
-    size_t received;                // of this request
-    size_t look_received;           // at the last look
-    bool look_skipped;              // not to be judged by the next look: it was not reading
-    bool is_large;                  // in the intake's list
-    bool intake_paused;             // does not read: others go first
-    bool is_waited_for;             // it reads, and others do not
-    struct http_share *share;       // its owner's, while it is large
+    size_t held;              // bytes read and not yet given away
+    size_t received;          // of this request
+    size_t look_received;     // at the last look
+    bool look_skipped;        // not to be judged by the next look: it was not reading
+    bool is_large;            // in the intake's list
+    bool intake_paused;       // does not read: others go first
+    bool is_waited_for;       // it reads, and others do not
+    struct http_share *share; // its owner's, while it is large
     TAILQ_ENTRY(http_connection) intake_link;
     struct http_request *request;
     LIST_ENTRY(http_connection) link;
@@ -166,10 +187,11 @@ struct http_server {
     bool check_origin_and_host;
     char **allowed_origins;
     char **allowed_hosts;
-    const struct http_keys *keys;
+    struct http_authenticator *authenticator; // or NULL
+    struct http_quota anonymous_quota;
+    struct http_owners owners;
+    bool draining;
     struct http_router router;
-    http_gate_fn gate_fn;
-    void *gate_arg;
     // Accepted, not yet seen by evhttp; `adopt` takes them up in the same turn of the loop.
     struct http_connections fresh;
     struct event *adopt;
@@ -190,6 +212,7 @@ struct http_server {
 // One request until its answer is complete. `conn` is NULL once the client has gone; `ev` is
 // evhttp's request, which is ours to free from then on.
 struct http_request {
+    struct http_server *server;
     struct http_connection *conn;
     struct evhttp_request *ev;
     const struct evkeyvalq *headers;
@@ -253,7 +276,9 @@ void request_call_handler(struct http_request *request);
 // Whether evhttp reads a body with this method.
 bool request_reads_body(const struct http_head *head);
 // Whether the head entitles to its body: a valid key, an origin, a path and a length that are fine.
-bool request_admits(struct http_connection *conn, const struct http_head *head);
+// REQUEST_LATER: the key is being checked; to be asked again when gate_resume() is called.
+enum request_verdict { REQUEST_REFUSED, REQUEST_ADMITTED, REQUEST_LATER };
+enum request_verdict request_judge(struct http_connection *conn, const struct http_head *head);
 // The connection is closing: tells the handler's side.
 void request_gone(struct http_request *request);
 // Unlinks and frees a request; its evhttp_request too when the client has gone.
@@ -287,6 +312,8 @@ void gate_init(struct http_server *server, const struct http_server_settings *se
 void gate_fini(struct http_server *server);
 void gate_watch(struct http_connection *conn);
 void gate_await_no_more(struct http_connection *conn);
+// Looks at the head again: its credential was checked.
+void gate_resume(struct http_connection *conn);
 // A request is answered, the next may come.
 void gate_close_again(struct http_connection *conn);
 void gate_forget(struct http_connection *conn);
@@ -350,11 +377,31 @@ const struct http_router_entry *router_find(const struct http_router *router,
 // Writes "GET, HEAD, …".
 void router_format_methods(int methods, char *ret, size_t size);
 
-// ---- keys.c ---------------------------------------------------------------------------------
+// ---- identify.c -----------------------------------------------------------------------------
 
-// Sets the request's owner; an error where `flags` ask for a key and none that is known came.
-KG_MUST_CHECK int keys_check(const struct http_keys *keys, struct http_request *request, int flags,
-                             struct kg_error *err);
+// Finds out whose the request is that a connection brings, from its head, path and query; true: the
+// answer is under way, and gate_resume() follows.
+bool identify_start(struct http_connection *conn, const struct http_request *request);
+// Forgets whose the last request was; the connection counts for that owner until the next one.
+void identify_reset(struct http_connection *conn);
+// The connection is closed.
+void identify_forget(struct http_connection *conn);
+// Sets the request's owner. An error where its route asks for one and there is none, or where the
+// owner has too many connections.
+KG_MUST_CHECK int identify_check(struct http_connection *conn, struct http_request *request,
+                                 struct kg_error *err);
+
+// ---- owners.c -------------------------------------------------------------------------------
+
+void owners_init(struct http_owners *owners);
+// After the last connection.
+void owners_fini(struct http_owners *owners);
+// Counts a connection of an owner, until it leaves.
+struct http_owner *owner_join(struct http_owners *owners, const char *name);
+void owner_leave(struct http_owners *owners, struct http_owner *owner, int64_t now_us);
+// Counts a request; KG_RATE_LIMITED where it is one too many. `per_second` 0: any number.
+KG_MUST_CHECK int owner_take_request(struct http_owners *owners, const char *name,
+                                     double per_second, int64_t now_us, struct kg_error *err);
 
 // ---- origin.c -------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ static struct http_request *
 request_new(struct http_connection *conn, struct evhttp_request *ev)
 {
     struct http_request *request = KG_NEW(struct http_request);
+    request->server = conn->server;
     request->conn = conn;
     request->ev = ev;
     request->headers = evhttp_request_get_input_headers(ev);
@@ -98,6 +99,12 @@ request_free(struct http_request *request)
     json_work_end(request);
     request_fini(request);
     free(request);
+}
+
+struct http_server *
+http_request_server(const struct http_request *request)
+{
+    return request->server;
 }
 
 int
@@ -212,12 +219,11 @@ check_body(const struct http_server *server, const struct http_request *request,
     return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0, "the body has more than %zu bytes", max);
 }
 
-// Finds the route of a target, and whether the request may have it. Without an entry and an error
-// there is none for the method: `ret_methods` says for which there are.
+// Finds the route of a target. Without an entry and an error there is none for the method:
+// `ret_methods` says for which there are.
 static int
-request_find(const struct http_server *server, struct http_request *request, const char *target,
-             uint64_t body_len, const struct http_router_entry **ret_entry, int *ret_methods,
-             struct kg_error *err)
+request_route(const struct http_server *server, struct http_request *request, const char *target,
+              const struct http_router_entry **ret_entry, int *ret_methods, struct kg_error *err)
 {
     *ret_entry = NULL;
     if (parse_target(request, target, err))
@@ -228,10 +234,17 @@ request_find(const struct http_server *server, struct http_request *request, con
     request->route = entry->route.pattern;
     request->flags = entry->route.flags;
     *ret_entry = entry;
-    return keys_check(server->keys, request, request->flags, err) ||
-                   check_body(server, request, body_len, err)
-               ? -1
-               : 0;
+    return 0;
+}
+
+// Whether a request may have the route that was found for it.
+static int
+request_check(struct http_connection *conn, struct http_request *request, uint64_t body_len,
+              struct kg_error *err)
+{
+    if (identify_check(conn, request, err) < 0)
+        return -1;
+    return check_body(conn->server, request, body_len, err);
 }
 
 bool
@@ -241,26 +254,28 @@ request_reads_body(const struct http_head *head)
            strcmp(head->method, "PATCH") == 0;
 }
 
-bool
-request_admits(struct http_connection *conn, const struct http_head *head)
+enum request_verdict
+request_judge(struct http_connection *conn, const struct http_head *head)
 {
     const struct http_server *server = conn->server;
     struct http_request probe = {.headers = &head->headers};
     for (size_t i = 0; i < KG_ARRAY_LEN(methods_known); i++)
         if (strcmp(methods_known[i].name, head->method) == 0)
             probe.method = methods_known[i].method;
-    const struct http_router_entry *entry;
+    const struct http_router_entry *entry = NULL;
     int known;
     struct kg_error err;
-    bool admitted =
-        origin_check(server, &probe, &err) == 0 &&
-        request_find(server, &probe, head->target, conn->body_len, &entry, &known, &err) == 0 &&
-        entry && probe.owner[0];
+    enum request_verdict verdict = REQUEST_REFUSED;
+    bool found = origin_check(server, &probe, &err) == 0 &&
+                 request_route(server, &probe, head->target, &entry, &known, &err) == 0 && entry;
+    if (found && !conn->checked && identify_start(conn, &probe))
+        verdict = REQUEST_LATER;
+    else if (found && request_check(conn, &probe, conn->body_len, &err) == 0 && probe.owner[0])
+        verdict = REQUEST_ADMITTED;
     request_fini(&probe);
-    memcpy(conn->owner, probe.owner, sizeof conn->owner);
-    if (admitted)
+    if (verdict == REQUEST_ADMITTED)
         connection_trust(conn);
-    return admitted;
+    return verdict;
 }
 
 // After a head that announced a body which nobody reads, the connection cannot go on.
@@ -319,6 +334,16 @@ refuse_key(struct http_request *request, const struct kg_error *err)
     http_reply_error(request, err);
 }
 
+// While the server drains, what starts work is refused; what watches or ends it is not.
+static int
+request_admit(const struct http_request *request, struct kg_error *err)
+{
+    struct http_server *server = request->conn->server;
+    if (server->draining && (request->flags & HTTP_STARTS_WORK))
+        return kg_error_set(err, KG_DRAINING, 0, "the gateway is shutting down");
+    return http_server_admit(server, request->owner, err);
+}
+
 static void
 start_handler(struct http_request *request, const struct http_router_entry *entry)
 {
@@ -353,20 +378,24 @@ request_handle(struct http_connection *conn, struct evhttp_request *ev)
     }
     origin_add_headers(request);
     uint64_t body_len = conn->body_cut ? conn->body_len : http_request_body_len(request);
-    int failed =
-        request_find(server, request, evhttp_request_get_uri(ev), body_len, &entry, &known, &err);
-    if (request->owner[0])
-        connection_trust(conn);
+    int failed = request_route(server, request, evhttp_request_get_uri(ev), &entry, &known, &err);
     if (!failed && !entry) {
         answer_unrouted(request, known);
         return;
     }
+    if (!failed)
+        failed = request_check(conn, request, body_len, &err);
+    if (failed && err.code == KG_RATE_LIMITED && !body_is_unread(request))
+        http_reply_header(request, "Connection", "close"); // its owner has too many
+    if (request->owner[0])
+        connection_trust(conn);
     if (!failed && conn->body_cut)
         failed = kg_error_set(&err, KG_UPLOAD_TOO_LARGE, 0,
-                              "without a key a body may have %d bytes, and its length is given",
+                              "without an API key a body may have %d bytes, and its length must be "
+                              "given",
                               HTTP_STRANGER_BYTES_MAX);
-    if (!failed && server->gate_fn && !(request->flags & HTTP_PUBLIC))
-        failed = server->gate_fn(request, server->gate_arg, &err);
+    if (!failed && !(request->flags & HTTP_PUBLIC))
+        failed = request_admit(request, &err);
     if (failed && err.code == KG_UNAUTHORIZED && request->wrong_key)
         refuse_key(request, &err);
     else if (failed)

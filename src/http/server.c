@@ -36,6 +36,7 @@ on_closed(struct evhttp_connection *evcon, void *arg)
     refusal_forget(conn);
     intake_forget(conn);
     gate_forget(conn);
+    identify_forget(conn);
     peer_leave(&server->peers, conn->peer, conn->trusted);
     if (conn->lingers && !server->ending)
         linger_start(server, conn->fd);
@@ -356,6 +357,8 @@ http_server_new(struct loop *loop, const struct http_server_settings *settings,
     server->accept_pause = loop_timer_new(loop, on_accept_resume, server);
     server->max_body_bytes = settings->max_body_bytes;
     server->max_small_body_bytes = settings->max_small_body_bytes;
+    server->anonymous_quota = settings->anonymous_quota;
+    owners_init(&server->owners);
     TAILQ_INIT(&server->lingers);
     refusal_init(server);
     gate_init(server, settings);
@@ -387,6 +390,7 @@ http_server_free(struct http_server *server)
     gate_fini(server);
     intake_fini(server);
     peers_fini(&server->peers);
+    owners_fini(&server->owners);
     evbuffer_free(server->scratch);
     free_strings(server->allowed_origins);
     free_strings(server->allowed_hosts);
@@ -409,14 +413,19 @@ http_server_open_requests(const struct http_server *server)
 }
 
 void
-http_server_set_keys(struct http_server *server, const struct http_keys *keys)
+http_server_set_authenticator(struct http_server *server, struct http_authenticator *authenticator)
 {
-    server->keys = keys;
+    server->authenticator = authenticator;
 }
 
 void
-http_server_set_gate(struct http_server *server, http_gate_fn gate, void *arg)
+http_server_drain(struct http_server *server)
 {
-    server->gate_fn = gate;
-    server->gate_arg = arg;
+    server->draining = true;
+}
+
+bool
+http_server_is_draining(const struct http_server *server)
+{
+    return server->draining;
 }

@@ -54,6 +54,12 @@ packages_new(struct loop *loop, const struct packages_settings *settings, struct
     return packages;
 }
 
+void
+packages_set_several_owners(struct packages *packages, bool several_owners)
+{
+    packages->several_owners = several_owners;
+}
+
 const char *
 packages_shared_dir(const struct packages *packages)
 {

@@ -22,6 +22,7 @@ struct packages_settings {
 };
 KG_MUST_CHECK struct packages *
 packages_new(struct loop *loop, const struct packages_settings *settings, struct kg_error *err);
+void packages_set_several_owners(struct packages *packages, bool several_owners);
 // Ends all downloads: their waits fail with KG_DRAINING, their sandboxes are being destroyed.
 void packages_stop(struct packages *packages);
 void packages_free(struct packages *packages);

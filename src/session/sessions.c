@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "packages.h"
 #include "pool.h"
 #include "sessions_priv.h"
 
@@ -106,6 +107,14 @@ sessions_on_sandbox_exit(struct sessions *sessions, const char *id)
     pool_on_sandbox_exit(sessions->pool, id);
 }
 
+void
+sessions_set_several_owners(struct sessions *sessions, bool several_owners)
+{
+    sessions->settings.several_owners = several_owners;
+    if (sessions->settings.packages)
+        packages_set_several_owners(sessions->settings.packages, several_owners);
+}
+
 // ---- Opening --------------------------------------------------------------------------------
 
 static int64_t
@@ -137,16 +146,24 @@ evict(struct sessions *sessions, const char *owner)
     return true;
 }
 
+static int64_t
+max_sessions_of(const struct sessions *sessions, const char *owner)
+{
+    const struct sessions_settings *settings = &sessions->settings;
+    return settings->max_sessions_of ? settings->max_sessions_of(owner, settings->max_sessions_arg)
+                                     : settings->max_sessions_per_owner;
+}
+
 static int
 make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
 {
     const struct sessions_settings *settings = &sessions->settings;
-    if (settings->max_sessions_per_owner > 0 &&
-        count_of_owner(sessions, owner) >= settings->max_sessions_per_owner &&
+    int64_t max_of_owner = max_sessions_of(sessions, owner);
+    if (max_of_owner > 0 && count_of_owner(sessions, owner) >= max_of_owner &&
         !(settings->evict_idle && evict(sessions, owner)))
         return kg_error_set(err, KG_MAX_SESSIONS, 0,
                             "there are %lld sessions of this key already; end one, or try later",
-                            (long long)settings->max_sessions_per_owner);
+                            (long long)max_of_owner);
     if ((int64_t)sessions->n_live >= settings->max_sessions &&
         !(settings->evict_idle && (evict(sessions, owner) || evict(sessions, NULL))))
         return kg_error_set(err, KG_MAX_SESSIONS, 0,

@@ -26,8 +26,11 @@ struct sessions_settings {
     int64_t pool_size;
     int64_t max_sessions;
     int64_t max_sessions_per_owner; // 0: no limit of its own
-    bool several_owners;            // shared resources: each owner gets at most half, in turn
-    bool evict_idle;                // at the limit, end the session that has been idle longest
+    // The same for one owner at the moment; NULL: the number above applies to each.
+    int64_t (*max_sessions_of)(const char *owner, const void *arg);
+    const void *max_sessions_arg;
+    bool several_owners; // shared resources: each owner gets at most half, in turn
+    bool evict_idle;     // at the limit, end the session that has been idle longest
     int64_t idle_timeout_s;
     bool network;                              // sandboxes have a way out
     const struct address_policy *fetch_policy; // for downloads
@@ -39,6 +42,8 @@ struct sessions_settings {
 };
 
 struct sessions *sessions_new(struct loop *loop, const struct sessions_settings *settings);
+// Owners have come or gone. Tells the packages, too.
+void sessions_set_several_owners(struct sessions *sessions, bool several_owners);
 // Starts to fill the pool. Call it after recovery.
 void sessions_start(struct sessions *sessions);
 // Every session must have ended or been released: see sessions_end_all(), sessions_release().

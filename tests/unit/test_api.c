@@ -351,28 +351,6 @@ test_session_bodies(void **state)
     assert_int_equal(body.idle_timeout_s, 31536000);
 }
 
-// Ever more owners take no more memory: who was quiet for longest is forgotten.
-static void
-test_rates_of_many_owners(void **state)
-{
-    (void)state;
-    KG_AUTO(rate_limiter) limiter = rate_limiter_new(0.1);
-    struct kg_error err;
-    assert_int_equal(rate_limiter_take(limiter, "first", &err), 0);
-    assert_int_equal(rate_limiter_take(limiter, "first", &err), -1);
-    assert_int_equal(err.code, KG_RATE_LIMITED);
-    for (int i = 0; i < 1023; i++) {
-        char owner[24];
-        snprintf(owner, sizeof owner, "owner-%d", i);
-        assert_int_equal(rate_limiter_take(limiter, owner, &err), 0);
-    }
-    assert_int_equal(rate_limiter_take(limiter, "owner-0", &err), -1);
-    assert_int_equal(rate_limiter_take(limiter, "first", &err), -1);
-    assert_int_equal(rate_limiter_take(limiter, "one-more", &err), 0); // in place of owner-1
-    assert_int_equal(rate_limiter_take(limiter, "owner-1", &err), 0);
-    assert_int_equal(rate_limiter_take(limiter, "first", &err), -1);
-}
-
 int
 main(void)
 {
@@ -386,7 +364,6 @@ main(void)
         cmocka_unit_test(test_kernel_goes_before_language),
         cmocka_unit_test(test_timeouts),
         cmocka_unit_test(test_session_bodies),
-        cmocka_unit_test(test_rates_of_many_owners),
     };
     return cmocka_run_group_tests_name("api", tests, setup, teardown) + test_api_stream();
 }

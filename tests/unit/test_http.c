@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "http_priv.h"
 #include "test_http_util.h"
 
 static void
@@ -130,30 +131,25 @@ test_head(void **state)
     assert_false(raw_has(&raw, "hello"));
 }
 
-static int
-refuse(struct http_request *request, void *arg, struct kg_error *err)
-{
-    (void)request;
-    return kg_error_set(err, KG_DRAINING, 0, "%s", (const char *)arg);
-}
-
 static void
-test_gate(void **state)
+test_draining(void **state)
 {
     (void)state;
-    char why[] = "closing";
-    http_server_set_gate(bench.server, refuse, why);
+    static const char *const local[] = {NULL};
+    assert_false(http_server_is_draining(bench.server));
+    http_server_drain(bench.server);
+    assert_true(http_server_is_draining(bench.server));
     KG_AUTO_RAW raw;
-    raw_exchange(&raw, "GET /show/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    raw_exchange(&raw, "POST /work HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_true(raw_has(&raw, "HTTP/1.1 503 "));
     assert_true(raw_has(&raw, "\r\nRetry-After: 1\r\n"));
     assert_true(raw_has(&raw, "\r\nContent-Type: application/problem+json\r\n"));
-    assert_true(raw_has(&raw, "\"detail\":\"closing\""));
+    assert_true(raw_has(&raw, "\"code\":\"draining\""));
     assert_int_equal(bench.n_handled, 0);
 
-    // A probe goes on being answered.
+    // What starts nothing is still answered.
     KG_AUTO_CALL call;
-    call_path(&call, "GET", "/hello", NULL, NULL);
+    call_path(&call, "GET", "/show/x", NULL, local);
     assert_int_equal(call.status, 200);
 }
 
@@ -170,52 +166,11 @@ test_message_cut_in_a_character(void **state)
 // ---- Keys -----------------------------------------------------------------------------------
 
 static void
-load_keys(const char *text, const char *expected_error)
-{
-    char path[] = "/tmp/kg-test-keys-XXXXXX";
-    KG_AUTO_FD fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-    struct kg_error err = {0};
-    int rc = http_keys_load(bench.keys, path, &err);
-    unlink(path);
-    assert_int_equal(rc, expected_error ? -1 : 0);
-    if (expected_error)
-        assert_non_null(strstr(err.message, expected_error));
-}
-
-static void
-test_keys_file(void **state)
-{
-    (void)state;
-    load_keys("# comment\n\nalice:secret-a\n  bob : "
-              "sha256:"
-              "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\r\n"
-              "carol:with:colon",
-              NULL);
-    assert_string_equal(http_keys_owner(bench.keys, "secret-a"), "alice");
-    assert_string_equal(http_keys_owner(bench.keys, "secret"), "bob");
-    assert_true(http_keys_have_several_owners(bench.keys));
-    assert_string_equal(http_keys_owner(bench.keys, "with:colon"), "carol");
-    assert_null(http_keys_owner(bench.keys, ""));
-    assert_null(http_keys_owner(bench.keys, "secret-"));
-    assert_null(http_keys_owner(bench.keys, "secret-ab"));
-    load_keys("dave\n", "line 1: not name:key");
-    load_keys("a:b\nbad name:x\n", "line 2");
-    load_keys("a:\n", "empty");
-    load_keys("", "holds no key");
-    load_keys("# alice:secret\n", "holds no key");
-    load_keys("a:sha256:abcd\n", "no SHA-256");
-}
-
-static void
 test_authentication(void **state)
 {
     (void)state;
-    struct kg_error err;
-    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
-    assert_int_equal(http_keys_add(bench.keys, "bob", "kb", &err), 0);
-    http_server_set_keys(bench.server, bench.keys);
+    bench_add_key("alice", "ka");
+    bench_add_key("bob", "kb");
     static const struct {
         const char *method;
         const char *path;
@@ -257,12 +212,10 @@ static void
 test_without_a_key_no_body_is_read(void **state)
 {
     (void)state;
-    struct kg_error err;
-    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
+    bench_add_key("alice", "ka");
     struct http_server_settings settings = bench_settings();
     settings.head_timeout_s = 1;
     bench_restart_server(&settings);
-    http_server_set_keys(bench.server, bench.keys);
     // Refused by their heads; of the body nothing comes, and no 100.
     static const struct {
         const char *head;
@@ -314,9 +267,7 @@ static void
 test_a_refusal_arrives_although_the_body_comes(void **state)
 {
     (void)state;
-    struct kg_error err;
-    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
-    http_server_set_keys(bench.server, bench.keys);
+    bench_add_key("alice", "ka");
     KG_AUTO_FREE char *body = kg_calloc((512 << 10) + 1, 1);
     memset(body, 'x', 512 << 10);
     KG_AUTO_RAW raw;
@@ -335,9 +286,7 @@ static void
 test_wrong_keys_are_slowed(void **state)
 {
     (void)state;
-    struct kg_error err;
-    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
-    http_server_set_keys(bench.server, bench.keys);
+    bench_add_key("alice", "ka");
     static const char guess[] = "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: kb\r\n\r\n";
     KG_AUTO_RAW raw;
     raw_open(&raw);
@@ -363,6 +312,200 @@ test_wrong_keys_are_slowed(void **state)
     assert_int_equal(good.status, 200);
     WAIT(raw_count(&raw, "HTTP/1.1 401 ") == 14);
     WAIT(http_server_open_requests(bench.server) == 0);
+}
+
+// The server waits with a request, and with nothing else, until it is known whose it is.
+static void
+test_a_check_may_take_its_time(void **state)
+{
+    (void)state;
+    bench_add_key("alice", "ka");
+    bench.authenticator.slow = true;
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, "PUT /private HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n"
+                   "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+    WAIT(bench.authenticator.n_pending == 1);
+    KG_AUTO_RAW guess;
+    raw_open(&guess);
+    raw_send(&guess, "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: kb\r\n\r\n");
+    WAIT(bench.authenticator.n_pending == 2);
+    KG_AUTO_CALL hello;
+    call_path(&hello, "GET", "/hello", NULL, NULL);
+    assert_int_equal(hello.status, 200);
+    assert_int_equal(raw.in.len + guess.in.len, 0);
+    bench_answer_check();
+    WAIT(raw_has(&raw, "HTTP/1.1 100 Continue\r\n"));
+    // The next request on the connection is checked anew, and not before this one is answered.
+    raw_send(&raw, "pingGET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n\r\n");
+    WAIT(raw_has(&raw, "HTTP/1.1 200 "));
+    WAIT(bench.authenticator.n_pending == 2);
+    bench_answer_check();
+    WAIT(raw_has(&guess, "HTTP/1.1 401 "));
+    assert_true(raw_has(&guess, "Invalid API key"));
+    assert_int_equal(raw_count(&raw, "HTTP/1.1 200 "), 1);
+    bench_answer_check();
+    WAIT(raw_count(&raw, "HTTP/1.1 200 ") == 2);
+    assert_true(raw_has(&raw, "\"owner\":\"alice\""));
+    assert_int_equal(bench.authenticator.n_checks, 3);
+}
+
+static void
+test_a_check_ends_with_its_connection(void **state)
+{
+    (void)state;
+    bench_add_key("alice", "ka");
+    bench.authenticator.slow = true;
+    static const char show[] = "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n\r\n";
+    struct http_server_settings settings = bench_settings();
+    settings.head_timeout_s = 1;
+    bench_restart_server(&settings);
+    KG_AUTO_RAW late;
+    raw_exchange(&late, show); // closed by the head's deadline
+    assert_int_equal(late.in.len, 0);
+    assert_int_equal(bench.authenticator.n_cancelled, 1);
+    KG_AUTO_RAW open;
+    raw_open(&open);
+    raw_send(&open, show);
+    WAIT(bench.authenticator.n_pending == 1);
+    bench_restart_server(&settings);
+    assert_int_equal(bench.authenticator.n_cancelled, 2);
+    assert_int_equal(bench.authenticator.n_pending, 0);
+}
+
+// A key that is withdrawn does not touch the request that came with it.
+static void
+test_a_request_outlives_its_key(void **state)
+{
+    (void)state;
+    bench_add_key("alice", "ka");
+    static const char hold[] =
+        "GET /hold-private HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n\r\n";
+    KG_AUTO_RAW raw;
+    raw_open(&raw);
+    raw_send(&raw, hold);
+    WAIT(bench.held);
+    bench.authenticator.keys[0] = "another";
+    bench.authenticator.owners[0] = "bob";
+    KG_AUTO_CALL refused;
+    call_path(&refused, "GET", "/show/x", NULL, (const char *const[]){"X-API-Key: ka", NULL});
+    assert_problem(&refused, 401, "unauthorized");
+    struct http_request *held = KG_STEAL(bench.held);
+    assert_string_equal(http_request_owner(held), "alice");
+    http_reply(held, 200, NULL, NULL, 0);
+    WAIT(raw_has(&raw, "HTTP/1.1 200 "));
+    raw_send(&raw, hold);
+    WAIT(raw_has(&raw, "HTTP/1.1 401 "));
+}
+
+// ---- Quotas ---------------------------------------------------------------------------------
+
+#define SHOW_AS(key) "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: " key "\r\n\r\n"
+
+// Sends a request, and takes the status of its answer from what has come.
+static int
+ask_on(struct raw *raw, const char *text)
+{
+    buf_consume(&raw->in, raw->in.len);
+    raw_send(raw, text);
+    WAIT(raw_has(raw, "}"));
+    return atoi(raw->in.data + strlen("HTTP/1.1 "));
+}
+
+static void
+test_an_owner_has_a_share_of_the_connections(void **state)
+{
+    (void)state;
+    bench_add_key("alice", "ka");
+    bench_add_key("bob", "kb");
+    bench.authenticator.quota.max_connections = 2;
+    KG_AUTO_RAW first, second, third, other;
+    raw_open(&first);
+    raw_open(&second);
+    raw_open(&third);
+    raw_open(&other);
+    for (int i = 0; i < 3; i++) // a connection counts once
+        assert_int_equal(ask_on(&first, SHOW_AS("ka")), 200);
+    assert_int_equal(ask_on(&second, SHOW_AS("ka")), 200);
+    assert_int_equal(ask_on(&third, SHOW_AS("ka")), 429);
+    assert_true(raw_has(&third, "\"code\":\"rate_limited\""));
+    WAIT(third.closed);
+    assert_int_equal(ask_on(&other, SHOW_AS("kb")), 200);
+    // One that serves another owner next, as a proxy's do, counts for that one.
+    assert_int_equal(ask_on(&first, SHOW_AS("kb")), 200);
+    KG_AUTO_RAW fourth, fifth;
+    raw_open(&fourth);
+    assert_int_equal(ask_on(&fourth, SHOW_AS("ka")), 200);
+    raw_open(&fifth);
+    assert_int_equal(ask_on(&fifth, SHOW_AS("ka")), 429);
+    // A body is not read either.
+    KG_AUTO_RAW large;
+    raw_exchange(&large, "PUT /private HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n"
+                         "Content-Length: 100000\r\n\r\n");
+    assert_true(raw_has(&large, "HTTP/1.1 429 "));
+    assert_int_equal(raw_count(&large, "Connection: close"), 1);
+    raw_close(&second);
+    for (int status = 429; status != 200;) { // until the server has noticed
+        KG_AUTO_RAW next;
+        raw_open(&next);
+        status = ask_on(&next, SHOW_AS("ka"));
+    }
+}
+
+static void
+test_requests_a_second(void **state)
+{
+    (void)state;
+    bench_add_key("alice", "ka");
+    bench_add_key("bob", "kb");
+    bench.authenticator.quota.requests_per_second = 0.001;
+    KG_AUTO_RAW alice, bob;
+    raw_open(&alice);
+    raw_open(&bob);
+    assert_int_equal(ask_on(&alice, SHOW_AS("ka")), 200);
+    assert_int_equal(ask_on(&alice, SHOW_AS("ka")), 429);
+    assert_true(raw_has(&alice, "\r\nRetry-After: 1\r\n"));
+    assert_int_equal(ask_on(&bob, SHOW_AS("kb")), 200);
+    KG_AUTO_CALL open;
+    call_path(&open, "GET", "/hello", NULL, (const char *const[]){"X-API-Key: ka", NULL});
+    assert_int_equal(open.status, 200);
+    // What was learned of an owner in another way counts, too.
+    struct kg_error err;
+    assert_int_equal(http_server_admit(bench.server, "bob", &err), -1);
+    assert_int_equal(err.code, KG_RATE_LIMITED);
+    assert_int_equal(http_server_admit(bench.server, "carol", &err), 0);
+}
+
+static void
+test_owners_are_forgotten(void **state)
+{
+    (void)state;
+    struct http_owners owners = {0};
+    struct kg_error err;
+    int64_t now_us = 1000000000;
+    owners_init(&owners);
+    assert_int_equal(owner_take_request(&owners, "first", 0.1, now_us, &err), 0);
+    assert_int_equal(owner_take_request(&owners, "first", 0.1, now_us, &err), -1);
+    struct http_owner *connected = owner_join(&owners, "connected");
+    for (int i = 0; i < 5000; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "owner-%d", i);
+        assert_int_equal(owner_take_request(&owners, name, 0.1, now_us, &err), 0);
+    }
+    assert_int_equal(owners.n_quiet, 1024);
+    // The longest quiet has gone, the others have not, nor has one with a connection.
+    assert_int_equal(owner_take_request(&owners, "owner-4999", 0.1, now_us, &err), -1);
+    assert_int_equal(owner_take_request(&owners, "first", 0.1, now_us, &err), 0);
+    assert_ptr_equal(owner_join(&owners, "connected"), connected);
+    // A bucket that is full again is as good as none.
+    now_us += 2000000;
+    assert_int_equal(owner_take_request(&owners, "last", 0.1, now_us, &err), 0);
+    assert_int_equal(owners.n_quiet, 1);
+    owner_leave(&owners, connected, now_us);
+    owner_leave(&owners, connected, now_us);
+    assert_int_equal(owners.n_quiet, 2);
+    owners_fini(&owners);
+    assert_int_equal(owners.n_quiet, 0);
 }
 
 // ---- Origin and Host ------------------------------------------------------------------------
@@ -415,9 +558,7 @@ test_a_proxy_before_a_server_without_keys(void **state)
     raw_exchange(&probe, "GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                          "X-Forwarded-For: 192.0.2.7\r\n\r\n");
     assert_true(raw_has(&probe, "HTTP/1.1 200 "));
-    struct kg_error err;
-    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
-    http_server_set_keys(bench.server, bench.keys);
+    bench_add_key("alice", "ka");
     KG_AUTO_RAW keyed;
     raw_exchange(&keyed, "GET /show/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                          "X-Forwarded-For: 192.0.2.7\r\nX-API-Key: ka\r\n\r\n");
@@ -695,11 +836,9 @@ test_bodies_wait_for_one_another(void **state)
 static void
 start_large(const struct http_server_settings *settings)
 {
-    struct kg_error err;
-    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
-    assert_int_equal(http_keys_add(bench.keys, "bob", "kb", &err), 0);
+    bench_add_key("alice", "ka");
+    bench_add_key("bob", "kb");
     bench_restart_server(settings);
-    http_server_set_keys(bench.server, bench.keys);
 }
 
 static void
@@ -954,12 +1093,10 @@ static void
 test_strangers_of_one_address_are_few(void **state)
 {
     (void)state;
-    struct kg_error err;
-    assert_int_equal(http_keys_add(bench.keys, "alice", "ka", &err), 0);
+    bench_add_key("alice", "ka");
     struct http_server_settings settings = bench_settings();
     settings.max_strangers = 2;
     bench_restart_server(&settings);
-    http_server_set_keys(bench.server, bench.keys);
     KG_AUTO_RAW keyed;
     raw_open(&keyed);
     raw_send(&keyed, "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n\r\n");
@@ -1065,12 +1202,17 @@ main(void)
         TEST(test_query),
         TEST(test_methods),
         TEST(test_head),
-        TEST(test_gate),
+        TEST(test_draining),
         TEST(test_message_cut_in_a_character),
-        TEST(test_keys_file),
         TEST(test_authentication),
         TEST(test_without_a_key_no_body_is_read),
         TEST(test_a_refusal_arrives_although_the_body_comes),
+        TEST(test_a_check_may_take_its_time),
+        TEST(test_a_check_ends_with_its_connection),
+        TEST(test_a_request_outlives_its_key),
+        TEST(test_an_owner_has_a_share_of_the_connections),
+        TEST(test_requests_a_second),
+        cmocka_unit_test(test_owners_are_forgotten),
         TEST(test_wrong_keys_are_slowed),
         TEST(test_a_proxy_before_a_server_without_keys),
         TEST(test_origin_and_host),

@@ -146,10 +146,92 @@ static const struct http_route routes[] = {
     {HTTP_PUT, "/large", handle_large, HTTP_PUBLIC | HTTP_LARGE_BODY},
     {HTTP_PUT, "/private", handle_large, HTTP_LARGE_BODY},
     {HTTP_PUT, "/parsed-hold", handle_hold, HTTP_LARGE_BODY | HTTP_JSON_BODY},
+    {HTTP_POST, "/work", handle_hello, HTTP_STARTS_WORK},
     {HTTP_GET, "/hold", handle_hold, HTTP_PUBLIC},
+    {HTTP_GET, "/hold-private", handle_hold, 0},
     {HTTP_GET, "/stream", handle_stream, HTTP_PUBLIC},
     {HTTP_GET, "/busy", handle_busy, HTTP_PUBLIC},
 };
+
+// ---- Keys -----------------------------------------------------------------------------------
+
+struct http_check {
+    char owner[HTTP_OWNER_MAX + 1];
+    http_checked_fn done;
+    void *arg;
+};
+
+static struct http_check *
+test_check(struct http_authenticator *base, const char *credential, char *ret_owner,
+           http_checked_fn done, void *arg)
+{
+    struct test_authenticator *authenticator = (struct test_authenticator *)base;
+    const char *owner = "";
+    authenticator->n_checks++;
+    for (size_t i = 0; i < authenticator->n; i++)
+        if (strcmp(authenticator->keys[i], credential) == 0)
+            owner = authenticator->owners[i];
+    if (!authenticator->slow) {
+        strcpy(ret_owner, owner);
+        return NULL;
+    }
+    struct http_check *check = KG_NEW(struct http_check);
+    *check = (struct http_check){.done = done, .arg = arg};
+    strcpy(check->owner, owner);
+    assert_true(authenticator->n_pending < KG_ARRAY_LEN(authenticator->pending));
+    authenticator->pending[authenticator->n_pending++] = check;
+    return check;
+}
+
+static void
+remove_check(struct test_authenticator *authenticator, const struct http_check *check)
+{
+    size_t i = 0;
+    while (authenticator->pending[i] != check)
+        assert_true(++i < authenticator->n_pending);
+    authenticator->n_pending--;
+    memmove(&authenticator->pending[i], &authenticator->pending[i + 1],
+            (authenticator->n_pending - i) * sizeof authenticator->pending[0]);
+}
+
+static void
+test_cancel(struct http_check *check)
+{
+    remove_check(&bench.authenticator, check);
+    bench.authenticator.n_cancelled++;
+    free(check);
+}
+
+static struct http_quota
+test_quota(const struct http_authenticator *base, const char *owner)
+{
+    (void)owner;
+    return ((const struct test_authenticator *)base)->quota;
+}
+
+static const struct http_authenticator_ops test_authenticator_ops = {
+    .check = test_check, .cancel = test_cancel, .quota = test_quota};
+
+void
+bench_add_key(const char *owner, const char *key)
+{
+    struct test_authenticator *authenticator = &bench.authenticator;
+    assert_true(authenticator->n < KG_ARRAY_LEN(authenticator->keys));
+    authenticator->base.ops = &test_authenticator_ops;
+    authenticator->owners[authenticator->n] = owner;
+    authenticator->keys[authenticator->n++] = key;
+    http_server_set_authenticator(bench.server, &authenticator->base);
+}
+
+void
+bench_answer_check(void)
+{
+    assert_true(bench.authenticator.n_pending > 0);
+    struct http_check *check = bench.authenticator.pending[0];
+    remove_check(&bench.authenticator, check);
+    check->done(check->owner, check->arg);
+    free(check);
+}
 
 // ---- The loopback ---------------------------------------------------------------------------
 
@@ -179,6 +261,8 @@ bench_restart_server(const struct http_server_settings *settings)
     bench.server = http_server_new(bench.loop, settings, &err);
     assert_string_equal(err.message, "");
     http_server_add_routes(bench.server, routes, KG_ARRAY_LEN(routes), NULL);
+    if (bench.authenticator.n > 0)
+        http_server_set_authenticator(bench.server, &bench.authenticator.base);
     snprintf(bench.url, sizeof bench.url, "http://127.0.0.1:%d", http_server_port(bench.server));
 }
 
@@ -186,7 +270,7 @@ int
 bench_set_up(void **state)
 {
     (void)state;
-    bench = (struct bench){.loop = loop_new(), .keys = http_keys_new()};
+    bench = (struct bench){.loop = loop_new()};
     bench.client = http_client_new(bench.loop);
     bench.deadline = loop_timer_new(bench.loop, on_deadline, NULL);
     loop_timer_start(bench.deadline, TEST_TIME_MS);
@@ -203,7 +287,6 @@ bench_tear_down(void **state)
     http_server_free(bench.server);
     if (bench.held)
         http_reply(bench.held, 200, NULL, NULL, 0);
-    http_keys_free(bench.keys);
     loop_timer_free(bench.deadline);
     loop_free(bench.loop);
     return 0;

@@ -14,11 +14,25 @@
 #include "http_client.h"
 #include "loop.h"
 
+// A stand-in for what keeps keys: a few of them, whose check may take until the test allows it.
+struct test_authenticator {
+    struct http_authenticator base; // the first member
+    const char *owners[4];          // of the keys
+    const char *keys[4];
+    size_t n;
+    bool slow; // checks wait in `pending` for bench_answer_check()
+    struct http_check *pending[8];
+    size_t n_pending;
+    int n_checks;
+    int n_cancelled;
+    struct http_quota quota;
+};
+
 struct bench {
     struct loop *loop;
     struct http_server *server;
     struct http_client *client;
-    struct http_keys *keys;
+    struct test_authenticator authenticator;
     struct loop_timer *deadline;
     bool late;
     char url[64];
@@ -36,6 +50,10 @@ int bench_tear_down(void **state);
 // Replaces the server by one with other settings; routes as before.
 void bench_restart_server(const struct http_server_settings *settings);
 struct http_server_settings bench_settings(void);
+// From the first one on the server asks for keys; bench_restart_server() keeps them.
+void bench_add_key(const char *owner, const char *key);
+// Ends the check that has waited longest.
+void bench_answer_check(void);
 // One turn of the loop; the test fails when its time is over.
 void bench_turn(void);
 #define WAIT(condition)                                                                            \

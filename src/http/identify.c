@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose a request is: its credential is taken from its head, and the authenticator names the owner,
+// at once or later. The connection remembers the answer until the request has been read.
+
+#include <assert.h>
+#include <string.h>
+#include <strings.h>
+
+#include "http_priv.h"
+
+static const char *
+credential_of(const struct http_request *request)
+{
+    const char *authorization = http_request_header(request, "Authorization");
+    if (authorization && strncasecmp(authorization, "Bearer ", 7) == 0)
+        return authorization + 7 + strspn(authorization + 7, " ");
+    const char *key = http_request_header(request, "X-API-Key");
+    if (!key && (request->flags & HTTP_KEY_IN_QUERY))
+        key = http_request_query(request, "api_key");
+    return key;
+}
+
+static struct http_quota
+quota_of(const struct http_server *server, const char *owner)
+{
+    const struct http_authenticator *authenticator = server->authenticator;
+    return authenticator ? authenticator->ops->quota(authenticator, owner)
+                         : server->anonymous_quota;
+}
+
+// A connection counts for the owner of its last request: a proxy's serve one after another.
+static void
+identify_set_owner(struct http_connection *conn, const char *name)
+{
+    struct http_owners *owners = &conn->server->owners;
+    struct http_owner *before = KG_STEAL(conn->counted_for);
+    assert(strlen(name) <= HTTP_OWNER_MAX);
+    strcpy(conn->owner, name);
+    if (*name)
+        conn->counted_for = owner_join(owners, name);
+    if (before)
+        owner_leave(owners, before, clock_mono_us());
+}
+
+static void
+identify_on_checked(const char *owner, void *arg)
+{
+    struct http_connection *conn = arg;
+    conn->check = NULL;
+    identify_set_owner(conn, owner);
+    gate_resume(conn);
+}
+
+bool
+identify_start(struct http_connection *conn, const struct http_request *request)
+{
+    struct http_authenticator *authenticator = conn->server->authenticator;
+    const char *credential = authenticator ? credential_of(request) : NULL;
+    char owner[HTTP_OWNER_MAX + 1] = "";
+    conn->has_credential = credential != NULL;
+    if (credential)
+        conn->check =
+            authenticator->ops->check(authenticator, credential, owner, identify_on_checked, conn);
+    else if (!authenticator && !origin_is_elsewhere(request))
+        strcpy(owner, "anonymous");
+    if (!conn->check)
+        identify_set_owner(conn, owner);
+    return conn->check != NULL;
+}
+
+void
+identify_reset(struct http_connection *conn)
+{
+    if (conn->check)
+        conn->server->authenticator->ops->cancel(KG_STEAL(conn->check));
+    conn->has_credential = false;
+    conn->owner[0] = '\0';
+}
+
+void
+identify_forget(struct http_connection *conn)
+{
+    identify_reset(conn);
+    if (conn->counted_for)
+        owner_leave(&conn->server->owners, KG_STEAL(conn->counted_for), clock_mono_us());
+}
+
+int
+identify_check(struct http_connection *conn, struct http_request *request, struct kg_error *err)
+{
+    const struct http_server *server = conn->server;
+    strcpy(request->owner, conn->owner); // of the same size
+    request->wrong_key = conn->has_credential && !conn->owner[0];
+    if (!conn->owner[0] && (request->flags & HTTP_PUBLIC))
+        return 0;
+    if (!conn->owner[0] && !server->authenticator)
+        return kg_error_set(err, KG_FORBIDDEN_HOST, 0,
+                            "this gateway has no API key, and a proxy says that this request comes "
+                            "from another machine: start the gateway with --api-key");
+    if (!conn->owner[0])
+        return kg_error_set(err, KG_UNAUTHORIZED, 0,
+                            conn->has_credential ? "Invalid API key" : "API key required");
+    struct http_quota quota = quota_of(server, conn->owner);
+    if (quota.max_connections > 0 && conn->counted_for->n_connections > quota.max_connections)
+        return kg_error_set(err, KG_RATE_LIMITED, 0,
+                            "this owner has %d connections, which is the most it may have; close "
+                            "some, or reuse them",
+                            quota.max_connections);
+    return 0;
+}
+
+int
+http_server_admit(struct http_server *server, const char *owner, struct kg_error *err)
+{
+    return owner_take_request(&server->owners, owner, quota_of(server, owner).requests_per_second,
+                              clock_mono_us(), err);
+}
