@@ -146,6 +146,8 @@ buf_auto_(struct buf *buf)
 
 // The length of the character at `p`, which is before `end`; 0 where there is no valid one.
 size_t utf8_valid_len(const unsigned char *p, const unsigned char *end);
+// How many bytes at the start are valid.
+size_t utf8_valid_prefix(const char *data, size_t len);
 // How many bytes one U+FFFD replaces where there is no valid one: the longest start of a character,
 // at least one byte, as Python's decoder does.
 size_t utf8_invalid_len(const unsigned char *p, const unsigned char *end);
@@ -165,6 +167,11 @@ int hex_value(char c);
 // Appends a text to a URL. What is plain everywhere (RFC 3986, 2.3) and what `also_plain` holds
 // stays, the rest becomes %XX.
 void percent_append(struct buf *ret, const char *text, const char *also_plain);
+// Decodes %XX in place, and shortens `len`. PERCENT_FORM: + is a space, too. Both fail (-1, without
+// an error) for a broken escape and for %00. PERCENT_LENIENT never fails: a broken escape is text,
+// and %00 a NUL.
+enum percent_mode { PERCENT_PATH, PERCENT_FORM, PERCENT_LENIENT };
+KG_MUST_CHECK int percent_decode(char *data, size_t *len, enum percent_mode mode);
 
 // ---- Lines of JSON --------------------------------------------------------------------------
 

@@ -39,6 +39,16 @@ utf8_valid_len(const unsigned char *p, const unsigned char *end)
 }
 
 size_t
+utf8_valid_prefix(const char *data, size_t len)
+{
+    const unsigned char *s = (const unsigned char *)data;
+    size_t i = 0;
+    for (size_t n; i < len && (n = utf8_valid_len(s + i, s + len)) > 0;)
+        i += n;
+    return i;
+}
+
+size_t
 utf8_invalid_len(const unsigned char *p, const unsigned char *end)
 {
     size_t len = announced_len(p[0]);

@@ -14,13 +14,9 @@ static const char token_characters[] =
 static void
 append_percent_decoded(struct buf *ret, const char *text, size_t len)
 {
-    for (size_t i = 0; i < len; i++) {
-        int high = text[i] == '%' && i + 2 < len ? hex_value(text[i + 1]) : -1;
-        int low = high >= 0 ? hex_value(text[i + 2]) : -1;
-        char byte = low >= 0 ? (char)(high * 16 + low) : text[i];
-        buf_append(ret, &byte, 1);
-        i += low >= 0 ? 2 : 0;
-    }
+    KG_AUTO_FREE char *decoded = kg_strndup(text, len);
+    (void)!percent_decode(decoded, &len, PERCENT_LENIENT);
+    buf_append(ret, decoded, len);
 }
 
 // Takes a parameter's value, a token or a quoted string, off the text.

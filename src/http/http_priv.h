@@ -412,10 +412,3 @@ KG_MUST_CHECK int origin_check(const struct http_server *server, const struct ht
 void origin_add_headers(struct http_request *request);
 // Whether a proxy says that the request comes from another machine.
 bool origin_is_elsewhere(const struct http_request *request);
-
-// ---- text.c ---------------------------------------------------------------------------------
-
-// How many bytes at the start are valid UTF-8.
-size_t utf8_valid_prefix(const char *data, size_t len);
-// Decodes %XX in place, with `plus` also + as a space. Fails for a broken escape and for %00.
-KG_MUST_CHECK int percent_decode(char *data, size_t *len, bool plus);

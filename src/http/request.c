@@ -138,7 +138,8 @@ parse_path(struct http_request *request, struct kg_error *err)
     for (size_t i = 0; i < len; i++)
         if (request->path[i] == '/')
             request->path[i] = '\0';
-    if (percent_decode(request->path, &len, false) || utf8_valid_prefix(request->path, len) < len)
+    if (percent_decode(request->path, &len, PERCENT_PATH) ||
+        utf8_valid_prefix(request->path, len) < len)
         return kg_error_set(err, KG_INVALID, 0, "the path is not valid percent-encoded UTF-8");
     request->path[len] = '\0';
     request->path_len = len;
@@ -150,7 +151,7 @@ append_decoded(struct http_request *request, const char *data, size_t len)
 {
     char *out = request->query + request->query_len;
     memcpy(out, data, len);
-    if (percent_decode(out, &len, true) || utf8_valid_prefix(out, len) < len)
+    if (percent_decode(out, &len, PERCENT_FORM) || utf8_valid_prefix(out, len) < len)
         return -1;
     out[len] = '\0';
     request->query_len += len + 1;

@@ -152,6 +152,41 @@ test_cut_and_escapes(void **state)
 }
 
 static void
+test_percent_decoding(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *decoded[3]; // by mode; NULL: it fails
+    } cases[] = {
+        {"", {"", "", ""}},
+        {"a%20b+c", {"a b+c", "a b c", "a b+c"}},
+        {"%2B%25%2f", {"+%/", "+%/", "+%/"}},
+        {"%C3%a9", {"\xc3\xa9", "\xc3\xa9", "\xc3\xa9"}},
+        {"%2541", {"%41", "%41", "%41"}}, // once only
+        {"a%", {NULL, NULL, "a%"}},
+        {"%4", {NULL, NULL, "%4"}},
+        {"%4g+", {NULL, NULL, "%4g+"}},
+        {"%%41", {NULL, NULL, "%A"}},
+        {"%00", {NULL, NULL, ""}}, // a NUL
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        for (int mode = PERCENT_PATH; mode <= PERCENT_LENIENT; mode++) {
+            const char *expected = cases[i].decoded[mode];
+            KG_AUTO_FREE char *text = kg_strdup(cases[i].text);
+            size_t len = strlen(text);
+            assert_int_equal(percent_decode(text, &len, (enum percent_mode)mode),
+                             expected ? 0 : -1);
+            if (!expected)
+                continue;
+            text[len] = '\0';
+            assert_string_equal(text, expected);
+            assert_int_equal(len, strcmp(cases[i].text, "%00") == 0 ? 1 : strlen(expected));
+        }
+    }
+}
+
+static void
 test_names_of_variables(void **state)
 {
     (void)state;
@@ -437,6 +472,7 @@ main(void)
         cmocka_unit_test(test_json_as_ascii),
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_cut_and_escapes),
+        cmocka_unit_test(test_percent_decoding),
         cmocka_unit_test(test_names_of_variables),
         cmocka_unit_test(test_ids_and_clock),
         cmocka_unit_test(test_log_keeps_a_value_on_its_line),
