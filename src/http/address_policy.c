@@ -35,7 +35,8 @@ struct address_policy {
     struct own_addresses *own;
 };
 
-// Not here, and so allowed: the networks of documentation, which nobody has.
+// What the registries of special-purpose addresses (RFC 6890) do not call globally reachable. The
+// IPv4 networks of documentation are missing, so they are allowed: nobody has an address there.
 static const char *const forbidden[] = {
     "0.0.0.0/8",       // this network
     "10.0.0.0/8",      // private
@@ -45,6 +46,7 @@ static const char *const forbidden[] = {
     "169.254.0.0/16",  // link-local; also where clouds keep their metadata
     "172.16.0.0/12",   // private
     "192.0.0.0/24",    // protocols' own
+    "192.88.99.0/24",  // relays of 6to4
     "192.168.0.0/16",  // private
     "198.18.0.0/15",   // benchmarks within a site
     "224.0.0.0/4",     // multicast
@@ -55,6 +57,10 @@ static const char *const forbidden[] = {
     "64:ff9b:1::/48",  // a site's own NAT64
     "100::/64",        // discard
     "2001::/32",       // Teredo
+    "2001:2::/48",     // benchmarks within a site
+    "2001:db8::/32",   // documentation
+    "3fff::/20",       // documentation
+    "5f00::/16",       // segment routing
     "fc00::/7",        // unique local
     "fe80::/10",       // link-local
     "fec0::/10",       // site-local

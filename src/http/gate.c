@@ -112,7 +112,9 @@ static void
 gate_refuse_chunks(struct http_connection *conn)
 {
     struct kg_error err;
-    kg_error_set(&err, KG_INVALID, 0, "malformed HTTP request: a chunk of the body");
+    kg_error_set(&err, KG_INVALID, 0,
+                 "malformed HTTP request: the body is not a sequence of chunks without extensions "
+                 "and trailers");
     conn->lingers = true;
     refusal_send(conn, &err);
 }

@@ -138,7 +138,7 @@ head_write_without_body(const struct http_head *head, struct evbuffer *out)
 
 // ---- Chunks ---------------------------------------------------------------------------------
 
-// RFC 9112, section 7.1. Extensions are not taken.
+// RFC 9112, section 7.1. Extensions and trailers are refused.
 static bool
 chunks_take(struct http_chunks *chunks, char c)
 {
@@ -153,7 +153,7 @@ chunks_take(struct http_chunks *chunks, char c)
         chunks->state = CHUNK_SIZE_LF;
         return c == '\r' && chunks->digits > 0;
     case CHUNK_SIZE_LF:
-        chunks->state = chunks->left > 0 ? CHUNK_DATA : CHUNKS_END;
+        chunks->state = chunks->left > 0 ? CHUNK_DATA : CHUNKS_LAST_CR;
         return c == '\n';
     case CHUNK_DATA: // see chunks_scan()
         return false;
@@ -163,6 +163,12 @@ chunks_take(struct http_chunks *chunks, char c)
     case CHUNK_DATA_LF:
         chunks->state = CHUNK_SIZE;
         chunks->digits = 0;
+        return c == '\n';
+    case CHUNKS_LAST_CR:
+        chunks->state = CHUNKS_LAST_LF;
+        return c == '\r';
+    case CHUNKS_LAST_LF:
+        chunks->state = CHUNKS_END;
         return c == '\n';
     case CHUNKS_END:
         return true;

@@ -37,6 +37,8 @@ struct http_chunks {
         CHUNK_DATA,
         CHUNK_DATA_CR,
         CHUNK_DATA_LF,
+        CHUNKS_LAST_CR, // behind the chunk of size 0: no trailers are taken
+        CHUNKS_LAST_LF,
         CHUNKS_END, // of the body, or there are no chunks
     } state;
     int digits;

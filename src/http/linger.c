@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections that are closed before their client has sent all: the system would answer what still
-// comes with a reset, by which the client could lose the answer. So for a while it is read and
-// dropped.
+// comes with a reset, by which the client could lose the answer. So it is read and dropped, for a
+// while and up to a number of bytes.
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -9,11 +9,17 @@
 
 #include "http_priv.h"
 
-enum { LINGER_MS = 10 * 1000, LINGERS_MAX = 64, DROPPED_AT_A_TIME = 256 << 10 };
+enum {
+    LINGER_MS = 10 * 1000,
+    LINGER_BYTES_MAX = 64 << 20, // beyond what max-upload-bytes allows by default
+    LINGERS_MAX = 64,
+    DROPPED_AT_A_TIME = 256 << 10,
+};
 
 struct http_linger {
     struct http_server *server;
     int fd;
+    size_t n_dropped;
     struct loop_fd *watch;
     struct loop_timer *timer;
     TAILQ_ENTRY(http_linger) link;
@@ -36,8 +42,11 @@ linger_on_readable(int fd, int events, void *arg)
 {
     (void)events;
     static char dropped[DROPPED_AT_A_TIME];
-    if (recv(fd, dropped, sizeof dropped, MSG_DONTWAIT) <= 0)
-        linger_end(arg);
+    struct http_linger *linger = arg;
+    ssize_t n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
+    linger->n_dropped += n > 0 ? (size_t)n : 0;
+    if (n <= 0 || linger->n_dropped >= LINGER_BYTES_MAX)
+        linger_end(linger);
 }
 
 void
