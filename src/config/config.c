@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds each setting's value in the places where it may stand, and checks it.
+// Looks up the value of each setting in flags, environment and .env, and checks it.
 
 #include "config_priv.h"
 
@@ -56,7 +56,7 @@ parse_flag(const char *text, bool *ret)
     return -1;
 }
 
-// What a value may be, in words.
+// Describes the values that a setting accepts.
 static void
 describe_bounds(const struct setting *setting, char *ret, size_t size)
 {
@@ -81,7 +81,7 @@ describe_bounds(const struct setting *setting, char *ret, size_t size)
     }
 }
 
-// Why `text` is no value of the setting.
+// Whether `text` is a value of the setting.
 enum verdict { VALUE_FINE, VALUE_NONSENSE, VALUE_OUT_OF_BOUNDS };
 
 static enum verdict
@@ -144,7 +144,7 @@ memory_to_mib(const char *text)
     return kg_asprintf("%.0f", floor(amount * pow(1024, (double)(unit - units) - 2)));
 }
 
-// Writes an alias's value in the setting's own form; NULL where it makes no sense.
+// Converts the value of an alias to the form of the setting; NULL if it cannot be read.
 static char *
 translate(enum alias_form form, const char *text)
 {
@@ -221,7 +221,7 @@ dotenv_get(const char *dotenv, const char *name)
     return found;
 }
 
-// ---- Where a value stands -------------------------------------------------------------------
+// ---- Sources --------------------------------------------------------------------------------
 
 static char *
 env_name(const struct setting *setting)
@@ -238,7 +238,7 @@ refuse(const struct setting *setting, const char *source, const char *text, stru
     char bounds[HELP_VALUE];
     describe_bounds(setting, bounds, sizeof bounds);
     return kg_error_set(err, KG_INVALID, 0,
-                        "setting %s, from %s: \"%.40s\" is not allowed; it takes %s", setting->name,
+                        "setting %s, from %s: invalid value \"%.40s\"; allowed: %s", setting->name,
                         source, setting->secret ? "***" : text, bounds);
 }
 
@@ -275,7 +275,7 @@ take_named(struct config *config, const struct setting *setting, const char *dot
         case VALUE_OUT_OF_BOUNDS:
             return refuse(setting, alias->env, raw, err);
         case VALUE_NONSENSE:
-            log_warning("ignored a setting's alias that makes no sense",
+            log_warning("ignored an environment variable with an invalid value",
                         LOG_STR("name", alias->env), LOG_STR("setting", setting->name));
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every face of a gateway stands on: sandboxes, kernels, sessions; made in order, and ended.
+// The part of a gateway that all faces share: sandboxes, kernels, sessions.
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum {
 
 // ---- Start ----------------------------------------------------------------------------------
 
-// Never called: nobody waits for the removal.
+// Never called: the operation is cancelled at once.
 static void
 on_removed(const struct kg_error *err, void *arg)
 {
@@ -35,7 +35,7 @@ on_found(const char *id, const json_t *meta, void *arg)
     log_info("removing a sandbox of an earlier run", LOG_STR("sandbox", id), LOG_ERR(&err));
     struct provisioner_op *op = provisioner_destroy(core->provisioner, id, on_removed, NULL, &err);
     if (op)
-        provisioner_op_cancel(op); // it goes on in the background, whether or not we start
+        provisioner_op_cancel(op); // the removal continues in the background
     else
         log_warning("a sandbox of an earlier run stays", LOG_ERR(&err));
 }
@@ -56,7 +56,7 @@ on_adopted_exit(const char *id, void *arg)
     sessions_on_sandbox_exit(core->sessions, id);
 }
 
-// Takes up what an earlier run has left, and removes what is of no use.
+// Adopts the sandboxes of an earlier run, and removes those that cannot be used.
 static int
 recover(struct core *core, struct kg_error *err)
 {
@@ -104,7 +104,7 @@ start_packages(struct core *core, struct kg_error *err)
     return core->packages ? 0 : -1;
 }
 
-// As many kernels as the settings allow must find a place in libzmq's table.
+// libzmq's table of sockets must have room for as many kernels as the settings allow.
 static int
 reserve_sockets(const struct core *core, struct kg_error *err)
 {

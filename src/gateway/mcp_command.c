@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernelgate mcp: MCP on stdin and stdout, with the whole core inside, or as a bridge to a gateway
-// that runs.
+// kernelgate mcp: MCP on stdin and stdout, with the whole core inside, or as a bridge to a running
+// gateway.
 
 #include <signal.h>
 #include <stdio.h>
@@ -13,8 +13,8 @@
 #include "mcp_bridge.h"
 
 enum {
-    // Clients start a server only to see what it offers. The pool waits that long, so that those
-    // cost no sandbox.
+    // Many clients start a server only to list its tools. The pool starts after this delay, so that
+    // they cost no sandbox.
     POOL_DELAY_MS = 1500,
     END_LOOK_MS = 10,
     END_MS = 5000, // for what is being removed
@@ -92,12 +92,13 @@ run(struct command *command, struct kg_error *err)
     if (state_open_slot(&core->state, core->config->state_dir, err) < 0 ||
         core_start(core, err) < 0)
         return -1;
-    // Whoever starts this can read those files anyway.
+    // The user who starts this can read those files anyway.
     const char *upload_root = core->config->upload_root ? core->config->upload_root : "/";
     command->face = mcp_face_new(core, upload_root);
     struct mcp *mcp = mcp_face_mcp(command->face);
     if (!mcp_knows_profile(mcp, profile))
-        return kg_error_set(err, KG_INVALID, 0, "setting profile: there is none called %s",
+        return kg_error_set(err, KG_INVALID, 0,
+                            "setting profile: unknown profile \"%s\"; docs/mcp.md lists them",
                             profile);
     command->pool = loop_timer_new(core->loop, on_pool, command);
     command->ending = loop_timer_new(core->loop, on_end_look, command);
@@ -157,7 +158,7 @@ command_mcp(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
         puts("usage: kernelgate mcp [FLAGS]\n\nSpeaks MCP on stdin and stdout, and ends when stdin "
-             "does.\nWith --connect it hands everything to a gateway that runs, and needs nothing "
+             "does.\nWith --connect it forwards everything to a running gateway, and needs nothing "
              "else.\n");
         config_print_help(stdout, CONFIG_MCP);
         return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernelgate serve: puts the modules together, runs the loop, ends in good order.
+// kernelgate serve: connects the modules, runs the loop, and shuts down in order.
 
 #include <malloc.h>
 #include <signal.h>
@@ -140,7 +140,7 @@ make_server(struct gateway *gateway, struct kg_error *err)
     const struct config *config = gateway->core.config;
     KG_AUTO_FREE char **origins = config_split_list(config->allowed_origins);
     KG_AUTO_FREE char **hosts = config_split_list(config->allowed_hosts);
-    // Beyond loopback, names are the proxy's matter; the key is what protects.
+    // Beyond loopback the names are up to the proxy: the key protects the gateway.
     static const char *const any_host[] = {"*", NULL};
     bool any = !*hosts && !is_loopback(config->host) && gateway->keys;
     const size_t small = BODY_FACTOR * (size_t)config->max_code_bytes + BODY_SLACK_BYTES;
@@ -178,8 +178,8 @@ start_server(struct gateway *gateway, struct kg_error *err)
 
 // ---- End ------------------------------------------------------------------------------------
 
-// Waits for what was cancelled and is still being removed, and a moment for clients to be told how
-// their executions ended.
+// Waits until cancelled sandboxes are removed, and a moment longer so that clients can receive the
+// last lines of their executions.
 static void
 on_idle_look(void *arg)
 {
@@ -215,7 +215,7 @@ on_terminate(int signum, void *arg)
 {
     struct gateway *gateway = arg;
     if (http_server_is_draining(gateway->server)) {
-        gateway->drain_deadline_ms = clock_mono_ms(); // asked twice: no more patience
+        gateway->drain_deadline_ms = clock_mono_ms(); // a second signal: stop waiting
         return;
     }
     log_info("draining", LOG_INT("signal", signum),
@@ -289,7 +289,7 @@ command_serve(int argc, char **argv)
     }
     log_setup(config_log_level(&config), config_log_format(&config));
     signal(SIGPIPE, SIG_IGN);
-    // Large lines come and go; glibc would learn to keep their memory instead of returning it.
+    // Without a fixed threshold glibc would keep the memory of large lines instead of returning it.
     mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
     jupyter_init();
     struct gateway gateway = {.core = {.config = &config, .state.lock_fd = -1}};

@@ -171,7 +171,8 @@ gate_look(struct http_connection *conn)
     if (end == 0 && len <= gate->max_head)
         return;
     if (end == 0) {
-        kg_error_set(&err, KG_INVALID, 0, "the request's head has more than %zu bytes",
+        kg_error_set(&err, KG_INVALID, 0,
+                     "the head of the request is too large: at most %zu bytes are allowed",
                      gate->max_head);
         refusal_send(conn, &err);
         return;

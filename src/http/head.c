@@ -75,12 +75,12 @@ take_header(struct http_head *head, char *line)
     char *value = line;
     char *name = strsep(&value, ":");
     if (!value || !is_token(name)) // also a folded line, which begins with a blank
-        return "a header's name is missing, or has a character that none may have";
+        return "a header has no name, or an invalid character in its name";
     value += strspn(value, " \t");
     for (size_t len = strlen(value); len > 0 && strchr(" \t", value[len - 1]);)
         value[--len] = '\0';
     if (evhttp_add_header(&head->headers, name, value))
-        return "a header's value has a character that none may have";
+        return "a header has an invalid character in its value";
     head->n_hosts += strcasecmp(name, "Host") == 0;
     if (strcasecmp(name, "Content-Length") == 0) {
         head->n_framings++;
@@ -89,7 +89,8 @@ take_header(struct http_head *head, char *line)
     if (strcasecmp(name, "Transfer-Encoding") == 0) {
         head->n_framings++;
         head->chunked = true;
-        return strcasecmp(value, "chunked") == 0 ? NULL : "Transfer-Encoding may be chunked only";
+        return strcasecmp(value, "chunked") == 0 ? NULL
+                                                 : "Transfer-Encoding: only chunked is supported";
     }
     return NULL;
 }
@@ -111,7 +112,8 @@ head_parse(const char *text, size_t len, struct http_head *ret, struct kg_error 
     if (!wrong && !line)
         wrong = "a header has a control character";
     if (!wrong && (ret->n_hosts > 1 || ret->n_framings > 1))
-        wrong = "Host, and one of Content-Length and Transfer-Encoding, may be given only once";
+        wrong =
+            "Host must be given once, and either Content-Length or Transfer-Encoding at most once";
     return wrong ? kg_error_set(err, KG_INVALID, 0, "malformed HTTP request: %s", wrong) : 0;
 }
 

@@ -14,8 +14,8 @@ json_check(const char *body, size_t len, size_t max_value_bytes, struct kg_error
                             HTTP_JSON_DEPTH_MAX);
     if (weight.bytes > max_value_bytes)
         return kg_error_set(err, KG_INVALID, 0,
-                            "the JSON has too many values: they would take %zu MiB of memory, at "
-                            "most %zu are taken; send large data as a file",
+                            "the JSON has too many values: they would take %zu MiB of memory, and "
+                            "the limit is %zu MiB; send large data as a file",
                             weight.bytes >> 20, max_value_bytes >> 20);
     return 0;
 }

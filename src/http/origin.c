@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// No web page may drive a local gateway: the checks of Origin and Host (DNS rebinding), and CORS.
-// And no other machine, through a proxy on this one.
+// Keeps web pages from calling a local gateway: checks of Origin and Host (DNS rebinding), and
+// CORS. Also recognizes requests that a proxy on this machine forwards from another one.
 
 #include <arpa/inet.h>
 #include <string.h>
@@ -69,12 +69,16 @@ origin_check(const struct http_server *server, const struct http_request *reques
         return 0;
     const char *host = http_request_header(request, "Host");
     if (!host || !host_known(server, host))
-        return kg_error_set(err, KG_FORBIDDEN_HOST, 0, "this Host is not served here");
+        return kg_error_set(
+            err, KG_FORBIDDEN_HOST, 0,
+            "Host: this name does not belong to the gateway; add it to allowed-hosts");
     const char *origin = http_request_header(request, "Origin");
     if (!origin || origin_is_own(origin, host))
         return 0;
     if (!origin_allowed(server, origin))
-        return kg_error_set(err, KG_FORBIDDEN_ORIGIN, 0, "this Origin is not allowed");
+        return kg_error_set(
+            err, KG_FORBIDDEN_ORIGIN, 0,
+            "Origin: pages of this origin may not call the gateway; add it to allowed-origins");
     return 0;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What evhttp refuses by itself (malformed requests, bodies above the bound, methods and
-// expectations that it does not know) it answers in HTML. Here that page becomes a problem
-// document, before a byte of it is sent. And what the gate refuses before evhttp has read it.
+// evhttp refuses some requests itself (malformed ones, bodies above the bound, methods and
+// expectations that it does not support) with an HTML page. This file replaces the page with a
+// problem document before a byte of it is sent. It also sends the refusals of the gate, which come
+// before evhttp has read the request.
 
 #include <event2/event.h>
 #include <string.h>
@@ -19,8 +20,8 @@ struct refusal {
 static const struct refusal refusals[] = {
     {"400", KG_INVALID, "malformed HTTP request", ""},
     {"413", KG_UPLOAD_TOO_LARGE, "the body is too large", ""},
-    {"417", KG_INVALID, "Expect may be 100-continue only", ""},
-    {"501", KG_METHOD_NOT_ALLOWED, "no path knows this method",
+    {"417", KG_INVALID, "Expect: only 100-continue is supported", ""},
+    {"501", KG_METHOD_NOT_ALLOWED, "no path accepts this method",
      "Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS\r\n"},
 };
 

@@ -180,7 +180,7 @@ parse_target(struct http_request *request, const char *target, struct kg_error *
     size_t path_len = strcspn(target, "?#");
     request->raw_path = kg_strndup(target, path_len);
     if (target[0] != '/')
-        return kg_error_set(err, KG_NOT_FOUND, 0, "no such path");
+        return kg_error_set(err, KG_NOT_FOUND, 0, "no route has this path");
     if (parse_path(request, err))
         return -1;
     return target[path_len] == '?' ? parse_query(request, target + path_len + 1, err) : 0;
@@ -195,7 +195,7 @@ answer_unrouted(struct http_request *request, int methods)
     char allow[64];
     router_format_methods(methods | HTTP_OPTIONS, allow, sizeof allow);
     if (methods == 0) {
-        kg_error_set(&err, KG_NOT_FOUND, 0, "no such path");
+        kg_error_set(&err, KG_NOT_FOUND, 0, "no route has this path");
         http_reply_error(request, &err);
         return;
     }
@@ -204,7 +204,7 @@ answer_unrouted(struct http_request *request, int methods)
         http_reply(request, 204, NULL, NULL, 0);
         return;
     }
-    kg_error_set(&err, KG_METHOD_NOT_ALLOWED, 0, "this path knows %s", allow);
+    kg_error_set(&err, KG_METHOD_NOT_ALLOWED, 0, "this path accepts %s only", allow);
     http_reply_error(request, &err);
 }
 
@@ -217,7 +217,8 @@ check_body(const struct http_server *server, const struct http_request *request,
         max = server->max_small_body_bytes;
     if (len <= max)
         return 0;
-    return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0, "the body has more than %zu bytes", max);
+    return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
+                        "the body is too large: at most %zu bytes are allowed here", max);
 }
 
 // Finds the route of a target. Without an entry and an error there is none for the method:

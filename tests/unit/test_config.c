@@ -129,23 +129,23 @@ static void
 test_out_of_bounds_names_setting_value_and_bounds(void **state)
 {
     (void)state;
-    expect_refusal(
-        "--port", "70000",
-        "setting port, from --port: \"70000\" is not allowed; it takes a whole number, 0 to 65535");
+    expect_refusal("--port", "70000",
+                   "setting port, from --port: invalid value \"70000\"; allowed: a whole number, "
+                   "0 to 65535");
     expect_refusal("--idle-timeout", "0.5",
-                   "setting idle-timeout, from --idle-timeout: \"0.5\" is not allowed; it takes a "
+                   "setting idle-timeout, from --idle-timeout: invalid value \"0.5\"; allowed: a "
                    "whole number, 1 to 31536000 s");
     expect_refusal("--cpus", "nan",
-                   "setting cpus, from --cpus: \"nan\" is not allowed; it takes 0.05 to 1024");
+                   "setting cpus, from --cpus: invalid value \"nan\"; allowed: 0.05 to 1024");
     expect_refusal("--log-level", "loud",
-                   "setting log-level, from --log-level: \"loud\" is not allowed; it takes debug, "
+                   "setting log-level, from --log-level: invalid value \"loud\"; allowed: debug, "
                    "info, warning, error");
     expect_refusal("--prot", "1", "unknown flag --prot; see --help");
     expect_refusal("stray", "1", "unexpected argument stray; see --help");
     setenv("PORT", "99999", 1);
-    expect_refusal(
-        "--host", "::1",
-        "setting port, from PORT: \"99999\" is not allowed; it takes a whole number, 0 to 65535");
+    expect_refusal("--host", "::1",
+                   "setting port, from PORT: invalid value \"99999\"; allowed: a whole number, "
+                   "0 to 65535");
 }
 
 static void

@@ -648,7 +648,7 @@ test_json_values_are_bounded(void **state)
         assert_int_equal(json != NULL, cases[i].fits);
         assert_int_equal(err.code, cases[i].fits ? KG_OK : KG_INVALID);
         if (!cases[i].fits)
-            assert_non_null(strstr(err.message, "at most 96 are taken"));
+            assert_non_null(strstr(err.message, "the limit is 96 MiB"));
     }
 }
 
@@ -712,7 +712,7 @@ test_large_json_is_parsed_before_its_handler(void **state)
     const struct {
         const char *body;
         const char *detail;
-    } cases[] = {{heavy, "at most 4 are taken"}, {bad, "line 1"}, {"", "empty"}};
+    } cases[] = {{heavy, "the limit is 4 MiB"}, {bad, "line 1"}, {"", "empty"}};
     for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
         KG_AUTO_CALL call;
         call_path(&call, "POST", "/parsed", cases[i].body, NULL);
