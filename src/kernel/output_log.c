@@ -384,6 +384,13 @@ subscription_next(struct subscription *subscription, size_t *ret_len)
     return entry->text;
 }
 
+size_t
+subscription_next_len(const struct subscription *subscription)
+{
+    const struct output_entry *entry = subscription->next;
+    return entry && entry->seq == subscription->seen_seq + 1 ? entry->len : 0;
+}
+
 void *
 subscription_hold(struct subscription *subscription)
 {

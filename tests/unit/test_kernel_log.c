@@ -336,8 +336,11 @@ test_a_line_that_is_held(void **state)
     char *before[3];
     for (size_t i = 0; i < 3; i++) {
         assert_false(subscription_is_crowded(reader.subscription));
+        assert_int_equal(subscription_next_len(reader.subscription), 0);
         print(execution, 5000);
+        size_t next_len = subscription_next_len(reader.subscription);
         lines[i] = subscription_next(reader.subscription, &len);
+        assert_int_equal(next_len, len);
         assert_int_equal(lines[i][len], '\n');
         before[i] = kg_strndup(lines[i], len);
         held[i] = subscription_hold(reader.subscription);
