@@ -16,6 +16,7 @@ struct encoding {
     struct mcp_call *call;
     json_t *answer;
     json_t *request;
+    struct attachments attachments;
     struct payload *payload;
 };
 
@@ -26,6 +27,7 @@ encoding_free(void *arg)
     json_decref(encoding->answer);
     json_decref(encoding->request);
     payload_unref(encoding->payload);
+    attachments_fini(&encoding->attachments);
     free(encoding);
 }
 
@@ -33,7 +35,7 @@ static void
 encoding_run(void *arg)
 {
     struct encoding *encoding = arg;
-    encoding->payload = payload_of(KG_STEAL(encoding->answer));
+    encoding->payload = payload_with(KG_STEAL(encoding->answer), &encoding->attachments);
     json_decref(KG_STEAL(encoding->request));
 }
 
@@ -101,6 +103,8 @@ call_encode(struct mcp_call *call, json_t *answer, int http_status)
     struct encoding *encoding = KG_NEW(struct encoding);
     encoding->call = call;
     encoding->answer = answer;
+    encoding->attachments = call->attachments;
+    call->attachments = (struct attachments){0};
     encoding->request = mcp_call_take_message(call);
     call->mcp->held_bytes -= call->weight;
     call->weight = 0;
@@ -125,12 +129,20 @@ mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
         LIST_REMOVE(call, listening);
     if (call->cancelled)
         json_decref(KG_STEAL(message));
-    bool large =
-        call->weight > MCP_LARGE_BYTES || (message && json_value_weight(message) > MCP_LARGE_BYTES);
+    bool large = call->weight > MCP_LARGE_BYTES || call->attachments.n > 0 ||
+                 (message && json_value_weight(message) > MCP_LARGE_BYTES);
     if (message && large && !call->shares_answer)
         call_encode(call, message, http_status);
     else
-        call_deliver(call, message ? payload_of(message) : NULL, http_status);
+        call_deliver(call, message ? payload_with(message, &call->attachments) : NULL, http_status);
+}
+
+json_t *
+mcp_call_attach(struct mcp_call *call, const char *text, size_t len, loop_fn release, void *arg)
+{
+    const struct attachment attachment = {
+        .text = text, .len = len, .release = release, .arg = arg};
+    return attachments_add(&call->attachments, &attachment);
 }
 
 // ---- Results --------------------------------------------------------------------------------

@@ -105,6 +105,7 @@ mcp_call_free(struct mcp_call *call)
     json_decref(call->state);
     json_decref(call->joined);
     json_decref(call->filter);
+    attachments_fini(&call->attachments);
     free(call->base_url);
     free(call->profile);
     free(call->owner);

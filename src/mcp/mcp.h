@@ -164,6 +164,12 @@ enum {
     MCP_CAPABILITY_MISSING = -32021,
     MCP_UNSUPPORTED_VERSION = -32022,
 };
+// Adds text to the answer that the caller keeps until it is encoded, so that a figure is copied
+// only once: returns a string that stands for it, for any place of the answer, also within
+// mcp_json_text(). `text` is what a JSON string has between its quotes, escapes included.
+// `release(arg)` is called once, on the loop, when the text is not needed any more.
+json_t *mcp_call_attach(struct mcp_call *call, const char *text, size_t len, loop_fn release,
+                        void *arg);
 // Each of these ends the call, which is gone afterwards.
 // Takes `result`, in the shape of the newest revision. Nobody may share any part of it: a large one
 // is encoded and freed on a worker.

@@ -66,7 +66,10 @@ struct payload {
 // Takes `text`, which is free()d with the last reference.
 struct payload *payload_take(char *text, size_t len);
 // Encodes and takes a message, on the calling thread; one that cannot be encoded becomes an error.
+struct attachments;
 struct payload *payload_of(json_t *message);
+// The same for an answer with attachments (see below).
+struct payload *payload_with(json_t *message, const struct attachments *attachments);
 // Counts it as what the owner's clients have not read.
 void payload_count(struct payload *payload, struct mcp *mcp, const char *owner);
 struct payload *payload_ref(struct payload *payload);
@@ -75,6 +78,30 @@ void payload_unref(struct payload *payload);
 void payload_release(void *payload);
 // The text of a payload that nobody shares, which is gone; to be freed.
 char *payload_take_text(struct payload *payload, size_t *ret_len);
+
+// ---- Attachments (attachment.c) -------------------------------------------------------------
+
+enum { ATTACHMENT_MARK_LEN = 32 };
+
+struct attachment {
+    const char *text; // the inside of a JSON string
+    size_t len;
+    loop_fn release;
+    void *arg;
+};
+// Texts of one answer that are written into it when it is encoded (see mcp_call_attach()).
+struct attachments {
+    char mark[ATTACHMENT_MARK_LEN + 1]; // random: no text of a tenant has it; "" before the first
+    struct attachment *list;
+    size_t n;
+};
+// Returns the string that stands for it: the mark and the number.
+json_t *attachments_add(struct attachments *attachments, const struct attachment *attachment);
+// The answer `text` with the attachments in their places. Any thread may call it.
+void attachments_write(const struct attachments *attachments, const char *text, size_t len,
+                       struct buf *ret);
+// Releases them; on the loop.
+void attachments_fini(struct attachments *attachments);
 
 // ---- Outlets --------------------------------------------------------------------------------
 
@@ -217,6 +244,7 @@ struct mcp_call {
     bool holding;       // being cancelled: freed afterwards
     bool ended;         // answered, though the answer may still be on a worker to be encoded
     bool shares_answer; // parts of the answer are a provider's: encoded on the loop
+    struct attachments attachments;
     struct loop_work *encoding; // of the answer; NULL: none is under way
     int http_status;            // of that answer
     struct question question;

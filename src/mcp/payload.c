@@ -34,6 +34,12 @@ make_texts(json_t *message)
 struct payload *
 payload_of(json_t *message)
 {
+    return payload_with(message, &(const struct attachments){0});
+}
+
+struct payload *
+payload_with(json_t *message, const struct attachments *attachments)
+{
     size_t len;
     make_texts(message);
     char *text = rpc_dump(message, &len);
@@ -44,6 +50,13 @@ payload_of(json_t *message)
         json_decref(error);
     }
     json_decref(message);
+    if (attachments->n > 0) {
+        struct buf whole = {0};
+        attachments_write(attachments, text, len, &whole);
+        free(text);
+        len = whole.len;
+        text = buf_take(&whole);
+    }
     return payload_take(text, len);
 }
 

@@ -81,13 +81,25 @@ rpc_notification(const char *method, json_t *params)
     return json_pack("{s:s, s:s, s:o*}", "jsonrpc", "2.0", "method", method, "params", params);
 }
 
+static int
+append_dumped(const char *text, size_t len, void *arg)
+{
+    buf_append(arg, text, len);
+    return 0;
+}
+
 char *
 rpc_dump(const json_t *message, size_t *ret_len)
 {
-    // 17 digits, jansson's default, would make 9.5150000000000006 of 9.515.
-    char *text = json_dumps(message, JSON_COMPACT | JSON_REAL_PRECISION(15));
-    *ret_len = text ? strlen(text) : 0;
-    return text;
+    // Without the second and third copy that json_dumps() makes. 17 digits, jansson's default,
+    // would make 9.5150000000000006 of 9.515.
+    KG_AUTO_BUF text = {0};
+    *ret_len = 0;
+    if (json_dump_callback(message, append_dumped, &text,
+                           JSON_COMPACT | JSON_REAL_PRECISION(15)) < 0)
+        return NULL;
+    *ret_len = text.len;
+    return buf_take(&text);
 }
 
 json_t *

@@ -388,6 +388,55 @@ test_a_large_answer_is_encoded_off_the_loop(void **state)
 }
 
 static void
+note_release(void *arg)
+{
+    ++*(int *)arg;
+}
+
+// The attached text is written into the answer, escaped once more within JSON text, and released.
+static void
+test_attachments_become_a_part_of_the_answer(void **state)
+{
+    struct mcp_fixture *f = *state;
+    int released = 0;
+    static const char first[] = "a\\n\\\"b\\\\", second[] = "QUJD";
+    say(f, hold_one);
+    json_t *one = mcp_call_attach(f->held, first, strlen(first), note_release, &released);
+    json_t *two = mcp_call_attach(f->held, second, strlen(second), note_release, &released);
+    json_t *text = mcp_json_text(json_pack("{s:O, s:O}", "one", one, "two", two));
+    json_t *image = mcp_image_string(two, "image/png");
+    mcp_call_finish(f->held, json_pack("{s:[o, o], s:o}", "content", text, image, "one", one));
+    assert_int_equal(released, 0);
+    json_auto_t *answer = take_answer(f);
+    assert_int_equal(released, 2);
+    const char *said, *data, *again;
+    assert_int_equal(json_unpack(answer, "{s:{s:[{s:s}, {s:s}], s:s}}", "result", "content", "text",
+                                 &said, "data", &data, "one", &again),
+                     0);
+    assert_string_equal(again, "a\n\"b\\");
+    assert_string_equal(data, "QUJD");
+    json_auto_t *inner = json_loads(said, 0, NULL);
+    const char *inner_one, *inner_two;
+    assert_int_equal(json_unpack(inner, "{s:s, s:s}", "one", &inner_one, "two", &inner_two), 0);
+    assert_string_equal(inner_one, "a\n\"b\\");
+    assert_string_equal(inner_two, "QUJD");
+}
+
+static void
+test_attachments_are_released_where_nobody_waits(void **state)
+{
+    struct mcp_fixture *f = *state;
+    int released = 0;
+    say(f, hold_one);
+    json_t *string = mcp_call_attach(f->held, "QUJD", 4, note_release, &released);
+    say(f, "{'jsonrpc':'2.0','method':'notifications/cancelled','params':{'requestId':1}}");
+    mcp_call_finish(f->held, json_pack("{s:o}", "data", string));
+    json_auto_t *answer = take_answer(f);
+    assert_true(json_is_null(answer));
+    assert_int_equal(released, 1);
+}
+
+static void
 test_a_large_answer_can_be_cancelled(void **state)
 {
     struct mcp_fixture *f = *state;
@@ -703,6 +752,8 @@ main(void)
         WITH_FIXTURE(test_messages_of_calls_are_bounded),
         WITH_FIXTURE(test_messages_of_one_owner_are_bounded),
         WITH_FIXTURE(test_a_large_answer_is_encoded_off_the_loop),
+        WITH_FIXTURE(test_attachments_become_a_part_of_the_answer),
+        WITH_FIXTURE(test_attachments_are_released_where_nobody_waits),
         WITH_FIXTURE(test_a_large_answer_can_be_cancelled),
         WITH_FIXTURE(test_a_session_ends_while_its_answer_is_encoded),
         WITH_FIXTURE(test_the_adapter_ends_while_answers_are_encoded),

@@ -369,7 +369,14 @@ test_what_is_no_image_is_left_out(void **state)
     }
 }
 
-// Of a large line only what is shown becomes values; that is the same as of a small one.
+static void
+count_release(void *held)
+{
+    ++*(int *)held;
+}
+
+// Of a large line only what is shown becomes values; that is the same as of a small one. One that
+// is held is kept for its image, and released once.
 static void
 test_large_lines(void **state)
 {
@@ -383,6 +390,10 @@ test_large_lines(void **state)
         {"{'type':'result','data':{'a/b':[1]},'image':'", "','format':'png','text':'t'}", "t",
          true},
         {"{'type':'display','image':'", "\\n','format':'png'}", NULL, true},
+        {"{'type':'display','image':'", "\\n\\r\\nQQ==\\n','format':'png'}", NULL, true},
+        {"{'type':'display','image':'", "\\u0000','format':'png','text':'t'}", "t", false},
+        {"{'type':'display','image':'", "\\tQ','format':'png','text':'t'}", "t", false},
+        {"{'type':'display','image':'", "\\t<svg/>','format':'svg'}", NULL, true},
         {"{'type':'display','image':'", "<','format':'png','text':'t'}", "t", false},
         {"{'type':'display','text':'", "'}", "AAAA", false},
         {"{'type':'display','data':{'text/html':'h','text/markdown':'", "'}}", "AAAA", false},
@@ -399,19 +410,58 @@ test_large_lines(void **state)
         buf_append_str(&line, cases[i].after);
         for (size_t at = 0; at < line.len; at++)
             line.data[at] = line.data[at] == '\'' ? '"' : line.data[at];
-        struct outcome outcome;
-        outcome_init(&outcome, &(const struct outcome_limits){.max_image_bytes = 1 << 20});
-        outcome_add_line(&outcome, line.data, line.len);
-        assert_int_equal(outcome.n_items, 1);
-        const struct outcome_item *item = &outcome.items[0];
-        assert_int_equal(item->image != NULL, cases[i].image);
-        if (cases[i].image)
-            assert_true(json_string_length(item->image) >= len);
-        assert_int_equal(item->text != NULL, cases[i].text != NULL);
-        if (cases[i].text)
-            assert_memory_equal(item->text, cases[i].text, strlen(cases[i].text));
-        outcome_fini(&outcome);
+        for (int held = 0; held < 2; held++) {
+            int released = 0;
+            struct outcome outcome;
+            outcome_init(&outcome, &(const struct outcome_limits){.max_image_bytes = 1 << 20});
+            outcome.release = count_release;
+            if (held)
+                outcome_add_held_line(&outcome, line.data, line.len, &released);
+            else
+                outcome_add_line(&outcome, line.data, line.len);
+            assert_int_equal(released, 0); // this may be a worker
+            outcome_release(&outcome);
+            assert_int_equal(released, held && !cases[i].image);
+            assert_int_equal(outcome.n_items, 1);
+            const struct outcome_item *item = &outcome.items[0];
+            assert_int_equal(outcome_has_image(item), cases[i].image);
+            if (cases[i].image)
+                assert_true(item->image.len >= len);
+            assert_int_equal(item->text != NULL, cases[i].text != NULL);
+            if (cases[i].text)
+                assert_memory_equal(item->text, cases[i].text, strlen(cases[i].text));
+            outcome_fini(&outcome);
+            assert_int_equal(released, held);
+        }
     }
+}
+
+// A held line is released when another image takes its image's place.
+static void
+test_a_held_line_is_released_with_its_item(void **state)
+{
+    (void)state;
+    KG_AUTO_BUF line = {0};
+    buf_append_str(&line, "{\"type\":\"display\",\"display_id\":\"d\",\"format\":\"png\","
+                          "\"update\":true,\"image\":\"");
+    memset(buf_reserve(&line, OUTCOME_LARGE_LINE), 'A', OUTCOME_LARGE_LINE);
+    line.len += OUTCOME_LARGE_LINE;
+    buf_append_str(&line, "\"}");
+    int released[3] = {0};
+    struct outcome outcome;
+    outcome_init(&outcome, &(const struct outcome_limits){.max_image_bytes = 1 << 20});
+    outcome.release = count_release;
+    for (int i = 0; i < 3; i++)
+        outcome_add_held_line(&outcome, line.data, line.len, &released[i]);
+    outcome_release(&outcome);
+    assert_int_equal(outcome.n_items, 1);
+    assert_int_equal(released[0] + released[1], 2);
+    assert_int_equal(released[2], 0);
+    static const char clear[] = "{\"type\":\"clear\"}";
+    outcome_add_line(&outcome, clear, strlen(clear));
+    outcome_release(&outcome);
+    assert_int_equal(released[2], 1);
+    outcome_fini(&outcome);
 }
 
 // Neither do millions of values cost anything that nobody is shown.
@@ -587,6 +637,7 @@ main(void)
         cmocka_unit_test(test_what_is_no_image_is_left_out),
         cmocka_unit_test(test_large_lines),
         cmocka_unit_test(test_a_large_line_makes_no_values_of_what_is_not_shown),
+        cmocka_unit_test(test_a_held_line_is_released_with_its_item),
         cmocka_unit_test(test_images_are_bounded),
         cmocka_unit_test(test_the_session_is_told),
         cmocka_unit_test(test_errors_carry_their_code),

@@ -36,6 +36,7 @@ job_new(struct mcp_tools *tools, struct mcp_call *call, const struct profile *pr
     struct outcome_limits limits = profile->limits ? *profile->limits : model_limits;
     limits.max_image_bytes = tools->settings.face->max_output_bytes;
     outcome_init(&job->outcome, &limits);
+    STAILQ_INIT(&job->large_lines);
     TAILQ_INSERT_TAIL(&tools->jobs, job, link);
     mcp_call_on_cancel(call, on_cancel, job);
     return job;
@@ -53,6 +54,7 @@ job_free(struct job *job)
         session_command_cancel(job->command);
     if (job->work)
         job->cancel_work(job->work);
+    job_drop_lines(job);
     subscription_free(job->subscription);
     execution_unref(job->execution);
     outcome_fini(&job->outcome);

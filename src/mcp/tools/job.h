@@ -46,6 +46,8 @@ struct job {
     struct subscription *subscription;
     struct loop_timer *more_lines; // to be taken in the next turn of the loop
     struct outcome outcome;        // empty while a worker has it
+    STAILQ_HEAD(, large_line) large_lines; // wait for a worker
+    size_t large_bytes;                    // of them
     struct session_command *command;
     struct sandbox_command_result command_result;
     job_fn on_done;
@@ -136,6 +138,11 @@ void job_run(struct job *job, struct session *session, struct kernel *kernel, co
 // Runs a command; its output in job->outcome, its end in job->command_result.
 void job_run_command(struct job *job, struct session *session,
                      const struct sandbox_command_spec *spec, job_fn fn);
+// Reads the lines of job->execution into the outcome, and calls job->on_done after the last
+// (job_lines.c).
+void job_read_lines(struct job *job);
+// Releases what waits to be read.
+void job_drop_lines(struct job *job);
 // From now on the client hears of it, where it asked for progress.
 void job_start_progress(struct job *job);
 

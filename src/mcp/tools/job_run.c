@@ -8,7 +8,6 @@
 
 // Clients give up after a minute of silence, some of them sooner.
 enum { LOOK_MS = 1000, SILENCE_MS = 8 * 1000 };
-enum { TURN_BYTES = 256 << 10 }; // of lines, in one turn of the loop
 
 // ---- Progress -------------------------------------------------------------------------------
 
@@ -55,103 +54,6 @@ job_start_progress(struct job *job)
     loop_timer_start(job->progress, LOOK_MS);
 }
 
-// ---- Lines ----------------------------------------------------------------------------------
-
-// A large line on a worker. The job's outcome is with it, and comes back.
-struct large_line {
-    struct job *job; // not the worker's
-    struct loop_work *work;
-    struct outcome outcome;
-    size_t len;
-    char text[];
-};
-
-static void
-large_line_run(void *arg)
-{
-    struct large_line *line = arg;
-    outcome_add_line(&line->outcome, line->text, line->len);
-}
-
-static void
-large_line_free(void *arg)
-{
-    struct large_line *line = arg;
-    outcome_fini(&line->outcome);
-    free(line);
-}
-
-static void
-large_line_cancel(void *arg)
-{
-    struct large_line *line = arg;
-    loop_work_cancel(line->work, large_line_free);
-}
-
-static void job_on_lines(void *arg);
-
-static void
-large_line_done(void *arg)
-{
-    struct large_line *line = arg;
-    struct job *job = line->job;
-    job->work = NULL;
-    job->outcome = line->outcome;
-    free(line);
-    job_on_lines(job);
-}
-
-static void
-large_line_start(struct job *job, const char *text, size_t len)
-{
-    struct large_line *line = kg_calloc(1, sizeof *line + len + 1);
-    line->job = job;
-    line->outcome = job->outcome;
-    line->len = len;
-    memcpy(line->text, text, len);
-    job->outcome = (struct outcome){0};
-    job->work = line;
-    job->cancel_work = large_line_cancel;
-    line->work = loop_work_start(job->tools->settings.loop, loop_lane_of(mcp_call_owner(job->call)),
-                                 large_line_run, large_line_done, line);
-}
-
-// Takes lines up to one that a worker reads, or as many as one turn of the loop may have.
-static void
-take_lines(struct job *job)
-{
-    size_t len, bytes = 0;
-    while (!job->work && bytes < TURN_BYTES) {
-        const char *line = subscription_next(job->subscription, &len);
-        if (!line)
-            return;
-        job->has_news = true;
-        bytes += len;
-        if (len > OUTCOME_LARGE_LINE)
-            large_line_start(job, line, len);
-        else
-            outcome_add_line(&job->outcome, line, len);
-    }
-    if (!job->work)
-        loop_timer_start(job->more_lines, 0);
-}
-
-static void
-job_on_lines(void *arg)
-{
-    struct job *job = arg;
-    if (job->work || loop_timer_active(job->more_lines))
-        return;
-    take_lines(job);
-    if (job->work || !subscription_finished(job->subscription))
-        return;
-    loop_timer_stop(job->more_lines);
-    subscription_free(KG_STEAL(job->subscription));
-    if (json_is_true(json_object_get(job->outcome.done, "kernel_restarted")))
-        job_log(job, MCP_LOG_WARNING, "the kernel of session %s was restarted", job->session_id);
-    job->on_done(job);
-}
-
 // ---- Code -----------------------------------------------------------------------------------
 
 void
@@ -166,9 +68,7 @@ job_run(struct job *job, struct session *session, struct kernel *kernel, const c
         return;
     }
     job->on_done = fn;
-    job->subscription = execution_subscribe(job->execution, 0, job_on_lines, job);
-    if (!job->more_lines)
-        job->more_lines = loop_timer_new(job->tools->settings.loop, job_on_lines, job);
+    job_read_lines(job);
 }
 
 // ---- Commands -------------------------------------------------------------------------------

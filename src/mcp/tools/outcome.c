@@ -39,12 +39,31 @@ outcome_init(struct outcome *outcome, const struct outcome_limits *limits)
     outcome->files = json_array();
 }
 
+// Calls nothing: this may be a worker, and lines are the loop's.
 static void
-item_fini(struct outcome_item *item)
+let_go(struct outcome *outcome, void *held)
+{
+    if (!held)
+        return;
+    outcome->released =
+        kg_realloc(outcome->released, (outcome->n_released + 1) * sizeof outcome->released[0]);
+    outcome->released[outcome->n_released++] = held;
+}
+
+void
+outcome_release(struct outcome *outcome)
+{
+    while (outcome->n_released > 0)
+        outcome->release(outcome->released[--outcome->n_released]);
+}
+
+static void
+item_fini(struct outcome *outcome, struct outcome_item *item)
 {
     free(item->display_id);
     free(item->text);
-    json_decref(item->image);
+    json_decref(item->image.string);
+    let_go(outcome, item->image.held);
 }
 
 static void
@@ -59,7 +78,7 @@ static void
 clear_items(struct outcome *outcome)
 {
     for (size_t i = 0; i < outcome->n_items; i++)
-        item_fini(&outcome->items[i]);
+        item_fini(outcome, &outcome->items[i]);
     outcome->n_items = 0;
     outcome->item_bytes = 0;
 }
@@ -68,6 +87,8 @@ void
 outcome_fini(struct outcome *outcome)
 {
     clear_items(outcome);
+    outcome_release(outcome);
+    free(outcome->released);
     free(outcome->items);
     text_fini(&outcome->out);
     text_fini(&outcome->err);
@@ -120,6 +141,12 @@ add_stream(struct outcome *outcome, enum outcome_stream stream, const json_t *li
         outcome_add_text(outcome, stream, json_string_value(text), json_string_length(text));
 }
 
+// A part of a line, as text; NULL: there is none.
+struct slice {
+    const char *at;
+    size_t len;
+};
+
 // ---- Displays and results -------------------------------------------------------------------
 
 static void
@@ -143,40 +170,67 @@ take_text(struct outcome_item *item, const json_t *value)
     item->text = buf_take(&clean);
 }
 
+// How many bytes of line ends there are, of which the text of a JSON string has escapes.
+static size_t
+line_ends(const char *at, bool escaped)
+{
+    size_t n = 0;
+    if (!escaped)
+        return strspn(at, "\r\n");
+    while (at[n] == '\\' && (at[n + 1] == 'n' || at[n + 1] == 'r'))
+        n += 2;
+    return n;
+}
+
 // Code can publish anything as an image, and a client that finds no base64 refuses the whole
-// answer.
+// answer. A NUL or a quote follows the text.
 static bool
-is_base64(const json_t *image)
+is_base64(const char *text, size_t len, bool escaped)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *text = json_string_value(image), *at = text;
+    const char *at = text;
     size_t n_digits = 0;
-    for (size_t n; (n = strspn(at, digits)) > 0; at += strspn(at, "\r\n")) {
+    for (size_t n; (n = strspn(at, digits)) > 0; at += line_ends(at, escaped)) {
         n_digits += n;
         at += n;
     }
-    at += strspn(at, "=\r\n");
-    return n_digits > 1 && n_digits % 4 != 1 && (size_t)(at - text) == json_string_length(image);
+    for (size_t n = 1; n > 0; at += n)
+        n = strspn(at, "=") + line_ends(at + strspn(at, "="), escaped);
+    return n_digits > 1 && n_digits % 4 != 1 && (size_t)(at - text) == len;
+}
+
+// The image of a display: in `held`, as JSON text, or of the line's values. None where it is not
+// what its format says.
+static struct outcome_image
+image_of(const json_t *line, const char *format, struct slice held)
+{
+    json_t *string = json_object_get(line, "image");
+    struct outcome_image image = {.text = held.at, .len = held.len};
+    if (!held.at && json_is_string(string))
+        image = (struct outcome_image){.string = string, .len = json_string_length(string)};
+    const char *text = image.string ? json_string_value(string) : image.text;
+    bool svg = format && strcmp(format, "svg") == 0; // as text
+    if (!text || !format || strlen(format) >= sizeof((struct outcome_item *)0)->format ||
+        !(svg || is_base64(text, image.len, !image.string)))
+        return (struct outcome_image){0};
+    json_incref(image.string);
+    return image;
 }
 
 static struct outcome_item
-item_of(const json_t *line)
+item_of(const json_t *line, struct slice held_image)
 {
     struct outcome_item item = {0};
-    json_t *image = json_object_get(line, "image");
     const char *format = json_string_value(json_object_get(line, "format"));
     const json_t *text = json_object_get(line, "text");
     const json_t *data = json_object_get(line, "data");
     const char *id = json_string_value(json_object_get(line, "display_id"));
     item.is_result = strcmp(json_string_value(json_object_get(line, "type")), "result") == 0;
     item.display_id = id && strlen(id) <= MAX_DISPLAY_ID ? kg_strdup(id) : NULL;
-    bool svg = format && strcmp(format, "svg") == 0; // as text
-    if (json_is_string(image) && format && strlen(format) < sizeof item.format &&
-        (svg || is_base64(image))) {
-        item.image = json_incref(image);
+    item.image = image_of(line, format, held_image);
+    if (outcome_has_image(&item))
         memcpy(item.format, format, strlen(format));
-    }
-    for (size_t i = 0; !text && !item.image && i < KG_ARRAY_LEN(text_types); i++)
+    for (size_t i = 0; !text && !outcome_has_image(&item) && i < KG_ARRAY_LEN(text_types); i++)
         text = json_object_get(data, text_types[i]);
     if (text)
         take_text(&item, text);
@@ -186,7 +240,7 @@ item_of(const json_t *line)
 static size_t
 item_size(const struct outcome_item *item)
 {
-    return item->text_len + json_string_length(item->image);
+    return item->text_len + item->image.len;
 }
 
 static struct outcome_item *
@@ -200,34 +254,44 @@ find_item(struct outcome *outcome, const char *display_id)
     return NULL;
 }
 
-static void
-add_item(struct outcome *outcome, const json_t *line)
+// Whether the line is kept for its image.
+static bool
+add_item(struct outcome *outcome, const json_t *line, struct slice held_image, void *held)
 {
-    struct outcome_item item = item_of(line);
+    struct outcome_item item = item_of(line, held_image);
     bool update = json_is_true(json_object_get(line, "update"));
     struct outcome_item *old = update ? find_item(outcome, item.display_id) : NULL;
     size_t bytes = outcome->item_bytes + item_size(&item) - (old ? item_size(old) : 0);
     bool full = bytes > outcome->limits.max_image_bytes || (!old && outcome->n_items == MAX_ITEMS);
-    if (full || (!item.text && !item.image)) {
+    if (full || (!item.text && !outcome_has_image(&item))) {
         outcome->n_items_left_out += full;
-        item_fini(&item);
-        return;
+        item_fini(outcome, &item);
+        return false;
     }
+    if (item.image.text)
+        item.image.held = held;
     outcome->item_bytes = bytes;
     if (old) {
         item.is_result = old->is_result;
-        item_fini(old);
+        item_fini(outcome, old);
         *old = item;
-        return;
+        return item.image.held != NULL;
     }
     outcome->items = kg_realloc(outcome->items, (outcome->n_items + 1) * sizeof outcome->items[0]);
     outcome->items[outcome->n_items++] = item;
+    return item.image.held != NULL;
+}
+
+bool
+outcome_has_image(const struct outcome_item *item)
+{
+    return item->image.string || item->image.text;
 }
 
 const char *
 outcome_image_mime(const struct outcome_item *item)
 {
-    for (size_t i = 0; item->image && i < KG_ARRAY_LEN(image_types); i++) {
+    for (size_t i = 0; outcome_has_image(item) && i < KG_ARRAY_LEN(image_types); i++) {
         if (strcmp(image_types[i].format, item->format) == 0)
             return image_types[i].mime;
     }
@@ -303,12 +367,6 @@ add_error(struct outcome *outcome, const json_t *line)
 
 // ---- Lines ----------------------------------------------------------------------------------
 
-// A part of a line, as text; NULL: there is none.
-struct slice {
-    const char *at;
-    size_t len;
-};
-
 static struct slice
 find_member(struct slice object, const char *name)
 {
@@ -341,9 +399,10 @@ load_shown_data(struct slice data)
     return NULL;
 }
 
-// The members of a large line that are looked at.
+// The members of a large line that are looked at, but an image of a line that is held only as
+// `ret_image`, without its quotes.
 static json_t *
-load_large_line(struct slice line)
+load_large_line(struct slice line, bool held, struct slice *ret_image)
 {
     struct slice image = find_member(line, "image"), data = find_member(line, "data");
     struct slice cut[2] = {image, data};
@@ -360,7 +419,9 @@ load_large_line(struct slice line)
     }
     buf_append(&rest, at, (size_t)(line.at + line.len - at));
     json_t *loaded = json_loadb(rest.data, rest.len, JSON_ALLOW_NUL, NULL);
-    if (image.at)
+    if (image.at && held && *image.at == '"')
+        *ret_image = (struct slice){.at = image.at + 1, .len = image.len - 2};
+    else if (image.at)
         json_object_set_new(loaded, "image", load_slice(image));
     else if (data.at && !json_object_get(loaded, "text"))
         json_object_set_new(loaded, "data", load_shown_data(data));
@@ -368,9 +429,9 @@ load_large_line(struct slice line)
 }
 
 static json_t *
-load_line(struct slice line)
+load_line(struct slice line, bool held, struct slice *ret_image)
 {
-    return line.len > OUTCOME_LARGE_LINE ? load_large_line(line)
+    return line.len > OUTCOME_LARGE_LINE ? load_large_line(line, held, ret_image)
                                          : json_loadb(line.at, line.len, JSON_ALLOW_NUL, NULL);
 }
 
@@ -381,13 +442,15 @@ append_some(json_t *list, json_t *line, size_t max)
         json_array_append(list, line);
 }
 
-void
-outcome_add_line(struct outcome *outcome, const char *text, size_t len)
+// Whether the line is kept.
+static bool
+add_line(struct outcome *outcome, struct slice text, void *held)
 {
-    json_auto_t *line = load_line((struct slice){.at = text, .len = len});
+    struct slice image = {0};
+    json_auto_t *line = load_line(text, held != NULL, &image);
     const char *type = json_string_value(json_object_get(line, "type"));
     if (!type)
-        return;
+        return false;
     bool output = strcmp(type, "stdout") == 0 || strcmp(type, "stderr") == 0 ||
                   strcmp(type, "display") == 0 || strcmp(type, "result") == 0;
     if (output && outcome->clear_pending) {
@@ -399,7 +462,7 @@ outcome_add_line(struct outcome *outcome, const char *text, size_t len)
     else if (strcmp(type, "stderr") == 0)
         add_stream(outcome, OUTCOME_STDERR, line);
     else if (output)
-        add_item(outcome, line);
+        return add_item(outcome, line, image, held);
     else if (strcmp(type, "error") == 0)
         add_error(outcome, line);
     else if (strcmp(type, "file") == 0)
@@ -412,6 +475,20 @@ outcome_add_line(struct outcome *outcome, const char *text, size_t len)
         clear(outcome);
     else if (strcmp(type, "done") == 0 && !outcome->done)
         outcome->done = json_incref(line);
+    return false;
+}
+
+void
+outcome_add_line(struct outcome *outcome, const char *text, size_t len)
+{
+    add_line(outcome, (struct slice){.at = text, .len = len}, NULL);
+}
+
+void
+outcome_add_held_line(struct outcome *outcome, const char *text, size_t len, void *held)
+{
+    if (!add_line(outcome, (struct slice){.at = text, .len = len}, held))
+        let_go(outcome, held);
 }
 
 const char *

@@ -7,13 +7,22 @@
 #include "base.h"
 #include "text.h"
 
+// Of a small line a string; of a large one the inside of a string of the line, which is held, with
+// its escapes. Neither: there is none.
+struct outcome_image {
+    json_t *string;
+    const char *text;
+    size_t len; // of either
+    void *held;
+};
+
 // Something displayed, or the result.
 struct outcome_item {
     bool is_result;
     char *display_id; // or NULL
     char *text;       // or NULL
     size_t text_len;
-    json_t *image; // base64, but SVG as text; or NULL
+    struct outcome_image image; // base64, but SVG as text
     char format[8];
 };
 
@@ -54,6 +63,9 @@ struct outcome {
     bool clear_pending;
     int64_t dropped_bytes; // lost before they came here
     json_t *done;          // the last line; NULL as long as it runs
+    void (*release)(void *held);
+    void **released; // held lines that are not needed any more
+    size_t n_released;
 };
 
 void outcome_init(struct outcome *outcome, const struct outcome_limits *limits);
@@ -66,6 +78,12 @@ const char *outcome_newest_line(struct outcome *outcome);
 // One line of an execution (see API.md); what is none is ignored. A large one is for a worker: it
 // touches nothing but the outcome.
 void outcome_add_line(struct outcome *outcome, const char *line, size_t len);
+// The same for a line that is held, where the outcome may keep it for its image. Takes `held`;
+// where it is not needed any more it is given back by outcome_release() or outcome_fini(), to
+// outcome->release, which neither this nor outcome_add_line() calls.
+void outcome_add_held_line(struct outcome *outcome, const char *line, size_t len, void *held);
+void outcome_release(struct outcome *outcome);
+bool outcome_has_image(const struct outcome_item *item);
 // "ok", "error", "timeout", "interrupted", "died".
 const char *outcome_status(const struct outcome *outcome);
 bool outcome_is_ok(const struct outcome *outcome);

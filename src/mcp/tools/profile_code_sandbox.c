@@ -39,7 +39,7 @@ on_ran(struct job *job)
     json_t *content =
         json_pack("[o]", mcp_text(empty ? nothing : json_string_value(text),
                                   empty ? strlen(nothing) : json_string_length(text)));
-    append_images(content, &job->outcome);
+    append_images(content, job);
     job_finish(job, mcp_tool_result(content, NULL, false));
 }
 
@@ -56,7 +56,7 @@ run_javascript(struct job *job)
 }
 
 static json_t *
-error_result(const struct job *job, const struct kg_error *err)
+error_result(struct job *job, const struct kg_error *err)
 {
     json_t *result = result_of_json(job, json_pack("{s:i, s:s, s:s, s:s}", "exit_code", 1, "stderr",
                                                    err->message, "stdout", "", "code",

@@ -30,7 +30,7 @@ mcp_code_sandbox_error(const char *name, const char *message)
 }
 
 static json_t *
-error_result(const struct job *job, const struct kg_error *err)
+error_result(struct job *job, const struct kg_error *err)
 {
     const char *name = kg_code_info(err->code)->name;
     for (size_t i = 0; i < KG_ARRAY_LEN(code_names); i++) {

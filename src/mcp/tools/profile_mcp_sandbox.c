@@ -7,7 +7,7 @@
 #include "profile_mcp_sandbox.h"
 
 static json_t *
-error_result(const struct job *job, const struct kg_error *err)
+error_result(struct job *job, const struct kg_error *err)
 {
     json_t *result = result_of_json(job, json_pack("{s:s, s:s, s:b}", "error", err->message, "code",
                                                    kg_code_info(err->code)->name, "success", 0));

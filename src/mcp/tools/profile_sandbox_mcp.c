@@ -9,7 +9,7 @@
 enum { DOWNLOAD_S = 30, MAX_DOWNLOAD_S = 600 };
 
 static json_t *
-error_result(const struct job *job, const struct kg_error *err)
+error_result(struct job *job, const struct kg_error *err)
 {
     json_t *result =
         result_of_json(job, json_pack("{s:s, s:[], s:s}", "error", err->message, "traceback",
@@ -21,14 +21,14 @@ error_result(const struct job *job, const struct kg_error *err)
 // ---- Execute --------------------------------------------------------------------------------
 
 static json_t *
-images_of(const struct job *job)
+images_of(struct job *job)
 {
     json_t *images = json_array();
     for (size_t i = 0; i < job->outcome.n_items; i++) {
-        const struct outcome_item *item = &job->outcome.items[i];
-        if (item->image)
-            json_array_append_new(images, json_pack("{s:s, s:s, s:O}", "type", "image", "format",
-                                                    item->format, "data", item->image));
+        struct outcome_item *item = &job->outcome.items[i];
+        if (outcome_has_image(item))
+            json_array_append_new(images, json_pack("{s:s, s:s, s:o}", "type", "image", "format",
+                                                    item->format, "data", image_string(job, item)));
     }
     return images;
 }
@@ -43,7 +43,7 @@ output_of(const struct job *job)
     text_append_to(&outcome->err, &text);
     for (size_t i = 0; i < outcome->n_items; i++) {
         const struct outcome_item *item = &outcome->items[i];
-        if (item->text && !(item->image && !item->is_result))
+        if (item->text && !(outcome_has_image(item) && !item->is_result))
             buf_append(&text, item->text, item->text_len);
     }
     return json_stringn(text.data ? text.data : "", text.len);

@@ -71,7 +71,7 @@ add_items(struct sections *sections, const struct outcome *outcome)
 {
     for (size_t i = 0; i < outcome->n_items; i++) {
         const struct outcome_item *item = &outcome->items[i];
-        if (item->text && !(item->image && !item->is_result))
+        if (item->text && !(outcome_has_image(item) && !item->is_result))
             add_section(sections, item->is_result ? "result" : "display", item->text,
                         item->text_len);
     }
@@ -81,19 +81,30 @@ static bool
 is_shown(const struct outcome_item *item, size_t n_shown)
 {
     return outcome_image_mime(item) && n_shown < MAX_IMAGES &&
-           json_string_length(item->image) <= MAX_IMAGE_BYTES;
+           item->image.len <= MAX_IMAGE_BYTES;
+}
+
+json_t *
+image_string(struct job *job, struct outcome_item *item)
+{
+    struct outcome_image *image = &item->image;
+    if (!image->string)
+        image->string = mcp_call_attach(job->call, image->text, image->len, job->outcome.release,
+                                        KG_STEAL(image->held));
+    return json_incref(image->string);
 }
 
 size_t
-append_images(json_t *content, const struct outcome *outcome)
+append_images(json_t *content, struct job *job)
 {
+    struct outcome *outcome = &job->outcome;
     size_t n = 0;
     for (size_t i = 0; i < outcome->n_items; i++) {
-        const struct outcome_item *item = &outcome->items[i];
+        struct outcome_item *item = &outcome->items[i];
         if (!is_shown(item, n))
             continue;
         json_array_append_new(content,
-                              mcp_image_string(json_incref(item->image), outcome_image_mime(item)));
+                              mcp_image_string(image_string(job, item), outcome_image_mime(item)));
         n++;
     }
     return n;
@@ -104,8 +115,8 @@ remark_images(struct buf *text, const struct outcome *outcome, size_t n_shown)
 {
     size_t n_images = 0, n_svg = 0;
     for (size_t i = 0; i < outcome->n_items; i++) {
-        n_images += outcome->items[i].image != NULL;
-        n_svg += outcome->items[i].image && !outcome_image_mime(&outcome->items[i]);
+        n_images += outcome_has_image(&outcome->items[i]);
+        n_svg += outcome_has_image(&outcome->items[i]) && !outcome_image_mime(&outcome->items[i]);
     }
     if (n_svg > 0)
         add_remark(text, "%zu SVG image%s cannot be shown here: display PNG, or save to a file",
@@ -247,13 +258,13 @@ n_kinds(const struct outcome *outcome)
 }
 
 json_t *
-result_of_run(const struct job *job)
+result_of_run(struct job *job)
 {
     const struct outcome *outcome = &job->outcome;
     struct sections sections = {.headings = n_kinds(outcome) > 1};
     KG_AUTO_BUF remarks = {0};
     json_t *content = json_array();
-    size_t n_images = append_images(content, outcome);
+    size_t n_images = append_images(content, job);
     add_stream(&sections, "stdout", &outcome->out);
     add_stream(&sections, "stderr", &outcome->err);
     add_items(&sections, outcome);
@@ -318,25 +329,25 @@ result_of_text(const struct job *job, const char *text, json_t *structured)
 }
 
 json_t *
-result_of_own_json(const struct job *job, json_t *value)
+result_of_own_json(struct job *job, json_t *value)
 {
     json_t *content = json_pack("[o]", mcp_json_text(value));
-    append_images(content, &job->outcome);
+    append_images(content, job);
     return mcp_tool_result(content, NULL, false);
 }
 
 json_t *
-result_of_json(const struct job *job, json_t *value)
+result_of_json(struct job *job, json_t *value)
 {
     KG_AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     json_t *content = json_pack("[o]", mcp_text(text, strlen(text)));
-    append_images(content, &job->outcome);
+    append_images(content, job);
     json_decref(value);
     return mcp_tool_result(content, NULL, false);
 }
 
 json_t *
-result_of_error(const struct job *job, const struct kg_error *err)
+result_of_error(struct job *job, const struct kg_error *err)
 {
     const struct kg_code_info *info = kg_code_info(err->code);
     KG_AUTO_BUF text = {0};

@@ -35,7 +35,7 @@ script_stdout(const struct job *job, bool *ret_cut)
     bool printed = text.len > 0;
     for (size_t i = 0; !printed && i < outcome->n_items; i++) {
         const struct outcome_item *item = &outcome->items[i];
-        if (item->text && !item->image) {
+        if (item->text && !outcome_has_image(item)) {
             buf_append(&text, item->text, item->text_len);
             buf_append_str(&text, "\n");
         }

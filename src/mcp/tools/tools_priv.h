@@ -45,7 +45,7 @@ struct profile {
     const struct tool *tools;            // up to one without a name
     const struct outcome_limits *limits; // of what its results hold; NULL: what a model can take
     // A failed call as its clients know it. A new reference.
-    json_t *(*error_result)(const struct job *job, const struct kg_error *err);
+    json_t *(*error_result)(struct job *job, const struct kg_error *err);
     // Resources, prompts and completions; what is NULL it has none of.
     const struct mcp_provider *more;
 };
@@ -122,19 +122,21 @@ void outputs_fini(struct mcp_tools *tools);
 // ---- Results (result.c) ---------------------------------------------------------------------
 
 // What a model reads of an execution or a command: text, then images, then links to files.
-json_t *result_of_run(const struct job *job);
+json_t *result_of_run(struct job *job);
 json_t *result_of_command(const struct job *job);
 // Text alone; `structured` is taken, and may be NULL.
 json_t *result_of_text(const struct job *job, const char *text, json_t *structured);
 // An error of the gateway: "Error session_not_found: …".
-json_t *result_of_error(const struct job *job, const struct kg_error *err);
-// Appends the images; returns how many.
-size_t append_images(json_t *content, const struct outcome *outcome);
+json_t *result_of_error(struct job *job, const struct kg_error *err);
+// Appends the images of the outcome; returns how many.
+size_t append_images(json_t *content, struct job *job);
+// An item's image as a string of the answer. A new reference.
+json_t *image_string(struct job *job, struct outcome_item *item);
 // For profiles: the JSON as text, and the images of the outcome after it. Takes `value`.
-json_t *result_of_json(const struct job *job, json_t *value);
+json_t *result_of_json(struct job *job, json_t *value);
 // The same for a value that must not be shared; it is encoded together with the answer, on a worker
 // where it is large.
-json_t *result_of_own_json(const struct job *job, json_t *value);
+json_t *result_of_own_json(struct job *job, json_t *value);
 
 // ---- Resources, prompts, completions (resources.c, prompts.c) --------------------------------
 

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the lines of an execution into a job's outcome: small ones on the loop, large ones on a
+// worker.
+
+#include "tools_priv.h"
+
+enum { TURN_BYTES = 256 << 10 }; // of small lines, in one iteration of the loop
+
+// A large line of the log, not copied. It is read by a worker, which has the job's outcome for that
+// time, and then it is kept for its image, or released.
+struct large_line {
+    STAILQ_ENTRY(large_line) link; // while it waits for those before it
+    struct job *job;               // not the worker's
+    struct loop_work *work;
+    struct outcome outcome;
+    const char *text;
+    size_t len;
+    void *held;
+};
+
+static void
+large_line_run(void *arg)
+{
+    struct large_line *line = arg;
+    outcome_add_held_line(&line->outcome, line->text, line->len, KG_STEAL(line->held));
+}
+
+static void
+large_line_free(void *arg)
+{
+    struct large_line *line = arg;
+    if (line->held)
+        subscription_release(line->held);
+    outcome_fini(&line->outcome);
+    free(line);
+}
+
+static void
+large_line_cancel(void *arg)
+{
+    struct large_line *line = arg;
+    loop_work_cancel(line->work, large_line_free);
+}
+
+static void job_on_lines(void *arg);
+
+static void
+large_line_done(void *arg)
+{
+    struct large_line *line = arg;
+    struct job *job = line->job;
+    job->work = NULL;
+    job->outcome = line->outcome;
+    free(line);
+    outcome_release(&job->outcome);
+    job_on_lines(job);
+}
+
+static void
+start_large_line(struct job *job)
+{
+    struct large_line *line = STAILQ_FIRST(&job->large_lines);
+    STAILQ_REMOVE_HEAD(&job->large_lines, link);
+    job->large_bytes -= line->len;
+    line->outcome = job->outcome;
+    job->outcome = (struct outcome){0};
+    job->work = line;
+    job->cancel_work = large_line_cancel;
+    line->work = loop_work_start(job->tools->settings.loop, loop_lane_of(mcp_call_owner(job->call)),
+                                 large_line_run, large_line_done, line);
+}
+
+// The line that was taken last waits for a worker, without a copy. False: it cannot be held.
+static bool
+hold_large_line(struct job *job, const char *text, size_t len)
+{
+    void *held = subscription_hold(job->subscription);
+    if (!held)
+        return false;
+    struct large_line *line = KG_NEW(struct large_line);
+    line->job = job;
+    line->text = text;
+    line->len = len;
+    line->held = held;
+    STAILQ_INSERT_TAIL(&job->large_lines, line, link);
+    job->large_bytes += len;
+    return true;
+}
+
+// Behind a large line that is not read yet only further large ones are taken, so that the log does
+// not drop them meanwhile, and no more than an answer can have.
+static bool
+may_take(const struct job *job)
+{
+    if (!job->work && STAILQ_EMPTY(&job->large_lines))
+        return true;
+    size_t len = subscription_next_len(job->subscription);
+    return len > OUTCOME_LARGE_LINE &&
+           job->large_bytes + len <= job->tools->settings.max_output_bytes;
+}
+
+static void
+take_lines(struct job *job)
+{
+    size_t len, bytes = 0;
+    while (bytes < TURN_BYTES && may_take(job)) {
+        const char *line = subscription_next(job->subscription, &len);
+        if (!line)
+            return;
+        job->has_news = true;
+        if (len > OUTCOME_LARGE_LINE && hold_large_line(job, line, len))
+            continue;
+        bytes += len;
+        outcome_add_line(&job->outcome, line, len);
+    }
+    if (!job->work && !STAILQ_EMPTY(&job->large_lines))
+        start_large_line(job);
+    else if (!job->work)
+        loop_timer_start(job->more_lines, 0);
+}
+
+static void
+job_on_lines(void *arg)
+{
+    struct job *job = arg;
+    if (loop_timer_active(job->more_lines))
+        return;
+    take_lines(job);
+    if (job->work || !subscription_finished(job->subscription))
+        return;
+    loop_timer_stop(job->more_lines);
+    subscription_free(KG_STEAL(job->subscription));
+    if (json_is_true(json_object_get(job->outcome.done, "kernel_restarted")))
+        job_log(job, MCP_LOG_WARNING, "the kernel of session %s was restarted", job->session_id);
+    job->on_done(job);
+}
+
+void
+job_read_lines(struct job *job)
+{
+    job->outcome.release = subscription_release;
+    job->subscription = execution_subscribe(job->execution, 0, job_on_lines, job);
+    if (!job->more_lines)
+        job->more_lines = loop_timer_new(job->tools->settings.loop, job_on_lines, job);
+}
+
+void
+job_drop_lines(struct job *job)
+{
+    for (struct large_line *line; (line = STAILQ_FIRST(&job->large_lines));) {
+        STAILQ_REMOVE_HEAD(&job->large_lines, link);
+        large_line_free(line);
+    }
+}
