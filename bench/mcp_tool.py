@@ -18,8 +18,9 @@ WARM_ROUNDS = 1000
 class McpConnection(Connection):
     """One MCP client that has initialized."""
 
-    def __init__(self, url, tool_arguments):
+    def __init__(self, url, tool_arguments, path="/mcp"):
         super().__init__(url)
+        self.path = path
         self.headers = {
             "Accept": "application/json, text/event-stream",
             "Content-Type": "application/json",
@@ -42,17 +43,21 @@ class McpConnection(Connection):
         return self.post(message, self.headers)
 
     def post(self, message, headers):
-        self.http.request("POST", "/mcp", json.dumps(message), headers)
+        self.http.request("POST", self.path, json.dumps(message), headers)
         response = self.http.getresponse()
         if response.status != 200:
             raise RuntimeError(response.read().decode())
         return response
 
+    def call(self, tool, **arguments):
+        """The answer's text."""
+        text = self.say("tools/call", name=tool, arguments={**arguments, **self.arguments}).read()
+        if json.loads(text)["result"].get("isError"):
+            raise RuntimeError(text.decode())
+        return text
+
     def execute(self, code):
-        arguments = {"code": code, **self.arguments}
-        result = json.load(self.say("tools/call", name="run_python_code", arguments=arguments))
-        if result["result"].get("isError"):
-            raise RuntimeError(result)
+        return self.call("run_python_code", code=code)
 
 
 class Yardstick(_Bare):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long another client waits beside one session's large output, and what ten of them take."""
+"""How long another client waits beside large output and bodies, and what ten sessions take."""
 
 import argparse
 import json
@@ -10,6 +10,7 @@ import threading
 import time
 
 from contestants import Connection, Kernelgate
+from mcp_tool import McpConnection
 
 OUTPUTS = {
     "60 MB of text": "{'text/plain': 'x' * 60_000_000}",
@@ -27,6 +28,14 @@ while time.time() < end:
     for bundle in [{", ".join(OUTPUTS.values())}]:
         display(bundle, raw=True)
 """
+
+# Over MCP: as images, as large as they are shown (5 MiB each); and within a JSON text.
+FIGURES = "for _ in range(2): display({'image/png': 'iVBO' * 1_225_000}, raw=True)"
+FIGURE_AS_TEXT = "display({'image/png': 'iVBO' * 2_450_000}, raw=True)"
+TEXT_PROFILE = "/mcp?profile=sandbox-mcp"
+BODY_BYTES = 9 << 20
+# All ten answers become ready at the same time.
+AT_ONCE_S = 15
 
 # In a process of its own, since a thread would wait for the reader's.
 PROBE = """
@@ -80,6 +89,53 @@ def peak_mib(gateway):
     return gateway.memory_kb("VmHWM") / 1024
 
 
+class JsonClient(McpConnection):
+    """One that is answered as JSON, whenever the answer comes."""
+
+    def __init__(self, url, path="/mcp"):
+        super().__init__(url, {}, path)
+        self.headers["Accept"] = "application/json"
+
+
+def mcp_waits_ms(gateway):
+    client, as_text = JsonClient(gateway.url), JsonClient(gateway.url, TEXT_PROFILE)
+    actions = {
+        "figures of 10 MB over MCP": lambda: client.execute(FIGURES),
+        "a figure of 10 MB over MCP, as text": lambda: as_text.call(
+            "execute_python_code", code=FIGURE_AS_TEXT, session_id="figures"
+        ),
+        "a body of 9 MiB": lambda: client.call("write_file", path="x", content="x" * BODY_BYTES),
+    }
+    client.execute("1")
+    as_text.call("execute_python_code", code="1", session_id="figures")
+    return {name: longest_wait_ms(gateway, action) for name, action in actions.items()}
+
+
+def mcp_peak_mib(path, tool, code):
+    """While ten sessions answer with 9.8 MB each, all at the same time."""
+    with Kernelgate("--pool-size", "1") as gateway:
+        clients = [JsonClient(gateway.url, path) for _ in range(10)]
+        sessions = [{"session_id": f"s{i}"} for i in range(10)]
+        for client, session in zip(clients, sessions, strict=True):
+            client.call(tool, code="1", **session)
+        gateway.reset_peak()
+        end = time.time() + AT_ONCE_S
+        wait = f"\nimport time\ntime.sleep(max(0, {end} - time.time()))"
+        answers = [b""] * 10
+
+        def ask(i):
+            answers[i] = clients[i].call(tool, code=code + wait, **sessions[i])
+
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if any(len(answer) < 9_800_000 for answer in answers):
+            raise RuntimeError("an answer lacks its figures")
+        return gateway.memory_kb("VmHWM") / 1024
+
+
 def measure():
     results = {}
     with Kernelgate("--pool-size", "1") as gateway:
@@ -87,9 +143,14 @@ def measure():
         for name, bundle in OUTPUTS.items():
             code = f"for _ in range(2): display({bundle}, raw=True)"
             results[name] = longest_wait_ms(gateway, lambda code=code: gateway.execute(code))
+        results |= mcp_waits_ms(gateway)
     # One that keeps nothing yet for replay, which is up to 32 MiB more.
     with Kernelgate("--pool-size", "1") as gateway:
         results["peak MiB of ten sessions"] = peak_mib(gateway)
+    results["peak MiB of ten answers over MCP"] = mcp_peak_mib("/mcp", "run_python_code", FIGURES)
+    results["peak MiB of ten answers over MCP, as text"] = mcp_peak_mib(
+        TEXT_PROFILE, "execute_python_code", FIGURE_AS_TEXT
+    )
     return results
 
 
