@@ -8,36 +8,7 @@
 #include "mcp_priv.h"
 #include "metrics.h"
 
-// ---- Encoding -------------------------------------------------------------------------------
-
-// An answer on a worker, which owns all of it but the call. The request is freed with it: it may be
-// large, too, and has the answer's id.
-struct encoding {
-    struct mcp_call *call;
-    json_t *answer;
-    json_t *request;
-    struct attachments attachments;
-    struct payload *payload;
-};
-
-static void
-encoding_free(void *arg)
-{
-    struct encoding *encoding = arg;
-    json_decref(encoding->answer);
-    json_decref(encoding->request);
-    payload_unref(encoding->payload);
-    attachments_fini(&encoding->attachments);
-    free(encoding);
-}
-
-static void
-encoding_run(void *arg)
-{
-    struct encoding *encoding = arg;
-    encoding->payload = payload_with(KG_STEAL(encoding->answer), &encoding->attachments);
-    json_decref(KG_STEAL(encoding->request));
-}
+// ---- Delivery -------------------------------------------------------------------------------
 
 // A large answer, or the error that takes its place.
 static struct payload *
@@ -58,9 +29,8 @@ within_bounds(const struct mcp_call *call, struct payload *payload)
                                 json_pack("{s:s}", "code", kg_code_info(KG_RATE_LIMITED)->name)));
 }
 
-// Takes the payload; NULL: there is none.
-static void
-call_deliver(struct mcp_call *call, struct payload *payload, int http_status)
+void
+mcp_call_deliver(struct mcp_call *call, struct payload *payload, int http_status)
 {
     struct mcp_session *session = call->session;
     struct outlet *outlet = call->outlet;
@@ -86,40 +56,6 @@ call_deliver(struct mcp_call *call, struct payload *payload, int http_status)
         mcp_session_release(session);
 }
 
-static void
-encoding_done(void *arg)
-{
-    struct encoding *encoding = arg;
-    struct mcp_call *call = encoding->call;
-    struct payload *payload = KG_STEAL(encoding->payload);
-    call->encoding = NULL;
-    encoding_free(encoding);
-    call_deliver(call, payload, call->http_status);
-}
-
-static void
-call_encode(struct mcp_call *call, json_t *answer, int http_status)
-{
-    struct encoding *encoding = KG_NEW(struct encoding);
-    encoding->call = call;
-    encoding->answer = answer;
-    encoding->attachments = call->attachments;
-    call->attachments = (struct attachments){0};
-    encoding->request = mcp_call_take_message(call);
-    call->mcp->held_bytes -= call->weight;
-    call->weight = 0;
-    call->http_status = http_status;
-    call->encoding = loop_work_start(call->mcp->loop, loop_lane_of(mcp_call_owner(call)),
-                                     encoding_run, encoding_done, encoding);
-}
-
-void
-mcp_call_drop_answer(struct mcp_call *call)
-{
-    loop_work_cancel(KG_STEAL(call->encoding), encoding_free);
-    call_deliver(call, NULL, call->http_status);
-}
-
 void
 mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
 {
@@ -132,9 +68,9 @@ mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
     bool large = call->weight > MCP_LARGE_BYTES || call->attachments.n > 0 ||
                  (message && json_value_weight(message) > MCP_LARGE_BYTES);
     if (message && large && !call->shares_answer)
-        call_encode(call, message, http_status);
+        encoding_start(call, message, http_status);
     else
-        call_deliver(call, message ? payload_with(message, &call->attachments) : NULL, http_status);
+        mcp_call_deliver(call, message ? payload_with(message, &call->attachments) : NULL, http_status);
 }
 
 json_t *

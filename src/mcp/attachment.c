@@ -51,10 +51,7 @@ void
 attachments_write(const struct attachments *attachments, const char *text, size_t len,
                   struct buf *ret)
 {
-    size_t total = len;
-    for (size_t i = 0; i < attachments->n; i++)
-        total += attachments->list[i].len;
-    buf_reserve(ret, total);
+    buf_reserve(ret, len + attachments_len(attachments));
     const char *at = text, *end = text + len, *mark;
     while ((mark = memmem(at, (size_t)(end - at), attachments->mark, ATTACHMENT_MARK_LEN))) {
         char number[NUMBER_LEN + 1] = "";
@@ -64,6 +61,15 @@ attachments_write(const struct attachments *attachments, const char *text, size_
         at = mark + ATTACHMENT_MARK_LEN + NUMBER_LEN;
     }
     buf_append(ret, at, (size_t)(end - at));
+}
+
+size_t
+attachments_len(const struct attachments *attachments)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < attachments->n; i++)
+        len += attachments->list[i].len;
+    return len;
 }
 
 void

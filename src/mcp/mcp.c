@@ -46,6 +46,7 @@ mcp_new(const struct mcp_settings *settings)
     randombytes_buf(mcp->key, sizeof mcp->key);
     TAILQ_INIT(&mcp->by_use);
     TAILQ_INIT(&mcp->bodies);
+    TAILQ_INIT(&mcp->encodings);
     mcp->last_keepalive_ms = clock_mono_ms();
     mcp->tick = loop_timer_new(mcp->loop, on_tick, mcp);
     mcp->reaper = loop_timer_new(mcp->loop, on_reap, mcp);
@@ -109,7 +110,7 @@ mcp_free(struct mcp *mcp)
     struct mcp_call *call;
     while ((call = LIST_FIRST(&mcp->calls))) {
         if (call->encoding) {
-            mcp_call_drop_answer(call);
+            encoding_drop(call);
             continue;
         }
         mcp_call_cancel(call);

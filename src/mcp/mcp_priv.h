@@ -100,6 +100,8 @@ json_t *attachments_add(struct attachments *attachments, const struct attachment
 // The answer `text` with the attachments in their places. Any thread may call it.
 void attachments_write(const struct attachments *attachments, const char *text, size_t len,
                        struct buf *ret);
+// How long they are together.
+size_t attachments_len(const struct attachments *attachments);
 // Releases them; on the loop.
 void attachments_fini(struct attachments *attachments);
 
@@ -142,6 +144,9 @@ struct owner_share *mcp_share_join(struct mcp *mcp, const char *owner);
 void mcp_share_leave(struct owner_share *share);
 // Before the adapter is freed: connections may free what they hold only with the loop.
 void mcp_shares_detach(struct mcp *mcp);
+// Counts an answer that is being made, until it is released.
+void mcp_share_reserve(struct mcp *mcp, const char *owner, size_t len);
+void mcp_share_release(struct mcp *mcp, const char *owner, size_t len);
 // Whether an answer of this size may wait for its client.
 bool mcp_share_has_room(const struct mcp *mcp, const char *owner, size_t len);
 
@@ -245,8 +250,8 @@ struct mcp_call {
     bool ended;         // answered, though the answer may still be on a worker to be encoded
     bool shares_answer; // parts of the answer are a provider's: encoded on the loop
     struct attachments attachments;
-    struct loop_work *encoding; // of the answer; NULL: none is under way
-    int http_status;            // of that answer
+    struct encoding *encoding; // of the answer; NULL: none is under way
+    int http_status;           // of that answer
     struct question question;
     // Lists of several providers are joined.
     size_t provider;
@@ -280,11 +285,22 @@ void mcp_call_free(struct mcp_call *call);
 // Ends the call with a whole message, taken; NULL: with none. A large one is encoded on a worker:
 // until then the call stays in its session, and can be cancelled.
 void mcp_call_answer(struct mcp_call *call, json_t *message, int http_status);
-// Ends a call whose answer is being encoded without it.
-void mcp_call_drop_answer(struct mcp_call *call);
+// Gives the answer (taken; NULL: there is none) to the outlet; the call is gone afterwards.
+void mcp_call_deliver(struct mcp_call *call, struct payload *payload, int http_status);
 void mcp_call_cancel(struct mcp_call *call);
 // Gives a response of the client to the call that asked.
 void mcp_call_take_response(struct mcp_session *session, const json_t *message);
+
+// ---- Encoding (encoding.c) ------------------------------------------------------------------
+
+struct encoding;
+// Encodes an answer (taken) with the call's attachments, and frees it and the request, on a worker.
+// mcp_call_deliver() follows.
+void encoding_start(struct mcp_call *call, json_t *answer, int http_status);
+// Ends a call whose answer is being encoded without it.
+void encoding_drop(struct mcp_call *call);
+// Clients have read something: answers that waited for that are encoded.
+void encodings_continue(struct mcp *mcp);
 
 // ---- Dispatch (dispatch.c, methods.c, lists.c) ----------------------------------------------
 
@@ -499,6 +515,7 @@ struct mcp {
     size_t n_registered;
     size_t replay_bytes;
     size_t answer_bytes; // of large answers that are not sent
+    TAILQ_HEAD(, encoding) encodings; // that wait for room
     LIST_HEAD(, owner_share) shares;
     size_t held_bytes;  // by the messages of all calls
     mcp_admit_fn admit; // or NULL

@@ -81,9 +81,12 @@ payload_free(struct payload *payload)
     struct owner_share *share = payload->share;
     if (share) {
         share->answer_bytes -= payload->len;
-        if (share->mcp)
-            share->mcp->answer_bytes -= payload->len;
+        struct mcp *mcp = share->mcp;
+        if (mcp)
+            mcp->answer_bytes -= payload->len;
         mcp_share_leave(share);
+        if (mcp)
+            encodings_continue(mcp);
     }
     free(payload->text);
     free(payload);

@@ -44,6 +44,23 @@ mcp_shares_detach(struct mcp *mcp)
     }
 }
 
+void
+mcp_share_reserve(struct mcp *mcp, const char *owner, size_t len)
+{
+    mcp_share_join(mcp, owner)->answer_bytes += len;
+    mcp->answer_bytes += len;
+}
+
+void
+mcp_share_release(struct mcp *mcp, const char *owner, size_t len)
+{
+    struct owner_share *share = mcp_share_join(mcp, owner);
+    share->answer_bytes -= len;
+    mcp->answer_bytes -= len;
+    mcp_share_leave(share);
+    mcp_share_leave(share); // for mcp_share_reserve()
+}
+
 bool
 mcp_share_has_room(const struct mcp *mcp, const char *owner, size_t len)
 {

@@ -502,6 +502,64 @@ test_answers_that_are_not_read_are_bounded(void **state)
     assert_int_equal(f->mcp->answer_bytes, 0);
 }
 
+enum { ATTACHED_BYTES = 5 << 20 };
+
+// Answers the call `id` of the tool `hold` with an attachment.
+static void
+answer_attached(struct mcp_fixture *f, int id, const char *text, int *released)
+{
+    say(f, "{'jsonrpc':'2.0','id':%d,'method':'tools/call','params':{'name':'hold'}}", id);
+    json_t *data = mcp_call_attach(f->held, text, ATTACHED_BYTES, note_release, released);
+    mcp_call_finish(f->held, json_pack("{s:o}", "data", data));
+}
+
+// One with attachments waits for room instead, until the clients have read enough.
+static void
+test_answers_wait_until_others_are_read(void **state)
+{
+    struct mcp_fixture *f = *state;
+    int released = 0;
+    size_t len = MCP_OWNER_ANSWERS_MAX - (1 << 20);
+    KG_AUTO_FREE char *text = kg_calloc(1, ATTACHED_BYTES);
+    memset(text, 'A', ATTACHED_BYTES);
+    struct payload *unread = payload_take(kg_calloc(1, len), len);
+    payload_count(unread, f->mcp, "alice");
+    for (int i = 1; i <= 3; i++)
+        answer_attached(f, i, text, &released);
+    turn(f);
+    assert_int_equal(json_array_size(f->sink.answers), 0);
+    assert_int_equal(released, 0);
+    say(f, "{'jsonrpc':'2.0','method':'notifications/cancelled','params':{'requestId':2}}");
+    payload_unref(unread);
+    int64_t until_ms = clock_mono_ms() + 10 * 1000;
+    while (json_array_size(f->sink.answers) < 3 && clock_mono_ms() < until_ms)
+        turn(f);
+    assert_int_equal(json_array_size(f->sink.answers), 3);
+    assert_int_equal(released, 3);
+    int n_results = 0;
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *result = json_object_get(json_array_get(f->sink.answers, i), "result");
+        n_results += json_string_length(json_object_get(result, "data")) == ATTACHED_BYTES;
+    }
+    assert_int_equal(n_results, 2);
+    assert_int_equal(f->mcp->answer_bytes, 0);
+    assert_true(TAILQ_EMPTY(&f->mcp->encodings));
+}
+
+static void
+test_the_adapter_ends_while_answers_wait(void **state)
+{
+    struct mcp_fixture *f = *state;
+    int released = 0;
+    KG_AUTO_FREE char *text = kg_calloc(1, ATTACHED_BYTES);
+    struct payload *unread = payload_take(kg_calloc(1, 1), MCP_OWNER_ANSWERS_MAX);
+    payload_count(unread, f->mcp, "alice");
+    answer_attached(f, 1, text, &released);
+    mcp_free(KG_STEAL(f->mcp));
+    assert_int_equal(released, 1);
+    payload_unref(unread);
+}
+
 static void
 test_the_answers_of_a_batch_are_bounded(void **state)
 {
@@ -760,6 +818,8 @@ main(void)
         WITH_FIXTURE(test_the_answers_of_a_batch_are_bounded),
         WITH_FIXTURE(test_the_answers_of_a_batch_count_while_they_are_gathered),
         WITH_FIXTURE(test_answers_that_are_not_read_are_bounded),
+        WITH_FIXTURE(test_answers_wait_until_others_are_read),
+        WITH_FIXTURE(test_the_adapter_ends_while_answers_wait),
         WITH_FIXTURE(test_a_listener_holds_no_message),
         WITH_FIXTURE(test_state_is_sealed),
         WITH_FIXTURE(test_the_longest_idle_session_makes_room),
