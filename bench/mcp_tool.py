@@ -52,8 +52,8 @@ class McpConnection(Connection):
     def call(self, tool, **arguments):
         """The answer's text."""
         text = self.say("tools/call", name=tool, arguments={**arguments, **self.arguments}).read()
-        if json.loads(text)["result"].get("isError"):
-            raise RuntimeError(text.decode())
+        if json.loads(text).get("result", {"isError": True}).get("isError"):
+            raise RuntimeError(text[:1000].decode())
         return text
 
     def execute(self, code):

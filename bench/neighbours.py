@@ -124,7 +124,7 @@ def mcp_peak_mib(path, tool, code):
         answers = [b""] * 10
 
         def ask(i):
-            answers[i] = clients[i].call(tool, code=code + wait, **sessions[i])
+            answers[i] = clients[i].call(tool, code=code + wait, timeout=300, **sessions[i])
 
         threads = [threading.Thread(target=ask, args=(i,)) for i in range(10)]
         for thread in threads:
