@@ -121,10 +121,7 @@ mcp_call_cancel(struct mcp_call *call)
     if (call->ended) // its answer is being encoded, and goes nowhere then
         return;
     call->holding = true;
-    struct question question = call->question;
-    *call->question.id = '\0';
-    if (*question.id)
-        question.fn(NULL, "the call was cancelled", question.arg);
+    call_drop_question(call);
     loop_fn on_cancel = call->on_cancel;
     call->on_cancel = NULL;
     if (!call->ended && on_cancel)
@@ -217,20 +214,6 @@ mcp_call_client_capabilities(const struct mcp_call *call)
     return capabilities ? capabilities : call->empty;
 }
 
-const json_t *
-mcp_call_input_responses(const struct mcp_call *call)
-{
-    const json_t *responses = json_object_get(call->params, "inputResponses");
-    bool known = revision_get(call->revision)->stateless && json_is_object(responses);
-    return known ? responses : NULL;
-}
-
-const json_t *
-mcp_call_state(const struct mcp_call *call)
-{
-    return call->state;
-}
-
 // ---- The session ----------------------------------------------------------------------------
 
 bool
@@ -280,8 +263,8 @@ mcp_call_set_session_value(struct mcp_call *call, const void *key, void *value,
 
 // ---- Progress and log -----------------------------------------------------------------------
 
-static bool
-can_send(const struct mcp_call *call)
+bool
+call_can_send(const struct mcp_call *call)
 {
     return !call->cancelled && call->outlet->ops->can_send(call->outlet);
 }
@@ -289,7 +272,7 @@ can_send(const struct mcp_call *call)
 bool
 mcp_call_wants_progress(const struct mcp_call *call)
 {
-    return call->progress_token && can_send(call);
+    return call->progress_token && call_can_send(call);
 }
 
 void
@@ -310,7 +293,7 @@ mcp_call_progress(struct mcp_call *call, double progress, double total, const ch
 bool
 mcp_call_wants_log(const struct mcp_call *call, enum mcp_log_level level)
 {
-    if (!can_send(call))
+    if (!call_can_send(call))
         return false;
     if (revision_get(call->revision)->stateless)
         return call->log_level >= 0 && (int)level >= call->log_level;
@@ -327,50 +310,4 @@ mcp_call_log(struct mcp_call *call, enum mcp_log_level level, const char *logger
     json_t *params =
         json_pack("{s:s, s:s*, s:o}", "level", log_levels[level], "logger", logger, "data", data);
     call->outlet->ops->send(call->outlet, rpc_notification("notifications/message", params), true);
-}
-
-void
-mcp_call_close_stream(struct mcp_call *call)
-{
-    if (!call->cancelled && call->outlet->ops->close_stream)
-        call->outlet->ops->close_stream(call->outlet);
-}
-
-// ---- Questions ------------------------------------------------------------------------------
-
-bool
-mcp_call_ask(struct mcp_call *call, const char *method, json_t *params, mcp_answer_fn fn, void *arg)
-{
-    struct mcp_session *session = call->session;
-    assert(!*call->question.id);
-    if (!session || revision_get(call->revision)->stateless || !can_send(call)) {
-        json_decref(params);
-        return false;
-    }
-    struct question *question = &call->question;
-    snprintf(question->id, sizeof question->id, "kernelgate-%u", ++session->last_question);
-    question->fn = fn;
-    question->arg = arg;
-    json_t *message = json_pack("{s:s, s:s, s:s, s:o}", "jsonrpc", "2.0", "id", question->id,
-                                "method", method, "params", params);
-    call->outlet->ops->send(call->outlet, message, false);
-    return true;
-}
-
-void
-mcp_call_take_response(struct mcp_session *session, const json_t *message)
-{
-    const char *id = rpc_string(message, "id");
-    struct mcp_call *call;
-    LIST_FOREACH(call, &session->calls, in_session) {
-        if (!id || !*call->question.id || strcmp(call->question.id, id) != 0)
-            continue;
-        struct question question = call->question;
-        *call->question.id = '\0';
-        const json_t *result = json_object_get(message, "result");
-        const char *why = rpc_string(json_object_get(message, "error"), "message");
-        question.fn(json_is_object(result) ? result : NULL, why ? why : "the client refused",
-                    question.arg);
-        return;
-    }
 }

@@ -127,27 +127,6 @@ bool mcp_call_wants_log(const struct mcp_call *call, enum mcp_log_level level);
 // Takes `data` (any JSON, usually a string).
 void mcp_call_log(struct mcp_call *call, enum mcp_log_level level, const char *logger,
                   json_t *data);
-// Closes the call's stream without an answer where the transport can resume it: what comes later
-// waits for the client to come back. Elsewhere it does nothing.
-void mcp_call_close_stream(struct mcp_call *call);
-
-// ---- Calls: questions to the client ---------------------------------------------------------
-
-// Sends a request (elicitation/create, sampling/createMessage, roots/list) to the client; takes
-// `params`. The answer comes to `fn`, exactly once: `result`, or NULL with the error in `message`
-// (also when the call is cancelled). Only before MCP_2026_07_28; false: cannot be asked there, and
-// `fn` will not fire. One question at a time.
-typedef void (*mcp_answer_fn)(const json_t *result, const char *message, void *arg);
-KG_MUST_CHECK bool mcp_call_ask(struct mcp_call *call, const char *method, json_t *params,
-                                mcp_answer_fn fn, void *arg);
-// MCP_2026_07_28: answers the call with `input_required`. `requests` is {key: {method, params}};
-// `state` (may be NULL) comes back with the retried call, signed, so that the client cannot change
-// it. Takes both.
-void mcp_call_require_input(struct mcp_call *call, json_t *requests, json_t *state);
-// What the retried call brought: {key: result}, or NULL; and the state, or NULL.
-const json_t *mcp_call_input_responses(const struct mcp_call *call);
-const json_t *mcp_call_state(const struct mcp_call *call);
-
 // ---- Calls: the answer ----------------------------------------------------------------------
 
 // JSON-RPC's codes, and the protocol's.
@@ -177,10 +156,6 @@ void mcp_call_finish(struct mcp_call *call, json_t *result);
 // A protocol error: what a model cannot mend. Takes `data` (may be NULL).
 void mcp_call_fail(struct mcp_call *call, int code, json_t *data, const char *fmt, ...)
     KG_PRINTF(4, 5);
-// MCP_2026_07_28 answers capability errors in a shape of its own; before it is MCP_SERVER_ERROR.
-// `capability` is "elicitation", "sampling", "roots".
-void mcp_call_fail_capability(struct mcp_call *call, const char *capability);
-
 // {content, isError?}; takes `content`, an array of blocks. `structured` (taken, may be NULL)
 // becomes structuredContent.
 json_t *mcp_tool_result(json_t *content, json_t *structured, bool is_error);
@@ -188,23 +163,47 @@ json_t *mcp_tool_result(json_t *content, json_t *structured, bool is_error);
 json_t *mcp_text(const char *text, size_t len);
 // JSON as text. Takes `value`, which must not be shared; it is encoded together with the answer.
 json_t *mcp_json_text(json_t *value);
-json_t *mcp_image(const char *base64, size_t len, const char *mime);
-// The same of a JSON string, which is taken.
+// Base64 as a JSON string, which is taken.
 json_t *mcp_image_string(json_t *base64, const char *mime);
-json_t *mcp_audio(const char *base64, size_t len, const char *mime);
-// `resource` is what resources/read lists in `contents`; taken.
-json_t *mcp_embedded(json_t *resource);
 // Before MCP_2025_06_18 the core makes a text block of it. `size` < 0: unknown.
 json_t *mcp_resource_link(const char *uri, const char *name, const char *description,
                           const char *mime, int64_t size);
 // {completion: {values, total, hasMore}} of `values` (taken), of which at most 100 are sent.
 json_t *mcp_completion(json_t *values);
 
-// ---- News -----------------------------------------------------------------------------------
+// ---- What only providers of the tests do ----------------------------------------------------
+
+typedef void (*mcp_answer_fn)(const json_t *result, const char *message, void *arg);
+#ifdef KG_MCP_ASKS
+// Sends a request (elicitation/create, sampling/createMessage, roots/list) to the client; takes
+// `params`. The answer comes to `fn`, exactly once: `result`, or NULL with the error in `message`
+// (also when the call is cancelled). Only before MCP_2026_07_28; false: cannot be asked there, and
+// `fn` will not fire. One question at a time.
+KG_MUST_CHECK bool mcp_call_ask(struct mcp_call *call, const char *method, json_t *params,
+                                mcp_answer_fn fn, void *arg);
+// MCP_2026_07_28: answers the call with `input_required`. `requests` is {key: {method, params}};
+// `state` (may be NULL) comes back with the retried call, signed, so that the client cannot change
+// it. Takes both.
+void mcp_call_require_input(struct mcp_call *call, json_t *requests, json_t *state);
+// What the retried call brought: {key: result}, or NULL; and the state, or NULL.
+const json_t *mcp_call_input_responses(const struct mcp_call *call);
+const json_t *mcp_call_state(const struct mcp_call *call);
+// Closes the call's stream without an answer where the transport can resume it: what comes later
+// waits for the client to come back. Elsewhere it does nothing.
+void mcp_call_close_stream(struct mcp_call *call);
+// MCP_2026_07_28 answers capability errors in a shape of its own; before it is MCP_SERVER_ERROR.
+// `capability` is "elicitation", "sampling", "roots".
+void mcp_call_fail_capability(struct mcp_call *call, const char *capability);
+
+json_t *mcp_image(const char *base64, size_t len, const char *mime);
+json_t *mcp_audio(const char *base64, size_t len, const char *mime);
+// `resource` is what resources/read lists in `contents`; taken.
+json_t *mcp_embedded(json_t *resource);
 
 // Tells the owner's clients that asked for it. NULL as the owner: everybody's.
 void mcp_resource_updated(struct mcp *mcp, const char *owner, const char *uri);
 void mcp_list_changed(struct mcp *mcp, const char *owner, enum mcp_list list);
+#endif
 
 // ---- The adapter ----------------------------------------------------------------------------
 

@@ -288,8 +288,8 @@ void mcp_call_answer(struct mcp_call *call, json_t *message, int http_status);
 // Gives the answer (taken; NULL: there is none) to the outlet; the call is gone afterwards.
 void mcp_call_deliver(struct mcp_call *call, struct payload *payload, int http_status);
 void mcp_call_cancel(struct mcp_call *call);
-// Gives a response of the client to the call that asked.
-void mcp_call_take_response(struct mcp_session *session, const json_t *message);
+// Whether anything but the answer can be sent.
+bool call_can_send(const struct mcp_call *call);
 
 // ---- Encoding (encoding.c) ------------------------------------------------------------------
 
@@ -395,12 +395,40 @@ void mcp_message_free(struct loop *loop, json_t *message, size_t weight);
 void mcp_receive(struct mcp_session *session, struct outlet *outlet, json_t *message,
                  const size_t *weights);
 
-// ---- Request state (seal.c) -----------------------------------------------------------------
+// ---- Input of the client (ask.c, seal.c) ----------------------------------------------------
 
+#ifdef KG_MCP_ASKS
+// Gives a response of the client to the call that asked.
+void mcp_call_take_response(struct mcp_session *session, const json_t *message);
+// The call is cancelled: its question, if it has one, is answered with that.
+void call_drop_question(struct mcp_call *call);
 // Signs `state` for one owner, method and name; to be freed.
 char *mcp_seal_state(const struct mcp *mcp, const struct mcp_call *call, const json_t *state);
 // NULL where it is not ours, was changed, or belongs to another request.
 json_t *mcp_unseal_state(const struct mcp *mcp, const struct mcp_call *call, const char *text);
+#else
+static inline void
+mcp_call_take_response(struct mcp_session *session, const json_t *message)
+{
+    (void)session;
+    (void)message;
+}
+
+static inline void
+call_drop_question(struct mcp_call *call)
+{
+    (void)call;
+}
+
+static inline json_t *
+mcp_unseal_state(const struct mcp *mcp, const struct mcp_call *call, const char *text)
+{
+    (void)mcp;
+    (void)call;
+    (void)text;
+    return NULL;
+}
+#endif
 
 // ---- Streams (sse.c) ------------------------------------------------------------------------
 

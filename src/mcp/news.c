@@ -23,52 +23,6 @@ send_to_listener(struct mcp_call *call, const char *method, json_t *params)
     call->outlet->ops->send(call->outlet, rpc_notification(method, params), false);
 }
 
-static bool
-concerns(const char *owner, const char *whose)
-{
-    return !owner || strcmp(owner, whose) == 0;
-}
-
-static void
-send_to_session(struct mcp_session *session, const char *method, json_t *params)
-{
-    session->news->ops->send(session->news, rpc_notification(method, params), false);
-}
-
-void
-mcp_resource_updated(struct mcp *mcp, const char *owner, const char *uri)
-{
-    static const char method[] = "notifications/resources/updated";
-    struct mcp_session *session;
-    LIST_FOREACH(session, &mcp->sessions, link) {
-        if (session->news && concerns(owner, session->owner) &&
-            json_object_get(session->subscriptions, uri))
-            send_to_session(session, method, json_pack("{s:s}", "uri", uri));
-    }
-    struct mcp_call *call;
-    LIST_FOREACH(call, &mcp->listeners, listening) {
-        if (!call->cancelled && concerns(owner, call->owner) &&
-            json_object_get(json_object_get(call->filter, "resourceSubscriptions"), uri))
-            send_to_listener(call, method, json_pack("{s:s}", "uri", uri));
-    }
-}
-
-void
-mcp_list_changed(struct mcp *mcp, const char *owner, enum mcp_list list)
-{
-    struct mcp_session *session;
-    LIST_FOREACH(session, &mcp->sessions, link) {
-        if (session->news && session->initialized && concerns(owner, session->owner))
-            send_to_session(session, list_news[list].method, NULL);
-    }
-    struct mcp_call *call;
-    LIST_FOREACH(call, &mcp->listeners, listening) {
-        if (!call->cancelled && concerns(owner, call->owner) &&
-            json_is_true(json_object_get(call->filter, list_news[list].filter)))
-            send_to_listener(call, list_news[list].method, json_object());
-    }
-}
-
 // ---- subscriptions/listen -------------------------------------------------------------------
 
 // What of the wish is granted; URIs become the keys of an object. NULL: answered.
@@ -154,3 +108,53 @@ method_listen(struct mcp_call *call)
     send_to_listener(call, "notifications/subscriptions/acknowledged",
                      json_pack("{s:o}", "notifications", filter_as_answer(filter)));
 }
+
+// ---- Changes -------------------------------------------------------------------------------
+
+#ifdef KG_MCP_ASKS
+static bool
+concerns(const char *owner, const char *whose)
+{
+    return !owner || strcmp(owner, whose) == 0;
+}
+
+static void
+send_to_session(struct mcp_session *session, const char *method, json_t *params)
+{
+    session->news->ops->send(session->news, rpc_notification(method, params), false);
+}
+
+void
+mcp_resource_updated(struct mcp *mcp, const char *owner, const char *uri)
+{
+    static const char method[] = "notifications/resources/updated";
+    struct mcp_session *session;
+    LIST_FOREACH(session, &mcp->sessions, link) {
+        if (session->news && concerns(owner, session->owner) &&
+            json_object_get(session->subscriptions, uri))
+            send_to_session(session, method, json_pack("{s:s}", "uri", uri));
+    }
+    struct mcp_call *call;
+    LIST_FOREACH(call, &mcp->listeners, listening) {
+        if (!call->cancelled && concerns(owner, call->owner) &&
+            json_object_get(json_object_get(call->filter, "resourceSubscriptions"), uri))
+            send_to_listener(call, method, json_pack("{s:s}", "uri", uri));
+    }
+}
+
+void
+mcp_list_changed(struct mcp *mcp, const char *owner, enum mcp_list list)
+{
+    struct mcp_session *session;
+    LIST_FOREACH(session, &mcp->sessions, link) {
+        if (session->news && session->initialized && concerns(owner, session->owner))
+            send_to_session(session, list_news[list].method, NULL);
+    }
+    struct mcp_call *call;
+    LIST_FOREACH(call, &mcp->listeners, listening) {
+        if (!call->cancelled && concerns(owner, call->owner) &&
+            json_is_true(json_object_get(call->filter, list_news[list].filter)))
+            send_to_listener(call, list_news[list].method, json_object());
+    }
+}
+#endif
