@@ -128,19 +128,20 @@ dispatch_one(const struct origin *origin, enum mcp_revision revision, json_t *me
 }
 
 void
-mcp_dispatch_batch(const struct origin *origin, enum mcp_revision revision, json_t *messages,
-                   size_t n_requests)
+mcp_dispatch_batch(const struct origin *origin, enum mcp_revision revision, json_t *messages)
 {
     struct origin each = *origin;
     bool first = true;
+    size_t n_requests = 0;
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        n_requests += rpc_is_request(json_array_get(messages, i));
     if (n_requests > 0)
         each.outlet = batch_new(origin, n_requests);
     for (size_t i = 0; i < json_array_size(messages); i++) {
         json_t *message = json_incref(json_array_get(messages, i));
         json_array_set_new(messages, i, json_null()); // it may be freed on a worker
-        const char *why;
         each.weights = origin->weights ? origin->weights + i : NULL;
-        if (rpc_kind(message, &why) == MESSAGE_REQUEST) {
+        if (rpc_is_request(message)) {
             dispatch_one(&each, revision, message, first);
             first = false;
         } else {

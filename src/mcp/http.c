@@ -227,7 +227,7 @@ post_batch(struct mcp *mcp, struct http_request *request, struct received *recei
         origin.outlet = mcp_post_new(mcp, session, request, accepted);
     else
         http_reply(request, 202, NULL, NULL, 0);
-    mcp_dispatch_batch(&origin, session->revision, KG_STEAL(received->message), n_requests);
+    mcp_dispatch_batch(&origin, session->revision, KG_STEAL(received->message));
 }
 
 // ---- POST -----------------------------------------------------------------------------------

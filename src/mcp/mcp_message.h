@@ -7,6 +7,8 @@
 enum message_kind { MESSAGE_REQUEST, MESSAGE_NOTIFICATION, MESSAGE_RESPONSE, MESSAGE_INVALID };
 // `ret_why` says what is wrong with an invalid one.
 enum message_kind rpc_kind(const json_t *message, const char **ret_why);
+// Whether a message that rpc_kind() has found valid is a request.
+bool rpc_is_request(const json_t *message);
 // Bytes of a client as JSON, bounded in depth, without duplicate keys.
 KG_MUST_CHECK json_t *mcp_message_parse(const char *data, size_t len, struct kg_error *err);
 // Builders; `id` is borrowed and may be NULL, the rest is taken.

@@ -302,7 +302,7 @@ void encoding_drop(struct mcp_call *call);
 // Clients have read something: answers that waited for that are encoded.
 void encodings_continue(struct mcp *mcp);
 
-// ---- Dispatch (dispatch.c, methods.c, lists.c) ----------------------------------------------
+// ---- Dispatch (dispatch.c, methods.c, lists.c, target.c, call_tool.c) -----------------------
 
 // Takes the message. A request is answered through the outlet, exactly once, maybe before this
 // returns; what is no request is not answered.
@@ -345,6 +345,12 @@ void method_subscribe(struct mcp_call *call);
 void method_unsubscribe(struct mcp_call *call);
 void method_complete(struct mcp_call *call);
 void method_listen(struct mcp_call *call);
+// Reads the name (of the parameter `key`), the arguments and the state that a retried call brings;
+// false: answered.
+bool target_read(struct mcp_call *call, const char *key);
+// Offers the call to the providers, in their order; false: none takes it. Else it may be gone.
+typedef bool (*mcp_take_fn)(struct mcp_call *call, void *arg);
+bool target_offer(struct mcp_call *call, mcp_take_fn (*pick)(const struct mcp_provider *provider));
 // A provider has answered its part of resources/list.
 void lists_resources_part(struct mcp_call *call, json_t *result);
 // The joined list of tools, prompts or templates; the caller owns it.
@@ -359,8 +365,7 @@ int mcp_log_level_find(const char *name);
 // What is wrong with a batch, or NULL.
 const char *mcp_batch_check(const json_t *messages, size_t *ret_requests);
 // Takes the messages, which were checked. With requests in them, their answers become one.
-void mcp_dispatch_batch(const struct origin *origin, enum mcp_revision revision, json_t *messages,
-                        size_t n_requests);
+void mcp_dispatch_batch(const struct origin *origin, enum mcp_revision revision, json_t *messages);
 // What came of a client's bytes.
 struct received {
     json_t *message; // NULL: see `code` and `err`. It may be taken, and is NULL then

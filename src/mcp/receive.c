@@ -168,12 +168,9 @@ mcp_receive(struct mcp_session *session, struct outlet *outlet, json_t *message,
                                   .profile = session->profile,
                                   .outlet = outlet,
                                   .weights = weights};
-    const char *why;
-    size_t n_requests;
     if (json_is_array(message)) {
-        mcp_batch_check(message, &n_requests);
-        mcp_dispatch_batch(&origin, session->revision, message, n_requests);
-    } else if (rpc_kind(message, &why) != MESSAGE_REQUEST) {
+        mcp_dispatch_batch(&origin, session->revision, message);
+    } else if (!rpc_is_request(message)) {
         mcp_dispatch_other(&origin, message);
     } else if (mcp_claimed_version(message)) {
         mcp_dispatch_stateless(&origin, message);

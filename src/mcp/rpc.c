@@ -52,6 +52,12 @@ rpc_kind(const json_t *message, const char **ret_why)
     return id ? MESSAGE_REQUEST : MESSAGE_NOTIFICATION;
 }
 
+bool
+rpc_is_request(const json_t *message)
+{
+    return json_object_get(message, "method") && json_object_get(message, "id");
+}
+
 json_t *
 rpc_result(const json_t *id, json_t *result)
 {
