@@ -253,7 +253,8 @@ class Kernelgate(_Contestant):
     title = "kernelgate"
     process = connection = None
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, binary=BINARY):
+        self.binary = binary
         # Quotas of the container are not what is measured: as much processor as the others have.
         self.flags = ["--cpus", str(os.cpu_count()), *flags]
 
@@ -261,7 +262,7 @@ class Kernelgate(_Contestant):
         self.log = pathlib.Path(self.folder, "log")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [BINARY, "serve", "--port", "0", "--state-dir", self.folder, *self.flags],
+                [self.binary, "serve", "--port", "0", "--state-dir", self.folder, *self.flags],
                 env={"PATH": os.environ["PATH"]},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
