@@ -264,8 +264,8 @@ has_something_to_send(const struct channel *channel)
     return channel->n_pending > 0 && channel->pending[0].outgoing != NULL;
 }
 
-// ZMQ_FD is edge-triggered, and any call on the socket can consume the edge: it is left alone only
-// where nothing can be done.
+// ZMQ_FD is edge-triggered, and any call on the socket can consume the edge: the socket is left alone
+// only where nothing can be done.
 static void
 go_on_if_ready(struct channel *channel)
 {
@@ -275,6 +275,16 @@ go_on_if_ready(struct channel *channel)
         loop_timer_start(channel->again, 0);
 }
 
+// After a request was sent. Sending may have consumed the edge of a message that has come, but not
+// of one that comes later.
+static void
+go_on_after_send(struct channel *channel)
+{
+    if (channel->n_pending > 0 || guard_has_untaken(channel->guard))
+        go_on_if_ready(channel);
+}
+
+// A failed attempt to receive lets ZMQ_FD report the next message; then nothing else is asked.
 static void
 channel_turn(struct channel *channel)
 {
@@ -283,8 +293,11 @@ channel_turn(struct channel *channel)
 
     flush_pending(channel);
     for (size_t n = 0; n < TURN_MESSAGES && cost < TURN_COST && channel->delivering == NULL; n++) {
-        if (!socket_receive(channel->sock, &received))
-            break;
+        if (!socket_receive(channel->sock, &received)) {
+            if (has_something_to_send(channel))
+                break;
+            return;
+        }
         if (received.cost > LARGE_COST) {
             deliver_large(channel, &received);
             break;
@@ -332,6 +345,27 @@ on_link_end(const struct kg_error *reason, void *arg)
     channels->events.on_lost(channel->id, &err, channels->arg);
 }
 
+static size_t
+count_in(const char *text, size_t len, const char *word)
+{
+    size_t n = 0, word_len = strlen(word);
+    const char *end = text + len;
+    for (const char *at = text; (at = memmem(at, (size_t)(end - at), word, word_len)) != NULL; n++)
+        at += word_len;
+    return n;
+}
+
+// Each execution begins with these two messages, which show nothing: passed on together with the
+// next one they cost no wake-ups of their own. Inside of a JSON string the quotes were escaped, so
+// code or output does not look like them.
+static bool
+can_linger(const char *bytes, size_t len, size_t n_messages)
+{
+    return count_in(bytes, len, "\"execution_state\": \"busy\"") +
+               count_in(bytes, len, "\"msg_type\": \"execute_input\"") ==
+           n_messages;
+}
+
 int
 jupyter_channels_attach(struct jupyter_channels *channels, enum jupyter_channel id, int link_fd,
                         struct kg_error *err)
@@ -346,6 +380,8 @@ jupyter_channels_attach(struct jupyter_channels *channels, enum jupyter_channel 
         return -1;
     channel->guard = guard_new(channels->loop, KG_STEAL_FD(link), inner_fd,
                                channels->max_message_bytes, on_link_end, channel);
+    if (id == JUPYTER_IOPUB)
+        guard_set_linger(channel->guard, can_linger);
     channel->watch =
         loop_fd_new(channels->loop, socket_fd(channel->sock), LOOP_READ, on_socket, channel);
     return 0;
@@ -380,7 +416,7 @@ jupyter_channels_send(struct jupyter_channels *channels, enum jupyter_channel id
         memcpy(ret_msg_id, outgoing->msg_id, sizeof(outgoing->msg_id));
     if (channel->n_pending > 0 || !socket_send(channel->sock, outgoing))
         channel->pending[channel->n_pending++] = (struct pending){.outgoing = KG_STEAL(outgoing)};
-    go_on_if_ready(channel);
+    go_on_after_send(channel);
     return 0;
 }
 
@@ -397,7 +433,7 @@ making_on_done(void *arg)
     }
     making_free(making);
     flush_pending(channel);
-    go_on_if_ready(channel);
+    go_on_after_send(channel);
 }
 
 int

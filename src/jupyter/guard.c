@@ -38,7 +38,9 @@ enum {
     MAX_FAST_CHECKS = 10,
     // The same for a slow slot, without a limit on the number of checks.
     SLOW_MS = 2000,
-    SLOW_BYTES = 128 * 1024
+    SLOW_BYTES = 128 * 1024,
+    LINGER_MS = 10,
+    LINGER_BYTES = 16 * 1024
 };
 
 enum slot { SLOT_NONE, SLOT_WAITING, SLOT_FAST, SLOT_SLOW };
@@ -50,7 +52,7 @@ struct guard {
     struct loop_fd *inner_watch;
     int link_events; // what is watched for
     int inner_events;
-    struct buf inward; // read from one side and not yet taken by the other; less than CHUNK each
+    struct buf inward; // read from one side and not yet taken by the other; about CHUNK each at most
     struct buf outward;
     struct zmtp_follower follower;
     uint64_t in_flight; // cost of the messages that went inward and were not taken
@@ -62,6 +64,8 @@ struct guard {
     size_t moved;                     // bytes that went inward since the timer was started
     bool was_paused;                  // since then: the guard did not read all the time
     int fast_checks;
+    guard_linger_fn can_linger;       // NULL: nothing lingers
+    struct loop_timer *linger_timer;  // active while `inward` lingers: it is not written yet
     bool ending;                      // nothing more comes from the link; `reason` says why
     struct kg_error reason;
     struct loop_timer *end_timer;
@@ -96,6 +100,7 @@ begin_end(struct guard *guard, const struct kg_error *reason)
 {
     if (guard->ending)
         return;
+    loop_timer_stop(guard->linger_timer);
     guard->ending = true;
     guard->reason = *reason;
 }
@@ -199,7 +204,8 @@ guard_settle(struct guard *guard)
 {
     int link = 0, inner = 0;
     bool room = guard_has_room(guard);
-    bool has_inward = guard->inward.len > 0 || guard->nuls_left > 0;
+    bool lingers = loop_timer_active(guard->linger_timer);
+    bool has_inward = (guard->inward.len > 0 && !lingers) || guard->nuls_left > 0;
 
     if (guard->ending && !has_inward && guard->in_flight == 0) {
         loop_timer_start(guard->end_timer, 0);
@@ -264,6 +270,13 @@ pass_rest(int fd, struct buf *rest)
     return 0;
 }
 
+static bool
+may_linger(const struct guard *guard)
+{
+    return guard->can_linger != NULL && !guard->ending && guard->inward.len <= LINGER_BYTES &&
+           zmtp_is_between_messages(&guard->follower);
+}
+
 // What is fine before an offence still goes through, so that no earlier message is lost.
 static void
 read_link(struct guard *guard)
@@ -277,13 +290,23 @@ read_link(struct guard *guard)
         return;
     }
 
-    uint64_t cost;
+    uint64_t cost, n_before = guard->follower.n_messages;
+    size_t len_before = guard->inward.len; // of what lingers
+    bool between = zmtp_is_between_messages(&guard->follower);
     struct kg_error reason;
     if (zmtp_follow(&guard->follower, chunk, (size_t)n, &guard->inward, &cost, &reason) != 0)
         begin_end(guard, &reason);
-    guard->moved += guard->inward.len; // what is replaced does not count
+    guard->moved += guard->inward.len - len_before; // what is replaced does not count
     guard->in_flight += cost;
     guard->slot_done |= cost > WINDOW && guard->slot != SLOT_NONE;
+    uint64_t n_messages = guard->follower.n_messages - n_before;
+    if (between && n_messages > 0 && may_linger(guard) &&
+        guard->can_linger(chunk, (size_t)n, (size_t)n_messages)) {
+        if (!loop_timer_active(guard->linger_timer))
+            loop_timer_start(guard->linger_timer, LINGER_MS);
+        return;
+    }
+    loop_timer_stop(guard->linger_timer);
     if (guard->inward.len > 0 && pass_rest(guard->inner_fd, &guard->inward) != 0)
         inner_lost(guard);
 }
@@ -337,6 +360,15 @@ pass_inward(struct guard *guard)
 }
 
 static void
+on_linger_timer(void *arg)
+{
+    struct guard *guard = arg;
+    if (pass_inward(guard) != 0)
+        inner_lost(guard);
+    guard_settle(guard);
+}
+
+static void
 on_inner(int fd, int events, void *arg)
 {
     struct guard *guard = arg;
@@ -361,6 +393,7 @@ guard_new(struct loop *loop, int link_fd, int inner_fd, size_t max_message_bytes
     guard->inner_watch = loop_fd_new(loop, inner_fd, LOOP_READ, on_inner, guard);
     guard->end_timer = loop_timer_new(loop, on_end_timer, guard);
     guard->pace_timer = loop_timer_new(loop, guard_on_pace_timer, guard);
+    guard->linger_timer = loop_timer_new(loop, on_linger_timer, guard);
     zmtp_init(&guard->follower, max_message_bytes, JUPYTER_MAX_FRAMES);
     guard->on_end = on_end;
     guard->arg = arg;
@@ -375,6 +408,7 @@ guard_free(struct guard *guard)
     guard_set_slot(guard, SLOT_NONE);
     loop_timer_free(guard->end_timer);
     loop_timer_free(guard->pace_timer);
+    loop_timer_free(guard->linger_timer);
     loop_fd_free(guard->link_watch);
     loop_fd_free(guard->inner_watch);
     buf_fini(&guard->inward);
@@ -391,8 +425,20 @@ guard_taken(struct guard *guard, uint64_t cost)
     guard_settle(guard);
 }
 
+void
+guard_set_linger(struct guard *guard, guard_linger_fn fn)
+{
+    guard->can_linger = fn;
+}
+
+bool
+guard_has_untaken(const struct guard *guard)
+{
+    return guard->in_flight > 0;
+}
+
 bool
 guard_is_receiving(const struct guard *guard)
 {
-    return zmtp_is_inside_message(&guard->follower) || guard->in_flight > 0;
+    return zmtp_is_inside_message(&guard->follower) || guard_has_untaken(guard);
 }

@@ -36,6 +36,7 @@ struct zmtp_follower {
     size_t frames;         // of the current message
     uint64_t message_cost; // of the current message, as zmtp_frame_cost() counts, its current
                            // frame as a whole
+    uint64_t n_messages;   // that have ended
     uint64_t max_message_cost;
     size_t max_frames;
 };
@@ -53,6 +54,14 @@ static inline bool
 zmtp_is_inside_message(const struct zmtp_follower *follower)
 {
     return follower->message_cost > 0;
+}
+
+// Whether everything that has passed is whole messages and commands.
+static inline bool
+zmtp_is_between_messages(const struct zmtp_follower *follower)
+{
+    return follower->state == ZMTP_FLAGS && follower->head_len == 0 && !follower->abandoned &&
+           !zmtp_is_inside_message(follower);
 }
 
 // Ends the message that is coming in before all of it has come. The caller sends the reader
