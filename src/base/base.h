@@ -179,6 +179,9 @@ KG_MUST_CHECK int percent_decode(char *data, size_t *len, enum percent_mode mode
 // cut the line for readers that split as Unicode does is escaped.
 struct json_t;
 char *json_line(const struct json_t *line, size_t flags);
+// How many bytes from the beginning of `text` on are ASCII that a string of JSON holds as it is: no
+// control character, quote or backslash.
+size_t json_plain_len(const char *text, size_t len);
 // Appends a string of JSON with its quotes; `text` is valid UTF-8 and may hold NULs. The same is
 // escaped.
 void json_append_string(struct buf *ret, const char *text, size_t len);

@@ -43,19 +43,43 @@ json_line(const json_t *line, size_t flags)
     return buf_take(&escaped);
 }
 
+size_t
+json_plain_len(const char *text, size_t len)
+{
+    // Eight bytes at a time: each term has the high bit of a byte set where that byte is the one
+    // looked for, and perhaps that of a byte behind it.
+    static const uint64_t ones = 0x0101010101010101, high = 0x8080808080808080;
+    size_t at = 0;
+    for (uint64_t word; len - at >= sizeof word; at += sizeof word) {
+        memcpy(&word, text + at, sizeof word);
+        uint64_t quote = word ^ (ones * '"'), backslash = word ^ (ones * '\\');
+        uint64_t control = (word - ones * 0x20) & ~word;
+        if (((word | control | ((quote - ones) & ~quote) | ((backslash - ones) & ~backslash)) &
+             high) != 0)
+            break;
+    }
+    for (; at < len; at++) {
+        unsigned char c = (unsigned char)text[at];
+        if (c < 0x20 || c == '"' || c == '\\' || c >= 0x80)
+            break;
+    }
+    return at;
+}
+
 // How many bytes from `at` on stand for themselves. 0x85 and 0xa8 are looked at with the byte
 // before them, which begins a character; so a run may end before a character that needs no escape.
 static size_t
 plain_run(const char *at, const char *end)
 {
     const char *p = at;
-    while (p < end) {
-        unsigned char c = (unsigned char)*p;
-        if (c < 0x20 || c == '"' || c == '\\' || c == 0xc2 || c == 0xe2)
-            break;
-        p++;
+    for (;;) {
+        p += json_plain_len(p, (size_t)(end - p));
+        const char *others = p;
+        while (p < end && (*p & 0x80) != 0 && *p != '\xc2' && *p != '\xe2')
+            p++;
+        if (p == others)
+            return (size_t)(p - at);
     }
-    return (size_t)(p - at);
 }
 
 static void

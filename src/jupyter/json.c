@@ -161,8 +161,9 @@ read_run(struct reader *reader)
 {
     const unsigned char *p = reader->p;
 
-    while (p < reader->end && *p >= 0x20 && *p != '"' && *p != '\\') {
-        size_t len = *p < 0x80 ? 1 : utf8_valid_len(p, reader->end);
+    while (p < reader->end) {
+        size_t len = *p < 0x80 ? json_plain_len((const char *)p, (size_t)(reader->end - p))
+                               : utf8_valid_len(p, reader->end);
         if (len == 0)
             break;
         p += len;

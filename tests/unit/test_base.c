@@ -432,6 +432,37 @@ test_weight_of_json_values(void **state)
     assert_true(json_value_weight(value) >= weight + 10);
 }
 
+// Every byte at every place among plain ones, since eight are looked at together.
+static void
+test_json_plain_text(void **state)
+{
+    (void)state;
+    for (size_t at = 0; at < 20; at++) {
+        for (int byte = 0; byte < 256; byte++) {
+            char text[20];
+            memset(text, ' ', sizeof text);
+            text[at] = (char)byte;
+            bool plain = byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\';
+            assert_int_equal(json_plain_len(text, sizeof text), plain ? sizeof text : at);
+            assert_int_equal(json_plain_len(text, at), at);
+        }
+    }
+}
+
+static void
+test_json_string(void **state)
+{
+    (void)state;
+    static const char text[] = "eight bytes, \"quoted\", \\, \n\0\x7f, "
+                               "\xc3\xa4\xc2\x84\xc2\x85 \xe2\x82\xac\xe2\x80\xa8\xe2\x80\xa9 end";
+    KG_AUTO_BUF json = {0};
+    json_append_string(&json, text, sizeof text - 1);
+    buf_append(&json, "", 1);
+    assert_string_equal(json.data,
+                        "\"eight bytes, \\\"quoted\\\", \\\\, \\n\\u0000\x7f, "
+                        "\xc3\xa4\xc2\x84\\u0085 \xe2\x82\xac\\u2028\\u2029 end\"");
+}
+
 static void
 test_json_as_ascii(void **state)
 {
@@ -469,6 +500,8 @@ main(void)
         cmocka_unit_test(test_members_of_json_text),
         cmocka_unit_test(test_weight_of_json_text),
         cmocka_unit_test(test_weight_of_json_values),
+        cmocka_unit_test(test_json_plain_text),
+        cmocka_unit_test(test_json_string),
         cmocka_unit_test(test_json_as_ascii),
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_cut_and_escapes),
