@@ -95,6 +95,45 @@ on_idle_timeout(void *arg)
     agent->on_end(agent->arg);
 }
 
+static int
+on_way_out(void *arg)
+{
+    const struct agent *agent = arg;
+    return links_way_out(agent->links);
+}
+
+static void
+on_gateway_link(int fd, uint64_t epoch, const char *target, void *arg)
+{
+    const struct agent *agent = arg;
+    links_take(agent->links, fd, epoch, target);
+}
+
+static int
+make_links(struct agent *agent, struct kg_error *err)
+{
+    const struct agent_settings *settings = &agent->settings;
+    const struct links_settings links = {
+        .door_path = settings->door_path,
+        .idle_timeout_s = settings->idle_timeout_s,
+        .connect = on_connect,
+        .on_idle_timeout = on_idle_timeout,
+        .arg = agent,
+    };
+    agent->links = links_new(agent->loop, &links);
+    if (settings->door_path)
+        return 0;
+    struct listener_settings listener = {
+        .port = settings->listen_port,
+        .sandbox = settings->sandbox,
+        .on_link = on_gateway_link,
+        .arg = agent,
+    };
+    memcpy(listener.public_key, settings->gateway_key, sizeof listener.public_key);
+    agent->listener = listener_new(agent->loop, &listener, err);
+    return agent->listener ? 0 : -1;
+}
+
 // What runs processes.
 static void
 make_kernels(struct agent *agent)
@@ -136,21 +175,15 @@ agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_e
     agent->changes = changes_new(loop, settings->data_dir);
     agent->uploads = uploads_new(loop);
     if (settings->egress_port) {
-        agent->proxy = proxy_new(loop, settings->door_path, settings->egress_port, err);
+        agent->proxy = proxy_new(loop, settings->egress_port, on_way_out, agent, err);
         if (!agent->proxy)
             return NULL;
     }
     agent->children = children_new(loop);
     agent->events = events_new();
     make_kernels(agent);
-    const struct links_settings links = {
-        .door_path = settings->door_path,
-        .idle_timeout_s = settings->idle_timeout_s,
-        .connect = on_connect,
-        .on_idle_timeout = on_idle_timeout,
-        .arg = agent,
-    };
-    agent->links = links_new(loop, &links);
+    if (make_links(agent, err) != 0)
+        return NULL;
     return KG_STEAL(agent);
 }
 
@@ -162,6 +195,7 @@ agent_free(struct agent *agent)
     commands_free(agent->commands);
     kernels_free(agent->kernels);
     proxy_free(agent->proxy);
+    listener_free(agent->listener);
     links_free(agent->links);
     events_free(agent->events);
     http_server_free(agent->api);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernelgate-agent: PID 1 of every sandbox. It starts, watches and ends kernels, answers the
-// gateway's questions, and joins the links that it dials to what listens inside the sandbox.
+// gateway's questions, and joins the links between the two to what listens inside the sandbox.
 #pragma once
 
 #include "base.h"
+#include "link_hello.h"
 #include "loop.h"
 
 struct agent_settings {
-    const char *door_path;   // the socket on which the gateway listens
+    const char *door_path;   // the socket on which the gateway listens; or NULL, and then
+    int listen_port;         // gateways dial this port, over TCP,
+    const char *sandbox;     // ask for the sandbox with this id
+    unsigned char gateway_key[LINK_KEY_LEN]; // and prove that they hold this public key's other half
     int idle_timeout_s;      // on_end fires when no link was up for so long
     const char *data_dir;    // the working folder: /mnt/data
     const char *tmp_dir;     // where connection files and sockets go: /tmp
@@ -18,7 +22,7 @@ struct agent_settings {
 
 struct agent;
 
-// Listens on its own API, dials the door. `on_end` asks the owner to stop the loop.
+// Listens on its own API; dials the door, or listens for gateways. `on_end` asks the owner to stop the loop.
 KG_MUST_CHECK struct agent *agent_new(struct loop *loop, const struct agent_settings *settings,
                                       loop_fn on_end, void *arg, struct kg_error *err);
 // Kills every kernel.

@@ -10,6 +10,7 @@
 #include "http.h"
 #include "kernels.h"
 #include "links.h"
+#include "listener.h"
 #include "proxy.h"
 
 struct uploads;
@@ -25,6 +26,7 @@ struct agent {
     struct commands *commands;
     struct kernels *kernels;
     struct links *links;
+    struct listener *listener; // NULL: the agent dials a door
     struct proxy *proxy; // of the way out; or NULL
     struct changes *changes;
     struct uploads *uploads;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dialling the door. The protocol of a link: the agent says "KGLINK 1\n"; the gateway, when it
 // needs the link, "<target>\n"; the agent "OK\n" or "ERR <text>\n"; after OK bytes flow both ways.
+// A link of a gateway that dials begins with its target. One to the target "egress" waits here until
+// a connection out of the sandbox needs it.
 #include "links.h"
 
 #include <errno.h>
@@ -20,11 +22,15 @@ enum {
 };
 
 static const char hello[] = "KGLINK 1\n";
+static const char hello_out[] = "KGDIAL 1\n";
 
-// Idle while `splice` is NULL.
+// Idle while `splice` is NULL: until the gateway names a target or, of a `way_out`, until a
+// connection needs it.
 struct link {
     TAILQ_ENTRY(link) entry;
     struct links *links;
+    uint64_t epoch;
+    bool way_out;
     int fd; // -1 once the splice owns it
     struct loop_fd *watch;
     char line[TARGET_LINE_MAX + 1];
@@ -65,7 +71,7 @@ link_close(struct link *link)
 static void
 dial_later(struct links *links)
 {
-    if (loop_timer_active(links->dial_timer))
+    if (!links->settings.door_path || loop_timer_active(links->dial_timer))
         return;
     loop_timer_start(links->dial_timer, links->backoff_ms);
     links->backoff_ms =
@@ -76,7 +82,8 @@ static void
 dial_now(struct links *links)
 {
     links->backoff_ms = BACKOFF_MIN_MS;
-    loop_timer_start(links->dial_timer, 0);
+    if (links->settings.door_path)
+        loop_timer_start(links->dial_timer, 0);
 }
 
 static void
@@ -129,7 +136,8 @@ link_join(struct link *link)
                               on_splice_end, link);
 }
 
-// Until it has answered, the gateway has no reason to send more than its one line.
+// Until it is answered, the gateway has no reason to send more than its one line; and nothing at all
+// on a way out.
 static void
 on_link(int fd, int events, void *arg)
 {
@@ -140,7 +148,7 @@ on_link(int fd, int events, void *arg)
     ssize_t n = recv(fd, link->line + link->len, sizeof link->line - link->len, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n <= 0) {
+    if (n <= 0 || link->way_out) {
         link_close(link);
         dial_later(links);
         return;
@@ -156,7 +164,8 @@ on_link(int fd, int events, void *arg)
     }
 }
 
-int
+// Dials the door and says `text`. Returns a non-blocking descriptor; -1 with errno.
+static int
 link_dial(const char *door_path, const char *text)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -173,14 +182,11 @@ link_dial(const char *door_path, const char *text)
     return KG_STEAL_FD(fd);
 }
 
-static int
-dial(struct links *links)
+static struct link *
+link_add(struct links *links, int fd)
 {
-    int fd = link_dial(links->settings.door_path, hello);
-
-    if (fd < 0)
-        return -1;
     struct link *link = KG_NEW(struct link);
+
     link->links = links;
     link->fd = fd;
     link->watch = loop_fd_new(links->loop, fd, LOOP_READ, on_link, link);
@@ -188,7 +194,75 @@ dial(struct links *links)
     links->n_links++;
     links->n_idle++;
     loop_timer_stop(links->idle_timer);
+    return link;
+}
+
+static int
+dial(struct links *links)
+{
+    int fd = link_dial(links->settings.door_path, hello);
+
+    if (fd < 0)
+        return -1;
+    (void)link_add(links, fd);
     return 0;
+}
+
+static void
+wait_for_way_out(struct link *link)
+{
+    link->way_out = true;
+    if (send(link->fd, "OK\n", 3, MSG_NOSIGNAL | MSG_DONTWAIT) != 3)
+        link_close(link);
+}
+
+static void
+cut_below(struct links *links, uint64_t epoch)
+{
+    struct link *next;
+
+    for (struct link *link = TAILQ_FIRST(&links->list); link; link = next) {
+        next = TAILQ_NEXT(link, entry);
+        if (link->epoch < epoch)
+            link_close(link);
+    }
+}
+
+void
+links_take(struct links *links, int fd, uint64_t epoch, const char *target)
+{
+    size_t len = strlen(target);
+
+    cut_below(links, epoch);
+    if (links->n_links >= MAX_LINKS || len > TARGET_LINE_MAX) {
+        close(fd);
+        return;
+    }
+    struct link *link = link_add(links, fd);
+    link->epoch = epoch;
+    memcpy(link->line, target, len);
+    link->len = len;
+    if (strcmp(target, "egress") == 0)
+        wait_for_way_out(link);
+    else
+        link_join(link);
+}
+
+int
+links_way_out(struct links *links)
+{
+    struct link *link;
+
+    if (links->settings.door_path)
+        return link_dial(links->settings.door_path, hello_out);
+    TAILQ_FOREACH(link, &links->list, entry) {
+        if (link->way_out) {
+            int fd = KG_STEAL_FD(link->fd);
+            link_close(link);
+            return fd;
+        }
+    }
+    return -1;
 }
 
 static void

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The links to the gateway: a few idle ones are always up, each taken one becomes a splice.
+// The links to the gateway. Where the agent dials a door, a few idle ones are always up, and each
+// that the gateway takes becomes a splice. Where gateways dial the agent (listener.h), each comes
+// with its target.
 #pragma once
 
 #include "loop.h"
@@ -8,7 +10,7 @@
 struct links;
 
 struct links_settings {
-    const char *door_path; // borrowed
+    const char *door_path; // borrowed; NULL: gateways dial
     int idle_timeout_s;
     // Connects to a target inside the sandbox: a non-blocking descriptor, which passes to the
     // caller, or -1 with `err`.
@@ -22,5 +24,9 @@ void links_free(struct links *links);
 // Closes every link to that kernel.
 void links_close_kernel(struct links *links, const char *kernel);
 
-// Dials the door and says `hello`. Returns a non-blocking descriptor; -1 with errno.
-int link_dial(const char *door_path, const char *hello);
+// Takes a link (non-blocking; its hello is read) of the gateway that holds this sandbox with `epoch`.
+// Ends those of lower epochs.
+void links_take(struct links *links, int fd, uint64_t epoch, const char *target);
+// A link on which the agent speaks first, for a connection out of the sandbox: a non-blocking
+// descriptor, the caller's; -1 where there is none now.
+int links_way_out(struct links *links);

@@ -17,6 +17,7 @@ enum { IDLE_TIMEOUT_MAX_S = 365 * 24 * 3600, PORT_MAX = 65535, AGENT_LOG_MAX = 2
 
 static const char usage[] =
     "kernelgate-agent --door SOCKET --idle-timeout SECONDS\n"
+    "kernelgate-agent --listen PORT --sandbox ID --gateway-key HEX --idle-timeout SECONDS\n"
     "                 [--egress-port PORT]\n"
     "                 [--data-dir DIR] [--tmp-dir DIR] [--cgroup-root DIR] [--no-log] [--version]\n"
     "kernelgate-agent --prepare [ROOT]\n"
@@ -40,7 +41,42 @@ parse_numeric(int option, struct agent_settings *settings)
 {
     if (option == 'i')
         return parse_number(optarg, IDLE_TIMEOUT_MAX_S, &settings->idle_timeout_s);
+    if (option == 'l')
+        return parse_number(optarg, PORT_MAX, &settings->listen_port);
     return option == 'e' ? parse_number(optarg, PORT_MAX, &settings->egress_port) : -1;
+}
+
+static int
+parse_text(int option, struct agent_settings *settings)
+{
+    if (option == 'd')
+        settings->door_path = optarg;
+    else if (option == 's')
+        settings->sandbox = optarg;
+    else if (option == 'k')
+        return link_key_parse(optarg, strlen(optarg), settings->gateway_key);
+    else if (option == 'D')
+        settings->data_dir = optarg;
+    else if (option == 'T')
+        settings->tmp_dir = optarg;
+    else if (option == 'C')
+        settings->cgroup_root = optarg;
+    else if (option == 'n')
+        settings->no_log = true;
+    else
+        return parse_numeric(option, settings);
+    return 0;
+}
+
+// The key all zero stands for one that was not given: nobody has the other half of that.
+static bool
+is_complete(const struct agent_settings *settings)
+{
+    static const unsigned char none[LINK_KEY_LEN];
+    bool listens = settings->listen_port && settings->sandbox &&
+                   memcmp(settings->gateway_key, none, sizeof none) != 0;
+    bool dials = settings->door_path && !settings->listen_port;
+    return (dials || (listens && !settings->door_path)) && settings->idle_timeout_s;
 }
 
 // Returns an exit status, -1 to go on.
@@ -49,6 +85,9 @@ parse_options(int argc, char **argv, struct agent_settings *settings)
 {
     static const struct option options[] = {
         {"door", required_argument, NULL, 'd'},
+        {"listen", required_argument, NULL, 'l'},
+        {"sandbox", required_argument, NULL, 's'},
+        {"gateway-key", required_argument, NULL, 'k'},
         {"idle-timeout", required_argument, NULL, 'i'},
         {"egress-port", required_argument, NULL, 'e'},
         {"data-dir", required_argument, NULL, 'D'},
@@ -65,20 +104,10 @@ parse_options(int argc, char **argv, struct agent_settings *settings)
             puts("kernelgate-agent " KG_VERSION);
             return 0;
         }
-        if (option == 'd')
-            settings->door_path = optarg;
-        else if (option == 'D')
-            settings->data_dir = optarg;
-        else if (option == 'T')
-            settings->tmp_dir = optarg;
-        else if (option == 'C')
-            settings->cgroup_root = optarg;
-        else if (option == 'n')
-            settings->no_log = true;
-        else if (parse_numeric(option, settings) != 0)
+        if (parse_text(option, settings) != 0)
             return 2;
     }
-    return optind == argc && settings->door_path && settings->idle_timeout_s ? -1 : 2;
+    return optind == argc && is_complete(settings) ? -1 : 2;
 }
 
 // A tenant may signal PID 1 of its own sandbox: only what comes from outside it, or on a host,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections out of the sandbox. On such a one the agent says "KGDIAL 1\n", and from there on the
-// gateway hears the program itself.
+// Connections out of the sandbox. Each has a link of its own, on which the gateway hears the program
+// itself.
 #include "proxy.h"
 
 #include <arpa/inet.h>
@@ -12,12 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "links.h"
 #include "splice.h"
 
 enum { MAX_CONNECTIONS = 32, BACKLOG = 32, PAUSE_MS = 50 };
-
-static const char hello[] = "KGDIAL 1\n";
 
 struct connection {
     LIST_ENTRY(connection) link;
@@ -27,10 +24,11 @@ struct connection {
 
 struct proxy {
     struct loop *loop;
-    const char *door_path;
+    proxy_link_fn open_link;
+    void *arg;
     int fd;
     struct loop_fd *watch;
-    struct loop_timer *pause; // while there are too many, or the door takes none
+    struct loop_timer *pause; // while there are too many, or no link is to be had
     LIST_HEAD(, connection) connections;
     int n;
 };
@@ -52,7 +50,7 @@ on_splice_end(void *arg)
 
 // Owns both descriptors.
 static void
-join(struct proxy *proxy, int client, int door)
+join(struct proxy *proxy, int client, int link)
 {
     const int on = 1;
     struct connection *connection = KG_NEW(struct connection);
@@ -60,7 +58,7 @@ join(struct proxy *proxy, int client, int door)
     (void)setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     connection->proxy = proxy;
     connection->splice =
-        splice_new(proxy->loop, client, door, SPLICE_HALF_CLOSED_MS, on_splice_end, connection);
+        splice_new(proxy->loop, client, link, SPLICE_HALF_CLOSED_MS, on_splice_end, connection);
     LIST_INSERT_HEAD(&proxy->connections, connection, link);
     proxy->n++;
 }
@@ -72,21 +70,21 @@ rest(struct proxy *proxy)
     loop_timer_start(proxy->pause, PAUSE_MS);
 }
 
-// The door is dialled first: where it takes nobody now, the client waits in the queue.
+// The link comes first: where there is none now, the client waits in the queue.
 static void
 on_listener(int fd, int events, void *arg)
 {
     struct proxy *proxy = arg;
     (void)events;
 
-    KG_AUTO_FD door = proxy->n < MAX_CONNECTIONS ? link_dial(proxy->door_path, hello) : -1;
-    if (door < 0) {
+    KG_AUTO_FD link = proxy->n < MAX_CONNECTIONS ? proxy->open_link(proxy->arg) : -1;
+    if (link < 0) {
         rest(proxy);
         return;
     }
     int client = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (client >= 0)
-        join(proxy, client, KG_STEAL_FD(door));
+        join(proxy, client, KG_STEAL_FD(link));
     else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
         rest(proxy);
 }
@@ -129,7 +127,7 @@ listen_on(int port, struct kg_error *err)
 }
 
 struct proxy *
-proxy_new(struct loop *loop, const char *door_path, int port, struct kg_error *err)
+proxy_new(struct loop *loop, int port, proxy_link_fn open_link, void *arg, struct kg_error *err)
 {
     int fd = listen_on(port, err);
 
@@ -137,7 +135,8 @@ proxy_new(struct loop *loop, const char *door_path, int port, struct kg_error *e
         return NULL;
     struct proxy *proxy = KG_NEW(struct proxy);
     proxy->loop = loop;
-    proxy->door_path = door_path;
+    proxy->open_link = open_link;
+    proxy->arg = arg;
     proxy->fd = fd;
     proxy->watch = loop_fd_new(loop, fd, LOOP_READ, on_listener, proxy);
     proxy->pause = loop_timer_new(loop, on_pause_over, proxy);

@@ -89,6 +89,23 @@ start_client(struct core *core, struct kg_error *err)
     return 0;
 }
 
+// Which side dials is the engine's matter. Tests of the other way have the engine oci do it too.
+static int
+choose_door(struct core *core, struct kg_error *err)
+{
+    const char *door = getenv("KERNELGATE_DOOR");
+    if (!door || !*door)
+        return 0;
+    if (strcmp(door, "tcp") != 0)
+        return kg_error_set(err, KG_INVALID, 0, "KERNELGATE_DOOR can only be tcp");
+    core->link_key = KG_NEW(struct link_key);
+    if (link_key_load(core->state.dir, NULL, core->link_key, err) < 0)
+        return -1;
+    link_key_format(core->link_key->public_key, core->engine.gateway_key);
+    core->engine.settings.gateway_key = core->engine.gateway_key;
+    return 0;
+}
+
 static int
 start_packages(struct core *core, struct kg_error *err)
 {
@@ -142,6 +159,7 @@ make_contexts(struct core *core)
         .loop = core->loop,
         .provisioner = core->provisioner,
         .http = core->client,
+        .link_key = core->link_key,
         .egress = core->egress,
     };
     core->kernel_context = (struct kernel_context){
@@ -228,6 +246,8 @@ core_start(struct core *core, struct kg_error *err)
     engine_settings_init(&core->engine, config, &core->layout, core->specs, core->state.dir,
                          core->state.id);
     core->engine.settings.packages_dir = packages_shared_dir(core->packages);
+    if (choose_door(core, err) < 0)
+        return -1;
     core->provisioner = provisioner_new(core->loop, &core->engine.settings, err);
     if (!core->provisioner)
         return -1;
@@ -248,6 +268,9 @@ core_fini(struct core *core)
     packages_free(core->packages);
     executions_free(core->executions);
     file_links_free(core->links);
+    if (core->link_key)
+        explicit_bzero(core->link_key, sizeof *core->link_key);
+    free(core->link_key);
     json_decref(core->kernel_env);
     provisioner_free(core->provisioner);
     egress_free(core->egress);

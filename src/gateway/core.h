@@ -34,6 +34,7 @@ struct core {
     struct provisioner *provisioner;
     json_t *kernel_env;
     struct executions *executions;
+    struct link_key *link_key; // where the gateway dials agents; or NULL
     struct file_links *links;
     struct sandbox_context sandbox_context;
     struct kernel_context kernel_context;

@@ -5,6 +5,7 @@
 #include "base.h"
 #include "config.h"
 #include "kernel.h"
+#include "link_hello.h"
 #include "provisioner.h"
 
 // Each gets the arguments from its own name on and returns the exit code.
@@ -38,6 +39,13 @@ KG_MUST_CHECK int state_make_trial(struct state_trial *trial, const char *config
                                    struct kg_error *err);
 void state_drop_trial(struct state_trial *trial);
 
+// ---- link_key.c -----------------------------------------------------------------------------
+
+// Reads the installation's key pair from the file `configured` or, where that is NULL, from the state
+// folder, where it is made if it is not there.
+KG_MUST_CHECK int link_key_load(const char *state_dir, const char *configured, struct link_key *ret,
+                                struct kg_error *err);
+
 // ---- layout.c -------------------------------------------------------------------------------
 
 // Where the parts of an installation are: beside the binary, in ../share/kernelgate, or in the
@@ -63,6 +71,7 @@ struct engine_settings {
     struct provisioner_settings settings;
     struct provisioner_kernel_env *envs;
     char **env_dirs;
+    char gateway_key[2 * LINK_KEY_LEN + 1];
 };
 void engine_settings_init(struct engine_settings *engine, const struct config *config,
                           const struct layout *layout, const struct kernelspecs *specs,

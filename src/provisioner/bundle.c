@@ -64,7 +64,8 @@ mounts_of(const struct oci *oci, const char *id)
     KG_AUTO_FREE char *door = folder_path(oci->base.state_dir, id, "door");
     if (!overlay_has_root(oci))
         bundle_add_mount(mounts, SANDBOX_AGENT, "bind", oci->agent_path, "bind,ro,nosuid,nodev");
-    bundle_add_mount(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
+    if (!provisioner_dials(&oci->base))
+        bundle_add_mount(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
     // runc takes a tmpfs' mode from the folder that it covers, crun from here.
     add_tmpfs(mounts, SANDBOX_HOME, oci->limits.tmp_mb, ",mode=1777");
     add_tmpfs(mounts, SANDBOX_DATA, oci->limits.disk_mb, ",mode=755,uid=1000,gid=1000");

@@ -236,8 +236,7 @@ start_create(struct docker_op *op)
         start_delete(op);
         return;
     }
-    json_t *body = docker_container_spec(
-        docker, op->base.id, provisioner_agent_args(op->base.idle_timeout_s, op->base.network));
+    json_t *body = docker_container_spec(docker, op->base.id, provisioner_agent_args(&op->base));
     op->call = docker_call(docker, "POST", path, body, on_created, op, &op->base.err);
     if (!op->call)
         start_delete(op);

@@ -128,7 +128,7 @@ start_run(struct oci_op *op)
     KG_AUTO_FREE char *output = folder_path(oci->base.state_dir, op->base.id, "agent.log");
     struct runtime_argv argv;
     runtime_argv_run(oci, op->base.id, true, &argv);
-    json_t *args = provisioner_agent_args(op->base.idle_timeout_s, op->base.network);
+    json_t *args = provisioner_agent_args(&op->base);
     if (oci->kind->own_kernel)
         json_array_append_new(args, json_string("--no-log"));
     if (bundle_write(oci, op->base.id, args, &op->base.err) < 0 ||

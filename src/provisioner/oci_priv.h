@@ -97,6 +97,12 @@ struct oci_op {
     int64_t kill_until_ms;
 };
 
+// Begins a TCP connection to a port on loopback in the network namespace of process `pid`: a
+// non-blocking socket, the caller's (netns.c).
+KG_MUST_CHECK int netns_dial(int pid, int port, struct kg_error *err);
+
+// The process id of a sandbox's init; false where that does not live.
+bool oci_init_lives(const struct oci *oci, const char *id, int *ret_pid);
 void oci_op_start(struct provisioner_op *op);
 void oci_op_fini(struct provisioner_op *op);
 void oci_recover(struct provisioner_op *op);

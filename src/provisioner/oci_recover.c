@@ -8,8 +8,8 @@
 
 // Whether the init that the runtime once started is still in the sandbox's control group; its id
 // alone would not do, since another process may have it by now.
-static bool
-init_lives(const struct oci *oci, const char *id, int *ret_pid)
+bool
+oci_init_lives(const struct oci *oci, const char *id, int *ret_pid)
 {
     KG_AUTO_FREE char *group = oci_cgroup(oci, id);
     return runtime_knows(oci, id) && runtime_init_pid(oci, id, ret_pid, NULL) == 0 &&
@@ -26,7 +26,7 @@ on_folder(const char *id, void *arg)
     int pid;
     json_auto_t *meta = NULL;
     struct kg_error err = {0};
-    bool lives = init_lives(oci, id, &pid);
+    bool lives = oci_init_lives(oci, id, &pid);
     if (lives && op->cancelled)
         return;
     if (lives && folder_meta(oci->base.state_dir, id, &meta, &err) == 0 &&

@@ -73,6 +73,20 @@ check_id(const char *id, struct kg_error *err)
     return kg_error_set(err, KG_INTERNAL, 0, "\"%s\" is no sandbox id", id);
 }
 
+bool
+provisioner_dials(const struct provisioner *provisioner)
+{
+    return provisioner->gateway_key != NULL;
+}
+
+int
+provisioner_dial(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch,
+                 struct kg_error *err)
+{
+    assert(provisioner_dials(provisioner));
+    return provisioner->engine->dial(provisioner, id, ret_epoch, err);
+}
+
 char *
 provisioner_sandbox_dir(const struct provisioner *provisioner, const char *id)
 {
@@ -175,10 +189,15 @@ provisioner_init(struct provisioner *provisioner, const struct provisioner_engin
     provisioner->engine = engine;
     provisioner->loop = loop;
     provisioner->gateway_id = kg_strdup(settings->gateway_id);
+    provisioner->gateway_key = settings->gateway_key ? kg_strdup(settings->gateway_key) : NULL;
     TAILQ_INIT(&provisioner->watches);
     op_queue_init(provisioner);
     provisioner->state_dir = provisioner_real_path("the state folder", settings->state_dir, err);
-    return provisioner->state_dir ? 0 : -1;
+    if (!provisioner->state_dir)
+        return -1;
+    if (settings->gateway_key && !engine->dial)
+        return kg_error_set(err, KG_INVALID, 0, "a gateway cannot dial the agents of this engine");
+    return 0;
 }
 
 void
@@ -187,6 +206,7 @@ provisioner_fini(struct provisioner *provisioner)
     op_queue_fini(provisioner);
     watch_stop_all(provisioner);
     free(provisioner->gateway_id);
+    free(provisioner->gateway_key);
     free(provisioner->state_dir);
 }
 
@@ -203,12 +223,17 @@ provisioner_container_name(const struct provisioner *provisioner, const char *id
 }
 
 json_t *
-provisioner_agent_args(int idle_timeout_s, bool network)
+provisioner_agent_args(const struct provisioner_op *op)
 {
-    KG_AUTO_FREE char *timeout = kg_asprintf("%d", idle_timeout_s);
-    json_t *args = json_pack("[s, s, s, s, s]", SANDBOX_AGENT, "--door", SANDBOX_DOOR "/door.sock",
-                             "--idle-timeout", timeout);
-    if (network) {
+    const char *key = op->provisioner->gateway_key;
+    KG_AUTO_FREE char *timeout = kg_asprintf("%d", op->idle_timeout_s);
+    KG_AUTO_FREE char *port = kg_asprintf("%d", SANDBOX_AGENT_PORT);
+    json_t *args = key ? json_pack("[s, s, s, s, s, s, s]", SANDBOX_AGENT, "--listen", port,
+                                   "--sandbox", op->id, "--gateway-key", key)
+                       : json_pack("[s, s, s]", SANDBOX_AGENT, "--door", SANDBOX_DOOR "/door.sock");
+    json_array_append_new(args, json_string("--idle-timeout"));
+    json_array_append_new(args, json_string(timeout));
+    if (op->network) {
         json_array_append_new(args, json_string("--egress-port"));
         json_array_append_new(args, json_string(SANDBOX_EGRESS_PORT));
     }

@@ -35,6 +35,10 @@ struct provisioner_settings {
     size_t n_kernel_envs;
     int64_t max_sessions;     // for advice on the machine's own limits
     const char *packages_dir; // appears at /opt/kernelgate/packages, read-only; NULL: nothing does
+    // Agents listen on TCP for gateways that hold the other half of this Ed25519 public key (64
+    // hexadecimal digits), and no door is mounted. NULL: agents dial `door/`. Only the engine oci
+    // can do it, for tests.
+    const char *gateway_key;
 };
 
 struct provisioner;
@@ -67,6 +71,14 @@ struct provisioner_sandbox_spec {
     int agent_idle_timeout_s; // the agent ends itself when no gateway was linked for so long
     bool network;             // its agent offers the way out; there is no network in any case
 };
+
+// Whether the gateway dials the agents, by provisioner_dial(). Else they dial `door/`.
+bool provisioner_dials(const struct provisioner *provisioner);
+// Begins a TCP connection to a sandbox's agent: a non-blocking socket, the caller's, which may still
+// be connecting. `ret_epoch` counts the gateways that have held the sandbox: link_hello.h. -1 where
+// the sandbox cannot be reached, or not yet.
+KG_MUST_CHECK int provisioner_dial(struct provisioner *provisioner, const char *id,
+                                   uint64_t *ret_epoch, struct kg_error *err);
 
 // Where `door/` of a sandbox is: `<state>/sb/<id>/door`. To be freed.
 char *provisioner_sandbox_dir(const struct provisioner *provisioner, const char *id);

@@ -16,6 +16,7 @@
 #define SANDBOX_AGENT "/run/kg-agent"
 #define SANDBOX_DOOR "/run/kg"
 #define SANDBOX_EGRESS_PORT "3128" // on loopback
+#define SANDBOX_AGENT_PORT 16011   // where the agent listens, if it does
 #define SANDBOX_KERNELS "/opt/kernelgate"
 #define SANDBOX_PATH "/usr/local/bin:/usr/bin:/bin"
 #define SANDBOX_SHM_MB 64
@@ -34,6 +35,9 @@ struct provisioner_engine {
                    void *arg);
     int (*claim)(struct provisioner *provisioner, const char *id, const json_t *meta,
                  struct kg_error *err);
+    // As provisioner_dial(); NULL where the engine's agents dial.
+    int (*dial)(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch,
+                struct kg_error *err);
     size_t op_size; // of the engine's own struct around a provisioner_op
     // The turn of an operation has come: it leaves OP_QUEUED, and op_finish() ends it some time.
     void (*op_start)(struct provisioner_op *op);
@@ -48,12 +52,15 @@ struct provisioner_engine {
 extern const struct provisioner_engine provisioner_oci;
 extern const struct provisioner_engine provisioner_docker;
 
+struct provisioner_op;
+
 // The first member of every engine's own struct.
 struct provisioner {
     const struct provisioner_engine *engine;
     struct loop *loop;
     char *state_dir; // absolute
     char *gateway_id;
+    char *gateway_key; // NULL: agents dial
     TAILQ_HEAD(, sandbox_watch) watches; // of the living sandboxes
     TAILQ_HEAD(, provisioner_op) ops;    // waiting or under way, oldest first
     size_t n_running;                    // of these
@@ -72,8 +79,8 @@ char *sandbox_container_name(const char *gateway_id, const char *id);
 char *provisioner_container_name(const struct provisioner *provisioner, const char *id);
 // The real path of a mount's source, which must be there. To be freed.
 char *provisioner_real_path(const char *what, const char *path, struct kg_error *err);
-// The arguments of the agent.
-json_t *provisioner_agent_args(int idle_timeout_s, bool network);
+// The arguments of the agent of the sandbox that an operation makes.
+json_t *provisioner_agent_args(const struct provisioner_op *op);
 // The filter of system calls, in the notation of OCI runtimes; not to be changed (seccomp.c).
 json_t *seccomp_profile(void);
 // The limit of a sandbox's memory: that of its processes and of its tmpfs.

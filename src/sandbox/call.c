@@ -2,26 +2,14 @@
 // Opening links, and the HTTP calls over them. Every callback is the last thing that its function
 // does: it may free the call's sandbox.
 #include <assert.h>
-#include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent_reply.h"
 #include "call.h"
 #include "sandbox_priv.h"
 
-// How long a call waits for a link of a sandbox whose agent was there before.
-enum { NO_LINK_MS = 10 * 1000, REPLY_MAX = 1 << 20, PATH_MAX_LEN = 8192 };
-
-static void
-drop_link(struct sandbox_call *call)
-{
-    loop_fd_free(KG_STEAL(call->watch));
-    if (call->fd >= 0)
-        close(KG_STEAL_FD(call->fd));
-    call->answer_len = 0;
-}
+enum { REPLY_MAX = 1 << 20, PATH_MAX_LEN = 8192 };
 
 void
 sandbox_call_cancel(struct sandbox_call *call)
@@ -31,7 +19,9 @@ sandbox_call_cancel(struct sandbox_call *call)
     TAILQ_REMOVE(&call->sandbox->calls, call, entry);
     if (call->http_call)
         http_call_cancel(call->http_call);
-    drop_link(call);
+    door_call_cancel(call->opening);
+    if (call->fd >= 0)
+        close(call->fd);
     loop_timer_free(call->timer);
     call_stream_free(call->stream);
     free(call->method);
@@ -64,8 +54,8 @@ on_timeout(void *arg)
     struct sandbox_call *call = arg;
     struct kg_error err;
 
-    (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox's agent did not %s",
-                       call->fd < 0 && !call->http_call ? "dial in" : "answer in time");
+    (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
+                       "the sandbox's agent did not answer in time");
     call_fail(call, &err);
 }
 
@@ -120,102 +110,29 @@ start_http(struct sandbox_call *call)
 // ---- The link -------------------------------------------------------------------------------
 
 static void
-on_opened(struct sandbox_call *call)
-{
-    loop_fd_free(KG_STEAL(call->watch));
-    door_reward(call->sandbox->door);
-    if (call->stream) {
-        call_stream_start(call);
-        return;
-    }
-    if (call->agent_fn) {
-        start_http(call);
-        return;
-    }
-    sandbox_link_fn fn = call->link_fn;
-    void *arg = call->arg;
-    int fd = KG_STEAL_FD(call->fd);
-    sandbox_call_cancel(call);
-    fn(fd, NULL, arg);
-}
-
-static void try_links(struct sandbox_call *call);
-
-// What follows the answer's newline is the target's and stays in the socket. Returns 1 with the
-// whole answer, 0 for more, -1 where the link ended.
-static int
-read_answer(struct sandbox_call *call)
-{
-    char *at = call->answer + call->answer_len;
-    size_t room = sizeof call->answer - call->answer_len;
-
-    ssize_t n = recv(call->fd, at, room, MSG_PEEK | MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return 0;
-    if (n <= 0)
-        return -1;
-    const char *newline = memchr(at, '\n', (size_t)n);
-    size_t take = newline ? (size_t)(newline - at) + 1 : (size_t)n;
-    if (recv(call->fd, at, take, MSG_DONTWAIT) != (ssize_t)take)
-        return -1;
-    call->answer_len += take;
-    return newline || take == room ? 1 : 0;
-}
-
-static void
-on_link_fd(int fd, int events, void *arg)
+on_opened(int fd, const struct kg_error *err, void *arg)
 {
     struct sandbox_call *call = arg;
-    struct kg_error err = {0};
-    (void)fd;
-    (void)events;
-
-    int got = read_answer(call);
-    if (got == 0)
-        return;
-    if (got < 0) {
-        // It may have been closed just when it was taken: another one may do.
-        drop_link(call);
-        try_links(call);
-    } else if (link_answer_parse(call->answer, call->answer_len - 1, &err) != 0) {
-        call_fail(call, &err);
-    } else {
-        on_opened(call);
-    }
-}
-
-static void
-try_links(struct sandbox_call *call)
-{
-    size_t len = strlen(call->target);
-
-    while (call->fd < 0 && (call->fd = door_take(call->sandbox->door)) >= 0) {
-        call->target[len] = '\n';
-        ssize_t sent = send(call->fd, call->target, len + 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-        call->target[len] = '\0';
-        if (sent != (ssize_t)len + 1)
-            drop_link(call);
-    }
     int64_t left = call->deadline_ms - clock_mono_ms();
-    if (call->fd >= 0)
-        call->watch =
-            loop_fd_new(call->sandbox->context.loop, call->fd, LOOP_READ, on_link_fd, call);
-    else if (call->sandbox->state != SANDBOX_CREATING && left > NO_LINK_MS)
-        left = NO_LINK_MS;
-    loop_timer_start(call->timer, left);
-}
 
-void
-sandbox_serve_calls(struct sandbox *sandbox)
-{
-    struct sandbox_call *call;
-
-    TAILQ_FOREACH(call, &sandbox->calls, entry) {
-        if (door_n_idle(sandbox->door) == 0)
-            return;
-        if (call->fd < 0 && !call->http_call)
-            try_links(call);
+    call->opening = NULL;
+    if (fd < 0) {
+        call_fail(call, err);
+        return;
     }
+    if (call->link_fn) {
+        sandbox_link_fn fn = call->link_fn;
+        void *fn_arg = call->arg;
+        sandbox_call_cancel(call);
+        fn(fd, NULL, fn_arg);
+        return;
+    }
+    call->fd = fd;
+    loop_timer_start(call->timer, left > 0 ? left : 0);
+    if (call->stream)
+        call_stream_start(call);
+    else
+        start_http(call);
 }
 
 bool
@@ -245,8 +162,8 @@ start(struct sandbox *sandbox, const char *target, int64_t timeout_ms, struct kg
     assert(timeout_ms > 0);
     struct sandbox_call *call = KG_NEW(struct sandbox_call);
     call->sandbox = sandbox;
-    memcpy(call->target, target, strlen(target) + 1);
     call->deadline_ms = clock_mono_ms() + timeout_ms;
+    call->opening = door_open(sandbox->door, target, timeout_ms, on_opened, call);
     call->timer = loop_timer_new(sandbox->context.loop, on_timeout, call);
     call->fd = -1;
     TAILQ_INSERT_TAIL(&sandbox->calls, call, entry);
@@ -263,7 +180,6 @@ sandbox_open_link(struct sandbox *sandbox, const char *target, int64_t timeout_m
         return NULL;
     call->link_fn = fn;
     call->arg = arg;
-    try_links(call);
     return call;
 }
 
@@ -299,7 +215,6 @@ sandbox_agent_call(struct sandbox *sandbox, const char *method, const char *path
     call->arg = arg;
     call->body = body ? json_dumps(body, JSON_COMPACT) : NULL;
     call->body_len = call->body ? strlen(call->body) : 0;
-    try_links(call);
     return call;
 }
 
@@ -319,6 +234,5 @@ sandbox_agent_stream(struct sandbox *sandbox, const struct sandbox_stream_spec *
         call->body = kg_calloc(1, spec->body_len);
         memcpy(call->body, spec->body, spec->body_len);
     }
-    try_links(call);
     return call;
 }

@@ -5,24 +5,22 @@
 
 #include <sys/queue.h>
 
+#include "door.h"
 #include "http_client.h"
 #include "link_line.h"
 #include "sandbox.h"
 
 struct call_stream;
 
-// Waits for a link (`fd` -1), then for the agent's answer on it, then, where `agent_fn` or `stream`
-// is set, for the answer to the HTTP call.
+// Waits for a link (`opening`), then, where `agent_fn` or `stream` is set, for the answer to the HTTP
+// call.
 struct sandbox_call {
     TAILQ_ENTRY(sandbox_call) entry;
     struct sandbox *sandbox;
-    char target[LINK_TARGET_MAX + 1];
     int64_t deadline_ms;
-    struct loop_timer *timer;
+    struct door_call *opening;
+    struct loop_timer *timer; // of the HTTP call
     int fd;
-    struct loop_fd *watch;
-    char answer[LINK_ANSWER_MAX];
-    size_t answer_len;
     struct http_call *http_call;
 
     sandbox_link_fn link_fn;

@@ -1,329 +1,187 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accepting links.
-#include "door.h"
-
+// Opening links through a door. Every callback is the last thing that its function does: it may free
+// the door.
+#include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/queue.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "link_line.h"
+#include "door_priv.h"
 
-enum {
-    MAX_LINKS = 16,
-    ACCEPTS_PER_S = 50,
-    COST_OF_LINK = 1000, // in thousandths, as tokens are counted
-    COST_OF_CLOSED = 100,
-    TOKENS_MAX = ACCEPTS_PER_S * COST_OF_LINK,
-    PAUSE_MS = 100,
-    HELLO_MS = 2000,
-    BACKLOG = 16,
-};
-
-// Said hello where `timer` is NULL.
-struct link {
-    TAILQ_ENTRY(link) entry;
-    struct door *door;
-    int fd;
-    pid_t peer;
-    struct loop_fd *watch;
-    struct loop_timer *timer;
-    char hello[LINK_HELLO_LEN];
-    size_t len;
-};
-
-struct door {
-    struct loop *loop;
-    char *path;
-    int fd;
-    struct loop_fd *watch;
-    struct loop_timer *pause;
-    loop_fn on_link;
-    void *arg;
-    door_dial_fn on_dial; // or NULL
-    void *on_dial_arg;
-    TAILQ_HEAD(, link) links;
-    int n_links;
-    // Who said hello first of those that may be the agent; 0: unknown (another PID namespace).
-    pid_t agent;
-    int64_t tokens; // thousandths of an accept
-    int64_t refilled_ms;
-};
-
-// Returns the link's descriptor.
-static int
-link_release(struct link *link)
-{
-    int fd = link->fd;
-
-    TAILQ_REMOVE(&link->door->links, link, entry);
-    link->door->n_links--;
-    loop_fd_free(link->watch);
-    loop_timer_free(link->timer);
-    free(link);
-    return fd;
-}
+// How long a call waits for a connection to an agent that was there before.
+enum { NO_LINK_MS = 10 * 1000 };
 
 static void
-link_close(struct link *link)
+drop_connection(struct door_call *call)
 {
-    close(link_release(link));
-}
-
-static void
-on_hello_timeout(void *arg)
-{
-    link_close(arg);
-}
-
-// The agent is process 1 of its PID namespace. In a sandbox that is adopted a tenant's code runs
-// already, and may be quicker. What cannot be told may be the agent: a process of another namespace
-// has no number here, /proc may hide it, and the tests' agent is in ours. The agent lives as long
-// as its sandbox: a peer that has ended (its children hold the socket) is another one.
-static bool
-may_be_agent(pid_t pid)
-{
-    enum { STATUS_MAX = 16 << 10 };
-    KG_AUTO_BUF status = {0};
-    KG_AUTO_FREE char *path = kg_asprintf("/proc/%d/status", (int)pid);
-    if (pid <= 0)
-        return true;
-    if (file_read(path, STATUS_MAX, &status, NULL) < 0)
-        return kill(pid, 0) == 0 || errno != ESRCH;
-    const char *numbers = strstr(status.data, "\nNSpid:\t");
-    if (!numbers)
-        return true;
-    KG_AUTO_FREE char *line = kg_strndup(numbers + 1, strcspn(numbers + 1, "\n"));
-    const char *innermost = strrchr(line, '\t');
-    return innermost == strchr(line, '\t') || strcmp(innermost, "\t1") == 0;
-}
-
-static bool
-is_welcome(const struct door *door, pid_t peer)
-{
-    return door->agent ? peer == door->agent : may_be_agent(peer);
-}
-
-static void
-link_greeted(struct link *link)
-{
-    struct door *door = link->door;
-
-    // It may have ended since it dialled.
-    if (!is_welcome(door, link->peer)) {
-        link_close(link);
-        return;
-    }
-    loop_timer_free(KG_STEAL(link->timer));
-    door->agent = link->peer;
-    door->on_link(door->arg);
-}
-
-static void
-link_dials(struct link *link)
-{
-    struct door *door = link->door;
-
-    if (door->on_dial)
-        door->on_dial(link_release(link), door->on_dial_arg);
-    else
-        link_close(link);
-}
-
-static void
-on_link_fd(int fd, int events, void *arg)
-{
-    struct link *link = arg;
-    (void)events;
-
-    // No byte more than the hello has: what follows on a connection out is its taker's. An idle
-    // link has nothing to say.
-    char bytes[LINK_HELLO_LEN];
-    ssize_t n = recv(fd, bytes, link->timer ? sizeof bytes - link->len : 1, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0 || !link->timer) {
-        link_close(link);
-        return;
-    }
-    memcpy(link->hello + link->len, bytes, (size_t)n);
-    link->len += (size_t)n;
-    switch (link_hello_check(link->hello, link->len)) {
-    case LINK_HELLO_BAD:
-        link_close(link);
-        break;
-    case LINK_HELLO_MORE:
-        break;
-    case LINK_HELLO_DONE:
-        link_greeted(link);
-        break;
-    case LINK_HELLO_DIAL_DONE:
-        link_dials(link);
-        break;
-    }
-}
-
-// Returns what it costs of the pace: to close one at once is cheap, and keeps the queue short in
-// which the agent stands too.
-static int64_t
-link_add(struct door *door, int fd)
-{
-    struct ucred peer = {0};
-    socklen_t len = sizeof peer;
-
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || door->n_links >= MAX_LINKS ||
-        !is_welcome(door, peer.pid)) {
-        close(fd);
-        return COST_OF_CLOSED;
-    }
-    struct link *link = KG_NEW(struct link);
-    link->door = door;
-    link->fd = fd;
-    link->peer = peer.pid;
-    link->watch = loop_fd_new(door->loop, fd, LOOP_READ, on_link_fd, link);
-    link->timer = loop_timer_new(door->loop, on_hello_timeout, link);
-    loop_timer_start(link->timer, HELLO_MS);
-    TAILQ_INSERT_TAIL(&door->links, link, entry);
-    door->n_links++;
-    return COST_OF_LINK;
-}
-
-static void
-refill(struct door *door)
-{
-    int64_t now = clock_mono_ms();
-
-    door->tokens += (now - door->refilled_ms) * ACCEPTS_PER_S * COST_OF_LINK / 1000;
-    if (door->tokens > TOKENS_MAX)
-        door->tokens = TOKENS_MAX;
-    door->refilled_ms = now;
-}
-
-static void
-on_door(int fd, int events, void *arg)
-{
-    struct door *door = arg;
-    (void)events;
-
-    refill(door);
-    while (door->tokens >= COST_OF_LINK) {
-        int link = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (link < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
-            return;
-        if (link < 0) {
-            log_warning("cannot accept a link", LOG_INT("errno", errno));
-            break;
-        }
-        door->tokens -= link_add(door, link);
-    }
-    loop_fd_set(door->watch, 0);
-    loop_timer_start(door->pause, PAUSE_MS);
-}
-
-static void
-on_pause_over(void *arg)
-{
-    struct door *door = arg;
-    loop_fd_set(door->watch, LOOP_READ);
-}
-
-static int
-listen_at(const char *path, struct kg_error *err)
-{
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-
-    if (strlen(path) >= sizeof addr.sun_path)
-        return kg_error_set(err, KG_INTERNAL, 0,
-                            "a socket's path is longer than %zu bytes: choose a shorter state-dir",
-                            sizeof addr.sun_path - 1);
-    memcpy(addr.sun_path, path, strlen(path) + 1);
-    KG_AUTO_FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot make a socket");
-    if (unlink(path) != 0 && errno != ENOENT)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot remove an old socket");
-    // The sandbox's user is another one than the gateway's.
-    if (bind(fd, (const struct sockaddr *)&addr, sizeof addr) != 0 || chmod(path, 0666) != 0 ||
-        listen(fd, BACKLOG) != 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot listen at a sandbox's door");
-    return KG_STEAL_FD(fd);
-}
-
-struct door *
-door_new(struct loop *loop, const char *path, loop_fn on_link, void *arg, struct kg_error *err)
-{
-    int fd = listen_at(path, err);
-
-    if (fd < 0)
-        return NULL;
-    struct door *door = KG_NEW(struct door);
-    door->loop = loop;
-    door->path = kg_strdup(path);
-    door->fd = fd;
-    door->on_link = on_link;
-    door->arg = arg;
-    door->tokens = TOKENS_MAX;
-    door->refilled_ms = clock_mono_ms();
-    TAILQ_INIT(&door->links);
-    door->watch = loop_fd_new(loop, fd, LOOP_READ, on_door, door);
-    door->pause = loop_timer_new(loop, on_pause_over, door);
-    return door;
+    loop_fd_free(KG_STEAL(call->watch));
+    if (call->fd >= 0)
+        close(KG_STEAL_FD(call->fd));
+    call->answer_len = 0;
 }
 
 void
-door_set_dial(struct door *door, door_dial_fn fn, void *arg)
+door_call_cancel(struct door_call *call)
 {
-    door->on_dial = fn;
-    door->on_dial_arg = arg;
+    if (!call)
+        return;
+    if (call->door)
+        TAILQ_REMOVE(&call->door->calls, call, entry);
+    drop_connection(call);
+    loop_timer_free(call->timer);
+    free(call);
+}
+
+// Ends the call with its connection, or with `err`.
+static void
+finish(struct door_call *call, const struct kg_error *err)
+{
+    door_link_fn fn = call->fn;
+    void *arg = call->arg;
+    int fd = -1;
+
+    if (!err) {
+        loop_fd_free(KG_STEAL(call->watch));
+        fd = KG_STEAL_FD(call->fd);
+    }
+    door_call_cancel(call);
+    fn(fd, err, arg);
+}
+
+static void
+on_timeout(void *arg)
+{
+    struct door_call *call = arg;
+    struct kg_error err;
+
+    (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox's agent %s",
+                       call->fd < 0 ? "cannot be reached" : "did not answer in time");
+    finish(call, &err);
+}
+
+static void
+start_timer(struct door_call *call)
+{
+    int64_t left = call->deadline_ms - clock_mono_ms();
+
+    if (call->fd < 0 && call->door->proven && left > NO_LINK_MS)
+        left = NO_LINK_MS;
+    loop_timer_start(call->timer, left > 0 ? left : 0);
+}
+
+// What follows the answer's newline is the target's and stays in the socket. Returns 1 with the
+// whole answer, 0 for more, -1 where the link ended.
+static int
+read_answer(struct door_call *call)
+{
+    char *at = call->answer + call->answer_len;
+    size_t room = sizeof call->answer - call->answer_len;
+
+    ssize_t n = recv(call->fd, at, room, MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n <= 0)
+        return -1;
+    const char *newline = memchr(at, '\n', (size_t)n);
+    size_t take = newline ? (size_t)(newline - at) + 1 : (size_t)n;
+    if (recv(call->fd, at, take, MSG_DONTWAIT) != (ssize_t)take)
+        return -1;
+    call->answer_len += take;
+    return newline || take == room ? 1 : 0;
+}
+
+static void
+on_answer(int fd, int events, void *arg)
+{
+    struct door_call *call = arg;
+    struct door *door = call->door;
+    struct kg_error err = {0};
+    (void)fd;
+    (void)events;
+
+    int got = read_answer(call);
+    if (got == 0)
+        return;
+    if (got < 0) {
+        // It may have been closed just when it was taken: another one may do.
+        drop_connection(call);
+        start_timer(call);
+        door->ops->serve(door);
+        return;
+    }
+    enum link_answer answer = link_answer_parse(call->answer, call->answer_len - 1, &err);
+    if (answer == LINK_ANSWER_OVERTAKEN) {
+        drop_connection(call); // the owner ends it, with all others
+        loop_timer_start(door->overtaken, 0);
+        return;
+    }
+    if (answer == LINK_ANSWER_OK) {
+        door->proven = true;
+        if (door->ops->opened)
+            door->ops->opened(door);
+    }
+    finish(call, answer == LINK_ANSWER_OK ? NULL : &err);
+}
+
+void
+door_call_asked(struct door_call *call, int fd)
+{
+    call->fd = fd;
+    call->watch = loop_fd_new(call->door->loop, fd, LOOP_READ, on_answer, call);
+    start_timer(call);
+}
+
+struct door_call *
+door_open(struct door *door, const char *target, int64_t timeout_ms, door_link_fn fn, void *arg)
+{
+    assert(link_target_valid(target) && timeout_ms > 0);
+    struct door_call *call = KG_NEW(struct door_call);
+    call->door = door;
+    memcpy(call->target, target, strlen(target) + 1);
+    call->deadline_ms = clock_mono_ms() + timeout_ms;
+    call->timer = loop_timer_new(door->loop, on_timeout, call);
+    call->fd = -1;
+    call->fn = fn;
+    call->arg = arg;
+    TAILQ_INSERT_TAIL(&door->calls, call, entry);
+    start_timer(call);
+    door->ops->serve(door);
+    return call;
+}
+
+static void
+on_overtaken(void *arg)
+{
+    const struct door *door = arg;
+    door->events.on_overtaken(door->events.arg);
+}
+
+void
+door_init(struct door *door, const struct door_ops *ops, struct loop *loop,
+          const struct door_events *events)
+{
+    door->ops = ops;
+    door->loop = loop;
+    door->events = *events;
+    TAILQ_INIT(&door->calls);
+    door->overtaken = loop_timer_new(loop, on_overtaken, door);
 }
 
 void
 door_free(struct door *door)
 {
-    struct link *link;
+    struct door_call *call;
 
     if (!door)
         return;
-    while ((link = TAILQ_FIRST(&door->links)))
-        link_close(link);
-    loop_fd_free(door->watch);
-    loop_timer_free(door->pause);
-    close(door->fd);
-    (void)unlink(door->path);
-    free(door->path);
-    free(door);
-}
-
-int
-door_take(struct door *door)
-{
-    struct link *link;
-
-    TAILQ_FOREACH(link, &door->links, entry) {
-        if (!link->timer)
-            return link_release(link);
+    while ((call = TAILQ_FIRST(&door->calls))) {
+        TAILQ_REMOVE(&door->calls, call, entry);
+        call->door = NULL;
+        drop_connection(call);
+        loop_timer_stop(call->timer);
     }
-    return -1;
-}
-
-void
-door_reward(struct door *door)
-{
-    if (door->tokens < TOKENS_MAX)
-        door->tokens += COST_OF_LINK;
-}
-
-int
-door_n_idle(const struct door *door)
-{
-    const struct link *link;
-    int n = 0;
-
-    TAILQ_FOREACH(link, &door->links, entry)
-        n += link->timer == NULL;
-    return n;
+    door->ops->fini(door);
+    loop_timer_free(door->overtaken);
+    free(door);
 }

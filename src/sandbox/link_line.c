@@ -39,19 +39,24 @@ text_sanitise(const char *text, size_t len, char *ret, size_t size)
     ret[n] = '\0';
 }
 
-int
+enum link_answer
 link_answer_parse(const char *line, size_t len, struct kg_error *err)
 {
     static const char refused[] = "ERR ";
     static const char not_found[] = "not found";
-    enum { REFUSED_LEN = sizeof refused - 1, NOT_FOUND_LEN = sizeof not_found - 1 };
+    static const char overtaken[] = "overtaken";
+    enum { REFUSED_LEN = sizeof refused - 1 };
     char text[160];
 
     if (len == 2 && memcmp(line, "OK", 2) == 0)
-        return 0;
-    if (len < REFUSED_LEN || memcmp(line, refused, REFUSED_LEN) != 0)
-        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the agent answered nonsense");
+        return LINK_ANSWER_OK;
+    if (len < REFUSED_LEN || memcmp(line, refused, REFUSED_LEN) != 0) {
+        (void)kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the agent answered nonsense");
+        return LINK_ANSWER_REFUSED;
+    }
     text_sanitise(line + REFUSED_LEN, len - REFUSED_LEN, text, sizeof text);
-    bool missing = strncmp(text, not_found, NOT_FOUND_LEN) == 0;
-    return kg_error_set(err, missing ? KG_NOT_FOUND : KG_PROVISIONER_UNAVAILABLE, 0, "%s", text);
+    bool missing = strncmp(text, not_found, strlen(not_found)) == 0;
+    (void)kg_error_set(err, missing ? KG_NOT_FOUND : KG_PROVISIONER_UNAVAILABLE, 0, "%s", text);
+    return strncmp(text, overtaken, strlen(overtaken)) == 0 ? LINK_ANSWER_OVERTAKEN
+                                                            : LINK_ANSWER_REFUSED;
 }

@@ -19,8 +19,16 @@ enum link_hello {
 enum link_hello link_hello_check(const char *data, size_t len);
 // Whether `target` can be asked for: printable, 1 to LINK_TARGET_MAX characters, no space.
 bool link_target_valid(const char *target);
-// Reads the agent's answer (without its newline): 0 for OK; a refusal becomes `err`, with the
-// agent's text in it as far as it is printable.
-KG_MUST_CHECK int link_answer_parse(const char *line, size_t len, struct kg_error *err);
+// What the agent says to a link's target.
+enum link_answer {
+    LINK_ANSWER_OK,
+    LINK_ANSWER_REFUSED,
+    LINK_ANSWER_OVERTAKEN, // over TCP: a gateway with a higher epoch holds the sandbox
+};
+
+// Reads the agent's answer (without its newline). What is not OK becomes `err`, with the agent's
+// text in it as far as it is printable.
+KG_MUST_CHECK enum link_answer link_answer_parse(const char *line, size_t len,
+                                                 struct kg_error *err);
 // Copies at most `size` - 1 bytes of a stranger's text, what is not printable ASCII as '?'.
 void text_sanitise(const char *text, size_t len, char *ret, size_t size);

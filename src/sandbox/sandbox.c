@@ -64,6 +64,14 @@ close_gateway_side(struct sandbox *sandbox)
         provisioner_op_cancel(KG_STEAL(sandbox->op));
 }
 
+// Leaves the container to the gateway that has it now.
+static void
+let_go(struct sandbox *sandbox)
+{
+    sandbox->lost = true;
+    provisioner_forget(sandbox->context.provisioner, sandbox->id);
+}
+
 // Those who wait for the agent are told; nothing that they do can start another call.
 static void
 fail_calls(struct sandbox *sandbox)
@@ -114,10 +122,12 @@ sandbox_end(struct sandbox *sandbox, const struct kg_error *reason)
     sandbox->end_reason = *reason;
     sandbox_set_state(sandbox, SANDBOX_GONE);
     close_gateway_side(sandbox);
-    sandbox->op = provisioner_destroy(sandbox->context.provisioner, sandbox->id, on_cleaned_up,
-                                      sandbox, &err);
-    if (!sandbox->op)
-        on_cleaned_up(&err, sandbox);
+    if (!sandbox->lost) {
+        sandbox->op = provisioner_destroy(sandbox->context.provisioner, sandbox->id, on_cleaned_up,
+                                          sandbox, &err);
+        if (!sandbox->op)
+            on_cleaned_up(&err, sandbox);
+    }
     loop_timer_start(sandbox->end_timer, 0);
 }
 
@@ -141,7 +151,7 @@ on_end_step(void *arg)
 
     if (sandbox->state == SANDBOX_DESTROYING) {
         const struct kg_error err = sandbox->end_reason;
-        sandbox_destroyed(sandbox, &err);
+        sandbox_destroyed(sandbox, err.code ? &err : NULL);
         return;
     }
     const struct kg_error reason = sandbox->end_reason;
@@ -170,8 +180,10 @@ sandbox_destroy(struct sandbox *sandbox, provisioner_done_fn on_done, void *arg)
     close_gateway_side(sandbox);
     fail_calls(sandbox);
     loop_timer_stop(sandbox->end_timer);
-    sandbox->op = provisioner_destroy(sandbox->context.provisioner, sandbox->id, on_destroyed,
-                                      sandbox, &sandbox->end_reason);
+    sandbox->end_reason = (struct kg_error){0};
+    if (!sandbox->lost)
+        sandbox->op = provisioner_destroy(sandbox->context.provisioner, sandbox->id, on_destroyed,
+                                          sandbox, &sandbox->end_reason);
     if (!sandbox->op)
         loop_timer_start(sandbox->end_timer, 0);
 }
@@ -255,12 +267,6 @@ on_exit_of(const char *id, void *arg)
     sandbox_on_exit(arg);
 }
 
-static void
-on_link(void *arg)
-{
-    sandbox_serve_calls(arg);
-}
-
 static struct sandbox *
 sandbox_new(const struct sandbox_context *context, const char *id,
             const struct sandbox_events *events, void *arg)
@@ -282,23 +288,61 @@ sandbox_new(const struct sandbox_context *context, const char *id,
 }
 
 static void
-on_dial(int fd, void *arg)
+on_way_out(int fd, void *arg)
 {
     struct sandbox *sandbox = arg;
     egress_user_take(sandbox->egress, fd);
+}
+
+static void
+on_overtaken(void *arg)
+{
+    struct sandbox *sandbox = arg;
+    struct kg_error err;
+
+    let_go(sandbox);
+    (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
+                       "another gateway has taken the sandbox over");
+    sandbox_end(sandbox, &err);
+}
+
+static int
+dial_agent(uint64_t *ret_epoch, void *arg)
+{
+    const struct sandbox *sandbox = arg;
+    struct kg_error err;
+
+    int fd = provisioner_dial(sandbox->context.provisioner, sandbox->id, ret_epoch, &err);
+    if (fd < 0)
+        log_debug("cannot dial an agent", LOG_STR("sandbox", sandbox->id), LOG_ERR(&err));
+    return fd;
+}
+
+static struct door *
+make_door(struct sandbox *sandbox, struct kg_error *err)
+{
+    const struct sandbox_context *context = &sandbox->context;
+    const struct door_events events = {
+        .on_way_out = sandbox->egress ? on_way_out : NULL,
+        .on_overtaken = on_overtaken,
+        .arg = sandbox,
+    };
+    if (!provisioner_dials(context->provisioner))
+        return door_unix_new(context->loop, sandbox->door_path, &events, err);
+    const struct door_tcp_settings tcp = {
+        .sandbox = sandbox->id, .key = context->link_key, .dial = dial_agent, .arg = sandbox};
+    return door_tcp_new(context->loop, &tcp, &events);
 }
 
 // Opens the door and asks for the agent.
 static int
 sandbox_start(struct sandbox *sandbox, const struct sandbox_spec *spec, struct kg_error *err)
 {
-    sandbox->door = door_new(sandbox->context.loop, sandbox->door_path, on_link, sandbox, err);
+    if (spec->network && sandbox->context.egress)
+        sandbox->egress = egress_user_new(sandbox->context.egress);
+    sandbox->door = make_door(sandbox, err);
     if (!sandbox->door)
         return -1;
-    if (spec->network && sandbox->context.egress) {
-        sandbox->egress = egress_user_new(sandbox->context.egress);
-        door_set_dial(sandbox->door, on_dial, sandbox);
-    }
     sandbox->info_call = sandbox_agent_call(sandbox, "GET", "/info", NULL, spec->ready_timeout_ms,
                                             on_info, sandbox, err);
     if (!sandbox->info_call)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One container: its life at the provisioner, the links that its agent dials, the agent's client.
+// One container: its life at the provisioner, the links to its agent, the agent's client.
 #pragma once
 
 #include <jansson.h>
@@ -8,6 +8,7 @@
 
 struct egress;
 struct http_client;
+struct link_key;
 struct loop;
 struct provisioner;
 
@@ -16,6 +17,7 @@ struct sandbox_context {
     struct loop *loop;
     struct provisioner *provisioner;
     struct http_client *http;
+    const struct link_key *link_key; // of this installation; NULL: agents dial the gateway
     struct egress *egress; // for the sandboxes with `network`; NULL: they have no way out
 };
 
@@ -32,7 +34,7 @@ struct sandbox;
 struct sandbox_events {
     // The agent answers: kernels can be started. Once.
     void (*on_ready)(struct sandbox *sandbox, void *arg);
-    // The container could not be made, or has ended. Once; what remains is to call sandbox_free().
+    // The container could not be made, has ended, or is another gateway's now. Once; what remains is to call sandbox_free().
     void (*on_gone)(struct sandbox *sandbox, const struct kg_error *reason, void *arg);
     // A kernel that the agent started has ended. `signal` is 0 where it exited; `oom` where the
     // kernel's end was the kernel's out-of-memory killer.
@@ -68,8 +70,9 @@ const char *sandbox_dir(const struct sandbox *sandbox);
 // Records whose it is (see provisioner_claim); ready -> claimed.
 KG_MUST_CHECK int sandbox_claim(struct sandbox *sandbox, const json_t *meta, struct kg_error *err);
 
-// Destroys the container. `on_done` (may be NULL) fires once, when nothing is left of it; the
-// sandbox is freed then. No other event fires after this call; calls under way fail during it.
+// Destroys the container, unless another gateway has it now. `on_done` (may be NULL) fires once, when
+// nothing is left of it; the sandbox is freed then. No other event fires after this call; calls under
+// way fail during it.
 typedef void (*sandbox_done_fn)(const struct kg_error *err, void *arg);
 void sandbox_destroy(struct sandbox *sandbox, sandbox_done_fn on_done, void *arg);
 // Frees the gateway's side only: the container lives on, for the next gateway (--keep-sandboxes).

@@ -23,6 +23,7 @@ struct sandbox {
     char *dir;
     enum sandbox_state state;
     bool adopted_claimed;
+    bool lost;     // to another gateway, whose it is now
     bool made;     // by the provisioner
     bool answered; // by the agent
     struct door *door;
@@ -42,8 +43,6 @@ struct sandbox {
 
 // ---- Calls (call.c) -------------------------------------------------------------------------
 
-// Gives waiting calls the idle links that are there.
-void sandbox_serve_calls(struct sandbox *sandbox);
 // Fails one call or question with `reason`; false where none is left. Its callback may free the
 // sandbox.
 bool sandbox_fail_call(struct sandbox *sandbox, const struct kg_error *reason);

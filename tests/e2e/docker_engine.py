@@ -12,6 +12,8 @@ import httpx
 PROVISIONER = os.environ.get("KERNELGATE_PROVISIONER", "oci")
 # Of the provisioner oci; "" is what the gateway takes by itself.
 OCI_RUNTIME = os.environ.get("KERNELGATE_OCI_RUNTIME", "")
+# "tcp": the gateways dial the agents; "": what the engine has by itself.
+DOOR = os.environ.get("KERNELGATE_DOOR", "")
 LABEL = "kernelgate.gateway"
 
 
@@ -19,7 +21,8 @@ def gateway_environment():
     """What a gateway of the tests is told of its engine."""
     if PROVISIONER == "docker":
         return {"KERNELGATE_PROVISIONER": "docker", "DOCKER_HOST": os.environ["DOCKER_HOST"]}
-    return {"KERNELGATE_OCI_RUNTIME": OCI_RUNTIME} if OCI_RUNTIME else {}
+    settings = {"KERNELGATE_OCI_RUNTIME": OCI_RUNTIME, "KERNELGATE_DOOR": DOOR}
+    return {name: value for name, value in settings.items() if value}
 
 
 def socket_path():

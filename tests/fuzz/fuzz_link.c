@@ -53,7 +53,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool whole = size == LINK_HELLO_LEN;
     assert((hello == LINK_HELLO_DONE) == (whole && memcmp(text, LINK_HELLO, size) == 0));
     assert((hello == LINK_HELLO_DIAL_DONE) == (whole && memcmp(text, LINK_HELLO_DIAL, size) == 0));
-    if (link_answer_parse(text, size, &err) != 0) {
+    if (link_answer_parse(text, size, &err) != LINK_ANSWER_OK) {
         assert(err.code == KG_NOT_FOUND || err.code == KG_PROVISIONER_UNAVAILABLE);
         check_printable(err.message);
     }

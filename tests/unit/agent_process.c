@@ -2,11 +2,14 @@
 // Starting and ending the agent.
 #include "agent_process.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,10 +36,14 @@ agent_place_remove(const struct agent_place *place)
         abort();
 }
 
-pid_t
-agent_process_start(const struct agent_place *place, const char *door, int idle_timeout_s)
+// `door`: the arguments that say how it is reached, up to NULL.
+static pid_t
+start(const struct agent_place *place, const char *const *door, int idle_timeout_s)
 {
     char timeout[16];
+    const char *argv[20] = {"kernelgate-agent", "--idle-timeout", timeout,
+                            "--data-dir",       place->data,      "--tmp-dir",
+                            place->tmp,         "--cgroup-root",  place->tmp};
     pid_t parent = getpid();
     pid_t pid = fork();
 
@@ -50,9 +57,53 @@ agent_process_start(const struct agent_place *place, const char *door, int idle_
     if (geteuid() != 0)
         setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
     snprintf(timeout, sizeof timeout, "%d", idle_timeout_s);
-    execl(AGENT_PATH, "kernelgate-agent", "--door", door, "--idle-timeout", timeout, "--data-dir",
-          place->data, "--tmp-dir", place->tmp, "--cgroup-root", place->tmp, (char *)NULL);
+    for (size_t i = 9; *door; i++)
+        argv[i] = *door++;
+    execv(AGENT_PATH, (char *const *)(uintptr_t)argv);
     _exit(127);
+}
+
+pid_t
+agent_process_start(const struct agent_place *place, const char *door, int idle_timeout_s)
+{
+    const char *const arguments[] = {"--door", door, NULL};
+    return start(place, arguments, idle_timeout_s);
+}
+
+pid_t
+agent_process_listen(const struct agent_place *place, int port, const char *sandbox,
+                     const char *key, int idle_timeout_s)
+{
+    char number[16];
+    const char *const arguments[] = {"--listen", number,          "--sandbox", sandbox,
+                                     "--gateway-key", key, NULL};
+    snprintf(number, sizeof number, "%d", port);
+    return start(place, arguments, idle_timeout_s);
+}
+
+int
+agent_free_port(void)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET};
+    socklen_t len = sizeof addr;
+    KG_AUTO_FD fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (bind(fd, (const struct sockaddr *)&addr, len) != 0 ||
+        getsockname(fd, (struct sockaddr *)&addr, &len) != 0)
+        abort();
+    return ntohs(addr.sin_port);
+}
+
+int
+agent_dial(int port)
+{
+    const struct sockaddr_in addr = {.sin_family = AF_INET,
+                                     .sin_port = htons((uint16_t)port),
+                                     .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    (void)!connect(fd, (const struct sockaddr *)&addr, sizeof addr);
+    return fd;
 }
 
 int

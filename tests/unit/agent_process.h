@@ -15,6 +15,13 @@ void agent_place_make(struct agent_place *place);
 void agent_place_remove(const struct agent_place *place);
 // Ends with the caller, at the latest.
 pid_t agent_process_start(const struct agent_place *place, const char *door, int idle_timeout_s);
+// The same, where gateways that hold the other half of `key` (hexadecimal) dial it.
+pid_t agent_process_listen(const struct agent_place *place, int port, const char *sandbox,
+                           const char *key, int idle_timeout_s);
+// A port that nobody has just now.
+int agent_free_port(void);
+// Begins a connection to a port of this machine: a non-blocking socket.
+int agent_dial(int port);
 // Asks it to end and returns its exit status, -1 where a signal ended it.
 int agent_process_end(pid_t pid, int signum);
 // Returns the exit status of one that ends by itself.

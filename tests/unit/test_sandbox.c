@@ -3,7 +3,6 @@
 // ordinary process, and against strangers at the door.
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/sockios.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,7 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -22,8 +20,8 @@
 
 #include "agent_process.h"
 #include "agent_reply.h"
-#include "door.h"
 #include "http_client.h"
+#include "link_hello.h"
 #include "link_line.h"
 #include "loop.h"
 #include "provisioner.h"
@@ -51,6 +49,10 @@ struct provisioner {
     bool silent;  // starts no agent
     bool pulls;   // creations wait for their image for ever
     bool refuses; // destructions
+    bool tcp;     // its agents listen
+    int port;
+    char key[2 * LINK_KEY_LEN + 1];
+    uint64_t epoch;
     provisioner_exit_fn on_exit;
     void *arg;
     json_t *meta;
@@ -63,6 +65,20 @@ end_agent(struct provisioner *provisioner)
     if (provisioner->agent)
         (void)agent_process_end(provisioner->agent, SIGKILL);
     provisioner->agent = 0;
+}
+
+static void
+start_agent(struct provisioner *provisioner)
+{
+    if (provisioner->tcp) {
+        provisioner->port = agent_free_port();
+        provisioner->agent = agent_process_listen(&provisioner->place, provisioner->port,
+                                                  provisioner->id, provisioner->key, 60);
+    } else {
+        KG_AUTO_FREE char *dir = provisioner_sandbox_dir(provisioner, provisioner->id);
+        KG_AUTO_FREE char *door = kg_asprintf("%s/door.sock", dir);
+        provisioner->agent = agent_process_start(&provisioner->place, door, 60);
+    }
 }
 
 static void
@@ -87,9 +103,7 @@ on_op(void *arg)
     } else if (provisioner->fails) {
         (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "no container today");
     } else if (!provisioner->silent) {
-        KG_AUTO_FREE char *dir = provisioner_sandbox_dir(provisioner, provisioner->id);
-        KG_AUTO_FREE char *door = kg_asprintf("%s/door.sock", dir);
-        provisioner->agent = agent_process_start(&provisioner->place, door, 60);
+        start_agent(provisioner);
     }
     op_free(op);
     on_done(err.code ? &err : NULL, done_arg);
@@ -162,6 +176,23 @@ provisioner_op_explain(const struct provisioner_op *op, struct kg_error *err)
     return op->provisioner->pulls;
 }
 
+bool
+provisioner_dials(const struct provisioner *provisioner)
+{
+    return provisioner->tcp;
+}
+
+int
+provisioner_dial(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch,
+                 struct kg_error *err)
+{
+    (void)id;
+    *ret_epoch = provisioner->epoch;
+    if (!provisioner->agent)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "it does not run yet");
+    return agent_dial(provisioner->port);
+}
+
 void
 provisioner_forget(struct provisioner *provisioner, const char *id)
 {
@@ -188,6 +219,7 @@ struct fixture {
     struct provisioner provisioner;
     struct http_client *http;
     struct sandbox_context context;
+    struct link_key link_key;
     struct sandbox *sandbox;
     int n_ready, n_gone, n_exits, n_destroyed;
     bool free_on_gone;
@@ -271,6 +303,22 @@ setup(void **state)
         (struct sandbox_context){.loop = f->loop, .provisioner = &f->provisioner, .http = f->http};
     f->link = -1;
     *state = f;
+    return 0;
+}
+
+// The same tests with the other door: the agent listens, and the gateway dials it.
+static int
+setup_tcp(void **state)
+{
+    static const unsigned char seed[LINK_KEY_LEN] = {7};
+
+    (void)setup(state);
+    struct fixture *f = *state;
+    f->provisioner.tcp = true;
+    f->provisioner.epoch = 1;
+    link_key_from_seed(seed, &f->link_key);
+    link_key_format(f->link_key.public_key, f->provisioner.key);
+    f->context.link_key = &f->link_key;
     return 0;
 }
 
@@ -424,12 +472,13 @@ test_link_lines(void **state)
     assert_int_equal(link_hello_check("KGD", 3), LINK_HELLO_MORE);
     assert_int_equal(link_hello_check("KGDIAL 1\n", 9), LINK_HELLO_DIAL_DONE);
     assert_int_equal(link_hello_check("KGDINK 1\n", 9), LINK_HELLO_BAD);
-    assert_int_equal(link_answer_parse("OK", 2, &err), 0);
-    assert_int_equal(link_answer_parse("OK ", 3, &err), -1);
+    assert_int_equal(link_answer_parse("OK", 2, &err), LINK_ANSWER_OK);
+    assert_int_equal(link_answer_parse("OK ", 3, &err), LINK_ANSWER_REFUSED);
     assert_int_equal(err.code, KG_PROVISIONER_UNAVAILABLE);
-    assert_int_equal(link_answer_parse("ERR not found: x", 16, &err), -1);
+    assert_int_equal(link_answer_parse("ERR not found: x", 16, &err), LINK_ANSWER_REFUSED);
     assert_int_equal(err.code, KG_NOT_FOUND);
-    assert_int_equal(link_answer_parse("ERR \x1b[31mred\0", 13, &err), -1);
+    assert_int_equal(link_answer_parse("ERR overtaken: y", 16, &err), LINK_ANSWER_OVERTAKEN);
+    assert_int_equal(link_answer_parse("ERR \x1b[31mred\0", 13, &err), LINK_ANSWER_REFUSED);
     assert_string_equal(err.message, "?[31mred?");
     assert_false(link_target_valid("a\nb"));
     assert_false(link_target_valid(""));
@@ -503,167 +552,6 @@ test_agent_lines(void **state)
     assert_int_equal(counts[1], 1);
     assert_int_equal(counts[0], 3);
     agent_lines_fini(&lines);
-}
-
-// ---- The door -------------------------------------------------------------------------------
-
-static void
-on_door_link(void *arg)
-{
-    (*(int *)arg)++;
-}
-
-static void
-test_door(void **state)
-{
-    struct fixture *f = *state;
-    struct kg_error err;
-    int n_links = 0;
-    char text[16] = {0};
-
-    KG_AUTO_FREE char *path = kg_asprintf("%s/door", f->provisioner.place.dir);
-    KG_AUTO(door) door = door_new(f->loop, path, on_door_link, &n_links, &err);
-    assert_non_null(door);
-    KG_AUTO_FD good = dial(path), wrong = dial(path), chatty = dial(path);
-    assert_int_equal(write(wrong, "GET / HTTP/1.1\r\n", 16), 16);
-    assert_int_equal(write(good, "KGLI", 4), 4);
-    assert_int_equal(write(chatty, "KGLINK 1\n", 9), 9);
-    WAIT_FOR(f, is_closed(wrong) && n_links == 1);
-    assert_int_equal(write(good, "NK 1\n", 5), 5);
-    WAIT_FOR(f, n_links == 2);
-    assert_int_equal(door_n_idle(door), 2);
-    assert_int_equal(write(chatty, "!", 1), 1); // nobody asked
-    WAIT_FOR(f, is_closed(chatty));
-    KG_AUTO_FD taken = door_take(door);
-    assert_true(taken >= 0);
-    assert_int_equal(door_take(door), -1);
-    assert_int_equal(write(taken, "agent\n", 6), 6);
-    assert_int_equal(read(good, text, sizeof text), 6);
-    assert_string_equal(text, "agent\n");
-
-    // One that says nothing is closed after a while.
-    KG_AUTO_FD silent = dial(path);
-    WAIT_FOR(f, is_closed(silent));
-
-    KG_AUTO_FREE char *long_path = kg_asprintf("%s/%0110d", f->provisioner.place.dir, 1);
-    assert_null(door_new(f->loop, long_path, on_door_link, &n_links, &err));
-    assert_non_null(strstr(err.message, "state-dir"));
-}
-
-static void
-on_door_dial(int fd, void *arg)
-{
-    *(int *)arg = fd;
-}
-
-// Connections out are their taker's from the first byte after the hello; and nobody's where the
-// sandbox has no way out.
-static void
-test_door_dial(void **state)
-{
-    struct fixture *f = *state;
-    struct kg_error err;
-    int n_links = 0;
-    char text[16] = {0};
-    KG_AUTO_FD out = -1;
-
-    KG_AUTO_FREE char *path = kg_asprintf("%s/door", f->provisioner.place.dir);
-    KG_AUTO(door) door = door_new(f->loop, path, on_door_link, &n_links, &err);
-    assert_non_null(door);
-    KG_AUTO_FD early = dial(path);
-    assert_int_equal(write(early, "KGDIAL 1\n", 9), 9);
-    WAIT_FOR(f, is_closed(early));
-    door_set_dial(door, on_door_dial, &out);
-    KG_AUTO_FD late = dial(path);
-    assert_int_equal(write(late, "KGDIAL 1\nCONNECT", 16), 16);
-    WAIT_FOR(f, out >= 0);
-    assert_int_equal(read(out, text, sizeof text), 7);
-    assert_string_equal(text, "CONNECT");
-    assert_int_equal(n_links, 0);
-    assert_int_equal(door_n_idle(door), 0);
-}
-
-static void
-test_door_is_bounded(void **state)
-{
-    struct fixture *f = *state;
-    struct kg_error err;
-    int n_links = 0;
-    int fds[40];
-
-    KG_AUTO_FREE char *path = kg_asprintf("%s/door", f->provisioner.place.dir);
-    KG_AUTO(door) door = door_new(f->loop, path, on_door_link, &n_links, &err);
-    int n_open = 0, n_closed = 0;
-    for (size_t i = 0; i < KG_ARRAY_LEN(fds); i++) {
-        WAIT_FOR(f, (fds[i] = dial(path)) >= 0);
-        assert_int_equal(send(fds[i], "KGLINK 1\n", 9, MSG_NOSIGNAL), 9);
-    }
-    WAIT_FOR(f, n_links == 16);
-    WAIT_FOR(f, (n_closed = 0, n_open = 0, ({
-                     for (size_t i = 0; i < KG_ARRAY_LEN(fds); i++)
-                         is_closed(fds[i]) ? n_closed++ : n_open++;
-                     n_open == 16;
-                 })));
-    assert_int_equal(door_n_idle(door), 16);
-    assert_int_equal(n_closed, 24);
-    for (size_t i = 0; i < KG_ARRAY_LEN(fds); i++)
-        close(fds[i]);
-}
-
-// Another process dials with a socket of ours.
-static pid_t
-dial_elsewhere(const char *path, int fd)
-{
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-
-    memcpy(addr.sun_path, path, strlen(path) + 1);
-    pid_t child = fork();
-    if (child == 0) {
-        if (connect(fd, (const struct sockaddr *)&addr, sizeof addr) == 0)
-            pause();
-        _exit(1);
-    }
-    return child;
-}
-
-static void
-end_child(pid_t child)
-{
-    kill(child, SIGKILL);
-    assert_int_equal(waitpid(child, NULL, 0), child);
-}
-
-// Whoever holds its socket is not the agent, which is still to come.
-static void
-test_a_dialler_that_has_ended(void **state)
-{
-    struct fixture *f = *state;
-    struct kg_error err;
-    int n_links = 0, unread;
-
-    KG_AUTO_FREE char *path = kg_asprintf("%s/door", f->provisioner.place.dir);
-    KG_AUTO(door) door = door_new(f->loop, path, on_door_link, &n_links, &err);
-    KG_AUTO_FD early = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    KG_AUTO_FD late = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    // It ends before it is accepted.
-    pid_t child = dial_elsewhere(path, early);
-    while (send(early, "KGLINK 1\n", 9, MSG_NOSIGNAL) < 0)
-        usleep(1000);
-    end_child(child);
-    WAIT_FOR(f, is_closed(early));
-    // It ends before it has said hello.
-    child = dial_elsewhere(path, late);
-    while (send(late, "KGLI", 4, MSG_NOSIGNAL) < 0)
-        usleep(1000);
-    WAIT_FOR(f, ioctl(late, SIOCOUTQ, &unread) == 0 && unread == 0);
-    end_child(child);
-    assert_int_equal(send(late, "NK 1\n", 5, MSG_NOSIGNAL), 5);
-    WAIT_FOR(f, is_closed(late));
-    assert_int_equal(n_links, 0);
-
-    KG_AUTO_FD agent = dial(path);
-    assert_int_equal(write(agent, "KGLINK 1\n", 9), 9);
-    WAIT_FOR(f, n_links == 1);
 }
 
 // ---- A sandbox ------------------------------------------------------------------------------
@@ -1266,6 +1154,61 @@ test_pretended_agent(void **state)
     assert_string_equal(f->err.message, "the agent answered nonsense");
 }
 
+// ---- Another gateway -------------------------------------------------------------------------
+
+// The one that was overtaken learns it from the agent, at its next link, and leaves the container
+// alone; the other one works with it.
+static void
+test_overtaken(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+
+    create_ready(f);
+    struct provisioner elsewhere = f->provisioner;
+    struct sandbox_context context = f->context;
+    elsewhere.epoch = 2;
+    context.provisioner = &elsewhere;
+    KG_AUTO(sandbox) second =
+        sandbox_adopt(&context, sandbox_id(f->sandbox), false, &spec, &events, f, &err);
+    assert_non_null(second);
+    // The first one's event stream was cut, and is not opened again.
+    WAIT_FOR(f, f->n_ready == 2 && f->n_gone == 1);
+    assert_string_equal(f->reason.message, "another gateway has taken the sandbox over");
+    assert_int_equal(sandbox_state(f->sandbox), SANDBOX_GONE);
+    sandbox_destroy(KG_STEAL(f->sandbox), on_destroyed, f);
+    WAIT_FOR(f, f->n_destroyed == 1);
+    assert_int_equal(f->err.code, KG_OK);
+    assert_int_equal(f->provisioner.n_destroyed, 0);
+    f->sandbox = KG_STEAL(second);
+    assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
+    assert_int_equal(f->n_gone, 1);
+    sandbox_free(KG_STEAL(f->sandbox));
+}
+
+// One that comes back with an old epoch takes nothing up, and destroys nothing.
+static void
+test_late_gateway(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+
+    f->provisioner.epoch = 2;
+    create_ready(f);
+    KG_AUTO_FREE char *id = kg_strdup(sandbox_id(f->sandbox));
+    sandbox_free(KG_STEAL(f->sandbox));
+    f->provisioner.epoch = 1;
+    f->sandbox = sandbox_adopt(&f->context, id, false, &spec, &events, f, &err);
+    WAIT_FOR(f, f->n_gone == 1);
+    assert_string_equal(f->reason.message, "another gateway has taken the sandbox over");
+    assert_int_equal(f->n_ready, 1);
+    assert_int_equal(f->provisioner.n_destroyed, 0);
+}
+
+#define ON_BOTH_DOORS(test)                                                                        \
+    cmocka_unit_test_setup_teardown(test, setup, teardown),                                        \
+        {#test " over TCP", test, setup_tcp, teardown, NULL}
+
 int
 main(void)
 {
@@ -1273,26 +1216,24 @@ main(void)
         cmocka_unit_test(test_link_lines),
         cmocka_unit_test(test_agent_replies),
         cmocka_unit_test(test_agent_lines),
-        cmocka_unit_test_setup_teardown(test_door, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_door_dial, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_door_is_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_dialler_that_has_ended, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_life, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_kernel, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_command, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_streams, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_stream_ends_with_its_sandbox, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_changes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_many_calls, setup, teardown),
+        ON_BOTH_DOORS(test_life),
+        ON_BOTH_DOORS(test_kernel),
+        ON_BOTH_DOORS(test_command),
+        ON_BOTH_DOORS(test_streams),
+        ON_BOTH_DOORS(test_a_stream_ends_with_its_sandbox),
+        ON_BOTH_DOORS(test_changes),
+        ON_BOTH_DOORS(test_many_calls),
         cmocka_unit_test_setup_teardown(test_strangers_at_the_door, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_agent_killed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_creation_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_agent_never_dials, setup, teardown),
+        ON_BOTH_DOORS(test_agent_killed),
+        ON_BOTH_DOORS(test_creation_fails),
+        ON_BOTH_DOORS(test_agent_never_dials),
         cmocka_unit_test_setup_teardown(test_what_it_waited_for_is_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_destroy, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_freed_in_the_middle, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_taken_up_again, setup, teardown),
+        ON_BOTH_DOORS(test_destroy),
+        ON_BOTH_DOORS(test_freed_in_the_middle),
+        ON_BOTH_DOORS(test_taken_up_again),
         cmocka_unit_test_setup_teardown(test_pretended_agent, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_overtaken, setup_tcp, teardown),
+        cmocka_unit_test_setup_teardown(test_late_gateway, setup_tcp, teardown),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);

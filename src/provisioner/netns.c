@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dialling an agent over TCP. A sandbox has loopback only, in a network namespace of its own, and
+// stays so: the gateway makes its end of the connection in there. This stands in for a network
+// between the two in tests of the TCP door; it needs the right to enter namespaces (root).
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "oci_priv.h"
+
+// Only the thread that asks changes its namespace, and a socket stays in the one that it was made
+// in.
+static int
+socket_in(int namespace_fd)
+{
+    KG_AUTO_FD own = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+
+    if (own < 0 || setns(namespace_fd, CLONE_NEWNET) != 0)
+        return -1;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (setns(own, CLONE_NEWNET) != 0)
+        abort(); // all that the gateway connects from now on would be the sandbox's
+    return fd;
+}
+
+int
+netns_dial(int pid, int port, struct kg_error *err)
+{
+    const struct sockaddr_in addr = {
+        .sin_family = AF_INET,
+        .sin_port = htons((uint16_t)port),
+        .sin_addr = {htonl(INADDR_LOOPBACK)},
+    };
+    KG_AUTO_FREE char *path = kg_asprintf("/proc/%d/ns/net", pid);
+    KG_AUTO_FD inside = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (inside < 0)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, errno, "cannot find its network");
+    KG_AUTO_FD fd = socket_in(inside);
+    if (fd < 0)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, errno, "cannot enter its network");
+    if (connect(fd, (const struct sockaddr *)&addr, sizeof addr) != 0 && errno != EINPROGRESS)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, errno, "cannot dial the agent");
+    return KG_STEAL_FD(fd);
+}
