@@ -52,10 +52,10 @@ static const struct metric_row table[METRIC_N] = {
                                       "Sandboxes that could not be made, or ended by themselves."),
     [METRIC_PROVISIONER_CALL_SECONDS] = HISTOGRAM(
         "kernelgate_provisioner_call_seconds", "Time that the engine took for an operation.",
-        .labels = {"operation"}, .values = {"create", "destroy", "recover"}),
+        .labels = {"operation"}, .values = {"create", "claim", "destroy", "recover"}),
     [METRIC_PROVISIONER_ERRORS] =
         COUNTER("kernelgate_provisioner_errors_total", "Operations of the engine that failed.",
-                .labels = {"operation"}, .values = {"create", "destroy", "recover"}),
+                .labels = {"operation"}, .values = {"create", "claim", "destroy", "recover"}),
     [METRIC_EXECUTIONS] =
         COUNTER("kernelgate_executions_total", "Executions that have ended.", .labels = {"status"},
                 .values = {"ok", "error", "timeout", "interrupted", "died"}),

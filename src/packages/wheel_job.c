@@ -251,13 +251,15 @@ make_env(const struct packages *packages)
 }
 
 static void
-on_ready(struct sandbox *sandbox, void *arg)
+on_claimed(struct sandbox *sandbox, const struct kg_error *claim_err, void *arg)
 {
     static const struct sandbox_command_events events = {.on_output = on_output, .on_end = on_end};
     struct wheel_job *job = arg;
     struct kg_error err = {0};
-    // Whoever finds it after a crash of this gateway sees that it is nobody's.
-    json_auto_t *meta = json_pack("{s:s}", "purpose", "packages");
+    if (claim_err) {
+        job_end(job, claim_err);
+        return;
+    }
     json_auto_t *env = make_env(job->packages);
     char **argv = pip_argv(job->packages, "download", job->requirements);
     const struct sandbox_command_spec spec = {
@@ -266,11 +268,20 @@ on_ready(struct sandbox *sandbox, void *arg)
         .timeout_ms = DOWNLOAD_MS,
         .max_output_bytes = PIP_OUTPUT_MAX,
     };
-    if (sandbox_claim(sandbox, meta, &err) == 0)
-        job->command = sandbox_command_start(sandbox, &spec, &events, job, &err);
+    job->command = sandbox_command_start(sandbox, &spec, &events, job, &err);
     pip_argv_free(argv);
     if (!job->command)
         job_end(job, &err);
+}
+
+static void
+on_ready(struct sandbox *sandbox, void *arg)
+{
+    struct kg_error err = {0};
+    // A gateway that finds it after a crash of this one sees that it is nobody's.
+    json_auto_t *meta = json_pack("{s:s}", "purpose", "packages");
+    if (sandbox_claim(sandbox, meta, on_claimed, arg, &err) < 0)
+        job_end(arg, &err);
 }
 
 static void

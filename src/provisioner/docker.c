@@ -111,7 +111,6 @@ const struct provisioner_engine provisioner_docker = {
     .create = engine_create,
     .free = engine_free,
     .doctor = docker_doctor,
-    .claim = folder_claim,
     .op_size = sizeof(struct docker_op),
     .op_start = docker_op_start,
     .op_cancelled = docker_op_cancelled,

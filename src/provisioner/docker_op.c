@@ -291,6 +291,9 @@ docker_op_start(struct provisioner_op *base)
         else
             start_create(op);
         break;
+    case OP_CLAIM:
+        folder_claim(base);
+        break;
     case OP_DESTROY:
         start_delete(op);
         break;

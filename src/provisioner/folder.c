@@ -56,15 +56,17 @@ folder_remove(const char *state_dir, const char *id, struct kg_error *err)
     return path_remove_tree(folder, err);
 }
 
-int
-folder_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
-             struct kg_error *err)
+void
+folder_claim(struct provisioner_op *op)
 {
-    KG_AUTO_FREE char *path = folder_path(provisioner->state_dir, id, "meta.json");
-    KG_AUTO_FREE char *text = json_dumps(meta, JSON_COMPACT);
+    KG_AUTO_FREE char *path = folder_path(op->provisioner->state_dir, op->id, "meta.json");
+    KG_AUTO_FREE char *text = json_dumps(op->meta, JSON_COMPACT);
+    op_set_state(op, OP_RUNNING);
     if (!text)
-        return kg_error_set(err, KG_INTERNAL, 0, "the sandbox's meta data is no JSON document");
-    return file_write_atomic(path, text, strlen(text), 0600, err);
+        kg_error_set(&op->err, KG_INTERNAL, 0, "a session's record cannot be written as JSON");
+    else if (file_write_atomic(path, text, strlen(text), 0600, &op->err) == 0)
+        op->err.code = KG_OK;
+    op_finish(op);
 }
 
 int

@@ -125,7 +125,6 @@ const struct provisioner_engine provisioner_oci = {
     .create = engine_create,
     .free = engine_free,
     .doctor = oci_doctor,
-    .claim = folder_claim,
     .dial = engine_dial,
     .op_size = sizeof(struct oci_op),
     .op_start = oci_op_start,

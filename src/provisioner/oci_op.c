@@ -148,6 +148,9 @@ oci_op_start(struct provisioner_op *base)
         else
             start_run(op);
         break;
+    case OP_CLAIM:
+        folder_claim(base);
+        break;
     case OP_DESTROY:
         start_kill(op);
         break;

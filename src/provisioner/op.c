@@ -64,7 +64,7 @@ op_set_state(struct provisioner_op *op, enum op_state state)
     assert(state_follows(op->state, state));
     log_debug("provisioner operation", LOG_STR("sandbox", op->id),
               LOG_STR("from", names[op->state]), LOG_STR("to", names[state]));
-    if (op->state == OP_QUEUED)
+    if (op->state == OP_QUEUED && op->kind != OP_CLAIM)
         op->provisioner->n_running++;
     op->state = state;
 }
@@ -74,6 +74,7 @@ op_free(struct provisioner_op *op)
 {
     TAILQ_REMOVE(&op->provisioner->ops, op, next);
     op->provisioner->engine->op_fini(op);
+    json_decref(op->meta);
     free(op);
 }
 
@@ -81,7 +82,10 @@ static void
 count_op(const struct provisioner_op *op)
 {
     static const char *const kinds[] = {
-        [OP_CREATE] = "create", [OP_DESTROY] = "destroy", [OP_RECOVER] = "recover"};
+        [OP_CREATE] = "create",
+        [OP_CLAIM] = "claim",
+        [OP_DESTROY] = "destroy",
+        [OP_RECOVER] = "recover"};
     metric_observe_since(METRIC_PROVISIONER_CALL_SECONDS, op->asked_us, kinds[op->kind]);
     if (op->err.code)
         metric_add(METRIC_PROVISIONER_ERRORS, 1, kinds[op->kind]);
@@ -94,7 +98,7 @@ op_finish(struct provisioner_op *op)
     struct provisioner_op done = *op;
     count_op(op);
     op_set_state(op, OP_DONE);
-    provisioner->n_running--;
+    provisioner->n_running -= op->kind != OP_CLAIM;
     op_free(op);
     loop_timer_start(provisioner->pump, 0);
     if (!done.cancelled)
@@ -115,8 +119,18 @@ op_find(const struct provisioner *provisioner, const char *id)
     return NULL;
 }
 
-// The oldest one whose sandbox is free. Removals never take all places: somebody who ends many
-// sessions at once keeps nobody from getting one.
+// Whether there is a place for it now. Removals never take all: somebody who ends many sessions at
+// once keeps nobody from getting one. A client waits for a claim, which costs little: it needs none.
+static bool
+has_place(const struct provisioner_op *op, size_t n_removals)
+{
+    if (op->kind == OP_CLAIM)
+        return true;
+    return op->provisioner->n_running < MAX_RUNNING &&
+           (op->kind != OP_DESTROY || n_removals < MAX_REMOVALS);
+}
+
+// The oldest one that has a place, and whose sandbox is free.
 static struct provisioner_op *
 op_next(const struct provisioner *provisioner)
 {
@@ -125,8 +139,8 @@ op_next(const struct provisioner *provisioner)
     TAILQ_FOREACH(op, &provisioner->ops, next)
         n_removals += op->state != OP_QUEUED && op->kind == OP_DESTROY;
     TAILQ_FOREACH(op, &provisioner->ops, next) {
-        bool has_place = op->kind != OP_DESTROY || n_removals < MAX_REMOVALS;
-        if (op->state == OP_QUEUED && has_place && op_find(provisioner, op->id) == op)
+        if (op->state == OP_QUEUED && has_place(op, n_removals) &&
+            op_find(provisioner, op->id) == op)
             return op;
     }
     return NULL;
@@ -136,8 +150,6 @@ static void
 op_pump(void *arg)
 {
     struct provisioner *provisioner = arg;
-    if (provisioner->n_running >= MAX_RUNNING)
-        return;
     struct provisioner_op *op = op_next(provisioner);
     if (!op)
         return;

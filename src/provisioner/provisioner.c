@@ -148,13 +148,15 @@ provisioner_forget(struct provisioner *provisioner, const char *id)
     watch_mute(provisioner, id);
 }
 
-int
+struct provisioner_op *
 provisioner_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
-                  struct kg_error *err)
+                  provisioner_done_fn on_done, void *arg, struct kg_error *err)
 {
     if (check_id(id, err) < 0)
-        return -1;
-    return provisioner->engine->claim(provisioner, id, meta, err);
+        return NULL;
+    struct provisioner_op *op = op_new(provisioner, OP_CLAIM, id, on_done, arg);
+    op->meta = json_deep_copy(meta);
+    return op;
 }
 
 struct provisioner_op *

@@ -114,9 +114,13 @@ KG_MUST_CHECK struct provisioner_op *provisioner_destroy(struct provisioner *pro
 // not be called. An unknown id is fine.
 void provisioner_forget(struct provisioner *provisioner, const char *id);
 // Records whose the sandbox is now: `meta` is the session's own JSON (borrowed). The record
-// outlives the gateway. It need not outlive the machine, as the container does not either.
-KG_MUST_CHECK int provisioner_claim(struct provisioner *provisioner, const char *id,
-                                    const json_t *meta, struct kg_error *err);
+// outlives the gateway. It need not outlive the machine, as the container does not either. Where an
+// engine serves several gateways, one of them gets the sandbox, and KG_NOT_FOUND is the error of the
+// others.
+KG_MUST_CHECK struct provisioner_op *provisioner_claim(struct provisioner *provisioner,
+                                                       const char *id, const json_t *meta,
+                                                       provisioner_done_fn on_done, void *arg,
+                                                       struct kg_error *err);
 
 // After a start, and before the first provisioner_create(): tells of every sandbox of this gateway
 // id that lives (`meta`, borrowed, is NULL for an unclaimed one), and watches it with `on_exit`;

@@ -33,8 +33,6 @@ struct provisioner_engine {
     void (*free)(struct provisioner *provisioner);
     bool (*doctor)(const struct provisioner_settings *settings, provisioner_finding_fn fn,
                    void *arg);
-    int (*claim)(struct provisioner *provisioner, const char *id, const json_t *meta,
-                 struct kg_error *err);
     // As provisioner_dial(); NULL where the engine's agents dial.
     int (*dial)(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch,
                 struct kg_error *err);
@@ -63,7 +61,7 @@ struct provisioner {
     char *gateway_key; // NULL: agents dial
     TAILQ_HEAD(, sandbox_watch) watches; // of the living sandboxes
     TAILQ_HEAD(, provisioner_op) ops;    // waiting or under way, oldest first
-    size_t n_running;                    // of these
+    size_t n_running;                    // of these, without claims
     struct loop_timer *pump;             // starts waiting ones
 };
 
@@ -111,11 +109,12 @@ json_t *sandbox_readonly_paths(void);
 // create:  queued -> running -> done
 //                            -> killing -> deleting -> done      (failed, or cancelled)
 // destroy: queued -> killing -> deleting -> done
+// claim:   queued -> running -> done
 // recover: queued -> waiting (for the destroys of what was dead) -> done
 // Engines that kill by deleting leave `killing` out.
 enum op_state { OP_QUEUED, OP_RUNNING, OP_KILLING, OP_DELETING, OP_WAITING, OP_DONE };
 
-enum op_kind { OP_CREATE, OP_DESTROY, OP_RECOVER };
+enum op_kind { OP_CREATE, OP_CLAIM, OP_DESTROY, OP_RECOVER };
 
 // The first member of every engine's operation. Of the operations on one sandbox only the oldest is
 // under way.
@@ -130,6 +129,7 @@ struct provisioner_op {
     struct kg_error err;         // code KG_OK: none so far
     int idle_timeout_s;          // create
     bool network;                // create
+    json_t *meta;                // claim
     size_t n_dead;               // recover: destroys under way
     provisioner_done_fn on_done;
     provisioner_found_fn on_found;
@@ -189,9 +189,8 @@ char *folder_path(const char *state_dir, const char *id, const char *name);
 KG_MUST_CHECK int folder_make(const char *state_dir, const char *id, struct kg_error *err);
 bool folder_exists(const char *state_dir, const char *id);
 KG_MUST_CHECK int folder_remove(const char *state_dir, const char *id, struct kg_error *err);
-// The claim of engines on this machine.
-KG_MUST_CHECK int folder_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
-                               struct kg_error *err);
+// Carries out the claim of engines on this machine, whose sandboxes are one gateway's.
+void folder_claim(struct provisioner_op *op);
 // Fails where meta.json cannot be read; a sandbox that was never claimed has none: NULL.
 KG_MUST_CHECK int folder_meta(const char *state_dir, const char *id, json_t **ret,
                               struct kg_error *err);

@@ -15,8 +15,8 @@ state_name(enum sandbox_state state)
 {
     static const char *const names[] = {
         [SANDBOX_CREATING] = "creating", [SANDBOX_READY] = "ready",
-        [SANDBOX_CLAIMED] = "claimed",   [SANDBOX_DESTROYING] = "destroying",
-        [SANDBOX_GONE] = "gone",
+        [SANDBOX_CLAIMING] = "claiming", [SANDBOX_CLAIMED] = "claimed",
+        [SANDBOX_DESTROYING] = "destroying", [SANDBOX_GONE] = "gone",
     };
     return names[state];
 }
@@ -27,10 +27,12 @@ edge_is_legal(enum sandbox_state from, enum sandbox_state to)
     switch (to) {
     case SANDBOX_CREATING:
         return false;
-    case SANDBOX_READY:
-        return from == SANDBOX_CREATING;
+    case SANDBOX_READY: // from claiming: the claim has failed
+        return from == SANDBOX_CREATING || from == SANDBOX_CLAIMING;
+    case SANDBOX_CLAIMING:
+        return from == SANDBOX_READY;
     case SANDBOX_CLAIMED: // from creating: one that was a session's when it was taken up
-        return from == SANDBOX_CREATING || from == SANDBOX_READY;
+        return from == SANDBOX_CREATING || from == SANDBOX_CLAIMING;
     case SANDBOX_DESTROYING:
         return from != SANDBOX_DESTROYING;
     case SANDBOX_GONE:
@@ -415,13 +417,36 @@ sandbox_dir(const struct sandbox *sandbox)
     return sandbox->dir;
 }
 
+// ---- The claim ------------------------------------------------------------------------------
+
+static void
+on_claimed(const struct kg_error *err, void *arg)
+{
+    struct sandbox *sandbox = arg;
+
+    sandbox->op = NULL;
+    if (err && err->code == KG_NOT_FOUND) {
+        let_go(sandbox);
+        sandbox_set_state(sandbox, SANDBOX_GONE);
+        close_gateway_side(sandbox);
+    } else {
+        sandbox_set_state(sandbox, err ? SANDBOX_READY : SANDBOX_CLAIMED);
+    }
+    sandbox->on_claimed(sandbox, err, sandbox->on_claimed_arg);
+}
+
 int
-sandbox_claim(struct sandbox *sandbox, const json_t *meta, struct kg_error *err)
+sandbox_claim(struct sandbox *sandbox, const json_t *meta, sandbox_claim_fn fn, void *arg,
+              struct kg_error *err)
 {
     if (sandbox->state != SANDBOX_READY)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox is not ready");
-    if (provisioner_claim(sandbox->context.provisioner, sandbox->id, meta, err) != 0)
+    sandbox->op = provisioner_claim(sandbox->context.provisioner, sandbox->id, meta, on_claimed,
+                                    sandbox, err);
+    if (!sandbox->op)
         return -1;
-    sandbox_set_state(sandbox, SANDBOX_CLAIMED);
+    sandbox->on_claimed = fn;
+    sandbox->on_claimed_arg = arg;
+    sandbox_set_state(sandbox, SANDBOX_CLAIMING);
     return 0;
 }

@@ -24,6 +24,7 @@ struct sandbox_context {
 enum sandbox_state {
     SANDBOX_CREATING, // the container is being made, or its agent has not dialled in yet
     SANDBOX_READY,    // links are there
+    SANDBOX_CLAIMING, // the provisioner records whose it is going to be
     SANDBOX_CLAIMED,  // a session's
     SANDBOX_DESTROYING,
     SANDBOX_GONE,
@@ -67,8 +68,13 @@ enum sandbox_state sandbox_state(const struct sandbox *sandbox);
 // A folder for the gateway's own endpoints of this sandbox, private to it. Borrowed.
 const char *sandbox_dir(const struct sandbox *sandbox);
 
-// Records whose it is (see provisioner_claim); ready -> claimed.
-KG_MUST_CHECK int sandbox_claim(struct sandbox *sandbox, const json_t *meta, struct kg_error *err);
+// Records whose it is (see provisioner_claim): ready -> claiming -> claimed. `fn` fires once, in a
+// later turn of the loop, unless the sandbox is gone, destroyed or freed before. With `err` the claim
+// has failed. KG_NOT_FOUND: another gateway has the sandbox, which is of no more use here; as always
+// it is to be destroyed or freed, which leaves the container alone.
+typedef void (*sandbox_claim_fn)(struct sandbox *sandbox, const struct kg_error *err, void *arg);
+KG_MUST_CHECK int sandbox_claim(struct sandbox *sandbox, const json_t *meta, sandbox_claim_fn fn,
+                                void *arg, struct kg_error *err);
 
 // Destroys the container, unless another gateway has it now. `on_done` (may be NULL) fires once, when
 // nothing is left of it; the sandbox is freed then. No other event fires after this call; calls under

@@ -33,7 +33,9 @@ struct sandbox {
     struct event_stream *event_stream;
     struct change_link *changes;
     struct loop_timer *ready_timer;
-    struct provisioner_op *op; // the creation, or the destruction
+    struct provisioner_op *op; // the creation, the claim, or the destruction
+    sandbox_claim_fn on_claimed;
+    void *on_claimed_arg;
     // After the end: first the calls under way are failed, then on_gone or on_destroyed fires.
     struct loop_timer *end_timer;
     struct kg_error end_reason;

@@ -9,7 +9,7 @@
 #include "session.h"
 #include "sessions_priv.h"
 
-enum { RANDOM_ID_LEN = 16, ADOPT_TIMEOUT_MS = 10 * 1000 };
+enum { RANDOM_ID_LEN = 16, MAX_CLAIMS = 8, ADOPT_TIMEOUT_MS = 10 * 1000 };
 
 // ---- The sandbox ----------------------------------------------------------------------------
 
@@ -43,6 +43,40 @@ static const struct sandbox_events session_sandbox_events = {
     .on_kernel_exit = session_on_kernel_exit,
 };
 
+static void ask_pool(struct session *session);
+
+// Another gateway was quicker, and has the sandbox.
+static void
+session_on_claim_lost(struct session *session)
+{
+    struct kg_error err = {0};
+    while (session->n_kernels > 0)
+        kernel_free(session->kernels[--session->n_kernels], NULL);
+    sandbox_free(KG_STEAL(session->sandbox));
+    if (++session->n_claims_lost < MAX_CLAIMS) {
+        ask_pool(session);
+        return;
+    }
+    kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
+                 "other gateways claimed all of the %d sandboxes that were tried", MAX_CLAIMS);
+    session_fail(session, &err);
+}
+
+static void
+session_on_claimed(struct sandbox *sandbox, const struct kg_error *err, void *arg)
+{
+    (void)sandbox;
+    struct session *session = arg;
+    if (err && err->code == KG_NOT_FOUND) {
+        session_on_claim_lost(session);
+    } else if (err) {
+        session_fail(session, err);
+    } else {
+        session_set_state(session, SESSION_READY);
+        session_start_kernels(session);
+    }
+}
+
 static int
 claim(struct session *session, struct kg_error *err)
 {
@@ -50,7 +84,7 @@ claim(struct session *session, struct kg_error *err)
         "{s:s, s:s, s:I, s:I, s:b, s:O}", "session_id", session->id, "owner", session->owner,
         "created_ms", (json_int_t)session->created_wall_ms, "idle_timeout_ms",
         (json_int_t)session->idle_timeout_ms, "one_shot", session->one_shot, "env", session->env);
-    return sandbox_claim(session->sandbox, meta, err);
+    return sandbox_claim(session->sandbox, meta, session_on_claimed, session, err);
 }
 
 static void
@@ -70,12 +104,15 @@ session_on_pooled_sandbox(struct sandbox *sandbox, struct kernel *kernel,
         kernel_set_events(kernel, &session_kernel_events, session);
         session_add_kernel(session, kernel);
     }
-    if (claim(session, &err) < 0) {
+    if (claim(session, &err) < 0)
         session_fail(session, &err);
-        return;
-    }
-    session_set_state(session, SESSION_READY);
-    session_start_kernels(session);
+}
+
+static void
+ask_pool(struct session *session)
+{
+    session->pool_request = pool_ask(session->sessions->pool, session->owner, session->with_kernel,
+                                     session_on_pooled_sandbox, session);
 }
 
 // ---- Expiry ---------------------------------------------------------------------------------
@@ -136,10 +173,9 @@ session_new(struct sessions *sessions, const struct session_request *request)
                      request->env, idle_s * 1000);
     session->one_shot = request->one_shot;
     // A pooled kernel has the pool's kernelspec, and does not have this session's environment.
-    bool with_kernel =
+    session->with_kernel =
         request->kernelspec == settings->pooled_spec && json_object_size(session->env) == 0;
-    session->pool_request =
-        pool_ask(sessions->pool, session->owner, with_kernel, session_on_pooled_sandbox, session);
+    ask_pool(session);
     log_info("session opened", LOG_STR("session", session->id), LOG_STR("owner", session->owner));
     return session;
 }

@@ -19,7 +19,7 @@
 #include "sessions.h"
 
 enum session_state {
-    SESSION_CREATING, // waits for a sandbox
+    SESSION_CREATING, // waits for a sandbox, then for its claim
     SESSION_READY,    // its sandbox is claimed
     SESSION_ENDING,   // no longer in the registry; its sandbox is being destroyed
 };
@@ -57,6 +57,8 @@ struct session {
     int64_t active_ms; // the same on the monotonic clock
     int64_t execution_count;
     struct pool_request *pool_request; // while it has no sandbox
+    bool with_kernel;                  // it asks the pool for one that has a kernel
+    int n_claims_lost;                 // to other gateways
     struct sandbox *sandbox;
     struct kernel *kernels[SESSION_MAX_KERNELS];
     struct kg_error kernel_errs[SESSION_MAX_KERNELS]; // why a kernel could not be started

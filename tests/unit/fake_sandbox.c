@@ -52,7 +52,9 @@ struct sandbox {
     size_t n_processes;
     TAILQ_HEAD(, sandbox_call) calls;
     TAILQ_HEAD(, sandbox_question) questions;
-    struct loop_timer *timer; // to get ready, then to be destroyed
+    struct loop_timer *timer; // to get ready, to be claimed, then to be destroyed
+    sandbox_claim_fn on_claimed;
+    void *on_claimed_arg;
     sandbox_done_fn on_destroyed;
     void *on_destroyed_arg;
 };
@@ -121,8 +123,11 @@ void
 fake_sandboxes_release(void)
 {
     fake_script.hold_signal = fake_script.hold_stop = fake_script.hold_changes = false;
+    fake_script.hold_claims = false;
     struct sandbox *sandbox;
     TAILQ_FOREACH(sandbox, &fakes.sandboxes, link) {
+        if (sandbox->state == SANDBOX_CLAIMING)
+            loop_timer_start(sandbox->timer, 0);
         struct sandbox_call *call;
         TAILQ_FOREACH(call, &sandbox->calls, link)
             loop_timer_start(call->timer, 0);
@@ -378,7 +383,8 @@ on_call(void *arg)
 static struct sandbox_call *
 call_new(struct sandbox *sandbox, char *what, void *arg, struct kg_error *err)
 {
-    assert(sandbox->state == SANDBOX_CLAIMED || sandbox->state == SANDBOX_READY);
+    assert(sandbox->state == SANDBOX_CLAIMED || sandbox->state == SANDBOX_CLAIMING ||
+           sandbox->state == SANDBOX_READY);
     if (fake_script.refuse_calls) {
         free(what);
         kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the agent cannot be asked");
@@ -446,9 +452,29 @@ fake_sandbox_gone(struct sandbox *sandbox)
 }
 
 static void
+end_claim(struct sandbox *sandbox)
+{
+    struct kg_error err = {0};
+    if (fake_script.refuse_claim)
+        kg_error_set(&err, KG_DISK_FULL, 0, "the claim cannot be written");
+    if (fake_script.lose_claims > 0) {
+        fake_script.lose_claims--;
+        kg_error_set(&err, KG_NOT_FOUND, 0, "another gateway has the sandbox");
+    }
+    sandbox->state = err.code == KG_OK          ? SANDBOX_CLAIMED
+                     : err.code == KG_NOT_FOUND ? SANDBOX_GONE
+                                                : SANDBOX_READY;
+    sandbox->on_claimed(sandbox, err.code == KG_OK ? NULL : &err, sandbox->on_claimed_arg);
+}
+
+static void
 on_timer(void *arg)
 {
     struct sandbox *sandbox = arg;
+    if (sandbox->state == SANDBOX_CLAIMING) {
+        end_claim(sandbox);
+        return;
+    }
     if (sandbox->state != SANDBOX_DESTROYING) {
         fake_sandbox_ready(sandbox);
         return;
@@ -565,13 +591,17 @@ sandbox_destroy(struct sandbox *sandbox, sandbox_done_fn on_done, void *arg)
 }
 
 int
-sandbox_claim(struct sandbox *sandbox, const json_t *meta, struct kg_error *err)
+sandbox_claim(struct sandbox *sandbox, const json_t *meta, sandbox_claim_fn fn, void *arg,
+              struct kg_error *err)
 {
+    (void)err;
     assert(sandbox->state == SANDBOX_READY && json_is_object(meta));
     note("claim", "");
-    if (fake_script.refuse_claim)
-        return kg_error_set(err, KG_DISK_FULL, 0, "the claim cannot be written");
-    sandbox->state = SANDBOX_CLAIMED;
+    sandbox->state = SANDBOX_CLAIMING;
+    sandbox->on_claimed = fn;
+    sandbox->on_claimed_arg = arg;
+    if (!fake_script.hold_claims)
+        loop_timer_start(sandbox->timer, 0);
     return 0;
 }
 

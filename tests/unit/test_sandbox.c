@@ -36,7 +36,7 @@ struct provisioner_op {
     struct loop_timer *timer;
     provisioner_done_fn on_done;
     void *arg;
-    bool destroys;
+    enum op_kind { CREATE, CLAIM, DESTROY } kind;
 };
 
 // Has one sandbox at a time.
@@ -49,6 +49,9 @@ struct provisioner {
     bool silent;  // starts no agent
     bool pulls;   // creations wait for their image for ever
     bool refuses; // destructions
+    bool slow;    // claims end by let_claims_end() only
+    bool loses;   // claims: another gateway is quicker
+    struct provisioner_op *claim; // that waits
     bool tcp;     // its agents listen
     int port;
     char key[2 * LINK_KEY_LEN + 1];
@@ -97,7 +100,11 @@ on_op(void *arg)
     void *done_arg = op->arg;
     struct kg_error err = {0};
 
-    if (op->destroys) {
+    if (op->kind == CLAIM) {
+        provisioner->claim = NULL;
+        if (provisioner->loses)
+            (void)kg_error_set(&err, KG_NOT_FOUND, 0, "another gateway has it");
+    } else if (op->kind == DESTROY) {
         end_agent(provisioner);
         provisioner->n_destroyed++;
     } else if (provisioner->fails) {
@@ -110,13 +117,15 @@ on_op(void *arg)
 }
 
 static struct provisioner_op *
-op_new(struct provisioner *provisioner, bool destroys, provisioner_done_fn on_done, void *arg)
+op_new(struct provisioner *provisioner, enum op_kind kind, provisioner_done_fn on_done, void *arg)
 {
     struct provisioner_op *op = KG_NEW(struct provisioner_op);
     *op = (struct provisioner_op){
-        .provisioner = provisioner, .on_done = on_done, .arg = arg, .destroys = destroys};
+        .provisioner = provisioner, .on_done = on_done, .arg = arg, .kind = kind};
     op->timer = loop_timer_new(provisioner->loop, on_op, op);
-    if (destroys || !provisioner->pulls)
+    if (kind == CLAIM && provisioner->slow)
+        provisioner->claim = op;
+    else if (kind != CREATE || !provisioner->pulls)
         loop_timer_start(op->timer, 0);
     return op;
 }
@@ -147,7 +156,7 @@ provisioner_create(struct provisioner *provisioner, const struct provisioner_san
     provisioner->on_exit = on_exit;
     provisioner->arg = arg;
     make_door(provisioner, spec->id);
-    return op_new(provisioner, false, on_done, arg);
+    return op_new(provisioner, CREATE, on_done, arg);
 }
 
 struct provisioner_op *
@@ -159,12 +168,14 @@ provisioner_destroy(struct provisioner *provisioner, const char *id, provisioner
         (void)kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "no destruction today");
         return NULL;
     }
-    return op_new(provisioner, true, on_done, arg);
+    return op_new(provisioner, DESTROY, on_done, arg);
 }
 
 void
 provisioner_op_cancel(struct provisioner_op *op)
 {
+    if (op == op->provisioner->claim)
+        op->provisioner->claim = NULL;
     op_free(op);
 }
 
@@ -200,15 +211,15 @@ provisioner_forget(struct provisioner *provisioner, const char *id)
         provisioner->on_exit = NULL;
 }
 
-int
+struct provisioner_op *
 provisioner_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
-                  struct kg_error *err)
+                  provisioner_done_fn on_done, void *arg, struct kg_error *err)
 {
     (void)id;
     (void)err;
     json_decref(provisioner->meta);
     provisioner->meta = json_deep_copy(meta);
-    return 0;
+    return op_new(provisioner, CLAIM, on_done, arg);
 }
 
 // ---- Fixture --------------------------------------------------------------------------------
@@ -221,7 +232,7 @@ struct fixture {
     struct sandbox_context context;
     struct link_key link_key;
     struct sandbox *sandbox;
-    int n_ready, n_gone, n_exits, n_destroyed;
+    int n_ready, n_gone, n_exits, n_destroyed, n_claimed;
     bool free_on_gone;
     struct kg_error reason;
     char kernel[64];
@@ -554,6 +565,31 @@ test_agent_lines(void **state)
     agent_lines_fini(&lines);
 }
 
+static void
+on_destroyed(const struct kg_error *err, void *arg)
+{
+    struct fixture *f = arg;
+    f->n_destroyed++;
+    f->err = err ? *err : (struct kg_error){0};
+}
+
+static void
+on_claimed(struct sandbox *sandbox, const struct kg_error *err, void *arg)
+{
+    struct fixture *f = arg;
+    assert_ptr_equal(sandbox, f->sandbox);
+    f->n_claimed++;
+    f->err = err ? *err : (struct kg_error){0};
+}
+
+static void
+claim(struct fixture *f, const json_t *meta)
+{
+    struct kg_error err = {0};
+    assert_int_equal(sandbox_claim(f->sandbox, meta, on_claimed, f, &err), 0);
+    assert_int_equal(sandbox_state(f->sandbox), SANDBOX_CLAIMING);
+}
+
 // ---- A sandbox ------------------------------------------------------------------------------
 
 static void
@@ -567,10 +603,65 @@ test_life(void **state)
     assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
     assert_int_equal(json_integer_value(json_object_get(f->body, "pid")), f->provisioner.agent);
     json_auto_t *meta = json_pack("{s:s}", "owner", "me");
-    assert_int_equal(sandbox_claim(f->sandbox, meta, &err), 0);
+    claim(f, meta);
+    WAIT_FOR(f, f->n_claimed == 1);
+    assert_int_equal(f->err.code, KG_OK);
     assert_int_equal(sandbox_state(f->sandbox), SANDBOX_CLAIMED);
     assert_true(json_equal(f->provisioner.meta, meta));
-    assert_int_equal(sandbox_claim(f->sandbox, meta, &err), -1);
+    assert_int_equal(sandbox_claim(f->sandbox, meta, on_claimed, f, &err), -1);
+}
+
+// The agent can be asked meanwhile; what is freed or destroyed hears nothing of its claim.
+static void
+test_slow_claim(void **state)
+{
+    struct fixture *f = *state;
+    json_auto_t *meta = json_object();
+
+    f->provisioner.slow = true;
+    create_ready(f);
+    claim(f, meta);
+    assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
+    assert_int_equal(f->n_claimed, 0);
+    loop_timer_start(f->provisioner.claim->timer, 0);
+    WAIT_FOR(f, f->n_claimed == 1);
+    assert_int_equal(sandbox_state(f->sandbox), SANDBOX_CLAIMED);
+    sandbox_destroy(KG_STEAL(f->sandbox), on_destroyed, f);
+    WAIT_FOR(f, f->n_destroyed == 1);
+
+    create(f);
+    WAIT_FOR(f, f->n_ready == 2);
+    claim(f, meta);
+    sandbox_destroy(KG_STEAL(f->sandbox), on_destroyed, f);
+    WAIT_FOR(f, f->n_destroyed == 2);
+    create(f);
+    WAIT_FOR(f, f->n_ready == 3);
+    claim(f, meta);
+    sandbox_on_exit(f->sandbox);
+    WAIT_FOR(f, f->n_gone == 1);
+    assert_int_equal(f->n_claimed, 1);
+}
+
+// The container is the other gateway's, and lives on.
+static void
+test_lost_claim(void **state)
+{
+    struct fixture *f = *state;
+    json_auto_t *meta = json_object();
+    struct kg_error err = {0};
+
+    f->provisioner.loses = true;
+    create_ready(f);
+    claim(f, meta);
+    WAIT_FOR(f, f->n_claimed == 1);
+    assert_int_equal(f->err.code, KG_NOT_FOUND);
+    assert_int_equal(sandbox_state(f->sandbox), SANDBOX_GONE);
+    assert_null(f->provisioner.on_exit);
+    assert_null(sandbox_open_link(f->sandbox, "agent", 1000, on_link, f, &err));
+    sandbox_destroy(KG_STEAL(f->sandbox), on_destroyed, f);
+    WAIT_FOR(f, f->n_destroyed == 1);
+    assert_int_equal(f->provisioner.n_destroyed, 0);
+    assert_int_equal(f->n_gone, 0);
 }
 
 static void
@@ -1007,14 +1098,6 @@ test_what_it_waited_for_is_told(void **state)
 }
 
 static void
-on_destroyed(const struct kg_error *err, void *arg)
-{
-    struct fixture *f = arg;
-    f->n_destroyed++;
-    f->err = err ? *err : (struct kg_error){0};
-}
-
-static void
 test_destroy(void **state)
 {
     struct fixture *f = *state;
@@ -1217,6 +1300,8 @@ main(void)
         cmocka_unit_test(test_agent_replies),
         cmocka_unit_test(test_agent_lines),
         ON_BOTH_DOORS(test_life),
+        cmocka_unit_test_setup_teardown(test_slow_claim, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lost_claim, setup, teardown),
         ON_BOTH_DOORS(test_kernel),
         ON_BOTH_DOORS(test_command),
         ON_BOTH_DOORS(test_streams),

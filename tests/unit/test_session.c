@@ -199,6 +199,68 @@ test_no_claim(void **state)
     check_opening_fails(*state, KG_DISK_FULL);
 }
 
+// The pool gives another sandbox; the one that was lost is not destroyed.
+static void
+test_lost_claims(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    fake_script.lose_claims = 2;
+    open_named(f, &opener, "s1");
+    assert_int_equal(opener.err.code, KG_OK);
+    assert_int_equal(fake_journal_count("claim"), 3);
+    assert_int_equal(fake_journal_count("destroy"), 0);
+    assert_int_equal(fake_sandboxes_count(), 1);
+    assert_int_equal(sessions_count(f->sessions), 1);
+}
+
+static void
+test_every_claim_is_lost(void **state)
+{
+    fake_script.lose_claims = 1000;
+    check_opening_fails(*state, KG_PROVISIONER_UNAVAILABLE);
+    assert_true(fake_script.lose_claims > 900);
+}
+
+// An engine may take its time: the session waits, and can be ended meanwhile.
+static void
+test_slow_claim(void **state)
+{
+    struct fixture *f = *state;
+    struct opener first = {0}, second = {0};
+    const struct session_request requests[] = {named(f, "s1"), named(f, "s2")};
+    fake_script.hold_claims = true;
+    start(f, &first, &requests[0]);
+    start(f, &second, &requests[1]);
+    RUN_UNTIL(f, fake_journal_count("claim") == 2);
+    assert_int_equal(first.answers + second.answers, 0);
+    struct session *ended = sessions_find(f->sessions, "me", "s2", NULL);
+    assert_non_null(ended);
+    session_end(ended, NULL, NULL, NULL);
+    assert_int_equal(second.err.code, KG_SESSION_NOT_FOUND);
+    fake_sandboxes_release();
+    RUN_UNTIL(f, first.answers == 1 && fake_sandboxes_count() == 1);
+    assert_int_equal(first.err.code, KG_OK);
+    assert_int_equal(fake_journal_count("destroy"), 1);
+}
+
+// The container ends while it is being claimed.
+static void
+test_gone_while_claimed(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    const struct session_request request = named(f, "s1");
+    fake_script.hold_claims = true;
+    start(f, &opener, &request);
+    RUN_UNTIL(f, fake_journal_count("claim") == 1);
+    fake_sandbox_gone(fake_sandboxes_last());
+    assert_int_equal(opener.answers, 1);
+    assert_int_equal(opener.err.code, KG_INTERNAL);
+    RUN_UNTIL(f, fake_sandboxes_count() == 0);
+    assert_int_equal(sessions_count(f->sessions), 0);
+}
+
 static void
 test_no_kernel(void **state)
 {
@@ -553,6 +615,10 @@ main(void)
         TEST(test_owners_wait_in_turn),
         TEST(test_no_sandbox),
         TEST(test_no_claim),
+        TEST(test_lost_claims),
+        TEST(test_every_claim_is_lost),
+        TEST(test_slow_claim),
+        TEST(test_gone_while_claimed),
         TEST(test_no_kernel),
         TEST(test_no_second_kernel),
         TEST(test_the_container_ends),
