@@ -99,7 +99,7 @@ choose_door(struct core *core, struct kg_error *err)
     if (strcmp(door, "tcp") != 0)
         return kg_error_set(err, KG_INVALID, 0, "KERNELGATE_DOOR can only be tcp");
     core->link_key = KG_NEW(struct link_key);
-    if (link_key_load(core->state.dir, NULL, core->link_key, err) < 0)
+    if (link_key_load(core->state.dir, core->link_key, err) < 0)
         return -1;
     link_key_format(core->link_key->public_key, core->engine.gateway_key);
     core->engine.settings.gateway_key = core->engine.gateway_key;

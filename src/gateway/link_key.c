@@ -24,19 +24,17 @@ make_file(const char *path, struct kg_error *err)
 }
 
 int
-link_key_load(const char *state_dir, const char *configured, struct link_key *ret,
-              struct kg_error *err)
+link_key_load(const char *state_dir, struct link_key *ret, struct kg_error *err)
 {
-    KG_AUTO_FREE char *path =
-        configured ? kg_strdup(configured) : kg_asprintf("%s/link.key", state_dir);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/link.key", state_dir);
     KG_AUTO_BUF text = {0};
     unsigned char seed[LINK_KEY_LEN];
-    if (!configured && access(path, F_OK) < 0 && make_file(path, err) < 0)
+    if (access(path, F_OK) < 0 && make_file(path, err) < 0)
         return -1;
     if (file_read(path, MAX_FILE_BYTES, &text, err) < 0)
         return -1;
-    if (link_key_parse(text.len ? text.data : "", strcspn(text.len ? text.data : "", "\r\n"),
-                       seed) < 0)
+    const char *hex = text.len ? text.data : "";
+    if (link_key_parse(hex, strcspn(hex, "\r\n"), seed) < 0)
         return kg_error_set(err, KG_INVALID, 0, "%s does not hold 64 hexadecimal digits", path);
     link_key_from_seed(seed, ret);
     sodium_memzero(seed, sizeof seed);
