@@ -96,7 +96,7 @@ may_take(const struct job *job)
         return true;
     size_t len = subscription_next_len(job->subscription);
     return len > OUTCOME_LARGE_LINE &&
-           job->large_bytes + len <= job->tools->settings.max_output_bytes;
+           job->large_bytes + len <= job->tools->settings.face->max_output_bytes;
 }
 
 static void
