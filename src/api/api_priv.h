@@ -9,6 +9,7 @@
 #include "http.h"
 #include "kernel.h"
 #include "loop.h"
+#include "routes.h"
 #include "session_downloads.h"
 
 // ---- Bodies (bodies.c) ----------------------------------------------------------------------
@@ -106,30 +107,9 @@ void reply_envelope(struct http_request *request, json_t *data);
 void reply_message(struct http_request *request, json_t *more, const char *fmt, ...)
     KG_PRINTF(3, 4);
 
-// ---- Handlers, one file a resource ----------------------------------------------------------
+// ---- Handlers -------------------------------------------------------------------------------
 
-void handle_execute(struct http_request *request, void *arg);
-void handle_execute_sync(struct http_request *request, void *arg);
-void handle_execution_join(struct http_request *request, void *arg);
-void handle_execution_interrupt(struct http_request *request, void *arg);
-void handle_session_create(struct http_request *request, void *arg);
-void handle_session_list(struct http_request *request, void *arg);
-void handle_session_show(struct http_request *request, void *arg);
-void handle_session_delete(struct http_request *request, void *arg);
-void handle_session_interrupt(struct http_request *request, void *arg);
-void handle_session_restart(struct http_request *request, void *arg);
-void handle_session_command(struct http_request *request, void *arg);
-void handle_session_touch(struct http_request *request, void *arg);
-void handle_packages_install(struct http_request *request, void *arg);
-void handle_packages_list(struct http_request *request, void *arg);
-void handle_package_show(struct http_request *request, void *arg);
-void handle_file_list(struct http_request *request, void *arg);
-void handle_file_get(struct http_request *request, void *arg);
-void handle_file_put(struct http_request *request, void *arg);
-void handle_file_delete(struct http_request *request, void *arg);
-void handle_file_link(struct http_request *request, void *arg);
-void handle_kernelspecs(struct http_request *request, void *arg);
-void handle_health(struct http_request *request, void *arg);
-void handle_alive(struct http_request *request, void *arg);
-void handle_ready(struct http_request *request, void *arg);
-void handle_metrics(struct http_request *request, void *arg);
+#define ROUTE(method, path, handler, flags)                                                        \
+    void handler(struct http_request *request, void *arg);
+API_ROUTES(ROUTE)
+#undef ROUTE

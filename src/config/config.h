@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings: one table (settings.c) behind flags, environment, aliases, .env, --help and docs.
+// The settings: one table (settings_table.h) behind flags, environment, aliases, .env, --help and docs.
 #pragma once
 
 #include <stdio.h>
@@ -8,57 +8,19 @@
 
 // Every setting's value. Strings are owned by the config; an unset one is NULL.
 struct config {
-    const char *host;
-    int64_t port;
-    const char *api_key;
-    const char *api_keys_file;
-    bool insecure;
-    const char *allowed_origins; // comma-separated, as are all lists
-    const char *allowed_hosts;
-
-    const char *provisioner;
-    const char *image;
-    const char *oci_runtime;
-    const char *docker_host;
-    const char *network;
-    const char *state_dir;
-    bool keep_sandboxes;
-    const char *kernelspec_dir;
-    const char *kernels_dir;
-    const char *agent;
-
-    const char *default_kernel;
-    int64_t max_sessions;
-    int64_t max_sessions_per_owner;
-    const char *evict;
-    double max_requests_per_second;
-    int64_t pool_size;
-    int64_t idle_timeout_s;
-    int64_t max_execution_time_s;
-    int64_t max_timeout_s;
-    int64_t kernel_start_timeout_s;
-    int64_t drain_timeout_s;
-    const char *pass_through_env;
-    const char *pypi_index_url;
-    const char *upload_root;
-    const char *fetch_allow;
-
-    int64_t memory_mb;
-    double cpus;
-    int64_t pids;
-    int64_t disk_mb;
-
-    int64_t max_connections;
-    int64_t max_code_bytes;
-    int64_t max_upload_bytes;
-    int64_t max_output_bytes;
-    int64_t max_buffered_bytes;
-
-    const char *profile;
-    const char *connect;
-
-    const char *log_level;
-    const char *log_format;
+#define CONFIG_STRING const char *
+#define CONFIG_CHOICE const char *
+#define CONFIG_INTEGER int64_t
+#define CONFIG_REAL double
+#define CONFIG_FLAG bool
+#define SETTING(type, field, ...) CONFIG_##type field;
+#include "settings_table.h"
+#undef SETTING
+#undef CONFIG_STRING
+#undef CONFIG_CHOICE
+#undef CONFIG_INTEGER
+#undef CONFIG_REAL
+#undef CONFIG_FLAG
 
     char **strings; // what the values above point into
     size_t n_strings;

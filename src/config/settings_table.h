@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one table of settings: SETTING(type, field of struct config, name, members of struct setting).
+// config.h includes it for the fields, settings.c for the table; so it has no include guard.
+// Numbers are int64_t or double; strings are NULL if there is neither a value nor a fallback; lists
+// are comma-separated strings, see config_split_list().
+
+// clang-format off
+SETTING(STRING, host, "host", .fallback = "127.0.0.1", .commands = LISTEN,
+        .aliases = {{"HOST"}, {"SANDBOX_HTTP_HOST"}},
+        .help = "address to listen on")
+SETTING(INTEGER, port, "port", .fallback = "16010", .min = 0, .max = 65535, .commands = LISTEN,
+        .aliases = {{"PORT"}, {"SANDBOX_HTTP_PORT"}},
+        .help = "port to listen on; 0 takes a free one")
+SETTING(STRING, api_key, "api-key", .secret = true, .commands = SERVE, .aliases = {{"API_KEY"}},
+        .help = "the key that clients send; its owner is `default`")
+SETTING(STRING, api_keys_file, "api-keys-file", .commands = LISTEN,
+        .help = "file with one `name:key` or `name:sha256:<hex>` a line")
+SETTING(FLAG, insecure, "insecure", .fallback = "false", .commands = LISTEN,
+        .help = "listen beyond loopback even without an API key")
+SETTING(STRING, allowed_origins, "allowed-origins", .commands = LISTEN,
+        .help = "origins of web pages that may call the API, comma-separated")
+SETTING(STRING, allowed_hosts, "allowed-hosts", .commands = LISTEN,
+        .help = "names that the Host header may have besides those of loopback, comma-separated; `*` allows any")
+SETTING(CHOICE, provisioner, "provisioner", .fallback = "auto", .choices = provisioners,
+        .commands = BOTH, .aliases = {{"BACKEND"}},
+        .help = "what makes the sandboxes; auto: oci where it works, else docker")
+SETTING(STRING, image, "image", .fallback = "host", .commands = BOTH,
+        .aliases = {{"SANDBOX_IMAGE"}, {"CONTAINER_IMAGE"}},
+        .help = "`host` (oci: this machine's /usr, read-only; docker: kernelgate-kernel:latest); else a "
+                "root filesystem's folder (oci) or an image's name (docker)")
+SETTING(STRING, oci_runtime, "oci-runtime", .fallback = "auto", .commands = BOTH,
+        .help = "runc, crun, runsc (gVisor), a path, or auto: runc, else crun")
+SETTING(STRING, docker_host, "docker-host", .fallback = "unix:///var/run/docker.sock",
+        .commands = BOTH, .aliases = {{"DOCKER_HOST"}},
+        .help = "where the Docker Engine listens: unix:///path or tcp://host:port")
+SETTING(CHOICE, network, "network", .fallback = "none", .choices = networks, .commands = SERVE,
+        .aliases = {{"ENABLE_NETWORK_ACCESS", ALIAS_EGRESS}},
+        .help = "none, or egress: out through a proxy, never to private addresses or this machine")
+SETTING(STRING, fetch_allow, "fetch-allow", .commands = SERVE,
+        .help = "private networks (10.0.0.0/8) and hosts that may be reached nevertheless, comma-separated")
+SETTING(STRING, state_dir, "state-dir", .commands = BOTH,
+        .help = "folder for the sandboxes and the gateway's own state; $XDG_RUNTIME_DIR/kernelgate, else /run/kernelgate")
+SETTING(FLAG, keep_sandboxes, "keep-sandboxes", .fallback = "false", .commands = LISTEN,
+        .help = "keep the sandboxes at shutdown, for the next gateway")
+SETTING(STRING, kernelspec_dir, "kernelspec-dir", .commands = BOTH,
+        .help = "folder of kernelspecs; the project's own by default")
+SETTING(STRING, kernels_dir, "kernels-dir", .commands = BOTH,
+        .help = "folder of the kernels' environments, one for each kernelspec, as script/setup makes them")
+SETTING(STRING, agent, "agent", .commands = BOTH,
+        .help = "path of the agent's binary; by default the one beside kernelgate")
+SETTING(STRING, default_kernel, "default-kernel", .fallback = "python", .commands = SERVE,
+        .aliases = {{"CONTAINER_LANGUAGE"}},
+        .help = "the kernelspec of requests that name none")
+SETTING(INTEGER, max_sessions, "max-sessions", .fallback = "10", .min = 1, .max = 10000,
+        .commands = BOTH, .aliases = {{"MAX_KERNELS"}, {"SANDBOX_MAX_SESSIONS"}},
+        .help = "sessions at a time")
+SETTING(INTEGER, max_sessions_per_owner, "max-sessions-per-owner", .fallback = "0", .min = 0,
+        .max = 10000, .commands = SERVE,
+        .help = "sessions of one owner at a time; 0: half of max-sessions while the keys have several owners, else no limit")
+SETTING(CHOICE, evict, "evict", .fallback = "none", .choices = evictions, .commands = SERVE,
+        .help = "at the limit of sessions: none refuses a new one with 429, idle ends the one that has been idle longest")
+SETTING(REAL, max_requests_per_second, "max-requests-per-second", .fallback = "0", .min = 0,
+        .max = 1e6, .commands = LISTEN,
+        .help = "requests of one owner, in bursts of up to two seconds' worth; 0: no limit")
+SETTING(INTEGER, pool_size, "pool-size", .fallback = "2", .min = 0, .max = 1000, .commands = SERVE,
+        .aliases = {{"SESSION_POOL_SIZE"}},
+        .help = "sandboxes that are kept ready for new sessions")
+SETTING(INTEGER, idle_timeout_s, "idle-timeout", .unit = "s", .fallback = "1800", .min = 1,
+        .max = 31536000, .commands = SERVE,
+        .aliases = {{"KERNEL_TIMEOUT"}, {"SANDBOX_SESSION_TTL_M", ALIAS_MINUTES}},
+        .help = "a session ends after so long without activity")
+SETTING(INTEGER, max_execution_time_s, "max-execution-time", .unit = "s", .fallback = "30",
+        .min = 1, .max = 86400, .commands = SERVE,
+        .aliases = {{"MAX_EXECUTION_TIME"}, {"SANDBOX_EXEC_TIMEOUT_S"}},
+        .help = "timeout of an execution that names none")
+SETTING(INTEGER, max_timeout_s, "max-timeout", .unit = "s", .fallback = "3600", .min = 1,
+        .max = 86400, .commands = SERVE,
+        .help = "the longest timeout that a request may ask for")
+SETTING(INTEGER, kernel_start_timeout_s, "kernel-start-timeout", .unit = "s", .fallback = "60",
+        .min = 1, .max = 600, .commands = SERVE,
+        .help = "how long a kernel may take to become ready")
+SETTING(INTEGER, drain_timeout_s, "drain-timeout", .unit = "s", .fallback = "10", .min = 0,
+        .max = 3600, .commands = LISTEN,
+        .help = "how long executions may continue after SIGTERM")
+SETTING(STRING, pass_through_env, "pass-through-env", .commands = SERVE,
+        .aliases = {{"PASSTHROUGH_ENV"}},
+        .help = "environment variables of the gateway that kernels and commands get, comma-separated")
+SETTING(STRING, pypi_index_url, "pypi-index-url", .commands = SERVE,
+        .help = "package index; pip's own by default")
+SETTING(STRING, upload_root, "upload-root", .commands = SERVE,
+        .help = "folder of this machine whose files MCP clients of the profile mcp-sandbox may upload; over stdio any, unless one is given")
+SETTING(INTEGER, memory_mb, "memory-mb", .unit = "MiB", .fallback = "512", .min = 64,
+        .max = 1048576, .commands = BOTH,
+        .aliases = {{"MAX_MEMORY_MB"}, {"SANDBOX_MEMORY_LIMIT", ALIAS_MEMORY}},
+        .help = "memory of a sandbox's processes")
+SETTING(REAL, cpus, "cpus", .fallback = "1.0", .min = 0.05, .max = 1024, .commands = BOTH,
+        .aliases = {{"SANDBOX_CPU_LIMIT"}},
+        .help = "processors of a sandbox")
+SETTING(INTEGER, pids, "pids", .fallback = "256", .min = 16, .max = 65536, .commands = BOTH,
+        .help = "processes and threads of a sandbox")
+SETTING(INTEGER, disk_mb, "disk-mb", .unit = "MiB", .fallback = "256", .min = 1, .max = 1048576,
+        .commands = BOTH,
+        .help = "size of a sandbox's /mnt/data")
+SETTING(INTEGER, max_connections, "max-connections", .fallback = "2048", .min = 16, .max = 65536,
+        .commands = LISTEN,
+        .help = "client connections at a time")
+SETTING(INTEGER, max_code_bytes, "max-code-bytes", .unit = "bytes", .fallback = "1048576", .min = 1,
+        .max = 64 * MIB, .commands = SERVE, .aliases = {{"SANDBOX_MAX_CODE_BYTES"}},
+        .help = "code of one request")
+SETTING(INTEGER, max_upload_bytes, "max-upload-bytes", .unit = "bytes", .fallback = "52428800",
+        .min = 1, .max = 4096 * MIB, .commands = SERVE, .aliases = {{"SANDBOX_MAX_UPLOAD_BYTES"}},
+        .help = "one uploaded file")
+SETTING(INTEGER, max_output_bytes, "max-output-bytes", .unit = "bytes", .fallback = "10485760",
+        .min = 65536, .max = 1024 * MIB, .commands = SERVE,
+        .aliases = {{"SANDBOX_MAX_OUTPUT_BYTES"}},
+        .help = "output of an execution that is kept until it is read")
+SETTING(INTEGER, max_buffered_bytes, "max-buffered-bytes", .unit = "bytes", .fallback = "67108864",
+        .min = MIB, .max = 65536 * MIB, .commands = SERVE,
+        .help = "output kept for all running executions; above it the execution with the most loses its oldest output")
+SETTING(STRING, profile, "profile", .commands = CONFIG_MCP,
+        .help = "for `kernelgate mcp`: use the tool names and result shapes of another system; docs/mcp.md lists them")
+SETTING(STRING, connect, "connect", .commands = CONFIG_MCP,
+        .help = "for `kernelgate mcp`: URL of a running gateway that handles all requests")
+SETTING(CHOICE, log_level, "log-level", .fallback = "info", .choices = log_levels, .commands = BOTH,
+        .aliases = {{"SANDBOX_LOG_LEVEL", ALIAS_LOWER}, {"DEBUG", ALIAS_DEBUG}},
+        .help = "log lines of this level and above")
+SETTING(CHOICE, log_format, "log-format", .fallback = "console", .choices = log_formats,
+        .commands = BOTH, .aliases = {{"SANDBOX_LOG_FORMAT", ALIAS_LOWER}},
+        .help = "how lines are logged")
+// clang-format on
