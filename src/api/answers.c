@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What endpoints have in common: the session that the path names, and the shapes of answers.
+// Helpers that endpoints share: the session that a path names, and the shapes of answers.
 
 #include <stdio.h>
 

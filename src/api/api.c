@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The endpoints, registered with the server; and the gate.
+// The endpoints, registered with the server.
 
 #include "api_priv.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the endpoints share.
+// Bodies, streamed answers and helpers that endpoints share.
 #pragma once
 
 #include <jansson.h>
@@ -55,19 +55,19 @@ KG_MUST_CHECK int command_body_parse(const struct api_context *context, const js
 // ---- Streamed answers -----------------------------------------------------------------------
 
 enum {
-    STREAM_HIGH_WATERMARK = 64 << 10, // bytes queued for the client, above which no more is taken
+    STREAM_HIGH_WATERMARK = 64 << 10, // bytes queued for the client: above it, no more are taken
     STREAM_LOW_WATERMARK = 16 << 10,
     STREAM_TICK_MS = 15 * 1000,
 };
 
-// Looks at a streamed answer every `tick_ms`.
+// Checks a streamed answer every `tick_ms`: keeps the connection alive, detects stalled clients.
 struct stream_watch_settings {
     struct loop *loop;
     struct http_request *request;
     int64_t tick_ms;
-    bool of_lines; // a keepalive line is written where the client has read all
-    // Four ticks in a row nothing that waits for the client was read, while `waits_for_client` said
-    // that there was nothing else to wait for. May free the watch. NULL: that is no matter.
+    bool of_lines; // write a keepalive line if the client has read everything
+    // The client read none of its queued bytes for four ticks in a row, while `waits_for_client`
+    // was true. May free the watch. NULL: stalled clients are kept.
     loop_fn on_stalled;
     bool (*waits_for_client)(const void *arg);
     void *arg;
@@ -75,21 +75,21 @@ struct stream_watch_settings {
 struct stream_watch;
 struct stream_watch *stream_watch_new(const struct stream_watch_settings *settings);
 void stream_watch_free(struct stream_watch *watch);
-// The next tick is `tick_ms` from now: at first, and after each line.
+// (Re)starts the watch: the next tick is `tick_ms` from now. Call it after each line, too.
 void stream_watch_start(struct stream_watch *watch);
-// Writes one NDJSON line, and starts the watch anew.
+// Writes one NDJSON line and restarts the watch.
 void stream_watch_line(struct stream_watch *watch, const json_t *line);
 
 // ---- Executing (execute.c) ------------------------------------------------------------------
 
-// Gets the execution (with a reference of its own) and its session's id.
+// Borrows the execution: takes a reference (or subscribes) to keep it.
 typedef void (*execute_started_fn)(struct http_request *request, struct api_context *context,
                                    struct execution *execution);
-// Opens the session that the request's body names and runs its code; an error is answered.
+// Opens the session that the request's body names and runs the code there. Answers errors.
 void execute_start(struct http_request *request, struct api_context *context,
                    execute_started_fn on_started);
 
-// Streams an execution's lines from the one after `after_seq` as the request's answer.
+// Answers with the execution's lines after `after_seq`, as a stream.
 void execution_stream_start(struct http_request *request, struct api_context *context,
                             struct execution *execution, int64_t after_seq);
 
@@ -98,7 +98,7 @@ void execution_stream_start(struct http_request *request, struct api_context *co
 // The session that the path's `id` names, of the request's owner. Borrowed.
 struct session *api_session(struct http_request *request, const struct api_context *context,
                             struct kg_error *err);
-// The same; where there is none, that is answered.
+// The same, but NULL has been answered with the error.
 struct session *api_find_session(struct http_request *request, const struct api_context *context);
 
 // {"resultCode":0, "resultMsg":"success", "data":…}; takes `data`.

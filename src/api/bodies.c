@@ -10,7 +10,7 @@
 #include "session.h"
 #include "session_packages.h"
 
-// What the agent takes, the gateway's and the kernelspec's own variables beside it.
+// Below the agent's limits, which also cover the variables of the gateway and the kernelspec.
 enum { MAX_ENV_ENTRIES = 64, MAX_ENV_BYTES = 16 << 10 };
 enum { MAX_CWD_BYTES = 4000, MAX_VARIABLES = 1024, MAX_IDLE_TIMEOUT_S = 31536000 };
 
@@ -31,7 +31,7 @@ check_names(const json_t *root, const char *const *names, struct kg_error *err)
     return 0;
 }
 
-// A member; one that is null counts as absent.
+// A member; null counts as absent.
 static const json_t *
 member(const json_t *root, const char *name)
 {
@@ -77,7 +77,7 @@ take_env(const json_t *root, const json_t **ret, struct kg_error *err)
         bytes += strlen(key) + json_string_length(value);
     }
     if (bytes > MAX_ENV_BYTES)
-        return kg_error_set(err, KG_INVALID, 0, "env has more than %d bytes", MAX_ENV_BYTES);
+        return kg_error_set(err, KG_INVALID, 0, "env is larger than %d bytes", MAX_ENV_BYTES);
     return 0;
 }
 
@@ -123,7 +123,7 @@ take_code(const struct api_context *context, const json_t *root, const char **re
         return kg_error_set(err, KG_INVALID, 0, "code is missing: a string with the code to run");
     size_t len = strlen(*ret);
     if (len > context->face->max_code_bytes)
-        return kg_error_set(err, KG_CODE_TOO_LARGE, 0, "code has %zu bytes; at most %zu are taken",
+        return kg_error_set(err, KG_CODE_TOO_LARGE, 0, "code is %zu bytes; the limit is %zu",
                             len, context->face->max_code_bytes);
     return 0;
 }
@@ -188,7 +188,7 @@ add_download(struct session_body *body, const json_t *url, const json_t *id, str
     return 0;
 }
 
-// `file_urls` and `files` are two ways to say one thing.
+// `file_urls` and `files` are two names of one field.
 static int
 take_downloads(const json_t *root, struct session_body *ret, struct kg_error *err)
 {
@@ -238,7 +238,7 @@ take_command(const json_t *root, const char **ret, struct kg_error *err)
     size_t len = strlen(*ret);
     if (len > SANDBOX_COMMAND_MAX)
         return kg_error_set(err, KG_CODE_TOO_LARGE, 0,
-                            "command has %zu bytes; at most %d are taken (put it into a file)", len,
+                            "command is %zu bytes; the limit is %d (write it to a file)", len,
                             SANDBOX_COMMAND_MAX);
     return 0;
 }
@@ -249,7 +249,7 @@ take_cwd(const json_t *root, const char **ret, struct kg_error *err)
     if (take_string(root, "cwd", ret, err) < 0)
         return -1;
     if (*ret && strlen(*ret) > MAX_CWD_BYTES)
-        return kg_error_set(err, KG_INVALID_PATH, 0, "cwd has more than %d bytes", MAX_CWD_BYTES);
+        return kg_error_set(err, KG_INVALID_PATH, 0, "cwd is longer than %d bytes", MAX_CWD_BYTES);
     return 0;
 }
 

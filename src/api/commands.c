@@ -11,8 +11,8 @@
 
 enum { MAX_WAIT_OUTPUT = 1 << 20 }; // bytes of both streams together in one answer
 
-// Of a request that is answered when the command has ended, `outputs` gather; else each output is
-// a line.
+// With `waits` the output is gathered in `outputs` and answered when the command has ended; else
+// each output is a line of a stream.
 struct command_call {
     struct http_request *request;
     struct session_command *command;
@@ -21,7 +21,7 @@ struct command_call {
     bool paused;
     struct buf outputs[2]; // by enum sandbox_stream
     struct stream_watch *watch;
-    int64_t deadline_ms; // when the command has been killed, at the latest
+    int64_t deadline_ms; // by then the command has been killed
     char session_id[SESSION_MAX_ID_LEN + 1];
 };
 
@@ -58,7 +58,7 @@ on_drain(void *arg)
     pause_command(arg, false);
 }
 
-// A client that does not read holds the command back, but not beyond its time.
+// A client that does not read may hold the command back, but not beyond its timeout.
 static bool
 waits_for_client(const void *arg)
 {
@@ -113,7 +113,7 @@ on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
         pause_command(call, true);
 }
 
-// The members that tell how it ended; `result` is NULL where nobody knows.
+// The members that describe the end; `result` is NULL if the sandbox was lost.
 static json_t *
 describe_end(const struct sandbox_command_result *result, const char *id)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST execute_sync: the same lines, gathered into one answer. What would make the answer too large
-// is left out and counted, as for a reader that is too slow. The lines stay where the log has them
-// until the answer is written, on a worker where it is large.
+// POST execute_sync: the lines of an execution as one answer. Lines beyond the size limit are
+// dropped and counted, as for a slow reader. Lines are held in the log until the answer is written,
+// which happens on a worker if it is large.
 
 #include <string.h>
 
@@ -90,7 +90,7 @@ is_type(const char *line, size_t len, const char *quoted)
     return type && type_len == strlen(quoted) && memcmp(type, quoted, type_len) == 0;
 }
 
-// Of an error line, which has all of its members.
+// `line` is an error line, which always has these members.
 static void
 append_error(struct buf *list, const char *line, size_t len)
 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// An execution's lines as an NDJSON answer: a subscriber of its log that never waits for a slow
-// client, but leaves what that has not read yet to the log and its bound.
+// An execution's lines as an NDJSON answer: a subscriber of its log. If the client is slow, unread
+// lines stay in the log, which is bounded; the execution never waits for the client.
 
 #include "api_priv.h"
 
 // Lines of one write; a longer one is sent as it is in the log, without a copy.
 enum { BATCH_BYTES = 32 << 10 };
-// A client that takes less than that of a long line in each of so many ticks is disconnected, where
-// memory is short.
+// When memory is short, a client that reads less than this of a long line in each of so many ticks
+// is disconnected.
 enum { CROWDED_TICK_MS = 500, CROWDED_TICKS = 2, CROWDED_TICK_BYTES = 64 << 10 };
 
 struct execution_stream {
@@ -56,7 +56,7 @@ stream_write(struct execution_stream *stream, const struct buf *batch, const cha
     }
 }
 
-// Gathers short lines up to the first long one, which is returned; NULL: there was none.
+// Gathers short lines up to the first long one, which it returns; NULL: there is none.
 static const char *
 gather(struct execution_stream *stream, struct buf *batch, size_t *ret_len)
 {
@@ -89,7 +89,7 @@ pump(void *arg)
     }
 }
 
-// An execution that has ended is not kept for a client that does not read.
+// The lines of a finished execution are not kept for a client that does not read.
 static bool
 waits_for_client(const void *arg)
 {
@@ -105,8 +105,8 @@ on_stalled(void *arg)
     stream_free(stream);
 }
 
-// The client can join again, from the line after the last one that it has. A backlog that has grown
-// was short before: a long line is written behind a short backlog only.
+// Disconnects a slow client, which can join again after the last line that it has. A backlog that
+// has grown does not count as slow: long lines are only written after a short backlog.
 static void
 stream_on_crowded_tick(void *arg)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET and HEAD of a file, by its session's owner or by a signed link. What comes is a tenant's:
-// whatever its type, a browser gives it an origin of its own and runs nothing in it.
+// GET and HEAD of a file, by its session's owner or by a signed link. The content is untrusted:
+// headers make browsers give it an origin of its own and run nothing in it.
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "sessions.h"
 
 enum {
-    HIGH_WATERMARK = 512 << 10, // bytes queued for the client, above which the agent is held back
+    HIGH_WATERMARK = 512 << 10, // bytes queued for the client: above it the agent is paused
     LOW_WATERMARK = 128 << 10,
     IF_ETAG_MAX = 200,
 };
@@ -142,7 +142,7 @@ on_head(const struct session_file *file, bool is_part, int64_t offset, int64_t l
     if (length > (int64_t)download->context->face->max_upload_bytes) {
         struct kg_error err;
         kg_error_set(&err, KG_ARTIFACT_TOO_LARGE, 0,
-                     "it has %" PRId64 " bytes, which is more than %zu: ask for ranges", length,
+                     "the file is %" PRId64 " bytes; the limit is %zu: request ranges", length,
                      download->context->face->max_upload_bytes);
         refuse(download, &err);
         return;
@@ -184,7 +184,7 @@ on_end(const struct kg_error *err, void *arg)
     download_free(download);
 }
 
-// While the agent is held back, nothing is written.
+// While the agent is paused, nothing is written.
 static bool
 waits_for_client(const void *arg)
 {
@@ -221,7 +221,7 @@ wanted_range(struct http_request *request)
     const char *if_range = http_request_header(request, "If-Range");
     if (!text || (if_range && strlen(if_range) > IF_ETAG_MAX) || !range_parse(text, &range))
         return SESSION_FILE_WHOLE;
-    range.if_etag = if_range; // a date never is an ETag: then the whole is sent
+    range.if_etag = if_range; // a date never matches an ETag: the whole file is sent
     return range;
 }
 
@@ -263,7 +263,7 @@ handle_file_get(struct http_request *request, void *arg)
         start(request, arg, session);
 }
 
-// The owner that a link names, where its signature is good.
+// The owner that a link names, if its signature is valid.
 static const char *
 linked_owner(struct http_request *request, const struct api_context *context)
 {
@@ -282,14 +282,14 @@ handle_file_link(struct http_request *request, void *arg)
 {
     struct api_context *context = arg;
     struct kg_error err = {0};
-    // An owner's own key opens it, too.
+    // The owner's API key works as well.
     const char *owner = linked_owner(request, context);
     if (!owner)
         owner = http_request_owner(request);
     struct session *session = NULL;
     if (!owner)
         kg_error_set(&err, KG_FORBIDDEN_LINK, 0,
-                     "the link has expired, its session has ended, or it is not one of ours");
+                     "the link has expired, its session has ended, or its signature is invalid");
     else if (http_server_admit(http_request_server(request), owner, &err) == 0)
         session =
             sessions_find(context->face->sessions, owner, http_request_param(request, "id"), &err);

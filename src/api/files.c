@@ -10,7 +10,7 @@
 #include "session.h"
 #include "session_files.h"
 
-// A request that waits for the end of an operation on files.
+// A request that waits for a file operation.
 struct waiting {
     struct http_request *request;
     struct api_context *context;
@@ -44,7 +44,8 @@ waiting_new(struct http_request *request, struct api_context *context, struct se
     return waiting;
 }
 
-// After the start of its operation: waits for it, or answers where there is none.
+// Called after the start of the operation: waits for it, or answers the error if it has not
+// started.
 static void
 wait_for(struct waiting *waiting, struct session_file_op *op, const struct kg_error *err)
 {
@@ -135,7 +136,7 @@ read_body(void *to, size_t len, void *arg)
 {
     size_t taken = http_request_body_read(arg, to, len);
     if (taken < len)
-        abort(); // nobody else takes of it
+        abort(); // nothing else reads from it
 }
 
 static int
@@ -160,7 +161,7 @@ handle_file_put(struct http_request *request, void *arg)
         .read = read_body, .arg = request, .len = http_request_body_len(request)};
     int result = parse_overwrite(http_request_query(request, "overwrite"), &keep, &err);
     if (source.len > context->face->max_upload_bytes)
-        result = kg_error_set(&err, KG_UPLOAD_TOO_LARGE, 0, "a file may have %zu bytes",
+        result = kg_error_set(&err, KG_UPLOAD_TOO_LARGE, 0, "the file is larger than %zu bytes",
                               context->face->max_upload_bytes);
     if (result < 0) {
         http_reply_error(request, &err);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET /metrics: what was counted, and what is read at the time of asking.
+// GET /metrics: counters, and gauges that are read at the time of the request.
 
 #include "metrics.h"
 

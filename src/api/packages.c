@@ -7,7 +7,7 @@
 #include "session.h"
 #include "session_packages.h"
 
-// How an installation is answered: as lines while it goes on, at once, or when it is over.
+// The answer to an installation: a stream of lines, 202 at once, or the result at the end.
 enum answer { ANSWER_STREAM, ANSWER_ACCEPTED, ANSWER_RESULT };
 
 struct install_call {

@@ -10,7 +10,7 @@
 
 enum { DIGITS_MAX = 18 }; // fits into an int64_t
 
-// -1 where there is no number at `*text`, which moves behind it.
+// Moves `*text` past the number. -1: there is none.
 static int64_t
 take_number(const char **text)
 {
@@ -39,7 +39,7 @@ range_parse(const char *text, struct session_file_range *ret)
     if (*at || (has_last && last < 0) || (first < 0 && !has_last) ||
         (first >= 0 && has_last && last < first))
         return false;
-    // A first number that was too long leaves its digits, and is refused above.
+    // (A first number that is too long was refused above: its digits are still there.)
     ret->first = first;
     ret->last = last;
     return true;

@@ -6,8 +6,8 @@
 
 struct session_file_range;
 
-// One range of bytes; false where there is none that could be heeded (another unit, several ranges,
-// nonsense), and the whole is to be sent. `if_etag` of `ret` is left alone.
+// Parses a Range header with one range of bytes. False: the header must be ignored (another unit,
+// several ranges, malformed). Does not set `if_etag` of `ret`.
 bool range_parse(const char *text, struct session_file_range *ret);
-// Whether an If-None-Match names `etag`, which comes with its quotes.
+// Whether an If-None-Match header names `etag` (with its quotes).
 bool etag_list_has(const char *list, const char *etag);

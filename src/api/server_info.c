@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gateway says of itself: kernelspecs, health, the probes.
+// Kernelspecs, health and the probes.
 
 #include "api_priv.h"
 #include "sessions.h"
@@ -59,7 +59,7 @@ handle_ready(struct http_request *request, void *arg)
         kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
     else if (!sessions_can_open(context->face->sessions))
         kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "no sandbox is ready yet; where that lasts, the log says why");
+                     "no sandbox is ready yet; if this lasts, the log has the reason");
     if (err.code == KG_OK)
         http_reply_json(request, 200, json_pack("{s:s}", "status", "ready"));
     else

@@ -15,9 +15,9 @@ static const char working_directory[] = "/mnt/data";
 // Waits for the session, then for its files.
 struct creation {
     struct http_request *request;
-    json_t *root; // which `body` borrows from
+    json_t *root; // `body` borrows from it
     struct session_body body;
-    struct session_open *open; // until it is there
+    struct session_open *open; // until the session is ready
     char session_id[SESSION_MAX_ID_LEN + 1];
     struct session_downloads *downloads;
 };
@@ -118,7 +118,7 @@ handle_session_list(struct http_request *request, void *arg)
     http_reply_json(request, 200, json_pack("{s:o, s:I}", "sessions", sessions, "total", total));
 }
 
-// A description that waits for what the agent knows.
+// A description that waits for the agent's part of it.
 struct showing {
     struct http_request *request;
     struct api_context *context;
@@ -149,11 +149,11 @@ on_stats(const json_t *stats, const struct kg_error *err, void *arg)
     if (stats)
         json_object_set(showing->body, "usage", (json_t *)(uintptr_t)stats);
     else
-        log_warning("a sandbox's usage is unknown", LOG_ERR(err));
+        log_warning("cannot get a sandbox's usage", LOG_ERR(err));
     show_reply(showing);
 }
 
-// The agent's listing as the contract names it.
+// The agent's listing in the shape of the API.
 static json_t *
 describe_files(const json_t *listing)
 {
@@ -177,7 +177,7 @@ on_files(const json_t *listing, const struct kg_error *err, void *arg)
 {
     struct showing *showing = arg;
     if (!listing)
-        log_warning("a sandbox's files are unknown", LOG_ERR(err));
+        log_warning("cannot list a sandbox's files", LOG_ERR(err));
     json_t *files = describe_files(listing);
     json_object_set_new(showing->body, "total_files",
                         json_integer((json_int_t)json_array_size(files)));

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes on in a streamed answer while nothing is written: keepalives, and clients that have
-// stopped reading.
+// Watches a streamed answer while nothing is written: keepalives, and clients that stopped reading.
 
 #include "api_priv.h"
 
-enum { MAX_STALLED = 4 }; // ticks in a row at which nothing had been read
+enum { MAX_STALLED = 4 }; // ticks in a row without a byte read
 
 struct stream_watch {
     struct stream_watch_settings settings;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running the script inside sandboxes: its command line, its result, its last words.
+// Running packages.py inside sandboxes: its command line, its result, its last error.
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { RESULT_MAX = 512 << 10, LINE_MAX_LEN = 1024 };
 
-// ---- What it says ---------------------------------------------------------------------------
+// ---- Output ---------------------------------------------------------------------------------
 
 static void
 take_line(struct pip_output *output)
@@ -55,7 +55,7 @@ pip_output_check(const struct pip_output *output, const struct sandbox_command_r
         return -1;
     }
     if (result->timed_out)
-        return kg_error_set(err, KG_INTERNAL, 0, "pip did not end in time");
+        return kg_error_set(err, KG_INTERNAL, 0, "pip timed out");
     if (result->oom)
         return kg_error_set(err, KG_INTERNAL, 0, "pip ran out of memory: see memory-mb, disk-mb");
     if (result->exit_code == 0)
@@ -66,10 +66,10 @@ pip_output_check(const struct pip_output *output, const struct sandbox_command_r
                             "does not answer, or it comes as source only, which is not built here",
                             output->failure + sizeof nothing - 1);
     return kg_error_set(err, KG_INTERNAL, 0, "pip failed: %s",
-                        output->failure[0] ? output->failure : "it does not say why");
+                        output->failure[0] ? output->failure : "it gives no reason");
 }
 
-// ---- How it is called -----------------------------------------------------------------------
+// ---- Command line ---------------------------------------------------------------------------
 
 char **
 pip_argv(const struct packages *packages, const char *action, const json_t *args)

@@ -12,7 +12,7 @@ static const char name_characters[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 static const char version_characters[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._*+!-";
-// The longer ones first.
+// Longer operators come before their prefixes.
 static const char *const operators[] = {"===", "==", "~=", "!=", "<=", ">=", "<", ">"};
 
 static bool
@@ -121,8 +121,8 @@ requirement_normalise(const char *text, struct kg_error *err)
         take_extras(&at, &ret) == 0 && take_specifiers(&at, &ret) == 0)
         return buf_take(&ret);
     kg_error_set(err, KG_INVALID, 0,
-                 "\"%.60s\" is no package: a name, [extras] and versions are taken, such as "
-                 "\"name[extra]>=1.0,<2\"; no flag, path, URL or marker",
+                 "\"%.60s\" is not a requirement: give a name, [extras] and versions, such as "
+                 "\"name[extra]>=1.0,<2\"; flags, paths, URLs and markers are refused",
                  text);
     return NULL;
 }

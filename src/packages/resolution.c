@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sandbox says that requirements were resolved to: untrusted.
+// Checks resolutions, which a sandbox reports and which are untrusted.
 
 #include <string.h>
 
@@ -40,7 +40,7 @@ check_wheel(json_t *wheel, struct kg_error *err)
         !wheel_name_is_valid(file) || !is_hash(sha256))
         return kg_error_set(err, KG_INTERNAL, 0, "a wheel's name, version or hash is malformed");
     if (size < 1 || size > WHEEL_MAX_BYTES)
-        return kg_error_set(err, KG_INTERNAL, 0, "%.80s has %lld bytes; at most %lld are taken",
+        return kg_error_set(err, KG_INTERNAL, 0, "%.80s is %lld bytes; the limit is %lld",
                             file, (long long)size, (long long)WHEEL_MAX_BYTES);
     json_object_set_new(wheel, "name", json_string(normal));
     return 0;
@@ -53,7 +53,7 @@ check_satisfied(const json_t *item, struct kg_error *err)
     const char *version = json_string_value(json_object_get(item, "version"));
     KG_AUTO_FREE char *normal = requirement ? requirement_normalise(requirement, err) : NULL;
     if (!normal || !version || !is_version(version))
-        return kg_error_set(err, KG_INTERNAL, 0, "what is satisfied is malformed");
+        return kg_error_set(err, KG_INTERNAL, 0, "a satisfied requirement is malformed");
     return 0;
 }
 
@@ -66,7 +66,8 @@ check_resolution(const json_t *root, struct kg_error *err)
     json_t *item;
     if (!json_is_array(wheels) || !json_is_array(satisfied) ||
         json_array_size(wheels) > MAX_WHEELS || json_array_size(satisfied) > MAX_WHEELS)
-        return kg_error_set(err, KG_INTERNAL, 0, "no list of at most %d wheels came", MAX_WHEELS);
+        return kg_error_set(err, KG_INTERNAL, 0,
+                            "the resolution does not list at most %d wheels", MAX_WHEELS);
     json_array_foreach(wheels, i, item) {
         if (check_wheel(item, err) < 0)
             return -1;
@@ -84,7 +85,7 @@ resolution_parse(const char *text, size_t len, struct kg_error *err)
     json_error_t why;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
     if (!root) {
-        kg_error_set(err, KG_INTERNAL, 0, "what was resolved is not JSON: %.100s", why.text);
+        kg_error_set(err, KG_INTERNAL, 0, "the resolution is not JSON: %.100s", why.text);
         return NULL;
     }
     if (check_resolution(root, err) == 0)

@@ -25,7 +25,7 @@ struct wheel_room {
     size_t max_files;
     int64_t bytes;
     size_t n_files;
-    TAILQ_HEAD(, cached) files; // the longest unused first
+    TAILQ_HEAD(, cached) files; // least recently used first
 };
 
 // ---- The files ------------------------------------------------------------------------------
@@ -74,10 +74,10 @@ room_evict(struct wheel_room *room, struct cached *file)
     KG_AUTO_FREE char *path = kg_asprintf("%s/%s", room->dir, file->name);
     struct kg_error err = {0};
     if (unlink(path) == 0) {
-        log_info("a wheel leaves the cache", LOG_STR("file", strrchr(path, '/') + 1));
+        log_info("removing a wheel from the cache", LOG_STR("file", strrchr(path, '/') + 1));
     } else if (errno != ENOENT) {
         kg_error_set(&err, KG_INTERNAL, errno, "cannot remove %s", path);
-        log_warning("a wheel cannot leave the cache", LOG_ERR(&err));
+        log_warning("cannot remove a wheel from the cache", LOG_ERR(&err));
     }
     *strrchr(path, '/') = '\0';
     (void)rmdir(path);
@@ -137,7 +137,7 @@ list_file(struct listing *listing, const char *name, const struct stat *st)
     listing->files[listing->n++] = file;
 }
 
-// `folder` is one of `dir`, or NULL: `dir` itself.
+// `folder` is a folder of `dir`; NULL: `dir` itself.
 static void
 list_folder(struct listing *listing, const char *dir, const char *folder)
 {

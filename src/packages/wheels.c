@@ -144,7 +144,7 @@ write_record(const struct wheels *wheels, const json_t *packages, const json_t *
     KG_AUTO_FREE char *path = record_path(wheels, packages);
     KG_AUTO_FREE char *text = json_dumps(resolution, JSON_COMPACT);
     if (file_write_atomic(path, text, strlen(text), 0600, &err) < 0)
-        log_warning("what packages were resolved to is not kept", LOG_ERR(&err));
+        log_warning("cannot store a resolution of packages", LOG_ERR(&err));
 }
 
 void
@@ -157,7 +157,7 @@ wheels_remember(struct wheels *wheels, const json_t *packages, const json_t *res
         const char *text = json_string_value(item);
         KG_AUTO_FREE char *name = requirement_name(text);
         const char *version = version_in(resolution, name);
-        // With its extras: they may have brought more.
+        // With its extras, since they may have brought further wheels.
         int len = (int)strcspn(text, "=~!<>");
         KG_AUTO_FREE char *exact = version ? kg_asprintf("%.*s==%s", len, text, version) : NULL;
         json_array_append_new(pinned, json_string(exact ? exact : text));
@@ -210,16 +210,17 @@ int
 wheel_file_write(struct wheel_file *file, const void *data, size_t len, struct kg_error *err)
 {
     if ((int64_t)len > file->size - file->len)
-        return kg_error_set(err, KG_INTERNAL, 0, "a wheel is larger than was said");
+        return kg_error_set(err, KG_INTERNAL, 0, "a wheel is larger than announced");
     ssize_t n = pwrite(file->fd, data, len, file->len);
     if (n != (ssize_t)len)
-        return kg_error_set(err, KG_INTERNAL, n < 0 ? errno : ENOSPC, "cannot keep a wheel");
+        return kg_error_set(err, KG_INTERNAL, n < 0 ? errno : ENOSPC,
+                            "cannot write a wheel to the cache");
     crypto_hash_sha256_update(&file->hash, data, len);
     file->len += n;
     return 0;
 }
 
-// The folder is the sandboxes' to read, whatever the mask.
+// Sandboxes must be able to read the folder, whatever the umask.
 static int
 move_into_cache(struct wheel_file *file)
 {
@@ -228,7 +229,7 @@ move_into_cache(struct wheel_file *file)
     if ((mkdir(folder, 0755) < 0 && errno != EEXIST) || chmod(folder, 0755) < 0 ||
         fchmod(file->fd, 0644) < 0 || rename(file->path, file->final) < 0)
         return -1;
-    // Another download may have brought the same meanwhile.
+    // Another download may have brought the same wheel meanwhile.
     wheel_room_add(file->wheels->room, file->final + strlen(file->wheels->files) + 1, file->size);
     return 0;
 }
@@ -241,9 +242,10 @@ place(struct wheel_file *file, struct kg_error *err)
     crypto_hash_sha256_final(&file->hash, hash);
     sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
     if (file->len != file->size || strcmp(hex, file->sha256) != 0)
-        return kg_error_set(err, KG_INTERNAL, 0, "a wheel is not the one that the index names");
+        return kg_error_set(err, KG_INTERNAL, 0,
+                            "a wheel's size or SHA-256 is not the one that the index gives");
     if (move_into_cache(file) < 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot keep a wheel");
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot write a wheel to the cache");
     return 0;
 }
 
@@ -251,7 +253,7 @@ int
 wheel_file_finish(struct wheel_file *file, struct kg_error *err)
 {
     int result = place(file, err);
-    wheel_file_cancel(file); // its old name is gone already
+    wheel_file_cancel(file); // the temporary name is gone already
     return result;
 }
 
@@ -280,7 +282,7 @@ wheels_new(const char *dir, const char *authorities, struct kg_error *err)
     wheels->files = kg_asprintf("%s/shared/wheels", dir);
     wheels->records = kg_asprintf("%s/resolved", dir);
     wheels->incoming = kg_asprintf("%s/incoming", dir);
-    // Readable for the sandboxes' users, whatever the mask: only what is mounted is.
+    // Sandboxes' users must be able to read what is mounted, whatever the umask.
     mode_t mask = umask(0);
     int result = dir_make(dir, 0711, err);
     if (result == 0)

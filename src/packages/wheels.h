@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache of wheels: one folder for the gateway, which every sandbox sees read-only, and what
-// each request for packages was resolved to, which no sandbox sees.
+// The cache of wheels: one folder for the gateway, which every sandbox sees read-only, and the
+// resolution of each request for packages, which no sandbox sees.
 #pragma once
 
 #include <jansson.h>
@@ -9,35 +9,35 @@
 
 struct wheels;
 
-// `dir` is made where it is not there. It gets `shared/`, for the sandboxes: `packages.py`,
-// `ca.pem` (where `authorities`, a file, is not NULL) and `wheels/`.
+// Creates `dir` if it is missing. Its folder `shared/`, for the sandboxes, holds `packages.py`,
+// `ca.pem` (a copy of the file `authorities`, unless that is NULL) and `wheels/`.
 KG_MUST_CHECK struct wheels *wheels_new(const char *dir, const char *authorities,
                                         struct kg_error *err);
 void wheels_free(struct wheels *wheels);
 KG_DEFINE_AUTO(wheels, wheels_free)
-// Where `shared/` is.
+// The path of `shared/`. Borrowed.
 const char *wheels_shared_dir(const struct wheels *wheels);
 
-// ---- What was asked for before --------------------------------------------------------------
+// ---- Resolutions ----------------------------------------------------------------------------
 
 // A resolution: {"wheels": [{"name", "version", "file", "size", "sha256"}], "satisfied":
 // [{"requirement", "version"}]}, all checked. `packages` are requirements in their normal form.
 
-// Reads what a sandbox said; NULL with `err` where it is malformed.
+// Parses a sandbox's output; NULL with `err` if it is malformed.
 KG_MUST_CHECK json_t *resolution_parse(const char *text, size_t len, struct kg_error *err);
-// The resolution of the same requirements, with all its wheels in the cache; NULL: none.
-// `ret_fresh` is false where the index may know better by now.
+// Finds the resolution of the same requirements if all its wheels are in the cache; else NULL.
+// `ret_fresh` is false if the index may have newer versions.
 json_t *wheels_find(const struct wheels *wheels, const json_t *packages, bool *ret_fresh);
-// Remembers it, also for the versions that were found.
+// Stores a resolution, also for the exact versions that it found.
 void wheels_remember(struct wheels *wheels, const json_t *packages, const json_t *resolution);
 
 // ---- Wheels ---------------------------------------------------------------------------------
 
-// Where it lies below `wheels/`: in a folder named by its SHA-256, so that a file of the same name
-// that another index serves is another wheel. To be freed.
+// The path of a wheel below `wheels/`, to be freed. Its folder is named by its SHA-256, so that a
+// file of the same name from another index is another wheel.
 char *wheel_place(const json_t *wheel);
 bool wheels_has(const struct wheels *wheels, const json_t *wheel);
-// The same of one that is about to be used: those that nobody has used for longest leave first.
+// The same, and marks it as used: the cache removes the least recently used wheels first.
 bool wheels_use(const struct wheels *wheels, const json_t *wheel);
 
 // A wheel on its way into the cache.
@@ -46,6 +46,6 @@ KG_MUST_CHECK struct wheel_file *wheel_file_new(struct wheels *wheels, const jso
                                                 struct kg_error *err);
 KG_MUST_CHECK int wheel_file_write(struct wheel_file *file, const void *data, size_t len,
                                    struct kg_error *err);
-// Puts it into the cache, if size and SHA-256 are those of the resolution. Frees it in any case.
+// Moves it into the cache if size and SHA-256 match the resolution. Frees `file` in any case.
 KG_MUST_CHECK int wheel_file_finish(struct wheel_file *file, struct kg_error *err);
 void wheel_file_cancel(struct wheel_file *file);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool. A sandbox that is made for a request and one that is made to wait are the same:
-// whichever gets ready first goes to the request that has waited longest. As many are made as there
-// are requests and empty places, few at a time.
+// Matches requests and sandboxes. A sandbox is not created for a particular request: the first one
+// that is ready goes to the next request. There are as many as pending requests and empty places
+// together, a few of them starting at a time.
 
 #include "pool_priv.h"
 
@@ -28,7 +28,7 @@ pool_look_whether_ended(struct pool *pool)
 void
 pool_back_off(struct pool *pool, const struct kg_error *err)
 {
-    log_warning("a sandbox of the pool did not get ready", LOG_ERR(err));
+    log_warning("a sandbox of the pool could not be started", LOG_ERR(err));
     metric_add(METRIC_POOL_FAILED_STARTS, 1);
     pool->backoff_ms = pool->backoff_ms == 0 ? MIN_BACKOFF_MS : pool->backoff_ms * 2;
     if (pool->backoff_ms > MAX_BACKOFF_MS)
@@ -48,13 +48,13 @@ pool_on_start_failed(struct pool *pool, bool with_kernel, const struct kg_error 
 
 // ---- Work -----------------------------------------------------------------------------------
 
-// One that has, or will have, a kernel.
+// An entry in that state that has, or will have, a kernel.
 static struct pool_entry *
 find_entry(const struct pool *pool, enum pool_entry_state state)
 {
     struct pool_entry *entry;
     TAILQ_FOREACH(entry, &pool->entries, link) {
-        bool lives = sandbox_state(entry->sandbox) != SANDBOX_GONE; // else it will be told soon
+        bool lives = sandbox_state(entry->sandbox) != SANDBOX_GONE; // else on_gone is about to fire
         if (entry->state == state && !entry->bare && lives)
             return entry;
     }
@@ -134,8 +134,8 @@ make(struct pool *pool)
     }
 }
 
-// Requests that were cancelled leave entries that nobody waits for: those that are furthest from
-// being ready go first.
+// Cancelled requests leave entries that are no longer needed: destroys those first that are
+// furthest from ready.
 static void
 clear_surplus(struct pool *pool)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sandbox on its way to be ready: made or adopted, its kernel started and warmed.
+// Prepares a sandbox: creates or adopts it, starts its kernel, warms it up.
 
 #include "pool_priv.h"
 
@@ -44,7 +44,7 @@ void
 pool_entry_destroy(struct pool_entry *entry)
 {
     struct pool *pool = entry->pool;
-    pool_entry_set_state(entry, ENTRY_FAILED); // what fails meanwhile has nothing to do any more
+    pool_entry_set_state(entry, ENTRY_FAILED); // so that failing calls do nothing more
     kernel_free(entry->kernel, NULL);
     pool->n_destroying++;
     sandbox_destroy(entry->sandbox, on_destroyed, pool);
@@ -62,7 +62,7 @@ pool_entry_give(struct pool_entry *entry, struct pool_request *request)
     pool_request_answer(request, sandbox, kernel, NULL);
 }
 
-// ---- What entries tell ----------------------------------------------------------------------
+// ---- Events of entries -----------------------------------------------------------------------
 
 // A kernel's events come from the middle of its work, so the entry is destroyed later. (A sandbox's
 // on_gone is its last event: there it is destroyed at once.)
@@ -84,7 +84,7 @@ on_kernel_started(struct kernel *kernel, const struct kg_error *err, void *arg)
     }
     entry->pool->backoff_ms = 0;
     entry->pool->proven = true;
-    bool wanted = pool_first_request(entry->pool, true) != NULL; // then there is no time for it
+    bool wanted = pool_first_request(entry->pool, true) != NULL; // then it is handed over unwarmed
     pool_entry_set_state(entry, !wanted && kernel_warm_up(kernel) ? ENTRY_WARMING : ENTRY_READY);
     loop_timer_start(entry->pool->work, 0);
 }
@@ -103,19 +103,19 @@ on_execution_done(struct kernel *kernel, struct execution *execution, void *arg)
 {
     (void)kernel;
     (void)execution;
-    (void)arg; // nobody executes anything here
+    (void)arg; // nothing is executed in a pooled kernel
 }
 
 static void
 on_kernel_broken(struct kernel *kernel, const struct kg_error *err, void *arg)
 {
     (void)kernel;
-    (void)err; // told as a start that failed, or it waits already to be destroyed
+    (void)err; // on_started reports it, or the entry has failed already
     fail(arg);
 }
 
-// A kernel that ended or was lost while it waited, or whose warm-up takes too long. The new process
-// would be cold, and nothing would say when it is ready.
+// The kernel ended or was lost in the pool, or its warm-up took too long. The entry fails, since
+// the new process would be cold and nothing would report when it is ready.
 static void
 entry_on_kernel_replaced(struct kernel *kernel, void *arg)
 {
@@ -128,7 +128,7 @@ entry_on_kernel_replaced(struct kernel *kernel, void *arg)
     if (!warming)
         return;
     struct kg_error err = {0};
-    kg_error_set(&err, KG_KERNEL_START_TIMEOUT, 0, "the kernel ended, or hung, while it warmed up");
+    kg_error_set(&err, KG_KERNEL_START_TIMEOUT, 0, "the kernel ended or hung during its warm-up");
     pool_back_off(entry->pool, &err);
 }
 
@@ -149,11 +149,11 @@ start_kernel(struct pool_entry *entry)
         kernel_new(settings->kernels, entry->sandbox, settings->spec, NULL, &kernel_events, entry);
 }
 
-// What an earlier gateway has started in an adopted sandbox.
+// The kernel process that an earlier gateway started in an adopted sandbox.
 static void
 on_process(const json_t *body, const struct kg_error *err, void *arg)
 {
-    (void)err; // none: then it is started now
+    (void)err; // there is none: start it
     struct pool_entry *entry = arg;
     const struct pool *pool = entry->pool;
     const struct kernel_context *kernels = pool->settings.kernels;
@@ -167,7 +167,7 @@ on_process(const json_t *body, const struct kg_error *err, void *arg)
     entry->kernel = kernel_adopt(kernels, entry->sandbox, pool->settings.spec, NULL, body,
                                  kernels->start_timeout_ms, &kernel_events, entry);
     if (!entry->kernel)
-        fail(entry); // it has ended meanwhile
+        fail(entry); // the process has ended
 }
 
 static void
@@ -195,7 +195,7 @@ on_sandbox_ready(struct sandbox *sandbox, void *arg)
         pool_entry_give(entry, request);
         return;
     }
-    entry->bare = false; // whoever asked for it has gone
+    entry->bare = false; // the request was cancelled
     start_kernel(entry);
 }
 

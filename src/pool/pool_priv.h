@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool's parts: requests that wait (pool_request.c), sandboxes that get ready (pool_entry.c),
-// and what brings them together (pool.c).
+// The pool's parts: pending requests (pool_request.c), sandboxes being prepared (pool_entry.c), and
+// the matching of both (pool.c).
 #pragma once
 
 #include <sys/queue.h>
@@ -10,18 +10,18 @@
 #include "sandbox.h"
 
 enum pool_entry_state {
-    ENTRY_SANDBOX, // the sandbox is being made
+    ENTRY_SANDBOX, // the sandbox is being created
     ENTRY_KERNEL,  // its kernel is being started
-    ENTRY_WARMING, // can be given away already
+    ENTRY_WARMING, // ready, but its kernel is still warming up
     ENTRY_READY,
-    ENTRY_FAILED, // waits to be destroyed
+    ENTRY_FAILED, // about to be destroyed
 };
 
 struct pool_entry {
     TAILQ_ENTRY(pool_entry) link;
     struct pool *pool;
     enum pool_entry_state state;
-    bool bare;    // for a request that wants no kernel
+    bool bare;    // for a request without a kernel
     bool adopted; // made by an earlier gateway
     struct sandbox *sandbox;
     struct kernel *kernel;
@@ -42,12 +42,12 @@ struct pool {
     struct pool_settings settings;
     TAILQ_HEAD(, pool_entry) entries;
     TAILQ_HEAD(, pool_request) requests;
-    struct loop_timer *work; // gives, clears away and makes what there is to
-    int64_t backoff_ms;      // since the last start failed; 0: it did not
+    struct loop_timer *work; // on_work(): serves requests, destroys and creates sandboxes
+    int64_t backoff_ms;      // 0: the last start did not fail
     int64_t not_before_ms;   // the next start
     size_t n_destroying;
-    char *last_owner; // whose request was served last; or NULL
-    bool proven;      // a kernel of it has got ready once
+    char *last_owner; // owner of the request that was served last; or NULL
+    bool proven;      // a kernel has started once
     bool ending;
     loop_fn on_ended;
     void *on_ended_arg;
@@ -55,8 +55,8 @@ struct pool {
 
 // ---- pool_request.c -------------------------------------------------------------------------
 
-// The one that is next: the longest waiting one of another owner than the last, else the longest
-// waiting one; NULL: none.
+// The next request: the oldest one of an owner other than the last served, else the oldest one;
+// NULL: none.
 struct pool_request *pool_first_request(const struct pool *pool, bool with_kernel);
 // Ends the request.
 void pool_request_answer(struct pool_request *request, struct sandbox *sandbox,
@@ -64,20 +64,19 @@ void pool_request_answer(struct pool_request *request, struct sandbox *sandbox,
 
 // ---- pool_entry.c ---------------------------------------------------------------------------
 
-// Makes an entry of a new sandbox, or of the one that has `id` already.
+// Adds an entry with a new sandbox, or with the existing sandbox `id`.
 KG_MUST_CHECK int pool_entry_new(struct pool *pool, bool bare, const char *id,
                                  struct kg_error *err);
-// Asserts that the state machine has this edge; a failed entry stays so.
+// Asserts that the transition is legal; a failed entry stays failed.
 void pool_entry_set_state(struct pool_entry *entry, enum pool_entry_state state);
 void pool_entry_destroy(struct pool_entry *entry);
-// The request's callback owns the sandbox and the kernel; the entry is gone.
+// Hands sandbox and kernel to the request's callback, and frees the entry.
 void pool_entry_give(struct pool_entry *entry, struct pool_request *request);
 
 // ---- pool.c ---------------------------------------------------------------------------------
 
-// Counts and logs a start that failed; the next one has to wait, longer each time.
+// Counts and logs a failed start; the next start waits, longer each time.
 void pool_back_off(struct pool *pool, const struct kg_error *err);
-// The same, and the request that has waited longest for such a sandbox gets the error, unless
-// another sandbox is ready for it.
+// The same, and the next request for such a sandbox fails, unless another sandbox is ready for it.
 void pool_on_start_failed(struct pool *pool, bool with_kernel, const struct kg_error *err);
 void pool_look_whether_ended(struct pool *pool);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Those who wait for a sandbox.
+// Pending requests for a sandbox.
 
 #include "pool_priv.h"
 
@@ -31,7 +31,7 @@ on_deadline(void *arg)
 {
     struct pool_request *request = arg;
     struct kg_error err = {0};
-    kg_error_set(&err, KG_KERNEL_START_TIMEOUT, 0, "no sandbox got ready within %lld s",
+    kg_error_set(&err, KG_KERNEL_START_TIMEOUT, 0, "no sandbox was ready within %lld s",
                  (long long)request->pool->settings.wait_timeout_ms / 1000);
     pool_request_answer(request, NULL, NULL, &err);
 }

@@ -54,7 +54,7 @@ file_links_set_sessions(struct file_links *links, struct sessions *sessions)
     links->sessions = sessions;
 }
 
-// The sandbox that the session has now; NULL: it has ended, or has none yet.
+// The id of the session's current sandbox; NULL: the session has ended, or has no sandbox yet.
 static const char *
 sandbox_of(const struct file_links *links, const char *owner, const char *session_id)
 {
@@ -104,7 +104,7 @@ file_links_check(const struct file_links *links, const char *owner, const char *
     if (!sandbox)
         return false;
     sign(links, owner, session_id, sandbox, path, expires, wanted);
-    // The expiry is signed: what passes is a number of ours.
+    // The expiry is signed, so it is a number that the gateway wrote.
     return strlen(signature) == SIGNATURE_HEX_LEN &&
            sodium_memcmp(wanted, signature, SIGNATURE_HEX_LEN) == 0 &&
            strtoll(expires, NULL, 10) > clock_wall_ms() / 1000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands of a session: what they wait for, their environment, their end with the session.
+// Commands of a session: queued until it has a sandbox, run with its environment, ended with it.
 
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "session_commands.h"
 #include "sessions_priv.h"
 
-// Waits for the session's sandbox as long as `running` is NULL.
+// While `running` is NULL it waits for the session's sandbox.
 struct session_command {
     TAILQ_ENTRY(session_command) link;
     struct session *session;
@@ -30,7 +30,7 @@ command_free(struct session_command *command)
     free(command);
 }
 
-// ---- Their environment ----------------------------------------------------------------------
+// ---- Environment ----------------------------------------------------------------------------
 
 static bool
 has_folder(const struct buf *path, const char *folder, size_t len)
@@ -56,7 +56,8 @@ add_folders(struct buf *path, const struct kernelspec *spec)
     }
 }
 
-// What the kernels have, so that `python` is the kernel's; the default kernel's comes first.
+// The environment of the kernels, so that `python` is the kernel's. The default kernel's PATH is
+// first.
 static json_t *
 make_env(const struct session *session, const json_t *own)
 {
@@ -186,7 +187,7 @@ session_commands_run(struct session *session)
             continue;
         }
         on_end(NULL, &err, command);
-        command = TAILQ_FIRST(&session->commands); // others may have gone with it
+        command = TAILQ_FIRST(&session->commands); // the callback may have cancelled others
     }
 }
 

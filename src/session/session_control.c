@@ -79,9 +79,9 @@ int
 session_restart(struct session *session, session_restart_fn fn, void *arg, struct kg_error *err)
 {
     if (session->restart.n_pending > 0)
-        return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is being restarted already");
+        return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is already being restarted");
     if (session->n_kernels == 0)
-        return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being made");
+        return kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
     session_touch(session);
     struct session_restart restart = {.fn = fn, .arg = arg};
     for (size_t i = 0; i < session->n_kernels; i++) {
@@ -89,7 +89,7 @@ session_restart(struct session *session, session_restart_fn fn, void *arg, struc
             restart.n_pending++;
     }
     if (restart.n_pending == 0)
-        return -1; // and nobody is told of its end
+        return -1; // none was started, so `fn` is not called
     session->restart = restart;
     return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files from elsewhere: fetched a few at a time, then put into the session.
+// Downloads: fetched a few at a time, then written to the session's sandbox.
 
 #include <assert.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "session_files.h"
 #include "sessions_priv.h"
 
-// Of one request, and of all together: each may have a large file under way.
+// At a time, of one request and of all together: each may hold a large file.
 enum { PARALLEL = 4, PARALLEL_OF_ALL = 16, FETCH_MS = 60 * 1000, MAX_SAME_NAME = 100 };
 
 struct download {
@@ -27,7 +27,7 @@ struct download {
     int64_t len;
     int64_t n_read;
     char *name;
-    int n_tries; // at a name that is not taken
+    int n_tries; // to find an unused name
 };
 
 struct session_downloads {
@@ -54,7 +54,7 @@ download_clear(struct download *download)
     free(KG_STEAL(download->name));
 }
 
-// Others may have waited for that.
+// Others may be waiting for these places.
 static void
 stop_running(struct session_downloads *downloads, size_t n)
 {
@@ -89,7 +89,7 @@ session_downloads_cancel(struct session_downloads *downloads)
 
 // ---- The end of one -------------------------------------------------------------------------
 
-// Adds `entry` (taken) with what the client knows the download by.
+// Appends `entry` (taken), with the client's url and id, to `list`.
 static void
 finish_one(struct download *download, json_t *list, json_t *entry)
 {
@@ -138,7 +138,7 @@ on_put(const struct session_file *file, bool created, const struct kg_error *err
     finish_one(download, download->downloads->files, entry);
 }
 
-// What cannot be read back comes as zeros: the file is ours, so that is a disk that fails.
+// Bytes that cannot be read back become zeros: the file is ours, so the disk is failing.
 static void
 on_read(void *to, size_t len, void *arg)
 {
@@ -159,7 +159,7 @@ on_read(void *to, size_t len, void *arg)
     }
 }
 
-// The name, with a number before its extension from the second try on.
+// The name; from the second try on with a number before its extension.
 static char *
 next_name(struct download *download)
 {
@@ -264,7 +264,7 @@ first_waiting(struct session_downloads *downloads)
     return NULL;
 }
 
-// The owner that has the fewest under way is next.
+// The next download: of the owner with the fewest under way.
 static struct download *
 find_next(const struct sessions *sessions)
 {

@@ -16,7 +16,7 @@ file_op_new(struct session *session, const char *path, bool is_new, void *arg, s
     if (path && file_path_check(path, is_new, err) < 0)
         return NULL;
     if (session->state != SESSION_READY) {
-        kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being made");
+        kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
         return NULL;
     }
     struct session_file_op *op = KG_NEW(struct session_file_op);

@@ -223,7 +223,7 @@ on_wheels(const json_t *resolution, const struct kg_error *err, void *arg)
         return;
     }
     if (!resolution)
-        say_progress(install, "the index does not answer: taking what the cache has");
+        say_progress(install, "the index does not answer: using cached wheels");
     install->resolution = resolution ? json_deep_copy(resolution) : KG_STEAL(install->stale);
     install_wheels(install);
 }
@@ -323,7 +323,8 @@ check_possible(const struct session *session, struct kg_error *err)
     TAILQ_FOREACH(install, &session->installs, link)
         n++;
     if (n >= MAX_QUEUED)
-        return kg_error_set(err, KG_SESSION_BUSY, 0, "%zu installs wait in this session", n);
+        return kg_error_set(err, KG_SESSION_BUSY, 0,
+                            "%zu installations are already queued in this session", n);
     return 0;
 }
 

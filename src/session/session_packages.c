@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which packages a session has: what is found inside, and what was asked for and is not there.
+// Lists packages: those found in the sandbox, and requested ones that are not installed.
 
 #include <string.h>
 
@@ -38,7 +38,7 @@ session_packages_cancel(struct session_packages *query)
         query_free(query);
 }
 
-// What was asked for last, where that is not simply there.
+// The state of a requested package that is not simply installed; else NULL.
 static json_t *
 unsettled(const struct session *session, const char *name)
 {
@@ -117,7 +117,7 @@ session_packages_list(struct session *session, const char *name, session_package
     const struct packages *packages = session->sessions->settings.packages;
     KG_AUTO_FREE char *normal = name ? package_name_normalise(name, strlen(name)) : NULL;
     if (name && (!normal || strlen(normal) > REQUIREMENT_MAX_LEN)) {
-        kg_error_set(err, KG_INVALID, 0, "\"%.60s\" is no name of a package", name);
+        kg_error_set(err, KG_INVALID, 0, "\"%.60s\" is not a package name", name);
         return NULL;
     }
     if (packages_check_available(packages, err) < 0)

@@ -62,7 +62,7 @@ check_id(const char *id, struct kg_error *err)
     size_t len = strlen(id);
     if (len == 0 || len > SESSION_MAX_ID_LEN || strspn(id, id_characters) != len)
         return kg_error_set(err, KG_INVALID_SESSION_ID, 0,
-                            "a session_id is 1 to %d of A-Z, a-z, 0-9, _ and -",
+                            "session_id must be 1 to %d characters of A-Z, a-z, 0-9, _ and -",
                             SESSION_MAX_ID_LEN);
     return 0;
 }
@@ -127,7 +127,7 @@ count_of_owner(const struct sessions *sessions, const char *owner)
     return n;
 }
 
-// Ends the session that was idle for longest; `owner` NULL: anybody's.
+// Ends the session that has been idle longest, of `owner` (NULL: of any). False: there is none.
 static bool
 evict(struct sessions *sessions, const char *owner)
 {
@@ -142,7 +142,7 @@ evict(struct sessions *sessions, const char *owner)
     if (!longest)
         return false;
     log_info("session evicted", LOG_STR("session", longest->id), LOG_STR("owner", longest->owner));
-    session_end(longest, "the session made room for another one", NULL, NULL);
+    session_end(longest, "the session was ended to make room for another one", NULL, NULL);
     return true;
 }
 
@@ -162,7 +162,7 @@ make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
     if (max_of_owner > 0 && count_of_owner(sessions, owner) >= max_of_owner &&
         !(settings->evict_idle && evict(sessions, owner)))
         return kg_error_set(err, KG_MAX_SESSIONS, 0,
-                            "there are %lld sessions of this key already; end one, or try later",
+                            "this key has %lld sessions already; end one, or try again later",
                             (long long)max_of_owner);
     if ((int64_t)sessions->n_live >= settings->max_sessions &&
         !(settings->evict_idle && (evict(sessions, owner) || evict(sessions, NULL))))

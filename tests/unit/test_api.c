@@ -83,7 +83,7 @@ static const struct bad_body bad_execute[] = {
     {"{'code':null}", "code is missing: a string with the code to run", 0},
     {"{'code':1}", "code must be a string", 0},
     {"{'code':['x']}", "code must be a string", 0},
-    {"{'code':'12345678901234567'}", "code has 17 bytes; at most 16 are taken", KG_CODE_TOO_LARGE},
+    {"{'code':'12345678901234567'}", "code is 17 bytes; the limit is 16", KG_CODE_TOO_LARGE},
     {"{'code':'x','cdoe':'y'}", "unknown field \"cdoe\"", 0},
     {"{'code':'x','Code':'y'}", "unknown field \"Code\"", 0},
     {"{'code':'x','idle_timeout':5}", "unknown field \"idle_timeout\"", 0},
