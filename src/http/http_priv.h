@@ -343,7 +343,8 @@ void peers_fini(struct http_peers *peers);
 struct http_peer *peer_take(struct http_peers *peers, const struct sockaddr *from);
 // One of its connections has shown a valid key.
 void peer_trust(struct http_peer *peer);
-void peer_leave(struct http_peers *peers, struct http_peer *peer, bool was_trusted);
+// An address with wrong keys is remembered until its minute is over.
+void peer_leave(struct http_peers *peers, struct http_peer *peer, bool was_trusted, int64_t now_ms);
 // A wrong key came; true: one of too many.
 KG_MUST_CHECK bool peer_failed(struct http_peer *peer, int64_t now_ms);
 

@@ -108,16 +108,28 @@ peer_trust(struct http_peer *peer)
     peer->n_strangers--;
 }
 
+// Their order is that in which they left, so one may be found a little later than it could.
+static void
+peers_forget(struct http_peers *peers, int64_t now_ms)
+{
+    struct http_peer *first;
+    while ((first = TAILQ_FIRST(&peers->remembered)) &&
+           (peers->n_remembered > REMEMBERED_MAX || now_ms - first->window_ms >= WINDOW_MS))
+        peer_remove(peers, first);
+}
+
 void
-peer_leave(struct http_peers *peers, struct http_peer *peer, bool was_trusted)
+peer_leave(struct http_peers *peers, struct http_peer *peer, bool was_trusted, int64_t now_ms)
 {
     assert(peer->n_open > 0);
     peer->n_strangers -= !was_trusted;
     if (--peer->n_open > 0)
         return;
     TAILQ_INSERT_TAIL(&peers->remembered, peer, remembered_link);
-    if (++peers->n_remembered > REMEMBERED_MAX || peer->n_failures == 0)
-        peer_remove(peers, peer->n_failures ? TAILQ_FIRST(&peers->remembered) : peer);
+    peers->n_remembered++;
+    if (peer->n_failures == 0)
+        peer_remove(peers, peer);
+    peers_forget(peers, now_ms);
 }
 
 static void

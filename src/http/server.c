@@ -37,7 +37,7 @@ on_closed(struct evhttp_connection *evcon, void *arg)
     intake_forget(conn);
     gate_forget(conn);
     identify_forget(conn);
-    peer_leave(&server->peers, conn->peer, conn->trusted);
+    peer_leave(&server->peers, conn->peer, conn->trusted, clock_mono_ms());
     if (conn->lingers && !server->ending)
         linger_start(server, conn->fd);
     LIST_REMOVE(conn, link);

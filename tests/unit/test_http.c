@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HTTP server: routing, authentication, errors, bodies, limits, connections.
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -397,6 +399,40 @@ test_a_request_outlives_its_key(void **state)
     WAIT(raw_has(&raw, "HTTP/1.1 200 "));
     raw_send(&raw, hold);
     WAIT(raw_has(&raw, "HTTP/1.1 401 "));
+}
+
+static struct http_peer *
+take_peer(struct http_peers *peers, uint32_t address)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(address)};
+    struct http_peer *peer = peer_take(peers, (const struct sockaddr *)(const void *)&from);
+    assert_non_null(peer);
+    return peer;
+}
+
+static void
+test_guessers_are_forgotten(void **state)
+{
+    (void)state;
+    enum { FIRST = 0x08080000, MANY = 3000, REMEMBERED = 1024, MINUTE_MS = 60000 };
+    struct http_peers peers = {0};
+    peers_init(&peers, 0);
+    int64_t now_ms = 1000000;
+    for (uint32_t i = 0; i < MANY; i++) {
+        struct http_peer *peer = take_peer(&peers, FIRST + i);
+        assert_false(peer_failed(peer, now_ms));
+        peer_leave(&peers, peer, false, now_ms);
+    }
+    assert_int_equal(peers.n_remembered, REMEMBERED);
+    // One that comes back within the minute has not lost its count, whatever it closes.
+    for (int i = 2; i <= 12; i++) {
+        struct http_peer *peer = take_peer(&peers, FIRST + MANY - 1);
+        assert_int_equal(peer_failed(peer, now_ms + MINUTE_MS - 1), i > 10);
+        peer_leave(&peers, peer, false, now_ms + MINUTE_MS - 1);
+    }
+    peer_leave(&peers, take_peer(&peers, 1), false, now_ms + MINUTE_MS);
+    assert_int_equal(peers.n_remembered, 0);
+    peers_fini(&peers);
 }
 
 // ---- Quotas ---------------------------------------------------------------------------------
@@ -1253,6 +1289,7 @@ main(void)
         TEST(test_a_request_outlives_its_key),
         TEST(test_an_owner_has_a_share_of_the_connections),
         TEST(test_requests_a_second),
+        cmocka_unit_test(test_guessers_are_forgotten),
         cmocka_unit_test(test_owners_are_forgotten),
         TEST(test_wrong_keys_are_slowed),
         TEST(test_a_proxy_before_a_server_without_keys),
