@@ -19,7 +19,9 @@ enum {
     TURN_MESSAGES = 64,
     TURN_COST = 32 * 1024,
     // Requests that wait for the end of the ZMTP handshake, or that are being made.
-    MAX_PENDING = 8
+    MAX_PENDING = 8,
+    // How many of those may be messages that somebody else has made.
+    MAX_PENDING_RAW = 4
 };
 
 // A large message on its way from the socket to the events.
@@ -30,6 +32,8 @@ struct delivery {
     void (*shaped_free)(void *shaped);
     struct jupyter_session *session; // a copy
     struct socket_message received;
+    bool keep_raw;
+    size_t max_message_bytes;
     uint64_t cost;
     struct jupyter_message *message; // the result; NULL: `err` says why
     struct kg_error err;
@@ -42,6 +46,7 @@ struct making {
     char msg_id[JUPYTER_MSG_ID_SIZE];
     char *msg_type;
     struct jupyter_content content;
+    struct jupyter_raw *raw;           // instead of type and content; NULL: none
     struct jupyter_outgoing *outgoing; // the result
 };
 
@@ -63,6 +68,7 @@ struct channel {
     struct loop_work *delivering; // a large message; nothing else is read until it was delivered
     struct pending pending[MAX_PENDING];
     size_t n_pending;
+    bool had_no_room; // when somebody asked; on_room is called when it has some
 };
 
 // `gone`, where set, is told that the channels were freed from inside a callback.
@@ -71,6 +77,7 @@ struct jupyter_channels {
     struct jupyter_session *session;
     char *dir;
     size_t max_message_bytes;
+    bool keep_raw;
     struct jupyter_channels_events events;
     void *arg;
     struct channel channel[JUPYTER_N_CHANNELS];
@@ -80,7 +87,8 @@ struct jupyter_channels {
 const char *
 jupyter_channel_name(enum jupyter_channel channel)
 {
-    static const char *const names[JUPYTER_N_CHANNELS] = {"shell", "iopub", "control"};
+    static const char *const names[JUPYTER_N_CHANNELS] = {"shell", "iopub", "control",
+                                                          "stdin"};
     assert(channel < JUPYTER_N_CHANNELS);
     return names[channel];
 }
@@ -118,6 +126,9 @@ delivery_run(void *arg)
     struct delivery *delivery = arg;
     delivery->message = jupyter_message_parse(delivery->session, delivery->received.frames,
                                               delivery->received.n_frames, &delivery->err);
+    if (delivery->message != NULL && delivery->keep_raw)
+        message_keep_raw(delivery->message, delivery->received.frames, delivery->received.n_frames,
+                         delivery->max_message_bytes);
     socket_message_fini(&delivery->received);
     if (delivery->message != NULL && delivery->shape != NULL)
         delivery->message->shaped = delivery->shape(delivery->id, delivery->message);
@@ -129,6 +140,7 @@ making_free(void *arg)
     struct making *making = arg;
     if (making->content.arg != NULL)
         making->content.free_arg(making->content.arg);
+    jupyter_raw_free(making->raw);
     jupyter_outgoing_free(making->outgoing);
     jupyter_session_free(making->session);
     free(making->msg_type);
@@ -139,6 +151,10 @@ static void
 making_run(void *arg)
 {
     struct making *making = arg;
+    if (making->raw != NULL) {
+        making->outgoing = jupyter_outgoing_new_raw(making->session, KG_STEAL(making->raw));
+        return;
+    }
     json_t *content = making->content.make(making->content.arg);
     making->outgoing = outgoing_make(making->session, making->msg_id, making->msg_type, content);
     making->content.free_arg(KG_STEAL(making->content.arg));
@@ -204,6 +220,9 @@ deliver(struct channel *channel, struct socket_message *received)
     struct jupyter_message *message = jupyter_message_parse(
         channel->channels->session, received->frames, received->n_frames, &err);
 
+    if (message != NULL && channel->channels->keep_raw)
+        message_keep_raw(message, received->frames, received->n_frames,
+                         channel->channels->max_message_bytes);
     socket_message_fini(received);
     if (message != NULL && events->shape != NULL)
         message->shaped = events->shape(channel->id, message);
@@ -241,6 +260,8 @@ deliver_large(struct channel *channel, struct socket_message *received)
     delivery->shaped_free = channels->events.shaped_free;
     delivery->session = session_copy(channels->session);
     delivery->cost = received->cost;
+    delivery->keep_raw = channels->keep_raw;
+    delivery->max_message_bytes = channels->max_message_bytes;
     socket_message_move(&delivery->received, received);
     channel->delivering = loop_work_start(channels->loop, lane_of(channels), delivery_run,
                                           delivery_on_done, delivery);
@@ -256,6 +277,17 @@ flush_pending(struct channel *channel)
     channel->n_pending -= sent;
     memmove(channel->pending, channel->pending + sent,
             channel->n_pending * sizeof(channel->pending[0]));
+}
+
+static void
+report_room(struct channel *channel)
+{
+    const struct jupyter_channels_events *events = &channel->channels->events;
+    if (!channel->had_no_room || channel->n_pending >= MAX_PENDING_RAW)
+        return;
+    channel->had_no_room = false;
+    if (events->on_room != NULL)
+        events->on_room(channel->id, channel->channels->arg);
 }
 
 static bool
@@ -292,6 +324,7 @@ channel_turn(struct channel *channel)
     uint64_t cost = 0;
 
     flush_pending(channel);
+    report_room(channel);
     for (size_t n = 0; n < TURN_MESSAGES && cost < TURN_COST && channel->delivering == NULL; n++) {
         if (!socket_receive(channel->sock, &received)) {
             if (has_something_to_send(channel))
@@ -375,7 +408,7 @@ jupyter_channels_attach(struct jupyter_channels *channels, enum jupyter_channel 
     int inner_fd;
 
     channel_close(channel);
-    channel->sock = socket_new(id, channels->dir, channels->max_message_bytes, &inner_fd, err);
+    channel->sock = socket_new(id, session_own_id(channels->session), channels->dir, channels->max_message_bytes, &inner_fd, err);
     if (channel->sock == NULL)
         return -1;
     channel->guard = guard_new(channels->loop, KG_STEAL_FD(link), inner_fd,
@@ -434,6 +467,7 @@ making_on_done(void *arg)
     making_free(making);
     flush_pending(channel);
     go_on_after_send(channel);
+    report_room(channel);
 }
 
 int
@@ -459,6 +493,71 @@ jupyter_channels_send_large(struct jupyter_channels *channels, enum jupyter_chan
         .work =
             loop_work_start(channels->loop, lane_of(channels), making_run, making_on_done, making),
     };
+    return 0;
+}
+
+// ---- Messages that somebody else has made ---------------------------------------------------
+
+const char *
+jupyter_channels_session(const struct jupyter_channels *channels)
+{
+    return session_own_id(channels->session);
+}
+
+void
+jupyter_channels_keep_raw(struct jupyter_channels *channels, bool keep)
+{
+    channels->keep_raw = keep;
+}
+
+bool
+jupyter_channels_is_connected(struct jupyter_channels *channels, enum jupyter_channel id)
+{
+    struct channel *channel = &channels->channel[id];
+    if (channel->sock == NULL)
+        return false;
+    bool connected = (socket_events(channel->sock) & ZMQ_POLLOUT) != 0;
+    go_on_if_ready(channel); // the look may have consumed an edge
+    return connected;
+}
+
+bool
+jupyter_channels_has_room(struct jupyter_channels *channels, enum jupyter_channel id)
+{
+    struct channel *channel = &channels->channel[id];
+    channel->had_no_room |= channel->n_pending >= MAX_PENDING_RAW;
+    return channel->n_pending < MAX_PENDING_RAW;
+}
+
+int
+jupyter_channels_send_raw(struct jupyter_channels *channels, enum jupyter_channel id,
+                          struct jupyter_raw *raw, struct kg_error *err)
+{
+    struct channel *channel = &channels->channel[id];
+    assert(channel->n_pending < MAX_PENDING_RAW);
+    if (check_can_send(channel, err) != 0) {
+        jupyter_raw_free(raw);
+        return -1;
+    }
+    struct pending *pending = &channel->pending[channel->n_pending];
+    if (raw->bytes > LARGE_COST) {
+        struct making *making = KG_NEW(struct making);
+        making->channel = channel;
+        making->session = session_copy(channels->session);
+        making->raw = raw;
+        *pending = (struct pending){
+            .making = making,
+            .work = loop_work_start(channels->loop, lane_of(channels), making_run, making_on_done,
+                                    making),
+        };
+        channel->n_pending++;
+    } else {
+        *pending =
+            (struct pending){.outgoing = jupyter_outgoing_new_raw(channels->session, raw)};
+        channel->n_pending++;
+        flush_pending(channel);
+        go_on_if_ready(channel);
+    }
     return 0;
 }
 

@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 
 enum {
-    SOCKETS_OF_KERNEL = 3,
+    SOCKETS_OF_KERNEL = JUPYTER_N_CHANNELS,
     SPARE_SOCKETS = 1024, // libzmq's own, and those that are being closed
 };
 

@@ -15,12 +15,40 @@ enum { JUPYTER_KEY_LEN = 64 }; // hexadecimal digits
 
 // ---- Messages -------------------------------------------------------------------------------
 
-// One message, without its buffers: nothing here looks into them. `header`, `parent_header`,
-// `metadata` and `content` are always objects.
+// One frame of a multipart message.
+struct jupyter_frame {
+    const void *data;
+    size_t len;
+};
+enum { JUPYTER_MAX_FRAMES = 64 };
+
+// A message as it is on the wire, both ways: four JSON objects as text, and buffers. The frames
+// point into memory of its own.
+enum { JUPYTER_HEADER, JUPYTER_PARENT_HEADER, JUPYTER_METADATA, JUPYTER_CONTENT, JUPYTER_N_PARTS };
+enum { JUPYTER_MAX_BUFFERS = JUPYTER_MAX_FRAMES - 8 };
+struct jupyter_raw {
+    size_t bytes; // of all frames
+    struct jupyter_frame parts[JUPYTER_N_PARTS];
+    char *block;
+    char *repaired[JUPYTER_N_PARTS]; // instead of the text in `block`; NULL: that is fine
+    size_t n_buffers;
+    struct jupyter_frame buffers[];
+};
+// Copies the frames as they are.
+struct jupyter_raw *jupyter_raw_new(const struct jupyter_frame parts[JUPYTER_N_PARTS],
+                                    const struct jupyter_frame *buffers, size_t n_buffers);
+// Checks that each part is a JSON object, and repairs what JSON forbids as jupyter_message_parse()
+// does. KG_INVALID_CONTENT, or KG_ARTIFACT_TOO_LARGE where it has too many values. A pure function.
+KG_MUST_CHECK int jupyter_raw_repair(struct jupyter_raw *raw, struct kg_error *err);
+void jupyter_raw_free(struct jupyter_raw *raw);
+KG_DEFINE_AUTO(jupyter_raw, jupyter_raw_free)
+
+// One message. `header`, `parent_header`, `metadata` and `content` are always objects.
 struct jupyter_message {
     char *msg_type;
     char *msg_id;
-    char *parent_id; // the parent header's msg_id; "" where it has none
+    char *parent_id;      // the parent header's msg_id; "" where it has none
+    char *parent_session; // the parent header's session; "" where it has none
     json_t *header;
     json_t *parent_header;
     json_t *metadata;
@@ -31,6 +59,10 @@ struct jupyter_message {
     // Not 0: metadata or content of about this many bytes was too large to be taken, or its end did
     // not come in time. Both are empty then, and the signature, which covers them, was not verified.
     uint64_t cut_bytes;
+    bool repaired; // something in it was not legal JSON
+    // The message as the kernel sent it, with its buffers. NULL where nobody asked for it
+    // (jupyter_channels_keep_raw()) or where a part or a buffer was too large to be taken.
+    struct jupyter_raw *raw;
     void *shaped; // what the events' `shape` made of it
 };
 void jupyter_message_free(struct jupyter_message *message);
@@ -42,13 +74,6 @@ struct jupyter_session;
 struct jupyter_session *jupyter_session_new(const char *key);
 void jupyter_session_free(struct jupyter_session *session);
 KG_DEFINE_AUTO(jupyter_session, jupyter_session_free)
-
-// One frame of a multipart message.
-struct jupyter_frame {
-    const void *data;
-    size_t len;
-};
-enum { JUPYTER_MAX_FRAMES = 64 };
 
 // Parses the frames of one message: [identities…, "<IDS|MSG>", signature, header, parent_header,
 // metadata, content, buffers…]. What a kernel may legally produce and JSON forbids is replaced:
@@ -68,16 +93,26 @@ struct jupyter_outgoing {
     struct jupyter_frame
         frames[6]; // delimiter, signature, header, parent_header, metadata, content
     char *owned[6];
+    struct jupyter_raw *raw; // has the last four of them, and buffers; NULL: none
 };
 struct jupyter_outgoing *jupyter_outgoing_new(struct jupyter_session *session, const char *msg_type,
                                               json_t *content);
+// Signs a message that somebody else has made (taken). A pure function.
+struct jupyter_outgoing *jupyter_outgoing_new_raw(const struct jupyter_session *session,
+                                                  struct jupyter_raw *raw);
 void jupyter_outgoing_free(struct jupyter_outgoing *outgoing);
 KG_DEFINE_AUTO(jupyter_outgoing, jupyter_outgoing_free)
 
 // ---- Channels -------------------------------------------------------------------------------
 
-enum jupyter_channel { JUPYTER_SHELL, JUPYTER_IOPUB, JUPYTER_CONTROL, JUPYTER_N_CHANNELS };
-const char *jupyter_channel_name(enum jupyter_channel channel); // "shell", "iopub", "control"
+enum jupyter_channel {
+    JUPYTER_SHELL,
+    JUPYTER_IOPUB,
+    JUPYTER_CONTROL,
+    JUPYTER_STDIN, // has the shell's ZeroMQ identity: a kernel asks for input whoever sent a request
+    JUPYTER_N_CHANNELS
+};
+const char *jupyter_channel_name(enum jupyter_channel channel); // "shell", "iopub", …
 
 // The channels of one kernel. Each is a czmq socket that binds an ipc endpoint in `dir`, and a
 // guard that moves bytes between that endpoint and a *link*: a stream descriptor at whose other end
@@ -102,6 +137,9 @@ struct jupyter_channels_events {
     void (*on_bad_message)(enum jupyter_channel channel, const struct kg_error *err, void *arg);
     // The link of a channel ended or was cut; `err->message` says why.
     void (*on_lost)(enum jupyter_channel channel, const struct kg_error *err, void *arg);
+    // A channel has room again (jupyter_channels_has_room()). May be NULL. The channels must not be
+    // freed from inside.
+    void (*on_room)(enum jupyter_channel channel, void *arg);
 };
 
 struct jupyter_channels_settings {
@@ -143,6 +181,21 @@ KG_MUST_CHECK int jupyter_channels_send_large(struct jupyter_channels *channels,
                                               enum jupyter_channel channel, const char *msg_type,
                                               const struct jupyter_content *content,
                                               char *ret_msg_id, struct kg_error *err);
+
+// The session id in the headers of what is sent here.
+const char *jupyter_channels_session(const struct jupyter_channels *channels);
+// Whether messages that are read from now on carry `raw`.
+void jupyter_channels_keep_raw(struct jupyter_channels *channels, bool keep);
+// Whether the kernel's end of a channel is there: requests need not wait for it.
+bool jupyter_channels_is_connected(struct jupyter_channels *channels, enum jupyter_channel channel);
+// Whether a channel has room for a message that somebody else has made; where it has none, on_room
+// is called when there is some. Some room is always left for jupyter_channels_send().
+bool jupyter_channels_has_room(struct jupyter_channels *channels, enum jupyter_channel channel);
+// Signs and sends a message that somebody else has made (taken); a large one is signed on a worker.
+// The channel must have room. Fails where there is no link.
+KG_MUST_CHECK int jupyter_channels_send_raw(struct jupyter_channels *channels,
+                                            enum jupyter_channel channel, struct jupyter_raw *raw,
+                                            struct kg_error *err);
 
 // Once per process, before the first socket: no czmq signal handlers, as many files as may be.
 void jupyter_init(void);

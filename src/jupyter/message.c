@@ -11,7 +11,13 @@
 // Header and parent header hold a handful of short strings.
 enum { MAX_HEADER_BYTES = 64 * 1024 };
 
-enum { HEADER, PARENT_HEADER, METADATA, CONTENT, N_PARTS };
+enum {
+    HEADER = JUPYTER_HEADER,
+    PARENT_HEADER = JUPYTER_PARENT_HEADER,
+    METADATA = JUPYTER_METADATA,
+    CONTENT = JUPYTER_CONTENT,
+    N_PARTS = JUPYTER_N_PARTS
+};
 static const char *const part_names[N_PARTS] = {"header", "parent_header", "metadata", "content"};
 
 void
@@ -22,6 +28,8 @@ jupyter_message_free(struct jupyter_message *message)
     free(message->msg_type);
     free(message->msg_id);
     free(message->parent_id);
+    free(message->parent_session);
+    jupyter_raw_free(message->raw);
     json_decref(message->header);
     json_decref(message->parent_header);
     json_decref(message->metadata);
@@ -71,12 +79,14 @@ cut(struct jupyter_message *message, uint64_t bytes)
 }
 
 static int
-load_header(const struct jupyter_frame *frames, size_t part, json_t **ret, struct kg_error *err)
+load_header(const struct jupyter_frame *frames, size_t part, json_t **ret, bool *repaired,
+            struct kg_error *err)
 {
     if (frames[part].len > MAX_HEADER_BYTES)
         return kg_error_set(err, KG_INVALID_CONTENT, 0, "%s of %zu bytes", part_names[part],
                             frames[part].len);
-    *ret = kernel_json_load(frames[part].data, frames[part].len, part_names[part], NULL, NULL, err);
+    *ret = kernel_json_load(frames[part].data, frames[part].len, part_names[part], NULL,
+                            repaired, err);
     return *ret != NULL ? 0 : -1;
 }
 
@@ -84,12 +94,14 @@ static int
 load_headers(struct jupyter_message *message, const struct jupyter_frame *frames,
              struct kg_error *err)
 {
-    if (load_header(frames, HEADER, &message->header, err) != 0 ||
-        load_header(frames, PARENT_HEADER, &message->parent_header, err) != 0)
+    bool *repaired = &message->repaired;
+    if (load_header(frames, HEADER, &message->header, repaired, err) != 0 ||
+        load_header(frames, PARENT_HEADER, &message->parent_header, repaired, err) != 0)
         return -1;
     message->msg_type = string_of(message->header, "msg_type");
     message->msg_id = string_of(message->header, "msg_id");
     message->parent_id = string_of(message->parent_header, "msg_id");
+    message->parent_session = string_of(message->parent_header, "session");
     if (message->msg_type[0] == '\0')
         return kg_error_set(err, KG_INVALID_CONTENT, 0, "header without msg_type");
     return 0;
@@ -102,10 +114,11 @@ load_body(struct jupyter_message *message, const struct jupyter_frame *frames, s
     const struct jupyter_frame *metadata = &frames[METADATA], *content = &frames[CONTENT];
 
     message->metadata =
-        kernel_json_load(metadata->data, metadata->len, part_names[METADATA], NULL, NULL, err);
+        kernel_json_load(metadata->data, metadata->len, part_names[METADATA], NULL,
+                         &message->repaired, err);
     if (message->metadata != NULL)
         message->content = kernel_json_load(content->data, content->len, part_names[CONTENT],
-                                            &message->structured, NULL, err);
+                                            &message->structured, &message->repaired, err);
     if (message->content != NULL)
         return 0;
     if (err->code != KG_ARTIFACT_TOO_LARGE)
@@ -142,4 +155,33 @@ jupyter_message_parse(const struct jupyter_session *session, const struct jupyte
     else if (load_body(message, parts, err) != 0)
         return NULL;
     return KG_STEAL(message);
+}
+
+// A buffer that the guard has replaced is its size in digits. A kernel's own buffer of such digits
+// is taken for one if a buffer of that size would have been too large.
+static bool
+has_cut_buffer(const struct jupyter_frame *frames, size_t n_frames, size_t max_message_bytes)
+{
+    uint64_t bytes = 0, cut = 0;
+    size_t first = after_delimiter(frames, n_frames) + 1 + N_PARTS;
+    for (size_t i = 0; i < n_frames; i++) {
+        bytes += zmtp_frame_cost(frames[i].len);
+        if (i >= first)
+            cut += zmtp_replaced_size(frames[i].data, frames[i].len);
+    }
+    return bytes + cut > max_message_bytes;
+}
+
+void
+message_keep_raw(struct jupyter_message *message, const struct jupyter_frame *frames,
+                 size_t n_frames, size_t max_message_bytes)
+{
+    const struct jupyter_frame *parts = &frames[after_delimiter(frames, n_frames) + 1];
+    size_t n_buffers = n_frames - (size_t)(parts + N_PARTS - frames);
+    if (message->cut_bytes > 0 || has_cut_buffer(frames, n_frames, max_message_bytes))
+        return;
+    message->raw = jupyter_raw_new(parts, parts + N_PARTS, n_buffers);
+    struct kg_error err;
+    if (message->repaired && jupyter_raw_repair(message->raw, &err) != 0)
+        jupyter_raw_free(KG_STEAL(message->raw));
 }

@@ -29,6 +29,12 @@ jupyter_session_new(const char *key)
     return session;
 }
 
+const char *
+session_own_id(const struct jupyter_session *session)
+{
+    return session->id;
+}
+
 struct jupyter_session *
 session_copy(const struct jupyter_session *session)
 {
@@ -135,6 +141,20 @@ jupyter_outgoing_new(struct jupyter_session *session, const char *msg_type, json
     return outgoing_make(session, msg_id, msg_type, content);
 }
 
+struct jupyter_outgoing *
+jupyter_outgoing_new_raw(const struct jupyter_session *session, struct jupyter_raw *raw)
+{
+    struct jupyter_outgoing *outgoing = KG_NEW(struct jupyter_outgoing);
+    char signature[SESSION_SIGNATURE_LEN + 1];
+
+    outgoing->raw = raw;
+    outgoing->frames[0] = (struct jupyter_frame){SESSION_DELIMITER, strlen(SESSION_DELIMITER)};
+    memcpy(&outgoing->frames[2], raw->parts, sizeof(raw->parts));
+    session_sign(session, &outgoing->frames[2], signature);
+    set_frame(outgoing, 1, kg_strdup(signature));
+    return outgoing;
+}
+
 void
 jupyter_outgoing_free(struct jupyter_outgoing *outgoing)
 {
@@ -142,5 +162,6 @@ jupyter_outgoing_free(struct jupyter_outgoing *outgoing)
         return;
     for (size_t i = 0; i < KG_ARRAY_LEN(outgoing->owned); i++)
         free(outgoing->owned[i]);
+    jupyter_raw_free(outgoing->raw);
     free(outgoing);
 }

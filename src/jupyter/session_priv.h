@@ -24,3 +24,7 @@ void session_next_id(struct jupyter_session *session, char ret_msg_id[JUPYTER_MS
 // jupyter_outgoing_new() with an id that was taken before. Any thread may call it.
 struct jupyter_outgoing *outgoing_make(const struct jupyter_session *session, const char *msg_id,
                                        const char *msg_type, json_t *content);
+const char *session_own_id(const struct jupyter_session *session);
+// Fills in `raw` from the frames that a message was parsed of. A pure function.
+void message_keep_raw(struct jupyter_message *message, const struct jupyter_frame *frames,
+                      size_t n_frames, size_t max_message_bytes);

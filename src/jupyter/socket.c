@@ -93,8 +93,8 @@ close_old_ones(void)
 }
 
 struct channel_socket *
-socket_new(enum jupyter_channel channel, const char *dir, size_t max_message_bytes, int *ret_fd,
-           struct kg_error *err)
+socket_new(enum jupyter_channel channel, const char *identity, const char *dir,
+           size_t max_message_bytes, int *ret_fd, struct kg_error *err)
 {
     int64_t max_frame = (int64_t)max_message_bytes;
     close_old_ones();
@@ -111,6 +111,8 @@ socket_new(enum jupyter_channel channel, const char *dir, size_t max_message_byt
     } else {
         zsock_set_sndhwm(zsock, SEND_QUEUE);
     }
+    if (channel == JUPYTER_SHELL || channel == JUPYTER_STDIN)
+        zsock_set_identity(zsock, identity);
     *ret_fd = listen_and_connect(zsock, channel, dir, err);
     if (*ret_fd < 0) {
         zsock_destroy(&zsock);
@@ -213,10 +215,12 @@ bool
 socket_send(const struct channel_socket *sock, const struct jupyter_outgoing *outgoing)
 {
     void *handle = zsock_resolve(zsock_of(sock));
-    size_t n = KG_ARRAY_LEN(outgoing->frames);
+    const size_t n_head = KG_ARRAY_LEN(outgoing->frames);
+    size_t n = n_head + (outgoing->raw != NULL ? outgoing->raw->n_buffers : 0);
 
     for (size_t i = 0; i < n; i++) {
-        const struct jupyter_frame *frame = &outgoing->frames[i];
+        const struct jupyter_frame *frame =
+            i < n_head ? &outgoing->frames[i] : &outgoing->raw->buffers[i - n_head];
         int flags = ZMQ_DONTWAIT | (i + 1 < n ? ZMQ_SNDMORE : 0);
         int rc;
         do {

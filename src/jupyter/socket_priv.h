@@ -11,10 +11,11 @@
 struct channel_socket;
 
 // Makes the socket, lets it listen in `dir`, and connects the one peer that it will ever have:
-// `ret_fd` is the peer's end. The endpoint's name is gone when this returns.
-KG_MUST_CHECK struct channel_socket *socket_new(enum jupyter_channel channel, const char *dir,
-                                                size_t max_message_bytes, int *ret_fd,
-                                                struct kg_error *err);
+// `ret_fd` is the peer's end. The endpoint's name is gone when this returns. shell and stdin get
+// `identity` as their ZeroMQ routing id.
+KG_MUST_CHECK struct channel_socket *socket_new(enum jupyter_channel channel, const char *identity,
+                                                const char *dir, size_t max_message_bytes,
+                                                int *ret_fd, struct kg_error *err);
 // Its connection is to be closed before. The socket itself goes a moment later, when another one is
 // made, read or freed, or by socket_fini().
 void socket_free(struct channel_socket *sock);

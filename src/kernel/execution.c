@@ -111,11 +111,11 @@ request_bytes(const struct execution_request *request)
 }
 
 int
-executions_check_room(const struct executions *executions, const struct execution_request *request,
-                      struct kg_error *err)
+executions_check_waiting(const struct executions *executions, const char *owner, size_t bytes,
+                         struct kg_error *err)
 {
-    size_t max = executions->settings.max_waiting_bytes, bytes = request_bytes(request);
-    const struct execution_share *share = share_find(executions, request->owner);
+    size_t max = executions->settings.max_waiting_bytes;
+    const struct execution_share *share = share_find(executions, owner);
     size_t own = share ? share->waiting_bytes : 0;
     bool small = bytes <= max / SMALL_SHARE; // nobody's large ones keep it out
     if (max == 0 || small)
@@ -131,10 +131,49 @@ executions_check_room(const struct executions *executions, const struct executio
     return 0;
 }
 
+int
+executions_check_room(const struct executions *executions, const struct execution_request *request,
+                      struct kg_error *err)
+{
+    return executions_check_waiting(executions, request->owner, request_bytes(request), err);
+}
+
+struct execution_share *
+executions_enter(struct executions *executions, const char *owner)
+{
+    return share_enter(executions, owner);
+}
+
+void
+executions_leave(struct execution_share *share)
+{
+    share_leave(share);
+}
+
+void
+executions_count_waiting(struct executions *executions, struct execution_share *share,
+                         ssize_t bytes)
+{
+    executions->waiting_bytes += (size_t)bytes;
+    share->waiting_bytes += (size_t)bytes;
+}
+
 size_t
 executions_max_message_bytes(const struct executions *executions)
 {
     return executions->settings.max_message_bytes;
+}
+
+size_t
+executions_max_log_bytes(const struct executions *executions)
+{
+    return executions->settings.max_log_bytes;
+}
+
+struct output_budget *
+executions_budget(const struct executions *executions)
+{
+    return executions->budget;
 }
 
 static void
@@ -142,8 +181,7 @@ count_waiting(struct execution *execution, ssize_t bytes)
 {
     if (!execution->executions)
         return;
-    execution->executions->waiting_bytes += (size_t)bytes;
-    execution->share->waiting_bytes += (size_t)bytes;
+    executions_count_waiting(execution->executions, execution->share, bytes);
 }
 
 struct execution *

@@ -44,9 +44,20 @@ struct execution *execution_new(struct executions *executions,
 KG_MUST_CHECK int executions_check_room(const struct executions *executions,
                                         const struct execution_request *request,
                                         struct kg_error *err);
+// The same for any bytes of an owner, which wait to be sent to a kernel. A share is entered before
+// bytes are counted in it, and is left when none are.
+struct execution_share;
+KG_MUST_CHECK int executions_check_waiting(const struct executions *executions, const char *owner,
+                                           size_t bytes, struct kg_error *err);
+struct execution_share *executions_enter(struct executions *executions, const char *owner);
+void executions_leave(struct execution_share *share);
+void executions_count_waiting(struct executions *executions, struct execution_share *share,
+                              ssize_t bytes);
 // Code and variables were sent, or will not be; they may be large.
 void execution_release_request(struct execution *execution);
 size_t executions_max_message_bytes(const struct executions *executions); // 0: any
+size_t executions_max_log_bytes(const struct executions *executions);
+struct output_budget *executions_budget(const struct executions *executions); // borrowed
 void execution_set_state(struct execution *execution, enum execution_state state);
 // Appends the `done` line; the execution's kernel has no more to do with it.
 void execution_finish(struct execution *execution, enum execution_status status,

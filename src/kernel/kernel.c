@@ -13,9 +13,9 @@ kernel_state(const struct kernel *kernel)
     case PROCESS_STARTING:
         return KERNEL_STARTING;
     case PROCESS_UP:
-        return !running                                     ? KERNEL_READY
-               : running->state == EXECUTION_INTERRUPTING ? KERNEL_INTERRUPTING
-                                                            : KERNEL_BUSY;
+        if (!running)
+            return kernel->hub.n_executing > 0 ? KERNEL_BUSY : KERNEL_READY;
+        return running->state == EXECUTION_INTERRUPTING ? KERNEL_INTERRUPTING : KERNEL_BUSY;
     case PROCESS_REPLACING:
         return KERNEL_RESTARTING;
     case PROCESS_DEAD:
@@ -75,6 +75,35 @@ static const struct runner_events runner_events = {
     .on_warm = kernel_on_warm,
 };
 
+// ---- What the hub reports -------------------------------------------------------------------
+
+static void
+kernel_on_own_message(enum jupyter_channel channel, struct jupyter_message *message, void *arg)
+{
+    struct kernel *kernel = arg;
+    runner_on_message(&kernel->runner, channel, message);
+}
+
+static void
+kernel_on_taps_idle(void *arg)
+{
+    struct kernel *kernel = arg;
+    runner_on_taps_idle(&kernel->runner);
+}
+
+static void
+kernel_on_tap_held(void *arg)
+{
+    struct kernel *kernel = arg;
+    runner_on_tap_held(&kernel->runner);
+}
+
+static const struct hub_events hub_events = {
+    .on_own_message = kernel_on_own_message,
+    .on_idle = kernel_on_taps_idle,
+    .on_held = kernel_on_tap_held,
+};
+
 // ---- What the process reports ---------------------------------------------------------------
 
 static void
@@ -83,6 +112,7 @@ kernel_on_ready(void *arg)
     struct kernel *kernel = arg;
     kernel->has_started = true;
     runner_on_ready(&kernel->runner);
+    hub_on_ready(&kernel->hub);
     report_restarted(kernel, NULL);
     report_started(kernel, NULL);
 }
@@ -92,6 +122,7 @@ kernel_on_failed(const struct kg_error *err, void *arg)
 {
     struct kernel *kernel = arg;
     runner_on_failed(&kernel->runner, err);
+    hub_on_dead(&kernel->hub);
     report_restarted(kernel, err);
     report_started(kernel, err);
 }
@@ -107,6 +138,7 @@ static void
 kernel_on_replacing(void *arg)
 {
     struct kernel *kernel = arg;
+    hub_on_replacing(&kernel->hub);
     runner_on_replacing(&kernel->runner);
     if (kernel->events->on_replaced)
         kernel->events->on_replaced(kernel, kernel->arg);
@@ -124,6 +156,7 @@ kernel_on_stuck(const struct kg_error *err, void *arg)
 {
     struct kernel *kernel = arg;
     runner_on_stuck(&kernel->runner, err);
+    hub_on_dead(&kernel->hub);
     report_restarted(kernel, err);
     report_started(kernel, err);
     kernel->events->on_broken(kernel, err, kernel->arg);
@@ -140,7 +173,14 @@ static void
 kernel_on_message(enum jupyter_channel channel, struct jupyter_message *message, void *arg)
 {
     struct kernel *kernel = arg;
-    runner_on_message(&kernel->runner, channel, message);
+    hub_on_message(&kernel->hub, channel, message);
+}
+
+static void
+kernel_on_room(void *arg)
+{
+    struct kernel *kernel = arg;
+    hub_flush(&kernel->hub);
 }
 
 static const struct process_events process_events = {
@@ -152,6 +192,7 @@ static const struct process_events process_events = {
     .on_stuck = kernel_on_stuck,
     .on_interrupted = kernel_on_interrupted,
     .on_message = kernel_on_message,
+    .on_room = kernel_on_room,
     .shape = runner_shape,
     .shaped_free = runner_shaped_free,
 };
@@ -167,7 +208,8 @@ kernel_make(const struct kernel_context *context, struct sandbox *sandbox,
     kernel->events = events;
     kernel->arg = arg;
     process_init(&kernel->process, context, sandbox, spec, env, &process_events, kernel);
-    runner_init(&kernel->runner, context, &kernel->process, &runner_events, kernel);
+    hub_init(&kernel->hub, context, &kernel->process, &hub_events, kernel);
+    runner_init(&kernel->runner, context, &kernel->process, &kernel->hub, &runner_events, kernel);
     return kernel;
 }
 
@@ -203,6 +245,7 @@ kernel_free(struct kernel *kernel, const char *reason)
     if (!kernel)
         return;
     runner_end(&kernel->runner, reason ? reason : "the session was ended");
+    hub_fini(&kernel->hub);
     process_fini(&kernel->process);
     runner_fini(&kernel->runner);
     free(kernel);
@@ -236,7 +279,8 @@ kernel_execution_count(const struct kernel *kernel)
 bool
 kernel_is_busy(const struct kernel *kernel)
 {
-    return runner_is_busy(&kernel->runner) || kernel->process.adopting;
+    return runner_is_busy(&kernel->runner) || hub_is_busy(&kernel->hub) ||
+           kernel->process.adopting;
 }
 
 // ---- What the session asks for --------------------------------------------------------------
@@ -257,8 +301,9 @@ bool
 kernel_interrupt(struct kernel *kernel)
 {
     bool any = kernel_is_busy(kernel);
+    bool runs = kernel->runner.run.execution != NULL;
     runner_interrupt(&kernel->runner);
-    if (kernel->process.adopting)
+    if (!runs && (kernel->process.adopting || kernel->hub.n_executing > 0))
         process_interrupt(&kernel->process);
     return any;
 }
@@ -273,6 +318,13 @@ kernel_restart(struct kernel *kernel, kernel_restart_fn on_done, void *arg, stru
     runner_kill(&kernel->runner);
     process_replace(&kernel->process);
     return 0;
+}
+
+struct kernel_tap *
+kernel_tap_open(struct kernel *kernel, const struct kernel_tap_settings *settings, loop_fn on_ready,
+                void *arg, struct kg_error *err)
+{
+    return hub_open_tap(&kernel->hub, settings, on_ready, arg, err);
 }
 
 void

@@ -197,7 +197,8 @@ enum kernel_state kernel_state(const struct kernel *kernel);
 // True once it was ready for the first time: from then on it takes executions in every state.
 bool kernel_has_started(const struct kernel *kernel);
 int64_t kernel_execution_count(const struct kernel *kernel);
-// True while an execution runs or waits, or an adopted kernel has not been heard of yet.
+// True while an execution runs or waits, an execute_request of a tap (kernel_tap.h) is unanswered,
+// or an adopted kernel has not answered yet.
 bool kernel_is_busy(const struct kernel *kernel);
 
 // Runs code, after what is queued already. The caller gets a reference of its own. Fails with

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel: its process (process_priv.h) and the runner that uses it (runner_priv.h).
+// A kernel: its process (process_priv.h), the hub through which its messages pass (hub_priv.h), and
+// the runner of executions (runner_priv.h).
 #pragma once
 
+#include "hub_priv.h"
 #include "kernel.h"
 #include "process_priv.h"
 #include "runner_priv.h"
 
 struct kernel {
     struct kernel_process process;
+    struct kernel_hub hub;
     struct kernel_runner runner;
     const struct kernel_events *events;
     void *arg;

@@ -25,29 +25,12 @@ struct subscription {
 
 // ---- The budget -----------------------------------------------------------------------------
 
-struct output_budget *
-output_budget_new(size_t max)
-{
-    struct output_budget *budget = KG_NEW(struct output_budget);
-    budget->refs = 1;
-    budget->max = max;
-    TAILQ_INIT(&budget->logs);
-    return budget;
-}
-
-void
-output_budget_unref(struct output_budget *budget)
-{
-    if (--budget->refs == 0)
-        free(budget);
-}
-
 static void
 count_held(struct output_log *log, size_t more, size_t less)
 {
     log->bytes_held += more;
     log->bytes_held -= less;
-    if (log->is_counted) {
+    if (log->in_budget.is_counted) {
         log->budget->held += more;
         log->budget->held -= less;
     }
@@ -56,35 +39,19 @@ count_held(struct output_log *log, size_t more, size_t less)
 void
 output_log_leave_budget(struct output_log *log)
 {
-    if (!log->is_counted)
+    if (!log->in_budget.is_counted)
         return;
     log->budget->held -= log->bytes_held;
-    TAILQ_REMOVE(&log->budget->logs, log, in_budget);
-    log->is_counted = false;
+    budget_leave(log->budget, &log->in_budget);
 }
 
 bool
 output_log_is_crowded(const struct output_log *log)
 {
-    return log->budget->held > log->budget->max;
+    return output_budget_is_crowded(log->budget);
 }
 
 // ---- Entries --------------------------------------------------------------------------------
-
-void
-output_log_init(struct output_log *log, struct output_budget *budget, size_t max_bytes,
-                size_t max_message_bytes)
-{
-    *log = (struct output_log){.budget = budget,
-                               .max_bytes = max_bytes,
-                               .is_counted = true,
-                               .max_message_bytes = max_message_bytes,
-                               .opened_us = clock_mono_us()};
-    TAILQ_INIT(&log->entries);
-    TAILQ_INIT(&log->subscriptions);
-    TAILQ_INSERT_TAIL(&budget->logs, log, in_budget);
-    budget->refs++;
-}
 
 static void
 entry_unref(struct output_entry *entry)
@@ -188,22 +155,33 @@ oldest_run(const struct output_log *log, const struct output_entry *newest)
     return entry && ours && entry->message == newest->message ? NULL : entry;
 }
 
-// Where all logs together hold too much, the one that holds most loses its oldest message. A
-// quarter is theirs in any case: what readers are still sending cannot be dropped, and empties no
-// log.
-static void
-enforce_budget(struct output_budget *budget, const struct output_entry *newest)
+static bool
+log_can_drop(const struct budget_member *member, const void *newest)
 {
-    while (budget->held > budget->max && budget->held - budget->sending > budget->max / 4) {
-        struct output_log *largest = NULL, *log;
-        TAILQ_FOREACH(log, &budget->logs, in_budget) {
-            if ((!largest || log->bytes_held > largest->bytes_held) && oldest_run(log, newest))
-                largest = log;
-        }
-        if (!largest)
-            return;
-        drop_run(largest, oldest_run(largest, newest));
-    }
+    return oldest_run(member->owner, newest) != NULL;
+}
+
+static void
+log_drop(struct budget_member *member, const void *newest)
+{
+    struct output_log *log = member->owner;
+    drop_run(log, oldest_run(log, newest));
+}
+
+void
+output_log_init(struct output_log *log, struct output_budget *budget, size_t max_bytes,
+                size_t max_message_bytes)
+{
+    *log = (struct output_log){.budget = budget,
+                               .max_bytes = max_bytes,
+                               .max_message_bytes = max_message_bytes,
+                               .opened_us = clock_mono_us()};
+    TAILQ_INIT(&log->entries);
+    TAILQ_INIT(&log->subscriptions);
+    log->in_budget = (struct budget_member){
+        .owner = log, .held = &log->bytes_held, .can_drop = log_can_drop, .drop = log_drop};
+    budget_join(budget, &log->in_budget);
+    budget->refs++;
 }
 
 static bool
@@ -250,7 +228,7 @@ output_log_append_entry(struct output_log *log, struct output_entry *entry)
     enforce_bound(log);
     if (TAILQ_LAST(&log->entries, output_entries) != entry)
         return;
-    enforce_budget(log->budget, entry);
+    budget_enforce(log->budget, entry);
     wake_readers(log, entry);
 }
 

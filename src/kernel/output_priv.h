@@ -6,6 +6,7 @@
 
 #include "jupyter.h"
 #include "kernel.h"
+#include "output_budget_priv.h"
 
 // Error lines are kept as long as they are few and short (a tenant can forge them); the done line
 // is kept always.
@@ -33,23 +34,11 @@ struct output_entry {
 };
 TAILQ_HEAD(output_entries, output_entry);
 
-// What the logs of all executions under way may hold together, with what readers are still sending
-// of lines that the logs have dropped. Where they hold more, the log that holds most loses its
-// oldest message.
-struct output_budget {
-    int refs; // the registry's, the logs', and those of dropped lines that are still being sent
-    size_t max;
-    size_t held;
-    size_t sending; // of `held`: dropped lines that readers are still sending
-    TAILQ_HEAD(, output_log) logs;
-};
-
 struct output_log {
     struct output_entries entries;
     TAILQ_HEAD(subscriptions, subscription) subscriptions;
     struct output_budget *budget;
-    bool is_counted; // in the budget: its execution has not ended
-    TAILQ_ENTRY(output_log) in_budget;
+    struct budget_member in_budget; // while its execution has not ended
     int64_t opened_us; // clock_mono_us()
     int64_t last_seq;
     int64_t last_message;
@@ -68,8 +57,6 @@ void output_log_fini(struct output_log *log);
 void output_log_leave_budget(struct output_log *log);
 // Whether more is held than the budget allows: by lines that readers are still sending.
 bool output_log_is_crowded(const struct output_log *log);
-struct output_budget *output_budget_new(size_t max);
-void output_budget_unref(struct output_budget *budget);
 
 // ---- Lines ----------------------------------------------------------------------------------
 

@@ -14,7 +14,11 @@
 
 enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000, RETRY_LINK_MS = 10 };
 enum { RETRY_INFO_MS = 20, RETRY_INFO_LATER_MS = 1000, RETRY_SOON = 100, MAX_SAID = 160 };
+enum { INPUT_TRIES = 200, RETRY_INPUT_MS = 10 };
 enum { EXIT_NEWS_MS = 1000 }; // an exit's event knows more than a lost channel
+
+// shell, iopub and control: without these no process is up. They are linked in this order.
+static const enum jupyter_channel after_needed = JUPYTER_STDIN;
 
 static const char *const state_names[] = {
     [PROCESS_STARTING] = "starting",
@@ -24,6 +28,8 @@ static const char *const state_names[] = {
 };
 
 static void start_fail(struct kernel_process *process, const char *reason);
+static void input_link(struct kernel_process *process);
+static void input_end(struct kernel_process *process, enum input_state state);
 
 static bool
 edge_is_legal(enum process_state from, enum process_state to)
@@ -75,11 +81,13 @@ process_on_message(enum jupyter_channel channel, struct jupyter_message *message
         start->iopub_heard = true;
     else if (channel == JUPYTER_SHELL && strcmp(message->msg_type, "kernel_info_reply") == 0)
         start->info_replied = true;
-    if (start->channel < JUPYTER_N_CHANNELS || !start->info_replied || !start->iopub_heard)
+    if (start->channel < after_needed || !start->info_replied || !start->iopub_heard)
         return;
     start_cancel(start);
     process_set_state(process, PROCESS_UP);
     process->adopting = false;
+    if (process->is_tapped)
+        input_link(process);
     process->events->on_ready(process->arg);
 }
 
@@ -104,7 +112,18 @@ process_on_channel_lost(enum jupyter_channel channel, const struct kg_error *err
     log_info("a channel of a kernel was lost", LOG_STR("sandbox", sandbox_id(process->sandbox)),
              LOG_STR("kernel", process->spec->name),
              LOG_STR("channel", jupyter_channel_name(channel)), LOG_ERR(err));
-    loop_timer_start(process->lost, EXIT_NEWS_MS);
+    if (channel == JUPYTER_STDIN)
+        input_end(process, INPUT_MISSING);
+    else
+        loop_timer_start(process->lost, EXIT_NEWS_MS);
+}
+
+static void
+process_on_room(enum jupyter_channel channel, void *arg)
+{
+    struct kernel_process *process = arg;
+    (void)channel;
+    process->events->on_room(process->arg);
 }
 
 static void
@@ -125,7 +144,7 @@ static void
 go_on(void *arg)
 {
     struct kernel_process *process = arg;
-    if (process->start.channel < JUPYTER_N_CHANNELS)
+    if (process->start.channel < after_needed)
         connect_next(process);
     else
         ask_info(process);
@@ -148,7 +167,7 @@ process_on_link(int fd, const struct kg_error *link_err, void *arg)
         return;
     }
     start->channel++;
-    if (process->adopting && start->channel == JUPYTER_N_CHANNELS)
+    if (process->adopting && start->channel == after_needed)
         loop_timer_start(start->deadline, process->adopt_timeout_ms);
     go_on(process);
 }
@@ -179,20 +198,24 @@ open_channels(struct kernel_process *process)
         .on_message = process_on_message,
         .on_bad_message = process_on_bad_message,
         .on_lost = process_on_channel_lost,
+        .on_room = process_on_room,
     };
     struct kg_error err = {0};
     if (dir_make(process->dir, 0700, &err) == 0)
         process->channels =
             jupyter_channels_new(process->context->loop, &settings, &events, process, &err);
-    if (process->channels)
-        connect_next(process);
-    else
+    if (!process->channels) {
         start_fail(process, err.message);
+        return;
+    }
+    jupyter_channels_keep_raw(process->channels, process->is_tapped);
+    connect_next(process);
 }
 
 static void
 close_channels(struct kernel_process *process)
 {
+    input_end(process, INPUT_NONE);
     jupyter_channels_free(KG_STEAL(process->channels));
     loop_timer_stop(process->lost);
     if (process->interrupting)
@@ -213,6 +236,110 @@ process_send_large(struct kernel_process *process, const char *msg_type,
 {
     return jupyter_channels_send_large(process->channels, JUPYTER_SHELL, msg_type, content,
                                        ret_msg_id, err);
+}
+
+// ---- The stdin channel ----------------------------------------------------------------------
+
+static void
+input_end(struct kernel_process *process, enum input_state state)
+{
+    struct process_input *input = &process->input;
+    input->state = state;
+    loop_timer_stop(input->retry);
+    if (input->call)
+        sandbox_call_cancel(KG_STEAL(input->call));
+}
+
+static void
+input_settle(struct kernel_process *process, enum input_state state)
+{
+    if (state == INPUT_MISSING)
+        log_info("a kernel has no stdin channel",
+                 LOG_STR("sandbox", sandbox_id(process->sandbox)),
+                 LOG_STR("kernel", process->spec->name));
+    input_end(process, state);
+    process->events->on_room(process->arg);
+}
+
+static void
+process_on_input_link(int fd, const struct kg_error *link_err, void *arg)
+{
+    struct kernel_process *process = arg;
+    struct process_input *input = &process->input;
+    struct kg_error err = {0};
+    (void)link_err;
+    input->call = NULL;
+    if (fd >= 0 && jupyter_channels_attach(process->channels, JUPYTER_STDIN, fd, &err) == 0)
+        input->state = INPUT_CONNECTING;
+    loop_timer_start(input->retry, fd >= 0 ? 0 : RETRY_INPUT_MS);
+}
+
+// Requests that may ask for input wait for this: a kernel's ROUTER drops what it sends to a peer
+// that is not there yet.
+static void
+input_go_on(void *arg)
+{
+    struct kernel_process *process = arg;
+    struct process_input *input = &process->input;
+    if (input->n_tries++ == INPUT_TRIES) {
+        input_settle(process, INPUT_MISSING);
+    } else if (input->state == INPUT_LINKING) {
+        KG_AUTO_FREE char *target = kg_asprintf("%s/%s", process->spec->name,
+                                                jupyter_channel_name(JUPYTER_STDIN));
+        struct kg_error err = {0};
+        input->call = sandbox_open_link(process->sandbox, target, LINK_TIMEOUT_MS,
+                                        process_on_input_link, process, &err);
+        if (!input->call)
+            loop_timer_start(input->retry, RETRY_INPUT_MS);
+    } else if (jupyter_channels_is_connected(process->channels, JUPYTER_STDIN)) {
+        input_settle(process, INPUT_OPEN);
+    } else {
+        loop_timer_start(input->retry, RETRY_INPUT_MS);
+    }
+}
+
+static void
+input_link(struct kernel_process *process)
+{
+    if (process->input.state != INPUT_NONE)
+        return;
+    process->input.state = INPUT_LINKING;
+    process->input.n_tries = 0;
+    loop_timer_start(process->input.retry, 0);
+}
+
+// ---- Messages of taps -----------------------------------------------------------------------
+
+void
+process_set_tapped(struct kernel_process *process, bool is_tapped)
+{
+    process->is_tapped = is_tapped;
+    if (process->channels)
+        jupyter_channels_keep_raw(process->channels, is_tapped);
+    if (is_tapped && process->state == PROCESS_UP)
+        input_link(process);
+}
+
+bool
+process_can_send(struct kernel_process *process, enum jupyter_channel channel)
+{
+    enum input_state input = process->input.state;
+    if (process->state != PROCESS_UP || input == INPUT_LINKING || input == INPUT_CONNECTING)
+        return false;
+    return jupyter_channels_has_room(process->channels, channel);
+}
+
+int
+process_send_raw(struct kernel_process *process, enum jupyter_channel channel,
+                 struct jupyter_raw *raw, struct kg_error *err)
+{
+    return jupyter_channels_send_raw(process->channels, channel, raw, err);
+}
+
+const char *
+process_session(const struct kernel_process *process)
+{
+    return process->channels ? jupyter_channels_session(process->channels) : "";
 }
 
 // ---- Starting -------------------------------------------------------------------------------
@@ -369,7 +496,7 @@ process_on_deadline(void *arg)
 {
     struct kernel_process *process = arg;
     if (process->adopting) {
-        bool reached = process->start.channel == JUPYTER_N_CHANNELS;
+        bool reached = process->start.channel == after_needed;
         start_fail(process, reached ? "the kernel did not end what it was doing in time"
                                     : "the kernel could not be reached");
         return;
@@ -528,6 +655,7 @@ process_init(struct kernel_process *process, const struct kernel_context *contex
     process->start.deadline = loop_timer_new(loop, process_on_deadline, process);
     process->start.retry = loop_timer_new(loop, go_on, process);
     process->start.give_up = loop_timer_new(loop, process_on_give_up, process);
+    process->input.retry = loop_timer_new(loop, input_go_on, process);
     process->unasked = loop_timer_new(loop, process_on_unasked, process);
     process->lost = loop_timer_new(loop, process_on_lost, process);
 }
@@ -542,6 +670,7 @@ process_fini(struct kernel_process *process)
     loop_timer_free(process->start.deadline);
     loop_timer_free(process->start.retry);
     loop_timer_free(process->start.give_up);
+    loop_timer_free(process->input.retry);
     loop_timer_free(process->unasked);
     loop_timer_free(process->lost);
     free(process->start.failure);

@@ -42,6 +42,8 @@ struct process_events {
     // Every message that comes while the process is starting or up. The message is freed after the
     // call.
     void (*on_message)(enum jupyter_channel channel, struct jupyter_message *message, void *arg);
+    // Messages of taps can be sent again: see process_can_send().
+    void (*on_room)(void *arg);
     // As in struct jupyter_channels_events.
     void *(*shape)(enum jupyter_channel channel, struct jupyter_message *message);
     void (*shaped_free)(void *shaped);
@@ -60,6 +62,23 @@ struct process_start {
     bool iopub_heard;
 };
 
+// The stdin channel: linked beside a process that is up, and only for taps. Executions of the
+// gateway never ask for input.
+enum input_state {
+    INPUT_NONE,
+    INPUT_LINKING,    // asks the sandbox for a link
+    INPUT_CONNECTING, // waits for the kernel's end of the channel
+    INPUT_OPEN,
+    INPUT_MISSING, // the kernel has no such channel, or lost it
+};
+
+struct process_input {
+    enum input_state state;
+    struct sandbox_call *call;
+    struct loop_timer *retry;
+    int n_tries;
+};
+
 // Invariant: `channels` is NULL in REPLACING and DEAD.
 struct kernel_process {
     const struct kernel_context *context;
@@ -74,6 +93,8 @@ struct kernel_process {
     char *dir;
     struct jupyter_channels *channels;
     struct process_start start;
+    struct process_input input;
+    bool is_tapped;
     bool adopting; // STARTING, with a process that an earlier gateway has started
     int64_t adopt_timeout_ms;
     struct sandbox_call *interrupting;
@@ -107,3 +128,14 @@ KG_MUST_CHECK int process_send(struct kernel_process *process, const char *msg_t
 KG_MUST_CHECK int process_send_large(struct kernel_process *process, const char *msg_type,
                                      const struct jupyter_content *content, char *ret_msg_id,
                                      struct kg_error *err);
+
+// Whether there are taps: then messages come with `raw`, and the stdin channel is linked.
+void process_set_tapped(struct kernel_process *process, bool is_tapped);
+// Whether a message of a tap can be sent now. Where it cannot, on_room or on_ready is called when
+// that may have changed.
+bool process_can_send(struct kernel_process *process, enum jupyter_channel channel);
+// jupyter_channels_send_raw(); after process_can_send().
+KG_MUST_CHECK int process_send_raw(struct kernel_process *process, enum jupyter_channel channel,
+                                   struct jupyter_raw *raw, struct kg_error *err);
+// The session id of what process_send() sends; "" where there are no channels.
+const char *process_session(const struct kernel_process *process);

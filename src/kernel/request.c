@@ -33,6 +33,12 @@ request_code_new(const char *template, char *text, bool silent)
     return request;
 }
 
+struct request_code *
+request_code_copy(const struct request_code *request)
+{
+    return request_code_new(request->template, kg_strdup(request->text), request->silent);
+}
+
 void
 request_code_free(void *arg)
 {

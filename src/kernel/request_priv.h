@@ -15,6 +15,7 @@ struct request_code {
 
 // Takes `text`.
 struct request_code *request_code_new(const char *template, char *text, bool silent);
+struct request_code *request_code_copy(const struct request_code *request);
 void request_code_free(void *request);
 // The content of the execute_request, a new reference. A pure function: any thread may call it.
 json_t *request_code_make(void *request);

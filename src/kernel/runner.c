@@ -11,11 +11,11 @@
 #include <string.h>
 
 #include "metrics.h"
-#include "request_priv.h"
 
 enum { SETTLE_MS = 1000, EXIT_MS = 2000, WARM_UP_MS = 30 * 1000, GRACE_MS = 3000 };
 // Code or values above this are made into a request on a worker.
 enum { LARGE_REQUEST = 64 * 1024 };
+enum { MAX_ABORTED = 16 }; // requests of one execution
 
 // Whether the process that an execution ran on is still there when it ends.
 enum fate { FATE_STAYS, FATE_REPLACED, FATE_LOST };
@@ -47,7 +47,24 @@ runner_fail(struct kernel_runner *runner, const char *ename, const char *evalue)
     process_replace(runner->process);
 }
 
+static const char *
+string_of(const json_t *object, const char *key, const char *fallback)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : fallback;
+}
+
 // ---- Requests -------------------------------------------------------------------------------
+
+// No request of a tap may get between those of an execution, or come before the startup code.
+static void
+update_hold(struct kernel_runner *runner)
+{
+    const struct run *run = &runner->run;
+    bool sets_up = run->execution && run->step < RUN_CODE;
+    bool needs_startup = runner->spec->startup_code && !runner->started_up;
+    hub_hold(runner->hub, sets_up || needs_startup);
+}
 
 // Takes the request.
 static void
@@ -55,6 +72,8 @@ send_request(struct kernel_runner *runner, struct request_code *request)
 {
     struct kg_error err = {0};
     int sent;
+    request_code_free(runner->run.copy);
+    runner->run.copy = runner->hub->was_used ? request_code_copy(request) : NULL;
     if (strlen(request->text) > LARGE_REQUEST) {
         const struct jupyter_content content = {request_code_make, request_code_free, request};
         sent = process_send_large(runner->process, "execute_request", &content, runner->run.msg_id,
@@ -106,6 +125,24 @@ send_step(struct kernel_runner *runner)
     if (run->step == RUN_CODE)
         execution_release_request(run->execution);
     send_request(runner, request);
+    update_hold(runner);
+}
+
+// After an error in a client's code a kernel may abort what it has queued ("stop_on_error" in the
+// protocol): such a request has not run, and is sent again. Returns false where the reply does not
+// say so.
+static bool
+send_again_if_aborted(struct kernel_runner *runner, const json_t *content)
+{
+    struct run *run = &runner->run;
+    if (strcmp(string_of(content, "status", ""), "aborted") != 0 || !run->copy ||
+        run->execution->state != EXECUTION_RUNNING || run->n_aborted++ == MAX_ABORTED)
+        return false;
+    loop_timer_stop(run->settle);
+    run->idle = false;
+    run_files_end(&runner->files); // the answer was about code that has not run
+    send_request(runner, KG_STEAL(run->copy));
+    return true;
 }
 
 // ---- What the kernel answers ----------------------------------------------------------------
@@ -116,13 +153,6 @@ finish_normally(struct kernel_runner *runner)
     const struct run *run = &runner->run;
     bool stopped = run->execution->state == EXECUTION_INTERRUPTING;
     run_finish(runner, stopped ? run->execution->stop_status : run->status, FATE_STAYS);
-}
-
-static const char *
-string_of(const json_t *object, const char *key, const char *fallback)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : fallback;
 }
 
 // Whether the code asked the kernel to end.
@@ -173,6 +203,8 @@ on_code_reply(struct kernel_runner *runner, struct jupyter_message *message)
 {
     struct run *run = &runner->run;
     const json_t *content = message->content;
+    if (send_again_if_aborted(runner, content))
+        return;
     json_int_t count = json_integer_value(json_object_get(content, "execution_count"));
     if (count > 0)
         run->execution->count = runner->execution_count = count;
@@ -203,6 +235,8 @@ static void
 on_setup_reply(struct kernel_runner *runner, const json_t *content)
 {
     struct run *run = &runner->run;
+    if (send_again_if_aborted(runner, content))
+        return;
     if (strcmp(string_of(content, "status", "error"), "ok") == 0) {
         if (run->execution->state == EXECUTION_INTERRUPTING) {
             finish_normally(runner); // nothing would interrupt the code any more
@@ -250,6 +284,18 @@ on_warm_reply(struct kernel_runner *runner)
     runner->events->on_warm(runner->arg);
 }
 
+// Failed or not, it has run: what a tap sends then shows the kernel's own errors.
+static void
+on_startup_reply(struct kernel_runner *runner, const json_t *content)
+{
+    if (strcmp(string_of(content, "status", "error"), "ok") != 0)
+        log_warning("a kernel's startup code failed", LOG_STR("kernel", runner->spec->name));
+    runner->startup_id[0] = '\0';
+    runner->started_up = true;
+    loop_timer_start(runner->next, 0);
+    update_hold(runner);
+}
+
 void
 runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
                   struct jupyter_message *message)
@@ -258,9 +304,10 @@ runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
     bool awaited = run->execution && strcmp(message->parent_id, run->msg_id) == 0;
     bool is_reply = channel == JUPYTER_SHELL && strcmp(message->msg_type, "execute_reply") == 0;
     if (!awaited) {
-        bool warming = runner->warmup_id[0] != '\0';
-        if (warming && is_reply && strcmp(message->parent_id, runner->warmup_id) == 0)
+        if (is_reply && strcmp(message->parent_id, runner->warmup_id) == 0)
             on_warm_reply(runner);
+        else if (is_reply && strcmp(message->parent_id, runner->startup_id) == 0)
+            on_startup_reply(runner, message->content);
         else if (channel == JUPYTER_IOPUB && strcmp(message->msg_type, "status") != 0 &&
                  runner->process->state == PROCESS_UP)
             metric_add(METRIC_KERNEL_LATE_MESSAGES, 1);
@@ -306,6 +353,7 @@ run_begin(struct kernel_runner *runner, struct execution *execution)
     run->execution = execution;
     run->step = RUN_STARTUP;
     run->replied = run->idle = run->exiting = false;
+    run->n_aborted = 0;
     run->status = EXECUTION_OK;
     execution->started_us = clock_mono_us();
     execution_set_state(execution, EXECUTION_RUNNING);
@@ -352,6 +400,8 @@ run_finish(struct kernel_runner *runner, enum execution_status status, enum fate
         loop_timer_start(runner->next, 0);
     }
     execution->on_interrupt = NULL; // it does not run any more
+    request_code_free(KG_STEAL(run->copy));
+    update_hold(runner);
     run_files_finish(&runner->files, KG_STEAL(execution), status, fate == FATE_REPLACED,
                      fate == FATE_LOST);
 }
@@ -379,10 +429,12 @@ run_next(void *arg)
 {
     struct kernel_runner *runner = arg;
     struct execution *first = TAILQ_FIRST(&runner->queue);
-    bool warming = runner->warmup_id[0] != '\0';
-    // An interrupt that is under way must not hit the next execution.
+    bool silent = runner->warmup_id[0] != '\0' || runner->startup_id[0] != '\0';
+    // An interrupt that is under way must not hit the next execution. One that waited in the kernel
+    // behind a tap's could neither be timed nor interrupted by itself.
     if (first && runner->process->state == PROCESS_UP && !runner->process->interrupting &&
-        !warming && !runner->run.execution && !runner->files.ending)
+        !silent && !runner->run.execution && !runner->files.ending &&
+        runner->hub->n_executing == 0)
         run_begin(runner, take_queued(runner, first));
 }
 
@@ -502,18 +554,24 @@ runner_kill(struct kernel_runner *runner)
 
 // ---- Warming up -----------------------------------------------------------------------------
 
+// A silent request beside those of executions.
+static int
+send_silent(struct kernel_runner *runner, const char *code, char *ret_msg_id, struct kg_error *err)
+{
+    struct request_code *request = request_code_new(NULL, kg_strdup(code), true);
+    int sent = process_send(runner->process, "execute_request", request_code_make(request),
+                            ret_msg_id, err);
+    request_code_free(request);
+    return sent;
+}
+
 bool
 runner_warm_up(struct kernel_runner *runner)
 {
+    struct kg_error err = {0};
     if (!runner->spec->warmup_code)
         return false;
-    struct kg_error err = {0};
-    struct request_code *request =
-        request_code_new(NULL, kg_strdup(runner->spec->warmup_code), true);
-    int sent = process_send(runner->process, "execute_request", request_code_make(request),
-                            runner->warmup_id, &err);
-    request_code_free(request);
-    if (sent < 0) {
+    if (send_silent(runner, runner->spec->warmup_code, runner->warmup_id, &err) < 0) {
         log_warning("a kernel was not warmed up", LOG_ERR(&err));
         return false;
     }
@@ -527,7 +585,23 @@ runner_on_warming_too_long(void *arg)
     runner_fail(arg, "KernelDied", "the kernel's warm-up takes too long");
 }
 
-// ---- What the process reports ---------------------------------------------------------------
+// ---- What process and hub report ------------------------------------------------------------
+
+void
+runner_on_taps_idle(struct kernel_runner *runner)
+{
+    loop_timer_start(runner->next, 0);
+}
+
+void
+runner_on_tap_held(struct kernel_runner *runner)
+{
+    struct kg_error err = {0};
+    if (runner->run.execution || runner->startup_id[0] != '\0' || runner->started_up)
+        return;
+    if (send_silent(runner, runner->spec->startup_code, runner->startup_id, &err) < 0)
+        log_warning("a kernel's startup code was not sent", LOG_ERR(&err));
+}
 
 void
 runner_on_ready(struct kernel_runner *runner)
@@ -560,9 +634,10 @@ void
 runner_on_replacing(struct kernel_runner *runner)
 {
     runner->started_up = false;
-    runner->warmup_id[0] = '\0';
+    runner->warmup_id[0] = runner->startup_id[0] = '\0';
     loop_timer_stop(runner->warming);
     run_stop_timers(&runner->run);
+    update_hold(runner);
 }
 
 void
@@ -596,12 +671,14 @@ runner_is_busy(const struct kernel_runner *runner)
 
 void
 runner_init(struct kernel_runner *runner, const struct kernel_context *context,
-            struct kernel_process *process, const struct runner_events *events, void *arg)
+            struct kernel_process *process, struct kernel_hub *hub,
+            const struct runner_events *events, void *arg)
 {
     struct loop *loop = context->loop;
     runner->context = context;
     runner->spec = process->spec;
     runner->process = process;
+    runner->hub = hub;
     runner->events = events;
     runner->arg = arg;
     runner->files = (struct run_files){
@@ -617,6 +694,7 @@ runner_init(struct kernel_runner *runner, const struct kernel_context *context,
     runner->run.timeout = loop_timer_new(loop, run_on_timeout, runner);
     runner->run.settle = loop_timer_new(loop, run_on_settle, runner);
     runner->run.grace = loop_timer_new(loop, run_on_grace_over, runner);
+    update_hold(runner);
 }
 
 void

@@ -5,7 +5,9 @@
 #include <sys/queue.h>
 
 #include "execution_priv.h"
+#include "hub_priv.h"
 #include "process_priv.h"
+#include "request_priv.h"
 
 struct kernel_runner;
 
@@ -52,6 +54,10 @@ struct run {
     bool replied;
     bool idle;
     bool exiting; // the code called exit(): the process will end
+    // A copy of the request that is awaited, to be sent again if the kernel aborts it; NULL: no tap
+    // has sent anything that could make it do so.
+    struct request_code *copy;
+    int n_aborted;
     enum execution_status status;
     struct loop_timer *timeout;
     struct loop_timer *settle; // from idle without a reply, or from a reply that says exit
@@ -71,6 +77,7 @@ struct kernel_runner {
     const struct kernel_context *context;
     const struct kernelspec *spec;
     struct kernel_process *process;
+    struct kernel_hub *hub; // of the taps
     const struct runner_events *events;
     void *arg;
     struct run run;
@@ -79,13 +86,15 @@ struct kernel_runner {
     int n_queued;
     struct loop_timer *next;             // looks into the queue
     bool started_up;                     // the startup code has run in this process
+    char startup_id[JUPYTER_MSG_ID_SIZE]; // of the startup's request, where a tap needs it; or empty
     char warmup_id[JUPYTER_MSG_ID_SIZE]; // of the warm-up's request; empty: none is under way
     struct loop_timer *warming;
     int64_t execution_count;
 };
 
 void runner_init(struct kernel_runner *runner, const struct kernel_context *context,
-                 struct kernel_process *process, const struct runner_events *events, void *arg);
+                 struct kernel_process *process, struct kernel_hub *hub,
+                 const struct runner_events *events, void *arg);
 // After runner_end().
 void runner_fini(struct kernel_runner *runner);
 // Ends every execution, running or waiting, as `died`.
@@ -103,9 +112,12 @@ void runner_kill(struct kernel_runner *runner);
 void *runner_shape(enum jupyter_channel channel, struct jupyter_message *message);
 void runner_shaped_free(void *shaped);
 
-// What the process reports (struct process_events).
+// What process and hub report (struct process_events, struct hub_events).
 void runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
                        struct jupyter_message *message);
+void runner_on_taps_idle(struct kernel_runner *runner);
+// A tap waits for the startup code, or for the requests of an execution.
+void runner_on_tap_held(struct kernel_runner *runner);
 void runner_on_ready(struct kernel_runner *runner);
 void runner_on_failed(struct kernel_runner *runner, const struct kg_error *err);
 void runner_on_end(struct kernel_runner *runner, const struct process_end *end);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's side of shell, iopub and control.
+// The kernel's side of shell, iopub, control and stdin.
 
 #include "fake_kernel.h"
 
@@ -28,7 +28,8 @@ struct fake_kernel {
     // The request that came last, and whether it runs until an interrupt.
     zframe_t *identity;
     struct buf header;
-    enum { DONE, HANGING, STUBBORN, SLOW_SILENT } running;
+    enum { DONE, HANGING, STUBBORN, SLOW_SILENT, ASKING } running;
+    bool aborts; // the next execute_request
     int count;
 };
 
@@ -141,7 +142,14 @@ run(struct fake_kernel *kernel, const char *code)
         kernel->running = HANGING;
     else if (strcmp(code, "stubborn") == 0)
         kernel->running = STUBBORN;
-    else if (strcmp(code, "raise") == 0)
+    else if (strcmp(code, "ask") == 0) {
+        kernel->running = ASKING;
+        say(kernel, JUPYTER_STDIN, "input_request",
+            json_pack("{s:s, s:b}", "prompt", "name?", "password", 0));
+    } else if (strcmp(code, "abort") == 0) {
+        kernel->aborts = true;
+        end_well(kernel);
+    } else if (strcmp(code, "raise") == 0)
         raise_error(kernel, "NameError", "name 'x' is not defined");
     else if (strcmp(code, "no reply") == 0)
         say_state(kernel, "idle");
@@ -166,12 +174,18 @@ run(struct fake_kernel *kernel, const char *code)
 }
 
 void
+fake_kernel_mute(struct fake_kernel *kernel)
+{
+    kernel->mute = true;
+}
+
+void
 fake_kernel_interrupt(struct fake_kernel *kernel)
 {
     int running = kernel->running;
-    if (running == HANGING || running == SLOW_SILENT)
+    if (running == HANGING || running == SLOW_SILENT || running == ASKING)
         kernel->running = DONE;
-    if (running == HANGING)
+    if (running == HANGING || running == ASKING)
         raise_error(kernel, "KeyboardInterrupt", "");
     else if (running == SLOW_SILENT)
         end_well(kernel);
@@ -184,20 +198,61 @@ on_execute(struct fake_kernel *kernel, const json_t *content)
     bool silent = json_is_true(json_object_get(content, "silent"));
     KG_AUTO_FREE char *what = kg_asprintf("%s %s", silent ? "silent" : "run", code);
     kernel->events->on_request(what, kernel->arg);
-    if (silent)
+    if (kernel->aborts) {
+        kernel->aborts = false;
+        reply(kernel, "aborted");
+        say_state(kernel, "idle");
+    } else if (silent)
         run_silent(kernel, code);
     else
         run(kernel, code);
 }
 
-// [identity, delimiter, signature, header, parent_header, metadata, content]; the control channel
-// brings interrupts only.
+void
+fake_kernel_say(struct fake_kernel *kernel, enum jupyter_channel channel, const char *type,
+                json_t *content)
+{
+    say(kernel, channel, type, content);
+}
+
+// Whatever else a client sends on shell.
+static void
+on_other(struct fake_kernel *kernel, const char *type, json_t *content)
+{
+    size_t stem = strlen(type) - strlen("_request");
+    say_state(kernel, "busy");
+    if (strlen(type) > strlen("_request") && strcmp(type + stem, "_request") == 0) {
+        KG_AUTO_FREE char *reply_type = kg_asprintf("%.*s_reply", (int)stem, type);
+        say(kernel, JUPYTER_SHELL, reply_type, json_incref(content));
+    } else {
+        say(kernel, JUPYTER_IOPUB, type, json_incref(content));
+    }
+    say_state(kernel, "idle");
+}
+
+static void
+on_input(struct fake_kernel *kernel, zmsg_t *message)
+{
+    zframe_t *frame = zmsg_last(message);
+    json_auto_t *content = json_loadb((char *)zframe_data(frame), zframe_size(frame), 0, NULL);
+    assert(kernel->running == ASKING);
+    kernel->running = DONE;
+    fake_kernel_print(kernel, json_string_value(json_object_get(content, "value")));
+    end_well(kernel);
+}
+
+// [identity, delimiter, signature, header, parent_header, metadata, content, …]; the control channel
+// brings interrupts only, and stdin what was asked for.
 static void
 on_request(struct fake_kernel *kernel, enum jupyter_channel channel, zmsg_t *message)
 {
     if (channel == JUPYTER_CONTROL) {
         kernel->events->on_request("interrupt_request", kernel->arg);
         fake_kernel_interrupt(kernel);
+        return;
+    }
+    if (channel == JUPYTER_STDIN) {
+        on_input(kernel, message);
         return;
     }
     zframe_destroy(&kernel->identity);
@@ -207,7 +262,9 @@ on_request(struct fake_kernel *kernel, enum jupyter_channel channel, zmsg_t *mes
     zframe_t *header_frame = zmsg_next(message);
     buf_fini(&kernel->header);
     buf_append(&kernel->header, zframe_data(header_frame), zframe_size(header_frame));
-    zframe_t *content_frame = zmsg_last(message);
+    zmsg_next(message);
+    zmsg_next(message);
+    zframe_t *content_frame = zmsg_next(message);
     json_auto_t *header = json_loadb(kernel->header.data, kernel->header.len, 0, NULL);
     json_auto_t *content =
         json_loadb((char *)zframe_data(content_frame), zframe_size(content_frame), 0, NULL);
@@ -215,6 +272,8 @@ on_request(struct fake_kernel *kernel, enum jupyter_channel channel, zmsg_t *mes
     assert(type && content);
     if (strcmp(type, "execute_request") == 0) {
         on_execute(kernel, content);
+    } else if (strcmp(type, "kernel_info_request") != 0) {
+        on_other(kernel, type, content);
     } else if (!kernel->mute) {
         say_state(kernel, "busy");
         say(kernel, JUPYTER_SHELL, "kernel_info_reply", json_pack("{s:s}", "status", "ok"));

@@ -253,6 +253,12 @@ fake_sandbox_kill(struct sandbox *sandbox, const char *name)
 }
 
 void
+fake_sandbox_mute(const struct sandbox *sandbox, const char *name)
+{
+    fake_kernel_mute(fake_sandbox_kernel(sandbox, name));
+}
+
+void
 fake_sandbox_tell_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code,
                        int signal, bool oom)
 {

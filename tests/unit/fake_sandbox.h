@@ -55,6 +55,8 @@ struct fake_kernel *fake_sandbox_kernel(const struct sandbox *sandbox, const cha
 int fake_sandbox_pid(const struct sandbox *sandbox, const char *name); // of the newest process
 // Ends a process without a word.
 void fake_sandbox_kill(struct sandbox *sandbox, const char *name);
+// From here on the kernel does not answer kernel_info_request.
+void fake_sandbox_mute(const struct sandbox *sandbox, const char *name);
 // Tells that a process has ended.
 void fake_sandbox_tell_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code,
                             int signal, bool oom);

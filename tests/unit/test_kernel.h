@@ -14,6 +14,7 @@ int test_kernel_start(void);
 int test_kernel_run(void);
 int test_kernel_stop(void);
 int test_kernel_artifacts(void);
+int test_kernel_tap(void);
 
 // ---- Lines ----------------------------------------------------------------------------------
 
@@ -52,6 +53,8 @@ void fixture_turn(struct fixture *f);
     while (!(condition))                                                                           \
     fixture_turn(f)
 
+// Makes the fixture's sandbox; the test has freed the one before.
+void make_sandbox(struct fixture *f, struct kg_error *err);
 void start_kernel(struct fixture *f);
 void start_ready_kernel(struct fixture *f);
 // Adopts a process that an earlier gateway has started, and that answers nothing. What it may still

@@ -162,6 +162,15 @@ fixture_turn(struct fixture *f)
     assert_false(f->timed_out);
 }
 
+void
+make_sandbox(struct fixture *f, struct kg_error *err)
+{
+    static const struct sandbox_spec sandbox_spec = {.ready_timeout_ms = 1000};
+    f->sandbox = sandbox_create(NULL, &sandbox_spec, &sandbox_events, f, err);
+    assert_non_null(f->sandbox);
+    RUN_UNTIL(f, sandbox_state(f->sandbox) == SANDBOX_READY);
+}
+
 int
 fixture_setup(void **state)
 {
@@ -191,10 +200,7 @@ fixture_setup(void **state)
         .env_code = kg_strdup("env {json}"),
         .env_restore_code = kg_strdup("restore {json}"),
     };
-    static const struct sandbox_spec sandbox_spec = {.ready_timeout_ms = 1000};
-    f->sandbox = sandbox_create(NULL, &sandbox_spec, &sandbox_events, f, &err);
-    assert_non_null(f->sandbox);
-    RUN_UNTIL(f, sandbox_state(f->sandbox) == SANDBOX_READY);
+    make_sandbox(f, &err);
     *state = f;
     return 0;
 }

@@ -172,7 +172,7 @@ test_an_adopted_one_whose_channels_are_lost(void **state)
 {
     struct fixture *f = *state;
     adopt_busy_kernel(f, DEADLINE_MS);
-    RUN_UNTIL(f, f->kernel->process.start.channel == JUPYTER_N_CHANNELS);
+    RUN_UNTIL(f, f->kernel->process.start.channel == JUPYTER_STDIN);
     fake_sandbox_kill(f->sandbox, "python");
     assert_replaced(f);
 }

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hub of a kernel: where every message of the process comes in, and from where it gets to the
+// runner and to the taps; and where the messages of taps go out.
+#pragma once
+
+#include "execution_priv.h"
+#include "kernel_tap.h"
+#include "process_priv.h"
+
+struct hub_events {
+    // A message whose parent is a message of the gateway's own.
+    void (*on_own_message)(enum jupyter_channel channel, struct jupyter_message *message,
+                           void *arg);
+    // No execute_request of a tap is unanswered any more.
+    void (*on_idle)(void *arg);
+    // A message of a tap waits although it could be sent, but for hub_hold().
+    void (*on_held)(void *arg);
+};
+
+TAILQ_HEAD(tap_requests, tap_request);
+
+struct kernel_hub {
+    struct loop *loop;
+    struct executions *executions;
+    struct kernel_process *process;
+    const struct hub_events *events;
+    void *arg;
+    TAILQ_HEAD(, kernel_tap) taps;
+    int n_taps;
+    struct tap_requests unanswered; // sent on shell or control, in their order
+    int n_unanswered;
+    size_t unanswered_bytes;
+    int n_executing; // of those, execute_requests
+    bool is_held;
+    bool was_used; // a tap has sent something to this process
+    bool was_up;   // the process
+    bool is_flushing;
+};
+
+void hub_init(struct kernel_hub *hub, const struct kernel_context *context,
+              struct kernel_process *process, const struct hub_events *events, void *arg);
+// Ends every tap.
+void hub_fini(struct kernel_hub *hub);
+// While it is held nothing of a tap is sent on shell.
+void hub_hold(struct kernel_hub *hub, bool hold);
+// Whether a tap has an execute_request that is unanswered, or waits to be sent.
+bool hub_is_busy(const struct kernel_hub *hub);
+// Sends what can be sent.
+void hub_flush(struct kernel_hub *hub);
+
+// What the process reports.
+void hub_on_message(struct kernel_hub *hub, enum jupyter_channel channel,
+                    struct jupyter_message *message);
+void hub_on_ready(struct kernel_hub *hub);
+void hub_on_replacing(struct kernel_hub *hub);
+void hub_on_dead(struct kernel_hub *hub);
+
+// kernel_tap_open() on a hub.
+KG_MUST_CHECK struct kernel_tap *hub_open_tap(struct kernel_hub *hub,
+                                              const struct kernel_tap_settings *settings,
+                                              loop_fn on_ready, void *arg, struct kg_error *err);

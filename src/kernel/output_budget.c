@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bound on what all readers hold together.
+
+#include "output_budget_priv.h"
+
+#include "base.h"
+
+struct output_budget *
+output_budget_new(size_t max)
+{
+    struct output_budget *budget = KG_NEW(struct output_budget);
+    budget->refs = 1;
+    budget->max = max;
+    TAILQ_INIT(&budget->members);
+    return budget;
+}
+
+void
+output_budget_unref(struct output_budget *budget)
+{
+    if (--budget->refs == 0)
+        free(budget);
+}
+
+void
+budget_join(struct output_budget *budget, struct budget_member *member)
+{
+    TAILQ_INSERT_TAIL(&budget->members, member, link);
+    member->is_counted = true;
+}
+
+void
+budget_leave(struct output_budget *budget, struct budget_member *member)
+{
+    TAILQ_REMOVE(&budget->members, member, link);
+    member->is_counted = false;
+}
+
+// A quarter belongs to the members in any case: what readers are still sending cannot be dropped,
+// and must not empty every log.
+void
+budget_enforce(struct output_budget *budget, const void *newest)
+{
+    while (budget->held > budget->max && budget->held - budget->sending > budget->max / 4) {
+        struct budget_member *largest = NULL, *member;
+        TAILQ_FOREACH(member, &budget->members, link) {
+            if ((!largest || *member->held > *largest->held) && member->can_drop(member, newest))
+                largest = member;
+        }
+        if (!largest)
+            return;
+        largest->drop(largest, newest);
+    }
+}
+
+bool
+output_budget_is_crowded(const struct output_budget *budget)
+{
+    return budget->held > budget->max;
+}
