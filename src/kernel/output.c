@@ -288,12 +288,11 @@ lines_new(void)
     return lines;
 }
 
-void
-output_append_error(struct output_log *log, const char *ename, const char *evalue,
-                    const json_t *traceback)
+struct output_entry *
+output_error_line(const char *ename, const char *evalue, const json_t *traceback)
 {
-    output_log_append_entry(log, error_line((struct text){ename, strlen(ename)},
-                                            (struct text){evalue, strlen(evalue)}, traceback));
+    return error_line((struct text){ename, strlen(ename)}, (struct text){evalue, strlen(evalue)},
+                      traceback);
 }
 
 // ---- Messages -------------------------------------------------------------------------------

@@ -249,6 +249,13 @@ output_log_append(struct output_log *log, const char *type, enum output_worth wo
     output_log_append_entry(log, line_end(&line, worth));
 }
 
+void
+output_append_error(struct output_log *log, const char *ename, const char *evalue,
+                    const json_t *traceback)
+{
+    output_log_append_entry(log, output_error_line(ename, evalue, traceback));
+}
+
 // Where the lines of a message are larger than the bound on all of them: some characters take three
 // times as much in a line as they took in the message.
 static void

@@ -76,10 +76,13 @@ struct output_lines {
 };
 struct output_lines *output_lines_of(const struct jupyter_message *message);
 void output_lines_free(struct output_lines *lines);
+// An `error` line that is not the kernel's; `traceback` (borrowed) may be NULL.
+struct output_entry *output_error_line(const char *ename, const char *evalue,
+                                       const json_t *traceback);
 // Appends the lines of one message (taken; NULL is fine). Where they are larger than all that the
 // log may hold, one `dropped` line takes their place.
 void output_append_lines(struct output_log *log, struct output_lines *lines);
-// Appends an `error` line; `traceback` (borrowed) may be NULL.
+// Appends output_error_line().
 void output_append_error(struct output_log *log, const char *ename, const char *evalue,
                          const json_t *traceback);
 
