@@ -254,6 +254,84 @@ test_outgoing_parses(void **state)
     assert_string_equal(json_string_value(json_object_get(message->header, "version")), "5.3");
 }
 
+// A message with a buffer, kept as it was sent.
+static struct jupyter_message *
+parse_raw(const char *content, const char *buffer)
+{
+    struct kg_error err;
+    KG_AUTO(jupyter_session) session = jupyter_session_new("");
+    const struct jupyter_frame frames[] = {FRAME("topic"), FRAME("<IDS|MSG>"), FRAME(""),
+                                           FRAME(HEADER),  FRAME(PARENT),      FRAME(" {} "),
+                                           FRAME(content), FRAME(buffer)};
+    struct jupyter_message *message =
+        jupyter_message_parse(session, frames, KG_ARRAY_LEN(frames), &err);
+    assert_non_null(message);
+    message_keep_raw(message, frames, KG_ARRAY_LEN(frames), 10000);
+    return message;
+}
+
+static void
+assert_frame(const struct jupyter_frame *frame, const char *text)
+{
+    assert_int_equal(frame->len, strlen(text));
+    assert_memory_equal(frame->data, text, frame->len);
+}
+
+static void
+test_raw_is_what_was_sent(void **state)
+{
+    (void)state;
+    KG_AUTO(jupyter_message) message = parse_raw("{\"n\" : 1.50}", "8000");
+    assert_frame(&message->raw->parts[JUPYTER_HEADER], HEADER);
+    assert_frame(&message->raw->parts[JUPYTER_PARENT_HEADER], PARENT);
+    assert_frame(&message->raw->parts[JUPYTER_METADATA], " {} ");
+    assert_frame(&message->raw->parts[JUPYTER_CONTENT], "{\"n\" : 1.50}");
+    assert_int_equal(message->raw->n_buffers, 1);
+    assert_frame(&message->raw->buffers[0], "8000");
+}
+
+static void
+test_raw_is_legal_json(void **state)
+{
+    (void)state;
+    KG_AUTO(jupyter_message)
+    message = parse_raw("{\"data\":{\"m\":[NaN]},\"t\":\"\\ud800\"}", "b");
+    assert_frame(&message->raw->parts[JUPYTER_CONTENT],
+                 "{\"data\":{\"m\":[null]},\"t\":\"\xef\xbf\xbd\"}");
+    assert_frame(&message->raw->buffers[0], "b");
+    assert_non_null(message->structured); // the lines of the message are made of it as before
+}
+
+// The guard has put the size of a buffer in its place.
+static void
+test_raw_is_left_out_where_a_buffer_is(void **state)
+{
+    (void)state;
+    KG_AUTO(jupyter_message) message = parse_raw("{}", "10001");
+    assert_null(message->raw);
+    assert_string_equal(message->msg_type, "status");
+}
+
+static void
+test_raw_is_signed(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    const struct jupyter_frame parts[] = {FRAME(HEADER), FRAME(PARENT), FRAME("{}"),
+                                          FRAME(CONTENT)};
+    const struct jupyter_frame buffer = FRAME("buffer");
+    KG_AUTO(jupyter_session) session = jupyter_session_new(KEY);
+    KG_AUTO(jupyter_outgoing)
+    outgoing = jupyter_outgoing_new_raw(session, jupyter_raw_new(parts, &buffer, 1));
+    assert_frame(&outgoing->frames[1], SIGNATURE);
+    KG_AUTO(jupyter_message)
+    message =
+        jupyter_message_parse(session, outgoing->frames, KG_ARRAY_LEN(outgoing->frames), &err);
+    assert_non_null(message);
+    assert_string_equal(message->parent_id, "p1");
+    assert_frame(&outgoing->raw->buffers[0], "buffer");
+}
+
 // ---- JSON -----------------------------------------------------------------------------------
 
 // Reads {"a": text} and returns the value of "a" as jansson writes it, or NULL.
@@ -640,6 +718,10 @@ main(void)
         cmocka_unit_test(test_parse_keeps_structured_data_as_text),
         cmocka_unit_test(test_parse_repairs),
         cmocka_unit_test(test_outgoing_parses),
+        cmocka_unit_test(test_raw_is_what_was_sent),
+        cmocka_unit_test(test_raw_is_legal_json),
+        cmocka_unit_test(test_raw_is_left_out_where_a_buffer_is),
+        cmocka_unit_test(test_raw_is_signed),
         cmocka_unit_test(test_json_legal),
         cmocka_unit_test(test_json_repaired),
         cmocka_unit_test(test_json_refused),
