@@ -408,7 +408,8 @@ jupyter_channels_attach(struct jupyter_channels *channels, enum jupyter_channel 
     int inner_fd;
 
     channel_close(channel);
-    channel->sock = socket_new(id, session_own_id(channels->session), channels->dir, channels->max_message_bytes, &inner_fd, err);
+    channel->sock = socket_new(id, session_own_id(channels->session), channels->dir,
+                               channels->max_message_bytes, &inner_fd, err);
     if (channel->sock == NULL)
         return -1;
     channel->guard = guard_new(channels->loop, KG_STEAL_FD(link), inner_fd,

@@ -109,7 +109,7 @@ enum jupyter_channel {
     JUPYTER_SHELL,
     JUPYTER_IOPUB,
     JUPYTER_CONTROL,
-    JUPYTER_STDIN, // has the shell's ZeroMQ identity: a kernel asks for input whoever sent a request
+    JUPYTER_STDIN, // has the shell's ZeroMQ identity, to which a kernel sends requests for input
     JUPYTER_N_CHANNELS
 };
 const char *jupyter_channel_name(enum jupyter_channel channel); // "shell", "iopub", …

@@ -117,7 +117,7 @@ executions_check_waiting(const struct executions *executions, const char *owner,
     size_t max = executions->settings.max_waiting_bytes;
     const struct execution_share *share = share_find(executions, owner);
     size_t own = share ? share->waiting_bytes : 0;
-    bool small = bytes <= max / SMALL_SHARE; // nobody's large ones keep it out
+    bool small = bytes <= max / SMALL_SHARE; // small ones are always taken
     if (max == 0 || small)
         return 0;
     if (own + bytes > max / 2) // one owner does not keep the others out

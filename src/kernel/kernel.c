@@ -35,7 +35,7 @@ kernel_state_name(enum kernel_state state)
     return names[state];
 }
 
-// ---- What the session is told ---------------------------------------------------------------
+// ---- Reports to the session -----------------------------------------------------------------
 
 static void
 report_restarted(struct kernel *kernel, const struct kg_error *err)
@@ -49,9 +49,9 @@ report_restarted(struct kernel *kernel, const struct kg_error *err)
 static void
 report_started(struct kernel *kernel, const struct kg_error *err)
 {
-    if (kernel->told_started)
+    if (kernel->reported_started)
         return;
-    kernel->told_started = true;
+    kernel->reported_started = true;
     kernel->events->on_started(kernel, err, kernel->arg);
 }
 

@@ -12,7 +12,7 @@ struct sandbox;
 // ---- Kernelspecs ----------------------------------------------------------------------------
 
 // How a kernel for a language is started: `<name>/kernel.json` (jupyter_client, "Kernel specs"),
-// with what kernelgate adds below `metadata.kernelgate`.
+// with kernelgate's additions below `metadata.kernelgate`.
 struct kernelspec {
     char *name; // the folder's: 1 to 32 of a-z0-9_-
     char *display_name;
@@ -22,17 +22,17 @@ struct kernelspec {
     json_t *aliases;           // further names, of strings
     char *transport;           // "ipc" or "tcp": what the kernel speaks inside its sandbox
     bool interrupt_by_message; // interrupt_mode "message": on the control channel, not by SIGINT
-    // Code for a silent request of its own, with "{json}" standing for a string literal that holds
-    // a JSON object; NULL where the kernel cannot.
+    // Code of silent requests, with "{json}" in place of a string literal that holds a JSON object;
+    // NULL where the kernel has no such code.
     char *variables_code; // sets variables
     char *env_code;       // sets the environment of one execution
     char *env_restore_code;
-    char *startup_code; // runs before anything else in each new process; NULL: nothing
-    char *warmup_code;  // imports what first executions wait for; NULL: nothing
+    char *startup_code; // the first code that each new process runs; NULL: none
+    char *warmup_code;  // imports the modules that first executions wait for; NULL: none
 };
 
 struct kernelspecs;
-// Loads every kernelspec of a folder; fails where there is none, or where one is malformed.
+// Loads every kernelspec of a folder. Fails if there is none, or if one is malformed.
 KG_MUST_CHECK struct kernelspecs *kernelspecs_load(const char *dir, struct kg_error *err);
 void kernelspecs_free(struct kernelspecs *specs);
 KG_DEFINE_AUTO(kernelspecs, kernelspecs_free)
@@ -60,8 +60,8 @@ enum execution_status {
     EXECUTION_DIED,
 };
 
-// One execute_request and the log of its outputs. Shared: the kernel that runs it, the registry
-// that keeps it for replay and each subscription hold a reference.
+// One execute_request and the log of its outputs. The kernel that runs it, the registry that keeps
+// it for replay, and each subscription hold a reference.
 struct execution;
 
 struct execution_request {
@@ -70,9 +70,9 @@ struct execution_request {
     const char *code;
     const char *variables; // an object as JSON text in ASCII, or NULL
     const char *env;       // the same, of strings
-    int64_t timeout_ms;    // from the moment it runs
-    bool keep_running;     // also when its last reader has gone
-    bool session_ends;     // with it: its files can be had by nobody, and have no links
+    int64_t timeout_ms;    // counts from when it starts to run
+    bool keep_running;     // does not end when its last reader leaves
+    bool session_ends;     // the session ends with it, so its files have no links
 };
 
 struct execution *execution_ref(struct execution *execution);
@@ -81,50 +81,50 @@ KG_DEFINE_AUTO(execution, execution_unref)
 const char *execution_id(const struct execution *execution);
 const char *execution_session_id(const struct execution *execution);
 enum execution_state execution_state(const struct execution *execution);
-// Asks a running execution to stop, and kills it when it does not within its grace; takes a queued
-// one out of the queue. Ends as `interrupted`. One that is done stays as it is.
+// Interrupts a running execution, and kills its kernel if it does not stop within 3 s; removes a
+// queued one from the queue. It ends as `interrupted`. An execution that is done does not change.
 void execution_interrupt(struct execution *execution);
 
-// A reader of an execution's lines, from the one after `after_seq` on. `on_ready` fires whenever
-// there may be something to take after subscription_next() returned NULL; never from inside
+// A reader of an execution's lines, from the line after `after_seq` on. `on_ready` fires when there
+// may be a line again after subscription_next() returned NULL, and never from inside
 // execution_subscribe().
 struct subscription;
 struct subscription *execution_subscribe(struct execution *execution, int64_t after_seq,
                                          loop_fn on_ready, void *arg);
 void subscription_free(struct subscription *subscription);
 KG_DEFINE_AUTO(subscription, subscription_free)
-// Frees the subscription of a reader that has gone. Where it was the last one, the execution is
-// interrupted, unless it is to keep running.
+// Frees the subscription of a reader that has left. If it was the last one, the execution is
+// interrupted, unless `keep_running` was requested.
 void subscription_abandon(struct subscription *subscription);
-// The next line, JSON text, borrowed until the loop runs again or the next call; NULL: none for
-// now. After its `ret_len` bytes there are a newline and a NUL. A reader that fell behind the log's
-// bound gets a `dropped` line first.
+// The next line, JSON text, borrowed until the next call or until the loop runs again; NULL: none
+// yet. A newline and a NUL follow its `ret_len` bytes. A reader that fell behind the log's bound
+// gets a `dropped` line first.
 const char *subscription_next(struct subscription *subscription, size_t *ret_len);
 // The length of the line that subscription_next() would return, which stays where it is; 0: there is
 // none now, or it is a `dropped` line, which is short.
 size_t subscription_next_len(const struct subscription *subscription);
 // Keeps the line that was taken last until subscription_release(), so that it can be sent without a
-// copy; it counts as kept until then. NULL where it cannot be held: copy it.
+// copy; it counts as held until then. NULL if it cannot be held: then copy it.
 void *subscription_hold(struct subscription *subscription);
 void subscription_release(void *line);
-// Whether the lines that readers hold are more than may be kept altogether: then those who do not
-// send theirs are to let go of them.
+// Whether more is held than max_live_bytes: then a reader that is slow to send the lines it holds
+// should release them.
 bool subscription_is_crowded(const struct subscription *subscription);
 // True once the `done` line was taken.
 bool subscription_finished(const struct subscription *subscription);
 
-// The executions that can be found by id: those under way, and for 10 minutes those that ended.
-// What those under way keep is bounded, each by itself and all together: beyond that the one that
-// keeps most loses its oldest message. What the ended ones keep for replay is bounded for all
-// together: the owner whose ended executions keep most loses the oldest of them.
+// The registry of executions: the live ones, and for 10 minutes those that have ended. The logs of
+// live executions are bounded, each and all together; beyond the common bound the log that holds
+// most loses its oldest message. The logs of ended executions are bounded together; beyond that
+// the owner whose ended executions hold most loses the oldest of them.
 struct executions;
 struct executions_settings {
     size_t max_log_bytes;     // of one execution
-    size_t max_live_bytes;    // of all that are under way
+    size_t max_live_bytes;    // of all live executions, and of the queues of taps
     size_t max_replay_bytes;  // of all that have ended
-    size_t max_message_bytes; // of one message of a kernel, and of its lines; 0: any
-    // Of the code and variables of all that wait, small ones aside; one owner's may be half of it.
-    // 0: any.
+    size_t max_message_bytes; // of one message of a kernel, and of its lines; 0: no bound
+    // Of the code and variables that wait, and of messages of taps; small ones do not count. One
+    // owner may use half of it. 0: no bound.
     size_t max_waiting_bytes;
 };
 struct executions *executions_new(struct loop *loop, const struct executions_settings *settings);
@@ -146,30 +146,30 @@ enum kernel_state {
 };
 const char *kernel_state_name(enum kernel_state state);
 
-enum { KERNEL_MAX_QUEUE = 16 }; // executions that wait
+enum { KERNEL_MAX_QUEUE = 16 }; // executions that wait for one kernel
 
 struct kernel;
 
-// What the kernels of a gateway share; all borrowed.
+// Shared by all kernels of a gateway; everything is borrowed.
 struct kernel_context {
     struct loop *loop;
     struct executions *executions;
     int64_t start_timeout_ms;
     const json_t *env; // of every kernel, beside its kernelspec's
-    // Makes a link for people to a file of a session, to be freed; NULL: there are none.
+    // Makes a link for people to a file of a session, to be freed; may be NULL.
     char *(*file_url)(const void *arg, const char *owner, const char *session_id, const char *path);
     const void *file_url_arg;
 };
 
-// None of these may free the kernel: they are called from the middle of its work.
+// Handlers must not free the kernel; they run inside it.
 struct kernel_events {
     // Ready for the first time, or could not be started (`err`). Once.
     void (*on_started)(struct kernel *kernel, const struct kg_error *err, void *arg);
     // An execution has ended; its `done` line is in its log.
     void (*on_execution_done)(struct kernel *kernel, struct execution *execution, void *arg);
-    // Its sandbox does not do any more what it is told, so that no kernel can run in it. Once.
+    // The agent could not kill the old process, so no kernel can run in this sandbox. Once.
     void (*on_broken)(struct kernel *kernel, const struct kg_error *err, void *arg);
-    // The warm-up has come to an end; not, where the kernel is replaced meanwhile. May be NULL.
+    // The warm-up has ended; not called if the process was replaced before. May be NULL.
     void (*on_warm)(struct kernel *kernel, void *arg);
     // The process is being replaced by a new one, which is not warm. May be NULL.
     void (*on_replaced)(struct kernel *kernel, void *arg);
@@ -179,45 +179,46 @@ struct kernel_events {
 struct kernel *kernel_new(const struct kernel_context *context, struct sandbox *sandbox,
                           const struct kernelspec *spec, const json_t *env,
                           const struct kernel_events *events, void *arg);
-// Takes up a kernel that an earlier gateway has started; `process` is the agent's description of it
-// (pid and key). It takes executions at once; they wait until what it may still be doing has ended.
-// Where it ends, cannot be reached or does not answer within `timeout_ms` a new process takes its
-// place. NULL where the description is of no use, or says that the process has ended.
+// Adopts a kernel that an earlier gateway has started; `process` is the agent's description of it
+// (pid and key). It takes executions at once; they wait until the kernel answers. If it ends,
+// cannot be reached or does not answer within `timeout_ms`, a new process takes its place. NULL if
+// the description is incomplete, or says that the process has ended.
 KG_MUST_CHECK struct kernel *kernel_adopt(const struct kernel_context *context,
                                           struct sandbox *sandbox, const struct kernelspec *spec,
                                           const json_t *env, const json_t *process,
                                           int64_t timeout_ms, const struct kernel_events *events,
                                           void *arg);
-// Ends what runs and waits as `died`, because of `reason` (NULL: the session ended). The process
-// inside is left to the sandbox's end.
+// Ends all its executions as `died`, because of `reason` (NULL: the session ended), and its taps.
+// The process inside ends with the sandbox.
 void kernel_free(struct kernel *kernel, const char *reason);
 void kernel_set_events(struct kernel *kernel, const struct kernel_events *events, void *arg);
 const struct kernelspec *kernel_spec(const struct kernel *kernel);
 enum kernel_state kernel_state(const struct kernel *kernel);
-// True once it was ready for the first time: from then on it takes executions in every state.
+// True once it has been ready: from then on it takes executions in every state.
 bool kernel_has_started(const struct kernel *kernel);
 int64_t kernel_execution_count(const struct kernel *kernel);
 // True while an execution runs or waits, an execute_request of a tap (kernel_tap.h) is unanswered,
 // or an adopted kernel has not answered yet.
 bool kernel_is_busy(const struct kernel *kernel);
 
-// Runs code, after what is queued already. The caller gets a reference of its own. Fails with
-// KG_SESSION_BUSY (the queue is full, or too much waits in all queues) or KG_INVALID (variables or
-// env, and the kernelspec cannot).
+// Queues code. The caller gets a reference of its own. Fails with KG_SESSION_BUSY (the queue is
+// full, or too much waits in all queues) or KG_INVALID (variables or env that the kernelspec has no
+// code for).
 KG_MUST_CHECK struct execution *kernel_execute(struct kernel *kernel,
                                                const struct execution_request *request,
                                                struct kg_error *err);
-// Runs the kernelspec's warm-up silently in a kernel that is ready and that nobody uses yet.
-// Executions may be queued meanwhile; nothing interrupts it, since a module that was imported by
-// half stays so. Returns false where there is nothing to run, or it cannot be sent.
+// Runs the kernelspec's warm-up silently in a kernel that is ready and not in use yet. Executions
+// may be queued meanwhile; nothing interrupts the warm-up, since a module whose import was
+// interrupted stays half imported. Returns false if there is no such code, or it cannot be sent.
 bool kernel_warm_up(struct kernel *kernel);
-// Interrupts what runs and empties the queue. Returns whether there was anything.
+// Interrupts the running code, of a tap as well, and empties the queue. Returns whether the kernel
+// was busy.
 bool kernel_interrupt(struct kernel *kernel);
-// Ends what runs as `interrupted`, kills the process and all that it left behind, and starts a new
-// one; what is queued runs there. `on_done` (may be NULL) fires once: ready, or failed. Fails with
-// KG_SESSION_BUSY where the kernel is being replaced already.
+// Ends the running execution as `interrupted`, kills the process and everything that it left
+// behind, and starts a new one, in which queued executions run. `on_done` (may be NULL) fires once:
+// ready, or failed. Fails with KG_SESSION_BUSY if the kernel is being replaced already.
 typedef void (*kernel_restart_fn)(const struct kg_error *err, void *arg);
 KG_MUST_CHECK int kernel_restart(struct kernel *kernel, kernel_restart_fn on_done, void *arg,
                                  struct kg_error *err);
-// The agent says that the process `pid` of a kernel has ended (see sandbox_events).
+// The agent reports that the process `pid` of a kernel has ended (see sandbox_events).
 void kernel_on_exit(struct kernel *kernel, int pid, int exit_code, int signal, bool oom);

@@ -15,7 +15,7 @@ struct kernel {
     const struct kernel_events *events;
     void *arg;
     bool has_started; // was ready once
-    bool told_started;
+    bool reported_started;
     kernel_restart_fn on_restarted;
     void *on_restarted_arg;
 };

@@ -486,7 +486,8 @@ kernel_tap_send(struct kernel_tap *tap, const struct kernel_message *message, st
         return kg_error_set(err, KG_NOT_FOUND, 0, "the kernel is not connected any more");
     size_t bytes = tap_message_bytes(message);
     json_auto_t *header = tap_header_read(&message->header, process_session(hub->process), err);
-    if (!header || check_input(tap, message, err) < 0 || check_message(tap, message, bytes, err) < 0)
+    if (!header || check_input(tap, message, err) < 0 ||
+        check_message(tap, message, bytes, err) < 0)
         return -1;
     KG_AUTO(jupyter_raw) raw = tap_raw_new(message, header, err);
     if (!raw)

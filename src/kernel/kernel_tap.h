@@ -3,14 +3,15 @@
 // Protocol: jupyter_client's "Messaging in Jupyter", 5.3 and later.
 //
 // A tap sends messages with headers of its own, and gets what the kernel says:
-//   - iopub: every message, whoever caused it, those of executions as well;
+//   - iopub: every message, those of executions and of other taps included;
 //   - shell, control, stdin: the messages whose parent header names a session that this tap has
 //     used in a header. Two taps that use the same session both get them.
-// Everything that comes from the kernel is a tenant's: legal JSON, and nothing more.
+// Messages come from a tenant's process: each part is a legal JSON object, and nothing more is
+// certain about it.
 //
-// All functions belong to the loop's thread. Messages of executions are not affected by taps: an
-// execution starts when no execute_request of a tap is unanswered, and no request of a tap gets
-// between the requests of one execution.
+// All functions belong to the loop's thread. Taps do not disturb executions: an execution starts
+// when no execute_request of a tap is unanswered, and no request of a tap gets between the requests
+// of one execution.
 #pragma once
 
 #include "base.h"
@@ -47,7 +48,7 @@ struct kernel_tap_settings {
     size_t max_bytes;
 };
 
-// Opens a tap on a kernel in any state. The first item tells that state. `on_ready` fires when
+// Opens a tap on a kernel in any state. The first item reports that state. `on_ready` fires when
 // kernel_tap_next() has something again after it returned false, and for the first item; always
 // from a loop iteration of its own, so anything may be done in it. Fails with KG_SESSION_BUSY where
 // the kernel has KERNEL_MAX_TAPS.

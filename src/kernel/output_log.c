@@ -328,7 +328,7 @@ subscription_abandon(struct subscription *subscription)
         execution_interrupt(execution);
 }
 
-// Tells of the lines between what the reader saw and `entry`.
+// Reports the lines between the last one that the reader saw and `entry`.
 static const char *
 say_dropped(struct subscription *subscription, const struct output_entry *entry, size_t *ret_len)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The process of a kernel: started by the agent, linked through the sandbox, interrupted, and
-// replaced by a new process when it ends or has to end. It knows nothing of executions: whoever
-// owns it gets its events and every message.
+// replaced by a new process when it ends or has to end. It knows nothing of executions: its owner
+// gets its events and every message.
 #pragma once
 
 #include "jupyter.h"

@@ -208,7 +208,7 @@ on_code_reply(struct kernel_runner *runner, struct jupyter_message *message)
     json_int_t count = json_integer_value(json_object_get(content, "execution_count"));
     if (count > 0)
         run->execution->count = runner->execution_count = count;
-    // The status of a reply that was too large is unknown; an error line tells.
+    // The status of a reply that was too large is unknown; an `error` message sets it.
     bool ok = strcmp(string_of(content, "status", "error"), "ok") == 0;
     if (message->cut_bytes == 0)
         run->status = ok ? EXECUTION_OK : EXECUTION_ERROR;
@@ -444,7 +444,7 @@ finish_queued(struct kernel_runner *runner, struct execution *execution,
               enum execution_status status, const char *ename, const char *evalue)
 {
     KG_AUTO(execution) taken = take_queued(runner, execution);
-    taken->on_interrupt = NULL; // a reader that leaves when it is told finds nothing to stop
+    taken->on_interrupt = NULL; // a reader that leaves at the `done` line finds nothing to stop
     if (ename)
         output_append_error(&taken->log, ename, evalue, NULL);
     execution_finish(taken, status, false);

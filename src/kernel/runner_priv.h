@@ -84,10 +84,11 @@ struct kernel_runner {
     struct run_files files;
     TAILQ_HEAD(, execution) queue;
     int n_queued;
-    struct loop_timer *next;             // looks into the queue
-    bool started_up;                     // the startup code has run in this process
-    char startup_id[JUPYTER_MSG_ID_SIZE]; // of the startup's request, where a tap needs it; or empty
-    char warmup_id[JUPYTER_MSG_ID_SIZE]; // of the warm-up's request; empty: none is under way
+    struct loop_timer *next; // looks into the queue
+    bool started_up; // the startup code has run in this process
+    // Of silent requests that are under way beside executions; empty: none.
+    char startup_id[JUPYTER_MSG_ID_SIZE]; // for a tap that comes before the first execution
+    char warmup_id[JUPYTER_MSG_ID_SIZE];
     struct loop_timer *warming;
     int64_t execution_count;
 };

@@ -41,5 +41,5 @@ void tap_queue_init(struct tap_queue *queue, struct output_budget *budget, size_
 void tap_queue_fini(struct tap_queue *queue);
 void tap_queue_push(struct tap_queue *queue, struct tap_message *message, bool droppable);
 void tap_queue_push_event(struct tap_queue *queue, enum kernel_tap_kind kind);
-void tap_queue_lose(struct tap_queue *queue, uint64_t bytes); // a message that nobody can take
+void tap_queue_lose(struct tap_queue *queue, uint64_t bytes); // a message that was too large
 bool tap_queue_take(struct tap_queue *queue, struct kernel_tap_item *ret);
