@@ -4,7 +4,8 @@
 
 #include "loop.h"
 
-// Measures ten times a second, until it is freed.
+// Measures ten times a second while the loop has something to do, until it is freed. It takes the
+// loop's turns (loop_set_turn()).
 struct loop_lag;
 struct loop_lag *loop_lag_new(struct loop *loop);
 void loop_lag_free(struct loop_lag *lag);

@@ -40,13 +40,26 @@ loop_free(struct loop *loop)
 void
 loop_run(struct loop *loop)
 {
-    event_base_loop(loop->base, EVLOOP_NO_EXIT_ON_EMPTY);
+    loop->stopped = false;
+    while (!loop->stopped) {
+        event_base_loop(loop->base, EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY);
+        if (loop->turn_fn)
+            loop->turn_fn(loop->turn_arg);
+    }
 }
 
 void
 loop_stop(struct loop *loop)
 {
+    loop->stopped = true;
     event_base_loopbreak(loop->base);
+}
+
+void
+loop_set_turn(struct loop *loop, loop_fn fn, void *arg)
+{
+    loop->turn_fn = fn;
+    loop->turn_arg = arg;
 }
 
 struct event_base *

@@ -25,6 +25,8 @@ struct event_base *loop_event_base(struct loop *loop);
 KG_DEFINE_AUTO(loop, loop_free)
 
 typedef void (*loop_fn)(void *arg);
+// Calls `fn` after each turn, which is one wait and the callbacks for what it brought. NULL: none.
+void loop_set_turn(struct loop *loop, loop_fn fn, void *arg);
 
 // ---- Timers ---------------------------------------------------------------------------------
 

@@ -9,6 +9,9 @@ struct work_pool;
 struct loop {
     struct event_base *base;
     struct work_pool *pool; // NULL until the first work is started
+    bool stopped;           // loop_stop() was called in this run
+    loop_fn turn_fn;        // NULL: none
+    void *turn_arg;
 };
 
 // Ends the threads. Work that is still running is waited for; all of it must have been cancelled.

@@ -19,6 +19,7 @@ struct fixture {
     struct loop *loop;
     struct loop_timer *timer;
     int fired;
+    int turns;
     struct loop_process_result result;
     char output[256];
 };
@@ -62,6 +63,31 @@ test_timer_restarts_from_its_callback(void **state)
     assert_true(loop_timer_active(f->timer));
     loop_run(f->loop);
     assert_int_equal(f->fired, 3);
+    loop_timer_free(f->timer);
+}
+
+static void
+on_turn(void *arg)
+{
+    struct fixture *f = arg;
+    f->turns++;
+}
+
+static void
+test_turns_are_counted_until_the_loop_is_stopped(void **state)
+{
+    struct fixture *f = *state;
+    f->timer = loop_timer_new(f->loop, on_third, f);
+    loop_set_turn(f->loop, on_turn, f);
+    loop_timer_start(f->timer, 0);
+    loop_run(f->loop);
+    assert_int_equal(f->turns, 3); // one for each time it fired
+    f->fired = 2;
+    loop_set_turn(f->loop, NULL, NULL);
+    loop_timer_start(f->timer, 0);
+    loop_run(f->loop); // and can be run again
+    assert_int_equal(f->fired, 3);
+    assert_int_equal(f->turns, 3);
     loop_timer_free(f->timer);
 }
 
@@ -396,6 +422,7 @@ main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_timer_restarts_from_its_callback),
+        TEST(test_turns_are_counted_until_the_loop_is_stopped),
         TEST(test_signal),
         TEST(test_descriptor_pauses_and_resumes),
         TEST(test_process_exit_code_and_last_output),
