@@ -1,9 +1,9 @@
-# The gateway, which makes its sandboxes through the Docker Engine whose socket it is given.
+# The gateway's image. It creates its sandboxes through the socket of the Docker Engine.
 #
 #   docker build -t kernelgate .
 #
 # docker-compose.yml runs it. The same sources, base and packages give the same files: docs/docker.md
-# says how to hold the last two.
+# says how to pin the last two.
 ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS build
@@ -18,7 +18,7 @@ COPY src src
 RUN cmake --preset release >/dev/null && cmake --build --preset release \
     && install -D -s -t /image/usr/local/bin build/release/bin/kernelgate \
         build/release/bin/kernelgate-agent
-# Of the kernels only their names are needed here; everything else is in their own image.
+# The gateway needs only the kernelspecs; the kernels are in their own image.
 COPY kernelspec kernelspec
 COPY deploy/docker deploy/docker
 COPY LICENSE ./
