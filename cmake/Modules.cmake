@@ -1,6 +1,6 @@
 # How a module is built: one folder, one static library, one public header folder. A module names
-# every module that it uses; links are PRIVATE, so an include or a call that goes upwards, or past
-# what was named, does not build.
+# every module that it uses; links are PRIVATE, so an include or a call that goes upwards, or to a
+# module that was not named, does not build.
 
 set(KG_WARNINGS
     -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wformat=2 -Wundef -Wvla
@@ -8,7 +8,7 @@ set(KG_WARNINGS
     -Wswitch-enum -Wimplicit-fallthrough)
 set(KG_HARDENING -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong)
 include(CheckCCompilerFlag)
-# The first of these is for x86 only; others warn about it, so it is tried as an error.
+# The first of these is for x86 only; others warn about it, so it is tested as an error.
 foreach(flag -fcf-protection=full -fstack-clash-protection -ftrivial-auto-var-init=zero)
   string(MAKE_C_IDENTIFIER "KG_HAS${flag}" has)
   check_c_compiler_flag("-Werror ${flag}" ${has})
@@ -23,7 +23,7 @@ elseif(KG_SANITIZE_THREADS)
   list(APPEND KG_SANITIZERS -fsanitize=thread)
 endif()
 
-# The flags of every target of ours. The static agent cannot be sanitized: it passes PLAIN.
+# The flags of all our targets. The static agent cannot be sanitized: it passes PLAIN.
 function(kg_flags target)
   cmake_parse_arguments(arg "PLAIN" "" "" ${ARGN})
   target_compile_definitions(${target} PRIVATE _GNU_SOURCE)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernelgate adds to Deno's kernel: `require`, `display`, variables, environment.
+// kernelgate's additions to Deno's kernel: `require`, `display`, variables, environment.
 import { createRequire } from "node:module";
 import process from "node:process";
 
@@ -7,7 +7,7 @@ const identifier = /^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u;
 const indirectEval = globalThis.eval;
 let savedEnv = {};
 
-// A name that `let` has declared hides the global object's property: it is assigned to as code does.
+// A `let` variable hides the global object's property of that name, so it is assigned by running code.
 function setVariable(name, value) {
   globalThis[name] = value;
   if (!identifier.test(name)) return;
@@ -15,7 +15,7 @@ function setVariable(name, value) {
   try {
     seen = indirectEval(name);
   } catch {
-    return; // a reserved word: globalThis["class"] is all that there can be
+    return; // a reserved word: only globalThis["class"] is possible
   }
   if (seen === value) return;
   const slot = Symbol.for("kernelgate.value");

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# Read by ipykernel from <environment>/etc/ipython: a kernel whose users are programs.
+# Read by ipykernel from <environment>/etc/ipython: settings for a kernel used by programs.
 c = get_config()  # noqa: F821
 
-# Nothing asks for past sessions, and SQLite on a tmpfs would only cost memory and start time.
+# Nobody reads the history, and SQLite on a tmpfs would only cost memory and start time.
 c.HistoryManager.enabled = False
 
 # Tracebacks as plain text.
 c.InteractiveShell.colors = "nocolor"
 
-# A lone surrogate in one message must not lose that message.
+# A lone surrogate must not cause a message to be lost.
 c.Session.packer = "kernelgate_kernel.pack"
 
 # One large print must not become one large message.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes matplotlib ready at once and able to write Chinese, Japanese and Korean.
+"""Speeds up the first use of matplotlib, and adds a font for Chinese, Japanese and Korean.
 
-A .pth file imports this in every Python of the environment. It waits for matplotlib's font manager:
-that finds its list of fonts already made, and one more font behind whatever families code asks for.
+A .pth file imports this in every Python of the environment. When matplotlib's font manager is
+imported, it gets a prebuilt list of fonts, and a fallback font after the families that code asks for.
 """
 
 import importlib.abc
@@ -35,7 +35,7 @@ class _FontManagerHook(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class _Once:
-    """Lets a warning through once: a missing font is one, for every text that is drawn."""
+    """Passes each warning once; matplotlib repeats that of a missing font for every text it draws."""
 
     def __init__(self):
         self._seen = set()
@@ -46,7 +46,7 @@ class _Once:
 
 
 def _provide_font_lists():
-    # The environment is read-only and matplotlib locks what it reads, so it gets copies.
+    # The environment is read-only and matplotlib locks the lists it reads, so it gets copies.
     import matplotlib
 
     try:
@@ -55,12 +55,12 @@ def _provide_font_lists():
             if not os.path.exists(target):
                 shutil.copyfile(os.path.join(FONT_LISTS, name), target)
     except OSError:
-        pass  # Without a list matplotlib makes its own.
+        pass  # Without a list matplotlib builds its own.
 
 
 def _add_fallback(module):
     find = module.FontManager._find_fonts_by_props
-    # The font has one weight: asking for no other spares code that writes in bold a warning.
+    # The font has only one weight; asking for another would cause a warning.
     fallback = module.FontProperties(family=FALLBACK_FAMILY)
 
     def find_with_fallback(self, prop, fontext="ttf", directory=None, **kwargs):

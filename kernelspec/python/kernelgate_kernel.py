@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernelgate adds to ipykernel: messages that always encode, output in pieces, variables,
-environment, packages that come later.
+"""kernelgate's additions to ipykernel: messages that always encode, output in pieces, variables,
+environment, packages installed later.
 
-kernel.json and ipython_kernel_config.py name these functions; the user's namespace never does.
+kernel.json and ipython_kernel_config.py use these functions; the user's namespace has none of them.
 """
 
 import io
@@ -15,20 +15,20 @@ from ipykernel import iostream
 from IPython import get_ipython
 from jupyter_client.jsonutil import json_clean, json_default
 
-# Of one message: none grows with the output of 0.2 seconds. Whoever else uses the gateway waits for
-# one piece at a time; larger ones also cost more for each byte, since they leave the caches.
+# Size limit of one message, however much is printed in 0.2 seconds. Other users of the gateway wait for
+# one piece at a time; larger pieces also cost more per byte, because they exceed the caches.
 _PIECE_CHARS = 24 * 1024
-# Printed and not handed to the socket yet: what comes out of a flood at once, on everybody's way.
+# Limit on printed text that has not been passed to the socket: a flood is sent in bursts of this size.
 _UNSENT_CHARS = 24 * 1024
 
 _saved_env = {}
 
 
 class OutStream(iostream.OutStream):
-    """Sends what was printed in pieces, and waits where it is printed faster than it is taken."""
+    """Sends printed text in pieces, and waits if it is printed faster than it is read."""
 
     def __init__(self, session, pub_thread, name, *args, **options):
-        # When its queue is full the socket makes its thread wait, instead of dropping silently.
+        # When its queue is full, the socket blocks its thread instead of dropping messages silently.
         pub_thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
         self._unsent_chars = 0
         super().__init__(session, pub_thread, name, *args, **options)
@@ -48,7 +48,7 @@ class OutStream(iostream.OutStream):
 
 
 def warm_up():
-    """Pay what first executions would: imports, the first figure, the first table."""
+    """Do in advance what would delay the first execution: imports, a first figure, a first table."""
     import matplotlib.pyplot as plt
     import numpy as np
     import pandas as pd
@@ -61,7 +61,7 @@ def warm_up():
 
 
 def pack(obj):
-    """Encode a message as jupyter_client does; what JSON and UTF-8 cannot hold is replaced."""
+    """Encode a message as jupyter_client does; values that JSON or UTF-8 cannot hold are replaced."""
     try:
         return _dump(obj).encode()
     except (TypeError, ValueError):  # not JSON, or a lone surrogate
@@ -73,7 +73,7 @@ def _dump(obj):
 
 
 def _encodable(text):
-    # Surrogate pairs become the characters that they stand for, lone surrogates U+FFFD.
+    # Surrogate pairs become the characters that they encode, lone surrogates U+FFFD.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -92,7 +92,7 @@ def set_env(text):
 
 
 def restore_env():
-    """Put back what set_env() changed."""
+    """Undo the changes of set_env()."""
     while _saved_env:
         name, value = _saved_env.popitem()
         if value is None:
@@ -102,7 +102,7 @@ def restore_env():
 
 
 class _LaterFolders:
-    """Makes Python forget that a folder of PYTHONPATH was missing, once it is there."""
+    """Makes Python notice folders of PYTHONPATH that did not exist when it started."""
 
     def __init__(self):
         paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -112,11 +112,11 @@ class _LaterFolders:
         for folder in [folder for folder in self._missing if os.path.isdir(folder)]:
             sys.path_importer_cache.pop(folder, None)
             self._missing.remove(folder)
-        return None  # the finders after this one go on
+        return None  # the other finders continue
 
 
 def load_ipython_extension(shell):
-    """Let a flood of output wait for its reader, where ipykernel would drop messages silently."""
+    """Make a flood of output wait for its reader; ipykernel would drop messages silently."""
     sys.meta_path.insert(0, _LaterFolders())
     thread = shell.kernel.iopub_thread
     thread.schedule(lambda: thread.socket.setsockopt(zmq.XPUB_NODROP, 1))
