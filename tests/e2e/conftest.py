@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gateways that tests talk to, each checked when it ends: exit code, sanitizers, leftovers."""
+"""The gateways under test. Each is checked when it ends: exit code, sanitizers, leftovers."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """What is about one engine runs on that one; elsewhere it is left out, and said to be."""
+    """Runs tests for one engine only on that engine; elsewhere they are deselected and listed."""
     left_out = {}
     for item in items:
         only = item.get_closest_marker("only")
@@ -46,11 +46,11 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(scope="session", autouse=True)
 def engine():
-    """The Docker Engine, where tests run on one."""
+    """The Docker Engine, if the tests run on it."""
     if docker_engine.PROVISIONER != "docker":
         yield None
         return
-    if "KGT_DOCKER_HOST" in os.environ:  # one that runs already and has the image: Podman, say
+    if "KGT_DOCKER_HOST" in os.environ:  # already runs, with the image: Podman
         os.environ["DOCKER_HOST"] = os.environ["KGT_DOCKER_HOST"]
         yield None
         return
@@ -69,7 +69,7 @@ def engine():
 
 @pytest.fixture
 def mortal(engine):
-    """The engine, for tests that kill it; for the next ones it is there again."""
+    """The engine, for tests that kill it; it is started again for the next test."""
     yield engine
     if not engine.answers():
         engine.start()
@@ -77,7 +77,7 @@ def mortal(engine):
 
 @pytest.fixture
 def start_gateway(engine):
-    """Starts gateways with flags of a test's own."""
+    """Starts gateways with the test's own flags."""
     started = []
 
     def start(*flags, **options):
@@ -96,7 +96,7 @@ def start_gateway(engine):
 
 @pytest.fixture(scope="module")
 def gateway(engine):
-    """One gateway for a module, with default settings but no pool larger than this machine."""
+    """One gateway per module, with default settings, but a pool no larger than the machine."""
     running = Gateway("--pool-size", "1")
     try:
         yield running.start()
@@ -106,7 +106,7 @@ def gateway(engine):
 
 @pytest.fixture
 def session(gateway):
-    """A session of one test."""
+    """A session for one test."""
     session_id = gateway.create_session(session_id=f"t-{uuid.uuid4().hex[:12]}")
     yield session_id
     gateway.delete_session(session_id)
@@ -120,7 +120,7 @@ def run(gateway, session):
 
 @pytest.fixture
 def own_gateway():
-    """The flags of a gateway that a client starts itself, over stdio; nothing of it may remain."""
+    """The flags of a gateway that a client starts itself, over stdio; it must leave nothing."""
     state_dir = tempfile.mkdtemp(prefix=leftovers.PREFIX)
     yield ["--state-dir", state_dir, "--pool-size", "1"]
     wait_for(lambda: not leftovers.find(state_dir), 20)

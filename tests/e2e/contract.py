@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/openapi.yaml, and what checks answers against it: each line of every stream that a test reads."""
+"""Checks responses against docs/openapi.yaml, and each line of every stream that a test reads."""
 
 import json
 import pathlib
@@ -21,7 +21,7 @@ NDJSON = "application/x-ndjson"
 
 
 def resolve(value):
-    """What a `$ref` of the document stands for; anything else as it is."""
+    """Resolves a `$ref` of the document; returns anything else unchanged."""
     if "$ref" not in value:
         return value
     found = OPENAPI
@@ -31,7 +31,7 @@ def resolve(value):
 
 
 def validator(schema):
-    """What checks instances of a schema of the document; compiled once."""
+    """The validator of a schema of the document; compiled once."""
     return jsonschema_rs.Draft202012Validator({**schema, "components": OPENAPI["components"]})
 
 
@@ -63,14 +63,14 @@ STREAMS = list(_streams())
 
 
 class CheckedStream(httpx.SyncByteStream):
-    """A response's body that checks each line on its way."""
+    """A response's body that checks each line as it is read."""
 
     def __init__(self, stream, schema):
         self.stream = stream
         self.schema = schema
 
     def __iter__(self):
-        begun = []  # of a line whose end has not come
+        begun = []  # of an incomplete line
         for data in self.stream:
             *ends, rest = data.split(b"\n")
             for end in ends:
@@ -84,7 +84,7 @@ class CheckedStream(httpx.SyncByteStream):
 
 
 def check_stream(response):
-    """Has the lines of a streamed answer checked as they come. An event hook of HTTP clients."""
+    """Event hook of HTTP clients: checks the lines of a streamed response as they arrive."""
     if response.headers.get("content-type", "").split(";")[0] != NDJSON:
         return
     request = response.request

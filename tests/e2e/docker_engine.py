@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Docker Engine below the gateways, where KERNELGATE_PROVISIONER says docker, as tests ask it.
+"""Queries the Docker Engine that gateways use if KERNELGATE_PROVISIONER is docker.
 
-The engine itself is dockerd.py's; conftest.py starts it and sets DOCKER_HOST.
+dockerd.py runs the engine; conftest.py starts it and sets DOCKER_HOST.
 """
 
 import json
@@ -10,7 +10,7 @@ import os
 import httpx
 
 PROVISIONER = os.environ.get("KERNELGATE_PROVISIONER", "oci")
-# Of the provisioner oci; "" is what the gateway takes by itself.
+# For the provisioner oci; "" leaves the choice to the gateway.
 OCI_RUNTIME = os.environ.get("KERNELGATE_OCI_RUNTIME", "")
 # "tcp": the gateways dial the agents; "": what the engine has by itself.
 DOOR = os.environ.get("KERNELGATE_DOOR", "")
@@ -18,7 +18,7 @@ LABEL = "kernelgate.gateway"
 
 
 def gateway_environment():
-    """What a gateway of the tests is told of its engine."""
+    """The engine settings of a test's gateway."""
     if PROVISIONER == "docker":
         return {"KERNELGATE_PROVISIONER": "docker", "DOCKER_HOST": os.environ["DOCKER_HOST"]}
     settings = {"KERNELGATE_OCI_RUNTIME": OCI_RUNTIME, "KERNELGATE_DOOR": DOOR}
@@ -43,12 +43,12 @@ class Engine:
         return response.json() if response.content else None
 
     def containers(self, label=LABEL):
-        """Those with a label, dead or alive."""
+        """The containers with a label, running or not."""
         filters = json.dumps({"label": [label]})
         return self.ask("GET", "/containers/json", params={"all": 1, "filters": filters})
 
     def pid(self, name):
-        """Of the container's first process, 0 where there is none."""
+        """The pid of the container's first process, or 0."""
         response = self._client.get(f"/containers/{name}/json")
         return response.json()["State"]["Pid"] if response.status_code == 200 else 0
 
@@ -56,5 +56,5 @@ class Engine:
         self.ask("POST", f"/containers/{name}/kill")
 
     def remove(self, name):
-        """As `docker rm -f` does."""
+        """Removes a container, as `docker rm -f` does."""
         self.ask("DELETE", f"/containers/{name}", params={"force": 1, "v": 1})

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Docker Engine of the tests' own, with the images that the project's Dockerfiles make. As a program
-this makes them, on what others leave of the processors.
+"""The tests' own Docker Engine, with the images of the project's Dockerfiles. Run as a program, it
+builds the images at low priority.
 
-Its images are kept in build/docker, so that they are built once; nothing else of it stays. There is
-no registry: the Dockerfiles' base image is made here by debootstrap, and trusts the certificates
-that this machine trusts.
+The images are kept in build/docker, so that they are built once; nothing else of it is kept. There
+is no registry: the Dockerfiles' base image is made here by debootstrap, and trusts the same
+certificates as this machine.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ HASH_LABEL = "kernelgate.test.inputs"
 
 
 class Dockerd:
-    """One dockerd. `kill()` and `start()` again are what tests of its faults do."""
+    """One dockerd. Tests of its faults call `kill()` and then `start()` again."""
 
     def __init__(self, data_root=None, *flags):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{leftovers.PREFIX}d-"))
@@ -50,7 +50,7 @@ class Dockerd:
             "--ip-forward=false", "--bridge=none", *self.flags,
         ]  # fmt: skip
         with open(self.folder / "log", "ab") as log:
-            # Its shims write into the folder that it was started in.
+            # Its shims write to its working folder.
             self.process = subprocess.Popen(
                 ["dockerd", *flags],
                 cwd=self.folder,
@@ -62,7 +62,7 @@ class Dockerd:
         while not self.answers():
             if self.process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(
-                    "dockerd does not run on this machine (it wants root, control groups, and a file "
+                    "dockerd does not run on this machine (it needs root, control groups, and a file "
                     f"system for overlay2 or vfs); its log ends with:\n{self.log_tail()}"
                 )
             time.sleep(0.1)
@@ -83,7 +83,7 @@ class Dockerd:
         )  # fmt: skip
 
     def kill(self):
-        """As kill -9 does, and waits until its containerd, which it takes along, is gone too."""
+        """Kills it with SIGKILL, and waits until its containerd, which it kills, has ended, too."""
         self.process.kill()
         self.process.wait()
         with contextlib.suppress(OSError, ValueError):
@@ -92,7 +92,7 @@ class Dockerd:
                 time.sleep(0.05)
 
     def stop(self):
-        """In good order: it ends its containers, unless they are to be restored."""
+        """Stops it regularly: it ends its containers, unless they are to be restored."""
         self.process.terminate()
         try:
             self.process.wait(60)
@@ -101,7 +101,7 @@ class Dockerd:
             self.process.wait()
 
     def close(self):
-        """Ends everything that is the engine's, whatever happened to it."""
+        """Ends every process and mount of the engine, whatever state it is in."""
         if self.process:
             if self.process.poll() is not None:
                 with contextlib.suppress(RuntimeError):
@@ -115,7 +115,7 @@ class Dockerd:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end_shims(self):
-        """Those of containers that ended while containerd was dead: it does not find them again."""
+        """Ends shims of containers that ended while containerd was dead: it does not find them."""
         for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 if f"{self.folder}/exec/".encode() in path.read_bytes():
@@ -153,7 +153,7 @@ class Dockerd:
             )  # fmt: skip
 
     def build(self, name, dockerfile, *inputs):
-        """Builds by a Dockerfile of the project, unless that was done with the same inputs."""
+        """Builds a Dockerfile of the project, unless the image was built from the same inputs."""
         wanted = hash_of([dockerfile, *inputs])
         if self.image_hash(name) == wanted:
             return
@@ -182,7 +182,7 @@ class Dockerd:
         )  # fmt: skip
 
     def build_nginx(self):
-        """What the official image of this name has of use here, made of Debian's package."""
+        """Makes a substitute for the official image of this name from Debian's package."""
         self.build(NGINX, "tests/e2e/nginx.Dockerfile")
 
 

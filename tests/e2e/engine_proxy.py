@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between a gateway and the Docker Engine: sees what the gateway asks, and can meddle with it."""
+"""A proxy between a gateway and the Docker Engine: records requests, and can alter responses."""
 
 import contextlib
 import socket
@@ -9,8 +9,8 @@ import docker_engine
 
 
 class EngineProxy:
-    """Listens on TCP, where `host` says. `before(request_line)` is called ahead of each request,
-    `change(bytes)` returns what the engine says as the gateway is to read it."""
+    """Listens on TCP at `host`. `before(request_line)` is called before each request;
+    `change(bytes)` returns the engine's response as the gateway will read it."""
 
     def __init__(self, before=None, change=None):
         self._before = before

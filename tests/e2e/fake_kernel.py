@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A "kernel" that speaks raw ZMTP 3.0 (RFC 23) where ipykernel would bind, and then misbehaves.
+"""A "kernel" that speaks raw ZMTP 3.0 (RFC 23) in place of ipykernel, and then misbehaves.
 
     fake_kernel.py CONNECTION_FILE MODE
 
-frames   one message of endless frames, on every channel that is dialled
-frame    one frame that claims to be 2^62 bytes long, and sends on and on
+frames   one message of endless frames, on every channel that is connected
+frame    one frame that claims to be 2^62 bytes long, and endless data
 garbage  random bytes instead of a greeting
 silence  a handshake and then nothing
 """

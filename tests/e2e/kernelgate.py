@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the built binary and speaks to it: what every end-to-end test stands on."""
+"""Runs the built binary and talks to it: the base of every end-to-end test."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ SANITIZER = re.compile(r"(ERROR: \w+Sanitizer|runtime error:|Assertion .* failed
 
 
 def wait_for(condition, timeout=10, interval=0.05):
-    """Returns the first true value of `condition()`; fails when the time is over."""
+    """Returns the first true value of `condition()`; fails at the timeout."""
     end = time.monotonic() + timeout
     while True:
         value = condition()
@@ -43,7 +43,7 @@ def free_port():
 
 
 class Lines(list):
-    """The lines of one execution, with when each arrived and what the response's head said."""
+    """The lines of one execution, their times of arrival, and the response's headers."""
 
     def __init__(self, response):
         super().__init__()
@@ -77,7 +77,7 @@ class Lines(list):
 
 
 class Gateway:
-    """One `kernelgate serve` with a state folder of its own."""
+    """One `kernelgate serve` with its own state folder."""
 
     def __init__(self, *flags, env=None, state_dir=None, key=None, cwd=None, binary=BINARY):
         self.state_dir = state_dir or tempfile.mkdtemp(prefix=leftovers.PREFIX)
@@ -90,7 +90,7 @@ class Gateway:
         self.log_path = os.path.join(self.state_dir, "stderr.log")
         self._groups = set()
 
-    # ---- Its life
+    # ---- Start and stop
 
     def command(self):
         return [self.binary, "serve", "--port", "0", "--state-dir", self.state_dir, *self.flags]
@@ -145,12 +145,12 @@ class Gateway:
         return code
 
     def kill(self):
-        """As kill -9 does: its sandboxes live on."""
+        """Kills it with SIGKILL: its sandboxes keep running."""
         self.process.kill()
         return self.wait()
 
     def stop(self, timeout=30):
-        """Ends it as an operator does; nothing of it may remain."""
+        """Stops it as an operator does; it must leave nothing."""
         self._groups |= leftovers.cgroups_of(self.sandbox_pids())
         self.signal(signal.SIGTERM)
         code = self.wait(timeout)
@@ -171,7 +171,7 @@ class Gateway:
         assert not left, "\n".join(left)
 
     def clean_up(self):
-        """After a test, whatever happened in it."""
+        """Cleans up after a test, whatever happened in it."""
         try:
             if self.process and self.process.returncode is None:
                 self.stop()
@@ -185,7 +185,7 @@ class Gateway:
                     os.kill(pid, signal.SIGKILL)
             shutil.rmtree(self.state_dir, ignore_errors=True)
 
-    # ---- What it has
+    # ---- Files and processes
 
     def sandbox_pids(self):
         return leftovers.sandbox_pids(self.state_dir)
@@ -197,11 +197,11 @@ class Gateway:
     def open_files(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
-    # ---- What it answers
+    # ---- Requests
 
     @contextlib.contextmanager
     def stream(self, code, client=None, **fields):
-        """A running execution: yields an iterator over its lines."""
+        """Runs code, and yields an iterator over its lines."""
         client = client or self.client
         with client.stream("POST", "/api/v1/execute", json={"code": code, **fields}) as response:
             if response.status_code != 200:
@@ -252,7 +252,7 @@ class LineReader:
 
 
 def problem(response, status, code):
-    """Asserts that a response is the problem document that the contract names."""
+    """Asserts that a response is a problem document as documented."""
     assert response.status_code == status, f"{response.status_code} {response.text}"
     assert response.headers["content-type"].split(";")[0] == "application/problem+json"
     body = response.json()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what gateways left behind: processes, mounts, control groups, sockets, folders.
+"""Finds leftovers of gateways: processes, mounts, control groups, sockets, folders.
 
-A gateway is known by its state folder, and those of one run of the tests begin with PREFIX. As a
-program this looks for any of theirs, and can say what it found as a JUnit file.
+A gateway is identified by its state folder; all state folders of one test run begin with PREFIX.
+Run as a program, this checks all of them, and can report as a JUnit file.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ def _pids():
 
 
 def _mounts(pid, state_dir):
-    # A mount's source is named from the top of its file system, which /tmp may be.
+    # A mount's source is relative to the root of its file system, which may be /tmp.
     name = f"/{os.path.basename(state_dir)}"
     return [line for line in _read(f"/proc/{pid}/mountinfo").splitlines() if name in line]
 
 
 def sandbox_pids(state_dir):
-    """Processes that see a mount of the state folder which this process does not see: sandboxes."""
+    """Sandboxes: processes with a mount of the state folder that this process does not have."""
     own = os.readlink("/proc/self/ns/mnt")
     found = []
     for pid in _pids():
@@ -50,9 +50,9 @@ def sandbox_pids(state_dir):
 
 
 def cgroups_of(pids):
-    """The control groups of processes, as paths of this machine.
+    """The control groups of processes, as paths on this machine.
 
-    Not those that this process is in: the hook that prepares a sandbox runs there.
+    Groups of this process are left out: the hook that prepares a sandbox runs there.
     """
     groups = set()
     own = _read("/proc/self/cgroup").splitlines()
@@ -67,7 +67,7 @@ def cgroups_of(pids):
 
 
 def find(state_dir):
-    """What is left of the gateway with this state folder, one line each."""
+    """The leftovers of the gateway with this state folder, one line each."""
     left = []
     for pid in sandbox_pids(state_dir):
         left.append(f"process {pid} in a sandbox: {_read(f'/proc/{pid}/cmdline')!r}")
@@ -93,9 +93,9 @@ def groups_of_gateway(gateway_id):
 
 
 def remove_empty_group(gateway_id):
-    """Removes the group that a gateway which was killed has left: another start of it would.
+    """Removes the control group that a killed gateway left, as its next start would.
 
-    One that holds a sandbox's stays, as it is not empty.
+    A group that still holds a sandbox's is not empty and stays.
     """
     for folder in glob.glob(f"/sys/fs/cgroup/kernelgate-{gateway_id}") + glob.glob(
         f"/sys/fs/cgroup/*/kernelgate-{gateway_id}"
@@ -105,7 +105,7 @@ def remove_empty_group(gateway_id):
 
 
 def containers_of_gateway(gateway_id):
-    """What the Docker Engine has of a gateway's."""
+    """The gateway's containers on the Docker Engine."""
     if docker_engine.PROVISIONER != "docker":
         return []
     label = f"{docker_engine.LABEL}={gateway_id}"

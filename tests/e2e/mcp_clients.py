@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real MCP clients behind one face: the TypeScript SDKs (by tests/mcp/client.mjs) and Python's."""
+"""Real MCP clients behind one interface: the TypeScript SDKs (tests/mcp/client.mjs) and Python's."""
 
 import asyncio
 import base64
@@ -18,7 +18,7 @@ NODE = NODE_ROOT / "bin/node"
 
 
 class McpError(Exception):
-    """What a client raises: a protocol error, a call that was cancelled."""
+    """Raised by clients: a protocol error, or a cancelled call."""
 
     def __init__(self, message, code):
         super().__init__(message)
@@ -26,7 +26,7 @@ class McpError(Exception):
 
 
 class Result:
-    """What a tool answered, as JSON; and the progress that was told meanwhile."""
+    """A tool's result as JSON, and the progress that was reported before it."""
 
     def __init__(self, value):
         self.value = value
@@ -58,14 +58,14 @@ class Result:
 
 
 class McpClient:
-    """`call()` runs a tool; the rest is what a client can ask for."""
+    """`call()` runs a tool; the other methods are the client's other requests."""
 
     def call(self, name, arguments=None, **options):
         return Result(self.do("call", name=name, args=arguments or {}, **options))
 
     @property
     def stateless(self):
-        """Over HTTP without MCP sessions: nothing is kept between calls that is not named."""
+        """HTTP without MCP sessions: calls share only the sessions that they name."""
         return self.transport == "http" and self.info.get("version") == "2026-07-28"
 
     def tools(self):
@@ -101,7 +101,7 @@ class NodeClient(McpClient):
         self.process.stdin.flush()
 
     def start(self, step, **fields):
-        """For what takes long: `finish()` gets it."""
+        """Starts a long call; `finish()` returns its result."""
         self._write({"do": step, **fields})
 
     def finish(self):
@@ -123,7 +123,7 @@ class NodeClient(McpClient):
 
 
 class PythonClient(McpClient):
-    """`mode` is "legacy" or "auto". The SDK wants one task for all, which has a thread here."""
+    """`mode` is "legacy" or "auto". The SDK needs a single task, which runs in a thread here."""
 
     def __init__(self, mode, transport, url=None, command=None, key=None):
         self.mode, self.transport, self.url, self.command = mode, transport, url, command
@@ -149,7 +149,7 @@ class PythonClient(McpClient):
                 step, fields, future = item
                 try:
                     future.set_result(await getattr(self, f"_{step}")(stack, **fields))
-                except Exception as error:  # noqa: BLE001 it goes to whoever asked
+                except Exception as error:  # noqa: BLE001 it is raised in the caller
                     future.set_exception(McpError(str(error), self._code(error)))
 
     @staticmethod
@@ -216,8 +216,8 @@ class PythonClient(McpClient):
 
 
 def client_of(sdk, transport, gateway=None, profile=None, key=None, flags=()):
-    """`sdk` is that of NodeClient, or "python-legacy" or "python-auto". Over stdio it starts a
-    gateway of its own."""
+    """`sdk` is that of NodeClient, or "python-legacy" or "python-auto". Over stdio it starts its
+    own gateway."""
     url = None
     command = None
     if transport == "stdio":

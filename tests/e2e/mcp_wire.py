@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MCP with nothing but HTTP: messages, streams of events, and a client of each era."""
+"""MCP over plain HTTP: messages, event streams, and a client of each generation."""
 
 import contextlib
 import json
@@ -51,7 +51,7 @@ def gauge(gateway, name):
 
 
 class Client:
-    """One initialize-based client, with nothing but HTTP."""
+    """An initialize-based client over plain HTTP."""
 
     def __init__(self, gateway, version="2025-11-25", key=None, **capabilities):
         self.http = gateway.client_for(key)

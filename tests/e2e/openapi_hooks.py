@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What schemathesis is told beside docs/openapi.yaml, in its own process (SCHEMATHESIS_HOOKS).
+"""Hooks that complement docs/openapi.yaml, in schemathesis' own process (SCHEMATHESIS_HOOKS).
 
-KGT_WEB is a server on this machine: no request of these tests leads elsewhere. KGT_ANSWERS is a file
-that gets a line for each answer: its status and its operation.
+KGT_WEB is a server on this machine, the only one that these tests contact. KGT_ANSWERS is a file
+that gets a line for each response: its status and its operation.
 """
 
 import json
@@ -17,8 +17,8 @@ def lines_of(context, response):
     return [json.loads(line) for line in response.content.splitlines()]
 
 
-# What this test's gateway takes of what the document leaves open; without it most requests would be
-# refused for their kernel alone. What violates the schemas is sent all the same.
+# Values that this test's gateway accepts where the document allows any; without them most requests
+# would be refused because of their kernel. Requests that violate the schemas are sent all the same.
 TAKEN = {
     ("ExecuteRequest", "kernel"): {"enum": ["python", "javascript"]},
     ("ExecuteRequest", "language"): {"enum": ["python"]},
@@ -33,7 +33,7 @@ PATH = {"type": "string", "pattern": "^[a-zé ]{1,9}(/[a-z]{1,9})?$"}
 
 
 def each_line(value):
-    """What the document says of NDJSON, it says of each line."""
+    """Applies the document's NDJSON schemas to each line."""
     for inner in value.values() if isinstance(value, dict) else value:
         if isinstance(inner, (dict, list)):
             each_line(inner)
@@ -52,7 +52,7 @@ def before_load_schema(context, raw_schema):
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    """Files are fetched from the server of the test alone."""
+    """Lets files be fetched from the test's server only."""
     fields = case.body if isinstance(case.body, dict) else {}
     here = os.environ["KGT_WEB"]
     if isinstance(urls := fields.get("file_urls"), list):

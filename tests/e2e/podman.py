@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Podman of the tests' own, whose service speaks Docker's API, with the image of the kernels.
+"""The tests' own Podman, whose service implements Docker's API, with the kernels' image.
 
-Its image is kept in build/podman, and comes from the tests' dockerd; nothing else of it stays.
+The image is kept in build/podman, and comes from the tests' dockerd; nothing else of it is kept.
 """
 
 import os
@@ -15,8 +15,8 @@ import dockerd
 import leftovers
 
 KEPT = dockerd.PROJECT / "build/podman"
-# Podman asks for 2^20 processes, and there is no way to have it ask for less. A machine that may
-# not raise limits refuses that; what bounds a sandbox is its control group.
+# Podman sets a limit of 2^20 processes, which cannot be configured. A machine that may not raise
+# limits refuses that; a sandbox is limited by its control group.
 RUNTIME = """#!/bin/bash
 arguments=("$@")
 while (($#)); do
@@ -61,7 +61,7 @@ class Podman:
         return (self.folder / "log").read_text()
 
     def load_kernels(self, engine):
-        """Takes the image from a dockerd that has it, unless it is the same already."""
+        """Copies the image from a dockerd, unless it is the same already."""
         template = f'{{{{index .Labels "{dockerd.HASH_LABEL}"}}}}'
         known = subprocess.run(
             [*self.command, "image", "inspect", "-f", template, dockerd.KERNELS],
@@ -77,7 +77,7 @@ class Podman:
             self.run("load", "--quiet", stdin=save.stdout, stdout=subprocess.DEVNULL)
 
     def stop(self):
-        """Ends the service; containers go on."""
+        """Ends the service; containers keep running."""
         self.process.terminate()
         self.process.wait(20)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sandboxes of a gateway, as its state folder and /proc show them: whom a test may kill."""
+"""A gateway's sandboxes, found in its state folder and /proc, for tests that kill them."""
 
 import contextlib
 import json
@@ -20,13 +20,13 @@ def _text(path):
 
 
 def lives(pid):
-    """Whether the process is there, and more than an exit code that nobody has fetched."""
+    """Whether the process exists and is not a zombie."""
     status = _text(f"/proc/{pid}/stat")
     return bool(status) and status.rpartition(")")[2].split()[0] != "Z"
 
 
 def kill(pid):
-    """As kill -9 does; returns when it has happened."""
+    """Sends SIGKILL, and returns when the process has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not lives(pid))
@@ -38,7 +38,7 @@ class Sandbox:
         self._state_dir = pathlib.Path(gateway.state_dir)
         meta = _text(folder / "meta.json")
         self.session = json.loads(meta).get("session_id") if meta else None
-        # What the engine calls its container.
+        # The engine's name of its container.
         self.container = f"kg-{_text(self._state_dir / 'id')}-{self.id}"
         if docker_engine.PROVISIONER == "docker":
             self.agent = docker_engine.Engine().pid(self.container)
@@ -46,7 +46,7 @@ class Sandbox:
             self.agent = int(_text(folder / "init.pid") or 0)
 
     def pids(self):
-        """Everything inside, the agent too."""
+        """All processes inside, including the agent."""
         if not lives(self.agent):
             return []
         namespace = os.readlink(f"/proc/{self.agent}/ns/pid")
@@ -65,7 +65,7 @@ class Sandbox:
         return kernel
 
     def kill_container(self):
-        """As an operator does with the engine."""
+        """Kills the container by means of the engine, as an operator would."""
         if docker_engine.PROVISIONER == "docker":
             docker_engine.Engine().kill(self.container)
             return
@@ -75,7 +75,7 @@ class Sandbox:
 
 
 def sandboxes(gateway):
-    """Those whose container was started."""
+    """The sandboxes whose container was started."""
     folders = pathlib.Path(gateway.state_dir, "sb").glob("*")
     return [sandbox for sandbox in (Sandbox(gateway, path) for path in folders) if sandbox.agent]
 
@@ -90,5 +90,5 @@ def sandbox_of(gateway, session_id):
 
 
 def pooled(gateway):
-    """Those that no session owns."""
+    """The sandboxes without a session."""
     return [sandbox for sandbox in sandboxes(gateway) if sandbox.session is None]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds up JUnit files: prints `N passed, N failed`, and fails unless all passed and each ran some.
+"""Adds up JUnit files: prints `N passed, N failed`; fails unless each has tests and all pass.
 
-A test that was skipped or did not run counts as failed: it showed nothing.
+A test that was skipped or did not run counts as failed.
 """
 
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long others wait while something large goes on."""
+"""Measures how long other requests wait during a large operation."""
 
 import pathlib
 import subprocess
@@ -7,10 +7,10 @@ import sys
 
 from kernelgate import BINARY
 
-# What the sanitizers cost, here and nowhere else.
+# Only this bound allows for the cost of the sanitizers.
 SANITIZED = b"__asan_init" in pathlib.Path(BINARY).read_bytes()
 LONGEST_WAIT_MS = 50 * (4 if SANITIZED else 1)
-# A machine that does other things delays any request: of so many tries the quietest counts.
+# A busy machine delays any request: the best of this many tries counts.
 TRIES = 6
 
 PROBE = """
@@ -32,7 +32,8 @@ print(longest * 1000)
 
 
 def longest_wait_ms(gateway, key, action):
-    """Runs `action`; the longest that a small request with `key` took meanwhile, at best."""
+    """Runs `action`, and returns the longest duration of a small request with `key` meanwhile; the
+    best of several tries."""
     waits = []
     for _ in range(TRIES):
         with subprocess.Popen(
@@ -50,6 +51,6 @@ def longest_wait_ms(gateway, key, action):
 
 
 def holds_nobody_up(gateway, key, action):
-    """Asserts that the owner of `key` hardly notices `action`, which may run several times."""
+    """Asserts that `action`, which may run several times, hardly delays the owner of `key`."""
     longest = longest_wait_ms(gateway, key, action)
     assert longest <= LONGEST_WAIT_MS, f"another owner waited {longest:.0f} ms"

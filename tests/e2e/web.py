@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers on this machine that the gateway's requests go to: files, and a package index."""
+"""Servers on this machine for the gateway's requests: files, and a package index."""
 
 import hashlib
 import http.server
@@ -10,7 +10,7 @@ import zipfile
 
 
 class Web:
-    """Serves what `answers` has for a path: (status, headers, body), or a function for that."""
+    """Serves `answers[path]`: (status, headers, body), or a function that returns these."""
 
     def __init__(self, answers=None, host="127.0.0.1"):
         self.answers = dict(answers or {})
@@ -51,7 +51,7 @@ class Web:
 
 
 def wheel(name, version, files, requires=()):
-    """The bytes of a wheel."""
+    """Returns the bytes of a wheel."""
     info = f"{name}-{version}.dist-info"
     content = dict(files)
     needs = "".join(f"Requires-Dist: {item}\n" for item in requires)
@@ -76,7 +76,7 @@ class Index(Web):
         return f"{self.url}/simple/"
 
     def add(self, file, data):
-        """Offers a file of a package."""
+        """Adds a file of a package."""
         name = file.split("-")[0].lower().replace("_", "-")
         digest = hashlib.sha256(data).hexdigest()
         self.answers[f"/files/{file}"] = (200, {}, data)
