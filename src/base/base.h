@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every module stands on: errors, memory, cleanup, byte buffers, ids, clocks, the log.
+// The base of all modules: errors, memory, cleanup, byte buffers, ids, clocks, the log.
 #pragma once
 
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 // ---- Errors ---------------------------------------------------------------------------------
 
-// Every way in which an operation can fail. One table (error.c) maps a code to what the faces show.
+// Every way in which an operation can fail. A table (error.c) maps each code to its public form.
 enum kg_code {
     KG_OK = 0,
     KG_INVALID,
@@ -53,8 +53,8 @@ struct kg_error {
     char message[240];
 };
 
-// How a code looks from outside: its HTTP status, its stable name (the `code` of a problem
-// document), its title, and whether the same request can succeed later.
+// The public form of a code: its HTTP status, its stable name (the `code` of a problem document),
+// its title, and whether the same request can succeed later.
 struct kg_code_info {
     int http_status;
     const char *name;
@@ -63,7 +63,7 @@ struct kg_code_info {
 };
 
 const struct kg_code_info *kg_code_info(enum kg_code code);
-// By its stable name; KG_N_CODES where there is none.
+// Finds a code by its stable name; KG_N_CODES if there is none.
 enum kg_code kg_code_find(const char *name);
 
 // Fills `err` (which may be NULL) and returns -1, so that a failure is one `return` line.
@@ -73,19 +73,19 @@ int kg_error_set(struct kg_error *err, enum kg_code code, int sys_errno, const c
 
 // ---- Memory and cleanup ---------------------------------------------------------------------
 
-// Allocate or abort: only for sizes that no client chooses, or that were bounded before.
+// Allocate or abort: only for sizes that no client chooses, or that have been bounded.
 void *kg_calloc(size_t n, size_t size) __attribute__((malloc, returns_nonnull));
 void *kg_realloc(void *ptr, size_t size) __attribute__((returns_nonnull));
 char *kg_strdup(const char *s) __attribute__((malloc, returns_nonnull));
 char *kg_strndup(const char *s, size_t n) __attribute__((malloc, returns_nonnull));
-// Copies all `len` bytes, NULs among them, and adds a NUL; kg_strndup() ends at the first NUL.
+// Copies all `len` bytes, including NULs, and adds a NUL; kg_strndup() stops at the first NUL.
 char *kg_memdup0(const void *data, size_t len) __attribute__((malloc, returns_nonnull));
 char *kg_asprintf(const char *fmt, ...) KG_PRINTF(1, 2) __attribute__((malloc, returns_nonnull));
 
 #define KG_NEW(type) ((type *)kg_calloc(1, sizeof(type)))
 
 // KG_DEFINE_AUTO(kernel, kernel_free) makes `KG_AUTO(kernel) k = kernel_new(…);` free k at the end
-// of its scope. KG_STEAL hands the value over and leaves NULL (or -1 for a descriptor) behind.
+// of its scope. KG_STEAL returns the value and sets the variable to NULL (a descriptor: to -1).
 #define KG_DEFINE_AUTO(type, free_fn)                                                              \
     static inline void type##_auto_(struct type **ptr)                                             \
     {                                                                                              \
@@ -116,8 +116,8 @@ void kg_fd_auto_(int *fd);
 
 // ---- Byte buffers ---------------------------------------------------------------------------
 
-// A growing run of bytes; `data` is always NUL-terminated once something was appended.
-// All zero is a valid empty buffer.
+// A growable array of bytes; `data` is NUL-terminated once something has been appended.
+// All zeros is a valid empty buffer.
 struct buf {
     char *data;
     size_t len;
@@ -125,14 +125,14 @@ struct buf {
 };
 
 void buf_fini(struct buf *buf);
-// Makes room for `extra` more bytes and returns where they go; `len` is left to the caller.
+// Makes room for `extra` more bytes and returns where to write them; the caller updates `len`.
 char *buf_reserve(struct buf *buf, size_t extra);
 void buf_append(struct buf *buf, const void *data, size_t len);
 void buf_append_str(struct buf *buf, const char *s);
 void buf_printf(struct buf *buf, const char *fmt, ...) KG_PRINTF(2, 3);
 // Drops the first `n` bytes.
 void buf_consume(struct buf *buf, size_t n);
-// Hands the bytes over (NUL-terminated, to be freed) and leaves the buffer empty.
+// Returns the bytes (NUL-terminated, to be freed) and leaves the buffer empty.
 char *buf_take(struct buf *buf);
 
 static inline void
@@ -144,28 +144,28 @@ buf_auto_(struct buf *buf)
 
 // ---- UTF-8 (Unicode 15, table 3-7) -----------------------------------------------------------
 
-// The length of the character at `p`, which is before `end`; 0 where there is no valid one.
+// The length of the character at `p`, which is before `end`; 0 if it is not valid.
 size_t utf8_valid_len(const unsigned char *p, const unsigned char *end);
 // How many bytes at the start are valid.
 size_t utf8_valid_prefix(const char *data, size_t len);
-// How many bytes one U+FFFD replaces where there is no valid one: the longest start of a character,
-// at least one byte, as Python's decoder does.
+// How many bytes one U+FFFD replaces where the character is not valid: the longest start of a
+// character, at least one byte, as Python's decoder does.
 size_t utf8_invalid_len(const unsigned char *p, const unsigned char *end);
-// Writes a code point, which is no surrogate, and returns its length.
+// Writes a code point, which is not a surrogate, and returns its length.
 size_t utf8_put(unsigned code, char ret[4]);
-// Appends `data` as valid UTF-8, with U+FFFD for what is none. Returns how many bytes at its end
-// begin a character that is not complete yet and were not appended: none, where it is the `last`.
+// Appends `data` as valid UTF-8, with U+FFFD for invalid bytes. Returns how many bytes at its end
+// begin an incomplete character and were not appended: none if this is the `last` piece.
 size_t utf8_append(struct buf *ret, const void *data, size_t len, bool last);
 
-// Where to cut valid text so that no character is split: its length, which is at most `max`.
+// The longest length, at most `max`, to which valid text can be cut without splitting a character.
 size_t utf8_cut(const char *text, size_t len, size_t max);
 
 // ---- Escapes --------------------------------------------------------------------------------
 
-// Of a hexadecimal digit; -1 where it is none.
+// The value of a hexadecimal digit; -1 for any other character.
 int hex_value(char c);
-// Appends a text to a URL. What is plain everywhere (RFC 3986, 2.3) and what `also_plain` holds
-// stays, the rest becomes %XX.
+// Appends a text to a URL. Unreserved characters (RFC 3986, 2.3) and those in `also_plain` are
+// copied, all others become %XX.
 void percent_append(struct buf *ret, const char *text, const char *also_plain);
 // Decodes %XX in place, and shortens `len`. PERCENT_FORM: + is a space, too. Both fail (-1, without
 // an error) for a broken escape and for %00. PERCENT_LENIENT never fails: a broken escape is text,
@@ -175,38 +175,38 @@ KG_MUST_CHECK int percent_decode(char *data, size_t *len, enum percent_mode mode
 
 // ---- Lines of JSON --------------------------------------------------------------------------
 
-// The text of a line of NDJSON, without its newline, to be freed; `flags` are jansson's. What would
-// cut the line for readers that split as Unicode does is escaped.
+// The text of a line of NDJSON, without its newline, to be freed; `flags` are jansson's. Escapes
+// the characters at which readers that split lines as Unicode does would cut the line.
 struct json_t;
 char *json_line(const struct json_t *line, size_t flags);
-// How many bytes from the beginning of `text` on are ASCII that a string of JSON holds as it is: no
-// control character, quote or backslash.
+// How many bytes at the start of `text` are ASCII that a JSON string holds unescaped: no control
+// character, quote or backslash.
 size_t json_plain_len(const char *text, size_t len);
-// Appends a string of JSON with its quotes; `text` is valid UTF-8 and may hold NULs. The same is
-// escaped.
+// Appends a JSON string with its quotes; `text` is valid UTF-8 and may contain NULs. Escapes the
+// same characters.
 void json_append_string(struct buf *ret, const char *text, size_t len);
 
-// ---- JSON text, without making values of it --------------------------------------------------
+// ---- JSON text, without creating values ------------------------------------------------------
 
-// What it would become as values: how deep arrays and objects nest, and roughly how much memory
-// the values take beside the bytes of their strings. The text need not be valid.
+// Its cost as values: how deep arrays and objects nest, and roughly how much memory the values take
+// in addition to the bytes of their strings. The text need not be valid.
 struct json_weight {
     size_t depth;
     size_t bytes;
 };
 struct json_weight json_weigh(const char *text, size_t len);
-// Roughly how much memory values take, with the bytes of their strings.
+// Roughly how much memory values take, including the bytes of their strings.
 size_t json_value_weight(const struct json_t *value);
-// The text of an object's member, borrowed; NULL: there is none. Finds a name only where it is
-// written without escapes, so `name` has no backslash. The text must be valid JSON; of other text
-// the answer is of no use.
+// The text of an object's member, borrowed; NULL if there is none. Finds a name only if it is
+// written without escapes, so `name` has no backslash. The text must be valid JSON; otherwise the
+// result is meaningless.
 const char *json_member(const char *text, size_t len, const char *name, size_t *ret_len);
-// The same JSON with escapes for all that is not ASCII. To be freed.
+// The same JSON with all characters that are not ASCII escaped. To be freed.
 char *json_ascii(const char *text, size_t len);
 
-// ---- What a sandbox may use ------------------------------------------------------------------
+// ---- Limits of a sandbox ---------------------------------------------------------------------
 
-// Each; they also count for the host's root, who has 128 by default.
+// Per sandbox; they also count against the host's root, which has 128 by default.
 enum { SANDBOX_INOTIFY_INSTANCES = 16 };
 
 // ---- Files ----------------------------------------------------------------------------------
@@ -216,30 +216,30 @@ KG_MUST_CHECK int file_read(const char *path, size_t max, struct buf *ret, struc
 // Writes a file so that readers see the old or the new content, never a part (temporary + rename).
 KG_MUST_CHECK int file_write_atomic(const char *path, const void *data, size_t len, unsigned mode,
                                     struct kg_error *err);
-// Makes a folder; one that is there already is fine.
+// Creates a folder; it may exist already.
 KG_MUST_CHECK int dir_make(const char *path, unsigned mode, struct kg_error *err);
-// Bytes that may still be written below `path`: an eighth of its file system (at most 256 MiB)
-// stays free for others, as it may be memory (/run). INT64_MAX where it cannot be known.
+// Bytes that may still be written below `path`: an eighth of its file system (at most 256 MiB) is
+// reserved for others, since it may be memory (/run). INT64_MAX if unknown.
 int64_t disk_free_bytes(const char *path);
-// Fails with KG_DISK_FULL where these are fewer than `bytes`.
+// Fails with KG_DISK_FULL if these are fewer than `bytes`.
 KG_MUST_CHECK int disk_check_free(const char *path, int64_t bytes, struct kg_error *err);
-// Removes a file or a folder with all below it; follows no symlink; a missing path is fine.
+// Removes a file or a folder with everything in it; follows no symlinks; the path may be missing.
 KG_MUST_CHECK int path_remove_tree(const char *path, struct kg_error *err);
-// The same with `name` in an open folder; errno says why where it returns -1.
+// The same with `name` in an open folder; sets errno if it returns -1.
 KG_MUST_CHECK int path_remove_at(int folder, const char *name);
 KG_MUST_CHECK int fd_set_nonblocking(int fd, struct kg_error *err);
 
-// The paths by which a tenant's files are named: relative, names of 1 to 255 bytes with / between
-// them, none of them "." or "..", none that is kernelgate's own, and in what `is_new` no control
-// character. KG_INVALID_PATH. Whether it is UTF-8 is checked where it comes in.
+// Checks a path of a tenant's file: relative, names of 1 to 255 bytes separated by /, none of them
+// ".", ".." or kernelgate's own, and no control characters if it `is_new`. KG_INVALID_PATH. The
+// caller has checked that it is UTF-8.
 enum { FILE_PATH_MAX = 1024 };
-#define FILE_OWN_PREFIX ".kg-" // what the agent and the gateway put beside a tenant's files
+#define FILE_OWN_PREFIX ".kg-" // files of the agent and the gateway among a tenant's
 KG_MUST_CHECK int file_path_check(const char *path, bool is_new, struct kg_error *err);
 bool file_name_is_own(const char *name);
-// The MIME type that a file's name stands for; application/octet-stream where it is not known.
+// The MIME type for a file's name; application/octet-stream if unknown.
 const char *mime_of_path(const char *path);
 
-// Whether an environment variable can have that name: 1 to 255 of A-Za-z0-9_.-, no digit first.
+// Whether an environment variable may have that name: 1 to 255 of A-Za-z0-9_.-, no leading digit.
 bool env_name_valid(const char *name);
 
 // ---- Ids and clocks -------------------------------------------------------------------------
@@ -248,7 +248,7 @@ bool env_name_valid(const char *name);
 void id_random(char *ret, size_t len);
 // Fills `ret` with `len` random lower-case hexadecimal digits and a NUL.
 void id_random_hex(char *ret, size_t len);
-// FNV-1a, which spreads well; somebody who chooses the bytes can cause collisions.
+// FNV-1a: well distributed, but collisions can be constructed.
 uint32_t hash_fnv1a(const void *data, size_t len);
 
 int64_t clock_mono_us(void);
@@ -260,13 +260,13 @@ void clock_format_rfc3339(int64_t wall_ms, char ret[CLOCK_RFC3339_LEN]);
 
 // ---- Log ------------------------------------------------------------------------------------
 
-// Goes to stderr, a line an event. Never log code, keys, or output of a tenant. Where stderr is a
-// full pipe, terminal or socket a line is lost instead of waited for; the next one that gets
-// through follows a line that counts them.
+// Written to stderr, one line per event. Never log a tenant's code, keys or output. If stderr is a
+// full pipe, terminal or socket, lines are dropped instead of blocking; the next line that can be
+// written follows one that counts them.
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARNING, LOG_LEVEL_ERROR };
 enum log_format { LOG_FORMAT_CONSOLE, LOG_FORMAT_JSON };
 
-// One field of an event: a string, or a number where `str` is NULL. An empty key ends the list.
+// One field of an event: a string, or a number if `str` is NULL. An empty key ends the list.
 struct log_field {
     const char *key;
     const char *str;
@@ -279,10 +279,10 @@ struct log_field {
 #define LOG_ERR(e) LOG_STR("code", kg_code_info((e)->code)->name), LOG_STR("error", (e)->message)
 
 void log_setup(enum log_level level, enum log_format format);
-// Ends the log after about that many bytes from now on, with a line that says so; 0: never.
+// Ends the log after about that many more bytes, with a line that says so; 0: never.
 void log_limit(size_t max_bytes);
 bool log_enabled(enum log_level level);
-// `event` is a short constant phrase; what varies goes into the fields.
+// `event` is a short constant phrase; variable parts go into the fields.
 void log_write(enum log_level level, const char *event, const struct log_field *fields);
 
 #define LOG_FIELDS_(...) ((const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){.key = NULL}})

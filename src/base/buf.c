@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A growing run of bytes.
+// A growable array of bytes.
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two clocks: one that never jumps, and the one on the wall.
+// The two clocks: monotonic and wall-clock.
 
 #include <stdio.h>
 #include <time.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of environment variables.
+// Names of environment variables.
 
 #include <string.h>
 

@@ -52,8 +52,8 @@ kg_code_find(const char *name)
     return code;
 }
 
-// Takes out of `text` what is no UTF-8: characters that a bound has cut in two, and a stranger's
-// bytes. Returns what is left.
+// Removes bytes that are not UTF-8 from `text`: characters that a bound has cut in two, and
+// untrusted bytes. Returns the rest.
 static size_t
 keep_utf8(char *text)
 {
@@ -74,7 +74,7 @@ kg_error_set(struct kg_error *err, enum kg_code code, int sys_errno, const char 
 {
     if (!err)
         return -1;
-    // Formatted aside, so that an error may quote the message it replaces.
+    // Formatted in a temporary, so that an error may quote the message it replaces.
     char message[sizeof err->message];
     va_list args;
     va_start(args, fmt);

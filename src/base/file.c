@@ -87,8 +87,8 @@ disk_check_free(const char *path, int64_t bytes, struct kg_error *err)
     if (bytes <= left)
         return 0;
     return kg_error_set(err, KG_DISK_FULL, 0,
-                        "the gateway's disk at %.100s has room for %lld MiB, and %lld MiB are "
-                        "needed; make room there, or set state-dir",
+                        "the gateway's disk at %.100s has %lld MiB left, but %lld MiB are needed; "
+                        "free some space there, or set state-dir",
                         path, (long long)(left >> 20), (long long)(((bytes - 1) >> 20) + 1));
 }
 
@@ -96,7 +96,7 @@ int
 dir_make(const char *path, unsigned mode, struct kg_error *err)
 {
     if (mkdir(path, mode) < 0 && errno != EEXIST)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot make the folder %s", path);
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot create the folder %s", path);
     return 0;
 }
 
@@ -139,6 +139,6 @@ fd_set_nonblocking(int fd, struct kg_error *err)
 {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot make descriptor %d nonblocking", fd);
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot make descriptor %d non-blocking", fd);
     return 0;
 }

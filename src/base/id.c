@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random names.
+// Random ids.
 
 #include <sodium.h>
 

@@ -7,8 +7,8 @@
 
 #include "base.h"
 
-// The escape of the character at `c`, where it is one that JSON allows as it stands, but at which
-// readers that split lines as Unicode does (Python's str.splitlines, httpx) would cut a line.
+// The escape of the character at `c`, if JSON allows it unescaped but readers that split lines as
+// Unicode does (Python's str.splitlines, httpx) would cut a line there.
 static const char *
 escape_of_separator(const char *c)
 {
@@ -25,7 +25,7 @@ char *
 json_line(const json_t *line, size_t flags)
 {
     char *json = json_dumps(line, JSON_COMPACT | flags);
-    assert(json); // jansson holds nothing that it cannot write
+    assert(json); // jansson can write every value that it holds
     KG_AUTO_BUF escaped = {0};
     const char *rest = json;
     for (const char *c = json; (c = strpbrk(c, "\xc2\xe2")); c++) {
@@ -46,8 +46,8 @@ json_line(const json_t *line, size_t flags)
 size_t
 json_plain_len(const char *text, size_t len)
 {
-    // Eight bytes at a time: each term has the high bit of a byte set where that byte is the one
-    // looked for, and perhaps that of a byte behind it.
+    // Eight bytes at a time: each term has the high bit set in a byte that is the one looked for, and
+    // perhaps in a byte after it.
     static const uint64_t ones = 0x0101010101010101, high = 0x8080808080808080;
     size_t at = 0;
     for (uint64_t word; len - at >= sizeof word; at += sizeof word) {
@@ -66,7 +66,7 @@ json_plain_len(const char *text, size_t len)
     return at;
 }
 
-// How many bytes from `at` on stand for themselves. 0x85 and 0xa8 are looked at with the byte
+// How many bytes from `at` on need no escape. 0x85 and 0xa8 are checked together with the byte
 // before them, which begins a character; so a run may end before a character that needs no escape.
 static size_t
 plain_run(const char *at, const char *end)

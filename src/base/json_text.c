@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks into JSON text without making values of it, which take many times as much; what they take.
+// Reads JSON text without creating values, which take many times as much memory; their size.
 
 #include <jansson.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 
 #include "base.h"
 
-// Roughly what jansson allocates: for a value in an array, or a member's value; beside it for a
-// string, for what makes a member, for a container.
+// Roughly what jansson allocates: for a value in an array or of a member; in addition for a string,
+// for a member's key, for a container.
 enum {
     VALUE_BYTES = 48,
     STRING_BYTES = 40,
@@ -17,7 +17,7 @@ enum {
     OBJECT_BYTES = 224
 };
 
-// The place after the string whose first character is at `at`; at most `len`.
+// The position after the string whose first character is at `at`; at most `len`.
 static size_t
 string_end(const char *text, size_t len, size_t at)
 {
@@ -82,7 +82,7 @@ skip_blanks(const char *text, size_t len, size_t at)
     return at;
 }
 
-// The place after the value that begins at `at`.
+// The position after the value that begins at `at`.
 static size_t
 value_end(const char *text, size_t len, size_t at)
 {
@@ -156,7 +156,7 @@ json_ascii(const char *text, size_t len)
         size_t n = utf8_valid_len(at, end);
         if (n > 1)
             append_escape(&out, at, n);
-        at += n > 1 ? n : 1; // what is no UTF-8 was no JSON
+        at += n > 1 ? n : 1; // invalid UTF-8 was not JSON
     }
     return buf_take(&out);
 }

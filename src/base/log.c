@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log: one line an event on stderr, for people (console) or machines (JSON).
+// The log: one line per event on stderr, for people (console) or machines (JSON).
 
 #include <jansson.h>
 #include <limits.h>
@@ -12,9 +12,9 @@
 static enum log_level log_min_level = LOG_LEVEL_INFO;
 static enum log_format log_line_format = LOG_FORMAT_CONSOLE;
 static struct {
-    size_t max_bytes; // 0: any
+    size_t max_bytes; // 0: unlimited
     size_t written;
-    long long lost; // lines, since the last one that got through
+    long long lost; // lines since the last one that was written
     bool torn;      // the end of the last line was lost
     bool ended;
 } log_state;
@@ -56,7 +56,7 @@ is_plain(const char *value)
     return c > value && *c == '\0';
 }
 
-// A value stays on its line and cannot pass for another field.
+// A value cannot leave its line, or look like another field.
 static void
 append_value(struct buf *line, const char *value)
 {
@@ -108,8 +108,8 @@ format_json(struct buf *line, const char *time, const char *level, const char *e
     buf_append_str(line, text ? text : "{}");
 }
 
-// A log that nobody reads must not stop the gateway. stderr may be shared, so it does not become
-// non-blocking: where it can be written, it takes PIPE_BUF bytes at once (pipe(7)).
+// A log that nobody reads must not block the gateway. stderr may be shared, so it is not made
+// non-blocking: when it is writable, it accepts PIPE_BUF bytes without blocking (pipe(7)).
 static bool
 log_put(const char *text, size_t len)
 {
@@ -142,7 +142,7 @@ log_format_line(struct buf *line, enum log_level level, const char *event,
     buf_append(line, "\n", 1);
 }
 
-// A line of the log's own. It stays away where it cannot be written.
+// Writes a line about the log itself; false if it cannot be written.
 static bool
 log_put_note(const char *event, const struct log_field *fields)
 {
@@ -163,7 +163,7 @@ log_write(enum log_level level, const char *event, const struct log_field *field
     }
     KG_AUTO_BUF line = {0};
     if (log_state.lost > 0 &&
-        log_put_note("lines of the log were lost", LOG_FIELDS_(LOG_INT("lines", log_state.lost))))
+        log_put_note("log lines were lost", LOG_FIELDS_(LOG_INT("lines", log_state.lost))))
         log_state.lost = 0;
     log_format_line(&line, level, event, fields);
     // One write for all but the longest lines, so that those of several processes do not mix.

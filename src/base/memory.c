@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocation that cannot fail, and the cleanup of descriptors.
+// Allocation that aborts on failure, and the cleanup of descriptors.
 
 #include <assert.h>
 #include <stdio.h>

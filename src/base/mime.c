@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MIME types by a name's extension: those that browsers and people who work with data know.
+// MIME types by file name extension: those common in browsers and in data work.
 
 #include <string.h>
 #include <strings.h>
@@ -11,7 +11,7 @@ struct mime {
     const char *type;
 };
 
-// Sorted by extension. Text says its charset: kernels write UTF-8.
+// Sorted by extension. Text types have a charset, since kernels write UTF-8.
 // clang-format off
 static const struct mime mimes[] = {
     {"7z", "application/x-7z-compressed"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The paths by which a sandbox's files are named from outside.
+// Paths of a sandbox's files, as clients name them.
 
 #include <string.h>
 
@@ -23,13 +23,13 @@ name_check(const char *name, size_t len, struct kg_error *err)
 {
     if (len == 0)
         return kg_error_set(err, KG_INVALID_PATH, 0,
-                            "a path is relative, and has no empty name in it");
+                            "the path must be relative and without empty names");
     if (name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.')))
-        return kg_error_set(err, KG_INVALID_PATH, 0, "a path may not contain . or ..");
+        return kg_error_set(err, KG_INVALID_PATH, 0, "the path must not contain . or ..");
     if (len > NAME_LEN_MAX)
         return kg_error_set(err, KG_INVALID_PATH, 0, "a name has more than %d bytes", NAME_LEN_MAX);
     if (file_name_is_own(name))
-        return kg_error_set(err, KG_INVALID_PATH, 0, "names that start with %s are not for others",
+        return kg_error_set(err, KG_INVALID_PATH, 0, "names that start with %s are reserved",
                             FILE_OWN_PREFIX);
     return 0;
 }
@@ -44,7 +44,7 @@ int
 file_path_check(const char *path, bool is_new, struct kg_error *err)
 {
     if (strlen(path) > FILE_PATH_MAX)
-        return kg_error_set(err, KG_INVALID_PATH, 0, "a path has more than %d bytes",
+        return kg_error_set(err, KG_INVALID_PATH, 0, "the path has more than %d bytes",
                             FILE_PATH_MAX);
     for (const char *name = path;; name++) {
         size_t len = strcspn(name, "/");
@@ -56,7 +56,6 @@ file_path_check(const char *path, bool is_new, struct kg_error *err)
     }
     if (is_new && has_control_character(path))
         return kg_error_set(err, KG_INVALID_PATH, 0,
-                            "a new path may not contain a control "
-                            "character");
+                            "the path of a new file must not contain control characters");
     return 0;
 }

@@ -3,7 +3,7 @@
 
 #include "base.h"
 
-// The length that the first byte announces; 0 where none begins so.
+// The length that the first byte announces; 0 if no character begins with it.
 static size_t
 announced_len(unsigned char first)
 {
@@ -15,7 +15,7 @@ announced_len(unsigned char first)
 }
 
 // How many bytes at `p`, at most `len`, are the start of a character. The second byte's range
-// leaves out overlong forms, surrogates and what lies above U+10FFFF.
+// excludes overlong forms, surrogates and values above U+10FFFF.
 static size_t
 well_formed(const unsigned char *p, const unsigned char *end, size_t len)
 {
@@ -85,7 +85,7 @@ utf8_append(struct buf *ret, const void *data, size_t len, bool last)
 {
     const unsigned char *p = data;
     const unsigned char *end = p + len;
-    const unsigned char *good = p; // from here to `p` all is valid
+    const unsigned char *good = p; // everything from here to `p` is valid
 
     while (p < end) {
         size_t n = utf8_valid_len(p, end);

@@ -40,7 +40,7 @@ add_system_mounts(json_t *mounts)
     bundle_add_mount(mounts, "/dev/shm", "tmpfs", "shm",
                      "nosuid,noexec,nodev,mode=1777,size=64m,nr_inodes=4096");
     bundle_add_mount(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
-    // Read by the agent, for its counters of memory and of kills for want of it.
+    // The agent reads the memory counters and the OOM kills in it.
     bundle_add_mount(mounts, "/sys/fs/cgroup", "cgroup", "cgroup", "nosuid,noexec,nodev,ro");
 }
 
@@ -56,7 +56,7 @@ mounts_of(const struct oci *oci, const char *id)
     for (size_t i = 0; i < oci->n_kernel_envs; i++) {
         const struct oci_kernel_env *env = &oci->kernel_envs[i];
         KG_AUTO_FREE char *at = kg_asprintf(SANDBOX_KERNELS "/%s", env->name);
-        if (env->changes) // of which an overlay may not notice all
+        if (env->changes) // an overlay may miss changes
             bundle_add_mount(mounts, at, "bind", env->host_dir, "rbind,ro,rro,nosuid,nodev");
         else
             overlay_add_folder(oci, mounts, at, env->host_dir);
@@ -66,13 +66,13 @@ mounts_of(const struct oci *oci, const char *id)
         bundle_add_mount(mounts, SANDBOX_AGENT, "bind", oci->agent_path, "bind,ro,nosuid,nodev");
     if (!provisioner_dials(&oci->base))
         bundle_add_mount(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
-    // runc takes a tmpfs' mode from the folder that it covers, crun from here.
+    // runc takes the mode of a tmpfs from the folder that it covers, crun from this option.
     add_tmpfs(mounts, SANDBOX_HOME, oci->limits.tmp_mb, ",mode=1777");
     add_tmpfs(mounts, SANDBOX_DATA, oci->limits.disk_mb, ",mode=755,uid=1000,gid=1000");
     return mounts;
 }
 
-// Not every gateway may raise a hard limit.
+// A gateway may lack the privilege to raise a hard limit.
 static json_t *
 rlimits_of(void)
 {
@@ -133,8 +133,8 @@ bundle_path_reachable(const char *path)
     return true;
 }
 
-// The sandbox's user is another one on the host for every sandbox, and so is root inside, which
-// only the runtime's own setup ever is; where that could not get to the root folder, it is us.
+// Maps the sandbox's user to a different host user for each sandbox, and also the sandbox's root,
+// which only the runtime's setup uses; if that user could not reach the root folder, root is us.
 static json_t *
 id_mappings(const struct oci *oci, const char *id, unsigned own_id)
 {
@@ -163,7 +163,7 @@ linux_of(const struct oci *oci, const char *id)
     return linux_part;
 }
 
-// Bounds the counters of the sandbox's user namespace, and makes its devices its own, before
+// Limits the counters of the sandbox's user namespace, and gives it its own device files, before
 // anything runs in it.
 static json_t *
 hooks_of(const struct oci *oci)

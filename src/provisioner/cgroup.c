@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine's control groups offer, and the removal of a group that a runtime left behind.
+// The machine's control groups: what they support, limits, removal of leftover groups.
 #include "oci_priv.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define TCP_BYTES (64 * MIB)
-#define DISK_BYTES_S (200 * MIB) // what one sandbox may read: what is cached is not counted
+#define DISK_BYTES_S (200 * MIB) // disk reads of one sandbox; cached data does not count
 #define DISK_READS_S 10000
 
 // Calls `fn` for every mounted hierarchy (version 1: one or more controllers each, in `options`).
@@ -86,7 +86,7 @@ cgroup_probe(struct cgroup_info *ret)
     each_hierarchy(on_probe, ret);
 }
 
-// Calls `fn` for every process in a group's folder. One of an outer pid namespace reads as 0.
+// Calls `fn` for every process in a group's folder. Processes of an outer pid namespace read as 0.
 static void
 each_member(const char *folder, void (*fn)(int pid, void *arg), void *arg)
 {
@@ -103,7 +103,7 @@ each_member(const char *folder, void (*fn)(int pid, void *arg), void *arg)
 struct group {
     const char *name;
     const struct cgroup_disks *disks;
-    int pid; // looked for
+    int pid; // to look for
     bool found;
     bool gone;
 };
@@ -132,7 +132,7 @@ cgroup_has(const char *name, int pid)
     return group.found;
 }
 
-// Writes to a file of the group where the hierarchy has it.
+// Writes to a file of the group, if the hierarchy has it.
 static void
 set_text(const char *mount, const char *group, const char *name, const char *text)
 {
@@ -141,7 +141,7 @@ set_text(const char *mount, const char *group, const char *name, const char *tex
         return;
     KG_AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0 || write(fd, text, strlen(text)) < 0)
-        log_warning("cannot set a limit of sandboxes", LOG_STR("path", path),
+        log_warning("cannot set a limit for sandboxes", LOG_STR("path", path),
                     LOG_STR("reason", strerror(errno)));
 }
 

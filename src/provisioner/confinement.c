@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-// They show the machine: its hardware, its boot line, other users' keys, addresses in its kernel.
+// These reveal the machine: its hardware, boot line, other users' keys, kernel addresses.
 static const char *const masked[] = {
     "/proc/acpi",        "/proc/asound",    "/proc/cmdline",     "/proc/config.gz",
     "/proc/interrupts",  "/proc/kcore",     "/proc/keys",        "/proc/latency_stats",
@@ -19,18 +19,18 @@ static const char *const readonly[] = {
 
 const struct sandbox_rlimit sandbox_rlimits[] = {
     {"NOFILE", RLIMIT_NOFILE, SANDBOX_NOFILE},
-    // Not 0, which the kernel ignores where core_pattern is a pipe; 1 keeps it from starting the
-    // program at the pipe's end. The filter of system calls keeps it at that.
+    // Not 0, which the kernel ignores if core_pattern is a pipe; 1 keeps it from starting the
+    // program that reads the pipe. The system call filter prevents changing it.
     {"CORE", RLIMIT_CORE, 1},
-    // These two are also charged to the host's root: without a bound of its own, one sandbox's
-    // timers, queued signals and message queues would leave none to it.
+    // These two are also charged to the host's root: without limits, one sandbox's timers, queued
+    // signals and message queues could use up root's share.
     {"SIGPENDING", RLIMIT_SIGPENDING, 1024},
     {"MSGQUEUE", RLIMIT_MSGQUEUE, 0},
 };
 const size_t sandbox_n_rlimits = KG_ARRAY_LEN(sandbox_rlimits);
 
-// Sandboxes' users on the host are in 0x70000000..0x7fffffff: above what distributions and
-// systemd-nspawn hand out, below what breaks programs that keep a uid in an int.
+// Sandboxes' users on the host are in 0x70000000..0x7fffffff: above the ids that distributions and
+// systemd-nspawn assign, below those that break programs that keep a uid in an int.
 #define HOST_UID_BASE 0x70000000
 #define HOST_UID_PAIRS 0x08000000
 

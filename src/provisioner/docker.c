@@ -10,8 +10,8 @@
 #define AGENT_MAX_BYTES ((size_t)64 << 20)
 #define PULL_SILENCE_MS 120000 // unpacking a large layer is silent, too
 
-// The engine mounts what is at a path of its own machine. Where the gateway is in a container, the
-// one folder whose path is the same in both is the state folder.
+// The engine mounts paths of its own machine. If the gateway is in a container, only the state
+// folder has the same path in both.
 static int
 copy_agent(struct docker *docker, const char *agent_path, struct kg_error *err)
 {
@@ -22,8 +22,8 @@ copy_agent(struct docker *docker, const char *agent_path, struct kg_error *err)
     return file_write_atomic(docker->agent_path, agent.data, agent.len, 0755, err);
 }
 
-// The same filter as everywhere, in the notation that docker shares with OCI runtimes. Docker takes
-// the text, Podman the path of a file.
+// The same filter as for OCI runtimes, whose format docker shares. Docker takes the text, Podman
+// the path of a file.
 static int
 write_seccomp(struct docker *docker, struct kg_error *err)
 {
@@ -42,7 +42,7 @@ docker_write_files(struct docker *docker, const char *agent_path, struct kg_erro
     return write_seccomp(docker, err);
 }
 
-// Which folder it is, by whatever path it is reached.
+// Identifies the state folder independently of its path.
 static int
 tell_folder(struct docker *docker, struct kg_error *err)
 {

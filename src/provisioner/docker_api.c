@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speaking to the Docker Engine: where it is, its calls, its errors, its lines of JSON.
+// Talks to the Docker Engine: its address, calls, errors, lines of JSON.
 #include <stdio.h>
 #include <string.h>
 
 #include "docker_priv.h"
 
 #define CALL_TIMEOUT_MS 20000             // an engine that hangs must not keep a deletion for long
-#define LIST_MAX_BYTES ((size_t)64 << 20) // some 4 KiB a container
+#define LIST_MAX_BYTES ((size_t)64 << 20) // some 4 KiB per container
 #define LINE_MAX_BYTES ((size_t)256 << 10)
-#define API_MINOR 41 // of 1.x: the oldest that has all we use
+#define API_MINOR 41 // of 1.x: the oldest that has everything we use
 
-// ---- Where it is ----------------------------------------------------------------------------
+// ---- The address ----------------------------------------------------------------------------
 
 int
 docker_parse_host(struct docker *docker, const char *host, struct kg_error *err)
@@ -26,8 +26,8 @@ docker_parse_host(struct docker *docker, const char *host, struct kg_error *err)
     const char *address = host + strlen(tcp_scheme);
     if (strncmp(host, tcp_scheme, strlen(tcp_scheme)) != 0 || !*address || strchr(address, '/'))
         return kg_error_set(err, KG_INVALID, 0,
-                            "docker-host %s is neither unix:///path nor tcp://host:port", host);
-    // The port may stand behind the brackets of an IPv6 address.
+                            "docker-host: %s is neither unix:///path nor tcp://host:port", host);
+    // The port may follow the brackets of an IPv6 address.
     const char *last = strrchr(address, ']');
     bool port = strchr(last ? last : address, ':') != NULL;
     docker->url = kg_asprintf("http://%s%s", address, port ? "" : ":2375");
@@ -94,7 +94,7 @@ docker_check(const struct docker *docker, const struct http_call_result *result,
 {
     if (result->err)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
-                            "no answer from docker at %.80s: %.120s", docker->host,
+                            "docker at %.80s does not answer: %.120s", docker->host,
                             result->err->message);
     if (result->status < 300)
         return 0;
@@ -113,7 +113,7 @@ docker_take_version(struct docker *docker, const json_t *body, struct kg_error *
     int oldest_minor = 0;
     if (!newest || sscanf(newest, "1.%d", &newest_minor) != 1)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
-                            "what answers at %s is no Docker engine", docker->host);
+                            "docker-host: %s is not a Docker engine", docker->host);
     if (newest_minor < API_MINOR)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
                             "the Docker engine at %s speaks API 1.%d; kernelgate needs 1.%d "

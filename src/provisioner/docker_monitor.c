@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens by itself. The engine's events tell of containers that end. The stream of events
-// breaks with the engine, and holds nothing of the time before it began: so each time it begins,
-// and every half a minute, a look at all containers of ours finds those that ended unseen, and
-// those that nobody knows (which could not be removed when it was their time).
+// Watches containers. The engine reports the end of containers in its event stream. The stream
+// breaks when the engine ends, and has no earlier events: so each time it begins, and every 30
+// seconds, we list all our containers, to find those that ended unnoticed and those that are
+// unknown (whose removal failed earlier).
 #include "docker_priv.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ on_end_of(struct docker *docker, const struct docker_container *container, const
     struct provisioner_op *op = op_find(&docker->base, container->sandbox);
     struct sandbox_watch *watch = watch_find(&docker->base, container->sandbox);
     if (op && op->kind == OP_CREATE) {
-        const char *made = ((struct docker_op *)op)->container; // not one that was in its way
+        const char *made = ((struct docker_op *)op)->container; // not one that had its name
         ((struct docker_op *)op)->died |= made && !strcmp(made, container->id);
     } else if (watch) {
         log_info("the agent has ended", LOG_STR("sandbox", container->sandbox),
@@ -48,7 +48,7 @@ static void
 tell_refusal(struct docker *docker, int status)
 {
     if (!docker->monitor.deaf)
-        log_warning("docker tells no events; its containers are looked at instead",
+        log_warning("docker sends no events; its containers are polled instead",
                     LOG_INT("status", status));
     docker->monitor.deaf = true;
 }
@@ -65,7 +65,7 @@ on_event_data(int status, const void *data, size_t len, void *arg)
     return docker_lines_feed(&docker->monitor.lines, data, len, on_event, docker);
 }
 
-// Not again at once: an engine that answers, but not this, would keep both of us busy.
+// Does not retry at once: an engine that keeps refusing this request would keep both of us busy.
 static void
 on_events_end(const struct http_call_result *result, void *arg)
 {
@@ -79,13 +79,13 @@ on_events_end(const struct http_call_result *result, void *arg)
     loop_timer_start(docker->monitor.timer, wait_ms > 0 ? wait_ms : 0);
 }
 
-// From the moment on at which the look began, so that nothing falls between the two.
+// Requests events since the start of the listing, so that none is missed in between.
 static void
 listen_to_events(struct docker *docker)
 {
     struct kg_error err = {0};
     docker->monitor.heard_ms = clock_mono_ms();
-    // Of which kind of event: Podman's names for them are not the same in all versions.
+    // No filter by kind of event: Podman's names for them differ between versions.
     KG_AUTO_FREE char *filters =
         kg_asprintf("{\"type\":[\"container\"],\"label\":[\"" DOCKER_LABEL_GATEWAY "=%s\"]}",
                     docker->base.gateway_id);
@@ -95,17 +95,17 @@ listen_to_events(struct docker *docker)
     docker->monitor.events =
         docker_stream(docker, "GET", path, on_event_data, on_events_end, docker, &err);
     if (!docker->monitor.events)
-        log_warning("cannot listen to docker's events", LOG_ERR(&err));
+        log_warning("cannot receive docker's events", LOG_ERR(&err));
 }
 
-// ---- Looking --------------------------------------------------------------------------------
+// ---- Listing --------------------------------------------------------------------------------
 
 static void
 on_stray_removed(const struct kg_error *err, void *arg)
 {
     (void)arg;
     if (err)
-        log_warning("cannot remove what is left of a sandbox", LOG_ERR(err));
+        log_warning("cannot remove a leftover sandbox", LOG_ERR(err));
 }
 
 static void
@@ -114,11 +114,11 @@ remove_stray(const char *id, void *arg)
     struct docker *docker = arg;
     if (watch_find(&docker->base, id) || op_find(&docker->base, id))
         return;
-    log_info("removing what is left of a sandbox", LOG_STR("sandbox", id));
+    log_info("removing a leftover sandbox", LOG_STR("sandbox", id));
     op_new(&docker->base, OP_DESTROY, id, on_stray_removed, docker)->internal = true;
 }
 
-// The first watch over a sandbox that had been made when the look began, and was not seen in it.
+// The first watch over a sandbox that existed when the listing began, but is not in it.
 static struct sandbox_watch *
 find_dead(const struct docker *docker, const json_t *living)
 {
@@ -167,7 +167,7 @@ on_listed(const struct http_call_result *result, void *arg)
     docker->monitor.look = NULL;
     json_auto_t *list = json_loadb(result->body, result->body_len, 0, NULL);
     if (docker_check(docker, result, &err) == 0 && !json_is_array(list))
-        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "docker: no list of containers");
+        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "docker: invalid list of containers");
     if (!json_is_array(list)) {
         on_failed_look(docker, &err);
         return;
@@ -205,7 +205,7 @@ on_version(const struct http_call_result *result, void *arg)
         ask_for_list(docker);
 }
 
-// An engine that was away may be another version now.
+// An engine that was down may have been upgraded.
 static void
 look(void *arg)
 {

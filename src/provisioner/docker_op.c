@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creating and destroying sandboxes: each operation a few calls of the engine, one after the other.
+// Creates and destroys sandboxes: each operation is a sequence of calls to the engine.
 #include "docker_priv.h"
 
 #include <string.h>
 
-#define DELETE_MS 15000 // for a container to be gone, once that was asked for
+#define DELETE_MS 15000 // for a container to be removed after the request
 #define DELETE_PAUSE_MS 50
 
 static void start_create(struct docker_op *op);
@@ -29,7 +29,7 @@ remove_container(struct docker_op *op, const char *id, http_call_fn next)
     return op->call != NULL;
 }
 
-// Asks for the removal of the sandbox's container in a list; false where it is not there.
+// Requests the removal of the sandbox's container in a list; false if the list does not have it.
 static bool
 remove_listed(struct docker_op *op, const struct http_call_result *list, http_call_fn next)
 {
@@ -46,7 +46,7 @@ remove_listed(struct docker_op *op, const struct http_call_result *list, http_ca
 
 // ---- Destroying -----------------------------------------------------------------------------
 
-// An error of a create says more than one of what follows it.
+// The error of a create is more useful than a later one.
 static void
 end_delete(struct docker_op *op, const struct kg_error *err)
 {
@@ -55,14 +55,14 @@ end_delete(struct docker_op *op, const struct kg_error *err)
     op_finish(&op->base);
 }
 
-// What stays is removed by the monitor, as soon as the engine lets it.
+// The monitor removes the rest as soon as the engine allows it.
 static void
 on_deleted(const struct http_call_result *result, void *arg)
 {
     struct docker_op *op = arg;
     struct kg_error err = {0};
     op->call = NULL;
-    // 409: it is being removed already; 500: something of it is still in use.
+    // 409: it is being removed already; 500: part of it is still in use.
     bool again = result->status == 409 || result->status == 500;
     if (again && clock_mono_ms() < op->delete_until_ms) {
         loop_timer_start(op->timer, DELETE_PAUSE_MS);
@@ -99,8 +99,8 @@ ask_delete(void *arg)
         end_delete(op, &err);
 }
 
-// The folder goes first: a sandbox that the engine cannot remove now must not be taken for a living
-// one later.
+// The folder is removed first: a sandbox that the engine cannot remove now must not be mistaken for
+// a living one later.
 static void
 start_delete(struct docker_op *op)
 {
@@ -120,11 +120,11 @@ on_started(const struct http_call_result *result, void *arg)
 {
     struct docker_op *op = arg;
     op->call = NULL;
-    bool started = result->status == 304 || // it had been already
+    bool started = result->status == 304 || // it was started already
                    docker_check(docker_of(&op->base), result, &op->base.err) == 0;
     if (started && op->died)
         kg_error_set(&op->base.err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "the sandbox's agent ended at once");
+                     "the sandbox's agent ended right after its start");
     if (op->base.err.code || op->base.cancelled) {
         start_delete(op);
         return;
@@ -156,7 +156,7 @@ on_displaced(const struct http_call_result *result, void *arg)
         start_delete(op);
 }
 
-// A half-made container of ours goes, and another's stays.
+// Removes a half-made container of ours, but not somebody else's.
 static void
 on_listed_for_name(const struct http_call_result *result, void *arg)
 {
@@ -169,7 +169,7 @@ on_listed_for_name(const struct http_call_result *result, void *arg)
     KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, op->base.id);
     if (!op->base.err.code)
         kg_error_set(&op->base.err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "docker: the name %s is taken by a container that is not kernelgate's; "
+                     "docker: a container that is not kernelgate's has the name %s; "
                      "remove it with docker rm",
                      name);
     start_delete(op);
@@ -184,7 +184,7 @@ ask_who_has_the_name(struct docker_op *op)
         start_delete(op);
 }
 
-// Podman says 500, and why.
+// Podman responds with 500 and the reason.
 static bool
 name_is_taken(const struct docker *docker, const struct http_call_result *result)
 {
@@ -202,9 +202,9 @@ take_created(struct docker_op *op, const struct http_call_result *result)
     op->container = id ? kg_strdup(id) : NULL;
     if (!json_array_size(warnings) || docker->warned)
         return;
-    docker->warned = true; // the next create will say the same
+    docker->warned = true; // the next create would give the same warning
     for (size_t i = 0; i < json_array_size(warnings); i++)
-        log_warning("docker warns of sandboxes",
+        log_warning("docker gave a warning for a sandbox",
                     LOG_STR("warning", json_string_value(json_array_get(warnings, i))));
 }
 
@@ -266,13 +266,13 @@ docker_op_explain(const struct provisioner_op *base, struct kg_error *err)
     return true;
 }
 
-// ---- Its turn -------------------------------------------------------------------------------
+// ---- Starting -------------------------------------------------------------------------------
 
 void
 docker_op_cancelled(struct provisioner_op *base)
 {
     struct docker_op *op = (struct docker_op *)base;
-    if (op->pulling) { // which may take its time
+    if (op->pulling) { // which may take long
         op->pulling = false;
         start_delete(op);
     }

@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside the engine "docker": sandboxes are containers of the Docker Engine, asked over its HTTP
-// API (1.41 and later), or of Podman, which speaks it too.
+// Internals of the engine "docker": sandboxes are containers of the Docker Engine, controlled by
+// its HTTP API (1.41 and later), or of Podman, which implements the same API.
 #pragma once
 
 #include "http_client.h"
 #include "provisioner_priv.h"
 
-#define DOCKER_IMAGE "kernelgate-kernel:latest" // where the image setting is "host"
+#define DOCKER_IMAGE "kernelgate-kernel:latest" // if the image setting is "host"
 #define DOCKER_LABEL_GATEWAY "kernelgate.gateway"
 #define DOCKER_LABEL_SANDBOX "kernelgate.sandbox"
 #define DOCKER_LABEL_STATE "kernelgate.state" // the state folder's path
 #define DOCKER_LABEL_FOLDER                                                                        \
-    "kernelgate.folder" // its device:inode, since paths are each container's own
+    "kernelgate.folder" // its device:inode, since containers differ in paths
 
-// Lines of JSON that come in pieces.
+// Lines of JSON that arrive in pieces.
 struct docker_lines {
     struct buf rest;
 };
 typedef void (*docker_line_fn)(const json_t *line, void *arg);
 
-// The stream of events, and a look at everything now and then.
+// The event stream, and the periodic listing of all containers.
 struct docker_monitor {
-    struct loop_timer *timer; // the next look
+    struct loop_timer *timer; // the next listing
     struct http_call *look;
     struct http_call *events;
     struct docker_lines lines;
-    int64_t asked_ms; // when the look under way began, as clock_mono_ms()
+    int64_t asked_ms; // when the current listing began, as clock_mono_ms()
     int64_t asked_s;  // and as seconds since 1970
-    int64_t heard_ms; // when the stream of events was last asked for
-    bool down;        // the last look failed
-    bool deaf;        // the last stream of events was refused
+    int64_t heard_ms; // when the event stream was last requested
+    bool down;        // the last listing failed
+    bool deaf;        // the last event stream was refused
 };
 
 // A pull of the image, which any number of creates wait for.
 struct docker_pull {
-    struct http_call *call; // NULL: none is under way
+    struct http_call *call; // NULL: no pull is running
     struct loop_timer *silence;
-    int64_t silence_ms; // after which nothing more is expected
+    int64_t silence_ms; // after which the pull fails
     struct docker_lines lines;
     char error[160];
     int64_t told_ms; // when progress was last logged
@@ -45,18 +45,18 @@ struct docker_pull {
 struct docker {
     struct provisioner base;
     struct http_client *http;
-    char *host;        // as it was configured
+    char *host;        // as configured
     char *socket_path; // NULL: TCP
     char *url;         // http://HOST
     int api_minor;     // of version 1.x
     bool podman;
-    bool own_users; // the host's numbers of users are the containers'; set by docker_take_info()
+    bool own_users; // containers use the host's user ids; set by docker_take_info()
     char *image;
-    char *agent_path;   // our copy: in the state folder, whose path is the engine's too
+    char *agent_path;   // our copy in the state folder, which has the same path for the engine
     char *packages_dir; // or NULL
     char *seccomp;      // the security option with our filter
     char *folder;       // the state folder's device:inode
-    bool warned;        // of what the engine said at a create
+    bool warned;        // the engine's warning about a create was logged
     struct provisioner_limits limits;
     struct docker_monitor monitor;
     struct docker_pull pull;
@@ -67,10 +67,10 @@ struct docker_op {
     struct http_call *call;
     struct loop_timer *timer;
     int64_t delete_until_ms;
-    char *container; // the engine's id of what was made, or of what a destroy removes
-    bool died;       // it ended before it was said to be started
+    char *container; // the engine's id of the container that was made, or is to be removed
+    bool died;       // it ended before its start was confirmed
     bool pulling;    // waits for the image
-    bool pulled;     // has waited for it
+    bool pulled;     // has waited for the image
     bool displaced;  // a half-made container of ours had the name
 };
 
@@ -82,11 +82,11 @@ docker_of(const struct provisioner_op *op)
 
 // ---- The engine (docker.c) ------------------------------------------------------------------
 
-// Everything but the engine, which is still to be asked.
+// Sets everything up without asking the engine yet.
 struct docker *docker_open(struct loop *loop, const struct provisioner_settings *settings,
                            struct kg_error *err);
-// Puts what the engine is given as files where it finds them: a copy of the agent, and for Podman
-// the filter of system calls. After docker_trial().
+// Writes the files that the engine reads: a copy of the agent, and for Podman the system call
+// filter. Call it after docker_trial().
 KG_MUST_CHECK int docker_write_files(struct docker *docker, const char *agent_path,
                                      struct kg_error *err);
 void docker_close(struct docker *docker);
@@ -94,24 +94,24 @@ KG_DEFINE_AUTO(docker, docker_close)
 
 // ---- Asking (docker_api.c) ------------------------------------------------------------------
 
-// Splits unix:///path and tcp://host[:port] into what a call needs; refuses other schemes.
+// Parses unix:///path and tcp://host[:port]; refuses other schemes.
 KG_MUST_CHECK int docker_parse_host(struct docker *docker, const char *host, struct kg_error *err);
-// Asks the engine; `path` begins with a slash and holds no version, `body` (stolen) may be NULL.
+// Calls the engine; `path` begins with a slash and has no version, `body` (stolen) may be NULL.
 KG_MUST_CHECK struct http_call *docker_call(struct docker *docker, const char *method,
                                             const char *path, json_t *body, http_call_fn on_done,
                                             void *arg, struct kg_error *err);
-// The same, for an answer that comes in pieces and may take for ever.
+// The same, for an answer that arrives in pieces and may never end.
 KG_MUST_CHECK struct http_call *docker_stream(struct docker *docker, const char *method,
                                               const char *path, http_call_data_fn on_data,
                                               http_call_fn on_done, void *arg,
                                               struct kg_error *err);
-// Fills `err` with why a call failed, and returns -1; 0 for an answer below 300.
+// Returns 0 for a status below 300, else -1 with the reason in `err`.
 int docker_check(const struct docker *docker, const struct http_call_result *result,
                  struct kg_error *err);
-// Takes the version of the API from the engine's answer to /version.
+// Reads the API version from the engine's answer to /version.
 KG_MUST_CHECK int docker_take_version(struct docker *docker, const json_t *body,
                                       struct kg_error *err);
-// Calls `fn` for every whole line; false where one is too long.
+// Calls `fn` for every complete line; false if one is too long.
 bool docker_lines_feed(struct docker_lines *lines, const void *data, size_t len, docker_line_fn fn,
                        void *arg);
 // `text` as a part of a URL. To be freed.
@@ -125,7 +125,7 @@ KG_MUST_CHECK struct http_call *docker_list(struct docker *docker, const char *i
 KG_MUST_CHECK struct http_call *docker_list_all(struct docker *docker, http_call_fn on_done,
                                                 void *arg, struct kg_error *err);
 
-// A sandbox's container, of whatever gateway; all borrowed.
+// A sandbox's container, of any gateway; all borrowed.
 struct docker_container {
     const char *id; // the engine's
     const char *gateway;
@@ -133,22 +133,22 @@ struct docker_container {
     const char *state_dir; // or NULL
     const char *folder;    // or NULL
     bool ours;
-    bool lives; // of a list only
+    bool lives; // only set from a list
 };
-// Reads an element of a list, or what an event is about. False where it is no sandbox's container:
-// its labels do not do, since an image that was committed from a sandbox has them too, and so has
-// each container of it. The name must go with them.
+// Reads an element of a list, or the subject of an event. False if it is not a sandbox's container.
+// The labels alone do not suffice, since an image that was committed from a sandbox has them, too,
+// and so have its containers. The name must match them.
 bool docker_take_listed(const struct docker *docker, const json_t *element,
                         struct docker_container *ret);
 bool docker_take_actor(const struct docker *docker, const json_t *actor,
                        struct docker_container *ret);
 
-// ---- What a sandbox is made of (docker_spec.c) ----------------------------------------------
+// ---- The container's spec (docker_spec.c) ---------------------------------------------------
 
-// Writes what says who the sandbox's user is, to the sandbox's folder.
+// Writes the files that define the sandbox's user to the sandbox's folder.
 KG_MUST_CHECK int docker_write_users(const struct docker *docker, const char *id,
                                      struct kg_error *err);
-// The body of a create; `args` (stolen) are the agent's.
+// The body of a create request; `args` (stolen) are the agent's.
 json_t *docker_container_spec(const struct docker *docker, const char *id, json_t *args);
 
 // ---- Operations (docker_op.c, docker_recover.c) ---------------------------------------------
@@ -163,24 +163,24 @@ void docker_recover(struct docker_op *op);
 
 // ---- The image (docker_pull.c) --------------------------------------------------------------
 
-// Has `op` wait for the image, whose pull is started where none is under way.
+// Makes `op` wait for the image, and starts a pull if none is running.
 void docker_pull_wait(struct docker_op *op);
 void docker_pull_fini(struct docker *docker);
 
-// ---- What happens by itself (docker_monitor.c) ----------------------------------------------
+// ---- Watching containers (docker_monitor.c) -------------------------------------------------
 
-// From now on ends of containers are noticed, and what belongs to no sandbox is removed. Once.
+// Starts to notice the end of containers, and to remove those without a sandbox. Call it once.
 void docker_monitor_start(struct docker *docker);
 void docker_monitor_fini(struct docker *docker);
 
-// ---- Trying it (docker_trial.c) -------------------------------------------------------------
+// ---- The trial (docker_trial.c) -------------------------------------------------------------
 
-// Asks for the engine's version, and whether it can limit; blocks.
+// Asks for the engine's version, and whether it can set limits; blocks.
 KG_MUST_CHECK int docker_trial(struct docker *docker, struct kg_error *err);
-// Takes from the engine's answer to /info what matters later.
+// Stores the relevant parts of the engine's answer to /info.
 void docker_take_info(struct docker *docker, const json_t *info);
-// The limits that the engine does not set, by its answer to /info: "memory, swap"; those without
-// which there is no sandbox, or the others. To be freed; NULL: none is missing.
+// The limits that the engine cannot set, by its answer to /info, such as "memory, swap": either
+// those that a sandbox needs, or the others. To be freed; NULL: none is missing.
 char *docker_missing_limits(const json_t *info, bool needed);
 bool docker_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn,
                    void *arg);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The image, where the engine does not have it: one pull, for all who wait.
+// Pulls a missing image: one pull for all operations that wait for it.
 #include "docker_priv.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ on_progress(const json_t *line, void *arg)
              LOG_STR("status", status), LOG_STR("progress", progress));
 }
 
-// A refusal is one document, which may come in pieces.
+// A refusal is one document, which may arrive in pieces.
 static bool
 on_data(int status, const void *data, size_t len, void *arg)
 {
@@ -47,7 +47,7 @@ take_refusal(struct docker *docker)
     json_auto_t *body = json_loadb(refusal->len ? refusal->data : "", refusal->len, 0, NULL);
     const char *message = json_string_value(json_object_get(body, "message"));
     snprintf(docker->pull.error, sizeof docker->pull.error, "%s",
-             message ? message : "the engine refuses");
+             message ? message : "the engine refused it");
 }
 
 static struct docker_op *
@@ -67,7 +67,7 @@ end_pull(struct docker *docker, const char *reason)
     struct kg_error err = {0};
     if (reason)
         kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "no image %.110s, and no pull; build it, or name another with --image: %s",
+                     "cannot pull the image %.110s (build it, or set --image to another): %s",
                      docker->image, reason);
     else
         log_info("pulled the image", LOG_STR("image", docker->image));
@@ -92,10 +92,10 @@ on_silence(void *arg)
 {
     struct docker *docker = arg;
     http_call_cancel(KG_STEAL(docker->pull.call));
-    end_pull(docker, "the engine has said nothing more of it for a while");
+    end_pull(docker, "the engine has reported no progress for a while");
 }
 
-// A name without a tag or digest would have all tags pulled.
+// A name without a tag or digest would pull all tags.
 static char *
 pull_path(const char *image)
 {

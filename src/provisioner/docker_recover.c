@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// After a start: which of our sandboxes still live, and the removal of the others.
+// After a start: finds our living sandboxes, and removes the others.
 #include "docker_priv.h"
 
 #include <string.h>
 
-// One whose owner cannot be read any more must not pass for one that nobody owns, and one without a
-// folder was being destroyed.
+// A sandbox whose owner cannot be read must not be reported as one without an owner, and one
+// without a folder was being destroyed.
 static bool
 take_up(struct docker_op *op, const char *id)
 {
@@ -15,7 +15,7 @@ take_up(struct docker_op *op, const char *id)
     if (!folder_exists(provisioner->state_dir, id))
         return false;
     if (folder_meta(provisioner->state_dir, id, &meta, &err) < 0) {
-        log_warning("cannot take a sandbox up again", LOG_STR("sandbox", id), LOG_ERR(&err));
+        log_warning("cannot recover a sandbox", LOG_STR("sandbox", id), LOG_ERR(&err));
         return false;
     }
     watch_start(provisioner, id, op->base.on_exit, op->base.arg);
@@ -23,7 +23,7 @@ take_up(struct docker_op *op, const char *id)
     return true;
 }
 
-// Folders whose container is gone.
+// Removes folders whose container no longer exists.
 static void
 on_folder(const char *id, void *arg)
 {
@@ -32,10 +32,10 @@ on_folder(const char *id, void *arg)
         op_remove_dead(&op->base, id);
 }
 
-// Whether the gateway that made it is gone. Whoever holds the state folder's lock is the only one
-// there, so another that made sandboxes in this very folder has lost its id, since it was emptied;
-// and where it lay in memory when the machine went down, none of them lives. What lives and was
-// made in another folder at this path is of a gateway in another container.
+// Whether the gateway that made it has ended. We hold the state folder's lock, so another gateway
+// that made sandboxes in this very folder lost its id when the folder was emptied. If the folder
+// was in memory when the machine restarted, none of its sandboxes is alive. A living sandbox that
+// was made in another folder at this path belongs to a gateway in another container.
 static bool
 is_abandoned(const struct docker *docker, const struct docker_container *container)
 {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of `POST /containers/create`: what a sandbox sees, and its limits.
+// The body of `POST /containers/create`: a sandbox's mounts and limits.
 #include "docker_priv.h"
 
 #include <ctype.h>
 #include <string.h>
 
-// A tmpfs for what would be writable otherwise.
+// A tmpfs that replaces a folder which would be writable otherwise.
 #define NOTHING "ro,nosuid,nodev,noexec,size=4k"
 
-// The number of the sandbox's user and group. Without user namespaces it is one that no host
-// user has, since the kernel counts much by user, and the first human one is often 1000.
+// The id of the sandbox's user and group. Without user namespaces it is one that no host user has,
+// since the kernel accounts much by user, and the first human user often has 1000.
 static unsigned
 user_of(const struct docker *docker, const char *id)
 {
@@ -20,7 +20,7 @@ int
 docker_write_users(const struct docker *docker, const char *id, struct kg_error *err)
 {
     if (!docker->own_users)
-        return 0; // the image knows it
+        return 0; // the image defines it
     unsigned user = user_of(docker, id);
     KG_AUTO_FREE char *users = kg_asprintf("root:x:0:0:root:/:/usr/sbin/nologin\n"
                                            "sandbox:x:%u:%u:sandbox:" SANDBOX_HOME ":/bin/sh\n"
@@ -59,8 +59,8 @@ mounts_of(const struct docker *docker, const char *id)
     return list;
 }
 
-// Docker's own options for a tmpfs have noexec. Its file system for message queues, which nobody
-// here needs, could be written.
+// Docker's default options for a tmpfs have noexec. Its file system for message queues, which is
+// not needed, would be writable.
 static json_t *
 tmpfs_of(const struct provisioner_limits *limits, unsigned user)
 {
@@ -71,9 +71,8 @@ tmpfs_of(const struct provisioner_limits *limits, unsigned user)
                      NOTHING);
 }
 
-// Podman knows few options of a tmpfs: none that bounds its inodes, and U for the user as its
-// owner. Where the root is read-only it adds some that can be written, but where we have one of our
-// own.
+// Podman supports few options of a tmpfs: none that limits its inodes, and U to make the user its
+// owner. If the root is read-only, it adds writable tmpfs mounts, except where we have our own.
 static json_t *
 podman_tmpfs_of(const struct provisioner_limits *limits)
 {
@@ -99,14 +98,14 @@ ulimits_of(void)
     return list;
 }
 
-// No AutoRemove: with live-restore, Docker 20.10 removes such containers when it comes back, living
-// ones too.
+// No AutoRemove: with live-restore, Docker 20.10 removes such containers when it restarts, even
+// running ones.
 static json_t *
 host_config(const struct docker *docker, const char *id)
 {
     const struct provisioner_limits *limits = &docker->limits;
     json_int_t memory = provisioner_memory_bytes(limits);
-    // Not as NanoCpus, which Docker bounds by what the machine has.
+    // Not NanoCpus, which Docker limits to the machine's processors.
     json_int_t quota_us = (json_int_t)(limits->cpus * SANDBOX_CPU_PERIOD_US);
     json_t *tmpfs =
         docker->podman ? podman_tmpfs_of(limits) : tmpfs_of(limits, user_of(docker, id));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asking the engine before there is a loop that runs: its version at the start of the gateway, and
-// for `kernelgate doctor` its limits, its image, and a throw-away container.
+// Queries the engine before the main loop runs: its version when the gateway starts, and for
+// `kernelgate doctor` its limits, its image, and a temporary container.
 #include "docker_priv.h"
 
 #include <stdio.h>
 #include <string.h>
 
-// An answer that was waited for, in a loop of its own.
+// Waits for an answer in a separate loop.
 struct answer {
     const struct docker *docker;
     struct loop *loop;
@@ -25,7 +25,7 @@ on_answer(const struct http_call_result *result, void *arg)
     loop_stop(answer->loop);
 }
 
-// A copy of the engine whose calls go through a loop of their own, for as long as `fn` runs.
+// Runs `fn` with a copy of the engine whose calls use a separate loop.
 static int
 ask_and_wait(const struct docker *docker, const char *method, const char *path, json_t *body,
              json_t **ret, struct kg_error *err)
@@ -75,8 +75,8 @@ docker_missing_limits(const json_t *info, bool needed)
     return missing.len ? buf_take(&missing) : NULL;
 }
 
-// With user namespaces or without root, the engine has few numbers of users, and these are not the
-// host's; Podman has not been tried.
+// With user namespaces or without root, the engine has few user ids, and they are not the host's;
+// Podman has not been tested.
 void
 docker_take_info(struct docker *docker, const json_t *info)
 {
@@ -90,7 +90,7 @@ docker_take_info(struct docker *docker, const json_t *info)
     }
 }
 
-// What it cannot limit the engine leaves out, with no more than a warning at each create.
+// The engine ignores limits that it cannot set, with only a warning at each create.
 static int
 check_limits(struct docker *docker, struct kg_error *err)
 {
@@ -105,7 +105,7 @@ check_limits(struct docker *docker, struct kg_error *err)
                             "docker at %.80s cannot limit: %s; see docker info", docker->host,
                             needed);
     if (others)
-        log_warning("docker cannot limit all of a sandbox", LOG_STR("missing", others));
+        log_warning("docker cannot set all limits of a sandbox", LOG_STR("missing", others));
     return 0;
 }
 
@@ -123,14 +123,14 @@ find_users(const struct docker *docker, const json_t *info, provisioner_finding_
     const char *version = json_string_value(json_object_get(info, "CgroupVersion"));
     bool v1 = version && !strcmp(version, "1");
     fn("docker: users", true,
-       docker->own_users ? "every sandbox has a user of its own on the host"
+       docker->own_users ? "every sandbox has its own user on the host"
        : docker->podman ? "all sandboxes are uid 1000 of the engine's user namespace or of the host"
                         : "all sandboxes are uid 1000 of the engine's user namespace",
        arg);
-    fn("docker: buffers of TCP", !v1,
+    fn("docker: TCP buffers", !v1,
        v1 ? "not limited with control groups version 1 (boot with "
             "systemd.unified_cgroup_hierarchy=1)"
-          : "count as memory of their sandbox",
+          : "count towards their sandbox's memory",
        arg);
 }
 
@@ -205,7 +205,7 @@ find_sandbox(const struct docker *docker, provisioner_finding_fn fn, void *arg)
     KG_AUTO_FREE char *path = docker_container_path(docker, id, "?force=1&v=1");
     (void)ask_and_wait(docker, "DELETE", path, NULL, NULL, &ignored);
     if (folder_remove(docker->base.state_dir, id, &ignored) < 0)
-        log_warning("the trial's folder stays", LOG_ERR(&ignored));
+        log_warning("cannot remove the trial's folder", LOG_ERR(&ignored));
     fn("docker: sandbox", works, works ? "ran one" : err.message, arg);
     return works;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The root of a sandbox. Image `host`: a skeleton of folders under the state folder, into which
-// the host's /usr and little else are mounted read-only. Otherwise: a rootfs folder.
+// The root of a sandbox. With image `host`: a skeleton of folders below the state folder, into
+// which the host's /usr and little else are mounted read-only. Otherwise: a rootfs folder.
 #include "oci_priv.h"
 
 #include <errno.h>
@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BIND_FILE "bind,ro,nosuid,nodev" // crun 1.8 takes a file with rro for a folder
+#define BIND_FILE "bind,ro,nosuid,nodev" // with rro, crun 1.8 mistakes a file for a folder
 
-// Folders of the host's root that are links into /usr, or of their own.
+// Paths of the host's root that are links into /usr or folders.
 static const char *const usr_friends[] = {"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"};
 
-// What else is shown of the host, where it is there.
+// Other paths of the host that are mounted, if they exist.
 static const char *const host_paths[] = {
     "/usr",
     "/etc/alternatives",
@@ -29,7 +29,7 @@ static const char *const host_paths[] = {
     "/var/cache/fontconfig",
 };
 
-// What of that is the machine's own business: settings with tokens in them, sources.
+// Folders in these that are hidden: settings with tokens in them, sources.
 static const char *const hidden[] = {"/usr/local/etc", "/usr/src"};
 
 static const struct {
@@ -51,8 +51,8 @@ static const char *const mount_points[] = {
     "/proc", "/dev", "/sys", SANDBOX_HOME, SANDBOX_DATA, SANDBOX_DOOR, SANDBOX_AGENT,
 };
 
-// Makes `path` below `root`, as a folder or as an empty file, with its parents. What is there is
-// never replaced: it may be a mount point of running sandboxes, which would lose that mount.
+// Creates `path` below `root`, as a folder or as an empty file, with its parents. Existing files
+// are never replaced: they may be mount points of running sandboxes, which would lose the mount.
 static int
 make_point(const char *root, const char *path, bool folder, struct kg_error *err)
 {
@@ -118,7 +118,7 @@ make_generated(const char *root, struct kg_error *err)
     if (make_point(root, "/etc", true, err) < 0 || make_point(root, "/var", true, err) < 0 ||
         make_link(root, "/var/tmp", SANDBOX_HOME, err) < 0 ||
         make_point(root, "/app", true, err) < 0 ||
-        make_link(root, "/app/results", SANDBOX_DATA, err) < 0) // what code of other systems knows
+        make_link(root, "/app/results", SANDBOX_DATA, err) < 0) // used by code for other systems
         return -1;
     for (size_t i = 0; i < KG_ARRAY_LEN(generated); i++) {
         KG_AUTO_FREE char *path = kg_asprintf("%s%s", root, generated[i].path);
@@ -128,8 +128,8 @@ make_generated(const char *root, struct kg_error *err)
     return 0;
 }
 
-// The runtime's setup does its work as the user that is root in the sandbox's user namespace, and
-// must get to the skeleton.
+// The runtime's setup runs as the user that is root in the sandbox's user namespace, and must be
+// able to reach the skeleton.
 static int
 open_way(const struct oci *oci, struct kg_error *err)
 {
@@ -139,7 +139,7 @@ open_way(const struct oci *oci, struct kg_error *err)
     return 0;
 }
 
-// Single files, for roots that are overlays.
+// Copies single files, for roots that are overlays.
 static int
 copy_files(const struct oci *oci, struct kg_error *err)
 {
@@ -198,7 +198,7 @@ check_point(const struct oci *oci, const char *path, struct kg_error *err)
     KG_AUTO_FREE char *full = kg_asprintf("%s%s", oci->root_dir, path);
     if (access(full, F_OK) == 0)
         return 0;
-    return kg_error_set(err, KG_INVALID, 0, "image %s has no %s, where %s must be mounted",
+    return kg_error_set(err, KG_INVALID, 0, "image: %s lacks %s, the mount point of %s",
                         oci->root_dir, path,
                         strcmp(path, SANDBOX_AGENT) ? "a folder" : "the agent (an empty file)");
 }

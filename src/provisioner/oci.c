@@ -20,7 +20,7 @@ oci_cgroup(const struct oci *oci, const char *id)
 static int
 copy_kernel_envs(struct oci *oci, const struct provisioner_settings *settings, struct kg_error *err)
 {
-    // The packages' folder lies beside the environments, and is shown as they are.
+    // The packages' folder is next to the environments, and is mounted in the same way.
     const struct provisioner_kernel_env packages = {"packages", settings->packages_dir};
     size_t n = settings->n_kernel_envs + (settings->packages_dir ? 1 : 0);
     oci->kernel_envs = kg_calloc(n + 1, sizeof(*oci->kernel_envs));
@@ -83,7 +83,7 @@ oci_close(struct oci *oci)
     free(oci->agent_path);
     free(oci->mount_points);
     if (oci->group)
-        cgroup_remove(oci->group); // unless sandboxes stay
+        cgroup_remove(oci->group); // fails if sandboxes are kept
     free(oci->group);
     provisioner_fini(&oci->base);
     free(oci);
@@ -95,7 +95,7 @@ engine_create(struct loop *loop, const struct provisioner_settings *settings, st
     KG_AUTO(oci) oci = oci_open(loop, settings, err);
     if (!oci || oci_trial(oci, settings->oci_runtime, err) < 0)
         return NULL;
-    cgroup_bound(oci->group); // which the trial's runtime has made
+    cgroup_bound(oci->group); // created by the trial's runtime
     log_info("sandboxes are made by an OCI runtime", LOG_STR("runtime", oci->runtime),
              LOG_STR("user_namespace", oci->user_namespace ? "yes" : "no"),
              LOG_STR("image", oci->root_dir));

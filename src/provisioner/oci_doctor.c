@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kernelgate doctor` for the engine "oci": what works, tried for real, and what is missing.
+// `kernelgate doctor` for the engine "oci": runs trials, and reports what works and what is
+// missing.
 #include "oci_priv.h"
 
 #include <stdio.h>
@@ -19,11 +20,11 @@ find_cgroups(const struct findings *out, const struct cgroup_info *info)
                                                : "version 1";
     bool complete = info->memory && info->cpu && info->pids;
     KG_AUTO_FREE char *detail =
-        kg_asprintf("%s; memory: %s, cpu: %s, pids: %s, limit of swap: %s%s", version,
+        kg_asprintf("%s; memory: %s, cpu: %s, pids: %s, swap limit: %s%s", version,
                     info->memory ? "yes" : "missing", info->cpu ? "yes" : "missing",
                     info->pids ? "yes" : "missing", info->swap ? "yes" : "missing",
                     !complete  ? "; delegate them to kernelgate, or boot with cgroup_enable=memory"
-                    : info->v1 ? "; with version 1 buffers of UDP are not limited: boot with"
+                    : info->v1 ? "; with version 1 UDP buffers are not limited: boot with"
                                  " systemd.unified_cgroup_hierarchy=1"
                                : "");
     bool mounted = info->v1 || info->v2;
@@ -31,7 +32,7 @@ find_cgroups(const struct findings *out, const struct cgroup_info *info)
             mounted ? detail : "none: mount them at /sys/fs/cgroup", out->arg);
 }
 
-// Instances of a sandbox also count for the host's root.
+// The inotify instances of sandboxes also count against the host's root.
 static void
 find_inotify(const struct findings *out, int64_t max_sessions)
 {
@@ -42,8 +43,8 @@ find_inotify(const struct findings *out, int64_t max_sessions)
     if (file_read("/proc/sys/fs/inotify/max_user_instances", 64, &text, NULL) == 0 && text.len)
         number = strtol(text.data, NULL, 10);
     KG_AUTO_FREE char *few = kg_asprintf(
-        "fs.inotify.max_user_instances is %ld; %lld sessions may use so many that the host's root"
-        " gets none: sysctl fs.inotify.max_user_instances=%lld",
+        "fs.inotify.max_user_instances is %ld; %lld sessions may use so many that none are left for"
+        " the host's root: sysctl fs.inotify.max_user_instances=%lld",
         number, (long long)max_sessions, (long long)wanted);
     KG_AUTO_FREE char *enough = kg_asprintf("fs.inotify.max_user_instances is %ld", number);
     out->fn("oci: inotify", number >= wanted, number >= wanted ? enough : few, out->arg);
@@ -67,7 +68,8 @@ find_seccomp(const struct findings *out)
 {
     bool ok = access("/proc/sys/kernel/seccomp/actions_avail", F_OK) == 0;
     out->fn("oci: seccomp", ok,
-            ok ? "the kernel filters system calls" : "the kernel has no filters", out->arg);
+            ok ? "the kernel filters system calls" : "the kernel does not support filters",
+            out->arg);
 }
 
 static void
@@ -82,12 +84,12 @@ find_rootless(const struct findings *out, const struct cgroup_info *info)
                        "; subordinate ids (/etc/subuid, /etc/subgid: usermod --add-subuids)");
     if (info->v1 || !info->v2)
         buf_append_str(&missing,
-                       "; control groups version 2 alone (systemd.unified_cgroup_hierarchy=1),"
+                       "; control groups version 2 only (systemd.unified_cgroup_hierarchy=1),"
                        " without which nothing is limited");
     KG_AUTO_FREE char *detail =
         missing.len ? kg_asprintf("it would need %s", missing.data + 2)
-                    : kg_strdup("what it needs is here; kernelgate itself wants root for now");
-    // For information where we are root, which needs none of it.
+                    : kg_strdup("its requirements are met, but kernelgate still needs root");
+    // Only for information if we are root.
     out->fn("oci: without root", geteuid() == 0, detail, out->arg);
 }
 
@@ -97,13 +99,13 @@ find_inodes(const struct findings *out, const struct oci *oci, const char *name,
 {
     KG_AUTO_FREE char *what = kg_asprintf("oci: %s, own inodes", name);
     KG_AUTO_FREE char *shared = kg_asprintf(
-        "%s are shared with the host and other sandboxes, and so are locks and watches of them: %s",
-        oci->inodes == INODES_MOST ? "the root's few files" : "files of the machine", why->message);
+        "%s are shared with the host and other sandboxes, and so are their locks and watches: %s",
+        oci->inodes == INODES_MOST ? "the root's few files" : "the machine's files", why->message);
     bool own = oci->inodes == INODES_OWN;
     out->fn(what, own, own ? "locks, watches and times of files stay inside" : shared, out->arg);
 }
 
-// Tries one runtime with and without a user namespace; true where one of them works.
+// Tries one runtime with and without a user namespace; true if one of them works.
 static bool
 find_runtime(const struct findings *out, struct oci *oci, const char *name)
 {
@@ -117,12 +119,12 @@ find_runtime(const struct findings *out, struct oci *oci, const char *name)
     struct kg_error why_shared;
     if (oci_try_container(oci, &why_shared, &err) == 0) {
         out->fn(what, true,
-                oci->kind->own_kernel ? "ran a sandbox with a kernel of its own" : "ran a sandbox",
+                oci->kind->own_kernel ? "ran a sandbox with its own kernel" : "ran a sandbox",
                 out->arg);
         if (oci->kind->own_kernel)
             return true;
         find_inodes(out, oci, name, &why_shared);
-        out->fn(what_users, true, "every sandbox has a user of its own on the host", out->arg);
+        out->fn(what_users, true, "every sandbox has its own user on the host", out->arg);
         return true;
     }
     if (!oci->user_namespace) {
@@ -164,6 +166,6 @@ oci_doctor(const struct provisioner_settings *settings, provisioner_finding_fn f
     bool any = false;
     for (size_t i = 0; oci_runtimes[i]; i++)
         any |= find_runtime(&out, oci, oci_runtimes[i]);
-    find_runtime(&out, oci, "runsc"); // a choice, which "auto" does not make
+    find_runtime(&out, oci, "runsc"); // "auto" does not choose it
     return any;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creating and destroying sandboxes: each operation a small state machine around a runtime's
+// Creates and destroys sandboxes: each operation is a small state machine around a runtime's
 // process.
 #include "oci_priv.h"
 
@@ -31,7 +31,7 @@ op_process(struct oci_op *op, struct runtime_argv *argv, const char *output_path
 
 // ---- Destroying -----------------------------------------------------------------------------
 
-// Removes the folder, or keeps it for a later try where something still is there.
+// Removes the folder, or keeps it for a later try if part of the sandbox is left.
 static void
 finish_delete(struct oci_op *op, const struct loop_process_result *result)
 {
@@ -41,10 +41,10 @@ finish_delete(struct oci_op *op, const struct loop_process_result *result)
     if (runtime_knows(oci, op->base.id))
         runtime_error(oci, op->base.id, result, &err);
     else if (!cgroup_sweep(group))
-        kg_error_set(&err, KG_INTERNAL, 0, "control group %s does not go away", group);
+        kg_error_set(&err, KG_INTERNAL, 0, "cannot remove the control group %s", group);
     else if (folder_remove(oci->base.state_dir, op->base.id, &err) == 0)
         err.code = KG_OK;
-    if (!op->base.err.code) // else that of a create, which says more
+    if (!op->base.err.code) // else keeps the error of the create, which is more useful
         op->base.err = err;
     op_finish(&op->base);
 }
@@ -66,7 +66,7 @@ start_delete(struct oci_op *op)
         finish_delete(op, NULL);
         return;
     }
-    // A container without a folder still needs a place for the runtime's log.
+    // The runtime needs a folder for its log even if the container has none.
     KG_AUTO_FREE char *folder = folder_path(oci->base.state_dir, op->base.id, NULL);
     struct runtime_argv argv;
     runtime_argv_delete(oci, op->base.id, &argv);
@@ -86,7 +86,7 @@ kill_group(void *arg)
         loop_timer_start(op->timer, KILL_PAUSE_MS);
 }
 
-// Before the runtime's own `delete --force`, which would kill too, but looks only every 100 ms.
+// Called before the runtime's `delete --force`, which also kills, but polls only every 100 ms.
 static void
 start_kill(struct oci_op *op)
 {
@@ -113,7 +113,7 @@ on_ran(const struct loop_process_result *result, void *arg)
              watch_start_pid(&oci->base, op->base.id, pid, op->base.on_exit, op->base.arg,
                              &op->base.err) < 0)
         kg_error_set(&op->base.err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "the sandbox's agent ended at once");
+                     "the sandbox's agent ended right after its start");
     if (op->base.err.code || op->base.cancelled)
         start_kill(op);
     else

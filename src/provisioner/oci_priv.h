@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside the engine "oci": sandboxes made by an OCI runtime (runc, crun or runsc), run as a child
-// process.
+// Internals of the engine "oci": sandboxes are made by an OCI runtime (runc, crun or runsc), which
+// runs as a child process.
 #pragma once
 
 #include "provisioner_priv.h"
 
-// What the machine's control groups offer.
+// What the machine's control groups support.
 struct cgroup_info {
     bool v1;
     bool v2; // both: hybrid
@@ -28,11 +28,11 @@ struct cgroup_disks {
 struct oci_kernel_env {
     char *name;
     char *host_dir; // absolute
-    bool changes;   // while sandboxes see it
+    bool changes;   // while sandboxes use it
 };
 
-// Which files of a sandbox have inodes of their own, so that locks, watches and times of them reach
-// neither the host nor another sandbox; best first.
+// Which files of a sandbox have their own inodes, so that their locks, watches and times are
+// visible neither to the host nor to other sandboxes; best first.
 enum oci_inodes {
     INODES_OWN,
     INODES_MOST, // all but the root's few files and the agent: crun cannot mount a root
@@ -41,20 +41,20 @@ enum oci_inodes {
 
 // How one runtime differs from others (runtime_kind.c).
 struct runtime_kind {
-    const char *name;         // how its program's name begins
-    const char *packages;     // where to get it
+    const char *name;         // prefix of its program's name
+    const char *packages;     // packages that have it
     const char *const *flags; // before every command, up to NULL
-    bool user_namespace;      // takes a bundle with one
-    bool mount_rro;           // knows this mount option
+    bool user_namespace;      // accepts a bundle with one
+    bool mount_rro;           // supports this mount option
     bool state_files;         // keeps `<id>_sandbox:<id>.state` in its root, not a folder `<id>`
-    bool own_kernel;          // what is inside meets another kernel than the machine's
+    bool own_kernel;          // sandboxes run on another kernel than the machine's
 };
 
 struct oci {
     struct provisioner base;
     char *agent_path; // absolute
-    char *root_dir;   // what every sandbox has as its root, read-only
-    bool host_image;  // root_dir is our skeleton, and the host's /usr belongs into it
+    char *root_dir;   // every sandbox's root, read-only
+    bool host_image;  // root_dir is our skeleton, into which the host's /usr is mounted
     struct provisioner_limits limits;
     struct oci_kernel_env *kernel_envs;
     size_t n_kernel_envs;
@@ -65,9 +65,9 @@ struct oci {
     char *runtime_root; // where it keeps its state
     bool user_namespace;
     enum oci_inodes inodes; // as tried by oci_trial()
-    char *group; // parent of the sandboxes' control groups, so that together they weigh as much in
-                 // the scheduler as one service of the machine
-    char *mount_points; // of the machine, each between line ends
+    char *group; // parent of the sandboxes' control groups, so that the scheduler gives all of them
+                 // the weight of one service of the machine
+    char *mount_points; // of the machine, each with a newline before and after it
 };
 
 static inline struct oci *
@@ -78,7 +78,7 @@ oci_of(const struct provisioner_op *op)
 
 // ---- The engine (oci.c) ---------------------------------------------------------------------
 
-// Everything but the runtime, which is still to be tried.
+// Sets everything up except the runtime, which is chosen by oci_trial().
 struct oci *oci_open(struct loop *loop, const struct provisioner_settings *settings,
                      struct kg_error *err);
 void oci_close(struct oci *oci);
@@ -109,7 +109,7 @@ void oci_recover(struct provisioner_op *op);
 
 // ---- The runtime's command lines (runtime.c) ------------------------------------------------
 
-// One command line; what is not a constant is owned.
+// One command line; strings that are not constants are owned.
 struct runtime_argv {
     const char *items[24];
     char *owned[4];
@@ -117,44 +117,44 @@ struct runtime_argv {
 void runtime_argv_run(const struct oci *oci, const char *id, bool detach, struct runtime_argv *ret);
 void runtime_argv_delete(const struct oci *oci, const char *id, struct runtime_argv *ret);
 void runtime_argv_fini(struct runtime_argv *argv);
-// Fills `err`, and returns -1, with what the runtime's log says, or with how the process ended.
+// Returns -1 with the last message of the runtime's log in `err`, or with how the process ended.
 int runtime_error(const struct oci *oci, const char *id, const struct loop_process_result *result,
                   struct kg_error *err);
-// Whether the runtime keeps anything of the sandbox.
+// Whether the runtime still has state of the sandbox.
 bool runtime_knows(const struct oci *oci, const char *id);
-// Reads the process id of the sandbox's init, which the runtime wrote once it was started.
+// Reads the process id of the sandbox's init, which the runtime wrote when it started it.
 KG_MUST_CHECK int runtime_init_pid(const struct oci *oci, const char *id, int *ret,
                                    struct kg_error *err);
-// Looks a program up in PATH, unless it is a path; NULL where there is none. To be freed.
+// Looks a program up in PATH, unless it is a path; NULL if not found. To be freed.
 char *runtime_find(const char *name);
 
-// ---- What differs between runtimes (runtime_kind.c) -----------------------------------------
+// ---- Differences between runtimes (runtime_kind.c) ------------------------------------------
 
-// Of the program at `path`, by its name.
+// The kind of the program at `path`, by its name.
 const struct runtime_kind *runtime_kind_of(const char *path);
-// What the runtime has in its root while it knows the container. To be freed.
+// The runtime's entry in its root while it has the container. To be freed.
 char *runtime_kind_state(const struct runtime_kind *kind, const char *root, const char *container);
-// The sandbox's id in the name of such an entry, of which `rest` is what follows the gateway's
-// prefix; NULL: it is another file of the runtime's. To be freed.
+// The sandbox's id in the name of such an entry; `rest` is the name after the gateway's prefix.
+// NULL: it is another file of the runtime. To be freed.
 char *runtime_kind_sandbox(const struct runtime_kind *kind, const char *rest);
-// Takes out of a config.json what the runtime does not know.
+// Removes what the runtime does not support from a config.json.
 void runtime_kind_adapt(const struct runtime_kind *kind, json_t *config);
 
-// ---- Trying it (oci_trial.c) ----------------------------------------------------------------
+// ---- The trial (oci_trial.c) ----------------------------------------------------------------
 
-// Picks the first runtime of `wanted` ("auto", a name or a path) that really runs a container, in a
+// Picks the first runtime of `wanted` ("auto", a name or a path) that can run a container, in a
 // user namespace if that works; blocks for about 0.1 s.
 KG_MUST_CHECK int oci_trial(struct oci *oci, const char *wanted, struct kg_error *err);
 // The runtimes that "auto" tries, best first, up to NULL.
 extern const char *const oci_runtimes[];
 KG_MUST_CHECK int oci_use_runtime(struct oci *oci, const char *name, bool user_namespace,
                                   struct kg_error *err);
-// Runs `kg-agent --version` in a sandbox and removes it again, with the best inodes that work; says
-// in `why`, which is empty where these are its own, what is against the better ones. Blocks.
+// Runs `kg-agent --version` in a sandbox with the best inodes that work, and removes the sandbox.
+// `why` says why better inodes do not work; it is empty if all are its own. Blocks.
 KG_MUST_CHECK int oci_try_container(struct oci *oci, struct kg_error *why, struct kg_error *err);
 bool oci_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg);
 
-// ---- What a sandbox is made of --------------------------------------------------------------
+// ---- The bundle -----------------------------------------------------------------------------
 
 // Writes the sandbox's config.json; `args` (stolen) is the init's argv.
 KG_MUST_CHECK int bundle_write(const struct oci *oci, const char *id, json_t *args,
@@ -163,41 +163,42 @@ KG_MUST_CHECK int bundle_write(const struct oci *oci, const char *id, json_t *ar
 void bundle_add_mount(json_t *mounts, const char *destination, const char *type, const char *source,
                       const char *options);
 
-// Whether any user may get to the folder.
+// Whether any user may reach the folder.
 bool bundle_path_reachable(const char *path);
 
-// Makes the skeleton root for image `host`, or completes it: `oci->root_dir`.
+// Creates or completes the skeleton root for image `host`: `oci->root_dir`.
 KG_MUST_CHECK int host_image_make(const struct oci *oci, struct kg_error *err);
-// Appends the mounts that show the host's /usr and friends.
+// Appends the mounts of the host's /usr and its few other paths.
 void host_image_mounts(const struct oci *oci, json_t *mounts);
 // Checks that a rootfs folder has every mount point that a sandbox needs.
 KG_MUST_CHECK int folder_image_check(const struct oci *oci, struct kg_error *err);
 
-// Makes what the overlays of all sandboxes have in common, in the state folder.
+// Creates the layers that the overlays of all sandboxes share, in the state folder.
 KG_MUST_CHECK int overlay_prepare(struct oci *oci, struct kg_error *err);
-// Puts a copy of the file `source` at `path` of every root that is an overlay.
+// Copies the file `source` to `path` in every root that is an overlay.
 KG_MUST_CHECK int overlay_layer_copy(const struct oci *oci, const char *path, const char *source,
                                      unsigned mode, struct kg_error *err);
-// Whether the root is an overlay, which then has the agent, too.
+// Whether the root is an overlay, which then also contains the agent.
 bool overlay_has_root(const struct oci *oci);
 void overlay_add_root(const struct oci *oci, json_t *mounts);
-// Shows the host's folder `path`, read-only: as an overlay, or bind-mounted where that cannot be.
+// Mounts the host's folder `path` read-only: as an overlay, or as a bind mount if that is
+// impossible.
 void overlay_add_folder(const struct oci *oci, json_t *mounts, const char *destination,
                         const char *path);
 
 void cgroup_probe(struct cgroup_info *ret);
-// Groups are named by their path in every hierarchy, without a slash at its beginning.
+// Groups are named by their path in every hierarchy, without a leading slash.
 // Whether process `pid` is in the group `name`.
 bool cgroup_has(const char *name, int pid);
-// Bounds in the group `name` what the runtime's own settings do not, or fail at: the buffers of TCP
-// where they are counted apart from other memory, as version 1 does, and what is read from disks.
+// Sets the limits of the group `name` that the runtime cannot: TCP buffers if they are counted
+// apart from other memory, as in version 1, and disk reads.
 void cgroup_limit(const char *name, const struct cgroup_disks *disks);
-// Adds the disk under a path; a file system without one of its own, or with many, is left out.
+// Adds the disk under a path; a file system without a single disk is left out.
 void cgroup_disks_add(struct cgroup_disks *disks, const char *path);
-// Bounds what all groups in the group `name` may take together: nine tenths of the machine's
-// memory, half of its process ids.
+// Limits all groups in the group `name` together: nine tenths of the machine's memory, half of its
+// process ids.
 void cgroup_bound(const char *name);
-// Removes the group `name` where it is empty.
+// Removes the group `name` if it is empty.
 void cgroup_remove(const char *name);
-// Ends what still runs in the group `name` and removes it; false: not gone yet, try again.
+// Kills the processes in the group `name` and removes it; false: not removed yet, try again.
 bool cgroup_sweep(const char *name);

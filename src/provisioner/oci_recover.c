@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// After a start: which of our sandboxes still live, and the removal of the others.
+// After a start: finds our living sandboxes, and removes the others.
 #include "oci_priv.h"
 
 #include <dirent.h>
 #include <string.h>
 #include <unistd.h>
 
-// Whether the init that the runtime once started is still in the sandbox's control group; its id
-// alone would not do, since another process may have it by now.
+// Whether the init that the runtime started is still in the sandbox's control group. Its process id
+// alone does not suffice, since another process may have it by now.
 bool
 oci_init_lives(const struct oci *oci, const char *id, int *ret_pid)
 {
@@ -16,8 +16,8 @@ oci_init_lives(const struct oci *oci, const char *id, int *ret_pid)
            cgroup_has(group, *ret_pid);
 }
 
-// One that has a folder: it lives, or it is dead or half-made. One whose owner cannot be read any
-// more must not pass for one that nobody owns.
+// A sandbox that has a folder is alive, or dead or half-made. One whose owner cannot be read must
+// not be reported as one without an owner.
 static void
 on_folder(const char *id, void *arg)
 {
@@ -35,11 +35,11 @@ on_folder(const char *id, void *arg)
         return;
     }
     if (err.code)
-        log_warning("cannot take a sandbox up again", LOG_STR("sandbox", id), LOG_ERR(&err));
+        log_warning("cannot recover a sandbox", LOG_STR("sandbox", id), LOG_ERR(&err));
     op_remove_dead(op, id);
 }
 
-// Containers of ours whose folder is gone.
+// Removes our containers whose folder no longer exists.
 static void
 remove_bare_containers(struct provisioner_op *op)
 {
@@ -47,7 +47,7 @@ remove_bare_containers(struct provisioner_op *op)
     KG_AUTO_FREE char *prefix = oci_container_id(oci, "");
     DIR *dir = opendir(oci->runtime_root);
     if (!dir)
-        return; // the runtime has never made one
+        return; // the runtime has never created one
     for (struct dirent *entry; (entry = readdir(dir));) {
         if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
             continue;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a throw-away container, to see which runtime works here and whether in a user namespace.
+// Runs a temporary container, to find out which runtime works here, and whether in a user
+// namespace.
 #include "oci_priv.h"
 
 #include <string.h>
@@ -11,7 +12,7 @@
 
 const char *const oci_runtimes[] = {"runc", "crun", NULL};
 
-// The outcome of a process that was waited for, in a loop of its own.
+// The outcome of a process that was run in a separate loop.
 struct outcome {
     struct loop *loop;
     const struct oci *oci;
@@ -84,7 +85,7 @@ int
 oci_try_container(struct oci *oci, struct kg_error *why, struct kg_error *err)
 {
     *why = (struct kg_error){0};
-    // A kernel of its own has inodes of its own, whatever is mounted.
+    // With its own kernel it has its own inodes, whatever is mounted.
     enum oci_inodes best = oci->kind->own_kernel ? INODES_SHARED : INODES_OWN;
     for (enum oci_inodes inodes = best; inodes <= INODES_SHARED; inodes++) {
         oci->inodes = inodes;
@@ -113,7 +114,7 @@ oci_use_runtime(struct oci *oci, const char *name, bool user_namespace, struct k
                         oci->kind->packages);
 }
 
-// In a user namespace if that works, else without.
+// Tries a user namespace first, then without.
 static int
 try_runtime(struct oci *oci, const char *name, struct kg_error *err)
 {
@@ -145,7 +146,7 @@ oci_trial(struct oci *oci, const char *wanted, struct kg_error *err)
         struct kg_error why;
         result = try_runtime(oci, oci_runtimes[i], &why);
         if (result < 0 && i == 0)
-            *err = why; // the first choice's is the one to mend
+            *err = why; // the first choice's error is the one to fix
     }
     return result;
 }

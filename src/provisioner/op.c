@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operations have in common, whatever the engine: a queue of which a few are under way at
-// once, and only the oldest of those on one sandbox; cancelling; the end.
+// Operations of all engines: a queue of which a few run at once, but only the oldest for each
+// sandbox; cancelling; finishing.
 #include <assert.h>
 #include <string.h>
 
@@ -119,8 +119,8 @@ op_find(const struct provisioner *provisioner, const char *id)
     return NULL;
 }
 
-// Whether there is a place for it now. Removals never take all: somebody who ends many sessions at
-// once keeps nobody from getting one. A client waits for a claim, which costs little: it needs none.
+// Whether there is a place for it now. Removals never take all places, so a client that ends many
+// sessions at once does not keep others from getting one. A claim costs little and needs no place.
 static bool
 has_place(const struct provisioner_op *op, size_t n_removals)
 {
@@ -130,7 +130,7 @@ has_place(const struct provisioner_op *op, size_t n_removals)
            (op->kind != OP_DESTROY || n_removals < MAX_REMOVALS);
 }
 
-// The oldest one that has a place, and whose sandbox is free.
+// The oldest one that has a place and whose sandbox is free.
 static struct provisioner_op *
 op_next(const struct provisioner *provisioner)
 {
@@ -154,7 +154,7 @@ op_pump(void *arg)
     if (!op)
         return;
     loop_timer_start(provisioner->pump, 0); // for the next one
-    provisioner->engine->op_start(op);      // may end it, and whatever its callback ends
+    provisioner->engine->op_start(op);      // may free it, and whatever its callback frees
 }
 
 void
@@ -182,7 +182,7 @@ on_dead_removed(const struct kg_error *err, void *arg)
 {
     struct provisioner_op *op = arg;
     if (err)
-        log_warning("cannot remove what is left of a sandbox", LOG_ERR(err));
+        log_warning("cannot remove a leftover sandbox", LOG_ERR(err));
     op->n_dead--;
     op_recover_step(op);
 }
@@ -190,7 +190,7 @@ on_dead_removed(const struct kg_error *err, void *arg)
 struct provisioner_op *
 op_remove_dead(struct provisioner_op *op, const char *id)
 {
-    log_info("removing what is left of a sandbox", LOG_STR("sandbox", id));
+    log_info("removing a leftover sandbox", LOG_STR("sandbox", id));
     op->n_dead++;
     struct provisioner_op *removal = op_new(op->provisioner, OP_DESTROY, id, on_dead_removed, op);
     removal->internal = true;

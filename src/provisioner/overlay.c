@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inodes of a sandbox's own. A lock, a watch or a time belongs to an inode, so what is bind-mounted
-// shares them with the host and with all sandboxes. An overlay, read-only and for each sandbox, has
-// the same content under inodes of its own; the page cache stays shared.
+// Gives each sandbox its own inodes. Locks, watches and times belong to an inode, so bind mounts
+// share them with the host and all sandboxes. A read-only overlay per sandbox has the same content
+// under separate inodes; the page cache is still shared.
 #include "oci_priv.h"
 
 #include <errno.h>
@@ -9,13 +9,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define LAYER "layer" // above every root: the agent, and what image `host` has of single files
-#define EMPTY "empty" // an overlay has at least two folders
+#define LAYER "layer" // above every root: the agent, and the single files of image `host`
+#define EMPTY "empty" // an overlay needs at least two folders
 #define COPY_MAX (64 * MIB)
 #define OPTIONS "nosuid,nodev,ro"
 
-// Copies a file, unless the copy has that content already: sandboxes of an earlier gateway may
-// still see it.
+// Copies a file, unless the copy has the same content already: sandboxes of an earlier gateway may
+// still use it.
 int
 overlay_layer_copy(const struct oci *oci, const char *path, const char *source, unsigned mode,
                    struct kg_error *err)
@@ -38,8 +38,7 @@ overlay_layer_copy(const struct oci *oci, const char *path, const char *source, 
     return file_write_atomic(target, wanted.data, wanted.len, mode, err);
 }
 
-// Where the machine has something mounted, one line each: an overlay does not show what is mounted
-// below its folders.
+// The machine's mount points, one per line: an overlay does not show mounts below its folders.
 static char *
 read_mount_points(void)
 {
@@ -63,8 +62,8 @@ overlay_prepare(struct oci *oci, struct kg_error *err)
     const char *state_dir = oci->base.state_dir;
     KG_AUTO_FREE char *empty = kg_asprintf("%s/" EMPTY, state_dir);
     oci->mount_points = read_mount_points();
-    // Others may pass through the state folder, not list it: the runtime mounts as the user that is
-    // root in the sandbox's user namespace.
+    // Other users may traverse the state folder, but not list it: the runtime mounts as the user
+    // that is root in the sandbox's user namespace.
     if (stat(state_dir, &st) < 0 || chmod(state_dir, (st.st_mode & 07777) | S_IXOTH) < 0)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot set the mode of %s", state_dir);
     mode_t mask = umask(022);
@@ -111,6 +110,6 @@ overlay_add_folder(const struct oci *oci, json_t *mounts, const char *destinatio
     if (oci->inodes != INODES_SHARED && is_whole(oci, path) &&
         (!oci->user_namespace || bundle_path_reachable(path)))
         add(oci, mounts, destination, EMPTY, path);
-    else // rro: with whatever is mounted below
+    else // rro: read-only, including the mounts below
         bundle_add_mount(mounts, destination, "bind", path, "rbind,ro,rro,nosuid,nodev");
 }

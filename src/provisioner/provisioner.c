@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Picks the engine, checks what is asked of it, and what all engines do alike.
+// Picks the engine, checks its arguments, and has the code that all engines share.
 #include "provisioner.h"
 
 #include <assert.h>
@@ -70,7 +70,7 @@ check_id(const char *id, struct kg_error *err)
 {
     if (sandbox_id_valid(id))
         return 0;
-    return kg_error_set(err, KG_INTERNAL, 0, "\"%s\" is no sandbox id", id);
+    return kg_error_set(err, KG_INTERNAL, 0, "invalid sandbox id \"%s\"", id);
 }
 
 bool
@@ -172,7 +172,7 @@ provisioner_recover(struct provisioner *provisioner, provisioner_found_fn on_fou
     return op;
 }
 
-// ---- What engines share ---------------------------------------------------------------------
+// ---- Shared by engines ----------------------------------------------------------------------
 
 char *
 provisioner_real_path(const char *what, const char *path, struct kg_error *err)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine fills in to be a provisioner, and what engines share: operations, watches, the
-// sandbox's folder.
+// The interface of an engine, and what engines share: operations, watches, the sandbox's folder.
 #pragma once
 
 #include <sys/queue.h>
@@ -9,7 +8,7 @@
 
 #define SANDBOX_ID_MAX 16
 
-// How a sandbox looks from inside, whatever the engine.
+// The inside of a sandbox, the same for every engine.
 #define SANDBOX_UID 1000 // also the gid
 #define SANDBOX_HOME "/tmp"
 #define SANDBOX_DATA "/mnt/data"
@@ -22,7 +21,7 @@
 #define SANDBOX_SHM_MB 64
 #define SANDBOX_NOFILE 4096
 #define SANDBOX_CPU_PERIOD_US 100000
-#define SANDBOX_OOM_SCORE 500 // where the machine runs out, a sandbox goes before the gateway
+#define SANDBOX_OOM_SCORE 500 // the OOM killer kills a sandbox before the gateway
 
 #define MIB (INT64_C(1024) * 1024)
 
@@ -37,13 +36,13 @@ struct provisioner_engine {
     int (*dial)(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch,
                 struct kg_error *err);
     size_t op_size; // of the engine's own struct around a provisioner_op
-    // The turn of an operation has come: it leaves OP_QUEUED, and op_finish() ends it some time.
+    // Starts an operation: it leaves OP_QUEUED, and op_finish() ends it at some time.
     void (*op_start)(struct provisioner_op *op);
-    // Nobody waits for it any longer; NULL where that changes nothing before its next step.
+    // It was cancelled; NULL if that changes nothing before its next step.
     void (*op_cancelled)(struct provisioner_op *op);
-    // As provisioner_op_explain(); NULL where nothing takes so long.
+    // As provisioner_op_explain(); NULL if no operation takes that long.
     bool (*op_explain)(const struct provisioner_op *op, struct kg_error *err);
-    // Frees what the engine's own part of an operation holds.
+    // Frees the engine's own part of an operation.
     void (*op_fini)(struct provisioner_op *op);
 };
 
@@ -60,34 +59,34 @@ struct provisioner {
     char *gateway_id;
     char *gateway_key; // NULL: agents dial
     TAILQ_HEAD(, sandbox_watch) watches; // of the living sandboxes
-    TAILQ_HEAD(, provisioner_op) ops;    // waiting or under way, oldest first
-    size_t n_running;                    // of these, without claims
+    TAILQ_HEAD(, provisioner_op) ops;    // waiting or running, oldest first
+    size_t n_running;                    // running ones, without claims
     struct loop_timer *pump;             // starts waiting ones
 };
 
-// Fills in what every engine has; fails where the state folder is not there.
+// Fills in the common part; fails if the state folder does not exist.
 KG_MUST_CHECK int provisioner_init(struct provisioner *provisioner,
                                    const struct provisioner_engine *engine, struct loop *loop,
                                    const struct provisioner_settings *settings,
                                    struct kg_error *err);
 void provisioner_fini(struct provisioner *provisioner);
-// What the engine calls a sandbox's container: `kg-<gateway id>-<sandbox id>`. To be freed.
+// The engine's name of a sandbox's container: `kg-<gateway id>-<sandbox id>`. To be freed.
 char *sandbox_container_name(const char *gateway_id, const char *id);
-// That of one of ours. To be freed.
+// The same for one of our sandboxes. To be freed.
 char *provisioner_container_name(const struct provisioner *provisioner, const char *id);
-// The real path of a mount's source, which must be there. To be freed.
+// The real path of a mount's source, which must exist. To be freed.
 char *provisioner_real_path(const char *what, const char *path, struct kg_error *err);
-// The arguments of the agent of the sandbox that an operation makes.
+// The arguments of the agent of the sandbox that an operation creates.
 json_t *provisioner_agent_args(const struct provisioner_op *op);
-// The filter of system calls, in the notation of OCI runtimes; not to be changed (seccomp.c).
+// The system call filter, in the format of OCI runtimes; read-only (seccomp.c).
 json_t *seccomp_profile(void);
-// The limit of a sandbox's memory: that of its processes and of its tmpfs.
+// A sandbox's memory limit: its processes and its tmpfs together.
 int64_t provisioner_memory_bytes(const struct provisioner_limits *limits);
-// The options of a tmpfs of this size, with a bound on its inodes; `more` begins with a comma. To
+// The options of a tmpfs of this size, with a limit on its inodes; `more` begins with a comma. To
 // be freed.
 char *provisioner_tmpfs_options(int64_t size_mb, const char *more);
 
-// ---- What sandboxes are denied, whatever the engine (confinement.c) --------------------------
+// ---- Confinement, the same for every engine (confinement.c) ----------------------------------
 
 // A resource limit of a sandbox's processes, soft and hard.
 struct sandbox_rlimit {
@@ -97,10 +96,10 @@ struct sandbox_rlimit {
 };
 extern const struct sandbox_rlimit sandbox_rlimits[];
 extern const size_t sandbox_n_rlimits;
-// The first of two numbers of users, which no machine has, for this sandbox. Drawn from 2^27 pairs:
-// among 150 sandboxes two have the same with a probability of 1 in 10,000.
+// The first of two user ids for this sandbox, in a range that no machine uses. Drawn from 2^27
+// pairs: among 150 sandboxes two have the same with a probability of 1 in 10,000.
 uint32_t sandbox_host_users(const char *id);
-// Arrays of paths that read as empty, and of those that cannot be written.
+// Arrays of paths that read as empty, and of paths that are read-only.
 json_t *sandbox_masked_paths(void);
 json_t *sandbox_readonly_paths(void);
 
@@ -110,27 +109,27 @@ json_t *sandbox_readonly_paths(void);
 //                            -> killing -> deleting -> done      (failed, or cancelled)
 // destroy: queued -> killing -> deleting -> done
 // claim:   queued -> running -> done
-// recover: queued -> waiting (for the destroys of what was dead) -> done
-// Engines that kill by deleting leave `killing` out.
+// recover: queued -> waiting (for the destroys of dead sandboxes) -> done
+// Engines that kill by deleting skip `killing`.
 enum op_state { OP_QUEUED, OP_RUNNING, OP_KILLING, OP_DELETING, OP_WAITING, OP_DONE };
 
 enum op_kind { OP_CREATE, OP_CLAIM, OP_DESTROY, OP_RECOVER };
 
-// The first member of every engine's operation. Of the operations on one sandbox only the oldest is
-// under way.
+// The first member of every engine's operation. Of the operations on one sandbox only the oldest
+// runs.
 struct provisioner_op {
     struct provisioner *provisioner;
     TAILQ_ENTRY(provisioner_op) next;
     enum op_kind kind;
     enum op_state state;
     char id[SANDBOX_ID_MAX + 1]; // empty: recovery
-    bool cancelled;              // nobody waits any longer
-    bool internal;               // ours, as a recovery's destroy
+    bool cancelled;              // the caller has cancelled it
+    bool internal;               // started by us, as a recovery's destroy
     struct kg_error err;         // code KG_OK: none so far
     int idle_timeout_s;          // create
     bool network;                // create
     json_t *meta;                // claim
-    size_t n_dead;               // recover: destroys under way
+    size_t n_dead;               // recover: running destroys
     provisioner_done_fn on_done;
     provisioner_found_fn on_found;
     provisioner_exit_fn on_exit;
@@ -139,28 +138,28 @@ struct provisioner_op {
 };
 
 void op_queue_init(struct provisioner *provisioner);
-// Drops the operations that go on in the background; the others must have ended.
+// Frees the operations that run in the background; the others must have ended.
 void op_queue_fini(struct provisioner *provisioner);
 struct provisioner_op *op_new(struct provisioner *provisioner, enum op_kind kind, const char *id,
                               provisioner_done_fn on_done, void *arg);
 // The oldest operation on a sandbox, or NULL.
 struct provisioner_op *op_find(const struct provisioner *provisioner, const char *id);
 void op_set_state(struct provisioner_op *op, enum op_state state);
-// Ends the operation and tells who waits.
+// Ends the operation and calls its callback.
 void op_finish(struct provisioner_op *op);
-// Recovery: removes what is left of a dead sandbox, by the operation returned; op_recover_step()
-// ends the recovery once all of them are gone.
+// Recovery: removes a dead sandbox by the returned operation; op_recover_step() ends the recovery
+// when all of them have been removed.
 struct provisioner_op *op_remove_dead(struct provisioner_op *op, const char *id);
 void op_recover_step(struct provisioner_op *op);
 
 // ---- Watches (watch.c) ----------------------------------------------------------------------
 
-// Over one sandbox's container.
+// Watches one sandbox's container.
 struct sandbox_watch {
     TAILQ_ENTRY(sandbox_watch) next;
     struct provisioner *provisioner;
     char id[SANDBOX_ID_MAX + 1];
-    struct loop_pid_watch *pid;  // of its init, where the engine has us look for ourselves
+    struct loop_pid_watch *pid;  // of its init, if the engine does not report its end
     int64_t since_ms;            // clock_mono_ms()
     provisioner_exit_fn on_exit; // NULL: muted
     void *arg;
@@ -168,30 +167,30 @@ struct sandbox_watch {
 
 struct sandbox_watch *watch_start(struct provisioner *provisioner, const char *id,
                                   provisioner_exit_fn on_exit, void *arg);
-// The same, and fires it when process `pid` ends.
+// The same, and fires the watch when process `pid` ends.
 KG_MUST_CHECK int watch_start_pid(struct provisioner *provisioner, const char *id, int pid,
                                   provisioner_exit_fn on_exit, void *arg, struct kg_error *err);
 struct sandbox_watch *watch_find(const struct provisioner *provisioner, const char *id);
 // Ends the watch and reports the sandbox's end; `arg` is a struct sandbox_watch.
 void watch_fire(void *arg);
 void watch_stop(struct provisioner *provisioner, const char *id);
-// Nobody is called any more. The watch itself stays, since a sandbox without one is taken for a
-// stray and removed (docker_monitor.c).
+// Its callback is not called any more. The watch itself is kept, since a sandbox without one is
+// treated as a leftover and removed (docker_monitor.c).
 void watch_mute(struct provisioner *provisioner, const char *id);
 void watch_stop_all(struct provisioner *provisioner);
 
 // ---- The sandbox's folder (folder.c) --------------------------------------------------------
 
 bool sandbox_id_valid(const char *id);
-// Path of a sandbox's folder, or of `name` in it where that is not NULL. To be freed.
+// Path of a sandbox's folder, or of `name` in it if that is not NULL. To be freed.
 char *folder_path(const char *state_dir, const char *id, const char *name);
-// Makes the folder and its `door/`; KG_INTERNAL where it exists already.
+// Creates the folder and its `door/`; KG_INTERNAL if it exists already.
 KG_MUST_CHECK int folder_make(const char *state_dir, const char *id, struct kg_error *err);
 bool folder_exists(const char *state_dir, const char *id);
 KG_MUST_CHECK int folder_remove(const char *state_dir, const char *id, struct kg_error *err);
-// Carries out the claim of engines on this machine, whose sandboxes are one gateway's.
+// Carries out a claim for engines on this machine, whose sandboxes belong to one gateway.
 void folder_claim(struct provisioner_op *op);
-// Fails where meta.json cannot be read; a sandbox that was never claimed has none: NULL.
+// Fails if meta.json cannot be read; NULL if there is none, because the sandbox was never claimed.
 KG_MUST_CHECK int folder_meta(const char *state_dir, const char *id, json_t **ret,
                               struct kg_error *err);
 // Calls `fn` with the id of every folder.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command lines of runtimes, which agree on all that is used here, and their log.
+// The runtimes' command lines, which are the same as far as used here, and their log.
 #include "oci_priv.h"
 
 #include <stdio.h>
@@ -67,7 +67,7 @@ runtime_argv_fini(struct runtime_argv *argv)
         free(argv->owned[i]);
 }
 
-// The last message of the runtime's log, a JSON object a line; NULL where there is none.
+// The last message of the runtime's log, which has one JSON object per line; NULL if there is none.
 static json_t *
 last_message(const struct oci *oci, const char *id)
 {
@@ -82,7 +82,7 @@ last_message(const struct oci *oci, const char *id)
     return json_incref(json_object_get(entry, "msg"));
 }
 
-// The end of a text says most: runtimes put the cause last. It begins with a whole word, if it can.
+// The end of a text, since runtimes put the cause last. It begins with a whole word if possible.
 static const char *
 tail_of(const char *text, size_t max)
 {
@@ -111,7 +111,7 @@ runtime_error(const struct oci *oci, const char *id, const struct loop_process_r
                             (int)strcspn(tail_of(result->output, TAIL), "\n"),
                             tail_of(result->output, TAIL));
     if (result->signal)
-        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s was ended by signal %d", name,
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s was killed by signal %d", name,
                             result->signal);
     return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "%s failed with exit code %d", name,
                         result->exit_code);
@@ -133,7 +133,7 @@ runtime_init_pid(const struct oci *oci, const char *id, int *ret, struct kg_erro
     if (file_read(path, 32, &text, err) < 0)
         return -1;
     if (!text.len || sscanf(text.data, "%d", ret) != 1 || *ret <= 1)
-        return kg_error_set(err, KG_INTERNAL, 0, "%s holds no process id", path);
+        return kg_error_set(err, KG_INTERNAL, 0, "%s does not contain a process id", path);
     return 0;
 }
 

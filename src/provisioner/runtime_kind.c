@@ -1,32 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// What differs between OCI runtimes: a row for each, and a bundle without what one does not take.
+// The differences between OCI runtimes: a row for each, and a bundle without unsupported parts.
 #include "oci_priv.h"
 
 #include <errno.h>
 #include <string.h>
 
-// The control group of a sandbox of runsc counts runsc's own threads: about 120, and for each
-// process inside one that stands for its address space with up to one thread for each of runsc's.
+// The control group of a runsc sandbox counts runsc's own threads: about 120, and for each process
+// inside a process for its address space, with up to one thread for each of runsc's.
 #define RUNSC_TASKS 512
 #define RUNSC_TASKS_PER_PROCESS 32
 
-// No network but loopback; connections to sockets in the folders that are shown, of which there is
-// one, the door; no writable layer above them; the bundle's filter of system calls inside as well,
-// before runsc's own kernel. Its platform (ptrace, systrap, kvm) is what the build takes by
-// default.
+// No network but loopback; connections to sockets in mounted folders, of which there is one, the
+// door; no writable layer above the mounts; the bundle's system call filter also inside, in front
+// of runsc's own kernel. The platform (ptrace, systrap, kvm) is the build's default.
 static const char *const runsc_flags[] = {
     "--network=none", "--host-uds=open", "--overlay2=none", "--oci-seccomp", "--cgroupfs", NULL,
 };
 static const char *const no_flags[] = {NULL};
 
 static const struct runtime_kind kinds[] = {
-    // A program of any other name is taken for one that does as runc does.
+    // A program with any other name is assumed to behave like runc.
     {.name = "",
      .packages = "runc and crun",
      .flags = no_flags,
      .user_namespace = true,
      .mount_rro = true},
-    // It makes a user namespace of its own, in which its processes are nobody.
+    // It makes its own user namespace, in which its processes run as nobody.
     {.name = "runsc",
      .packages = "runsc",
      .flags = runsc_flags,
@@ -72,14 +71,15 @@ remove_option(json_t *mount, const char *option)
             json_array_remove(options, i - 1);
 }
 
-// runsc answers EPERM to all that a filter refuses, so what is to look missing (clone3: ENOSYS) is
-// left to its own kernel: that of 2022 has none, later ones have it with namespaces of their own.
+// runsc returns EPERM for everything that a filter refuses, so calls that should look missing
+// (clone3: ENOSYS) are left to its own kernel: the one of 2022 does not have clone3, later ones
+// have it with their own namespaces.
 static json_t *
 adapt_filter(const json_t *profile)
 {
     size_t i;
     json_t *rule;
-    json_t *own = json_deep_copy(profile); // the profile belongs to all sandboxes
+    json_t *own = json_deep_copy(profile); // the profile is shared by all sandboxes
     json_t *rules = json_object_get(own, "syscalls");
     json_array_foreach(rules, i, rule) {
         if (json_integer_value(json_object_get(rule, "errnoRet")) == ENOSYS) {
@@ -87,13 +87,13 @@ adapt_filter(const json_t *profile)
             json_object_del(rule, "errnoRet");
         }
     }
-    // Its name for pselect6; names that it does not know it passes over.
+    // Its name for pselect6; it ignores unknown names.
     json_array_append_new(
         rules, json_pack("{s:[s], s:s}", "names", "pselect", "action", "SCMP_ACT_ALLOW"));
     return own;
 }
 
-// Inside, the bound is the user's; outside, the control group's is one on runsc itself.
+// Inside, the user's limit applies; the control group limits runsc itself.
 static void
 bound_processes_inside(json_t *process, json_t *resources)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The system calls that a sandbox may make: what an ordinary program without privileges needs. What
-// is not here gets EPERM: namespaces, mounts, keys, bpf, perf, ptrace, io_uring, userfaultfd, and
-// whatever the kernel learns next.
+// The system calls that a sandbox may make: those that an ordinary unprivileged program needs. All
+// others fail with EPERM: namespaces, mounts, keys, bpf, perf, ptrace, io_uring, userfaultfd, and
+// whatever future kernels add.
 #include "provisioner_priv.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 #error "seccomp.c does not know this architecture"
 #endif
 
-// A name that the runtime's libseccomp does not know yet is ignored by it.
+// The runtime's libseccomp ignores names that it does not know.
 // clang-format off
 static const char *const allowed[] = {
     // processes, threads, signals
@@ -78,8 +78,8 @@ static const char *const allowed[] = {
 };
 // clang-format on
 
-// Other families and protocols load modules of the host's kernel, or reach parts of it that nothing
-// here needs. `protocol` -1: any.
+// Other families and protocols load modules of the host's kernel, or reach parts of it that are not
+// needed here. `protocol` -1: any.
 static const struct {
     int family;
     int protocol;
@@ -90,9 +90,9 @@ static const struct {
     {AF_INET6, IPPROTO_UDP}, {AF_NETLINK, NETLINK_ROUTE},
 };
 
-// A line discipline loads a module; the others put input into a terminal, or into the console.
+// TIOCSETD loads modules of line disciplines; the others write input to a terminal or the console.
 static const uint32_t forbidden_ioctls[] = {TIOCSETD, TIOCSTI, TIOCLINUX};
-// Filters of a tenant's own are compiled into memory that all of the machine shares.
+// A tenant's own filters would be compiled into memory that the whole machine shares.
 static const uint32_t forbidden_prctls[] = {PR_SET_SECCOMP};
 // The limit of core files stays 1: the kernel ignores 0 where core_pattern is a pipe.
 static const uint32_t forbidden_rlimits[] = {RLIMIT_CORE};
@@ -101,7 +101,7 @@ static const uint32_t forbidden_rlimits[] = {RLIMIT_CORE};
     (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID |  \
      CLONE_NEWNET)
 
-// One condition on an argument of a call.
+// A condition on one argument of a call.
 static json_t *
 arg_equals(int index, json_int_t value)
 {
@@ -115,7 +115,7 @@ arg_masked_equals(int index, json_int_t mask, json_int_t value)
                      "SCMP_CMP_MASKED_EQ");
 }
 
-// Allows `name` where all conditions of `args` (stolen) hold.
+// Allows `name` if all conditions in `args` (stolen) hold.
 static void
 allow_where(json_t *rules, const char *name, json_t *args)
 {
@@ -133,9 +133,9 @@ any_begins(const uint32_t *values, size_t n, uint32_t value, int shift)
     return false;
 }
 
-// Allows `name` unless the low 32 bits of its argument, which are all that the kernel looks at, are
-// one of `values`. A filter has no "not equal" under a mask, so this allows every shortest prefix
-// that none of the values begins with.
+// Allows `name` unless the low 32 bits of its argument, the only ones that the kernel uses, are one
+// of `values`. A filter has no "not equal" with a mask, so this allows every shortest prefix with
+// which none of the values begins.
 static void
 allow_unless(json_t *rules, const char *name, int index, const uint32_t *values, size_t n,
              json_t *also)
@@ -145,7 +145,7 @@ allow_unless(json_t *rules, const char *name, int index, const uint32_t *values,
             uint32_t bit = UINT32_C(1) << shift;
             uint32_t prefix = (values[i] ^ bit) & ~(bit - 1);
             if (any_begins(values, n, prefix, shift) || any_begins(values, i, values[i], shift))
-                continue; // forbidden further down, or an earlier value has led here
+                continue; // handled further down, or by an earlier value
             json_t *args =
                 json_pack("[o]", arg_masked_equals(index, (json_int_t)(~(bit - 1)), prefix));
             if (also)
@@ -177,7 +177,7 @@ make_profile(void)
     allow_unless(rules, "ioctl", 1, forbidden_ioctls, KG_ARRAY_LEN(forbidden_ioctls), NULL);
     allow_unless(rules, "prctl", 0, forbidden_prctls, KG_ARRAY_LEN(forbidden_prctls), NULL);
     allow_unless(rules, "setrlimit", 0, forbidden_rlimits, KG_ARRAY_LEN(forbidden_rlimits), NULL);
-    // Its own limits only: the agent is the same user, and could not go on without descriptors.
+    // Its own limits only: the agent has the same user, and could not work without descriptors.
     json_auto_t *own = arg_equals(0, 0);
     allow_unless(rules, "prlimit64", 1, forbidden_rlimits, KG_ARRAY_LEN(forbidden_rlimits), own);
     allow_where(rules, "prlimit64", json_pack("[o]", arg_equals(2, 0))); // sets nothing

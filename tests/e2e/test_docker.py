@@ -148,7 +148,7 @@ def test_an_engine_that_cannot_limit(meddle, tmp_path):
 def test_an_engine_that_limits_the_most(meddle, start_gateway):
     host = meddle(change=lambda data: data.replace(b'"CpuCfsQuota":true', b'"CpuCfsQuota":null'))
     gateway = start_gateway("--pool-size", "0", env={"DOCKER_HOST": host})
-    assert re.search("warning docker cannot limit all .*processors", gateway.log())
+    assert re.search("warning docker cannot set all limits .*processors", gateway.log())
 
 
 def test_more_processors_than_there_are(start_gateway, docker):

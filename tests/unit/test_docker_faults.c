@@ -269,7 +269,7 @@ test_why_a_pull_failed(void **state)
         {{200, "{\"error\":\"an old one\"}\r\n"}, "an old one"},
         {{500, "{\"message\":\"refused, for reasons that take their time\"}"},
          "refused, for reasons that take their time"},
-        {{500, "<html>"}, "refuses"},
+        {{500, "<html>"}, "refused"},
     };
     struct fixture *f = *state;
     for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
@@ -293,7 +293,7 @@ test_a_pull_that_goes_silent(void **state)
     assert_true(provisioner_op_explain(op, &err));
     assert_non_null(strstr(err.message, "registry/image:1 is being pulled"));
     WAIT_FOR(f, f->n_done == 1);
-    assert_said(f, "nothing more");
+    assert_said(f, "no progress");
     // The next one is not kept by it.
     (void)ask_for(f, "b");
     WAIT_FOR(f, f->n_done == 2 && f->n_pulls == 2);

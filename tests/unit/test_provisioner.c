@@ -652,7 +652,7 @@ test_runtime_without_overlays(void **state)
     destroy(f, "b");
     char found[512] = "";
     assert_true(provisioner_doctor(&f->settings, on_inodes_finding, found));
-    assert_non_null(strstr(found, "missing files of the machine are shared"));
+    assert_non_null(strstr(found, "missing the machine's files are shared"));
     assert_nothing_left(f);
 }
 
@@ -677,7 +677,7 @@ test_runtime_error_is_told(void **state)
     settings = f->settings;
     settings.image = "/usr"; // a folder that is no rootfs
     assert_null(provisioner_new(f->loop, &settings, &err));
-    assert_non_null(strstr(err.message, "image /usr has no /proc"));
+    assert_non_null(strstr(err.message, "image: /usr lacks /proc"));
     assert_nothing_left(f);
 }
 
@@ -827,7 +827,7 @@ test_folder_image(void **state)
     f->settings.image = image;
     f->provisioner = provisioner_new(f->loop, &f->settings, &err);
     assert_null(f->provisioner);
-    assert_non_null(strstr(err.message, "has no /run/kg-agent"));
+    assert_non_null(strstr(err.message, "lacks /run/kg-agent"));
     KG_AUTO_FREE char *agent = kg_asprintf("%s/run/kg-agent", image);
     write_script(agent, "");
     f->provisioner = provisioner_new(f->loop, &f->settings, &err);
