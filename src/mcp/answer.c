@@ -70,14 +70,14 @@ mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
     if (message && large && !call->shares_answer)
         encoding_start(call, message, http_status);
     else
-        mcp_call_deliver(call, message ? payload_with(message, &call->attachments) : NULL, http_status);
+        mcp_call_deliver(call, message ? payload_with(message, &call->attachments) : NULL,
+                         http_status);
 }
 
 json_t *
 mcp_call_attach(struct mcp_call *call, const char *text, size_t len, loop_fn release, void *arg)
 {
-    const struct attachment attachment = {
-        .text = text, .len = len, .release = release, .arg = arg};
+    const struct attachment attachment = {.text = text, .len = len, .release = release, .arg = arg};
     return attachments_add(&call->attachments, &attachment);
 }
 

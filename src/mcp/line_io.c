@@ -219,7 +219,7 @@ on_readable(int fd, int events, void *arg)
 }
 
 static void
-on_again(void *arg)
+line_io_on_again(void *arg)
 {
     struct line_io *io = arg;
     if (!io->ended) {
@@ -286,7 +286,7 @@ line_io_new(struct loop *loop, int in, int out, line_io_fn on_line, loop_fn on_e
     io->on_line = on_line;
     io->on_end = on_end;
     io->arg = arg;
-    io->again = loop_timer_new(loop, on_again, io);
+    io->again = loop_timer_new(loop, line_io_on_again, io);
     if (watch_in)
         io->readable = loop_fd_new(loop, in, LOOP_READ, on_readable, io);
     else

@@ -547,7 +547,7 @@ struct mcp {
     LIST_HEAD(, mcp_session) sessions; // all of them
     size_t n_registered;
     size_t replay_bytes;
-    size_t answer_bytes; // of large answers that are not sent
+    size_t answer_bytes;              // of large answers that are not sent
     TAILQ_HEAD(, encoding) encodings; // that wait for room
     LIST_HEAD(, owner_share) shares;
     size_t held_bytes;  // by the messages of all calls

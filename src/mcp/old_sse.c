@@ -6,7 +6,7 @@
 #include "mcp_priv.h"
 
 static void
-on_stream_gone(void *arg)
+old_sse_on_stream_gone(void *arg)
 {
     mcp_session_close(arg);
 }
@@ -49,7 +49,7 @@ old_sse_handle_stream(struct http_request *request, void *arg)
     const char *key = http_request_query(request, "api_key");
     KG_AUTO_FREE char *api_key = key ? kg_strdup(key) : NULL;
     struct sse *sse = sse_new(mcp, session, false);
-    sse->on_gone = on_stream_gone;
+    sse->on_gone = old_sse_on_stream_gone;
     sse->on_gone_arg = session;
     session->news = &sse->base;
     session->one_stream = true;

@@ -32,7 +32,7 @@ cancel_for_gone_client(struct post *post)
 }
 
 static void
-on_stream_gone(void *arg)
+post_on_stream_gone(void *arg)
 {
     cancel_for_gone_client(arg);
 }
@@ -61,7 +61,7 @@ begin_stream(struct post *post)
         return post->sse != NULL;
     loop_timer_stop(post->later);
     post->sse = sse_new(post->mcp, post->session, post->session != NULL);
-    post->sse->on_gone = on_stream_gone;
+    post->sse->on_gone = post_on_stream_gone;
     post->sse->on_gone_arg = post;
     sse_connect(post->sse, KG_STEAL(post->request), 0);
     if (has_priming_event(post))

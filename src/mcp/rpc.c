@@ -101,8 +101,8 @@ rpc_dump(const json_t *message, size_t *ret_len)
     // would make 9.5150000000000006 of 9.515.
     KG_AUTO_BUF text = {0};
     *ret_len = 0;
-    if (json_dump_callback(message, append_dumped, &text,
-                           JSON_COMPACT | JSON_REAL_PRECISION(15)) < 0)
+    if (json_dump_callback(message, append_dumped, &text, JSON_COMPACT | JSON_REAL_PRECISION(15)) <
+        0)
         return NULL;
     *ret_len = text.len;
     return buf_take(&text);

@@ -83,7 +83,7 @@ stdio_on_received(struct received *received, void *arg)
 }
 
 static void
-on_line(const char *line, size_t len, void *arg)
+stdio_on_line(const char *line, size_t len, void *arg)
 {
     struct mcp_stdio *stdio = arg;
     struct mcp *mcp = stdio->session->mcp;
@@ -102,7 +102,7 @@ on_line(const char *line, size_t len, void *arg)
 }
 
 static void
-on_input_end(void *arg)
+stdio_on_input_end(void *arg)
 {
     struct mcp_stdio *stdio = arg;
     mcp_receive_cancel(KG_STEAL(stdio->reception)); // nobody reads the output any more
@@ -118,7 +118,7 @@ mcp_stdio_new(struct mcp *mcp, int in, int out, const char *owner, const char *p
     stdio->base.ops = &stdio_ops;
     stdio->on_end = on_end;
     stdio->on_end_arg = arg;
-    stdio->io = line_io_new(mcp->loop, in, out, on_line, on_input_end, stdio, err);
+    stdio->io = line_io_new(mcp->loop, in, out, stdio_on_line, stdio_on_input_end, stdio, err);
     if (!stdio->io) {
         free(stdio);
         return NULL;

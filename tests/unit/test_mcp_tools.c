@@ -187,7 +187,7 @@ static void
 job_of(struct job *job, const char *const *lines)
 {
     static const struct outcome_limits limits = {10000, 6000, 1 << 20};
-    *job = (struct job){.tools = no_tools(), .profile = &kernelgate_profile, .session_id = "s1"};
+    *job = (struct job){.tools = no_tools(), .profile = &kernelgate_profile, .session.id = "s1"};
     outcome_init(&job->outcome, &limits);
     for (; *lines; lines++)
         outcome_add_line(&job->outcome, *lines, strlen(*lines));
@@ -504,7 +504,7 @@ test_the_session_is_told(void **state)
     static const char *const lines[] = {DONE, NULL};
     struct job job;
     job_of(&job, lines);
-    job.note = JOB_NOTE_AGAIN;
+    job.session.note = JOB_NOTE_AGAIN;
     json_auto_t *result = result_of_run(&job);
     outcome_fini(&job.outcome);
     const char *text, *id, *status;

@@ -135,7 +135,7 @@ send_message(struct mcp_bridge *bridge, json_t *message)
 }
 
 static void
-on_line(const char *line, size_t len, void *arg)
+bridge_on_line(const char *line, size_t len, void *arg)
 {
     struct mcp_bridge *bridge = arg;
     struct kg_error err = {.message = "the line is too long"};
@@ -174,7 +174,7 @@ on_end_timer(void *arg)
 }
 
 static void
-on_input_end(void *arg)
+bridge_on_input_end(void *arg)
 {
     struct mcp_bridge *bridge = arg;
     free_exchanges(bridge);
@@ -215,8 +215,8 @@ mcp_bridge_new(const struct mcp_bridge_settings *settings, loop_fn on_end, void 
     if (!url)
         return NULL;
     struct mcp_bridge *bridge = KG_NEW(struct mcp_bridge);
-    bridge->io = line_io_new(settings->loop, settings->in, settings->out, on_line, on_input_end,
-                             bridge, err);
+    bridge->io = line_io_new(settings->loop, settings->in, settings->out, bridge_on_line,
+                             bridge_on_input_end, bridge, err);
     if (!bridge->io) {
         free(bridge);
         return NULL;

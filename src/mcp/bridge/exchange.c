@@ -157,7 +157,7 @@ static void start_call(struct exchange *exchange);
 
 // Half an event, where the stream broke, comes again as a whole.
 static void
-on_again(void *arg)
+exchange_on_again(void *arg)
 {
     struct exchange *exchange = arg;
     event_reader_rewind(&exchange->reader);
@@ -287,7 +287,7 @@ exchange_start(struct mcp_bridge *bridge, enum exchange_kind kind, json_t *messa
     exchange->bridge = bridge;
     exchange->kind = kind;
     exchange->message = message;
-    exchange->again = loop_timer_new(bridge->loop, on_again, exchange);
+    exchange->again = loop_timer_new(bridge->loop, exchange_on_again, exchange);
     LIST_INSERT_HEAD(&bridge->exchanges, exchange, link);
     start_call(exchange);
 }

@@ -87,8 +87,8 @@ bytes_done(void *arg)
         kg_error_set(&err, KG_INVALID_CONTENT, 0, "content: invalid base64");
         job_fail(job, &err);
     } else if (bytes->decodes) {
-        buf_fini(&job->data);
-        job->data = bytes->out;
+        buf_fini(&job->file.data);
+        job->file.data = bytes->out;
         bytes->out = (struct buf){0};
         bytes->on_decoded(job);
     } else {

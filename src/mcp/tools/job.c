@@ -19,8 +19,8 @@ on_cancel(void *arg)
     struct job *job = arg;
     struct kg_error err = {0};
     kg_error_set(&err, KG_INVALID, 0, "the call was cancelled");
-    if (job->subscription)
-        subscription_abandon(KG_STEAL(job->subscription));
+    if (job->run.subscription)
+        subscription_abandon(KG_STEAL(job->run.subscription));
     job_fail(job, &err);
 }
 
@@ -33,10 +33,10 @@ job_new(struct mcp_tools *tools, struct mcp_call *call, const struct profile *pr
     job->profile = profile;
     job->args = mcp_call_arguments(call);
     job->started_ms = clock_mono_ms();
-    struct outcome_limits limits = profile->limits ? *profile->limits : model_limits;
+    struct outcome_limits limits = model_limits;
     limits.max_image_bytes = tools->settings.face->max_output_bytes;
     outcome_init(&job->outcome, &limits);
-    STAILQ_INIT(&job->large_lines);
+    STAILQ_INIT(&job->run.large_lines);
     TAILQ_INSERT_TAIL(&tools->jobs, job, link);
     mcp_call_on_cancel(call, on_cancel, job);
     return job;
@@ -48,23 +48,23 @@ job_free(struct job *job)
     if (!job)
         return;
     TAILQ_REMOVE(&job->tools->jobs, job, link);
-    if (job->open)
-        session_open_cancel(job->open);
-    if (job->command)
-        session_command_cancel(job->command);
+    if (job->session.open)
+        session_open_cancel(job->session.open);
+    if (job->command.running)
+        session_command_cancel(job->command.running);
     if (job->work)
         job->cancel_work(job->work);
     job_drop_lines(job);
-    subscription_free(job->subscription);
-    execution_unref(job->execution);
+    subscription_free(job->run.subscription);
+    execution_unref(job->run.execution);
     outcome_fini(&job->outcome);
-    buf_fini(&job->data);
-    free(job->mime);
-    json_decref(job->gathered);
-    json_decref(job->waiting);
-    loop_timer_free(job->more_lines);
+    buf_fini(&job->file.data);
+    free(job->file.mime);
+    json_decref(job->list.gathered);
+    json_decref(job->list.waiting);
+    loop_timer_free(job->run.more_lines);
     loop_timer_free(job->deadline);
-    loop_timer_free(job->progress);
+    loop_timer_free(job->progress.timer);
     free(job);
 }
 

@@ -27,49 +27,71 @@ enum job_note {
     JOB_NOTE_AGAIN, // made anew, since the one that was meant has ended
 };
 
-// A member that does not belong to what the call does is zero.
+// What does not belong to what the call does is zero.
 struct job {
     TAILQ_ENTRY(job) link;
     struct mcp_tools *tools;
     struct mcp_call *call;
     const struct profile *profile;
     const json_t *args; // checked; borrowed from the call
+    int64_t started_ms;
+    struct loop_timer *deadline; // of a profile that has one
 
-    char session_id[SESSION_MAX_ID_LEN + 1];
-    enum job_note note;
-    struct session_open *open;
-    const struct kernelspec *spec;
-    void (*on_session)(struct job *job, struct session *session, struct kernel *kernel);
+    // The session that it works in.
+    struct {
+        char id[SESSION_MAX_ID_LEN + 1];
+        enum job_note note;
+        struct session_open *open;
+        const struct kernelspec *spec;
+        void (*on_ready)(struct job *job, struct session *session, struct kernel *kernel);
+        void (*on_closed)(struct job *job, const char *session_id);
+    } session;
 
-    int64_t timeout_ms; // of code that waits for its session
-    struct execution *execution;
-    struct subscription *subscription;
-    struct loop_timer *more_lines; // to be taken in the next turn of the loop
-    struct outcome outcome;        // empty while a worker has it
-    STAILQ_HEAD(, large_line) large_lines; // wait for a worker
-    size_t large_bytes;                    // of them
-    struct session_command *command;
-    struct sandbox_command_result command_result;
-    job_fn on_done;
+    // Code that waits for its session (script.c).
+    struct {
+        int64_t timeout_ms;
+        job_fn on_ran;
+    } script;
 
-    void (*on_closed)(struct job *job, const char *session_id);
+    // The execution, and the reader of its lines.
+    struct {
+        struct execution *execution;
+        struct subscription *subscription;
+        struct loop_timer *more_lines;         // to be taken in the next iteration of the loop
+        STAILQ_HEAD(, large_line) large_lines; // wait for a worker
+        size_t large_bytes;                    // of them
+        job_fn on_done;                        // also of a command
+    } run;
+    struct outcome outcome; // of the execution or the command; empty while a worker has it
 
-    // Something else that runs; job_free() ends it by `cancel_work`.
+    struct {
+        struct session_command *running;
+        struct sandbox_command_result result;
+    } command;
+
+    // Another operation under way; job_free() ends it by `cancel_work`.
     void *work;
     void (*cancel_work)(void *work);
 
-    struct buf data; // of a file
-    char *mime;      // of the file that is read; or NULL
-    int64_t file_size;
-    int64_t file_offset;
-    json_t *gathered; // a list that is being made
-    json_t *waiting;  // what of it is still to be asked for
+    // The file that is read or written.
+    struct {
+        struct buf data;
+        char *mime; // or NULL
+        int64_t size;
+        int64_t offset;
+    } file;
 
-    struct loop_timer *deadline;
-    struct loop_timer *progress;
-    int64_t started_ms;
-    int64_t told_ms;
-    bool has_news;
+    // A list that is being made, and what of it is still to be asked for.
+    struct {
+        json_t *gathered;
+        json_t *waiting;
+    } list;
+
+    struct {
+        struct loop_timer *timer;
+        int64_t reported_ms;
+        bool has_news;
+    } progress;
 };
 
 // ---- Its life (job.c) ------------------------------------------------------------------------
@@ -135,10 +157,10 @@ struct session *job_find_session(struct job *job, const char *id, struct kg_erro
 // Runs code; `fn` gets what came of it in job->outcome. Errors are answered.
 void job_run(struct job *job, struct session *session, struct kernel *kernel, const char *text,
              int64_t timeout_ms, job_fn fn);
-// Runs a command; its output in job->outcome, its end in job->command_result.
+// Runs a command; its output in job->outcome, its end in job->command.result.
 void job_run_command(struct job *job, struct session *session,
                      const struct sandbox_command_spec *spec, job_fn fn);
-// Reads the lines of job->execution into the outcome, and calls job->on_done after the last
+// Reads the lines of job->run.execution into the outcome, and calls job->run.on_done after the last
 // (job_lines.c).
 void job_read_lines(struct job *job);
 // Releases what waits to be read.
@@ -169,5 +191,6 @@ char *mime_essence(const char *mime);
 // before this returns.
 void job_bytes_as_string(struct job *job, const void *data, size_t len, bool wants_text,
                          void (*fn)(struct job *job, json_t *string, bool is_text));
-// Decodes into job->data, in the same way, and goes on with `fn`; KG_INVALID_CONTENT is answered.
+// Decodes into job->file.data, in the same way, and goes on with `fn`; KG_INVALID_CONTENT is
+// answered.
 void job_decode_base64(struct job *job, const char *text, job_fn fn);

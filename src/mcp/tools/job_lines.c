@@ -59,9 +59,9 @@ large_line_done(void *arg)
 static void
 start_large_line(struct job *job)
 {
-    struct large_line *line = STAILQ_FIRST(&job->large_lines);
-    STAILQ_REMOVE_HEAD(&job->large_lines, link);
-    job->large_bytes -= line->len;
+    struct large_line *line = STAILQ_FIRST(&job->run.large_lines);
+    STAILQ_REMOVE_HEAD(&job->run.large_lines, link);
+    job->run.large_bytes -= line->len;
     line->outcome = job->outcome;
     job->outcome = (struct outcome){0};
     job->work = line;
@@ -74,7 +74,7 @@ start_large_line(struct job *job)
 static bool
 hold_large_line(struct job *job, const char *text, size_t len)
 {
-    void *held = subscription_hold(job->subscription);
+    void *held = subscription_hold(job->run.subscription);
     if (!held)
         return false;
     struct large_line *line = KG_NEW(struct large_line);
@@ -82,8 +82,8 @@ hold_large_line(struct job *job, const char *text, size_t len)
     line->text = text;
     line->len = len;
     line->held = held;
-    STAILQ_INSERT_TAIL(&job->large_lines, line, link);
-    job->large_bytes += len;
+    STAILQ_INSERT_TAIL(&job->run.large_lines, line, link);
+    job->run.large_bytes += len;
     return true;
 }
 
@@ -92,11 +92,11 @@ hold_large_line(struct job *job, const char *text, size_t len)
 static bool
 may_take(const struct job *job)
 {
-    if (!job->work && STAILQ_EMPTY(&job->large_lines))
+    if (!job->work && STAILQ_EMPTY(&job->run.large_lines))
         return true;
-    size_t len = subscription_next_len(job->subscription);
+    size_t len = subscription_next_len(job->run.subscription);
     return len > OUTCOME_LARGE_LINE &&
-           job->large_bytes + len <= job->tools->settings.face->max_output_bytes;
+           job->run.large_bytes + len <= job->tools->settings.face->max_output_bytes;
 }
 
 static void
@@ -104,51 +104,51 @@ take_lines(struct job *job)
 {
     size_t len, bytes = 0;
     while (bytes < TURN_BYTES && may_take(job)) {
-        const char *line = subscription_next(job->subscription, &len);
+        const char *line = subscription_next(job->run.subscription, &len);
         if (!line)
             return;
-        job->has_news = true;
+        job->progress.has_news = true;
         if (len > OUTCOME_LARGE_LINE && hold_large_line(job, line, len))
             continue;
         bytes += len;
         outcome_add_line(&job->outcome, line, len);
     }
-    if (!job->work && !STAILQ_EMPTY(&job->large_lines))
+    if (!job->work && !STAILQ_EMPTY(&job->run.large_lines))
         start_large_line(job);
     else if (!job->work)
-        loop_timer_start(job->more_lines, 0);
+        loop_timer_start(job->run.more_lines, 0);
 }
 
 static void
 job_on_lines(void *arg)
 {
     struct job *job = arg;
-    if (loop_timer_active(job->more_lines))
+    if (loop_timer_active(job->run.more_lines))
         return;
     take_lines(job);
-    if (job->work || !subscription_finished(job->subscription))
+    if (job->work || !subscription_finished(job->run.subscription))
         return;
-    loop_timer_stop(job->more_lines);
-    subscription_free(KG_STEAL(job->subscription));
+    loop_timer_stop(job->run.more_lines);
+    subscription_free(KG_STEAL(job->run.subscription));
     if (json_is_true(json_object_get(job->outcome.done, "kernel_restarted")))
-        job_log(job, MCP_LOG_WARNING, "the kernel of session %s was restarted", job->session_id);
-    job->on_done(job);
+        job_log(job, MCP_LOG_WARNING, "the kernel of session %s was restarted", job->session.id);
+    job->run.on_done(job);
 }
 
 void
 job_read_lines(struct job *job)
 {
     job->outcome.release = subscription_release;
-    job->subscription = execution_subscribe(job->execution, 0, job_on_lines, job);
-    if (!job->more_lines)
-        job->more_lines = loop_timer_new(job->tools->settings.loop, job_on_lines, job);
+    job->run.subscription = execution_subscribe(job->run.execution, 0, job_on_lines, job);
+    if (!job->run.more_lines)
+        job->run.more_lines = loop_timer_new(job->tools->settings.loop, job_on_lines, job);
 }
 
 void
 job_drop_lines(struct job *job)
 {
-    for (struct large_line *line; (line = STAILQ_FIRST(&job->large_lines));) {
-        STAILQ_REMOVE_HEAD(&job->large_lines, link);
+    for (struct large_line *line; (line = STAILQ_FIRST(&job->run.large_lines));) {
+        STAILQ_REMOVE_HEAD(&job->run.large_lines, link);
         large_line_free(line);
     }
 }

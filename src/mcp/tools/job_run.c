@@ -15,9 +15,9 @@ enum { LOOK_MS = 1000, SILENCE_MS = 8 * 1000 };
 static const char *
 doing(const struct job *job)
 {
-    if (job->open)
+    if (job->session.open)
         return "starting the session";
-    if (job->execution && execution_state(job->execution) == EXECUTION_QUEUED)
+    if (job->run.execution && execution_state(job->run.execution) == EXECUTION_QUEUED)
         return "waiting for what runs before";
     return "running";
 }
@@ -30,8 +30,8 @@ tell(struct job *job, int64_t now_ms)
     char silence[64];
     snprintf(silence, sizeof silence, "%s, %.0f s", doing(job), seconds);
     mcp_call_progress(job->call, seconds, 0, *line ? line : silence);
-    job->told_ms = now_ms;
-    job->has_news = false;
+    job->progress.reported_ms = now_ms;
+    job->progress.has_news = false;
 }
 
 static void
@@ -39,19 +39,19 @@ on_progress(void *arg)
 {
     struct job *job = arg;
     int64_t now_ms = clock_mono_ms();
-    if (job->has_news || now_ms - job->told_ms >= SILENCE_MS)
+    if (job->progress.has_news || now_ms - job->progress.reported_ms >= SILENCE_MS)
         tell(job, now_ms);
-    loop_timer_start(job->progress, LOOK_MS);
+    loop_timer_start(job->progress.timer, LOOK_MS);
 }
 
 void
 job_start_progress(struct job *job)
 {
-    if (job->progress || !mcp_call_wants_progress(job->call))
+    if (job->progress.timer || !mcp_call_wants_progress(job->call))
         return;
-    job->told_ms = job->started_ms;
-    job->progress = loop_timer_new(job->tools->settings.loop, on_progress, job);
-    loop_timer_start(job->progress, LOOK_MS);
+    job->progress.reported_ms = job->started_ms;
+    job->progress.timer = loop_timer_new(job->tools->settings.loop, on_progress, job);
+    loop_timer_start(job->progress.timer, LOOK_MS);
 }
 
 // ---- Code -----------------------------------------------------------------------------------
@@ -62,47 +62,49 @@ job_run(struct job *job, struct session *session, struct kernel *kernel, const c
 {
     const struct session_code code = {.code = text, .timeout_ms = timeout_ms};
     struct kg_error err = {0};
-    job->execution = session_execute(session, kernel, &code, &err);
-    if (!job->execution) {
+    job->run.execution = session_execute(session, kernel, &code, &err);
+    if (!job->run.execution) {
         job_fail(job, &err);
         return;
     }
-    job->on_done = fn;
+    job->run.on_done = fn;
     job_read_lines(job);
 }
 
 // ---- Commands -------------------------------------------------------------------------------
 
 static void
-on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+job_on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
 {
     struct job *job = arg;
     outcome_add_text(&job->outcome, stream == SANDBOX_STDERR ? OUTCOME_STDERR : OUTCOME_STDOUT,
                      text, len);
-    job->has_news = true;
+    job->progress.has_news = true;
 }
 
 static void
-on_end(const struct sandbox_command_result *result, const struct kg_error *err, void *arg)
+job_on_command_end(const struct sandbox_command_result *result, const struct kg_error *err,
+                   void *arg)
 {
     struct job *job = arg;
-    job->command = NULL;
+    job->command.running = NULL;
     if (!result) {
         job_fail(job, err);
         return;
     }
-    job->command_result = *result;
-    job->on_done(job);
+    job->command.result = *result;
+    job->run.on_done(job);
 }
 
 void
 job_run_command(struct job *job, struct session *session, const struct sandbox_command_spec *spec,
                 job_fn fn)
 {
-    static const struct sandbox_command_events events = {.on_output = on_output, .on_end = on_end};
+    static const struct sandbox_command_events events = {.on_output = job_on_output,
+                                                         .on_end = job_on_command_end};
     struct kg_error err = {0};
-    job->on_done = fn;
-    job->command = session_command_start(session, spec, &events, job, &err);
-    if (!job->command)
+    job->run.on_done = fn;
+    job->command.running = session_command_start(session, spec, &events, job, &err);
+    if (!job->command.running)
         job_fail(job, &err);
 }

@@ -85,27 +85,27 @@ static void
 opened(struct job *job, struct session *session, struct kernel *kernel)
 {
     const char *id = session_id(session);
-    snprintf(job->session_id, sizeof job->session_id, "%s", id);
+    snprintf(job->session.id, sizeof job->session.id, "%s", id);
     struct own_session *own = own_session(job);
     if (own && strcmp(own->id, id) == 0)
         own->opened = true;
-    job->on_session(job, session, kernel);
+    job->session.on_ready(job, session, kernel);
 }
 
 static void
 on_open(struct session *session, struct kernel *kernel, const struct kg_error *err, void *arg)
 {
     struct job *job = arg;
-    job->open = NULL;
+    job->session.open = NULL;
     if (err) {
         job_fail(job, err);
         return;
     }
-    if (job->note == JOB_NOTE_AGAIN)
+    if (job->session.note == JOB_NOTE_AGAIN)
         job_log(job, MCP_LOG_WARNING, "session %s was made anew", session_id(session));
     else
         job_log(job, MCP_LOG_DEBUG, "session %s is ready", session_id(session));
-    if (job->note == JOB_NOTE_NEW)
+    if (job->session.note == JOB_NOTE_NEW)
         loose_add(job->tools, mcp_call_owner(job->call), session_id(session));
     opened(job, session, kernel);
 }
@@ -115,10 +115,11 @@ start_opening(struct job *job, const struct session_request *request)
 {
     struct sessions *sessions = job->tools->settings.face->sessions;
     struct kg_error err = {0};
-    job->open = session_open_start(sessions, request, on_open, job, &err);
-    if (!job->open && err.code == KG_MAX_SESSIONS && loose_evict(job->tools, request->owner))
-        job->open = session_open_start(sessions, request, on_open, job, &err);
-    if (!job->open)
+    job->session.open = session_open_start(sessions, request, on_open, job, &err);
+    if (!job->session.open && err.code == KG_MAX_SESSIONS &&
+        loose_evict(job->tools, request->owner))
+        job->session.open = session_open_start(sessions, request, on_open, job, &err);
+    if (!job->session.open)
         job_fail(job, &err);
 }
 
@@ -131,7 +132,7 @@ job_open_session(struct job *job, const struct job_session *want,
     const char *owner = mcp_call_owner(job->call), *id = own ? own->id : want->id;
     struct kg_error err = {0};
     struct session *found = id ? sessions_find(settings->face->sessions, owner, id, &err) : NULL;
-    job->on_session = fn;
+    job->session.on_ready = fn;
     if (id && !found && (want->must_exist || err.code != KG_SESSION_NOT_FOUND)) {
         job_fail(job, &err);
         return;
@@ -145,9 +146,9 @@ job_open_session(struct job *job, const struct job_session *want,
         return;
     }
     if (!found && !want->creates && (want->id || (own && own->opened)))
-        job->note = JOB_NOTE_AGAIN;
+        job->session.note = JOB_NOTE_AGAIN;
     else if (!found && !own && want->kind == JOB_SESSION_OWN)
-        job->note = JOB_NOTE_NEW;
+        job->session.note = JOB_NOTE_NEW;
     const struct session_request request = {
         .owner = owner,
         .session_id = id,

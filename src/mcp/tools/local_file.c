@@ -113,7 +113,7 @@ read_piece(struct local_read *reading, struct kg_error *err)
 }
 
 static void
-on_next(void *arg)
+local_file_on_next(void *arg)
 {
     struct local_read *read = arg;
     struct kg_error err = {0};
@@ -139,7 +139,7 @@ local_read_start(struct loop *loop, const char *root, const char *path, size_t m
     struct local_read *read = KG_NEW(struct local_read);
     *read = (struct local_read){.fd = fd, .left = size, .to = ret, .fn = fn, .arg = arg};
     (void)buf_reserve(ret, size);
-    read->next = loop_timer_new(loop, on_next, read);
+    read->next = loop_timer_new(loop, local_file_on_next, read);
     loop_timer_start(read->next, 0);
     return read;
 }

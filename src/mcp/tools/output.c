@@ -262,7 +262,7 @@ read_piece(struct output_read *read)
 }
 
 static void
-on_next(void *arg)
+output_on_next(void *arg)
 {
     struct output_read *read = arg;
     if (find_kept(read->tools, execution_id(read->execution))) {
@@ -286,7 +286,7 @@ output_read_start(struct mcp_tools *tools, const char *owner, const char *id, ou
     read->fn = fn;
     read->arg = arg;
     text_init(&read->text, MAX_OUTPUT_BYTES / 2, MAX_OUTPUT_BYTES / 2);
-    read->next = loop_timer_new(tools->settings.loop, on_next, read);
+    read->next = loop_timer_new(tools->settings.loop, output_on_next, read);
     loop_timer_start(read->next, 0);
     return read;
 }

@@ -22,7 +22,7 @@ stripped(const json_t *value)
 }
 
 static void
-on_ran(struct job *job)
+code_sandbox_on_ran(struct job *job)
 {
     bool cut;
     json_auto_t *out = script_stdout(job, &cut);
@@ -44,15 +44,15 @@ on_ran(struct job *job)
 }
 
 static void
-run_python(struct job *job)
+code_sandbox_run_python(struct job *job)
 {
-    script_run(job, "python", JOB_SESSION_ONE_SHOT, NULL, false, on_ran);
+    script_run(job, "python", JOB_SESSION_ONE_SHOT, NULL, false, code_sandbox_on_ran);
 }
 
 static void
 run_javascript(struct job *job)
 {
-    script_run(job, "javascript", JOB_SESSION_ONE_SHOT, NULL, false, on_ran);
+    script_run(job, "javascript", JOB_SESSION_ONE_SHOT, NULL, false, code_sandbox_on_ran);
 }
 
 static json_t *
@@ -84,7 +84,7 @@ static const struct tool tool_table[] = {
      .description = PYTHON_TEXT,
      .params = code_params,
      .language = "python",
-     .run = run_python},
+     .run = code_sandbox_run_python},
     {.name = "run_javascript_code",
      .title = "Run JavaScript",
      .description = JAVASCRIPT_TEXT,

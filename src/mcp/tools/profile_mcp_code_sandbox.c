@@ -97,7 +97,7 @@ with_timeout(const struct job *job, json_t *stderr_text)
 }
 
 static void
-on_ran(struct job *job)
+mcp_code_sandbox_on_ran(struct job *job)
 {
     bool out_cut, err_cut;
     json_t *out = script_stdout(job, &out_cut), *err = script_stderr(job, &err_cut);
@@ -107,7 +107,7 @@ on_ran(struct job *job)
     double ms = json_number_value(json_object_get(job->outcome.done, "duration_ms"));
     job_finish(job,
                result_of_json(job, json_pack("{s:s, s:o, s:i, s:o, s:o, s:b, s:b, s:o, s:I}",
-                                             "session_id", job->session_id, "run_id", run_id(),
+                                             "session_id", job->session.id, "run_id", run_id(),
                                              "exit_code", timed_out ? -1 : script_exit_code(job),
                                              "stdout", out, "stderr", err, "stdout_truncated",
                                              out_cut, "stderr_truncated", err_cut, "artifacts",
@@ -116,13 +116,14 @@ on_ran(struct job *job)
 }
 
 static void
-run_python(struct job *job)
+mcp_code_sandbox_run_python(struct job *job)
 {
     const char *id = job_string(job, "session_id");
     char fresh[SESSION_MAX_ID_LEN + 1];
     mcp_code_sandbox_fresh_id(fresh);
     if (mcp_code_sandbox_check_id(job))
-        script_run(job, "python", JOB_SESSION_NEW, id ? id : fresh, id != NULL, on_ran);
+        script_run(job, "python", JOB_SESSION_NEW, id ? id : fresh, id != NULL,
+                   mcp_code_sandbox_on_ran);
 }
 
 // ---- Close ----------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ static const struct tool tool_table[] = {
                     "run_id, exit_code, stdout, stderr, artifacts, …}; artifacts are the files "
                     "that it wrote. Variables and files stay for the session's next run.",
      .params = run_params,
-     .run = run_python},
+     .run = mcp_code_sandbox_run_python},
     {.name = "sandbox_read_artifact",
      .title = "Read an artifact",
      .description = "Returns a file of a session: {path, filename, mime_type, size_bytes, "

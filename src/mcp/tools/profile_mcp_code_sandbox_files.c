@@ -66,7 +66,7 @@ mcp_code_sandbox_artifacts(const struct job *job)
 }
 
 static void
-on_listed(const json_t *page, const struct kg_error *err, void *arg)
+mcp_code_sandbox_on_listed(const json_t *page, const struct kg_error *err, void *arg)
 {
     struct job *job = job_after_work(arg, page, err);
     if (!job)
@@ -91,7 +91,8 @@ list_in(struct job *job, struct session *session, struct kernel *kernel)
     (void)kernel;
     struct kg_error err = {0};
     static const struct session_files_query query = {.limit = SESSION_FILES_PAGE_MAX};
-    job_set_file_work(job, session_files_list(session, &query, on_listed, job, &err), &err);
+    job_set_file_work(
+        job, session_files_list(session, &query, mcp_code_sandbox_on_listed, job, &err), &err);
 }
 
 void
@@ -104,32 +105,32 @@ static void
 finish_artifact(struct job *job, json_t *base64, bool is_text)
 {
     (void)is_text;
-    json_t *value = KG_STEAL(job->gathered);
+    json_t *value = KG_STEAL(job->list.gathered);
     json_object_set_new(value, "content_base64", base64);
     job_finish(job, result_of_own_json(job, value));
 }
 
 static void
-on_read(const struct session_file *file, const void *data, size_t len, const struct kg_error *err,
-        void *arg)
+mcp_code_sandbox_on_read(const struct session_file *file, const void *data, size_t len,
+                         const struct kg_error *err, void *arg)
 {
     struct job *job = job_after_work(arg, file, err);
     if (!job)
         return;
-    job->gathered = artifact(job, file->path, (json_int_t)len, file->mime);
-    json_object_del(job->gathered, "download_url");
+    job->list.gathered = artifact(job, file->path, (json_int_t)len, file->mime);
+    json_object_del(job->list.gathered, "download_url");
     job_bytes_as_string(job, data, len, false, finish_artifact);
 }
 
 // A file that is too large comes as its link.
 static void
-on_stat(const struct session_file *file, const struct kg_error *err, void *arg)
+mcp_code_sandbox_on_stat(const struct session_file *file, const struct kg_error *err, void *arg)
 {
     struct job *job = job_after_work(arg, file, err);
     if (!job)
         return;
     struct kg_error find_err = {0};
-    struct session *session = job_find_session(job, job->session_id, &find_err);
+    struct session *session = job_find_session(job, job->session.id, &find_err);
     if (!session) {
         job_fail(job, &find_err);
         return;
@@ -137,7 +138,7 @@ on_stat(const struct session_file *file, const struct kg_error *err, void *arg)
     if (file->size <= MAX_ARTIFACT_BYTES) {
         job_set_file_work(job,
                           session_file_read(session, job_file_path(job), MAX_ARTIFACT_BYTES,
-                                            on_read, job, &find_err),
+                                            mcp_code_sandbox_on_read, job, &find_err),
                           &find_err);
         return;
     }
@@ -155,8 +156,9 @@ read_in(struct job *job, struct session *session, struct kernel *kernel)
 {
     (void)kernel;
     struct kg_error err = {0};
-    job_set_file_work(job, session_file_stat(session, job_file_path(job), on_stat, job, &err),
-                      &err);
+    job_set_file_work(
+        job, session_file_stat(session, job_file_path(job), mcp_code_sandbox_on_stat, job, &err),
+        &err);
 }
 
 void
@@ -173,13 +175,14 @@ mcp_code_sandbox_read(struct job *job)
 // ---- Upload ---------------------------------------------------------------------------------
 
 static void
-on_uploaded(const struct session_file *file, bool created, const struct kg_error *err, void *arg)
+mcp_code_sandbox_on_uploaded(const struct session_file *file, bool created,
+                             const struct kg_error *err, void *arg)
 {
     (void)created;
     struct job *job = arg;
     job->work = NULL;
     if (file)
-        job_finish(job, result_of_json(job, json_pack("{s:s, s:s}", "session_id", job->session_id,
+        job_finish(job, result_of_json(job, json_pack("{s:s, s:s}", "session_id", job->session.id,
                                                       "path", file->path)));
     else
         job_fail(job, err);
@@ -190,11 +193,12 @@ upload_in(struct job *job, struct session *session, struct kernel *kernel)
 {
     (void)kernel;
     struct kg_error err = {0};
-    const struct session_file_source source = {.data = job->data.data, .len = job->data.len};
+    const struct session_file_source source = {.data = job->file.data.data,
+                                               .len = job->file.data.len};
     bool keep = !job_bool(job, "overwrite", false);
     job_set_file_work(job,
                       session_file_put(session, job_string(job, "filename"), &source, keep,
-                                       on_uploaded, job, &err),
+                                       mcp_code_sandbox_on_uploaded, job, &err),
                       &err);
 }
 

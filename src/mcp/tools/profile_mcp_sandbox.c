@@ -30,7 +30,7 @@ mcp_sandbox_find(struct job *job, const struct kernelspec *spec,
 // ---- Python and the terminal ----------------------------------------------------------------
 
 static void
-on_ran(struct job *job)
+mcp_sandbox_on_ran(struct job *job)
 {
     bool cut;
     json_t *files = json_array(), *links = json_array();
@@ -55,7 +55,8 @@ on_ran(struct job *job)
 static void
 execute_python_code(struct job *job)
 {
-    script_run(job, "python", JOB_SESSION_NEW, job_string(job, "sandbox_id"), true, on_ran);
+    script_run(job, "python", JOB_SESSION_NEW, job_string(job, "sandbox_id"), true,
+               mcp_sandbox_on_ran);
 }
 
 static void
@@ -65,7 +66,7 @@ on_command_ended(struct job *job)
     job_finish(job,
                result_of_json(job, json_pack("{s:o, s:o, s:i}", "stdout", script_stdout(job, &cut),
                                              "stderr", script_stderr(job, &cut), "exit_code",
-                                             job->command_result.exit_code)));
+                                             job->command.result.exit_code)));
 }
 
 static void
@@ -91,7 +92,8 @@ execute_terminal_command(struct job *job)
 static const char results_folder[] = "/app/results"; // what its clients call the working folder
 
 static void
-on_uploaded(const struct session_file *file, bool created, const struct kg_error *err, void *arg)
+mcp_sandbox_on_uploaded(const struct session_file *file, bool created, const struct kg_error *err,
+                        void *arg)
 {
     (void)created;
     struct job *job = job_after_work(arg, file, err);
@@ -136,9 +138,11 @@ upload_in(struct job *job, struct session *session, struct kernel *kernel)
         job_fail(job, &err);
         return;
     }
-    const struct session_file_source source = {.data = job->data.data, .len = job->data.len};
-    job_set_file_work(job, session_file_put(session, path, &source, false, on_uploaded, job, &err),
-                      &err);
+    const struct session_file_source source = {.data = job->file.data.data,
+                                               .len = job->file.data.len};
+    job_set_file_work(
+        job, session_file_put(session, path, &source, false, mcp_sandbox_on_uploaded, job, &err),
+        &err);
 }
 
 static void
@@ -158,10 +162,9 @@ upload_file(struct job *job)
     const struct mcp_tools_settings *settings = &job->tools->settings;
     struct kg_error err = {0};
     if (settings->upload_root)
-        job->work = local_read_start(settings->loop, settings->upload_root,
-                                     job_string(job, "local_file_path"),
-                                     settings->face->max_upload_bytes, &job->data, on_local_read,
-                                     job, &err);
+        job->work = local_read_start(
+            settings->loop, settings->upload_root, job_string(job, "local_file_path"),
+            settings->face->max_upload_bytes, &job->file.data, on_local_read, job, &err);
     else
         kg_error_set(&err, KG_INVALID_PATH, 0,
                      "files of the gateway's machine can be uploaded over stdio, or with "

@@ -39,16 +39,16 @@ name_of(const struct mcp_tools *tools, const char *owner, const char *id)
 // ---- Sandboxes ------------------------------------------------------------------------------
 
 static void
-on_created(struct job *job, struct session *session, struct kernel *kernel)
+mcp_sandbox_on_created(struct job *job, struct session *session, struct kernel *kernel)
 {
     (void)session;
     (void)kernel;
     const char *name = job_string(job, "name"), *owner = mcp_call_owner(job->call);
     if (name)
-        set_name(job->tools, owner, job->session_id, name);
-    KG_AUTO_FREE char *known = name_of(job->tools, owner, job->session_id);
+        set_name(job->tools, owner, job->session.id, name);
+    KG_AUTO_FREE char *known = name_of(job->tools, owner, job->session.id);
     job_finish(job,
-               result_of_json(job, json_pack("{s:s, s:s, s:s, s:s}", "sandbox_id", job->session_id,
+               result_of_json(job, json_pack("{s:s, s:s, s:s, s:s}", "sandbox_id", job->session.id,
                                              "user_id", owner, "name", known, "status", "active")));
 }
 
@@ -62,7 +62,7 @@ mcp_sandbox_create(struct job *job)
         job_fail(job, &err);
         return;
     }
-    script_open(job, "python", JOB_SESSION_NEW, NULL, false, on_created);
+    script_open(job, "python", JOB_SESSION_NEW, NULL, false, mcp_sandbox_on_created);
 }
 
 static void
@@ -87,7 +87,7 @@ on_packages(const json_t *body, const struct kg_error *err, void *arg)
         if (status && strcmp(status, "installed") == 0)
             json_array_append(names, json_object_get(package, "name"));
     }
-    json_t *entry = json_array_get(job->gathered, json_array_size(job->gathered) - 1);
+    json_t *entry = json_array_get(job->list.gathered, json_array_size(job->list.gathered) - 1);
     json_object_set_new(entry, "installed_packages", names);
     list_next(job);
 }
@@ -98,27 +98,28 @@ list_next(struct job *job)
     struct sessions *sessions = job->tools->settings.face->sessions;
     const char *owner = mcp_call_owner(job->call);
     job->cancel_work = cancel_packages;
-    while (json_array_size(job->waiting) > 0 && !job->work) {
-        const char *id = json_string_value(json_array_get(job->waiting, 0));
+    while (json_array_size(job->list.waiting) > 0 && !job->work) {
+        const char *id = json_string_value(json_array_get(job->list.waiting, 0));
         struct session *session = sessions_find(sessions, owner, id, NULL);
         KG_AUTO_FREE char *name = name_of(job->tools, owner, id);
         if (session) {
-            json_array_append_new(job->gathered, json_pack("{s:s, s:s, s:[]}", "sandbox_id", id,
-                                                           "name", name, "installed_packages"));
+            json_array_append_new(job->list.gathered,
+                                  json_pack("{s:s, s:s, s:[]}", "sandbox_id", id, "name", name,
+                                            "installed_packages"));
             if (session_sandbox(session))
                 job->work = session_packages_list(session, NULL, on_packages, job, NULL);
         }
-        json_array_remove(job->waiting, 0);
+        json_array_remove(job->list.waiting, 0);
     }
     if (!job->work)
-        job_finish(job, result_of_json(job, json_incref(job->gathered)));
+        job_finish(job, result_of_json(job, json_incref(job->list.gathered)));
 }
 
 void
 mcp_sandbox_list(struct job *job)
 {
-    job->gathered = json_array();
-    job->waiting = job_session_ids(job);
+    job->list.gathered = json_array();
+    job->list.waiting = job_session_ids(job);
     list_next(job);
 }
 
@@ -262,7 +263,7 @@ look(void *arg)
     struct job *job = arg;
     struct kg_error err = {0};
     struct session *session = sessions_find(job->tools->settings.face->sessions,
-                                            mcp_call_owner(job->call), job->session_id, &err);
+                                            mcp_call_owner(job->call), job->session.id, &err);
     KG_AUTO_FREE char *name = asked_name(job);
     int64_t elapsed_ms = session ? session_install_elapsed_ms(session, name) : -1;
     if (elapsed_ms >= 0 && clock_mono_ms() - job->started_ms >= PATIENCE_MS) {

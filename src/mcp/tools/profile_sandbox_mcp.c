@@ -50,7 +50,7 @@ output_of(const struct job *job)
 }
 
 static void
-on_ran(struct job *job)
+sandbox_mcp_on_ran(struct job *job)
 {
     // Of a timeout the first is what the interrupt raised, the last says why.
     const char *error = outcome_error(&job->outcome);
@@ -60,8 +60,8 @@ on_ran(struct job *job)
             json_pack("{s:s, s:O}", "error", error, "traceback", job->outcome.errors[0].traceback);
     else
         value = json_pack("{s:o, s:o, s:s}", "output", output_of(job), "images", images_of(job),
-                          "session_id", job->session_id);
-    if (job->note == JOB_NOTE_AGAIN)
+                          "session_id", job->session.id);
+    if (job->session.note == JOB_NOTE_AGAIN)
         json_object_set_new(value, "note", json_string("the session had ended; this is a new one"));
     job_finish(job, result_of_own_json(job, value));
 }
@@ -69,7 +69,8 @@ on_ran(struct job *job)
 static void
 execute_python_code(struct job *job)
 {
-    script_run(job, "python", JOB_SESSION_NEW, job_string(job, "session_id"), false, on_ran);
+    script_run(job, "python", JOB_SESSION_NEW, job_string(job, "session_id"), false,
+               sandbox_mcp_on_ran);
 }
 
 // ---- Sessions -------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ tell_created(struct job *job, json_t *files, json_t *errors)
     bool partly = json_array_size(errors) > 0;
     job_finish(job,
                result_of_json(job, json_pack("{s:s, s:s, s:o, s:o, s:s}", "session_id",
-                                             job->session_id, "working_directory",
+                                             job->session.id, "working_directory",
                                              working_directory, "downloaded_files", files, "errors",
                                              errors, "status", partly ? "partial" : "success")));
 }
@@ -271,9 +272,8 @@ read_session(struct mcp_call *call, void *arg)
     const char *uri = mcp_call_name(call);
     if (strncmp(uri, session_scheme, strlen(session_scheme)) != 0)
         return false;
-    const struct session *session =
-        sessions_find(tools->settings.face->sessions, mcp_call_owner(call),
-                      uri + strlen(session_scheme), NULL);
+    const struct session *session = sessions_find(
+        tools->settings.face->sessions, mcp_call_owner(call), uri + strlen(session_scheme), NULL);
     if (!session)
         return false;
     json_auto_t *about = session_describe(session);

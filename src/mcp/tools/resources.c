@@ -34,12 +34,12 @@ gather(struct job *job, const json_t *page)
         json_int_t size;
         if (json_unpack(entry, "{s:s, s:s, s:I, s?s}", "path", &path, "type", &type, "size", &size,
                         "mime", &mime) < 0 ||
-            strcmp(type, "file") != 0 || json_array_size(job->gathered) >= MAX_LISTED)
+            strcmp(type, "file") != 0 || json_array_size(job->list.gathered) >= MAX_LISTED)
             continue;
-        KG_AUTO_FREE char *uri = file_uri(job->session_id, path);
+        KG_AUTO_FREE char *uri = file_uri(job->session.id, path);
         KG_AUTO_FREE char *essence = mime_essence(mime);
-        KG_AUTO_FREE char *about = kg_asprintf("A file of session %s", job->session_id);
-        json_array_append_new(job->gathered,
+        KG_AUTO_FREE char *about = kg_asprintf("A file of session %s", job->session.id);
+        json_array_append_new(job->list.gathered,
                               json_pack("{s:s, s:s, s:s, s:s, s:I}", "uri", uri, "name", path,
                                         "description", about, "mimeType", essence, "size", size));
     }
@@ -49,7 +49,7 @@ static void list_next_session(struct job *job);
 
 // A session that has just ended, or does not answer, has no files for this list.
 static void
-on_listed(const json_t *page, const struct kg_error *err, void *arg)
+resource_on_listed(const json_t *page, const struct kg_error *err, void *arg)
 {
     (void)err;
     struct job *job = arg;
@@ -64,18 +64,18 @@ list_next_session(struct job *job)
 {
     struct sessions *sessions = job->tools->settings.face->sessions;
     static const struct session_files_query query = {.limit = SESSION_FILES_PAGE_MAX};
-    while (json_array_size(job->waiting) > 0 && !job->work) {
-        const char *id = json_string_value(json_array_get(job->waiting, 0));
-        memcpy(job->session_id, id, strlen(id) + 1);
-        json_array_remove(job->waiting, 0);
+    while (json_array_size(job->list.waiting) > 0 && !job->work) {
+        const char *id = json_string_value(json_array_get(job->list.waiting, 0));
+        memcpy(job->session.id, id, strlen(id) + 1);
+        json_array_remove(job->list.waiting, 0);
         struct session *session =
-            sessions_find(sessions, mcp_call_owner(job->call), job->session_id, NULL);
+            sessions_find(sessions, mcp_call_owner(job->call), job->session.id, NULL);
         if (session && session_sandbox(session))
-            job->work = session_files_list(session, &query, on_listed, job, NULL);
+            job->work = session_files_list(session, &query, resource_on_listed, job, NULL);
         job->cancel_work = cancel_file_work;
     }
     if (!job->work)
-        job_finish(job, json_pack("{s:O}", "resources", job->gathered));
+        job_finish(job, json_pack("{s:O}", "resources", job->list.gathered));
 }
 
 static void
@@ -83,8 +83,8 @@ list_resources(struct mcp_call *call, void *arg)
 {
     struct mcp_tools *tools = arg;
     struct job *job = job_new(tools, call, &kernelgate_profile);
-    job->gathered = json_array();
-    job->waiting = job_session_ids(job);
+    job->list.gathered = json_array();
+    job->list.waiting = job_session_ids(job);
     list_next_session(job);
 }
 
@@ -109,19 +109,19 @@ static void
 finish_contents(struct job *job, json_t *string, bool is_text)
 {
     job_finish(job, json_pack("{s:[{s:s, s:s, s:o}]}", "contents", "uri", mcp_call_name(job->call),
-                              "mimeType", job->mime, is_text ? "text" : "blob", string));
+                              "mimeType", job->file.mime, is_text ? "text" : "blob", string));
 }
 
 static void
 answer_contents(struct job *job, const char *full_mime, const void *data, size_t len)
 {
-    job->mime = mime_essence(full_mime);
+    job->file.mime = mime_essence(full_mime);
     job_bytes_as_string(job, data, len, true, finish_contents);
 }
 
 static void
-on_read(const struct session_file *file, const void *data, size_t len, const struct kg_error *err,
-        void *arg)
+resource_on_read(const struct session_file *file, const void *data, size_t len,
+                 const struct kg_error *err, void *arg)
 {
     struct job *job = arg;
     job->work = NULL;
@@ -135,18 +135,17 @@ static void
 read_file_of(struct job *job, const char *session_id, const char *path)
 {
     struct kg_error err = {0};
-    struct session *session =
-        sessions_find(job->tools->settings.face->sessions, mcp_call_owner(job->call), session_id,
-                      &err);
+    struct session *session = sessions_find(job->tools->settings.face->sessions,
+                                            mcp_call_owner(job->call), session_id, &err);
     if (session)
-        job->work = session_file_read(session, path, MAX_READ_BYTES, on_read, job, &err);
+        job->work = session_file_read(session, path, MAX_READ_BYTES, resource_on_read, job, &err);
     job->cancel_work = cancel_file_work;
     if (!job->work)
         fail_read(job, &err);
 }
 
 static void
-on_output(const char *data, size_t len, void *arg)
+resource_on_output(const char *data, size_t len, void *arg)
 {
     struct job *job = arg;
     job->work = NULL;
@@ -157,7 +156,8 @@ static void
 read_output_of(struct job *job, const char *id)
 {
     struct kg_error err = {0};
-    job->work = output_read_start(job->tools, mcp_call_owner(job->call), id, on_output, job, &err);
+    job->work =
+        output_read_start(job->tools, mcp_call_owner(job->call), id, resource_on_output, job, &err);
     job->cancel_work = output_read_cancel;
     if (!job->work)
         fail_read(job, &err);

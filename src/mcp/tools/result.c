@@ -80,8 +80,7 @@ add_items(struct sections *sections, const struct outcome *outcome)
 static bool
 is_shown(const struct outcome_item *item, size_t n_shown)
 {
-    return outcome_image_mime(item) && n_shown < MAX_IMAGES &&
-           item->image.len <= MAX_IMAGE_BYTES;
+    return outcome_image_mime(item) && n_shown < MAX_IMAGES && item->image.len <= MAX_IMAGE_BYTES;
 }
 
 json_t *
@@ -160,7 +159,7 @@ append_file_links(json_t *content, const struct job *job)
         const json_t *size = json_object_get(file, "size");
         if (!path || i >= MAX_LISTED_FILES)
             continue;
-        KG_AUTO_FREE char *uri = file_uri(job->session_id, path);
+        KG_AUTO_FREE char *uri = file_uri(job->session.id, path);
         KG_AUTO_FREE char *essence = mime_essence(mime);
         json_array_append_new(
             content, mcp_resource_link(uri, path, NULL, essence,
@@ -173,11 +172,11 @@ static json_t *
 with_meta(const struct job *job, json_t *result)
 {
     json_t *meta = json_object();
-    if (*job->session_id)
-        json_object_set_new(meta, "kernelgate/session_id", json_string(job->session_id));
-    if (job->execution)
+    if (*job->session.id)
+        json_object_set_new(meta, "kernelgate/session_id", json_string(job->session.id));
+    if (job->run.execution)
         json_object_set_new(meta, "kernelgate/execution_id",
-                            json_string(execution_id(job->execution)));
+                            json_string(execution_id(job->run.execution)));
     if (job->outcome.done)
         json_object_set_new(meta, "kernelgate/status", json_string(outcome_status(&job->outcome)));
     if (json_object_size(meta) > 0)
@@ -191,10 +190,10 @@ with_meta(const struct job *job, json_t *result)
 static void
 remark_session(struct buf *text, const struct job *job)
 {
-    const char *id = job->session_id;
-    if (job->note == JOB_NOTE_NEW)
+    const char *id = job->session.id;
+    if (job->session.note == JOB_NOTE_NEW)
         add_remark(text, "new session %s: pass session_id=\"%s\" to go on in it", id, id);
-    else if (job->note == JOB_NOTE_AGAIN)
+    else if (job->session.note == JOB_NOTE_AGAIN)
         add_remark(text,
                    "NOTE: session %s did not exist any more (expired or closed), so it was made "
                    "anew: variables, imports, packages and files of before are gone",
@@ -277,7 +276,7 @@ result_of_run(struct job *job)
              json_array_size(outcome->files) == 0)
         add_remark(&remarks, "ran without error, and without output: print() shows a value");
     if (cut_output(&sections)) {
-        KG_AUTO_FREE char *uri = output_uri(job->execution);
+        KG_AUTO_FREE char *uri = output_uri(job->run.execution);
         add_remark(&remarks, "the output was cut; read_file(path=\"%s\", offset=N) reads all of it",
                    uri);
         json_array_append_new(content, mcp_resource_link(uri, "output", "The whole output, as text",
@@ -296,7 +295,7 @@ result_of_run(struct job *job)
 json_t *
 result_of_command(const struct job *job)
 {
-    const struct sandbox_command_result *end = &job->command_result;
+    const struct sandbox_command_result *end = &job->command.result;
     struct sections sections = {.headings = !text_is_empty(&job->outcome.err)};
     KG_AUTO_BUF remarks = {0};
     add_stream(&sections, "stdout", &job->outcome.out);

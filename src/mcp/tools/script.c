@@ -59,9 +59,9 @@ script_open(struct job *job, const char *language, enum job_session_kind kind, c
 {
     struct kg_error err = {0};
     const struct mcp_tools_settings *settings = &job->tools->settings;
-    const struct kernelspec *spec =
-        language ? kernelspecs_find(settings->face->specs, language, &err)
-                 : settings->face->default_spec;
+    const struct kernelspec *spec = language
+                                        ? kernelspecs_find(settings->face->specs, language, &err)
+                                        : settings->face->default_spec;
     if (!spec) {
         job_fail(job, &err);
         return;
@@ -73,9 +73,10 @@ script_open(struct job *job, const char *language, enum job_session_kind kind, c
 }
 
 static void
-run_in(struct job *job, struct session *session, struct kernel *kernel)
+script_run_in(struct job *job, struct session *session, struct kernel *kernel)
 {
-    job_run(job, session, kernel, job_string(job, "code"), job->timeout_ms, job->on_done);
+    job_run(job, session, kernel, job_string(job, "code"), job->script.timeout_ms,
+            job->script.on_ran);
 }
 
 void
@@ -83,11 +84,11 @@ script_run(struct job *job, const char *language, enum job_session_kind kind, co
            bool must_exist, job_fn fn)
 {
     struct kg_error err = {0};
-    job->on_done = fn;
-    if (job_timeout(job, &job->timeout_ms, &err) < 0)
+    job->script.on_ran = fn;
+    if (job_timeout(job, &job->script.timeout_ms, &err) < 0)
         job_fail(job, &err);
     else
-        script_open(job, language, kind, id, must_exist, run_in);
+        script_open(job, language, kind, id, must_exist, script_run_in);
 }
 
 char *
@@ -98,6 +99,6 @@ script_file_url(const struct job *job, const char *path)
     if (!base || !links)
         return NULL;
     KG_AUTO_FREE char *url =
-        file_links_make(links, mcp_call_owner(job->call), job->session_id, path);
+        file_links_make(links, mcp_call_owner(job->call), job->session.id, path);
     return kg_asprintf("%s%s", base, url);
 }

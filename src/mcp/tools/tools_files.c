@@ -24,7 +24,7 @@ append_entry(struct buf *text, const json_t *entry)
 }
 
 static void
-on_listed(const json_t *page, const struct kg_error *err, void *arg)
+list_files_on_listed(const json_t *page, const struct kg_error *err, void *arg)
 {
     struct job *job = job_after_work(arg, page, err);
     if (!job)
@@ -49,7 +49,8 @@ list_in(struct job *job, struct session *session, struct kernel *kernel)
     struct kg_error err = {0};
     const struct session_files_query query = {
         .folder = job_file_path(job), .after = job_string(job, "after"), .limit = LISTED_FILES};
-    job_set_file_work(job, session_files_list(session, &query, on_listed, job, &err), &err);
+    job_set_file_work(job, session_files_list(session, &query, list_files_on_listed, job, &err),
+                      &err);
 }
 
 void
@@ -76,7 +77,8 @@ write_in(struct job *job, struct session *session, struct kernel *kernel)
 {
     (void)kernel;
     struct kg_error err = {0};
-    const struct session_file_source source = {.data = job->data.data, .len = job->data.len};
+    const struct session_file_source source = {.data = job->file.data.data,
+                                               .len = job->file.data.len};
     bool keep = !job_bool(job, "overwrite", true);
     job_set_file_work(
         job, session_file_put(session, job_file_path(job), &source, keep, on_written, job, &err),
@@ -97,6 +99,6 @@ tool_write_file(struct job *job)
         job_decode_base64(job, content, write_decoded);
         return;
     }
-    buf_append_str(&job->data, content);
+    buf_append_str(&job->file.data, content);
     write_decoded(job);
 }

@@ -7,7 +7,7 @@
 #include "tools_priv.h"
 
 static void
-on_line(const json_t *line, void *arg)
+install_on_line(const json_t *line, void *arg)
 {
     struct job *job = arg;
     const json_t *text = json_object_get(line, "text");
@@ -16,7 +16,7 @@ on_line(const json_t *line, void *arg)
     text_add(&job->outcome.out, json_string_value(text), json_string_length(text));
     text_add(&job->outcome.out, "\n", 1);
     job->outcome.newest = OUTCOME_STDOUT;
-    job->has_news = true;
+    job->progress.has_news = true;
 }
 
 static void
@@ -34,7 +34,7 @@ append_package(struct buf *text, const json_t *package, bool *ret_failed)
 }
 
 static void
-on_end(const json_t *result, const struct kg_error *err, void *arg)
+install_on_end(const json_t *result, const struct kg_error *err, void *arg)
 {
     struct job *job = job_after_work(arg, result, err);
     if (!job)
@@ -65,7 +65,8 @@ static void
 install_in(struct job *job, struct session *session, struct kernel *kernel)
 {
     (void)kernel;
-    static const struct session_install_events events = {.on_line = on_line, .on_end = on_end};
+    static const struct session_install_events events = {.on_line = install_on_line,
+                                                         .on_end = install_on_end};
     struct kg_error err = {0};
     job->cancel_work = leave;
     job->work = session_install_start(session, job_value(job, "packages"), &events, job, &err);

@@ -42,8 +42,7 @@ struct tool {
 struct profile {
     const char *name;
     const char *instructions;
-    const struct tool *tools;            // up to one without a name
-    const struct outcome_limits *limits; // of what its results hold; NULL: what a model can take
+    const struct tool *tools; // up to one without a name
     // A failed call as its clients know it. A new reference.
     json_t *(*error_result)(struct job *job, const struct kg_error *err);
     // Resources, prompts and completions; what is NULL it has none of.

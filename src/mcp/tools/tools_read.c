@@ -29,8 +29,9 @@ static void
 finish_image(struct job *job, json_t *base64, bool is_text)
 {
     (void)is_text;
-    json_t *result = KG_STEAL(job->gathered);
-    json_array_append_new(json_object_get(result, "content"), mcp_image_string(base64, job->mime));
+    json_t *result = KG_STEAL(job->list.gathered);
+    json_array_append_new(json_object_get(result, "content"),
+                          mcp_image_string(base64, job->file.mime));
     job_finish(job, result);
 }
 
@@ -42,8 +43,8 @@ on_image(const struct session_file *file, const void *data, size_t len, const st
     if (!job)
         return;
     KG_AUTO_FREE char *text = kg_asprintf("%s (%s, %zu bytes)", file->path, file->mime, len);
-    job->gathered = result_of_text(job, text, NULL);
-    job->mime = kg_strdup(file->mime);
+    job->list.gathered = result_of_text(job, text, NULL);
+    job->file.mime = kg_strdup(file->mime);
     job_bytes_as_string(job, data, len, false, finish_image);
 }
 
@@ -56,15 +57,15 @@ on_read_head(const struct session_file *file, bool is_part, int64_t offset, int6
     (void)is_part;
     (void)length;
     struct job *job = arg;
-    job->file_size = file->size;
-    job->file_offset = offset;
+    job->file.size = file->size;
+    job->file.offset = offset;
 }
 
 static void
 on_read_data(const void *data, size_t len, void *arg)
 {
     struct job *job = arg;
-    buf_append(&job->data, data, len);
+    buf_append(&job->file.data, data, len);
 }
 
 // The whole characters of a part that begins at `offset`, and where it is not all, what there is:
@@ -90,8 +91,8 @@ append_part(struct buf *text, const char *data, size_t len, int64_t offset, int6
 static bool
 part_is_text(const struct job *job)
 {
-    const struct buf *data = &job->data;
-    size_t begin = job->file_offset > 0 ? text_begin(data->data, data->len) : 0;
+    const struct buf *data = &job->file.data;
+    size_t begin = job->file.offset > 0 ? text_begin(data->data, data->len) : 0;
     return text_is_readable(data->data + begin, text_whole(data->data, data->len) - begin);
 }
 
@@ -101,24 +102,24 @@ result_of_binary(const struct job *job)
     const char *path = job_file_path(job);
     KG_AUTO_FREE char *text =
         kg_asprintf("%s is no text (%lld bytes): read it with code, or by its link.", path,
-                    (long long)job->file_size);
+                    (long long)job->file.size);
     json_t *result = result_of_text(job, text, NULL);
-    KG_AUTO_FREE char *uri = file_uri(job->session_id, path);
+    KG_AUTO_FREE char *uri = file_uri(job->session.id, path);
     json_array_append_new(json_object_get(result, "content"),
-                          mcp_resource_link(uri, path, NULL, NULL, job->file_size));
+                          mcp_resource_link(uri, path, NULL, NULL, job->file.size));
     return result;
 }
 
 static json_t *
 result_of_part(const struct job *job)
 {
-    const struct buf *data = &job->data;
+    const struct buf *data = &job->file.data;
     if (data->len > 0 && !part_is_text(job))
         return result_of_binary(job);
     KG_AUTO_BUF text = {0};
-    if (job->file_size == 0)
+    if (job->file.size == 0)
         buf_printf(&text, "[%s is empty]", job_file_path(job));
-    append_part(&text, data->data ? data->data : "", data->len, job->file_offset, job->file_size);
+    append_part(&text, data->data ? data->data : "", data->len, job->file.offset, job->file.size);
     return result_of_text(job, text.data ? text.data : "", NULL);
 }
 
@@ -146,13 +147,13 @@ read_part(struct job *job, struct session *session, const char *path)
 }
 
 static void
-on_stat(const struct session_file *file, const struct kg_error *stat_err, void *arg)
+read_file_on_stat(const struct session_file *file, const struct kg_error *stat_err, void *arg)
 {
     struct job *job = job_after_work(arg, file, stat_err);
     if (!job)
         return;
     struct kg_error err = {0};
-    struct session *session = job_find_session(job, job->session_id, &err);
+    struct session *session = job_find_session(job, job->session.id, &err);
     if (!session) {
         job_fail(job, &err);
         return;
@@ -172,14 +173,14 @@ read_in(struct job *job, struct session *session, struct kernel *kernel)
 {
     (void)kernel;
     struct kg_error err = {0};
-    job_set_file_work(job, session_file_stat(session, job_file_path(job), on_stat, job, &err),
-                      &err);
+    job_set_file_work(
+        job, session_file_stat(session, job_file_path(job), read_file_on_stat, job, &err), &err);
 }
 
 // ---- Output ---------------------------------------------------------------------------------
 
 static void
-on_output(const char *data, size_t len, void *arg)
+read_file_on_output(const char *data, size_t len, void *arg)
 {
     struct job *job = arg;
     job->work = NULL;
@@ -197,7 +198,8 @@ static void
 read_output(struct job *job, const char *id)
 {
     struct kg_error err = {0};
-    job->work = output_read_start(job->tools, mcp_call_owner(job->call), id, on_output, job, &err);
+    job->work = output_read_start(job->tools, mcp_call_owner(job->call), id, read_file_on_output,
+                                  job, &err);
     job->cancel_work = output_read_cancel;
     if (!job->work)
         job_fail(job, &err);

@@ -4,31 +4,32 @@
 #include "script.h"
 
 static void
-on_ran(struct job *job)
+run_code_on_ran(struct job *job)
 {
     job_finish(job, result_of_run(job));
 }
 
 static void
-run_in(struct job *job, const char *language)
+run_language(struct job *job, const char *language)
 {
-    script_run(job, language, JOB_SESSION_OWN, job_string(job, "session_id"), false, on_ran);
+    script_run(job, language, JOB_SESSION_OWN, job_string(job, "session_id"), false,
+               run_code_on_ran);
 }
 
 void
 tool_run_code(struct job *job)
 {
-    run_in(job, job_string(job, "language"));
+    run_language(job, job_string(job, "language"));
 }
 
 void
 tool_run_python_code(struct job *job)
 {
-    run_in(job, "python");
+    run_language(job, "python");
 }
 
 void
 tool_run_js_code(struct job *job)
 {
-    run_in(job, "javascript");
+    run_language(job, "javascript");
 }

@@ -12,17 +12,17 @@ enum { MAX_IDLE_TIMEOUT_S = 31536000 };
 // ---- Create ---------------------------------------------------------------------------------
 
 static void
-on_created(struct job *job, struct session *session, struct kernel *kernel)
+sessions_on_created(struct job *job, struct session *session, struct kernel *kernel)
 {
     (void)kernel;
     const char *id = session_id(session);
     KG_AUTO_FREE char *text = kg_asprintf(
         "Session %s is ready (%s). Pass session_id=\"%s\" to the other tools. Its files are in %s.",
-        id, job->spec->display_name, id, working_directory);
-    job_finish(job,
-               result_of_text(job, text,
-                              json_pack("{s:s, s:s, s:s}", "session_id", id, "kernel",
-                                        job->spec->name, "working_directory", working_directory)));
+        id, job->session.spec->display_name, id, working_directory);
+    job_finish(job, result_of_text(job, text,
+                                   json_pack("{s:s, s:s, s:s}", "session_id", id, "kernel",
+                                             job->session.spec->name, "working_directory",
+                                             working_directory)));
 }
 
 void
@@ -32,10 +32,9 @@ tool_create_session(struct job *job)
     struct kg_error err = {0};
     const char *language = job_string(job, "language");
     double idle_s = job_number(job, "idle_timeout", 0);
-    job->spec =
-        language ? kernelspecs_find(settings->face->specs, language, &err)
-                 : settings->face->default_spec;
-    if (job->spec && job_value(job, "idle_timeout") &&
+    job->session.spec = language ? kernelspecs_find(settings->face->specs, language, &err)
+                                 : settings->face->default_spec;
+    if (job->session.spec && job_value(job, "idle_timeout") &&
         !(idle_s >= 1 && idle_s <= MAX_IDLE_TIMEOUT_S))
         kg_error_set(&err, KG_INVALID, 0, "idle_timeout must be 1 to %d seconds",
                      MAX_IDLE_TIMEOUT_S);
@@ -46,12 +45,12 @@ tool_create_session(struct job *job)
     const struct job_session want = {
         .kind = JOB_SESSION_NEW,
         .id = job_string(job, "session_id"),
-        .spec = job->spec,
+        .spec = job->session.spec,
         .idle_timeout_s = (int64_t)idle_s,
         .creates = true,
     };
     job_start_progress(job);
-    job_open_session(job, &want, on_created);
+    job_open_session(job, &want, sessions_on_created);
 }
 
 // ---- List -----------------------------------------------------------------------------------
@@ -113,7 +112,7 @@ on_closed(void *arg)
     if (!job)
         return;
     job->work = NULL;
-    job->on_closed(job, closing->id);
+    job->session.on_closed(job, closing->id);
 }
 
 void
@@ -127,7 +126,7 @@ job_close_session(struct job *job, struct session *session,
     job_forget_own_session(job, closing->id);
     job->work = closing;
     job->cancel_work = forget_job;
-    job->on_closed = fn;
+    job->session.on_closed = fn;
     session_end(session, "the session was ended by its owner", on_closed, closing);
 }
 
