@@ -106,7 +106,7 @@ mcp_call_answer_result(struct mcp_call *call, json_t *result)
 {
     if (!json_is_object(result)) {
         // A broken invariant of a provider should cost one answer, not the gateway.
-        log_error("mcp: a result is no object", LOG_STR("method", call->method->name));
+        log_error("mcp: a result is not an object", LOG_STR("method", call->method->name));
         json_decref(result);
         mcp_call_answer(call, rpc_error(call->id, MCP_INTERNAL_ERROR, "internal error", NULL), 200);
         return;

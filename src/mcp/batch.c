@@ -22,7 +22,7 @@ mcp_batch_check(const json_t *messages, size_t *ret_requests)
             continue;
         ++*ret_requests;
         if (strcmp(rpc_string(message, "method"), "initialize") == 0)
-            return "initialize stands alone, not in a batch";
+            return "initialize must not be in a batch";
     }
     return NULL;
 }

@@ -118,7 +118,7 @@ mcp_call_cancel(struct mcp_call *call)
     if (call->cancelled)
         return;
     call->cancelled = true;
-    if (call->ended) // its answer is being encoded, and goes nowhere then
+    if (call->ended) // its answer is being encoded, and will be dropped
         return;
     call->holding = true;
     call_drop_question(call);

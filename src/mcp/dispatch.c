@@ -147,7 +147,7 @@ mcp_dispatch_stateless(const struct origin *origin, json_t *message)
     }
 }
 
-// ---- What is no request ---------------------------------------------------------------------
+// ---- Notifications and responses ------------------------------------------------------------
 
 void
 mcp_dispatch_cancel(struct mcp_session *session, const json_t *id)

@@ -25,7 +25,7 @@ mcp_http_answer_error(struct http_request *request, int status, const json_t *id
 char *
 mcp_http_base_url(const struct http_request *request)
 {
-    // Behind a proxy; it leads nobody astray but whoever sends it.
+    // Behind a proxy; a wrong one only misleads its sender.
     const char *scheme = http_request_header(request, "X-Forwarded-Proto");
     const char *host = http_request_header(request, "Host");
     bool https = scheme && strcasecmp(scheme, "https") == 0;

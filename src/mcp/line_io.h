@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines in and out of two descriptors, without blocking: what the transport stdio stands on.
+// Lines in and out of two descriptors, without blocking: used by the stdio transport.
 #pragma once
 
 #include "base.h"

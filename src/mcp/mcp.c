@@ -114,7 +114,7 @@ mcp_free(struct mcp *mcp)
             continue;
         }
         mcp_call_cancel(call);
-        // Whoever has it must not answer any more.
+        // Its provider must not answer any more.
         if (call == LIST_FIRST(&mcp->calls))
             mcp_call_answer(call, NULL, 200);
     }

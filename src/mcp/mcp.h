@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Model Context Protocol: revisions, dispatch, transports. What is served stands behind one
+// The Model Context Protocol: revisions, dispatch, transports. What is served is behind one
 // vtable, the provider; nothing here knows of kernels.
 #pragma once
 
@@ -86,7 +86,7 @@ const char *mcp_call_completed_value(const struct mcp_call *call);
 // The URL by which the client reaches this server, "http://127.0.0.1:16010"; NULL over stdio.
 const char *mcp_call_base_url(const struct mcp_call *call);
 // What the client can be asked for: "elicitation", "sampling", "roots" as members, if it said so in
-// its `capabilities`. What stands in them is of no meaning.
+// its `capabilities`. Their values have no meaning.
 const json_t *mcp_call_client_capabilities(const struct mcp_call *call);
 
 // ---- Calls: the client's MCP session --------------------------------------------------------
@@ -104,7 +104,7 @@ bool mcp_call_set_session_value(struct mcp_call *call, const void *key, void *va
 // ---- Calls: while they run ------------------------------------------------------------------
 
 // `fn` fires at most once, when the client has cancelled or cannot get the answer any more. The
-// call is to be answered all the same; the answer goes nowhere.
+// call is to be answered all the same; the answer is dropped.
 void mcp_call_on_cancel(struct mcp_call *call, loop_fn fn, void *arg);
 // Whether the client asked for progress; where not, mcp_call_progress() does nothing.
 bool mcp_call_wants_progress(const struct mcp_call *call);
@@ -153,13 +153,13 @@ json_t *mcp_call_attach(struct mcp_call *call, const char *text, size_t len, loo
 // Takes `result`, in the shape of the newest revision. Nobody may share any part of it: a large one
 // is encoded and freed on a worker.
 void mcp_call_finish(struct mcp_call *call, json_t *result);
-// A protocol error: what a model cannot mend. Takes `data` (may be NULL).
+// A protocol error: one that a model cannot fix. Takes `data` (may be NULL).
 void mcp_call_fail(struct mcp_call *call, int code, json_t *data, const char *fmt, ...)
     KG_PRINTF(4, 5);
 // {content, isError?}; takes `content`, an array of blocks. `structured` (taken, may be NULL)
 // becomes structuredContent.
 json_t *mcp_tool_result(json_t *content, json_t *structured, bool is_error);
-// Content blocks. Text is repaired where it is no UTF-8; base64 is taken as it is.
+// Content blocks. Invalid UTF-8 in text is replaced; base64 is taken as it is.
 json_t *mcp_text(const char *text, size_t len);
 // JSON as text. Takes `value`, which must not be shared; it is encoded together with the answer.
 json_t *mcp_json_text(json_t *value);
@@ -224,7 +224,7 @@ void mcp_free(struct mcp *mcp);
 KG_DEFINE_AUTO(mcp, mcp_free)
 // Whether `profile` is "" or one of the settings'.
 bool mcp_knows_profile(const struct mcp *mcp, const char *profile);
-// Asked for each request of a batch but the first: whoever took the whole from its client has asked
+// Asked for each request of a batch but the first: the transport has already asked
 // for that one. Nonzero with `err`: the request is one too many for its owner.
 typedef int (*mcp_admit_fn)(const char *owner, void *arg, struct kg_error *err);
 void mcp_set_admit(struct mcp *mcp, mcp_admit_fn admit, void *arg);

@@ -19,6 +19,6 @@ json_t *rpc_notification(const char *method, json_t *params);
 char *rpc_dump(const json_t *message, size_t *ret_len);
 // The string member of an object, or NULL where it is missing or something else.
 const char *rpc_string(const json_t *object, const char *key);
-// The revision that a request's _meta names, "" where that is no string, NULL where it says
+// The revision that a request's _meta names, "" where that is not a string, NULL where it says
 // nothing.
 const char *mcp_claimed_version(const json_t *message);

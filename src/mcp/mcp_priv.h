@@ -220,7 +220,7 @@ struct question {
     void *arg;
 };
 
-// One request until it is answered. `session` is NULL where each request stands alone.
+// One request until it is answered. `session` is NULL for stateless requests.
 struct mcp_call {
     struct mcp *mcp;
     struct mcp_session *session;
@@ -279,7 +279,7 @@ struct mcp_call *mcp_call_new(const struct origin *origin, enum mcp_revision rev
                               json_t *message, size_t weight, const struct method *method);
 // Takes all of the message but its id out of the call, which must not need it any more.
 json_t *mcp_call_take_message(struct mcp_call *call);
-// Lets go of all of the message but its id, in a call that has read the rest and may run for ever.
+// Frees all of the message but its id, in a call that has read the rest and may run for ever.
 void mcp_call_shrink(struct mcp_call *call);
 void mcp_call_free(struct mcp_call *call);
 // Ends the call with a whole message, taken; NULL: with none. A large one is encoded on a worker:
@@ -305,7 +305,7 @@ void encodings_continue(struct mcp *mcp);
 // ---- Dispatch (dispatch.c, methods.c, lists.c, target.c, call_tool.c) -----------------------
 
 // Takes the message. A request is answered through the outlet, exactly once, maybe before this
-// returns; what is no request is not answered.
+// returns; other messages are not answered.
 void mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, json_t *message);
 // Answers a request with an error instead. Takes the message and `data` (may be NULL).
 void mcp_refuse(const struct origin *origin, json_t *message, int status, int code,
@@ -470,7 +470,7 @@ void sse_connect(struct sse *sse, struct http_request *request, unsigned after);
 void sse_prime(struct sse *sse);
 // Takes the payload.
 void sse_send(struct sse *sse, struct payload *payload);
-// A comment or an event without an id, to whoever is connected.
+// A comment or an event without an id, to the connected client.
 void sse_write_raw(struct sse *sse, const char *text);
 // Ends the connection; the stream goes on.
 void sse_disconnect(struct sse *sse);
@@ -486,7 +486,7 @@ bool mcp_session_has_connection(const struct mcp_session *session);
 // ---- HTTP -----------------------------------------------------------------------------------
 
 // Reads a request's body as a message, a large one on a worker, and gives it to `fn`, maybe before
-// this returns. What is no message is answered. Where the client leaves before, nothing happens.
+// this returns. Invalid ones are answered. If the client leaves before, `fn` is not called.
 typedef void (*mcp_body_fn)(struct mcp *mcp, struct http_request *request,
                             struct received *received);
 void mcp_body_receive(struct mcp *mcp, struct http_request *request, mcp_body_fn fn);

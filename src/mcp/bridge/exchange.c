@@ -100,10 +100,10 @@ take_message(struct exchange *exchange, const char *text, size_t len)
 {
     struct kg_error err;
     json_auto_t *message = mcp_message_parse(text, len, &err);
-    // What else HTTP has to say (an unknown key, a proxy) is no message of the protocol.
+    // What else HTTP has to say (an unknown key, a proxy) is not a message of the protocol.
     if (!json_is_array(message) && !rpc_string(message, "jsonrpc"))
         return;
-    // A batch is answered by an array, and what is no batch by its response.
+    // A batch is answered by an array, and a single message by its response.
     bool own = json_is_array(message) || is_own_response(exchange, message);
     const char *method = rpc_string(exchange->message, "method");
     if (own && method && strcmp(method, "initialize") == 0)

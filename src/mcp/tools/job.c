@@ -12,7 +12,7 @@ static const struct outcome_limits model_limits = {
     .max_text_tail = 6 << 10,
 };
 
-// Whoever asked does not wait any more; the answer goes nowhere.
+// The client does not wait any more; the answer is dropped.
 static void
 on_cancel(void *arg)
 {

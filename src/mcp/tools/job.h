@@ -142,7 +142,7 @@ void job_open_session(struct job *job, const struct job_session *want,
                       void (*fn)(struct job *job, struct session *session, struct kernel *kernel));
 // The id that a call without one would use; NULL: it would make a session.
 const char *job_own_session_id(const struct job *job);
-// Its session was closed by the client: the next one is no surprise.
+// Its session was closed by the client: a new one needs no remark.
 void job_forget_own_session(const struct job *job, const char *id);
 // Ends a session; `fn` is called when nothing of it is left.
 void job_close_session(struct job *job, struct session *session,
@@ -165,7 +165,7 @@ void job_run_command(struct job *job, struct session *session,
 void job_read_lines(struct job *job);
 // Releases what waits to be read.
 void job_drop_lines(struct job *job);
-// From now on the client hears of it, where it asked for progress.
+// Starts progress notifications, if the client asked for them.
 void job_start_progress(struct job *job);
 
 // ---- Files (job_files.c) ---------------------------------------------------------------------

@@ -24,7 +24,7 @@ own_session_free(void *value)
 {
     struct own_session *own = value;
     if (own->opened)
-        loose_add(own->tools, own->owner, own->id);
+        orphan_add(own->tools, own->owner, own->id);
     free(own->owner);
     free(own);
 }
@@ -106,7 +106,7 @@ on_open(struct session *session, struct kernel *kernel, const struct kg_error *e
     else
         job_log(job, MCP_LOG_DEBUG, "session %s is ready", session_id(session));
     if (job->session.note == JOB_NOTE_NEW)
-        loose_add(job->tools, mcp_call_owner(job->call), session_id(session));
+        orphan_add(job->tools, mcp_call_owner(job->call), session_id(session));
     opened(job, session, kernel);
 }
 
@@ -117,7 +117,7 @@ start_opening(struct job *job, const struct session_request *request)
     struct kg_error err = {0};
     job->session.open = session_open_start(sessions, request, on_open, job, &err);
     if (!job->session.open && err.code == KG_MAX_SESSIONS &&
-        loose_evict(job->tools, request->owner))
+        orphan_evict(job->tools, request->owner))
         job->session.open = session_open_start(sessions, request, on_open, job, &err);
     if (!job->session.open)
         job_fail(job, &err);
@@ -138,7 +138,7 @@ job_open_session(struct job *job, const struct job_session *want,
         return;
     }
     if (want->id)
-        loose_remove(job->tools, owner, want->id);
+        orphan_remove(job->tools, owner, want->id);
     // One that a call beside this one makes is waited for.
     if (found && !want->spec && session_sandbox(found)) {
         session_touch(found);

@@ -82,7 +82,7 @@ static const struct param write_file_params[] = {
     {.name = "path", .required = true, .description = "Relative to /mnt/data; folders are made."},
     {.name = "content", .required = true, .description = "The whole content."},
     {.name = "encoding",
-     .description = "What content is; base64 for what is no text.",
+     .description = "What content is; base64 for binary data.",
      .fallback = "\"utf-8\"",
      .choices = "utf-8|base64"},
     {.name = "overwrite",

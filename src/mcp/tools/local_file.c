@@ -77,7 +77,7 @@ open_below(const char *root, const char *path, size_t max, size_t *ret_size, str
     if (!is_open_below(real_root, fd))
         return kg_error_set(err, KG_INVALID_PATH, 0, "local_file_path has just been moved");
     if (!S_ISREG(about.st_mode))
-        return kg_error_set(err, KG_INVALID_PATH, 0, "local_file_path is no regular file");
+        return kg_error_set(err, KG_INVALID_PATH, 0, "local_file_path is not a regular file");
     if (about.st_size < 0 || (size_t)about.st_size > max)
         return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
                             "the file has %lld bytes; at most %zu are taken",

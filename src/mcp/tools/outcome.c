@@ -356,7 +356,7 @@ error_of(const json_t *line)
     return error;
 }
 
-// Of many the last says why it ended.
+// If there are too many, the last one is replaced: it says why the execution ended.
 static void
 add_error(struct outcome *outcome, const json_t *line)
 {

@@ -75,7 +75,7 @@ void outcome_add_text(struct outcome *outcome, enum outcome_stream stream, const
                       size_t len);
 // The newest line of what was printed, cut; "" where there is none.
 const char *outcome_newest_line(struct outcome *outcome);
-// One line of an execution (see API.md); what is none is ignored. A large one is for a worker: it
+// One line of an execution (see API.md); other text is ignored. A large one is for a worker: it
 // touches nothing but the outcome.
 void outcome_add_line(struct outcome *outcome, const char *line, size_t len);
 // The same for a line that is held, where the outcome may keep it for its image. Takes `held`;

@@ -181,7 +181,7 @@ is_known(const struct tool *tool, const char *name)
     return false;
 }
 
-// Kernels have aliases, too: whoever looks for one says whether there is.
+// Kernels have aliases, too: kernelspecs_find() checks the name.
 static bool
 is_choice(const char *choices, const char *value)
 {

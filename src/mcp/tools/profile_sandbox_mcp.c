@@ -316,7 +316,7 @@ get_prompt(struct mcp_call *call, void *arg)
     bool commented = !comments || strcasecmp(comments, "false") != 0;
     KG_AUTO_FREE char *text = kg_asprintf(
         "Write Python code for this task, and run it with execute_python_code:\n\n%s\n\nStyle: "
-        "%s. %s. Run it, look at the result, and mend what fails; pass session_id on from call to "
+        "%s. %s. Run it, look at the result, and fix what fails; pass session_id on from call to "
         "call to keep variables.",
         task, style ? style : "clean",
         commented ? "Explain it with comments" : "Write no comments");

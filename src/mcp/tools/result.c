@@ -16,7 +16,7 @@ enum {
 
 // ---- Sections -------------------------------------------------------------------------------
 
-// What is alone has no heading, unless it is not what a reader would take it for.
+// A single section has no heading, unless it is stderr.
 struct sections {
     struct buf text;
     size_t n_cut;

@@ -57,22 +57,22 @@ extern const struct profile sandbox_mcp_profile;
 
 // ---- The provider (tools.c) -----------------------------------------------------------------
 
-// A session that nobody may come back to: its client was not told how, or has gone. It makes room
-// where there is none.
-struct loose_session {
-    TAILQ_ENTRY(loose_session) link;
+// A session that no client may come back to: the client does not know its id, or has gone. It is
+// ended if a new session needs its place.
+struct orphaned_session {
+    TAILQ_ENTRY(orphaned_session) link;
     char id[SESSION_MAX_ID_LEN + 1];
     char owner[];
 };
-TAILQ_HEAD(loose_sessions, loose_session);
+TAILQ_HEAD(orphaned_sessions, orphaned_session);
 
 struct mcp_tools {
     struct mcp_tools_settings settings;
     json_t *lists; // {profile: tools}
     TAILQ_HEAD(, job) jobs;
     json_t *names; // {owner/session: name}, for a profile whose sandboxes have names
-    struct loose_sessions loose;
-    size_t n_loose;
+    struct orphaned_sessions orphans;
+    size_t n_orphans;
     TAILQ_HEAD(output_texts, output_text) outputs; // read lately, the newest first
     struct loop_timer *forget_outputs;
 };
@@ -87,13 +87,13 @@ KG_MUST_CHECK int tool_check(const struct mcp_tools *tools, const struct tool *t
 // Replaces {timeout} and its like. To be freed.
 char *fill_in(const struct mcp_tools *tools, const char *text);
 
-// ---- Loose sessions (loose.c) ---------------------------------------------------------------
+// ---- Orphaned sessions (orphans.c) ----------------------------------------------------------
 
-void loose_add(struct mcp_tools *tools, const char *owner, const char *id);
-void loose_remove(struct mcp_tools *tools, const char *owner, const char *id);
+void orphan_add(struct mcp_tools *tools, const char *owner, const char *id);
+void orphan_remove(struct mcp_tools *tools, const char *owner, const char *id);
 // Ends the oldest idle one of an owner; false: there is none.
-bool loose_evict(struct mcp_tools *tools, const char *owner);
-void loose_fini(struct mcp_tools *tools);
+bool orphan_evict(struct mcp_tools *tools, const char *owner);
+void orphans_fini(struct mcp_tools *tools);
 
 // ---- What can be read (uri.c, output.c) -----------------------------------------------------
 

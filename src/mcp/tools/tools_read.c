@@ -101,7 +101,7 @@ result_of_binary(const struct job *job)
 {
     const char *path = job_file_path(job);
     KG_AUTO_FREE char *text =
-        kg_asprintf("%s is no text (%lld bytes): read it with code, or by its link.", path,
+        kg_asprintf("%s is not text (%lld bytes): read it with code, or by its link.", path,
                     (long long)job->file.size);
     json_t *result = result_of_text(job, text, NULL);
     KG_AUTO_FREE char *uri = file_uri(job->session.id, path);

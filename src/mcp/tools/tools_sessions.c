@@ -122,7 +122,7 @@ job_close_session(struct job *job, struct session *session,
     struct closing *closing = KG_NEW(struct closing);
     closing->job = job;
     memcpy(closing->id, session_id(session), strlen(session_id(session)));
-    loose_remove(job->tools, mcp_call_owner(job->call), closing->id);
+    orphan_remove(job->tools, mcp_call_owner(job->call), closing->id);
     job_forget_own_session(job, closing->id);
     job->work = closing;
     job->cancel_work = forget_job;
