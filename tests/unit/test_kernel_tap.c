@@ -61,7 +61,7 @@ test_a_message_waits_for_the_kernel(void **state)
     KG_AUTO(tap_client) client = tap_client_new(f->kernel, "alice", 0);
     tap_client_say(client, KERNEL_SHELL, "complete_request", json_pack("{s:s}", "code", "pri"));
     assert_int_equal(client->n_woken, 0); // never from inside the call
-    RUN_UNTIL(f, tap_client_is_idle(client));
+    RUN_UNTIL(f, tap_client_is_idle(client) && has(client, KERNEL_SHELL, "complete_reply"));
     assert_int_equal(client->got[0].kind, KERNEL_TAP_STARTING);
     assert_true(has_event(client, KERNEL_TAP_READY));
     assert_string_equal(
@@ -77,7 +77,7 @@ test_replies_are_for_one_and_iopub_is_for_all(void **state)
     tap_client_say(alice, KERNEL_SHELL, "inspect_request", json_pack("{s:s}", "code", "len"));
     tap_client_say(alice, KERNEL_SHELL, "comm_msg", json_pack("{s:s}", "comm_id", "c"));
     RUN_UNTIL(f, tap_client_is_idle(alice) && has(bob, KERNEL_IOPUB, "comm_msg"));
-    assert_true(has(alice, KERNEL_SHELL, "inspect_reply"));
+    RUN_UNTIL(f, has(alice, KERNEL_SHELL, "inspect_reply"));
     assert_false(has(bob, KERNEL_SHELL, ""));
     tap_client_say(bob, KERNEL_SHELL, "inspect_request", json_object());
     RUN_UNTIL(f, has(bob, KERNEL_SHELL, "inspect_reply"));
@@ -139,9 +139,8 @@ test_a_tap_beside_a_running_execution(void **state)
     KG_AUTO(execution) ours = execute(f, "no idle");
     RUN_UNTIL(f, f->kernel->runner.run.replied);
     tap_client_execute(client, "print");
-    RUN_UNTIL(f, tap_client_is_idle(client));
+    RUN_UNTIL(f, tap_client_is_idle(client) && has(client, KERNEL_SHELL, "execute_reply"));
     assert_true(has(client, KERNEL_IOPUB, "stream"));
-    assert_true(has(client, KERNEL_SHELL, "execute_reply"));
     assert_int_equal(execution_state(ours), EXECUTION_RUNNING);
     assert_int_equal(ours->log.last_seq, 0);
     assert_int_equal(kernel_execution_count(f->kernel), 1); // of ours
@@ -244,8 +243,7 @@ test_a_dead_kernel_is_started_by_a_message(void **state)
     RUN_UNTIL(f, has_event(client, KERNEL_TAP_DEAD));
     fake_script.refuse_start = false;
     tap_client_execute(client, "print");
-    RUN_UNTIL(f, tap_client_is_idle(client));
-    assert_true(has(client, KERNEL_SHELL, "execute_reply"));
+    RUN_UNTIL(f, has(client, KERNEL_SHELL, "execute_reply"));
 }
 
 static void
@@ -328,6 +326,7 @@ test_a_deaf_tap_loses_the_oldest(void **state)
     flood(f, 200, 1000);
     tap_client_say(hearing, KERNEL_SHELL, "inspect_request", json_object());
     RUN_UNTIL(f, has(hearing, KERNEL_SHELL, "inspect_reply") && tap_client_is_idle(hearing));
+    RUN_UNTIL(f, has(hearing, KERNEL_SHELL, "complete_reply"));
     size_t n_streams = 0;
     for (size_t i = 0; i < hearing->n_got; i++)
         n_streams += hearing->got[i].type && strcmp(hearing->got[i].type, "stream") == 0;
@@ -389,8 +388,8 @@ test_a_tap_that_cannot_lose_enough_is_cut(void **state)
         fake_kernel_say(fake(f), JUPYTER_IOPUB, "status",
                         json_pack("{s:s}", "execution_state", "idle"));
     tap_client_say(hearing, KERNEL_SHELL, "inspect_request", json_object());
-    RUN_UNTIL(f, tap_client_is_idle(hearing));
-    assert_int_equal(budget_of(f)->held, 0);
+    RUN_UNTIL(f, tap_client_is_idle(hearing) && has(hearing, KERNEL_SHELL, "inspect_reply"));
+    RUN_UNTIL(f, budget_of(f)->held == 0);
     struct kernel_tap_item item;
     assert_true(kernel_tap_next(deaf->tap, &item));
     assert_int_equal(item.kind, KERNEL_TAP_LOST);
