@@ -259,6 +259,12 @@ links_way_out(struct links *links)
         if (link->way_out) {
             int fd = KG_STEAL_FD(link->fd);
             link_close(link);
+            // A program may say nothing for long: the gateway has to know that the link is used.
+            if (send(fd, hello_out, strlen(hello_out), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+                (ssize_t)strlen(hello_out)) {
+                close(fd);
+                return -1;
+            }
             return fd;
         }
     }

@@ -244,14 +244,15 @@ on_way_fd(int fd, int events, void *arg)
 {
     struct way_out *way = arg;
     struct door_tcp *door = way->door;
-    char byte;
+    char hello[LINK_HELLO_LEN];
     (void)events;
 
-    ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    // The agent sends its hello at once. What follows is the program's, and stays in the socket.
+    ssize_t n = recv(fd, hello, sizeof hello, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     open_ways_later(door);
-    if (n <= 0) {
+    if (n <= 0 || link_hello_check(hello, (size_t)n) != LINK_HELLO_DIAL_DONE) {
         way_close(way);
         return;
     }

@@ -37,7 +37,7 @@ INSIDE = """
 import os, socket
 listening = [line.split()[1] for name in ("tcp", "tcp6") for line in open("/proc/net/" + name)
              if line.split()[3] == "0A"]
-print(os.path.exists("/run/kg"), any(address.endswith(":3E8B") for address in listening),
+print(os.path.exists("/run/kg/door.sock"), any(address.endswith(":3E8B") for address in listening),
       [name for _, name in socket.if_nameindex()])
 """
 

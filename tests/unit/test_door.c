@@ -469,7 +469,7 @@ test_tcp_way_out(void **state)
         ways[i] = take(f, listener);
         greet(f, ways[i], "egress", "OK\n");
     }
-    assert_int_equal(write(ways[2], "CONNECT", 7), 7);
+    assert_int_equal(write(ways[2], "KGDIAL 1\nCONNECT", 16), 16);
     WAIT_FOR(f, f->out >= 0);
     assert_int_equal(read(f->out, text, sizeof text), 7);
     assert_string_equal(text, "CONNECT");
