@@ -22,7 +22,7 @@ struct agent_settings {
 
 struct agent;
 
-// Listens on its own API; dials the door, or listens for gateways. `on_end` asks the owner to stop the loop.
+// Dials the door, or listens for gateways. `on_end` asks the owner to stop the loop.
 KG_MUST_CHECK struct agent *agent_new(struct loop *loop, const struct agent_settings *settings,
                                       loop_fn on_end, void *arg, struct kg_error *err);
 // Kills every kernel.

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cursor remembers every file as it was when it was last looked at. What differs from that, and
-// was touched within the time that is asked about, is news: so what a command or another kernel did
-// before is none. No time of another machine is compared with one of this.
+// A cursor remembers every file as it was when it was last looked at. A file has changed if it
+// differs from that and was touched within the time that is asked about, so that what a command or
+// another kernel did before does not count. Times of two machines are never compared.
 #include "changes.h"
 
-#include <errno.h>
-#include <jansson.h>
 #include <sodium.h>
 #include <string.h>
-#include <sys/queue.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "target.h"
 #include "walk.h"
@@ -21,8 +16,6 @@ enum {
     FILES_SEEN_MAX = 10000, // what is beyond is neither remembered nor told
     FILES_TOLD_MAX = 100,
     TOLD_PATH_BYTES_MAX = 32 << 10,
-    CONVERSATIONS_MAX = 8,
-    QUESTION_MAX = 512,
     // A file's times may be as old as the kernel's last tick.
     TICK_NS = 10 * 1000 * 1000,
 };
@@ -43,24 +36,11 @@ struct cursor {
     size_t cap;
 };
 
-struct conversation {
-    LIST_ENTRY(conversation) link;
-    struct changes *changes;
-    int fd;
-    struct loop_fd *watch;
-    char line[QUESTION_MAX];
-    size_t len;
-    struct buf out;
-};
-
 struct changes {
-    struct loop *loop;
     const char *root;
     unsigned char key[crypto_shorthash_KEYBYTES];
     struct cursor cursors[CURSORS_MAX];
     size_t n_cursors;
-    LIST_HEAD(, conversation) conversations;
-    int n_conversations;
 };
 
 // ---- Cursors --------------------------------------------------------------------------------
@@ -220,17 +200,28 @@ changes_begin(struct changes *changes, const char *name)
         look_around(&look, cursor);
 }
 
-static json_t *
-answer(struct changes *changes, const char *name, int64_t within_us)
+json_t *
+changes_since(struct changes *changes, json_t *question, struct kg_error *err)
 {
+    enum { WITHIN_S_MAX = 366 * 24 * 3600 };
     struct look look = {.changes = changes};
     struct timespec now;
-    struct cursor *cursor = find_cursor(changes, name);
+    const char *name;
+    json_int_t within_us;
 
+    if (json_unpack(question, "{s:s, s:I !}", "cursor", &name, "within_us", &within_us) != 0 ||
+        !target_kernel_name_valid(name) || within_us < 0 ||
+        within_us > WITHIN_S_MAX * INT64_C(1000000)) {
+        (void)kg_error_set(err, KG_INVALID, 0, "malformed question about changes");
+        return NULL;
+    }
+    struct cursor *cursor = find_cursor(changes, name);
     if (!cursor)
         cursor = make_cursor(changes, name);
-    if (!cursor)
-        return json_pack("{s:s}", "error", "too many cursors");
+    if (!cursor) {
+        (void)kg_error_set(err, KG_INVALID, 0, "too many cursors");
+        return NULL;
+    }
     clock_gettime(CLOCK_REALTIME, &now);
     look.since_ns = nanoseconds(now) - within_us * 1000 - TICK_NS;
     look.files = json_array();
@@ -238,116 +229,12 @@ answer(struct changes *changes, const char *name, int64_t within_us)
     return json_pack("{s:o, s:I}", "files", look.files, "more", look.more);
 }
 
-char *
-changes_answer(struct changes *changes, const char *line, size_t len)
-{
-    enum { WITHIN_S_MAX = 366 * 24 * 3600 };
-    json_auto_t *question = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
-    const char *name;
-    json_int_t within_us;
-    bool sound =
-        question &&
-        json_unpack(question, "{s:s, s:I !}", "cursor", &name, "within_us", &within_us) == 0 &&
-        target_kernel_name_valid(name) && within_us >= 0 &&
-        within_us <= WITHIN_S_MAX * INT64_C(1000000);
-    json_auto_t *reply = sound ? answer(changes, name, within_us)
-                               : json_pack("{s:s}", "error", "a malformed question");
-
-    KG_AUTO_FREE char *text = json_dumps(reply, JSON_COMPACT);
-    return kg_asprintf("%s\n", text);
-}
-
-// ---- Conversations --------------------------------------------------------------------------
-
-static void
-conversation_free(struct conversation *conversation)
-{
-    LIST_REMOVE(conversation, link);
-    conversation->changes->n_conversations--;
-    loop_fd_free(conversation->watch);
-    close(conversation->fd);
-    buf_fini(&conversation->out);
-    free(conversation);
-}
-
-// Returns -1 where the other end is gone. While an answer waits, no question is read.
-static int
-flush(struct conversation *conversation)
-{
-    struct buf *out = &conversation->out;
-
-    ssize_t n = send(conversation->fd, out->data, out->len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && errno != EAGAIN && errno != EINTR)
-        return -1;
-    if (n > 0)
-        buf_consume(out, (size_t)n);
-    loop_fd_set(conversation->watch, out->len > 0 ? LOOP_WRITE : LOOP_READ);
-    return 0;
-}
-
-static int
-take_lines(struct conversation *conversation)
-{
-    char *room = conversation->line + conversation->len;
-    ssize_t n =
-        recv(conversation->fd, room, sizeof conversation->line - conversation->len, MSG_DONTWAIT);
-
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    if (n == 0)
-        return -1;
-    conversation->len += (size_t)n;
-    for (char *end; (end = memchr(conversation->line, '\n', conversation->len));) {
-        size_t len = (size_t)(end - conversation->line);
-        KG_AUTO_FREE char *reply = changes_answer(conversation->changes, conversation->line, len);
-        buf_append_str(&conversation->out, reply);
-        conversation->len -= len + 1;
-        memmove(conversation->line, end + 1, conversation->len);
-    }
-    if (conversation->len == sizeof conversation->line)
-        return -1;
-    return conversation->out.len > 0 ? flush(conversation) : 0;
-}
-
-static void
-on_conversation(int fd, int events, void *arg)
-{
-    struct conversation *conversation = arg;
-    (void)fd;
-
-    bool writing = conversation->out.len > 0;
-    if ((writing && (events & LOOP_WRITE) && flush(conversation) != 0) ||
-        (!writing && (events & LOOP_READ) && take_lines(conversation) != 0))
-        conversation_free(conversation);
-}
-
-int
-changes_connect(struct changes *changes, struct kg_error *err)
-{
-    int fds[2];
-
-    if (changes->n_conversations == CONVERSATIONS_MAX)
-        return kg_error_set(err, KG_SESSION_BUSY, 0, "too many links of this kind");
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot make a socket");
-    struct conversation *conversation = KG_NEW(struct conversation);
-    conversation->changes = changes;
-    conversation->fd = fds[1];
-    conversation->watch =
-        loop_fd_new(changes->loop, fds[1], LOOP_READ, on_conversation, conversation);
-    LIST_INSERT_HEAD(&changes->conversations, conversation, link);
-    changes->n_conversations++;
-    return fds[0];
-}
-
 struct changes *
-changes_new(struct loop *loop, const char *root)
+changes_new(const char *root)
 {
     struct changes *changes = KG_NEW(struct changes);
 
-    changes->loop = loop;
     changes->root = root;
-    LIST_INIT(&changes->conversations);
     if (sodium_init() < 0)
         abort();
     crypto_shorthash_keygen(changes->key);
@@ -357,12 +244,8 @@ changes_new(struct loop *loop, const char *root)
 void
 changes_free(struct changes *changes)
 {
-    struct conversation *conversation;
-
     if (!changes)
         return;
-    while ((conversation = LIST_FIRST(&changes->conversations)))
-        conversation_free(conversation);
     for (size_t i = 0; i < changes->n_cursors; i++)
         free(changes->cursors[i].files);
     free(changes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipes to lines: cleaned to UTF-8, bounded, held back by the reader.
+// Pipes to text: cleaned to UTF-8, bounded, held back by the reader.
 #include "command_output.h"
 
 #include <errno.h>
@@ -9,17 +9,13 @@
 
 enum {
     CHUNK_BYTES = 32 * 1024,
-    HIGH_WATERMARK = 256 * 1024, // bytes that wait for the gateway, above which nothing is read
-    LOW_WATERMARK = 64 * 1024,
     N_PIPES = 2,
 };
 
-static const char *const type_names[N_PIPES] = {"stdout", "stderr"};
-
 struct pipe {
     struct command_output *output;
-    const char *type;
-    int fd; // -1: at its end
+    char stream; // COMMAND_STDOUT or COMMAND_STDERR
+    int fd;      // -1: at its end
     struct loop_fd *watch;
     char cut[4]; // the start of a character whose rest has not come
     size_t cut_len;
@@ -58,19 +54,10 @@ command_pipes_close(int fds[N_PIPES])
 }
 
 static void
-write_text(struct pipe *pipe, struct buf *text)
+write_text(struct pipe *pipe, const struct buf *text)
 {
-    struct http_request *request = pipe->output->settings.request;
-
-    if (text->len == 0)
-        return;
-    json_auto_t *line = json_pack("{s:s, s:o}", "type", pipe->type, "text",
-                                  json_stringn_nocheck(text->data, text->len));
-    KG_AUTO_BUF bytes = {0};
-    KG_AUTO_FREE char *json = json_line(line, 0);
-    buf_append_str(&bytes, json);
-    buf_append(&bytes, "\n", 1);
-    http_stream_write(request, bytes.data, bytes.len);
+    if (text->len > 0)
+        request_send2(pipe->output->settings.request, &pipe->stream, 1, text->data, text->len);
 }
 
 static void
@@ -134,7 +121,7 @@ watch_pipes(struct command_output *output, int events)
 }
 
 static void
-on_drain(void *arg)
+on_room(void *arg)
 {
     watch_pipes(arg, LOOP_READ);
 }
@@ -148,8 +135,10 @@ on_readable(int fd, int events, void *arg)
     (void)events;
 
     (void)read_pipe(pipe);
-    if (http_stream_backlog(output->settings.request) > HIGH_WATERMARK)
+    if (request_backlog(output->settings.request) > WIRE_HIGH) {
         watch_pipes(output, 0);
+        request_want_room(output->settings.request);
+    }
     if (command_output_is_closed(output))
         output->settings.on_closed(output->settings.arg);
 }
@@ -163,11 +152,11 @@ command_output_new(const struct command_output_settings *settings)
     for (int i = 0; i < N_PIPES; i++) {
         struct pipe *pipe = &output->pipes[i];
         pipe->output = output;
-        pipe->type = type_names[i];
+        pipe->stream = i == 0 ? COMMAND_STDOUT : COMMAND_STDERR;
         pipe->fd = settings->fds[i];
         pipe->watch = loop_fd_new(settings->loop, pipe->fd, LOOP_READ, on_readable, pipe);
     }
-    http_stream_on_drain(settings->request, LOW_WATERMARK, on_drain, output);
+    request_on_room(settings->request, on_room, output);
     return output;
 }
 
@@ -201,7 +190,6 @@ command_output_finish(struct command_output *output)
         if (pipe->fd >= 0)
             end_pipe(pipe);
     }
-    http_stream_on_drain(output->settings.request, 0, NULL, NULL);
 }
 
 int64_t

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a command writes, as lines of a streamed answer: {"type": "stdout" or "stderr", "text"}.
+// The output of a command as the data of a streamed answer. Each part is one byte, COMMAND_STDOUT or
+// COMMAND_STDERR, and text: valid UTF-8 of whole characters.
 #pragma once
 
-#include "http.h"
-#include "loop.h"
+#include "request.h"
+
+enum { COMMAND_STDOUT = 1, COMMAND_STDERR = 2 };
 
 struct command_output;
 
@@ -14,7 +16,7 @@ void command_pipes_close(int fds[2]);
 
 struct command_output_settings {
     struct loop *loop;
-    struct http_request *request; // its stream has started
+    struct request *request; // its answer has begun
     int fds[2];                   // non-blocking; ownership passes
     size_t max_bytes;             // more is read and dropped; 0: no bound
     loop_fn on_closed;            // both have ended, and all was written
@@ -25,7 +27,6 @@ struct command_output_settings {
 struct command_output *command_output_new(const struct command_output_settings *settings);
 void command_output_free(struct command_output *output);
 bool command_output_is_closed(const struct command_output *output);
-// Writes what is there by now, also where the reader is behind, and takes no more: before the last
-// line.
+// Sends what is there by now, also if the reader is behind, and takes no more: before the result.
 void command_output_finish(struct command_output *output);
 int64_t command_output_dropped(const struct command_output *output);

@@ -28,7 +28,7 @@ enum {
 struct command {
     TAILQ_ENTRY(command) entry;
     struct commands *commands;
-    struct http_request *request; // NULL once answered, or when the caller has gone
+    struct request *request; // NULL once answered, or when the caller has gone
     struct command_output *output;
     pid_t keeper; // 0 once it has ended
     int status_fd;
@@ -91,7 +91,7 @@ commands_free(struct commands *commands)
         return;
     while ((command = TAILQ_FIRST(&commands->list))) {
         if (command->request)
-            http_stream_abort(command->request);
+            request_reply(KG_STEAL(command->request), NULL);
         command_free(command);
     }
     free(commands);
@@ -121,8 +121,7 @@ describe_end(const struct command *command)
     bool oom = killed && cgroup_oom_kills(command->commands->settings.cgroup_root) >
                              command->oom_kills_before;
 
-    return json_pack("{s:s, s:i, s:i, s:b, s:b, s:I, s:I}", "type", "end", "exit_code", exit_code,
-                     "signal", signal, "timed_out", command->timed_out, "oom", oom, "duration_ms",
+    return json_pack("{s:i, s:i, s:b, s:b, s:I, s:I}", "exit_code", exit_code, "signal", signal, "timed_out", command->timed_out, "oom", oom, "duration_ms",
                      (json_int_t)command->duration_ms, "dropped_bytes",
                      (json_int_t)command_output_dropped(command->output));
 }
@@ -130,19 +129,15 @@ describe_end(const struct command *command)
 static void
 answer(struct command *command)
 {
-    struct http_request *request = KG_STEAL(command->request);
+    struct request *request = KG_STEAL(command->request);
 
-    http_request_on_gone(request, NULL, NULL);
     loop_timer_stop(command->timeout);
     loop_timer_stop(command->pipes_wait);
     close_status(command);
     command_output_finish(command->output);
-    json_auto_t *end = describe_end(command);
-    KG_AUTO_FREE char *json = json_line(end, 0);
-    KG_AUTO_FREE char *line = kg_asprintf("%s\n", json);
+    json_t *end = describe_end(command);
     command_output_free(KG_STEAL(command->output));
-    http_stream_write(request, line, strlen(line));
-    http_stream_end(request);
+    request_reply(request, end);
 }
 
 // Answers and frees, as far as it is time for it; `waited`: whatever still holds the pipes open.
@@ -276,7 +271,7 @@ on_caller_gone(void *arg)
 {
     struct command *command = arg;
 
-    http_stream_end(KG_STEAL(command->request));
+    request_reply(KG_STEAL(command->request), NULL);
     loop_timer_stop(command->timeout);
     loop_timer_stop(command->pipes_wait);
     command_output_free(KG_STEAL(command->output));
@@ -329,7 +324,7 @@ spawn(struct command *command, const struct command_spec *spec, const int writes
 
 // Takes the read ends.
 static void
-begin(struct command *command, const struct command_spec *spec, struct http_request *request,
+begin(struct command *command, const struct command_spec *spec, struct request *request,
       int reads[2])
 {
     struct loop *loop = command->commands->settings.loop;
@@ -348,14 +343,14 @@ begin(struct command *command, const struct command_spec *spec, struct http_requ
     command->kill_step = loop_timer_new(loop, on_kill_step, command);
     command->status_watch = loop_fd_new(loop, command->status_fd, LOOP_READ, on_status, command);
     loop_timer_start(command->timeout, spec->timeout_ms);
-    http_request_on_gone(request, on_caller_gone, command);
-    http_stream_start(request, 200, "application/x-ndjson");
+    request_on_gone(request, on_caller_gone, command);
+    request_begin(request, json_object());
     command->output = command_output_new(&output);
 }
 
 int
 commands_start(struct commands *commands, const struct command_spec *spec,
-               struct http_request *request, struct kg_error *err)
+               struct request *request, struct kg_error *err)
 {
     int reads[2] = {-1, -1}, writes[2] = {-1, -1};
 

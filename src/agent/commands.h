@@ -4,10 +4,8 @@
 // sandbox, whatever it does to get away.
 #pragma once
 
-#include <jansson.h>
-
 #include "children.h"
-#include "http.h"
+#include "request.h"
 
 struct commands;
 
@@ -33,11 +31,11 @@ struct command_spec {
     size_t max_output_bytes; // 0: no bound
 };
 
-// Answers `request` with a stream of NDJSON lines: those of command_output.h, and the last one,
-// {"type": "end", "exit_code", "signal", "timed_out", "oom", "duration_ms", "dropped_bytes"}.
+// Answers `request` with a stream, whose data is that of command_output.h, and the result
+// {"exit_code", "signal", "timed_out", "oom", "duration_ms", "dropped_bytes"}.
 // What is still running when the command itself has ended lives on, unless it was timed out. A
 // caller that goes away ends it all. KG_SESSION_BUSY: there are too many.
 KG_MUST_CHECK int commands_start(struct commands *commands, const struct command_spec *spec,
-                                 struct http_request *request, struct kg_error *err);
+                                 struct request *request, struct kg_error *err);
 // The keepers, for processes_kill().
 size_t commands_keepers(const struct commands *commands, pid_t ret[COMMANDS_MAX]);

@@ -7,8 +7,8 @@
 enum { QUEUE_MAX = 64, BACKLOG_MAX = 64 * 1024 };
 
 struct events {
-    struct http_request *listener; // or NULL
-    json_t *queue;                 // an array of events that nobody has heard
+    struct request *listener; // or NULL
+    json_t *queue;            // an array of events that were not sent
 };
 
 struct events *
@@ -19,13 +19,21 @@ events_new(void)
     return events;
 }
 
+static void
+end_listener(void *arg)
+{
+    struct events *events = arg;
+
+    if (events->listener)
+        request_reply(KG_STEAL(events->listener), json_object());
+}
+
 void
 events_free(struct events *events)
 {
     if (!events)
         return;
-    if (events->listener)
-        http_stream_end(events->listener);
+    end_listener(events);
     json_decref(events->queue);
     free(events);
 }
@@ -34,13 +42,12 @@ static void
 flush(struct events *events)
 {
     while (events->listener && json_array_size(events->queue) > 0) {
-        if (http_stream_backlog(events->listener) > BACKLOG_MAX) {
-            http_stream_abort(KG_STEAL(events->listener));
+        if (request_backlog(events->listener) > BACKLOG_MAX) {
+            end_listener(events);
             return;
         }
         KG_AUTO_FREE char *text = json_dumps(json_array_get(events->queue, 0), JSON_COMPACT);
-        KG_AUTO_FREE char *line = kg_asprintf("%s\n", text);
-        http_stream_write(events->listener, line, strlen(line));
+        request_send(events->listener, text, strlen(text));
         json_array_remove(events->queue, 0);
     }
 }
@@ -54,20 +61,12 @@ events_add(struct events *events, json_t *event)
     flush(events);
 }
 
-static void
-on_gone(void *arg)
-{
-    struct events *events = arg;
-    http_stream_end(KG_STEAL(events->listener));
-}
-
 void
-events_listen(struct events *events, struct http_request *request)
+events_listen(struct events *events, struct request *request)
 {
-    if (events->listener)
-        http_stream_end(KG_STEAL(events->listener));
+    end_listener(events);
     events->listener = request;
-    http_request_on_gone(request, on_gone, events);
-    http_stream_start(request, 200, "application/x-ndjson");
+    request_on_gone(request, end_listener, events);
+    request_begin(request, json_object());
     flush(events);
 }

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent has to tell unasked: kept until the gateway listens.
+// Events of the sandbox, kept until the gateway listens.
 #pragma once
 
-#include <jansson.h>
-
-#include "http.h"
+#include "request.h"
 
 struct events;
 struct events *events_new(void);
 void events_free(struct events *events);
-// Takes the reference of `event`. The oldest is forgotten where too many wait.
+// Takes the reference of `event`. If too many wait, the oldest one is dropped.
 void events_add(struct events *events, json_t *event);
-// Answers with an endless stream of NDJSON lines. The newest listener gets all; an older one's
-// stream is ended.
-void events_listen(struct events *events, struct http_request *request);
+// Answers with an endless stream, one event (JSON) in each part of the data. The newest listener
+// gets all; the stream of an older one is ended.
+void events_listen(struct events *events, struct request *request);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /exec: runs a command and streams what it writes.
+// commands.run: runs a command and streams what it writes.
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,13 +21,13 @@ check_folder(const char *path, struct kg_error *err)
     if (stat(path, &info) != 0)
         return kg_error_set(err, KG_INVALID_PATH, errno, "cwd %.120s", path);
     if (!S_ISDIR(info.st_mode))
-        return kg_error_set(err, KG_INVALID_PATH, 0, "cwd %.120s is no folder", path);
+        return kg_error_set(err, KG_INVALID_PATH, 0, "cwd %.120s is not a folder", path);
     return 0;
 }
 
-// `spec` borrows from `body`, and from `ret_cwd`, which is to be freed.
+// `spec` borrows from `params`, and from `ret_cwd`, which is to be freed.
 static int
-parse(struct agent *agent, json_t *body, const char *argv[ARGV_MAX + 1], struct command_spec *spec,
+parse(struct agent *agent, json_t *params, const char *argv[ARGV_MAX + 1], struct command_spec *spec,
       char **ret_cwd, struct kg_error *err)
 {
     json_error_t why;
@@ -35,7 +35,7 @@ parse(struct agent *agent, json_t *body, const char *argv[ARGV_MAX + 1], struct 
     const char *cwd = "";
     json_int_t timeout_ms, max_output = 0;
 
-    if (json_unpack_ex(body, &why, 0, "{s:o, s?o, s?s, s:I, s?I !}", "argv", &args, "env",
+    if (json_unpack_ex(params, &why, 0, "{s:o, s?o, s?s, s:I, s?I !}", "argv", &args, "env",
                        &spec->env, "cwd", &cwd, "timeout_ms", &timeout_ms, "max_output_bytes",
                        &max_output) != 0)
         return kg_error_set(err, KG_INVALID, 0, "%.150s", why.text);
@@ -46,13 +46,13 @@ parse(struct agent *agent, json_t *body, const char *argv[ARGV_MAX + 1], struct 
     spec->cwd = *ret_cwd;
     spec->timeout_ms = timeout_ms;
     spec->max_output_bytes = (size_t)max_output;
-    if (api_check_env(spec->env, err) != 0 || check_folder(spec->cwd, err) != 0)
+    if (check_env(spec->env, err) != 0 || check_folder(spec->cwd, err) != 0)
         return -1;
-    return api_check_argv(args, ARGV_MAX, ARGUMENT_MAX, argv, err);
+    return check_argv(args, ARGV_MAX, ARGUMENT_MAX, argv, err);
 }
 
 void
-post_exec(struct http_request *request, void *arg)
+commands_run(struct request *request, void *arg)
 {
     struct agent *agent = arg;
     const char *argv[ARGV_MAX + 1];
@@ -60,8 +60,7 @@ post_exec(struct http_request *request, void *arg)
     struct kg_error err = {0};
     KG_AUTO_FREE char *cwd = NULL;
 
-    json_auto_t *body = http_request_json(request, &err);
-    if (!body || parse(agent, body, argv, &spec, &cwd, &err) != 0 ||
+    if (parse(agent, request_params(request), argv, &spec, &cwd, &err) != 0 ||
         commands_start(agent->commands, &spec, request, &err) != 0)
-        api_reply_error(request, &err);
+        request_fail(request, &err);
 }

@@ -37,6 +37,8 @@ struct link {
     size_t len;
     char kernel[TARGET_NAME_MAX + 1];
     struct splice *splice;
+    struct conversation *conversation; // carries calls
+    bool taken;                        // no longer idle
 };
 
 struct links {
@@ -57,7 +59,7 @@ link_close(struct link *link)
 
     TAILQ_REMOVE(&links->list, link, entry);
     links->n_links--;
-    if (!link->splice)
+    if (!link->taken)
         links->n_idle--;
     if (links->n_links == 0)
         loop_timer_start(links->idle_timer, (int64_t)links->settings.idle_timeout_s * 1000);
@@ -65,6 +67,7 @@ link_close(struct link *link)
     if (link->fd >= 0)
         close(link->fd);
     splice_free(link->splice);
+    server_drop(link->conversation);
     free(link);
 }
 
@@ -98,6 +101,15 @@ on_splice_end(void *arg)
 }
 
 static void
+on_conversation_end(void *arg)
+{
+    struct link *link = arg;
+
+    link->conversation = NULL;
+    on_splice_end(link);
+}
+
+static void
 link_refuse(struct link *link, const struct kg_error *err)
 {
     KG_AUTO_BUF answer = {0};
@@ -119,19 +131,29 @@ link_join(struct link *link)
         link_refuse(link, &err);
         return;
     }
-    int fd = links->settings.connect(&target, links->settings.arg, &err);
-    if (fd < 0) {
+    bool calls = target.channel == TARGET_RPC;
+    int fd = calls ? -1 : links->settings.connect(&target, links->settings.arg, &err);
+    if (fd < 0 && !calls) {
         link_refuse(link, &err);
         return;
     }
     if (send(link->fd, "OK\n", 3, MSG_NOSIGNAL | MSG_DONTWAIT) != 3) {
-        close(fd);
+        if (fd >= 0)
+            close(fd);
         link_close(link);
         return;
     }
     memcpy(link->kernel, target.kernel, sizeof link->kernel);
     loop_fd_free(KG_STEAL(link->watch));
     links->n_idle--;
+    link->taken = true;
+    if (calls) {
+        link->conversation =
+            server_take(links->settings.server, KG_STEAL_FD(link->fd), on_conversation_end, link);
+        if (!link->conversation)
+            on_splice_end(link);
+        return;
+    }
     link->splice = splice_new(links->loop, KG_STEAL_FD(link->fd), fd, SPLICE_HALF_CLOSED_MS,
                               on_splice_end, link);
 }

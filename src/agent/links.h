@@ -5,6 +5,7 @@
 #pragma once
 
 #include "loop.h"
+#include "request.h"
 #include "target.h"
 
 struct links;
@@ -15,6 +16,7 @@ struct links_settings {
     // Connects to a target inside the sandbox: a non-blocking descriptor, which passes to the
     // caller, or -1 with `err`.
     int (*connect)(const struct target *target, void *arg, struct kg_error *err);
+    struct server *server; // of the links that carry calls
     loop_fn on_idle_timeout; // no link was up for idle_timeout_s
     void *arg;
 };

@@ -4,9 +4,11 @@
 
 #include <string.h>
 
+#include "rpc.h"
+
 static const char *const channel_names[TARGET_N_CHANNELS] = {
-    [TARGET_AGENT] = "agent", [TARGET_SHELL] = "shell",     [TARGET_IOPUB] = "iopub",
-    [TARGET_STDIN] = "stdin", [TARGET_CONTROL] = "control", [TARGET_HB] = "hb",
+    [TARGET_RPC] = RPC_TARGET, [TARGET_SHELL] = "shell",     [TARGET_IOPUB] = "iopub",
+    [TARGET_STDIN] = "stdin",  [TARGET_CONTROL] = "control", [TARGET_HB] = "hb",
 };
 
 const char *
@@ -44,14 +46,9 @@ target_parse(const char *line, size_t len, struct target *ret, struct kg_error *
         return kg_error_set(err, KG_INVALID, 0, "bad target");
     memcpy(text, line, len);
     text[len] = '\0';
-    *ret = (struct target){.channel = TARGET_AGENT};
-    if (strcmp(text, channel_names[TARGET_AGENT]) == 0)
+    *ret = (struct target){.channel = TARGET_RPC};
+    if (strcmp(text, channel_names[TARGET_RPC]) == 0)
         return 0;
-    if (strcmp(text, "changes") == 0) {
-        ret->channel = TARGET_CHANGES;
-        return 0;
-    }
-
     char *slash = strchr(text, '/');
     if (!slash)
         return kg_error_set(err, KG_INVALID, 0, "bad target");

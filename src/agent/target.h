@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a link line asks for: "agent", "changes", or "<kernel>/<channel>".
+// The target that a link line names: RPC_TARGET (see rpc.h) or "<kernel>/<channel>".
 #pragma once
 
 #include "base.h"
@@ -7,19 +7,18 @@
 enum { TARGET_LINE_MAX = 128, TARGET_NAME_MAX = 32 };
 
 enum target_channel {
-    TARGET_AGENT,
+    TARGET_RPC,   // the gateway's calls
     TARGET_SHELL, // the numbers are those of the sockets in a connection file
     TARGET_IOPUB,
     TARGET_STDIN,
     TARGET_CONTROL,
     TARGET_HB,
     TARGET_N_CHANNELS,
-    TARGET_CHANGES,
 };
 
 struct target {
     enum target_channel channel;
-    char kernel[TARGET_NAME_MAX + 1]; // empty for TARGET_AGENT and TARGET_CHANGES
+    char kernel[TARGET_NAME_MAX + 1]; // empty for TARGET_RPC
 };
 
 // The name of a channel as it stands in a target and before `_port` in a connection file.

@@ -184,8 +184,8 @@ on_files(const json_t *listing, const struct kg_error *err, void *arg)
     json_object_set_new(showing->body, "files", files);
     struct session *session = api_session(showing->request, showing->context, NULL);
     if (!session || !session_sandbox(session) ||
-        !sandbox_agent_call(session_sandbox(session), "GET", "/stats", NULL, AGENT_TIMEOUT_MS,
-                            on_stats, showing, NULL))
+        !sandbox_agent_call(session_sandbox(session), "stats", NULL, AGENT_TIMEOUT_MS, on_stats,
+                            showing, NULL))
         show_reply(showing);
 }
 
@@ -201,7 +201,7 @@ handle_session_show(struct http_request *request, void *arg)
     showing->body = session_describe(session);
     json_object_set_new(showing->body, "working_directory", json_string(working_directory));
     struct sandbox *sandbox = session_sandbox(session);
-    if (!sandbox || !sandbox_agent_call(sandbox, "GET", "/files", NULL, AGENT_TIMEOUT_MS, on_files,
+    if (!sandbox || !sandbox_agent_call(sandbox, "files.list", NULL, AGENT_TIMEOUT_MS, on_files,
                                         showing, NULL)) {
         json_object_update_new(showing->body, json_pack("{s:[], s:i}", "files", "total_files", 0));
         show_reply(showing);

@@ -158,7 +158,6 @@ make_contexts(struct core *core)
     core->sandbox_context = (struct sandbox_context){
         .loop = core->loop,
         .provisioner = core->provisioner,
-        .http = core->client,
         .link_key = core->link_key,
         .egress = core->egress,
     };
@@ -190,6 +189,7 @@ make_sessions(struct core *core)
         .evict_idle = strcmp(config->evict, "idle") == 0,
         .idle_timeout_s = config->idle_timeout_s,
         .network = strcmp(config->network, "egress") == 0,
+        .http = core->client,
         .fetch_policy = core->policy,
         .max_download_bytes = config->max_upload_bytes,
         .scratch_dir = core->state.dir,

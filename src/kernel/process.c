@@ -384,12 +384,12 @@ process_start(struct kernel_process *process)
     start_reset(process);
     process->pid = 0;
     id_random_hex(process->key, JUPYTER_KEY_LEN);
-    json_auto_t *body =
+    json_auto_t *params =
         json_pack("{s:s, s:O, s:o, s:s, s:s, s:s}", "name", process->spec->name, "argv",
                   process->spec->argv, "env", merged_env(process), "cwd", "/mnt/data", "key",
                   process->key, "transport", process->spec->transport);
     struct kg_error err = {0};
-    process->start.call = sandbox_agent_call(process->sandbox, "POST", "/kernels", body,
+    process->start.call = sandbox_agent_call(process->sandbox, "kernels.start", params,
                                              AGENT_TIMEOUT_MS, process_on_started, process, &err);
     if (!process->start.call)
         start_fail(process, err.message);
@@ -433,10 +433,10 @@ stop_process(struct kernel_process *process)
 {
     if (process->stopping)
         return;
-    KG_AUTO_FREE char *path = kg_asprintf("/kernels/%s/stop", process->spec->name);
+    json_auto_t *params = json_pack("{s:s}", "name", process->spec->name);
     struct kg_error err = {0};
-    process->stopping = sandbox_agent_call(process->sandbox, "POST", path, NULL, AGENT_TIMEOUT_MS,
-                                           process_on_stopped, process, &err);
+    process->stopping = sandbox_agent_call(process->sandbox, "kernels.stop", params,
+                                           AGENT_TIMEOUT_MS, process_on_stopped, process, &err);
     if (!process->stopping)
         loop_timer_start(process->unasked, 0);
 }
@@ -484,8 +484,8 @@ start_fail(struct kernel_process *process, const char *reason)
     start_cancel(start);
     free(start->failure);
     start->failure = kg_strdup(reason);
-    KG_AUTO_FREE char *path = kg_asprintf("/kernels/%s", process->spec->name);
-    start->call = sandbox_agent_call(process->sandbox, "GET", path, NULL, AGENT_TIMEOUT_MS,
+    json_auto_t *params = json_pack("{s:s}", "name", process->spec->name);
+    start->call = sandbox_agent_call(process->sandbox, "kernels.describe", params, AGENT_TIMEOUT_MS,
                                      process_on_log_tail, process, NULL);
     if (!start->call)
         loop_timer_start(start->give_up, 0);
@@ -532,10 +532,9 @@ process_interrupt(struct kernel_process *process)
     }
     if (process->interrupting)
         return;
-    KG_AUTO_FREE char *path = kg_asprintf("/kernels/%s/signal", process->spec->name);
-    json_auto_t *body = json_pack("{s:s}", "signal", "INT");
+    json_auto_t *params = json_pack("{s:s, s:s}", "name", process->spec->name, "signal", "INT");
     process->interrupting =
-        sandbox_agent_call(process->sandbox, "POST", path, body, AGENT_TIMEOUT_MS,
+        sandbox_agent_call(process->sandbox, "kernels.signal", params, AGENT_TIMEOUT_MS,
                            process_on_interrupted, process, &err);
     if (!process->interrupting)
         log_warning("a kernel was not interrupted", LOG_ERR(&err));

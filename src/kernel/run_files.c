@@ -16,7 +16,7 @@ enum { ANSWER_MS = 5000, FILES_MAX = 100 };
 static void
 run_files_reset(struct run_files *files)
 {
-    sandbox_question_cancel(KG_STEAL(files->question));
+    sandbox_call_cancel(KG_STEAL(files->question));
     json_decref(KG_STEAL(files->changes));
     files->asked = false;
 }
@@ -85,9 +85,10 @@ run_files_ask(struct run_files *files, const struct execution *execution)
     if (files->asked)
         return;
     files->asked = true;
-    files->question = sandbox_ask_changes(files->sandbox, files->cursor,
-                                          clock_mono_us() - execution->started_us, ANSWER_MS,
-                                          run_files_on_changes, files, &err);
+    json_auto_t *params = json_pack("{s:s, s:I}", "cursor", files->cursor, "within_us",
+                                    (json_int_t)(clock_mono_us() - execution->started_us));
+    files->question = sandbox_agent_call(files->sandbox, "changes", params, ANSWER_MS,
+                                         run_files_on_changes, files, &err);
     if (!files->question)
         log_warning("an execution's files are unknown", LOG_ERR(&err));
 }
@@ -101,7 +102,7 @@ run_files_finish(struct run_files *files, struct execution *execution, enum exec
     files->status = status;
     files->replaced = replaced;
     if (at_once)
-        sandbox_question_cancel(KG_STEAL(files->question));
+        sandbox_call_cancel(KG_STEAL(files->question));
     else
         run_files_ask(files, execution);
     if (!files->question)
@@ -111,7 +112,7 @@ run_files_finish(struct run_files *files, struct execution *execution, enum exec
 void
 run_files_end(struct run_files *files)
 {
-    sandbox_question_cancel(KG_STEAL(files->question));
+    sandbox_call_cancel(KG_STEAL(files->question));
     if (files->ending)
         finish(files);
     run_files_reset(files);

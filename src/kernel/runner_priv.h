@@ -21,7 +21,7 @@ struct run_files {
     void (*on_done)(struct execution *execution, void *arg);
     void *arg;
     bool asked; // since the last execution ended
-    struct sandbox_question *question;
+    struct sandbox_call *question;
     json_t *changes;          // the answer
     struct execution *ending; // owned; NULL: none waits
     enum execution_status status;

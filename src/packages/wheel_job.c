@@ -136,8 +136,9 @@ on_wheel_data(const void *data, size_t len, void *arg)
 }
 
 static void
-on_wheel_end(const struct kg_error *end_err, void *arg)
+on_wheel_end(const json_t *result, const struct kg_error *end_err, void *arg)
 {
+    (void)result;
     struct wheel_job *job = arg;
     struct kg_error err = {0};
     job->call = NULL;
@@ -154,12 +155,12 @@ take_wheel(struct wheel_job *job, const json_t *wheel, struct kg_error *err)
 {
     static const struct sandbox_stream_events events = {.on_data = on_wheel_data,
                                                         .on_end = on_wheel_end};
-    // A "+" stands in file names of wheels, and would be a blank in a query, but not in a path.
     KG_AUTO_FREE char *path =
-        kg_asprintf("/files/wheels/%s", json_string_value(json_object_get(wheel, "file")));
+        kg_asprintf("wheels/%s", json_string_value(json_object_get(wheel, "file")));
+    json_auto_t *params = json_pack("{s:s}", "path", path);
     const struct sandbox_stream_spec spec = {
-        .method = "GET",
-        .path = path,
+        .method = "files.read",
+        .params = params,
         .head_timeout_ms = SILENCE_MS,
         .silence_timeout_ms = SILENCE_MS,
     };

@@ -173,9 +173,9 @@ on_process(const json_t *body, const struct kg_error *err, void *arg)
 static void
 ask_for_process(struct pool_entry *entry)
 {
-    KG_AUTO_FREE char *path = kg_asprintf("/kernels/%s", entry->pool->settings.spec->name);
-    if (!sandbox_agent_call(entry->sandbox, "GET", path, NULL, ADOPT_TIMEOUT_MS, on_process, entry,
-                            NULL))
+    json_auto_t *params = json_pack("{s:s}", "name", entry->pool->settings.spec->name);
+    if (!sandbox_agent_call(entry->sandbox, "kernels.describe", params, ADOPT_TIMEOUT_MS,
+                            on_process, entry, NULL))
         fail(entry);
 }
 

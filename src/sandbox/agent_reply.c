@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parsers of the agent's HTTP answers and of its event lines.
+// Parsers of what the agent answers, and of its events.
 #include "agent_reply.h"
 
 #include <limits.h>
@@ -7,64 +7,53 @@
 
 #include "link_line.h"
 
-// The code that the agent names, where it goes with the status: what a session's owner is told.
-static enum kg_code
-code_of_status(int status, const char *name)
-{
-    enum kg_code named = name ? kg_code_find(name) : KG_N_CODES;
-
-    if (named != KG_N_CODES && kg_code_info(named)->http_status == status && status >= 400 &&
-        status < 500)
-        return named;
-
-    switch (status) {
-    case 400:
-        return KG_INVALID;
-    case 404:
-        return KG_NOT_FOUND;
-    case 409:
-        return KG_FILE_EXISTS;
-    case 413:
-        return KG_UPLOAD_TOO_LARGE;
-    case 429:
-        return KG_SESSION_BUSY;
-    case 507:
-        return KG_DISK_FULL;
-    default:
-        return KG_INTERNAL;
-    }
-}
+// Far more than any truthful agent sends, and little for a gateway.
+enum { WEIGHT_MAX = 8 << 20, DEPTH_MAX = 16 };
 
 json_t *
-agent_reply_parse(int status, const char *body, size_t len, struct kg_error *err)
+agent_object_parse(const char *text, size_t len, struct kg_error *err)
 {
-    json_auto_t *reply = json_loadb(body, len, JSON_REJECT_DUPLICATES, NULL);
+    const struct json_weight weight = json_weigh(text, len);
 
-    if (status >= 200 && status < 300) {
-        if (json_is_object(reply))
-            return KG_STEAL(reply);
-        (void)kg_error_set(err, KG_INTERNAL, 0, "the agent's answer is no JSON object");
-        return NULL;
+    if (weight.depth <= DEPTH_MAX && weight.bytes <= WEIGHT_MAX) {
+        json_auto_t *object = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+        if (json_is_object(object))
+            return KG_STEAL(object);
     }
-    char text[160] = "no reason given";
-    const json_t *reason = json_object_get(reply, "error");
-    if (!reason)
-        reason = json_object_get(reply, "detail"); // a problem document, from its router
-    if (json_is_string(reason))
-        text_sanitise(json_string_value(reason), json_string_length(reason), text, sizeof text);
-    const char *name = json_string_value(json_object_get(reply, "code"));
-    enum kg_code code = code_of_status(status, name);
-    if (name && code != KG_INTERNAL)
-        (void)kg_error_set(err, code, 0, "%s", text);
-    else
-        (void)kg_error_set(err, code, 0, "the agent answered %d: %s", status, text);
+    (void)kg_error_set(err, KG_INTERNAL, 0, "the agent's answer is not a JSON object");
     return NULL;
 }
 
-int
-agent_event_parse(const char *line, size_t len, struct agent_event *ret, struct kg_error *err)
+// Faults of the gateway and of the engine are not the agent's to report.
+static enum kg_code
+code_of(const char *name)
 {
-    json_auto_t *event = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
+    enum kg_code code = name ? kg_code_find(name) : KG_N_CODES;
+
+    if (code == KG_N_CODES)
+        return KG_INTERNAL;
+    int status = kg_code_info(code)->http_status;
+    return (status >= 400 && status < 500) || code == KG_DISK_FULL ? code : KG_INTERNAL;
+}
+
+void
+agent_error_parse(const char *text, size_t len, struct kg_error *err)
+{
+    char reason[sizeof err->message - 32] = "no reason given";
+    json_auto_t *error = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *said = json_object_get(error, "error");
+    enum kg_code code = code_of(json_string_value(json_object_get(error, "code")));
+
+    if (json_is_string(said))
+        text_sanitise(json_string_value(said), json_string_length(said), reason, sizeof reason);
+    (void)kg_error_set(err, code, 0, "%s%s", code == KG_INTERNAL ? "the agent failed: " : "",
+                       reason);
+}
+
+int
+agent_event_parse(const char *text, size_t len, struct agent_event *ret, struct kg_error *err)
+{
+    json_auto_t *event = agent_object_parse(text, len, err);
     const char *type, *name;
     json_int_t pid, exit_code, signum;
     int oom;
@@ -74,7 +63,7 @@ agent_event_parse(const char *line, size_t len, struct agent_event *ret, struct 
                     &pid, "exit_code", &exit_code, "signal", &signum, "oom", &oom) != 0)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is malformed");
     if (strcmp(type, "kernel_exit") != 0)
-        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is of no known type");
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has an unknown type");
     if (!link_target_valid(name) || strlen(name) > AGENT_KERNEL_NAME_MAX)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event names no kernel");
     if (pid < 1 || pid > INT_MAX || exit_code < -1 || exit_code > 255 || signum < 0 || signum > 64)
@@ -85,15 +74,16 @@ agent_event_parse(const char *line, size_t len, struct agent_event *ret, struct 
     return 0;
 }
 
-static int
-parse_command_end(json_t *line, struct sandbox_command_result *ret, struct kg_error *err)
+int
+agent_command_end_parse(const json_t *result, struct sandbox_command_result *ret,
+                        struct kg_error *err)
 {
     json_int_t exit_code, signum, duration_ms, dropped;
     int timed_out, oom;
 
-    if (json_unpack(line, "{s:I, s:I, s:b, s:b, s:I, s:I}", "exit_code", &exit_code, "signal",
-                    &signum, "timed_out", &timed_out, "oom", &oom, "duration_ms", &duration_ms,
-                    "dropped_bytes", &dropped) != 0)
+    if (json_unpack((json_t *)(uintptr_t)result, "{s:I, s:I, s:b, s:b, s:I, s:I}", "exit_code",
+                    &exit_code, "signal", &signum, "timed_out", &timed_out, "oom", &oom,
+                    "duration_ms", &duration_ms, "dropped_bytes", &dropped) != 0)
         return kg_error_set(err, KG_INTERNAL, 0, "the end of a command is malformed");
     if (exit_code < 0 || exit_code > 255 || signum < 0 || signum > 64 || duration_ms < 0 ||
         dropped < 0)
@@ -109,59 +99,26 @@ parse_command_end(json_t *line, struct sandbox_command_result *ret, struct kg_er
     return 0;
 }
 
-int
-agent_command_parse(const char *line, size_t len, struct agent_command_line *ret,
-                    struct kg_error *err)
+static bool
+is_utf8(const char *text, size_t len)
 {
-    json_auto_t *value = json_loadb(line, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
-    const char *type = json_string_value(json_object_get(value, "type"));
-    json_t *text = json_object_get(value, "text");
+    const unsigned char *at = (const unsigned char *)text, *end = at + len;
 
-    *ret = (struct agent_command_line){.is_end = type && strcmp(type, "end") == 0};
-    if (ret->is_end)
-        return parse_command_end(value, &ret->result, err);
-    bool is_stderr = type && strcmp(type, "stderr") == 0;
-    if (!type || !json_is_string(text) || (!is_stderr && strcmp(type, "stdout") != 0))
-        return kg_error_set(err, KG_INTERNAL, 0, "a command's output is malformed");
-    ret->stream = is_stderr ? SANDBOX_STDERR : SANDBOX_STDOUT;
-    ret->text = json_incref(text);
-    return 0;
-}
-
-static void
-end_line(struct agent_lines *lines, agent_line_fn fn, void *arg)
-{
-    if (lines->overlong)
-        fn(NULL, 0, arg);
-    else
-        fn(lines->line.data ? lines->line.data : "", lines->line.len, arg);
-    lines->line.len = 0;
-    lines->overlong = false;
-}
-
-void
-agent_lines_feed(struct agent_lines *lines, const char *data, size_t len, agent_line_fn fn,
-                 void *arg)
-{
-    size_t max = lines->max ? lines->max : AGENT_EVENT_LINE_MAX;
-
-    while (len > 0) {
-        const char *newline = memchr(data, '\n', len);
-        size_t part = newline ? (size_t)(newline - data) : len;
-        if (lines->line.len + part > max)
-            lines->overlong = true;
-        if (!lines->overlong)
-            buf_append(&lines->line, data, part);
-        if (!newline)
-            return;
-        end_line(lines, fn, arg);
-        data += part + 1;
-        len -= part + 1;
+    for (size_t n; at < end; at += n) {
+        n = utf8_valid_len(at, end);
+        if (n == 0)
+            return false;
     }
+    return true;
 }
 
-void
-agent_lines_fini(struct agent_lines *lines)
+int
+agent_output_parse(const char *data, size_t len, enum sandbox_stream *ret, struct kg_error *err)
 {
-    buf_fini(&lines->line);
+    enum { OUT = 1, ERR = 2 }; // as command_output.h of the agent has them
+
+    if (len < 2 || (data[0] != OUT && data[0] != ERR) || !is_utf8(data + 1, len - 1))
+        return kg_error_set(err, KG_INTERNAL, 0, "a command's output is malformed");
+    *ret = data[0] == OUT ? SANDBOX_STDOUT : SANDBOX_STDERR;
+    return (int)(len - 1);
 }

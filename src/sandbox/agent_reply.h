@@ -7,15 +7,12 @@
 #include "base.h"
 #include "sandbox.h"
 
-enum {
-    AGENT_EVENT_LINE_MAX = 4096,
-    AGENT_COMMAND_LINE_MAX = 256 * 1024, // 32 KiB of NULs, each of them an escape, and more
-    AGENT_KERNEL_NAME_MAX = 32,
-};
+enum { AGENT_KERNEL_NAME_MAX = 32 };
 
-// The body of an answer: an object; an error status becomes `err` with the agent's text.
-KG_MUST_CHECK json_t *agent_reply_parse(int status, const char *body, size_t len,
-                                        struct kg_error *err);
+// The content of a HEAD or RESULT frame: an object of bounded weight.
+KG_MUST_CHECK json_t *agent_object_parse(const char *text, size_t len, struct kg_error *err);
+// The content of an ERROR frame becomes `err`.
+void agent_error_parse(const char *text, size_t len, struct kg_error *err);
 
 // A kernel_exit event.
 struct agent_event {
@@ -25,27 +22,13 @@ struct agent_event {
     int signal;
     bool oom;
 };
-KG_MUST_CHECK int agent_event_parse(const char *line, size_t len, struct agent_event *ret,
+KG_MUST_CHECK int agent_event_parse(const char *text, size_t len, struct agent_event *ret,
                                     struct kg_error *err);
 
-// A line of a command: text of one of its streams, or its end.
-struct agent_command_line {
-    bool is_end;
-    enum sandbox_stream stream;
-    json_t *text; // a string, the caller's; NULL at the end
-    struct sandbox_command_result result;
-};
-KG_MUST_CHECK int agent_command_parse(const char *line, size_t len, struct agent_command_line *ret,
-                                      struct kg_error *err);
-
-// Cuts a stream into lines; all zero is a valid start. `fn` gets each line without its newline;
-// a line that is too long is given to it once, as NULL.
-struct agent_lines {
-    struct buf line;
-    size_t max; // 0: AGENT_EVENT_LINE_MAX
-    bool overlong;
-};
-typedef void (*agent_line_fn)(const char *line, size_t len, void *arg);
-void agent_lines_feed(struct agent_lines *lines, const char *data, size_t len, agent_line_fn fn,
-                      void *arg);
-void agent_lines_fini(struct agent_lines *lines);
+// One part of a command's output: returns the length of its text, which begins behind its first
+// byte; -1 where it is malformed.
+KG_MUST_CHECK int agent_output_parse(const char *data, size_t len, enum sandbox_stream *ret,
+                                     struct kg_error *err);
+// The result of a command.
+KG_MUST_CHECK int agent_command_end_parse(const json_t *result, struct sandbox_command_result *ret,
+                                          struct kg_error *err);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "metrics.h"
+#include "rpc.h"
 #include "sandbox_priv.h"
 
 enum { ID_LEN = 10 };
@@ -58,7 +59,7 @@ close_gateway_side(struct sandbox *sandbox)
 {
     event_stream_free(KG_STEAL(sandbox->event_stream));
     sandbox_call_cancel(KG_STEAL(sandbox->info_call));
-    change_link_close(sandbox->changes);
+    wire_free(KG_STEAL(sandbox->idle_wire));
     loop_timer_stop(sandbox->ready_timer);
     door_free(KG_STEAL(sandbox->door));
     egress_user_free(KG_STEAL(sandbox->egress));
@@ -93,7 +94,6 @@ sandbox_free(struct sandbox *sandbox)
     close_gateway_side(sandbox);
     provisioner_forget(sandbox->context.provisioner, sandbox->id);
     fail_calls(sandbox);
-    change_link_free(sandbox->changes);
     loop_timer_free(sandbox->ready_timer);
     loop_timer_free(sandbox->end_timer);
     free(sandbox->door_path);
@@ -283,7 +283,6 @@ sandbox_new(const struct sandbox_context *context, const char *id,
     sandbox->door_path = kg_asprintf("%s/door.sock", door);
     sandbox->dir = kg_strndup(door, (size_t)(strrchr(door, '/') - door));
     TAILQ_INIT(&sandbox->calls);
-    sandbox->changes = change_link_new(sandbox);
     sandbox->ready_timer = loop_timer_new(context->loop, on_ready_timeout, sandbox);
     sandbox->end_timer = loop_timer_new(context->loop, on_end_step, sandbox);
     return sandbox;
@@ -345,8 +344,8 @@ sandbox_start(struct sandbox *sandbox, const struct sandbox_spec *spec, struct k
     sandbox->door = make_door(sandbox, err);
     if (!sandbox->door)
         return -1;
-    sandbox->info_call = sandbox_agent_call(sandbox, "GET", "/info", NULL, spec->ready_timeout_ms,
-                                            on_info, sandbox, err);
+    sandbox->info_call =
+        sandbox_agent_call(sandbox, "info", NULL, spec->ready_timeout_ms, on_info, sandbox, err);
     if (!sandbox->info_call)
         return -1;
     loop_timer_start(sandbox->ready_timer, spec->ready_timeout_ms);

@@ -7,7 +7,6 @@
 #include "base.h"
 
 struct egress;
-struct http_client;
 struct link_key;
 struct loop;
 struct provisioner;
@@ -16,7 +15,6 @@ struct provisioner;
 struct sandbox_context {
     struct loop *loop;
     struct provisioner *provisioner;
-    struct http_client *http;
     const struct link_key *link_key; // of this installation; NULL: agents dial the gateway
     struct egress *egress; // for the sandboxes with `network`; NULL: they have no way out
 };
@@ -92,47 +90,52 @@ KG_DEFINE_AUTO(sandbox, sandbox_free)
 struct sandbox_call;
 void sandbox_call_cancel(struct sandbox_call *call);
 
-// Opens a link to a target inside: "<kernel>/shell", "<kernel>/iopub", "<kernel>/control", "agent".
+// Opens a link to a target inside: "<kernel>/shell", "<kernel>/iopub", "<kernel>/control".
 // The callback owns `fd`; -1 with `err` where the agent refused or did not answer.
 typedef void (*sandbox_link_fn)(int fd, const struct kg_error *err, void *arg);
 KG_MUST_CHECK struct sandbox_call *sandbox_open_link(struct sandbox *sandbox, const char *target,
                                                      int64_t timeout_ms, sandbox_link_fn fn,
                                                      void *arg, struct kg_error *err);
 
-// ---- The agent's API ------------------------------------------------------------------------
+// ---- Calls of the agent ---------------------------------------------------------------------
 
-// `body` is the agent's JSON, borrowed; NULL with `err` on failure.
-typedef void (*sandbox_agent_fn)(const json_t *body, const struct kg_error *err, void *arg);
+// `result` is the agent's, an object, borrowed and untrusted; NULL with `err` on failure.
+typedef void (*sandbox_agent_fn)(const json_t *result, const struct kg_error *err, void *arg);
 
-// One call of the agent's HTTP API, any route of it: `body` may be NULL (borrowed).
+// Calls a method of the agent (src/agent/methods.c) whose answer is one object. `params` is an
+// object, or NULL for an empty one (borrowed).
 KG_MUST_CHECK struct sandbox_call *sandbox_agent_call(struct sandbox *sandbox, const char *method,
-                                                      const char *path, const json_t *body,
-                                                      int64_t timeout_ms, sandbox_agent_fn fn,
-                                                      void *arg, struct kg_error *err);
+                                                      const json_t *params, int64_t timeout_ms,
+                                                      sandbox_agent_fn fn, void *arg,
+                                                      struct kg_error *err);
 
-// ---- Streamed calls of the agent ------------------------------------------------------------
+// The bytes that follow a call's parameters: `data`, or what `read` fills `to` with, always exactly
+// the next `len` bytes. Both must stay until the call has ended.
+struct sandbox_body {
+    const void *data;
+    void (*read)(void *to, size_t len, void *arg);
+    void *arg;
+    size_t len;
+};
 
-// A call whose answer is not JSON to be waited for, but bytes as they come. All borrowed for the
-// time of the start.
+// A call that sends or receives more than one object.
 struct sandbox_stream_spec {
     const char *method;
-    const char *path;         // of the agent's API, with its query, percent-encoded
-    const char *content_type; // of the body; NULL: none
-    const void *body;         // copied
-    size_t body_len;
-    int64_t head_timeout_ms;    // until the answer's head has come
+    const json_t *params;       // or NULL
+    struct sandbox_body body;   // empty: none
+    int64_t head_timeout_ms;    // until the answer begins, or the next part of the body is taken
     int64_t silence_timeout_ms; // from then on, until more comes, while not paused; 0: none
 };
 
 // Each callback may cancel the call.
 struct sandbox_stream_events {
-    // The head of an answer with a 2xx status: at most once, before any data; may be NULL.
-    // sandbox_stream_header() is for its time.
-    void (*on_head)(int status, void *arg);
+    // The answer begins: at most once, before any data and any result; may be NULL. `head` is
+    // borrowed.
+    void (*on_head)(const json_t *head, void *arg);
+    // One part of the answer as the agent sent it, at most 128 KiB; NULL: an answer with data fails.
     void (*on_data)(const void *data, size_t len, void *arg);
-    // Exactly once, the last; then the handle is gone. NULL: the answer is complete. An error that
-    // the agent answered (any status but 2xx) comes with its code and text, before any data.
-    void (*on_end)(const struct kg_error *err, void *arg);
+    // Exactly once, the last; then the handle is gone. One of both is NULL.
+    sandbox_agent_fn on_end;
 };
 
 // Cancelled by sandbox_call_cancel().
@@ -140,23 +143,9 @@ KG_MUST_CHECK struct sandbox_call *sandbox_agent_stream(struct sandbox *sandbox,
                                                         const struct sandbox_stream_spec *spec,
                                                         const struct sandbox_stream_events *events,
                                                         void *arg, struct kg_error *err);
-// A header of the answer, by its name; NULL: there is none. Untrusted text, borrowed.
-const char *sandbox_stream_header(struct sandbox_call *call, const char *name);
-// Stops on_data from firing, and the agent from sending once what is in between is full (some 512
+// Stops on_data from firing, and the agent from sending once what is in between is full (some 768
 // KiB); or goes on, not before the call returns.
 void sandbox_stream_pause(struct sandbox_call *call, bool paused);
-
-// ---- What an execution has changed ----------------------------------------------------------
-
-// Asks which files were created or changed since `cursor` (a name; the agent keeps one for each)
-// was last asked about, and within the last `within_us`. `changes` is borrowed: {"files": [{"path",
-// "size", "mtime_ms"}], "more": n}; NULL with `err` on failure. Cheap: over a link of its own.
-typedef void (*sandbox_changes_fn)(const json_t *changes, const struct kg_error *err, void *arg);
-struct sandbox_question;
-KG_MUST_CHECK struct sandbox_question *
-sandbox_ask_changes(struct sandbox *sandbox, const char *cursor, int64_t within_us,
-                    int64_t timeout_ms, sandbox_changes_fn fn, void *arg, struct kg_error *err);
-void sandbox_question_cancel(struct sandbox_question *question);
 
 // ---- Commands -------------------------------------------------------------------------------
 

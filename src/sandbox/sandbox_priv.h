@@ -4,7 +4,6 @@
 
 #include <sys/queue.h>
 
-#include "change_link.h"
 #include "door.h"
 #include "egress.h"
 #include "http_client.h"
@@ -13,6 +12,7 @@
 #include "sandbox.h"
 
 struct event_stream;
+struct wire;
 
 struct sandbox {
     struct sandbox_context context;
@@ -31,7 +31,7 @@ struct sandbox {
     TAILQ_HEAD(, sandbox_call) calls;
     struct sandbox_call *info_call;
     struct event_stream *event_stream;
-    struct change_link *changes;
+    struct wire *idle_wire; // the link of a call that has ended, for the next one; or NULL
     struct loop_timer *ready_timer;
     struct provisioner_op *op; // the creation, the claim, or the destruction
     sandbox_claim_fn on_claimed;
@@ -45,8 +45,7 @@ struct sandbox {
 
 // ---- Calls (call.c) -------------------------------------------------------------------------
 
-// Fails one call or question with `reason`; false where none is left. Its callback may free the
-// sandbox.
+// Fails one call with `reason`; false where none is left. Its callback may free the sandbox.
 bool sandbox_fail_call(struct sandbox *sandbox, const struct kg_error *reason);
 
 // ---- The agent's events (event_stream.c) ----------------------------------------------------

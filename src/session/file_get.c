@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading a file of a session as a stream: exactly what was announced, or an error.
 
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -24,46 +23,39 @@ get_end(struct session_file_op *op, const struct kg_error *err)
     events.on_end(err, arg);
 }
 
-// -1 where there is none, or no such number.
-static int64_t
-number_header(struct sandbox_call *call, const char *name)
+static int
+parse_head(struct session_file_op *op, const json_t *head, bool *ret_is_part, int64_t *ret_offset,
+           int64_t *ret_length, struct kg_error *err)
 {
-    const char *text = sandbox_stream_header(call, name);
-    char *end;
-    if (!text || *text < '0' || *text > '9')
+    json_int_t offset, length;
+    int is_part;
+    if (file_parse(op, head, &op->file, err) < 0)
         return -1;
-    errno = 0;
-    int64_t value = strtoll(text, &end, 10);
-    return errno || *end ? -1 : value;
+    int64_t size = op->file.size;
+    if (json_unpack((json_t *)(uintptr_t)head, "{s:I, s:I, s:b}", "offset", &offset, "length",
+                    &length, "part", &is_part) < 0 ||
+        offset < 0 || length < 0 || offset > INT64_MAX - length ||
+        (length > 0 && offset + length > size) || (!is_part && length != size))
+        return kg_error_set(err, KG_INTERNAL, 0, "the agent's answer about a file is malformed");
+    *ret_is_part = is_part;
+    *ret_offset = offset;
+    *ret_length = length;
+    return 0;
 }
 
 static void
-on_head(int status, void *arg)
+on_head(const json_t *head, void *arg)
 {
-    (void)status;
     struct session_file_op *op = arg;
     struct kg_error err = {0};
-    int64_t size = number_header(op->call, "X-Kg-Size");
-    int64_t offset = number_header(op->call, "X-Kg-Offset");
-    int64_t length = number_header(op->call, "X-Kg-Length");
-    bool is_part = number_header(op->call, "X-Kg-Part") == 1;
-    op->file = (struct session_file){
-        .path = op->path,
-        .mime = mime_of_path(op->path),
-        .size = size,
-        .mtime_ms = file_clip_mtime(number_header(op->call, "X-Kg-Mtime-Ms")),
-    };
-    bool sound = size >= 0 && offset >= 0 && length >= 0 && offset <= INT64_MAX - length &&
-                 (length == 0 || offset + length <= size) && (is_part || length == size) &&
-                 session_etag_copy(sandbox_stream_header(op->call, "ETag"), op->file.etag) == 0;
-    if (!sound) {
-        kg_error_set(&err, KG_INTERNAL, 0, "the agent's answer about a file is malformed");
+    bool is_part;
+    int64_t offset;
+    if (parse_head(op, head, &is_part, &offset, &op->left, &err) < 0) {
         sandbox_call_cancel(op->call);
         get_end(op, &err);
         return;
     }
-    op->left = length;
-    op->events.on_head(&op->file, is_part, offset, length, op->arg);
+    op->events.on_head(&op->file, is_part, offset, op->left, op->arg);
 }
 
 static void
@@ -83,13 +75,14 @@ on_data(const void *data, size_t len, void *arg)
 }
 
 static void
-on_end(const struct kg_error *err, void *arg)
+on_end(const json_t *result, const struct kg_error *err, void *arg)
 {
+    (void)result;
     struct session_file_op *op = arg;
     struct kg_error short_err = {0};
     op->call = NULL;
     if (!err && op->left > 0) {
-        kg_error_set(&short_err, KG_INTERNAL, 0, "the file has shrunk while it was read");
+        kg_error_set(&short_err, KG_INTERNAL, 0, "the agent sends less than it announced");
         err = &short_err;
     }
     get_end(op, err);
@@ -104,24 +97,24 @@ session_file_get(struct session *session, const char *path, const struct session
     struct session_file_op *op = file_op_new(session, path, false, arg, err);
     if (!op)
         return NULL;
-    KG_AUTO_BUF url = {0};
-    buf_append_str(&url, "/files/");
-    percent_append(&url, path, "/");
     bool whole = range->first == 0 && range->last == -1;
-    if (!whole)
-        buf_printf(&url, "?first=%" PRId64 "&last=%" PRId64, range->first, range->last);
-    if (!whole && range->if_etag) {
-        buf_append_str(&url, "&if_etag=");
-        percent_append(&url, range->if_etag, "/");
-    }
+    json_auto_t *params = json_pack("{s:s}", "path", path);
+    if (params && !whole)
+        json_object_update_new(params, json_pack("{s:I, s:I, s:s*}", "first",
+                                                 (json_int_t)range->first, "last",
+                                                 (json_int_t)range->last, "if_etag",
+                                                 range->if_etag));
     const struct sandbox_stream_spec spec = {
-        .method = "GET",
-        .path = url.data,
+        .method = "files.read",
+        .params = params,
         .head_timeout_ms = FILE_CALL_MS,
         .silence_timeout_ms = SILENCE_MS,
     };
     op->events = *events;
-    op->call = sandbox_agent_stream(session->sandbox, &spec, &stream_events, op, err);
+    if (params)
+        op->call = sandbox_agent_stream(session->sandbox, &spec, &stream_events, op, err);
+    else
+        kg_error_set(err, KG_INVALID_PATH, 0, "the path is not UTF-8");
     if (op->call)
         return op;
     file_op_free(op);

@@ -24,7 +24,6 @@ struct session_file_op {
     struct session_file file;
     struct buf data;
     session_file_put_fn put_fn;
-    struct file_put *put;
 };
 
 // NULL where the session has no sandbox, or the path is a bad one (NULL is none at all).
@@ -32,9 +31,6 @@ struct session_file_op *file_op_new(struct session *session, const char *path, b
                                     void *arg, struct kg_error *err);
 // Frees the operation, whose call has ended.
 void file_op_free(struct session_file_op *op);
-// `method` on the operation's file, as a JSON call; `query` begins with "?" or is empty.
-KG_MUST_CHECK int file_op_call(struct session_file_op *op, const char *method, const char *query,
-                               sandbox_agent_fn fn, struct kg_error *err);
 // What the agent says of a file; strings of `ret` are borrowed from `op`.
 KG_MUST_CHECK int file_parse(const struct session_file_op *op, const json_t *body,
                              struct session_file *ret, struct kg_error *err);
@@ -44,5 +40,3 @@ int64_t file_clip_mtime(int64_t mtime_ms);
 
 // Copies an ETag of the agent's; -1 where it is none.
 KG_MUST_CHECK int session_etag_copy(const char *etag, char ret[SESSION_ETAG_LEN + 1]);
-
-void file_put_free(struct session_file_op *op);

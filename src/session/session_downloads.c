@@ -219,8 +219,7 @@ start_one(struct download *download)
     download->downloads->n_running++;
     download->downloads->session->sessions->n_downloading++;
     if (disk_check_free(spec.dir, spec.max_bytes, &err) == 0)
-        download->fetch =
-            http_fetch_start(settings->sandboxes->http, &spec, on_fetched, download, &err);
+        download->fetch = http_fetch_start(settings->http, &spec, on_fetched, download, &err);
     if (!download->fetch)
         fail_one(download, &err);
 }

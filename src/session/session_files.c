@@ -33,7 +33,6 @@ file_op_free(struct session_file_op *op)
 {
     op->session->n_file_ops--;
     session_touch(op->session);
-    file_put_free(op);
     buf_fini(&op->data);
     free(op->path);
     free(op);
@@ -48,22 +47,16 @@ session_file_op_cancel(struct session_file_op *op)
     file_op_free(op);
 }
 
-static void
-append_file_url(struct buf *url, const struct session_file_op *op, const char *query)
-{
-    buf_append_str(url, "/files/");
-    percent_append(url, op->path, "/");
-    buf_append_str(url, query);
-}
-
-int
-file_op_call(struct session_file_op *op, const char *method, const char *query, sandbox_agent_fn fn,
+// Calls a method whose one parameter is the operation's path.
+static int
+file_op_call(struct session_file_op *op, const char *method, sandbox_agent_fn fn,
              struct kg_error *err)
 {
-    KG_AUTO_BUF url = {0};
-    append_file_url(&url, op, query);
+    json_auto_t *params = json_pack("{s:s}", "path", op->path);
+    if (!params)
+        return kg_error_set(err, KG_INVALID_PATH, 0, "the path is not UTF-8");
     op->call =
-        sandbox_agent_call(op->session->sandbox, method, url.data, NULL, FILE_CALL_MS, fn, op, err);
+        sandbox_agent_call(op->session->sandbox, method, params, FILE_CALL_MS, fn, op, err);
     return op->call ? 0 : -1;
 }
 
@@ -96,30 +89,21 @@ session_etag_copy(const char *etag, char ret[SESSION_ETAG_LEN + 1])
     return 0;
 }
 
-static int
-file_fill(const struct session_file_op *op, int64_t size, int64_t mtime_ms, const char *etag,
-          struct session_file *ret, struct kg_error *err)
-{
-    *ret = (struct session_file){
-        .path = op->path,
-        .mime = mime_of_path(op->path),
-        .size = size,
-        .mtime_ms = file_clip_mtime(mtime_ms),
-    };
-    if (size < 0 || session_etag_copy(etag, ret->etag) < 0)
-        return kg_error_set(err, KG_INTERNAL, 0, "the agent's answer about a file is malformed");
-    return 0;
-}
-
 int
 file_parse(const struct session_file_op *op, const json_t *body, struct session_file *ret,
            struct kg_error *err)
 {
     const json_t *size = json_object_get(body, "size");
-    const json_t *mtime = json_object_get(body, "mtime_ms");
     const char *etag = json_string_value(json_object_get(body, "etag"));
-    return file_fill(op, json_is_integer(size) ? json_integer_value(size) : -1,
-                     json_integer_value(mtime), etag, ret, err);
+    *ret = (struct session_file){
+        .path = op->path,
+        .mime = mime_of_path(op->path),
+        .size = json_is_integer(size) ? json_integer_value(size) : -1,
+        .mtime_ms = file_clip_mtime(json_integer_value(json_object_get(body, "mtime_ms"))),
+    };
+    if (ret->size < 0 || session_etag_copy(etag, ret->etag) < 0)
+        return kg_error_set(err, KG_INTERNAL, 0, "the agent's answer about a file is malformed");
+    return 0;
 }
 
 // ---- Listing --------------------------------------------------------------------------------
@@ -189,16 +173,15 @@ session_files_list(struct session *session, const struct session_files_query *qu
         file_op_new(session, whole ? NULL : query->folder, false, arg, err);
     if (!op)
         return NULL;
-    KG_AUTO_BUF url = {0};
-    buf_printf(&url, "/files?limit=%d&path=", query->limit ? query->limit : SESSION_FILES_PAGE_MAX);
-    percent_append(&url, whole ? "" : query->folder, "/");
-    if (query->after) {
-        buf_append_str(&url, "&after=");
-        percent_append(&url, query->after, "/");
-    }
+    json_auto_t *params = json_pack("{s:i, s:s, s:s*}", "limit",
+                                    query->limit ? query->limit : SESSION_FILES_PAGE_MAX, "path",
+                                    whole ? "" : query->folder, "after", query->after);
     op->list_fn = fn;
-    op->call =
-        sandbox_agent_call(session->sandbox, "GET", url.data, NULL, FILE_CALL_MS, on_list, op, err);
+    if (params)
+        op->call = sandbox_agent_call(session->sandbox, "files.list", params, FILE_CALL_MS, on_list,
+                                      op, err);
+    else
+        kg_error_set(err, KG_INVALID_PATH, 0, "the path is not UTF-8");
     return started(op, op->call ? 0 : -1);
 }
 
@@ -226,7 +209,7 @@ session_file_stat(struct session *session, const char *path, session_file_fn fn,
     if (!op)
         return NULL;
     op->stat_fn = fn;
-    return started(op, file_op_call(op, "GET", "?stat=1", on_stat, err));
+    return started(op, file_op_call(op, "files.describe", on_stat, err));
 }
 
 static void
@@ -247,5 +230,5 @@ session_file_delete(struct session *session, const char *path, session_file_done
     if (!op)
         return NULL;
     op->done_fn = fn;
-    return started(op, file_op_call(op, "DELETE", "", on_deleted, err));
+    return started(op, file_op_call(op, "files.delete", on_deleted, err));
 }

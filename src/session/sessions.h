@@ -8,6 +8,7 @@
 #include "loop.h"
 
 struct address_policy;
+struct http_client;
 struct kernel;
 struct kernel_context;
 struct kernelspec;
@@ -33,7 +34,8 @@ struct sessions_settings {
     bool evict_idle;     // at the limit, end the session that has been idle longest
     int64_t idle_timeout_s;
     bool network;                              // sandboxes have a way out
-    const struct address_policy *fetch_policy; // for downloads
+    struct http_client *http;                  // for downloads
+    const struct address_policy *fetch_policy; // the same
     int64_t max_download_bytes;                // of one file
     const char *scratch_dir;                   // for downloads under way
     struct packages *packages;                 // NULL: no packages can be installed

@@ -95,7 +95,7 @@ def test_its_place(command, run):
     assert command.wait("cat ../x", cwd="a/ä b")["stdout"] == "from python"
     assert command.wait("pwd", cwd="/usr/bin")["stdout"] == "/usr/bin\n"
     assert "no/where: No such file" in command.problem("pwd", 400, "invalid_path", cwd="no/where")
-    assert "is no folder" in command.problem("pwd", 400, "invalid_path", cwd="a/x")
+    assert "is not a folder" in command.problem("pwd", 400, "invalid_path", cwd="a/x")
     # The files are the kernel's, and its Python is on the PATH.
     assert command.wait("python -c 'import pandas' && echo hers > mine")["status"] == "ok"
     assert run("print(open('mine').read())").text() == "hers\n\n"

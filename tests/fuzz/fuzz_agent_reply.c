@@ -1,40 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an agent says. First byte: even for event lines, and lines of commands, fed in parts of that
-// many bytes; odd for the body of an HTTP answer with one of some statuses.
+// What an agent sends, as the gateway reads it. The first byte, modulo 5: frames (which the others
+// are then tried on), the content of a RESULT, of an ERROR, an event, a command's output.
 #include <assert.h>
 #include <string.h>
 
 #include "agent_reply.h"
+#include "rpc.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void
-parse_command_line(const char *text, size_t len)
+check_object(const char *text, size_t len)
 {
-    struct agent_command_line line;
+    struct sandbox_command_result end;
     struct kg_error err = {0};
 
-    if (agent_command_parse(text, len, &line, &err) != 0) {
-        assert(err.code == KG_INTERNAL);
-        return;
-    }
-    assert(line.is_end ? !line.text : json_is_string(line.text));
-    assert(line.result.exit_code >= 0 && line.result.dropped_bytes >= 0);
-    json_decref(line.text);
+    json_auto_t *object = agent_object_parse(text, len, &err);
+    assert(object ? json_is_object(object) : err.code == KG_INTERNAL);
+    if (object && agent_command_end_parse(object, &end, &err) == 0)
+        assert(end.exit_code >= 0 && end.exit_code <= 255 && end.dropped_bytes >= 0);
 }
 
 static void
-on_line(const char *line, size_t len, void *arg)
+check_error(const char *text, size_t len)
+{
+    struct kg_error err = {0};
+
+    agent_error_parse(text, len, &err);
+    int status = kg_code_info(err.code)->http_status;
+    assert((status >= 400 && status < 500) || err.code == KG_DISK_FULL || err.code == KG_INTERNAL);
+    assert(err.message[0]);
+    for (const char *c = err.message; *c; c++)
+        assert(*c >= ' ' && *c < 0x7f);
+}
+
+static void
+check_event(const char *text, size_t len)
 {
     struct agent_event event;
     struct kg_error err = {0};
-    (void)arg;
 
-    if (!line)
-        return;
-    assert(len <= AGENT_EVENT_LINE_MAX);
-    parse_command_line(line, len);
-    if (agent_event_parse(line, len, &event, &err) != 0) {
+    if (agent_event_parse(text, len, &event, &err) != 0) {
         assert(err.code == KG_INTERNAL);
         return;
     }
@@ -43,37 +49,55 @@ on_line(const char *line, size_t len, void *arg)
 }
 
 static void
-feed_lines(const char *text, size_t len, size_t part)
+check_output(const char *text, size_t len)
 {
-    struct agent_lines lines = {0};
+    enum sandbox_stream stream;
+    struct kg_error err = {0};
 
-    for (size_t at = 0; at < len; at += part)
-        agent_lines_feed(&lines, text + at, len - at < part ? len - at : part, on_line, NULL);
-    agent_lines_fini(&lines);
+    int n = agent_output_parse(text, len, &stream, &err);
+    assert(n < 0 ? err.code == KG_INTERNAL : (size_t)n == len - 1 && n > 0);
+    if (n < 0)
+        return;
+    // It goes into lines of JSON.
+    json_auto_t *line = json_stringn(text + 1, (size_t)n);
+    assert(line);
 }
 
 static void
-parse_reply(const char *text, size_t len, unsigned which)
+check_frames(const char *data, size_t len)
 {
-    static const int statuses[] = {200, 201, 400, 404, 409, 413, 500, 507, 302};
-    struct kg_error err = {0};
-    int status = statuses[which % KG_ARRAY_LEN(statuses)];
+    struct frame frame;
 
-    json_auto_t *body = agent_reply_parse(status, text, len, &err);
-    assert(body ? json_is_object(body) && status < 300 : err.code != KG_OK);
-    for (const char *c = err.message; *c; c++)
-        assert(*c >= ' ' && *c < 0x7f);
+    for (int n; (n = frame_read(RPC_GATEWAY, data, len, &frame)) > 0; data += n, len -= (size_t)n) {
+        assert((size_t)n == FRAME_HEADER_LEN + frame.len && (size_t)n <= len);
+        assert(frame.kind != FRAME_REQUEST && frame.kind < FRAME_N_KINDS);
+        // Less of it is never more than a question of time.
+        assert(frame_read(RPC_GATEWAY, data, (size_t)n - 1, &frame) == 0);
+        assert(frame_read(RPC_GATEWAY, data, len, &frame) == n);
+        if (frame.kind == FRAME_ERROR) {
+            check_error(frame.data, frame.len);
+        } else if (frame.kind == FRAME_DATA) {
+            check_event(frame.data, frame.len);
+            check_output(frame.data, frame.len);
+        } else {
+            check_object(frame.data, frame.len);
+        }
+    }
 }
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static void (*const checks[])(const char *text, size_t len) = {
+        check_frames, check_object, check_error, check_event, check_output};
+
     if (size < 1)
         return 0;
-    const char *text = (const char *)data + 1;
-    if (data[0] % 2 == 0)
-        feed_lines(text, size - 1, data[0] ? data[0] : 1);
-    else
-        parse_reply(text, size - 1, data[0] / 2);
+    // A copy of its own size, so that a byte too much is seen.
+    char *text = kg_calloc(size, 1);
+    memcpy(text, data + 1, size - 1);
+    char *exact = kg_realloc(text, size > 1 ? size - 1 : 1);
+    checks[data[0] % KG_ARRAY_LEN(checks)](exact, size - 1);
+    free(exact);
     return 0;
 }

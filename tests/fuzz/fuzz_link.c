@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "link_line.h"
+#include "rpc.h"
 #include "target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -19,10 +20,8 @@ check_printable(const char *text)
 static char *
 target_line(const struct target *target)
 {
-    if (target->channel == TARGET_AGENT)
-        return kg_strdup("agent");
-    if (target->channel == TARGET_CHANGES)
-        return kg_strdup("changes");
+    if (target->channel == TARGET_RPC)
+        return kg_strdup(RPC_TARGET);
     assert(target_kernel_name_valid(target->kernel));
     return kg_asprintf("%s/%s", target->kernel, target_channel_name(target->channel));
 }

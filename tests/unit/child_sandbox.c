@@ -23,20 +23,14 @@ struct sandbox {
     int n_started;
 };
 
-// A call, a link or a question: answered in a turn of its own.
+// A call or a link: answered in a turn of its own.
 struct sandbox_call {
     struct sandbox *sandbox;
     struct loop_timer *timer;
-    char *path;
+    char *path; // a target, or a method
     json_t *body;
     sandbox_agent_fn on_answer;
     sandbox_link_fn on_link;
-    void *arg;
-};
-
-struct sandbox_question {
-    struct loop_timer *timer;
-    sandbox_changes_fn fn;
     void *arg;
 };
 
@@ -191,11 +185,11 @@ on_call(void *arg)
         answer_link(call);
         return;
     }
-    if (strcmp(call->path, "/kernels") == 0)
+    if (strcmp(call->path, "kernels.start") == 0)
         start_kernel(sandbox, call->body);
-    else if (strstr(call->path, "/stop"))
+    else if (strcmp(call->path, "kernels.stop") == 0)
         end_kernel(sandbox);
-    else if (strstr(call->path, "/signal"))
+    else if (strcmp(call->path, "kernels.signal") == 0)
         kill(-sandbox->pid, SIGINT);
     sandbox_agent_fn fn = call->on_answer;
     void *fn_arg = call->arg;
@@ -228,53 +222,14 @@ sandbox_open_link(struct sandbox *sandbox, const char *target, int64_t timeout_m
 }
 
 struct sandbox_call *
-sandbox_agent_call(struct sandbox *sandbox, const char *method, const char *path,
-                   const json_t *body, int64_t timeout_ms, sandbox_agent_fn fn, void *arg,
+sandbox_agent_call(struct sandbox *sandbox, const char *method, const json_t *params,
+                   int64_t timeout_ms, sandbox_agent_fn fn, void *arg,
                    struct kg_error *err)
 {
-    (void)method;
     (void)timeout_ms;
     (void)err;
-    struct sandbox_call *call = call_new(sandbox, path, arg);
+    struct sandbox_call *call = call_new(sandbox, method, arg);
     call->on_answer = fn;
-    call->body = body ? json_deep_copy(body) : NULL;
+    call->body = params ? json_deep_copy(params) : NULL;
     return call;
-}
-
-// ---- Questions ------------------------------------------------------------------------------
-
-void
-sandbox_question_cancel(struct sandbox_question *question)
-{
-    if (!question)
-        return;
-    loop_timer_free(question->timer);
-    free(question);
-}
-
-static void
-on_question(void *arg)
-{
-    struct sandbox_question *question = arg;
-    sandbox_changes_fn fn = question->fn;
-    void *fn_arg = question->arg;
-    json_auto_t *changes = json_pack("{s:[]}", "files");
-    sandbox_question_cancel(question);
-    fn(changes, NULL, fn_arg);
-}
-
-struct sandbox_question *
-sandbox_ask_changes(struct sandbox *sandbox, const char *cursor, int64_t within_us,
-                    int64_t timeout_ms, sandbox_changes_fn fn, void *arg, struct kg_error *err)
-{
-    (void)cursor;
-    (void)within_us;
-    (void)timeout_ms;
-    (void)err;
-    struct sandbox_question *question = KG_NEW(struct sandbox_question);
-    question->fn = fn;
-    question->arg = arg;
-    question->timer = loop_timer_new(sandbox->loop, on_question, question);
-    loop_timer_start(question->timer, 0);
-    return question;
 }

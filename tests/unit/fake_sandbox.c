@@ -22,20 +22,12 @@ struct process {
 struct sandbox_call {
     TAILQ_ENTRY(sandbox_call) link;
     struct sandbox *sandbox;
-    char *what; // "POST /kernels", or a link's target
-    json_t *body;
+    char *what; // a method, or a link's target
+    json_t *params;
     sandbox_agent_fn on_answer; // or
     sandbox_link_fn on_link;    // or
     struct sandbox_stream_events stream;
     bool begun; // of a stream
-    void *arg;
-    struct loop_timer *timer;
-};
-
-struct sandbox_question {
-    TAILQ_ENTRY(sandbox_question) link;
-    struct sandbox *sandbox;
-    sandbox_changes_fn fn;
     void *arg;
     struct loop_timer *timer;
 };
@@ -51,7 +43,6 @@ struct sandbox {
     struct process processes[MAX_PROCESSES];
     size_t n_processes;
     TAILQ_HEAD(, sandbox_call) calls;
-    TAILQ_HEAD(, sandbox_question) questions;
     struct loop_timer *timer; // to get ready, to be claimed, then to be destroyed
     sandbox_claim_fn on_claimed;
     void *on_claimed_arg;
@@ -131,9 +122,6 @@ fake_sandboxes_release(void)
         struct sandbox_call *call;
         TAILQ_FOREACH(call, &sandbox->calls, link)
             loop_timer_start(call->timer, 0);
-        struct sandbox_question *question;
-        TAILQ_FOREACH(question, &sandbox->questions, link)
-            loop_timer_start(question->timer, 0);
     }
 }
 
@@ -272,7 +260,7 @@ call_free(struct sandbox_call *call)
 {
     TAILQ_REMOVE(&call->sandbox->calls, call, link);
     loop_timer_free(call->timer);
-    json_decref(call->body);
+    json_decref(call->params);
     free(call->what);
     free(call);
 }
@@ -301,28 +289,39 @@ open_link(const struct sandbox_call *call, sandbox_link_fn fn, void *arg)
     fn(fake_kernel_connect(process->kernel, channel), NULL, arg);
 }
 
-// Answers POST /kernels, GET /kernels/NAME, POST /kernels/NAME/signal and …/stop.
+static json_t *
+answer_changes(struct kg_error *err)
+{
+    if (!fake_script.refuse_changes)
+        return json_loads(
+            fake_script.changes ? fake_script.changes : "{\"files\":[],\"more\":0}", 0, NULL);
+    kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "refused");
+    return NULL;
+}
+
+// Answers `changes` and what is about kernels.
 static json_t *
 answer(struct sandbox_call *call, struct kg_error *err)
 {
-    if (strcmp(call->what, "POST /kernels") == 0) {
+    if (strcmp(call->what, "changes") == 0)
+        return answer_changes(err);
+    if (strcmp(call->what, "kernels.start") == 0) {
         if (fake_script.refuse_start) {
             kg_error_set(err, KG_INTERNAL, 0, "the agent has no program for it");
             return NULL;
         }
-        return json_pack("{s:i}", "pid", start_process(call->sandbox, call->body)->pid);
+        return json_pack("{s:i}", "pid", start_process(call->sandbox, call->params)->pid);
     }
-    if (strcmp(call->what, "GET /kernels") == 0)
+    if (strcmp(call->what, "kernels.list") == 0)
         return json_pack("{s:[]}", "kernels"); // those of an adopted sandbox: none
-    const char *name = strstr(call->what, "/kernels/") + strlen("/kernels/");
-    size_t name_len = strcspn(name, "/");
-    struct process *process = find_process(call->sandbox, name, name_len);
-    if (strncmp(call->what, "GET ", 4) == 0)
+    const char *name = json_string_value(json_object_get(call->params, "name"));
+    struct process *process = find_process(call->sandbox, name, strlen(name));
+    if (strcmp(call->what, "kernels.describe") == 0)
         return process ? describe_process(process)
                        : json_pack("{s:s*}", "log_tail", fake_script.log_tail);
-    if (process && process->kernel && strstr(call->what, "/signal"))
+    if (process && process->kernel && strcmp(call->what, "kernels.signal") == 0)
         fake_kernel_interrupt(process->kernel);
-    else if (process && strstr(call->what, "/stop"))
+    else if (process && strcmp(call->what, "kernels.stop") == 0)
         fake_kernel_free(KG_STEAL(process->kernel));
     return json_object();
 }
@@ -332,23 +331,24 @@ static void
 flood(struct sandbox_call *call)
 {
     static const char data[1024] = "{";
+    if (!call->stream.on_data) { // a result that says nothing
+        json_auto_t *result = json_object();
+        sandbox_agent_fn on_end = call->stream.on_end;
+        void *arg = call->arg;
+        call_free(call);
+        on_end(result, NULL, arg);
+        return;
+    }
     loop_timer_start(call->timer, 0);
     if (call->begun) {
         call->stream.on_data(data, sizeof data, call->arg);
         return;
     }
     call->begun = true;
+    json_auto_t *head = json_pack("{s:i, s:i, s:i, s:b, s:s}", "size", 1500, "length", 1500,
+                                  "offset", 0, "part", 0, "etag", "\"a\"");
     if (call->stream.on_head)
-        call->stream.on_head(200, call->arg);
-}
-
-const char *
-sandbox_stream_header(struct sandbox_call *call, const char *name)
-{
-    (void)call;
-    if (strcmp(name, "X-Kg-Size") == 0 || strcmp(name, "X-Kg-Length") == 0)
-        return "1500";
-    return strcmp(name, "ETag") == 0 ? "\"a\"" : "0";
+        call->stream.on_head(head, call->arg);
 }
 
 void
@@ -366,8 +366,9 @@ on_call(void *arg)
         flood(call);
         return;
     }
-    bool stop = strstr(call->what, "/stop");
-    if ((fake_script.hold_stop && stop) || (fake_script.hold_signal && strstr(call->what, "/sig")))
+    if ((fake_script.hold_stop && strcmp(call->what, "kernels.stop") == 0) ||
+        (fake_script.hold_signal && strcmp(call->what, "kernels.signal") == 0) ||
+        (fake_script.hold_changes && strcmp(call->what, "changes") == 0))
         return;
     sandbox_link_fn on_link = call->on_link;
     if (on_link) {
@@ -381,9 +382,9 @@ on_call(void *arg)
     struct kg_error err = {0};
     sandbox_agent_fn on_answer = call->on_answer;
     void *on_answer_arg = call->arg;
-    json_auto_t *body = answer(call, &err);
+    json_auto_t *result = answer(call, &err);
     call_free(call);
-    on_answer(body, body ? NULL : &err, on_answer_arg);
+    on_answer(result, result ? NULL : &err, on_answer_arg);
 }
 
 static struct sandbox_call *
@@ -418,24 +419,20 @@ sandbox_open_link(struct sandbox *sandbox, const char *target, int64_t timeout_m
 }
 
 struct sandbox_call *
-sandbox_agent_call(struct sandbox *sandbox, const char *method, const char *path,
-                   const json_t *body, int64_t timeout_ms, sandbox_agent_fn fn, void *arg,
-                   struct kg_error *err)
+sandbox_agent_call(struct sandbox *sandbox, const char *method, const json_t *params,
+                   int64_t timeout_ms, sandbox_agent_fn fn, void *arg, struct kg_error *err)
 {
     assert(timeout_ms > 0);
-    KG_AUTO_FREE char *name = kg_strdup(strncmp(path, "/kernels/", 9) == 0 ? path + 9 : "");
-    char *verb = strchr(name, '/');
-    if (verb) {
-        *verb++ = '\0';
-        note(verb, name);
-    } else if (body && *name == '\0') {
-        note("start", json_string_value(json_object_get(body, "name")));
+    static const char *const noted[] = {"start", "signal", "stop"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(noted); i++) {
+        if (strncmp(method, "kernels.", 8) == 0 && strcmp(method + 8, noted[i]) == 0)
+            note(noted[i], json_string_value(json_object_get(params, "name")));
     }
-    struct sandbox_call *call = call_new(sandbox, kg_asprintf("%s %s", method, path), arg, err);
+    struct sandbox_call *call = call_new(sandbox, kg_strdup(method), arg, err);
     if (!call)
         return NULL;
     call->on_answer = fn;
-    call->body = body ? json_deep_copy(body) : NULL;
+    call->params = json_deep_copy(params);
     return call;
 }
 
@@ -504,7 +501,6 @@ make(const char *id, bool claimed, const struct sandbox_events *events, void *ar
     sandbox->events = events;
     sandbox->arg = arg;
     TAILQ_INIT(&sandbox->calls);
-    TAILQ_INIT(&sandbox->questions);
     sandbox->timer = loop_timer_new(fakes.loop, on_timer, sandbox);
     if (!fake_script.hold_ready)
         loop_timer_start(sandbox->timer, 0);
@@ -553,7 +549,7 @@ fail_call(struct sandbox_call *call)
     call_free(call);
     kg_error_set(&err, KG_SESSION_NOT_FOUND, 0, "the sandbox was ended meanwhile");
     if (ended.stream.on_end)
-        ended.stream.on_end(&err, ended.arg);
+        ended.stream.on_end(NULL, &err, ended.arg);
     else if (ended.on_link)
         ended.on_link(-1, &err, ended.arg);
     else
@@ -636,51 +632,7 @@ sandbox_dir(const struct sandbox *sandbox)
     return sandbox->dir;
 }
 
-// ---- What has changed -----------------------------------------------------------------------
-
-void
-sandbox_question_cancel(struct sandbox_question *question)
-{
-    if (!question)
-        return;
-    TAILQ_REMOVE(&question->sandbox->questions, question, link);
-    loop_timer_free(question->timer);
-    free(question);
-}
-
-static void
-on_question(void *arg)
-{
-    const struct sandbox_question *question = arg;
-    sandbox_changes_fn fn = question->fn;
-    void *fn_arg = question->arg;
-    struct kg_error err = {0};
-    json_auto_t *changes = json_loads(
-        fake_script.changes ? fake_script.changes : "{\"files\":[],\"more\":0}", 0, NULL);
-    (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "refused");
-    sandbox_question_cancel(arg);
-    fn(fake_script.refuse_changes ? NULL : changes, fake_script.refuse_changes ? &err : NULL,
-       fn_arg);
-}
-
-struct sandbox_question *
-sandbox_ask_changes(struct sandbox *sandbox, const char *cursor, int64_t within_us,
-                    int64_t timeout_ms, sandbox_changes_fn fn, void *arg, struct kg_error *err)
-{
-    (void)cursor;
-    (void)timeout_ms;
-    (void)err;
-    assert(within_us >= 0);
-    struct sandbox_question *question = KG_NEW(struct sandbox_question);
-    question->sandbox = sandbox;
-    question->fn = fn;
-    question->arg = arg;
-    question->timer = loop_timer_new(fakes.loop, on_question, question);
-    TAILQ_INSERT_TAIL(&sandbox->questions, question, link);
-    if (!fake_script.hold_changes)
-        loop_timer_start(question->timer, 0);
-    return question;
-}
+// ---- Streams ------------------------------------------------------------------------------
 
 // Nothing sensible is streamed out of a sandbox that is none.
 struct sandbox_call *
@@ -691,8 +643,7 @@ sandbox_agent_stream(struct sandbox *sandbox, const struct sandbox_stream_spec *
         kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "a fake sandbox streams nothing");
         return NULL;
     }
-    struct sandbox_call *call =
-        call_new(sandbox, kg_asprintf("%s %s", spec->method, spec->path), arg, err);
+    struct sandbox_call *call = call_new(sandbox, kg_strdup(spec->method), arg, err);
     if (call)
         call->stream = *events;
     return call;

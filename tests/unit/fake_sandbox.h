@@ -46,7 +46,7 @@ size_t fake_journal_count(const char *line);
 
 void fake_sandbox_ready(struct sandbox *sandbox);
 void fake_sandbox_gone(struct sandbox *sandbox);
-// What the POST of a kernel's process said: the "env" it was given. Borrowed.
+// What the start of a kernel's process said: the "env" it was given. Borrowed.
 const json_t *fake_sandbox_env(const struct sandbox *sandbox, const char *name);
 // Starts a process as an earlier gateway has done, for one that adopts the sandbox.
 void fake_sandbox_run(struct sandbox *sandbox, const char *name);

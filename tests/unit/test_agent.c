@@ -33,8 +33,8 @@ test_target(void **state)
     char longest[TARGET_LINE_MAX + 2];
     (void)state;
 
-    assert_int_equal(target_parse("agent", 5, &target, &err), 0);
-    assert_int_equal(target.channel, TARGET_AGENT);
+    assert_int_equal(target_parse("rpc/1", 5, &target, &err), 0);
+    assert_int_equal(target.channel, TARGET_RPC);
     assert_int_equal(target_parse("python3.11/iopub", 16, &target, &err), 0);
     assert_int_equal(target.channel, TARGET_IOPUB);
     assert_string_equal(target.kernel, "python3.11");
@@ -45,7 +45,9 @@ test_target(void **state)
                                       "a/b/hb",
                                       "../shell",
                                       "py\nthon/hb",
-                                      "python/agent",
+                                      "python/rpc/1",
+                                      "agent", // of kernelgate 0.2
+                                      "rpc/2",
                                       "agent ",
                                       "a b/hb",
                                       "123456789012345678901234567890123/hb"};
@@ -280,7 +282,7 @@ test_links(void **state)
     assert_true(read(idle[3], answer, sizeof answer) <= 0);
     for (int i = 0; i < 4; i++)
         close(idle[i]);
-    json_auto_t *info = call(f, "GET", "/info", NULL, 200);
+    json_auto_t *info = call(f, "info", "{}", KG_OK);
     assert_string_equal(text_of(info, "version"), KG_VERSION);
     assert_int_equal(number_of(info, "pid"), f->agent);
 }
@@ -294,17 +296,17 @@ test_kernel_ipc_and_tcp(void **state)
     start_kernel(f, "deno", "echo", "tcp");
     check_channels(f, "python");
     check_channels(f, "deno");
-    json_auto_t *python = call(f, "GET", "/kernels/python", NULL, 200);
+    json_auto_t *python = call(f, "kernels.describe", "{\"name\":\"python\"}", KG_OK);
     assert_string_equal(text_of(python, "transport"), "ipc");
     assert_string_equal(text_of(python, "key"), "abcd");
     assert_string_equal(text_of(python, "log_tail"), "hello from the kernel, TEST_VALUE=7\n");
-    json_auto_t *list = call(f, "GET", "/kernels", NULL, 200);
+    json_auto_t *list = call(f, "kernels.list", "{}", KG_OK);
     assert_int_equal(json_array_size(json_object_get(list, "kernels")), 2);
     // One ends; the other one's processes are spared.
-    do_call(f, "POST", "/kernels/python/stop", NULL, 200);
+    do_call(f, "kernels.stop", "{\"name\":\"python\"}", KG_OK);
     check_channels(f, "deno");
     KG_AUTO_FREE char *spec = kernel_spec(f, "deno", "echo", "ipc");
-    do_call(f, "POST", "/kernels", spec, 409);
+    do_call(f, "kernels.start", spec, KG_FILE_EXISTS);
 }
 
 static void
@@ -339,10 +341,10 @@ test_splice_throughput(void **state)
 static json_t *
 next_event(int fd)
 {
-    char line[4096];
+    KG_AUTO_BUF text = {0};
 
-    read_line(fd, line, sizeof line);
-    json_t *event = json_loads(line, 0, NULL);
+    assert_int_equal(read_frame(fd, &text), FRAME_DATA);
+    json_t *event = json_loadb(text.data, text.len, 0, NULL);
     assert_non_null(event);
     return event;
 }
@@ -350,12 +352,10 @@ next_event(int fd)
 static int
 open_events(struct fixture *f)
 {
-    char line[4096];
-    int fd = send_request(f, "GET", "/events", NULL);
+    KG_AUTO_BUF text = {0};
+    int fd = send_request(f, "events", "{}", 0);
 
-    do
-        read_line(fd, line, sizeof line);
-    while (strcmp(line, "\r") != 0);
+    assert_int_equal(read_frame(fd, &text), FRAME_HEAD);
     return fd;
 }
 
@@ -366,7 +366,7 @@ test_exits(void **state)
 
     start_kernel(f, "early", "exit", "ipc");
     for (;;) {
-        json_auto_t *kernel = call(f, "GET", "/kernels/early", NULL, 200);
+        json_auto_t *kernel = call(f, "kernels.describe", "{\"name\":\"early\"}", KG_OK);
         if (strcmp(text_of(kernel, "state"), "exited") == 0)
             break;
     }
@@ -380,13 +380,13 @@ test_exits(void **state)
 
     start_kernel(f, "python", "echo", "ipc");
     close(open_kernel(f, "python/shell"));
-    do_call(f, "POST", "/kernels/python/signal", "{\"signal\":\"INT\"}", 200);
+    do_call(f, "kernels.signal", "{\"name\":\"python\",\"signal\":\"INT\"}", KG_OK);
     json_auto_t *interrupted = next_event(events);
     assert_int_equal(number_of(interrupted, "exit_code"), 42);
 
     write_file(f->place.tmp, "memory.events", "oom_kill 1\n");
     start_kernel(f, "python", "echo", "ipc");
-    do_call(f, "POST", "/kernels/python/signal", "{\"signal\":\"KILL\"}", 200);
+    do_call(f, "kernels.signal", "{\"name\":\"python\",\"signal\":\"KILL\"}", KG_OK);
     json_auto_t *killed = next_event(events);
     assert_int_equal(number_of(killed, "exit_code"), -1);
     assert_int_equal(number_of(killed, "signal"), SIGKILL);
@@ -394,10 +394,10 @@ test_exits(void **state)
 
     start_kernel(f, "python", "echo", "ipc");
     write_file(f->place.tmp, "memory.events", "oom_kill 2\n");
-    do_call(f, "POST", "/kernels/python/signal", "{\"signal\":\"KILL\"}", 200);
+    do_call(f, "kernels.signal", "{\"name\":\"python\",\"signal\":\"KILL\"}", KG_OK);
     json_auto_t *starved = next_event(events);
     assert_true(json_is_true(json_object_get(starved, "oom")));
-    do_call(f, "POST", "/kernels/python/signal", "{\"signal\":\"KILL\"}", 404);
+    do_call(f, "kernels.signal", "{\"name\":\"python\",\"signal\":\"KILL\"}", KG_NOT_FOUND);
 }
 
 static pid_t
@@ -423,7 +423,7 @@ test_stop_leaves_nothing(void **state)
         pid_t orphan = wait_for_orphan(f);
         assert_int_equal(kill(orphan, 0), 0);
         KG_AUTO_FD link = open_kernel(f, "python/shell");
-        do_call(f, "POST", "/kernels/python/stop", NULL, 200);
+        do_call(f, "kernels.stop", "{\"name\":\"python\"}", KG_OK);
         // Reaped, too: no zombie keeps the pid.
         int64_t give_up = clock_mono_ms() + PATIENCE_MS;
         while (kill(orphan, 0) == 0)
@@ -432,7 +432,7 @@ test_stop_leaves_nothing(void **state)
         KG_AUTO_BUF rest = {0};
         read_all(link, &rest);
         assert_int_equal(count_entries(f->place.tmp), 0);
-        json_auto_t *kernel = call(f, "GET", "/kernels/python", NULL, 200);
+        json_auto_t *kernel = call(f, "kernels.describe", "{\"name\":\"python\"}", KG_OK);
         assert_string_equal(text_of(kernel, "state"), "exited");
         assert_int_equal(number_of(kernel, "signal"), SIGKILL);
     }
@@ -464,19 +464,89 @@ test_api_refuses(void **state)
     };
 
     for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
-        do_call(f, "POST", "/kernels", bad[i], 400);
-    do_call(f, "POST", "/kernels/none/stop", NULL, 404);
-    do_call(f, "POST", "/kernels/none/signal", "{\"signal\":\"INT\"}", 404);
-    do_call(f, "POST", "/kernels/none/signal", "{\"signal\":\"HUP\"}", 400);
-    do_call(f, "GET", "/kernels/none", NULL, 404);
-    do_call(f, "GET", "/files?path=../tmp", NULL, 400);
-    json_auto_t *list = call(f, "GET", "/kernels", NULL, 200);
+        do_call(f, "kernels.start", bad[i], KG_INVALID);
+    do_call(f, "kernels.stop", "{\"name\":\"none\"}", KG_NOT_FOUND);
+    do_call(f, "kernels.signal", "{\"name\":\"none\",\"signal\":\"INT\"}", KG_NOT_FOUND);
+    do_call(f, "kernels.signal", "{\"name\":\"none\",\"signal\":\"HUP\"}", KG_INVALID);
+    do_call(f, "kernels.describe", "{\"name\":\"none\"}", KG_NOT_FOUND);
+    do_call(f, "files.list", "{\"path\":\"../tmp\"}", KG_INVALID_PATH);
+    json_auto_t *list = call(f, "kernels.list", "{}", KG_OK);
     assert_int_equal(json_array_size(json_object_get(list, "kernels")), 0);
-    json_auto_t *stats = call(f, "GET", "/stats", NULL, 200);
+    json_auto_t *stats = call(f, "stats", "{}", KG_OK);
     assert_true(json_is_integer(json_object_get(stats, "disk_bytes")));
     assert_true(json_is_null(json_object_get(stats, "memory_bytes")));
     // Nothing of the API can be dialled from inside.
     assert_int_equal(count_entries(f->place.tmp), 0);
+}
+
+// A link takes one call after the other, also after a request that makes no sense; frames that do
+// not end it.
+static void
+test_calls_on_one_link(void **state)
+{
+    static const char info[] = "{\"method\":\"info\",\"params\":{}}";
+    static const char *const bad[] = {"",
+                                      "null",
+                                      "{\"method\":\"info\"}",
+                                      "{\"method\":\"info\",\"params\":[]}",
+                                      "{\"method\":\"info\",\"params\":{},\"body\":-1}",
+                                      "{\"method\":\"info\",\"params\":{},\"more\":1}",
+                                      "{\"method\":\"none\",\"params\":{}}"};
+    struct fixture *f = *state;
+    KG_AUTO_BUF rest = {0};
+    struct {
+        enum frame_kind kind;
+        const char *text;
+        bool doubled;
+    } cut[] = {
+        {FRAME_DATA, "x", false}, // there is no body
+        {FRAME_RESULT, "{}", false},
+        {FRAME_REQUEST, "{\"method\":\"events\",\"params\":{}}", true}, // one call at a time
+    };
+
+    KG_AUTO_FD fd = send_request(f, "info", "{}", 0);
+    json_decref(read_result(fd, KG_OK));
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        send_frame(fd, FRAME_REQUEST, bad[i], strlen(bad[i]));
+        json_decref(read_result(fd, KG_INVALID));
+        send_frame(fd, FRAME_REQUEST, info, strlen(info));
+        json_decref(read_result(fd, KG_OK));
+    }
+    // Nor does a body that nobody takes.
+    static const char with_body[] = "{\"method\":\"info\",\"params\":{},\"body\":4}";
+    send_frame(fd, FRAME_REQUEST, with_body, strlen(with_body));
+    json_decref(read_result(fd, KG_INVALID));
+    send_frame(fd, FRAME_DATA, "ab", 2);
+    send_frame(fd, FRAME_DATA, "cd", 2);
+    send_frame(fd, FRAME_REQUEST, info, strlen(info));
+    json_decref(read_result(fd, KG_OK));
+
+    for (size_t i = 0; i < KG_ARRAY_LEN(cut); i++) {
+        KG_AUTO_FD link = send_request(f, "info", "{}", 0);
+        json_decref(read_result(link, KG_OK));
+        for (int n = cut[i].doubled ? 2 : 1; n > 0; n--)
+            send_frame(link, cut[i].kind, cut[i].text, strlen(cut[i].text));
+        while (read_frame(link, &rest) != FRAME_N_KINDS)
+            ;
+    }
+    do_call(f, "info", "{}", KG_OK);
+}
+
+static void
+test_calls_are_bounded(void **state)
+{
+    enum { MOST = 64 };
+    struct fixture *f = *state;
+    char answer[128];
+    int fds[MOST];
+
+    for (int i = 0; i < MOST; i++)
+        fds[i] = open_target(f, RPC_TARGET, answer);
+    KG_AUTO_FD more = open_target(f, RPC_TARGET, answer);
+    json_decref(read_result(more, KG_SESSION_BUSY));
+    for (int i = 0; i < MOST; i++)
+        close(fds[i]);
+    do_call(f, "info", "{}", KG_OK);
 }
 
 static void
@@ -522,8 +592,11 @@ main(void)
         cmocka_unit_test(test_files_etag),
         cmocka_unit_test(test_changes),
         cmocka_unit_test(test_changes_are_bounded_in_time_and_number),
-        cmocka_unit_test_setup_teardown(test_changes_link, agent_setup, agent_teardown),
-        cmocka_unit_test_setup_teardown(test_files_over_http, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_changes_call, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_files_calls, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_files_read, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_calls_on_one_link, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_calls_are_bounded, agent_setup, agent_teardown),
         cmocka_unit_test(test_idle_timeout),
     };
     signal(SIGPIPE, SIG_IGN);

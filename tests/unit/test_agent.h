@@ -6,6 +6,7 @@
 
 #include "agent_process.h"
 #include "base.h"
+#include "rpc.h"
 
 enum { PATIENCE_MS = 20 * 1000 };
 
@@ -31,17 +32,20 @@ void read_all(int fd, struct buf *ret);
 int accept_link(struct fixture *f);
 // Returns the link where the answer is OK, else -1 with the answer.
 int open_target(struct fixture *f, const char *target, char answer[128]);
-// Sends an HTTP/1.0 request; the answer ends with the connection.
-int send_request(struct fixture *f, const char *method, const char *path, const char *body);
-// The answer's JSON; `expected` is its status.
-json_t *call(struct fixture *f, const char *method, const char *path, const char *body,
-             int expected);
-void do_call(struct fixture *f, const char *method, const char *path, const char *body,
-             int expected);
+// Sends a request, and nothing of its body; `params` is JSON.
+int send_request(struct fixture *f, const char *method, const char *params, size_t body_len);
+void send_frame(int fd, enum frame_kind kind, const void *data, size_t len);
+// The next frame's content, NUL-terminated; returns its kind, or FRAME_N_KINDS where the link has
+// ended.
+enum frame_kind read_frame(int fd, struct buf *ret);
+// The result of a call, or what its error says; `expected` is its code.
+json_t *read_result(int fd, enum kg_code expected);
+json_t *call(struct fixture *f, const char *method, const char *params, enum kg_code expected);
+void do_call(struct fixture *f, const char *method, const char *params, enum kg_code expected);
 const char *text_of(const json_t *object, const char *key);
 int number_of(const json_t *object, const char *key);
 
-// The body that starts inside_kernel in a mode.
+// The parameters that start inside_kernel in a mode.
 char *kernel_spec(struct fixture *f, const char *name, const char *mode, const char *transport);
 void start_kernel(struct fixture *f, const char *name, const char *mode, const char *transport);
 // A channel, as soon as the kernel listens on it.
@@ -66,5 +70,6 @@ void test_files_write(void **state);
 void test_files_etag(void **state);
 void test_changes(void **state);
 void test_changes_are_bounded_in_time_and_number(void **state);
-void test_changes_link(void **state);
-void test_files_over_http(void **state);
+void test_changes_call(void **state);
+void test_files_calls(void **state);
+void test_files_read(void **state);

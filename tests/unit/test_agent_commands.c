@@ -15,7 +15,7 @@
 
 #include "test_agent.h"
 
-// What came of a command: its texts, and the last line.
+// What came of a command: its texts, and its result.
 struct outcome {
     struct buf out, err;
     json_t *end;
@@ -38,40 +38,26 @@ start(struct fixture *f, const char *script, json_t *more)
         json_object_update(body, more);
     json_decref(more);
     KG_AUTO_FREE char *text = json_dumps(body, 0);
-    return send_request(f, "POST", "/exec", text);
-}
-
-static void
-take_line(struct outcome *outcome, const char *text, size_t len)
-{
-    assert_null(outcome->end); // nothing follows it
-    json_t *line = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
-    assert_non_null(line);
-    const char *type = text_of(line, "type");
-    const json_t *value = json_object_get(line, "text");
-    if (strcmp(type, "end") == 0) {
-        outcome->end = line;
-        return;
-    }
-    struct buf *buf = strcmp(type, "stdout") == 0 ? &outcome->out : &outcome->err;
-    assert_string_equal(type, buf == &outcome->out ? "stdout" : "stderr");
-    buf_append(buf, json_string_value(value), json_string_length(value));
-    json_decref(line);
+    return send_request(f, "commands.run", text, 0);
 }
 
 static void
 finish(int fd, struct outcome *ret)
 {
-    KG_AUTO_BUF reply = {0};
+    KG_AUTO_BUF frame = {0};
+    enum frame_kind kind;
 
     *ret = (struct outcome){0};
-    read_all(fd, &reply);
-    close(fd);
-    assert_non_null(strstr(reply.data, " 200 "));
-    char *line = strstr(reply.data, "\r\n\r\n") + 4;
-    for (char *newline; (newline = strchr(line, '\n')); line = newline + 1)
-        take_line(ret, line, (size_t)(newline - line));
+    while ((kind = read_frame(fd, &frame)) != FRAME_RESULT) {
+        if (kind == FRAME_HEAD)
+            continue;
+        assert_int_equal(kind, FRAME_DATA);
+        assert_in_range(frame.data[0], 1, 2);
+        buf_append(frame.data[0] == 1 ? &ret->out : &ret->err, frame.data + 1, frame.len - 1);
+    }
+    ret->end = json_loadb(frame.data, frame.len, 0, NULL);
     assert_non_null(ret->end);
+    close(fd);
 }
 
 static void
@@ -237,7 +223,7 @@ test_command_background(void **state)
     // It lives on, and the kernels' coming and going does not touch it.
     pid_t left = read_pid(f, "left.pid");
     start_kernel(f, "python", "echo", "ipc");
-    do_call(f, "POST", "/kernels/python/stop", NULL, 200);
+    do_call(f, "kernels.stop", "{\"name\":\"python\"}", KG_OK);
     assert_int_equal(kill(left, 0), 0);
     KG_AUTO_FREE char *script = kg_asprintf("kill %d", left);
     run(f, script, NULL, &outcome);
@@ -256,7 +242,7 @@ test_command_and_kernels(void **state)
     (void)read_pid(f, "one.pid");
     start_kernel(f, "other", "leave", "ipc");
     close(open_kernel(f, "other/shell"));
-    do_call(f, "POST", "/kernels/other/stop", NULL, 200);
+    do_call(f, "kernels.stop", "{\"name\":\"other\"}", KG_OK);
     run(f, "sleep 1000", json_pack("{s:i}", "timeout_ms", 50), &outcome);
     outcome_fini(&outcome);
     run(f, "touch go", NULL, &outcome);
@@ -341,29 +327,32 @@ test_command_refused(void **state)
     enum { MOST = 16 };
     int fds[MOST];
 
-    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
-        do_call(f, "POST", "/exec", bad[i], 400);
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        bool bad_folder = strstr(bad[i], "\"cwd\"");
+        do_call(f, "commands.run", bad[i], bad_folder ? KG_INVALID_PATH : KG_INVALID);
+    }
     // What was refused has left nothing behind.
+    KG_AUTO_BUF frame = {0};
     for (int i = 0; i < MOST; i++)
         fds[i] = start(f, "echo up; while ! [ -e go ]; do sleep 0.05; done", NULL);
     for (int i = 0; i < MOST; i++) {
-        char line[256] = "";
-        while (!strstr(line, "\"up"))
-            read_line(fds[i], line, sizeof line);
+        assert_int_equal(read_frame(fds[i], &frame), FRAME_HEAD);
+        assert_int_equal(read_frame(fds[i], &frame), FRAME_DATA);
+        assert_string_equal(frame.data + 1, "up\n");
     }
-    do_call(f, "POST", "/exec", "{\"argv\":[\"true\"],\"timeout_ms\":1000}", 429);
+    do_call(f, "commands.run", "{\"argv\":[\"true\"],\"timeout_ms\":1000}", KG_SESSION_BUSY);
     for (int i = 1; i < MOST; i++)
         close(fds[i]);
     int64_t give_up = clock_mono_ms() + PATIENCE_MS;
-    KG_AUTO_BUF reply = {0};
+    enum frame_kind kind;
     do {
-        reply.len = 0;
         KG_AUTO_FD fd = start(f, "touch go", NULL);
-        read_all(fd, &reply);
+        kind = read_frame(fd, &frame);
+        while (kind == FRAME_HEAD && read_frame(fd, &frame) != FRAME_RESULT)
+            ;
         assert_true(clock_mono_ms() < give_up);
-    } while (!strstr(reply.data, " 200 "));
-    KG_AUTO_BUF rest = {0};
-    read_all(fds[0], &rest);
-    assert_non_null(strstr(rest.data, "\"exit_code\":0"));
+    } while (kind != FRAME_HEAD);
+    json_auto_t *result = read_result(fds[0], KG_OK);
+    assert_int_equal(number_of(result, "exit_code"), 0);
     close(fds[0]);
 }

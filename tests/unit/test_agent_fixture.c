@@ -122,40 +122,93 @@ read_all(int fd, struct buf *ret)
     } while (n > 0);
 }
 
+void
+send_frame(int fd, enum frame_kind kind, const void *data, size_t len)
+{
+    unsigned char header[FRAME_HEADER_LEN];
+    KG_AUTO_BUF bytes = {0};
+
+    frame_header(kind, len, header);
+    buf_append(&bytes, header, sizeof header);
+    buf_append(&bytes, data, len);
+    assert_int_equal(send(fd, bytes.data, bytes.len, MSG_NOSIGNAL), bytes.len);
+}
+
+static bool
+read_exactly(int fd, char *ret, size_t len)
+{
+    ssize_t n;
+
+    for (size_t at = 0; at < len; at += (size_t)n) {
+        wait_readable(fd);
+        n = read(fd, ret + at, len - at);
+        if (n <= 0)
+            return false;
+    }
+    return true;
+}
+
+enum frame_kind
+read_frame(int fd, struct buf *ret)
+{
+    unsigned char header[FRAME_HEADER_LEN];
+    struct frame frame;
+
+    ret->len = 0;
+    if (!read_exactly(fd, (char *)header, sizeof header))
+        return FRAME_N_KINDS;
+    size_t len = (size_t)header[1] << 16 | (size_t)header[2] << 8 | header[3];
+    buf_append(ret, header, sizeof header);
+    assert_true(read_exactly(fd, buf_reserve(ret, len + 1), len));
+    ret->len += len;
+    assert_int_equal(frame_read(RPC_GATEWAY, ret->data, ret->len, &frame), ret->len);
+    buf_consume(ret, sizeof header);
+    ret->data[ret->len] = '\0';
+    return frame.kind;
+}
+
 int
-send_request(struct fixture *f, const char *method, const char *path, const char *body)
+send_request(struct fixture *f, const char *method, const char *params, size_t body_len)
 {
     char answer[128];
-    int fd = open_target(f, "agent", answer);
+    int fd = open_target(f, RPC_TARGET, answer);
+    KG_AUTO_FREE char *text = kg_asprintf("{\"method\":\"%s\",\"params\":%s,\"body\":%zu}", method,
+                                          params, body_len);
 
     assert_true(fd >= 0);
-    dprintf(fd, "%s %s HTTP/1.0\r\nContent-Length: %zu\r\n\r\n%s", method, path,
-            body ? strlen(body) : 0, body ? body : "");
+    send_frame(fd, FRAME_REQUEST, text, strlen(text));
     return fd;
 }
 
 json_t *
-call(struct fixture *f, const char *method, const char *path, const char *body, int expected)
+read_result(int fd, enum kg_code expected)
 {
-    KG_AUTO_FD fd = send_request(f, method, path, body);
-    KG_AUTO_BUF reply = {0};
-    int status = 0;
+    KG_AUTO_BUF text = {0};
 
-    read_all(fd, &reply);
-    assert_int_equal(sscanf(reply.data, "HTTP/1.%*d %d", &status), 1);
-    if (status != expected)
-        fail_msg("%s %s: %s", method, path, reply.data);
-    const char *json = strstr(reply.data, "\r\n\r\n");
-    assert_non_null(json);
-    json_t *value = json_loads(json + 4, 0, NULL);
+    enum frame_kind kind = read_frame(fd, &text);
+    json_t *value = json_loadb(text.data ? text.data : "", text.len, 0, NULL);
     assert_non_null(value);
+    enum kg_code code = KG_OK;
+    if (kind == FRAME_ERROR)
+        code = kg_code_find(text_of(value, "code"));
+    else
+        assert_int_equal(kind, FRAME_RESULT);
+    if (code != expected)
+        fail_msg("%s", text.data);
     return value;
 }
 
-void
-do_call(struct fixture *f, const char *method, const char *path, const char *body, int expected)
+json_t *
+call(struct fixture *f, const char *method, const char *params, enum kg_code expected)
 {
-    json_decref(call(f, method, path, body, expected));
+    KG_AUTO_FD fd = send_request(f, method, params, 0);
+    return read_result(fd, expected);
+}
+
+void
+do_call(struct fixture *f, const char *method, const char *params, enum kg_code expected)
+{
+    json_decref(call(f, method, params, expected));
 }
 
 const char *
@@ -184,7 +237,7 @@ void
 start_kernel(struct fixture *f, const char *name, const char *mode, const char *transport)
 {
     KG_AUTO_FREE char *spec = kernel_spec(f, name, mode, transport);
-    json_auto_t *reply = call(f, "POST", "/kernels", spec, 201);
+    json_auto_t *reply = call(f, "kernels.start", spec, KG_OK);
 
     assert_string_equal(text_of(reply, "name"), name);
     assert_string_equal(text_of(reply, "state"), "running");

@@ -23,6 +23,7 @@
 #include "agent_process.h"
 #include "door.h"
 #include "link_hello.h"
+#include "rpc.h"
 
 enum { PATIENCE_MS = 20 * 1000 };
 
@@ -485,9 +486,9 @@ test_tcp_overtaken(void **state)
 
     KG_AUTO_FD listener = listen_here(f);
     open_tcp(f, false);
-    struct door_call *call = open_link(f, "agent");
+    struct door_call *call = open_link(f, RPC_TARGET);
     KG_AUTO_FD fd = take(f, listener);
-    greet(f, fd, "agent", "ERR overtaken: by another\n");
+    greet(f, fd, RPC_TARGET, "ERR overtaken: by another\n");
     WAIT_FOR(f, f->n_overtaken == 1);
     assert_int_equal(f->n_failed, 0);
     door_call_cancel(call);
@@ -504,7 +505,7 @@ start_agent(struct fixture *f)
     f->port = agent_free_port();
     f->agent = agent_process_listen(&f->place, f->port, sandbox, key, 60);
     open_tcp(f, false);
-    (void)open_link(f, "agent");
+    (void)open_link(f, RPC_TARGET);
     WAIT_FOR(f, f->n_links == 1);
 }
 
@@ -529,7 +530,7 @@ test_agent_refuses_strangers(void **state)
     static const unsigned char other_seed[LINK_KEY_LEN] = {8};
     struct fixture *f = *state;
     unsigned char challenge[LINK_CHALLENGE_LEN], hello[LINK_HELLO_TCP_LEN];
-    struct link_hello_tcp right = {.epoch = 1, .target = "agent"};
+    struct link_hello_tcp right = {.epoch = 1, .target = RPC_TARGET};
     struct link_key other;
 
     start_agent(f);
@@ -568,7 +569,7 @@ test_agent_is_bounded(void **state)
     start_agent(f);
     for (size_t i = 0; i < KG_ARRAY_LEN(fds); i++)
         fds[i] = agent_dial(f->port);
-    (void)open_link(f, "agent");
+    (void)open_link(f, RPC_TARGET);
     WAIT_FOR(f, f->n_links == 2);
     WAIT_FOR(f, count_open(fds, KG_ARRAY_LEN(fds)) <= 32);
     WAIT_FOR(f, count_open(fds, KG_ARRAY_LEN(fds)) == 0);
@@ -586,11 +587,11 @@ test_agent_keeps_the_highest_epoch(void **state)
     KG_AUTO_FD old = KG_STEAL_FD(f->link);
     assert_false(is_closed(old));
     f->epoch = 4;
-    (void)open_link(f, "agent");
+    (void)open_link(f, RPC_TARGET);
     WAIT_FOR(f, f->n_links == 2);
     WAIT_FOR(f, is_closed(old));
     f->epoch = 3;
-    struct door_call *refused = open_link(f, "agent");
+    struct door_call *refused = open_link(f, RPC_TARGET);
     WAIT_FOR(f, f->n_overtaken == 1);
     door_call_cancel(refused);
     assert_false(is_closed(f->link));

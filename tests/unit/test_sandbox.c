@@ -20,11 +20,11 @@
 
 #include "agent_process.h"
 #include "agent_reply.h"
-#include "http_client.h"
 #include "link_hello.h"
 #include "link_line.h"
 #include "loop.h"
 #include "provisioner.h"
+#include "rpc.h"
 #include "sandbox.h"
 
 enum { PATIENCE_MS = 20 * 1000 };
@@ -228,7 +228,6 @@ struct fixture {
     struct loop *loop;
     struct loop_timer *tick;
     struct provisioner provisioner;
-    struct http_client *http;
     struct sandbox_context context;
     struct link_key link_key;
     struct sandbox *sandbox;
@@ -307,11 +306,9 @@ setup(void **state)
 
     f->loop = loop_new();
     f->tick = loop_timer_new(f->loop, on_tick, f->loop);
-    f->http = http_client_new(f->loop);
     f->provisioner.loop = f->loop;
     agent_place_make(&f->provisioner.place);
-    f->context =
-        (struct sandbox_context){.loop = f->loop, .provisioner = &f->provisioner, .http = f->http};
+    f->context = (struct sandbox_context){.loop = f->loop, .provisioner = &f->provisioner};
     f->link = -1;
     *state = f;
     return 0;
@@ -344,7 +341,6 @@ teardown(void **state)
         close(f->link);
     json_decref(f->body);
     json_decref(f->provisioner.meta);
-    http_client_free(f->http);
     loop_timer_free(f->tick);
     loop_free(f->loop);
     agent_place_remove(&f->provisioner.place);
@@ -389,21 +385,21 @@ on_link(int fd, const struct kg_error *err, void *arg)
 }
 
 static struct sandbox_call *
-start_call(struct fixture *f, const char *method, const char *path, const json_t *body)
+start_call(struct fixture *f, const char *method, const json_t *params)
 {
     struct kg_error err = {0};
     struct sandbox_call *call =
-        sandbox_agent_call(f->sandbox, method, path, body, PATIENCE_MS, on_body, f, &err);
+        sandbox_agent_call(f->sandbox, method, params, PATIENCE_MS, on_body, f, &err);
     assert_non_null(call);
     return call;
 }
 
 // Returns the code of what came back.
 static enum kg_code
-call(struct fixture *f, const char *method, const char *path, const json_t *body)
+call(struct fixture *f, const char *method, const json_t *params)
 {
     int before = f->n_answers;
-    (void)start_call(f, method, path, body);
+    (void)start_call(f, method, params);
     WAIT_FOR(f, f->n_answers > before);
     return f->err.code;
 }
@@ -424,7 +420,7 @@ start_kernel(struct fixture *f, const char *mode)
     json_auto_t *body =
         json_pack("{s:s, s:[s, s, s], s:s, s:s}", "name", "python", "argv", KERNEL_PATH, mode,
                   "{connection_file}", "key", "abcd", "cwd", f->provisioner.place.data);
-    assert_int_equal(call(f, "POST", "/kernels", body), KG_OK);
+    assert_int_equal(call(f, "kernels.start", body), KG_OK);
 }
 
 static char *
@@ -503,16 +499,37 @@ test_agent_replies(void **state)
     struct agent_event event;
     (void)state;
 
-    json_auto_t *ok = agent_reply_parse(201, "{\"a\":1}", 7, &err);
+    json_auto_t *ok = agent_object_parse("{\"a\":1}", 7, &err);
     assert_int_equal(json_object_size(ok), 1);
-    assert_null(agent_reply_parse(200, "[]", 2, &err));
-    assert_null(agent_reply_parse(200, "", 0, &err));
-    static const char refusal[] = "{\"error\":\"no\\nsuch\"}";
-    assert_null(agent_reply_parse(404, refusal, sizeof refusal - 1, &err));
-    assert_int_equal(err.code, KG_NOT_FOUND);
-    assert_string_equal(err.message, "the agent answered 404: no?such");
-    assert_null(agent_reply_parse(500, "<html>", 6, &err));
-    assert_int_equal(err.code, KG_INTERNAL);
+    static const char *const no_objects[] = {"", "[]", "{", "{\"a\":1,\"a\":1}"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(no_objects); i++)
+        assert_null(agent_object_parse(no_objects[i], strlen(no_objects[i]), &err));
+    // Little text that would take much memory.
+    char *many = kg_calloc(FRAME_RESULT_MAX, 1);
+    memset(many, '[', FRAME_RESULT_MAX);
+    assert_null(agent_object_parse(many, FRAME_RESULT_MAX, &err));
+    memcpy(many, "{\"a\":[", 6);
+    for (size_t i = 6; i + 3 < FRAME_RESULT_MAX; i += 3)
+        memcpy(many + i, "{},", 3);
+    memcpy(many + FRAME_RESULT_MAX - 4, "1]}", 3);
+    assert_null(agent_object_parse(many, FRAME_RESULT_MAX, &err));
+    free(many);
+    static const struct {
+        const char *text;
+        enum kg_code code;
+        const char *message;
+    } errors[] = {
+        {"{\"code\":\"not_found\",\"error\":\"no\\nsuch\"}", KG_NOT_FOUND, "no?such"},
+        {"{\"code\":\"not_found\"}", KG_NOT_FOUND, "no reason given"},
+        {"{\"code\":\"draining\",\"error\":\"x\"}", KG_INTERNAL, "the agent failed: x"},
+        {"{\"code\":7,\"error\":\"x\"}", KG_INTERNAL, "the agent failed: x"},
+        {"<html>", KG_INTERNAL, "the agent failed: no reason given"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(errors); i++) {
+        agent_error_parse(errors[i].text, strlen(errors[i].text), &err);
+        assert_int_equal(err.code, errors[i].code);
+        assert_string_equal(err.message, errors[i].message);
+    }
 
     static const char good[] = "{\"type\":\"kernel_exit\",\"name\":\"python\",\"pid\":7,"
                                "\"exit_code\":-1,\"signal\":9,\"oom\":true}";
@@ -536,33 +553,47 @@ test_agent_replies(void **state)
 }
 
 static void
-count_line(const char *line, size_t len, void *arg)
+test_frames(void **state)
 {
-    int *counts = arg;
-    counts[line ? 0 : 1]++;
-    counts[2] += (int)len;
+    struct frame frame;
+    (void)state;
+
+    static const char whole[] = {FRAME_RESULT, 0, 0, 2, '{', '}', FRAME_HEAD};
+    assert_int_equal(frame_read(RPC_GATEWAY, whole, sizeof whole, &frame), 6);
+    assert_int_equal(frame.kind, FRAME_RESULT);
+    assert_int_equal(frame.len, 2);
+    assert_memory_equal(frame.data, "{}", 2);
+    for (size_t len = 0; len < 6; len++)
+        assert_int_equal(frame_read(RPC_GATEWAY, whole, len, &frame), 0);
+    assert_int_equal(frame_read(RPC_AGENT, whole, 1, &frame), -1);
+    static const char *const bad[] = {"\0", "\6", "\377", "H", "\1", "\5\0\x10\1", "\3\x10\0\1",
+                                      "\2\2\0\1"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
+        assert_int_equal(frame_read(RPC_GATEWAY, bad[i], 4, &frame), -1);
+    for (enum frame_kind kind = FRAME_REQUEST; kind < FRAME_N_KINDS; kind++) {
+        unsigned char header[FRAME_HEADER_LEN];
+        frame_header(kind, 0, header);
+        int to_agent = frame_read(RPC_AGENT, (char *)header, sizeof header, &frame);
+        int to_gateway = frame_read(RPC_GATEWAY, (char *)header, sizeof header, &frame);
+        assert_int_equal(to_agent, kind <= FRAME_DATA ? 4 : -1);
+        assert_int_equal(to_gateway, kind >= FRAME_DATA ? 4 : -1);
+    }
 }
 
 static void
-test_agent_lines(void **state)
+test_command_frames(void **state)
 {
-    struct agent_lines lines = {0};
-    int counts[3] = {0};
-    char flood[3000];
+    enum sandbox_stream stream;
+    struct kg_error err;
     (void)state;
 
-    agent_lines_feed(&lines, "on", 2, count_line, counts);
-    agent_lines_feed(&lines, "e\ntwo\n", 6, count_line, counts);
-    assert_int_equal(counts[0], 2);
-    assert_int_equal(counts[2], 6);
-    memset(flood, 'x', sizeof flood);
-    for (int i = 0; i < 100; i++)
-        agent_lines_feed(&lines, flood, sizeof flood, count_line, counts);
-    assert_true(lines.line.cap <= 2 * AGENT_EVENT_LINE_MAX);
-    agent_lines_feed(&lines, "\nthree\n", 7, count_line, counts);
-    assert_int_equal(counts[1], 1);
-    assert_int_equal(counts[0], 3);
-    agent_lines_fini(&lines);
+    assert_int_equal(agent_output_parse("\1a\0b", 4, &stream, &err), 3);
+    assert_int_equal(stream, SANDBOX_STDOUT);
+    assert_int_equal(agent_output_parse("\2\xc3\xa4", 3, &stream, &err), 2);
+    assert_int_equal(stream, SANDBOX_STDERR);
+    static const char *const bad[] = {"", "\1", "a", "\3a", "\1\377", "\1\303"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
+        assert_int_equal(agent_output_parse(bad[i], strlen(bad[i]), &stream, &err), -1);
 }
 
 static void
@@ -600,7 +631,7 @@ test_life(void **state)
 
     create_ready(f);
     assert_int_equal(strlen(sandbox_id(f->sandbox)), 10);
-    assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
+    assert_int_equal(call(f, "info", NULL), KG_OK);
     assert_int_equal(json_integer_value(json_object_get(f->body, "pid")), f->provisioner.agent);
     json_auto_t *meta = json_pack("{s:s}", "owner", "me");
     claim(f, meta);
@@ -621,7 +652,7 @@ test_slow_claim(void **state)
     f->provisioner.slow = true;
     create_ready(f);
     claim(f, meta);
-    assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
+    assert_int_equal(call(f, "info", NULL), KG_OK);
     assert_int_equal(f->n_claimed, 0);
     loop_timer_start(f->provisioner.claim->timer, 0);
     WAIT_FOR(f, f->n_claimed == 1);
@@ -679,8 +710,8 @@ test_kernel(void **state)
     // Not a byte of the target's is lost with the answer.
     WAIT_FOR(f, recv(f->link, text, 6, MSG_PEEK | MSG_DONTWAIT) == 6);
     assert_string_equal(text, "iopub\n");
-    json_auto_t *interrupt = json_pack("{s:s}", "signal", "INT");
-    assert_int_equal(call(f, "POST", "/kernels/python/signal", interrupt), KG_OK);
+    json_auto_t *interrupt = json_pack("{s:s, s:s}", "name", "python", "signal", "INT");
+    assert_int_equal(call(f, "kernels.signal", interrupt), KG_OK);
     WAIT_FOR(f, f->n_exits == 1);
     assert_string_equal(f->kernel, "python");
     assert_true(f->kernel_pid > 1);
@@ -689,10 +720,11 @@ test_kernel(void **state)
     assert_false(f->oom);
     WAIT_FOR(f, is_closed(f->link));
 
-    assert_int_equal(call(f, "POST", "/kernels/python/stop", NULL), KG_OK);
+    json_auto_t *python = json_pack("{s:s}", "name", "python");
+    assert_int_equal(call(f, "kernels.stop", python), KG_OK);
     start_kernel(f, "leave");
-    assert_int_equal(call(f, "POST", "/kernels", f->body), KG_INVALID);
-    assert_int_equal(call(f, "POST", "/kernels/python/stop", NULL), KG_OK);
+    assert_int_equal(call(f, "kernels.start", f->body), KG_INVALID);
+    assert_int_equal(call(f, "kernels.stop", python), KG_OK);
     start_kernel(f, "exit");
     WAIT_FOR(f, f->n_exits == 2); // the stops were no events
     assert_int_equal(f->exit_code, 3);
@@ -807,21 +839,17 @@ struct stream_reader {
     int n_heads, n_ends;
     size_t bytes;
     bool sound; // each byte is what it should be
-    char size[24];
+    json_int_t size;
     struct kg_error err;
 };
 
 static void
-on_stream_head(int status, void *arg)
+on_stream_head(const json_t *head, void *arg)
 {
     struct stream_reader *reader = arg;
-    const char *size = sandbox_stream_header(reader->call, "x-kg-size");
 
-    assert_int_equal(status, 200);
     reader->n_heads++;
-    if (size)
-        snprintf(reader->size, sizeof reader->size, "%s", size);
-    assert_null(sandbox_stream_header(reader->call, "X-None"));
+    reader->size = json_integer_value(json_object_get(head, "size"));
     if (reader->cancels_at_head)
         sandbox_call_cancel(KG_STEAL(reader->call));
 }
@@ -841,10 +869,11 @@ on_stream_data(const void *data, size_t len, void *arg)
 }
 
 static void
-on_stream_end(const struct kg_error *err, void *arg)
+on_stream_end(const json_t *result, const struct kg_error *err, void *arg)
 {
     struct stream_reader *reader = arg;
 
+    assert_int_equal(result == NULL, err != NULL);
     reader->call = NULL;
     reader->n_ends++;
     if (err)
@@ -852,16 +881,14 @@ on_stream_end(const struct kg_error *err, void *arg)
 }
 
 static void
-start_stream(struct fixture *f, struct stream_reader *reader, const char *method, const char *path,
-             const void *body, size_t len)
+start_read(struct fixture *f, struct stream_reader *reader, const char *path)
 {
     static const struct sandbox_stream_events stream_events = {on_stream_head, on_stream_data,
                                                                on_stream_end};
+    json_auto_t *params = json_pack("{s:s}", "path", path);
     const struct sandbox_stream_spec stream_spec = {
-        .method = method,
-        .path = path,
-        .body = body,
-        .body_len = len,
+        .method = "files.read",
+        .params = params,
         .head_timeout_ms = PATIENCE_MS,
         .silence_timeout_ms = PATIENCE_MS,
     };
@@ -897,12 +924,12 @@ test_streams(void **state)
 
     create_ready(f);
     write_large_file(f);
-    start_stream(f, &reader, "GET", "/files/large", NULL, 0);
+    start_read(f, &reader, "large");
     WAIT_FOR(f, reader.bytes > 0);
     // While it is paused other calls are answered, and nothing of this one comes.
     size_t before = reader.bytes;
     for (int i = 0; i < 20; i++)
-        assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
+        assert_int_equal(call(f, "info", NULL), KG_OK);
     assert_int_equal(reader.bytes, before);
     assert_int_equal(reader.n_ends, 0);
     sandbox_stream_pause(reader.call, false);
@@ -911,14 +938,14 @@ test_streams(void **state)
     assert_int_equal(reader.bytes, 8 << 20);
     assert_true(reader.sound);
     assert_int_equal(reader.err.code, KG_OK);
-    assert_string_equal(reader.size, "8388608");
-    start_stream(f, &missing, "GET", "/files/missing", NULL, 0);
+    assert_int_equal(reader.size, 8 << 20);
+    start_read(f, &missing, "missing");
     WAIT_FOR(f, missing.n_ends == 1);
     assert_int_equal(missing.err.code, KG_NOT_FOUND);
     assert_int_equal(missing.n_heads + (int)missing.bytes, 0);
-    start_stream(f, &leaver, "GET", "/files/large", NULL, 0);
+    start_read(f, &leaver, "large");
     WAIT_FOR(f, leaver.n_heads == 1);
-    assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
+    assert_int_equal(call(f, "info", NULL), KG_OK);
     assert_int_equal(leaver.n_ends, 0);
 }
 
@@ -930,52 +957,112 @@ test_a_stream_ends_with_its_sandbox(void **state)
 
     create_ready(f);
     write_large_file(f);
-    start_stream(f, &reader, "GET", "/files/large", NULL, 0);
+    start_read(f, &reader, "large");
     WAIT_FOR(f, reader.bytes > 0);
     sandbox_free(KG_STEAL(f->sandbox));
     assert_int_equal(reader.n_ends, 1);
     assert_int_equal(reader.err.code, KG_SESSION_NOT_FOUND);
 }
 
+// Bytes of a body come from a source that is read piece by piece.
+static void
+read_pattern(void *to, size_t len, void *arg)
+{
+    size_t *at = arg;
+    char *bytes = to;
+
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = (char)((*at + i) % 251);
+    *at += len;
+}
+
+static void
+start_write(struct fixture *f, const char *path, struct sandbox_body body)
+{
+    static const struct sandbox_stream_events write_events = {.on_end = on_body};
+    json_auto_t *params = json_pack("{s:s, s:b}", "path", path, "keep", 1);
+    const struct sandbox_stream_spec write_spec = {.method = "files.write",
+                                                   .params = params,
+                                                   .body = body,
+                                                   .head_timeout_ms = PATIENCE_MS};
+    struct kg_error err = {0};
+    assert_non_null(sandbox_agent_stream(f->sandbox, &write_spec, &write_events, f, &err));
+}
+
+static void
+test_bodies(void **state)
+{
+    enum { LEN = (8 << 20) + 3 };
+    struct fixture *f = *state;
+    struct stream_reader reader = {0};
+    size_t at = 0;
+
+    create_ready(f);
+    int before = f->n_answers;
+    start_write(f, "empty", (struct sandbox_body){0});
+    WAIT_FOR(f, f->n_answers == before + 1);
+    assert_int_equal(f->err.code, KG_OK);
+    start_write(f, "a/large", (struct sandbox_body){.read = read_pattern, .arg = &at, .len = LEN});
+    assert_int_equal(at, 0);
+    WAIT_FOR(f, f->n_answers == before + 2);
+    assert_int_equal(f->err.code, KG_OK);
+    assert_int_equal(json_integer_value(json_object_get(f->body, "size")), LEN);
+    start_read(f, &reader, "a/large");
+    WAIT_FOR(f, reader.n_ends == 1);
+    assert_int_equal(reader.bytes, LEN);
+    assert_true(reader.sound);
+    // One that the agent refuses is not sent to its end.
+    at = 0;
+    start_write(f, "a/large", (struct sandbox_body){.read = read_pattern, .arg = &at, .len = LEN});
+    WAIT_FOR(f, f->n_answers == before + 3);
+    assert_int_equal(f->err.code, KG_FILE_EXISTS);
+    assert_true(at < LEN);
+    assert_int_equal(call(f, "info", NULL), KG_OK);
+}
+
+static struct sandbox_call *
+ask_changes(struct fixture *f, const char *cursor, int64_t timeout_ms)
+{
+    json_auto_t *params = json_pack("{s:s, s:i}", "cursor", cursor, "within_us", 60 * 1000000);
+    struct kg_error err = {0};
+    struct sandbox_call *asked =
+        sandbox_agent_call(f->sandbox, "changes", params, timeout_ms, on_body, f, &err);
+    assert_non_null(asked);
+    return asked;
+}
+
 static void
 test_changes(void **state)
 {
     struct fixture *f = *state;
-    struct kg_error err = {0};
 
     create_ready(f);
-    assert_int_equal(call(f, "PUT", "/files/before", NULL), KG_OK);
     write_large_file(f);
     int before = f->n_answers;
     // Two at a time: each gets its own answer.
-    for (int i = 0; i < 2; i++)
-        assert_non_null(sandbox_ask_changes(f->sandbox, i == 0 ? "deno" : "python", 60 * 1000000,
-                                            PATIENCE_MS, on_body, f, &err));
+    (void)ask_changes(f, "deno", PATIENCE_MS);
+    (void)ask_changes(f, "python", PATIENCE_MS);
     assert_int_equal(f->n_answers, before);
     WAIT_FOR(f, f->n_answers == before + 2);
-    assert_int_equal(json_array_size(json_object_get(f->body, "files")), 2);
+    assert_int_equal(json_array_size(json_object_get(f->body, "files")), 1);
     // One that is given up on its way does not answer for the next.
-    struct sandbox_question *given_up =
-        sandbox_ask_changes(f->sandbox, "other", 60 * 1000000, PATIENCE_MS, on_body, f, &err);
-    assert_non_null(given_up);
-    sandbox_question_cancel(given_up);
-    assert_non_null(
-        sandbox_ask_changes(f->sandbox, "python", 60 * 1000000, PATIENCE_MS, on_body, f, &err));
+    sandbox_call_cancel(ask_changes(f, "other", PATIENCE_MS));
+    (void)ask_changes(f, "python", PATIENCE_MS);
     WAIT_FOR(f, f->n_answers == before + 3);
     assert_int_equal(json_array_size(json_object_get(f->body, "files")), 0);
-    assert_non_null(sandbox_ask_changes(f->sandbox, "bad name", 1, PATIENCE_MS, on_body, f, &err));
+    (void)ask_changes(f, "bad name", PATIENCE_MS);
     WAIT_FOR(f, f->n_answers == before + 4);
-    assert_int_equal(f->err.code, KG_INTERNAL);
+    assert_int_equal(f->err.code, KG_INVALID);
     // An agent that says nothing costs the answer.
     assert_int_equal(kill(f->provisioner.agent, SIGSTOP), 0);
-    assert_non_null(sandbox_ask_changes(f->sandbox, "python", 1, 20, on_body, f, &err));
+    (void)ask_changes(f, "python", 20);
     WAIT_FOR(f, f->n_answers == before + 5);
     assert_int_equal(f->err.code, KG_PROVISIONER_UNAVAILABLE);
     assert_int_equal(kill(f->provisioner.agent, SIGCONT), 0);
-    assert_non_null(sandbox_ask_changes(f->sandbox, "python", 1, PATIENCE_MS, on_body, f, &err));
+    (void)ask_changes(f, "python", PATIENCE_MS);
     WAIT_FOR(f, f->n_answers == before + 6);
     assert_int_equal(f->err.code, KG_OK);
-    assert_non_null(sandbox_ask_changes(f->sandbox, "python", 1, PATIENCE_MS, on_body, f, &err));
+    (void)ask_changes(f, "python", PATIENCE_MS);
     sandbox_free(KG_STEAL(f->sandbox));
     assert_int_equal(f->n_answers, before + 7);
     assert_int_equal(f->err.code, KG_SESSION_NOT_FOUND);
@@ -991,7 +1078,7 @@ test_many_calls(void **state)
     // stranger.
     int64_t started = clock_mono_ms();
     for (int i = 0; i < 300; i++)
-        (void)start_call(f, "GET", "/info", NULL);
+        (void)start_call(f, "info", NULL);
     WAIT_FOR(f, f->n_answers == 300);
     assert_non_null(f->body);
     assert_true(clock_mono_ms() - started < 5000);
@@ -1022,7 +1109,7 @@ test_strangers_at_the_door(void **state)
     WAIT_FOR(f, waitpid(stranger, &status, WNOHANG) == stranger);
     assert_int_equal(status, 0);
     for (int i = 0; i < 30; i++)
-        assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
+        assert_int_equal(call(f, "info", NULL), KG_OK);
     assert_int_equal(f->n_gone, 0);
 }
 
@@ -1038,7 +1125,7 @@ test_agent_killed(void **state)
     int before = f->n_answers;
     kill(f->provisioner.agent, SIGSTOP);
     for (int i = 0; i < 3; i++)
-        (void)start_call(f, "GET", "/info", NULL);
+        (void)start_call(f, "info", NULL);
     end_agent(&f->provisioner);
     // The container is still there: a call fails when no link has come for 10 s.
     WAIT_FOR(f, f->n_answers == before + 3);
@@ -1047,7 +1134,7 @@ test_agent_killed(void **state)
     WAIT_FOR(f, is_closed(f->link));
 
     // And now it is not.
-    (void)start_call(f, "GET", "/info", NULL);
+    (void)start_call(f, "info", NULL);
     f->free_on_gone = true;
     f->provisioner.on_exit(f->provisioner.id, f->provisioner.arg);
     WAIT_FOR(f, f->n_gone == 1);
@@ -1067,7 +1154,7 @@ test_creation_fails(void **state)
     assert_int_equal(f->n_ready, 0);
     assert_int_equal(sandbox_state(f->sandbox), SANDBOX_GONE);
     struct kg_error err = {0};
-    assert_null(sandbox_agent_call(f->sandbox, "GET", "/info", NULL, 1000, on_body, f, &err));
+    assert_null(sandbox_agent_call(f->sandbox, "info", NULL, 1000, on_body, f, &err));
     assert_int_equal(err.code, KG_PROVISIONER_UNAVAILABLE);
 }
 
@@ -1103,7 +1190,7 @@ test_destroy(void **state)
     struct fixture *f = *state;
 
     create_ready(f);
-    (void)start_call(f, "GET", "/info", NULL);
+    (void)start_call(f, "info", NULL);
     sandbox_destroy(KG_STEAL(f->sandbox), on_destroyed, f);
     assert_int_equal(f->n_destroyed, 0);
     assert_int_equal(f->n_answers, 1); // the call under way has failed
@@ -1128,9 +1215,9 @@ test_freed_in_the_middle(void **state)
     struct fixture *f = *state;
 
     create_ready(f);
-    struct sandbox_call *cancelled = start_call(f, "GET", "/info", NULL);
+    struct sandbox_call *cancelled = start_call(f, "info", NULL);
     for (int i = 0; i < 5; i++)
-        (void)start_call(f, "GET", "/files", NULL);
+        (void)start_call(f, "files.list", NULL);
     turn(f);
     if (f->n_answers == 0)
         sandbox_call_cancel(cancelled);
@@ -1165,7 +1252,7 @@ test_taken_up_again(void **state)
 
 // ---- An agent that is none -------------------------------------------------------------------
 
-// Waits until the gateway has asked for the agent on one more link, and agrees.
+// Waits until the gateway has asked for the agent on one more link.
 static int
 pretend_link(struct fixture *f, const char *path)
 {
@@ -1174,19 +1261,31 @@ pretend_link(struct fixture *f, const char *path)
 
     assert_int_equal(send(fd, LINK_HELLO, LINK_HELLO_LEN, MSG_NOSIGNAL), LINK_HELLO_LEN);
     WAIT_FOR(f, recv(fd, line, sizeof line, MSG_DONTWAIT) > 0);
-    assert_string_equal(line, "agent\n");
+    assert_string_equal(line, RPC_TARGET "\n");
     return fd;
 }
 
+static void
+say(int fd, enum frame_kind kind, const char *text)
+{
+    unsigned char header[FRAME_HEADER_LEN];
+    KG_AUTO_BUF bytes = {0};
+
+    frame_header(kind, strlen(text), header);
+    buf_append(&bytes, header, sizeof header);
+    buf_append_str(&bytes, text);
+    (void)!send(fd, bytes.data, bytes.len, MSG_NOSIGNAL);
+}
+
+// Waits for a request as well.
 static int
-pretend_agent(struct fixture *f, const char *path, const char *answer)
+pretend_agent(struct fixture *f, const char *path)
 {
     char request[1024];
     int fd = pretend_link(f, path);
 
     assert_int_equal(send(fd, "OK\n", 3, MSG_NOSIGNAL), 3);
     WAIT_FOR(f, recv(fd, request, sizeof request, MSG_DONTWAIT) > 0);
-    assert_int_equal(send(fd, answer, strlen(answer), MSG_NOSIGNAL), strlen(answer));
     return fd;
 }
 
@@ -1194,47 +1293,86 @@ static void
 flood(struct fixture *f, int fd)
 {
     char junk[4096];
-    memset(junk, 'x', sizeof junk);
+    memset(junk, FRAME_DATA, sizeof junk);
     WAIT_FOR(f, send(fd, junk, sizeof junk, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN);
 }
 
 static void
 test_pretended_agent(void **state)
 {
-    static const char endless[] = "HTTP/1.1 200 OK\r\n\r\n";
     static const char event[] = "{\"type\":\"kernel_exit\",\"name\":\"python\",\"pid\":7,"
-                                "\"exit_code\":-1,\"signal\":9,\"oom\":true}\n";
+                                "\"exit_code\":-1,\"signal\":9,\"oom\":true}";
     struct fixture *f = *state;
 
     f->provisioner.silent = true;
     create(f);
     KG_AUTO_FREE char *path = door_path(f);
-    close(pretend_agent(f, path, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"));
+    // The link of the first call serves the second, which is that of the events.
+    KG_AUTO_FD events_fd = pretend_agent(f, path);
+    say(events_fd, FRAME_RESULT, "{}");
     WAIT_FOR(f, f->n_ready == 1);
-
-    KG_AUTO_FD events_fd = pretend_agent(f, path, endless);
-    assert_int_equal(send(events_fd, "nonsense\n", 9, MSG_NOSIGNAL), 9);
-    assert_int_equal(send(events_fd, event, sizeof event - 1, MSG_NOSIGNAL), sizeof event - 1);
+    say(events_fd, FRAME_HEAD, "{}");
+    say(events_fd, FRAME_DATA, event);
     WAIT_FOR(f, f->n_exits == 1);
     assert_true(f->oom);
     assert_int_equal(f->kernel_pid, 7);
-    for (int i = 0; i < 16; i++)
-        (void)!send(events_fd, "\n", 1, MSG_NOSIGNAL);
-    WAIT_FOR(f, is_closed(events_fd)); // enough of it
+    say(events_fd, FRAME_DATA, "nonsense");
+    WAIT_FOR(f, is_closed(events_fd));
 
-    // The stream is opened again, and ends there: what follows is for the calls.
-    KG_AUTO_FD events_again = pretend_agent(f, path, endless);
-    (void)start_call(f, "GET", "/info", NULL);
-    KG_AUTO_FD body = pretend_agent(f, path, endless);
+    // The stream is opened again, and goes on there: what follows is for the calls.
+    KG_AUTO_FD events_again = pretend_agent(f, path);
+    say(events_again, FRAME_HEAD, "{}");
+    static const struct {
+        enum frame_kind kind;
+        const char *text;
+        const char *message;
+    } answers[] = {
+        {FRAME_HEAD, "{}", "the agent answers out of turn"},
+        {FRAME_DATA, "{}", "the agent answers out of turn"},
+        {FRAME_RESULT, "[]", "the agent's answer is not a JSON object"},
+        {FRAME_ERROR, "", "the agent failed: no reason given"},
+    };
+    int n = 0;
+    for (size_t i = 0; i < KG_ARRAY_LEN(answers); i++) {
+        (void)start_call(f, "info", NULL);
+        KG_AUTO_FD fd = pretend_agent(f, path);
+        say(fd, answers[i].kind, answers[i].text);
+        n++;
+        WAIT_FOR(f, f->n_answers == n);
+        assert_string_equal(f->err.message, answers[i].message);
+        say(fd, FRAME_RESULT, "{}"); // nobody asked: the link does not serve another call
+        WAIT_FOR(f, is_closed(fd));
+    }
+    (void)start_call(f, "info", NULL);
+    KG_AUTO_FD body = pretend_agent(f, path);
     flood(f, body);
-    WAIT_FOR(f, f->n_answers == 1);
-    assert_int_not_equal(f->err.code, KG_OK);
+    n++;
+    WAIT_FOR(f, f->n_answers == n);
+    assert_non_null(strstr(f->err.message, "malformed frame"));
 
-    (void)start_call(f, "GET", "/info", NULL);
+    (void)start_call(f, "info", NULL);
     KG_AUTO_FD answer = pretend_link(f, path);
     flood(f, answer);
-    WAIT_FOR(f, f->n_answers == 2);
-    assert_string_equal(f->err.message, "the agent answered nonsense");
+    n++;
+    WAIT_FOR(f, f->n_answers == n);
+    assert_int_not_equal(f->err.code, KG_OK);
+    assert_int_equal(f->n_exits, 1);
+}
+
+// An agent of kernelgate 0.2 is still there after an upgrade: it refuses the target.
+static void
+test_agent_of_another_version(void **state)
+{
+    struct fixture *f = *state;
+
+    f->provisioner.silent = true;
+    create(f);
+    KG_AUTO_FREE char *path = door_path(f);
+    KG_AUTO_FD fd = pretend_link(f, path);
+    assert_int_equal(send(fd, "ERR bad target\n", 15, MSG_NOSIGNAL), 15);
+    WAIT_FOR(f, f->n_gone == 1);
+    assert_int_equal(f->reason.code, KG_PROVISIONER_UNAVAILABLE);
+    assert_non_null(strstr(f->reason.message, "another version of kernelgate"));
 }
 
 // ---- Another gateway -------------------------------------------------------------------------
@@ -1264,7 +1402,7 @@ test_overtaken(void **state)
     assert_int_equal(f->err.code, KG_OK);
     assert_int_equal(f->provisioner.n_destroyed, 0);
     f->sandbox = KG_STEAL(second);
-    assert_int_equal(call(f, "GET", "/info", NULL), KG_OK);
+    assert_int_equal(call(f, "info", NULL), KG_OK);
     assert_int_equal(f->n_gone, 1);
     sandbox_free(KG_STEAL(f->sandbox));
 }
@@ -1298,7 +1436,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_link_lines),
         cmocka_unit_test(test_agent_replies),
-        cmocka_unit_test(test_agent_lines),
+        cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_command_frames),
         ON_BOTH_DOORS(test_life),
         cmocka_unit_test_setup_teardown(test_slow_claim, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_claim, setup, teardown),
@@ -1306,6 +1445,7 @@ main(void)
         ON_BOTH_DOORS(test_command),
         ON_BOTH_DOORS(test_streams),
         ON_BOTH_DOORS(test_a_stream_ends_with_its_sandbox),
+        ON_BOTH_DOORS(test_bodies),
         ON_BOTH_DOORS(test_changes),
         ON_BOTH_DOORS(test_many_calls),
         cmocka_unit_test_setup_teardown(test_strangers_at_the_door, setup, teardown),
@@ -1319,6 +1459,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_pretended_agent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_overtaken, setup_tcp, teardown),
         cmocka_unit_test_setup_teardown(test_late_gateway, setup_tcp, teardown),
+        cmocka_unit_test_setup_teardown(test_agent_of_another_version, setup, teardown),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// The methods that the gateway can call.
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "agent_priv.h"
+#include "cgroup.h"
+
+enum {
+    ARGV_MAX = 64,
+    ENV_MAX = 256,
+    STRING_MAX = 32 * 1024,
+    KEY_MAX = 256,
+};
+
+bool
+is_plain_string(const json_t *value, size_t max)
+{
+    return json_is_string(value) && json_string_length(value) <= max &&
+           strlen(json_string_value(value)) == json_string_length(value);
+}
+
+int
+check_argv(const json_t *argv, size_t max, size_t max_len, const char **ret,
+               struct kg_error *err)
+{
+    size_t n = json_array_size(argv);
+
+    if (n < 1 || n > max)
+        return kg_error_set(err, KG_INVALID, 0, "argv must be a list of 1 to %zu strings", max);
+    for (size_t i = 0; i < n; i++) {
+        if (!is_plain_string(json_array_get(argv, i), max_len))
+            return kg_error_set(err, KG_INVALID, 0,
+                                "argv holds what is no string, or longer than %zu bytes", max_len);
+        ret[i] = json_string_value(json_array_get(argv, i));
+    }
+    ret[n] = NULL;
+    return 0;
+}
+
+int
+check_env(json_t *env, struct kg_error *err)
+{
+    const char *name;
+    json_t *value;
+
+    if (!env)
+        return 0;
+    if (!json_is_object(env) || json_object_size(env) > ENV_MAX)
+        return kg_error_set(err, KG_INVALID, 0, "env must be an object of at most %d strings",
+                            ENV_MAX);
+    json_object_foreach(env, name, value) {
+        if (!env_name_valid(name) || !is_plain_string(value, STRING_MAX))
+            return kg_error_set(err, KG_INVALID, 0, "env holds what is no variable");
+    }
+    return 0;
+}
+
+// ---- Kernels --------------------------------------------------------------------------------
+
+// `spec` borrows from `params`.
+static int
+parse_kernel_spec(json_t *params, const char *argv[ARGV_MAX + 1], struct kernel_spec *spec,
+                  struct kg_error *err)
+{
+    json_error_t why;
+    json_t *args;
+    const char *transport = "ipc";
+
+    if (json_unpack_ex(params, &why, 0, "{s:s, s:o, s?o, s?s, s:s, s?s !}", "name", &spec->name,
+                       "argv", &args, "env", &spec->env, "cwd", &spec->cwd, "key", &spec->key,
+                       "transport", &transport) != 0)
+        return kg_error_set(err, KG_INVALID, 0, "%.150s", why.text);
+    spec->tcp = strcmp(transport, "tcp") == 0;
+    spec->argv = argv;
+    if (!target_kernel_name_valid(spec->name))
+        return kg_error_set(err, KG_INVALID, 0, "bad kernel name");
+    if (!spec->tcp && strcmp(transport, "ipc") != 0)
+        return kg_error_set(err, KG_INVALID, 0, "transport must be ipc or tcp");
+    if (spec->cwd[0] != '/' || strlen(spec->cwd) > STRING_MAX)
+        return kg_error_set(err, KG_INVALID, 0, "cwd must be an absolute path");
+    if (strlen(spec->key) > KEY_MAX)
+        return kg_error_set(err, KG_INVALID, 0, "key is too long");
+    if (check_env(spec->env, err) != 0)
+        return -1;
+    return check_argv(args, ARGV_MAX, STRING_MAX, argv, err);
+}
+
+static void
+kernels_start_call(struct request *request, void *arg)
+{
+    struct agent *agent = arg;
+    const char *argv[ARGV_MAX + 1] = {0};
+    struct kernel_spec spec = {.cwd = agent->settings.data_dir};
+    struct kg_error err = {0};
+
+    if (parse_kernel_spec(request_params(request), argv, &spec, &err) != 0 ||
+        kernels_start(agent->kernels, &spec, &err) != 0) {
+        request_fail(request, &err);
+        return;
+    }
+    changes_begin(agent->changes, spec.name);
+    request_reply(request, kernels_describe(agent->kernels, spec.name));
+}
+
+static void
+kernels_list_call(struct request *request, void *arg)
+{
+    const struct agent *agent = arg;
+    request_reply(request, json_pack("{s:o}", "kernels", kernels_list(agent->kernels)));
+}
+
+// The kernel that the parameters name, and nothing else.
+static const char *
+kernel_name(const struct request *request, struct kg_error *err)
+{
+    json_error_t why;
+    const char *name;
+
+    if (json_unpack_ex(request_params(request), &why, 0, "{s:s !}", "name", &name) == 0)
+        return name;
+    (void)kg_error_set(err, KG_INVALID, 0, "%.150s", why.text);
+    return NULL;
+}
+
+static void
+kernels_describe_call(struct request *request, void *arg)
+{
+    const struct agent *agent = arg;
+    struct kg_error err = {0};
+    const char *name = kernel_name(request, &err);
+    json_t *kernel = name ? kernels_describe(agent->kernels, name) : NULL;
+
+    if (name && !kernel)
+        (void)kg_error_set(&err, KG_NOT_FOUND, 0, "no kernel %.40s", name);
+    if (kernel)
+        request_reply(request, kernel);
+    else
+        request_fail(request, &err);
+}
+
+static int
+signal_number(const char *name)
+{
+    if (strcmp(name, "INT") == 0)
+        return SIGINT;
+    if (strcmp(name, "TERM") == 0)
+        return SIGTERM;
+    return strcmp(name, "KILL") == 0 ? SIGKILL : 0;
+}
+
+static int
+signal_kernel(struct agent *agent, json_t *params, struct kg_error *err)
+{
+    json_error_t why;
+    const char *name, *signal_name;
+
+    if (json_unpack_ex(params, &why, 0, "{s:s, s:s !}", "name", &name, "signal", &signal_name) != 0)
+        return kg_error_set(err, KG_INVALID, 0, "%.150s", why.text);
+    int signum = signal_number(signal_name);
+    if (!signum)
+        return kg_error_set(err, KG_INVALID, 0, "signal must be INT, TERM or KILL");
+    return kernels_signal(agent->kernels, name, signum, err);
+}
+
+static void
+kernels_signal_call(struct request *request, void *arg)
+{
+    struct kg_error err = {0};
+
+    if (signal_kernel(arg, request_params(request), &err) != 0)
+        request_fail(request, &err);
+    else
+        request_reply(request, json_object());
+}
+
+static void
+on_stopped(bool stopped, void *arg)
+{
+    struct kg_error err;
+
+    if (stopped) {
+        request_reply(arg, json_object());
+        return;
+    }
+    (void)kg_error_set(&err, KG_SESSION_BUSY, 0, "another call stops this kernel");
+    request_fail(arg, &err);
+}
+
+static void
+kernels_stop_call(struct request *request, void *arg)
+{
+    struct agent *agent = arg;
+    struct kg_error err = {0};
+    const char *name = kernel_name(request, &err);
+
+    if (!name || kernels_stop(agent->kernels, name, on_stopped, request, &err) != 0)
+        request_fail(request, &err);
+}
+
+// ---- The sandbox ----------------------------------------------------------------------------
+
+static void
+info_call(struct request *request, void *arg)
+{
+    const struct agent *agent = arg;
+
+    request_reply(request, json_pack("{s:s, s:i, s:I, s:o}", "version", KG_VERSION, "pid", getpid(),
+                                     "uptime_ms",
+                                     (json_int_t)(clock_mono_ms() - agent->started_ms), "kernels",
+                                     kernels_list(agent->kernels)));
+}
+
+static json_t *
+number_or_null(int64_t number)
+{
+    return number >= 0 ? json_integer(number) : json_null();
+}
+
+static void
+stats_call(struct request *request, void *arg)
+{
+    const struct agent *agent = arg;
+    struct cgroup_usage usage;
+    struct statvfs disk;
+    int64_t disk_bytes = -1;
+
+    cgroup_usage(agent->settings.cgroup_root, &usage);
+    if (statvfs(agent->settings.data_dir, &disk) == 0)
+        disk_bytes = (int64_t)((disk.f_blocks - disk.f_bfree) * disk.f_frsize);
+    request_reply(
+        request,
+        json_pack("{s:o, s:o, s:o, s:o}", "memory_bytes", number_or_null(usage.memory_bytes),
+                  "cpu_seconds",
+                  usage.cpu_us >= 0 ? json_real((double)usage.cpu_us / 1e6) : json_null(), "pids",
+                  number_or_null(usage.pids), "disk_bytes", number_or_null(disk_bytes)));
+}
+
+static void
+events_call(struct request *request, void *arg)
+{
+    const struct agent *agent = arg;
+    events_listen(agent->events, request);
+}
+
+static void
+changes_call(struct request *request, void *arg)
+{
+    const struct agent *agent = arg;
+    struct kg_error err = {0};
+    json_t *changes = changes_since(agent->changes, request_params(request), &err);
+
+    if (changes)
+        request_reply(request, changes);
+    else
+        request_fail(request, &err);
+}
+
+const struct method agent_methods[] = {
+    {"info", info_call, false},
+    {"stats", stats_call, false},
+    {"events", events_call, false},
+    {"changes", changes_call, false},
+    {"kernels.list", kernels_list_call, false},
+    {"kernels.start", kernels_start_call, false},
+    {"kernels.describe", kernels_describe_call, false},
+    {"kernels.signal", kernels_signal_call, false},
+    {"kernels.stop", kernels_stop_call, false},
+    {"commands.run", commands_run, false},
+    {"files.list", files_list_call, false},
+    {"files.describe", files_describe_call, false},
+    {"files.read", files_read_call, false},
+    {"files.write", files_write_call, true},
+    {"files.delete", files_delete_call, false},
+    {NULL, NULL, false},
+};
