@@ -22,7 +22,7 @@ struct http_quota {
 struct http_server_settings {
     const char *host;
     int port;              // 0: any free one
-    const char *unix_path; // instead of host and port: listen on this Unix socket (the agent does)
+    const char *unix_path; // instead of host and port: listen on this Unix socket
     size_t max_body_bytes; // 413 above
     size_t max_small_body_bytes;        // the same for routes without HTTP_LARGE_BODY; 0: no other
     size_t max_held_bytes;              // of all bodies that are being read or wait to be taken,

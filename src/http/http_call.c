@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of the HTTP client: its options, its bytes, its end.
 
-#include <fcntl.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "http_client_priv.h"
 
@@ -22,9 +19,6 @@ call_free(struct http_call *call)
         curl_easy_cleanup(call->easy);
     }
     curl_slist_free_all(call->headers);
-    curl_slist_free_all(call->connect_to);
-    if (call->fd >= 0)
-        close(call->fd);
     buf_fini(&call->body);
     free(call->host);
     free(call);
@@ -88,10 +82,6 @@ on_curl_data(char *data, size_t size, size_t n, void *arg)
     size_t len = size * n;
     if (call->over)
         return CURL_WRITEFUNC_ERROR;
-    if (call->paused) {
-        call->held = true;
-        return CURL_WRITEFUNC_PAUSE;
-    }
     if (call->on_data) {
         call->cut = !call->on_data(status_of(call), data, len, call->arg);
         return call->cut || call->over ? CURL_WRITEFUNC_ERROR : len;
@@ -122,55 +112,7 @@ on_curl_header(char *data, size_t size, size_t n, void *arg)
     return size * n;
 }
 
-// A connected descriptor of the caller's. CURL_SOCKOPT_ALREADY_CONNECTED would be made for it, but
-// curl 7.88 calls connect() all the same. So curl gets a datagram socket to connect, which sends
-// nothing, and before the first byte of the request the caller's takes its place.
-static curl_socket_t
-on_curl_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
-{
-    (void)purpose;
-    struct http_call *call = arg;
-    if (call->fd < 0)
-        return CURL_SOCKET_BAD;
-    call->stand_in = socket(address->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    return call->stand_in;
-}
-
-static int
-on_curl_connected(void *arg, char *ip, char *local_ip, int port, int local_port)
-{
-    (void)ip;
-    (void)local_ip;
-    (void)port;
-    (void)local_port;
-    struct http_call *call = arg;
-    if (call->fd < 0 || fd_set_nonblocking(call->fd, NULL) ||
-        dup3(call->fd, call->stand_in, O_CLOEXEC) < 0)
-        return CURL_PREREQFUNC_ABORT;
-    close(KG_STEAL_FD(call->fd));
-    return CURL_PREREQFUNC_OK;
-}
-
 // ---- Options --------------------------------------------------------------------------------
-
-static void
-set_connection(struct http_call *call, const struct http_call_spec *spec)
-{
-    CURL *easy = call->easy;
-    if (spec->unix_path)
-        curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, spec->unix_path);
-    if (!call->uses_fd)
-        return;
-    // A numeric address, so that the URL's host is never looked up; nobody connects to it.
-    call->connect_to = curl_slist_append(NULL, "::127.0.0.1:1");
-    curl_easy_setopt(easy, CURLOPT_CONNECT_TO, call->connect_to);
-    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open);
-    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, call);
-    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_curl_connected);
-    curl_easy_setopt(easy, CURLOPT_PREREQDATA, call);
-    curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
-    curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L);
-}
 
 static void
 set_headers(struct http_call *call, const struct http_call_spec *spec)
@@ -231,30 +173,10 @@ set_options(struct http_call *call, const struct http_call_spec *spec)
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_curl_header);
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
-    if (spec->buffer_bytes > 0)
-        curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, (long)spec->buffer_bytes);
-    set_connection(call, spec);
+    if (spec->unix_path)
+        curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, spec->unix_path);
     set_headers(call, spec);
     set_method(easy, spec);
-}
-
-// ---- Pausing --------------------------------------------------------------------------------
-
-void
-call_go_on(struct http_call *call)
-{
-    call->held = false;
-    CURLcode code = curl_easy_pause(call->easy, CURLPAUSE_CONT);
-    if (code != CURLE_OK && !call->over)
-        call_finish(call, code);
-}
-
-void
-http_call_pause(struct http_call *call, bool paused)
-{
-    call->paused = paused;
-    if (call->held && !paused)
-        loop_timer_start(call->client->resume, 0);
 }
 
 const char *
@@ -273,7 +195,6 @@ call_new(struct http_client *client, void *arg)
 {
     struct http_call *call = KG_NEW(struct http_call);
     call->client = client;
-    call->fd = -1;
     call->arg = arg;
     LIST_INSERT_HEAD(&client->calls, call, link);
     call->easy = curl_easy_init();
@@ -296,8 +217,6 @@ http_call_start(struct http_client *client, const struct http_call_spec *spec,
                 http_call_data_fn on_data, http_call_fn on_done, void *arg, struct kg_error *err)
 {
     struct http_call *call = call_new(client, arg);
-    call->fd = spec->fd;
-    call->uses_fd = spec->fd >= 0;
     call->on_head = spec->on_head;
     call->on_data = on_data;
     call->on_done = on_done;

@@ -10,7 +10,6 @@ client_destroy(struct http_client *client)
 {
     curl_multi_cleanup(client->multi);
     loop_timer_free(client->timer);
-    loop_timer_free(client->resume);
     free(client);
 }
 
@@ -98,19 +97,6 @@ on_timer(void *arg)
     drive(arg, CURL_SOCKET_TIMEOUT, 0);
 }
 
-// Nothing is freed meanwhile, and what is new stands before what is looked at.
-static void
-on_resume(void *arg)
-{
-    struct http_client *client = arg;
-    client_enter(client);
-    for (struct http_call *call = LIST_FIRST(&client->calls); call; call = LIST_NEXT(call, link)) {
-        if (call->held && !call->paused && !call->over)
-            call_go_on(call);
-    }
-    client_leave(client);
-}
-
 static int
 on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
 {
@@ -154,7 +140,6 @@ http_client_new(struct loop *loop)
     struct http_client *client = KG_NEW(struct http_client);
     client->loop = loop;
     client->timer = loop_timer_new(loop, on_timer, client);
-    client->resume = loop_timer_new(loop, on_resume, client);
     client->multi = curl_multi_init();
     if (!client->multi)
         abort();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HTTP client on libcurl's multi interface, driven by the loop. It follows no redirect, uses no
-// proxy, and bounds every answer. A library of its own, so that the static agent needs no libcurl.
+// proxy, and bounds every answer.
 #pragma once
 
 #include "address_policy.h"
@@ -18,14 +18,11 @@ struct http_call_spec {
     const char *method;    // "GET", "POST", …
     const char *url;       // http:// or https://
     const char *unix_path; // connect to this Unix socket instead of the URL's host
-    int fd;                // or use this connected descriptor; ownership passes to the call, also
-                           // when starting it fails; the connection is never reused; -1: none
     const char *const *headers; // "Name: value", NULL-terminated, or NULL
     const void *body;           // copied
     size_t body_len;
     int64_t timeout_ms;    // for the whole call; 0: none (streams)
     size_t max_body_bytes; // an answer above fails with KG_INTERNAL; 0: 1 MiB. Not for streams
-    size_t buffer_bytes;   // what is read at a time; 0: 16 KiB
     // When the answer's head is complete, before any of its body: once; may be NULL. Return false
     // to cut the call. http_call_header() is for its time.
     bool (*on_head)(struct http_call *call, int status, void *arg);
@@ -55,9 +52,6 @@ KG_MUST_CHECK struct http_call *http_call_start(struct http_client *client,
                                                 void *arg, struct kg_error *err);
 // A header of the answer, the last one of that name; NULL: there is none. Borrowed.
 const char *http_call_header(struct http_call *call, const char *name);
-// Holds on_data back, and the peer once what is in between is full; or goes on, not before the call
-// returns.
-void http_call_pause(struct http_call *call, bool paused);
 // Ends the call; no callback fires any more.
 void http_call_cancel(struct http_call *call);
 

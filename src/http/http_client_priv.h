@@ -14,7 +14,6 @@ struct http_client {
     struct loop *loop;
     CURLM *multi;
     struct loop_timer *timer;
-    struct loop_timer *resume; // looks for calls that are no longer paused
     int depth;
     bool freed;
     LIST_HEAD(, http_call) calls;
@@ -25,10 +24,6 @@ struct http_call {
     struct http_client *client;
     CURL *easy;
     struct curl_slist *headers;
-    struct curl_slist *connect_to;
-    int fd;       // given by the caller, until curl has it; -1: none
-    int stand_in; // curl's, until `fd` takes its place
-    bool uses_fd;
     const struct address_policy *policy;
     char *host;   // as the policy is asked for it
     bool refused; // an address, by the policy
@@ -36,8 +31,6 @@ struct http_call {
     bool added;
     bool over; // cancelled or done: no callback any more
     bool in_changed;
-    bool paused; // by its owner
-    bool held;   // curl was told so
     bool (*on_head)(struct http_call *call, int status, void *arg);
     http_call_data_fn on_data;
     http_call_fn on_done;
@@ -66,8 +59,6 @@ void call_over(struct http_call *call);
 void call_free(struct http_call *call);
 // curl is through with the call: tells its owner.
 void call_finish(struct http_call *call, CURLcode code);
-// Lets curl go on with a call that was held.
-void call_go_on(struct http_call *call);
 struct http_call *call_new(struct http_client *client, void *arg);
 // To be called last: from then on its callbacks fire.
 void call_begin(struct http_call *call);

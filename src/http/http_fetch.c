@@ -195,7 +195,6 @@ start_hop(struct http_fetch *fetch, struct kg_error *err)
     const struct http_call_spec spec = {
         .method = "GET",
         .url = fetch->url,
-        .fd = -1,
         .timeout_ms = left_ms > 1 ? left_ms : 1,
         .on_head = on_head,
         .policy = fetch->policy,

@@ -68,7 +68,6 @@ docker_call(struct docker *docker, const char *method, const char *path, json_t 
         .method = method,
         .url = url,
         .unix_path = docker->socket_path,
-        .fd = -1,
         .headers = text ? headers : NULL,
         .body = text,
         .body_len = text ? strlen(text) : 0,
@@ -84,7 +83,7 @@ docker_stream(struct docker *docker, const char *method, const char *path,
 {
     KG_AUTO_FREE char *url = versioned(docker, path);
     struct http_call_spec spec = {
-        .method = method, .url = url, .unix_path = docker->socket_path, .fd = -1};
+        .method = method, .url = url, .unix_path = docker->socket_path};
     return http_call_start(docker->http, &spec, on_data, on_done, arg, err);
 }
 

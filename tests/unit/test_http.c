@@ -1243,7 +1243,7 @@ test_unix_socket(void **state)
                                             .idle_timeout_s = 30};
     bench_restart_server(&settings);
     struct http_call_spec spec = {
-        .method = "GET", .url = "http://any.example/hello", .unix_path = path, .fd = -1};
+        .method = "GET", .url = "http://any.example/hello", .unix_path = path};
     KG_AUTO_CALL call = {0};
     struct kg_error err;
     assert_non_null(http_call_start(bench.client, &spec, NULL, call_on_done, &call, &err));

@@ -15,7 +15,7 @@ static struct http_call *
 start(struct call *call, const char *path, http_call_data_fn on_data, int64_t timeout_ms)
 {
     KG_AUTO_FREE char *url = kg_asprintf("%s%s", bench.url, path);
-    struct http_call_spec spec = {.method = "GET", .url = url, .fd = -1, .timeout_ms = timeout_ms};
+    struct http_call_spec spec = {.method = "GET", .url = url, .timeout_ms = timeout_ms};
     struct kg_error err;
     *call = (struct call){0};
     call->handle = http_call_start(bench.client, &spec, on_data, call_on_done, call, &err);
@@ -24,68 +24,13 @@ start(struct call *call, const char *path, http_call_data_fn on_data, int64_t ti
     return call->handle;
 }
 
-static bool
-fd_is_open(int fd)
-{
-    return fcntl(fd, F_GETFD) >= 0;
-}
-
-static int
-connect_unix(const char *path)
-{
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof addr), 0);
-    assert_int_equal(fd_set_nonblocking(fd, NULL), 0);
-    return fd;
-}
-
-static void
-test_given_descriptor(void **state)
-{
-    (void)state;
-    char dir[] = "/tmp/kg-test-http-XXXXXX";
-    assert_non_null(mkdtemp(dir));
-    KG_AUTO_FREE char *path = kg_asprintf("%s/s", dir);
-    struct http_server_settings settings = {.unix_path = path,
-                                            .max_body_bytes = 1024,
-                                            .max_header_bytes = 8192,
-                                            .max_connections = 4,
-                                            .idle_timeout_s = 30};
-    bench_restart_server(&settings);
-    for (int i = 0; i < 3; i++) {
-        int fd = connect_unix(path);
-        struct http_call_spec spec = {
-            .method = "GET", .url = "http://sandbox-that-no-dns-knows/show/x", .fd = fd};
-        KG_AUTO_CALL call = {0};
-        struct kg_error err;
-        assert_non_null(http_call_start(bench.client, &spec, NULL, call_on_done, &call, &err));
-        WAIT(call.done);
-        assert_string_equal(call.error, "");
-        assert_int_equal(call.status, 200);
-        assert_non_null(strstr(call.body.data, "anonymous"));
-        assert_false(fd_is_open(fd));
-    }
-    // Cancelled before curl has seen the descriptor.
-    int fd = connect_unix(path);
-    struct http_call_spec spec = {.method = "GET", .url = "http://id/hello", .fd = fd};
-    struct call call = {0};
-    struct kg_error err;
-    http_call_cancel(http_call_start(bench.client, &spec, NULL, call_on_done, &call, &err));
-    assert_false(fd_is_open(fd));
-    assert_false(call.done);
-    http_server_free(KG_STEAL(bench.server));
-    assert_int_equal(rmdir(dir), 0);
-}
-
 static void
 test_transport_failures(void **state)
 {
     (void)state;
     static const char *const urls[] = {"http://127.0.0.1:1/", "file:///etc/passwd", "nonsense://x"};
     for (size_t i = 0; i < KG_ARRAY_LEN(urls); i++) {
-        struct http_call_spec spec = {.method = "GET", .url = urls[i], .fd = -1};
+        struct http_call_spec spec = {.method = "GET", .url = urls[i]};
         KG_AUTO_CALL call = {0};
         struct kg_error err;
         assert_non_null(http_call_start(bench.client, &spec, NULL, call_on_done, &call, &err));
@@ -128,7 +73,6 @@ test_body_bound(void **state)
     for (size_t max = 4; max <= 5; max++) {
         struct http_call_spec spec = {.method = "POST",
                                       .url = url,
-                                      .fd = -1,
                                       .body = "abcde",
                                       .body_len = 5,
                                       .max_body_bytes = max};
@@ -302,7 +246,7 @@ test_cancel_and_start_in_on_done(void **state)
 {
     (void)state;
     KG_AUTO_FREE char *url = kg_asprintf("%s/hello", bench.url);
-    struct http_call_spec spec = {.method = "GET", .url = url, .fd = -1};
+    struct http_call_spec spec = {.method = "GET", .url = url};
     struct call call = {0};
     struct kg_error err;
     call.handle = http_call_start(bench.client, &spec, NULL, on_done_restart, &call, &err);
@@ -314,7 +258,6 @@ test_cancel_and_start_in_on_done(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, script_set_up, script_tear_down)
 
 const struct CMUnitTest http_client_tests[] = {
-    TEST(test_given_descriptor),
     TEST(test_transport_failures),
     TEST(test_timeout),
     TEST(test_cancel_closes_the_connection),

@@ -192,7 +192,7 @@ static void
 call_with(struct call *call, const char *url, const struct address_policy *policy)
 {
     struct http_call_spec spec = {
-        .method = "GET", .url = url, .fd = -1, .timeout_ms = 5000, .policy = policy};
+        .method = "GET", .url = url, .timeout_ms = 5000, .policy = policy};
     struct kg_error err = {0};
     *call = (struct call){0};
     call->handle = http_call_start(bench.client, &spec, NULL, call_on_done, call, &err);

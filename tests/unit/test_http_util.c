@@ -418,7 +418,6 @@ call_path(struct call *call, const char *method, const char *path, const char *b
     KG_AUTO_FREE char *url = kg_asprintf("%s%s", bench.url, path);
     struct http_call_spec spec = {.method = method,
                                   .url = url,
-                                  .fd = -1,
                                   .headers = headers,
                                   .body = body,
                                   .body_len = body ? strlen(body) : 0};

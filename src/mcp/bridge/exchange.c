@@ -262,7 +262,6 @@ start_call(struct exchange *exchange)
     const struct http_call_spec spec = {
         .method = method,
         .url = exchange->bridge->url,
-        .fd = -1,
         .headers = (const char *const *)headers.lines,
         .body = body,
         .body_len = len,
