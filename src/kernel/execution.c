@@ -7,7 +7,7 @@
 #include "execution_priv.h"
 #include "metrics.h"
 
-enum { KEEP_MS = 10 * 60 * 1000, SWEEP_MS = 15 * 1000, MAX_ENDED = 4096 };
+enum { KEEP_MS = 10 * 60 * 1000, MAX_ENDED = 4096 };
 enum { SMALL_SHARE = 4096 }; // of what may wait: always taken
 
 TAILQ_HEAD(execution_list, execution);
@@ -326,18 +326,21 @@ forget(struct execution *execution)
     execution_unref(execution);
 }
 
-// Forgets what ended too long ago, and what is too much to keep.
+// Forgets what ended too long ago, and what is too much to keep. The timer then waits for the oldest
+// that is left, so that an idle gateway is not woken up.
 static void
 sweep(struct executions *executions)
 {
     int64_t oldest_ms = clock_mono_ms() - KEEP_MS;
     struct execution *first;
-    while ((first = TAILQ_FIRST(&executions->ended)) && first->ended_ms < oldest_ms)
+    while ((first = TAILQ_FIRST(&executions->ended)) && first->ended_ms <= oldest_ms)
         forget(first);
     while (executions->ended_bytes > executions->settings.max_replay_bytes)
         forget(oldest_of_largest(executions, true));
     while (executions->n_ended > MAX_ENDED)
         forget(oldest_of_largest(executions, false));
+    if ((first = TAILQ_FIRST(&executions->ended)) && !loop_timer_active(executions->sweep))
+        loop_timer_start(executions->sweep, first->ended_ms - oldest_ms);
 }
 
 // From the living to the ended; one that is too large to be kept is forgotten, not all the others.
@@ -383,9 +386,7 @@ execution_finish(struct execution *execution, enum execution_status status, bool
 static void
 on_sweep(void *arg)
 {
-    struct executions *executions = arg;
-    sweep(executions);
-    loop_timer_start(executions->sweep, SWEEP_MS);
+    sweep(arg);
 }
 
 struct executions *
@@ -398,7 +399,6 @@ executions_new(struct loop *loop, const struct executions_settings *settings)
     LIST_INIT(&executions->shares);
     executions->budget = output_budget_new(settings->max_live_bytes);
     executions->sweep = loop_timer_new(loop, on_sweep, executions);
-    loop_timer_start(executions->sweep, SWEEP_MS);
     return executions;
 }
 

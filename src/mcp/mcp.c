@@ -19,6 +19,16 @@ on_tick(void *arg)
         mcp->last_keepalive_ms = now_ms;
         sse_keepalive(mcp);
     }
+    if (!LIST_EMPTY(&mcp->sessions) || !LIST_EMPTY(&mcp->connected))
+        loop_timer_start(mcp->tick, TICK_MS);
+}
+
+void
+mcp_start_clock(struct mcp *mcp)
+{
+    if (loop_timer_active(mcp->tick))
+        return;
+    mcp->last_keepalive_ms = clock_mono_ms();
     loop_timer_start(mcp->tick, TICK_MS);
 }
 
@@ -47,10 +57,8 @@ mcp_new(const struct mcp_settings *settings)
     TAILQ_INIT(&mcp->by_use);
     TAILQ_INIT(&mcp->bodies);
     TAILQ_INIT(&mcp->encodings);
-    mcp->last_keepalive_ms = clock_mono_ms();
     mcp->tick = loop_timer_new(mcp->loop, on_tick, mcp);
     mcp->reaper = loop_timer_new(mcp->loop, on_reap, mcp);
-    loop_timer_start(mcp->tick, TICK_MS);
     return mcp;
 }
 

@@ -206,6 +206,8 @@ void mcp_session_close(struct mcp_session *session);
 // After a call of it has ended.
 void mcp_session_release(struct mcp_session *session);
 void mcp_sessions_expire(struct mcp *mcp);
+// Starts the tick, which expires sessions, cuts slow streams and sends keepalives.
+void mcp_start_clock(struct mcp *mcp);
 // Frees those that are closed and have no call.
 void mcp_sessions_reap(struct mcp *mcp);
 
@@ -539,7 +541,7 @@ struct mcp {
     size_t n_providers;
     unsigned char key[32];
     bool draining;
-    struct loop_timer *tick;
+    struct loop_timer *tick; // runs while there are sessions or connected streams
     struct loop_timer *reaper;
     int64_t last_keepalive_ms;
     struct session_bucket buckets[SESSION_BUCKETS];

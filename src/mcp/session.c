@@ -23,6 +23,7 @@ mcp_session_new(struct mcp *mcp, const char *owner, const char *profile)
     LIST_INIT(&session->calls);
     TAILQ_INIT(&session->streams);
     LIST_INSERT_HEAD(&mcp->sessions, session, link);
+    mcp_start_clock(mcp);
     return session;
 }
 

@@ -304,6 +304,7 @@ sse_connect(struct sse *sse, struct http_request *request, unsigned after)
     sse_disconnect(sse);
     sse->request = request;
     LIST_INSERT_HEAD(&sse->mcp->connected, sse, connected);
+    mcp_start_clock(sse->mcp);
     http_stream_start(request, 200, "text/event-stream");
     http_request_on_gone(request, on_client_gone, sse);
     struct event *event;

@@ -3,6 +3,8 @@
 
 import concurrent.futures
 import os
+import pathlib
+import re
 import shutil
 import signal
 import time
@@ -214,3 +216,20 @@ def test_no_runtime_at_all_is_said_at_the_start(start_gateway, runtime):
             start_gateway("--oci-runtime", str(runtime))
     finally:
         os.unlink(broken)
+
+
+def test_an_idle_gateway_is_not_woken_up(start_gateway):
+    gateway = start_gateway("--pool-size", "1")
+
+    def wake_ups():
+        tasks = pathlib.Path(f"/proc/{gateway.process.pid}/task").glob("*/status")
+        text = "".join(task.read_text() for task in tasks)
+        return re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)
+
+    def sleeps():
+        before = wake_ups()
+        time.sleep(3)
+        return wake_ups() == before
+
+    fill(gateway)
+    wait_for(sleeps, timeout=30)
