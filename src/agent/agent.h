@@ -8,10 +8,11 @@
 #include "loop.h"
 
 struct agent_settings {
-    const char *door_path;   // the socket on which the gateway listens; or NULL, and then
-    int listen_port;         // gateways dial this port, over TCP,
-    const char *sandbox;     // ask for the sandbox with this id
-    unsigned char gateway_key[LINK_KEY_LEN]; // and prove that they hold this public key's other half
+    const char *door_path; // the socket on which the gateway listens; or NULL, and then
+    int listen_port;       // gateways dial this port, over TCP,
+    const char *sandbox;   // ask for the sandbox with this id
+    // ... and prove that they hold the other half of this public key.
+    unsigned char gateway_key[LINK_KEY_LEN];
     int idle_timeout_s;      // on_end fires when no link was up for so long
     const char *data_dir;    // the working folder: /mnt/data
     const char *tmp_dir;     // where connection files and sockets go: /tmp

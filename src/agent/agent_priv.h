@@ -25,7 +25,7 @@ struct agent {
     struct kernels *kernels;
     struct links *links;
     struct listener *listener; // NULL: the agent dials a door
-    struct proxy *proxy; // of the way out; or NULL
+    struct proxy *proxy;       // of the way out; or NULL
     struct changes *changes;
     struct server *server;
 };
@@ -38,7 +38,7 @@ bool is_plain_string(const json_t *value, size_t max);
 KG_MUST_CHECK int check_env(json_t *env, struct kg_error *err);
 // Fills `ret` with the strings of a list of 1 to `max` of them, and a NULL.
 KG_MUST_CHECK int check_argv(const json_t *argv, size_t max, size_t max_len, const char **ret,
-                                 struct kg_error *err);
+                             struct kg_error *err);
 
 // commands.run (exec.c).
 void commands_run(struct request *request, void *arg);

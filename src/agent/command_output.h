@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output of a command as the data of a streamed answer. Each part is one byte, COMMAND_STDOUT or
-// COMMAND_STDERR, and text: valid UTF-8 of whole characters.
+// The output of a command as the data of a streamed answer. Each part is one byte, COMMAND_STDOUT
+// or COMMAND_STDERR, and text: valid UTF-8 of whole characters.
 #pragma once
 
 #include "request.h"
@@ -17,9 +17,9 @@ void command_pipes_close(int fds[2]);
 struct command_output_settings {
     struct loop *loop;
     struct request *request; // its answer has begun
-    int fds[2];                   // non-blocking; ownership passes
-    size_t max_bytes;             // more is read and dropped; 0: no bound
-    loop_fn on_closed;            // both have ended, and all was written
+    int fds[2];              // non-blocking; ownership passes
+    size_t max_bytes;        // more is read and dropped; 0: no bound
+    loop_fn on_closed;       // both have ended, and all was written
     void *arg;
 };
 

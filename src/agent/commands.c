@@ -121,7 +121,8 @@ describe_end(const struct command *command)
     bool oom = killed && cgroup_oom_kills(command->commands->settings.cgroup_root) >
                              command->oom_kills_before;
 
-    return json_pack("{s:i, s:i, s:b, s:b, s:I, s:I}", "exit_code", exit_code, "signal", signal, "timed_out", command->timed_out, "oom", oom, "duration_ms",
+    return json_pack("{s:i, s:i, s:b, s:b, s:I, s:I}", "exit_code", exit_code, "signal", signal,
+                     "timed_out", command->timed_out, "oom", oom, "duration_ms",
                      (json_int_t)command->duration_ms, "dropped_bytes",
                      (json_int_t)command_output_dropped(command->output));
 }
@@ -349,8 +350,8 @@ begin(struct command *command, const struct command_spec *spec, struct request *
 }
 
 int
-commands_start(struct commands *commands, const struct command_spec *spec,
-               struct request *request, struct kg_error *err)
+commands_start(struct commands *commands, const struct command_spec *spec, struct request *request,
+               struct kg_error *err)
 {
     int reads[2] = {-1, -1}, writes[2] = {-1, -1};
 

@@ -27,8 +27,8 @@ check_folder(const char *path, struct kg_error *err)
 
 // `spec` borrows from `params`, and from `ret_cwd`, which is to be freed.
 static int
-parse(struct agent *agent, json_t *params, const char *argv[ARGV_MAX + 1], struct command_spec *spec,
-      char **ret_cwd, struct kg_error *err)
+parse(struct agent *agent, json_t *params, const char *argv[ARGV_MAX + 1],
+      struct command_spec *spec, char **ret_cwd, struct kg_error *err)
 {
     json_error_t why;
     json_t *args;

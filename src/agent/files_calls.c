@@ -260,8 +260,8 @@ files_write_call(struct request *request, void *arg)
                        &keep) != 0)
         (void)unpack_failed(&why, &err);
     else
-        write = file_write_begin(agent->settings.data_dir, path, request_body_len(request), keep,
-                                 &err);
+        write =
+            file_write_begin(agent->settings.data_dir, path, request_body_len(request), keep, &err);
     if (!write) {
         request_fail(request, &err);
         return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dialling the door. The protocol of a link: the agent says "KGLINK 1\n"; the gateway, when it
 // needs the link, "<target>\n"; the agent "OK\n" or "ERR <text>\n"; after OK bytes flow both ways.
-// A link of a gateway that dials begins with its target. One to the target "egress" waits here until
-// a connection out of the sandbox needs it.
+// A link of a gateway that dials begins with its target. One to the target "egress" waits here
+// until a connection out of the sandbox needs it.
 #include "links.h"
 
 #include <errno.h>
@@ -158,8 +158,8 @@ link_join(struct link *link)
                               on_splice_end, link);
 }
 
-// Until it is answered, the gateway has no reason to send more than its one line; and nothing at all
-// on a way out.
+// Until it is answered, the gateway has no reason to send more than its one line; and nothing at
+// all on a way out.
 static void
 on_link(int fd, int events, void *arg)
 {

@@ -16,7 +16,7 @@ struct links_settings {
     // Connects to a target inside the sandbox: a non-blocking descriptor, which passes to the
     // caller, or -1 with `err`.
     int (*connect)(const struct target *target, void *arg, struct kg_error *err);
-    struct server *server; // of the links that carry calls
+    struct server *server;   // of the links that carry calls
     loop_fn on_idle_timeout; // no link was up for idle_timeout_s
     void *arg;
 };
@@ -26,8 +26,8 @@ void links_free(struct links *links);
 // Closes every link to that kernel.
 void links_close_kernel(struct links *links, const char *kernel);
 
-// Takes a link (non-blocking; its hello is read) of the gateway that holds this sandbox with `epoch`.
-// Ends those of lower epochs.
+// Takes a link (non-blocking; its hello is read) of the gateway that holds this sandbox with
+// `epoch`. Ends those of lower epochs.
 void links_take(struct links *links, int fd, uint64_t epoch, const char *target);
 // A link on which the agent speaks first, for a connection out of the sandbox: a non-blocking
 // descriptor, the caller's; -1 where there is none now.

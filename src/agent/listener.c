@@ -94,8 +94,7 @@ on_guest(int fd, int events, void *arg)
     (void)events;
 
     // No byte more than the hello has.
-    ssize_t n =
-        recv(fd, guest->hello + guest->len, sizeof guest->hello - guest->len, MSG_DONTWAIT);
+    ssize_t n = recv(fd, guest->hello + guest->len, sizeof guest->hello - guest->len, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
@@ -137,8 +136,7 @@ guest_add(struct listener *listener, int fd)
     TAILQ_INSERT_TAIL(&listener->guests, guest, entry);
     listener->n_guests++;
     link_challenge_make(guest->challenge);
-    ssize_t sent =
-        send(fd, guest->challenge, sizeof guest->challenge, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t sent = send(fd, guest->challenge, sizeof guest->challenge, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent != (ssize_t)sizeof guest->challenge || set_options(fd) != 0)
         guest_close(guest);
 }

@@ -20,7 +20,6 @@ struct listener_settings {
     void *arg;
 };
 
-KG_MUST_CHECK struct listener *listener_new(struct loop *loop,
-                                            const struct listener_settings *settings,
-                                            struct kg_error *err);
+KG_MUST_CHECK struct listener *
+listener_new(struct loop *loop, const struct listener_settings *settings, struct kg_error *err);
 void listener_free(struct listener *listener);

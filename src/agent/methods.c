@@ -24,8 +24,7 @@ is_plain_string(const json_t *value, size_t max)
 }
 
 int
-check_argv(const json_t *argv, size_t max, size_t max_len, const char **ret,
-               struct kg_error *err)
+check_argv(const json_t *argv, size_t max, size_t max_len, const char **ret, struct kg_error *err)
 {
     size_t n = json_array_size(argv);
 
@@ -209,9 +208,8 @@ info_call(struct request *request, void *arg)
     const struct agent *agent = arg;
 
     request_reply(request, json_pack("{s:s, s:i, s:I, s:o}", "version", KG_VERSION, "pid", getpid(),
-                                     "uptime_ms",
-                                     (json_int_t)(clock_mono_ms() - agent->started_ms), "kernels",
-                                     kernels_list(agent->kernels)));
+                                     "uptime_ms", (json_int_t)(clock_mono_ms() - agent->started_ms),
+                                     "kernels", kernels_list(agent->kernels)));
 }
 
 static json_t *
@@ -231,12 +229,12 @@ stats_call(struct request *request, void *arg)
     cgroup_usage(agent->settings.cgroup_root, &usage);
     if (statvfs(agent->settings.data_dir, &disk) == 0)
         disk_bytes = (int64_t)((disk.f_blocks - disk.f_bfree) * disk.f_frsize);
-    request_reply(
-        request,
-        json_pack("{s:o, s:o, s:o, s:o}", "memory_bytes", number_or_null(usage.memory_bytes),
-                  "cpu_seconds",
-                  usage.cpu_us >= 0 ? json_real((double)usage.cpu_us / 1e6) : json_null(), "pids",
-                  number_or_null(usage.pids), "disk_bytes", number_or_null(disk_bytes)));
+    request_reply(request,
+                  json_pack("{s:o, s:o, s:o, s:o}", "memory_bytes",
+                            number_or_null(usage.memory_bytes), "cpu_seconds",
+                            usage.cpu_us >= 0 ? json_real((double)usage.cpu_us / 1e6) : json_null(),
+                            "pids", number_or_null(usage.pids), "disk_bytes",
+                            number_or_null(disk_bytes)));
 }
 
 static void

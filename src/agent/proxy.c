@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections out of the sandbox. Each has a link of its own, on which the gateway hears the program
-// itself.
+// Connections out of the sandbox. Each has a link of its own, on which the gateway hears the
+// program itself.
 #include "proxy.h"
 
 #include <arpa/inet.h>

@@ -109,7 +109,6 @@ void reply_message(struct http_request *request, json_t *more, const char *fmt, 
 
 // ---- Handlers -------------------------------------------------------------------------------
 
-#define ROUTE(method, path, handler, flags)                                                        \
-    void handler(struct http_request *request, void *arg);
+#define ROUTE(method, path, handler, flags) void handler(struct http_request *request, void *arg);
 API_ROUTES(ROUTE)
 #undef ROUTE

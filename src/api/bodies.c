@@ -123,8 +123,8 @@ take_code(const struct api_context *context, const json_t *root, const char **re
         return kg_error_set(err, KG_INVALID, 0, "code is missing: a string with the code to run");
     size_t len = strlen(*ret);
     if (len > context->face->max_code_bytes)
-        return kg_error_set(err, KG_CODE_TOO_LARGE, 0, "code is %zu bytes; the limit is %zu",
-                            len, context->face->max_code_bytes);
+        return kg_error_set(err, KG_CODE_TOO_LARGE, 0, "code is %zu bytes; the limit is %zu", len,
+                            context->face->max_code_bytes);
     return 0;
 }
 

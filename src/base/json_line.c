@@ -46,8 +46,8 @@ json_line(const json_t *line, size_t flags)
 size_t
 json_plain_len(const char *text, size_t len)
 {
-    // Eight bytes at a time: each term has the high bit set in a byte that is the one looked for, and
-    // perhaps in a byte after it.
+    // Eight bytes at a time: each term has the high bit set in a byte that is the one looked for,
+    // and perhaps in a byte after it.
     static const uint64_t ones = 0x0101010101010101, high = 0x8080808080808080;
     size_t at = 0;
     for (uint64_t word; len - at >= sizeof word; at += sizeof word) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings: one table (settings_table.h) behind flags, environment, aliases, .env, --help and docs.
+// The settings: one table (settings_table.h) behind flags, environment, aliases, .env, --help and
+// docs.
 #pragma once
 
 #include <stdio.h>

@@ -19,7 +19,7 @@ enum {
     BOTH = CONFIG_SERVE | CONFIG_MCP | CONFIG_DOCTOR,
 };
 
-#define SETTING(setting_type, field, setting_name, ...)                                             \
+#define SETTING(setting_type, field, setting_name, ...)                                            \
     {.name = (setting_name),                                                                       \
      .type = SETTING_##setting_type,                                                               \
      .offset = offsetof(struct config, field),                                                     \

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one table of settings: SETTING(type, field of struct config, name, members of struct setting).
-// config.h includes it for the fields, settings.c for the table; so it has no include guard.
-// Numbers are int64_t or double; strings are NULL if there is neither a value nor a fallback; lists
-// are comma-separated strings, see config_split_list().
+// The one table of settings: SETTING(type, field of struct config, name, members of struct
+// setting). config.h includes it for the fields, settings.c for the table; so it has no include
+// guard. Numbers are int64_t or double; strings are NULL if there is neither a value nor a
+// fallback; lists are comma-separated strings, see config_split_list().
 
 // clang-format off
 SETTING(STRING, host, "host", .fallback = "127.0.0.1", .commands = LISTEN,

@@ -4,11 +4,11 @@
 
 #include "address_policy.h"
 #include "egress.h"
+#include "face.h"
+#include "file_links.h"
 #include "gateway.h"
 #include "http_client.h"
 #include "kernel.h"
-#include "face.h"
-#include "file_links.h"
 #include "packages.h"
 #include "sandbox.h"
 #include "sessions.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A timer whose lateness is measured. It is a timerfd, since libevent's own timers use a clock that
-// ticks every 4 ms, which is more than what is measured. It stops when the loop has had nothing else
-// to do for a period, so that an idle gateway does not wake up.
+// ticks every 4 ms, which is more than what is measured. It stops when the loop has had nothing
+// else to do for a period, so that an idle gateway does not wake up.
 
 #include "loop_lag.h"
 

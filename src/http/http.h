@@ -21,9 +21,9 @@ struct http_quota {
 
 struct http_server_settings {
     const char *host;
-    int port;              // 0: any free one
-    const char *unix_path; // instead of host and port: listen on this Unix socket
-    size_t max_body_bytes; // 413 above
+    int port;                           // 0: any free one
+    const char *unix_path;              // instead of host and port: listen on this Unix socket
+    size_t max_body_bytes;              // 413 above
     size_t max_small_body_bytes;        // the same for routes without HTTP_LARGE_BODY; 0: no other
     size_t max_held_bytes;              // of all bodies that are being read or wait to be taken,
                                         // of one owner's half of that; beyond that readers wait
@@ -176,9 +176,9 @@ void http_body_free(struct http_body *body);
 // Until then they count, as bodies may queue for a worker.
 void http_request_body_done(struct http_request *request);
 // Reads the whole body as one text, on a worker if it is larger than HTTP_JSON_INLINE_MAX: calls
-// `read` with the text (borrowed, a NUL after its `len` bytes), then `done` on the loop, maybe before
-// this returns. On a worker `read` may touch `job` only. If the client leaves first, `done` is not
-// called, `discard` frees the job and the request is abandoned.
+// `read` with the text (borrowed, a NUL after its `len` bytes), then `done` on the loop, maybe
+// before this returns. On a worker `read` may touch `job` only. If the client leaves first, `done`
+// is not called, `discard` frees the job and the request is abandoned.
 struct http_body_reader {
     void (*read)(const char *text, size_t len, void *job);
     void (*done)(struct http_request *request, void *job);

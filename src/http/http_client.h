@@ -15,9 +15,9 @@ void http_client_free(struct http_client *client);
 KG_DEFINE_AUTO(http_client, http_client_free)
 
 struct http_call_spec {
-    const char *method;    // "GET", "POST", …
-    const char *url;       // http:// or https://
-    const char *unix_path; // connect to this Unix socket instead of the URL's host
+    const char *method;         // "GET", "POST", …
+    const char *url;            // http:// or https://
+    const char *unix_path;      // connect to this Unix socket instead of the URL's host
     const char *const *headers; // "Name: value", NULL-terminated, or NULL
     const void *body;           // copied
     size_t body_len;

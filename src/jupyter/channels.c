@@ -87,8 +87,7 @@ struct jupyter_channels {
 const char *
 jupyter_channel_name(enum jupyter_channel channel)
 {
-    static const char *const names[JUPYTER_N_CHANNELS] = {"shell", "iopub", "control",
-                                                          "stdin"};
+    static const char *const names[JUPYTER_N_CHANNELS] = {"shell", "iopub", "control", "stdin"};
     assert(channel < JUPYTER_N_CHANNELS);
     return names[channel];
 }
@@ -296,8 +295,8 @@ has_something_to_send(const struct channel *channel)
     return channel->n_pending > 0 && channel->pending[0].outgoing != NULL;
 }
 
-// ZMQ_FD is edge-triggered, and any call on the socket can consume the edge: the socket is left alone
-// only where nothing can be done.
+// ZMQ_FD is edge-triggered, and any call on the socket can consume the edge: the socket is left
+// alone only where nothing can be done.
 static void
 go_on_if_ready(struct channel *channel)
 {
@@ -553,8 +552,7 @@ jupyter_channels_send_raw(struct jupyter_channels *channels, enum jupyter_channe
         };
         channel->n_pending++;
     } else {
-        *pending =
-            (struct pending){.outgoing = jupyter_outgoing_new_raw(channels->session, raw)};
+        *pending = (struct pending){.outgoing = jupyter_outgoing_new_raw(channels->session, raw)};
         channel->n_pending++;
         flush_pending(channel);
         go_on_if_ready(channel);

@@ -52,7 +52,8 @@ struct guard {
     struct loop_fd *inner_watch;
     int link_events; // what is watched for
     int inner_events;
-    struct buf inward; // read from one side and not yet taken by the other; about CHUNK each at most
+    struct buf
+        inward; // read from one side and not yet taken by the other; about CHUNK each at most
     struct buf outward;
     struct zmtp_follower follower;
     uint64_t in_flight; // cost of the messages that went inward and were not taken
@@ -64,9 +65,9 @@ struct guard {
     size_t moved;                     // bytes that went inward since the timer was started
     bool was_paused;                  // since then: the guard did not read all the time
     int fast_checks;
-    guard_linger_fn can_linger;       // NULL: nothing lingers
-    struct loop_timer *linger_timer;  // active while `inward` lingers: it is not written yet
-    bool ending;                      // nothing more comes from the link; `reason` says why
+    guard_linger_fn can_linger;      // NULL: nothing lingers
+    struct loop_timer *linger_timer; // active while `inward` lingers: it is not written yet
+    bool ending;                     // nothing more comes from the link; `reason` says why
     struct kg_error reason;
     struct loop_timer *end_timer;
     guard_end_fn on_end;

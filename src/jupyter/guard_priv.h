@@ -21,8 +21,8 @@ void guard_free(struct guard *guard);
 KG_DEFINE_AUTO(guard, guard_free)
 
 // Reports that the reader took messages of this cost (zmtp_frame_cost() of their frames) from the
-// ZeroMQ socket and is done with them. What was let through and not yet taken is at most a window of
-// 1 MiB, or a message that is larger than that: of those there are at most four in all guards.
+// ZeroMQ socket and is done with them. What was let through and not yet taken is at most a window
+// of 1 MiB, or a message that is larger than that: of those there are at most four in all guards.
 void guard_taken(struct guard *guard, uint64_t cost);
 
 // Whether a message has begun to come in, or one that came has not been taken.
@@ -30,8 +30,8 @@ bool guard_is_receiving(const struct guard *guard);
 // Whether a message that went inward, or is about to, has not been taken.
 bool guard_has_untaken(const struct guard *guard);
 
-// Lets small messages linger in the guard, for 10 ms at most, where the function says that they can:
-// what comes behind them wakes the reader then, and they do not. It gets the bytes of one read,
-// which are `n_messages` whole messages and nothing else.
+// Lets small messages linger in the guard, for 10 ms at most, where the function says that they
+// can: what comes behind them wakes the reader then, and they do not. It gets the bytes of one
+// read, which are `n_messages` whole messages and nothing else.
 typedef bool (*guard_linger_fn)(const char *bytes, size_t len, size_t n_messages);
 void guard_set_linger(struct guard *guard, guard_linger_fn fn);

@@ -57,7 +57,8 @@ struct jupyter_message {
     // that holds its JSON. They are not in `content`. NULL: there are none.
     json_t *structured;
     // Not 0: metadata or content of about this many bytes was too large to be taken, or its end did
-    // not come in time. Both are empty then, and the signature, which covers them, was not verified.
+    // not come in time. Both are empty then, and the signature, which covers them, was not
+    // verified.
     uint64_t cut_bytes;
     bool repaired; // something in it was not legal JSON
     // The message as the kernel sent it, with its buffers. NULL where nobody asked for it

@@ -85,8 +85,8 @@ load_header(const struct jupyter_frame *frames, size_t part, json_t **ret, bool 
     if (frames[part].len > MAX_HEADER_BYTES)
         return kg_error_set(err, KG_INVALID_CONTENT, 0, "%s of %zu bytes", part_names[part],
                             frames[part].len);
-    *ret = kernel_json_load(frames[part].data, frames[part].len, part_names[part], NULL,
-                            repaired, err);
+    *ret = kernel_json_load(frames[part].data, frames[part].len, part_names[part], NULL, repaired,
+                            err);
     return *ret != NULL ? 0 : -1;
 }
 
@@ -113,9 +113,8 @@ load_body(struct jupyter_message *message, const struct jupyter_frame *frames, s
 {
     const struct jupyter_frame *metadata = &frames[METADATA], *content = &frames[CONTENT];
 
-    message->metadata =
-        kernel_json_load(metadata->data, metadata->len, part_names[METADATA], NULL,
-                         &message->repaired, err);
+    message->metadata = kernel_json_load(metadata->data, metadata->len, part_names[METADATA], NULL,
+                                         &message->repaired, err);
     if (message->metadata != NULL)
         message->content = kernel_json_load(content->data, content->len, part_names[CONTENT],
                                             &message->structured, &message->repaired, err);

@@ -326,8 +326,8 @@ forget(struct execution *execution)
     execution_unref(execution);
 }
 
-// Forgets what ended too long ago, and what is too much to keep. The timer then waits for the oldest
-// that is left, so that an idle gateway is not woken up.
+// Forgets what ended too long ago, and what is too much to keep. The timer then waits for the
+// oldest that is left, so that an idle gateway is not woken up.
 static void
 sweep(struct executions *executions)
 {

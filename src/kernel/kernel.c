@@ -28,9 +28,12 @@ const char *
 kernel_state_name(enum kernel_state state)
 {
     static const char *const names[] = {
-        [KERNEL_STARTING] = "starting",     [KERNEL_READY] = "ready",
-        [KERNEL_BUSY] = "busy",             [KERNEL_INTERRUPTING] = "interrupting",
-        [KERNEL_RESTARTING] = "restarting", [KERNEL_DEAD] = "dead",
+        [KERNEL_STARTING] = "starting",
+        [KERNEL_READY] = "ready",
+        [KERNEL_BUSY] = "busy",
+        [KERNEL_INTERRUPTING] = "interrupting",
+        [KERNEL_RESTARTING] = "restarting",
+        [KERNEL_DEAD] = "dead",
     };
     return names[state];
 }
@@ -279,8 +282,7 @@ kernel_execution_count(const struct kernel *kernel)
 bool
 kernel_is_busy(const struct kernel *kernel)
 {
-    return runner_is_busy(&kernel->runner) || hub_is_busy(&kernel->hub) ||
-           kernel->process.adopting;
+    return runner_is_busy(&kernel->runner) || hub_is_busy(&kernel->hub) || kernel->process.adopting;
 }
 
 // ---- What the session asks for --------------------------------------------------------------

@@ -100,8 +100,8 @@ void subscription_abandon(struct subscription *subscription);
 // yet. A newline and a NUL follow its `ret_len` bytes. A reader that fell behind the log's bound
 // gets a `dropped` line first.
 const char *subscription_next(struct subscription *subscription, size_t *ret_len);
-// The length of the line that subscription_next() would return, which stays where it is; 0: there is
-// none now, or it is a `dropped` line, which is short.
+// The length of the line that subscription_next() would return, which stays where it is; 0: there
+// is none now, or it is a `dropped` line, which is short.
 size_t subscription_next_len(const struct subscription *subscription);
 // Keeps the line that was taken last until subscription_release(), so that it can be sent without a
 // copy; it counts as held until then. NULL if it cannot be held: then copy it.

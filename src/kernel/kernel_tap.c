@@ -33,9 +33,9 @@ struct tap_request {
     char *msg_id;
     bool is_execute;
     size_t bytes;
-    struct jupyter_raw *raw;     // NULL once it was sent
-    struct loop_work *checking;  // NULL: it was checked
-    struct tap_check *check;     // while `checking`
+    struct jupyter_raw *raw;    // NULL once it was sent
+    struct loop_work *checking; // NULL: it was checked
+    struct tap_check *check;    // while `checking`
 };
 
 // The job of a worker: whether a large message is JSON.
@@ -551,8 +551,8 @@ hub_open_tap(struct kernel_hub *hub, const struct kernel_tap_settings *settings,
         return NULL;
     }
     struct kernel_tap *tap = KG_NEW(struct kernel_tap);
-    size_t max_bytes = settings->max_bytes ? settings->max_bytes
-                                           : executions_max_log_bytes(hub->executions);
+    size_t max_bytes =
+        settings->max_bytes ? settings->max_bytes : executions_max_log_bytes(hub->executions);
     tap->hub = hub;
     tap->on_ready = on_ready;
     tap->arg = arg;

@@ -39,7 +39,7 @@ struct output_log {
     TAILQ_HEAD(subscriptions, subscription) subscriptions;
     struct output_budget *budget;
     struct budget_member in_budget; // while its execution has not ended
-    int64_t opened_us; // clock_mono_us()
+    int64_t opened_us;              // clock_mono_us()
     int64_t last_seq;
     int64_t last_message;
     int64_t bytes_total;           // of all lines ever

@@ -52,8 +52,8 @@ process_set_state(struct kernel_process *process, enum process_state state)
 {
     assert(edge_is_legal(process->state, state));
     log_debug("kernel process state", LOG_STR("sandbox", sandbox_id(process->sandbox)),
-              LOG_STR("kernel", process->spec->name),
-              LOG_STR("from", state_names[process->state]), LOG_STR("to", state_names[state]));
+              LOG_STR("kernel", process->spec->name), LOG_STR("from", state_names[process->state]),
+              LOG_STR("to", state_names[state]));
     process->state = state;
 }
 
@@ -254,8 +254,7 @@ static void
 input_settle(struct kernel_process *process, enum input_state state)
 {
     if (state == INPUT_MISSING)
-        log_info("a kernel has no stdin channel",
-                 LOG_STR("sandbox", sandbox_id(process->sandbox)),
+        log_info("a kernel has no stdin channel", LOG_STR("sandbox", sandbox_id(process->sandbox)),
                  LOG_STR("kernel", process->spec->name));
     input_end(process, state);
     process->events->on_room(process->arg);
@@ -284,8 +283,8 @@ input_go_on(void *arg)
     if (input->n_tries++ == INPUT_TRIES) {
         input_settle(process, INPUT_MISSING);
     } else if (input->state == INPUT_LINKING) {
-        KG_AUTO_FREE char *target = kg_asprintf("%s/%s", process->spec->name,
-                                                jupyter_channel_name(JUPYTER_STDIN));
+        KG_AUTO_FREE char *target =
+            kg_asprintf("%s/%s", process->spec->name, jupyter_channel_name(JUPYTER_STDIN));
         struct kg_error err = {0};
         input->call = sandbox_open_link(process->sandbox, target, LINK_TIMEOUT_MS,
                                         process_on_input_link, process, &err);
@@ -424,8 +423,7 @@ last_line(const char *said, char ret[MAX_SAID + 1])
     ret[len] = '\0';
 }
 
-static void
-process_on_stopped(const json_t *body, const struct kg_error *err, void *arg);
+static void process_on_stopped(const json_t *body, const struct kg_error *err, void *arg);
 
 // Asks the agent to kill the process and all that it left behind; ends in process_on_stopped().
 static void

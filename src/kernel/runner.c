@@ -433,8 +433,7 @@ run_next(void *arg)
     // An interrupt that is under way must not hit the next execution. One that waited in the kernel
     // behind a tap's could neither be timed nor interrupted by itself.
     if (first && runner->process->state == PROCESS_UP && !runner->process->interrupting &&
-        !silent && !runner->run.execution && !runner->files.ending &&
-        runner->hub->n_executing == 0)
+        !silent && !runner->run.execution && !runner->files.ending && runner->hub->n_executing == 0)
         run_begin(runner, take_queued(runner, first));
 }
 

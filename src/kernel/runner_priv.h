@@ -85,7 +85,7 @@ struct kernel_runner {
     TAILQ_HEAD(, execution) queue;
     int n_queued;
     struct loop_timer *next; // looks into the queue
-    bool started_up; // the startup code has run in this process
+    bool started_up;         // the startup code has run in this process
     // Of silent requests that are under way beside executions; empty: none.
     char startup_id[JUPYTER_MSG_ID_SIZE]; // for a tap that comes before the first execution
     char warmup_id[JUPYTER_MSG_ID_SIZE];

@@ -46,10 +46,9 @@ set_default(json_t *header, const char *key, const char *value)
 json_t *
 tap_header_read(const struct kernel_bytes *bytes, const char *own_session, struct kg_error *err)
 {
-    json_auto_t *header =
-        bytes->len <= MAX_HEADER_BYTES
-            ? json_loadb(bytes->data, bytes->len, JSON_REJECT_DUPLICATES, NULL)
-            : NULL;
+    json_auto_t *header = bytes->len <= MAX_HEADER_BYTES
+                              ? json_loadb(bytes->data, bytes->len, JSON_REJECT_DUPLICATES, NULL)
+                              : NULL;
     if (!json_is_object(header)) {
         (void)kg_error_set(err, KG_INVALID, 0, "header: not a JSON object of at most %d bytes",
                            MAX_HEADER_BYTES);

@@ -34,15 +34,13 @@ bytes_of(const struct jupyter_frame *frame)
 }
 
 struct tap_message *
-tap_message_new(struct output_budget *budget, enum jupyter_channel channel,
-                struct jupyter_raw *raw)
+tap_message_new(struct output_budget *budget, enum jupyter_channel channel, struct jupyter_raw *raw)
 {
     size_t size = sizeof(struct tap_message) + raw->n_buffers * sizeof(struct kernel_bytes);
     struct tap_message *message = kg_calloc(1, size);
     message->raw = raw;
     message->refs = 1;
-    message->cost =
-        size + sizeof *raw + raw->n_buffers * sizeof raw->buffers[0] + raw->bytes;
+    message->cost = size + sizeof *raw + raw->n_buffers * sizeof raw->buffers[0] + raw->bytes;
     message->budget = budget;
     message->message = (struct kernel_message){
         .channel = (enum kernel_channel)channel,
@@ -252,10 +250,8 @@ tap_queue_init(struct tap_queue *queue, struct output_budget *budget, size_t max
     *queue = (struct tap_queue){.budget = budget, .max_bytes = max_bytes};
     TAILQ_INIT(&queue->items);
     TAILQ_INIT(&queue->droppable);
-    queue->in_budget = (struct budget_member){.owner = queue,
-                                              .held = &queue->held,
-                                              .can_drop = queue_can_drop,
-                                              .drop = queue_drop};
+    queue->in_budget = (struct budget_member){
+        .owner = queue, .held = &queue->held, .can_drop = queue_can_drop, .drop = queue_drop};
     budget->refs++;
     budget_join(budget, &queue->in_budget);
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The beginning of a link over TCP, where the agent listens and a gateway dials. Both sides speak in
-// messages of a constant size:
+// The beginning of a link over TCP, where the agent listens and a gateway dials. Both sides speak
+// in messages of a constant size:
 //
 //   agent    challenge   "KGNONCE1", then 32 random bytes
 //   gateway  hello       "KGHELLO1", sandbox id (16), epoch (8, big-endian), target (128),
 //                        Ed25519 signature (64); texts are padded with NULs
 //   agent    "OK\n" or "ERR <text>\n", as on a link over a Unix socket
 //
-// The signature covers a label of this protocol, the challenge and the hello up to the signature. So
-// a hello opens one link, to one target of one sandbox. The connection itself is neither encrypted
-// nor authenticated after that: the network between the two must keep strangers from it.
+// The signature covers a label of this protocol, the challenge and the hello up to the signature.
+// So a hello opens one link, to one target of one sandbox. The connection itself is neither
+// encrypted nor authenticated after that: the network between the two must keep strangers from it.
 #pragma once
 
 #include "base.h"
@@ -22,8 +22,8 @@ enum {
     LINK_KEY_LEN = 32, // of a public key, and of the seed of a key pair
 };
 
-// What a gateway asks for. Of two gateways that hold one sandbox, the one with the higher epoch does
-// so rightfully.
+// What a gateway asks for. Of two gateways that hold one sandbox, the one with the higher epoch
+// does so rightfully.
 struct link_hello_tcp {
     char sandbox[LINK_SANDBOX_MAX + 1];
     uint64_t epoch;

@@ -40,8 +40,8 @@ check_wheel(json_t *wheel, struct kg_error *err)
         !wheel_name_is_valid(file) || !is_hash(sha256))
         return kg_error_set(err, KG_INTERNAL, 0, "a wheel's name, version or hash is malformed");
     if (size < 1 || size > WHEEL_MAX_BYTES)
-        return kg_error_set(err, KG_INTERNAL, 0, "%.80s is %lld bytes; the limit is %lld",
-                            file, (long long)size, (long long)WHEEL_MAX_BYTES);
+        return kg_error_set(err, KG_INTERNAL, 0, "%.80s is %lld bytes; the limit is %lld", file,
+                            (long long)size, (long long)WHEEL_MAX_BYTES);
     json_object_set_new(wheel, "name", json_string(normal));
     return 0;
 }
@@ -66,8 +66,8 @@ check_resolution(const json_t *root, struct kg_error *err)
     json_t *item;
     if (!json_is_array(wheels) || !json_is_array(satisfied) ||
         json_array_size(wheels) > MAX_WHEELS || json_array_size(satisfied) > MAX_WHEELS)
-        return kg_error_set(err, KG_INTERNAL, 0,
-                            "the resolution does not list at most %d wheels", MAX_WHEELS);
+        return kg_error_set(err, KG_INTERNAL, 0, "the resolution does not list at most %d wheels",
+                            MAX_WHEELS);
     json_array_foreach(wheels, i, item) {
         if (check_wheel(item, err) < 0)
             return -1;

@@ -82,8 +82,7 @@ docker_stream(struct docker *docker, const char *method, const char *path,
               http_call_data_fn on_data, http_call_fn on_done, void *arg, struct kg_error *err)
 {
     KG_AUTO_FREE char *url = versioned(docker, path);
-    struct http_call_spec spec = {
-        .method = method, .url = url, .unix_path = docker->socket_path};
+    struct http_call_spec spec = {.method = method, .url = url, .unix_path = docker->socket_path};
     return http_call_start(docker->http, &spec, on_data, on_done, arg, err);
 }
 

@@ -81,11 +81,10 @@ op_free(struct provisioner_op *op)
 static void
 count_op(const struct provisioner_op *op)
 {
-    static const char *const kinds[] = {
-        [OP_CREATE] = "create",
-        [OP_CLAIM] = "claim",
-        [OP_DESTROY] = "destroy",
-        [OP_RECOVER] = "recover"};
+    static const char *const kinds[] = {[OP_CREATE] = "create",
+                                        [OP_CLAIM] = "claim",
+                                        [OP_DESTROY] = "destroy",
+                                        [OP_RECOVER] = "recover"};
     metric_observe_since(METRIC_PROVISIONER_CALL_SECONDS, op->asked_us, kinds[op->kind]);
     if (op->err.code)
         metric_add(METRIC_PROVISIONER_ERRORS, 1, kinds[op->kind]);

@@ -74,9 +74,9 @@ struct provisioner_sandbox_spec {
 
 // Whether the gateway dials the agents, by provisioner_dial(). Else they dial `door/`.
 bool provisioner_dials(const struct provisioner *provisioner);
-// Begins a TCP connection to a sandbox's agent: a non-blocking socket, the caller's, which may still
-// be connecting. `ret_epoch` counts the gateways that have held the sandbox: link_hello.h. -1 where
-// the sandbox cannot be reached, or not yet.
+// Begins a TCP connection to a sandbox's agent: a non-blocking socket, the caller's, which may
+// still be connecting. `ret_epoch` counts the gateways that have held the sandbox: link_hello.h. -1
+// where the sandbox cannot be reached, or not yet.
 KG_MUST_CHECK int provisioner_dial(struct provisioner *provisioner, const char *id,
                                    uint64_t *ret_epoch, struct kg_error *err);
 
@@ -115,8 +115,8 @@ KG_MUST_CHECK struct provisioner_op *provisioner_destroy(struct provisioner *pro
 void provisioner_forget(struct provisioner *provisioner, const char *id);
 // Records whose the sandbox is now: `meta` is the session's own JSON (borrowed). The record
 // outlives the gateway. It need not outlive the machine, as the container does not either. Where an
-// engine serves several gateways, one of them gets the sandbox, and KG_NOT_FOUND is the error of the
-// others.
+// engine serves several gateways, one of them gets the sandbox, and KG_NOT_FOUND is the error of
+// the others.
 KG_MUST_CHECK struct provisioner_op *provisioner_claim(struct provisioner *provisioner,
                                                        const char *id, const json_t *meta,
                                                        provisioner_done_fn on_done, void *arg,

@@ -57,7 +57,7 @@ struct provisioner {
     struct loop *loop;
     char *state_dir; // absolute
     char *gateway_id;
-    char *gateway_key; // NULL: agents dial
+    char *gateway_key;                   // NULL: agents dial
     TAILQ_HEAD(, sandbox_watch) watches; // of the living sandboxes
     TAILQ_HEAD(, provisioner_op) ops;    // waiting or running, oldest first
     size_t n_running;                    // running ones, without claims

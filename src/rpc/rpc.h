@@ -3,7 +3,8 @@
 // a link to the target RPC_TARGET, in frames. A frame is one byte for its kind, three bytes
 // (big-endian) for the length of its content, and the content.
 //
-//   gateway  REQUEST {"method", "params", "body"}  `body`, which may be absent, is a number of bytes
+//   gateway  REQUEST {"method", "params", "body"}  `body`, which may be absent, is a number of
+//   bytes
 //            DATA, DATA, …                         that many bytes in all
 //   agent    HEAD {…}, DATA, DATA, …               only where the method's answer is a stream
 //            RESULT {…}                            the end of the answer, or
@@ -50,9 +51,9 @@ struct frame {
 };
 
 void frame_header(enum frame_kind kind, size_t len, unsigned char ret[FRAME_HEADER_LEN]);
-// Reads the frame at the start of `data`, as `reader` may receive it. Returns how many bytes it has,
-// 0 where more must come first, -1 where it is malformed: of no kind that this side receives, or
-// too long.
+// Reads the frame at the start of `data`, as `reader` may receive it. Returns how many bytes it
+// has, 0 where more must come first, -1 where it is malformed: of no kind that this side receives,
+// or too long.
 KG_MUST_CHECK int frame_read(enum rpc_side reader, const char *data, size_t len, struct frame *ret);
 
 // ---- A link that carries frames (wire.c) ----------------------------------------------------

@@ -229,8 +229,7 @@ on_fd(int fd, int events, void *arg)
 bool
 wire_is_quiet(const struct wire *wire)
 {
-    return wire->in.len == 0 && wire->out.len == 0 && !wire->wants && !wire->broken &&
-           !wire->ended;
+    return wire->in.len == 0 && wire->out.len == 0 && !wire->wants && !wire->broken && !wire->ended;
 }
 
 void

@@ -221,8 +221,7 @@ send_request(struct sandbox_call *call)
 void
 agent_call_on_link(struct sandbox_call *call, int fd)
 {
-    call->agent->wire =
-        wire_new(call->sandbox->context.loop, fd, RPC_GATEWAY, &wire_events, call);
+    call->agent->wire = wire_new(call->sandbox->context.loop, fd, RPC_GATEWAY, &wire_events, call);
     loop_timer_start(call->timer, call->agent->head_ms);
     send_request(call);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening links through a door. Every callback is the last thing that its function does: it may free
-// the door.
+// Opening links through a door. Every callback is the last thing that its function does: it may
+// free the door.
 #include <assert.h>
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How links to one sandbox's agent come about, whatever joins the two: the agent dials a Unix socket
-// on which the gateway listens (door_unix.c), or the gateway dials the agent over TCP (door_tcp.c).
-// Who opens links does not know which.
+// How links to one sandbox's agent come about, whatever joins the two: the agent dials a Unix
+// socket on which the gateway listens (door_unix.c), or the gateway dials the agent over TCP
+// (door_tcp.c). Who opens links does not know which.
 #pragma once
 
 #include "base.h"

@@ -15,8 +15,8 @@ static const char *
 state_name(enum sandbox_state state)
 {
     static const char *const names[] = {
-        [SANDBOX_CREATING] = "creating", [SANDBOX_READY] = "ready",
-        [SANDBOX_CLAIMING] = "claiming", [SANDBOX_CLAIMED] = "claimed",
+        [SANDBOX_CREATING] = "creating",     [SANDBOX_READY] = "ready",
+        [SANDBOX_CLAIMING] = "claiming",     [SANDBOX_CLAIMED] = "claimed",
         [SANDBOX_DESTROYING] = "destroying", [SANDBOX_GONE] = "gone",
     };
     return names[state];

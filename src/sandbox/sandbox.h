@@ -16,7 +16,7 @@ struct sandbox_context {
     struct loop *loop;
     struct provisioner *provisioner;
     const struct link_key *link_key; // of this installation; NULL: agents dial the gateway
-    struct egress *egress; // for the sandboxes with `network`; NULL: they have no way out
+    struct egress *egress;           // for the sandboxes with `network`; NULL: they have no way out
 };
 
 enum sandbox_state {
@@ -33,7 +33,8 @@ struct sandbox;
 struct sandbox_events {
     // The agent answers: kernels can be started. Once.
     void (*on_ready)(struct sandbox *sandbox, void *arg);
-    // The container could not be made, has ended, or is another gateway's now. Once; what remains is to call sandbox_free().
+    // The container could not be made, has ended, or is another gateway's now. Once; what remains
+    // is to call sandbox_free().
     void (*on_gone)(struct sandbox *sandbox, const struct kg_error *reason, void *arg);
     // A kernel that the agent started has ended. `signal` is 0 where it exited; `oom` where the
     // kernel's end was the kernel's out-of-memory killer.
@@ -67,16 +68,16 @@ enum sandbox_state sandbox_state(const struct sandbox *sandbox);
 const char *sandbox_dir(const struct sandbox *sandbox);
 
 // Records whose it is (see provisioner_claim): ready -> claiming -> claimed. `fn` fires once, in a
-// later turn of the loop, unless the sandbox is gone, destroyed or freed before. With `err` the claim
-// has failed. KG_NOT_FOUND: another gateway has the sandbox, which is of no more use here; as always
-// it is to be destroyed or freed, which leaves the container alone.
+// later turn of the loop, unless the sandbox is gone, destroyed or freed before. With `err` the
+// claim has failed. KG_NOT_FOUND: another gateway has the sandbox, which is of no more use here; as
+// always it is to be destroyed or freed, which leaves the container alone.
 typedef void (*sandbox_claim_fn)(struct sandbox *sandbox, const struct kg_error *err, void *arg);
 KG_MUST_CHECK int sandbox_claim(struct sandbox *sandbox, const json_t *meta, sandbox_claim_fn fn,
                                 void *arg, struct kg_error *err);
 
-// Destroys the container, unless another gateway has it now. `on_done` (may be NULL) fires once, when
-// nothing is left of it; the sandbox is freed then. No other event fires after this call; calls under
-// way fail during it.
+// Destroys the container, unless another gateway has it now. `on_done` (may be NULL) fires once,
+// when nothing is left of it; the sandbox is freed then. No other event fires after this call;
+// calls under way fail during it.
 typedef void (*sandbox_done_fn)(const struct kg_error *err, void *arg);
 void sandbox_destroy(struct sandbox *sandbox, sandbox_done_fn on_done, void *arg);
 // Frees the gateway's side only: the container lives on, for the next gateway (--keep-sandboxes).
@@ -132,7 +133,8 @@ struct sandbox_stream_events {
     // The answer begins: at most once, before any data and any result; may be NULL. `head` is
     // borrowed.
     void (*on_head)(const json_t *head, void *arg);
-    // One part of the answer as the agent sent it, at most 128 KiB; NULL: an answer with data fails.
+    // One part of the answer as the agent sent it, at most 128 KiB; NULL: an answer with data
+    // fails.
     void (*on_data)(const void *data, size_t len, void *arg);
     // Exactly once, the last; then the handle is gone. One of both is NULL.
     sandbox_agent_fn on_end;

@@ -100,10 +100,9 @@ session_file_get(struct session *session, const char *path, const struct session
     bool whole = range->first == 0 && range->last == -1;
     json_auto_t *params = json_pack("{s:s}", "path", path);
     if (params && !whole)
-        json_object_update_new(params, json_pack("{s:I, s:I, s:s*}", "first",
-                                                 (json_int_t)range->first, "last",
-                                                 (json_int_t)range->last, "if_etag",
-                                                 range->if_etag));
+        json_object_update_new(
+            params, json_pack("{s:I, s:I, s:s*}", "first", (json_int_t)range->first, "last",
+                              (json_int_t)range->last, "if_etag", range->if_etag));
     const struct sandbox_stream_spec spec = {
         .method = "files.read",
         .params = params,

@@ -55,8 +55,7 @@ file_op_call(struct session_file_op *op, const char *method, sandbox_agent_fn fn
     json_auto_t *params = json_pack("{s:s}", "path", op->path);
     if (!params)
         return kg_error_set(err, KG_INVALID_PATH, 0, "the path is not UTF-8");
-    op->call =
-        sandbox_agent_call(op->session->sandbox, method, params, FILE_CALL_MS, fn, op, err);
+    op->call = sandbox_agent_call(op->session->sandbox, method, params, FILE_CALL_MS, fn, op, err);
     return op->call ? 0 : -1;
 }
 
@@ -173,9 +172,9 @@ session_files_list(struct session *session, const struct session_files_query *qu
         file_op_new(session, whole ? NULL : query->folder, false, arg, err);
     if (!op)
         return NULL;
-    json_auto_t *params = json_pack("{s:i, s:s, s:s*}", "limit",
-                                    query->limit ? query->limit : SESSION_FILES_PAGE_MAX, "path",
-                                    whole ? "" : query->folder, "after", query->after);
+    json_auto_t *params =
+        json_pack("{s:i, s:s, s:s*}", "limit", query->limit ? query->limit : SESSION_FILES_PAGE_MAX,
+                  "path", whole ? "" : query->folder, "after", query->after);
     op->list_fn = fn;
     if (params)
         op->call = sandbox_agent_call(session->sandbox, "files.list", params, FILE_CALL_MS, on_list,

@@ -137,7 +137,7 @@ end_if_over(struct session *session)
 void
 session_step(void *arg)
 {
-    static void (*const parts[])(struct session *session) = {
+    static void (*const parts[])(struct session * session) = {
         session_commands_run, session_opens_answer, remove_failed_kernels, end_if_over};
     struct session *session = arg;
     for (size_t i = 0; i < KG_ARRAY_LEN(parts) && session->state == SESSION_READY; i++)

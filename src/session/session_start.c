@@ -225,8 +225,8 @@ static void
 session_on_adopted(struct sandbox *sandbox, void *arg)
 {
     struct kg_error err = {0};
-    if (!sandbox_agent_call(sandbox, "kernels.list", NULL, ADOPT_TIMEOUT_MS,
-                            session_on_processes, arg, &err))
+    if (!sandbox_agent_call(sandbox, "kernels.list", NULL, ADOPT_TIMEOUT_MS, session_on_processes,
+                            arg, &err))
         session_end(arg, err.message, NULL, NULL);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ZMTP follower: however a stream is cut into pieces, it must see the same messages in it, let
 // the same bytes pass and find the same offence. What passes has no message above the bound:
-// followed once more, it passes as it is. The first byte of the input is the size of the pieces, and
-// the place at which a message is abandoned.
+// followed once more, it passes as it is. The first byte of the input is the size of the pieces,
+// and the place at which a message is abandoned.
 
 #include <assert.h>
 #include <string.h>
@@ -53,7 +53,8 @@ follow(const uint8_t *data, size_t size, size_t piece, size_t max_bytes)
     return outcome;
 }
 
-// A message may be abandoned after any byte: what passes then is well-formed, and costs what is said.
+// A message may be abandoned after any byte: what passes then is well-formed, and costs what is
+// said.
 static void
 abandon(const uint8_t *data, size_t size, size_t at)
 {

@@ -75,8 +75,8 @@ agent_process_listen(const struct agent_place *place, int port, const char *sand
                      const char *key, int idle_timeout_s)
 {
     char number[16];
-    const char *const arguments[] = {"--listen", number,          "--sandbox", sandbox,
-                                     "--gateway-key", key, NULL};
+    const char *const arguments[] = {"--listen",      number, "--sandbox", sandbox,
+                                     "--gateway-key", key,    NULL};
     snprintf(number, sizeof number, "%d", port);
     return start(place, arguments, idle_timeout_s);
 }

@@ -223,8 +223,7 @@ sandbox_open_link(struct sandbox *sandbox, const char *target, int64_t timeout_m
 
 struct sandbox_call *
 sandbox_agent_call(struct sandbox *sandbox, const char *method, const json_t *params,
-                   int64_t timeout_ms, sandbox_agent_fn fn, void *arg,
-                   struct kg_error *err)
+                   int64_t timeout_ms, sandbox_agent_fn fn, void *arg, struct kg_error *err)
 {
     (void)timeout_ms;
     (void)err;

@@ -241,8 +241,8 @@ on_input(struct fake_kernel *kernel, zmsg_t *message)
     end_well(kernel);
 }
 
-// [identity, delimiter, signature, header, parent_header, metadata, content, …]; the control channel
-// brings interrupts only, and stdin what was asked for.
+// [identity, delimiter, signature, header, parent_header, metadata, content, …]; the control
+// channel brings interrupts only, and stdin what was asked for.
 static void
 on_request(struct fake_kernel *kernel, enum jupyter_channel channel, zmsg_t *message)
 {

@@ -293,8 +293,8 @@ static json_t *
 answer_changes(struct kg_error *err)
 {
     if (!fake_script.refuse_changes)
-        return json_loads(
-            fake_script.changes ? fake_script.changes : "{\"files\":[],\"more\":0}", 0, NULL);
+        return json_loads(fake_script.changes ? fake_script.changes : "{\"files\":[],\"more\":0}",
+                          0, NULL);
     kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "refused");
     return NULL;
 }

@@ -13,8 +13,8 @@ struct fake_script {
     bool refuse_create; // sandbox_create() fails
     bool hold_ready;    // sandboxes get ready by fake_sandbox_ready() only
     bool refuse_claim;
-    int lose_claims;  // so many claims find that another gateway was quicker
-    bool hold_claims; // claims are answered by fake_sandboxes_release() only
+    int lose_claims;   // so many claims find that another gateway was quicker
+    bool hold_claims;  // claims are answered by fake_sandboxes_release() only
     bool refuse_calls; // no call to an agent can be started
     bool refuse_start; // agents refuse to start a process
     bool hold_signal;  // the agent answers a signal by fake_sandboxes_release() only

@@ -87,8 +87,8 @@ tap_client_send(struct tap_client *client, enum kernel_channel channel, const ch
                 json_t *content, struct kg_error *err)
 {
     KG_AUTO_FREE char *msg_id = kg_asprintf("%s-%d", client->session, ++client->n_sent);
-    json_auto_t *header = json_pack("{s:s, s:s, s:s}", "msg_id", msg_id, "session",
-                                    client->session, "msg_type", type);
+    json_auto_t *header = json_pack("{s:s, s:s, s:s}", "msg_id", msg_id, "session", client->session,
+                                    "msg_type", type);
     KG_AUTO_FREE char *header_text = json_dumps(header, 0);
     KG_AUTO_FREE char *content_text = json_dumps(content, 0);
     json_decref(content);

@@ -12,11 +12,11 @@ enum { TAP_CLIENT_LOG = 4096 };
 struct tap_got {
     enum kernel_tap_kind kind;
     enum kernel_channel channel;
-    char *type;       // of a message
-    json_t *parent;   // its parent header
+    char *type;     // of a message
+    json_t *parent; // its parent header
     json_t *metadata;
     json_t *content;
-    char *buffer;     // the first one, with a NUL behind it; NULL: none
+    char *buffer; // the first one, with a NUL behind it; NULL: none
     size_t buffer_len;
     uint64_t lost_messages;
 };

@@ -38,19 +38,11 @@ test_target(void **state)
     assert_int_equal(target_parse("python3.11/iopub", 16, &target, &err), 0);
     assert_int_equal(target.channel, TARGET_IOPUB);
     assert_string_equal(target.kernel, "python3.11");
-    static const char *const bad[] = {"",
-                                      "python",
-                                      "/shell",
-                                      "python/",
-                                      "a/b/hb",
-                                      "../shell",
-                                      "py\nthon/hb",
-                                      "python/rpc/1",
-                                      "agent", // of kernelgate 0.2
-                                      "rpc/2",
-                                      "agent ",
-                                      "a b/hb",
-                                      "123456789012345678901234567890123/hb"};
+    static const char *const bad[] = {
+        "",       "python",   "/shell",      "python/",
+        "a/b/hb", "../shell", "py\nthon/hb", "python/rpc/1",
+        "agent", // of kernelgate 0.2
+        "rpc/2",  "agent ",   "a b/hb",      "123456789012345678901234567890123/hb"};
     for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
         assert_int_equal(target_parse(bad[i], strlen(bad[i]), &target, &err), -1);
     assert_int_equal(target_parse("python/hb\0x", 11, &target, &err), -1);

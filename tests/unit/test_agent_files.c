@@ -295,8 +295,7 @@ test_changes_are_bounded_in_time_and_number(void **state)
     json_auto_t *all = ask(changes, within_a_minute);
     assert_int_equal(count(all), 100);
     assert_int_equal(number_of(all, "more"), 50);
-    static const char *const bad[] = {"{}",
-                                      "{\"cursor\":\"../x\",\"within_us\":1}",
+    static const char *const bad[] = {"{}", "{\"cursor\":\"../x\",\"within_us\":1}",
                                       "{\"cursor\":\"a\",\"within_us\":-1}",
                                       "{\"cursor\":\"a\",\"within_us\":1,\"more\":1}"};
     for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)

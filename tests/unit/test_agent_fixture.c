@@ -172,8 +172,8 @@ send_request(struct fixture *f, const char *method, const char *params, size_t b
 {
     char answer[128];
     int fd = open_target(f, RPC_TARGET, answer);
-    KG_AUTO_FREE char *text = kg_asprintf("{\"method\":\"%s\",\"params\":%s,\"body\":%zu}", method,
-                                          params, body_len);
+    KG_AUTO_FREE char *text =
+        kg_asprintf("{\"method\":\"%s\",\"params\":%s,\"body\":%zu}", method, params, body_len);
 
     assert_true(fd >= 0);
     send_frame(fd, FRAME_REQUEST, text, strlen(text));

@@ -458,9 +458,8 @@ test_json_string(void **state)
     KG_AUTO_BUF json = {0};
     json_append_string(&json, text, sizeof text - 1);
     buf_append(&json, "", 1);
-    assert_string_equal(json.data,
-                        "\"eight bytes, \\\"quoted\\\", \\\\, \\n\\u0000\x7f, "
-                        "\xc3\xa4\xc2\x84\\u0085 \xe2\x82\xac\\u2028\\u2029 end\"");
+    assert_string_equal(json.data, "\"eight bytes, \\\"quoted\\\", \\\\, \\n\\u0000\x7f, "
+                                   "\xc3\xa4\xc2\x84\\u0085 \xe2\x82\xac\\u2028\\u2029 end\"");
 }
 
 static void

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both kinds of door against what is not an agent, and the agent's side of the TCP door against what
-// is not a gateway.
+// Both kinds of door against what is not an agent, and the agent's side of the TCP door against
+// what is not a gateway.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sockios.h>

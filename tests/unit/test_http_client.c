@@ -71,11 +71,8 @@ test_body_bound(void **state)
     (void)state;
     KG_AUTO_FREE char *url = kg_asprintf("%s/echo", bench.url);
     for (size_t max = 4; max <= 5; max++) {
-        struct http_call_spec spec = {.method = "POST",
-                                      .url = url,
-                                      .body = "abcde",
-                                      .body_len = 5,
-                                      .max_body_bytes = max};
+        struct http_call_spec spec = {
+            .method = "POST", .url = url, .body = "abcde", .body_len = 5, .max_body_bytes = max};
         KG_AUTO_CALL call = {0};
         struct kg_error err;
         assert_non_null(http_call_start(bench.client, &spec, NULL, call_on_done, &call, &err));

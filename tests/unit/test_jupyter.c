@@ -654,8 +654,7 @@ test_follower_abandons(void **state)
         struct zmtp_follower reader;
         KG_AUTO_BUF read = {0};
         zmtp_init(&reader, MAX_BYTES, MAX_FRAMES);
-        assert_int_equal(
-            zmtp_follow(&reader, passed.data, passed.len, &read, &rest_cost, &err), 0);
+        assert_int_equal(zmtp_follow(&reader, passed.data, passed.len, &read, &rest_cost, &err), 0);
         assert_int_equal(rest_cost, cost);
         assert_false(zmtp_is_inside_message(&reader));
     }

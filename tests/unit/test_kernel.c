@@ -160,9 +160,8 @@ main(void)
     int failed = cmocka_run_group_tests_name("kernel: kernelspecs", tests, NULL, NULL);
     failed += test_kernel_log() + test_kernel_output();
     jupyter_init();
-    failed +=
-        test_kernel_start() + test_kernel_run() + test_kernel_stop() + test_kernel_artifacts() +
-              test_kernel_tap();
+    failed += test_kernel_start() + test_kernel_run() + test_kernel_stop() +
+              test_kernel_artifacts() + test_kernel_tap();
     jupyter_fini();
     return failed;
 }

@@ -75,9 +75,8 @@ static const struct kernel_events kernel_events = {
 static int
 setup(void **state)
 {
-    static const struct executions_settings settings = {.max_log_bytes = 1 << 20,
-                                                        .max_live_bytes = 64 << 20,
-                                                        .max_replay_bytes = 1 << 20};
+    static const struct executions_settings settings = {
+        .max_log_bytes = 1 << 20, .max_live_bytes = 64 << 20, .max_replay_bytes = 1 << 20};
     struct fixture *f = KG_NEW(struct fixture);
     f->loop = loop_new();
     f->deadline = loop_timer_new(f->loop, on_deadline, f);
@@ -86,11 +85,11 @@ setup(void **state)
                                          .executions = executions_new(f->loop, &settings),
                                          .start_timeout_ms = DEADLINE_MS};
     f->spec = (struct kernelspec){
-        .name = (char *)(uintptr_t)"python",
+        .name = (char *)(uintptr_t) "python",
         .argv = json_pack("[s,s,s,s,s]", KERNEL_PYTHON, "-m", "ipykernel_launcher", "-f",
                           "{connection_file}"),
         .env = json_object(),
-        .transport = (char *)(uintptr_t)"ipc",
+        .transport = (char *)(uintptr_t) "ipc",
     };
     f->sandbox = child_sandbox_new(f->loop);
     f->kernel = kernel_new(&f->context, f->sandbox, &f->spec, NULL, &kernel_events, f);

@@ -411,8 +411,8 @@ test_what_a_tap_sends_is_bounded(void **state)
         tap_client_say(client, KERNEL_SHELL, "kernel_info_request", json_object());
     RUN_UNTIL(f, f->kernel->hub.n_unanswered == 256);
     int n = 0;
-    while (n < 10000 && tap_client_send(client, KERNEL_SHELL, "kernel_info_request", json_object(),
-                                        &err) == 0)
+    while (n < 10000 &&
+           tap_client_send(client, KERNEL_SHELL, "kernel_info_request", json_object(), &err) == 0)
         n++;
     assert_int_equal(err.code, KG_SESSION_BUSY);
     assert_int_equal(n, 256);
@@ -448,10 +448,11 @@ test_bad_messages_are_refused(void **state)
 {
     struct fixture *f = *state;
     KG_AUTO(tap_client) client = start_with_client(f);
-    KG_AUTO_FREE char *own = kg_asprintf("{" ID ",\"session\":\"%s\"}",
-                                         process_session(&f->kernel->process));
+    KG_AUTO_FREE char *own =
+        kg_asprintf("{" ID ",\"session\":\"%s\"}", process_session(&f->kernel->process));
     KG_AUTO_FREE char *long_id = kg_asprintf("{\"msg_id\":\"%0129d\",\"msg_type\":\"x\","
-                                             "\"session\":\"s\"}", 1);
+                                             "\"session\":\"s\"}",
+                                             1);
     static const char good[] = "{" ID ",\"session\":\"s\"}";
     const struct {
         enum kernel_channel channel;
@@ -495,11 +496,11 @@ test_a_large_message_is_checked_and_keeps_its_place(void **state)
     struct fixture *f = *state;
     struct kg_error err = {0};
     executions_free(f->context.executions);
-    f->context.executions = executions_new(
-        f->loop, &(const struct executions_settings){.max_log_bytes = 1 << 20,
-                                                     .max_live_bytes = 1 << 30,
-                                                     .max_replay_bytes = 1 << 20,
-                                                     .max_waiting_bytes = 2 << 20});
+    f->context.executions =
+        executions_new(f->loop, &(const struct executions_settings){.max_log_bytes = 1 << 20,
+                                                                    .max_live_bytes = 1 << 30,
+                                                                    .max_replay_bytes = 1 << 20,
+                                                                    .max_waiting_bytes = 2 << 20});
     KG_AUTO(tap_client) client = start_with_client(f);
     static char no_json[100 << 10];
     memset(no_json, '{', sizeof no_json);

@@ -45,14 +45,14 @@ struct provisioner {
     struct agent_place place;
     char id[17];
     pid_t agent;
-    bool fails;   // creations do
-    bool silent;  // starts no agent
-    bool pulls;   // creations wait for their image for ever
-    bool refuses; // destructions
-    bool slow;    // claims end by let_claims_end() only
-    bool loses;   // claims: another gateway is quicker
+    bool fails;                   // creations do
+    bool silent;                  // starts no agent
+    bool pulls;                   // creations wait for their image for ever
+    bool refuses;                 // destructions
+    bool slow;                    // claims end by let_claims_end() only
+    bool loses;                   // claims: another gateway is quicker
     struct provisioner_op *claim; // that waits
-    bool tcp;     // its agents listen
+    bool tcp;                     // its agents listen
     int port;
     char key[2 * LINK_KEY_LEN + 1];
     uint64_t epoch;
@@ -566,8 +566,8 @@ test_frames(void **state)
     for (size_t len = 0; len < 6; len++)
         assert_int_equal(frame_read(RPC_GATEWAY, whole, len, &frame), 0);
     assert_int_equal(frame_read(RPC_AGENT, whole, 1, &frame), -1);
-    static const char *const bad[] = {"\0", "\6", "\377", "H", "\1", "\5\0\x10\1", "\3\x10\0\1",
-                                      "\2\2\0\1"};
+    static const char *const bad[] = {"\0", "\6",         "\377",       "H",
+                                      "\1", "\5\0\x10\1", "\3\x10\0\1", "\2\2\0\1"};
     for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
         assert_int_equal(frame_read(RPC_GATEWAY, bad[i], 4, &frame), -1);
     for (enum frame_kind kind = FRAME_REQUEST; kind < FRAME_N_KINDS; kind++) {
@@ -981,10 +981,8 @@ start_write(struct fixture *f, const char *path, struct sandbox_body body)
 {
     static const struct sandbox_stream_events write_events = {.on_end = on_body};
     json_auto_t *params = json_pack("{s:s, s:b}", "path", path, "keep", 1);
-    const struct sandbox_stream_spec write_spec = {.method = "files.write",
-                                                   .params = params,
-                                                   .body = body,
-                                                   .head_timeout_ms = PATIENCE_MS};
+    const struct sandbox_stream_spec write_spec = {
+        .method = "files.write", .params = params, .body = body, .head_timeout_ms = PATIENCE_MS};
     struct kg_error err = {0};
     assert_non_null(sandbox_agent_stream(f->sandbox, &write_spec, &write_events, f, &err));
 }
@@ -1390,8 +1388,8 @@ test_overtaken(void **state)
     struct sandbox_context context = f->context;
     elsewhere.epoch = 2;
     context.provisioner = &elsewhere;
-    KG_AUTO(sandbox) second =
-        sandbox_adopt(&context, sandbox_id(f->sandbox), false, &spec, &events, f, &err);
+    KG_AUTO(sandbox)
+    second = sandbox_adopt(&context, sandbox_id(f->sandbox), false, &spec, &events, f, &err);
     assert_non_null(second);
     // The first one's event stream was cut, and is not opened again.
     WAIT_FOR(f, f->n_ready == 2 && f->n_gone == 1);
@@ -1428,7 +1426,9 @@ test_late_gateway(void **state)
 
 #define ON_BOTH_DOORS(test)                                                                        \
     cmocka_unit_test_setup_teardown(test, setup, teardown),                                        \
-        {#test " over TCP", test, setup_tcp, teardown, NULL}
+    {                                                                                              \
+#test " over TCP", test, setup_tcp, teardown, NULL                                         \
+    }
 
 int
 main(void)
