@@ -288,7 +288,7 @@ test_changes_are_bounded_in_time_and_number(void **state)
         KG_AUTO_FREE char *name = kg_asprintf("f%03d", i);
         write_text(&place, name, "x");
     }
-    usleep(30 * 1000); // the age of these files is what is tested
+    usleep(300 * 1000); // the age of these files is what is tested
     // Another cursor, and an execution that began after all that.
     json_auto_t *late = ask(changes, "{\"cursor\":\"deno\",\"within_us\":1000}");
     assert_int_equal(count(late), 0);
