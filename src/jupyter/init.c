@@ -7,7 +7,8 @@
 #include <sys/resource.h>
 
 enum {
-    SOCKETS_OF_KERNEL = JUPYTER_N_CHANNELS,
+    // Every kernel has these; stdin is opened for taps only, and fails where no socket is left.
+    SOCKETS_OF_KERNEL = JUPYTER_N_CHANNELS - 1,
     SPARE_SOCKETS = 1024, // libzmq's own, and those that are being closed
 };
 
@@ -34,7 +35,9 @@ void
 jupyter_reserve(size_t n_kernels)
 {
     assert(n_kernels <= jupyter_max_kernels());
-    zsys_set_max_sockets(n_kernels * SOCKETS_OF_KERNEL + SPARE_SOCKETS);
+    size_t n_sockets = n_kernels * JUPYTER_N_CHANNELS + SPARE_SOCKETS;
+    size_t most = zsys_socket_limit();
+    zsys_set_max_sockets(n_sockets < most ? n_sockets : most);
 }
 
 void

@@ -201,7 +201,7 @@ KG_MUST_CHECK int jupyter_channels_send_raw(struct jupyter_channels *channels,
 // Once per process, before the first socket: no czmq signal handlers, as many files as may be.
 void jupyter_init(void);
 // Makes libzmq's table of sockets large enough for that many kernels at a time; before the first
-// socket. At most jupyter_max_kernels().
+// socket. At most jupyter_max_kernels(). From three quarters of these on, not all can have stdin.
 void jupyter_reserve(size_t n_kernels);
 size_t jupyter_max_kernels(void);
 // After the last socket: ends libzmq's thread.
