@@ -79,16 +79,27 @@ hand_over(struct wire *wire, const char *data, size_t len)
     return (ssize_t)at;
 }
 
-static void
-on_resume(void *arg)
+// Hands over what was kept. Returns false where the wire was freed or has ended.
+static bool
+hand_over_kept(struct wire *wire)
 {
-    struct wire *wire = arg;
-
+    if (wire->in.len == 0)
+        return true;
     ssize_t used = hand_over(wire, wire->in.data, wire->in.len);
     if (used > 0)
         buf_consume(&wire->in, (size_t)used);
     if (used > 0 && wire->in.len == 0)
         buf_fini(&wire->in);
+    return used >= 0;
+}
+
+static void
+on_resume(void *arg)
+{
+    struct wire *wire = arg;
+
+    if (!wire->ended)
+        (void)hand_over_kept(wire);
 }
 
 // What is complete is handed over where it was read to; only the start of a frame is copied.
@@ -101,12 +112,14 @@ receive(struct wire *wire)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        end(wire, NULL);
+        // The frames of a pause that has just ended come before the end; on a new pause it waits.
+        if (hand_over_kept(wire) && !wire->paused)
+            end(wire, NULL);
         return;
     }
     if (wire->in.len > 0) {
         buf_append(&wire->in, scratch, (size_t)n);
-        on_resume(wire);
+        (void)hand_over_kept(wire);
         return;
     }
     ssize_t used = hand_over(wire, scratch, (size_t)n);
