@@ -6,8 +6,6 @@
 
 #include "mcp_priv.h"
 
-enum { TICK_MS = 1000 };
-
 static void
 on_tick(void *arg)
 {
@@ -20,16 +18,7 @@ on_tick(void *arg)
         sse_keepalive(mcp);
     }
     if (!LIST_EMPTY(&mcp->sessions) || !LIST_EMPTY(&mcp->connected))
-        loop_timer_start(mcp->tick, TICK_MS);
-}
-
-void
-mcp_start_clock(struct mcp *mcp)
-{
-    if (loop_timer_active(mcp->tick))
-        return;
-    mcp->last_keepalive_ms = clock_mono_ms();
-    loop_timer_start(mcp->tick, TICK_MS);
+        loop_timer_start(mcp->tick, MCP_TICK_MS);
 }
 
 static void

@@ -16,6 +16,7 @@ enum {
     MCP_SMALL_MESSAGE = 16 << 10,  // which is taken all the same
     MCP_SUBSCRIPTIONS_MAX = 256,   // of one session or listener
     MCP_STREAM_AFTER_MS = 1000,    // a call that takes longer is answered as a stream
+    MCP_TICK_MS = 1000,
     MCP_KEEPALIVE_MS = 15000,
     MCP_RETRY_MS = 1000,         // after which a client should come back
     MCP_BACKLOG_MAX = 1 << 20,   // beyond it a stream takes no progress and no log messages
@@ -206,8 +207,6 @@ void mcp_session_close(struct mcp_session *session);
 // After a call of it has ended.
 void mcp_session_release(struct mcp_session *session);
 void mcp_sessions_expire(struct mcp *mcp);
-// Starts the tick, which expires sessions, cuts slow streams and sends keepalives.
-void mcp_start_clock(struct mcp *mcp);
 // Frees those that are closed and have no call.
 void mcp_sessions_reap(struct mcp *mcp);
 
@@ -562,3 +561,13 @@ struct mcp {
     size_t n_parsing;
     uint64_t last_parsed; // the lane of the owner whose body was parsed last
 };
+
+// Starts the tick, which expires sessions, cuts slow streams and sends keepalives.
+static inline void
+mcp_start_clock(struct mcp *mcp)
+{
+    if (loop_timer_active(mcp->tick))
+        return;
+    mcp->last_keepalive_ms = clock_mono_ms();
+    loop_timer_start(mcp->tick, MCP_TICK_MS);
+}
