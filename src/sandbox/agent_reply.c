@@ -39,7 +39,7 @@ code_of(const char *name)
 void
 agent_error_parse(const char *text, size_t len, struct kg_error *err)
 {
-    char reason[sizeof err->message - 32] = "no reason given";
+    char reason[sizeof err->message - 32] = "";
     json_auto_t *error = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
     const json_t *said = json_object_get(error, "error");
     enum kg_code code = code_of(json_string_value(json_object_get(error, "code")));
@@ -47,7 +47,7 @@ agent_error_parse(const char *text, size_t len, struct kg_error *err)
     if (json_is_string(said))
         text_sanitise(json_string_value(said), json_string_length(said), reason, sizeof reason);
     (void)kg_error_set(err, code, 0, "%s%s", code == KG_INTERNAL ? "the agent failed: " : "",
-                       reason);
+                       reason[0] ? reason : "no reason given");
 }
 
 int
