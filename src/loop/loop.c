@@ -15,13 +15,7 @@ struct loop *
 loop_new(void)
 {
     struct loop *loop = KG_NEW(struct loop);
-    struct event_config *config = event_config_new();
-    // Changes of watches reach epoll together, before it waits: one that is changed twice in a turn
-    // costs one call, or none.
-    if (!config || event_config_set_flag(config, EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST) != 0)
-        abort();
-    loop->base = event_base_new_with_config(config);
-    event_config_free(config);
+    loop->base = event_base_new();
     if (!loop->base)
         abort();
     return loop;

@@ -44,9 +44,7 @@ KG_DEFINE_AUTO(loop_timer, loop_timer_free)
 
 enum { LOOP_READ = 1, LOOP_WRITE = 2, LOOP_EDGE = 4 };
 
-// Watches a descriptor, which stays the caller's and must outlive the watch. No duplicate of it
-// (dup(), or another process's) may be open when it is closed: Linux would go on reporting for the
-// duplicate, since the end of a watch reaches epoll only after the callback. Level-triggered,
+// Watches a descriptor, which stays the caller's and must outlive the watch. Level-triggered,
 // unless LOOP_EDGE is given. `events` in the callback says which of READ and WRITE hold.
 struct loop_fd;
 typedef void (*loop_fd_fn)(int fd, int events, void *arg);
