@@ -30,6 +30,7 @@ static const char *const state_names[] = {
 static void start_fail(struct kernel_process *process, const char *reason);
 static void input_link(struct kernel_process *process);
 static void input_end(struct kernel_process *process, enum input_state state);
+static void input_settle(struct kernel_process *process, enum input_state state);
 
 static bool
 edge_is_legal(enum process_state from, enum process_state to)
@@ -113,7 +114,7 @@ process_on_channel_lost(enum jupyter_channel channel, const struct kg_error *err
              LOG_STR("kernel", process->spec->name),
              LOG_STR("channel", jupyter_channel_name(channel)), LOG_ERR(err));
     if (channel == JUPYTER_STDIN)
-        input_end(process, INPUT_MISSING);
+        input_settle(process, INPUT_MISSING); // requests may wait for it
     else
         loop_timer_start(process->lost, EXIT_NEWS_MS);
 }

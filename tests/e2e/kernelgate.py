@@ -194,6 +194,17 @@ class Gateway:
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 
+    def processor_seconds(self):
+        """User and system time of the gateway so far."""
+        stat = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
+    def processor_share(self, seconds=1):
+        """The part of one processor that the gateway takes during that time."""
+        before = self.processor_seconds()
+        time.sleep(seconds)
+        return (self.processor_seconds() - before) / seconds
+
     def open_files(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 

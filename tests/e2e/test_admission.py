@@ -245,6 +245,19 @@ def test_without_a_key_nothing_is_held(two_owners):
     assert "guessed" not in gateway.log()
 
 
+def test_a_refused_body_that_stops_costs_no_processor_time(two_owners):
+    gateway, _ = two_owners("--pool-size", "0")
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), 20) as connection:
+        connection.sendall(
+            b"PUT /api/v1/sessions/s/files/x HTTP/1.1\r\nHost: localhost\r\n"
+            b"X-API-Key: guessed\r\nContent-Length: 1000000\r\n\r\n0"
+        )
+        assert b" 401 " in connection.recv(65536)
+        # The gateway waits for the rest; it polls where this is near 1.
+        assert gateway.processor_share() < 0.3
+
+
 # ---- Large bodies
 
 

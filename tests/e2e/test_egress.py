@@ -5,7 +5,7 @@ other one."""
 import socket
 
 import pytest
-from kernelgate import Gateway
+from kernelgate import Gateway, wait_for
 from web import Web
 
 # Defined in the sandbox: what the proxy answers to `head`, and what comes through a tunnel.
@@ -37,7 +37,12 @@ def out(web):
         gateway.start()
         session = gateway.create_session()
         gateway.execute(CLIENT, session_id=session)
-        yield lambda code: gateway.execute(code, session_id=session, timeout=30).text().strip()
+
+        def run(code):
+            return gateway.execute(code, session_id=session, timeout=30).text().strip()
+
+        run.gateway = gateway
+        yield run
     finally:
         gateway.clean_up()
 
@@ -50,6 +55,15 @@ def test_requests_and_tunnels_go_through(out, web):
     head = f"CONNECT 127.0.0.1:{web.port} HTTP/1.1"
     answer = out(f"print(ask({head!r}, b'GET /x HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'))")
     assert answer.startswith("HTTP/1.1 200") and answer.endswith("from outside")
+
+
+def test_an_idle_tunnel_costs_no_processor_time(out, web):
+    tunnel = "idle = socket.create_connection(('127.0.0.1', 3128), timeout=10)\n"
+    tunnel += f"idle.sendall(b'CONNECT 127.0.0.1:{web.port} HTTP/1.1\\r\\n\\r\\n')\n"
+    assert out(f"{tunnel}print(idle.recv(100).decode())").startswith("HTTP/1.1 200")
+    # The gateway still watches a descriptor that nobody reads where this is near 1.
+    wait_for(lambda: out.gateway.processor_share() < 0.1, timeout=20)
+    out("idle.close()")
 
 
 def own_address():
