@@ -33,7 +33,7 @@ while time.time() < end:
 FIGURES = "for _ in range(2): display({'image/png': 'iVBO' * 1_225_000}, raw=True)"
 FIGURE_AS_TEXT = "display({'image/png': 'iVBO' * 2_450_000}, raw=True)"
 TEXT_PROFILE = "/mcp?profile=sandbox-mcp"
-BODY_BYTES = 9 << 20
+BODY_BYTES = (9 << 20) - 1024  # with what is around it, the most that is allowed
 # All ten answers become ready at the same time.
 AT_ONCE_S = 15
 
