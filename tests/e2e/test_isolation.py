@@ -21,7 +21,8 @@ def inside(gateway):
     session_id = gateway.create_session(session_id="inside")
 
     def run(code):
-        lines = gateway.execute("import json, os\n" + code, session_id=session_id)
+        # Some of it walks through all folders, which takes long with gVisor on a busy machine.
+        lines = gateway.execute("import json, os\n" + code, session_id=session_id, timeout=240)
         assert lines.status == "ok", lines
         return json.loads(lines.text())
 
