@@ -48,8 +48,8 @@ on_head(const json_t *head, void *arg)
 {
     struct session_file_op *op = arg;
     struct kg_error err = {0};
-    bool is_part;
-    int64_t offset;
+    bool is_part = false;
+    int64_t offset = 0;
     if (parse_head(op, head, &is_part, &offset, &op->left, &err) < 0) {
         sandbox_call_cancel(op->call);
         get_end(op, &err);
