@@ -101,7 +101,7 @@ struct kernel_tap_item {
     uint64_t lost_bytes;
 };
 
-// Takes the next item; false: none for now.
+// Takes the next item; false: the queue is empty.
 bool kernel_tap_next(struct kernel_tap *tap, struct kernel_tap_item *ret);
 // Keeps the message that was taken last, so that it can be sent without a copy, until
 // kernel_message_release(). It counts as held by readers until then.

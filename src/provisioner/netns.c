@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dialling an agent over TCP. A sandbox has loopback only, in a network namespace of its own, and
-// stays so: the gateway makes its end of the connection in there. This stands in for a network
-// between the two in tests of the TCP door; it needs the right to enter namespaces (root).
+// Dialling an agent over TCP, for the tests of the TCP door. A sandbox has only loopback, in a
+// network namespace of its own. The gateway makes its end of the connection inside that namespace,
+// which replaces a network between the two; it needs the right to enter namespaces (root).
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -178,7 +178,7 @@ void job_with_files(struct job *job, bool must_exist,
                     void (*fn)(struct job *job, struct session *session, struct kernel *kernel));
 // The argument `path`, checked by job_with_files().
 const char *job_file_path(const struct job *job);
-// What the job waits for now; NULL: it failed with `err`, which is answered.
+// Sets the file operation that the job waits for; NULL: it failed with `err`, which is answered.
 void job_set_file_work(struct job *job, struct session_file_op *work, const struct kg_error *err);
 void cancel_file_work(void *work);
 // The type without its parameters; of NULL that of any bytes. To be freed.
