@@ -314,7 +314,7 @@ class Kernelgate(_Contestant):
         for part, event, state in (
             ("container", "provisioner operation", "done"),
             ("agent", "sandbox state", "ready"),
-            ("kernel", "no link yet", None),  # until the last attempt that found nobody listening
+            ("kernel", "kernel channel linked", None),  # until the first channel is open
             ("readiness", "kernel state", "ready"),
         ):
             times = [
@@ -324,6 +324,6 @@ class Kernelgate(_Contestant):
                 and e.get("to") == state
                 and e.get("sandbox") in (sandbox, None)
             ]
-            at = datetime.datetime.fromisoformat(times[-1 if state is None else 0])
+            at = datetime.datetime.fromisoformat(times[0])
             marks.append((part, at.timestamp()))
         return [*marks, ("execution", answered)]

@@ -167,6 +167,8 @@ process_on_link(int fd, const struct kg_error *link_err, void *arg)
         start_fail(process, err.message);
         return;
     }
+    log_debug("kernel channel linked", LOG_STR("sandbox", sandbox_id(process->sandbox)),
+              LOG_STR("channel", jupyter_channel_name(start->channel)));
     start->channel++;
     if (process->adopting && start->channel == after_needed)
         loop_timer_start(start->deadline, process->adopt_timeout_ms);
