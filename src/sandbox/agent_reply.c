@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "link_line.h"
+#include "sandbox.h"
 
 // Far more than any truthful agent sends, and little for a gateway.
 enum { WEIGHT_MAX = 8 << 20, DEPTH_MAX = 16 };
@@ -113,12 +114,12 @@ is_utf8(const char *text, size_t len)
 }
 
 int
-agent_output_parse(const char *data, size_t len, enum sandbox_stream *ret, struct kg_error *err)
+agent_output_parse(const char *data, size_t len, bool *ret_stderr, struct kg_error *err)
 {
     enum { OUT = 1, ERR = 2 }; // as command_output.h of the agent has them
 
     if (len < 2 || (data[0] != OUT && data[0] != ERR) || !is_utf8(data + 1, len - 1))
         return kg_error_set(err, KG_INTERNAL, 0, "a command's output is malformed");
-    *ret = data[0] == OUT ? SANDBOX_STDOUT : SANDBOX_STDERR;
+    *ret_stderr = data[0] == ERR;
     return (int)(len - 1);
 }

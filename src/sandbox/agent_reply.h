@@ -5,7 +5,8 @@
 #include <jansson.h>
 
 #include "base.h"
-#include "sandbox.h"
+
+struct sandbox_command_result;
 
 enum { AGENT_KERNEL_NAME_MAX = 32 };
 
@@ -25,9 +26,9 @@ struct agent_event {
 KG_MUST_CHECK int agent_event_parse(const char *text, size_t len, struct agent_event *ret,
                                     struct kg_error *err);
 
-// One part of a command's output: returns the length of its text, which begins behind its first
-// byte; -1 where it is malformed.
-KG_MUST_CHECK int agent_output_parse(const char *data, size_t len, enum sandbox_stream *ret,
+// One part of a command's output: returns the length of its text, which begins after the first
+// byte; -1 if it is malformed.
+KG_MUST_CHECK int agent_output_parse(const char *data, size_t len, bool *ret_stderr,
                                      struct kg_error *err);
 // The result of a command.
 KG_MUST_CHECK int agent_command_end_parse(const json_t *result, struct sandbox_command_result *ret,

@@ -74,10 +74,10 @@ static void
 on_data(const void *data, size_t len, void *arg)
 {
     struct sandbox_command *command = arg;
-    enum sandbox_stream stream;
+    bool is_stderr;
     struct kg_error err = {0};
 
-    int text_len = agent_output_parse(data, len, &stream, &err);
+    int text_len = agent_output_parse(data, len, &is_stderr, &err);
     if (text_len >= 0 && command->max_text &&
         (size_t)text_len > command->max_text - command->n_text)
         text_len = kg_error_set(&err, KG_INTERNAL, 0, "the agent sends more than it was asked");
@@ -86,7 +86,8 @@ on_data(const void *data, size_t len, void *arg)
         return;
     }
     command->n_text += (size_t)text_len;
-    command->events.on_output(stream, (const char *)data + 1, (size_t)text_len, command->arg);
+    command->events.on_output(is_stderr ? SANDBOX_STDERR : SANDBOX_STDOUT, (const char *)data + 1,
+                              (size_t)text_len, command->arg);
 }
 
 static void

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "egress.h"
 #include "metrics.h"
 #include "rpc.h"
 #include "sandbox_priv.h"

@@ -5,12 +5,11 @@
 #include <sys/queue.h>
 
 #include "door.h"
-#include "egress.h"
-#include "http_client.h"
 #include "loop.h"
 #include "provisioner.h"
 #include "sandbox.h"
 
+struct egress_user;
 struct event_stream;
 struct wire;
 

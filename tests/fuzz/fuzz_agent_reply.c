@@ -6,6 +6,7 @@
 
 #include "agent_reply.h"
 #include "rpc.h"
+#include "sandbox.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -51,10 +52,10 @@ check_event(const char *text, size_t len)
 static void
 check_output(const char *text, size_t len)
 {
-    enum sandbox_stream stream;
+    bool is_stderr;
     struct kg_error err = {0};
 
-    int n = agent_output_parse(text, len, &stream, &err);
+    int n = agent_output_parse(text, len, &is_stderr, &err);
     assert(n < 0 ? err.code == KG_INTERNAL : (size_t)n == len - 1 && n > 0);
     if (n < 0)
         return;
