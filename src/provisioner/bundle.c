@@ -26,7 +26,7 @@ bundle_add_mount(json_t *mounts, const char *destination, const char *type, cons
 static void
 add_tmpfs(json_t *mounts, const char *destination, int64_t size_mb, const char *more)
 {
-    KG_AUTO_FREE char *options = provisioner_tmpfs_options(size_mb, more);
+    KG_AUTO_FREE char *options = sandbox_tmpfs_options(size_mb, more);
     bundle_add_mount(mounts, destination, "tmpfs", "tmpfs", options);
 }
 
@@ -64,7 +64,7 @@ mounts_of(const struct oci *oci, const char *id)
     KG_AUTO_FREE char *door = folder_path(oci->base.state_dir, id, "door");
     if (!overlay_has_root(oci))
         bundle_add_mount(mounts, SANDBOX_AGENT, "bind", oci->agent_path, "bind,ro,nosuid,nodev");
-    if (!provisioner_dials(&oci->base))
+    if (!oci->base.gateway_key)
         bundle_add_mount(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
     // runc takes the mode of a tmpfs from the folder that it covers, crun from this option.
     add_tmpfs(mounts, SANDBOX_HOME, oci->limits.tmp_mb, ",mode=1777");
@@ -104,7 +104,7 @@ process_of(json_t *args)
 static json_t *
 memory_of(const struct oci *oci)
 {
-    json_int_t limit = provisioner_memory_bytes(&oci->limits);
+    json_int_t limit = sandbox_memory_bytes(&oci->limits);
     json_t *memory = json_pack("{s:I}", "limit", limit);
     if (oci->cgroups.swap)
         json_object_set_new(memory, "swap", json_integer(limit));

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The paths, resource limits and users that are the same for the sandboxes of every engine.
+// The inside of a sandbox, the same for every engine: users, limits, paths, the agent's arguments.
 #include "provisioner_priv.h"
 
 #include <string.h>
 #include <sys/resource.h>
+
+#define INODES_PER_MIB 128 // of a tmpfs: an inode costs about 1 KiB of kernel memory
 
 // These reveal the machine: its hardware, boot line, other users' keys, kernel addresses.
 static const char *const masked[] = {
@@ -38,6 +40,56 @@ uint32_t
 sandbox_host_users(const char *id)
 {
     return HOST_UID_BASE + 2 * (hash_fnv1a(id, strlen(id)) % HOST_UID_PAIRS);
+}
+
+char *
+sandbox_container_name(const char *gateway_id, const char *id)
+{
+    return kg_asprintf("kg-%s-%s", gateway_id, id);
+}
+
+int
+sandbox_write_users(const char *passwd, const char *group, unsigned user, struct kg_error *err)
+{
+    KG_AUTO_FREE char *users = kg_asprintf("root:x:0:0:root:/:/usr/sbin/nologin\n"
+                                           "sandbox:x:%u:%u:sandbox:" SANDBOX_HOME ":/bin/sh\n"
+                                           "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+                                           user, user);
+    KG_AUTO_FREE char *groups = kg_asprintf("root:x:0:\nsandbox:x:%u:\nnogroup:x:65534:\n", user);
+    if (file_write_atomic(passwd, users, strlen(users), 0644, err) < 0)
+        return -1;
+    return file_write_atomic(group, groups, strlen(groups), 0644, err);
+}
+
+json_t *
+sandbox_agent_args(const struct provisioner_op *op)
+{
+    const char *key = op->provisioner->gateway_key;
+    KG_AUTO_FREE char *timeout = kg_asprintf("%d", op->idle_timeout_s);
+    KG_AUTO_FREE char *port = kg_asprintf("%d", SANDBOX_AGENT_PORT);
+    json_t *args = key ? json_pack("[s, s, s, s, s, s, s]", SANDBOX_AGENT, "--listen", port,
+                                   "--sandbox", op->id, "--gateway-key", key)
+                       : json_pack("[s, s, s]", SANDBOX_AGENT, "--door", SANDBOX_DOOR "/door.sock");
+    json_array_append_new(args, json_string("--idle-timeout"));
+    json_array_append_new(args, json_string(timeout));
+    if (op->network) {
+        json_array_append_new(args, json_string("--egress-port"));
+        json_array_append_new(args, json_string(SANDBOX_EGRESS_PORT));
+    }
+    return args;
+}
+
+int64_t
+sandbox_memory_bytes(const struct provisioner_limits *limits)
+{
+    return (limits->memory_mb + limits->disk_mb + limits->tmp_mb) * MIB;
+}
+
+char *
+sandbox_tmpfs_options(int64_t size_mb, const char *more)
+{
+    return kg_asprintf("nosuid,nodev,size=%lldm,nr_inodes=%lld%s", (long long)size_mb,
+                       (long long)(size_mb * INODES_PER_MIB + 1024), more);
 }
 
 static json_t *

@@ -148,7 +148,7 @@ docker_lines_feed(struct docker_lines *lines, const void *data, size_t len, dock
 char *
 docker_container_path(const struct docker *docker, const char *id, const char *rest)
 {
-    KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, id);
+    KG_AUTO_FREE char *name = sandbox_container_name(docker->base.gateway_id, id);
     return kg_asprintf("/containers/%s%s", name, rest);
 }
 

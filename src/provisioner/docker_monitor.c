@@ -101,21 +101,11 @@ listen_to_events(struct docker *docker)
 // ---- Listing --------------------------------------------------------------------------------
 
 static void
-on_stray_removed(const struct kg_error *err, void *arg)
-{
-    (void)arg;
-    if (err)
-        log_warning("cannot remove a leftover sandbox", LOG_ERR(err));
-}
-
-static void
 remove_stray(const char *id, void *arg)
 {
     struct docker *docker = arg;
-    if (watch_find(&docker->base, id) || op_find(&docker->base, id))
-        return;
-    log_info("removing a leftover sandbox", LOG_STR("sandbox", id));
-    op_new(&docker->base, OP_DESTROY, id, on_stray_removed, docker)->internal = true;
+    if (!watch_find(&docker->base, id) && !op_find(&docker->base, id))
+        op_remove_leftover(&docker->base, id, NULL);
 }
 
 // The first watch over a sandbox that existed when the listing began, but is not in it.

@@ -129,7 +129,7 @@ on_started(const struct http_call_result *result, void *arg)
         start_delete(op);
         return;
     }
-    watch_start(op->base.provisioner, op->base.id, op->base.on_exit, op->base.arg);
+    watch_start(op->base.provisioner, op->base.id, 0, op->base.on_exit, op->base.arg, NULL);
     op_finish(&op->base);
 }
 
@@ -166,7 +166,7 @@ on_listed_for_name(const struct http_call_result *result, void *arg)
     op->displaced = true;
     if (docker_check(docker, result, &op->base.err) == 0 && remove_listed(op, result, on_displaced))
         return;
-    KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, op->base.id);
+    KG_AUTO_FREE char *name = sandbox_container_name(docker->base.gateway_id, op->base.id);
     if (!op->base.err.code)
         kg_error_set(&op->base.err, KG_PROVISIONER_UNAVAILABLE, 0,
                      "docker: a container that is not kernelgate's has the name %s; "
@@ -230,13 +230,13 @@ static void
 start_create(struct docker_op *op)
 {
     struct docker *docker = docker_of(&op->base);
-    KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, op->base.id);
+    KG_AUTO_FREE char *name = sandbox_container_name(docker->base.gateway_id, op->base.id);
     KG_AUTO_FREE char *path = kg_asprintf("/containers/create?name=%s", name);
     if (docker_write_users(docker, op->base.id, &op->base.err) < 0) {
         start_delete(op);
         return;
     }
-    json_t *body = docker_container_spec(docker, op->base.id, provisioner_agent_args(&op->base));
+    json_t *body = docker_container_spec(docker, op->base.id, sandbox_agent_args(&op->base));
     op->call = docker_call(docker, "POST", path, body, on_created, op, &op->base.err);
     if (!op->call)
         start_delete(op);
@@ -292,7 +292,7 @@ docker_op_start(struct provisioner_op *base)
             start_create(op);
         break;
     case OP_CLAIM:
-        folder_claim(base);
+        op_claim(base);
         break;
     case OP_DESTROY:
         start_delete(op);

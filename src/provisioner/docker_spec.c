@@ -21,17 +21,9 @@ docker_write_users(const struct docker *docker, const char *id, struct kg_error 
 {
     if (!docker->own_users)
         return 0; // the image defines it
-    unsigned user = user_of(docker, id);
-    KG_AUTO_FREE char *users = kg_asprintf("root:x:0:0:root:/:/usr/sbin/nologin\n"
-                                           "sandbox:x:%u:%u:sandbox:" SANDBOX_HOME ":/bin/sh\n"
-                                           "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
-                                           user, user);
-    KG_AUTO_FREE char *groups = kg_asprintf("root:x:0:\nsandbox:x:%u:\nnogroup:x:65534:\n", user);
     KG_AUTO_FREE char *passwd = folder_path(docker->base.state_dir, id, "passwd");
     KG_AUTO_FREE char *group = folder_path(docker->base.state_dir, id, "group");
-    if (file_write_atomic(passwd, users, strlen(users), 0644, err) < 0)
-        return -1;
-    return file_write_atomic(group, groups, strlen(groups), 0644, err);
+    return sandbox_write_users(passwd, group, user_of(docker, id), err);
 }
 
 static json_t *
@@ -64,9 +56,9 @@ mounts_of(const struct docker *docker, const char *id)
 static json_t *
 tmpfs_of(const struct provisioner_limits *limits, unsigned user)
 {
-    KG_AUTO_FREE char *home = provisioner_tmpfs_options(limits->tmp_mb, ",exec,mode=1777");
+    KG_AUTO_FREE char *home = sandbox_tmpfs_options(limits->tmp_mb, ",exec,mode=1777");
     KG_AUTO_FREE char *owner = kg_asprintf(",exec,mode=755,uid=%u,gid=%u", user, user);
-    KG_AUTO_FREE char *data = provisioner_tmpfs_options(limits->disk_mb, owner);
+    KG_AUTO_FREE char *data = sandbox_tmpfs_options(limits->disk_mb, owner);
     return json_pack("{s:s, s:s, s:s}", SANDBOX_HOME, home, SANDBOX_DATA, data, "/dev/mqueue",
                      NOTHING);
 }
@@ -104,7 +96,7 @@ static json_t *
 host_config(const struct docker *docker, const char *id)
 {
     const struct provisioner_limits *limits = &docker->limits;
-    json_int_t memory = provisioner_memory_bytes(limits);
+    json_int_t memory = sandbox_memory_bytes(limits);
     // Not NanoCpus, which Docker limits to the machine's processors.
     json_int_t quota_us = (json_int_t)(limits->cpus * SANDBOX_CPU_PERIOD_US);
     json_t *tmpfs =

@@ -175,7 +175,7 @@ find_image(const struct docker *docker, provisioner_finding_fn fn, void *arg)
 static int
 try_container(const struct docker *docker, const char *id, struct kg_error *err)
 {
-    KG_AUTO_FREE char *name = provisioner_container_name(&docker->base, id);
+    KG_AUTO_FREE char *name = sandbox_container_name(docker->base.gateway_id, id);
     KG_AUTO_FREE char *create = kg_asprintf("/containers/create?name=%s", name);
     KG_AUTO_FREE char *start = docker_container_path(docker, id, "/start");
     KG_AUTO_FREE char *wait = docker_container_path(docker, id, "/wait");

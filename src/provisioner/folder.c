@@ -56,21 +56,18 @@ folder_remove(const char *state_dir, const char *id, struct kg_error *err)
     return path_remove_tree(folder, err);
 }
 
-void
-folder_claim(struct provisioner_op *op)
+int
+folder_write_meta(const char *state_dir, const char *id, const json_t *meta, struct kg_error *err)
 {
-    KG_AUTO_FREE char *path = folder_path(op->provisioner->state_dir, op->id, "meta.json");
-    KG_AUTO_FREE char *text = json_dumps(op->meta, JSON_COMPACT);
-    op_set_state(op, OP_RUNNING);
+    KG_AUTO_FREE char *path = folder_path(state_dir, id, "meta.json");
+    KG_AUTO_FREE char *text = json_dumps(meta, JSON_COMPACT);
     if (!text)
-        kg_error_set(&op->err, KG_INTERNAL, 0, "a session's record cannot be written as JSON");
-    else if (file_write_atomic(path, text, strlen(text), 0600, &op->err) == 0)
-        op->err.code = KG_OK;
-    op_finish(op);
+        return kg_error_set(err, KG_INTERNAL, 0, "a session's record cannot be written as JSON");
+    return file_write_atomic(path, text, strlen(text), 0600, err);
 }
 
 int
-folder_meta(const char *state_dir, const char *id, json_t **ret, struct kg_error *err)
+folder_read_meta(const char *state_dir, const char *id, json_t **ret, struct kg_error *err)
 {
     KG_AUTO_FREE char *path = folder_path(state_dir, id, "meta.json");
     KG_AUTO_BUF text = {0};
@@ -80,7 +77,7 @@ folder_meta(const char *state_dir, const char *id, json_t **ret, struct kg_error
     if (file_read(path, META_MAX, &text, err) < 0)
         return -1;
     *ret = json_loadb(text.len ? text.data : "", text.len, 0, NULL);
-    return *ret ? 0 : kg_error_set(err, KG_INTERNAL, 0, "%s is no JSON document", path);
+    return *ret ? 0 : kg_error_set(err, KG_INTERNAL, 0, "%s is not a JSON document", path);
 }
 
 int

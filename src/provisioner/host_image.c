@@ -36,10 +36,6 @@ static const struct {
     const char *path;
     const char *text;
 } generated[] = {
-    {"/etc/passwd", "root:x:0:0:root:/:/usr/sbin/nologin\n"
-                    "sandbox:x:1000:1000:sandbox:" SANDBOX_HOME ":/bin/sh\n"
-                    "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
-    {"/etc/group", "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n"},
     {"/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"},
     {"/etc/hostname", "sandbox\n"},
     {"/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"},
@@ -125,7 +121,9 @@ make_generated(const char *root, struct kg_error *err)
         if (file_write_atomic(path, generated[i].text, strlen(generated[i].text), 0644, err) < 0)
             return -1;
     }
-    return 0;
+    KG_AUTO_FREE char *passwd = kg_asprintf("%s/etc/passwd", root);
+    KG_AUTO_FREE char *group = kg_asprintf("%s/etc/group", root);
+    return sandbox_write_users(passwd, group, SANDBOX_UID, err);
 }
 
 // The runtime's setup runs as the user that is root in the sandbox's user namespace, and must be

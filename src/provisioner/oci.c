@@ -7,7 +7,7 @@
 char *
 oci_container_id(const struct oci *oci, const char *id)
 {
-    return provisioner_container_name(&oci->base, id);
+    return sandbox_container_name(oci->base.gateway_id, id);
 }
 
 char *

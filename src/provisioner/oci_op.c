@@ -110,8 +110,8 @@ on_ran(const struct loop_process_result *result, void *arg)
     if (result->exit_code != 0)
         runtime_error(oci, op->base.id, result, &op->base.err);
     else if (!op->base.cancelled && runtime_init_pid(oci, op->base.id, &pid, &op->base.err) == 0 &&
-             watch_start_pid(&oci->base, op->base.id, pid, op->base.on_exit, op->base.arg,
-                             &op->base.err) < 0)
+             watch_start(&oci->base, op->base.id, pid, op->base.on_exit, op->base.arg,
+                         &op->base.err) < 0)
         kg_error_set(&op->base.err, KG_PROVISIONER_UNAVAILABLE, 0,
                      "the sandbox's agent ended right after its start");
     if (op->base.err.code || op->base.cancelled)
@@ -128,7 +128,7 @@ start_run(struct oci_op *op)
     KG_AUTO_FREE char *output = folder_path(oci->base.state_dir, op->base.id, "agent.log");
     struct runtime_argv argv;
     runtime_argv_run(oci, op->base.id, true, &argv);
-    json_t *args = provisioner_agent_args(&op->base);
+    json_t *args = sandbox_agent_args(&op->base);
     if (oci->kind->own_kernel)
         json_array_append_new(args, json_string("--no-log"));
     if (bundle_write(oci, op->base.id, args, &op->base.err) < 0 ||
@@ -149,7 +149,7 @@ oci_op_start(struct provisioner_op *base)
             start_run(op);
         break;
     case OP_CLAIM:
-        folder_claim(base);
+        op_claim(base);
         break;
     case OP_DESTROY:
         start_kill(op);

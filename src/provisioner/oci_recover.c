@@ -16,27 +16,17 @@ oci_init_lives(const struct oci *oci, const char *id, int *ret_pid)
            cgroup_has(group, *ret_pid);
 }
 
-// A sandbox that has a folder is alive, or dead or half-made. One whose owner cannot be read must
-// not be reported as one without an owner.
+// A sandbox that has a folder is alive, or dead or half-made.
 static void
-on_folder(const char *id, void *arg)
+recover_folder(const char *id, void *arg)
 {
     struct provisioner_op *op = arg;
-    struct oci *oci = oci_of(op);
     int pid;
-    json_auto_t *meta = NULL;
-    struct kg_error err = {0};
-    bool lives = oci_init_lives(oci, id, &pid);
+    bool lives = oci_init_lives(oci_of(op), id, &pid);
     if (lives && op->cancelled)
         return;
-    if (lives && folder_meta(oci->base.state_dir, id, &meta, &err) == 0 &&
-        watch_start_pid(&oci->base, id, pid, op->on_exit, op->arg, &err) == 0) {
-        op->on_found(id, meta, op->arg);
-        return;
-    }
-    if (err.code)
-        log_warning("cannot recover a sandbox", LOG_STR("sandbox", id), LOG_ERR(&err));
-    op_remove_dead(op, id);
+    if (!lives || !op_take_up(op, id, pid))
+        op_remove_leftover(op->provisioner, id, op);
 }
 
 // Removes our containers whose folder no longer exists.
@@ -54,9 +44,8 @@ remove_bare_containers(struct provisioner_op *op)
         KG_AUTO_FREE char *id = runtime_kind_sandbox(oci->kind, entry->d_name + strlen(prefix));
         if (!id)
             continue;
-        KG_AUTO_FREE char *folder = folder_path(oci->base.state_dir, id, NULL);
-        if (sandbox_id_valid(id) && access(folder, F_OK) < 0)
-            op_remove_dead(op, id);
+        if (sandbox_id_valid(id) && !folder_exists(oci->base.state_dir, id))
+            op_remove_leftover(op->provisioner, id, op);
     }
     closedir(dir);
 }
@@ -65,10 +54,8 @@ void
 oci_recover(struct provisioner_op *op)
 {
     op_set_state(op, OP_WAITING);
-    op->n_dead++; // our own share
     remove_bare_containers(op);
-    if (folder_list(op->provisioner->state_dir, on_folder, op, &op->err) < 0)
+    if (folder_list(op->provisioner->state_dir, recover_folder, op, &op->err) < 0)
         log_warning("cannot list the sandboxes' folders", LOG_ERR(&op->err));
-    op->n_dead--;
     op_recover_step(op);
 }

@@ -30,6 +30,7 @@ op_new(struct provisioner *provisioner, enum op_kind kind, const char *id,
     memcpy(op->id, id, strlen(id));
     op->on_done = on_done;
     op->arg = arg;
+    op->n_left = 1;
     TAILQ_INSERT_TAIL(&provisioner->ops, op, next);
     loop_timer_start(provisioner->pump, 0);
     return op;
@@ -167,31 +168,56 @@ op_queue_fini(struct provisioner *provisioner)
     loop_timer_free(provisioner->pump);
 }
 
-// ---- Recovery's removals --------------------------------------------------------------------
+// ---- What the engines do alike -------------------------------------------------------------
+
+void
+op_claim(struct provisioner_op *op)
+{
+    op_set_state(op, OP_RUNNING);
+    if (folder_write_meta(op->provisioner->state_dir, op->id, op->meta, &op->err) == 0)
+        op->err.code = KG_OK;
+    op_finish(op);
+}
 
 void
 op_recover_step(struct provisioner_op *op)
 {
-    if (op->n_dead == 0)
+    if (--op->n_left == 0)
         op_finish(op);
 }
 
 static void
-on_dead_removed(const struct kg_error *err, void *arg)
+leftover_on_removed(const struct kg_error *err, void *arg)
 {
-    struct provisioner_op *op = arg;
+    struct provisioner_op *recovery = arg;
     if (err)
         log_warning("cannot remove a leftover sandbox", LOG_ERR(err));
-    op->n_dead--;
-    op_recover_step(op);
+    if (recovery)
+        op_recover_step(recovery);
 }
 
 struct provisioner_op *
-op_remove_dead(struct provisioner_op *op, const char *id)
+op_remove_leftover(struct provisioner *provisioner, const char *id, struct provisioner_op *recovery)
 {
     log_info("removing a leftover sandbox", LOG_STR("sandbox", id));
-    op->n_dead++;
-    struct provisioner_op *removal = op_new(op->provisioner, OP_DESTROY, id, on_dead_removed, op);
-    removal->internal = true;
-    return removal;
+    if (recovery)
+        recovery->n_left++;
+    struct provisioner_op *op = op_new(provisioner, OP_DESTROY, id, leftover_on_removed, recovery);
+    op->internal = true;
+    return op;
+}
+
+bool
+op_take_up(struct provisioner_op *recovery, const char *id, int pid)
+{
+    struct provisioner *provisioner = recovery->provisioner;
+    json_auto_t *meta = NULL;
+    struct kg_error err = {0};
+    if (folder_read_meta(provisioner->state_dir, id, &meta, &err) < 0 ||
+        watch_start(provisioner, id, pid, recovery->on_exit, recovery->arg, &err) < 0) {
+        log_warning("cannot recover a sandbox", LOG_STR("sandbox", id), LOG_ERR(&err));
+        return false;
+    }
+    recovery->on_found(id, meta, recovery->arg);
+    return true;
 }

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Picks the engine, checks its arguments, and has the code that all engines share.
+// Picks the engine, checks arguments, and starts operations.
 #include "provisioner.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <string.h>
 
 #include "provisioner_priv.h"
-
-#define INODES_PER_MIB 128 // of a tmpfs: an inode costs about 1 KiB of kernel memory
 
 // In the order in which "auto" tries them.
 static const struct provisioner_engine *const engines[] = {&provisioner_oci, &provisioner_docker};
@@ -170,87 +167,4 @@ provisioner_recover(struct provisioner *provisioner, provisioner_found_fn on_fou
     op->on_found = on_found;
     op->on_exit = on_exit;
     return op;
-}
-
-// ---- Shared by engines ----------------------------------------------------------------------
-
-char *
-provisioner_real_path(const char *what, const char *path, struct kg_error *err)
-{
-    char *real = realpath(path, NULL);
-    if (!real)
-        kg_error_set(err, KG_INVALID, errno, "%s %s", what, path);
-    return real;
-}
-
-int
-provisioner_init(struct provisioner *provisioner, const struct provisioner_engine *engine,
-                 struct loop *loop, const struct provisioner_settings *settings,
-                 struct kg_error *err)
-{
-    provisioner->engine = engine;
-    provisioner->loop = loop;
-    provisioner->gateway_id = kg_strdup(settings->gateway_id);
-    provisioner->gateway_key = settings->gateway_key ? kg_strdup(settings->gateway_key) : NULL;
-    TAILQ_INIT(&provisioner->watches);
-    op_queue_init(provisioner);
-    provisioner->state_dir = provisioner_real_path("the state folder", settings->state_dir, err);
-    if (!provisioner->state_dir)
-        return -1;
-    if (settings->gateway_key && !engine->dial)
-        return kg_error_set(err, KG_INVALID, 0, "a gateway cannot dial the agents of this engine");
-    return 0;
-}
-
-void
-provisioner_fini(struct provisioner *provisioner)
-{
-    op_queue_fini(provisioner);
-    watch_stop_all(provisioner);
-    free(provisioner->gateway_id);
-    free(provisioner->gateway_key);
-    free(provisioner->state_dir);
-}
-
-char *
-sandbox_container_name(const char *gateway_id, const char *id)
-{
-    return kg_asprintf("kg-%s-%s", gateway_id, id);
-}
-
-char *
-provisioner_container_name(const struct provisioner *provisioner, const char *id)
-{
-    return sandbox_container_name(provisioner->gateway_id, id);
-}
-
-json_t *
-provisioner_agent_args(const struct provisioner_op *op)
-{
-    const char *key = op->provisioner->gateway_key;
-    KG_AUTO_FREE char *timeout = kg_asprintf("%d", op->idle_timeout_s);
-    KG_AUTO_FREE char *port = kg_asprintf("%d", SANDBOX_AGENT_PORT);
-    json_t *args = key ? json_pack("[s, s, s, s, s, s, s]", SANDBOX_AGENT, "--listen", port,
-                                   "--sandbox", op->id, "--gateway-key", key)
-                       : json_pack("[s, s, s]", SANDBOX_AGENT, "--door", SANDBOX_DOOR "/door.sock");
-    json_array_append_new(args, json_string("--idle-timeout"));
-    json_array_append_new(args, json_string(timeout));
-    if (op->network) {
-        json_array_append_new(args, json_string("--egress-port"));
-        json_array_append_new(args, json_string(SANDBOX_EGRESS_PORT));
-    }
-    return args;
-}
-
-int64_t
-provisioner_memory_bytes(const struct provisioner_limits *limits)
-{
-    return (limits->memory_mb + limits->disk_mb + limits->tmp_mb) * MIB;
-}
-
-char *
-provisioner_tmpfs_options(int64_t size_mb, const char *more)
-{
-    return kg_asprintf("nosuid,nodev,size=%lldm,nr_inodes=%lld%s", (long long)size_mb,
-                       (long long)(size_mb * INODES_PER_MIB + 1024), more);
 }

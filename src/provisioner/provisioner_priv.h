@@ -70,24 +70,26 @@ KG_MUST_CHECK int provisioner_init(struct provisioner *provisioner,
                                    const struct provisioner_settings *settings,
                                    struct kg_error *err);
 void provisioner_fini(struct provisioner *provisioner);
-// The engine's name of a sandbox's container: `kg-<gateway id>-<sandbox id>`. To be freed.
-char *sandbox_container_name(const char *gateway_id, const char *id);
-// The same for one of our sandboxes. To be freed.
-char *provisioner_container_name(const struct provisioner *provisioner, const char *id);
-// The real path of a mount's source, which must exist. To be freed.
+// The real path of a mount's source, which must exist; else NULL, and `what` begins the message. To
+// be freed.
 char *provisioner_real_path(const char *what, const char *path, struct kg_error *err);
+
+// ---- The inside of a sandbox, the same for every engine (confinement.c, seccomp.c) -----------
+
+// The name of a sandbox's container: `kg-<gateway id>-<sandbox id>`. To be freed.
+char *sandbox_container_name(const char *gateway_id, const char *id);
 // The arguments of the agent of the sandbox that an operation creates.
-json_t *provisioner_agent_args(const struct provisioner_op *op);
-// The system call filter, in the format of OCI runtimes; read-only (seccomp.c).
-json_t *seccomp_profile(void);
+json_t *sandbox_agent_args(const struct provisioner_op *op);
 // A sandbox's memory limit: its processes and its tmpfs together.
-int64_t provisioner_memory_bytes(const struct provisioner_limits *limits);
+int64_t sandbox_memory_bytes(const struct provisioner_limits *limits);
 // The options of a tmpfs of this size, with a limit on its inodes; `more` begins with a comma. To
 // be freed.
-char *provisioner_tmpfs_options(int64_t size_mb, const char *more);
-
-// ---- Confinement, the same for every engine (confinement.c) ----------------------------------
-
+char *sandbox_tmpfs_options(int64_t size_mb, const char *more);
+// Writes the files /etc/passwd and /etc/group of a sandbox whose user has this id.
+KG_MUST_CHECK int sandbox_write_users(const char *passwd, const char *group, unsigned user,
+                                      struct kg_error *err);
+// The system call filter, in the format of OCI runtimes; read-only.
+json_t *seccomp_profile(void);
 // A resource limit of a sandbox's processes, soft and hard.
 struct sandbox_rlimit {
     const char *name; // without RLIMIT_
@@ -129,7 +131,7 @@ struct provisioner_op {
     int idle_timeout_s;          // create
     bool network;                // create
     json_t *meta;                // claim
-    size_t n_dead;               // recover: running destroys
+    size_t n_left;               // recover: removals that run, and 1 until all are started
     provisioner_done_fn on_done;
     provisioner_found_fn on_found;
     provisioner_exit_fn on_exit;
@@ -147,9 +149,16 @@ struct provisioner_op *op_find(const struct provisioner *provisioner, const char
 void op_set_state(struct provisioner_op *op, enum op_state state);
 // Ends the operation and calls its callback.
 void op_finish(struct provisioner_op *op);
-// Recovery: removes a dead sandbox by the returned operation; op_recover_step() ends the recovery
-// when all of them have been removed.
-struct provisioner_op *op_remove_dead(struct provisioner_op *op, const char *id);
+// Carries out a claim for engines on this machine, whose sandboxes belong to one gateway.
+void op_claim(struct provisioner_op *op);
+// Destroys what is left of a sandbox that nobody uses. `recovery`, which may be NULL, ends after
+// that.
+struct provisioner_op *op_remove_leftover(struct provisioner *provisioner, const char *id,
+                                          struct provisioner_op *recovery);
+// Reports a living sandbox to the caller of a recovery, and watches it; `pid` as for watch_start().
+// False if that fails, as where its owner cannot be read: it must not be reported as one without.
+bool op_take_up(struct provisioner_op *recovery, const char *id, int pid);
+// Ends the recovery when all leftovers are removed. Called once when all removals are started.
 void op_recover_step(struct provisioner_op *op);
 
 // ---- Watches (watch.c) ----------------------------------------------------------------------
@@ -165,11 +174,9 @@ struct sandbox_watch {
     void *arg;
 };
 
-struct sandbox_watch *watch_start(struct provisioner *provisioner, const char *id,
-                                  provisioner_exit_fn on_exit, void *arg);
-// The same, and fires the watch when process `pid` ends.
-KG_MUST_CHECK int watch_start_pid(struct provisioner *provisioner, const char *id, int pid,
-                                  provisioner_exit_fn on_exit, void *arg, struct kg_error *err);
+// Fires when process `pid` ends. `pid` 0: the engine fires it by watch_fire(); this cannot fail.
+int watch_start(struct provisioner *provisioner, const char *id, int pid,
+                provisioner_exit_fn on_exit, void *arg, struct kg_error *err);
 struct sandbox_watch *watch_find(const struct provisioner *provisioner, const char *id);
 // Ends the watch and reports the sandbox's end; `arg` is a struct sandbox_watch.
 void watch_fire(void *arg);
@@ -188,11 +195,11 @@ char *folder_path(const char *state_dir, const char *id, const char *name);
 KG_MUST_CHECK int folder_make(const char *state_dir, const char *id, struct kg_error *err);
 bool folder_exists(const char *state_dir, const char *id);
 KG_MUST_CHECK int folder_remove(const char *state_dir, const char *id, struct kg_error *err);
-// Carries out a claim for engines on this machine, whose sandboxes belong to one gateway.
-void folder_claim(struct provisioner_op *op);
+KG_MUST_CHECK int folder_write_meta(const char *state_dir, const char *id, const json_t *meta,
+                                    struct kg_error *err);
 // Fails if meta.json cannot be read; NULL if there is none, because the sandbox was never claimed.
-KG_MUST_CHECK int folder_meta(const char *state_dir, const char *id, json_t **ret,
-                              struct kg_error *err);
+KG_MUST_CHECK int folder_read_meta(const char *state_dir, const char *id, json_t **ret,
+                                   struct kg_error *err);
 // Calls `fn` with the id of every folder.
 KG_MUST_CHECK int folder_list(const char *state_dir, void (*fn)(const char *id, void *arg),
                               void *arg, struct kg_error *err);

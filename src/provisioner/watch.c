@@ -23,8 +23,9 @@ watch_find(const struct provisioner *provisioner, const char *id)
     return NULL;
 }
 
-struct sandbox_watch *
-watch_start(struct provisioner *provisioner, const char *id, provisioner_exit_fn on_exit, void *arg)
+int
+watch_start(struct provisioner *provisioner, const char *id, int pid, provisioner_exit_fn on_exit,
+            void *arg, struct kg_error *err)
 {
     struct sandbox_watch *watch = KG_NEW(struct sandbox_watch);
     watch->provisioner = provisioner;
@@ -33,7 +34,12 @@ watch_start(struct provisioner *provisioner, const char *id, provisioner_exit_fn
     watch->arg = arg;
     memcpy(watch->id, id, strlen(id));
     TAILQ_INSERT_TAIL(&provisioner->watches, watch, next);
-    return watch;
+    if (pid)
+        watch->pid = loop_pid_watch_new(provisioner->loop, pid, watch_fire, watch, err);
+    if (!pid || watch->pid)
+        return 0;
+    watch_free(watch);
+    return -1;
 }
 
 void
@@ -45,18 +51,6 @@ watch_fire(void *arg)
     log_info("sandbox's container ended", LOG_STR("sandbox", ended.id));
     if (ended.on_exit)
         ended.on_exit(ended.id, ended.arg);
-}
-
-int
-watch_start_pid(struct provisioner *provisioner, const char *id, int pid,
-                provisioner_exit_fn on_exit, void *arg, struct kg_error *err)
-{
-    struct sandbox_watch *watch = watch_start(provisioner, id, on_exit, arg);
-    watch->pid = loop_pid_watch_new(provisioner->loop, pid, watch_fire, watch, err);
-    if (watch->pid)
-        return 0;
-    watch_free(watch);
-    return -1;
 }
 
 void

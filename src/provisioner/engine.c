@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of an engine's struct that all engines share.
+#include <errno.h>
+#include <stdlib.h>
+
+#include "provisioner_priv.h"
+
+char *
+provisioner_real_path(const char *what, const char *path, struct kg_error *err)
+{
+    char *real = realpath(path, NULL);
+    if (!real)
+        kg_error_set(err, KG_INVALID, errno, "%s %s", what, path);
+    return real;
+}
+
+int
+provisioner_init(struct provisioner *provisioner, const struct provisioner_engine *engine,
+                 struct loop *loop, const struct provisioner_settings *settings,
+                 struct kg_error *err)
+{
+    provisioner->engine = engine;
+    provisioner->loop = loop;
+    provisioner->gateway_id = kg_strdup(settings->gateway_id);
+    provisioner->gateway_key = settings->gateway_key ? kg_strdup(settings->gateway_key) : NULL;
+    TAILQ_INIT(&provisioner->watches);
+    op_queue_init(provisioner);
+    provisioner->state_dir = provisioner_real_path("the state folder", settings->state_dir, err);
+    if (!provisioner->state_dir)
+        return -1;
+    if (settings->gateway_key && !engine->dial)
+        return kg_error_set(err, KG_INVALID, 0, "a gateway cannot dial the agents of this engine");
+    return 0;
+}
+
+void
+provisioner_fini(struct provisioner *provisioner)
+{
+    op_queue_fini(provisioner);
+    watch_stop_all(provisioner);
+    free(provisioner->gateway_id);
+    free(provisioner->gateway_key);
+    free(provisioner->state_dir);
+}
