@@ -7,40 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define AGENT_MAX_BYTES ((size_t)64 << 20)
 #define PULL_SILENCE_MS 120000 // unpacking a large layer is silent, too
-
-// The engine mounts paths of its own machine. If the gateway is in a container, only the state
-// folder has the same path in both.
-static int
-copy_agent(struct docker *docker, const char *agent_path, struct kg_error *err)
-{
-    KG_AUTO_BUF agent = {0};
-    docker->agent_path = kg_asprintf("%s/agent", docker->base.state_dir);
-    if (file_read(agent_path, AGENT_MAX_BYTES, &agent, err) < 0)
-        return -1;
-    return file_write_atomic(docker->agent_path, agent.data, agent.len, 0755, err);
-}
-
-// The same filter as for OCI runtimes, whose format docker shares. Docker takes the text, Podman
-// the path of a file.
-static int
-write_seccomp(struct docker *docker, struct kg_error *err)
-{
-    json_auto_t *profile = seccomp_profile();
-    KG_AUTO_FREE char *text = json_dumps(profile, JSON_COMPACT);
-    KG_AUTO_FREE char *path = kg_asprintf("%s/seccomp.json", docker->base.state_dir);
-    docker->seccomp = kg_asprintf("seccomp=%s", docker->podman ? path : text);
-    return docker->podman ? file_write_atomic(path, text, strlen(text), 0644, err) : 0;
-}
-
-int
-docker_write_files(struct docker *docker, const char *agent_path, struct kg_error *err)
-{
-    if (copy_agent(docker, agent_path, err) < 0)
-        return -1;
-    return write_seccomp(docker, err);
-}
 
 // Identifies the state folder independently of its path.
 static int
@@ -100,6 +67,18 @@ engine_create(struct loop *loop, const struct provisioner_settings *settings, st
     return &KG_STEAL(docker)->base;
 }
 
+static bool
+engine_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg)
+{
+    struct kg_error err = {0};
+    KG_AUTO(loop) loop = loop_new();
+    KG_AUTO(docker) docker = docker_open(loop, settings, &err);
+    if (docker)
+        return docker_doctor(docker, settings->agent_path, fn, arg);
+    fn("docker: settings", false, err.message, arg);
+    return false;
+}
+
 static void
 engine_free(struct provisioner *provisioner)
 {
@@ -110,7 +89,7 @@ const struct provisioner_engine provisioner_docker = {
     .name = "docker",
     .create = engine_create,
     .free = engine_free,
-    .doctor = docker_doctor,
+    .doctor = engine_doctor,
     .op_size = sizeof(struct docker_op),
     .op_start = docker_op_start,
     .op_cancelled = docker_op_cancelled,

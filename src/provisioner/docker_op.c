@@ -208,6 +208,41 @@ take_created(struct docker_op *op, const struct http_call_result *result)
                     LOG_STR("warning", json_string_value(json_array_get(warnings, i))));
 }
 
+static struct docker_op *
+find_pulling(const struct docker *docker)
+{
+    struct provisioner_op *op;
+    TAILQ_FOREACH(op, &docker->base.ops, next) {
+        if (((struct docker_op *)op)->pulling)
+            return (struct docker_op *)op;
+    }
+    return NULL;
+}
+
+// One pull for all creates that wait for the image.
+static void
+on_pulled(struct docker *docker, const struct kg_error *err)
+{
+    for (struct docker_op *op; (op = find_pulling(docker));) {
+        op->pulling = false;
+        op->pulled = true;
+        if (err) {
+            op->base.err = *err;
+            start_delete(op);
+        } else {
+            start_create(op);
+        }
+    }
+}
+
+static void
+wait_for_image(struct docker_op *op)
+{
+    op->pulling = docker_pull(docker_of(&op->base), on_pulled, &op->base.err) == 0;
+    if (!op->pulling)
+        start_delete(op);
+}
+
 static void
 on_created(const struct http_call_result *result, void *arg)
 {
@@ -217,7 +252,7 @@ on_created(const struct http_call_result *result, void *arg)
     if (name_is_taken(docker, result) && !op->displaced) {
         ask_who_has_the_name(op);
     } else if (!op->base.cancelled && result->status == 404 && !op->pulled) {
-        docker_pull_wait(op);
+        wait_for_image(op);
     } else if (op->base.cancelled || docker_check(docker, result, &op->base.err) < 0) {
         start_delete(op);
     } else {
@@ -240,19 +275,6 @@ start_create(struct docker_op *op)
     op->call = docker_call(docker, "POST", path, body, on_created, op, &op->base.err);
     if (!op->call)
         start_delete(op);
-}
-
-void
-docker_op_pulled(struct docker_op *op, const struct kg_error *err)
-{
-    op->pulling = false;
-    op->pulled = true;
-    if (!err) {
-        start_create(op);
-        return;
-    }
-    op->base.err = *err;
-    start_delete(op);
 }
 
 bool

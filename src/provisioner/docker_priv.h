@@ -32,9 +32,14 @@ struct docker_monitor {
     bool deaf;        // the last event stream was refused
 };
 
-// A pull of the image, which any number of creates wait for.
+struct docker;
+// The pull of the image has ended; `err` NULL: the engine has it.
+typedef void (*docker_pulled_fn)(struct docker *docker, const struct kg_error *err);
+
+// The pull of the image.
 struct docker_pull {
-    struct http_call *call; // NULL: no pull is running
+    struct http_call *call; // NULL: none is running
+    docker_pulled_fn on_done;
     struct loop_timer *silence;
     int64_t silence_ms; // after which the pull fails
     struct docker_lines lines;
@@ -85,10 +90,6 @@ docker_of(const struct provisioner_op *op)
 // Sets everything up without asking the engine yet.
 struct docker *docker_open(struct loop *loop, const struct provisioner_settings *settings,
                            struct kg_error *err);
-// Writes the files that the engine reads: a copy of the agent, and for Podman the system call
-// filter. Call it after docker_trial().
-KG_MUST_CHECK int docker_write_files(struct docker *docker, const char *agent_path,
-                                     struct kg_error *err);
 void docker_close(struct docker *docker);
 KG_DEFINE_AUTO(docker, docker_close)
 
@@ -145,6 +146,10 @@ bool docker_take_actor(const struct docker *docker, const json_t *actor,
 
 // ---- The container's spec (docker_spec.c) ---------------------------------------------------
 
+// Writes the files that all containers share: a copy of the agent, and for Podman the system call
+// filter. Call it when the engine's version is known.
+KG_MUST_CHECK int docker_write_files(struct docker *docker, const char *agent_path,
+                                     struct kg_error *err);
 // Writes the files that define the sandbox's user to the sandbox's folder.
 KG_MUST_CHECK int docker_write_users(const struct docker *docker, const char *id,
                                      struct kg_error *err);
@@ -156,15 +161,15 @@ json_t *docker_container_spec(const struct docker *docker, const char *id, json_
 void docker_op_start(struct provisioner_op *op);
 void docker_op_fini(struct provisioner_op *op);
 void docker_op_cancelled(struct provisioner_op *op);
-// The pull for which this create waited has ended.
-void docker_op_pulled(struct docker_op *op, const struct kg_error *err);
 bool docker_op_explain(const struct provisioner_op *op, struct kg_error *err);
 void docker_recover(struct docker_op *op);
 
 // ---- The image (docker_pull.c) --------------------------------------------------------------
 
-// Makes `op` wait for the image, and starts a pull if none is running.
-void docker_pull_wait(struct docker_op *op);
+// Pulls the image; nothing to do if a pull is running. `on_done` fires once for each pull, never
+// before docker_pull() has returned.
+KG_MUST_CHECK int docker_pull(struct docker *docker, docker_pulled_fn on_done,
+                              struct kg_error *err);
 void docker_pull_fini(struct docker *docker);
 
 // ---- Watching containers (docker_monitor.c) -------------------------------------------------
@@ -182,5 +187,5 @@ void docker_take_info(struct docker *docker, const json_t *info);
 // The limits that the engine cannot set, by its answer to /info, such as "memory, swap": either
 // those that a sandbox needs, or the others. To be freed; NULL: none is missing.
 char *docker_missing_limits(const json_t *info, bool needed);
-bool docker_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn,
+bool docker_doctor(struct docker *docker, const char *agent_path, provisioner_finding_fn fn,
                    void *arg);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pulls a missing image: one pull for all operations that wait for it.
+// Pulls a missing image.
 #include "docker_priv.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #define REFUSAL_MAX_BYTES ((size_t)64 << 10)
 
 static void
-on_progress(const json_t *line, void *arg)
+pull_on_progress(const json_t *line, void *arg)
 {
     struct docker *docker = arg;
     const json_t *detail = json_object_get(line, "errorDetail");
@@ -29,13 +29,13 @@ on_progress(const json_t *line, void *arg)
 
 // A refusal is one document, which may arrive in pieces.
 static bool
-on_data(int status, const void *data, size_t len, void *arg)
+pull_on_data(int status, const void *data, size_t len, void *arg)
 {
     struct docker *docker = arg;
     struct buf *refusal = &docker->pull.lines.rest;
     loop_timer_start(docker->pull.silence, docker->pull.silence_ms);
     if (status < 300)
-        return docker_lines_feed(&docker->pull.lines, data, len, on_progress, docker);
+        return docker_lines_feed(&docker->pull.lines, data, len, pull_on_progress, docker);
     buf_append(refusal, data, len);
     return refusal->len <= REFUSAL_MAX_BYTES;
 }
@@ -50,37 +50,31 @@ take_refusal(struct docker *docker)
              message ? message : "the engine refused it");
 }
 
-static struct docker_op *
-find_waiting(const struct docker *docker)
+static int
+refuse(const struct docker *docker, const char *reason, struct kg_error *err)
 {
-    struct provisioner_op *op;
-    TAILQ_FOREACH(op, &docker->base.ops, next) {
-        if (((struct docker_op *)op)->pulling)
-            return (struct docker_op *)op;
-    }
-    return NULL;
+    return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                        "cannot pull the image %.110s (build it, or set --image to another): %s",
+                        docker->image, reason);
 }
 
 static void
 end_pull(struct docker *docker, const char *reason)
 {
     struct kg_error err = {0};
+    loop_timer_stop(docker->pull.silence);
     if (reason)
-        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "cannot pull the image %.110s (build it, or set --image to another): %s",
-                     docker->image, reason);
+        (void)refuse(docker, reason, &err);
     else
         log_info("pulled the image", LOG_STR("image", docker->image));
-    for (struct docker_op *op; (op = find_waiting(docker));)
-        docker_op_pulled(op, reason ? &err : NULL);
+    docker->pull.on_done(docker, reason ? &err : NULL);
 }
 
 static void
-on_done(const struct http_call_result *result, void *arg)
+pull_on_done(const struct http_call_result *result, void *arg)
 {
     struct docker *docker = arg;
     docker->pull.call = NULL;
-    loop_timer_stop(docker->pull.silence);
     if (!result->err && result->status >= 300)
         take_refusal(docker);
     const char *error = docker->pull.error[0] ? docker->pull.error : NULL;
@@ -88,7 +82,7 @@ on_done(const struct http_call_result *result, void *arg)
 }
 
 static void
-on_silence(void *arg)
+pull_on_silence(void *arg)
 {
     struct docker *docker = arg;
     http_call_cancel(KG_STEAL(docker->pull.call));
@@ -106,29 +100,27 @@ pull_path(const char *image)
     return kg_asprintf("/images/create?fromImage=%s%s", escaped, tagged ? "" : "&tag=latest");
 }
 
-void
-docker_pull_wait(struct docker_op *op)
+int
+docker_pull(struct docker *docker, docker_pulled_fn on_done, struct kg_error *err)
 {
-    struct docker *docker = docker_of(&op->base);
     struct docker_pull *pull = &docker->pull;
-    struct kg_error err = {0};
-    op->pulling = true;
+    struct kg_error why;
     if (pull->call)
-        return;
+        return 0;
     if (!pull->silence)
-        pull->silence = loop_timer_new(docker->base.loop, on_silence, docker);
+        pull->silence = loop_timer_new(docker->base.loop, pull_on_silence, docker);
     buf_fini(&pull->lines.rest);
     pull->lines = (struct docker_lines){0};
     pull->error[0] = '\0';
     pull->told_ms = 0;
+    pull->on_done = on_done;
     KG_AUTO_FREE char *path = pull_path(docker->image);
     log_info("the image is missing", LOG_STR("image", docker->image));
+    pull->call = docker_stream(docker, "POST", path, pull_on_data, pull_on_done, docker, &why);
+    if (!pull->call)
+        return refuse(docker, why.message, err);
     loop_timer_start(pull->silence, pull->silence_ms);
-    pull->call = docker_stream(docker, "POST", path, on_data, on_done, docker, &err);
-    if (!pull->call) {
-        loop_timer_stop(pull->silence);
-        end_pull(docker, err.message);
-    }
+    return 0;
 }
 
 void

@@ -1,12 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of `POST /containers/create`: a sandbox's mounts and limits.
+// A container: the body of `POST /containers/create`, and the files that it mounts.
 #include "docker_priv.h"
 
 #include <ctype.h>
 #include <string.h>
 
+#define AGENT_MAX_BYTES ((size_t)64 << 20)
+
 // A tmpfs that replaces a folder which would be writable otherwise.
 #define NOTHING "ro,nosuid,nodev,noexec,size=4k"
+
+// The engine mounts paths of its own machine. If the gateway is in a container, only the state
+// folder has the same path in both.
+static int
+copy_agent(struct docker *docker, const char *agent_path, struct kg_error *err)
+{
+    KG_AUTO_BUF agent = {0};
+    docker->agent_path = kg_asprintf("%s/agent", docker->base.state_dir);
+    if (file_read(agent_path, AGENT_MAX_BYTES, &agent, err) < 0)
+        return -1;
+    return file_write_atomic(docker->agent_path, agent.data, agent.len, 0755, err);
+}
+
+// The same filter as for OCI runtimes, whose format docker shares. Docker takes the text, Podman
+// the path of a file.
+static int
+write_seccomp(struct docker *docker, struct kg_error *err)
+{
+    json_auto_t *profile = seccomp_profile();
+    KG_AUTO_FREE char *text = json_dumps(profile, JSON_COMPACT);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/seccomp.json", docker->base.state_dir);
+    docker->seccomp = kg_asprintf("seccomp=%s", docker->podman ? path : text);
+    return docker->podman ? file_write_atomic(path, text, strlen(text), 0644, err) : 0;
+}
+
+int
+docker_write_files(struct docker *docker, const char *agent_path, struct kg_error *err)
+{
+    if (copy_agent(docker, agent_path, err) < 0)
+        return -1;
+    return write_seccomp(docker, err);
+}
 
 // The id of the sandbox's user and group. Without user namespaces it is one that no host user has,
 // since the kernel accounts much by user, and the first human user often has 1000.

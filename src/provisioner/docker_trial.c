@@ -211,21 +211,15 @@ find_sandbox(const struct docker *docker, provisioner_finding_fn fn, void *arg)
 }
 
 bool
-docker_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg)
+docker_doctor(struct docker *docker, const char *agent_path, provisioner_finding_fn fn, void *arg)
 {
     struct kg_error err = {0};
-    KG_AUTO(loop) loop = loop_new();
-    KG_AUTO(docker) docker = docker_open(loop, settings, &err);
-    if (!docker) {
-        fn("docker: settings", false, err.message, arg);
-        return false;
-    }
     if (ask_version(docker, &err) < 0) {
         fn("docker: engine", false, err.message, arg);
         return false;
     }
     fn("docker: engine", true, docker->host, arg);
-    if (docker_write_files(docker, settings->agent_path, &err) < 0) {
+    if (docker_write_files(docker, agent_path, &err) < 0) {
         fn("docker: settings", false, err.message, arg);
         return false;
     }
