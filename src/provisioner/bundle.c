@@ -9,47 +9,33 @@
 
 #define HOOK_TIMEOUT_S 20
 
-void
-bundle_add_mount(json_t *mounts, const char *destination, const char *type, const char *source,
-                 const char *options)
-{
-    json_t *list = json_array();
-    for (const char *at = options; *at; at += *at == ',') {
-        size_t len = strcspn(at, ",");
-        json_array_append_new(list, json_stringn(at, len));
-        at += len;
-    }
-    json_array_append_new(mounts, json_pack("{s:s, s:s, s:s, s:o}", "destination", destination,
-                                            "type", type, "source", source, "options", list));
-}
-
 static void
 add_tmpfs(json_t *mounts, const char *destination, int64_t size_mb, const char *more)
 {
     KG_AUTO_FREE char *options = sandbox_tmpfs_options(size_mb, more);
-    bundle_add_mount(mounts, destination, "tmpfs", "tmpfs", options);
+    mount_add(mounts, destination, "tmpfs", "tmpfs", options);
 }
 
 static void
 add_system_mounts(json_t *mounts)
 {
-    bundle_add_mount(mounts, "/proc", "proc", "proc", "nosuid,noexec,nodev");
-    bundle_add_mount(mounts, "/dev", "tmpfs", "tmpfs", "nosuid,noexec,mode=755,size=64k");
-    bundle_add_mount(mounts, "/dev/pts", "devpts", "devpts",
-                     "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,max=64");
-    bundle_add_mount(mounts, "/dev/shm", "tmpfs", "shm",
-                     "nosuid,noexec,nodev,mode=1777,size=64m,nr_inodes=4096");
-    bundle_add_mount(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
+    mount_add(mounts, "/proc", "proc", "proc", "nosuid,noexec,nodev");
+    mount_add(mounts, "/dev", "tmpfs", "tmpfs", "nosuid,noexec,mode=755,size=64k");
+    mount_add(mounts, "/dev/pts", "devpts", "devpts",
+              "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,max=64");
+    mount_add(mounts, "/dev/shm", "tmpfs", "shm",
+              "nosuid,noexec,nodev,mode=1777,size=64m,nr_inodes=4096");
+    mount_add(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
     // The agent reads the memory counters and the OOM kills in it.
-    bundle_add_mount(mounts, "/sys/fs/cgroup", "cgroup", "cgroup", "nosuid,noexec,nodev,ro");
+    mount_add(mounts, "/sys/fs/cgroup", "cgroup", "cgroup", "nosuid,noexec,nodev,ro");
 }
 
 static json_t *
 mounts_of(const struct oci *oci, const char *id)
 {
     json_t *mounts = json_array();
-    if (overlay_has_root(oci))
-        overlay_add_root(oci, mounts);
+    if (mount_root_is_overlay(oci))
+        mount_add_root(oci, mounts);
     add_system_mounts(mounts);
     if (oci->host_image)
         host_image_mounts(oci, mounts);
@@ -57,15 +43,15 @@ mounts_of(const struct oci *oci, const char *id)
         const struct oci_kernel_env *env = &oci->kernel_envs[i];
         KG_AUTO_FREE char *at = kg_asprintf(SANDBOX_KERNELS "/%s", env->name);
         if (env->changes) // an overlay may miss changes
-            bundle_add_mount(mounts, at, "bind", env->host_dir, "rbind,ro,rro,nosuid,nodev");
+            mount_add_folder(mounts, at, env->host_dir);
         else
-            overlay_add_folder(oci, mounts, at, env->host_dir);
+            mount_add_overlay(oci, mounts, at, env->host_dir);
     }
     KG_AUTO_FREE char *door = folder_path(oci->base.state_dir, id, "door");
-    if (!overlay_has_root(oci))
-        bundle_add_mount(mounts, SANDBOX_AGENT, "bind", oci->agent_path, "bind,ro,nosuid,nodev");
+    if (!mount_root_is_overlay(oci))
+        mount_add(mounts, SANDBOX_AGENT, "bind", oci->agent_path, "bind,ro,nosuid,nodev");
     if (!oci->base.gateway_key)
-        bundle_add_mount(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
+        mount_add(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
     // runc takes the mode of a tmpfs from the folder that it covers, crun from this option.
     add_tmpfs(mounts, SANDBOX_HOME, oci->limits.tmp_mb, ",mode=1777");
     add_tmpfs(mounts, SANDBOX_DATA, oci->limits.disk_mb, ",mode=755,uid=1000,gid=1000");
@@ -120,26 +106,13 @@ resources_of(const struct oci *oci)
                      SANDBOX_CPU_PERIOD_US, "pids", "limit", oci->limits.pids);
 }
 
-bool
-bundle_path_reachable(const char *path)
-{
-    KG_AUTO_FREE char *prefix = kg_strdup(path);
-    for (char *slash = prefix; slash; slash = strrchr(prefix, '/')) {
-        struct stat st;
-        if (stat(prefix, &st) < 0 || !(st.st_mode & S_IXOTH))
-            return false;
-        *strrchr(prefix, '/') = '\0';
-    }
-    return true;
-}
-
 // Maps the sandbox's user to a different host user for each sandbox, and also the sandbox's root,
 // which only the runtime's setup uses; if that user could not reach the root folder, root is us.
 static json_t *
 id_mappings(const struct oci *oci, const char *id, unsigned own_id)
 {
     json_int_t first = sandbox_host_users(id);
-    json_int_t root = bundle_path_reachable(oci->root_dir) ? first : (json_int_t)own_id;
+    json_int_t root = path_reachable(oci->root_dir) ? first : (json_int_t)own_id;
     return json_pack("[{s:i, s:I, s:i}, {s:i, s:I, s:i}]", "containerID", 0, "hostID", root, "size",
                      1, "containerID", SANDBOX_UID, "hostID", first + 1, "size", 1);
 }
@@ -147,7 +120,7 @@ id_mappings(const struct oci *oci, const char *id, unsigned own_id)
 static json_t *
 linux_of(const struct oci *oci, const char *id)
 {
-    KG_AUTO_FREE char *group = oci_cgroup(oci, id);
+    KG_AUTO_FREE char *group = runtime_cgroup(oci, id);
     KG_AUTO_FREE char *cgroup = kg_asprintf("/%s", group);
     json_t *linux_part = json_pack(
         "{s:s, s:o, s:o, s:[{s:s}, {s:s}, {s:s}, {s:s}, {s:s}, {s:s}], s:o, s:o}", "cgroupsPath",
@@ -178,10 +151,10 @@ hooks_of(const struct oci *oci)
 int
 bundle_write(const struct oci *oci, const char *id, json_t *args, struct kg_error *err)
 {
-    json_auto_t *config = json_pack("{s:s, s:s, s:{s:s, s:b}, s:o, s:o, s:o}", "ociVersion",
-                                    "1.0.2", "hostname", "sandbox", "root", "path", oci->root_dir,
-                                    "readonly", !overlay_has_root(oci), "process", process_of(args),
-                                    "mounts", mounts_of(oci, id), "linux", linux_of(oci, id));
+    json_auto_t *config = json_pack(
+        "{s:s, s:s, s:{s:s, s:b}, s:o, s:o, s:o}", "ociVersion", "1.0.2", "hostname", "sandbox",
+        "root", "path", oci->root_dir, "readonly", !mount_root_is_overlay(oci), "process",
+        process_of(args), "mounts", mounts_of(oci, id), "linux", linux_of(oci, id));
     if (oci->user_namespace)
         json_object_set_new(config, "hooks", hooks_of(oci));
     runtime_kind_adapt(oci->kind, config);

@@ -53,13 +53,8 @@ static int
 make_point(const char *root, const char *path, bool folder, struct kg_error *err)
 {
     KG_AUTO_FREE char *full = kg_asprintf("%s%s", root, path);
-    for (char *slash = full + strlen(root); (slash = strchr(slash + 1, '/'));) {
-        *slash = '\0';
-        int made = dir_make(full, 0755, err);
-        *slash = '/';
-        if (made < 0)
-            return -1;
-    }
+    if (path_make_parents(full, strlen(root), err) < 0)
+        return -1;
     if (folder)
         return dir_make(full, 0755, err);
     KG_AUTO_FD fd = open(full, O_CREAT | O_RDONLY | O_CLOEXEC, 0644);
@@ -143,7 +138,7 @@ copy_files(const struct oci *oci, struct kg_error *err)
 {
     for (size_t i = 0; i < KG_ARRAY_LEN(host_paths); i++)
         if (access(host_paths[i], F_OK) == 0 && !is_folder(host_paths[i]) &&
-            overlay_layer_copy(oci, host_paths[i], host_paths[i], 0644, err) < 0)
+            layers_copy(oci, host_paths[i], host_paths[i], 0644, err) < 0)
             return -1;
     return 0;
 }
@@ -175,19 +170,19 @@ host_image_mounts(const struct oci *oci, json_t *mounts)
 {
     for (size_t i = 0; i < KG_ARRAY_LEN(host_paths); i++) {
         if (is_folder(host_paths[i]))
-            overlay_add_folder(oci, mounts, host_paths[i], host_paths[i]);
-        else if (!overlay_has_root(oci) && access(host_paths[i], F_OK) == 0)
-            bundle_add_mount(mounts, host_paths[i], "bind", host_paths[i], BIND_FILE);
+            mount_add_overlay(oci, mounts, host_paths[i], host_paths[i]);
+        else if (!mount_root_is_overlay(oci) && access(host_paths[i], F_OK) == 0)
+            mount_add(mounts, host_paths[i], "bind", host_paths[i], BIND_FILE);
     }
     for (size_t i = 0; i < KG_ARRAY_LEN(usr_friends); i++) {
         struct stat st;
         if (lstat(usr_friends[i], &st) == 0 && S_ISDIR(st.st_mode))
-            overlay_add_folder(oci, mounts, usr_friends[i], usr_friends[i]);
+            mount_add_overlay(oci, mounts, usr_friends[i], usr_friends[i]);
     }
     for (size_t i = 0; i < KG_ARRAY_LEN(hidden); i++)
         if (is_folder(hidden[i]))
-            bundle_add_mount(mounts, hidden[i], "tmpfs", "tmpfs",
-                             "ro,nosuid,nodev,noexec,mode=755,size=4k");
+            mount_add(mounts, hidden[i], "tmpfs", "tmpfs",
+                      "ro,nosuid,nodev,noexec,mode=755,size=4k");
 }
 
 static int

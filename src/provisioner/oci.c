@@ -4,19 +4,6 @@
 
 #include <string.h>
 
-char *
-oci_container_id(const struct oci *oci, const char *id)
-{
-    return sandbox_container_name(oci->base.gateway_id, id);
-}
-
-char *
-oci_cgroup(const struct oci *oci, const char *id)
-{
-    KG_AUTO_FREE char *container = oci_container_id(oci, id);
-    return kg_asprintf("%s/%s", oci->group, container);
-}
-
 static int
 copy_kernel_envs(struct oci *oci, const struct provisioner_settings *settings, struct kg_error *err)
 {
@@ -50,24 +37,7 @@ take_settings(struct oci *oci, const struct provisioner_settings *settings, stru
     return copy_kernel_envs(oci, settings, err);
 }
 
-struct oci *
-oci_open(struct loop *loop, const struct provisioner_settings *settings, struct kg_error *err)
-{
-    KG_AUTO(oci) oci = KG_NEW(struct oci);
-    cgroup_probe(&oci->cgroups);
-    if (provisioner_init(&oci->base, &provisioner_oci, loop, settings, err) < 0 ||
-        take_settings(oci, settings, err) < 0)
-        return NULL;
-    oci->group = kg_asprintf("kernelgate-%s", oci->base.gateway_id);
-    int made = oci->host_image ? host_image_make(oci, err) : folder_image_check(oci, err);
-    cgroup_disks_add(&oci->disks, oci->root_dir);
-    cgroup_disks_add(&oci->disks, "/usr");
-    for (size_t i = 0; i < oci->n_kernel_envs; i++)
-        cgroup_disks_add(&oci->disks, oci->kernel_envs[i].host_dir);
-    return made < 0 || overlay_prepare(oci, err) < 0 ? NULL : KG_STEAL(oci);
-}
-
-void
+static void
 oci_close(struct oci *oci)
 {
     if (!oci)
@@ -88,6 +58,25 @@ oci_close(struct oci *oci)
     provisioner_fini(&oci->base);
     free(oci);
 }
+KG_DEFINE_AUTO(oci, oci_close)
+
+// Sets everything up except the runtime, which oci_trial() chooses.
+static struct oci *
+oci_open(struct loop *loop, const struct provisioner_settings *settings, struct kg_error *err)
+{
+    KG_AUTO(oci) oci = KG_NEW(struct oci);
+    cgroup_probe(&oci->cgroups);
+    if (provisioner_init(&oci->base, &provisioner_oci, loop, settings, err) < 0 ||
+        take_settings(oci, settings, err) < 0)
+        return NULL;
+    oci->group = kg_asprintf("kernelgate-%s", oci->base.gateway_id);
+    int made = oci->host_image ? host_image_make(oci, err) : folder_image_check(oci, err);
+    cgroup_disks_add(&oci->disks, oci->root_dir);
+    cgroup_disks_add(&oci->disks, "/usr");
+    for (size_t i = 0; i < oci->n_kernel_envs; i++)
+        cgroup_disks_add(&oci->disks, oci->kernel_envs[i].host_dir);
+    return made < 0 || layers_prepare(oci, err) < 0 ? NULL : KG_STEAL(oci);
+}
 
 static struct provisioner *
 engine_create(struct loop *loop, const struct provisioner_settings *settings, struct kg_error *err)
@@ -100,6 +89,18 @@ engine_create(struct loop *loop, const struct provisioner_settings *settings, st
              LOG_STR("user_namespace", oci->user_namespace ? "yes" : "no"),
              LOG_STR("image", oci->root_dir));
     return &KG_STEAL(oci)->base;
+}
+
+static bool
+engine_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg)
+{
+    struct kg_error err;
+    KG_AUTO(loop) loop = loop_new();
+    KG_AUTO(oci) oci = oci_open(loop, settings, &err);
+    if (oci)
+        return oci_doctor(oci, settings, fn, arg);
+    fn("oci: settings", false, err.message, arg);
+    return false;
 }
 
 static void
@@ -115,7 +116,7 @@ engine_dial(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch
 {
     int pid;
     *ret_epoch = 1; // the lock of the state folder lets no second gateway in
-    if (!oci_init_lives((struct oci *)provisioner, id, &pid))
+    if (!runtime_init_lives((struct oci *)provisioner, id, &pid))
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox does not run");
     return netns_dial(pid, SANDBOX_AGENT_PORT, err);
 }
@@ -124,7 +125,7 @@ const struct provisioner_engine provisioner_oci = {
     .name = "oci",
     .create = engine_create,
     .free = engine_free,
-    .doctor = oci_doctor,
+    .doctor = engine_doctor,
     .dial = engine_dial,
     .op_size = sizeof(struct oci_op),
     .op_start = oci_op_start,

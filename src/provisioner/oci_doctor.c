@@ -146,16 +146,10 @@ find_runtime(const struct findings *out, struct oci *oci, const char *name)
 }
 
 bool
-oci_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg)
+oci_doctor(struct oci *oci, const struct provisioner_settings *settings, provisioner_finding_fn fn,
+           void *arg)
 {
     struct findings out = {fn, arg};
-    struct kg_error err;
-    KG_AUTO(loop) loop = loop_new();
-    KG_AUTO(oci) oci = oci_open(loop, settings, &err);
-    if (!oci) {
-        fn("oci: settings", false, err.message, arg);
-        return false;
-    }
     find_cgroups(&out, &oci->cgroups);
     find_seccomp(&out);
     find_inotify(&out, settings->max_sessions);

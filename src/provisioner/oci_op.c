@@ -36,7 +36,7 @@ static void
 finish_delete(struct oci_op *op, const struct loop_process_result *result)
 {
     struct oci *oci = oci_of(&op->base);
-    KG_AUTO_FREE char *group = oci_cgroup(oci, op->base.id);
+    KG_AUTO_FREE char *group = runtime_cgroup(oci, op->base.id);
     struct kg_error err = {0};
     if (runtime_knows(oci, op->base.id))
         runtime_error(oci, op->base.id, result, &err);
@@ -79,7 +79,7 @@ static void
 kill_group(void *arg)
 {
     struct oci_op *op = arg;
-    KG_AUTO_FREE char *group = oci_cgroup(oci_of(&op->base), op->base.id);
+    KG_AUTO_FREE char *group = runtime_cgroup(oci_of(&op->base), op->base.id);
     if (cgroup_sweep(group) || clock_mono_ms() >= op->kill_until_ms)
         start_delete(op);
     else
@@ -103,7 +103,7 @@ on_ran(const struct loop_process_result *result, void *arg)
 {
     struct oci_op *op = arg;
     struct oci *oci = oci_of(&op->base);
-    KG_AUTO_FREE char *group = oci_cgroup(oci, op->base.id);
+    KG_AUTO_FREE char *group = runtime_cgroup(oci, op->base.id);
     op->process = NULL;
     cgroup_limit(group, &oci->disks);
     int pid;

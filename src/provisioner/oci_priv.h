@@ -76,18 +76,6 @@ oci_of(const struct provisioner_op *op)
     return (struct oci *)op->provisioner;
 }
 
-// ---- The engine (oci.c) ---------------------------------------------------------------------
-
-// Sets everything up except the runtime, which is chosen by oci_trial().
-struct oci *oci_open(struct loop *loop, const struct provisioner_settings *settings,
-                     struct kg_error *err);
-void oci_close(struct oci *oci);
-KG_DEFINE_AUTO(oci, oci_close)
-// The container's id. To be freed.
-char *oci_container_id(const struct oci *oci, const char *id);
-// The path of its control group. To be freed.
-char *oci_cgroup(const struct oci *oci, const char *id);
-
 // ---- Operations (oci_op.c, oci_recover.c) ---------------------------------------------------
 
 struct oci_op {
@@ -101,8 +89,6 @@ struct oci_op {
 // non-blocking socket, the caller's (netns.c).
 KG_MUST_CHECK int netns_dial(int pid, int port, struct kg_error *err);
 
-// The process id of a sandbox's init; false where that does not live.
-bool oci_init_lives(const struct oci *oci, const char *id, int *ret_pid);
 void oci_op_start(struct provisioner_op *op);
 void oci_op_fini(struct provisioner_op *op);
 void oci_recover(struct provisioner_op *op);
@@ -125,6 +111,10 @@ bool runtime_knows(const struct oci *oci, const char *id);
 // Reads the process id of the sandbox's init, which the runtime wrote when it started it.
 KG_MUST_CHECK int runtime_init_pid(const struct oci *oci, const char *id, int *ret,
                                    struct kg_error *err);
+// The same; false if that process has ended.
+bool runtime_init_lives(const struct oci *oci, const char *id, int *ret_pid);
+// The path of the sandbox's control group. To be freed.
+char *runtime_cgroup(const struct oci *oci, const char *id);
 // Looks a program up in PATH, unless it is a path; NULL if not found. To be freed.
 char *runtime_find(const char *name);
 
@@ -152,19 +142,39 @@ KG_MUST_CHECK int oci_use_runtime(struct oci *oci, const char *name, bool user_n
 // Runs `kg-agent --version` in a sandbox with the best inodes that work, and removes the sandbox.
 // `why` says why better inodes do not work; it is empty if all are its own. Blocks.
 KG_MUST_CHECK int oci_try_container(struct oci *oci, struct kg_error *why, struct kg_error *err);
-bool oci_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg);
+bool oci_doctor(struct oci *oci, const struct provisioner_settings *settings,
+                provisioner_finding_fn fn, void *arg);
 
 // ---- The bundle -----------------------------------------------------------------------------
 
 // Writes the sandbox's config.json; `args` (stolen) is the init's argv.
 KG_MUST_CHECK int bundle_write(const struct oci *oci, const char *id, json_t *args,
                                struct kg_error *err);
-// Appends one mount; `options` are separated by commas.
-void bundle_add_mount(json_t *mounts, const char *destination, const char *type, const char *source,
-                      const char *options);
 
+// ---- Mounts (mounts.c) ----------------------------------------------------------------------
+
+// Appends one mount; `options` are separated by commas.
+void mount_add(json_t *mounts, const char *destination, const char *type, const char *source,
+               const char *options);
+// Mounts the host's folder `path` read-only, with the mounts below it.
+void mount_add_folder(json_t *mounts, const char *destination, const char *path);
+// The same, as an overlay if that is possible.
+void mount_add_overlay(const struct oci *oci, json_t *mounts, const char *destination,
+                       const char *path);
+// Whether the root is an overlay, which then also contains the agent.
+bool mount_root_is_overlay(const struct oci *oci);
+void mount_add_root(const struct oci *oci, json_t *mounts);
+// Creates the layers that the overlays of all sandboxes share, in the state folder.
+KG_MUST_CHECK int layers_prepare(struct oci *oci, struct kg_error *err);
+// Copies the file `source` to `path` in every root that is an overlay.
+KG_MUST_CHECK int layers_copy(const struct oci *oci, const char *path, const char *source,
+                              unsigned mode, struct kg_error *err);
 // Whether any user may reach the folder.
-bool bundle_path_reachable(const char *path);
+bool path_reachable(const char *path);
+// Creates the missing folders above `path`, below its first `from` bytes.
+KG_MUST_CHECK int path_make_parents(char *path, size_t from, struct kg_error *err);
+
+// ---- The root (host_image.c) ----------------------------------------------------------------
 
 // Creates or completes the skeleton root for image `host`: `oci->root_dir`.
 KG_MUST_CHECK int host_image_make(const struct oci *oci, struct kg_error *err);
@@ -173,18 +183,7 @@ void host_image_mounts(const struct oci *oci, json_t *mounts);
 // Checks that a rootfs folder has every mount point that a sandbox needs.
 KG_MUST_CHECK int folder_image_check(const struct oci *oci, struct kg_error *err);
 
-// Creates the layers that the overlays of all sandboxes share, in the state folder.
-KG_MUST_CHECK int overlay_prepare(struct oci *oci, struct kg_error *err);
-// Copies the file `source` to `path` in every root that is an overlay.
-KG_MUST_CHECK int overlay_layer_copy(const struct oci *oci, const char *path, const char *source,
-                                     unsigned mode, struct kg_error *err);
-// Whether the root is an overlay, which then also contains the agent.
-bool overlay_has_root(const struct oci *oci);
-void overlay_add_root(const struct oci *oci, json_t *mounts);
-// Mounts the host's folder `path` read-only: as an overlay, or as a bind mount if that is
-// impossible.
-void overlay_add_folder(const struct oci *oci, json_t *mounts, const char *destination,
-                        const char *path);
+// ---- Control groups (cgroup.c) --------------------------------------------------------------
 
 void cgroup_probe(struct cgroup_info *ret);
 // Groups are named by their path in every hierarchy, without a leading slash.

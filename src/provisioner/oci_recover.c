@@ -6,23 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
-// Whether the init that the runtime started is still in the sandbox's control group. Its process id
-// alone does not suffice, since another process may have it by now.
-bool
-oci_init_lives(const struct oci *oci, const char *id, int *ret_pid)
-{
-    KG_AUTO_FREE char *group = oci_cgroup(oci, id);
-    return runtime_knows(oci, id) && runtime_init_pid(oci, id, ret_pid, NULL) == 0 &&
-           cgroup_has(group, *ret_pid);
-}
-
 // A sandbox that has a folder is alive, or dead or half-made.
 static void
 recover_folder(const char *id, void *arg)
 {
     struct provisioner_op *op = arg;
     int pid;
-    bool lives = oci_init_lives(oci_of(op), id, &pid);
+    bool lives = runtime_init_lives(oci_of(op), id, &pid);
     if (lives && op->cancelled)
         return;
     if (!lives || !op_take_up(op, id, pid))
@@ -34,7 +24,7 @@ static void
 remove_bare_containers(struct provisioner_op *op)
 {
     struct oci *oci = oci_of(op);
-    KG_AUTO_FREE char *prefix = oci_container_id(oci, "");
+    KG_AUTO_FREE char *prefix = sandbox_container_name(oci->base.gateway_id, "");
     DIR *dir = opendir(oci->runtime_root);
     if (!dir)
         return; // the runtime has never created one

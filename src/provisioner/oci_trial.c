@@ -55,7 +55,7 @@ clean_up(const struct oci *oci, const char *id)
         if (run_and_wait(&outcome, &argv) < 0)
             log_warning("cannot delete the trial's container", LOG_ERR(&outcome.err));
     }
-    KG_AUTO_FREE char *group = oci_cgroup(oci, id);
+    KG_AUTO_FREE char *group = runtime_cgroup(oci, id);
     for (int i = 0; i < SWEEP_TRIES && !cgroup_sweep(group); i++)
         usleep(SWEEP_PAUSE_US);
     struct kg_error err;

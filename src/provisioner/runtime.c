@@ -8,6 +8,13 @@
 
 #define LOG_MAX (1024 * 1024)
 
+char *
+runtime_cgroup(const struct oci *oci, const char *id)
+{
+    KG_AUTO_FREE char *container = sandbox_container_name(oci->base.gateway_id, id);
+    return kg_asprintf("%s/%s", oci->group, container);
+}
+
 static size_t
 add_global(const struct oci *oci, struct runtime_argv *argv)
 {
@@ -38,7 +45,7 @@ runtime_argv_run(const struct oci *oci, const char *id, bool detach, struct runt
     size_t n = add_log(oci, id, ret, add_global(oci, ret));
     ret->owned[1] = folder_path(oci->base.state_dir, id, NULL);
     ret->owned[2] = folder_path(oci->base.state_dir, id, "init.pid");
-    ret->owned[3] = oci_container_id(oci, id);
+    ret->owned[3] = sandbox_container_name(oci->base.gateway_id, id);
     ret->items[n++] = "run";
     if (detach)
         ret->items[n++] = "--detach";
@@ -54,7 +61,7 @@ runtime_argv_delete(const struct oci *oci, const char *id, struct runtime_argv *
 {
     *ret = (struct runtime_argv){0};
     size_t n = add_log(oci, id, ret, add_global(oci, ret));
-    ret->owned[1] = oci_container_id(oci, id);
+    ret->owned[1] = sandbox_container_name(oci->base.gateway_id, id);
     ret->items[n++] = "delete";
     ret->items[n++] = "--force";
     ret->items[n++] = ret->owned[1];
@@ -120,7 +127,7 @@ runtime_error(const struct oci *oci, const char *id, const struct loop_process_r
 bool
 runtime_knows(const struct oci *oci, const char *id)
 {
-    KG_AUTO_FREE char *container = oci_container_id(oci, id);
+    KG_AUTO_FREE char *container = sandbox_container_name(oci->base.gateway_id, id);
     KG_AUTO_FREE char *path = runtime_kind_state(oci->kind, oci->runtime_root, container);
     return access(path, F_OK) == 0;
 }
@@ -135,6 +142,16 @@ runtime_init_pid(const struct oci *oci, const char *id, int *ret, struct kg_erro
     if (!text.len || sscanf(text.data, "%d", ret) != 1 || *ret <= 1)
         return kg_error_set(err, KG_INTERNAL, 0, "%s does not contain a process id", path);
     return 0;
+}
+
+// Whether the init that the runtime started is still in the sandbox's control group. Its process id
+// alone does not suffice, since another process may have it by now.
+bool
+runtime_init_lives(const struct oci *oci, const char *id, int *ret_pid)
+{
+    KG_AUTO_FREE char *group = runtime_cgroup(oci, id);
+    return runtime_knows(oci, id) && runtime_init_pid(oci, id, ret_pid, NULL) == 0 &&
+           cgroup_has(group, *ret_pid);
 }
 
 char *

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives each sandbox its own inodes. Locks, watches and times belong to an inode, so bind mounts
-// share them with the host and all sandboxes. A read-only overlay per sandbox has the same content
-// under separate inodes; the page cache is still shared.
+// A sandbox's mounts, as config.json has them. Locks, watches and times belong to an inode, so bind
+// mounts share them with the host and all sandboxes. A read-only overlay for each sandbox has the
+// same content under separate inodes; the page cache is still shared.
 #include "oci_priv.h"
 
 #include <errno.h>
@@ -14,11 +14,59 @@
 #define COPY_MAX (64 * MIB)
 #define OPTIONS "nosuid,nodev,ro"
 
+void
+mount_add(json_t *mounts, const char *destination, const char *type, const char *source,
+          const char *options)
+{
+    json_t *list = json_array();
+    for (const char *at = options; *at; at += *at == ',') {
+        size_t len = strcspn(at, ",");
+        json_array_append_new(list, json_stringn(at, len));
+        at += len;
+    }
+    json_array_append_new(mounts, json_pack("{s:s, s:s, s:s, s:o}", "destination", destination,
+                                            "type", type, "source", source, "options", list));
+}
+
+void
+mount_add_folder(json_t *mounts, const char *destination, const char *path)
+{
+    mount_add(mounts, destination, "bind", path, "rbind,ro,rro,nosuid,nodev");
+}
+
+bool
+path_reachable(const char *path)
+{
+    KG_AUTO_FREE char *prefix = kg_strdup(path);
+    for (char *slash = prefix; slash; slash = strrchr(prefix, '/')) {
+        struct stat st;
+        if (stat(prefix, &st) < 0 || !(st.st_mode & S_IXOTH))
+            return false;
+        *strrchr(prefix, '/') = '\0';
+    }
+    return true;
+}
+
+int
+path_make_parents(char *path, size_t from, struct kg_error *err)
+{
+    for (char *slash = path + from; (slash = strchr(slash + 1, '/'));) {
+        *slash = '\0';
+        int made = dir_make(path, 0755, err);
+        *slash = '/';
+        if (made < 0)
+            return -1;
+    }
+    return 0;
+}
+
+// ---- Overlays -------------------------------------------------------------------------------
+
 // Copies a file, unless the copy has the same content already: sandboxes of an earlier gateway may
 // still use it.
 int
-overlay_layer_copy(const struct oci *oci, const char *path, const char *source, unsigned mode,
-                   struct kg_error *err)
+layers_copy(const struct oci *oci, const char *path, const char *source, unsigned mode,
+            struct kg_error *err)
 {
     KG_AUTO_FREE char *target = kg_asprintf("%s/" LAYER "%s", oci->base.state_dir, path);
     KG_AUTO_BUF wanted = {0};
@@ -28,13 +76,8 @@ overlay_layer_copy(const struct oci *oci, const char *path, const char *source, 
     if (file_read(target, COPY_MAX, &there, NULL) == 0 && there.len == wanted.len &&
         memcmp(there.data ? there.data : "", wanted.data ? wanted.data : "", wanted.len) == 0)
         return 0;
-    for (char *slash = target + strlen(oci->base.state_dir); (slash = strchr(slash + 1, '/'));) {
-        *slash = '\0';
-        int made = dir_make(target, 0755, err);
-        *slash = '/';
-        if (made < 0)
-            return -1;
-    }
+    if (path_make_parents(target, strlen(oci->base.state_dir), err) < 0)
+        return -1;
     return file_write_atomic(target, wanted.data, wanted.len, mode, err);
 }
 
@@ -56,7 +99,7 @@ read_mount_points(void)
 }
 
 int
-overlay_prepare(struct oci *oci, struct kg_error *err)
+layers_prepare(struct oci *oci, struct kg_error *err)
 {
     struct stat st;
     const char *state_dir = oci->base.state_dir;
@@ -69,7 +112,7 @@ overlay_prepare(struct oci *oci, struct kg_error *err)
     mode_t mask = umask(022);
     int made = dir_make(empty, 0755, err);
     if (made == 0)
-        made = overlay_layer_copy(oci, SANDBOX_AGENT, oci->agent_path, 0755, err);
+        made = layers_copy(oci, SANDBOX_AGENT, oci->agent_path, 0755, err);
     umask(mask);
     return made;
 }
@@ -84,32 +127,32 @@ is_whole(const struct oci *oci, const char *path)
 }
 
 bool
-overlay_has_root(const struct oci *oci)
+mount_root_is_overlay(const struct oci *oci)
 {
     return oci->inodes == INODES_OWN && is_whole(oci, oci->root_dir);
 }
 
 static void
-add(const struct oci *oci, json_t *mounts, const char *destination, const char *upper,
-    const char *lower)
+add_layers(const struct oci *oci, json_t *mounts, const char *destination, const char *upper,
+           const char *lower)
 {
     KG_AUTO_FREE char *options =
         kg_asprintf("lowerdir=%s/%s:%s," OPTIONS, oci->base.state_dir, upper, lower);
-    bundle_add_mount(mounts, destination, "overlay", "overlay", options);
+    mount_add(mounts, destination, "overlay", "overlay", options);
 }
 
 void
-overlay_add_root(const struct oci *oci, json_t *mounts)
+mount_add_root(const struct oci *oci, json_t *mounts)
 {
-    add(oci, mounts, "/", LAYER, oci->root_dir);
+    add_layers(oci, mounts, "/", LAYER, oci->root_dir);
 }
 
 void
-overlay_add_folder(const struct oci *oci, json_t *mounts, const char *destination, const char *path)
+mount_add_overlay(const struct oci *oci, json_t *mounts, const char *destination, const char *path)
 {
     if (oci->inodes != INODES_SHARED && is_whole(oci, path) &&
-        (!oci->user_namespace || bundle_path_reachable(path)))
-        add(oci, mounts, destination, EMPTY, path);
-    else // rro: read-only, including the mounts below
-        bundle_add_mount(mounts, destination, "bind", path, "rbind,ro,rro,nosuid,nodev");
+        (!oci->user_namespace || path_reachable(path)))
+        add_layers(oci, mounts, destination, EMPTY, path);
+    else
+        mount_add_folder(mounts, destination, path);
 }
