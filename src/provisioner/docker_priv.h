@@ -156,13 +156,12 @@ KG_MUST_CHECK int docker_write_users(const struct docker *docker, const char *id
 // The body of a create request; `args` (stolen) are the agent's.
 json_t *docker_container_spec(const struct docker *docker, const char *id, json_t *args);
 
-// ---- Operations (docker_op.c, docker_recover.c) ---------------------------------------------
+// ---- Operations (docker_op.c) ---------------------------------------------------------------
 
 void docker_op_start(struct provisioner_op *op);
 void docker_op_fini(struct provisioner_op *op);
 void docker_op_cancelled(struct provisioner_op *op);
 bool docker_op_explain(const struct provisioner_op *op, struct kg_error *err);
-void docker_recover(struct docker_op *op);
 
 // ---- The image (docker_pull.c) --------------------------------------------------------------
 
