@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine's control groups: what they support, limits, removal of leftover groups.
+// The machine's control groups: what they support, limits, removal of groups that are left.
 #include "oci_priv.h"
 
 #include <errno.h>
@@ -16,28 +16,6 @@
 #define DISK_BYTES_S (200 * MIB) // disk reads of one sandbox; cached data does not count
 #define DISK_READS_S 10000
 
-// Calls `fn` for every mounted hierarchy (version 1: one or more controllers each, in `options`).
-static void
-each_hierarchy(void (*fn)(const char *mount, bool v2, const char *options, void *arg), void *arg)
-{
-    FILE *file = fopen("/proc/self/mountinfo", "re");
-    if (!file)
-        return;
-    char line[4096];
-    while (fgets(line, sizeof(line), file)) {
-        char mount[1024];
-        char type[64];
-        char options[1024];
-        const char *tail = strstr(line, " - ");
-        if (!tail || sscanf(line, "%*s %*s %*s %*s %1023s", mount) != 1 ||
-            sscanf(tail, " - %63s %*s %1023s", type, options) != 2)
-            continue;
-        if (!strcmp(type, "cgroup") || !strcmp(type, "cgroup2"))
-            fn(mount, !strcmp(type, "cgroup2"), options, arg);
-    }
-    fclose(file);
-}
-
 static bool
 list_has(const char *list, const char *separators, const char *word)
 {
@@ -52,39 +30,73 @@ list_has(const char *list, const char *separators, const char *word)
 }
 
 static void
-note_controllers(struct cgroup_info *info, const char *list, const char *separators)
+note_controllers(struct cgroups *cgroups, const char *list, const char *separators)
 {
-    info->memory |= list_has(list, separators, "memory");
-    info->cpu |= list_has(list, separators, "cpu");
-    info->pids |= list_has(list, separators, "pids");
+    cgroups->memory |= list_has(list, separators, "memory");
+    cgroups->cpu |= list_has(list, separators, "cpu");
+    cgroups->pids |= list_has(list, separators, "pids");
 }
 
+// Of version 1 each hierarchy has one or more controllers, which are in its `options`.
 static void
-on_probe(const char *mount, bool v2, const char *options, void *arg)
+add_hierarchy(struct cgroups *cgroups, const char *mount, bool v2, const char *options)
 {
-    struct cgroup_info *info = arg;
+    cgroups->mounts =
+        kg_realloc(cgroups->mounts, (cgroups->n_mounts + 1) * sizeof(*cgroups->mounts));
+    cgroups->mounts[cgroups->n_mounts++] = (struct cgroup_mount){kg_strdup(mount), v2};
     if (!v2) {
-        info->v1 = true;
-        note_controllers(info, options, ",");
+        cgroups->v1 = true;
+        note_controllers(cgroups, options, ",");
         KG_AUTO_FREE char *memsw = kg_asprintf("%s/memory.memsw.limit_in_bytes", mount);
-        info->swap |= access(memsw, F_OK) == 0;
+        cgroups->swap |= access(memsw, F_OK) == 0;
         return;
     }
-    info->v2 = true;
+    cgroups->v2 = true;
     KG_AUTO_FREE char *path = kg_asprintf("%s/cgroup.controllers", mount);
     KG_AUTO_BUF controllers = {0};
     if (file_read(path, 4096, &controllers, NULL) == 0 && controllers.len) {
-        note_controllers(info, controllers.data, " \n");
-        info->swap |= access("/proc/swaps", F_OK) == 0;
+        note_controllers(cgroups, controllers.data, " \n");
+        cgroups->swap |= access("/proc/swaps", F_OK) == 0;
     }
 }
 
 void
-cgroup_probe(struct cgroup_info *ret)
+cgroups_init(struct cgroups *cgroups)
 {
-    *ret = (struct cgroup_info){0};
-    each_hierarchy(on_probe, ret);
+    FILE *file = fopen("/proc/self/mountinfo", "re");
+    if (!file)
+        return;
+    char line[4096];
+    while (fgets(line, sizeof(line), file)) {
+        char mount[1024];
+        char type[64];
+        char options[1024];
+        const char *tail = strstr(line, " - ");
+        if (!tail || sscanf(line, "%*s %*s %*s %*s %1023s", mount) != 1 ||
+            sscanf(tail, " - %63s %*s %1023s", type, options) != 2)
+            continue;
+        if (strcmp(type, "cgroup") == 0 || strcmp(type, "cgroup2") == 0)
+            add_hierarchy(cgroups, mount, strcmp(type, "cgroup2") == 0, options);
+    }
+    fclose(file);
 }
+
+void
+cgroups_fini(struct cgroups *cgroups)
+{
+    for (size_t i = 0; i < cgroups->n_mounts; i++)
+        free(cgroups->mounts[i].path);
+    free(cgroups->mounts);
+}
+
+// The folder of a group in one hierarchy.
+static char *
+folder_of(const struct cgroup_mount *mount, const char *name)
+{
+    return kg_asprintf("%s/%s", mount->path, name);
+}
+
+// ---- Members --------------------------------------------------------------------------------
 
 // Calls `fn` for every process in a group's folder. Processes of an outer pid namespace read as 0.
 static void
@@ -100,43 +112,66 @@ each_member(const char *folder, void (*fn)(int pid, void *arg), void *arg)
     fclose(file);
 }
 
-struct group {
-    const char *name;
-    const struct cgroup_disks *disks;
-    int pid; // to look for
+struct search {
+    int pid;
     bool found;
-    bool gone;
 };
 
 static void
-on_compare(int pid, void *arg)
+member_compare(int pid, void *arg)
 {
-    struct group *group = arg;
-    group->found |= pid == group->pid;
-}
-
-static void
-on_look(const char *mount, bool v2, const char *options, void *arg)
-{
-    (void)v2, (void)options;
-    struct group *group = arg;
-    KG_AUTO_FREE char *folder = kg_asprintf("%s/%s", mount, group->name);
-    each_member(folder, on_compare, group);
+    struct search *search = arg;
+    search->found |= pid == search->pid;
 }
 
 bool
-cgroup_has(const char *name, int pid)
+cgroup_has(const struct cgroups *cgroups, const char *name, int pid)
 {
-    struct group group = {.name = name, .pid = pid};
-    each_hierarchy(on_look, &group);
-    return group.found;
+    struct search search = {.pid = pid};
+    for (size_t i = 0; i < cgroups->n_mounts; i++) {
+        KG_AUTO_FREE char *folder = folder_of(&cgroups->mounts[i], name);
+        each_member(folder, member_compare, &search);
+    }
+    return search.found;
 }
+
+static void
+member_kill(int pid, void *arg)
+{
+    (void)arg;
+    kill(pid, SIGKILL);
+}
+
+bool
+cgroup_sweep(const struct cgroups *cgroups, const char *name)
+{
+    bool gone = true;
+    for (size_t i = 0; i < cgroups->n_mounts; i++) {
+        KG_AUTO_FREE char *folder = folder_of(&cgroups->mounts[i], name);
+        if (access(folder, F_OK) < 0)
+            continue;
+        each_member(folder, member_kill, NULL);
+        gone &= rmdir(folder) == 0;
+    }
+    return gone;
+}
+
+void
+cgroup_remove(const struct cgroups *cgroups, const char *name)
+{
+    for (size_t i = 0; i < cgroups->n_mounts; i++) {
+        KG_AUTO_FREE char *folder = folder_of(&cgroups->mounts[i], name);
+        (void)rmdir(folder);
+    }
+}
+
+// ---- Limits ---------------------------------------------------------------------------------
 
 // Writes to a file of the group, if the hierarchy has it.
 static void
-set_text(const char *mount, const char *group, const char *name, const char *text)
+set_text(const char *folder, const char *name, const char *text)
 {
-    KG_AUTO_FREE char *path = kg_asprintf("%s/%s/%s", mount, group, name);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/%s", folder, name);
     if (access(path, F_OK) < 0)
         return;
     KG_AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -146,14 +181,14 @@ set_text(const char *mount, const char *group, const char *name, const char *tex
 }
 
 static void
-set_number(const char *mount, const char *group, const char *name, int64_t value)
+set_number(const char *folder, const char *name, int64_t value)
 {
     KG_AUTO_FREE char *text = kg_asprintf("%lld", (long long)value);
-    set_text(mount, group, name, text);
+    set_text(folder, name, text);
 }
 
 static void
-limit_disk(const char *mount, bool v2, const char *group, const struct cgroup_disk *disk)
+limit_disk(const char *folder, bool v2, const struct cgroup_disk *disk)
 {
     KG_AUTO_FREE char *both = kg_asprintf("%u:%u rbps=%lld riops=%d", disk->major, disk->minor,
                                           (long long)DISK_BYTES_S, DISK_READS_S);
@@ -161,28 +196,22 @@ limit_disk(const char *mount, bool v2, const char *group, const struct cgroup_di
         kg_asprintf("%u:%u %lld", disk->major, disk->minor, (long long)DISK_BYTES_S);
     KG_AUTO_FREE char *reads = kg_asprintf("%u:%u %d", disk->major, disk->minor, DISK_READS_S);
     if (v2) {
-        set_text(mount, group, "io.max", both);
+        set_text(folder, "io.max", both);
     } else {
-        set_text(mount, group, "blkio.throttle.read_bps_device", bytes);
-        set_text(mount, group, "blkio.throttle.read_iops_device", reads);
+        set_text(folder, "blkio.throttle.read_bps_device", bytes);
+        set_text(folder, "blkio.throttle.read_iops_device", reads);
     }
 }
 
-static void
-on_limit(const char *mount, bool v2, const char *options, void *arg)
-{
-    (void)options;
-    const struct group *group = arg;
-    set_number(mount, group->name, "memory.kmem.tcp.limit_in_bytes", TCP_BYTES);
-    for (size_t i = 0; i < group->disks->n; i++)
-        limit_disk(mount, v2, group->name, &group->disks->items[i]);
-}
-
 void
-cgroup_limit(const char *name, const struct cgroup_disks *disks)
+cgroup_limit(const struct cgroups *cgroups, const char *name)
 {
-    struct group group = {.name = name, .disks = disks};
-    each_hierarchy(on_limit, &group);
+    for (size_t i = 0; i < cgroups->n_mounts; i++) {
+        KG_AUTO_FREE char *folder = folder_of(&cgroups->mounts[i], name);
+        set_number(folder, "memory.kmem.tcp.limit_in_bytes", TCP_BYTES);
+        for (size_t disk = 0; disk < cgroups->n_disks; disk++)
+            limit_disk(folder, cgroups->mounts[i].v2, &cgroups->disks[disk]);
+    }
 }
 
 // A partition has its disk's limits.
@@ -203,15 +232,15 @@ find_disk(const char *path, struct cgroup_disk *ret)
 }
 
 void
-cgroup_disks_add(struct cgroup_disks *disks, const char *path)
+cgroups_add_disk(struct cgroups *cgroups, const char *path)
 {
     struct cgroup_disk found;
-    if (disks->n == KG_ARRAY_LEN(disks->items) || !find_disk(path, &found))
+    if (cgroups->n_disks == KG_ARRAY_LEN(cgroups->disks) || !find_disk(path, &found))
         return;
-    for (size_t i = 0; i < disks->n; i++)
-        if (disks->items[i].major == found.major && disks->items[i].minor == found.minor)
+    for (size_t i = 0; i < cgroups->n_disks; i++)
+        if (cgroups->disks[i].major == found.major && cgroups->disks[i].minor == found.minor)
             return;
-    disks->items[disks->n++] = found;
+    cgroups->disks[cgroups->n_disks++] = found;
 }
 
 // The number in a file, or INT64_MAX.
@@ -226,65 +255,16 @@ number_in(const char *path)
                : INT64_MAX;
 }
 
-static void
-on_bound(const char *mount, bool v2, const char *options, void *arg)
+void
+cgroup_bound(const struct cgroups *cgroups, const char *name)
 {
-    (void)options;
-    const struct group *group = arg;
     int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
     int64_t ids = number_in("/proc/sys/kernel/pid_max");
     int64_t threads = number_in("/proc/sys/kernel/threads-max");
-    set_number(mount, group->name, v2 ? "memory.max" : "memory.limit_in_bytes", memory / 10 * 9);
-    set_number(mount, group->name, "pids.max", (ids < threads ? ids : threads) / 2);
-}
-
-void
-cgroup_bound(const char *name)
-{
-    struct group group = {.name = name};
-    each_hierarchy(on_bound, &group);
-}
-
-static void
-on_remove(const char *mount, bool v2, const char *options, void *arg)
-{
-    (void)v2, (void)options;
-    const struct group *group = arg;
-    KG_AUTO_FREE char *folder = kg_asprintf("%s/%s", mount, group->name);
-    (void)rmdir(folder);
-}
-
-void
-cgroup_remove(const char *name)
-{
-    struct group group = {.name = name};
-    each_hierarchy(on_remove, &group);
-}
-
-static void
-on_kill(int pid, void *arg)
-{
-    (void)arg;
-    kill(pid, SIGKILL);
-}
-
-static void
-on_sweep(const char *mount, bool v2, const char *options, void *arg)
-{
-    (void)v2, (void)options;
-    struct group *group = arg;
-    KG_AUTO_FREE char *folder = kg_asprintf("%s/%s", mount, group->name);
-    if (access(folder, F_OK) < 0)
-        return;
-    each_member(folder, on_kill, NULL);
-    if (rmdir(folder) < 0)
-        group->gone = false;
-}
-
-bool
-cgroup_sweep(const char *name)
-{
-    struct group group = {.name = name, .gone = true};
-    each_hierarchy(on_sweep, &group);
-    return group.gone;
+    for (size_t i = 0; i < cgroups->n_mounts; i++) {
+        bool v2 = cgroups->mounts[i].v2;
+        KG_AUTO_FREE char *folder = folder_of(&cgroups->mounts[i], name);
+        set_number(folder, v2 ? "memory.max" : "memory.limit_in_bytes", memory / 10 * 9);
+        set_number(folder, "pids.max", (ids < threads ? ids : threads) / 2);
+    }
 }

@@ -53,8 +53,9 @@ oci_close(struct oci *oci)
     free(oci->agent_path);
     free(oci->mount_points);
     if (oci->group)
-        cgroup_remove(oci->group); // fails if sandboxes are kept
+        cgroup_remove(&oci->cgroups, oci->group); // fails if sandboxes are kept
     free(oci->group);
+    cgroups_fini(&oci->cgroups);
     provisioner_fini(&oci->base);
     free(oci);
 }
@@ -65,16 +66,16 @@ static struct oci *
 oci_open(struct loop *loop, const struct provisioner_settings *settings, struct kg_error *err)
 {
     KG_AUTO(oci) oci = KG_NEW(struct oci);
-    cgroup_probe(&oci->cgroups);
+    cgroups_init(&oci->cgroups);
     if (provisioner_init(&oci->base, &provisioner_oci, loop, settings, err) < 0 ||
         take_settings(oci, settings, err) < 0)
         return NULL;
     oci->group = kg_asprintf("kernelgate-%s", oci->base.gateway_id);
     int made = oci->host_image ? host_image_make(oci, err) : folder_image_check(oci, err);
-    cgroup_disks_add(&oci->disks, oci->root_dir);
-    cgroup_disks_add(&oci->disks, "/usr");
+    cgroups_add_disk(&oci->cgroups, oci->root_dir);
+    cgroups_add_disk(&oci->cgroups, "/usr");
     for (size_t i = 0; i < oci->n_kernel_envs; i++)
-        cgroup_disks_add(&oci->disks, oci->kernel_envs[i].host_dir);
+        cgroups_add_disk(&oci->cgroups, oci->kernel_envs[i].host_dir);
     return made < 0 || layers_prepare(oci, err) < 0 ? NULL : KG_STEAL(oci);
 }
 
@@ -84,7 +85,7 @@ engine_create(struct loop *loop, const struct provisioner_settings *settings, st
     KG_AUTO(oci) oci = oci_open(loop, settings, err);
     if (!oci || oci_trial(oci, settings->oci_runtime, err) < 0)
         return NULL;
-    cgroup_bound(oci->group); // created by the trial's runtime
+    cgroup_bound(&oci->cgroups, oci->group); // created by the trial's runtime
     log_info("sandboxes are made by an OCI runtime", LOG_STR("runtime", oci->runtime),
              LOG_STR("user_namespace", oci->user_namespace ? "yes" : "no"),
              LOG_STR("image", oci->root_dir));

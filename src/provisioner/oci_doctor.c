@@ -13,7 +13,7 @@ struct findings {
 };
 
 static void
-find_cgroups(const struct findings *out, const struct cgroup_info *info)
+find_cgroups(const struct findings *out, const struct cgroups *info)
 {
     const char *version = info->v1 && info->v2 ? "hybrid (version 1 and 2)"
                           : info->v2           ? "version 2"
@@ -73,7 +73,7 @@ find_seccomp(const struct findings *out)
 }
 
 static void
-find_rootless(const struct findings *out, const struct cgroup_info *info)
+find_rootless(const struct findings *out, const struct cgroups *info)
 {
     KG_AUTO_BUF missing = {0};
     KG_AUTO_FREE char *newuidmap = runtime_find("newuidmap");
@@ -111,37 +111,23 @@ find_runtime(const struct findings *out, struct oci *oci, const char *name)
 {
     KG_AUTO_FREE char *what = kg_asprintf("oci: %s", name);
     KG_AUTO_FREE char *what_users = kg_asprintf("oci: %s, user namespace", name);
+    struct oci_shortfall shortfall;
     struct kg_error err;
-    if (oci_use_runtime(oci, name, true, &err) < 0) {
+    if (oci_try_runtime(oci, name, &shortfall, &err) < 0) {
         out->fn(what, false, err.message, out->arg);
         return false;
     }
-    struct kg_error why_shared;
-    if (oci_try_container(oci, &why_shared, &err) == 0) {
-        out->fn(what, true,
-                oci->kind->own_kernel ? "ran a sandbox with its own kernel" : "ran a sandbox",
-                out->arg);
-        if (oci->kind->own_kernel)
-            return true;
-        find_inodes(out, oci, name, &why_shared);
-        out->fn(what_users, true, "every sandbox has its own user on the host", out->arg);
+    if (oci->kind->own_kernel) {
+        out->fn(what, true, "ran a sandbox with its own kernel", out->arg);
         return true;
     }
-    if (!oci->user_namespace) {
-        out->fn(what, false, err.message, out->arg);
-        return false;
-    }
-    oci->user_namespace = false;
-    struct kg_error plain_err;
-    if (oci_try_container(oci, &why_shared, &plain_err) < 0) {
-        out->fn(what, false, plain_err.message, out->arg);
-        return false;
-    }
     out->fn(what, true, "ran a sandbox", out->arg);
-    find_inodes(out, oci, name, &why_shared);
+    find_inodes(out, oci, name, &shortfall.inodes);
+    bool users = !shortfall.users.code;
     KG_AUTO_FREE char *advice =
-        kg_asprintf("%s (see sysctl user.max_user_namespaces)", err.message);
-    out->fn(what_users, false, advice, out->arg);
+        kg_asprintf("%s (see sysctl user.max_user_namespaces)", shortfall.users.message);
+    out->fn(what_users, users, users ? "every sandbox has its own user on the host" : advice,
+            out->arg);
     return true;
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates and destroys sandboxes: each operation is a small state machine around a runtime's
-// process.
+// Creates, destroys and recovers sandboxes: each operation is a small state machine around a
+// runtime's process.
 #include "oci_priv.h"
+
+#include <dirent.h>
+#include <string.h>
 
 #define PROCESS_TIMEOUT_MS 60000
 #define KILL_MS 5000 // for a killed container's control group to empty
@@ -40,7 +43,7 @@ finish_delete(struct oci_op *op, const struct loop_process_result *result)
     struct kg_error err = {0};
     if (runtime_knows(oci, op->base.id))
         runtime_error(oci, op->base.id, result, &err);
-    else if (!cgroup_sweep(group))
+    else if (!cgroup_sweep(&oci->cgroups, group))
         kg_error_set(&err, KG_INTERNAL, 0, "cannot remove the control group %s", group);
     else if (folder_remove(oci->base.state_dir, op->base.id, &err) == 0)
         err.code = KG_OK;
@@ -79,8 +82,9 @@ static void
 kill_group(void *arg)
 {
     struct oci_op *op = arg;
-    KG_AUTO_FREE char *group = runtime_cgroup(oci_of(&op->base), op->base.id);
-    if (cgroup_sweep(group) || clock_mono_ms() >= op->kill_until_ms)
+    const struct oci *oci = oci_of(&op->base);
+    KG_AUTO_FREE char *group = runtime_cgroup(oci, op->base.id);
+    if (cgroup_sweep(&oci->cgroups, group) || clock_mono_ms() >= op->kill_until_ms)
         start_delete(op);
     else
         loop_timer_start(op->timer, KILL_PAUSE_MS);
@@ -105,7 +109,7 @@ on_ran(const struct loop_process_result *result, void *arg)
     struct oci *oci = oci_of(&op->base);
     KG_AUTO_FREE char *group = runtime_cgroup(oci, op->base.id);
     op->process = NULL;
-    cgroup_limit(group, &oci->disks);
+    cgroup_limit(&oci->cgroups, group);
     int pid;
     if (result->exit_code != 0)
         runtime_error(oci, op->base.id, result, &op->base.err);
@@ -137,6 +141,54 @@ start_run(struct oci_op *op)
     runtime_argv_fini(&argv);
 }
 
+// ---- Recovering -----------------------------------------------------------------------------
+
+// A sandbox that has a folder is alive, or dead or half-made.
+static void
+recover_folder(const char *id, void *arg)
+{
+    struct provisioner_op *op = arg;
+    int pid;
+    bool lives = runtime_init_lives(oci_of(op), id, &pid);
+    if (lives && op->cancelled)
+        return;
+    if (!lives || !op_take_up(op, id, pid))
+        op_remove_leftover(op->provisioner, id, op);
+}
+
+// Removes our containers whose folder no longer exists.
+static void
+remove_bare_containers(struct provisioner_op *op)
+{
+    struct oci *oci = oci_of(op);
+    KG_AUTO_FREE char *prefix = sandbox_container_name(oci->base.gateway_id, "");
+    DIR *dir = opendir(oci->runtime_root);
+    if (!dir)
+        return; // the runtime has never created one
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        KG_AUTO_FREE char *id = runtime_kind_sandbox(oci->kind, entry->d_name + strlen(prefix));
+        if (!id)
+            continue;
+        if (sandbox_id_valid(id) && !folder_exists(oci->base.state_dir, id))
+            op_remove_leftover(op->provisioner, id, op);
+    }
+    closedir(dir);
+}
+
+static void
+recover(struct provisioner_op *op)
+{
+    op_set_state(op, OP_WAITING);
+    remove_bare_containers(op);
+    if (folder_list(op->provisioner->state_dir, recover_folder, op, &op->err) < 0)
+        log_warning("cannot list the sandboxes' folders", LOG_ERR(&op->err));
+    op_recover_step(op);
+}
+
+// ---- Starting -------------------------------------------------------------------------------
+
 void
 oci_op_start(struct provisioner_op *base)
 {
@@ -155,7 +207,7 @@ oci_op_start(struct provisioner_op *base)
         start_kill(op);
         break;
     case OP_RECOVER:
-        oci_recover(base);
+        recover(base);
         break;
     }
 }

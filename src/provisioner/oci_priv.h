@@ -5,14 +5,9 @@
 
 #include "provisioner_priv.h"
 
-// What the machine's control groups support.
-struct cgroup_info {
-    bool v1;
-    bool v2; // both: hybrid
-    bool memory;
-    bool cpu;
-    bool pids;
-    bool swap; // can be limited
+struct cgroup_mount {
+    char *path;
+    bool v2;
 };
 
 struct cgroup_disk {
@@ -20,9 +15,18 @@ struct cgroup_disk {
     unsigned minor;
 };
 
-struct cgroup_disks {
-    struct cgroup_disk items[8];
-    size_t n;
+// The machine's control groups, as found by cgroups_init().
+struct cgroups {
+    struct cgroup_mount *mounts; // one for each hierarchy
+    size_t n_mounts;
+    bool v1;
+    bool v2; // both: hybrid
+    bool memory;
+    bool cpu;
+    bool pids;
+    bool swap;                   // can be limited
+    struct cgroup_disk disks[8]; // from which sandboxes read
+    size_t n_disks;
 };
 
 struct oci_kernel_env {
@@ -58,9 +62,8 @@ struct oci {
     struct provisioner_limits limits;
     struct oci_kernel_env *kernel_envs;
     size_t n_kernel_envs;
-    struct cgroup_info cgroups;
-    struct cgroup_disks disks; // from which sandboxes read
-    char *runtime;             // path of runc, crun or runsc; set by oci_trial()
+    struct cgroups cgroups;
+    char *runtime; // path of runc, crun or runsc; set by oci_trial()
     const struct runtime_kind *kind;
     char *runtime_root; // where it keeps its state
     bool user_namespace;
@@ -76,7 +79,7 @@ oci_of(const struct provisioner_op *op)
     return (struct oci *)op->provisioner;
 }
 
-// ---- Operations (oci_op.c, oci_recover.c) ---------------------------------------------------
+// ---- Operations (oci_op.c) ------------------------------------------------------------------
 
 struct oci_op {
     struct provisioner_op base;
@@ -91,7 +94,6 @@ KG_MUST_CHECK int netns_dial(int pid, int port, struct kg_error *err);
 
 void oci_op_start(struct provisioner_op *op);
 void oci_op_fini(struct provisioner_op *op);
-void oci_recover(struct provisioner_op *op);
 
 // ---- The runtime's command lines (runtime.c) ------------------------------------------------
 
@@ -137,11 +139,15 @@ void runtime_kind_adapt(const struct runtime_kind *kind, json_t *config);
 KG_MUST_CHECK int oci_trial(struct oci *oci, const char *wanted, struct kg_error *err);
 // The runtimes that "auto" tries, best first, up to NULL.
 extern const char *const oci_runtimes[];
-KG_MUST_CHECK int oci_use_runtime(struct oci *oci, const char *name, bool user_namespace,
+// Why sandboxes are not as they should be; code KG_OK: they are.
+struct oci_shortfall {
+    struct kg_error users;  // they run without a user namespace
+    struct kg_error inodes; // they share inodes with the host
+};
+// Runs `kg-agent --version` in a temporary sandbox, at best in a user namespace and with its own
+// inodes, and keeps in `oci` what works. Blocks.
+KG_MUST_CHECK int oci_try_runtime(struct oci *oci, const char *name, struct oci_shortfall *ret,
                                   struct kg_error *err);
-// Runs `kg-agent --version` in a sandbox with the best inodes that work, and removes the sandbox.
-// `why` says why better inodes do not work; it is empty if all are its own. Blocks.
-KG_MUST_CHECK int oci_try_container(struct oci *oci, struct kg_error *why, struct kg_error *err);
 bool oci_doctor(struct oci *oci, const struct provisioner_settings *settings,
                 provisioner_finding_fn fn, void *arg);
 
@@ -185,19 +191,21 @@ KG_MUST_CHECK int folder_image_check(const struct oci *oci, struct kg_error *err
 
 // ---- Control groups (cgroup.c) --------------------------------------------------------------
 
-void cgroup_probe(struct cgroup_info *ret);
-// Groups are named by their path in every hierarchy, without a leading slash.
-// Whether process `pid` is in the group `name`.
-bool cgroup_has(const char *name, int pid);
-// Sets the limits of the group `name` that the runtime cannot: TCP buffers if they are counted
-// apart from other memory, as in version 1, and disk reads.
-void cgroup_limit(const char *name, const struct cgroup_disks *disks);
+// Looks at what is mounted now, into zeroed memory.
+void cgroups_init(struct cgroups *cgroups);
+void cgroups_fini(struct cgroups *cgroups);
 // Adds the disk under a path; a file system without a single disk is left out.
-void cgroup_disks_add(struct cgroup_disks *disks, const char *path);
-// Limits all groups in the group `name` together: nine tenths of the machine's memory, half of its
-// process ids.
-void cgroup_bound(const char *name);
-// Removes the group `name` if it is empty.
-void cgroup_remove(const char *name);
-// Kills the processes in the group `name` and removes it; false: not removed yet, try again.
-bool cgroup_sweep(const char *name);
+void cgroups_add_disk(struct cgroups *cgroups, const char *path);
+// A group is named by its path in every hierarchy, without a leading slash.
+// Whether process `pid` is in the group.
+bool cgroup_has(const struct cgroups *cgroups, const char *name, int pid);
+// Sets the group's limits that the runtime cannot: TCP buffers if they are counted apart from other
+// memory, as in version 1, and reads from the disks.
+void cgroup_limit(const struct cgroups *cgroups, const char *name);
+// Limits all groups in the group together: nine tenths of the machine's memory, half of its process
+// ids.
+void cgroup_bound(const struct cgroups *cgroups, const char *name);
+// Removes the group if it is empty.
+void cgroup_remove(const struct cgroups *cgroups, const char *name);
+// Kills the processes in the group and removes it; false: not removed yet, try again.
+bool cgroup_sweep(const struct cgroups *cgroups, const char *name);

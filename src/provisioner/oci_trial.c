@@ -56,7 +56,7 @@ clean_up(const struct oci *oci, const char *id)
             log_warning("cannot delete the trial's container", LOG_ERR(&outcome.err));
     }
     KG_AUTO_FREE char *group = runtime_cgroup(oci, id);
-    for (int i = 0; i < SWEEP_TRIES && !cgroup_sweep(group); i++)
+    for (int i = 0; i < SWEEP_TRIES && !cgroup_sweep(&oci->cgroups, group); i++)
         usleep(SWEEP_PAUSE_US);
     struct kg_error err;
     if (folder_remove(oci->base.state_dir, id, &err) < 0)
@@ -81,8 +81,10 @@ try_once(const struct oci *oci, struct kg_error *err)
     return result;
 }
 
-int
-oci_try_container(struct oci *oci, struct kg_error *why, struct kg_error *err)
+// Runs `kg-agent --version` in a sandbox with the best inodes that work. `why` says why better ones
+// do not work; its code is KG_OK if all inodes are the sandbox's own.
+static int
+try_container(struct oci *oci, struct kg_error *why, struct kg_error *err)
 {
     *why = (struct kg_error){0};
     // With its own kernel it has its own inodes, whatever is mounted.
@@ -97,8 +99,8 @@ oci_try_container(struct oci *oci, struct kg_error *why, struct kg_error *err)
     return -1;
 }
 
-int
-oci_use_runtime(struct oci *oci, const char *name, bool user_namespace, struct kg_error *err)
+static int
+use_runtime(struct oci *oci, const char *name, struct kg_error *err)
 {
     free(oci->runtime);
     free(oci->runtime_root);
@@ -106,7 +108,7 @@ oci_use_runtime(struct oci *oci, const char *name, bool user_namespace, struct k
     oci->runtime = runtime_find(name);
     oci->runtime_root = kg_asprintf("%s/oci-%s", oci->base.state_dir, slash ? slash + 1 : name);
     oci->kind = runtime_kind_of(name);
-    oci->user_namespace = user_namespace && oci->kind->user_namespace;
+    oci->user_namespace = oci->kind->user_namespace;
     if (oci->runtime)
         return 0;
     return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
@@ -114,25 +116,31 @@ oci_use_runtime(struct oci *oci, const char *name, bool user_namespace, struct k
                         oci->kind->packages);
 }
 
-// Tries a user namespace first, then without.
-static int
-try_runtime(struct oci *oci, const char *name, struct kg_error *err)
+int
+oci_try_runtime(struct oci *oci, const char *name, struct oci_shortfall *ret, struct kg_error *err)
 {
-    struct kg_error why;
-    struct kg_error why_shared;
-    if (oci_use_runtime(oci, name, true, err) < 0)
+    *ret = (struct oci_shortfall){0};
+    if (use_runtime(oci, name, err) < 0)
         return -1;
-    if (oci_try_container(oci, &why_shared, &why) < 0) {
-        *err = why;
-        if (!oci->user_namespace)
-            return -1;
-        oci->user_namespace = false;
-        if (oci_try_container(oci, &why_shared, err) < 0)
-            return -1;
-        log_warning("sandboxes run without a user namespace", LOG_ERR(&why));
-    }
-    if (oci->inodes != INODES_OWN && !oci->kind->own_kernel)
-        log_warning("sandboxes share inodes with the host", LOG_ERR(&why_shared));
+    if (try_container(oci, &ret->inodes, err) == 0)
+        return 0;
+    if (!oci->user_namespace)
+        return -1;
+    oci->user_namespace = false;
+    ret->users = *err;
+    return try_container(oci, &ret->inodes, err);
+}
+
+static int
+try_for_service(struct oci *oci, const char *name, struct kg_error *err)
+{
+    struct oci_shortfall shortfall;
+    if (oci_try_runtime(oci, name, &shortfall, err) < 0)
+        return -1;
+    if (shortfall.users.code)
+        log_warning("sandboxes run without a user namespace", LOG_ERR(&shortfall.users));
+    if (shortfall.inodes.code)
+        log_warning("sandboxes share inodes with the host", LOG_ERR(&shortfall.inodes));
     return 0;
 }
 
@@ -140,11 +148,11 @@ int
 oci_trial(struct oci *oci, const char *wanted, struct kg_error *err)
 {
     if (strcmp(wanted, "auto") != 0)
-        return try_runtime(oci, wanted, err);
+        return try_for_service(oci, wanted, err);
     int result = -1;
     for (size_t i = 0; oci_runtimes[i] && result < 0; i++) {
         struct kg_error why;
-        result = try_runtime(oci, oci_runtimes[i], &why);
+        result = try_for_service(oci, oci_runtimes[i], &why);
         if (result < 0 && i == 0)
             *err = why; // the first choice's error is the one to fix
     }

@@ -151,7 +151,7 @@ runtime_init_lives(const struct oci *oci, const char *id, int *ret_pid)
 {
     KG_AUTO_FREE char *group = runtime_cgroup(oci, id);
     return runtime_knows(oci, id) && runtime_init_pid(oci, id, ret_pid, NULL) == 0 &&
-           cgroup_has(group, *ret_pid);
+           cgroup_has(&oci->cgroups, group, *ret_pid);
 }
 
 char *
