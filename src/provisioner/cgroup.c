@@ -22,7 +22,7 @@ list_has(const char *list, const char *separators, const char *word)
     size_t len = strlen(word);
     for (const char *at = list; *at; at += strspn(at, separators)) {
         size_t n = strcspn(at, separators);
-        if (n == len && !strncmp(at, word, len))
+        if (n == len && strncmp(at, word, len) == 0)
             return true;
         at += n;
     }

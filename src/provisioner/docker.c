@@ -28,7 +28,8 @@ docker_open(struct loop *loop, const struct provisioner_settings *settings, stru
     docker->limits = settings->limits;
     docker->pull.silence_ms = PULL_SILENCE_MS;
     docker->packages_dir = settings->packages_dir ? kg_strdup(settings->packages_dir) : NULL;
-    docker->image = kg_strdup(strcmp(settings->image, "host") ? settings->image : DOCKER_IMAGE);
+    docker->image =
+        kg_strdup(strcmp(settings->image, "host") == 0 ? DOCKER_IMAGE : settings->image);
     if (provisioner_init(&docker->base, &provisioner_docker, loop, settings, err) < 0 ||
         tell_folder(docker, err) < 0 || docker_parse_host(docker, settings->docker_host, err) < 0)
         return NULL;

@@ -18,7 +18,7 @@ docker_parse_host(struct docker *docker, const char *host, struct kg_error *err)
     static const char unix_scheme[] = "unix://";
     static const char tcp_scheme[] = "tcp://";
     docker->host = kg_strdup(host);
-    if (!strncmp(host, unix_scheme, strlen(unix_scheme)) && host[strlen(unix_scheme)] == '/') {
+    if (strncmp(host, unix_scheme, strlen(unix_scheme)) == 0 && host[strlen(unix_scheme)] == '/') {
         docker->socket_path = kg_strdup(host + strlen(unix_scheme));
         docker->url = kg_strdup("http://docker");
         return 0;
@@ -121,7 +121,7 @@ docker_take_version(struct docker *docker, const json_t *body, struct kg_error *
     docker->api_minor = newer ? oldest_minor : API_MINOR;
     const json_t *component = json_array_get(json_object_get(body, "Components"), 0);
     const char *name = json_string_value(json_object_get(component, "Name"));
-    docker->podman = name && !strncmp(name, "Podman", strlen("Podman"));
+    docker->podman = name && strncmp(name, "Podman", strlen("Podman")) == 0;
     return 0;
 }
 
@@ -187,7 +187,7 @@ take_labels(const struct docker *docker, const json_t *labels, struct docker_con
     ret->folder = json_string_value(json_object_get(labels, DOCKER_LABEL_FOLDER));
     if (!ret->id || !ret->gateway || !ret->sandbox || !sandbox_id_valid(ret->sandbox))
         return false;
-    ret->ours = !strcmp(ret->gateway, docker->base.gateway_id);
+    ret->ours = strcmp(ret->gateway, docker->base.gateway_id) == 0;
     return true;
 }
 
@@ -195,7 +195,7 @@ static bool
 name_goes_with(const struct docker_container *container, const char *name)
 {
     KG_AUTO_FREE char *wanted = sandbox_container_name(container->gateway, container->sandbox);
-    return name && !strcmp(name + (*name == '/'), wanted);
+    return name && strcmp(name + (*name == '/'), wanted) == 0;
 }
 
 bool
@@ -205,7 +205,7 @@ docker_take_listed(const struct docker *docker, const json_t *element, struct do
     const json_t *names = json_object_get(element, "Names");
     *ret = (struct docker_container){
         .id = json_string_value(json_object_get(element, "Id")),
-        .lives = state && (!strcmp(state, "running") || !strcmp(state, "paused")),
+        .lives = state && (strcmp(state, "running") == 0 || strcmp(state, "paused") == 0),
     };
     bool named = false;
     if (!take_labels(docker, json_object_get(element, "Labels"), ret))

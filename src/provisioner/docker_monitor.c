@@ -19,7 +19,7 @@ on_end_of(struct docker *docker, const struct docker_container *container, const
     struct sandbox_watch *watch = watch_find(&docker->base, container->sandbox);
     if (op && op->kind == OP_CREATE) {
         const char *made = ((struct docker_op *)op)->container; // not one that had its name
-        ((struct docker_op *)op)->died |= made && !strcmp(made, container->id);
+        ((struct docker_op *)op)->died |= made && strcmp(made, container->id) == 0;
     } else if (watch) {
         log_info("the agent has ended", LOG_STR("sandbox", container->sandbox),
                  LOG_STR("exit_code", exit_code));

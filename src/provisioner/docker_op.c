@@ -38,7 +38,7 @@ remove_listed(struct docker_op *op, const struct http_call_result *list, http_ca
         const json_t *element = json_array_get(containers, i);
         struct docker_container container;
         if (docker_take_listed(docker_of(&op->base), element, &container) && container.ours &&
-            !strcmp(container.sandbox, op->base.id))
+            strcmp(container.sandbox, op->base.id) == 0)
             return remove_container(op, container.id, next);
     }
     return false;
@@ -308,7 +308,7 @@ is_abandoned(const struct docker *docker, const struct docker_container *contain
 {
     if (!container->state_dir || strcmp(container->state_dir, docker->base.state_dir) != 0)
         return false;
-    if (!container->lives || (container->folder && !strcmp(container->folder, docker->folder)))
+    if (!container->lives || (container->folder && strcmp(container->folder, docker->folder) == 0))
         return true;
     log_warning("another gateway has a state folder at the same path; its sandbox is left alone",
                 LOG_STR("gateway", container->gateway), LOG_STR("sandbox", container->sandbox));

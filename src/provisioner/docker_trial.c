@@ -85,7 +85,8 @@ docker_take_info(struct docker *docker, const json_t *info)
     docker->own_users = !docker->podman;
     json_array_foreach(json_object_get(info, "SecurityOptions"), i, option) {
         const char *text = json_string_value(option);
-        if (text && (!strncmp(text, "name=userns", 11) || !strncmp(text, "name=rootless", 13)))
+        if (text &&
+            (strncmp(text, "name=userns", 11) == 0 || strncmp(text, "name=rootless", 13) == 0))
             docker->own_users = false;
     }
 }
@@ -121,7 +122,7 @@ static void
 find_users(const struct docker *docker, const json_t *info, provisioner_finding_fn fn, void *arg)
 {
     const char *version = json_string_value(json_object_get(info, "CgroupVersion"));
-    bool v1 = version && !strcmp(version, "1");
+    bool v1 = version && strcmp(version, "1") == 0;
     fn("docker: users", true,
        docker->own_users ? "every sandbox has its own user on the host"
        : docker->podman ? "all sandboxes are uid 1000 of the engine's user namespace or of the host"

@@ -191,9 +191,9 @@ check_point(const struct oci *oci, const char *path, struct kg_error *err)
     KG_AUTO_FREE char *full = kg_asprintf("%s%s", oci->root_dir, path);
     if (access(full, F_OK) == 0)
         return 0;
-    return kg_error_set(err, KG_INVALID, 0, "image: %s lacks %s, the mount point of %s",
-                        oci->root_dir, path,
-                        strcmp(path, SANDBOX_AGENT) ? "a folder" : "the agent (an empty file)");
+    return kg_error_set(
+        err, KG_INVALID, 0, "image: %s lacks %s, the mount point of %s", oci->root_dir, path,
+        strcmp(path, SANDBOX_AGENT) == 0 ? "the agent (an empty file)" : "a folder");
 }
 
 int

@@ -27,7 +27,7 @@ static int
 take_settings(struct oci *oci, const struct provisioner_settings *settings, struct kg_error *err)
 {
     oci->limits = settings->limits;
-    oci->host_image = !strcmp(settings->image, "host");
+    oci->host_image = strcmp(settings->image, "host") == 0;
     oci->root_dir = oci->host_image
                         ? kg_asprintf("%s/root", oci->base.state_dir)
                         : provisioner_real_path("the image folder", settings->image, err);

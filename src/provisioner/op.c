@@ -113,7 +113,7 @@ op_find(const struct provisioner *provisioner, const char *id)
 {
     struct provisioner_op *op;
     TAILQ_FOREACH(op, &provisioner->ops, next) {
-        if (!strcmp(op->id, id))
+        if (strcmp(op->id, id) == 0)
             return op;
     }
     return NULL;

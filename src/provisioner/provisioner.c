@@ -13,7 +13,7 @@ static const struct provisioner_engine *const engines[] = {&provisioner_oci, &pr
 static bool
 engine_asked_for(const struct provisioner_engine *engine, const char *name)
 {
-    return !strcmp(name, "auto") || !strcmp(name, engine->name);
+    return strcmp(name, "auto") == 0 || strcmp(name, engine->name) == 0;
 }
 
 struct provisioner *

@@ -17,7 +17,7 @@ watch_find(const struct provisioner *provisioner, const char *id)
 {
     struct sandbox_watch *watch;
     TAILQ_FOREACH(watch, &provisioner->watches, next) {
-        if (!strcmp(watch->id, id))
+        if (strcmp(watch->id, id) == 0)
             return watch;
     }
     return NULL;
