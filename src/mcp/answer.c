@@ -29,8 +29,9 @@ within_bounds(const struct mcp_call *call, struct payload *payload)
                                 json_pack("{s:s}", "code", kg_code_info(KG_RATE_LIMITED)->name)));
 }
 
-void
-mcp_call_deliver(struct mcp_call *call, struct payload *payload, int http_status)
+// Gives the answer (taken; NULL: there is none) to the outlet. The call is gone afterwards.
+static void
+deliver(struct mcp_call *call, struct payload *payload, int http_status)
 {
     struct mcp_session *session = call->session;
     struct outlet *outlet = call->outlet;
@@ -56,6 +57,21 @@ mcp_call_deliver(struct mcp_call *call, struct payload *payload, int http_status
         mcp_session_release(session);
 }
 
+static void
+call_on_encoded(struct payload *payload, void *arg)
+{
+    struct mcp_call *call = arg;
+    call->encoding = NULL;
+    deliver(call, payload, call->http_status);
+}
+
+void
+mcp_call_drop_answer(struct mcp_call *call)
+{
+    encoding_cancel(KG_STEAL(call->encoding));
+    deliver(call, NULL, call->http_status);
+}
+
 void
 mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
 {
@@ -67,11 +83,16 @@ mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
         json_decref(KG_STEAL(message));
     bool large = call->weight > MCP_LARGE_BYTES || call->attachments.n > 0 ||
                  (message && json_value_weight(message) > MCP_LARGE_BYTES);
-    if (message && large && !call->shares_answer)
-        encoding_start(call, message, http_status);
-    else
-        mcp_call_deliver(call, message ? payload_with(message, &call->attachments) : NULL,
-                         http_status);
+    if (!message || !large || call->shares_answer) {
+        deliver(call, message ? payload_with(message, &call->attachments) : NULL, http_status);
+        return;
+    }
+    json_t *request = mcp_call_take_message(call);
+    call->mcp->held_bytes -= call->weight;
+    call->weight = 0;
+    call->http_status = http_status;
+    call->encoding = encoding_start(call->mcp, call->owner, message, request, &call->attachments,
+                                    call_on_encoded, call);
 }
 
 json_t *
@@ -121,8 +142,8 @@ mcp_call_answer_result(struct mcp_call *call, json_t *result)
 void
 mcp_call_finish(struct mcp_call *call, json_t *result)
 {
-    if (call->joined)
-        lists_resources_part(call, result);
+    if (call->on_result)
+        call->on_result(call, result);
     else
         mcp_call_answer_result(call, result);
 }

@@ -48,15 +48,6 @@ mcp_call_take_response(struct mcp_session *session, const json_t *message)
 }
 
 void
-call_drop_question(struct mcp_call *call)
-{
-    struct question question = call->question;
-    *call->question.id = '\0';
-    if (*question.id)
-        question.fn(NULL, "the call was cancelled", question.arg);
-}
-
-void
 mcp_call_close_stream(struct mcp_call *call)
 {
     if (!call->cancelled && call->outlet->ops->close_stream)

@@ -30,7 +30,6 @@ mcp_batch_check(const json_t *messages, size_t *ret_requests)
 // Collects the answers.
 struct batch {
     struct outlet base;
-    struct mcp *mcp;
     struct owner_share *share; // in which the answers count while they are gathered
     struct outlet *parent;
     size_t expected;
@@ -46,14 +45,6 @@ batch_send(struct outlet *outlet, json_t *message, bool minor)
 }
 
 static void
-batch_count(struct batch *batch, size_t len)
-{
-    batch->counted += len;
-    batch->share->answer_bytes += len;
-    batch->mcp->answer_bytes += len;
-}
-
-static void
 batch_answer(struct outlet *outlet, struct payload *payload, int http_status)
 {
     (void)http_status;
@@ -61,19 +52,19 @@ batch_answer(struct outlet *outlet, struct payload *payload, int http_status)
     if (payload) {
         buf_append(&batch->answers, batch->answers.len ? "," : "[", 1);
         buf_append(&batch->answers, payload->text, payload->len);
-        batch_count(batch, payload->len);
+        batch->counted += payload->len;
+        mcp_share_count(batch->share, (int64_t)payload->len);
         payload_unref(payload);
     }
     if (--batch->expected > 0)
         return;
-    batch->share->answer_bytes -= batch->counted;
-    batch->mcp->answer_bytes -= batch->counted;
+    mcp_share_count(batch->share, -(int64_t)batch->counted);
     struct payload *all = NULL;
     if (batch->answers.len > 0) {
         buf_append(&batch->answers, "]", 1);
         size_t len = batch->answers.len;
         all = payload_take(buf_take(&batch->answers), len);
-        payload_count(all, batch->mcp, batch->share->owner);
+        payload_count(all, batch->share->mcp, batch->share->owner);
     }
     batch->parent->ops->answer(batch->parent, all, 200);
     mcp_share_leave(batch->share);
@@ -107,7 +98,6 @@ batch_new(const struct origin *origin, size_t expected)
 {
     struct batch *batch = KG_NEW(struct batch);
     batch->base.ops = &batch_ops;
-    batch->mcp = origin->mcp;
     batch->share = mcp_share_join(origin->mcp, origin->owner);
     batch->parent = origin->outlet;
     batch->expected = expected;

@@ -112,6 +112,15 @@ mcp_call_free(struct mcp_call *call)
     free(call);
 }
 
+static void
+drop_question(struct mcp_call *call)
+{
+    struct question question = call->question;
+    *call->question.id = '\0';
+    if (*question.id)
+        question.fn(NULL, "the call was cancelled", question.arg);
+}
+
 void
 mcp_call_cancel(struct mcp_call *call)
 {
@@ -121,7 +130,7 @@ mcp_call_cancel(struct mcp_call *call)
     if (call->ended) // its answer is being encoded, and will be dropped
         return;
     call->holding = true;
-    call_drop_question(call);
+    drop_question(call);
     loop_fn on_cancel = call->on_cancel;
     call->on_cancel = NULL;
     if (!call->ended && on_cancel)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks that results are made of.
+// The parts that results are made of.
 
 #include <string.h>
 
@@ -14,6 +14,13 @@ repaired_string(const char *text, size_t len)
     KG_AUTO_BUF repaired = {0};
     utf8_append(&repaired, text, len, true);
     return json_stringn(repaired.data ? repaired.data : "", repaired.len);
+}
+
+json_t *
+mcp_server_info(void)
+{
+    return json_pack("{s:s, s:s, s:s}", "name", "kernelgate", "title", "kernelgate", "version",
+                     KG_VERSION);
 }
 
 json_t *

@@ -149,8 +149,8 @@ mcp_dispatch_stateless(const struct origin *origin, json_t *message)
 
 // ---- Notifications and responses ------------------------------------------------------------
 
-void
-mcp_dispatch_cancel(struct mcp_session *session, const json_t *id)
+static void
+cancel_call(struct mcp_session *session, const json_t *id)
 {
     struct mcp_call *call;
     LIST_FOREACH(call, &session->calls, in_session) {
@@ -170,7 +170,6 @@ mcp_dispatch_other(const struct origin *origin, json_t *message)
     if (session && !method)
         mcp_call_take_response(session, message);
     else if (session && strcmp(method, "notifications/cancelled") == 0)
-        mcp_dispatch_cancel(session,
-                            json_object_get(json_object_get(message, "params"), "requestId"));
+        cancel_call(session, json_object_get(json_object_get(message, "params"), "requestId"));
     mcp_message_free(origin->mcp->loop, message, weight_of(origin, message));
 }

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encodes large answers on a worker. Those with attachments wait until the owner's clients have
-// read enough of the answers before: until then their figures stay where they are counted once.
+// Encodes large answers on a worker. An answer with attachments first waits until the owner's
+// clients have read enough of the earlier ones: until then its figures exist only once.
 
 #include "mcp_priv.h"
 
-enum { ROOM_WAIT_MS = 10 * 1000 }; // then the answer is encoded and, without room, refused
-
-// An answer and its request, which may be large, too, and has the answer's id. While `work` runs
-// all but the call are the worker's.
+// While `work` runs, the worker has `answer`, `request`, `attachments` and `payload`.
 struct encoding {
-    struct mcp_call *call;
-    struct loop_work *work; // NULL: it waits for room
-    struct loop_timer *deadline;
+    struct mcp *mcp;
+    struct owner_share *share;
+    struct room_wait *wait; // NULL: it has begun
+    struct loop_work *work;
     size_t reserved; // bytes of the attachments, counted in the owner's share
     json_t *answer;
-    json_t *request;
+    json_t *request; // has the answer's id
     struct attachments attachments;
     struct payload *payload;
-    TAILQ_ENTRY(encoding) waiting;
+    encoding_fn fn;
+    void *arg;
 };
 
-// Only once the work has ended.
+// Not while the work runs.
 static void
 encoding_free(void *arg)
 {
@@ -29,6 +28,7 @@ encoding_free(void *arg)
     json_decref(encoding->request);
     payload_unref(encoding->payload);
     attachments_fini(&encoding->attachments);
+    mcp_share_leave(encoding->share);
     free(encoding);
 }
 
@@ -44,90 +44,58 @@ static void
 encoding_done(void *arg)
 {
     struct encoding *encoding = arg;
-    struct mcp_call *call = encoding->call;
-    struct mcp *mcp = call->mcp;
+    struct mcp *mcp = encoding->mcp;
     struct payload *payload = KG_STEAL(encoding->payload);
-    call->encoding = NULL;
-    mcp_share_release(mcp, call->owner, encoding->reserved);
+    encoding_fn fn = encoding->fn;
+    void *fn_arg = encoding->arg;
+    mcp_share_count(encoding->share, -(int64_t)encoding->reserved);
     encoding_free(encoding);
-    mcp_call_deliver(call, payload, call->http_status);
-    encodings_continue(mcp);
+    fn(payload, fn_arg); // counts the payload, so that those who wait cannot take its room
+    mcp_room_freed(mcp);
 }
 
-// Its answer counts from here on, so that those behind it wait.
+// From here on the attachments count, so that later answers wait.
 static void
-encoding_begin(struct encoding *encoding)
-{
-    struct mcp_call *call = encoding->call;
-    loop_timer_free(KG_STEAL(encoding->deadline));
-    encoding->reserved = attachments_len(&encoding->attachments);
-    mcp_share_reserve(call->mcp, call->owner, encoding->reserved);
-    encoding->work = loop_work_start(call->mcp->loop, loop_lane_of(call->owner), encoding_run,
-                                     encoding_done, encoding);
-}
-
-static void
-encoding_on_deadline(void *arg)
+encoding_begin(void *arg)
 {
     struct encoding *encoding = arg;
-    TAILQ_REMOVE(&encoding->call->mcp->encodings, encoding, waiting);
-    encoding_begin(encoding);
+    encoding->wait = NULL;
+    encoding->reserved = attachments_len(&encoding->attachments);
+    mcp_share_count(encoding->share, (int64_t)encoding->reserved);
+    encoding->work = loop_work_start(encoding->mcp->loop, loop_lane_of(encoding->share->owner),
+                                     encoding_run, encoding_done, encoding);
 }
 
-static bool
-has_room(const struct encoding *encoding)
+struct encoding *
+encoding_start(struct mcp *mcp, const char *owner, json_t *answer, json_t *request,
+               struct attachments *attachments, encoding_fn fn, void *arg)
 {
-    const struct mcp_call *call = encoding->call;
-    size_t len = attachments_len(&encoding->attachments);
-    return len == 0 || mcp_share_has_room(call->mcp, call->owner, len + MCP_LARGE_BYTES);
-}
-
-void
-encoding_start(struct mcp_call *call, json_t *answer, int http_status)
-{
+    size_t len = attachments_len(attachments);
+    size_t room = len + MCP_LARGE_BYTES;
+    bool has_room = len == 0 || mcp_share_has_room(mcp, owner, room);
     struct encoding *encoding = KG_NEW(struct encoding);
-    encoding->call = call;
+    encoding->mcp = mcp;
+    encoding->share = mcp_share_join(mcp, owner);
     encoding->answer = answer;
-    encoding->attachments = call->attachments;
-    call->attachments = (struct attachments){0};
-    encoding->request = mcp_call_take_message(call);
-    call->mcp->held_bytes -= call->weight;
-    call->weight = 0;
-    call->http_status = http_status;
-    call->encoding = encoding;
-    if (has_room(encoding)) {
+    encoding->request = request;
+    encoding->attachments = *attachments;
+    *attachments = (struct attachments){0};
+    encoding->fn = fn;
+    encoding->arg = arg;
+    if (has_room)
         encoding_begin(encoding);
-        return;
-    }
-    TAILQ_INSERT_TAIL(&call->mcp->encodings, encoding, waiting);
-    encoding->deadline = loop_timer_new(call->mcp->loop, encoding_on_deadline, encoding);
-    loop_timer_start(encoding->deadline, ROOM_WAIT_MS);
+    else
+        encoding->wait = mcp_room_wait_start(mcp, owner, room, encoding_begin, encoding);
+    return encoding;
 }
 
 void
-encodings_continue(struct mcp *mcp)
+encoding_cancel(struct encoding *encoding)
 {
-    struct encoding *next;
-    for (struct encoding *encoding = TAILQ_FIRST(&mcp->encodings); encoding; encoding = next) {
-        next = TAILQ_NEXT(encoding, waiting);
-        if (!has_room(encoding))
-            continue;
-        TAILQ_REMOVE(&mcp->encodings, encoding, waiting);
-        encoding_begin(encoding);
-    }
-}
-
-void
-encoding_drop(struct mcp_call *call)
-{
-    struct encoding *encoding = KG_STEAL(call->encoding);
-    if (encoding->work) {
-        mcp_share_release(call->mcp, call->owner, encoding->reserved);
+    mcp_share_count(encoding->share, -(int64_t)encoding->reserved);
+    mcp_room_wait_cancel(encoding->wait);
+    if (encoding->work)
         loop_work_cancel(encoding->work, encoding_free);
-    } else {
-        TAILQ_REMOVE(&call->mcp->encodings, encoding, waiting);
-        loop_timer_free(encoding->deadline);
+    else
         encoding_free(encoding);
-    }
-    mcp_call_deliver(call, NULL, call->http_status);
 }

@@ -1,14 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
-// Revision 2026-07-28 says part of a request again in headers, so that proxies can route by them;
-// what they say must be what the body says.
+// What the headers and the query of an HTTP request say, and the answer where they are wrong.
 
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "mcp_priv.h"
 
 enum { HEADER_VALUE_MAX = 8192 };
+
+void
+mcp_http_answer_error(struct http_request *request, int status, const json_t *id, int code,
+                      const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    http_reply_json(request, status, rpc_error(id, code, text, NULL));
+}
+
+char *
+mcp_http_base_url(const struct http_request *request)
+{
+    // Behind a proxy; a wrong one only misleads its sender.
+    const char *scheme = http_request_header(request, "X-Forwarded-Proto");
+    const char *host = http_request_header(request, "Host");
+    bool https = scheme && strcasecmp(scheme, "https") == 0;
+    return host ? kg_asprintf("%s://%s", https ? "https" : "http", host) : NULL;
+}
+
+static bool
+is_type(const char *text, size_t len, const char *type)
+{
+    return strlen(type) == len && strncasecmp(text, type, len) == 0;
+}
+
+struct accepted
+mcp_http_accepted(const struct http_request *request)
+{
+    struct accepted accepted = {0};
+    const char *at = http_request_header(request, "Accept");
+    if (!at || !*at)
+        return (struct accepted){.json = true, .stream = true};
+    while (*at) {
+        at += strspn(at, ", \t");
+        size_t len = strcspn(at, ",; \t");
+        bool any = is_type(at, len, "*/*");
+        accepted.json |=
+            any || is_type(at, len, "application/json") || is_type(at, len, "application/*");
+        accepted.stream |=
+            any || is_type(at, len, "text/event-stream") || is_type(at, len, "text/*");
+        at += strcspn(at, ",");
+    }
+    return accepted;
+}
+
+bool
+mcp_http_content_is_json(const struct http_request *request)
+{
+    const char *type = http_request_header(request, "Content-Type");
+    return !type || is_type(type, strcspn(type, "; \t"), "application/json");
+}
+
+const char *
+mcp_http_profile(struct mcp *mcp, struct http_request *request)
+{
+    const char *profile = http_request_query(request, "profile");
+    if (!profile)
+        return "";
+    if (mcp_knows_profile(mcp, profile))
+        return profile;
+    KG_AUTO_BUF known = {0};
+    for (char **name = mcp->profiles; *name; name++)
+        buf_printf(&known, "%s%s", known.len ? ", " : "", *name);
+    mcp_http_answer_error(request, 400, NULL, MCP_INVALID_PARAMS, "unknown profile; there are: %s",
+                          known.data ? known.data : "none");
+    return NULL;
+}
+
+// ---- What 2026-07-28 says twice --------------------------------------------------------------
 
 // The header's value without blanks around it, base64 undone; to be freed. NULL: none, or broken.
 static char *

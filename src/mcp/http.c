@@ -3,102 +3,24 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "mcp_priv.h"
 
 #define SESSION_HEADER "Mcp-Session-Id"
 #define VERSION_HEADER "MCP-Protocol-Version"
 
-void
-mcp_http_answer_error(struct http_request *request, int status, const json_t *id, int code,
-                      const char *fmt, ...)
-{
-    char text[400];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    http_reply_json(request, status, rpc_error(id, code, text, NULL));
-}
-
-char *
-mcp_http_base_url(const struct http_request *request)
-{
-    // Behind a proxy; a wrong one only misleads its sender.
-    const char *scheme = http_request_header(request, "X-Forwarded-Proto");
-    const char *host = http_request_header(request, "Host");
-    bool https = scheme && strcasecmp(scheme, "https") == 0;
-    return host ? kg_asprintf("%s://%s", https ? "https" : "http", host) : NULL;
-}
-
-// ---- Headers --------------------------------------------------------------------------------
-
-static bool
-is_type(const char *text, size_t len, const char *type)
-{
-    return strlen(type) == len && strncasecmp(text, type, len) == 0;
-}
-
-struct accepted
-mcp_http_accepted(const struct http_request *request)
-{
-    struct accepted accepted = {0};
-    const char *at = http_request_header(request, "Accept");
-    if (!at || !*at)
-        return (struct accepted){.json = true, .stream = true};
-    while (*at) {
-        at += strspn(at, ", \t");
-        size_t len = strcspn(at, ",; \t");
-        bool any = is_type(at, len, "*/*");
-        accepted.json |=
-            any || is_type(at, len, "application/json") || is_type(at, len, "application/*");
-        accepted.stream |=
-            any || is_type(at, len, "text/event-stream") || is_type(at, len, "text/*");
-        at += strcspn(at, ",");
-    }
-    return accepted;
-}
-
-static bool
-content_is_json(const struct http_request *request)
-{
-    const char *type = http_request_header(request, "Content-Type");
-    return !type || is_type(type, strcspn(type, "; \t"), "application/json");
-}
-
-const char *
-mcp_http_profile(struct mcp *mcp, struct http_request *request)
-{
-    const char *profile = http_request_query(request, "profile");
-    if (!profile)
-        return "";
-    if (mcp_knows_profile(mcp, profile))
-        return profile;
-    KG_AUTO_BUF known = {0};
-    for (char **name = mcp->profiles; *name; name++)
-        buf_printf(&known, "%s%s", known.len ? ", " : "", *name);
-    mcp_http_answer_error(request, 400, NULL, MCP_INVALID_PARAMS, "unknown profile; there are: %s",
-                          known.data ? known.data : "none");
-    return NULL;
-}
-
-// An unknown version is refused wherever it is said; false: answered.
-static bool
-version_is_fine(struct http_request *request, const json_t *id)
-{
-    const char *version = http_request_header(request, VERSION_HEADER);
-    if (!version || revision_find(version) >= 0)
-        return true;
-    mcp_http_answer_error(request, 400, id, MCP_INVALID_REQUEST,
-                          "unsupported " VERSION_HEADER "; initialize answers what is spoken here");
-    return false;
-}
-
-// The session that the header names; NULL: answered.
+// The session that the headers name; NULL: answered. An unknown version is refused on every
+// request.
 static struct mcp_session *
 session_of(struct mcp *mcp, struct http_request *request, const json_t *id)
 {
+    const char *version = http_request_header(request, VERSION_HEADER);
+    if (version && revision_find(version) < 0) {
+        mcp_http_answer_error(request, 400, id, MCP_INVALID_REQUEST,
+                              "unsupported " VERSION_HEADER
+                              "; initialize answers what is spoken here");
+        return NULL;
+    }
     const char *header = http_request_header(request, SESSION_HEADER);
     if (!header) {
         mcp_http_answer_error(request, 400, id, MCP_INVALID_REQUEST,
@@ -113,7 +35,7 @@ session_of(struct mcp *mcp, struct http_request *request, const json_t *id)
     return session;
 }
 
-// ---- POST: one message ----------------------------------------------------------------------
+// ---- POST -----------------------------------------------------------------------------------
 
 static void
 post_initialize(struct mcp *mcp, struct http_request *request, struct received *received,
@@ -122,56 +44,50 @@ post_initialize(struct mcp *mcp, struct http_request *request, struct received *
     struct kg_error err = {0};
     struct mcp_session *session = mcp_session_new(mcp, http_request_owner(request), profile);
     session->base_url = mcp_http_base_url(request);
-    if (mcp->draining)
-        kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
-    if (err.code != KG_OK || mcp_session_register(session, &err) < 0) {
+    if (mcp_session_register(session, &err) < 0) {
         mcp_session_close(session);
         http_reply_error(request, &err);
         return;
     }
     http_reply_header(request, SESSION_HEADER, session->id);
-    const struct origin origin = {
-        .mcp = mcp,
-        .session = session,
-        .owner = session->owner,
-        .profile = session->profile,
-        .outlet = mcp_post_new(mcp, session, request, accepted),
-        .weights = received->weights,
-    };
-    mcp_dispatch_request(&origin, MCP_2025_11_25, KG_STEAL(received->message));
+    mcp_receive(session, mcp_post_new(mcp, session, request, accepted), KG_STEAL(received->message),
+                received->weights);
     if (!session->initialized)
         mcp_session_close(session);
 }
 
-// What an initialize-based client sends.
+// Handles a message or a batch of an initialize-based client. `answers`: it contains requests.
 static void
-post_with_session(struct mcp *mcp, struct http_request *request, struct received *received,
-                  enum message_kind kind, const char *profile, struct accepted accepted)
+receive_in_session(struct mcp_session *session, struct http_request *request,
+                   struct received *received, bool answers, struct accepted accepted)
 {
-    const json_t *body = received->message;
-    const json_t *id = json_object_get(body, "id");
-    const char *method = rpc_string(body, "method");
-    if (kind == MESSAGE_REQUEST && strcmp(method, "initialize") == 0) {
-        post_initialize(mcp, request, received, profile, accepted);
-        return;
-    }
-    struct mcp_session *session = NULL;
-    if (version_is_fine(request, id))
-        session = session_of(mcp, request, id);
+    struct outlet *outlet = NULL;
+    if (answers)
+        outlet = mcp_post_new(session->mcp, session, request, accepted);
+    else
+        http_reply(request, 202, NULL, NULL, 0);
+    mcp_receive(session, outlet, KG_STEAL(received->message), received->weights);
+}
+
+static void
+post_batch(struct mcp *mcp, struct http_request *request, struct received *received,
+           struct accepted accepted)
+{
+    struct mcp_session *session = session_of(mcp, request, NULL);
     if (!session)
         return;
-    struct origin origin = {.mcp = mcp,
-                            .session = session,
-                            .owner = session->owner,
-                            .profile = session->profile,
-                            .weights = received->weights};
-    if (kind == MESSAGE_REQUEST) {
-        origin.outlet = mcp_post_new(mcp, session, request, accepted);
-        mcp_dispatch_request(&origin, session->revision, KG_STEAL(received->message));
+    if (!revision_get(session->revision)->batches) {
+        mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST,
+                              "revision %s has no batches: send one message in a body",
+                              revision_get(session->revision)->name);
         return;
     }
-    http_reply(request, 202, NULL, NULL, 0);
-    mcp_dispatch_other(&origin, KG_STEAL(received->message));
+    size_t n_requests;
+    const char *why = mcp_batch_check(received->message, &n_requests);
+    if (why)
+        mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST, "%s", why);
+    else
+        receive_in_session(session, request, received, n_requests > 0, accepted);
 }
 
 // A request that says who asks and in which revision.
@@ -196,41 +112,6 @@ post_stateless(struct mcp *mcp, struct http_request *request, struct received *r
     };
     mcp_dispatch_stateless(&origin, KG_STEAL(received->message));
 }
-
-static void
-post_batch(struct mcp *mcp, struct http_request *request, struct received *received,
-           struct accepted accepted)
-{
-    struct mcp_session *session = NULL;
-    if (version_is_fine(request, NULL))
-        session = session_of(mcp, request, NULL);
-    if (!session)
-        return;
-    if (!revision_get(session->revision)->batches) {
-        mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST,
-                              "revision %s has no batches: send one message in a body",
-                              revision_get(session->revision)->name);
-        return;
-    }
-    struct origin origin = {.mcp = mcp,
-                            .session = session,
-                            .owner = session->owner,
-                            .profile = session->profile,
-                            .weights = received->weights};
-    size_t n_requests;
-    const char *why = mcp_batch_check(received->message, &n_requests);
-    if (why) {
-        mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST, "%s", why);
-        return;
-    }
-    if (n_requests > 0)
-        origin.outlet = mcp_post_new(mcp, session, request, accepted);
-    else
-        http_reply(request, 202, NULL, NULL, 0);
-    mcp_dispatch_batch(&origin, session->revision, KG_STEAL(received->message));
-}
-
-// ---- POST -----------------------------------------------------------------------------------
 
 static bool
 claims_stateless_header(const struct http_request *request)
@@ -259,15 +140,18 @@ post_message(struct mcp *mcp, struct http_request *request, struct received *rec
     const char *why;
     const json_t *message = received->message;
     enum message_kind kind = rpc_kind(message, &why);
-    if (kind == MESSAGE_INVALID) {
+    bool is_request = kind == MESSAGE_REQUEST;
+    struct mcp_session *session;
+    if (kind == MESSAGE_INVALID)
         mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST, "%s", why);
-    } else if (kind != MESSAGE_RESPONSE && mcp_claimed_version(message)) {
+    else if (kind != MESSAGE_RESPONSE && mcp_claimed_version(message))
         post_stateless(mcp, request, received, profile, accepted);
-    } else if (kind == MESSAGE_REQUEST && claims_stateless_header(request)) {
+    else if (is_request && claims_stateless_header(request))
         refuse_missing_claim(request, message);
-    } else {
-        post_with_session(mcp, request, received, kind, profile, accepted);
-    }
+    else if (is_request && strcmp(rpc_string(message, "method"), "initialize") == 0)
+        post_initialize(mcp, request, received, profile, accepted);
+    else if ((session = session_of(mcp, request, json_object_get(message, "id"))))
+        receive_in_session(session, request, received, is_request, accepted);
 }
 
 static void
@@ -291,7 +175,7 @@ handle_post(struct http_request *request, void *arg)
                               "Accept must name application/json and text/event-stream");
         return;
     }
-    if (!content_is_json(request)) {
+    if (!mcp_http_content_is_json(request)) {
         mcp_http_answer_error(request, 415, NULL, MCP_INVALID_REQUEST,
                               "Content-Type must be application/json");
         return;
@@ -339,9 +223,7 @@ handle_get(struct http_request *request, void *arg)
                               "a GET is answered as text/event-stream: accept it, or POST");
         return;
     }
-    struct mcp_session *session = NULL;
-    if (version_is_fine(request, NULL))
-        session = session_of(mcp, request, NULL);
+    struct mcp_session *session = session_of(mcp, request, NULL);
     if (!session)
         return;
     const char *last_event_id = http_request_header(request, "Last-Event-ID");
@@ -353,7 +235,7 @@ handle_get(struct http_request *request, void *arg)
                               "this MCP session has a GET stream already");
     } else {
         if (!news)
-            news = sse_new(mcp, session, true);
+            news = mcp_session_stream(session, true);
         session->news = &news->base;
         sse_connect(news, request, news->last_seq);
         if (revision_get(session->revision)->priming_event)
@@ -365,8 +247,6 @@ static void
 handle_delete(struct http_request *request, void *arg)
 {
     struct mcp *mcp = arg;
-    if (!version_is_fine(request, NULL))
-        return;
     struct mcp_session *session = session_of(mcp, request, NULL);
     if (!session)
         return;

@@ -72,6 +72,8 @@ method_list_templates(struct mcp_call *call)
                     lists_join(call->mcp, call->profile, MCP_LIST_RESOURCES, true), true);
 }
 
+static void take_resources(struct mcp_call *call, json_t *result);
+
 // Asks the next provider that lists resources; each answers in its own time.
 static void
 ask_next_for_resources(struct mcp_call *call)
@@ -87,8 +89,9 @@ ask_next_for_resources(struct mcp_call *call)
     answer_list(call, "resources", joined, false);
 }
 
-void
-lists_resources_part(struct mcp_call *call, json_t *result)
+// A provider has answered its part.
+static void
+take_resources(struct mcp_call *call, json_t *result)
 {
     json_array_extend(call->joined, json_object_get(result, "resources"));
     json_decref(result);
@@ -102,5 +105,6 @@ method_list_resources(struct mcp_call *call)
     if (cursor_is_refused(call))
         return;
     call->joined = json_array();
+    call->on_result = take_resources;
     ask_next_for_resources(call);
 }

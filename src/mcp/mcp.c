@@ -45,7 +45,8 @@ mcp_new(const struct mcp_settings *settings)
     randombytes_buf(mcp->key, sizeof mcp->key);
     TAILQ_INIT(&mcp->by_use);
     TAILQ_INIT(&mcp->bodies);
-    TAILQ_INIT(&mcp->encodings);
+    TAILQ_INIT(&mcp->room_waits);
+    mcp->room_wait_ms = MCP_ROOM_WAIT_MS;
     mcp->tick = loop_timer_new(mcp->loop, on_tick, mcp);
     mcp->reaper = loop_timer_new(mcp->loop, on_reap, mcp);
     return mcp;
@@ -107,7 +108,7 @@ mcp_free(struct mcp *mcp)
     struct mcp_call *call;
     while ((call = LIST_FIRST(&mcp->calls))) {
         if (call->encoding) {
-            encoding_drop(call);
+            mcp_call_drop_answer(call);
             continue;
         }
         mcp_call_cancel(call);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the adapter share: revisions, sessions, calls, and where their messages go.
+// What the files of the MCP core share, the lowest layers first. Everything here runs on the loop
+// unless a comment says otherwise.
 #pragma once
 
 #include <sys/queue.h>
@@ -7,26 +8,27 @@
 #include "mcp_message.h"
 
 enum {
-    MCP_NAME_MAX = 4096,           // names and URIs that a client gives
-    MCP_BATCH_MAX = 64,            // messages
-    MCP_SESSION_CALLS_MAX = 64,    // that run at a time
-    MCP_VALUES_MAX = 16 << 20,     // what the values of one message may take, beside its strings
-    MCP_HELD_MAX = 256 << 20,      // what the messages of all calls that run may take
-    MCP_OWNER_HELD_MAX = 64 << 20, // what those of one owner may take, beside a single large one
-    MCP_SMALL_MESSAGE = 16 << 10,  // which is taken all the same
+    MCP_NAME_MAX = 4096,           // bytes of a name or a URI from a client
+    MCP_BATCH_MAX = 64,            // messages in a batch
+    MCP_SESSION_CALLS_MAX = 64,    // running calls of one MCP session
+    MCP_VALUES_MAX = 16 << 20,     // bytes for the values of one message, apart from its strings
+    MCP_HELD_MAX = 256 << 20,      // bytes of the messages of all running calls
+    MCP_OWNER_HELD_MAX = 64 << 20, // the same for one owner, or a single larger message
+    MCP_SMALL_MESSAGE = 16 << 10,  // bytes; these bounds do not apply to smaller messages
     MCP_SUBSCRIPTIONS_MAX = 256,   // of one session or listener
     MCP_STREAM_AFTER_MS = 1000,    // a call that takes longer is answered as a stream
     MCP_TICK_MS = 1000,
     MCP_KEEPALIVE_MS = 15000,
-    MCP_RETRY_MS = 1000,         // after which a client should come back
-    MCP_BACKLOG_MAX = 1 << 20,   // beyond it a stream takes no progress and no log messages
-    MCP_LARGE_BYTES = 64 << 10,  // messages above it are parsed, encoded and freed off the loop
-    MCP_ANSWERS_MAX = 256 << 20, // bytes of large answers that clients have not read
-    MCP_OWNER_ANSWERS_MAX = 64 << 20, // those of one owner
-    MCP_PARSING_MAX = 2, // large bodies at a time; others wait where their connections hold them
+    MCP_RETRY_MS = 1000,       // a client should wait this long before it reconnects
+    MCP_BACKLOG_MAX = 1 << 20, // unread bytes beyond which a stream drops progress and log messages
+    MCP_LARGE_BYTES = 64 << 10,       // larger messages are parsed, encoded and freed by a worker
+    MCP_ANSWERS_MAX = 256 << 20,      // bytes of large answers that clients have not read
+    MCP_OWNER_ANSWERS_MAX = 64 << 20, // the same for one owner
+    MCP_ROOM_WAIT_MS = 10 * 1000,     // after which an answer without room is refused
+    MCP_PARSING_MAX = 2, // large bodies parsed at a time; others wait in their connections
     MCP_BATCH_ANSWERS_MAX = 32 << 20, // bytes of the answers of one batch
-    MCP_REPLAY_TOTAL_MAX = 32 << 20,  // events kept, of all sessions
-    MCP_REPLAY_OWNER_MAX = 16 << 20,  // events kept, of one owner's sessions
+    MCP_REPLAY_TOTAL_MAX = 32 << 20,  // bytes of kept events, of all sessions
+    MCP_REPLAY_OWNER_MAX = 16 << 20,  // the same for the sessions of one owner
     MCP_SESSION_ID_LEN = 32,
 };
 
@@ -34,126 +36,296 @@ enum {
 
 // ---- Revisions (revision.c) -----------------------------------------------------------------
 
-// One row a revision: what differs between them.
+// How a revision differs from the others.
 struct revision {
     const char *name;
-    bool stateless;     // no initialize, no sessions; every request says who asks
+    bool stateless;     // no initialize and no MCP sessions: each request carries its own metadata
     bool batches;       // several messages in one body
-    bool completions;   // a capability of its own
+    bool completions;   // completions are a capability
     bool progress_text; // progress has a message
-    bool audio;         // a content block
+    bool audio;         // audio content blocks
     bool structured;    // structuredContent, resource_link
-    bool priming_event; // a stream begins with an event without data
-    int not_found;      // the code for a resource that does not exist
+    bool priming_event; // a stream begins with an event that has an id and no data
+    int not_found;      // error code for a resource that does not exist
 };
 const struct revision *revision_get(enum mcp_revision revision);
-// -1: there is none of that name.
+// -1: no revision has this name.
 int revision_find(const char *name);
-// Takes out of each element of `list` (what `method` answers) the keys that came later.
+// Removes keys that `revision` does not have from the elements of `list`, the answer of `method`.
 void revision_strip(enum mcp_revision revision, const char *method, json_t *list);
-// Makes of a result, in place, what the revision knows.
+// Changes a result, in place, to what `revision` has.
 void revision_adapt_result(enum mcp_revision revision, json_t *result);
 
-// ---- Payloads (payload.c) -------------------------------------------------------------------
+// ---- Parts of results (content.c) -----------------------------------------------------------
 
-// A message as JSON text. Shared by reference count, on the loop only, as an answer with figures
-// has many megabytes.
-struct payload {
-    unsigned refs;
-    size_t len;
-    char *text;
-    struct owner_share *share; // in which it counts until it is gone; or NULL
-};
-// Takes `text`, which is free()d with the last reference.
-struct payload *payload_take(char *text, size_t len);
-// Encodes and takes a message, on the calling thread; one that cannot be encoded becomes an error.
-struct attachments;
-struct payload *payload_of(json_t *message);
-// The same for an answer with attachments (see below).
-struct payload *payload_with(json_t *message, const struct attachments *attachments);
-// Counts it as what the owner's clients have not read.
-void payload_count(struct payload *payload, struct mcp *mcp, const char *owner);
-struct payload *payload_ref(struct payload *payload);
-void payload_unref(struct payload *payload);
-// payload_unref() as a loop_fn.
-void payload_release(void *payload);
-// The text of a payload that nobody shares, which is gone; to be freed.
-char *payload_take_text(struct payload *payload, size_t *ret_len);
+// {name, title, version}. A new reference.
+json_t *mcp_server_info(void);
 
 // ---- Attachments (attachment.c) -------------------------------------------------------------
 
 enum { ATTACHMENT_MARK_LEN = 32 };
 
 struct attachment {
-    const char *text; // the inside of a JSON string
+    const char *text; // what a JSON string has between its quotes
     size_t len;
     loop_fn release;
     void *arg;
 };
-// Texts of one answer that are written into it when it is encoded (see mcp_call_attach()).
+// Texts that are written into an answer when it is encoded (see mcp_call_attach()).
 struct attachments {
-    char mark[ATTACHMENT_MARK_LEN + 1]; // random: no text of a tenant has it; "" before the first
+    char mark[ATTACHMENT_MARK_LEN + 1]; // random, so that no other text contains it; "" if unused
     struct attachment *list;
     size_t n;
 };
-// Returns the string that stands for it: the mark and the number.
+// Returns the placeholder: the mark and the attachment's number.
 json_t *attachments_add(struct attachments *attachments, const struct attachment *attachment);
-// The answer `text` with the attachments in their places. Any thread may call it.
+// Appends `text` with each placeholder replaced by its attachment. On any thread.
 void attachments_write(const struct attachments *attachments, const char *text, size_t len,
                        struct buf *ret);
-// How long they are together.
+// Their total length in bytes.
 size_t attachments_len(const struct attachments *attachments);
-// Releases them; on the loop.
 void attachments_fini(struct attachments *attachments);
+
+// ---- Shares (share.c) -----------------------------------------------------------------------
+
+// How much the clients of one owner make the gateway hold. Freed when the last user leaves.
+struct owner_share {
+    LIST_ENTRY(owner_share) link;
+    struct mcp *mcp; // NULL: freed, while libevent still has something to send
+    size_t n_users;
+    size_t replay_bytes; // events kept for Last-Event-ID
+    size_t answer_bytes; // large answers that are not sent yet, or are kept
+    char owner[];
+};
+// Finds or creates the owner's share, and adds a user.
+struct owner_share *mcp_share_join(struct mcp *mcp, const char *owner);
+void mcp_share_leave(struct owner_share *share);
+// Detaches all shares from `mcp`, which is about to be freed.
+void mcp_shares_detach(struct mcp *mcp);
+// Adds to answer_bytes, of the share and of all; negative: subtracts.
+void mcp_share_count(struct owner_share *share, int64_t bytes);
+// Whether an answer of this size may be held until its client reads it.
+bool mcp_share_has_room(const struct mcp *mcp, const char *owner, size_t len);
+// Waits until there is room for an answer, at most mcp->room_wait_ms. Then `fn` is called, once; it
+// must not start or cancel another wait.
+struct room_wait;
+struct room_wait *mcp_room_wait_start(struct mcp *mcp, const char *owner, size_t len, loop_fn fn,
+                                      void *arg);
+void mcp_room_wait_cancel(struct room_wait *wait);
+// answer_bytes became less: ends the waits for which there is room now.
+void mcp_room_freed(struct mcp *mcp);
+
+// ---- Payloads (payload.c) -------------------------------------------------------------------
+
+// A message as JSON text. Reference counted, since an answer with figures has many megabytes.
+struct payload {
+    unsigned refs;
+    size_t len;
+    char *text;
+    struct owner_share *share; // counts it until it is freed; or NULL
+};
+// Takes `text`.
+struct payload *payload_take(char *text, size_t len);
+// Encodes a message (taken). If it cannot be encoded, the payload is an error. On any thread.
+struct payload *payload_of(json_t *message);
+// The same for an answer with attachments.
+struct payload *payload_with(json_t *message, const struct attachments *attachments);
+// Counts it in the owner's share.
+void payload_count(struct payload *payload, struct mcp *mcp, const char *owner);
+struct payload *payload_ref(struct payload *payload);
+void payload_unref(struct payload *payload);
+// payload_unref() as a loop_fn.
+void payload_release(void *payload);
+// Frees a payload that has a single reference, and returns its text.
+char *payload_take_text(struct payload *payload, size_t *ret_len);
+
+// ---- Encoding (encoding.c) ------------------------------------------------------------------
+
+struct encoding;
+// Takes the payload.
+typedef void (*encoding_fn)(struct payload *payload, void *arg);
+// Encodes an answer with its attachments on a worker, which also frees the request. Takes all
+// three. `fn` is called once.
+struct encoding *encoding_start(struct mcp *mcp, const char *owner, json_t *answer, json_t *request,
+                                struct attachments *attachments, encoding_fn fn, void *arg);
+void encoding_cancel(struct encoding *encoding);
+
+// ---- Messages that are received (reception.c) -----------------------------------------------
+
+// Frees a message on a worker if it is large. No value in it may have another reference.
+void mcp_message_free(struct loop *loop, json_t *message, size_t weight);
+// The result of parsing what a client sent.
+struct received {
+    json_t *message; // NULL: failed with `code` and `err`, or taken
+    int code;        // of JSON-RPC
+    struct kg_error err;
+    size_t weight;                 // json_value_weight()
+    size_t weights[MCP_BATCH_MAX]; // of the message, or of each message of a batch
+};
+// Parses and weighs a message, within MCP_VALUES_MAX. On any thread.
+void mcp_received_fill(struct received *received, const char *data, size_t len);
+void mcp_received_fini(struct mcp *mcp, struct received *received);
+// The same on a worker. Takes `text`. `fn` is called once, and borrows `received`.
+struct reception;
+typedef void (*mcp_received_fn)(struct received *received, void *arg);
+struct reception *mcp_receive_start(struct mcp *mcp, char *text, size_t len, mcp_received_fn fn,
+                                    void *arg);
+// The same for the body of a request. Takes it.
+struct reception *mcp_receive_body_start(struct mcp *mcp, const char *owner, struct http_body *body,
+                                         mcp_received_fn fn, void *arg);
+void mcp_receive_cancel(struct reception *reception);
 
 // ---- Outlets --------------------------------------------------------------------------------
 
-// Where the messages of one request go, or those of a client that belong to no request.
+// Where the messages for one request are sent, or those for a client that belong to no request.
 struct outlet;
 struct outlet_ops {
-    // A notification or a question, ahead of the answer. Takes the message. One that is `minor`
-    // (progress, log) may be left out for a client that does not read.
+    // Sends a notification or a question; takes it. A `minor` one (progress, log) may be dropped
+    // if the client does not read.
     void (*send)(struct outlet *outlet, json_t *message, bool minor);
-    // The answer of a request; NULL: there will be none (it was cancelled). Takes the payload.
+    // Sends the answer of a request; takes it. NULL: the request was cancelled.
     void (*answer)(struct outlet *outlet, struct payload *payload, int http_status);
-    // Whether an answer of this size can still be taken, else an error takes its place; may be
-    // NULL: any.
+    // Whether an answer of this size can be sent; else an error is sent in its place. NULL: any.
     bool (*has_room)(const struct outlet *outlet, size_t len);
-    // Whether anything but the answer can be sent.
+    // Whether send() reaches the client.
     bool (*can_send)(const struct outlet *outlet);
     // See mcp_call_close_stream(); may be NULL.
     void (*close_stream)(struct outlet *outlet);
 };
-// `call` is the one that answers through it, as long as it runs.
 struct outlet {
     const struct outlet_ops *ops;
-    struct mcp_call *call;
+    struct mcp_call *call; // the running call that answers through it, or NULL
 };
 
-// ---- Shares (share.c) -----------------------------------------------------------------------
+// ---- Calls (call.c) -------------------------------------------------------------------------
 
-// What the clients of one owner make the gateway hold. Gone with its last session and payload.
-struct owner_share {
-    LIST_ENTRY(owner_share) link;
-    struct mcp *mcp; // NULL: it has ended, and libevent still has what was to be sent
-    size_t n_users;
-    size_t replay_bytes; // events kept for Last-Event-ID
-    size_t answer_bytes; // large answers that were not sent yet, or are kept
-    char owner[];
+struct method;
+
+// A question that the client has not answered yet.
+struct question {
+    char id[24]; // "": none
+    mcp_answer_fn fn;
+    void *arg;
 };
-struct owner_share *mcp_share_join(struct mcp *mcp, const char *owner);
-void mcp_share_leave(struct owner_share *share);
-// Before the adapter is freed: connections may free what they hold only with the loop.
-void mcp_shares_detach(struct mcp *mcp);
-// Counts an answer that is being made, until it is released.
-void mcp_share_reserve(struct mcp *mcp, const char *owner, size_t len);
-void mcp_share_release(struct mcp *mcp, const char *owner, size_t len);
-// Whether an answer of this size may wait for its client.
-bool mcp_share_has_room(const struct mcp *mcp, const char *owner, size_t len);
+
+// A request, until it is answered.
+struct mcp_call {
+    struct mcp *mcp;
+    struct mcp_session *session; // NULL: stateless
+    struct outlet *outlet;
+    char *owner;
+    char *profile;
+    char *base_url; // or NULL
+    enum mcp_revision revision;
+    json_t *message;
+    size_t weight;                // of the message and the filter; counted in mcp->held_bytes
+    const json_t *id;             // in the message, like the next three
+    const json_t *params;         // an object
+    const json_t *meta;           // or NULL
+    const json_t *progress_token; // or NULL
+    json_t *empty;                // {}, for absent params and arguments
+    const struct method *method;
+    const char *name;
+    const json_t *arguments;
+    double progress; // that was sent last
+    int log_level;   // for this request alone; -1: none
+    json_t *state;   // of a retried call, or NULL
+    loop_fn on_cancel;
+    void *on_cancel_arg;
+    struct loop_timer *late_cancel;
+    bool cancelled;
+    bool holding;       // mcp_call_cancel() is on the stack, and will free it
+    bool ended;         // answered; the answer may still be being encoded
+    bool shares_answer; // a provider shares values of the answer: it is encoded on the loop
+    struct attachments attachments;
+    struct encoding *encoding; // of the answer, or NULL
+    int http_status;           // of that answer
+    struct question question;
+    // Takes a provider's result that is only a part of the answer. NULL: it is the answer.
+    void (*on_result)(struct mcp_call *call, json_t *result);
+    size_t provider; // the next one to ask
+    json_t *joined;  // the parts until now
+    json_t *filter;  // of subscriptions/listen: {toolsListChanged, …, resourceSubscriptions}
+    LIST_ENTRY(mcp_call) in_session;
+    LIST_ENTRY(mcp_call) in_mcp;
+    LIST_ENTRY(mcp_call) listening;
+};
+
+// Where a message comes from. Borrowed during a function call.
+struct origin {
+    struct mcp *mcp;
+    struct mcp_session *session; // or NULL
+    const char *owner;
+    const char *profile;
+    const char *base_url; // NULL: the session's
+    struct outlet *outlet;
+    const size_t *weights; // of the message, or of each message of a batch; NULL: unknown
+};
+
+struct mcp_call *mcp_call_new(const struct origin *origin, enum mcp_revision revision,
+                              json_t *message, size_t weight, const struct method *method);
+// Returns the message, and leaves only its id in the call.
+json_t *mcp_call_take_message(struct mcp_call *call);
+// Frees the message except for its id, since the call may run for long.
+void mcp_call_shrink(struct mcp_call *call);
+void mcp_call_free(struct mcp_call *call);
+void mcp_call_cancel(struct mcp_call *call);
+// Whether messages other than the answer reach the client.
+bool call_can_send(const struct mcp_call *call);
+// -1: there is no level of this name.
+int mcp_log_level_find(const char *name);
+
+// ---- Streams (sse.c) ------------------------------------------------------------------------
+
+// An event that is kept for Last-Event-ID.
+struct event {
+    unsigned seq;
+    struct payload *payload;
+    TAILQ_ENTRY(event) link;
+};
+TAILQ_HEAD(events, event);
+
+// An SSE stream: an outlet whose client may leave and come back. If it is `kept`, its events have
+// ids and are kept for Last-Event-ID, also after its end.
+struct sse {
+    struct outlet base; // for send() only
+    struct mcp *mcp;
+    struct mcp_session *session; // or NULL
+    bool kept;                   // requires a session
+    unsigned number;
+    unsigned last_seq;
+    bool ended;
+    bool too_slow;                // the client is too far behind: it gets no more, and is cut off
+    struct http_request *request; // NULL: no client is connected
+    loop_fn on_left;              // a client has left: for the session
+    loop_fn on_gone;              // the same, for who writes to the stream; `request` is NULL then
+    void *on_gone_arg;
+    struct events events;
+    TAILQ_ENTRY(sse) in_session;
+    LIST_ENTRY(sse) connected;
+};
+// `session` may be NULL. See mcp_session_stream().
+struct sse *sse_new(struct mcp *mcp, struct mcp_session *session, bool kept);
+// Starts the answer of `request` with the events after number `after`.
+void sse_connect(struct sse *sse, struct http_request *request, unsigned after);
+// Sends the priming event, which says how to reconnect.
+void sse_prime(struct sse *sse);
+// Takes the payload.
+void sse_send(struct sse *sse, struct payload *payload);
+// Sends a comment or an event without an id.
+void sse_write_raw(struct sse *sse, const char *text);
+// Ends the connection, but not the stream.
+void sse_disconnect(struct sse *sse);
+// Ends the stream. It may be freed.
+void sse_end(struct sse *sse);
+void sse_free(struct sse *sse);
+struct sse *sse_find(struct mcp_session *session, unsigned number);
+void sse_keepalive(struct mcp *mcp);
+// Aborts the connections of clients that are too slow.
+void sse_cut_slow(struct mcp *mcp);
 
 // ---- Sessions (session.c) -------------------------------------------------------------------
 
-struct sse;
 TAILQ_HEAD(streams, sse);
 LIST_HEAD(calls, mcp_call);
 
@@ -163,8 +335,8 @@ struct session_value {
     mcp_value_free_fn free_fn;
 };
 
-// One client: made by `initialize` over HTTP, else as long as its connection. Closed, it stays
-// until its last call is answered.
+// An MCP session. Over HTTP `initialize` creates it; else it lives as long as its connection. A
+// closed session is freed after its last call has been answered.
 struct mcp_session {
     struct mcp *mcp;
     char id[MCP_SESSION_ID_LEN + 1];
@@ -174,16 +346,16 @@ struct mcp_session {
     enum mcp_revision revision;
     json_t *client_capabilities; // or NULL
     enum mcp_log_level log_level;
-    struct outlet *news; // what belongs to no request; NULL: nowhere
-    json_t *subscriptions;
+    struct outlet *news;   // for messages that belong to no request; or NULL
+    json_t *subscriptions; // an object whose keys are URIs
     struct session_value *values;
     size_t n_values;
     struct calls calls;
     size_t n_calls;
     unsigned last_question;
     bool initialized;
-    bool one_stream; // all answers go to `news` (the old SSE)
-    bool registered; // found by its id, expires, can be evicted
+    bool one_stream; // all answers are sent to `news` (the old SSE)
+    bool registered; // can be found by its id, expires, can be evicted
     bool closed;
     int64_t used_ms;
     struct streams streams;
@@ -195,141 +367,60 @@ struct mcp_session {
     LIST_ENTRY(mcp_session) link;
 };
 
-// A session that nobody finds by its id yet.
 struct mcp_session *mcp_session_new(struct mcp *mcp, const char *owner, const char *profile);
-// Makes it findable; fails where there are too many.
+// Lets clients find it by its id. Fails if there are too many, or the gateway is shutting down.
 KG_MUST_CHECK int mcp_session_register(struct mcp_session *session, struct kg_error *err);
-// NULL: there is none, or it is another owner's. Counts as use.
+// NULL: this owner has no such session. Counts as use.
 struct mcp_session *mcp_session_find(struct mcp *mcp, const char *owner, const char *id);
-void mcp_session_touch(struct mcp_session *session);
-// Cancels its calls, ends its streams; gone when the last call is answered.
+// A new stream of the session, which is in use until the stream's client leaves.
+struct sse *mcp_session_stream(struct mcp_session *session, bool kept);
+// Cancels its calls and ends its streams.
 void mcp_session_close(struct mcp_session *session);
-// After a call of it has ended.
+// A call of the session has ended.
 void mcp_session_release(struct mcp_session *session);
+// Closes sessions that were idle for too long.
 void mcp_sessions_expire(struct mcp *mcp);
-// Frees those that are closed and have no call.
+// Frees closed sessions without calls.
 void mcp_sessions_reap(struct mcp *mcp);
 
-// ---- Calls (call.c) -------------------------------------------------------------------------
+// ---- Answers (answer.c) ---------------------------------------------------------------------
 
-struct method;
-
-// A question that was sent to the client and is not answered.
-struct question {
-    char id[24]; // "" : none
-    mcp_answer_fn fn;
-    void *arg;
-};
-
-// One request until it is answered. `session` is NULL for stateless requests.
-struct mcp_call {
-    struct mcp *mcp;
-    struct mcp_session *session;
-    struct outlet *outlet;
-    char *owner;
-    char *profile;
-    char *base_url; // or NULL
-    enum mcp_revision revision;
-    json_t *message;
-    size_t weight;        // of the message, and of the filter
-    const json_t *id;     // in the message, as are the next
-    const json_t *params; // an object
-    const json_t *meta;   // or NULL
-    json_t *empty;        // {}, for what is missing
-    const struct method *method;
-    const char *name;
-    const json_t *arguments;
-    const json_t *progress_token; // or NULL
-    double progress;              // the last one sent
-    int log_level;                // of this request alone; -1: none
-    json_t *state;                // of the retried call
-    loop_fn on_cancel;
-    void *on_cancel_arg;
-    struct loop_timer *late_cancel;
-    bool cancelled;
-    bool holding;       // being cancelled: freed afterwards
-    bool ended;         // answered, though the answer may still be on a worker to be encoded
-    bool shares_answer; // parts of the answer are a provider's: encoded on the loop
-    struct attachments attachments;
-    struct encoding *encoding; // of the answer; NULL: none is under way
-    int http_status;           // of that answer
-    struct question question;
-    // Lists of several providers are joined.
-    size_t provider;
-    json_t *joined;
-    // subscriptions/listen: what was asked for, {toolsListChanged, …, resourceSubscriptions}
-    json_t *filter;
-    LIST_ENTRY(mcp_call) in_session;
-    LIST_ENTRY(mcp_call) in_mcp;
-    LIST_ENTRY(mcp_call) listening;
-};
-
-// What a message came with; borrowed for the time of the call.
-struct origin {
-    struct mcp *mcp;
-    struct mcp_session *session; // or NULL
-    const char *owner;
-    const char *profile;
-    const char *base_url; // NULL: the session's
-    struct outlet *outlet;
-    const size_t
-        *weights; // json_value_weight() of the message, or of each of a batch; NULL: unknown
-};
-
-struct mcp_call *mcp_call_new(const struct origin *origin, enum mcp_revision revision,
-                              json_t *message, size_t weight, const struct method *method);
-// Takes all of the message but its id out of the call, which must not need it any more.
-json_t *mcp_call_take_message(struct mcp_call *call);
-// Frees all of the message but its id, in a call that has read the rest and may run for ever.
-void mcp_call_shrink(struct mcp_call *call);
-void mcp_call_free(struct mcp_call *call);
-// Ends the call with a whole message, taken; NULL: with none. A large one is encoded on a worker:
-// until then the call stays in its session, and can be cancelled.
+// Ends the call with a message (taken); NULL: without one. A large message is encoded on a worker;
+// meanwhile the call stays in its session, and can be cancelled.
 void mcp_call_answer(struct mcp_call *call, json_t *message, int http_status);
-// Gives the answer (taken; NULL: there is none) to the outlet; the call is gone afterwards.
-void mcp_call_deliver(struct mcp_call *call, struct payload *payload, int http_status);
-void mcp_call_cancel(struct mcp_call *call);
-// Whether anything but the answer can be sent.
-bool call_can_send(const struct mcp_call *call);
-
-// ---- Encoding (encoding.c) ------------------------------------------------------------------
-
-struct encoding;
-// Encodes an answer (taken) with the call's attachments, and frees it and the request, on a worker.
-// mcp_call_deliver() follows.
-void encoding_start(struct mcp_call *call, json_t *answer, int http_status);
-// Ends a call whose answer is being encoded without it.
-void encoding_drop(struct mcp_call *call);
-// Clients have read something: answers that waited for that are encoded.
-void encodings_continue(struct mcp *mcp);
-
-// ---- Dispatch (dispatch.c, methods.c, lists.c, target.c, call_tool.c) -----------------------
-
-// Takes the message. A request is answered through the outlet, exactly once, maybe before this
-// returns; other messages are not answered.
-void mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, json_t *message);
-// Answers a request with an error instead. Takes the message and `data` (may be NULL).
-void mcp_refuse(const struct origin *origin, json_t *message, int status, int code,
-                const char *text, json_t *data);
-// The same for a request that claims a revision by itself (see mcp_claimed_version()).
-void mcp_dispatch_stateless(const struct origin *origin, json_t *message);
-void mcp_dispatch_other(const struct origin *origin, json_t *message);
-// Cancels the call of this id, if there is one that belongs to the session.
-void mcp_dispatch_cancel(struct mcp_session *session, const json_t *id);
-// A result in the shape of the call's revision.
+// Ends the call with a result (taken), in the shape of its revision.
 void mcp_call_answer_result(struct mcp_call *call, json_t *result);
+// Ends a call whose answer is being encoded, without that answer.
+void mcp_call_drop_answer(struct mcp_call *call);
 
-struct method {
-    const char *name;
-    enum mcp_revision since;
-    enum mcp_revision until;
-    void (*handle)(struct mcp_call *call);
-    // Of 2026's results: how long and for whom they may be kept; -1: not said.
-    int ttl_ms;
-    bool asks_input; // the answer may be input_required
-};
-// NULL: no such method at that revision.
-const struct method *method_find(const char *name, enum mcp_revision revision);
+// ---- Questions to the client (ask.c, seal.c) ------------------------------------------------
+
+#ifdef KG_MCP_ASKS
+// Passes a response of the client to the call that asked.
+void mcp_call_take_response(struct mcp_session *session, const json_t *message);
+// Signs `state` for one owner, method and name; to be freed.
+char *mcp_seal_state(const struct mcp *mcp, const struct mcp_call *call, const json_t *state);
+// NULL: not signed by this process, changed, expired, or for another request.
+json_t *mcp_unseal_state(const struct mcp *mcp, const struct mcp_call *call, const char *text);
+#else
+static inline void
+mcp_call_take_response(struct mcp_session *session, const json_t *message)
+{
+    (void)session;
+    (void)message;
+}
+
+static inline json_t *
+mcp_unseal_state(const struct mcp *mcp, const struct mcp_call *call, const char *text)
+{
+    (void)mcp;
+    (void)call;
+    (void)text;
+    return NULL;
+}
+#endif
+
+// ---- Methods (methods.c, lists.c, news.c, target.c, call_tool.c) -----------------------------
 
 void method_initialize(struct mcp_call *call);
 void method_discover(struct mcp_call *call);
@@ -346,180 +437,92 @@ void method_subscribe(struct mcp_call *call);
 void method_unsubscribe(struct mcp_call *call);
 void method_complete(struct mcp_call *call);
 void method_listen(struct mcp_call *call);
-// Reads the name (of the parameter `key`), the arguments and the state that a retried call brings;
-// false: answered.
+// Reads the name (the parameter `key`), the arguments and the state of a retried call. False:
+// answered with an error.
 bool target_read(struct mcp_call *call, const char *key);
-// Offers the call to the providers, in their order; false: none takes it. Else it may be gone.
+// Offers the call to the providers, in their order. False: none takes it. True: it may be gone.
 typedef bool (*mcp_take_fn)(struct mcp_call *call, void *arg);
 bool target_offer(struct mcp_call *call, mcp_take_fn (*pick)(const struct mcp_provider *provider));
-// A provider has answered its part of resources/list.
-void lists_resources_part(struct mcp_call *call, json_t *result);
-// The joined list of tools, prompts or templates; the caller owns it.
+// The joined list of tools, prompts or templates. A new reference.
 json_t *lists_join(struct mcp *mcp, const char *profile, enum mcp_list list, bool templates);
+// Whether a provider reports changes of this resource.
 bool mcp_can_subscribe(const struct mcp *mcp, const char *owner, const char *uri);
-// Ends a subscriptions/listen in good order.
+// The lists whose changes the providers report: 1u << MCP_LIST_TOOLS | ….
+unsigned mcp_changing_lists(const struct mcp *mcp);
+// Answers a subscriptions/listen: the subscription has ended.
 void mcp_end_listener(struct mcp_call *call);
-int mcp_log_level_find(const char *name);
 
-// ---- Batches (batch.c), clients on one stream (receive.c) -----------------------------------
+// ---- Dispatch (dispatch.c, batch.c, receive.c) ----------------------------------------------
+
+struct method {
+    const char *name;
+    enum mcp_revision since;
+    enum mcp_revision until;
+    void (*handle)(struct mcp_call *call);
+    int ttl_ms;      // 2026: how long a client may cache the result; -1: not said
+    bool asks_input; // 2026: the result may be input_required
+};
+// NULL: the revision has no such method.
+const struct method *method_find(const char *name, enum mcp_revision revision);
+
+// These take the message. A request is answered through the outlet, exactly once, maybe before the
+// function returns.
+void mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, json_t *message);
+// For a request that claims its revision (see mcp_claimed_version()).
+void mcp_dispatch_stateless(const struct origin *origin, json_t *message);
+// For a notification or a response.
+void mcp_dispatch_other(const struct origin *origin, json_t *message);
+// Answers a request with an error. Takes `data` (may be NULL), too.
+void mcp_refuse(const struct origin *origin, json_t *message, int status, int code,
+                const char *text, json_t *data);
 
 // What is wrong with a batch, or NULL.
 const char *mcp_batch_check(const json_t *messages, size_t *ret_requests);
-// Takes the messages, which were checked. With requests in them, their answers become one.
+// Takes a checked batch. The answers of its requests are sent as one.
 void mcp_dispatch_batch(const struct origin *origin, enum mcp_revision revision, json_t *messages);
-// What came of a client's bytes.
-struct received {
-    json_t *message; // NULL: see `code` and `err`. It may be taken, and is NULL then
-    int code;        // JSON-RPC's
-    struct kg_error err;
-    size_t weight; // json_value_weight(), and that of each message of a batch
-    size_t weights[MCP_BATCH_MAX];
-};
-// Parses and weighs a message, on the calling thread.
-void mcp_received_fill(struct received *received, const char *data, size_t len);
-// Frees the message where it was not taken, a large one on a worker.
-void mcp_received_fini(struct mcp *mcp, struct received *received);
-// The same on a worker, for what is above MCP_LARGE_BYTES. Takes `text`. `fn` fires once, and
-// borrows `received`.
-struct reception;
-typedef void (*mcp_received_fn)(struct received *received, void *arg);
-struct reception *mcp_receive_start(struct mcp *mcp, char *text, size_t len, mcp_received_fn fn,
-                                    void *arg);
-// The same for the body of a request. Takes it.
-struct reception *mcp_receive_body_start(struct mcp *mcp, const char *owner, struct http_body *body,
-                                         mcp_received_fn fn, void *arg);
-// `fn` will not fire; NULL is fine.
-void mcp_receive_cancel(struct reception *reception);
-// Bytes of a client as JSON, within the bounds of a message. NULL: `ret_code` is JSON-RPC's.
-KG_MUST_CHECK json_t *mcp_receive_parse(const char *data, size_t len, int *ret_code,
-                                        struct kg_error *err);
-// What is wrong with what a client sent at this moment, or NULL.
+
+// What is wrong with a message or batch of this session at this time, or NULL.
 const char *mcp_receive_check(const struct mcp_session *session, const json_t *message);
-// Frees a message, whose values nobody shares, on a worker where it is large.
-void mcp_message_free(struct loop *loop, json_t *message, size_t weight);
-// Takes a message, or a batch, that was checked.
+// Handles a checked message or batch (taken). Without requests in it `outlet` may be NULL.
 void mcp_receive(struct mcp_session *session, struct outlet *outlet, json_t *message,
                  const size_t *weights);
 
-// ---- Input of the client (ask.c, seal.c) ----------------------------------------------------
-
-#ifdef KG_MCP_ASKS
-// Gives a response of the client to the call that asked.
-void mcp_call_take_response(struct mcp_session *session, const json_t *message);
-// The call is cancelled: its question, if it has one, is answered with that.
-void call_drop_question(struct mcp_call *call);
-// Signs `state` for one owner, method and name; to be freed.
-char *mcp_seal_state(const struct mcp *mcp, const struct mcp_call *call, const json_t *state);
-// NULL where it is not ours, was changed, or belongs to another request.
-json_t *mcp_unseal_state(const struct mcp *mcp, const struct mcp_call *call, const char *text);
-#else
-static inline void
-mcp_call_take_response(struct mcp_session *session, const json_t *message)
-{
-    (void)session;
-    (void)message;
-}
-
-static inline void
-call_drop_question(struct mcp_call *call)
-{
-    (void)call;
-}
-
-static inline json_t *
-mcp_unseal_state(const struct mcp *mcp, const struct mcp_call *call, const char *text)
-{
-    (void)mcp;
-    (void)call;
-    (void)text;
-    return NULL;
-}
-#endif
-
-// ---- Streams (sse.c) ------------------------------------------------------------------------
-
-// One event. Kept until it is too old.
-struct event {
-    unsigned seq;
-    struct payload *payload;
-    TAILQ_ENTRY(event) link;
-};
-TAILQ_HEAD(events, event);
-
-// One SSE stream: an outlet whose client may go and come back. Where it is kept, events have ids
-// and stay for Last-Event-ID, also after the end.
-struct sse {
-    struct outlet base; // sends only
-    struct mcp *mcp;
-    struct mcp_session *session; // or NULL
-    bool kept;                   // then it has a session
-    unsigned number;
-    unsigned last_seq;
-    bool ended;
-    bool too_slow;                // too much waits for the client: gets no more, and is cut
-    struct http_request *request; // NULL: nobody is connected
-    loop_fn on_gone;              // the client has left; then `request` is NULL
-    void *on_gone_arg;
-    struct events events;
-    TAILQ_ENTRY(sse) in_session;
-    LIST_ENTRY(sse) connected;
-};
-struct sse *sse_new(struct mcp *mcp, struct mcp_session *session, bool kept);
-// Starts the answer of `request` as this stream's connection; sends what came after `after`.
-void sse_connect(struct sse *sse, struct http_request *request, unsigned after);
-// The event that says how to come back.
-void sse_prime(struct sse *sse);
-// Takes the payload.
-void sse_send(struct sse *sse, struct payload *payload);
-// A comment or an event without an id, to the connected client.
-void sse_write_raw(struct sse *sse, const char *text);
-// Ends the connection; the stream goes on.
-void sse_disconnect(struct sse *sse);
-// Nothing will follow. The stream may be gone afterwards.
-void sse_end(struct sse *sse);
-void sse_free(struct sse *sse);
-struct sse *sse_find(struct mcp_session *session, unsigned number);
-void sse_keepalive(struct mcp *mcp);
-// Cuts the connections whose client does not read, as if it had left.
-void sse_cut_slow(struct mcp *mcp);
-bool mcp_session_has_connection(const struct mcp_session *session);
-
-// ---- HTTP -----------------------------------------------------------------------------------
-
-// Reads a request's body as a message, a large one on a worker, and gives it to `fn`, maybe before
-// this returns. Invalid ones are answered. If the client leaves before, `fn` is not called.
-typedef void (*mcp_body_fn)(struct mcp *mcp, struct http_request *request,
-                            struct received *received);
-void mcp_body_receive(struct mcp *mcp, struct http_request *request, mcp_body_fn fn);
+// ---- HTTP (headers.c, body.c, post.c, old_sse.c) --------------------------------------------
 
 // Answers with an error that belongs to no call. `id` may be NULL.
 void mcp_http_answer_error(struct http_request *request, int status, const json_t *id, int code,
                            const char *fmt, ...) KG_PRINTF(5, 6);
-// What a client takes.
+// "http://host:port" as the client sees it, or NULL; to be freed.
+char *mcp_http_base_url(const struct http_request *request);
+// The types that the client accepts.
 struct accepted {
     bool json;
     bool stream;
 };
 struct accepted mcp_http_accepted(const struct http_request *request);
-// An outlet that answers a POST: as JSON, or as a stream where it takes longer or has more to say.
-// Without a session the call is cancelled when the client leaves.
-struct outlet *mcp_post_new(struct mcp *mcp, struct mcp_session *session,
-                            struct http_request *request, struct accepted accepted);
-// "http://host:port" as the client sees it, or NULL; to be freed.
-char *mcp_http_base_url(const struct http_request *request);
-// The profile that the query names; NULL: answered.
+bool mcp_http_content_is_json(const struct http_request *request);
+// The profile in the query, "" by default. NULL: unknown, and answered.
 const char *mcp_http_profile(struct mcp *mcp, struct http_request *request);
-// /sse and /messages/ (old_sse.c).
-void old_sse_handle_stream(struct http_request *request, void *arg);
-void old_sse_handle_message(struct http_request *request, void *arg);
-// 2026's rules for headers; -1: answered.
+// Checks the headers that 2026-07-28 requires. -1: answered with an error.
 KG_MUST_CHECK int mcp_headers_check(struct mcp *mcp, struct http_request *request,
                                     const json_t *message, const char *profile);
 
-// ---- The adapter (mcp.c) --------------------------------------------------------------------
+// Parses the body of a request, a large one on a worker, and passes the message to `fn`, maybe
+// before this returns. An invalid body is answered. If the client leaves first, `fn` is not called.
+typedef void (*mcp_body_fn)(struct mcp *mcp, struct http_request *request,
+                            struct received *received);
+void mcp_body_receive(struct mcp *mcp, struct http_request *request, mcp_body_fn fn);
 
-// {name, title, version}; the caller owns it.
-json_t *mcp_server_info(void);
+// An outlet that answers a POST: as JSON, or as a stream if that takes longer or there are other
+// messages. Without a session the call is cancelled when the client leaves.
+struct outlet *mcp_post_new(struct mcp *mcp, struct mcp_session *session,
+                            struct http_request *request, struct accepted accepted);
+
+// GET /sse, POST /messages/.
+void old_sse_handle_stream(struct http_request *request, void *arg);
+void old_sse_handle_message(struct http_request *request, void *arg);
+
+// ---- The adapter (mcp.c) --------------------------------------------------------------------
 
 struct provider_entry {
     const struct mcp_provider *provider;
@@ -535,6 +538,7 @@ struct mcp {
     size_t max_sessions;
     size_t max_sessions_per_owner;
     int64_t session_idle_ms;
+    int64_t room_wait_ms;
     size_t max_replay_bytes;
     struct provider_entry *providers;
     size_t n_providers;
@@ -545,13 +549,13 @@ struct mcp {
     int64_t last_keepalive_ms;
     struct session_bucket buckets[SESSION_BUCKETS];
     TAILQ_HEAD(, mcp_session) by_use;
-    LIST_HEAD(, mcp_session) sessions; // all of them
+    LIST_HEAD(, mcp_session) sessions;
     size_t n_registered;
     size_t replay_bytes;
-    size_t answer_bytes;              // of large answers that are not sent
-    TAILQ_HEAD(, encoding) encodings; // that wait for room
+    size_t answer_bytes; // of large answers that are not sent
+    TAILQ_HEAD(, room_wait) room_waits;
     LIST_HEAD(, owner_share) shares;
-    size_t held_bytes;  // by the messages of all calls
+    size_t held_bytes;  // of the messages of all calls
     mcp_admit_fn admit; // or NULL
     void *admit_arg;
     LIST_HEAD(, sse) connected;

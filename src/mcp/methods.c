@@ -5,13 +5,6 @@
 
 #include "mcp_priv.h"
 
-json_t *
-mcp_server_info(void)
-{
-    return json_pack("{s:s, s:s, s:s}", "name", "kernelgate", "title", "kernelgate", "version",
-                     KG_VERSION);
-}
-
 // ---- Capabilities ---------------------------------------------------------------------------
 
 struct offered {
@@ -20,7 +13,6 @@ struct offered {
     bool resources;
     bool subscribe;
     bool completions;
-    unsigned changes;
 };
 
 static struct offered
@@ -34,9 +26,17 @@ what_is_offered(const struct mcp *mcp)
         offered.resources |= provider->list_resources || provider->list_resource_templates;
         offered.subscribe |= provider->can_subscribe != NULL;
         offered.completions |= provider->complete != NULL;
-        offered.changes |= provider->changing_lists;
     }
     return offered;
+}
+
+unsigned
+mcp_changing_lists(const struct mcp *mcp)
+{
+    unsigned lists = 0;
+    for (size_t i = 0; i < mcp->n_providers; i++)
+        lists |= mcp->providers[i].provider->changing_lists;
+    return lists;
 }
 
 static void
@@ -54,12 +54,12 @@ static json_t *
 make_capabilities(const struct mcp *mcp, enum mcp_revision revision)
 {
     struct offered offered = what_is_offered(mcp);
+    unsigned changes = mcp_changing_lists(mcp);
     json_t *capabilities = json_pack("{s:{}}", "logging");
-    add_capability(capabilities, "tools", offered.tools, offered.changes & 1u << MCP_LIST_TOOLS);
-    add_capability(capabilities, "prompts", offered.prompts,
-                   offered.changes & 1u << MCP_LIST_PROMPTS);
+    add_capability(capabilities, "tools", offered.tools, changes & 1u << MCP_LIST_TOOLS);
+    add_capability(capabilities, "prompts", offered.prompts, changes & 1u << MCP_LIST_PROMPTS);
     add_capability(capabilities, "resources", offered.resources,
-                   offered.changes & 1u << MCP_LIST_RESOURCES);
+                   changes & 1u << MCP_LIST_RESOURCES);
     if (offered.resources && offered.subscribe)
         json_object_set_new(json_object_get(capabilities, "resources"), "subscribe", json_true());
     add_capability(capabilities, "completions",

@@ -39,16 +39,14 @@ old_sse_handle_stream(struct http_request *request, void *arg)
         return;
     struct mcp_session *session = mcp_session_new(mcp, http_request_owner(request), profile);
     session->base_url = mcp_http_base_url(request);
-    if (mcp->draining)
-        kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
-    if (err.code != KG_OK || mcp_session_register(session, &err) < 0) {
+    if (mcp_session_register(session, &err) < 0) {
         mcp_session_close(session);
         http_reply_error(request, &err);
         return;
     }
     const char *key = http_request_query(request, "api_key");
     KG_AUTO_FREE char *api_key = key ? kg_strdup(key) : NULL;
-    struct sse *sse = sse_new(mcp, session, false);
+    struct sse *sse = mcp_session_stream(session, false);
     sse->on_gone = old_sse_on_stream_gone;
     sse->on_gone_arg = session;
     session->news = &sse->base;

@@ -71,8 +71,7 @@ void
 payload_count(struct payload *payload, struct mcp *mcp, const char *owner)
 {
     payload->share = mcp_share_join(mcp, owner);
-    payload->share->answer_bytes += payload->len;
-    mcp->answer_bytes += payload->len;
+    mcp_share_count(payload->share, (int64_t)payload->len);
 }
 
 static void
@@ -80,13 +79,11 @@ payload_free(struct payload *payload)
 {
     struct owner_share *share = payload->share;
     if (share) {
-        share->answer_bytes -= payload->len;
         struct mcp *mcp = share->mcp;
-        if (mcp)
-            mcp->answer_bytes -= payload->len;
+        mcp_share_count(share, -(int64_t)payload->len);
         mcp_share_leave(share);
         if (mcp)
-            encodings_continue(mcp);
+            mcp_room_freed(mcp);
     }
     free(payload->text);
     free(payload);

@@ -60,7 +60,8 @@ begin_stream(struct post *post)
     if (post->sse || !post->request || !post->accepted.stream)
         return post->sse != NULL;
     loop_timer_stop(post->later);
-    post->sse = sse_new(post->mcp, post->session, post->session != NULL);
+    post->sse =
+        post->session ? mcp_session_stream(post->session, true) : sse_new(post->mcp, NULL, false);
     post->sse->on_gone = post_on_stream_gone;
     post->sse->on_gone_arg = post;
     sse_connect(post->sse, KG_STEAL(post->request), 0);

@@ -60,9 +60,20 @@ bucket_of(struct mcp *mcp, const char *id)
 }
 
 static bool
+has_connection(const struct mcp_session *session)
+{
+    const struct sse *sse;
+    TAILQ_FOREACH(sse, &session->streams, in_session) {
+        if (sse->request)
+            return true;
+    }
+    return false;
+}
+
+static bool
 is_idle(const struct mcp_session *session)
 {
-    return session->n_calls == 0 && !mcp_session_has_connection(session);
+    return session->n_calls == 0 && !has_connection(session);
 }
 
 // Ends the owner's longest idle session where it has as many as it may.
@@ -93,6 +104,8 @@ int
 mcp_session_register(struct mcp_session *session, struct kg_error *err)
 {
     struct mcp *mcp = session->mcp;
+    if (mcp->draining)
+        return kg_error_set(err, KG_DRAINING, 0, "the gateway is shutting down");
     if (make_room(mcp, session->owner, err) < 0)
         return -1;
     session->registered = true;
@@ -116,6 +129,16 @@ session_unregister(struct mcp_session *session)
     metric_set(METRIC_MCP_SESSIONS, (double)mcp->n_registered);
 }
 
+static void
+touch(struct mcp_session *session)
+{
+    session->used_ms = clock_mono_ms();
+    if (!session->registered)
+        return;
+    TAILQ_REMOVE(&session->mcp->by_use, session, by_use);
+    TAILQ_INSERT_TAIL(&session->mcp->by_use, session, by_use);
+}
+
 struct mcp_session *
 mcp_session_find(struct mcp *mcp, const char *owner, const char *id)
 {
@@ -123,20 +146,26 @@ mcp_session_find(struct mcp *mcp, const char *owner, const char *id)
     LIST_FOREACH(session, bucket_of(mcp, id), in_bucket) {
         if (strcmp(session->id, id) != 0 || strcmp(session->owner, owner) != 0)
             continue;
-        mcp_session_touch(session);
+        touch(session);
         return session;
     }
     return NULL;
 }
 
-void
-mcp_session_touch(struct mcp_session *session)
+// ---- Streams --------------------------------------------------------------------------------
+
+static void
+on_client_left(void *arg)
 {
-    session->used_ms = clock_mono_ms();
-    if (!session->registered)
-        return;
-    TAILQ_REMOVE(&session->mcp->by_use, session, by_use);
-    TAILQ_INSERT_TAIL(&session->mcp->by_use, session, by_use);
+    touch(arg);
+}
+
+struct sse *
+mcp_session_stream(struct mcp_session *session, bool kept)
+{
+    struct sse *sse = sse_new(session->mcp, session, kept);
+    sse->on_left = on_client_left;
+    return sse;
 }
 
 // ---- The end --------------------------------------------------------------------------------
@@ -174,7 +203,7 @@ void
 mcp_session_release(struct mcp_session *session)
 {
     if (!session->closed)
-        mcp_session_touch(session);
+        touch(session);
     else if (session->n_calls == 0)
         loop_timer_start(session->mcp->reaper, 0); // no provider is on the stack then
 }

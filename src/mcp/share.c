@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the clients of one owner make the gateway hold.
+// How much the clients of one owner make the gateway hold, and answers that wait until it is less.
 
 #include <string.h>
 
@@ -44,21 +44,14 @@ mcp_shares_detach(struct mcp *mcp)
     }
 }
 
-void
-mcp_share_reserve(struct mcp *mcp, const char *owner, size_t len)
-{
-    mcp_share_join(mcp, owner)->answer_bytes += len;
-    mcp->answer_bytes += len;
-}
+// ---- Answers --------------------------------------------------------------------------------
 
 void
-mcp_share_release(struct mcp *mcp, const char *owner, size_t len)
+mcp_share_count(struct owner_share *share, int64_t bytes)
 {
-    struct owner_share *share = mcp_share_join(mcp, owner);
-    share->answer_bytes -= len;
-    mcp->answer_bytes -= len;
-    mcp_share_leave(share);
-    mcp_share_leave(share); // for mcp_share_reserve()
+    share->answer_bytes += (size_t)bytes;
+    if (share->mcp)
+        share->mcp->answer_bytes += (size_t)bytes;
 }
 
 bool
@@ -72,4 +65,61 @@ mcp_share_has_room(const struct mcp *mcp, const char *owner, size_t len)
             return share->answer_bytes + len <= MCP_OWNER_ANSWERS_MAX;
     }
     return true;
+}
+
+// ---- Waiting for room -----------------------------------------------------------------------
+
+struct room_wait {
+    TAILQ_ENTRY(room_wait) link;
+    struct owner_share *share;
+    size_t len;
+    struct loop_timer *deadline;
+    loop_fn fn;
+    void *arg;
+};
+
+void
+mcp_room_wait_cancel(struct room_wait *wait)
+{
+    if (!wait)
+        return;
+    TAILQ_REMOVE(&wait->share->mcp->room_waits, wait, link);
+    loop_timer_free(wait->deadline);
+    mcp_share_leave(wait->share);
+    free(wait);
+}
+
+static void
+room_wait_end(void *arg)
+{
+    struct room_wait *wait = arg;
+    loop_fn fn = wait->fn;
+    void *fn_arg = wait->arg;
+    mcp_room_wait_cancel(wait);
+    fn(fn_arg);
+}
+
+struct room_wait *
+mcp_room_wait_start(struct mcp *mcp, const char *owner, size_t len, loop_fn fn, void *arg)
+{
+    struct room_wait *wait = KG_NEW(struct room_wait);
+    wait->share = mcp_share_join(mcp, owner);
+    wait->len = len;
+    wait->fn = fn;
+    wait->arg = arg;
+    TAILQ_INSERT_TAIL(&mcp->room_waits, wait, link);
+    wait->deadline = loop_timer_new(mcp->loop, room_wait_end, wait);
+    loop_timer_start(wait->deadline, mcp->room_wait_ms);
+    return wait;
+}
+
+void
+mcp_room_freed(struct mcp *mcp)
+{
+    struct room_wait *next;
+    for (struct room_wait *wait = TAILQ_FIRST(&mcp->room_waits); wait; wait = next) {
+        next = TAILQ_NEXT(wait, link);
+        if (mcp_share_has_room(mcp, wait->share->owner, wait->len))
+            room_wait_end(wait);
+    }
 }

@@ -261,8 +261,8 @@ take_request(struct sse *sse)
 static void
 lose_client(struct sse *sse)
 {
-    if (sse->session)
-        mcp_session_touch(sse->session);
+    if (sse->on_left)
+        sse->on_left(sse->session);
     if (sse->on_gone)
         sse->on_gone(sse->on_gone_arg);
     else if (sse->ended && TAILQ_EMPTY(&sse->events))
@@ -334,17 +334,6 @@ sse_end(struct sse *sse)
     sse_disconnect(sse);
     if (TAILQ_EMPTY(&sse->events))
         sse_free(sse);
-}
-
-bool
-mcp_session_has_connection(const struct mcp_session *session)
-{
-    const struct sse *sse;
-    TAILQ_FOREACH(sse, &session->streams, in_session) {
-        if (sse->request)
-            return true;
-    }
-    return false;
 }
 
 void

@@ -295,15 +295,15 @@ test_values_of_a_message_are_bounded(void **state)
         for (size_t n = 0; n < cases[i].n; n++)
             buf_printf(&text, "%c%s", n ? ',' : '[', cases[i].value);
         buf_append_str(&text, "]");
-        struct kg_error err = {0};
-        int code;
-        json_auto_t *message = mcp_receive_parse(text.data, text.len, &code, &err);
-        assert_int_equal(message ? 0 : code, cases[i].code);
+        struct received received;
+        mcp_received_fill(&received, text.data, text.len);
+        assert_int_equal(received.message ? 0 : received.code, cases[i].code);
+        json_decref(received.message);
     }
-    struct kg_error err = {0};
-    int code;
-    assert_null(mcp_receive_parse("{", 1, &code, &err));
-    assert_int_equal(code, MCP_PARSE_ERROR);
+    struct received received;
+    mcp_received_fill(&received, "{", 1);
+    assert_null(received.message);
+    assert_int_equal(received.code, MCP_PARSE_ERROR);
 }
 
 static json_t *
@@ -543,7 +543,7 @@ test_answers_wait_until_others_are_read(void **state)
     }
     assert_int_equal(n_results, 2);
     assert_int_equal(f->mcp->answer_bytes, 0);
-    assert_true(TAILQ_EMPTY(&f->mcp->encodings));
+    assert_true(TAILQ_EMPTY(&f->mcp->room_waits));
 }
 
 static void
