@@ -25,13 +25,15 @@ send_to_listener(struct mcp_call *call, const char *method, json_t *params)
 
 // ---- subscriptions/listen -------------------------------------------------------------------
 
-// What of the wish is granted; URIs become the keys of an object. NULL: answered.
+// The part of the wish that providers can fulfil; URIs become the keys of an object. NULL: answered
+// with an error.
 static json_t *
 make_filter(struct mcp_call *call, const json_t *wish)
 {
     json_t *filter = json_object();
+    unsigned changes = mcp_changing_lists(call->mcp);
     for (size_t i = 0; i < KG_ARRAY_LEN(list_news); i++) {
-        if (json_is_true(json_object_get(wish, list_news[i].filter)))
+        if (changes & 1u << i && json_is_true(json_object_get(wish, list_news[i].filter)))
             json_object_set_new(filter, list_news[i].filter, json_true());
     }
     const json_t *uris = json_object_get(wish, "resourceSubscriptions");
@@ -50,7 +52,9 @@ make_filter(struct mcp_call *call, const json_t *wish)
         if (uri && mcp_can_subscribe(call->mcp, call->owner, uri))
             json_object_set_new(granted, uri, json_true());
     }
-    json_object_set_new(filter, "resourceSubscriptions", granted);
+    if (json_object_size(granted) > 0)
+        json_object_set(filter, "resourceSubscriptions", granted);
+    json_decref(granted);
     return filter;
 }
 

@@ -612,16 +612,47 @@ test_the_answers_of_a_batch_count_while_they_are_gathered(void **state)
     assert_int_equal(f->mcp->answer_bytes, 0);
 }
 
+static void
+listen_for(struct mcp_fixture *f, const char *wish)
+{
+    say(f,
+        "{'jsonrpc':'2.0','id':'l','method':'subscriptions/listen','params':{'pad':'%02000d',"
+        "'notifications':%s,'_meta':{'" MCP_META "protocolVersion':'2026-07-28','" MCP_META
+        "clientCapabilities':{}}}}",
+        0, wish);
+}
+
+// The acknowledgement leaves out what no provider reports.
+static void
+test_a_subscription_has_what_providers_report(void **state)
+{
+    static const struct {
+        const char *wish, *granted;
+    } cases[] = {
+        {"{'toolsListChanged':true,'promptsListChanged':true,'resourcesListChanged':true}",
+         "{'toolsListChanged':true}"},
+        {"{'toolsListChanged':false,'resourceSubscriptions':['b:1','a:1']}",
+         "{'resourceSubscriptions':['a:1']}"},
+        {"{'promptsListChanged':true,'resourceSubscriptions':['b:1']}", "{}"},
+    };
+    struct mcp_fixture *f = *state;
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        listen_for(f, cases[i].wish);
+        json_t *params = json_object_get(json_array_get(f->sink.sent, 0), "params");
+        json_auto_t *granted = quoted("%s", cases[i].granted);
+        assert_true(json_equal(json_object_get(params, "notifications"), granted));
+        json_array_clear(f->sink.sent);
+        mcp_end_listener(LIST_FIRST(&f->mcp->listeners));
+        assert_int_equal(take_code(f), 0);
+    }
+}
+
 // It may listen for ever: only what it listens to is kept.
 static void
 test_a_listener_holds_no_message(void **state)
 {
     struct mcp_fixture *f = *state;
-    say(f,
-        "{'jsonrpc':'2.0','id':'l','method':'subscriptions/listen','params':{'pad':'%02000d',"
-        "'notifications':{'toolsListChanged':true},'_meta':{'" MCP_META
-        "protocolVersion':'2026-07-28','" MCP_META "clientCapabilities':{}}}}",
-        0);
+    listen_for(f, "{'toolsListChanged':true}");
     assert_int_equal(json_array_size(f->sink.answers), 0);
     assert_true(f->mcp->held_bytes > 0 && f->mcp->held_bytes < 2000);
     json_array_clear(f->sink.sent);
@@ -820,6 +851,7 @@ main(void)
         WITH_FIXTURE(test_answers_that_are_not_read_are_bounded),
         WITH_FIXTURE(test_answers_wait_until_others_are_read),
         WITH_FIXTURE(test_the_adapter_ends_while_answers_wait),
+        WITH_FIXTURE(test_a_subscription_has_what_providers_report),
         WITH_FIXTURE(test_a_listener_holds_no_message),
         WITH_FIXTURE(test_state_is_sealed),
         WITH_FIXTURE(test_the_longest_idle_session_makes_room),

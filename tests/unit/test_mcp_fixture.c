@@ -174,7 +174,8 @@ can_subscribe(const char *owner, const char *uri, void *arg)
 static const struct mcp_provider provider = {.list_tools = list_tools,
                                              .call_tool = call_tool,
                                              .list_resources = list_resources,
-                                             .can_subscribe = can_subscribe};
+                                             .can_subscribe = can_subscribe,
+                                             .changing_lists = 1u << MCP_LIST_TOOLS};
 static const struct mcp_provider second = {.list_resources = list_resources};
 
 int
