@@ -546,6 +546,32 @@ test_answers_wait_until_others_are_read(void **state)
     assert_true(TAILQ_EMPTY(&f->mcp->room_waits));
 }
 
+// If that takes too long, they are encoded all the same, and refused.
+static void
+test_answers_do_not_wait_for_ever(void **state)
+{
+    struct mcp_fixture *f = *state;
+    int released = 0;
+    KG_AUTO_FREE char *text = kg_calloc(1, ATTACHED_BYTES);
+    memset(text, 'A', ATTACHED_BYTES);
+    struct payload *unread = payload_take(kg_calloc(1, 1), MCP_OWNER_ANSWERS_MAX);
+    payload_count(unread, f->mcp, "alice");
+    assert_int_equal(f->mcp->room_wait_ms, 10 * 1000);
+    f->mcp->room_wait_ms = 1;
+    answer_attached(f, 1, text, &released);
+    assert_int_equal(released, 0);
+    json_auto_t *answer = take_answer(f);
+    json_t *error = json_object_get(answer, "error");
+    assert_int_equal(json_integer_value(json_object_get(error, "code")), MCP_SERVER_ERROR);
+    assert_string_equal(rpc_string(json_object_get(error, "data"), "code"), "rate_limited");
+    assert_int_equal(released, 1);
+    assert_int_equal(f->session->n_calls, 0);
+    assert_true(TAILQ_EMPTY(&f->mcp->room_waits));
+    assert_int_equal(f->mcp->answer_bytes, MCP_OWNER_ANSWERS_MAX);
+    payload_unref(unread);
+    assert_int_equal(f->mcp->answer_bytes, 0);
+}
+
 static void
 test_the_adapter_ends_while_answers_wait(void **state)
 {
@@ -850,6 +876,7 @@ main(void)
         WITH_FIXTURE(test_the_answers_of_a_batch_count_while_they_are_gathered),
         WITH_FIXTURE(test_answers_that_are_not_read_are_bounded),
         WITH_FIXTURE(test_answers_wait_until_others_are_read),
+        WITH_FIXTURE(test_answers_do_not_wait_for_ever),
         WITH_FIXTURE(test_the_adapter_ends_while_answers_wait),
         WITH_FIXTURE(test_a_subscription_has_what_providers_report),
         WITH_FIXTURE(test_a_listener_holds_no_message),
