@@ -16,35 +16,20 @@ file_uri(const char *session_id, const char *path)
     return buf_take(&uri);
 }
 
-// NULL where it is malformed.
-static char *
-decode(const char *text)
-{
-    KG_AUTO_BUF decoded = {0};
-    for (const char *c = text; *c; c++) {
-        char byte = *c;
-        if (byte == '%') {
-            int high = hex_value(c[1]), low = high < 0 ? -1 : hex_value(c[2]);
-            if (low < 0 || high * 16 + low == 0)
-                return NULL;
-            byte = (char)(high * 16 + low);
-            c += 2;
-        }
-        buf_append(&decoded, &byte, 1);
-    }
-    return buf_take(&decoded);
-}
-
 bool
 file_uri_parse(const char *uri, char **ret_session_id, char **ret_path)
 {
     if (strncmp(uri, file_scheme, strlen(file_scheme)) != 0)
         return false;
     const char *id = uri + strlen(file_scheme), *slash = strchr(id, '/');
-    char *path = slash && slash > id && slash[1] ? decode(slash + 1) : NULL;
-    if (!path)
+    if (!slash || slash == id || !slash[1])
         return false;
+    KG_AUTO_FREE char *path = kg_strdup(slash + 1);
+    size_t len = strlen(path);
+    if (percent_decode(path, &len, PERCENT_PATH) < 0)
+        return false;
+    path[len] = '\0';
     *ret_session_id = kg_strndup(id, (size_t)(slash - id));
-    *ret_path = path;
+    *ret_path = KG_STEAL(path);
     return true;
 }
