@@ -45,7 +45,7 @@ static void
 shape_lines(const char *data, size_t size)
 {
     static const struct outcome_limits limits = {1000, 1000, 4000};
-    struct job job = {.tools = no_tools(), .profile = &kernelgate_profile, .session.id = "s"};
+    struct job job = {.tools = no_tools(), .error_result = result_of_error, .session.id = "s"};
     outcome_init(&job.outcome, &limits);
     for (size_t i = 0; i < size;) {
         const char *end = memchr(data + i, '\n', size - i);

@@ -187,7 +187,7 @@ static void
 job_of(struct job *job, const char *const *lines)
 {
     static const struct outcome_limits limits = {10000, 6000, 1 << 20};
-    *job = (struct job){.tools = no_tools(), .profile = &kernelgate_profile, .session.id = "s1"};
+    *job = (struct job){.tools = no_tools(), .error_result = result_of_error, .session.id = "s1"};
     outcome_init(&job->outcome, &limits);
     for (; *lines; lines++)
         outcome_add_line(&job->outcome, *lines, strlen(*lines));

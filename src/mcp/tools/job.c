@@ -25,12 +25,12 @@ on_cancel(void *arg)
 }
 
 struct job *
-job_new(struct mcp_tools *tools, struct mcp_call *call, const struct profile *profile)
+job_new(struct mcp_tools *tools, struct mcp_call *call, job_error_fn error_result)
 {
     struct job *job = KG_NEW(struct job);
     job->tools = tools;
     job->call = call;
-    job->profile = profile;
+    job->error_result = error_result;
     job->args = mcp_call_arguments(call);
     job->started_ms = clock_mono_ms();
     struct outcome_limits limits = model_limits;
@@ -79,7 +79,7 @@ job_finish(struct job *job, json_t *result)
 void
 job_fail(struct job *job, const struct kg_error *err)
 {
-    job_finish(job, job->profile->error_result(job, err));
+    job_finish(job, job->error_result(job, err));
 }
 
 struct job *

@@ -17,8 +17,13 @@
 #include "sessions.h"
 
 struct job;
-struct profile;
 typedef void (*job_fn)(struct job *job);
+// The session of the job is ready. `kernel` is NULL if none was asked for.
+typedef void (*job_ready_fn)(struct job *job, struct session *session, struct kernel *kernel);
+typedef void (*job_file_fn)(struct job *job, struct session *session,
+                            const struct session_file *file);
+// The result of a call that failed, as the clients of the profile know it. A new reference.
+typedef json_t *(*job_error_fn)(struct job *job, const struct kg_error *err);
 
 // What became of the session that a call named, or has by default.
 enum job_note {
@@ -32,7 +37,7 @@ struct job {
     TAILQ_ENTRY(job) link;
     struct mcp_tools *tools;
     struct mcp_call *call;
-    const struct profile *profile;
+    job_error_fn error_result;
     const json_t *args; // checked; borrowed from the call
     int64_t started_ms;
     struct loop_timer *deadline; // of a profile that has one
@@ -43,7 +48,7 @@ struct job {
         enum job_note note;
         struct session_open *open;
         const struct kernelspec *spec;
-        void (*on_ready)(struct job *job, struct session *session, struct kernel *kernel);
+        job_ready_fn on_ready;
         void (*on_closed)(struct job *job, const char *session_id);
     } session;
 
@@ -75,6 +80,7 @@ struct job {
 
     // The file that is read or written.
     struct {
+        job_file_fn on_found;
         struct buf data;
         char *mime; // or NULL
         int64_t size;
@@ -96,14 +102,14 @@ struct job {
 
 // ---- Its life (job.c) ------------------------------------------------------------------------
 
-struct job *job_new(struct mcp_tools *tools, struct mcp_call *call, const struct profile *profile);
+struct job *job_new(struct mcp_tools *tools, struct mcp_call *call, job_error_fn error_result);
 void job_free(struct job *job);
 KG_DEFINE_AUTO(job, job_free)
 // Answer and end the job. job_finish() takes `result`.
 void job_finish(struct job *job, json_t *result);
 // The job whose work has ended with `answer`; NULL: it has failed with `err`, which is answered.
 struct job *job_after_work(struct job *job, const void *answer, const struct kg_error *err);
-// In the profile's shape.
+// With job->error_result.
 void job_fail(struct job *job, const struct kg_error *err);
 
 // A log message for a client that asked for this level.
@@ -138,8 +144,7 @@ struct job_session {
 };
 // Finds or makes the session, and goes on with `fn` (kernel is NULL where no spec was given and the
 // session was ready), maybe before it returns. Answers errors itself.
-void job_open_session(struct job *job, const struct job_session *want,
-                      void (*fn)(struct job *job, struct session *session, struct kernel *kernel));
+void job_open_session(struct job *job, const struct job_session *want, job_ready_fn fn);
 // The id that a call without one would use; NULL: it would make a session.
 const char *job_own_session_id(const struct job *job);
 // Its session was closed by the client: a new one needs no remark.
@@ -170,16 +175,18 @@ void job_start_progress(struct job *job);
 
 // ---- Files (job_files.c) ---------------------------------------------------------------------
 
+extern const char working_directory[];
 // Models name files as their code does: below /mnt/data, or relative to it. Borrowed from `path`,
 // of which NULL is the folder itself.
 KG_MUST_CHECK int path_in_session(const char *path, const char **ret, struct kg_error *err);
 // Opens the session of a call with the arguments `session_id` and `path`.
-void job_with_files(struct job *job, bool must_exist,
-                    void (*fn)(struct job *job, struct session *session, struct kernel *kernel));
+void job_with_files(struct job *job, bool must_exist, job_ready_fn fn);
 // The argument `path`, checked by job_with_files().
 const char *job_file_path(const struct job *job);
 // Sets the file operation that the job waits for; NULL: it failed with `err`, which is answered.
 void job_set_file_work(struct job *job, struct session_file_op *work, const struct kg_error *err);
+// Looks the file of the argument `path` up, and continues with `fn`. Errors are answered.
+void job_find_file(struct job *job, struct session *session, job_file_fn fn);
 void cancel_file_work(void *work);
 // The type without its parameters; of NULL that of any bytes. To be freed.
 char *mime_essence(const char *mime);

@@ -5,6 +5,8 @@
 
 #include "tools_priv.h"
 
+const char working_directory[] = "/mnt/data";
+
 // ---- MIME types -----------------------------------------------------------------------------
 
 char *
@@ -50,8 +52,7 @@ job_set_file_work(struct job *job, struct session_file_op *work, const struct kg
 }
 
 void
-job_with_files(struct job *job, bool must_exist,
-               void (*fn)(struct job *job, struct session *session, struct kernel *kernel))
+job_with_files(struct job *job, bool must_exist, job_ready_fn fn)
 {
     struct kg_error err = {0};
     const char *path;
@@ -69,4 +70,29 @@ job_file_path(const struct job *job)
 {
     const char *path = "";
     return path_in_session(job_string(job, "path"), &path, NULL) < 0 ? "" : path;
+}
+
+// ---- Looking up -----------------------------------------------------------------------------
+
+static void
+job_on_stat(const struct session_file *file, const struct kg_error *stat_err, void *arg)
+{
+    struct job *job = job_after_work(arg, file, stat_err);
+    struct kg_error err = {0};
+    if (!job)
+        return;
+    struct session *session = job_find_session(job, job->session.id, &err);
+    if (session)
+        job->file.on_found(job, session, file);
+    else
+        job_fail(job, &err);
+}
+
+void
+job_find_file(struct job *job, struct session *session, job_file_fn fn)
+{
+    struct kg_error err = {0};
+    job->file.on_found = fn;
+    job_set_file_work(job, session_file_stat(session, job_file_path(job), job_on_stat, job, &err),
+                      &err);
 }

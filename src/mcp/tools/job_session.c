@@ -124,8 +124,7 @@ start_opening(struct job *job, const struct session_request *request)
 }
 
 void
-job_open_session(struct job *job, const struct job_session *want,
-                 void (*fn)(struct job *job, struct session *session, struct kernel *kernel))
+job_open_session(struct job *job, const struct job_session *want, job_ready_fn fn)
 {
     const struct mcp_tools_settings *settings = &job->tools->settings;
     struct own_session *own = want->kind == JOB_SESSION_OWN && !want->id ? own_session(job) : NULL;
@@ -158,4 +157,44 @@ job_open_session(struct job *job, const struct job_session *want,
         .one_shot = want->kind == JOB_SESSION_ONE_SHOT && !id,
     };
     start_opening(job, &request);
+}
+
+// ---- Closing --------------------------------------------------------------------------------
+
+struct closing {
+    struct job *job; // NULL: nobody waits any more
+    char id[SESSION_MAX_ID_LEN + 1];
+};
+
+static void
+forget_job(void *work)
+{
+    struct closing *closing = work;
+    closing->job = NULL;
+}
+
+static void
+on_closed(void *arg)
+{
+    KG_AUTO_FREE struct closing *closing = arg;
+    struct job *job = closing->job;
+    if (!job)
+        return;
+    job->work = NULL;
+    job->session.on_closed(job, closing->id);
+}
+
+void
+job_close_session(struct job *job, struct session *session,
+                  void (*fn)(struct job *, const char *id))
+{
+    struct closing *closing = KG_NEW(struct closing);
+    closing->job = job;
+    memcpy(closing->id, session_id(session), strlen(session_id(session)));
+    orphan_remove(job->tools, mcp_call_owner(job->call), closing->id);
+    job_forget_own_session(job, closing->id);
+    job->work = closing;
+    job->cancel_work = forget_job;
+    job->session.on_closed = fn;
+    session_end(session, "the session was ended by its owner", on_closed, closing);
 }

@@ -150,7 +150,7 @@ read_environments(struct mcp_call *call, void *arg)
 {
     if (strcmp(mcp_call_name(call), environments_uri) != 0)
         return false;
-    struct job *job = job_new(arg, call, &code_sandbox_profile);
+    struct job *job = job_new(arg, call, error_result);
     script_open(job, "python", JOB_SESSION_ONE_SHOT, NULL, false, ask_for_libraries);
     return true;
 }

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "profile_mcp_code_sandbox.h"
+#include "script.h"
 
-enum { ID_DIGITS = 12, RUN_DIGITS = 4 };
+enum { ID_DIGITS = 12, RUN_DIGITS = 4, MAX_FILENAME = 255, MAX_ARTIFACT_BYTES = 10 << 20 };
 
 // ---- Errors ---------------------------------------------------------------------------------
 
@@ -22,8 +22,8 @@ static const struct {
     {KG_KERNEL_START_TIMEOUT, "docker_error"}, {KG_DISK_FULL, "upload_too_large"},
 };
 
-json_t *
-mcp_code_sandbox_error(const char *name, const char *message)
+static json_t *
+error_json(const char *name, const char *message)
 {
     return json_pack("{s:s, s:s, s:n, s:n}", "error", name, "message", message, "size_bytes",
                      "download_url");
@@ -37,13 +37,13 @@ error_result(struct job *job, const struct kg_error *err)
         if (code_names[i].code == err->code)
             name = code_names[i].name;
     }
-    return result_of_json(job, mcp_code_sandbox_error(name, err->message));
+    return result_of_json(job, error_json(name, err->message));
 }
 
 static void
 fail_with(struct job *job, const char *name, const char *message)
 {
-    job_finish(job, result_of_json(job, mcp_code_sandbox_error(name, message)));
+    job_finish(job, result_of_json(job, error_json(name, message)));
 }
 
 static const char id_prefix[] = "sess_";
@@ -51,8 +51,8 @@ static const char id_prefix[] = "sess_";
 // ---- Arguments ------------------------------------------------------------------------------
 
 // Answers itself where the id or the name is malformed.
-bool
-mcp_code_sandbox_check_id(struct job *job)
+static bool
+check_id(struct job *job)
 {
     const char *id = job_string(job, "session_id");
     size_t len = strlen(id_prefix);
@@ -64,11 +64,206 @@ mcp_code_sandbox_check_id(struct job *job)
 }
 
 // Of a new session: the form that clients know.
-void
-mcp_code_sandbox_fresh_id(char ret[SESSION_MAX_ID_LEN + 1])
+static void
+fresh_id(char ret[SESSION_MAX_ID_LEN + 1])
 {
     memcpy(ret, id_prefix, sizeof id_prefix);
     id_random_hex(ret + strlen(id_prefix), ID_DIGITS);
+}
+
+static bool
+check_filename(struct job *job)
+{
+    static const char characters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const char *name = job_string(job, "filename");
+    size_t len = strlen(name);
+    if (len > 0 && len <= MAX_FILENAME && strspn(name, characters) == len && !strstr(name, "..") &&
+        strcmp(name, ".") != 0)
+        return true;
+    fail_with(job, "invalid_filename", "a filename is 1 to 255 of A-Z, a-z, 0-9, ., _ and -");
+    return false;
+}
+
+static void
+find_session(struct job *job, job_ready_fn fn)
+{
+    const struct job_session want = {
+        .kind = JOB_SESSION_NEW, .id = job_string(job, "session_id"), .must_exist = true};
+    if (check_id(job))
+        job_open_session(job, &want, fn);
+}
+
+// ---- Artifacts ------------------------------------------------------------------------------
+
+static json_t *
+artifact(const struct job *job, const char *path, json_int_t size, const char *mime)
+{
+    const char *slash = strrchr(path, '/');
+    KG_AUTO_FREE char *url = script_file_url(job, path);
+    KG_AUTO_FREE char *essence = mime_essence(mime);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s?}", "path", path, "filename",
+                     slash ? slash + 1 : path, "size_bytes", size, "mime_type", essence,
+                     "download_url", url);
+}
+
+// Appends the file that `entry` describes; its path is the value of `path_key`.
+static void
+append_artifact(const struct job *job, json_t *artifacts, const json_t *entry, const char *path_key)
+{
+    const char *path = json_string_value(json_object_get(entry, path_key));
+    const char *mime = json_string_value(json_object_get(entry, "mime"));
+    json_int_t size = json_integer_value(json_object_get(entry, "size"));
+    if (path)
+        json_array_append_new(artifacts, artifact(job, path, size, mime));
+}
+
+// The files that a run has written.
+static json_t *
+artifacts_of(const struct job *job)
+{
+    json_t *artifacts = json_array();
+    size_t i;
+    json_t *file;
+    json_array_foreach(job->outcome.files, i, file)
+        append_artifact(job, artifacts, file, "file");
+    return artifacts;
+}
+
+static void
+mcp_code_sandbox_on_listed(const json_t *page, const struct kg_error *err, void *arg)
+{
+    struct job *job = job_after_work(arg, page, err);
+    if (!job)
+        return;
+    json_t *artifacts = json_array();
+    size_t i;
+    json_t *entry;
+    json_array_foreach(json_object_get(page, "files"), i, entry) {
+        const char *type = json_string_value(json_object_get(entry, "type"));
+        if (type && strcmp(type, "file") == 0)
+            append_artifact(job, artifacts, entry, "path");
+    }
+    job_finish(job, result_of_json(job, json_pack("{s:o}", "artifacts", artifacts)));
+}
+
+static void
+list_in(struct job *job, struct session *session, struct kernel *kernel)
+{
+    (void)kernel;
+    struct kg_error err = {0};
+    static const struct session_files_query query = {.limit = SESSION_FILES_PAGE_MAX};
+    job_set_file_work(
+        job, session_files_list(session, &query, mcp_code_sandbox_on_listed, job, &err), &err);
+}
+
+static void
+list_artifacts(struct job *job)
+{
+    find_session(job, list_in);
+}
+
+static void
+finish_artifact(struct job *job, json_t *base64, bool is_text)
+{
+    (void)is_text;
+    json_t *value = KG_STEAL(job->list.gathered);
+    json_object_set_new(value, "content_base64", base64);
+    job_finish(job, result_of_own_json(job, value));
+}
+
+static void
+mcp_code_sandbox_on_read(const struct session_file *file, const void *data, size_t len,
+                         const struct kg_error *err, void *arg)
+{
+    struct job *job = job_after_work(arg, file, err);
+    if (!job)
+        return;
+    job->list.gathered = artifact(job, file->path, (json_int_t)len, file->mime);
+    json_object_del(job->list.gathered, "download_url");
+    job_bytes_as_string(job, data, len, false, finish_artifact);
+}
+
+// A file that is too large comes as its link.
+static void
+mcp_code_sandbox_on_found(struct job *job, struct session *session, const struct session_file *file)
+{
+    struct kg_error err = {0};
+    if (file->size <= MAX_ARTIFACT_BYTES) {
+        job_set_file_work(job,
+                          session_file_read(session, job_file_path(job), MAX_ARTIFACT_BYTES,
+                                            mcp_code_sandbox_on_read, job, &err),
+                          &err);
+        return;
+    }
+    json_t *value = error_json("artifact_too_large", "the file is too large to be returned");
+    KG_AUTO_FREE char *url = script_file_url(job, file->path);
+    json_object_set_new(value, "size_bytes", json_integer(file->size));
+    if (url)
+        json_object_set_new(value, "download_url", json_string(url));
+    job_finish(job, result_of_json(job, value));
+}
+
+static void
+read_in(struct job *job, struct session *session, struct kernel *kernel)
+{
+    (void)kernel;
+    job_find_file(job, session, mcp_code_sandbox_on_found);
+}
+
+static void
+read_artifact(struct job *job)
+{
+    const char *path;
+    struct kg_error err = {0};
+    if (path_in_session(job_string(job, "path"), &path, &err) < 0)
+        job_fail(job, &err);
+    else
+        find_session(job, read_in);
+}
+
+// ---- Upload ---------------------------------------------------------------------------------
+
+static void
+mcp_code_sandbox_on_uploaded(const struct session_file *file, bool created,
+                             const struct kg_error *err, void *arg)
+{
+    (void)created;
+    struct job *job = job_after_work(arg, file, err);
+    if (!job)
+        return;
+    job_finish(job, result_of_json(job, json_pack("{s:s, s:s}", "session_id", job->session.id,
+                                                  "path", file->path)));
+}
+
+static void
+upload_in(struct job *job, struct session *session, struct kernel *kernel)
+{
+    (void)kernel;
+    struct kg_error err = {0};
+    const struct session_file_source source = {.data = job->file.data.data,
+                                               .len = job->file.data.len};
+    bool keep = !job_bool(job, "overwrite", false);
+    job_set_file_work(job,
+                      session_file_put(session, job_string(job, "filename"), &source, keep,
+                                       mcp_code_sandbox_on_uploaded, job, &err),
+                      &err);
+}
+
+static void
+upload_decoded(struct job *job)
+{
+    const char *id = job_string(job, "session_id");
+    char fresh[SESSION_MAX_ID_LEN + 1];
+    fresh_id(fresh);
+    script_open(job, "python", JOB_SESSION_NEW, id ? id : fresh, id != NULL, upload_in);
+}
+
+static void
+upload_file(struct job *job)
+{
+    if (check_filename(job) && check_id(job))
+        job_decode_base64(job, job_string(job, "content_base64"), upload_decoded);
 }
 
 // ---- Run ------------------------------------------------------------------------------------
@@ -111,17 +306,16 @@ mcp_code_sandbox_on_ran(struct job *job)
                                              "exit_code", timed_out ? -1 : script_exit_code(job),
                                              "stdout", out, "stderr", err, "stdout_truncated",
                                              out_cut, "stderr_truncated", err_cut, "artifacts",
-                                             mcp_code_sandbox_artifacts(job), "duration_ms",
-                                             (json_int_t)ms)));
+                                             artifacts_of(job), "duration_ms", (json_int_t)ms)));
 }
 
 static void
-mcp_code_sandbox_run_python(struct job *job)
+run_python(struct job *job)
 {
     const char *id = job_string(job, "session_id");
     char fresh[SESSION_MAX_ID_LEN + 1];
-    mcp_code_sandbox_fresh_id(fresh);
-    if (mcp_code_sandbox_check_id(job))
+    fresh_id(fresh);
+    if (check_id(job))
         script_run(job, "python", JOB_SESSION_NEW, id ? id : fresh, id != NULL,
                    mcp_code_sandbox_on_ran);
 }
@@ -139,7 +333,7 @@ static void
 close_session(struct job *job)
 {
     struct kg_error err = {0};
-    if (!mcp_code_sandbox_check_id(job))
+    if (!check_id(job))
         return;
     struct session *session = job_find_session(job, job_string(job, "session_id"), &err);
     if (session)
@@ -187,27 +381,27 @@ static const struct tool tool_table[] = {
      .description = "Puts a file into a session's working folder, for code to read. Returns "
                     "{session_id, path}.",
      .params = upload_params,
-     .run = mcp_code_sandbox_upload},
+     .run = upload_file},
     {.name = "sandbox_run_python",
      .title = "Run Python",
      .description = "Runs Python code in a session, for at most {timeout} s. Returns {session_id, "
                     "run_id, exit_code, stdout, stderr, artifacts, …}; artifacts are the files "
                     "that it wrote. Variables and files stay for the session's next run.",
      .params = run_params,
-     .run = mcp_code_sandbox_run_python},
+     .run = run_python},
     {.name = "sandbox_read_artifact",
      .title = "Read an artifact",
      .description = "Returns a file of a session: {path, filename, mime_type, size_bytes, "
                     "content_base64}.",
      .params = read_params,
      .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT,
-     .run = mcp_code_sandbox_read},
+     .run = read_artifact},
     {.name = "sandbox_list_artifacts",
      .title = "List artifacts",
      .description = "Lists the files of a session: {artifacts}.",
      .params = session_params,
      .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT,
-     .run = mcp_code_sandbox_list},
+     .run = list_artifacts},
     {.name = "sandbox_close_session",
      .title = "Close a session",
      .description = "Ends a session; its files are lost. Returns {status}.",

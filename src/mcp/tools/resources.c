@@ -82,7 +82,7 @@ static void
 list_resources(struct mcp_call *call, void *arg)
 {
     struct mcp_tools *tools = arg;
-    struct job *job = job_new(tools, call, &kernelgate_profile);
+    struct job *job = job_new(tools, call, result_of_error);
     job->list.gathered = json_array();
     job->list.waiting = job_session_ids(job);
     list_next_session(job);
@@ -171,7 +171,7 @@ read_resource(struct mcp_call *call, void *arg)
     KG_AUTO_FREE char *path = NULL;
     if (!id && !file_uri_parse(uri, &session_id, &path))
         return false;
-    struct job *job = job_new(arg, call, &kernelgate_profile);
+    struct job *job = job_new(arg, call, result_of_error);
     if (id)
         read_output_of(job, id);
     else

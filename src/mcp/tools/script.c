@@ -54,8 +54,7 @@ script_stderr(const struct job *job, bool *ret_cut)
 
 void
 script_open(struct job *job, const char *language, enum job_session_kind kind, const char *id,
-            bool must_exist,
-            void (*fn)(struct job *job, struct session *session, struct kernel *kernel))
+            bool must_exist, job_ready_fn fn)
 {
     struct kg_error err = {0};
     const struct mcp_tools_settings *settings = &job->tools->settings;

@@ -14,8 +14,7 @@ json_t *script_stderr(const struct job *job, bool *ret_cut);
 // Opens the session of a run in `language` (NULL: the default one) and goes on with `fn` when it is
 // ready.
 void script_open(struct job *job, const char *language, enum job_session_kind kind, const char *id,
-                 bool must_exist,
-                 void (*fn)(struct job *job, struct session *session, struct kernel *kernel));
+                 bool must_exist, job_ready_fn fn);
 // The same, and runs the argument `code` there, with the argument `timeout` or the default one,
 // which is checked before a session is made; `fn` gets what came of it in job->outcome.
 void script_run(struct job *job, const char *language, enum job_session_kind kind, const char *id,

@@ -62,7 +62,7 @@ call_tool(struct mcp_call *call, void *arg)
     const struct tool *tool = find_tool(tools, profile, mcp_call_name(call));
     if (!tool)
         return false;
-    struct job *job = job_new(tools, call, profile);
+    struct job *job = job_new(tools, call, profile->error_result);
     struct kg_error err = {0};
     if (tool_check(tools, tool, (json_t *)(uintptr_t)job->args, &err) < 0)
         job_fail(job, &err);

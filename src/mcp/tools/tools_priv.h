@@ -43,8 +43,7 @@ struct profile {
     const char *name;
     const char *instructions;
     const struct tool *tools; // up to one without a name
-    // A failed call as its clients know it. A new reference.
-    json_t *(*error_result)(struct job *job, const struct kg_error *err);
+    job_error_fn error_result;
     // Resources, prompts and completions; what is NULL it has none of.
     const struct mcp_provider *more;
 };
@@ -147,7 +146,6 @@ extern const struct mcp_provider kernelgate_more;
 // ---- Tools, one file a subject --------------------------------------------------------------
 
 extern const struct tool kernelgate_tools[];
-extern const char working_directory[];
 void tool_run_code(struct job *job);
 void tool_run_python_code(struct job *job);
 void tool_run_js_code(struct job *job);

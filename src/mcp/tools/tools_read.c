@@ -147,17 +147,9 @@ read_part(struct job *job, struct session *session, const char *path)
 }
 
 static void
-read_file_on_stat(const struct session_file *file, const struct kg_error *stat_err, void *arg)
+read_file_on_found(struct job *job, struct session *session, const struct session_file *file)
 {
-    struct job *job = job_after_work(arg, file, stat_err);
-    if (!job)
-        return;
     struct kg_error err = {0};
-    struct session *session = job_find_session(job, job->session.id, &err);
-    if (!session) {
-        job_fail(job, &err);
-        return;
-    }
     const char *path = job_file_path(job);
     if (is_image(file) && !job_value(job, "offset"))
         job_set_file_work(
@@ -172,9 +164,7 @@ static void
 read_in(struct job *job, struct session *session, struct kernel *kernel)
 {
     (void)kernel;
-    struct kg_error err = {0};
-    job_set_file_work(
-        job, session_file_stat(session, job_file_path(job), read_file_on_stat, job, &err), &err);
+    job_find_file(job, session, read_file_on_found);
 }
 
 // ---- Output ---------------------------------------------------------------------------------

@@ -5,8 +5,6 @@
 
 #include "tools_priv.h"
 
-const char working_directory[] = "/mnt/data";
-
 enum { MAX_IDLE_TIMEOUT_S = 31536000 };
 
 // ---- Create ---------------------------------------------------------------------------------
@@ -91,44 +89,6 @@ tool_list_sessions(struct job *job)
 }
 
 // ---- Close ----------------------------------------------------------------------------------
-
-struct closing {
-    struct job *job; // NULL: nobody waits any more
-    char id[SESSION_MAX_ID_LEN + 1];
-};
-
-static void
-forget_job(void *work)
-{
-    struct closing *closing = work;
-    closing->job = NULL;
-}
-
-static void
-on_closed(void *arg)
-{
-    KG_AUTO_FREE struct closing *closing = arg;
-    struct job *job = closing->job;
-    if (!job)
-        return;
-    job->work = NULL;
-    job->session.on_closed(job, closing->id);
-}
-
-void
-job_close_session(struct job *job, struct session *session,
-                  void (*fn)(struct job *, const char *id))
-{
-    struct closing *closing = KG_NEW(struct closing);
-    closing->job = job;
-    memcpy(closing->id, session_id(session), strlen(session_id(session)));
-    orphan_remove(job->tools, mcp_call_owner(job->call), closing->id);
-    job_forget_own_session(job, closing->id);
-    job->work = closing;
-    job->cancel_work = forget_job;
-    job->session.on_closed = fn;
-    session_end(session, "the session was ended by its owner", on_closed, closing);
-}
 
 static void
 tell_closed(struct job *job, const char *id)
