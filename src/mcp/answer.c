@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How calls end: a result, an error, a question in place of a result.
+// The answer of a call: a result or an error, in the shape of its revision.
 
 #include <assert.h>
 #include <stdio.h>
@@ -10,16 +10,16 @@
 
 // ---- Delivery -------------------------------------------------------------------------------
 
-// A large answer, or the error that takes its place.
+// Returns the large answer, or an error if there is no room for it.
 static struct payload *
 within_bounds(const struct mcp_call *call, struct payload *payload)
 {
     const struct outlet *outlet = call->outlet;
     const char *why = NULL;
     if (outlet->ops->has_room && !outlet->ops->has_room(outlet, payload->len))
-        why = "the answers of this batch are too large together: send this request alone";
+        why = "the answers of this batch are too large: send this request on its own";
     else if (!mcp_share_has_room(call->mcp, call->owner, payload->len))
-        why = "answers that were not read yet hold too much: read them, and try again";
+        why = "too many bytes of earlier answers are unread: read them, and try again";
     if (!why) {
         payload_count(payload, call->mcp, call->owner);
         return payload;
@@ -104,7 +104,7 @@ mcp_call_attach(struct mcp_call *call, const char *text, size_t len, loop_fn rel
 
 // ---- Results --------------------------------------------------------------------------------
 
-// What 2026 wants of every result.
+// Adds what 2026-07-28 requires in every result.
 static void
 complete_result(const struct mcp_call *call, json_t *result)
 {
@@ -126,7 +126,7 @@ void
 mcp_call_answer_result(struct mcp_call *call, json_t *result)
 {
     if (!json_is_object(result)) {
-        // A broken invariant of a provider should cost one answer, not the gateway.
+        // A defect of a provider must cost one answer only.
         log_error("mcp: a result is not an object", LOG_STR("method", call->method->name));
         json_decref(result);
         mcp_call_answer(call, rpc_error(call->id, MCP_INTERNAL_ERROR, "internal error", NULL), 200);
@@ -148,7 +148,7 @@ mcp_call_finish(struct mcp_call *call, json_t *result)
         mcp_call_answer_result(call, result);
 }
 
-// 2026 gives some errors a status of their own.
+// Some errors have an HTTP status of their own in 2026-07-28.
 static int
 status_of(const struct mcp_call *call, int code)
 {

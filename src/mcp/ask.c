@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Input of the client in the middle of a call: questions (before MCP_2026_07_28), and results that
-// require input (from then on). No provider of a release asks.
+// Asking the client during a call: questions before MCP_2026_07_28, results that require input
+// since then. Only the providers of tests do so.
 
 #include <assert.h>
 #include <stdio.h>
@@ -97,7 +97,7 @@ capability_of(const char *method)
     return NULL;
 }
 
-// The first capability that `requests` need and the client lacks, or NULL.
+// The first capability that `requests` need and the client does not have, or NULL.
 static const char *
 missing_capability(const struct mcp_call *call, json_t *requests)
 {
@@ -122,7 +122,7 @@ mcp_call_require_input(struct mcp_call *call, json_t *requests, json_t *state)
         if (known)
             mcp_call_fail_capability(call, missing);
         else
-            mcp_call_fail(call, MCP_SERVER_ERROR, NULL, "this client cannot be asked for input");
+            mcp_call_fail(call, MCP_SERVER_ERROR, NULL, "the client cannot be asked for input");
         return;
     }
     json_t *result =

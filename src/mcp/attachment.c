@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large texts of an answer: in its values a mark stands for each, and only the encoded answer has a
-// copy.
+// Large texts of an answer. Its JSON values contain placeholders; only the encoded answer has a
+// copy of the texts.
 
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ attachments_add(struct attachments *attachments, const struct attachment *attach
     return json_string(mark);
 }
 
-// Escapes what is the inside of a JSON string once more, for JSON text within a string.
+// Escapes the inside of a JSON string once more, for JSON text within a string.
 static void
 append_escaped(struct buf *ret, const char *text, size_t len)
 {
@@ -40,7 +40,8 @@ append_escaped(struct buf *ret, const char *text, size_t len)
 static void
 append_attachment(struct buf *ret, const struct attachment *attachment)
 {
-    bool in_string = ret->len >= 2 && ret->data[ret->len - 2] == '\\'; // the quote is escaped
+    bool in_string =
+        ret->len >= 2 && ret->data[ret->len - 2] == '\\'; // the quote before it is escaped
     if (in_string)
         append_escaped(ret, attachment->text, attachment->len);
     else

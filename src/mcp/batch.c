@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches, which one revision has: their answers are sent as one.
+// Batches (only in 2025-03-26): the answers of their requests are sent as one.
 
 #include <string.h>
 
@@ -11,7 +11,7 @@ mcp_batch_check(const json_t *messages, size_t *ret_requests)
     size_t n = json_array_size(messages);
     *ret_requests = 0;
     if (n == 0 || n > MCP_BATCH_MAX)
-        return "a batch has 1 to 64 messages";
+        return "a batch must have 1 to 64 messages";
     for (size_t i = 0; i < n; i++) {
         const json_t *message = json_array_get(messages, i);
         const char *why;
@@ -27,14 +27,14 @@ mcp_batch_check(const json_t *messages, size_t *ret_requests)
     return NULL;
 }
 
-// Collects the answers.
+// The outlet of the requests in a batch: gathers their answers.
 struct batch {
     struct outlet base;
-    struct owner_share *share; // in which the answers count while they are gathered
+    struct owner_share *share; // counts the answers while they are gathered
     struct outlet *parent;
-    size_t expected;
+    size_t expected;    // answers
     size_t counted;     // bytes
-    struct buf answers; // as an array without its end
+    struct buf answers; // a JSON array without its end
 };
 
 static void
@@ -71,7 +71,7 @@ batch_answer(struct outlet *outlet, struct payload *payload, int http_status)
     free(batch);
 }
 
-// Small ones, such as errors, always fit.
+// Small answers, such as errors, always fit.
 static bool
 batch_has_room(const struct outlet *outlet, size_t len)
 {
@@ -104,7 +104,8 @@ batch_new(const struct origin *origin, size_t expected)
     return &batch->base;
 }
 
-// A batch is one request to the transport, and as many as stand in it to its owner's rate.
+// The transport has counted the batch as one request against the owner's rate; each further request
+// in it counts, too.
 static void
 dispatch_one(const struct origin *origin, enum mcp_revision revision, json_t *message, bool first)
 {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of POSTs as messages. Large ones are parsed on a worker, few at a time: those that wait
-// stay where the server counts them.
+// Parses the bodies of POSTs. Large ones are parsed by workers, few at a time; the others wait in
+// their connections, where the HTTP server counts them.
 
 #include "mcp_priv.h"
 
 struct body {
     struct mcp *mcp;
     struct http_request *request;
-    struct reception *reception; // NULL: waits
+    struct reception *reception; // NULL: it waits
     mcp_body_fn fn;
-    TAILQ_ENTRY(body) link; // of those that wait
+    TAILQ_ENTRY(body) link; // in mcp->bodies, while it waits
 };
 
 static void
@@ -38,7 +38,7 @@ body_on_received(struct received *received, void *arg)
     body_give(mcp, request, received, fn);
 }
 
-// The first of another owner than the last one's, where there is one.
+// The first body of another owner than the last one, if there is one; else the first.
 static struct body *
 bodies_next(const struct mcp *mcp)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One request of a client, from its arrival to its answer; what a provider sees of it.
+// A request of a client until it is answered, and how a provider sees it.
 
 #include <assert.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ mcp_log_level_find(const char *name)
 
 // ---- Life -----------------------------------------------------------------------------------
 
-// What the request says of itself, beside what it asks for.
+// Reads the _meta of the request.
 static void
 read_meta(struct mcp_call *call)
 {
@@ -127,7 +127,7 @@ mcp_call_cancel(struct mcp_call *call)
     if (call->cancelled)
         return;
     call->cancelled = true;
-    if (call->ended) // its answer is being encoded, and will be dropped
+    if (call->ended) // its answer is being encoded, and will be discarded
         return;
     call->holding = true;
     drop_question(call);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that results are made of.
+// Builds the parts of results.
 
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { COMPLETION_VALUES_MAX = 100 };
 
-// Bytes that are no UTF-8 become U+FFFD.
+// Invalid UTF-8 becomes U+FFFD.
 static json_t *
 repaired_string(const char *text, size_t len)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which method answers which request, in which revision.
+// The methods of each revision, and the dispatch of messages to them.
 
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum {
     LATER = -1,
-    // Lists are the same until the gateway is restarted; clients are told when one changes.
+    // Lists are constant while the gateway runs, or clients are notified of changes.
     LIST_TTL_MS = 5 * 60 * 1000,
 };
 
@@ -58,7 +58,7 @@ mcp_refuse(const struct origin *origin, json_t *message, int status, int code, c
     origin->outlet->ops->answer(origin->outlet, error, status);
 }
 
-// An id that runs already would make two calls one to the client, and to `cancelled`.
+// Neither the client nor `notifications/cancelled` could tell two running calls of one id apart.
 static bool
 id_is_running(const struct mcp_session *session, const json_t *id)
 {
@@ -82,7 +82,7 @@ held_by(const struct mcp *mcp, const char *owner)
     return bytes;
 }
 
-// A message is kept until its call is answered, whatever of it is needed.
+// A message is kept as a whole until its call is answered.
 static bool
 is_too_much(const struct origin *origin, size_t weight)
 {
@@ -108,17 +108,18 @@ mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, js
     }
     if (session && session->n_calls >= MCP_SESSION_CALLS_MAX) {
         mcp_refuse(origin, message, 200, MCP_SERVER_ERROR,
-                   "too many requests of this MCP session are running; wait for one to end", NULL);
+                   "too many requests of this MCP session are running: wait until one has ended",
+                   NULL);
         return;
     }
     if (session && id_is_running(session, json_object_get(message, "id"))) {
-        mcp_refuse(origin, message, 200, MCP_INVALID_REQUEST, "a request with this id is running",
-                   NULL);
+        mcp_refuse(origin, message, 200, MCP_INVALID_REQUEST,
+                   "a request with this id is already running", NULL);
         return;
     }
     if (is_too_much(origin, weight)) {
         mcp_refuse(origin, message, 200, MCP_SERVER_ERROR,
-                   "the requests that are running hold too much; try again later",
+                   "the running requests hold too much memory: try again later",
                    json_pack("{s:s}", "code", kg_code_info(KG_RATE_LIMITED)->name));
         return;
     }
@@ -126,7 +127,7 @@ mcp_dispatch_request(const struct origin *origin, enum mcp_revision revision, js
     method->handle(call);
 }
 
-// ---- Requests that stand alone --------------------------------------------------------------
+// ---- Stateless requests ---------------------------------------------------------------------
 
 void
 mcp_dispatch_stateless(const struct origin *origin, json_t *message)
@@ -154,7 +155,7 @@ cancel_call(struct mcp_session *session, const json_t *id)
 {
     struct mcp_call *call;
     LIST_FOREACH(call, &session->calls, in_session) {
-        // A client must not cancel its initialize, and gets the answer anyhow.
+        // A client must not cancel initialize; it has been answered anyway.
         if (!id || !json_equal(call->id, id))
             continue;
         mcp_call_cancel(call);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the headers and the query of an HTTP request say, and the answer where they are wrong.
+// Reads and checks the headers and the query of HTTP requests.
 
 #include <sodium.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ mcp_http_answer_error(struct http_request *request, int status, const json_t *id
 char *
 mcp_http_base_url(const struct http_request *request)
 {
-    // Behind a proxy; a wrong one only misleads its sender.
+    // Set by a proxy. A client that sends a wrong value misleads only itself.
     const char *scheme = http_request_header(request, "X-Forwarded-Proto");
     const char *host = http_request_header(request, "Host");
     bool https = scheme && strcasecmp(scheme, "https") == 0;
@@ -76,14 +76,17 @@ mcp_http_profile(struct mcp *mcp, struct http_request *request)
     KG_AUTO_BUF known = {0};
     for (char **name = mcp->profiles; *name; name++)
         buf_printf(&known, "%s%s", known.len ? ", " : "", *name);
-    mcp_http_answer_error(request, 400, NULL, MCP_INVALID_PARAMS, "unknown profile; there are: %s",
-                          known.data ? known.data : "none");
+    mcp_http_answer_error(request, 400, NULL, MCP_INVALID_PARAMS,
+                          "unknown profile: must be one of %s", known.data ? known.data : "none");
     return NULL;
 }
 
-// ---- What 2026-07-28 says twice --------------------------------------------------------------
+// ---- Headers of 2026-07-28 ------------------------------------------------------------------
 
-// The header's value without blanks around it, base64 undone; to be freed. NULL: none, or broken.
+// They repeat a part of the body, so that proxies can route by them, and must agree with it.
+
+// The header's value without surrounding blanks, decoded if it is base64; to be freed. NULL: absent
+// or malformed.
 static char *
 header_value(const struct http_request *request, const char *name)
 {
@@ -121,12 +124,12 @@ static int
 mismatch(struct http_request *request, const json_t *message, const char *header)
 {
     mcp_http_answer_error(request, 400, json_object_get(message, "id"), MCP_HEADER_MISMATCH,
-                          "the header %s is missing, or is not what the body says", header);
+                          "the header %s is missing, or differs from the body", header);
     return -1;
 }
 
-// What a header says for a parameter: text, a number, true or false. NULL where the parameter is
-// not there, or of a type that no header can hold.
+// The value of a parameter as it is in a header; to be freed. NULL: the parameter is absent, or not
+// a string, a number or a boolean.
 static char *
 parameter_text(const json_t *value)
 {
@@ -184,7 +187,7 @@ mcp_headers_check(struct mcp *mcp, struct http_request *request, const json_t *m
     const char *method = rpc_string(message, "method");
     if (!header_says(request, "MCP-Protocol-Version", mcp_claimed_version(message)))
         return mismatch(request, message, "MCP-Protocol-Version");
-    // A version that is not spoken here is refused for that, whatever its headers are.
+    // An unsupported version is refused elsewhere; its headers do not matter.
     int revision = revision_find(mcp_claimed_version(message));
     if (revision < 0 || !revision_get((enum mcp_revision)revision)->stateless)
         return 0;
@@ -196,7 +199,7 @@ mcp_headers_check(struct mcp *mcp, struct http_request *request, const json_t *m
         return 0;
     const char *name = rpc_string(json_object_get(message, "params"), resource ? "uri" : "name");
     if (!name)
-        return 0; // an error of its own
+        return 0; // refused elsewhere
     if (!header_says(request, "Mcp-Name", name))
         return mismatch(request, message, "Mcp-Name");
     return tool ? check_parameters(mcp, request, message, profile) : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streamable HTTP: /mcp, both eras on one path.
+// The transport streamable HTTP, on /mcp: with MCP sessions, and stateless (2026-07-28).
 
 #include <stdio.h>
 #include <string.h>
@@ -9,23 +9,21 @@
 #define SESSION_HEADER "Mcp-Session-Id"
 #define VERSION_HEADER "MCP-Protocol-Version"
 
-// The session that the headers name; NULL: answered. An unknown version is refused on every
-// request.
+// The session that the headers name; NULL: answered with an error. Also refuses unknown versions.
 static struct mcp_session *
 session_of(struct mcp *mcp, struct http_request *request, const json_t *id)
 {
     const char *version = http_request_header(request, VERSION_HEADER);
     if (version && revision_find(version) < 0) {
         mcp_http_answer_error(request, 400, id, MCP_INVALID_REQUEST,
-                              "unsupported " VERSION_HEADER
-                              "; initialize answers what is spoken here");
+                              "unsupported " VERSION_HEADER "; initialize returns a supported one");
         return NULL;
     }
     const char *header = http_request_header(request, SESSION_HEADER);
     if (!header) {
         mcp_http_answer_error(request, 400, id, MCP_INVALID_REQUEST,
                               SESSION_HEADER " is missing: send initialize first, and then the "
-                                             "id of its answer with every request");
+                                             "id from its answer with every request");
         return NULL;
     }
     struct mcp_session *session = mcp_session_find(mcp, http_request_owner(request), header);
@@ -56,7 +54,7 @@ post_initialize(struct mcp *mcp, struct http_request *request, struct received *
         mcp_session_close(session);
 }
 
-// Handles a message or a batch of an initialize-based client. `answers`: it contains requests.
+// Handles a message or a batch within a session. `answers`: it contains requests.
 static void
 receive_in_session(struct mcp_session *session, struct http_request *request,
                    struct received *received, bool answers, struct accepted accepted)
@@ -78,7 +76,7 @@ post_batch(struct mcp *mcp, struct http_request *request, struct received *recei
         return;
     if (!revision_get(session->revision)->batches) {
         mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST,
-                              "revision %s has no batches: send one message in a body",
+                              "revision %s has no batches: send one message per body",
                               revision_get(session->revision)->name);
         return;
     }
@@ -90,14 +88,14 @@ post_batch(struct mcp *mcp, struct http_request *request, struct received *recei
         receive_in_session(session, request, received, n_requests > 0, accepted);
 }
 
-// A request that says who asks and in which revision.
+// Handles a message of 2026-07-28, which carries its own metadata.
 static void
 post_stateless(struct mcp *mcp, struct http_request *request, struct received *received,
                const char *profile, struct accepted accepted)
 {
     if (mcp_headers_check(mcp, request, received->message, profile) < 0)
         return;
-    if (!json_object_get(received->message, "id")) { // notifications have no business here any more
+    if (!json_object_get(received->message, "id")) { // notifications have no effect any more
         http_reply(request, 202, NULL, NULL, 0);
         return;
     }
@@ -120,17 +118,17 @@ claims_stateless_header(const struct http_request *request)
     return revision >= 0 && revision_get((enum mcp_revision)revision)->stateless;
 }
 
-// A request with a header of 2026 and a body that does not say so.
+// Refuses a request whose header claims 2026-07-28 and whose body does not.
 static void
 refuse_missing_claim(struct http_request *request, const json_t *message)
 {
     const char *method = rpc_string(message, "method");
     bool initialize = strcmp(method, "initialize") == 0;
-    mcp_http_answer_error(
-        request, 400, json_object_get(message, "id"),
-        initialize ? MCP_HEADER_MISMATCH : MCP_INVALID_PARAMS,
-        initialize ? "initialize does not belong to the revision of the header " VERSION_HEADER
-                   : "_meta must carry " MCP_META "protocolVersion");
+    mcp_http_answer_error(request, 400, json_object_get(message, "id"),
+                          initialize ? MCP_HEADER_MISMATCH : MCP_INVALID_PARAMS,
+                          initialize ? "the revision in the header " VERSION_HEADER
+                                       " has no initialize"
+                                     : "_meta must carry " MCP_META "protocolVersion");
 }
 
 static void
@@ -186,7 +184,7 @@ handle_post(struct http_request *request, void *arg)
 
 // ---- GET and DELETE -------------------------------------------------------------------------
 
-// Takes "3-17" apart.
+// "3-17": event 17 of stream 3.
 static bool
 parse_event_id(const char *text, unsigned *ret_stream, unsigned *ret_seq)
 {
@@ -207,8 +205,7 @@ resume(struct mcp_session *session, struct http_request *request, const char *la
         sse_connect(sse, request, seq);
     else
         mcp_http_answer_error(request, 400, NULL, MCP_INVALID_REQUEST,
-                              "no stream of this session has sent this Last-Event-ID, or it was "
-                              "too long ago");
+                              "Last-Event-ID is unknown in this MCP session, or too old");
 }
 
 static void
@@ -220,7 +217,7 @@ handle_get(struct http_request *request, void *arg)
     if (!streams || http_request_method(request) == HTTP_HEAD) {
         http_reply_header(request, "Allow", "POST, DELETE");
         mcp_http_answer_error(request, 405, NULL, MCP_INVALID_REQUEST,
-                              "a GET is answered as text/event-stream: accept it, or POST");
+                              "a GET must accept text/event-stream");
         return;
     }
     struct mcp_session *session = session_of(mcp, request, NULL);
@@ -232,7 +229,7 @@ handle_get(struct http_request *request, void *arg)
         resume(session, request, last_event_id);
     } else if (news && news->request) {
         mcp_http_answer_error(request, 409, NULL, MCP_INVALID_REQUEST,
-                              "this MCP session has a GET stream already");
+                              "this MCP session already has a GET stream");
     } else {
         if (!news)
             news = mcp_session_stream(session, true);

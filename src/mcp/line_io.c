@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines over descriptors: see line_io.h.
+// Reads and writes lines without blocking.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,13 +14,13 @@ enum {
     READ_BYTES = 64 << 10,
     LINE_MAX_BYTES = 64 << 20,
     OUTPUT_MAX_BYTES = 256 << 20,
-    WRITE_BYTES = 1 << 20, // in one turn of the loop, however fast they are read
+    WRITE_BYTES = 1 << 20, // at most, in one turn of the loop
 };
 
 // A line that waits to be written.
 struct line_out {
     STAILQ_ENTRY(line_out) link;
-    char *text; // with its end
+    char *text; // with its newline
     size_t len;
 };
 STAILQ_HEAD(lines_out, line_out);
@@ -28,19 +28,19 @@ STAILQ_HEAD(lines_out, line_out);
 struct line_io {
     int in;
     int out;
-    int in_flags; // as they were: the terminal may be a shell's
+    int in_flags; // restored at the end: a shell may use the same terminal
     int out_flags;
     struct buf input;
     struct lines_out output;
-    size_t backlog; // bytes of the output that are not written
+    size_t backlog; // unwritten bytes of the output
     size_t written; // of the first line
-    bool skipping;  // the rest of a line that is too long
+    bool skipping;  // until the end of a line that is too long
     bool paused;
     bool input_ended; // while paused: the end is reported on resume
     bool ended;
     struct loop_fd *readable;
     struct loop_fd *writable;
-    struct loop_timer *again; // reads a file, which cannot be watched; and tells the end
+    struct loop_timer *again; // reads a file, which cannot be watched; reports the end
     line_io_fn on_line;
     loop_fn on_end;
     void *arg;
@@ -48,7 +48,7 @@ struct line_io {
 
 // ---- Output ---------------------------------------------------------------------------------
 
-// Tells the end from the loop, never from within a call of somebody else.
+// The end is reported by a timer, never within a call of the user.
 static void
 end(struct line_io *io)
 {
@@ -77,7 +77,7 @@ drop_output(struct line_io *io)
         drop_first(io);
 }
 
-// Writes what the reader takes, at most `max` bytes.
+// Writes as much as the reader accepts, at most `max` bytes.
 static void
 flush_output(struct line_io *io, size_t max)
 {
@@ -93,7 +93,7 @@ flush_output(struct line_io *io, size_t max)
         } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             break;
         } else if (n < 0 && errno != EINTR) {
-            drop_output(io); // nobody reads any more
+            drop_output(io); // the reader is gone
             end(io);
         }
     }
@@ -101,7 +101,7 @@ flush_output(struct line_io *io, size_t max)
         loop_fd_set(io->writable, STAILQ_EMPTY(&io->output) ? 0 : LOOP_WRITE);
 }
 
-// A file cannot be waited for.
+// Only what can be watched is written in several turns.
 static void
 flush_turn(struct line_io *io)
 {
@@ -181,7 +181,7 @@ take_lines(struct line_io *io)
     }
 }
 
-// A last line may lack its end.
+// At the end of the input: the last line may lack its newline.
 static void
 take_rest(struct line_io *io)
 {
@@ -258,7 +258,7 @@ line_io_resume(struct line_io *io)
 
 // ---- Life -----------------------------------------------------------------------------------
 
-// epoll refuses files and /dev/null.
+// epoll does not accept files and /dev/null.
 static bool
 can_be_watched(int fd)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lists of all providers, joined: tools/list, prompts/list, resources/list, templates.
+// Joins the lists of all providers: tools, prompts, resources, resource templates.
 
 #include <string.h>
 
 #include "mcp_priv.h"
 
-// No list here has a second page.
+// No list has a second page.
 static bool
 cursor_is_refused(struct mcp_call *call)
 {
@@ -39,7 +39,7 @@ lists_join(struct mcp *mcp, const char *profile, enum mcp_list list, bool templa
     return joined;
 }
 
-// `shared`: its elements are a provider's.
+// `shared`: a provider has references to the elements.
 static void
 answer_list(struct mcp_call *call, const char *key, json_t *list, bool shared)
 {
@@ -74,7 +74,7 @@ method_list_templates(struct mcp_call *call)
 
 static void take_resources(struct mcp_call *call, json_t *result);
 
-// Asks the next provider that lists resources; each answers in its own time.
+// Asks the next provider that lists resources. It may answer later.
 static void
 ask_next_for_resources(struct mcp_call *call)
 {
@@ -89,7 +89,7 @@ ask_next_for_resources(struct mcp_call *call)
     answer_list(call, "resources", joined, false);
 }
 
-// A provider has answered its part.
+// A provider has answered.
 static void
 take_resources(struct mcp_call *call, json_t *result)
 {

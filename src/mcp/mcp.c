@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The adapter as a whole: its providers, its clock, its end.
+// The adapter: its providers, its timers, its end.
 
 #include <sodium.h>
 #include <string.h>
@@ -78,7 +78,7 @@ mcp_knows_profile(const struct mcp *mcp, const char *profile)
     return false;
 }
 
-// Streams on which an answer is due stay; those for news would keep the gateway waiting.
+// Streams on which an answer is expected stay open. Others would never end.
 void
 mcp_drain(struct mcp *mcp)
 {
@@ -112,7 +112,7 @@ mcp_free(struct mcp *mcp)
             continue;
         }
         mcp_call_cancel(call);
-        // Its provider must not answer any more.
+        // The provider has not answered, and must not do so from now on.
         if (call == LIST_FIRST(&mcp->calls))
             mcp_call_answer(call, NULL, 200);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Model Context Protocol: revisions, dispatch, transports. What is served is behind one
-// vtable, the provider; nothing here knows of kernels.
+// The Model Context Protocol: revisions, dispatch, transports. Providers implement tools, resources
+// and prompts; nothing here knows of kernels. All functions and callbacks run on the loop.
 #pragma once
 
 #include <jansson.h>
@@ -17,7 +17,7 @@ enum mcp_revision {
     MCP_2025_03_26,
     MCP_2025_06_18,
     MCP_2025_11_25,
-    MCP_2026_07_28, // stateless; all before begin with `initialize`
+    MCP_2026_07_28, // stateless; in earlier revisions clients begin with `initialize`
     MCP_N_REVISIONS
 };
 
@@ -25,24 +25,23 @@ enum mcp_list { MCP_LIST_TOOLS, MCP_LIST_PROMPTS, MCP_LIST_RESOURCES };
 
 // ---- Providers ------------------------------------------------------------------------------
 
-// Offers tools, resources and prompts. Every member may be NULL. Where several providers offer the
-// same kind, lists are joined in the order of registration, and a call goes to the first that takes
-// it.
+// Implements tools, resources and prompts. Every member may be NULL. The lists of several providers
+// are joined in the order of registration, and a call is offered to them in that order.
 //
-// Lists are JSON arrays in the shape of the newest revision, which the caller owns: the core leaves
-// out what an older one does not know (title, outputSchema, icons, …). They are asked for again and
-// again, so they should be made once; they may depend on the profile, which is "" by default.
+// Lists are JSON arrays in the shape of the newest revision; the caller owns them. The core removes
+// what an older revision does not have (title, outputSchema, icons, …). Lists are requested often,
+// so a provider should make them once. They may depend on the profile, which is "" by default.
 //
-// A call_* returns false where the name is not its own, and has not touched the call then. Else it
-// answers exactly once, now or later, with one of mcp_call_finish(), mcp_call_fail() and
-// mcp_call_require_input().
+// The functions that return bool return false if the name is not theirs, and leave the call alone.
+// Else they answer the call exactly once, now or later, with one of mcp_call_finish(),
+// mcp_call_fail() and mcp_call_require_input().
 struct mcp_provider {
-    // What a model should know of the server; several are joined by an empty line. To be freed.
+    // What a model should know about the server; several are joined by an empty line. To be freed.
     char *(*instructions)(const char *profile, void *arg);
 
     // {name, title, description, inputSchema, outputSchema?, annotations, icons?}
     json_t *(*list_tools)(const char *profile, void *arg);
-    // Result: mcp_tool_result(). Arguments are checked by the provider: bad ones are a result too.
+    // Result: mcp_tool_result(). The provider checks the arguments; wrong ones are a result, too.
     bool (*call_tool)(struct mcp_call *call, void *arg);
 
     // {name, title, description, arguments: [{name, description, required}]}
@@ -52,49 +51,50 @@ struct mcp_provider {
 
     // {uriTemplate, name, title, description, mimeType?}
     json_t *(*list_resource_templates)(const char *profile, void *arg);
-    // Result: {resources: [{uri, name, title, description, mimeType?, size?}]}; must take the call.
+    // Result: {resources: [{uri, name, title, description, mimeType?, size?}]}.
     void (*list_resources)(struct mcp_call *call, void *arg);
-    // Result: {contents: [{uri, mimeType?, text | blob}]}. False: no such resource.
+    // Result: {contents: [{uri, mimeType?, text | blob}]}.
     bool (*read_resource)(struct mcp_call *call, void *arg);
-    // Whether a client may ask for news of `uri` (see mcp_resource_updated()); NULL: of none.
+    // Whether it reports changes of `uri` (see mcp_resource_updated()). NULL: of no resource.
     bool (*can_subscribe)(const char *owner, const char *uri, void *arg);
 
-    // Of which lists mcp_list_changed() may tell: 1u << MCP_LIST_TOOLS | ….
+    // The lists whose changes it reports (see mcp_list_changed()): 1u << MCP_LIST_TOOLS | ….
     unsigned changing_lists;
 
     // Completes an argument of a prompt or of a resource template. Result: mcp_completion().
     bool (*complete)(struct mcp_call *call, void *arg);
 };
 
-// Before the first request. The provider is borrowed.
+// Borrows the provider. Before the first request.
 void mcp_add_provider(struct mcp *mcp, const struct mcp_provider *provider, void *arg);
 
-// ---- Calls: what was asked ------------------------------------------------------------------
+// ---- Calls: the request ---------------------------------------------------------------------
 
-// All borrowed as long as the call is not answered. Names come from the client, and are bounded.
+// What these return is borrowed until the call is answered. Names come from the client and are
+// bounded.
 const char *mcp_call_owner(const struct mcp_call *call);
 const char *mcp_call_profile(const struct mcp_call *call);
 enum mcp_revision mcp_call_revision(const struct mcp_call *call);
-// The tool's or prompt's name or the resource's URI; of a completion the prompt's name or the
-// template's URI.
+// The name of the tool or prompt, or the URI of the resource or of the resource template.
 const char *mcp_call_name(const struct mcp_call *call);
-// An object, never NULL: the arguments of a tool or a prompt; of a completion what was filled in.
+// An object, never NULL: the arguments of the tool or prompt; for a completion those that are known
+// already.
 const json_t *mcp_call_arguments(const struct mcp_call *call);
-// Of a completion: which argument, and what of it has been typed.
+// For a completion: the name of the argument, and the beginning of its value.
 const char *mcp_call_completed_argument(const struct mcp_call *call);
 const char *mcp_call_completed_value(const struct mcp_call *call);
-// The URL by which the client reaches this server, "http://127.0.0.1:16010"; NULL over stdio.
+// This server's URL as the client knows it, "http://127.0.0.1:16010"; NULL over stdio.
 const char *mcp_call_base_url(const struct mcp_call *call);
-// What the client can be asked for: "elicitation", "sampling", "roots" as members, if it said so in
-// its `capabilities`. Their values have no meaning.
+// An object with the members "elicitation", "sampling" and "roots", each if the client has that
+// capability. Their values have no meaning.
 const json_t *mcp_call_client_capabilities(const struct mcp_call *call);
 
 // ---- Calls: the client's MCP session --------------------------------------------------------
 
-// What a provider keeps for one MCP session, under a key of its own (any address). `free_fn` (may
-// be NULL) is called when the value is replaced, or when the session ends, then never while a
-// call_* is on the stack. In MCP_2026_07_28 over HTTP there is no session: set returns false and
-// took nothing, get returns NULL.
+// A provider can keep values for an MCP session, each under a key (any address). `free_fn` (may be
+// NULL) is called when the value is replaced, or when the session is freed; in the second case no
+// provider is on the stack. MCP_2026_07_28 over HTTP has no sessions: setting returns false and
+// takes nothing, getting returns NULL.
 typedef void (*mcp_value_free_fn)(void *value);
 bool mcp_call_has_session(const struct mcp_call *call);
 void *mcp_call_session_value(const struct mcp_call *call, const void *key);
@@ -103,13 +103,13 @@ bool mcp_call_set_session_value(struct mcp_call *call, const void *key, void *va
 
 // ---- Calls: while they run ------------------------------------------------------------------
 
-// `fn` fires at most once, when the client has cancelled or cannot get the answer any more. The
-// call is to be answered all the same; the answer is dropped.
+// `fn` is called at most once, when the client has cancelled or cannot receive the answer any more.
+// The provider must still answer the call; the answer is discarded.
 void mcp_call_on_cancel(struct mcp_call *call, loop_fn fn, void *arg);
-// Whether the client asked for progress; where not, mcp_call_progress() does nothing.
+// Whether the client asked for progress. If it did not, mcp_call_progress() does nothing.
 bool mcp_call_wants_progress(const struct mcp_call *call);
-// `progress` must grow from call to call; `total` <= 0: unknown; `message` may be NULL (and is left
-// out where the revision has none).
+// Ignored unless `progress` is greater than before. `total` <= 0: unknown. `message` may be NULL;
+// some revisions have none.
 void mcp_call_progress(struct mcp_call *call, double progress, double total, const char *message);
 
 enum mcp_log_level {
@@ -129,7 +129,7 @@ void mcp_call_log(struct mcp_call *call, enum mcp_log_level level, const char *l
                   json_t *data);
 // ---- Calls: the answer ----------------------------------------------------------------------
 
-// JSON-RPC's codes, and the protocol's.
+// Error codes of JSON-RPC and of MCP.
 enum {
     MCP_PARSE_ERROR = -32700,
     MCP_INVALID_REQUEST = -32600,
@@ -143,64 +143,67 @@ enum {
     MCP_CAPABILITY_MISSING = -32021,
     MCP_UNSUPPORTED_VERSION = -32022,
 };
-// Adds text to the answer that the caller keeps until it is encoded, so that a figure is copied
-// only once: returns a string that stands for it, for any place of the answer, also within
-// mcp_json_text(). `text` is what a JSON string has between its quotes, escapes included.
+// Adds a text to the answer that the caller keeps until the answer is encoded, so that a figure is
+// copied only once. Returns a placeholder, a string for any place in the answer, also within
+// mcp_json_text(). `text` is what a JSON string has between its quotes, with escapes.
 // `release(arg)` is called once, on the loop, when the text is not needed any more.
 json_t *mcp_call_attach(struct mcp_call *call, const char *text, size_t len, loop_fn release,
                         void *arg);
-// Each of these ends the call, which is gone afterwards.
-// Takes `result`, in the shape of the newest revision. Nobody may share any part of it: a large one
-// is encoded and freed on a worker.
+
+// The next two end the call: it must not be used afterwards.
+
+// Takes `result`, in the shape of the newest revision. The caller must not keep references to any
+// part of it, since a worker encodes and frees a large one.
 void mcp_call_finish(struct mcp_call *call, json_t *result);
-// A protocol error: one that a model cannot fix. Takes `data` (may be NULL).
+// A protocol error, which a model cannot correct. Takes `data` (may be NULL).
 void mcp_call_fail(struct mcp_call *call, int code, json_t *data, const char *fmt, ...)
     KG_PRINTF(4, 5);
-// {content, isError?}; takes `content`, an array of blocks. `structured` (taken, may be NULL)
-// becomes structuredContent.
+
+// {content, structuredContent?, isError?}. Takes `content`, an array of blocks, and `structured`
+// (may be NULL).
 json_t *mcp_tool_result(json_t *content, json_t *structured, bool is_error);
-// Content blocks. Invalid UTF-8 in text is replaced; base64 is taken as it is.
+// Content blocks. Invalid UTF-8 in text is replaced; base64 is not checked.
 json_t *mcp_text(const char *text, size_t len);
-// JSON as text. Takes `value`, which must not be shared; it is encoded together with the answer.
+// JSON as text. Takes `value`, which is encoded with the answer. The caller must not keep
+// references.
 json_t *mcp_json_text(json_t *value);
-// Base64 as a JSON string, which is taken.
+// Takes `base64`, a JSON string.
 json_t *mcp_image_string(json_t *base64, const char *mime);
-// Before MCP_2025_06_18 the core makes a text block of it. `size` < 0: unknown.
+// Before MCP_2025_06_18 the core replaces it by a text block. `size` < 0: unknown.
 json_t *mcp_resource_link(const char *uri, const char *name, const char *description,
                           const char *mime, int64_t size);
-// {completion: {values, total, hasMore}} of `values` (taken), of which at most 100 are sent.
+// {completion: {values, total, hasMore}}. Takes `values`, and leaves at most 100 of them.
 json_t *mcp_completion(json_t *values);
 
-// ---- What only providers of the tests do ----------------------------------------------------
+// ---- For the providers of tests only --------------------------------------------------------
 
 typedef void (*mcp_answer_fn)(const json_t *result, const char *message, void *arg);
 #ifdef KG_MCP_ASKS
 // Sends a request (elicitation/create, sampling/createMessage, roots/list) to the client; takes
-// `params`. The answer comes to `fn`, exactly once: `result`, or NULL with the error in `message`
-// (also when the call is cancelled). Only before MCP_2026_07_28; false: cannot be asked there, and
-// `fn` will not fire. One question at a time.
+// `params`. `fn` is called once: with `result`, or with NULL and the error `message`, also when the
+// call is cancelled. Only before MCP_2026_07_28, one question at a time. False: the client cannot
+// be asked, and `fn` is not called.
 KG_MUST_CHECK bool mcp_call_ask(struct mcp_call *call, const char *method, json_t *params,
                                 mcp_answer_fn fn, void *arg);
 // MCP_2026_07_28: answers the call with `input_required`. `requests` is {key: {method, params}};
-// `state` (may be NULL) comes back with the retried call, signed, so that the client cannot change
-// it. Takes both.
+// `state` (may be NULL) is signed, and returned with the retried call. Takes both.
 void mcp_call_require_input(struct mcp_call *call, json_t *requests, json_t *state);
-// What the retried call brought: {key: result}, or NULL; and the state, or NULL.
+// For a retried call: {key: result}, or NULL; and the state, or NULL.
 const json_t *mcp_call_input_responses(const struct mcp_call *call);
 const json_t *mcp_call_state(const struct mcp_call *call);
-// Closes the call's stream without an answer where the transport can resume it: what comes later
-// waits for the client to come back. Elsewhere it does nothing.
+// Closes the call's stream without an answer, if the client can resume it; later messages are kept
+// until it comes back.
 void mcp_call_close_stream(struct mcp_call *call);
-// MCP_2026_07_28 answers capability errors in a shape of its own; before it is MCP_SERVER_ERROR.
-// `capability` is "elicitation", "sampling", "roots".
+// The error for a missing capability, "elicitation", "sampling" or "roots": MCP_CAPABILITY_MISSING
+// in MCP_2026_07_28, before that MCP_SERVER_ERROR.
 void mcp_call_fail_capability(struct mcp_call *call, const char *capability);
 
 json_t *mcp_image(const char *base64, size_t len, const char *mime);
 json_t *mcp_audio(const char *base64, size_t len, const char *mime);
-// `resource` is what resources/read lists in `contents`; taken.
+// Takes `resource`, an element of `contents` of resources/read.
 json_t *mcp_embedded(json_t *resource);
 
-// Tells the owner's clients that asked for it. NULL as the owner: everybody's.
+// Notify the owner's clients that subscribed to it. `owner` NULL: the clients of all owners.
 void mcp_resource_updated(struct mcp *mcp, const char *owner, const char *uri);
 void mcp_list_changed(struct mcp *mcp, const char *owner, enum mcp_list list);
 #endif
@@ -209,33 +212,33 @@ void mcp_list_changed(struct mcp *mcp, const char *owner, enum mcp_list list);
 
 struct mcp_settings {
     struct loop *loop;
-    const char *const *profiles; // NULL-terminated; those beside the default one
-    // MCP sessions at all, and of one owner. Beyond that the owner's longest idle one ends; where
-    // it has no idle one, a new one is refused.
+    const char *const *profiles; // NULL-terminated, without the default one
+    // MCP sessions in total, and of one owner. Beyond that the owner's longest idle session ends;
+    // if none is idle, a new session is refused.
     size_t max_sessions;
     size_t max_sessions_per_owner;
     int64_t session_idle_ms; // without a request, a stream or a running call
-    size_t max_replay_bytes; // of events kept for Last-Event-ID, of one session
+    size_t max_replay_bytes; // of the events that a session keeps for Last-Event-ID
 };
 struct mcp *mcp_new(const struct mcp_settings *settings);
-// After the HTTP server, before a stdio transport is freed. Cancels every call that still runs;
-// what a provider has not answered by then it must not touch any more.
+// Cancels all calls. Afterwards providers must not use a call that they have not answered. Free the
+// HTTP server before, and a stdio transport after.
 void mcp_free(struct mcp *mcp);
 KG_DEFINE_AUTO(mcp, mcp_free)
-// Whether `profile` is "" or one of the settings'.
+// Whether `profile` is "" or in the settings.
 bool mcp_knows_profile(const struct mcp *mcp, const char *profile);
-// Asked for each request of a batch but the first: the transport has already asked
-// for that one. Nonzero with `err`: the request is one too many for its owner.
+// Called for each request of a batch except for the first, which the transport has counted. Fails
+// if the owner sends too many requests.
 typedef int (*mcp_admit_fn)(const char *owner, void *arg, struct kg_error *err);
 void mcp_set_admit(struct mcp *mcp, mcp_admit_fn admit, void *arg);
-// Refuses calls of tools from then on, and ends the streams on which nothing is due.
+// From now on refuses tools/call, and ends the streams on which no answer is expected.
 void mcp_drain(struct mcp *mcp);
 
 // Adds /mcp, /sse and /messages/ to the server; `mcp` must outlive it.
 void mcp_serve_http(struct mcp *mcp, struct http_server *server);
 
-// Speaks on two descriptors, which stay the caller's; everything belongs to `owner`. `on_end` fires
-// once, when the input has ended and what ran was cancelled.
+// Serves one client on two descriptors, which are borrowed; everything belongs to `owner`. `on_end`
+// is called once, when the input has ended and all calls were cancelled.
 struct mcp_stdio;
 KG_MUST_CHECK struct mcp_stdio *mcp_stdio_new(struct mcp *mcp, int in, int out, const char *owner,
                                               const char *profile, loop_fn on_end, void *arg,

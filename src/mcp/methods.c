@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods that the core answers by itself: who is here, what can be done, subscriptions.
+// Methods that the core answers: initialize, discover, ping, log level, subscriptions.
 
 #include <string.h>
 
@@ -82,7 +82,7 @@ make_instructions(const struct mcp *mcp, const char *profile)
     return text.len ? json_stringn(text.data, text.len) : NULL;
 }
 
-// What a session keeps of them: only what this server may ask for. Clients may say anything.
+// The capabilities that are kept: those that this server may use. A client can send any number.
 static json_t *
 known_capabilities(const json_t *said)
 {
@@ -95,7 +95,7 @@ known_capabilities(const json_t *said)
     return kept;
 }
 
-// ---- Beginning ------------------------------------------------------------------------------
+// ---- Simple methods -------------------------------------------------------------------------
 
 void
 method_initialize(struct mcp_call *call)
@@ -105,7 +105,7 @@ method_initialize(struct mcp_call *call)
     json_t *capabilities = json_object_get(call->params, "capabilities");
     if (!requested || (capabilities && !json_is_object(capabilities))) {
         mcp_call_fail(call, MCP_INVALID_PARAMS, NULL,
-                      "initialize needs protocolVersion, a string, and capabilities, an object");
+                      "protocolVersion must be a string, and capabilities an object");
         return;
     }
     int revision = revision_find(requested);
@@ -155,7 +155,7 @@ method_set_level(struct mcp_call *call)
 
 // ---- Subscriptions of a session -------------------------------------------------------------
 
-// NULL: answered.
+// NULL: answered with an error.
 static const char *
 subscribed_uri(struct mcp_call *call)
 {
@@ -188,12 +188,12 @@ method_subscribe(struct mcp_call *call)
         return;
     if (!mcp_can_subscribe(call->mcp, call->owner, uri)) {
         mcp_call_fail(call, revision_get(call->revision)->not_found, json_pack("{s:s}", "uri", uri),
-                      "no resource of this URI can be subscribed to");
+                      "uri: changes of this resource are not reported");
         return;
     }
     if (json_object_size(subscriptions) >= MCP_SUBSCRIPTIONS_MAX) {
-        mcp_call_fail(call, MCP_INVALID_PARAMS, NULL, "at most %d subscriptions",
-                      MCP_SUBSCRIPTIONS_MAX);
+        mcp_call_fail(call, MCP_INVALID_PARAMS, NULL,
+                      "an MCP session can have at most %d subscriptions", MCP_SUBSCRIPTIONS_MAX);
         return;
     }
     json_object_set_new(subscriptions, uri, json_true());

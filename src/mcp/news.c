@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// News of lists and resources: to sessions that subscribed, and to 2026's listeners.
+// Notifications of changed lists and resources: to sessions, and to listeners of 2026-07-28.
 
 #include <string.h>
 
@@ -25,7 +25,7 @@ send_to_listener(struct mcp_call *call, const char *method, json_t *params)
 
 // ---- subscriptions/listen -------------------------------------------------------------------
 
-// The part of the wish that providers can fulfil; URIs become the keys of an object. NULL: answered
+// The part of the wish that providers report. URIs become the keys of an object. NULL: answered
 // with an error.
 static json_t *
 make_filter(struct mcp_call *call, const json_t *wish)
@@ -75,7 +75,7 @@ filter_as_answer(json_t *filter)
     return answer;
 }
 
-// The client has left, or cancelled.
+// The client has left or cancelled.
 static void
 on_listener_gone(void *arg)
 {
@@ -99,7 +99,7 @@ method_listen(struct mcp_call *call)
     }
     if (!call->outlet->ops->can_send(call->outlet)) {
         mcp_call_fail(call, MCP_INVALID_REQUEST, NULL,
-                      "subscriptions/listen is answered as text/event-stream: accept it");
+                      "a client of subscriptions/listen must accept text/event-stream");
         return;
     }
     json_t *filter = make_filter(call, wish);

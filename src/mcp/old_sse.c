@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport of 2024-11-05: one stream for all answers (GET /sse), messages by POST beside it.
+// The transport HTTP+SSE of 2024-11-05: GET /sse is one stream for all answers, the client POSTs
+// its messages to /messages/.
 
 #include <string.h>
 
@@ -11,7 +12,7 @@ old_sse_on_stream_gone(void *arg)
     mcp_session_close(arg);
 }
 
-// Where the client is to send its messages. It may have no way to send a header there either.
+// Tells the client where to POST. It may be unable to send headers, so the URL repeats the key.
 static void
 send_endpoint(struct sse *sse, const struct mcp_session *session, const char *api_key)
 {
@@ -55,7 +56,7 @@ old_sse_handle_stream(struct http_request *request, void *arg)
     send_endpoint(sse, session, api_key);
 }
 
-// The session of a message; NULL: answered.
+// The session of a message; NULL: answered with an error.
 static struct mcp_session *
 session_of(struct mcp *mcp, struct http_request *request)
 {
@@ -65,14 +66,14 @@ session_of(struct mcp *mcp, struct http_request *request)
     if (session && session->one_stream)
         return session;
     mcp_http_answer_error(request, 404, NULL, MCP_SESSION_UNKNOWN,
-                          "no stream of /sse has this session_id, or it has ended");
+                          "session_id: unknown, or its /sse stream has ended");
     return NULL;
 }
 
 static void
 take_message(struct mcp *mcp, struct http_request *request, struct received *received)
 {
-    struct mcp_session *session = session_of(mcp, request); // it may have ended meanwhile
+    struct mcp_session *session = session_of(mcp, request); // it may have ended in the meantime
     if (!session)
         return;
     const char *why = mcp_receive_check(session, received->message);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages as text, shared by senders and replay.
+// Encoded messages, shared by connections and replay.
 
 #include <assert.h>
 
@@ -15,7 +15,7 @@ payload_take(char *text, size_t len)
     return payload;
 }
 
-// Texts that are JSON (see mcp_json_text()) are values until now.
+// Encodes the blocks of mcp_json_text(), which are values until now.
 static void
 make_texts(json_t *message)
 {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer of a POST: JSON where it comes soon, a stream where it takes longer or has more to
-// say.
+// The outlet of a POST: JSON if the answer is ready soon, else a stream.
 
 #include "mcp_priv.h"
 
-// `request` is set until the answer begins; `sse` from when it is a stream.
+// `request` is NULL after the answer has begun, or the client has left.
 struct post {
     struct outlet base;
     struct mcp *mcp;
@@ -22,8 +21,8 @@ post_free(struct post *post)
     free(post);
 }
 
-// Without a session, closing the stream is how a client cancels. The post is gone afterwards, where
-// the call is answered at once.
+// A stateless client cancels by closing the stream. If the call is answered at once, the post is
+// freed.
 static void
 cancel_for_gone_client(struct post *post)
 {
@@ -46,14 +45,14 @@ on_request_gone(void *arg)
     cancel_for_gone_client(post);
 }
 
-// Streams of the newest initialize-based revision, which is known only once initialize is answered.
+// The revision is known after initialize has been answered.
 static bool
 has_priming_event(const struct post *post)
 {
     return post->session && revision_get(post->session->revision)->priming_event;
 }
 
-// Whether there is a stream now.
+// Begins to answer with a stream if possible. Returns whether there is one.
 static bool
 begin_stream(struct post *post)
 {
@@ -91,7 +90,7 @@ answer_whole(struct post *post, struct payload *payload, int http_status)
 {
     struct http_request *request = KG_STEAL(post->request);
     http_request_on_gone(request, NULL, NULL);
-    if (!payload) { // cancelled: HTTP wants some answer, the client none
+    if (!payload) { // cancelled, but HTTP requires an answer
         http_reply(request, 202, NULL, NULL, 0);
         return;
     }

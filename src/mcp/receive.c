@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A message, or a batch, within an MCP session: whether it is allowed now, and where it is handled.
+// Checks and dispatches the messages and batches of an MCP session.
 
 #include <string.h>
 
@@ -19,7 +19,7 @@ mcp_receive_check(const struct mcp_session *session, const json_t *message)
         return why;
     const char *method = rpc_string(message, "method");
     bool early = strcmp(method, "initialize") == 0 || strcmp(method, "ping") == 0;
-    return early ? NULL : "send initialize first, or say the revision in _meta";
+    return early ? NULL : "send initialize first, or name the revision in _meta";
 }
 
 void

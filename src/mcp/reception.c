@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a client as a message: parsed and weighed, a large one on a worker.
+// Parses and weighs the messages of clients, large ones on a worker.
 
 #include "mcp_priv.h"
 
@@ -49,9 +49,9 @@ mcp_received_fini(struct mcp *mcp, struct received *received)
 // ---- On a worker ----------------------------------------------------------------------------
 
 struct reception {
-    struct loop *loop; // not the worker's
+    struct loop *loop; // not for the worker
     struct loop_work *work;
-    struct http_body *body; // becomes `text` on the worker; or NULL
+    struct http_body *body; // the worker makes `text` of it; or NULL
     char *text;
     size_t len;
     struct received received;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The revisions of the protocol: one row each for what differs, and what becomes of a result that
-// an older one would not understand.
+// How the revisions of the protocol differ, and how results are adapted to older ones.
 
 #include <string.h>
 
@@ -36,7 +35,7 @@ static const struct revision revisions[MCP_N_REVISIONS] = {
                         .structured = true},
 };
 
-// What came into the elements of lists, and when; "" is every list.
+// Keys that were added to the elements of lists. "": in all lists.
 static const struct {
     const char *method;
     const char *key;
@@ -84,7 +83,7 @@ revision_strip(enum mcp_revision revision, const char *method, json_t *list)
         json_t *element = json_array_get(list, at);
         if (!element_needs_change(revision, method, element))
             continue;
-        // Providers may hand out the same element again.
+        // The provider may use the element again.
         json_t *copy = json_copy(element);
         for (size_t i = 0; i < KG_ARRAY_LEN(list_keys); i++) {
             if ((!*list_keys[i].method || strcmp(list_keys[i].method, method) == 0) &&
@@ -95,7 +94,7 @@ revision_strip(enum mcp_revision revision, const char *method, json_t *list)
     }
 }
 
-// A text block in place of one that came later.
+// The text block that replaces a type of block that the revision does not have.
 static json_t *
 block_as_text(const json_t *block)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON-RPC 2.0: what kind of message something is, and the messages that go out.
+// JSON-RPC 2.0: classifies messages, and builds them.
 
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 enum { ID_MAX = 256 };
 
-// jansson answers a missing key and a value of another type alike.
+// json_string_value() is NULL for an absent key and for other types.
 const char *
 rpc_string(const json_t *object, const char *key)
 {
@@ -33,7 +33,7 @@ rpc_kind(const json_t *message, const char **ret_why)
     const json_t *params = json_object_get(message, "params");
     *ret_why = NULL;
     if (!json_is_object(message))
-        *ret_why = "a message is an object";
+        *ret_why = "a message must be an object";
     else if (!version || strcmp(version, "2.0") != 0)
         *ret_why = "jsonrpc must be \"2.0\"";
     else if (id && !id_is_valid(id))
@@ -44,7 +44,7 @@ rpc_kind(const json_t *message, const char **ret_why)
         *ret_why = "params must be an object";
     else if (!method &&
              !(id && (json_object_get(message, "result") || json_object_get(message, "error"))))
-        *ret_why = "neither a request nor a notification nor a response";
+        *ret_why = "not a request, a notification or a response";
     if (*ret_why)
         return MESSAGE_INVALID;
     if (!method)
@@ -67,7 +67,7 @@ rpc_result(const json_t *id, json_t *result)
 json_t *
 rpc_error(const json_t *id, int code, const char *text, json_t *data)
 {
-    KG_AUTO_BUF valid = {0}; // it may have been cut in the middle of a character
+    KG_AUTO_BUF valid = {0}; // `text` may have been cut within a character
     utf8_append(&valid, text, strlen(text), true);
     json_t *error =
         json_pack("{s:i, s:s%}", "code", code, "message", valid.data ? valid.data : "", valid.len);
@@ -97,8 +97,8 @@ append_dumped(const char *text, size_t len, void *arg)
 char *
 rpc_dump(const json_t *message, size_t *ret_len)
 {
-    // Without the second and third copy that json_dumps() makes. 17 digits, jansson's default,
-    // would make 9.5150000000000006 of 9.515.
+    // json_dumps() would make two more copies. With 17 digits, jansson's default, 9.515 would
+    // become 9.5150000000000006.
     KG_AUTO_BUF text = {0};
     *ret_len = 0;
     if (json_dump_callback(message, append_dumped, &text, JSON_COMPACT | JSON_REAL_PRECISION(15)) <

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a request that waits for input travels through the client: signed, and bound to the
-// owner, the method and the name that it was made for.
+// The state of a request that requires input is sent to the client and comes back. It is signed,
+// and bound to one owner, method and name.
 
 #include <sodium.h>
 #include <string.h>

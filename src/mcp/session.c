@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MCP sessions: what is kept of a client between its requests, how many there may be, when they
-// expire.
+// MCP sessions: what is kept between the requests of a client, the limits of their number, and
+// their expiry.
 
 #include <string.h>
 
@@ -76,7 +76,7 @@ is_idle(const struct mcp_session *session)
     return session->n_calls == 0 && !has_connection(session);
 }
 
-// Ends the owner's longest idle session where it has as many as it may.
+// Ends the owner's longest idle session if there are too many.
 static int
 make_room(struct mcp *mcp, const char *owner, struct kg_error *err)
 {
@@ -95,7 +95,7 @@ make_room(struct mcp *mcp, const char *owner, struct kg_error *err)
         return 0;
     if (!longest_idle)
         return kg_error_set(err, KG_MAX_SESSIONS, 0,
-                            "too many MCP sessions; end one with DELETE, or try again later");
+                            "too many MCP sessions: end one with DELETE, or try again later");
     mcp_session_close(longest_idle);
     return 0;
 }
@@ -190,7 +190,7 @@ mcp_session_close(struct mcp_session *session)
     session->closed = true;
     session->news = NULL;
     struct mcp_call *call;
-    // One by one: a call that is cancelled may be answered at once, and others with it.
+    // One at a time: when a call is cancelled, it and others may be answered and freed.
     while ((call = next_to_cancel(session)))
         mcp_call_cancel(call);
     struct sse *sse;
@@ -205,7 +205,7 @@ mcp_session_release(struct mcp_session *session)
     if (!session->closed)
         touch(session);
     else if (session->n_calls == 0)
-        loop_timer_start(session->mcp->reaper, 0); // no provider is on the stack then
+        loop_timer_start(session->mcp->reaper, 0); // not now: a provider may be on the stack
 }
 
 void

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much the clients of one owner make the gateway hold, and answers that wait until it is less.
+// Counts what the clients of each owner make the gateway hold, and makes answers wait for room.
 
 #include <string.h>
 

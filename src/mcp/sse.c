@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Server-sent events: streams whose client may go and come back, what is kept for it, keepalives.
+// SSE streams: events, their replay to a client that comes back, keepalives.
 
 #include <stdio.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 
 enum {
     EVENT_OVERHEAD = 128,
-    COPIED_BYTES = 4 << 10, // smaller ones are sent as one piece
-    // A client that does not read is cut, within a second; what it missed it can have by
+    COPIED_BYTES = 4 << 10, // smaller payloads are copied into one write
+    // A client that is further behind is cut off within a second. It can get what it missed by
     // Last-Event-ID.
     CONNECTION_BACKLOG_MAX = 16 << 20,
 };
@@ -33,7 +33,7 @@ sse_outlet_send(struct outlet *outlet, json_t *message, bool minor)
     json_decref(message);
 }
 
-// Where many requests share one stream.
+// For the transports where all answers share one stream.
 static void
 sse_outlet_answer(struct outlet *outlet, struct payload *payload, int http_status)
 {
@@ -141,7 +141,7 @@ evict_one(struct mcp_session *session, const struct event *newest)
     return false;
 }
 
-// Drops the oldest event of the owner's longest idle session that has one; NULL: of everybody's.
+// Drops the oldest event of the owner's longest idle session that has one. NULL: of any owner.
 static bool
 evict_of_owner(struct mcp *mcp, const struct owner_share *share, const struct event *newest)
 {
@@ -164,8 +164,8 @@ largest_share(const struct mcp *mcp)
     return largest;
 }
 
-// Where all together keep too much, the owner that keeps most loses its oldest: so nobody loses
-// anything to an owner that keeps more, unless that is the newest event alone.
+// If the total is too large, the owner that keeps most loses its oldest event, so that no owner
+// loses events to one that keeps more, except when only the newest event is left there.
 static void
 evict(struct mcp_session *session, const struct event *newest)
 {
@@ -257,7 +257,7 @@ take_request(struct sse *sse)
     return KG_STEAL(sse->request);
 }
 
-// The stream may be gone afterwards.
+// May free the stream.
 static void
 lose_client(struct sse *sse)
 {
@@ -288,7 +288,7 @@ next_too_slow(struct mcp *mcp)
     return NULL;
 }
 
-// Apart from what is sent: it may end calls and sessions.
+// Not while something is sent, since it may end calls and sessions.
 void
 sse_cut_slow(struct mcp *mcp)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport stdio: a message a line, both ways.
+// The transport stdio: one message per line.
 
 #include <string.h>
 
@@ -8,9 +8,9 @@
 
 struct mcp_stdio {
     struct outlet base;
-    struct mcp_session *session; // NULL once the input has ended
+    struct mcp_session *session; // NULL: the input has ended
     struct line_io *io;
-    struct reception *reception; // of a large line; the next ones wait
+    struct reception *reception; // of a large line; later lines wait
     loop_fn on_end;
     void *on_end_arg;
 };
@@ -105,7 +105,7 @@ static void
 stdio_on_input_end(void *arg)
 {
     struct mcp_stdio *stdio = arg;
-    mcp_receive_cancel(KG_STEAL(stdio->reception)); // nobody reads the output any more
+    mcp_receive_cancel(KG_STEAL(stdio->reception)); // the output is not read any more
     mcp_session_close(KG_STEAL(stdio->session));
     stdio->on_end(stdio->on_end_arg);
 }

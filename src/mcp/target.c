@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request names, and which provider takes it: prompts/get, resources/read,
-// completion/complete; tools/call has a file of its own.
+// Requests for something that a provider has by name: prompts/get, resources/read,
+// completion/complete. For tools/call see call_tool.c.
 
 #include <string.h>
 
 #include "mcp_priv.h"
 
-// The state that a retried call brings back; false: answered.
+// Reads the state of a retried call. False: answered with an error.
 static bool
 read_state(struct mcp_call *call)
 {
@@ -18,7 +18,7 @@ read_state(struct mcp_call *call)
     if (call->state)
         return true;
     mcp_call_fail(call, MCP_INVALID_PARAMS, NULL,
-                  "requestState is not what this server gave for this request, or too old");
+                  "requestState is not from this server and for this request, or too old");
     return false;
 }
 
@@ -45,7 +45,7 @@ target_read(struct mcp_call *call, const char *key)
 bool
 target_offer(struct mcp_call *call, mcp_take_fn (*pick)(const struct mcp_provider *provider))
 {
-    // The call may be gone once it is taken.
+    // A provider that takes the call may free it.
     struct mcp *mcp = call->mcp;
     for (size_t i = 0; i < mcp->n_providers; i++) {
         mcp_take_fn take = pick(mcp->providers[i].provider);
@@ -103,9 +103,10 @@ method_complete(struct mcp_call *call)
     const json_t *argument = json_object_get(call->params, "argument");
     if (!(prompt || resource) || !name || strlen(name) > MCP_NAME_MAX ||
         !rpc_string(argument, "name") || !rpc_string(argument, "value")) {
-        mcp_call_fail(call, MCP_INVALID_PARAMS, NULL,
-                      "completion needs ref {type: ref/prompt, name} or {type: ref/resource, uri}, "
-                      "and argument {name, value}");
+        mcp_call_fail(
+            call, MCP_INVALID_PARAMS, NULL,
+            "ref must be {type: ref/prompt, name} or {type: ref/resource, uri}, and argument "
+            "{name, value}");
         return;
     }
     call->name = name;
