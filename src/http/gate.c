@@ -289,8 +289,8 @@ gate_init(struct http_server *server, const struct http_server_settings *setting
     LIST_INIT(&gate->look);
     TAILQ_INIT(&gate->awaited);
     gate->max_head = settings->max_header_bytes;
-    int timeout_s = settings->unix_path ? settings->idle_timeout_s : HEAD_TIMEOUT_S;
-    gate->timeout_ms = 1000 * (settings->head_timeout_s ? settings->head_timeout_s : timeout_s);
+    gate->timeout_ms =
+        1000 * (settings->head_timeout_s ? settings->head_timeout_s : HEAD_TIMEOUT_S);
     gate->look_event = event_new(loop_event_base(server->loop), -1, 0, gate_on_look, server);
     if (!gate->look_event)
         abort();

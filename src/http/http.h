@@ -22,7 +22,6 @@ struct http_quota {
 struct http_server_settings {
     const char *host;
     int port;                           // 0: any free one
-    const char *unix_path;              // instead of host and port: listen on this Unix socket
     size_t max_body_bytes;              // 413 above
     size_t max_small_body_bytes;        // the same for routes without HTTP_LARGE_BODY; 0: no other
     size_t max_held_bytes;              // of all bodies that are being read or wait to be taken,
@@ -33,7 +32,7 @@ struct http_server_settings {
     int idle_timeout_s;                 // a connection without a request
     int head_timeout_s;                 // from the first byte of a request, or from accepting, to
                                         // the end of its head; of its body where no key came.
-                                        // 0: 15, on a Unix socket idle_timeout_s
+                                        // 0: 15
     int max_strangers;                  // connections of one address (IPv6: a /64) that have shown
                                         // no valid key; 0: 64, and any number from this machine
     const char *const *allowed_origins; // NULL-terminated; NULL: only the server's own

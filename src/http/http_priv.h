@@ -61,7 +61,7 @@ struct http_peers {
     TAILQ_HEAD(, http_peer) remembered; // the longest gone first
     size_t n_remembered;
     int max_strangers;
-    bool spare_local; // loopback and Unix sockets: proxies come from there
+    bool spare_local; // loopback: proxies connect from there
 };
 
 // An owner with open connections, or with requests within the last seconds.
@@ -174,7 +174,6 @@ struct http_server {
     struct evhttp *evhttp;
     struct evconnlistener *listener;
     struct loop_timer *accept_pause;
-    char *unix_path;
     int port;
     int max_connections;
     size_t max_body_bytes;

@@ -25,7 +25,7 @@ peer_slot(const unsigned char address[HTTP_ADDRESS_LEN])
     return hash_fnv1a(address, HTTP_ADDRESS_LEN) % HTTP_PEER_SLOTS;
 }
 
-// IPv4 as ::ffff:a.b.c.d, IPv6 by its network; all zero: a Unix socket.
+// IPv4 as ::ffff:a.b.c.d, IPv6 by its network.
 static void
 peer_address(const struct sockaddr *from, unsigned char ret[HTTP_ADDRESS_LEN])
 {
@@ -45,7 +45,7 @@ peer_is_local(const unsigned char address[HTTP_ADDRESS_LEN])
 {
     struct in6_addr v6;
     memcpy(&v6, address, sizeof v6);
-    return IN6_IS_ADDR_UNSPECIFIED(&v6) || IN6_IS_ADDR_LOOPBACK(&v6) ||
+    return IN6_IS_ADDR_LOOPBACK(&v6) ||
            (IN6_IS_ADDR_V4MAPPED(&v6) && address[12] == IN_LOOPBACKNET);
 }
 

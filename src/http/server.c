@@ -13,9 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "http_priv.h"
 
@@ -189,22 +186,6 @@ on_request(struct evhttp_request *ev, void *arg)
 // ---- Listening ------------------------------------------------------------------------------
 
 static int
-bind_unix(const char *path, struct kg_error *err)
-{
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof addr.sun_path)
-        return kg_error_set(err, KG_INVALID, 0, "socket path too long: %s", path);
-    memcpy(addr.sun_path, path, strlen(path));
-    struct stat st;
-    if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
-        unlink(path);
-    KG_AUTO_FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof addr) || listen(fd, LISTEN_BACKLOG))
-        return kg_error_set(err, KG_INVALID, errno, "cannot listen on %s", path);
-    return KG_STEAL_FD(fd);
-}
-
-static int
 bind_address(const struct addrinfo *ai)
 {
     KG_AUTO_FD fd =
@@ -276,14 +257,10 @@ static int
 server_listen(struct http_server *server, const struct http_server_settings *settings,
               struct kg_error *err)
 {
-    int fd = settings->unix_path ? bind_unix(settings->unix_path, err)
-                                 : bind_tcp(settings->host, settings->port, err);
+    int fd = bind_tcp(settings->host, settings->port, err);
     if (fd < 0)
         return -1;
-    if (settings->unix_path)
-        server->unix_path = kg_strdup(settings->unix_path);
-    else
-        server->port = socket_port(fd);
+    server->port = socket_port(fd);
     server->listener = evconnlistener_new(loop_event_base(server->loop), NULL, NULL,
                                           LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
     if (!server->listener || !evhttp_bind_listener(server->evhttp, server->listener))
@@ -382,8 +359,6 @@ http_server_free(struct http_server *server)
         connection_close(request->conn);
     on_adopt(-1, 0, server);
     evhttp_free(server->evhttp);
-    if (server->unix_path)
-        unlink(server->unix_path);
     loop_timer_free(server->accept_pause);
     event_free(server->adopt);
     refusal_fini(server);
@@ -394,7 +369,6 @@ http_server_free(struct http_server *server)
     evbuffer_free(server->scratch);
     free_strings(server->allowed_origins);
     free_strings(server->allowed_hosts);
-    free(server->unix_path);
     free(server->by_fd);
     free(server->router.entries);
     free(server);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "http_priv.h"
@@ -1230,34 +1229,6 @@ test_idle_timeout(void **state)
 }
 
 static void
-test_unix_socket(void **state)
-{
-    (void)state;
-    char dir[] = "/tmp/kg-test-http-XXXXXX";
-    assert_non_null(mkdtemp(dir));
-    KG_AUTO_FREE char *path = kg_asprintf("%s/s", dir);
-    struct http_server_settings settings = {.unix_path = path,
-                                            .max_body_bytes = 1024,
-                                            .max_header_bytes = 8192,
-                                            .max_connections = 4,
-                                            .idle_timeout_s = 30};
-    bench_restart_server(&settings);
-    struct http_call_spec spec = {
-        .method = "GET", .url = "http://any.example/hello", .unix_path = path};
-    KG_AUTO_CALL call = {0};
-    struct kg_error err;
-    assert_non_null(http_call_start(bench.client, &spec, NULL, call_on_done, &call, &err));
-    WAIT(call.done);
-    assert_int_equal(call.status, 200);
-    // A socket that a dead process left behind does not stop the next one.
-    bench_restart_server(&settings);
-    http_server_free(KG_STEAL(bench.server));
-    struct stat st;
-    assert_int_equal(lstat(path, &st), -1);
-    assert_int_equal(rmdir(dir), 0);
-}
-
-static void
 test_cannot_listen(void **state)
 {
     (void)state;
@@ -1266,12 +1237,6 @@ test_cannot_listen(void **state)
     struct kg_error err;
     assert_null(http_server_new(bench.loop, &settings, &err));
     assert_non_null(strstr(err.message, "Address already in use"));
-    char long_path[200];
-    memset(long_path, 'x', sizeof long_path - 1);
-    long_path[sizeof long_path - 1] = '\0';
-    settings.unix_path = long_path;
-    assert_null(http_server_new(bench.loop, &settings, &err));
-    assert_non_null(strstr(err.message, "too long"));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_set_up, bench_tear_down)
@@ -1320,7 +1285,6 @@ main(void)
         TEST(test_connection_limit),
         TEST(test_strangers_of_one_address_are_few),
         TEST(test_idle_timeout),
-        TEST(test_unix_socket),
         TEST(test_cannot_listen),
     };
     log_setup(LOG_LEVEL_ERROR, LOG_FORMAT_CONSOLE);
