@@ -12,16 +12,6 @@
 enum { HEAD_TIMEOUT_S = 15 };
 
 static void
-gate_set_read(struct http_connection *conn, bufferevent_data_cb on_read)
-{
-    bufferevent_data_cb on_write;
-    bufferevent_event_cb on_event;
-    void *evcon;
-    bufferevent_getcb(conn->bev, NULL, &on_write, &on_event, &evcon);
-    bufferevent_setcb(conn->bev, on_read, on_write, on_event, evcon);
-}
-
-static void
 gate_look_soon(struct http_connection *conn)
 {
     if (!conn->gate_looks)
@@ -75,16 +65,16 @@ gate_open(struct http_connection *conn)
     bufferevent_data_cb evhttp_read = conn->server->gate.evhttp_read;
     conn->gated = false;
     conn->head_seen = 0;
-    gate_set_read(conn, evhttp_read);
+    connection_set_reader(conn, evhttp_read);
     evhttp_read(conn->bev, conn->evcon); // after which the connection may be gone
 }
 
-// Takes the body away: evhttp hands the head to request_handle(), which finds out why.
+// Takes the body away: evhttp hands the head to dispatch_handle(), which finds out why.
 static void
 gate_cut_body(struct http_connection *conn, const struct http_head *head)
 {
     struct evbuffer *input = bufferevent_get_input(conn->bev);
-    conn->body_cut = true;
+    conn->body_cut = conn->body_unread = true;
     conn->chunks.state = CHUNKS_END;
     evbuffer_drain(input, evbuffer_get_length(input));
     evbuffer_unfreeze(input, 0); // only the bufferevent itself may add to it, otherwise
@@ -109,6 +99,13 @@ gate_scan(struct http_connection *conn, size_t from)
 }
 
 static void
+gate_refuse(struct http_connection *conn, const struct kg_error *err)
+{
+    gate_await_no_more(conn);
+    refusal_send(conn, err);
+}
+
+static void
 gate_refuse_chunks(struct http_connection *conn)
 {
     struct kg_error err;
@@ -116,7 +113,24 @@ gate_refuse_chunks(struct http_connection *conn)
                  "malformed HTTP request: the body is not a sequence of chunks without extensions "
                  "and trailers");
     conn->lingers = true;
-    refusal_send(conn, &err);
+    gate_refuse(conn, &err);
+}
+
+// Whether evhttp reads a body with this method.
+static bool
+reads_body(enum http_method method)
+{
+    return method & (HTTP_POST | HTTP_PUT | HTTP_PATCH);
+}
+
+// The credential was checked: looks at the head again.
+static void
+gate_resume(struct http_connection *conn)
+{
+    conn->checked = true;
+    conn->head_seen = 0;
+    bufferevent_enable(conn->bev, EV_READ);
+    gate_look_soon(conn);
 }
 
 static void
@@ -125,17 +139,18 @@ gate_judge(struct http_connection *conn, const struct http_head *head, size_t he
     const char *expect = evhttp_find_header(&head->headers, "Expect");
     bool small = !head->chunked && head->content_length <= HTTP_STRANGER_BYTES_MAX &&
                  !(expect && strcasecmp(expect, "100-continue") == 0);
-    bool reads = request_reads_body(head);
+    bool reads = reads_body(method_by_name(head->method));
     conn->body_len = head->content_length > 0 ? (uint64_t)head->content_length : 0;
-    conn->has_body = head->chunked || conn->body_len > 0;
-    enum request_verdict verdict = request_judge(conn, head);
-    if (verdict == REQUEST_LATER) {
+    bool has_body = head->chunked || conn->body_len > 0;
+    conn->body_unread = has_body && !reads;
+    enum dispatch_verdict verdict = dispatch_judge(conn, head, gate_resume);
+    if (verdict == DISPATCH_LATER) {
         bufferevent_disable(conn->bev, EV_READ);
         return;
     }
     if (reads && head->chunked)
         conn->chunks = (struct http_chunks){.state = CHUNK_SIZE};
-    if (!reads || !conn->has_body || verdict == REQUEST_ADMITTED)
+    if (!reads || !has_body || verdict == DISPATCH_ADMITTED)
         gate_await_no_more(conn);
     else if (!small)
         gate_cut_body(conn, head);
@@ -143,15 +158,6 @@ gate_judge(struct http_connection *conn, const struct http_head *head, size_t he
         gate_refuse_chunks(conn);
     else
         gate_open(conn);
-}
-
-void
-gate_resume(struct http_connection *conn)
-{
-    conn->checked = true;
-    conn->head_seen = 0;
-    bufferevent_enable(conn->bev, EV_READ);
-    gate_look_soon(conn);
 }
 
 static void
@@ -174,12 +180,12 @@ gate_look(struct http_connection *conn)
         kg_error_set(&err, KG_INVALID, 0,
                      "the head of the request is too large: at most %zu bytes are allowed",
                      gate->max_head);
-        refusal_send(conn, &err);
+        gate_refuse(conn, &err);
         return;
     }
     struct http_head head;
     if (head_parse(text, end, &head, &err) < 0)
-        refusal_send(conn, &err);
+        gate_refuse(conn, &err);
     else
         gate_judge(conn, &head, end);
     head_fini(&head);
@@ -212,7 +218,7 @@ gate_on_look(evutil_socket_t fd, short what, void *arg)
         if (conn->chunks_bad) {
             gate_refuse_chunks(conn);
         } else if (conn->gated && !conn->closing && !conn->check) {
-            gate_set_read(conn, NULL);
+            connection_set_reader(conn, NULL);
             gate_put_back(conn);
             gate_look(conn);
         }
@@ -231,7 +237,7 @@ gate_on_input(struct evbuffer *input, const struct evbuffer_cb_info *info, void 
     } else if (conn->chunks.state != CHUNKS_END &&
                !gate_scan(conn, evbuffer_get_length(input) - info->n_added)) {
         conn->chunks_bad = true;
-        gate_set_read(conn, NULL);
+        connection_set_reader(conn, NULL);
         gate_look_soon(conn);
     }
 }
@@ -246,7 +252,7 @@ gate_watch(struct http_connection *conn)
     conn->server->gate.evhttp_read = evhttp_read;
     conn->chunks.state = CHUNKS_END;
     conn->gated = true;
-    gate_set_read(conn, NULL);
+    connection_set_reader(conn, NULL);
     gate_await(conn);
     evbuffer_add_cb(bufferevent_get_input(conn->bev), gate_on_input, conn);
 }
@@ -266,8 +272,6 @@ gate_close_again(struct http_connection *conn)
     conn->gated = true;
     conn->checked = false;
     identify_reset(conn);
-    conn->has_body = false;
-    conn->body_len = 0;
     conn->chunks.state = CHUNKS_END;
     gate_look_soon(conn);
 }

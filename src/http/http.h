@@ -135,10 +135,7 @@ void http_server_add_routes(struct http_server *server, const struct http_route 
 
 // All strings are borrowed until the request is answered.
 enum http_method http_request_method(const struct http_request *request);
-const char *http_request_path(const struct http_request *request);
 struct http_server *http_request_server(const struct http_request *request);
-// The flags of its route.
-int http_request_flags(const struct http_request *request);
 // A decoded path parameter, never NULL for one that the pattern names.
 const char *http_request_param(const struct http_request *request, const char *name);
 // A decoded query value, or NULL.
@@ -146,8 +143,6 @@ const char *http_request_query(const struct http_request *request, const char *n
 const char *http_request_header(const struct http_request *request, const char *name);
 // Whose key came with the request; NULL: nobody's, which only HTTP_PUBLIC lets through.
 const char *http_request_owner(const struct http_request *request);
-// A random id, also in the answer as X-Request-Id.
-const char *http_request_id(const struct http_request *request);
 const void *http_request_body(struct http_request *request, size_t *ret_len);
 size_t http_request_body_len(const struct http_request *request);
 // Takes the next bytes of the body, at most `len`, for good; returns how many. For large ones:
@@ -167,7 +162,6 @@ enum {
 // Takes the whole body, so that it can be read on another thread: on a worker, say.
 struct http_body;
 struct http_body *http_request_take_body(struct http_request *request);
-size_t http_body_len(const struct http_body *body);
 // Makes one text of it, which ends in a NUL beside its bytes. On any thread; frees the body.
 char *http_body_text(struct http_body *body, size_t *ret_len) KG_MUST_CHECK;
 void http_body_free(struct http_body *body);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the HTTP server share: its connections, requests and routes. evhttp's types go
-// no further than this folder.
+// What the files of the HTTP server share: its connections, requests and routes. evhttp's types are
+// used in this folder only. Of the files at the end, each uses those before it.
 #pragma once
 
 #include <event2/buffer.h>
@@ -15,7 +15,12 @@
 
 struct sockaddr;
 struct http_linger;
+struct http_parsed;
 struct http_share;
+struct http_connection;
+
+// A connection's credential has been checked.
+typedef void (*http_identified_fn)(struct http_connection *conn);
 
 enum {
     HTTP_ID_LEN = 20,
@@ -97,16 +102,17 @@ struct http_connection {
     // What identify.c knows of the request that is being read.
     char owner[HTTP_OWNER_MAX + 1]; // empty: nobody's, or not known yet
     bool has_credential;
-    struct http_check *check;       // under way: the gate waits
+    struct http_check *check; // under way: the gate waits for `on_identified`
+    http_identified_fn on_identified;
     struct http_owner *counted_for; // NULL: no request had an owner so far
     // What gate.c knows of the request that is being read.
-    bool checked;     // its credential was
-    bool gated;       // evhttp reads nothing
-    bool gate_looks;  // in the gate's list
-    size_t head_seen; // bytes in which the head does not end
-    bool has_body;
+    bool checked;      // its credential was
+    bool gated;        // evhttp reads nothing
+    bool gate_looks;   // in the gate's list
+    size_t head_seen;  // bytes in which the head does not end
     uint64_t body_len; // as announced
-    bool body_cut;     // the body is not read
+    bool body_unread;  // one was announced that evhttp does not read: the connection will end
+    bool body_cut;     // since it was taken away
     bool chunks_bad;
     struct http_chunks chunks;
     struct evbuffer *early; // came behind the last request
@@ -221,11 +227,10 @@ struct http_request {
     char id[HTTP_ID_LEN + 1];
     char owner[HTTP_OWNER_MAX + 1]; // empty: nobody
     bool wrong_key;                 // one was sent, and it is nobody's
-    struct http_server *slowed_by;  // while it waits to be refused
-    struct loop_timer *slow_timer;
-    const char *route; // its pattern; NULL: none was found
-    int flags;         // its route's
-    int status;        // of the answer; 0: not begun
+    struct loop_timer *slow_timer;  // until a wrong key is refused
+    const char *route;              // its pattern; NULL: none was found
+    int flags;                      // its route's
+    int status;                     // of the answer; 0: not begun
     char *raw_path;
     char *path; // decoded segments, each ended by a NUL
     size_t path_len;
@@ -235,7 +240,7 @@ struct http_request {
     size_t n_params;
     http_handler_fn handler;
     void *handler_arg;
-    struct http_json_work *json; // a body that a worker has parsed
+    struct http_parsed *json; // its body, where a worker has parsed it
     size_t json_len;
     size_t taken_len; // of a body that was taken and still counts
     loop_fn on_gone;
@@ -261,39 +266,6 @@ struct http_head {
     int n_framings;
 };
 
-// ---- server.c -------------------------------------------------------------------------------
-
-// Closes a connection that has an open request, which becomes `gone`.
-void connection_close(struct http_connection *conn);
-// One of its requests has an owner.
-void connection_trust(struct http_connection *conn);
-
-// ---- request.c ------------------------------------------------------------------------------
-
-// Takes up a request that evhttp has read: checks it, finds its route, calls the handler.
-void request_handle(struct http_connection *conn, struct evhttp_request *ev);
-// All checks are passed, the body is prepared.
-void request_call_handler(struct http_request *request);
-// Whether evhttp reads a body with this method.
-bool request_reads_body(const struct http_head *head);
-// Whether the head entitles to its body: a valid key, an origin, a path and a length that are fine.
-// REQUEST_LATER: the key is being checked; to be asked again when gate_resume() is called.
-enum request_verdict { REQUEST_REFUSED, REQUEST_ADMITTED, REQUEST_LATER };
-enum request_verdict request_judge(struct http_connection *conn, const struct http_head *head);
-// The connection is closing: tells the handler's side.
-void request_gone(struct http_request *request);
-// Unlinks and frees a request; its evhttp_request too when the client has gone.
-void request_free(struct http_request *request);
-
-// ---- refusal.c ------------------------------------------------------------------------------
-
-void refusal_init(struct http_server *server);
-void refusal_fini(struct http_server *server);
-void refusal_watch(struct http_connection *conn);
-void refusal_forget(struct http_connection *conn);
-// Answers a request that evhttp has not read completely, and closes.
-void refusal_send(struct http_connection *conn, const struct kg_error *err);
-
 // ---- head.c ---------------------------------------------------------------------------------
 
 // The length of the head that `text` begins with; 0: its end is not there. It is not before `from`.
@@ -306,31 +278,6 @@ void head_fini(struct http_head *head);
 void head_write_without_body(const struct http_head *head, struct evbuffer *out);
 // Whether the next bytes of a chunked body are as they should be.
 KG_MUST_CHECK bool chunks_scan(struct http_chunks *chunks, const char *data, size_t len);
-
-// ---- gate.c ---------------------------------------------------------------------------------
-
-void gate_init(struct http_server *server, const struct http_server_settings *settings);
-void gate_fini(struct http_server *server);
-void gate_watch(struct http_connection *conn);
-void gate_await_no_more(struct http_connection *conn);
-// Looks at the head again: its credential was checked.
-void gate_resume(struct http_connection *conn);
-// A request is answered, the next may come.
-void gate_close_again(struct http_connection *conn);
-void gate_forget(struct http_connection *conn);
-
-// ---- json_work.c ----------------------------------------------------------------------------
-
-// Parses a large body on a worker, and then calls the handler; false: there is nothing to do.
-bool json_work_start(struct http_request *request);
-// The request is being freed, no work is under way.
-void json_work_end(struct http_request *request);
-
-// ---- linger.c -------------------------------------------------------------------------------
-
-// Keeps the socket for a while, reads and drops. `fd` stays the caller's.
-void linger_start(struct http_server *server, int fd);
-void linger_end_all(struct http_server *server);
 
 // ---- peers.c --------------------------------------------------------------------------------
 
@@ -347,52 +294,6 @@ void peer_leave(struct http_peers *peers, struct http_peer *peer, bool was_trust
 // A wrong key came; true: one of too many.
 KG_MUST_CHECK bool peer_failed(struct http_peer *peer, int64_t now_ms);
 
-// ---- intake.c -------------------------------------------------------------------------------
-
-void intake_init(struct http_server *server, const struct http_server_settings *settings);
-void intake_fini(struct http_server *server);
-void intake_watch(struct http_connection *conn);
-// `len` bytes of the request's body have gone on.
-void intake_give(struct http_connection *conn, size_t len);
-// The request is answered; or the connection is closed (forget).
-void intake_reset(struct http_connection *conn);
-void intake_forget(struct http_connection *conn);
-
-// ---- reply.c --------------------------------------------------------------------------------
-
-json_t *problem_new(const struct kg_error *err);
-// See http_reply_shared().
-void reply_add_shared(struct evbuffer *to, const void *data, size_t len, loop_fn release,
-                      void *arg);
-void reply_add_common_headers(struct http_request *request, int status, const char *content_type);
-
-// ---- stream.c -------------------------------------------------------------------------------
-
-void stream_stop_watching(struct http_request *request);
-
-// ---- router.c -------------------------------------------------------------------------------
-
-// The entry for the request's path and method, its parameters filled in. NULL: none, and
-// `ret_methods` says which methods the path knows (0: the path is unknown).
-const struct http_router_entry *router_find(const struct http_router *router,
-                                            struct http_request *request, int *ret_methods);
-// Writes "GET, HEAD, …".
-void router_format_methods(int methods, char *ret, size_t size);
-
-// ---- identify.c -----------------------------------------------------------------------------
-
-// Finds out whose the request is that a connection brings, from its head, path and query; true: the
-// answer is under way, and gate_resume() follows.
-bool identify_start(struct http_connection *conn, const struct http_request *request);
-// Forgets whose the last request was; the connection counts for that owner until the next one.
-void identify_reset(struct http_connection *conn);
-// The connection is closed.
-void identify_forget(struct http_connection *conn);
-// Sets the request's owner. An error where its route asks for one and there is none, or where the
-// owner has too many connections.
-KG_MUST_CHECK int identify_check(struct http_connection *conn, struct http_request *request,
-                                 struct kg_error *err);
-
 // ---- owners.c -------------------------------------------------------------------------------
 
 void owners_init(struct http_owners *owners);
@@ -405,6 +306,82 @@ void owner_leave(struct http_owners *owners, struct http_owner *owner, int64_t n
 KG_MUST_CHECK int owner_take_request(struct http_owners *owners, const char *name,
                                      double per_second, int64_t now_us, struct kg_error *err);
 
+// ---- linger.c -------------------------------------------------------------------------------
+
+// Keeps the socket for a while, reads and drops. `fd` stays the caller's.
+void linger_start(struct http_server *server, int fd);
+void linger_end_all(struct http_server *server);
+
+// ---- json_parse.c ---------------------------------------------------------------------------
+
+// A body that a worker has parsed; where `value` is NULL, `err` says why.
+struct http_parsed {
+    json_t *value;
+    struct kg_error err;
+};
+void parsed_free(void *parsed);
+
+// ---- connection.c ---------------------------------------------------------------------------
+
+// Closes a connection that has an open request, which becomes `gone`.
+void connection_close(struct http_connection *conn);
+// One of its requests has an owner.
+void connection_trust(struct http_connection *conn);
+// Who reads its input; NULL: nobody, it waits.
+void connection_set_reader(struct http_connection *conn, bufferevent_data_cb on_read);
+
+// ---- intake.c -------------------------------------------------------------------------------
+
+void intake_init(struct http_server *server, const struct http_server_settings *settings);
+void intake_fini(struct http_server *server);
+void intake_watch(struct http_connection *conn);
+// `len` bytes of the request's body have gone on.
+void intake_give(struct http_connection *conn, size_t len);
+// The request is answered; or the connection is closed (forget).
+void intake_reset(struct http_connection *conn);
+void intake_forget(struct http_connection *conn);
+
+// ---- request.c ------------------------------------------------------------------------------
+
+// 0: not one that any route has.
+enum http_method method_by_name(const char *name);
+// Writes "GET, HEAD, …" for a set of methods.
+void methods_format(int set, char *ret, size_t size);
+struct http_request *request_new(struct http_connection *conn, struct evhttp_request *ev);
+// Reads the path and the query; request_fini_target() frees them in any case.
+KG_MUST_CHECK int request_parse_target(struct http_request *request, const char *target,
+                                       struct kg_error *err);
+void request_fini_target(struct http_request *request);
+// `on_drain` is not called any more.
+void request_stop_drain(struct http_request *request);
+// The connection is closing: tells the handler's side.
+void request_gone(struct http_request *request);
+// Unlinks and frees a request; its evhttp_request too when the client has gone.
+void request_free(struct http_request *request);
+
+// ---- body.c ---------------------------------------------------------------------------------
+
+// Where the route says HTTP_JSON_BODY and the body is large: parses it on a worker, then calls the
+// handler. False: there is nothing to do.
+bool body_parse_before_handler(struct http_request *request);
+
+// ---- reply.c --------------------------------------------------------------------------------
+
+json_t *problem_new(const struct kg_error *err);
+// See http_reply_shared().
+void reply_add_shared(struct evbuffer *to, const void *data, size_t len, loop_fn release,
+                      void *arg);
+void reply_add_common_headers(struct http_request *request, int status, const char *content_type);
+
+// ---- refusal.c ------------------------------------------------------------------------------
+
+void refusal_init(struct http_server *server);
+void refusal_fini(struct http_server *server);
+void refusal_watch(struct http_connection *conn);
+void refusal_forget(struct http_connection *conn);
+// Answers a request that evhttp has not read completely, and closes.
+void refusal_send(struct http_connection *conn, const struct kg_error *err);
+
 // ---- origin.c -------------------------------------------------------------------------------
 
 // Refuses requests of foreign web pages.
@@ -414,3 +391,45 @@ KG_MUST_CHECK int origin_check(const struct http_server *server, const struct ht
 void origin_add_headers(struct http_request *request);
 // Whether a proxy says that the request comes from another machine.
 bool origin_is_elsewhere(const struct http_request *request);
+
+// ---- router.c -------------------------------------------------------------------------------
+
+// The entry for the request's path and method, its parameters filled in. NULL: none, and
+// `ret_methods` says which methods the path knows (0: the path is unknown).
+const struct http_router_entry *router_find(const struct http_router *router,
+                                            struct http_request *request, int *ret_methods);
+
+// ---- identify.c -----------------------------------------------------------------------------
+
+// Finds out whose the request is that a connection brings, from its head, path and query; true: the
+// answer is under way, and `on_identified` is called with it.
+bool identify_start(struct http_connection *conn, const struct http_request *request,
+                    http_identified_fn on_identified);
+// Forgets whose the last request was; the connection counts for that owner until the next one.
+void identify_reset(struct http_connection *conn);
+// The connection is closed.
+void identify_forget(struct http_connection *conn);
+// Sets the request's owner. An error where its route asks for one and there is none, or where the
+// owner has too many connections.
+KG_MUST_CHECK int identify_check(struct http_connection *conn, struct http_request *request,
+                                 struct kg_error *err);
+
+// ---- dispatch.c -----------------------------------------------------------------------------
+
+// Whether the head entitles to its body: a valid key, an origin, a path and a length that are fine.
+// DISPATCH_LATER: the key is being checked; to be asked again when `on_identified` is called.
+enum dispatch_verdict { DISPATCH_REFUSED, DISPATCH_ADMITTED, DISPATCH_LATER };
+enum dispatch_verdict dispatch_judge(struct http_connection *conn, const struct http_head *head,
+                                     http_identified_fn on_identified);
+// Takes up a request that evhttp has read: checks it, finds its route, calls the handler.
+void dispatch_handle(struct http_connection *conn, struct evhttp_request *ev);
+
+// ---- gate.c ---------------------------------------------------------------------------------
+
+void gate_init(struct http_server *server, const struct http_server_settings *settings);
+void gate_fini(struct http_server *server);
+void gate_watch(struct http_connection *conn);
+void gate_await_no_more(struct http_connection *conn);
+// A request is answered, the next may come.
+void gate_close_again(struct http_connection *conn);
+void gate_forget(struct http_connection *conn);

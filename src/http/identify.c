@@ -48,16 +48,18 @@ identify_on_checked(const char *owner, void *arg)
     struct http_connection *conn = arg;
     conn->check = NULL;
     identify_set_owner(conn, owner);
-    gate_resume(conn);
+    conn->on_identified(conn);
 }
 
 bool
-identify_start(struct http_connection *conn, const struct http_request *request)
+identify_start(struct http_connection *conn, const struct http_request *request,
+               http_identified_fn on_identified)
 {
     struct http_authenticator *authenticator = conn->server->authenticator;
     const char *credential = authenticator ? credential_of(request) : NULL;
     char owner[HTTP_OWNER_MAX + 1] = "";
     conn->has_credential = credential != NULL;
+    conn->on_identified = on_identified;
     if (credential)
         conn->check =
             authenticator->ops->check(authenticator, credential, owner, identify_on_checked, conn);

@@ -99,7 +99,6 @@ refusal_send(struct http_connection *conn, const struct kg_error *err)
     bufferevent_getcb(conn->bev, NULL, NULL, &on_event, &evcon);
     bufferevent_setcb(conn->bev, NULL, NULL, on_event, evcon);
     conn->closing = true;
-    gate_await_no_more(conn);
     evbuffer_drain(input, evbuffer_get_length(input));
     bufferevent_disable(conn->bev, EV_READ);
     bufferevent_enable(conn->bev, EV_WRITE);

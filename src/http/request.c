@@ -1,36 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request: the checks that every one passes, and what handlers ask of it.
+// A request: its life from its head to the end of its answer, its target, what handlers ask of it.
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "http_priv.h"
 #include "metrics.h"
 
-// ---- Life -----------------------------------------------------------------------------------
+// ---- Methods --------------------------------------------------------------------------------
 
 static const struct {
     enum evhttp_cmd_type type;
-    const char *name;
     enum http_method method;
-} methods_known[] = {
-    {EVHTTP_REQ_GET, "GET", HTTP_GET},          {EVHTTP_REQ_HEAD, "HEAD", HTTP_HEAD},
-    {EVHTTP_REQ_POST, "POST", HTTP_POST},       {EVHTTP_REQ_PUT, "PUT", HTTP_PUT},
-    {EVHTTP_REQ_DELETE, "DELETE", HTTP_DELETE}, {EVHTTP_REQ_OPTIONS, "OPTIONS", HTTP_OPTIONS},
-    {EVHTTP_REQ_PATCH, "PATCH", HTTP_PATCH},
+    const char *name;
+} methods[] = {
+    {EVHTTP_REQ_GET, HTTP_GET, "GET"},          {EVHTTP_REQ_HEAD, HTTP_HEAD, "HEAD"},
+    {EVHTTP_REQ_POST, HTTP_POST, "POST"},       {EVHTTP_REQ_PUT, HTTP_PUT, "PUT"},
+    {EVHTTP_REQ_DELETE, HTTP_DELETE, "DELETE"}, {EVHTTP_REQ_OPTIONS, HTTP_OPTIONS, "OPTIONS"},
+    {EVHTTP_REQ_PATCH, HTTP_PATCH, "PATCH"},
 };
 
-static enum http_method
-method_of(struct evhttp_request *ev)
+enum http_method
+method_by_name(const char *name)
 {
-    for (size_t i = 0; i < KG_ARRAY_LEN(methods_known); i++)
-        if (methods_known[i].type == evhttp_request_get_command(ev))
-            return methods_known[i].method;
+    for (size_t i = 0; i < KG_ARRAY_LEN(methods); i++)
+        if (strcmp(methods[i].name, name) == 0)
+            return methods[i].method;
+    return 0;
+}
+
+static enum http_method
+method_by_type(enum evhttp_cmd_type type)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(methods); i++)
+        if (methods[i].type == type)
+            return methods[i].method;
     abort(); // evhttp_set_allowed_methods() lets no other through
 }
 
-static struct http_request *
+void
+methods_format(int set, char *ret, size_t size)
+{
+    size_t len = 0;
+    ret[0] = '\0';
+    for (size_t i = 0; i < KG_ARRAY_LEN(methods); i++) {
+        if (!(set & (int)methods[i].method))
+            continue;
+        int n = snprintf(ret + len, size - len, "%s%s", len ? ", " : "", methods[i].name);
+        assert(n > 0 && (size_t)n < size - len);
+        len += (size_t)n;
+    }
+}
+
+// ---- Life -----------------------------------------------------------------------------------
+
+struct http_request *
 request_new(struct http_connection *conn, struct evhttp_request *ev)
 {
     struct http_request *request = KG_NEW(struct http_request);
@@ -38,19 +63,29 @@ request_new(struct http_connection *conn, struct evhttp_request *ev)
     request->conn = conn;
     request->ev = ev;
     request->headers = evhttp_request_get_input_headers(ev);
-    request->method = method_of(ev);
+    request->method = method_by_type(evhttp_request_get_command(ev));
     id_random(request->id, HTTP_ID_LEN);
     conn->request = request;
     LIST_INSERT_HEAD(&conn->server->requests, request, link);
     return request;
 }
 
+void
+request_stop_drain(struct http_request *request)
+{
+    if (request->output_cb)
+        evbuffer_remove_cb_entry(bufferevent_get_output(request->conn->bev), request->output_cb);
+    request->output_cb = NULL;
+    if (request->drain_timer)
+        loop_timer_stop(request->drain_timer);
+}
+
 // Leaves the server's lists; from here on the request has nothing to do with it.
 static void
 request_detach(struct http_request *request)
 {
-    struct http_server *server = request->conn->server;
-    stream_stop_watching(request);
+    struct http_server *server = request->server;
+    request_stop_drain(request);
     LIST_REMOVE(request, link);
     if (server->handling == request)
         server->handling = NULL;
@@ -73,13 +108,13 @@ count_request(const struct http_request *request)
     static const char *const classes[] = {"gone", "1xx", "2xx", "3xx", "4xx", "5xx"};
     char method[8];
     assert(request->status < 600);
-    router_format_methods((int)request->method, method, sizeof method);
+    methods_format((int)request->method, method, sizeof method);
     metric_add(METRIC_HTTP_REQUESTS, 1, request->route ? request->route : "none", method,
                classes[request->status / 100]);
 }
 
-static void
-request_fini(struct http_request *request)
+void
+request_fini_target(struct http_request *request)
 {
     free(request->raw_path);
     free(request->path);
@@ -96,21 +131,9 @@ request_free(struct http_request *request)
         evhttp_request_free(request->ev);
     loop_timer_free(request->drain_timer);
     loop_timer_free(request->slow_timer);
-    json_work_end(request);
-    request_fini(request);
+    parsed_free(request->json);
+    request_fini_target(request);
     free(request);
-}
-
-struct http_server *
-http_request_server(const struct http_request *request)
-{
-    return request->server;
-}
-
-int
-http_request_flags(const struct http_request *request)
-{
-    return request->flags;
 }
 
 void
@@ -174,8 +197,8 @@ parse_query(struct http_request *request, const char *query, struct kg_error *er
     return 0;
 }
 
-static int
-parse_target(struct http_request *request, const char *target, struct kg_error *err)
+int
+request_parse_target(struct http_request *request, const char *target, struct kg_error *err)
 {
     size_t path_len = strcspn(target, "?#");
     request->raw_path = kg_strndup(target, path_len);
@@ -186,238 +209,18 @@ parse_target(struct http_request *request, const char *target, struct kg_error *
     return target[path_len] == '?' ? parse_query(request, target + path_len + 1, err) : 0;
 }
 
-// ---- Dispatch -------------------------------------------------------------------------------
+// ---- What handlers ask ----------------------------------------------------------------------
 
-static void
-answer_unrouted(struct http_request *request, int methods)
+struct http_server *
+http_request_server(const struct http_request *request)
 {
-    struct kg_error err;
-    char allow[64];
-    router_format_methods(methods | HTTP_OPTIONS, allow, sizeof allow);
-    if (methods == 0) {
-        kg_error_set(&err, KG_NOT_FOUND, 0, "no route has this path");
-        http_reply_error(request, &err);
-        return;
-    }
-    http_reply_header(request, "Allow", allow);
-    if (request->method == HTTP_OPTIONS) {
-        http_reply(request, 204, NULL, NULL, 0);
-        return;
-    }
-    kg_error_set(&err, KG_METHOD_NOT_ALLOWED, 0, "this path accepts %s only", allow);
-    http_reply_error(request, &err);
+    return request->server;
 }
-
-static int
-check_body(const struct http_server *server, const struct http_request *request, uint64_t len,
-           struct kg_error *err)
-{
-    size_t max = server->max_body_bytes;
-    if (server->max_small_body_bytes > 0 && !(request->flags & HTTP_LARGE_BODY))
-        max = server->max_small_body_bytes;
-    if (len <= max)
-        return 0;
-    return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
-                        "the body is too large: at most %zu bytes are allowed here", max);
-}
-
-// Finds the route of a target. Without an entry and an error there is none for the method:
-// `ret_methods` says for which there are.
-static int
-request_route(const struct http_server *server, struct http_request *request, const char *target,
-              const struct http_router_entry **ret_entry, int *ret_methods, struct kg_error *err)
-{
-    *ret_entry = NULL;
-    if (parse_target(request, target, err))
-        return -1;
-    const struct http_router_entry *entry = router_find(&server->router, request, ret_methods);
-    if (!entry)
-        return 0;
-    request->route = entry->route.pattern;
-    request->flags = entry->route.flags;
-    *ret_entry = entry;
-    return 0;
-}
-
-// Whether a request may have the route that was found for it.
-static int
-request_check(struct http_connection *conn, struct http_request *request, uint64_t body_len,
-              struct kg_error *err)
-{
-    if (identify_check(conn, request, err) < 0)
-        return -1;
-    return check_body(conn->server, request, body_len, err);
-}
-
-bool
-request_reads_body(const struct http_head *head)
-{
-    return strcmp(head->method, "POST") == 0 || strcmp(head->method, "PUT") == 0 ||
-           strcmp(head->method, "PATCH") == 0;
-}
-
-enum request_verdict
-request_judge(struct http_connection *conn, const struct http_head *head)
-{
-    const struct http_server *server = conn->server;
-    struct http_request probe = {.headers = &head->headers};
-    for (size_t i = 0; i < KG_ARRAY_LEN(methods_known); i++)
-        if (strcmp(methods_known[i].name, head->method) == 0)
-            probe.method = methods_known[i].method;
-    const struct http_router_entry *entry = NULL;
-    int known;
-    struct kg_error err;
-    enum request_verdict verdict = REQUEST_REFUSED;
-    bool found = origin_check(server, &probe, &err) == 0 &&
-                 request_route(server, &probe, head->target, &entry, &known, &err) == 0 && entry;
-    if (found && !conn->checked && identify_start(conn, &probe))
-        verdict = REQUEST_LATER;
-    else if (found && request_check(conn, &probe, conn->body_len, &err) == 0 && probe.owner[0])
-        verdict = REQUEST_ADMITTED;
-    request_fini(&probe);
-    if (verdict == REQUEST_ADMITTED)
-        connection_trust(conn);
-    return verdict;
-}
-
-// After a head that announced a body which nobody reads, the connection cannot go on.
-static bool
-body_is_unread(const struct http_request *request)
-{
-    const struct http_connection *conn = request->conn;
-    bool reads = request->method & (HTTP_POST | HTTP_PUT | HTTP_PATCH);
-    return conn->body_cut || (!reads && conn->has_body);
-}
-
-// ---- Wrong keys -----------------------------------------------------------------------------
-
-enum { SLOW_MS = 100, SLOWED_MAX = 256 };
-
-static struct http_request *
-slow_end(struct http_request *request)
-{
-    request->slowed_by->n_slowed--;
-    request->slowed_by = NULL;
-    return request;
-}
-
-static void
-slow_on_gone(void *arg)
-{
-    http_request_abandon(slow_end(arg));
-}
-
-static void
-slow_on_timer(void *arg)
-{
-    struct http_request *request = slow_end(arg);
-    struct kg_error err;
-    kg_error_set(&err, KG_UNAUTHORIZED, 0, "Invalid API key");
-    http_request_on_gone(request, NULL, NULL);
-    http_reply_error(request, &err);
-}
-
-// Trying keys is slow; beyond what may wait, each costs a connection.
-static void
-refuse_key(struct http_request *request, const struct kg_error *err)
-{
-    struct http_server *server = request->conn->server;
-    bool slow = peer_failed(request->conn->peer, clock_mono_ms());
-    if (slow && server->n_slowed < SLOWED_MAX) {
-        server->n_slowed++;
-        request->slowed_by = server;
-        request->slow_timer = loop_timer_new(server->loop, slow_on_timer, request);
-        loop_timer_start(request->slow_timer, SLOW_MS);
-        http_request_on_gone(request, slow_on_gone, request);
-        return;
-    }
-    if (slow)
-        http_reply_header(request, "Connection", "close");
-    http_reply_error(request, err);
-}
-
-// While the server drains, what starts work is refused; what watches or ends it is not.
-static int
-request_admit(const struct http_request *request, struct kg_error *err)
-{
-    struct http_server *server = request->conn->server;
-    if (server->draining && (request->flags & HTTP_STARTS_WORK))
-        return kg_error_set(err, KG_DRAINING, 0, "the gateway is shutting down");
-    return http_server_admit(server, request->owner, err);
-}
-
-static void
-start_handler(struct http_request *request, const struct http_router_entry *entry)
-{
-    request->handler = entry->route.handler;
-    request->handler_arg = entry->arg;
-    if (!json_work_start(request))
-        request_call_handler(request);
-}
-
-void
-request_call_handler(struct http_request *request)
-{
-    request->handler(request, request->handler_arg);
-}
-
-void
-request_handle(struct http_connection *conn, struct evhttp_request *ev)
-{
-    struct http_server *server = conn->server;
-    struct http_request *request = request_new(conn, ev);
-    server->handling = request;
-    const struct http_router_entry *entry;
-    struct kg_error err;
-    int known;
-    if (body_is_unread(request)) {
-        conn->lingers = true;
-        http_reply_header(request, "Connection", "close");
-    }
-    if (origin_check(server, request, &err)) {
-        http_reply_error(request, &err);
-        return;
-    }
-    origin_add_headers(request);
-    uint64_t body_len = conn->body_cut ? conn->body_len : http_request_body_len(request);
-    int failed = request_route(server, request, evhttp_request_get_uri(ev), &entry, &known, &err);
-    if (!failed && !entry) {
-        answer_unrouted(request, known);
-        return;
-    }
-    if (!failed)
-        failed = request_check(conn, request, body_len, &err);
-    if (failed && err.code == KG_RATE_LIMITED && !body_is_unread(request))
-        http_reply_header(request, "Connection", "close"); // its owner has too many
-    if (request->owner[0])
-        connection_trust(conn);
-    if (!failed && conn->body_cut)
-        failed = kg_error_set(&err, KG_UPLOAD_TOO_LARGE, 0,
-                              "without an API key a body may have %d bytes, and its length must be "
-                              "given",
-                              HTTP_STRANGER_BYTES_MAX);
-    if (!failed && !(request->flags & HTTP_PUBLIC))
-        failed = request_admit(request, &err);
-    if (failed && err.code == KG_UNAUTHORIZED && request->wrong_key)
-        refuse_key(request, &err);
-    else if (failed)
-        http_reply_error(request, &err);
-    else
-        start_handler(request, entry);
-}
-
-// ---- Accessors ------------------------------------------------------------------------------
 
 enum http_method
 http_request_method(const struct http_request *request)
 {
     return request->method;
-}
-
-const char *
-http_request_path(const struct http_request *request)
-{
-    return request->raw_path;
 }
 
 const char *
@@ -454,36 +257,4 @@ const char *
 http_request_owner(const struct http_request *request)
 {
     return request->owner[0] ? request->owner : NULL;
-}
-
-const char *
-http_request_id(const struct http_request *request)
-{
-    return request->id;
-}
-
-const void *
-http_request_body(struct http_request *request, size_t *ret_len)
-{
-    struct evbuffer *body = evhttp_request_get_input_buffer(request->ev);
-    *ret_len = evbuffer_get_length(body);
-    return *ret_len ? evbuffer_pullup(body, -1) : (const unsigned char *)"";
-}
-
-size_t
-http_request_body_len(const struct http_request *request)
-{
-    if (request->json)
-        return request->json_len;
-    return evbuffer_get_length(evhttp_request_get_input_buffer(request->ev));
-}
-
-size_t
-http_request_body_read(struct http_request *request, void *to, size_t len)
-{
-    int n = evbuffer_remove(evhttp_request_get_input_buffer(request->ev), to, len);
-    size_t taken = n > 0 ? (size_t)n : 0;
-    if (request->conn)
-        intake_give(request->conn, taken);
-    return taken;
 }

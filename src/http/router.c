@@ -2,18 +2,9 @@
 // Routes: patterns with {name} and {name...} against a decoded path.
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "http_priv.h"
-
-static const struct {
-    enum http_method method;
-    const char *name;
-} method_names[] = {
-    {HTTP_GET, "GET"},       {HTTP_HEAD, "HEAD"},       {HTTP_POST, "POST"},   {HTTP_PUT, "PUT"},
-    {HTTP_DELETE, "DELETE"}, {HTTP_OPTIONS, "OPTIONS"}, {HTTP_PATCH, "PATCH"},
-};
 
 void
 http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
@@ -93,18 +84,4 @@ router_find(const struct http_router *router, struct http_request *request, int 
         *ret_methods |= methods;
     }
     return NULL;
-}
-
-void
-router_format_methods(int methods, char *ret, size_t size)
-{
-    size_t len = 0;
-    ret[0] = '\0';
-    for (size_t i = 0; i < KG_ARRAY_LEN(method_names); i++) {
-        if (!(methods & (int)method_names[i].method))
-            continue;
-        int n = snprintf(ret + len, size - len, "%s%s", len ? ", " : "", method_names[i].name);
-        assert(n > 0 && (size_t)n < size - len);
-        len += (size_t)n;
-    }
 }

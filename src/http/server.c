@@ -121,21 +121,6 @@ on_accept(struct event_base *base, void *arg)
     return bev;
 }
 
-void
-connection_close(struct http_connection *conn)
-{
-    // As if the client had closed: evhttp takes its hands off the request and frees the rest.
-    bufferevent_trigger_event(conn->bev, BEV_EVENT_READING | BEV_EVENT_EOF, 0);
-}
-
-void
-connection_trust(struct http_connection *conn)
-{
-    if (!conn->trusted)
-        peer_trust(conn->peer);
-    conn->trusted = true;
-}
-
 static void
 on_answer_sent(struct evhttp_request *ev, void *arg)
 {
@@ -155,11 +140,7 @@ on_answer_sent(struct evhttp_request *ev, void *arg)
 static void
 watch_for_close(struct http_connection *conn)
 {
-    bufferevent_data_cb on_write;
-    bufferevent_event_cb on_event;
-    void *evcon;
-    bufferevent_getcb(conn->bev, NULL, &on_write, &on_event, &evcon);
-    bufferevent_setcb(conn->bev, NULL, on_write, on_event, evcon);
+    connection_set_reader(conn, NULL);
     bufferevent_set_timeouts(conn->bev, NULL, NULL);
     bufferevent_enable(conn->bev, EV_READ);
 }
@@ -177,7 +158,7 @@ on_request(struct evhttp_request *ev, void *arg)
     gate_await_no_more(conn);
     evhttp_request_set_on_complete_cb(ev, on_answer_sent, conn);
     bufferevent_setwatermark(conn->bev, EV_READ, 0, HTTP_READ_AHEAD_MAX);
-    request_handle(conn, ev);
+    dispatch_handle(conn, ev);
     if (server->handling)
         watch_for_close(conn);
     server->handling = NULL;

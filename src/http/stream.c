@@ -95,7 +95,7 @@ http_stream_on_drain(struct http_request *request, size_t low_watermark, loop_fn
 {
     if (!request->conn)
         return;
-    stream_stop_watching(request);
+    request_stop_drain(request);
     request->low_watermark = low_watermark;
     request->on_drain = on_drain;
     request->on_drain_arg = arg;
@@ -104,16 +104,6 @@ http_stream_on_drain(struct http_request *request, size_t low_watermark, loop_fn
     if (!request->drain_timer)
         request->drain_timer = loop_timer_new(request->conn->server->loop, on_drain_timer, request);
     request->output_cb = evbuffer_add_cb(output_of(request), on_output, request);
-}
-
-void
-stream_stop_watching(struct http_request *request)
-{
-    if (request->output_cb)
-        evbuffer_remove_cb_entry(output_of(request), request->output_cb);
-    request->output_cb = NULL;
-    if (request->drain_timer)
-        loop_timer_stop(request->drain_timer);
 }
 
 void

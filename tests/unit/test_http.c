@@ -96,7 +96,7 @@ test_query(void **state)
         KG_AUTO_FREE char *path = kg_asprintf("/show/n%s", cases[i].query);
         call_path(&call, "GET", path, NULL, NULL);
         assert_string_equal(field(&call, "q"), cases[i].q);
-        assert_string_equal(field(&call, "path"), "/show/n");
+        assert_string_equal(field(&call, "name"), "n");
     }
 }
 

@@ -31,9 +31,8 @@ handle_show(struct http_request *request, void *arg)
 {
     (void)arg;
     json_t *seen =
-        json_pack("{s:s, s:s?, s:s?, s:s, s:b}", "name", http_request_param(request, "name"), "q",
-                  http_request_query(request, "q"), "owner", http_request_owner(request), "path",
-                  http_request_path(request), "has_id", strlen(http_request_id(request)) > 10);
+        json_pack("{s:s, s:s?, s:s?}", "name", http_request_param(request, "name"), "q",
+                  http_request_query(request, "q"), "owner", http_request_owner(request));
     http_reply_json(request, 200, seen);
 }
 

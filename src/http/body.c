@@ -1,57 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON bodies: checking and parsing them, for large ones on a worker.
-
-#include <string.h>
+// The body of a request: its bytes, taken whole or in pieces, and its JSON. Large bodies are read
+// on a worker.
 
 #include "http_priv.h"
 
-static int
-json_check(const char *body, size_t len, size_t max_value_bytes, struct kg_error *err)
+// ---- In the request -------------------------------------------------------------------------
+
+const void *
+http_request_body(struct http_request *request, size_t *ret_len)
 {
-    struct json_weight weight = json_weigh(body, len);
-    if (weight.depth > HTTP_JSON_DEPTH_MAX)
-        return kg_error_set(err, KG_INVALID, 0, "the JSON nests more than %d levels deep",
-                            HTTP_JSON_DEPTH_MAX);
-    if (weight.bytes > max_value_bytes)
-        return kg_error_set(err, KG_INVALID, 0,
-                            "the JSON has too many values: they would take %zu MiB of memory, and "
-                            "the limit is %zu MiB; send large data as a file",
-                            weight.bytes >> 20, max_value_bytes >> 20);
-    return 0;
+    struct evbuffer *body = evhttp_request_get_input_buffer(request->ev);
+    *ret_len = evbuffer_get_length(body);
+    return *ret_len ? evbuffer_pullup(body, -1) : (const unsigned char *)"";
 }
 
-json_t *
-http_json_parse_within(const char *body, size_t len, size_t max_value_bytes, bool *ret_beyond,
-                       struct kg_error *err)
+size_t
+http_request_body_len(const struct http_request *request)
 {
-    json_error_t error;
-    *ret_beyond = false;
-    json_t *value = NULL;
-    if (len == 0)
-        kg_error_set(err, KG_INVALID, 0, "the body is empty, JSON was expected");
-    else if (memchr(body, '\0', len)) // which jansson overlooks behind a number
-        kg_error_set(err, KG_INVALID, 0, "the body is not valid JSON: it has a NUL byte");
-    else if (json_check(body, len, max_value_bytes, err) < 0)
-        *ret_beyond = true;
-    else if (!(value = json_loadb(body, len, JSON_REJECT_DUPLICATES, &error)))
-        kg_error_set(err, KG_INVALID, 0, "the body is not valid JSON: line %d, column %d: %s",
-                     error.line, error.column, error.text);
-    return value;
+    if (request->json)
+        return request->json_len;
+    return evbuffer_get_length(evhttp_request_get_input_buffer(request->ev));
 }
 
-json_t *
-http_json_parse(const char *body, size_t len, struct kg_error *err)
+size_t
+http_request_body_read(struct http_request *request, void *to, size_t len)
 {
-    bool beyond;
-    return http_json_parse_within(body, len, HTTP_JSON_VALUE_BYTES_MAX, &beyond, err);
+    int n = evbuffer_remove(evhttp_request_get_input_buffer(request->ev), to, len);
+    size_t taken = n > 0 ? (size_t)n : 0;
+    if (request->conn)
+        intake_give(request->conn, taken);
+    return taken;
 }
 
-// ---- Bodies ---------------------------------------------------------------------------------
+// ---- Taken whole ----------------------------------------------------------------------------
 
 // An evbuffer of its own, to which the body's memory moves without a copy.
 struct http_body {
     struct evbuffer *bytes;
 };
+
+static size_t
+body_len(const struct http_body *body)
+{
+    return evbuffer_get_length(body->bytes);
+}
 
 struct http_body *
 http_request_take_body(struct http_request *request)
@@ -61,7 +53,7 @@ http_request_take_body(struct http_request *request)
     if (!body->bytes ||
         evbuffer_add_buffer(body->bytes, evhttp_request_get_input_buffer(request->ev)))
         abort();
-    request->taken_len = http_body_len(body);
+    request->taken_len = body_len(body);
     return body;
 }
 
@@ -73,16 +65,10 @@ http_request_body_done(struct http_request *request)
     request->taken_len = 0;
 }
 
-size_t
-http_body_len(const struct http_body *body)
-{
-    return evbuffer_get_length(body->bytes);
-}
-
 char *
 http_body_text(struct http_body *body, size_t *ret_len)
 {
-    size_t len = evbuffer_get_length(body->bytes);
+    size_t len = body_len(body);
     char *text = kg_realloc(NULL, len + 1); // bounded by the server
     evbuffer_remove(body->bytes, text, len);
     text[len] = '\0';
@@ -156,7 +142,7 @@ http_request_read_body(struct http_request *request, const struct http_body_read
     read->reader = reader;
     read->job = job;
     read->body = http_request_take_body(request);
-    if (http_body_len(read->body) <= HTTP_JSON_INLINE_MAX) {
+    if (body_len(read->body) <= HTTP_JSON_INLINE_MAX) {
         body_read_run(read);
         body_read_done(read);
         return;
@@ -166,67 +152,46 @@ http_request_read_body(struct http_request *request, const struct http_body_read
     http_request_on_gone(request, body_read_on_gone, read);
 }
 
-// ---- Before the handler ---------------------------------------------------------------------
-
-struct http_json_work {
-    json_t *value;
-    struct kg_error err;
-};
+// ---- As JSON --------------------------------------------------------------------------------
 
 static void
-json_work_read(const char *text, size_t len, void *arg)
+json_body_read(const char *text, size_t len, void *arg)
 {
-    struct http_json_work *job = arg;
+    struct http_parsed *parsed = arg;
     bool beyond;
-    job->value =
-        http_json_parse_within(text, len, HTTP_JSON_BODY_VALUE_BYTES_MAX, &beyond, &job->err);
+    parsed->value =
+        http_json_parse_within(text, len, HTTP_JSON_BODY_VALUE_BYTES_MAX, &beyond, &parsed->err);
 }
 
 static void
-json_work_free(void *arg)
+json_body_done(struct http_request *request, void *parsed)
 {
-    struct http_json_work *job = arg;
-    if (!job)
-        return;
-    json_decref(job->value);
-    free(job);
-}
-
-static void
-json_work_done(struct http_request *request, void *job)
-{
-    request->json = job;
-    request_call_handler(request);
+    request->json = parsed;
+    request->handler(request, request->handler_arg);
 }
 
 bool
-json_work_start(struct http_request *request)
+body_parse_before_handler(struct http_request *request)
 {
-    static const struct http_body_reader reader = {json_work_read, json_work_done, json_work_free};
+    static const struct http_body_reader reader = {json_body_read, json_body_done, parsed_free};
     size_t len = http_request_body_len(request);
     if (!(request->flags & HTTP_JSON_BODY) || len <= HTTP_JSON_INLINE_MAX)
         return false;
     request->json_len = len;
-    http_request_read_body(request, &reader, KG_NEW(struct http_json_work));
+    http_request_read_body(request, &reader, KG_NEW(struct http_parsed));
     return true;
-}
-
-void
-json_work_end(struct http_request *request)
-{
-    json_work_free(KG_STEAL(request->json));
 }
 
 json_t *
 http_request_json(struct http_request *request, struct kg_error *err)
 {
-    struct http_json_work *job = request->json;
-    if (!job) {
+    struct http_parsed *parsed = request->json;
+    if (!parsed) {
         size_t len;
         const char *body = http_request_body(request, &len);
         return http_json_parse(body, len, err);
     }
-    if (err && !job->value)
-        *err = job->err;
-    return KG_STEAL(job->value);
+    if (err && !parsed->value)
+        *err = parsed->err;
+    return KG_STEAL(parsed->value);
 }
