@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of networks that no outgoing connection may reach.
+// The rule for outgoing connections: tables of networks, this machine's addresses, and exceptions.
 
 #include "address_policy.h"
 
@@ -12,7 +12,7 @@
 
 enum { V4_OFFSET = 12, ADDRESS_LEN = 16, MAX_HOST_LEN = 253, OWN_MS = 1000 };
 
-// Every address in its IPv6 form, an IPv4 one as ::ffff:a.b.c.d.
+// Addresses in their IPv6 form: IPv4 as ::ffff:a.b.c.d.
 struct network {
     unsigned char bytes[ADDRESS_LEN];
     int bits;
@@ -35,17 +35,17 @@ struct address_policy {
     struct own_addresses *own;
 };
 
-// What the registries of special-purpose addresses (RFC 6890) do not call globally reachable. The
-// IPv4 networks of documentation are missing, so they are allowed: nobody has an address there.
+// The networks that the registries of special-purpose addresses (RFC 6890) do not list as globally
+// reachable. The IPv4 networks for documentation are left out, since no host has an address there.
 static const char *const forbidden[] = {
     "0.0.0.0/8",       // this network
     "10.0.0.0/8",      // private
     "100.64.0.0/10",   // carrier's NAT
     "127.0.0.0/8",     // loopback
-    "168.63.129.16",   // where Azure's machines ask their host
-    "169.254.0.0/16",  // link-local; also where clouds keep their metadata
+    "168.63.129.16",   // the host of an Azure machine
+    "169.254.0.0/16",  // link-local, and the metadata services of clouds
     "172.16.0.0/12",   // private
-    "192.0.0.0/24",    // protocols' own
+    "192.0.0.0/24",    // protocol assignments
     "192.88.99.0/24",  // relays of 6to4
     "192.168.0.0/16",  // private
     "198.18.0.0/15",   // benchmarks within a site
@@ -67,7 +67,7 @@ static const char *const forbidden[] = {
     "ff00::/8",        // multicast
 };
 
-// Forms of IPv6 addresses that carry an IPv4 one, and where in them.
+// IPv6 networks whose addresses contain an IPv4 address, at `offset`.
 static const struct {
     const char *network;
     size_t offset;
@@ -95,7 +95,7 @@ is_mapped_v4(const unsigned char bytes[ADDRESS_LEN])
     return memcmp(mapped, bytes, ADDRESS_LEN) == 0;
 }
 
-// Returns whether `text` is an address or a network.
+// Whether `text` is an address or a network.
 static bool
 network_parse(const char *text, struct network *ret)
 {
@@ -130,7 +130,7 @@ network_has(const struct network *network, const unsigned char bytes[ADDRESS_LEN
            (mask == 0 || ((unsigned)(network->bytes[whole] ^ bytes[whole]) & mask) == 0);
 }
 
-// Parses a line of our own tables.
+// Parses a row of the tables above.
 static struct network
 network_of(const char *text)
 {
@@ -175,14 +175,14 @@ own_read(struct own_addresses *own)
     freeifaddrs(interfaces);
 }
 
-// A service that listens on all of this machine's addresses would answer there, too.
+// A service that listens on all addresses of this machine is reachable at its public ones, too.
 static bool
 own_has(struct own_addresses *own, const unsigned char bytes[ADDRESS_LEN])
 {
     if (!own->read_ms || clock_mono_ms() - own->read_ms >= OWN_MS)
         own_read(own);
     if (!own->bytes)
-        return true; // cannot tell
+        return true; // unknown
     for (size_t i = 0; i < own->n; i++) {
         if (memcmp(own->bytes[i], bytes, ADDRESS_LEN) == 0)
             return true;
@@ -226,7 +226,7 @@ address_policy_allows(const struct address_policy *policy, const char *host,
     if (!is_forbidden(policy, bytes) || names_host(policy, host))
         return true;
     for (size_t i = 0; i < policy->n_networks; i++) {
-        // ::/0 is for IPv6 addresses: the mapped form of the others is our own.
+        // ::/0 does not allow IPv4 addresses: their mapped form is internal.
         bool same_family = policy->networks[i].bits >= 96 || !is_mapped_v4(bytes);
         if (same_family && network_has(&policy->networks[i], bytes))
             return true;

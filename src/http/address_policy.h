@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where outgoing connections may lead: to no loopback, link-local, private or multicast address and
-// to none of this machine's own, in whatever form it is written, unless that is allowed by name.
-// To be asked with the address that is about to be connected to: no name, no redirect and no answer
-// of a name server gets around that.
+// The addresses that outgoing connections may go to: not to loopback, link-local, private or
+// multicast addresses, nor to this machine's own, in any notation, unless they are allowed
+// explicitly. It is asked for the address that is about to be connected to, so host names,
+// redirects and answers of name servers cannot get around it.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,12 +11,12 @@
 
 struct address_policy;
 
-// `allow`: NULL-terminated; each is an address, a network ("10.0.0.0/8") or the name of a host, of
-// which any address is then fine. NULL: nothing is allowed beyond the rule.
+// `allow`: the exceptions, NULL-terminated: addresses, networks ("10.0.0.0/8"), and names of hosts,
+// all of whose addresses are allowed. NULL: none.
 KG_MUST_CHECK struct address_policy *address_policy_new(const char *const *allow,
                                                         struct kg_error *err);
 void address_policy_free(struct address_policy *policy);
 KG_DEFINE_AUTO(address_policy, address_policy_free)
-// `host` as the URL names it (an IPv6 address with or without its brackets).
+// `host`: as in the URL (an IPv6 address with or without its brackets).
 bool address_policy_allows(const struct address_policy *policy, const char *host,
                            const struct sockaddr *address);

@@ -34,7 +34,7 @@ http_request_body_read(struct http_request *request, void *to, size_t len)
 
 // ---- Taken whole ----------------------------------------------------------------------------
 
-// An evbuffer of its own, to which the body's memory moves without a copy.
+// Has its own evbuffer, to which the body's memory moves without a copy.
 struct http_body {
     struct evbuffer *bytes;
 };
@@ -88,7 +88,7 @@ http_body_free(struct http_body *body)
 
 // ---- On a worker ----------------------------------------------------------------------------
 
-// Belongs to the worker while the work runs.
+// While the work runs, only the worker touches it.
 struct body_read {
     struct http_request *request;
     const struct http_body_reader *reader;

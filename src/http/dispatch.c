@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a head to its handler: the checks that every request passes, first with its head alone, then
-// as a whole, and the answers where one fails.
+// The way of a request to its handler: the checks that each one must pass, first of its head alone,
+// then of the whole request, and the answers if a check fails.
 
 #include "http_priv.h"
 
@@ -39,8 +39,8 @@ check_body(const struct http_server *server, const struct http_request *request,
                         "the body is too large: at most %zu bytes are allowed here", max);
 }
 
-// Finds the route of a target. Without an entry and an error there is none for the method:
-// `ret_methods` says for which there are.
+// Finds the route of a target. Without an error `ret_entry` may still be NULL: the path has no
+// route for this method, but for `ret_methods`.
 static int
 request_route(const struct http_server *server, struct http_request *request, const char *target,
               const struct http_router_entry **ret_entry, int *ret_methods, struct kg_error *err)
@@ -57,7 +57,7 @@ request_route(const struct http_server *server, struct http_request *request, co
     return 0;
 }
 
-// Whether a request may have the route that was found for it.
+// Whether the request may use its route.
 static int
 request_check(struct http_connection *conn, struct http_request *request, uint64_t body_len,
               struct kg_error *err)
@@ -116,7 +116,8 @@ slow_on_timer(void *arg)
     http_reply_error(request, &err);
 }
 
-// Trying keys is slow; beyond what may wait, each costs a connection.
+// Delays the answers to an address that tries keys. If too many wait already, the connection is
+// closed instead.
 static void
 refuse_key(struct http_request *request, const struct kg_error *err)
 {
@@ -134,7 +135,8 @@ refuse_key(struct http_request *request, const struct kg_error *err)
     http_reply_error(request, err);
 }
 
-// While the server drains, what starts work is refused; what watches or ends it is not.
+// While the server drains, requests that start work are refused; those that watch or end it are
+// not.
 static int
 request_admit(const struct http_request *request, struct kg_error *err)
 {
@@ -180,7 +182,7 @@ dispatch_handle(struct http_connection *conn, struct evhttp_request *ev)
     if (!failed)
         failed = request_check(conn, request, body_len, &err);
     if (failed && err.code == KG_RATE_LIMITED && !conn->body_unread)
-        http_reply_header(request, "Connection", "close"); // its owner has too many
+        http_reply_header(request, "Connection", "close"); // its owner has too many connections
     if (request->owner[0])
         connection_trust(conn);
     if (!failed && conn->body_cut)

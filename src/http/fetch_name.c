@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a file from elsewhere is called. Header and URL are a stranger's.
+// Names of downloaded files. The header and the URL are untrusted.
 
 #include <string.h>
 #include <strings.h>
@@ -19,7 +19,7 @@ append_percent_decoded(struct buf *ret, const char *text, size_t len)
     buf_append(ret, decoded, len);
 }
 
-// Takes a parameter's value, a token or a quoted string, off the text.
+// Takes a parameter's value, a token or a quoted string, from the text.
 static void
 take_value(const char **text, struct buf *ret)
 {
@@ -38,7 +38,7 @@ take_value(const char **text, struct buf *ret)
     *text = *at ? at + 1 : at;
 }
 
-// UTF-8''percent-encoded (RFC 8187); another character set is left to the plain parameter.
+// UTF-8''percent-encoded (RFC 8187). With another character set the plain parameter is used.
 static void
 decode_extended(const struct buf *value, struct buf *ret)
 {
@@ -102,7 +102,7 @@ is_control(const char *character)
     return first < ' ' || first == 0x7f || (first == 0xc2 && (unsigned char)character[1] < 0xa0);
 }
 
-// What is left of a name that anybody may have written; NULL: nothing.
+// The part of an untrusted name that is safe; NULL: nothing is.
 static char *
 clean(const struct buf *raw)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// evhttp reads a whole body before its handler runs, and says "100 Continue" before that. So its
-// reading is held back, request by request, until the head is complete and was judged: a body that
-// the head does not entitle to is cut off, and evhttp sees a request without one.
+// evhttp sends "100 Continue" and reads a whole body before its handler runs. So evhttp must not
+// read a request before its head is complete and judged: if the body is not admitted, evhttp gets
+// the same head without a body.
 
 #include <event2/event.h>
 #include <string.h>
@@ -22,7 +22,7 @@ gate_look_soon(struct http_connection *conn)
 
 // ---- Deadlines ------------------------------------------------------------------------------
 
-// All wait equally long, so that the list is in the order of the deadlines.
+// All have the same time, so the list is in the order of the deadlines.
 static void
 gate_await(struct http_connection *conn)
 {
@@ -66,10 +66,10 @@ gate_open(struct http_connection *conn)
     conn->gated = false;
     conn->head_seen = 0;
     connection_set_reader(conn, evhttp_read);
-    evhttp_read(conn->bev, conn->evcon); // after which the connection may be gone
+    evhttp_read(conn->bev, conn->evcon); // may free the connection
 }
 
-// Takes the body away: evhttp hands the head to dispatch_handle(), which finds out why.
+// Drops the body: evhttp calls dispatch_handle() with the head, where the same check fails again.
 static void
 gate_cut_body(struct http_connection *conn, const struct http_head *head)
 {
@@ -77,7 +77,7 @@ gate_cut_body(struct http_connection *conn, const struct http_head *head)
     conn->body_cut = conn->body_unread = true;
     conn->chunks.state = CHUNKS_END;
     evbuffer_drain(input, evbuffer_get_length(input));
-    evbuffer_unfreeze(input, 0); // only the bufferevent itself may add to it, otherwise
+    evbuffer_unfreeze(input, 0); // otherwise only the bufferevent may add to it
     head_write_without_body(head, input);
     evbuffer_freeze(input, 0);
 }
@@ -123,7 +123,7 @@ reads_body(enum http_method method)
     return method & (HTTP_POST | HTTP_PUT | HTTP_PATCH);
 }
 
-// The credential was checked: looks at the head again.
+// The credential was checked: judges the head again.
 static void
 gate_resume(struct http_connection *conn)
 {
@@ -191,7 +191,7 @@ gate_look(struct http_connection *conn)
     head_fini(&head);
 }
 
-// Puts back what came behind the last request.
+// Puts back what came before the last request was answered.
 static void
 gate_put_back(struct http_connection *conn)
 {
@@ -225,7 +225,7 @@ gate_on_look(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-// Before anything reads the input.
+// Runs before anything reads the input.
 static void
 gate_on_input(struct evbuffer *input, const struct evbuffer_cb_info *info, void *arg)
 {
@@ -257,8 +257,8 @@ gate_watch(struct http_connection *conn)
     evbuffer_add_cb(bufferevent_get_input(conn->bev), gate_on_input, conn);
 }
 
-// evhttp is about to read the next request, at once where there is some of it: what has come is
-// put aside, and nothing more is read in this turn of the loop.
+// evhttp would read the next request at once if some of it has come. So that is put aside, and
+// nothing more is read in this turn of the loop.
 void
 gate_close_again(struct http_connection *conn)
 {

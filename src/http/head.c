@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The head of a request and the framing of its body, read strictly: what two parsers may read
-// differently is refused, whatever evhttp makes of it.
+// Parses the head of a request and the framing of its body, more strictly than evhttp: whatever two
+// parsers might read differently is refused (RFC 9112, section 11.2).
 
 #include <string.h>
 #include <strings.h>
@@ -23,7 +23,7 @@ head_end(const char *text, size_t len, size_t from)
     return 0;
 }
 
-// The next line without its end, which is cut off; NULL: it has a character that none may have.
+// The next line, without its line end; NULL: it has a character that no line may have.
 static char *
 next_line(char **at)
 {
@@ -68,7 +68,7 @@ take_length(struct http_head *head, const char *value)
     return NULL;
 }
 
-// Takes a header; says what is wrong with it.
+// Takes a header; returns what is wrong with it, or NULL.
 static const char *
 take_header(struct http_head *head, char *line)
 {

@@ -12,86 +12,90 @@ struct http_request;
 
 // ---- Server ---------------------------------------------------------------------------------
 
-// What one owner may have at a time; 0: any number.
+// The limits of one owner; 0: no limit.
 struct http_quota {
-    double requests_per_second; // in bursts of up to two seconds' worth
-    int max_connections;        // which have shown its credential; further ones get 429
+    double requests_per_second; // bursts may have two seconds' worth
+    int max_connections;        // those that have sent its credential; a further one gets 429
     int64_t max_sessions;       // for session/, which asks the authenticator itself
 };
 
 struct http_server_settings {
     const char *host;
-    int port;                           // 0: any free one
-    size_t max_body_bytes;              // 413 above
-    size_t max_small_body_bytes;        // the same for routes without HTTP_LARGE_BODY; 0: no other
-    size_t max_held_bytes;              // of all bodies that are being read or wait to be taken,
-                                        // of one owner's half of that; beyond that readers wait
-                                        // for one another; 0: any
-    size_t max_header_bytes;            // 400 above
+    int port;                           // 0: any free port
+    size_t max_body_bytes;              // larger bodies get 413
+    size_t max_small_body_bytes;        // the same, on routes without HTTP_LARGE_BODY; 0: no
+                                        // separate limit
+    size_t max_held_bytes;              // of all bodies that are being read or not yet taken by a
+                                        // handler; one owner may have half of it. Beyond that
+                                        // bodies wait for each other. 0: no limit
+    size_t max_header_bytes;            // larger heads get 400
     int max_connections;                // further ones are closed at once
-    int idle_timeout_s;                 // a connection without a request
-    int head_timeout_s;                 // from the first byte of a request, or from accepting, to
-                                        // the end of its head; of its body where no key came.
-                                        // 0: 15
-    int max_strangers;                  // connections of one address (IPv6: a /64) that have shown
-                                        // no valid key; 0: 64, and any number from this machine
+    int idle_timeout_s;                 // of a connection without a request
+    int head_timeout_s;                 // from accepting a connection, or from the first byte of a
+                                        // later request, to the end of its head, and of its body
+                                        // if it has no valid key. 0: 15
+    int max_strangers;                  // connections of one address (IPv6: of one /64) without a
+                                        // valid key so far; 0: 64, but no limit on loopback
     const char *const *allowed_origins; // NULL-terminated; NULL: only the server's own
     const char *const *allowed_hosts;   // NULL-terminated; "*" allows any; NULL: loopback names
     bool check_origin_and_host;
-    struct http_quota anonymous_quota; // while there is no authenticator
+    struct http_quota anonymous_quota; // of all requests, without an authenticator
 };
 
-// Ignores SIGPIPE from then on, for the whole process.
+// Starts to listen. Makes the process ignore SIGPIPE.
 struct http_server *http_server_new(struct loop *loop, const struct http_server_settings *settings,
                                     struct kg_error *err) KG_MUST_CHECK;
-// Ends every open stream, closes every connection, stops listening. Not from within a handler.
+// Closes all connections, open answers included, and stops listening. Not from within a handler.
 void http_server_free(struct http_server *server);
 KG_DEFINE_AUTO(http_server, http_server_free)
 int http_server_port(const struct http_server *server);
-// Requests whose answer has not been sent completely.
+// The number of requests whose answer has not been sent completely.
 int http_server_open_requests(const struct http_server *server);
 
-// ---- Who asks -------------------------------------------------------------------------------
+// ---- Authentication -------------------------------------------------------------------------
 
-// An owner's name has at most so many bytes.
+// The longest name of an owner, in bytes.
 enum { HTTP_OWNER_MAX = 64 };
 
-// Turns credentials into owners. The server asks once for each request that carries one, when its
-// head is complete and nothing of its body was read. The answer holds for that request until its
-// end, whatever becomes of the credential.
+// Turns credentials into owners. The server asks once for each request that has a credential, when
+// its head is complete and none of its body has been read. The owner stays the owner of the request
+// until its end, even if the credential is revoked.
 struct http_authenticator {
     const struct http_authenticator_ops *ops;
 };
-struct http_check; // the authenticator's own: a check under way
+struct http_check; // a check in progress, defined by the authenticator
 // `owner`: as `ret_owner` below.
 typedef void (*http_checked_fn)(const char *owner, void *arg);
 struct http_authenticator_ops {
     // Either writes the owner's name to `ret_owner` (HTTP_OWNER_MAX + 1 bytes; empty: the
-    // credential is not valid) and returns NULL, or returns a check, and calls `done` later, once,
-    // on the loop. The credential is borrowed until this returns. The head timeout bounds a check.
+    // credential is not valid) and returns NULL, or returns a check and calls `done` later, once,
+    // on the loop. The credential is borrowed until this returns. A check may take as long as the
+    // head timeout.
     struct http_check *(*check)(struct http_authenticator *authenticator, const char *credential,
                                 char *ret_owner, http_checked_fn done, void *arg);
-    // Its client has gone: `done` is not called. NULL where check() never returns a check.
+    // The client has disconnected: `done` must not be called. NULL if check() never returns a
+    // check.
     void (*cancel)(struct http_check *check);
-    // What an owner may have now. Called often, so it answers from memory.
+    // The owner's current limits. Called often, so it must not block.
     struct http_quota (*quota)(const struct http_authenticator *authenticator, const char *owner);
 };
 
-// The authenticator must outlive the server. Without one every request belongs to "anonymous",
-// except for those that a proxy brings from another machine: they belong to nobody, and only
-// HTTP_PUBLIC lets them through.
+// The authenticator must outlive the server. Without one, all requests belong to the owner
+// "anonymous", except for those that a proxy forwards from another machine: they have no owner, and
+// only HTTP_PUBLIC routes accept them.
 void http_server_set_authenticator(struct http_server *server,
                                    struct http_authenticator *authenticator);
 
 // ---- Admission ------------------------------------------------------------------------------
 
-// The server itself checks each request to a route that is not public, before its handler. Whoever
-// finds an owner or a request by other means (a signed link, a batch) calls http_server_admit().
+// Before it calls the handler of a route that is not public, the server counts the request and
+// checks whether it drains. Handlers that find the owner by other means (a signed link), or get
+// several requests in one (a batch), call http_server_admit() themselves.
 
 // From now on routes with HTTP_STARTS_WORK answer KG_DRAINING.
 void http_server_drain(struct http_server *server);
 bool http_server_is_draining(const struct http_server *server);
-// Counts one request of an owner; KG_RATE_LIMITED where its quota allows no more at the moment.
+// Counts one request of an owner; KG_RATE_LIMITED if it is more than the owner's quota allows.
 KG_MUST_CHECK int http_server_admit(struct http_server *server, const char *owner,
                                     struct kg_error *err);
 
@@ -106,25 +110,24 @@ enum http_method {
     HTTP_OPTIONS = 32,
     HTTP_PATCH = 64,
 };
-// Routes with HTTP_STARTS_WORK are refused while the server drains. With HTTP_JSON_BODY a large
-// body is parsed on a worker before the handler is called, which takes the value by
-// http_request_json().
 enum {
-    HTTP_PUBLIC = 1,
-    HTTP_KEY_IN_QUERY = 2,
-    HTTP_STARTS_WORK = 4,
-    HTTP_LARGE_BODY = 8,
-    HTTP_JSON_BODY = 16,
+    HTTP_PUBLIC = 1,       // needs no credential, and is not counted
+    HTTP_KEY_IN_QUERY = 2, // the credential may be the query's `api_key`
+    HTTP_STARTS_WORK = 4,  // refused while the server drains
+    HTTP_LARGE_BODY = 8,   // up to max_body_bytes
+    HTTP_JSON_BODY = 16,   // a large body is parsed on a worker before the handler is called, which
+                           // gets the value from http_request_json()
 };
 
 // Must answer, now or later: with http_reply*() or with a stream.
 typedef void (*http_handler_fn)(struct http_request *request, void *arg);
 
-// A `{name}` segment matches one path segment, `{name...}` as the last one the rest, which may be
-// empty. GET routes answer HEAD too. A known path with another method is 405 with `Allow`.
+// In `pattern`, `{name}` matches one segment of the path; `{name...}`, which must be the last one,
+// matches the rest, which may be empty. GET routes also answer HEAD. A known path with another
+// method gets 405 with `Allow`.
 struct http_route {
     enum http_method method;
-    const char *pattern;
+    const char *pattern; // borrowed
     http_handler_fn handler;
     int flags;
 };
@@ -133,45 +136,46 @@ void http_server_add_routes(struct http_server *server, const struct http_route 
 
 // ---- Requests -------------------------------------------------------------------------------
 
-// All strings are borrowed until the request is answered.
+// All strings are borrowed until the request is answered. A request stays valid until then, even
+// when its client has disconnected.
 enum http_method http_request_method(const struct http_request *request);
 struct http_server *http_request_server(const struct http_request *request);
-// A decoded path parameter, never NULL for one that the pattern names.
+// A decoded path parameter. The route's pattern must name it.
 const char *http_request_param(const struct http_request *request, const char *name);
-// A decoded query value, or NULL.
+// The first value of that name in the query, decoded; NULL: none.
 const char *http_request_query(const struct http_request *request, const char *name);
 const char *http_request_header(const struct http_request *request, const char *name);
-// Whose key came with the request; NULL: nobody's, which only HTTP_PUBLIC lets through.
+// The owner; NULL: none, which is possible on HTTP_PUBLIC routes only.
 const char *http_request_owner(const struct http_request *request);
 const void *http_request_body(struct http_request *request, size_t *ret_len);
 size_t http_request_body_len(const struct http_request *request);
-// Takes the next bytes of the body, at most `len`, for good; returns how many. For large ones:
-// memory goes as it is taken.
+// Removes the next bytes of the body, at most `len`, and frees their memory; returns their number.
 size_t http_request_body_read(struct http_request *request, void *to, size_t len);
 enum {
     HTTP_JSON_DEPTH_MAX = 64,
-    // What the values may take in memory, beside their strings: two million numbers, or 370,000
-    // empty objects. "[{},{},…" takes eighty times its text.
+    // The memory that values may take, without their strings: two million numbers, or 370,000
+    // empty objects. "[{},{},…" takes eighty times the size of its text.
     HTTP_JSON_VALUE_BYTES_MAX = 96 << 20,
-    // A text above this size is parsed, and its values are freed, on a worker: both take some ten
-    // milliseconds a megabyte.
+    // A larger text is parsed, and its values are freed, on a worker: both take about 10 ms per MB.
     HTTP_JSON_INLINE_MAX = 64 << 10,
-    // What the values of such a text may take with HTTP_JSON_BODY, as a handler frees them.
+    // The memory that the values of such a text may take with HTTP_JSON_BODY, since the handler
+    // frees them on the loop.
     HTTP_JSON_BODY_VALUE_BYTES_MAX = 4 << 20,
 };
-// Takes the whole body, so that it can be read on another thread: on a worker, say.
+// Takes the whole body from the request, to be read on a worker.
 struct http_body;
 struct http_body *http_request_take_body(struct http_request *request);
-// Makes one text of it, which ends in a NUL beside its bytes. On any thread; frees the body.
+// The body as one text, with a NUL after its `ret_len` bytes, to be freed. Frees the body. On any
+// thread.
 char *http_body_text(struct http_body *body, size_t *ret_len) KG_MUST_CHECK;
 void http_body_free(struct http_body *body);
-// The body that was taken has become values, or was refused: the server counts its bytes no longer.
-// Until then they count, as bodies may queue for a worker.
+// Call this when the body that was taken has been parsed or refused. Until then its bytes count for
+// max_held_bytes, since bodies may queue for a worker.
 void http_request_body_done(struct http_request *request);
 // Reads the whole body as one text, on a worker if it is larger than HTTP_JSON_INLINE_MAX: calls
-// `read` with the text (borrowed, a NUL after its `len` bytes), then `done` on the loop, maybe
-// before this returns. On a worker `read` may touch `job` only. If the client leaves first, `done`
-// is not called, `discard` frees the job and the request is abandoned.
+// `read` with the text (borrowed, with a NUL after its `len` bytes), then `done` on the loop, maybe
+// before this returns. On a worker `read` may touch `job` only. If the client disconnects first,
+// `done` is not called, `discard` frees the job, and the request is abandoned.
 struct http_body_reader {
     void (*read)(const char *text, size_t len, void *job);
     void (*done)(struct http_request *request, void *job);
@@ -179,53 +183,56 @@ struct http_body_reader {
 };
 void http_request_read_body(struct http_request *request, const struct http_body_reader *reader,
                             void *job);
-// The body as JSON, whatever its Content-Type says; within the bounds above, duplicate keys and bad
-// UTF-8 refused. An empty body is NULL with KG_INVALID. The caller owns the value. Once a request.
+// The body as JSON, whatever its Content-Type; KG_INVALID if it is empty, not JSON, not UTF-8, has
+// duplicate keys, or exceeds the bounds above. The caller owns the value. At most once per request.
 KG_MUST_CHECK json_t *http_request_json(struct http_request *request, struct kg_error *err);
-// The same for bytes that came another way.
+// The same for any bytes, with HTTP_JSON_VALUE_BYTES_MAX.
 KG_MUST_CHECK json_t *http_json_parse(const char *body, size_t len, struct kg_error *err);
-// The same with a bound of the caller's. Where it is NULL, `ret_beyond` is true for a text beyond
-// HTTP_JSON_DEPTH_MAX or whose values take more than `max_value_bytes`.
+// The same with another bound. `ret_beyond`: it failed because the text nests deeper than
+// HTTP_JSON_DEPTH_MAX, or its values would take more than `max_value_bytes`.
 KG_MUST_CHECK json_t *http_json_parse_within(const char *body, size_t len, size_t max_value_bytes,
                                              bool *ret_beyond, struct kg_error *err);
 
-// `on_gone` fires at most once: when the client closed before the answer was complete. After that
-// the request still takes calls, which do nothing, until http_reply*() or http_stream_end().
+// `on_gone` fires at most once: if the client disconnects before the answer is complete. Calls for
+// the request do nothing from then on; the handler still must end it, by http_request_abandon(),
+// http_reply*() or http_stream_end(). NULL: no callback.
 void http_request_on_gone(struct http_request *request, loop_fn on_gone, void *arg);
 
 // ---- Answers --------------------------------------------------------------------------------
 
-// Before the answer starts.
+// Adds a header to the answer, before it starts.
 void http_reply_header(struct http_request *request, const char *name, const char *value);
-// Each of these completes the answer; the request is gone afterwards. http_request_abandon() is for
-// one whose client has gone.
+// Each of these completes the answer and frees the request. http_request_abandon() is for a request
+// whose client has disconnected.
 void http_request_abandon(struct http_request *request);
 void http_reply(struct http_request *request, int status, const char *content_type,
                 const void *data, size_t len);
-// Takes `text`, which is not copied.
+// The same without a copy: takes `text`, and frees it with the answer.
 void http_reply_take(struct http_request *request, int status, const char *content_type, char *text,
                      size_t len);
-// The same without a copy: `data` stays until release(arg) is called, on the loop, once it was sent
-// or cannot be any more; maybe before this returns.
+// The same without a copy: `data` must stay until release(arg) is called, on the loop, when it has
+// been sent or cannot be sent; maybe before this returns.
 void http_reply_shared(struct http_request *request, int status, const char *content_type,
                        const void *data, size_t len, loop_fn release, void *arg);
-// Takes the reference of `body`. Its numbers are our own: reals are written with 15 digits.
+// Takes the reference of `body`. Reals are written with 15 digits.
 void http_reply_json(struct http_request *request, int status, json_t *body);
+// A problem document (RFC 9457).
 void http_reply_error(struct http_request *request, const struct kg_error *err);
 
-// Starts a streamed (chunked) answer: the header goes out at once. `on_drain` (may be NULL) fires
-// whenever what was queued has fallen from above `low_watermark` bytes to there or below.
+// Starts a streamed (chunked) answer and sends its head.
 void http_stream_start(struct http_request *request, int status, const char *content_type);
+// `on_drain` (may be NULL) fires each time when the backlog falls from above `low_watermark` bytes
+// to that or less.
 void http_stream_on_drain(struct http_request *request, size_t low_watermark, loop_fn on_drain,
                           void *arg);
 void http_stream_write(struct http_request *request, const void *data, size_t len);
-// The same without a copy: `data` stays until release(arg) is called, on the loop, once it was sent
-// or cannot be any more; maybe before this returns.
+// The same without a copy; `release` as with http_reply_shared().
 void http_stream_write_shared(struct http_request *request, const void *data, size_t len,
                               loop_fn release, void *arg);
-// Bytes written and not yet taken by the client's socket.
+// Bytes that were written and are not yet in the socket.
 size_t http_stream_backlog(const struct http_request *request);
-// Completes the answer once all is sent; the request is gone afterwards.
+// Completes the answer and frees the request.
 void http_stream_end(struct http_request *request);
-// Cuts the connection without the closing chunk, so that the client sees a failure.
+// Frees the request and closes the connection without the last chunk, so that the client sees a
+// failure.
 void http_stream_abort(struct http_request *request);

@@ -15,8 +15,8 @@
 
 enum { BODY_MAX_DEFAULT = 1024 * 1024, HEADER_MAX = 64 * 1024, CONNECT_TIMEOUT_MS = 10 * 1000 };
 
-// `depth` counts our frames around curl and around callbacks: within them curl takes no new call
-// and none is freed. Those that were started, cancelled or done meanwhile wait in `changed`.
+// `depth` counts the frames that call curl or a callback. Within them no call is added to curl, and
+// none is freed: calls that were started, cancelled or done meanwhile wait in `changed`.
 struct http_client {
     struct loop *loop;
     CURLM *multi;
@@ -95,7 +95,7 @@ client_leave(struct http_client *client)
         if (call->over) {
             call_free(call);
         } else if (!call->added) {
-            // Sends nothing yet: curl asks for its timer, which fires in a later turn of the loop.
+            // Sends nothing yet: curl sets its timer, which fires in a later turn of the loop.
             call->added = true;
             if (curl_multi_add_handle(client->multi, call->easy) != CURLM_OK)
                 abort();
@@ -137,7 +137,7 @@ call_explain(const struct http_call *call, CURLcode code, struct kg_error *err)
     if (call->too_large)
         kg_error_set(err, KG_INTERNAL, 0, "the answer is too large");
     else if (call->cut)
-        kg_error_set(err, KG_INTERNAL, 0, "the answer was cut by its reader");
+        kg_error_set(err, KG_INTERNAL, 0, "the answer was not read to its end");
     else if (call->refused)
         kg_error_set(err, KG_INVALID, 0,
                      "%.100s leads to an address that is not allowed: private, or this machine's",
@@ -296,7 +296,7 @@ http_client_free(struct http_client *client)
 
 // ---- The policy -----------------------------------------------------------------------------
 
-// curl tries the next address, where there is one.
+// After CURL_SOCKET_BAD curl tries the host's next address, if there is one.
 static curl_socket_t
 on_curl_open_checked(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
@@ -309,7 +309,7 @@ on_curl_open_checked(void *arg, curlsocktype purpose, struct curl_sockaddr *addr
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-// The host of a URL, an IPv6 address without its brackets; NULL where it has none.
+// The host of a URL, an IPv6 address without its brackets; NULL if it has none.
 static char *
 host_of(const char *url)
 {
@@ -324,7 +324,7 @@ host_of(const char *url)
     return copy;
 }
 
-// -1 where the URL names no host; a policy that is NULL allows anything.
+// -1 if the URL has no host. A policy that is NULL allows any address.
 static int
 call_set_policy(struct http_call *call, const char *url, const struct address_policy *policy)
 {
@@ -334,7 +334,7 @@ call_set_policy(struct http_call *call, const char *url, const struct address_po
     call->host = host_of(url);
     if (!call->host)
         return -1;
-    // No connection that was made under another policy, or for a name that was allowed.
+    // Connections may have been made under another policy, or for a name that is allowed.
     curl_easy_setopt(call->easy, CURLOPT_FRESH_CONNECT, 1L);
     curl_easy_setopt(call->easy, CURLOPT_OPENSOCKETFUNCTION, on_curl_open_checked);
     curl_easy_setopt(call->easy, CURLOPT_OPENSOCKETDATA, call);
@@ -419,7 +419,7 @@ call_set_common_options(struct http_call *call)
     curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->curl_error);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    // Else the end of a call waits for curl's thread, which waits for servers of names.
+    // Otherwise the end of a call waits for curl's thread, which waits for name servers.
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_PROXY, "");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Getting a file from elsewhere.
+// Downloads of files by URL: the hops, and the temporary file.
 
 #include "http_fetch.h"
 
@@ -15,8 +15,8 @@ enum { MAX_REDIRECTS = 5, MAX_URL_LEN = 2048 };
 struct http_fetch {
     struct http_client *client;
     const struct address_policy *policy;
-    char *first_url; // as asked for
-    char *url;       // of the hop under way
+    char *first_url; // as given
+    char *url;       // of this hop
     int64_t max_bytes;
     int64_t deadline_ms;
     int n_redirects;
@@ -26,7 +26,7 @@ struct http_fetch {
     int status;
     char *location;          // of a redirect
     char *disposition;       // or NULL
-    struct kg_error failure; // of our own; code KG_OK: none
+    struct kg_error failure; // found by us, not by curl; code KG_OK: none
     http_fetch_fn fn;
     void *arg;
 };
@@ -89,12 +89,12 @@ on_head(struct http_call *call, int status, void *arg)
     if (is_redirect(status) && location && strlen(location) <= MAX_URL_LEN)
         fetch->location = kg_strdup(location);
     if (status != 200)
-        return false; // its body is of no use
+        return false; // its body is not needed
     if (disposition)
         fetch->disposition = kg_strdup(disposition);
     if (length && strtoll(length, NULL, 10) > fetch->max_bytes) {
         kg_error_set(&fetch->failure, KG_UPLOAD_TOO_LARGE, 0,
-                     "it has %.20s bytes, at most %lld are taken", length,
+                     "the file has %.20s bytes; the limit is %lld", length,
                      (long long)fetch->max_bytes);
         return false;
     }
@@ -107,20 +107,20 @@ on_data(int status, const void *data, size_t len, void *arg)
     struct http_fetch *fetch = arg;
     (void)status;
     if ((int64_t)len > fetch->max_bytes - fetch->len) {
-        kg_error_set(&fetch->failure, KG_UPLOAD_TOO_LARGE, 0, "it has more than %lld bytes",
+        kg_error_set(&fetch->failure, KG_UPLOAD_TOO_LARGE, 0, "the file has more than %lld bytes",
                      (long long)fetch->max_bytes);
         return false;
     }
     ssize_t n = pwrite(fetch->fd, data, len, fetch->len);
     if (n != (ssize_t)len) {
-        kg_error_set(&fetch->failure, KG_INTERNAL, n < 0 ? errno : ENOSPC, "cannot keep the file");
+        kg_error_set(&fetch->failure, KG_INTERNAL, n < 0 ? errno : ENOSPC, "cannot store the file");
         return false;
     }
     fetch->len += n;
     return true;
 }
 
-// The URL that `location` stands for; NULL where it is none.
+// The absolute URL of `location`; NULL if it is not valid.
 static char *
 resolve(const char *base, const char *location)
 {
@@ -189,8 +189,8 @@ static int
 start_hop(struct http_fetch *fetch, struct kg_error *err)
 {
     if (!is_url(fetch->url))
-        return kg_error_set(err, KG_INVALID, 0, "%s no http:// or https:// URL",
-                            fetch->n_redirects ? "it leads to what is" : "this is");
+        return kg_error_set(err, KG_INVALID, 0, "%s an http:// or https:// URL",
+                            fetch->n_redirects ? "it redirects, but not to" : "not");
     int64_t left_ms = fetch->deadline_ms - clock_mono_ms();
     const struct http_call_spec spec = {
         .method = "GET",
@@ -212,10 +212,11 @@ make_nameless(const char *dir, struct kg_error *err)
     int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd >= 0)
         return fd;
-    KG_AUTO_FREE char *path = kg_asprintf("%s/fetch-XXXXXX", dir); // not every file system can
+    // Not every file system has O_TMPFILE.
+    KG_AUTO_FREE char *path = kg_asprintf("%s/fetch-XXXXXX", dir);
     fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot make a file in %.100s", dir);
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot create a file in %.100s", dir);
     (void)unlink(path);
     return fd;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Getting a file from elsewhere: redirects followed, each one under the address policy; bounded in
-// size and time; on disk, not in memory.
+// Downloads a file by its URL, to disk, within limits of size and time. Follows redirects, each of
+// them under the address policy.
 #pragma once
 
 #include "address_policy.h"
@@ -10,20 +10,20 @@
 struct http_fetch_spec {
     const char *url;                     // http:// or https://
     const struct address_policy *policy; // borrowed
-    const char *dir;                     // where the bytes are kept meanwhile
+    const char *dir;                     // for the temporary file
     int64_t max_bytes;
-    int64_t timeout_ms; // for all of it
+    int64_t timeout_ms; // for the whole download
 };
 
-// `fd` is of a file without a name, and the callback's.
+// `fd` and `name` belong to the callback.
 struct http_fetch_result {
-    int fd;
+    int fd; // of a file without a name
     int64_t len;
-    char *name; // as the server or the URL says, fit for a folder; the callback's
+    char *name; // see http_fetch_name()
 };
 
-// On failure `result` is NULL: KG_INVALID (no such URL, an address that is not allowed),
-// KG_UPLOAD_TOO_LARGE, KG_NOT_FOUND (the server's own), KG_INTERNAL.
+// On error `result` is NULL: KG_INVALID (not a URL, an address that is not allowed),
+// KG_UPLOAD_TOO_LARGE, KG_NOT_FOUND (the server's 404 or 410), KG_INTERNAL.
 struct http_fetch;
 typedef void (*http_fetch_fn)(struct http_fetch_result *result, const struct kg_error *err,
                               void *arg);
@@ -37,7 +37,7 @@ void http_fetch_cancel(struct http_fetch *fetch);
 
 enum { FETCH_NAME_MAX = 128 };
 
-// A file's name: from the header Content-Disposition (RFC 6266; may be NULL), else from the last
-// segment of the URL's path, else "download". One name of 1 to FETCH_NAME_MAX bytes of UTF-8, no
-// separator, no control character, no dot first. To be freed.
+// A safe name for the file: from the header Content-Disposition (RFC 6266; may be NULL), otherwise
+// from the last segment of the URL's path, otherwise "download". It is UTF-8 of 1 to FETCH_NAME_MAX
+// bytes, without separators, control characters, or a leading dot. To be freed.
 char *http_fetch_name(const char *disposition, const char *url);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose a request is: its credential is taken from its head, and the authenticator names the owner,
-// at once or later. The connection remembers the answer until the request has been read.
+// Finds the owner of a request: takes the credential from its head, and asks the authenticator,
+// which names the owner at once or later. The connection remembers the owner until the next
+// request.
 
 #include <assert.h>
 #include <string.h>
@@ -28,7 +29,8 @@ quota_of(const struct http_server *server, const char *owner)
                          : server->anonymous_quota;
 }
 
-// A connection counts for the owner of its last request: a proxy's serve one after another.
+// A connection counts for the owner of its last request, since a proxy's connections carry requests
+// of several owners.
 static void
 identify_set_owner(struct http_connection *conn, const char *name)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// evhttp reads a whole body before its handler runs. So what all connections together have read and
-// not yet given away is bounded, and half of that for each owner: beyond the bound only the one
-// that has waited longest reads on, and it has to be quick about it. Every large body has to come
-// at some rate.
+// evhttp reads a whole body before its handler runs. So there is a bound on the bytes that all
+// connections together hold, and half of it for each owner. Beyond the bound only the connections
+// that have waited longest read on, at a minimum rate. Other large bodies have a lower minimum
+// rate.
 
 #include <event2/event.h>
 #include <malloc.h>
@@ -11,16 +11,16 @@
 #include "http_priv.h"
 
 enum {
-    SMALL_BYTES = 64 << 10, // what every connection may hold; also what it reads at a time
+    SMALL_BYTES = 64 << 10, // every connection may hold so much; also the size of one read
     LARGE_READ_BYTES = 1 << 20,
     READERS_MAX = 4,
-    LOOKS = 3,                       // in the time that a head may take
-    LEAST_PROGRESS = 64 << 10,       // between two looks, of a large body
-    LEAST_WAITED_PROGRESS = 2 << 20, // of a reader that blocks others
-    TRIM_BYTES = 32 << 20,           // held at some time, after which memory is given back
+    LOOKS = 3,                       // within the head timeout
+    LEAST_PROGRESS = 64 << 10,       // of a large body, between two looks
+    LEAST_WAITED_PROGRESS = 2 << 20, // of a reader for which others wait
+    TRIM_BYTES = 32 << 20,           // a peak above it makes us return memory to the system
 };
 
-// What one owner's connections hold; it is there while one of them is large.
+// The bytes that the large connections of one owner hold.
 struct http_share {
     char owner[HTTP_OWNER_MAX + 1];
     size_t held;
@@ -80,8 +80,8 @@ intake_pause(struct http_connection *conn, bool paused)
         bufferevent_enable(conn->bev, EV_READ);
 }
 
-// Where there is no room for more, one connection of each owner reads on, and of few owners: those
-// that came first.
+// When there is no room for more, one connection per owner reads on, of a few owners: those whose
+// large connections are oldest.
 static void
 intake_decide(struct http_intake *intake)
 {
@@ -129,8 +129,8 @@ intake_is_slow(const struct http_connection *conn)
     return !conn->busy && !conn->look_skipped && conn->received < conn->look_received + least;
 }
 
-// glibc keeps what was taken in pieces below its threshold for mapping. Giving 128 MiB back takes
-// some 6 ms, once after each peak and when all is quiet.
+// glibc keeps freed blocks below its mmap threshold. Returning 128 MiB takes about 6 ms, so this is
+// done once after each peak, when no body is held.
 static void
 intake_trim(struct http_intake *intake)
 {
@@ -153,7 +153,7 @@ intake_on_look(void *arg)
         conn->look_received = conn->received;
         if (!slow)
             continue;
-        log_warning("a client that sends too slowly was cut",
+        log_warning("a client sends its body too slowly and is disconnected",
                     LOG_INT("bytes", (int64_t)conn->received));
         connection_close(conn);
     }
@@ -171,7 +171,7 @@ intake_on_input(struct evbuffer *input, const struct evbuffer_cb_info *info, voi
     struct http_intake *intake = &conn->server->intake;
     conn->received += info->n_added;
     if (conn->held >= intake->max_body)
-        return; // evhttp drops what is beyond a body's bound
+        return; // evhttp drops the rest of a body that is too large
     intake_count(conn, info->n_added);
     if (conn->held > SMALL_BYTES && !conn->is_large) {
         conn->is_large = true;

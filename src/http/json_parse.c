@@ -29,7 +29,7 @@ http_json_parse_within(const char *body, size_t len, size_t max_value_bytes, boo
     json_t *value = NULL;
     if (len == 0)
         kg_error_set(err, KG_INVALID, 0, "the body is empty, JSON was expected");
-    else if (memchr(body, '\0', len)) // which jansson overlooks behind a number
+    else if (memchr(body, '\0', len)) // jansson overlooks it after a number
         kg_error_set(err, KG_INVALID, 0, "the body is not valid JSON: it has a NUL byte");
     else if (json_check(body, len, max_value_bytes, err) < 0)
         *ret_beyond = true;

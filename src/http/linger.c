@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections that are closed before their client has sent all: the system would answer what still
-// comes with a reset, by which the client could lose the answer. So it is read and dropped, for a
-// while and up to a number of bytes.
+// Connections that are closed while their client may still be sending. The system would answer
+// further bytes with a reset, and the client could lose our answer. So these bytes are read and
+// dropped, for a limited time and up to a limited number.
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 
 enum {
     LINGER_MS = 10 * 1000,
-    LINGER_BYTES_MAX = 64 << 20, // beyond what max-upload-bytes allows by default
+    LINGER_BYTES_MAX = 64 << 20, // more than max-upload-bytes allows by default
     LINGERS_MAX = 64,
     DROPPED_AT_A_TIME = 256 << 10,
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps web pages from calling a local gateway: checks of Origin and Host (DNS rebinding), and
-// CORS. Also recognizes requests that a proxy on this machine forwards from another one.
+// Keeps other sites' web pages from calling a local gateway: checks Origin and Host (DNS
+// rebinding), and answers CORS. Also recognizes requests that a proxy on this machine forwards from
+// another one.
 
 #include <arpa/inet.h>
 #include <string.h>
@@ -105,8 +106,8 @@ origin_add_headers(struct http_request *request)
 
 // ---- Proxies --------------------------------------------------------------------------------
 
-// An address as proxies write it: 127.0.0.1, ::1, ::ffff:127.0.0.1, with a port 127.0.0.1:80 or
-// [::1]:80, in a Forwarded header maybe between quotation marks.
+// An address in the forms that proxies write: 127.0.0.1, ::1, ::ffff:127.0.0.1, with a port
+// 127.0.0.1:80 or [::1]:80, in a Forwarded header maybe in quotation marks.
 static bool
 is_loopback(const char *text, size_t len)
 {
@@ -119,7 +120,7 @@ is_loopback(const char *text, size_t len)
     size_t n = strcspn(begin, bracketed ? "]" : " \t\",;");
     const char *colon = memchr(begin, ':', n);
     if (!bracketed && colon && !memchr(colon + 1, ':', n - (size_t)(colon + 1 - begin)))
-        n = (size_t)(colon - begin); // one colon alone is a port's
+        n = (size_t)(colon - begin); // a single colon begins a port
     if (begin + n + bracketed > text + len || n >= sizeof address)
         return false;
     memcpy(address, begin, n);
@@ -132,7 +133,7 @@ is_loopback(const char *text, size_t len)
            (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == IN_LOOPBACKNET);
 }
 
-// All addresses in a list; of a Forwarded header (RFC 7239) those behind "for=".
+// Whether all addresses in a list are; of a Forwarded header (RFC 7239) those after "for=".
 static bool
 are_loopback(const char *list, bool is_forwarded)
 {

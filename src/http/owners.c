@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the server remembers of each owner: its open connections, and how many requests it may still
-// make (a bucket that holds two seconds' worth). An owner without a connection is forgotten as soon
-// as its bucket is full again, which is after two seconds without a request.
+// The server's counts of each owner: its open connections, and how many requests it may still send
+// (a bucket that holds two seconds' worth). An owner without a connection is forgotten when its
+// bucket is full again, which is after two seconds without a request.
 
 #include <assert.h>
 #include <string.h>
@@ -33,8 +33,8 @@ owner_add_quiet(struct http_owners *owners, struct http_owner *owner)
     owners->n_quiet++;
 }
 
-// Their order is nearly that of their last requests; a connection that was open for long may put an
-// owner behind others, where it is found a little later.
+// The list is nearly in the order of the last requests. An owner whose connection closed long after
+// its last request is behind others, and is removed a little later.
 static void
 forget_quiet(struct http_owners *owners, int64_t now_us)
 {
@@ -44,7 +44,7 @@ forget_quiet(struct http_owners *owners, int64_t now_us)
         owner_remove(owners, oldest);
 }
 
-// A new one is quiet.
+// A new owner is in the list of quiet ones.
 static struct http_owner *
 find_or_add(struct http_owners *owners, const char *name)
 {

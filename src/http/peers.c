@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses that connections come from: how many of them have shown no key yet, and how many wrong
-// keys came from each.
+// Client addresses: how many connections of each have had no valid key so far, and how many wrong
+// keys each has sent.
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -108,7 +108,7 @@ peer_trust(struct http_peer *peer)
     peer->n_strangers--;
 }
 
-// Their order is that in which they left, so one may be found a little later than it could.
+// The list is in the order in which they disconnected, so some are removed a little late.
 static void
 peers_forget(struct http_peers *peers, int64_t now_ms)
 {
@@ -150,7 +150,7 @@ peer_failed(struct http_peer *peer, int64_t now_ms)
     if (peer->n_failures == 0 || now_ms - peer->window_ms >= WINDOW_MS) {
         peer->n_failures = 0;
         peer->window_ms = now_ms;
-        peer_log(peer); // once for each window
+        peer_log(peer); // once a minute
     }
     return ++peer->n_failures > FAILURES_MAX;
 }

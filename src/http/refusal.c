@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// evhttp refuses some requests itself (malformed ones, bodies above the bound, methods and
-// expectations that it does not support) with an HTML page. This file replaces the page with a
-// problem document before a byte of it is sent. It also sends the refusals of the gate, which come
-// before evhttp has read the request.
+// evhttp itself refuses some requests with an HTML page: malformed ones, too large bodies, methods
+// and expectations that it does not support. This file replaces the page with a problem document
+// before it is sent. It also sends the refusals of the gate, for requests that evhttp has not read.
 
 #include <event2/event.h>
 #include <string.h>
@@ -60,7 +59,7 @@ static void
 replace_page(struct http_connection *conn)
 {
     struct evbuffer *output = bufferevent_get_output(conn->bev);
-    // A bufferevent's output can be read and taken from its front only by itself, unless unfrozen.
+    // Only the bufferevent may remove from the front of its output, unless that is unfrozen.
     evbuffer_unfreeze(output, 1);
     const struct refusal *refusal = refusal_of(output);
     if (refusal) {
@@ -105,8 +104,8 @@ refusal_send(struct http_connection *conn, const struct kg_error *err)
     write_page(bufferevent_get_output(conn->bev), err, "");
 }
 
-// Output although no handler owes an answer: evhttp speaks. The page comes in several pieces, so
-// wait until it is complete; the loop writes it later still. Or a page of ours has been sent.
+// Output although no handler is to answer is a page of evhttp. It comes in several pieces, so it is
+// replaced when it is complete, which is before the loop writes it. Or a refusal of ours was sent.
 static void
 on_output(struct evbuffer *output, const struct evbuffer_cb_info *info, void *arg)
 {

@@ -28,8 +28,8 @@ reply_add_common_headers(struct http_request *request, int status, const char *c
               LOG_INT("status", status));
 }
 
-// Takes what `body` holds. A client that stops taking the answer is cut after the idle timeout,
-// however long the whole takes.
+// Takes the contents of `body`. A client that reads nothing of the answer for the idle timeout is
+// disconnected; the whole answer may take longer.
 static void
 send_whole(struct http_request *request, int status, const char *content_type,
            struct evbuffer *body)

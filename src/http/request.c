@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request: its life from its head to the end of its answer, its target, what handlers ask of it.
+// A request from its creation to the end of its answer, its target, and what handlers can ask about
+// it.
 
 #include <assert.h>
 #include <stdio.h>
@@ -80,7 +81,7 @@ request_stop_drain(struct http_request *request)
         loop_timer_stop(request->drain_timer);
 }
 
-// Leaves the server's lists; from here on the request has nothing to do with it.
+// Removes the request from its connection and from the server's list.
 static void
 request_detach(struct http_request *request)
 {
@@ -155,7 +156,7 @@ http_request_on_gone(struct http_request *request, loop_fn on_gone, void *arg)
 static int
 parse_path(struct http_request *request, struct kg_error *err)
 {
-    // Split before decoding: a %2F is no separator.
+    // Split before decoding: %2F is not a separator.
     size_t len = strlen(request->raw_path + 1);
     request->path = kg_strdup(request->raw_path + 1);
     for (size_t i = 0; i < len; i++)
@@ -231,7 +232,7 @@ http_request_param(const struct http_request *request, const char *name)
         if (strlen(name) == param->name_len && memcmp(name, param->name, param->name_len) == 0)
             return param->value;
     }
-    abort(); // the handler asks for what its pattern does not name
+    abort(); // the pattern does not name it
 }
 
 const char *

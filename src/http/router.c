@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Routes: patterns with {name} and {name...} against a decoded path.
+// Finds the route of a decoded path: matches patterns with {name} and {name...}.
 
 #include <assert.h>
 #include <string.h>
@@ -25,7 +25,7 @@ add_param(struct http_request *request, const char *segment, size_t name_len, ch
     request->params[request->n_params++] = (struct http_param){segment + 1, name_len, value};
 }
 
-// Segment by segment: the pattern's end at a slash, those of the path at a NUL.
+// Compares segment by segment. Those of the pattern end at a slash, those of the path at a NUL.
 static bool
 match(const char *pattern, struct http_request *request)
 {
@@ -52,7 +52,7 @@ match(const char *pattern, struct http_request *request)
     }
 }
 
-// A trailing {name...} takes several segments: put their slashes back.
+// A trailing {name...} takes several segments: restores the slashes between them.
 static void
 join_rest(struct http_request *request)
 {

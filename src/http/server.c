@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The listening socket and its connections. evhttp speaks the protocol; what it lacks is added
-// here: a bound on connections, and knowing when any one of them closes.
+// The server: its listening socket and its connections. evhttp speaks the protocol. Added here: a
+// limit on the number of connections, and a callback when one closes.
 
 #include <assert.h>
 #include <errno.h>
@@ -64,7 +64,7 @@ adopt_connection(struct http_server *server, struct http_connection *conn)
     bufferevent_getcb(conn->bev, NULL, NULL, NULL, &evcon);
     struct sockaddr_storage from = {0};
     socklen_t from_len = sizeof from;
-    // evhttp may have given the connection up already; only our reference keeps `bev` then.
+    // evhttp may have freed the connection already; then only our reference keeps `bev`.
     if (evcon && server->n_connections < server->max_connections &&
         getpeername(bufferevent_getfd(conn->bev), (struct sockaddr *)&from, &from_len) == 0)
         conn->peer = peer_take(&server->peers, (struct sockaddr *)&from);
@@ -100,8 +100,8 @@ on_adopt(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-// evhttp asks for a bufferevent for each accepted socket: the only hook it has there. Its own
-// connection object can be had from the bufferevent a moment later, hence `adopt`.
+// evhttp asks for a bufferevent for each accepted socket, which is the only hook it has there. Its
+// own connection is known to the bufferevent a moment later only, hence `adopt`.
 static struct bufferevent *
 on_accept(struct event_base *base, void *arg)
 {
@@ -109,7 +109,7 @@ on_accept(struct event_base *base, void *arg)
     struct bufferevent *bev = bufferevent_socket_new(base, -1, 0);
     if (!bev)
         return NULL;
-    // libevent's own 16 KiB a turn would hold a stream back while other work makes the turns long.
+    // libevent's default of 16 KiB a turn would delay streams while other work makes turns long.
     enum { TURN_BYTES = 1 << 20 };
     bufferevent_set_max_single_write(bev, TURN_BYTES);
     bufferevent_incref(bev);
@@ -134,9 +134,9 @@ on_answer_sent(struct evhttp_request *ev, void *arg)
     gate_close_again(conn);
 }
 
-// While a handler owes an answer: reading goes on, without evhttp (which would end the process over
-// bytes in that state), so that a client that leaves is noticed. What it sends early waits,
-// bounded.
+// Until the handler has answered, the connection still reads, so that we notice when the client
+// disconnects. evhttp does not read: it would abort over bytes in that state. They wait, bounded by
+// HTTP_READ_AHEAD_MAX.
 static void
 watch_for_close(struct http_connection *conn)
 {
@@ -174,7 +174,7 @@ bind_address(const struct addrinfo *ai)
     int on = 1;
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on))
         return -1;
-    // Accepted sockets inherit these two: small writes go out at once, dead peers are found.
+    // Accepted sockets inherit these two: small writes are sent at once, dead clients are noticed.
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) ||
         setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on))
         return -1;
@@ -224,7 +224,7 @@ on_accept_resume(void *arg)
     evconnlistener_enable(server->listener);
 }
 
-// Out of descriptors, say: without a pause the loop would spin.
+// For example, no descriptors are left: without a pause the loop would spin.
 static void
 on_accept_error(struct evconnlistener *listener, void *arg)
 {
@@ -285,7 +285,7 @@ set_up_evhttp(struct http_server *server, const struct http_server_settings *set
     evhttp_set_max_body_size(evhttp, (ev_ssize_t)settings->max_body_bytes);
     evhttp_set_max_headers_size(evhttp, (ev_ssize_t)settings->max_header_bytes);
     evhttp_set_timeout(evhttp, settings->idle_timeout_s);
-    // A body above the bound is read to its end and dropped, so that the client sees the 413.
+    // A body that is too large is read to its end and dropped, so that the client gets the 413.
     evhttp_set_flags(evhttp, EVHTTP_SERVER_LINGERING_CLOSE);
     evhttp_set_allowed_methods(evhttp, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST |
                                            EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS |
@@ -296,7 +296,7 @@ struct http_server *
 http_server_new(struct loop *loop, const struct http_server_settings *settings,
                 struct kg_error *err)
 {
-    // libevent writes without MSG_NOSIGNAL: a client that resets would end the process.
+    // libevent writes without MSG_NOSIGNAL: a reset by a client would end the process.
     signal(SIGPIPE, SIG_IGN);
     KG_AUTO(http_server) server = KG_NEW(struct http_server);
     server->loop = loop;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streamed answers: chunks as they come, the backlog that the client has not taken, its draining.
+// Streamed answers: their chunks, and the backlog that the client has not read yet.
 
 #include <assert.h>
 #include <stdio.h>
@@ -22,14 +22,14 @@ http_stream_start(struct http_request *request, int status, const char *content_
     reply_add_common_headers(request, status, content_type);
     http_reply_header(request, "Cache-Control", "no-cache");
     http_reply_header(request, "X-Accel-Buffering", "no");
-    // HTTP/1.0 knows no chunks: there the end of the connection is the end of the answer.
+    // HTTP/1.0 has no chunks: the end of the connection is the end of the answer.
     if (request->ev->major == 1 && request->ev->minor == 0)
         evhttp_remove_header(evhttp_request_get_input_headers(request->ev), "Connection");
     evhttp_send_reply_start(request->ev, status, NULL);
 }
 
-// Straight into the connection's buffer: evhttp_send_reply_chunk() would keep every chunk in an
-// allocation of its own, which for short lines takes many times their size.
+// Writes to the connection's buffer directly: evhttp_send_reply_chunk() would allocate a buffer for
+// every chunk, which takes many times the size of a short line.
 void
 http_stream_write(struct http_request *request, const void *data, size_t len)
 {
@@ -79,7 +79,7 @@ on_drain_timer(void *arg)
     request->on_drain(request->on_drain_arg);
 }
 
-// Runs inside of bufferevent's write, where nothing may be closed: hence the timer.
+// Runs within bufferevent's write, where nothing may be closed: hence the timer.
 static void
 on_output(struct evbuffer *output, const struct evbuffer_cb_info *info, void *arg)
 {
