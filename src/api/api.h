@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The REST face: what is served below /api/v1, and the probes.
+// The REST API: the endpoints below /api/v1, file links, probes and metrics.
 #pragma once
 
 #include "base.h"
@@ -8,7 +8,7 @@ struct face_context;
 struct http_server;
 struct loop;
 
-// What the endpoints work on; all borrowed.
+// The objects that the endpoints use, all borrowed.
 struct api_context {
     const struct face_context *face;
     struct loop *loop;

@@ -82,14 +82,15 @@ void stream_watch_line(struct stream_watch *watch, const json_t *line);
 
 // ---- Executing (execute.c) ------------------------------------------------------------------
 
-// Borrows the execution: takes a reference (or subscribes) to keep it.
+// Borrows the execution; to keep it, takes a reference or subscribes.
 typedef void (*execute_started_fn)(struct http_request *request, struct api_context *context,
                                    struct execution *execution);
-// Opens the session that the request's body names and runs the code there. Answers errors.
+// Opens the session that the request's body names and runs the code there. Replies to the request
+// if that fails.
 void execute_start(struct http_request *request, struct api_context *context,
                    execute_started_fn on_started);
 
-// Answers with the execution's lines after `after_seq`, as a stream.
+// Streams the execution's lines after `after_seq` as the answer.
 void execution_stream_start(struct http_request *request, struct api_context *context,
                             struct execution *execution, int64_t after_seq);
 
@@ -98,7 +99,7 @@ void execution_stream_start(struct http_request *request, struct api_context *co
 // The session that the path's `id` names, of the request's owner. Borrowed.
 struct session *api_session(struct http_request *request, const struct api_context *context,
                             struct kg_error *err);
-// The same, but NULL has been answered with the error.
+// The same; if it returns NULL, it has replied with the error.
 struct session *api_find_session(struct http_request *request, const struct api_context *context);
 
 // {"resultCode":0, "resultMsg":"success", "data":…}; takes `data`.

@@ -11,7 +11,7 @@
 
 enum { MAX_WAIT_OUTPUT = 1 << 20 }; // bytes of both streams together in one answer
 
-// With `waits` the output is gathered in `outputs` and answered when the command has ended; else
+// With `waits` the output is collected in `outputs` and sent when the command has ended; otherwise
 // each output is a line of a stream.
 struct command_call {
     struct http_request *request;
@@ -53,12 +53,12 @@ pause_command(struct command_call *call, bool paused)
 }
 
 static void
-on_drain(void *arg)
+command_on_drain(void *arg)
 {
     pause_command(arg, false);
 }
 
-// A client that does not read may hold the command back, but not beyond its timeout.
+// A client that does not read may delay the command, but not beyond its timeout.
 static bool
 waits_for_client(const void *arg)
 {
@@ -67,7 +67,7 @@ waits_for_client(const void *arg)
 }
 
 static void
-on_stalled(void *arg)
+command_on_stalled(void *arg)
 {
     struct command_call *call = arg;
     session_command_cancel(call->command);
@@ -81,14 +81,14 @@ start_stream(struct command_call *call)
     call->started = true;
     http_reply_header(call->request, "X-Session-Id", call->session_id);
     http_stream_start(call->request, 200, "application/x-ndjson; charset=utf-8");
-    http_stream_on_drain(call->request, STREAM_LOW_WATERMARK, on_drain, call);
+    http_stream_on_drain(call->request, STREAM_LOW_WATERMARK, command_on_drain, call);
     stream_watch_start(call->watch);
 }
 
-// ---- What the command does ------------------------------------------------------------------
+// ---- The command's events -------------------------------------------------------------------
 
 static void
-on_started(void *arg)
+command_on_started(void *arg)
 {
     struct command_call *call = arg;
     if (!call->waits)
@@ -96,7 +96,7 @@ on_started(void *arg)
 }
 
 static void
-on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+command_on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
 {
     static const char *const types[] = {
         [SANDBOX_STDOUT] = "stdout",
@@ -171,7 +171,7 @@ end_stream(struct command_call *call, const struct sandbox_command_result *resul
 }
 
 static void
-on_end(const struct sandbox_command_result *result, const struct kg_error *err, void *arg)
+command_on_end(const struct sandbox_command_result *result, const struct kg_error *err, void *arg)
 {
     struct command_call *call = arg;
     call->command = NULL;
@@ -188,7 +188,7 @@ on_end(const struct sandbox_command_result *result, const struct kg_error *err, 
 // ---- The request ----------------------------------------------------------------------------
 
 static void
-on_client_gone(void *arg)
+command_on_client_gone(void *arg)
 {
     struct command_call *call = arg;
     session_command_cancel(call->command);
@@ -210,7 +210,8 @@ static int
 start(struct http_request *request, struct api_context *context, const json_t *root,
       struct kg_error *err)
 {
-    static const struct sandbox_command_events events = {on_started, on_output, on_end};
+    static const struct sandbox_command_events events = {command_on_started, command_on_output,
+                                                         command_on_end};
     struct command_body body;
     bool waits;
     struct session *session = api_session(request, context, err);
@@ -236,7 +237,7 @@ start(struct http_request *request, struct api_context *context, const json_t *r
         .request = request,
         .tick_ms = STREAM_TICK_MS,
         .of_lines = true,
-        .on_stalled = on_stalled,
+        .on_stalled = command_on_stalled,
         .waits_for_client = waits_for_client,
         .arg = call,
     });
@@ -246,7 +247,7 @@ start(struct http_request *request, struct api_context *context, const json_t *r
         call_free(call);
         return -1;
     }
-    http_request_on_gone(request, on_client_gone, call);
+    http_request_on_gone(request, command_on_client_gone, call);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST execute: from the body to a running execution, whose lines are the answer.
+// POST execute: reads the body, opens the session and starts the execution, whose lines are the
+// answer.
 
 #include <string.h>
 
@@ -7,8 +8,8 @@
 #include "session.h"
 #include "sessions.h"
 
-// A request whose body is read, and whose session is then opened. While a worker reads the body,
-// this belongs to the worker, which uses only immutable fields of `context`.
+// A request whose body is being read, and whose session is opened then. While a worker reads the
+// body, only the worker touches this; of `context` it uses immutable fields only.
 struct pending {
     struct http_request *request;
     struct api_context *context;
@@ -35,7 +36,7 @@ KG_DEFINE_AUTO(pending, pending_free)
 
 // ---- The body -------------------------------------------------------------------------------
 
-// Moves an object out of the body as text, unchanged; NULL: it is missing or empty.
+// Removes an object from the body, and returns its text unchanged; NULL: it is missing or empty.
 static char *
 take_as_text(const json_t *root, const char *body, size_t body_len, const char *name)
 {
@@ -43,7 +44,7 @@ take_as_text(const json_t *root, const char *body, size_t body_len, const char *
     const char *text = json_member(body, body_len, name, &len);
     const json_t *value = json_object_get(root, name);
     char *taken = NULL;
-    if (json_object_size(value) > 0) // a name may be written with escapes
+    if (json_object_size(value) > 0) // `text` is NULL if the member's name has escapes
         taken = text ? json_ascii(text, len) : json_dumps(value, JSON_COMPACT | JSON_ENSURE_ASCII);
     json_object_del((json_t *)(uintptr_t)root, name);
     return taken;

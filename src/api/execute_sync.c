@@ -17,8 +17,8 @@ struct gathered_line {
     void *held;
 };
 
-// Lists of JSON text, without their brackets: lines are never made into values, which may take
-// eighty times their text, and what a kernel wrote goes out as it wrote it.
+// Lists of JSON text, without their brackets. Lines are not parsed into values, which could take
+// eighty times the memory, so they reach the client as the kernel wrote them.
 struct answer {
     struct buf texts;
     struct buf images;
@@ -27,7 +27,7 @@ struct answer {
     struct buf text; // the answer
 };
 
-// While `work` runs, the lines and the answer are the worker's.
+// While `work` runs, only the worker touches the lines and the answer.
 struct gathering {
     struct http_request *request;
     struct loop *loop;
@@ -134,7 +134,7 @@ append_list(struct buf *answer, const char *name, struct buf *list)
     buf_fini(list);
 }
 
-// The envelope, and in it the lists and what `done` says.
+// Writes the envelope with the lists and the members of the line `done`.
 static void
 write_envelope(struct answer *answer, const struct gathered_line *last)
 {
@@ -148,7 +148,7 @@ write_envelope(struct answer *answer, const struct gathered_line *last)
     append_list(text, "images", &answer->images);
     append_list(text, "errors", &answer->errors);
     append_list(text, "outputs", &answer->outputs);
-    buf_append_str(text, members + 1); // and the brace
+    buf_append_str(text, members + 1); // without its `{`, with its `}`
     buf_append_str(text, "}");
 }
 

@@ -4,10 +4,11 @@
 
 #include "api_priv.h"
 
-// Lines of one write; a longer one is sent as it is in the log, without a copy.
+// Shorter lines are sent together, up to this size; a longer line is sent from the log without a
+// copy.
 enum { BATCH_BYTES = 32 << 10 };
-// When memory is short, a client that reads less than this of a long line in each of so many ticks
-// is disconnected.
+// When memory is short, a client is disconnected if it reads less than CROWDED_TICK_BYTES of a long
+// line in each of CROWDED_TICKS ticks.
 enum { CROWDED_TICK_MS = 500, CROWDED_TICKS = 2, CROWDED_TICK_BYTES = 64 << 10 };
 
 struct execution_stream {
@@ -36,7 +37,7 @@ stream_end(struct execution_stream *stream)
     stream_free(stream);
 }
 
-// Writes the lines of a batch, and a long line behind them.
+// Writes the lines of a batch, then a long line (or NULL).
 static void
 stream_write(struct execution_stream *stream, const struct buf *batch, const char *line, size_t len)
 {
@@ -71,7 +72,7 @@ gather(struct execution_stream *stream, struct buf *batch, size_t *ret_len)
 }
 
 static void
-pump(void *arg)
+stream_pump(void *arg)
 {
     struct execution_stream *stream = arg;
     KG_AUTO_BUF batch = {0};
@@ -91,14 +92,14 @@ pump(void *arg)
 
 // The lines of a finished execution are not kept for a client that does not read.
 static bool
-waits_for_client(const void *arg)
+stream_waits_for_client(const void *arg)
 {
     const struct execution_stream *stream = arg;
     return execution_state(stream->execution) == EXECUTION_DONE;
 }
 
 static void
-on_stalled(void *arg)
+stream_on_stalled(void *arg)
 {
     struct execution_stream *stream = arg;
     http_stream_abort(stream->request);
@@ -118,13 +119,13 @@ stream_on_crowded_tick(void *arg)
     stream->last_backlog = backlog;
     stream->n_slow_ticks = is_slow ? stream->n_slow_ticks + 1 : 0;
     if (stream->n_slow_ticks == CROWDED_TICKS)
-        on_stalled(stream);
+        stream_on_stalled(stream);
     else if (backlog > 0)
         loop_timer_start(stream->crowded, CROWDED_TICK_MS);
 }
 
 static void
-on_client_gone(void *arg)
+stream_on_gone(void *arg)
 {
     struct execution_stream *stream = arg;
     subscription_abandon(KG_STEAL(stream->subscription));
@@ -143,18 +144,18 @@ execution_stream_start(struct http_request *request, struct api_context *context
         .request = request,
         .tick_ms = STREAM_TICK_MS,
         .of_lines = true,
-        .on_stalled = on_stalled,
-        .waits_for_client = waits_for_client,
+        .on_stalled = stream_on_stalled,
+        .waits_for_client = stream_waits_for_client,
         .arg = stream,
     });
     stream->crowded = loop_timer_new(context->loop, stream_on_crowded_tick, stream);
-    stream->subscription = execution_subscribe(execution, after_seq, pump, stream);
-    http_request_on_gone(request, on_client_gone, stream);
+    stream->subscription = execution_subscribe(execution, after_seq, stream_pump, stream);
+    http_request_on_gone(request, stream_on_gone, stream);
     http_stream_start(request, 200, "application/x-ndjson; charset=utf-8");
-    http_stream_on_drain(request, STREAM_LOW_WATERMARK, pump, stream);
+    http_stream_on_drain(request, STREAM_LOW_WATERMARK, stream_pump, stream);
     stream_watch_start(stream->watch);
     if (subscription_finished(stream->subscription))
-        stream_end(stream); // all was read before
+        stream_end(stream); // there are no lines after `after_seq`
     else
-        pump(stream);
+        stream_pump(stream);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET executions/{id}: joins or replays. POST executions/{id}/interrupt.
+// GET executions/{id}, which joins or replays an execution, and POST executions/{id}/interrupt.
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GET and HEAD of a file, by its session's owner or by a signed link. The content is untrusted:
-// headers make browsers give it an origin of its own and run nothing in it.
+// headers make browsers treat it as an origin of its own and run no script in it.
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -118,7 +118,7 @@ begin(struct download *download, const struct session_file *file, bool is_part, 
 // ---- The bytes ------------------------------------------------------------------------------
 
 static void
-on_drained(void *arg)
+download_on_drained(void *arg)
 {
     struct download *download = arg;
     download->paused = false;
@@ -126,7 +126,8 @@ on_drained(void *arg)
 }
 
 static void
-on_head(const struct session_file *file, bool is_part, int64_t offset, int64_t length, void *arg)
+download_on_head(const struct session_file *file, bool is_part, int64_t offset, int64_t length,
+                 void *arg)
 {
     struct download *download = arg;
     struct http_request *request = download->request;
@@ -154,12 +155,12 @@ on_head(const struct session_file *file, bool is_part, int64_t offset, int64_t l
         download_free(download);
         return;
     }
-    http_stream_on_drain(request, LOW_WATERMARK, on_drained, download);
+    http_stream_on_drain(request, LOW_WATERMARK, download_on_drained, download);
     stream_watch_start(download->watch);
 }
 
 static void
-on_data(const void *data, size_t len, void *arg)
+download_on_data(const void *data, size_t len, void *arg)
 {
     struct download *download = arg;
     http_stream_write(download->request, data, len);
@@ -171,7 +172,7 @@ on_data(const void *data, size_t len, void *arg)
 }
 
 static void
-on_end(const struct kg_error *err, void *arg)
+download_on_end(const struct kg_error *err, void *arg)
 {
     struct download *download = arg;
     http_request_on_gone(download->request, NULL, NULL);
@@ -193,7 +194,7 @@ waits_for_client(const void *arg)
 }
 
 static void
-on_stalled(void *arg)
+download_on_stalled(void *arg)
 {
     struct download *download = arg;
     session_file_op_cancel(download->op);
@@ -202,7 +203,7 @@ on_stalled(void *arg)
 }
 
 static void
-on_client_gone(void *arg)
+download_on_client_gone(void *arg)
 {
     struct download *download = arg;
     session_file_op_cancel(download->op);
@@ -229,7 +230,7 @@ static void
 start(struct http_request *request, struct api_context *context, struct session *session)
 {
     static const struct session_file_events events = {
-        .on_head = on_head, .on_data = on_data, .on_end = on_end};
+        .on_head = download_on_head, .on_data = download_on_data, .on_end = download_on_end};
     struct kg_error err = {0};
     const struct session_file_range range = wanted_range(request);
     struct download *download = KG_NEW(struct download);
@@ -239,21 +240,21 @@ start(struct http_request *request, struct api_context *context, struct session 
         .loop = context->loop,
         .request = request,
         .tick_ms = STREAM_TICK_MS,
-        .on_stalled = on_stalled,
+        .on_stalled = download_on_stalled,
         .waits_for_client = waits_for_client,
         .arg = download,
     });
     download->op = session_file_get(session, http_request_param(request, "path"), &range, &events,
                                     download, &err);
     if (download->op) {
-        http_request_on_gone(request, on_client_gone, download);
+        http_request_on_gone(request, download_on_client_gone, download);
         return;
     }
     http_reply_error(request, &err);
     download_free(download);
 }
 
-// ---- Who may ----------------------------------------------------------------------------------
+// ---- Access ---------------------------------------------------------------------------------
 
 void
 handle_file_get(struct http_request *request, void *arg)

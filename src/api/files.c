@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resource …/sessions/{id}/files: pages of names, writing, deleting.
+// The resource …/sessions/{id}/files: lists files in pages, writes and deletes them.
 
 #include <inttypes.h>
 #include <string.h>
@@ -26,7 +26,7 @@ waiting_free(struct waiting *waiting)
 }
 
 static void
-on_client_gone(void *arg)
+waiting_on_gone(void *arg)
 {
     struct waiting *waiting = arg;
     session_file_op_cancel(waiting->op);
@@ -51,7 +51,7 @@ wait_for(struct waiting *waiting, struct session_file_op *op, const struct kg_er
 {
     waiting->op = op;
     if (op) {
-        http_request_on_gone(waiting->request, on_client_gone, waiting);
+        http_request_on_gone(waiting->request, waiting_on_gone, waiting);
         return;
     }
     http_reply_error(waiting->request, err);
@@ -61,7 +61,7 @@ wait_for(struct waiting *waiting, struct session_file_op *op, const struct kg_er
 // ---- Listing --------------------------------------------------------------------------------
 
 static void
-on_page(const json_t *page, const struct kg_error *err, void *arg)
+list_on_page(const json_t *page, const struct kg_error *err, void *arg)
 {
     struct waiting *waiting = arg;
     if (page)
@@ -102,13 +102,13 @@ handle_file_list(struct http_request *request, void *arg)
         return;
     }
     struct waiting *waiting = waiting_new(request, arg, session);
-    wait_for(waiting, session_files_list(session, &query, on_page, waiting, &err), &err);
+    wait_for(waiting, session_files_list(session, &query, list_on_page, waiting, &err), &err);
 }
 
 // ---- Writing --------------------------------------------------------------------------------
 
 static void
-on_put(const struct session_file *file, bool created, const struct kg_error *err, void *arg)
+put_on_done(const struct session_file *file, bool created, const struct kg_error *err, void *arg)
 {
     struct waiting *waiting = arg;
     struct http_request *request = waiting->request;
@@ -136,7 +136,7 @@ read_body(void *to, size_t len, void *arg)
 {
     size_t taken = http_request_body_read(arg, to, len);
     if (taken < len)
-        abort(); // nothing else reads from it
+        abort(); // nothing else reads the body
 }
 
 static int
@@ -169,15 +169,15 @@ handle_file_put(struct http_request *request, void *arg)
     }
     struct waiting *waiting = waiting_new(request, context, session);
     wait_for(waiting,
-             session_file_put(session, http_request_param(request, "path"), &source, keep, on_put,
-                              waiting, &err),
+             session_file_put(session, http_request_param(request, "path"), &source, keep,
+                              put_on_done, waiting, &err),
              &err);
 }
 
 // ---- Deleting -------------------------------------------------------------------------------
 
 static void
-on_deleted(const struct kg_error *err, void *arg)
+delete_on_done(const struct kg_error *err, void *arg)
 {
     struct waiting *waiting = arg;
     if (err)
@@ -196,7 +196,7 @@ handle_file_delete(struct http_request *request, void *arg)
     struct kg_error err = {0};
     struct waiting *waiting = waiting_new(request, arg, session);
     wait_for(waiting,
-             session_file_delete(session, http_request_param(request, "path"), on_deleted, waiting,
-                                 &err),
+             session_file_delete(session, http_request_param(request, "path"), delete_on_done,
+                                 waiting, &err),
              &err);
 }

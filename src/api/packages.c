@@ -29,7 +29,7 @@ call_free(struct install_call *call)
 // ---- Lines ----------------------------------------------------------------------------------
 
 static void
-on_line(const json_t *line, void *arg)
+install_on_line(const json_t *line, void *arg)
 {
     struct install_call *call = arg;
     if (call->streams)
@@ -50,7 +50,7 @@ describe_end(const struct install_call *call, const json_t *result, const struct
 }
 
 static void
-on_end(const json_t *result, const struct kg_error *err, void *arg)
+install_on_end(const json_t *result, const struct kg_error *err, void *arg)
 {
     struct install_call *call = arg;
     http_request_on_gone(call->request, NULL, NULL);
@@ -68,7 +68,7 @@ on_end(const json_t *result, const struct kg_error *err, void *arg)
 }
 
 static void
-on_client_gone(void *arg)
+install_on_client_gone(void *arg)
 {
     struct install_call *call = arg;
     session_install_leave(call->install);
@@ -105,7 +105,7 @@ static int
 start(struct http_request *request, struct api_context *context, const json_t *root,
       struct kg_error *err)
 {
-    static const struct session_install_events events = {on_line, on_end};
+    static const struct session_install_events events = {install_on_line, install_on_end};
     static const struct session_install_events nobody = {0};
     const json_t *requirements;
     enum answer answer;
@@ -131,7 +131,7 @@ start(struct http_request *request, struct api_context *context, const json_t *r
         call_free(call);
         return -1;
     }
-    http_request_on_gone(request, on_client_gone, call);
+    http_request_on_gone(request, install_on_client_gone, call);
     http_reply_header(request, "X-Session-Id", call->session_id);
     if (!call->streams)
         return 0;

@@ -39,7 +39,7 @@ range_parse(const char *text, struct session_file_range *ret)
     if (*at || (has_last && last < 0) || (first < 0 && !has_last) ||
         (first >= 0 && has_last && last < first))
         return false;
-    // (A first number that is too long was refused above: its digits are still there.)
+    // If the first number is too long, its digits were still there, and not a `-`.
     ret->first = first;
     ret->last = last;
     return true;

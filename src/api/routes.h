@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All endpoints: one row each, from which come the handler's prototype and the server's route.
+// All endpoints. Each row makes the handler's prototype and the server's route.
 #pragma once
 
 // clang-format off

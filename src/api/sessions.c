@@ -118,7 +118,7 @@ handle_session_list(struct http_request *request, void *arg)
     http_reply_json(request, 200, json_pack("{s:o, s:I}", "sessions", sessions, "total", total));
 }
 
-// A description that waits for the agent's part of it.
+// A description of a session that waits for the agent's answers.
 struct showing {
     struct http_request *request;
     struct api_context *context;

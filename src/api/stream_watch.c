@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches a streamed answer while nothing is written: keepalives, and clients that stopped reading.
+// Watches a streamed answer: sends keepalives, and notices a client that has stopped reading.
 
 #include "api_priv.h"
 
@@ -24,7 +24,7 @@ has_stalled(struct stream_watch *watch, size_t backlog)
 }
 
 static void
-on_tick(void *arg)
+watch_on_tick(void *arg)
 {
     struct stream_watch *watch = arg;
     static const char line[] = "{\"type\":\"keepalive\"}\n";
@@ -43,7 +43,7 @@ stream_watch_new(const struct stream_watch_settings *settings)
 {
     struct stream_watch *watch = KG_NEW(struct stream_watch);
     watch->settings = *settings;
-    watch->timer = loop_timer_new(settings->loop, on_tick, watch);
+    watch->timer = loop_timer_new(settings->loop, watch_on_tick, watch);
     return watch;
 }
 

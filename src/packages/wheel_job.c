@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Downloads of wheels: a sandbox of their own, with a way out and without any session's data, runs
-// pip; the gateway takes the wheels out of it, and checks each one, into the cache.
+// Downloads of wheels. pip runs in a separate sandbox, which has network access but no session's
+// data; then the gateway checks each wheel and copies it into the cache.
 
 #include <assert.h>
 #include <stdio.h>
@@ -22,19 +22,20 @@ enum {
 
 struct wheel_wait {
     LIST_ENTRY(wheel_wait) link;
-    struct wheel_job *job; // NULL once it is over
+    struct wheel_job *job; // NULL: the job has ended
     struct wheel_wait_events events;
     void *arg;
 };
 
-// queued -> its sandbox is made -> pip runs -> wheels come, one after the other -> done
+// Its steps: it is queued, its sandbox is created, pip runs, the wheels are copied one by one, it
+// ends.
 struct wheel_job {
     TAILQ_ENTRY(wheel_job) link;
     struct packages *packages;
     char *owner;
     json_t *requirements;
     LIST_HEAD(, wheel_wait) waits;
-    struct loop_timer *step; // starts it; ends it in a turn of its own
+    struct loop_timer *step; // starts the job, or ends it, in a later turn of the loop
     bool started;
     bool over;
     struct kg_error err;
@@ -85,7 +86,7 @@ job_free(struct wheel_job *job)
     start_next(packages);
 }
 
-// Tells those who wait, who may leave or come back meanwhile.
+// Calls `on_done` of all waits. These callbacks may cancel other waits or start new ones.
 static void
 job_finish(struct wheel_job *job)
 {
@@ -108,7 +109,7 @@ job_finish(struct wheel_job *job)
     }
 }
 
-// In a turn of its own: this may be the sandbox's own callback.
+// Ends the job in a later turn of the loop, since this may run in a callback of its sandbox.
 static void
 job_end(struct wheel_job *job, const struct kg_error *err)
 {
@@ -125,7 +126,7 @@ job_end(struct wheel_job *job, const struct kg_error *err)
 static void take_next(struct wheel_job *job);
 
 static void
-on_wheel_data(const void *data, size_t len, void *arg)
+job_on_wheel_data(const void *data, size_t len, void *arg)
 {
     struct wheel_job *job = arg;
     struct kg_error err = {0};
@@ -136,7 +137,7 @@ on_wheel_data(const void *data, size_t len, void *arg)
 }
 
 static void
-on_wheel_end(const json_t *result, const struct kg_error *end_err, void *arg)
+job_on_wheel_end(const json_t *result, const struct kg_error *end_err, void *arg)
 {
     (void)result;
     struct wheel_job *job = arg;
@@ -153,8 +154,8 @@ on_wheel_end(const json_t *result, const struct kg_error *end_err, void *arg)
 static int
 take_wheel(struct wheel_job *job, const json_t *wheel, struct kg_error *err)
 {
-    static const struct sandbox_stream_events events = {.on_data = on_wheel_data,
-                                                        .on_end = on_wheel_end};
+    static const struct sandbox_stream_events events = {.on_data = job_on_wheel_data,
+                                                        .on_end = job_on_wheel_end};
     KG_AUTO_FREE char *path =
         kg_asprintf("wheels/%s", json_string_value(json_object_get(wheel, "file")));
     json_auto_t *params = json_pack("{s:s}", "path", path);
@@ -171,7 +172,7 @@ take_wheel(struct wheel_job *job, const json_t *wheel, struct kg_error *err)
     return job->call ? 0 : -1;
 }
 
-// Room for those that came last may have cost some that were there.
+// Making room for the last wheels may have removed some of the others.
 static bool
 has_all(const struct wheel_job *job)
 {
@@ -202,7 +203,7 @@ take_next(struct wheel_job *job)
         job_end(job, NULL);
     } else {
         kg_error_set(&err, KG_INTERNAL, 0,
-                     "the cache of packages has no room for all of these wheels at a time");
+                     "the package cache has no room for all of these wheels at once");
         job_end(job, &err);
     }
 }
@@ -210,7 +211,7 @@ take_next(struct wheel_job *job)
 // ---- pip ------------------------------------------------------------------------------------
 
 static void
-on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+job_on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
 {
     struct wheel_job *job = arg;
     struct wheel_wait *next;
@@ -224,7 +225,7 @@ on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
 }
 
 static void
-on_end(const struct sandbox_command_result *result, const struct kg_error *end_err, void *arg)
+job_on_end(const struct sandbox_command_result *result, const struct kg_error *end_err, void *arg)
 {
     struct wheel_job *job = arg;
     struct kg_error err = {0};
@@ -241,7 +242,8 @@ on_end(const struct sandbox_command_result *result, const struct kg_error *end_e
 static json_t *
 make_env(const struct packages *packages)
 {
-    // Whatever the index is called, it is not in this sandbox.
+    // The index is not in this sandbox, even if its name is "localhost": no host bypasses the
+    // proxy.
     json_t *env = json_pack("{s:s, s:s, s:s, s:s}", "PYTHONDONTWRITEBYTECODE", "1", "LANG",
                             "C.UTF-8", "no_proxy", "", "NO_PROXY", "");
     if (packages->index_url)
@@ -252,9 +254,10 @@ make_env(const struct packages *packages)
 }
 
 static void
-on_claimed(struct sandbox *sandbox, const struct kg_error *claim_err, void *arg)
+job_on_claimed(struct sandbox *sandbox, const struct kg_error *claim_err, void *arg)
 {
-    static const struct sandbox_command_events events = {.on_output = on_output, .on_end = on_end};
+    static const struct sandbox_command_events events = {.on_output = job_on_output,
+                                                         .on_end = job_on_end};
     struct wheel_job *job = arg;
     struct kg_error err = {0};
     if (claim_err) {
@@ -276,17 +279,17 @@ on_claimed(struct sandbox *sandbox, const struct kg_error *claim_err, void *arg)
 }
 
 static void
-on_ready(struct sandbox *sandbox, void *arg)
+job_on_ready(struct sandbox *sandbox, void *arg)
 {
     struct kg_error err = {0};
-    // A gateway that finds it after a crash of this one sees that it is nobody's.
+    // After a crash the next gateway sees from this that the sandbox belongs to no session.
     json_auto_t *meta = json_pack("{s:s}", "purpose", "packages");
-    if (sandbox_claim(sandbox, meta, on_claimed, arg, &err) < 0)
+    if (sandbox_claim(sandbox, meta, job_on_claimed, arg, &err) < 0)
         job_end(arg, &err);
 }
 
 static void
-on_gone(struct sandbox *sandbox, const struct kg_error *reason, void *arg)
+job_on_gone(struct sandbox *sandbox, const struct kg_error *reason, void *arg)
 {
     struct wheel_job *job = arg;
     (void)sandbox;
@@ -294,8 +297,8 @@ on_gone(struct sandbox *sandbox, const struct kg_error *reason, void *arg)
 }
 
 static void
-on_kernel_exit(struct sandbox *sandbox, const char *kernel, int pid, int exit_code, int signal,
-               bool oom, void *arg)
+job_on_kernel_exit(struct sandbox *sandbox, const char *kernel, int pid, int exit_code, int signal,
+                   bool oom, void *arg)
 {
     (void)sandbox;
     (void)kernel;
@@ -303,7 +306,7 @@ on_kernel_exit(struct sandbox *sandbox, const char *kernel, int pid, int exit_co
     (void)exit_code;
     (void)signal;
     (void)oom;
-    (void)arg; // it has none
+    (void)arg; // this sandbox has no kernels
 }
 
 // ---- A job ----------------------------------------------------------------------------------
@@ -312,7 +315,7 @@ static void
 job_start(struct wheel_job *job)
 {
     static const struct sandbox_events events = {
-        .on_ready = on_ready, .on_gone = on_gone, .on_kernel_exit = on_kernel_exit};
+        .on_ready = job_on_ready, .on_gone = job_on_gone, .on_kernel_exit = job_on_kernel_exit};
     static const struct sandbox_spec spec = {
         .agent_idle_timeout_s = AGENT_IDLE_S, .network = true, .ready_timeout_ms = READY_MS};
     struct kg_error err = {0};
@@ -335,7 +338,7 @@ count_of_owner(const struct packages *packages, const char *owner, bool started)
     return n;
 }
 
-// The oldest that may start now, of another owner than the last one's where there is one.
+// The oldest job that may start now; those of the owner whose job started last come last.
 static const struct wheel_job *
 find_next(const struct packages *packages)
 {
@@ -357,13 +360,13 @@ find_next(const struct packages *packages)
 }
 
 static void
-on_step(void *arg)
+job_on_step(void *arg)
 {
     struct wheel_job *job = arg;
     if (job->over)
         job_finish(job);
     else if (!job->started && LIST_EMPTY(&job->waits))
-        job_free(job); // those who asked have left: its place is for others
+        job_free(job); // all waits were cancelled
     else if (job == find_next(job->packages)) {
         job_start(job);
         start_next(job->packages);
@@ -386,7 +389,7 @@ job_of(struct packages *packages, const char *owner, const json_t *requirements)
     job->owner = kg_strdup(owner);
     job->requirements = json_deep_copy(requirements);
     LIST_INIT(&job->waits);
-    job->step = loop_timer_new(packages->loop, on_step, job);
+    job->step = loop_timer_new(packages->loop, job_on_step, job);
     loop_timer_start(job->step, 0);
     TAILQ_INSERT_TAIL(&packages->jobs, job, link);
     packages->n_jobs++;

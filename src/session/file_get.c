@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a file of a session as a stream: exactly what was announced, or an error.
+// Reads a file of a session, as a stream or as a whole. It is an error if the agent does not send
+// exactly the announced number of bytes.
 
 #include <inttypes.h>
 #include <string.h>
@@ -44,7 +45,7 @@ parse_head(struct session_file_op *op, const json_t *head, bool *ret_is_part, in
 }
 
 static void
-on_head(const json_t *head, void *arg)
+get_on_head(const json_t *head, void *arg)
 {
     struct session_file_op *op = arg;
     struct kg_error err = {0};
@@ -59,7 +60,7 @@ on_head(const json_t *head, void *arg)
 }
 
 static void
-on_data(const void *data, size_t len, void *arg)
+get_on_data(const void *data, size_t len, void *arg)
 {
     struct session_file_op *op = arg;
     struct kg_error err = {0};
@@ -68,21 +69,22 @@ on_data(const void *data, size_t len, void *arg)
         op->events.on_data(data, len, op->arg);
         return;
     }
-    // It might never end.
-    kg_error_set(&err, KG_INTERNAL, 0, "the agent sends more than it announced");
+    // The agent might never stop.
+    kg_error_set(&err, KG_INTERNAL, 0, "the agent sent more of the file than it announced");
     sandbox_call_cancel(op->call);
     get_end(op, &err);
 }
 
 static void
-on_end(const json_t *result, const struct kg_error *err, void *arg)
+get_on_end(const json_t *result, const struct kg_error *err, void *arg)
 {
     (void)result;
     struct session_file_op *op = arg;
     struct kg_error short_err = {0};
     op->call = NULL;
     if (!err && op->left > 0) {
-        kg_error_set(&short_err, KG_INTERNAL, 0, "the agent sends less than it announced");
+        kg_error_set(&short_err, KG_INTERNAL, 0,
+                     "the agent sent less of the file than it announced");
         err = &short_err;
     }
     get_end(op, err);
@@ -93,7 +95,7 @@ session_file_get(struct session *session, const char *path, const struct session
                  const struct session_file_events *events, void *arg, struct kg_error *err)
 {
     static const struct sandbox_stream_events stream_events = {
-        .on_head = on_head, .on_data = on_data, .on_end = on_end};
+        .on_head = get_on_head, .on_data = get_on_data, .on_end = get_on_end};
     struct session_file_op *op = file_op_new(session, path, false, arg, err);
     if (!op)
         return NULL;
@@ -126,7 +128,7 @@ session_file_pause(struct session_file_op *op, bool paused)
     sandbox_stream_pause(op->call, paused);
 }
 
-// ---- The whole of a small one ---------------------------------------------------------------
+// ---- Small files, read whole ----------------------------------------------------------------
 
 static void
 read_end(struct session_file_op *op, const struct kg_error *err)
@@ -145,7 +147,7 @@ read_end(struct session_file_op *op, const struct kg_error *err)
 }
 
 static void
-on_read_head(const struct session_file *file, bool is_part, int64_t offset, int64_t length,
+read_on_head(const struct session_file *file, bool is_part, int64_t offset, int64_t length,
              void *arg)
 {
     (void)is_part;
@@ -162,7 +164,7 @@ on_read_head(const struct session_file *file, bool is_part, int64_t offset, int6
 }
 
 static void
-on_read_data(const void *data, size_t len, void *arg)
+read_on_data(const void *data, size_t len, void *arg)
 {
     struct session_file_op *op = arg;
     buf_append(&op->data, data, len);
@@ -172,8 +174,8 @@ struct session_file_op *
 session_file_read(struct session *session, const char *path, size_t max_bytes,
                   session_file_data_fn fn, void *arg, struct kg_error *err)
 {
-    static const struct session_file_events events = {.on_head = on_read_head,
-                                                      .on_data = on_read_data};
+    static const struct session_file_events events = {.on_head = read_on_head,
+                                                      .on_data = read_on_data};
     struct session_file_op *op =
         session_file_get(session, path, &SESSION_FILE_WHOLE, &events, NULL, err);
     if (!op)

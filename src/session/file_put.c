@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing a file of a session: one call, whose body the agent writes as it comes.
+// Writes a file of a session, by one call. The agent writes its body as it receives it.
 
 #include "files_priv.h"
 
@@ -13,7 +13,7 @@ on_written(const json_t *result, const struct kg_error *call_err, void *arg)
     bool sound = result && file_parse(op, result, &file, &err) == 0;
     session_file_put_fn fn = op->put_fn;
     void *fn_arg = op->arg;
-    KG_AUTO_FREE char *path = KG_STEAL(op->path); // the callback's
+    KG_AUTO_FREE char *path = KG_STEAL(op->path); // `file` borrows it
     file_op_free(op);
     fn(sound ? &file : NULL, created, sound ? NULL : result ? &err : call_err, fn_arg);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// File operations, as the files that carry them out see them.
+// File operations, for the files that implement them.
 #pragma once
 
 #include "session_files.h"
@@ -7,7 +7,7 @@
 
 enum { FILE_CALL_MS = 30 * 1000 };
 
-// One operation. Which of the callbacks is set says which one it is.
+// One operation. The callback that is set tells which kind it is.
 struct session_file_op {
     struct session *session;
     struct sandbox_call *call;
@@ -17,7 +17,7 @@ struct session_file_op {
     session_file_fn stat_fn;
     session_file_done_fn done_fn;
     struct session_file_events events;
-    int64_t left; // of what was announced
+    int64_t left; // of the announced bytes
     session_file_data_fn data_fn;
     void *data_arg;
     size_t max_bytes;
@@ -26,17 +26,18 @@ struct session_file_op {
     session_file_put_fn put_fn;
 };
 
-// NULL where the session has no sandbox, or the path is a bad one (NULL is none at all).
+// NULL if the session has no sandbox, or the path is not valid. `path` may be NULL for an operation
+// without a path.
 struct session_file_op *file_op_new(struct session *session, const char *path, bool is_new,
                                     void *arg, struct kg_error *err);
-// Frees the operation, whose call has ended.
+// Frees the operation. Its call must have ended.
 void file_op_free(struct session_file_op *op);
-// What the agent says of a file; strings of `ret` are borrowed from `op`.
+// Parses the agent's description of a file; the strings of `ret` are borrowed from `op`.
 KG_MUST_CHECK int file_parse(const struct session_file_op *op, const json_t *body,
                              struct session_file *ret, struct kg_error *err);
 
-// A file's time between 1970 and the year 9999: others have no form that clients can read.
+// The time, moved into the years 1970 to 9999, which every client can read.
 int64_t file_clip_mtime(int64_t mtime_ms);
 
-// Copies an ETag of the agent's; -1 where it is none.
+// Copies the agent's ETag; -1 if it is not valid.
 KG_MUST_CHECK int session_etag_copy(const char *etag, char ret[SESSION_ETAG_LEN + 1]);
