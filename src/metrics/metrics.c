@@ -30,102 +30,117 @@ struct metric_row {
 
 static const struct metric_row table[METRIC_N] = {
     [METRIC_BUILD_INFO] = GAUGE("kernelgate_build_info", "Always 1.", .labels = {"version"}),
-    [METRIC_HTTP_REQUESTS] = COUNTER("kernelgate_http_requests_total",
-                                     "Requests whose answer is complete, or whose client has gone.",
-                                     .labels = {"route", "method", "status"}),
-    [METRIC_HTTP_PROBLEMS] =
-        COUNTER("kernelgate_http_problems_total", "Problem documents answered, by their code.",
-                .labels = {"code"}),
-    [METRIC_SESSIONS] = GAUGE("kernelgate_sessions", "Sessions that are open."),
+    [METRIC_HTTP_REQUESTS] =
+        COUNTER("kernelgate_http_requests_total",
+                "Requests whose response is complete, or whose client has disconnected.",
+                .labels = {"route", "method", "status"}),
+    [METRIC_HTTP_PROBLEMS] = COUNTER("kernelgate_http_problems_total",
+                                     "Problem documents sent, by their code.", .labels = {"code"}),
+    [METRIC_SESSIONS] = GAUGE("kernelgate_sessions", "Open sessions."),
     [METRIC_SESSION_OPEN_SECONDS] =
         HISTOGRAM("kernelgate_session_open_seconds",
-                  "From a request for a new session to its kernel being ready."),
+                  "Time from a request for a new session until its kernel is ready."),
     [METRIC_POOL_TARGET] =
-        GAUGE("kernelgate_pool_target", "Sandboxes that are to wait ready for a session."),
-    [METRIC_POOL_READY] =
-        GAUGE("kernelgate_pool_ready", "Sandboxes that wait ready for a session."),
-    [METRIC_POOL_STARTING] = GAUGE("kernelgate_pool_starting",
-                                   "Sandboxes that are being made, or their kernel started."),
+        GAUGE("kernelgate_pool_target", "Desired number of ready sandboxes: pool-size."),
+    [METRIC_POOL_READY] = GAUGE("kernelgate_pool_ready", "Ready sandboxes with a warm kernel."),
+    [METRIC_POOL_STARTING] =
+        GAUGE("kernelgate_pool_starting",
+              "Sandboxes that are being created, or whose kernel is being started."),
     [METRIC_POOL_FAILED_STARTS] = COUNTER("kernelgate_pool_failed_starts_total",
-                                          "Sandboxes or their kernels that did not get ready."),
-    [METRIC_SANDBOXES_LOST] = COUNTER("kernelgate_sandboxes_lost_total",
-                                      "Sandboxes that could not be made, or ended by themselves."),
-    [METRIC_PROVISIONER_CALL_SECONDS] = HISTOGRAM(
-        "kernelgate_provisioner_call_seconds", "Time that the engine took for an operation.",
-        .labels = {"operation"}, .values = {"create", "claim", "destroy", "recover"}),
+                                          "Sandboxes or kernels that did not become ready."),
+    [METRIC_SANDBOXES_LOST] =
+        COUNTER("kernelgate_sandboxes_lost_total",
+                "Sandboxes that could not be created, or ended by themselves."),
+    [METRIC_PROVISIONER_CALL_SECONDS] =
+        HISTOGRAM("kernelgate_provisioner_call_seconds",
+                  "Duration of an operation of the engine (create, claim, destroy, "
+                  "recover), including the time in the queue.",
+                  .labels = {"operation"}, .values = {"create", "claim", "destroy", "recover"}),
     [METRIC_PROVISIONER_ERRORS] =
-        COUNTER("kernelgate_provisioner_errors_total", "Operations of the engine that failed.",
+        COUNTER("kernelgate_provisioner_errors_total", "Failed operations of the engine.",
                 .labels = {"operation"}, .values = {"create", "claim", "destroy", "recover"}),
-    [METRIC_EXECUTIONS] =
-        COUNTER("kernelgate_executions_total", "Executions that have ended.", .labels = {"status"},
-                .values = {"ok", "error", "timeout", "interrupted", "died"}),
-    [METRIC_EXECUTION_FIRST_LINE_SECONDS] = HISTOGRAM(
-        "kernelgate_execution_first_line_seconds",
-        "From an execution being asked for to its first line, waiting in the queue included."),
+    [METRIC_EXECUTIONS] = COUNTER(
+        "kernelgate_executions_total", "Ended executions, by the status of their done line.",
+        .labels = {"status"}, .values = {"ok", "error", "timeout", "interrupted", "died"}),
+    [METRIC_EXECUTION_FIRST_LINE_SECONDS] =
+        HISTOGRAM("kernelgate_execution_first_line_seconds",
+                  "Time from the request for an execution to its first line, including the "
+                  "time in the queue."),
     [METRIC_EXECUTION_SECONDS] =
         HISTOGRAM("kernelgate_execution_seconds",
-                  "From an execution being asked for to its end, waiting in the queue included."),
-    [METRIC_OUTPUT_BYTES] =
-        COUNTER("kernelgate_output_bytes_total", "Bytes of the lines of executions, read or not."),
-    [METRIC_OUTPUT_DROPPED_LINES] = COUNTER("kernelgate_output_dropped_lines_total",
-                                            "Lines that a reader was too slow or too small for."),
-    [METRIC_OUTPUT_DROPPED_BYTES] =
-        COUNTER("kernelgate_output_dropped_bytes_total", "Bytes of such lines, as far as known."),
+                  "Time from the request for an execution to its end, including the time in "
+                  "the queue."),
+    [METRIC_OUTPUT_BYTES] = COUNTER("kernelgate_output_bytes_total",
+                                    "Bytes in the lines of executions, whether read or not."),
+    [METRIC_OUTPUT_DROPPED_LINES] =
+        COUNTER("kernelgate_output_dropped_lines_total",
+                "Lines lost by readers; each reader counts separately."),
+    [METRIC_OUTPUT_DROPPED_BYTES] = COUNTER("kernelgate_output_dropped_bytes_total",
+                                            "Bytes in the lines lost by readers, where known."),
     [METRIC_COMMANDS] =
-        COUNTER("kernelgate_commands_total", "Commands that have ended.", .labels = {"status"},
-                .values = {"ok", "error", "timeout", "cancelled", "failed"}),
+        COUNTER("kernelgate_commands_total",
+                "Ended commands; cancelled: the client disconnected; failed: the command "
+                "could not be started, or its sandbox ended.",
+                .labels = {"status"}, .values = {"ok", "error", "timeout", "cancelled", "failed"}),
     [METRIC_COMMAND_SECONDS] =
         HISTOGRAM("kernelgate_command_seconds",
-                  "From a command being asked for to its end, as far as it ran to one."),
+                  "Time from the request for a command to its end, for commands that ran to "
+                  "their end."),
     [METRIC_KERNEL_DEATHS] = COUNTER(
         "kernelgate_kernel_deaths_total",
-        "Kernels that ended or had to be killed, their container living on.", .labels = {"cause"},
-        .values = {"exit", "signal", "oom", "timeout", "interrupt", "lost"}),
+        "Kernels that ended or had to be killed while their container survived.",
+        .labels = {"cause"}, .values = {"exit", "signal", "oom", "timeout", "interrupt", "lost"}),
     [METRIC_KERNEL_BAD_MESSAGES] =
         COUNTER("kernelgate_kernel_bad_messages_total",
-                "Messages of kernels dropped for their signature or form."),
+                "Kernel messages dropped because of a bad signature or format."),
     [METRIC_KERNEL_LATE_MESSAGES] =
         COUNTER("kernelgate_kernel_late_messages_total",
-                "Outputs of kernels dropped because their execution had ended."),
+                "Kernel outputs dropped because their execution had ended."),
     [METRIC_EGRESS_CONNECTIONS] =
         COUNTER("kernelgate_egress_connections_total",
-                "Connections that sandboxes asked for: made, refused by a rule, or failed.",
+                "Connections requested by sandboxes (network egress, and package "
+                "downloads): made, refused by a rule, or failed.",
                 .labels = {"outcome"}, .values = {"ok", "refused", "failed"}),
-    [METRIC_MCP_SESSIONS] =
-        GAUGE("kernelgate_mcp_sessions", "MCP sessions over HTTP that are open."),
-    [METRIC_MCP_CALLS] =
-        GAUGE("kernelgate_mcp_calls", "JSON-RPC requests that are not answered yet."),
+    [METRIC_MCP_SESSIONS] = GAUGE("kernelgate_mcp_sessions", "Open MCP sessions over HTTP."),
+    [METRIC_MCP_CALLS] = GAUGE("kernelgate_mcp_calls",
+                               "JSON-RPC requests of MCP clients that have not been answered yet."),
     [METRIC_MCP_REQUESTS] =
-        COUNTER("kernelgate_mcp_requests_total", "JSON-RPC requests of MCP clients, by method.",
+        COUNTER("kernelgate_mcp_requests_total",
+                "JSON-RPC requests of MCP clients, by method; unknown for a method that "
+                "does not exist.",
                 .labels = {"method"}),
     [METRIC_FILE_BYTES] =
-        COUNTER("kernelgate_file_bytes_total", "Bytes of files that were uploaded and downloaded.",
+        COUNTER("kernelgate_file_bytes_total", "Bytes of uploaded and downloaded files.",
                 .labels = {"direction"}, .values = {"in", "out"}),
     [METRIC_ARTIFACTS] =
-        COUNTER("kernelgate_artifacts_total", "Files that executions have created or changed."),
-    [METRIC_PACKAGE_INSTALLS] = COUNTER("kernelgate_package_installs_total",
-                                        "Requests to install packages that have ended.",
-                                        .labels = {"outcome"}, .values = {"ok", "failed"}),
+        COUNTER("kernelgate_artifacts_total",
+                "Files that executions created or changed, as reported in lines of type "
+                "file."),
+    [METRIC_PACKAGE_INSTALLS] =
+        COUNTER("kernelgate_package_installs_total", "Ended requests to install packages.",
+                .labels = {"outcome"}, .values = {"ok", "failed"}),
     [METRIC_PACKAGE_INSTALL_SECONDS] =
         HISTOGRAM("kernelgate_package_install_seconds",
-                  "From a request to install packages to its end, downloads included."),
-    [METRIC_PACKAGE_DOWNLOADS] =
-        COUNTER("kernelgate_package_downloads_total",
-                "Sandboxes that asked the index and downloaded wheels, which have ended.",
+                  "Duration of a request to install packages, including downloads."),
+    [METRIC_PACKAGE_DOWNLOADS] = COUNTER("kernelgate_package_downloads_total",
+                                         "Sandboxes that queried the index and downloaded wheels.",
+                                         .labels = {"outcome"}, .values = {"ok", "failed"}),
+    [METRIC_DOWNLOADS] =
+        COUNTER("kernelgate_downloads_total", "Files fetched for sessions (file_urls).",
                 .labels = {"outcome"}, .values = {"ok", "failed"}),
-    [METRIC_DOWNLOADS] = COUNTER("kernelgate_downloads_total",
-                                 "Files that were fetched from elsewhere for sessions.",
-                                 .labels = {"outcome"}, .values = {"ok", "failed"}),
     [METRIC_LOOP_LAG_SECONDS] =
         HISTOGRAM("kernelgate_loop_lag_seconds",
-                  "How late the event loop came to a timer, ten times a second."),
+                  "Delay of a timer in the event loop, measured ten times a second while "
+                  "there is anything to do."),
     [METRIC_PROCESS_CPU_SECONDS] =
         COUNTER("process_cpu_seconds_total", "CPU time of the gateway itself."),
-    [METRIC_PROCESS_RESIDENT_BYTES] = GAUGE("process_resident_memory_bytes", "Resident memory."),
-    [METRIC_PROCESS_OPEN_FDS] = GAUGE("process_open_fds", "Open file descriptors."),
-    [METRIC_PROCESS_MAX_FDS] = GAUGE("process_max_fds", "File descriptors that may be open."),
+    [METRIC_PROCESS_RESIDENT_BYTES] =
+        GAUGE("process_resident_memory_bytes", "The gateway's resident memory."),
+    [METRIC_PROCESS_OPEN_FDS] = GAUGE("process_open_fds", "The gateway's open file descriptors."),
+    [METRIC_PROCESS_MAX_FDS] =
+        GAUGE("process_max_fds", "Limit on the gateway's open file descriptors."),
     [METRIC_PROCESS_START_SECONDS] =
-        GAUGE("process_start_time_seconds", "When the process started, as Unix time."),
+        GAUGE("process_start_time_seconds", "Start time of the gateway, as Unix time."),
 };
 
 // One for all histograms: from a turn of the loop to the longest execution.

@@ -86,12 +86,13 @@ def test_metrics_need_no_key(start_gateway):
 
 def test_the_documentation_lists_every_metric(gateway):
     page = (PROJECT / "docs/metrics.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|", page, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|(.*?)\| (.*) \|$", page, re.MULTILINE)
     families = {family.name: family for family in Scrape(gateway).families}
-    assert {name for name, _, _ in rows} == Scrape(gateway).names()
-    for name, kind, labels in rows:
+    assert {name for name, *_ in rows} == Scrape(gateway).names()
+    for name, kind, labels, means in rows:
         family = families[name.removesuffix("_total")]
         assert family.type == kind
+        assert family.documentation == f"{means[0].upper()}{means[1:]}.".replace("`", "")
         known = {label for sample in family.samples for label in sample.labels} - {"le"}
         assert not family.samples or known == set(re.findall(r"`(\w+)`", labels)), name
 
