@@ -11,7 +11,7 @@
 
 // Identifies the state folder independently of its path.
 static int
-tell_folder(struct docker *docker, struct kg_error *err)
+identify_folder(struct docker *docker, struct kg_error *err)
 {
     struct stat st;
     if (stat(docker->base.state_dir, &st) < 0)
@@ -31,7 +31,8 @@ docker_open(struct loop *loop, const struct provisioner_settings *settings, stru
     docker->image =
         kg_strdup(strcmp(settings->image, "host") == 0 ? DOCKER_IMAGE : settings->image);
     if (provisioner_init(&docker->base, &provisioner_docker, loop, settings, err) < 0 ||
-        tell_folder(docker, err) < 0 || docker_parse_host(docker, settings->docker_host, err) < 0)
+        identify_folder(docker, err) < 0 ||
+        docker_parse_host(docker, settings->docker_host, err) < 0)
         return NULL;
     return KG_STEAL(docker);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Talks to the Docker Engine: its address, calls, errors, lines of JSON.
+// A client of the Docker Engine's API: address, calls, errors, lines of JSON, lists of containers.
 #include <stdio.h>
 #include <string.h>
 
@@ -114,7 +114,7 @@ docker_take_version(struct docker *docker, const json_t *body, struct kg_error *
                             "docker-host: %s is not a Docker engine", docker->host);
     if (newest_minor < API_MINOR)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
-                            "the Docker engine at %s speaks API 1.%d; kernelgate needs 1.%d "
+                            "the Docker engine at %s has API 1.%d; kernelgate needs 1.%d "
                             "(Docker 20.10)",
                             docker->host, newest_minor, API_MINOR);
     bool newer = oldest && sscanf(oldest, "1.%d", &oldest_minor) == 1 && oldest_minor > API_MINOR;
@@ -192,7 +192,7 @@ take_labels(const struct docker *docker, const json_t *labels, struct docker_con
 }
 
 static bool
-name_goes_with(const struct docker_container *container, const char *name)
+name_matches(const struct docker_container *container, const char *name)
 {
     KG_AUTO_FREE char *wanted = sandbox_container_name(container->gateway, container->sandbox);
     return name && strcmp(name + (*name == '/'), wanted) == 0;
@@ -211,7 +211,7 @@ docker_take_listed(const struct docker *docker, const json_t *element, struct do
     if (!take_labels(docker, json_object_get(element, "Labels"), ret))
         return false;
     for (size_t i = 0; i < json_array_size(names); i++)
-        named |= name_goes_with(ret, json_string_value(json_array_get(names, i)));
+        named |= name_matches(ret, json_string_value(json_array_get(names, i)));
     return named;
 }
 
@@ -221,5 +221,5 @@ docker_take_actor(const struct docker *docker, const json_t *actor, struct docke
     const json_t *attributes = json_object_get(actor, "Attributes");
     *ret = (struct docker_container){.id = json_string_value(json_object_get(actor, "ID"))};
     return take_labels(docker, attributes, ret) &&
-           name_goes_with(ret, json_string_value(json_object_get(attributes, "name")));
+           name_matches(ret, json_string_value(json_object_get(attributes, "name")));
 }

@@ -27,9 +27,9 @@ on_end_of(struct docker *docker, const struct docker_container *container, const
     }
 }
 
-// Docker says "die" and "exitCode"; of Podman's versions some say "died" and "containerExitCode".
+// Docker has "die" and "exitCode"; some versions of Podman have "died" and "containerExitCode".
 static void
-on_event(const json_t *event, void *arg)
+monitor_on_event(const json_t *event, void *arg)
 {
     const char *action = json_string_value(json_object_get(event, "Action"));
     const json_t *actor = json_object_get(event, "Actor");
@@ -45,46 +45,46 @@ on_event(const json_t *event, void *arg)
 }
 
 static void
-tell_refusal(struct docker *docker, int status)
+log_refusal(struct docker *docker, int status)
 {
-    if (!docker->monitor.deaf)
+    if (!docker->monitor.no_events)
         log_warning("docker sends no events; its containers are polled instead",
                     LOG_INT("status", status));
-    docker->monitor.deaf = true;
+    docker->monitor.no_events = true;
 }
 
 static bool
-on_event_data(int status, const void *data, size_t len, void *arg)
+monitor_on_event_data(int status, const void *data, size_t len, void *arg)
 {
     struct docker *docker = arg;
     if (status != 200) {
-        tell_refusal(docker, status);
+        log_refusal(docker, status);
         return false;
     }
-    docker->monitor.deaf = false;
-    return docker_lines_feed(&docker->monitor.lines, data, len, on_event, docker);
+    docker->monitor.no_events = false;
+    return docker_lines_feed(&docker->monitor.lines, data, len, monitor_on_event, docker);
 }
 
 // Does not retry at once: an engine that keeps refusing this request would keep both of us busy.
 static void
-on_events_end(const struct http_call_result *result, void *arg)
+monitor_on_events_end(const struct http_call_result *result, void *arg)
 {
     struct docker *docker = arg;
     docker->monitor.events = NULL;
     buf_fini(&docker->monitor.lines.rest);
     docker->monitor.lines.rest = (struct buf){0};
     if (!result->err && result->status != 200)
-        tell_refusal(docker, result->status);
-    int64_t wait_ms = docker->monitor.heard_ms + RETRY_MS - clock_mono_ms();
+        log_refusal(docker, result->status);
+    int64_t wait_ms = docker->monitor.events_ms + RETRY_MS - clock_mono_ms();
     loop_timer_start(docker->monitor.timer, wait_ms > 0 ? wait_ms : 0);
 }
 
 // Requests events since the start of the listing, so that none is missed in between.
 static void
-listen_to_events(struct docker *docker)
+ask_for_events(struct docker *docker)
 {
     struct kg_error err = {0};
-    docker->monitor.heard_ms = clock_mono_ms();
+    docker->monitor.events_ms = clock_mono_ms();
     // No filter by kind of event: Podman's names for them differ between versions.
     KG_AUTO_FREE char *filters =
         kg_asprintf("{\"type\":[\"container\"],\"label\":[\"" DOCKER_LABEL_GATEWAY "=%s\"]}",
@@ -92,8 +92,8 @@ listen_to_events(struct docker *docker)
     KG_AUTO_FREE char *escaped = docker_escape(filters);
     KG_AUTO_FREE char *path = kg_asprintf("/events?since=%lld&filters=%s",
                                           (long long)docker->monitor.asked_s - 1, escaped);
-    docker->monitor.events =
-        docker_stream(docker, "GET", path, on_event_data, on_events_end, docker, &err);
+    docker->monitor.events = docker_stream(docker, "GET", path, monitor_on_event_data,
+                                           monitor_on_events_end, docker, &err);
     if (!docker->monitor.events)
         log_warning("cannot receive docker's events", LOG_ERR(&err));
 }
@@ -150,7 +150,7 @@ on_failed_look(struct docker *docker, const struct kg_error *err)
 }
 
 static void
-on_listed(const struct http_call_result *result, void *arg)
+monitor_on_listed(const struct http_call_result *result, void *arg)
 {
     struct docker *docker = arg;
     struct kg_error err = {0};
@@ -168,7 +168,7 @@ on_listed(const struct http_call_result *result, void *arg)
     loop_timer_start(docker->monitor.timer, LOOK_MS);
     compare(docker, list);
     if (!docker->monitor.events)
-        listen_to_events(docker);
+        ask_for_events(docker);
 }
 
 static void
@@ -177,13 +177,13 @@ ask_for_list(struct docker *docker)
     struct kg_error err = {0};
     docker->monitor.asked_ms = clock_mono_ms();
     docker->monitor.asked_s = clock_wall_ms() / 1000;
-    docker->monitor.look = docker_list(docker, NULL, on_listed, docker, &err);
+    docker->monitor.look = docker_list(docker, NULL, monitor_on_listed, docker, &err);
     if (!docker->monitor.look)
         on_failed_look(docker, &err);
 }
 
 static void
-on_version(const struct http_call_result *result, void *arg)
+monitor_on_version(const struct http_call_result *result, void *arg)
 {
     struct docker *docker = arg;
     struct kg_error err = {0};
@@ -207,7 +207,8 @@ look(void *arg)
         ask_for_list(docker);
         return;
     }
-    docker->monitor.look = docker_call(docker, "GET", "/version", NULL, on_version, docker, &err);
+    docker->monitor.look =
+        docker_call(docker, "GET", "/version", NULL, monitor_on_version, docker, &err);
     if (!docker->monitor.look)
         on_failed_look(docker, &err);
 }

@@ -156,7 +156,7 @@ on_displaced(const struct http_call_result *result, void *arg)
         start_delete(op);
 }
 
-// Removes a half-made container of ours, but not somebody else's.
+// Removes a half-made container of ours, but none that is not ours.
 static void
 on_listed_for_name(const struct http_call_result *result, void *arg)
 {
@@ -176,7 +176,7 @@ on_listed_for_name(const struct http_call_result *result, void *arg)
 }
 
 static void
-ask_who_has_the_name(struct docker_op *op)
+ask_for_owner_of_name(struct docker_op *op)
 {
     op->call =
         docker_list(docker_of(&op->base), op->base.id, on_listed_for_name, op, &op->base.err);
@@ -250,7 +250,7 @@ on_created(const struct http_call_result *result, void *arg)
     struct docker *docker = docker_of(&op->base);
     op->call = NULL;
     if (name_is_taken(docker, result) && !op->displaced) {
-        ask_who_has_the_name(op);
+        ask_for_owner_of_name(op);
     } else if (!op->base.cancelled && result->status == 404 && !op->pulled) {
         wait_for_image(op);
     } else if (op->base.cancelled || docker_check(docker, result, &op->base.err) < 0) {
@@ -369,7 +369,7 @@ void
 docker_op_cancelled(struct provisioner_op *base)
 {
     struct docker_op *op = (struct docker_op *)base;
-    if (op->pulling) { // which may take long
+    if (op->pulling) { // a pull may take long
         op->pulling = false;
         start_delete(op);
     }

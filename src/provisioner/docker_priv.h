@@ -25,11 +25,11 @@ struct docker_monitor {
     struct http_call *look;
     struct http_call *events;
     struct docker_lines lines;
-    int64_t asked_ms; // when the current listing began, as clock_mono_ms()
-    int64_t asked_s;  // and as seconds since 1970
-    int64_t heard_ms; // when the event stream was last requested
-    bool down;        // the last listing failed
-    bool deaf;        // the last event stream was refused
+    int64_t asked_ms;  // when the current listing began, as clock_mono_ms()
+    int64_t asked_s;   // and as seconds since 1970
+    int64_t events_ms; // when the event stream was last requested
+    bool down;         // the last listing failed
+    bool no_events;    // the last event stream was refused
 };
 
 struct docker;
@@ -44,7 +44,7 @@ struct docker_pull {
     int64_t silence_ms; // after which the pull fails
     struct docker_lines lines;
     char error[160];
-    int64_t told_ms; // when progress was last logged
+    int64_t logged_ms; // when progress was last logged
 };
 
 struct docker {
@@ -93,7 +93,7 @@ struct docker *docker_open(struct loop *loop, const struct provisioner_settings 
 void docker_close(struct docker *docker);
 KG_DEFINE_AUTO(docker, docker_close)
 
-// ---- Asking (docker_api.c) ------------------------------------------------------------------
+// ---- Calls (docker_api.c) ------------------------------------------------------------------
 
 // Parses unix:///path and tcp://host[:port]; refuses other schemes.
 KG_MUST_CHECK int docker_parse_host(struct docker *docker, const char *host, struct kg_error *err);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TELL_MS 5000
+#define LOG_MS 5000
 #define REFUSAL_MAX_BYTES ((size_t)64 << 10)
 
 static void
@@ -20,9 +20,9 @@ pull_on_progress(const json_t *line, void *arg)
     const char *progress = json_string_value(json_object_get(line, "progress"));
     if (error || old_error)
         snprintf(docker->pull.error, sizeof docker->pull.error, "%s", error ? error : old_error);
-    if (!status || clock_mono_ms() < docker->pull.told_ms + TELL_MS)
+    if (!status || clock_mono_ms() < docker->pull.logged_ms + LOG_MS)
         return;
-    docker->pull.told_ms = clock_mono_ms();
+    docker->pull.logged_ms = clock_mono_ms();
     log_info("pulling the image", LOG_STR("image", docker->image), LOG_STR("layer", layer),
              LOG_STR("status", status), LOG_STR("progress", progress));
 }
@@ -112,7 +112,7 @@ docker_pull(struct docker *docker, docker_pulled_fn on_done, struct kg_error *er
     buf_fini(&pull->lines.rest);
     pull->lines = (struct docker_lines){0};
     pull->error[0] = '\0';
-    pull->told_ms = 0;
+    pull->logged_ms = 0;
     pull->on_done = on_done;
     KG_AUTO_FREE char *path = pull_path(docker->image);
     log_info("the image is missing", LOG_STR("image", docker->image));

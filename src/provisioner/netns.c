@@ -13,8 +13,8 @@
 
 #include "oci_priv.h"
 
-// Only the thread that asks changes its namespace, and a socket stays in the one that it was made
-// in.
+// Only the calling thread changes its namespace. A socket stays in the namespace in which it was
+// created.
 static int
 socket_in(int namespace_fd)
 {
@@ -24,7 +24,7 @@ socket_in(int namespace_fd)
         return -1;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (setns(own, CLONE_NEWNET) != 0)
-        abort(); // all that the gateway connects from now on would be the sandbox's
+        abort(); // the gateway's later connections would be in the sandbox's namespace
     return fd;
 }
 
@@ -40,11 +40,13 @@ netns_dial(int pid, int port, struct kg_error *err)
     KG_AUTO_FD inside = open(path, O_RDONLY | O_CLOEXEC);
 
     if (inside < 0)
-        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, errno, "cannot find its network");
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, errno,
+                            "cannot find the network of the sandbox");
     KG_AUTO_FD fd = socket_in(inside);
     if (fd < 0)
-        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, errno, "cannot enter its network");
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, errno,
+                            "cannot enter the network of the sandbox");
     if (connect(fd, (const struct sockaddr *)&addr, sizeof addr) != 0 && errno != EINPROGRESS)
-        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, errno, "cannot dial the agent");
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, errno, "cannot connect to the agent");
     return KG_STEAL_FD(fd);
 }

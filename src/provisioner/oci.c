@@ -110,15 +110,15 @@ engine_free(struct provisioner *provisioner)
     oci_close((struct oci *)provisioner);
 }
 
-// For tests of the TCP door: provisioners that need it reach their sandboxes over a network.
+// For tests of the TCP door; an engine that needs it reaches its sandboxes over a network.
 static int
 engine_dial(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch,
             struct kg_error *err)
 {
     int pid;
-    *ret_epoch = 1; // the lock of the state folder lets no second gateway in
+    *ret_epoch = 1; // the state folder's lock admits one gateway
     if (!runtime_init_lives((struct oci *)provisioner, id, &pid))
-        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox does not run");
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox is not running");
     return netns_dial(pid, SANDBOX_AGENT_PORT, err);
 }
 

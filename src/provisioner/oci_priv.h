@@ -88,8 +88,8 @@ struct oci_op {
     int64_t kill_until_ms;
 };
 
-// Begins a TCP connection to a port on loopback in the network namespace of process `pid`: a
-// non-blocking socket, the caller's (netns.c).
+// Begins a TCP connection to a port on loopback in the network namespace of process `pid`. Returns
+// a non-blocking socket, which the caller owns (netns.c).
 KG_MUST_CHECK int netns_dial(int pid, int port, struct kg_error *err);
 
 void oci_op_start(struct provisioner_op *op);

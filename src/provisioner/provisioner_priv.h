@@ -15,7 +15,7 @@
 #define SANDBOX_AGENT "/run/kg-agent"
 #define SANDBOX_DOOR "/run/kg"
 #define SANDBOX_EGRESS_PORT "3128" // on loopback
-#define SANDBOX_AGENT_PORT 16011   // where the agent listens, if it does
+#define SANDBOX_AGENT_PORT 16011   // of an agent that listens
 #define SANDBOX_KERNELS "/opt/kernelgate"
 #define SANDBOX_PATH "/usr/local/bin:/usr/bin:/bin"
 #define SANDBOX_SHM_MB 64
@@ -32,13 +32,13 @@ struct provisioner_engine {
     void (*free)(struct provisioner *provisioner);
     bool (*doctor)(const struct provisioner_settings *settings, provisioner_finding_fn fn,
                    void *arg);
-    // As provisioner_dial(); NULL where the engine's agents dial.
+    // As provisioner_dial(); NULL if the engine's agents dial.
     int (*dial)(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch,
                 struct kg_error *err);
     size_t op_size; // of the engine's own struct around a provisioner_op
     // Starts an operation: it leaves OP_QUEUED, and op_finish() ends it at some time.
     void (*op_start)(struct provisioner_op *op);
-    // It was cancelled; NULL if that changes nothing before its next step.
+    // The operation was cancelled; NULL if the engine notices that at its next step.
     void (*op_cancelled)(struct provisioner_op *op);
     // As provisioner_op_explain(); NULL if no operation takes that long.
     bool (*op_explain)(const struct provisioner_op *op, struct kg_error *err);
@@ -149,7 +149,7 @@ struct provisioner_op *op_find(const struct provisioner *provisioner, const char
 void op_set_state(struct provisioner_op *op, enum op_state state);
 // Ends the operation and calls its callback.
 void op_finish(struct provisioner_op *op);
-// Carries out a claim for engines on this machine, whose sandboxes belong to one gateway.
+// Carries out a claim, for engines whose sandboxes all belong to one gateway.
 void op_claim(struct provisioner_op *op);
 // Destroys what is left of a sandbox that nobody uses. `recovery`, which may be NULL, ends after
 // that.

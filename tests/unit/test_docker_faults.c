@@ -333,7 +333,7 @@ static void
 test_events_that_end_at_once(void **state)
 {
     listen_in_vain(*state, (struct answer){200, ""});
-    assert_false((*(struct fixture **)state)->docker->monitor.deaf);
+    assert_false((*(struct fixture **)state)->docker->monitor.no_events);
 }
 
 static void
@@ -341,7 +341,7 @@ test_events_that_are_refused(void **state)
 {
     struct fixture *f = *state;
     listen_in_vain(f, (struct answer){500, "{\"message\":\"not today\"}"});
-    assert_true(f->docker->monitor.deaf);
+    assert_true(f->docker->monitor.no_events);
     assert_false(f->docker->monitor.down); // nor said to be back each time
 }
 
