@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parsers of what the agent answers, and of its events.
+// Parsers of an agent's answers and events.
 #include "agent_reply.h"
 
 #include <limits.h>
@@ -25,7 +25,7 @@ agent_object_parse(const char *text, size_t len, struct kg_error *err)
     return NULL;
 }
 
-// Faults of the gateway and of the engine are not the agent's to report.
+// An agent cannot report faults of the gateway or of the engine.
 static enum kg_code
 code_of(const char *name)
 {
@@ -66,7 +66,7 @@ agent_event_parse(const char *text, size_t len, struct agent_event *ret, struct 
     if (strcmp(type, "kernel_exit") != 0)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has an unknown type");
     if (!link_target_valid(name) || strlen(name) > AGENT_KERNEL_NAME_MAX)
-        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event names no kernel");
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has an invalid kernel name");
     if (pid < 1 || pid > INT_MAX || exit_code < -1 || exit_code > 255 || signum < 0 || signum > 64)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has numbers out of range");
     *ret = (struct agent_event){

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading what an agent says: untrusted, since the tenant may have answered in its place.
+// Parsers of an agent's answers. They are untrusted: the tenant may have answered instead.
 #pragma once
 
 #include <jansson.h>

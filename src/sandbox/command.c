@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands: one streamed call of the agent each. Its data is the output, its result the end.
+// Commands. Each is one streamed call of the agent, whose data is the output, and whose result says
+// how the command ended.
 #include <assert.h>
 
 #include "agent_reply.h"
@@ -7,7 +8,7 @@
 
 enum {
     START_TIMEOUT_MS = 10 * 1000,
-    END_GRACE_MS = 10 * 1000, // beyond the timeout, for the agent to kill what does not end
+    END_GRACE_MS = 10 * 1000, // after the timeout, for the agent to kill the command
     TEXT_FACTOR = 3,          // each byte may have become a U+FFFD
 };
 
@@ -18,7 +19,7 @@ struct sandbox_command {
     struct loop_timer *overdue;
     int64_t timeout_ms;
     bool paused;
-    size_t max_text; // what a truthful agent can send; 0: any amount
+    size_t max_text; // limit of what an agent may send; 0: none
     size_t n_text;
 };
 
@@ -45,9 +46,9 @@ sandbox_command_pause(struct sandbox_command *command, bool paused)
         sandbox_stream_pause(command->call, paused);
 }
 
-// ---- What the agent says --------------------------------------------------------------------
+// ---- The answer -----------------------------------------------------------------------------
 
-// The call has ended, or is cancelled here.
+// The call has ended, or is cancelled by this.
 static void
 finish(struct sandbox_command *command, const struct sandbox_command_result *result,
        const struct kg_error *err)
@@ -60,7 +61,7 @@ finish(struct sandbox_command *command, const struct sandbox_command_result *res
 }
 
 static void
-on_head(const json_t *head, void *arg)
+command_on_head(const json_t *head, void *arg)
 {
     struct sandbox_command *command = arg;
     (void)head;
@@ -71,7 +72,7 @@ on_head(const json_t *head, void *arg)
 }
 
 static void
-on_data(const void *data, size_t len, void *arg)
+command_on_data(const void *data, size_t len, void *arg)
 {
     struct sandbox_command *command = arg;
     bool is_stderr;
@@ -80,7 +81,7 @@ on_data(const void *data, size_t len, void *arg)
     int text_len = agent_output_parse(data, len, &is_stderr, &err);
     if (text_len >= 0 && command->max_text &&
         (size_t)text_len > command->max_text - command->n_text)
-        text_len = kg_error_set(&err, KG_INTERNAL, 0, "the agent sends more than it was asked");
+        text_len = kg_error_set(&err, KG_INTERNAL, 0, "the agent sends more output than requested");
     if (text_len < 0) {
         finish(command, NULL, &err);
         return;
@@ -91,7 +92,7 @@ on_data(const void *data, size_t len, void *arg)
 }
 
 static void
-on_end(const json_t *end, const struct kg_error *call_err, void *arg)
+command_on_end(const json_t *end, const struct kg_error *call_err, void *arg)
 {
     struct sandbox_command *command = arg;
     struct sandbox_command_result result;
@@ -104,9 +105,9 @@ on_end(const json_t *end, const struct kg_error *call_err, void *arg)
         finish(command, NULL, end ? &err : call_err);
 }
 
-// Output that the reader has not taken may come before the end.
+// While it is paused, output may still wait in front of the end.
 static void
-on_overdue(void *arg)
+command_on_overdue(void *arg)
 {
     struct sandbox_command *command = arg;
     struct kg_error err = {0};
@@ -115,7 +116,8 @@ on_overdue(void *arg)
         loop_timer_start(command->overdue, END_GRACE_MS);
         return;
     }
-    (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the agent does not end a command");
+    (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
+                       "the agent did not end a command in time");
     finish(command, NULL, &err);
 }
 
@@ -133,7 +135,7 @@ make_argv(const struct sandbox_command_spec *spec)
     return argv;
 }
 
-// NULL where a string is not UTF-8.
+// NULL if a string is not UTF-8.
 static json_t *
 make_params(const struct sandbox_command_spec *spec)
 {
@@ -149,7 +151,8 @@ struct sandbox_command *
 sandbox_command_start(struct sandbox *sandbox, const struct sandbox_command_spec *spec,
                       const struct sandbox_command_events *events, void *arg, struct kg_error *err)
 {
-    static const struct sandbox_stream_events stream_events = {on_head, on_data, on_end};
+    static const struct sandbox_stream_events stream_events = {command_on_head, command_on_data,
+                                                               command_on_end};
     json_auto_t *params = make_params(spec);
     const struct sandbox_stream_spec stream = {
         .method = "commands.run", .params = params, .head_timeout_ms = START_TIMEOUT_MS};
@@ -163,7 +166,7 @@ sandbox_command_start(struct sandbox *sandbox, const struct sandbox_command_spec
     command->arg = arg;
     command->max_text = spec->max_output_bytes * TEXT_FACTOR;
     command->timeout_ms = spec->timeout_ms;
-    command->overdue = loop_timer_new(sandbox->context.loop, on_overdue, command);
+    command->overdue = loop_timer_new(sandbox->context.loop, command_on_overdue, command);
     command->call = sandbox_agent_stream(sandbox, &stream, &stream_events, command, err);
     if (command->call)
         return command;

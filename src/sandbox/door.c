@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening links through a door. Every callback is the last thing that its function does: it may
-// free the door.
+// The calls of a door. Every callback is the last thing that its function does, since it may free
+// the door.
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -70,8 +70,8 @@ start_timer(struct door_call *call)
     loop_timer_start(call->timer, left > 0 ? left : 0);
 }
 
-// What follows the answer's newline is the target's and stays in the socket. Returns 1 with the
-// whole answer, 0 for more, -1 where the link ended.
+// Bytes after the answer's newline are from the target and stay in the socket. Returns 1 when the
+// answer is complete, 0 if there is more to read, -1 if the link has ended.
 static int
 read_answer(struct door_call *call)
 {
@@ -104,7 +104,7 @@ on_answer(int fd, int events, void *arg)
     if (got == 0)
         return;
     if (got < 0) {
-        // It may have been closed just when it was taken: another one may do.
+        // It may have been closed just before it was used: another one may work.
         drop_connection(call);
         start_timer(call);
         door->ops->serve(door);
@@ -112,7 +112,7 @@ on_answer(int fd, int events, void *arg)
     }
     enum link_answer answer = link_answer_parse(call->answer, call->answer_len - 1, &err);
     if (answer == LINK_ANSWER_OVERTAKEN) {
-        drop_connection(call); // the owner ends it, with all others
+        drop_connection(call); // the owner ends this call with all others
         loop_timer_start(door->overtaken, 0);
         return;
     }

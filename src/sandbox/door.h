@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How links to one sandbox's agent come about, whatever joins the two: the agent dials a Unix
-// socket on which the gateway listens (door_unix.c), or the gateway dials the agent over TCP
-// (door_tcp.c). Who opens links does not know which.
+// Opens links to one sandbox's agent, over either of two transports: the agent dials a Unix socket
+// on which the gateway listens (door_unix.c), or the gateway dials the agent over TCP (door_tcp.c).
 #pragma once
 
 #include "base.h"
@@ -11,18 +10,18 @@ struct door;
 struct link_key;
 
 struct door_events {
-    // A connection out of the sandbox, on which the sandbox speaks first; owns `fd`. NULL: there is
-    // no way out, and such connections are closed.
+    // A connection out of the sandbox, on which the sandbox sends first. The callback owns `fd`.
+    // NULL: such connections are closed.
     void (*on_way_out)(int fd, void *arg);
-    // The agent has refused a link because a gateway with a higher epoch holds this sandbox: the
-    // owner frees the door, from within. The call that was refused does not end by itself.
+    // The agent has refused a link because a gateway with a higher epoch holds this sandbox. The
+    // callback must free the door. The call that was refused does not end by itself.
     void (*on_overtaken)(void *arg);
     void *arg;
 };
 
-// Listens at `path`, in place of what may be there. The tenant can dial it too: idle links are few,
-// accepts are paced, a link that does not say hello is closed, and where the peer's process can be
-// told, it must be the agent's, and alive until the hello.
+// Listens at `path`; an existing file there is replaced. The tenant can dial it too. Therefore idle
+// links are few, accepts are paced, a link without a hello is closed, and the peer's process, if it
+// can be determined, must be the agent and must be alive at the hello.
 KG_MUST_CHECK struct door *door_unix_new(struct loop *loop, const char *path,
                                          const struct door_events *events, struct kg_error *err);
 
@@ -30,22 +29,23 @@ KG_MUST_CHECK struct door *door_unix_new(struct loop *loop, const char *path,
 struct door_tcp_settings {
     const char *sandbox; // its id
     const struct link_key *key;
-    // Begins a connection to the agent: a non-blocking socket, the door's, which may still be
-    // connecting, and the epoch with which this gateway holds the sandbox; -1: not now.
+    // Begins a connection to the agent. Returns a non-blocking socket, which the door owns and
+    // which may still be connecting, or -1 to try again later. `ret_epoch` is the epoch with which
+    // this gateway holds the sandbox.
     int (*dial)(uint64_t *ret_epoch, void *arg);
     void *arg;
 };
 struct door *door_tcp_new(struct loop *loop, const struct door_tcp_settings *settings,
                           const struct door_events *events);
 
-// Closes what was not handed over. Calls that are under way never end; they still have to be
-// cancelled.
+// Closes all connections that were not passed to a callback. Calls under way never end; the caller
+// still has to cancel them.
 void door_free(struct door *door);
 KG_DEFINE_AUTO(door, door_free)
 
 // A link that is being opened. The callback fires exactly once, never before door_open() returns;
-// then the handle is gone. The callback owns `fd` (non-blocking; nothing after the agent's OK is
-// read), which is -1 with `err` where the agent refused or did not answer in time.
+// the handle is then invalid. The callback owns `fd` (non-blocking; nothing after the agent's OK
+// has been read), which is -1 with `err` if the agent refused or did not answer in time.
 struct door_call;
 typedef void (*door_link_fn)(int fd, const struct kg_error *err, void *arg);
 struct door_call *door_open(struct door *door, const char *target, int64_t timeout_ms,

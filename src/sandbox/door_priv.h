@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A door's parts: what both transports share (door.c), and what each fills in.
+// A door as its transports see it: the part that they share (door.c), and their operations.
 #pragma once
 
 #include <sys/queue.h>
@@ -8,11 +8,11 @@
 #include "link_line.h"
 
 struct door_ops {
-    // Calls wait for a connection: gives them what there is, or makes it.
+    // Calls wait for a connection: assigns idle ones to them, or begins new ones.
     void (*serve)(struct door *door);
-    // The agent said OK to a link; may be NULL.
+    // The agent has accepted a link; may be NULL.
     void (*opened)(struct door *door);
-    // Frees the transport's own.
+    // Frees the transport's part.
     void (*fini)(struct door *door);
 };
 
@@ -43,5 +43,6 @@ struct door_call {
 
 void door_init(struct door *door, const struct door_ops *ops, struct loop *loop,
                const struct door_events *events);
-// The call was asked for on `fd`, which it owns: the agent's answer comes next.
+// The call's target was requested on `fd`, which the call owns from now on: the agent's answer is
+// next.
 void door_call_asked(struct door_call *call, int fd);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A door through which the gateway dials the agent: one TCP connection for each link. The agent
-// begins with a challenge, which the gateway signs together with what it asks for (link_hello.h).
+// begins with a challenge, which the gateway signs together with its request (link_hello.h).
 #include "door_priv.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "link_hello.h"
 
 enum {
-    MAX_DIALS = 8, // at a time: of what the agent lets wait for their hello (listener.c), a quarter
+    MAX_DIALS = 8, // at a time: a quarter of the agent's connections without a hello (listener.c)
     GREETING_MS = 5000, // for the connection and the challenge
     RETRY_MIN_MS = 20,
     RETRY_MAX_MS = 320,
@@ -25,7 +25,7 @@ enum {
     ALIVE_PROBES = 3,
 };
 
-// A connection on its way to its challenge; whichever call waits then takes it.
+// A connection that waits for its challenge; the first call that waits then takes it.
 struct dial {
     TAILQ_ENTRY(dial) entry;
     struct door_tcp *door;
@@ -38,7 +38,7 @@ struct dial {
     size_t len;
 };
 
-// A link that waits until the sandbox speaks on it. One of: being opened, open, neither.
+// A link that waits until the sandbox sends on it: being opened (`call`), open (`fd`), or neither.
 struct way_out {
     struct door_tcp *door;
     struct door_call *call;
@@ -115,14 +115,14 @@ dial_greeted(struct dial *dial)
     struct link_hello_tcp hello = {.epoch = dial->epoch};
 
     door->retry_ms = RETRY_MIN_MS;
-    if (!call) { // those who asked have left
+    if (!call) { // it was cancelled
         close(dial_release(dial));
         return;
     }
     memcpy(hello.sandbox, door->settings.sandbox, strlen(door->settings.sandbox));
     memcpy(hello.target, call->target, strlen(call->target));
     link_hello_sign(&hello, dial->challenge, door->settings.key, message);
-    // It fits into an empty socket.
+    // An empty socket takes all of it.
     ssize_t sent = send(dial->fd, message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent != (ssize_t)sizeof message) {
         dial_failed(dial);
@@ -139,7 +139,7 @@ has_connected(struct dial *dial)
     int failure = 0;
     socklen_t len = sizeof failure;
 
-    // A machine that was switched off says nothing at the end of its links.
+    // A machine that is switched off does not close its connections.
     return getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &failure, &len) == 0 && failure == 0 &&
            setsockopt(dial->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0 &&
            setsockopt(dial->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) == 0 &&
@@ -162,7 +162,7 @@ on_dial_fd(int fd, int events, void *arg)
             dial_failed(dial);
         return;
     }
-    // No byte more than the challenge has.
+    // Bytes after the challenge stay in the socket.
     ssize_t n =
         recv(fd, dial->challenge + dial->len, sizeof dial->challenge - dial->len, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -238,7 +238,7 @@ open_ways_later(struct door_tcp *door)
         loop_timer_start(door->open_ways, WAY_OUT_PAUSE_MS);
 }
 
-// The sandbox speaks, or the link has ended.
+// The sandbox has sent something, or the link has ended.
 static void
 on_way_fd(int fd, int events, void *arg)
 {
@@ -247,7 +247,8 @@ on_way_fd(int fd, int events, void *arg)
     char hello[LINK_HELLO_LEN];
     (void)events;
 
-    // The agent sends its hello at once. What follows is the program's, and stays in the socket.
+    // The agent sends its hello in one piece. Bytes after it are the program's and stay in the
+    // socket.
     ssize_t n = recv(fd, hello, sizeof hello, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
@@ -287,7 +288,7 @@ on_open_ways(void *arg)
     }
 }
 
-// The first link shows that the agent is there.
+// The first link shows that the agent listens.
 static void
 tcp_opened(struct door *base)
 {

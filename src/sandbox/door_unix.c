@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A door that the agent dials: a Unix socket of the sandbox's own.
+// A door that the agent dials: a Unix socket for each sandbox.
 #include "door_priv.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ enum {
     BACKLOG = 16,
 };
 
-// Said hello where `timer` is NULL.
+// Idle once it has sent its hello: `timer` is then NULL.
 struct link {
     TAILQ_ENTRY(link) entry;
     struct door_unix *door;
@@ -41,7 +41,7 @@ struct door_unix {
     struct loop_timer *pause;
     TAILQ_HEAD(, link) links;
     int n_links;
-    // Who said hello first of those that may be the agent; 0: unknown (another PID namespace).
+    // The first peer with a hello that may be the agent; 0: unknown (another PID namespace).
     pid_t agent;
     int64_t tokens; // thousandths of an accept
     int64_t refilled_ms;
@@ -73,10 +73,11 @@ on_hello_timeout(void *arg)
     link_close(arg);
 }
 
-// The agent is process 1 of its PID namespace. In a sandbox that is adopted a tenant's code runs
-// already, and may be quicker. What cannot be told may be the agent: a process of another namespace
-// has no number here, /proc may hide it, and the tests' agent is in ours. The agent lives as long
-// as its sandbox: a peer that has ended (its children hold the socket) is another one.
+// The agent is process 1 of its PID namespace. In a sandbox that is adopted, a tenant's code
+// already runs and may dial first. If this cannot be determined, the peer may be the agent: a
+// process of another namespace has no number here, /proc may hide it, and the tests' agent is in
+// our namespace. The agent lives as long as its sandbox, so a peer that has ended (its children
+// hold the socket) is not the agent.
 static bool
 may_be_agent(pid_t pid)
 {
@@ -113,7 +114,7 @@ find_idle(const struct door_unix *door)
     return NULL;
 }
 
-// Asks for the call's target on the next idle link that takes it.
+// Requests the call's target on the first idle link that takes it.
 static void
 ask(struct door_unix *door, struct door_call *call)
 {
@@ -145,7 +146,7 @@ serve(struct door *base)
     }
 }
 
-// A link that was of use no longer counts against the pace.
+// A link that was used does not count against the pace.
 static void
 opened(struct door *base)
 {
@@ -160,7 +161,7 @@ link_greeted(struct link *link)
 {
     struct door_unix *door = link->door;
 
-    // It may have ended since it dialled.
+    // The peer may have ended since it dialled.
     if (!is_welcome(door, link->peer)) {
         link_close(link);
         return;
@@ -187,8 +188,8 @@ on_link_fd(int fd, int events, void *arg)
     struct link *link = arg;
     (void)events;
 
-    // No byte more than the hello has: what follows on a connection out is its taker's. An idle
-    // link has nothing to say.
+    // Bytes after the hello of a connection out stay in the socket, for its new owner. An idle link
+    // sends nothing.
     char bytes[LINK_HELLO_LEN];
     ssize_t n = recv(fd, bytes, link->timer ? sizeof bytes - link->len : 1, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -214,8 +215,8 @@ on_link_fd(int fd, int events, void *arg)
     }
 }
 
-// Returns what it costs of the pace: to close one at once is cheap, and keeps the queue short in
-// which the agent stands too.
+// Returns its cost in tokens. Closing a link at once costs little, and keeps the queue short in
+// which the agent waits too.
 static int64_t
 link_add(struct door_unix *door, int fd)
 {
@@ -293,7 +294,7 @@ listen_at(const char *path, struct kg_error *err)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot make a socket");
     if (unlink(path) != 0 && errno != ENOENT)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot remove an old socket");
-    // The sandbox's user is another one than the gateway's.
+    // The sandbox's user is not the gateway's.
     if (bind(fd, (const struct sockaddr *)&addr, sizeof addr) != 0 || chmod(path, 0666) != 0 ||
         listen(fd, BACKLOG) != 0)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot listen at a sandbox's door");

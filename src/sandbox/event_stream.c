@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The endless call `events` of a sandbox's agent: kernel exits.
+// The endless call `events` of a sandbox's agent, which reports kernels that have ended.
 #include "agent_reply.h"
 #include "sandbox_priv.h"
 
@@ -7,7 +7,7 @@ enum { OPEN_TIMEOUT_MS = 10 * 1000, RETRY_MIN_MS = 50, RETRY_MAX_MS = 1000 };
 
 struct event_stream {
     struct sandbox *sandbox;
-    struct sandbox_call *call; // NULL: waits to try again
+    struct sandbox_call *call; // NULL: waits for `retry`
     struct loop_timer *retry;
     int64_t retry_ms;
 };
@@ -19,9 +19,9 @@ retry_later(struct event_stream *stream)
     stream->retry_ms = stream->retry_ms * 2 < RETRY_MAX_MS ? stream->retry_ms * 2 : RETRY_MAX_MS;
 }
 
-// An agent that sends nonsense loses its stream. The callback may free the sandbox.
+// After a malformed event the stream is opened again. The callback may free the sandbox.
 static void
-on_data(const void *data, size_t len, void *arg)
+stream_on_data(const void *data, size_t len, void *arg)
 {
     struct event_stream *stream = arg;
     struct sandbox *sandbox = stream->sandbox;
@@ -29,7 +29,8 @@ on_data(const void *data, size_t len, void *arg)
     struct kg_error err = {0};
 
     if (agent_event_parse(data, len, &event, &err) != 0) {
-        log_warning("malformed event", LOG_STR("sandbox", sandbox->id), LOG_ERR(&err));
+        log_warning("an agent sent a malformed event", LOG_STR("sandbox", sandbox->id),
+                    LOG_ERR(&err));
         sandbox_call_cancel(KG_STEAL(stream->call));
         retry_later(stream);
         return;
@@ -40,7 +41,7 @@ on_data(const void *data, size_t len, void *arg)
 }
 
 static void
-on_end(const json_t *result, const struct kg_error *err, void *arg)
+stream_on_end(const json_t *result, const struct kg_error *err, void *arg)
 {
     struct event_stream *stream = arg;
     (void)result;
@@ -53,7 +54,8 @@ on_end(const json_t *result, const struct kg_error *err, void *arg)
 static void
 open_stream(void *arg)
 {
-    static const struct sandbox_stream_events events = {.on_data = on_data, .on_end = on_end};
+    static const struct sandbox_stream_events events = {.on_data = stream_on_data,
+                                                        .on_end = stream_on_end};
     const struct sandbox_stream_spec spec = {.method = "events",
                                              .head_timeout_ms = OPEN_TIMEOUT_MS};
     struct event_stream *stream = arg;

@@ -51,7 +51,7 @@ link_answer_parse(const char *line, size_t len, struct kg_error *err)
     if (len == 2 && memcmp(line, "OK", 2) == 0)
         return LINK_ANSWER_OK;
     if (len < REFUSED_LEN || memcmp(line, refused, REFUSED_LEN) != 0) {
-        (void)kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the agent answered nonsense");
+        (void)kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the agent's answer is malformed");
         return LINK_ANSWER_REFUSED;
     }
     text_sanitise(line + REFUSED_LEN, len - REFUSED_LEN, text, sizeof text);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes first on a link, as the gateway reads it. The other side may be the tenant.
+// Parsers of the first lines on a link. They are untrusted: the other side may be the tenant.
 #pragma once
 
 #include "base.h"
@@ -12,23 +12,24 @@ enum link_hello {
     LINK_HELLO_BAD,
     LINK_HELLO_MORE,
     LINK_HELLO_DONE,      // an idle link
-    LINK_HELLO_DIAL_DONE, // a connection out of the sandbox: the sandbox goes on speaking
+    LINK_HELLO_DIAL_DONE, // a connection out of the sandbox; the sandbox sends next
 };
 
-// Judges the first bytes of a link.
+// Classifies the first bytes of a link.
 enum link_hello link_hello_check(const char *data, size_t len);
 // Whether `target` can be asked for: printable, 1 to LINK_TARGET_MAX characters, no space.
 bool link_target_valid(const char *target);
-// What the agent says to a link's target.
+// The agent's answer to the target of a link.
 enum link_answer {
     LINK_ANSWER_OK,
     LINK_ANSWER_REFUSED,
     LINK_ANSWER_OVERTAKEN, // over TCP: a gateway with a higher epoch holds the sandbox
 };
 
-// Reads the agent's answer (without its newline). What is not OK becomes `err`, with the agent's
-// text in it as far as it is printable.
+// Parses the agent's answer (without its newline). An answer other than OK sets `err`, which quotes
+// the agent's text as far as it is printable.
 KG_MUST_CHECK enum link_answer link_answer_parse(const char *line, size_t len,
                                                  struct kg_error *err);
-// Copies at most `size` - 1 bytes of a stranger's text, what is not printable ASCII as '?'.
+// Copies at most `size` - 1 bytes of an untrusted text. Bytes that are not printable ASCII become
+// '?'.
 void text_sanitise(const char *text, size_t len, char *ret, size_t size);

@@ -33,7 +33,7 @@ edge_is_legal(enum sandbox_state from, enum sandbox_state to)
         return from == SANDBOX_CREATING || from == SANDBOX_CLAIMING;
     case SANDBOX_CLAIMING:
         return from == SANDBOX_READY;
-    case SANDBOX_CLAIMED: // from creating: one that was a session's when it was taken up
+    case SANDBOX_CLAIMED: // from creating: it was claimed when it was adopted
         return from == SANDBOX_CREATING || from == SANDBOX_CLAIMING;
     case SANDBOX_DESTROYING:
         return from != SANDBOX_DESTROYING;
@@ -54,7 +54,7 @@ sandbox_set_state(struct sandbox *sandbox, enum sandbox_state state)
 
 // ---- The end --------------------------------------------------------------------------------
 
-// No link, no call of our own; what others called stays to be failed or cancelled.
+// Closes the links and cancels our own calls. Calls of others remain, to be failed or cancelled.
 static void
 close_gateway_side(struct sandbox *sandbox)
 {
@@ -68,7 +68,7 @@ close_gateway_side(struct sandbox *sandbox)
         provisioner_op_cancel(KG_STEAL(sandbox->op));
 }
 
-// Leaves the container to the gateway that has it now.
+// Another gateway has the container now.
 static void
 let_go(struct sandbox *sandbox)
 {
@@ -76,7 +76,7 @@ let_go(struct sandbox *sandbox)
     provisioner_forget(sandbox->context.provisioner, sandbox->id);
 }
 
-// Those who wait for the agent are told; nothing that they do can start another call.
+// No callback of these calls can start another call, since the door is closed.
 static void
 fail_calls(struct sandbox *sandbox)
 {
@@ -146,7 +146,7 @@ sandbox_destroyed(struct sandbox *sandbox, const struct kg_error *err)
         fn(err, arg);
 }
 
-// One callback a turn of the loop: each may free the sandbox.
+// One callback for each turn of the loop, since each may free the sandbox.
 static void
 on_end_step(void *arg)
 {
@@ -204,7 +204,7 @@ ready_if_all_is_there(struct sandbox *sandbox)
     sandbox->events.on_ready(sandbox, sandbox->arg);
 }
 
-// Where it is known what kept it from being ready in time, that says more.
+// The provisioner may know why the sandbox is late; that error is more useful.
 static void
 end_late(struct sandbox *sandbox, const struct kg_error *err)
 {
@@ -336,7 +336,7 @@ make_door(struct sandbox *sandbox, struct kg_error *err)
     return door_tcp_new(context->loop, &tcp, &events);
 }
 
-// Opens the door and asks for the agent.
+// Opens the door and waits for the agent's answer.
 static int
 sandbox_start(struct sandbox *sandbox, const struct sandbox_spec *spec, struct kg_error *err)
 {
@@ -390,7 +390,7 @@ sandbox_adopt(const struct sandbox_context *context, const char *id, bool claime
     return KG_STEAL(sandbox);
 }
 
-// ---- What is known about it -----------------------------------------------------------------
+// ---- Properties -----------------------------------------------------------------------------
 
 void
 sandbox_set_events(struct sandbox *sandbox, const struct sandbox_events *events, void *arg)

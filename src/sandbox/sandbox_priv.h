@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a sandbox, for its own files.
+// A sandbox as its own files see it.
 #pragma once
 
 #include <sys/queue.h>
@@ -22,9 +22,9 @@ struct sandbox {
     char *dir;
     enum sandbox_state state;
     bool adopted_claimed;
-    bool lost;     // to another gateway, whose it is now
-    bool made;     // by the provisioner
-    bool answered; // by the agent
+    bool lost;     // another gateway has it now
+    bool made;     // the provisioner has created it
+    bool answered; // the agent has answered
     struct door *door;
     struct egress_user *egress; // or NULL
     TAILQ_HEAD(, sandbox_call) calls;
@@ -32,10 +32,10 @@ struct sandbox {
     struct event_stream *event_stream;
     struct wire *idle_wire; // the link of a call that has ended, for the next one; or NULL
     struct loop_timer *ready_timer;
-    struct provisioner_op *op; // the creation, the claim, or the destruction
+    struct provisioner_op *op; // the create, claim or destroy, or NULL
     sandbox_claim_fn on_claimed;
     void *on_claimed_arg;
-    // After the end: first the calls under way are failed, then on_gone or on_destroyed fires.
+    // After the end: first the calls under way fail, then on_gone or on_destroyed fires.
     struct loop_timer *end_timer;
     struct kg_error end_reason;
     provisioner_done_fn on_destroyed;
@@ -44,7 +44,7 @@ struct sandbox {
 
 // ---- Calls (call.c) -------------------------------------------------------------------------
 
-// Fails one call with `reason`; false where none is left. Its callback may free the sandbox.
+// Fails one call with `reason`; false if none is left. The call's callback may free the sandbox.
 bool sandbox_fail_call(struct sandbox *sandbox, const struct kg_error *reason);
 
 // ---- The agent's events (event_stream.c) ----------------------------------------------------

@@ -447,7 +447,7 @@ test_tcp_strangers(void **state)
     greet(f, flood, "agent", "");
     (void)!write(flood, junk, sizeof junk);
     WAIT_FOR(f, f->n_failed == 1);
-    assert_string_equal(f->err.message, "the agent answered nonsense");
+    assert_string_equal(f->err.message, "the agent's answer is malformed");
     struct door_call *left = open_link(f, "agent");
     door_free(KG_STEAL(f->door));
     assert_int_equal(f->n_failed, 1);
