@@ -10,7 +10,7 @@ provisioner_real_path(const char *what, const char *path, struct kg_error *err)
 {
     char *real = realpath(path, NULL);
     if (!real)
-        kg_error_set(err, KG_INVALID, errno, "%s %s", what, path);
+        kg_error_set(err, KG_INVALID, errno, "cannot find %s %s", what, path);
     return real;
 }
 

@@ -70,7 +70,7 @@ KG_MUST_CHECK int provisioner_init(struct provisioner *provisioner,
                                    const struct provisioner_settings *settings,
                                    struct kg_error *err);
 void provisioner_fini(struct provisioner *provisioner);
-// The real path of a mount's source, which must exist; else NULL, and `what` begins the message. To
+// The real path of a mount's source; NULL with an error that names `what` if it does not exist. To
 // be freed.
 char *provisioner_real_path(const char *what, const char *path, struct kg_error *err);
 

@@ -239,8 +239,8 @@ on_refused(struct sandbox_call *call, const struct kg_error *err)
     // An agent answers this to a target that it does not know.
     if (!call->link_fn && strcmp(err->message, "bad target") == 0)
         (void)kg_error_set(&why, KG_PROVISIONER_UNAVAILABLE, 0,
-                           "the sandbox's agent is of another version of kernelgate, which this "
-                           "one cannot call");
+                           "the sandbox's agent is from another version of kernelgate, which "
+                           "this one cannot call");
     call_end(call, NULL, &why);
 }
 
@@ -294,7 +294,7 @@ sandbox_open_link(struct sandbox *sandbox, const char *target, int64_t timeout_m
                   sandbox_link_fn fn, void *arg, struct kg_error *err)
 {
     if (!link_target_valid(target)) {
-        (void)kg_error_set(err, KG_INVALID, 0, "bad link target");
+        (void)kg_error_set(err, KG_INVALID, 0, "invalid link target");
         return NULL;
     }
     struct sandbox_call *call = call_new(sandbox, arg, err);
@@ -316,7 +316,7 @@ make_request(const struct sandbox_stream_spec *spec, struct kg_error *err)
 
     if (text && strlen(text) <= FRAME_REQUEST_MAX)
         return KG_STEAL(text);
-    (void)kg_error_set(err, KG_INVALID, 0, "this is more than a sandbox's agent takes");
+    (void)kg_error_set(err, KG_INVALID, 0, "the request is larger than a sandbox's agent accepts");
     return NULL;
 }
 

@@ -379,7 +379,7 @@ sandbox_adopt(const struct sandbox_context *context, const char *id, bool claime
               struct kg_error *err)
 {
     if (strlen(id) >= sizeof((struct sandbox *)NULL)->id) {
-        (void)kg_error_set(err, KG_INTERNAL, 0, "bad sandbox id");
+        (void)kg_error_set(err, KG_INTERNAL, 0, "invalid sandbox id");
         return NULL;
     }
     KG_AUTO(sandbox) sandbox = sandbox_new(context, id, events, arg);
