@@ -2,7 +2,10 @@
 // The engine "oci": its settings and its vtable.
 #include "oci_priv.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int
 copy_kernel_envs(struct oci *oci, const struct provisioner_settings *settings, struct kg_error *err)
@@ -79,11 +82,27 @@ oci_open(struct loop *loop, const struct provisioner_settings *settings, struct 
     return made < 0 || layers_prepare(oci, err) < 0 ? NULL : KG_STEAL(oci);
 }
 
+// Gateways that have had the state folder are counted in a file of it, so that agents end the links
+// of earlier ones.
+static int
+take_epoch(struct oci *oci, struct kg_error *err)
+{
+    KG_AUTO_FREE char *path = kg_asprintf("%s/epoch", oci->base.state_dir);
+    KG_AUTO_BUF earlier = {0};
+    if (access(path, F_OK) == 0 && file_read(path, 32, &earlier, err) < 0)
+        return -1;
+    oci->epoch = (earlier.len ? strtoull(earlier.data, NULL, 10) : 0) + 1;
+    KG_AUTO_FREE char *text = kg_asprintf("%" PRIu64 "\n", oci->epoch);
+    return file_write_atomic(path, text, strlen(text), 0600, err);
+}
+
 static struct provisioner *
 engine_create(struct loop *loop, const struct provisioner_settings *settings, struct kg_error *err)
 {
     KG_AUTO(oci) oci = oci_open(loop, settings, err);
     if (!oci || oci_trial(oci, settings->oci_runtime, err) < 0)
+        return NULL;
+    if (oci->base.gateway_key && take_epoch(oci, err) < 0)
         return NULL;
     cgroup_bound(&oci->cgroups, oci->group); // created by the trial's runtime
     log_info("sandboxes are made by an OCI runtime", LOG_STR("runtime", oci->runtime),
@@ -116,8 +135,9 @@ engine_dial(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch
             struct kg_error *err)
 {
     int pid;
-    *ret_epoch = 1; // the state folder's lock admits one gateway
-    if (!runtime_init_lives((struct oci *)provisioner, id, &pid))
+    const struct oci *oci = (struct oci *)provisioner;
+    *ret_epoch = oci->epoch;
+    if (!runtime_init_lives(oci, id, &pid))
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox is not running");
     return netns_dial(pid, SANDBOX_AGENT_PORT, err);
 }

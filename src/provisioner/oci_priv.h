@@ -70,6 +70,7 @@ struct oci {
     enum oci_inodes inodes; // as tried by oci_trial()
     char *group; // parent of the sandboxes' control groups, so that the scheduler gives all of them
                  // the weight of one service of the machine
+    uint64_t epoch;     // with which we dial agents (link_hello.h); 0: agents dial
     char *mount_points; // of the machine, each with a newline before and after it
 };
 
@@ -88,12 +89,14 @@ struct oci_op {
     int64_t kill_until_ms;
 };
 
-// Begins a TCP connection to a port on loopback in the network namespace of process `pid`. Returns
-// a non-blocking socket, which the caller owns (netns.c).
-KG_MUST_CHECK int netns_dial(int pid, int port, struct kg_error *err);
-
 void oci_op_start(struct provisioner_op *op);
 void oci_op_fini(struct provisioner_op *op);
+
+// ---- Dialling an agent (netns.c) ------------------------------------------------------------
+
+// Begins a TCP connection to a port on loopback in the network namespace of process `pid`. Returns
+// a non-blocking socket that the caller owns, and that may still be connecting.
+KG_MUST_CHECK int netns_dial(int pid, int port, struct kg_error *err);
 
 // ---- The runtime's command lines (runtime.c) ------------------------------------------------
 

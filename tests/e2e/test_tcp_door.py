@@ -10,8 +10,8 @@ import pathlib
 import stat
 
 import pytest
-from kernelgate import Gateway
-from sandboxes import sandbox_of
+from kernelgate import Gateway, wait_for
+from sandboxes import lives, sandbox_of
 from test_commands import command, test_a_command, test_beside_a_busy_kernel  # noqa: F401
 from test_execute import (  # noqa: F401
     test_executions_of_a_session_wait_for_one_another,
@@ -86,6 +86,28 @@ def test_sessions_outlive_the_gateway(start_gateway):
     gateway.kill()
     gateway.start()
     assert gateway.execute("print(x + 1)", session_id=session).text() == "42\n"
+
+
+def test_an_earlier_gateway_lets_a_sandbox_go(start_gateway):
+    """Its state folder may be a backup. The container stays, for the gateway that was later."""
+    gateway = start_gateway("--pool-size", "1", env={"KERNELGATE_DOOR": "tcp"})
+    epoch = pathlib.Path(gateway.state_dir, "epoch")
+    assert epoch.read_text() == "1\n"
+    gateway.execute("x = 41", session_id="kept")
+    sandbox = sandbox_of(gateway, "kept")
+    gateway.kill()
+    gateway.start()
+    assert epoch.read_text() == "2\n"
+    assert gateway.execute("print(x)", session_id="kept").text() == "41\n"
+    gateway.kill()
+    epoch.write_text("0\n")
+    gateway.start()
+    wait_for(lambda: gateway.client.get("/api/v1/sessions").json()["total"] == 0)
+    assert lives(sandbox.agent)
+    gateway.kill()
+    epoch.write_text("2\n")
+    gateway.start()
+    assert gateway.execute("print(x + 1)", session_id="kept").text() == "42\n"
 
 
 def test_other_doors_are_refused(start_gateway, tmp_path):
