@@ -32,8 +32,8 @@ enum mcp_list { MCP_LIST_TOOLS, MCP_LIST_PROMPTS, MCP_LIST_RESOURCES };
 // what an older revision does not have (title, outputSchema, icons, …). Lists are requested often,
 // so a provider should make them once. They may depend on the profile, which is "" by default.
 //
-// The functions that return bool return false if the name is not theirs, and leave the call alone.
-// Else they answer the call exactly once, now or later, with one of mcp_call_finish(),
+// The functions that take a call return false if its name is not theirs, and leave it alone. Else
+// they answer the call exactly once, now or later, with one of mcp_call_finish(),
 // mcp_call_fail() and mcp_call_require_input().
 struct mcp_provider {
     // What a model should know about the server; several are joined by an empty line. To be freed.
@@ -127,6 +127,7 @@ bool mcp_call_wants_log(const struct mcp_call *call, enum mcp_log_level level);
 // Takes `data` (any JSON, usually a string).
 void mcp_call_log(struct mcp_call *call, enum mcp_log_level level, const char *logger,
                   json_t *data);
+
 // ---- Calls: the answer ----------------------------------------------------------------------
 
 // Error codes of JSON-RPC and of MCP.
@@ -143,6 +144,7 @@ enum {
     MCP_CAPABILITY_MISSING = -32021,
     MCP_UNSUPPORTED_VERSION = -32022,
 };
+
 // Adds a text to the answer that the caller keeps until the answer is encoded, so that a figure is
 // copied only once. Returns a placeholder, a string for any place in the answer, also within
 // mcp_json_text(). `text` is what a JSON string has between its quotes, with escapes.

@@ -276,7 +276,10 @@ def call_with_log(gateway, tool, arguments):
 def test_log_messages_for_those_who_ask(gateway):
     arguments = {"code": "import os; os._exit(1)", "session_id": "logged"}
     said, result = call_with_log(gateway, "run_python_code", arguments)
-    assert said == ["session logged was made anew", "the kernel of session logged was restarted"]
+    assert said == [
+        "session logged was created again",
+        "the kernel of session logged was restarted",
+    ]
     assert result["isError"] and "the kernel was restarted" in result["content"][0]["text"]
     gateway.delete_session("logged")
 

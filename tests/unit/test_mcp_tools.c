@@ -267,9 +267,9 @@ test_results(void **state)
          1},
         {{"{\"type\":\"error\",\"error\":\"TimeoutError: 1 s\",\"traceback\":[]}",
           "{\"type\":\"done\",\"status\":\"timeout\",\"kernel_restarted\":true}"},
-         "TimeoutError: 1 s\n\n[timed out. A larger timeout can be given, up to 3600 s; work in "
-         "smaller steps, or start long work in the background]\n[the kernel was restarted: "
-         "variables and imports are gone, files are still there]\n",
+         "TimeoutError: 1 s\n\n[timed out: pass a larger timeout (up to 3600 s), work in smaller "
+         "steps, or start long work in the background]\n[the kernel was restarted: "
+         "variables and imports are gone, files are kept]\n",
          true,
          0},
         {{"not json", "[]", "{\"type\":3}", "{\"type\":\"stdout\"}", DONE},
@@ -601,7 +601,7 @@ test_arguments_are_checked(void **state)
         {"{\"code\":\"1\",\"list\":[1]}", "list must be an array of strings"},
         {"{\"code\":\"1\",\"env\":[]}", "env must be an object"},
         {"{\"code\":\"1\",\"cod\":\"2\"}", "unknown argument \"cod\""},
-        {"{\"code\":\"a\\u0000b\"}", "code must not hold a NUL"},
+        {"{\"code\":\"a\\u0000b\"}", "code must not contain a NUL"},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
         json_auto_t *args = json_loads(cases[i].args, JSON_ALLOW_NUL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of files as strings of JSON, and back: large ones on a worker.
+// Makes JSON strings of the bytes of files, and decodes base64; large ones on a worker.
 
 #include <sodium.h>
 #include <string.h>
@@ -9,14 +9,14 @@
 enum { LARGE_BYTES = 64 << 10 };
 
 struct bytes_work {
-    struct job *job; // not the worker's
+    struct job *job; // not for the worker
     struct loop_work *work;
     struct buf in;
     bool decodes;
     bool wants_text;
     void (*on_string)(struct job *job, json_t *string, bool is_text);
     job_fn on_decoded;
-    // What came of it.
+    // The result.
     struct buf out;
     json_t *string;
     bool is_text;
@@ -84,7 +84,7 @@ bytes_done(void *arg)
     struct kg_error err = {0};
     job->work = NULL;
     if (bytes->failed) {
-        kg_error_set(&err, KG_INVALID_CONTENT, 0, "content: invalid base64");
+        kg_error_set(&err, KG_INVALID_CONTENT, 0, "content: not valid base64");
         job_fail(job, &err);
     } else if (bytes->decodes) {
         buf_fini(&job->file.data);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a call, and its arguments.
+// A running tool call: its life and its arguments.
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@ static const struct outcome_limits model_limits = {
     .max_text_tail = 6 << 10,
 };
 
-// The client does not wait any more; the answer is dropped.
+// The client does not wait any more; the answer is discarded.
 static void
 on_cancel(void *arg)
 {

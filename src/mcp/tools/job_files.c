@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls have to do with files: paths, the call of the session under way.
+// Files of tool calls: paths, and the file operation that a job waits for.
 
 #include <string.h>
 
@@ -17,7 +17,6 @@ mime_essence(const char *mime)
 
 // ---- Paths and sessions ---------------------------------------------------------------------
 
-// Models name files as the code does: below /mnt/data, or relative to it.
 int
 path_in_session(const char *path, const char **ret, struct kg_error *err)
 {
@@ -26,9 +25,10 @@ path_in_session(const char *path, const char **ret, struct kg_error *err)
     if (strncmp(*ret, working_directory, len) == 0 && ((*ret)[len] == '/' || !(*ret)[len]))
         *ret += len + ((*ret)[len] == '/');
     else if (**ret == '/')
-        return kg_error_set(err, KG_INVALID_PATH, 0,
-                            "paths must be below %s, or relative to it; run_command reaches others",
-                            working_directory);
+        return kg_error_set(
+            err, KG_INVALID_PATH, 0,
+            "path must be below %s, or relative to it; run_command can use other files",
+            working_directory);
     while (strncmp(*ret, "./", 2) == 0)
         *ret += 2;
     if (strcmp(*ret, ".") == 0)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the lines of an execution into a job's outcome: small ones on the loop, large ones on a
+// Reads the lines of an execution into a job's outcome, small ones on the loop, large ones on a
 // worker.
 
 #include "tools_priv.h"
 
-enum { TURN_BYTES = 256 << 10 }; // of small lines, in one iteration of the loop
+enum { TURN_BYTES = 256 << 10 }; // of small lines, per iteration of the loop
 
-// A large line of the log, not copied. It is read by a worker, which has the job's outcome for that
-// time, and then it is kept for its image, or released.
+// A large line of the log, not copied. A worker reads it, and has the job's outcome meanwhile. Then
+// the line is kept for its image, or released.
 struct large_line {
-    STAILQ_ENTRY(large_line) link; // while it waits for those before it
-    struct job *job;               // not the worker's
+    STAILQ_ENTRY(large_line) link; // in job->run.large_lines
+    struct job *job;               // not for the worker
     struct loop_work *work;
     struct outcome outcome;
     const char *text;
@@ -70,7 +70,7 @@ start_large_line(struct job *job)
                                  large_line_run, large_line_done, line);
 }
 
-// The line that was taken last waits for a worker, without a copy. False: it cannot be held.
+// Queues the newest line for a worker, without a copy. False: it cannot be held.
 static bool
 hold_large_line(struct job *job, const char *text, size_t len)
 {
@@ -87,8 +87,8 @@ hold_large_line(struct job *job, const char *text, size_t len)
     return true;
 }
 
-// Behind a large line that is not read yet only further large ones are taken, so that the log does
-// not drop them meanwhile, and no more than an answer can have.
+// While a large line waits, only further large lines are taken, so that the log does not drop them,
+// and not more than an answer can have.
 static bool
 may_take(const struct job *job)
 {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs code and commands for a call, and tells how they get on.
+// Runs code and commands for a job, and sends progress notifications.
 
 #include <stdio.h>
 #include <string.h>
 
 #include "tools_priv.h"
 
-// Clients give up after a minute of silence, some of them sooner.
+// Clients give up after a minute of silence, or sooner.
 enum { LOOK_MS = 1000, SILENCE_MS = 8 * 1000 };
 
 // ---- Progress -------------------------------------------------------------------------------
 
-// What there is to say while nothing is printed.
+// The progress message while nothing is printed.
 static const char *
 doing(const struct job *job)
 {
     if (job->session.open)
         return "starting the session";
     if (job->run.execution && execution_state(job->run.execution) == EXECUTION_QUEUED)
-        return "waiting for what runs before";
+        return "waiting for earlier code";
     return "running";
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which session a call works in.
+// The session of a job.
 
 #include <stdio.h>
 #include <string.h>
@@ -8,17 +8,17 @@
 
 enum { RANDOM_ID_LEN = 16 };
 
-// What an MCP session keeps: the id of the session that its calls use by default.
+// A value of the MCP session: the session that its calls use by default.
 struct own_session {
     struct mcp_tools *tools;
     char *owner;
-    bool opened; // it was there once
+    bool opened; // it has existed
     char id[SESSION_MAX_ID_LEN + 1];
 };
 
 static const char own_key;
 
-// Its client may have gone for good; the session stays until it expires, or its place is needed.
+// The client may not come back. The session stays until it expires or its place is needed.
 static void
 own_session_free(void *value)
 {
@@ -29,7 +29,7 @@ own_session_free(void *value)
     free(own);
 }
 
-// NULL where the call belongs to no MCP session.
+// NULL: the call has no MCP session.
 static struct own_session *
 own_session(const struct job *job)
 {
@@ -76,8 +76,8 @@ job_find_session(struct job *job, const char *id, struct kg_error *err)
         return sessions_find(job->tools->settings.face->sessions, mcp_call_owner(job->call), meant,
                              err);
     kg_error_set(err, KG_INVALID_SESSION_ID, 0,
-                 "session_id is missing: this connection has no session of its own; "
-                 "create_session makes one");
+                 "session_id is missing, and this connection has no session of its own: call "
+                 "create_session first");
     return NULL;
 }
 
@@ -102,7 +102,7 @@ on_open(struct session *session, struct kernel *kernel, const struct kg_error *e
         return;
     }
     if (job->session.note == JOB_NOTE_AGAIN)
-        job_log(job, MCP_LOG_WARNING, "session %s was made anew", session_id(session));
+        job_log(job, MCP_LOG_WARNING, "session %s was created again", session_id(session));
     else
         job_log(job, MCP_LOG_DEBUG, "session %s is ready", session_id(session));
     if (job->session.note == JOB_NOTE_NEW)
@@ -138,7 +138,7 @@ job_open_session(struct job *job, const struct job_session *want, job_ready_fn f
     }
     if (want->id)
         orphan_remove(job->tools, owner, want->id);
-    // One that a call beside this one makes is waited for.
+    // A session that another call is creating has no sandbox yet: then this call waits for it, too.
     if (found && !want->spec && session_sandbox(found)) {
         session_touch(found);
         opened(job, found, NULL);
@@ -162,7 +162,7 @@ job_open_session(struct job *job, const struct job_session *want, job_ready_fn f
 // ---- Closing --------------------------------------------------------------------------------
 
 struct closing {
-    struct job *job; // NULL: nobody waits any more
+    struct job *job; // NULL: freed
     char id[SESSION_MAX_ID_LEN + 1];
 };
 

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tools of kernelgate itself: one entry each.
+// The default profile: the tools of kernelgate itself.
 
 #include "tools_priv.h"
 
 #define SESSION_PARAM                                                                              \
     {                                                                                              \
         .name = "session_id",                                                                      \
-        .description = "Which session to use: an id that create_session or an earlier result "     \
-                       "gave; pass it on where a result names a new one. Without it, the session " \
-                       "of this conversation."                                                     \
+        .description = "The session to use: an id from create_session or an earlier result; if a " \
+                       "result names a new session, pass its id. Without it, the session of this " \
+                       "conversation."                                                             \
     }
 #define TIMEOUT_PARAM                                                                              \
     {                                                                                              \
         .name = "timeout", .type = PARAM_NUMBER,                                                   \
-        .description = "Seconds until it is stopped; {timeout} unless given, at most "             \
-                       "{max_timeout}. Give more for downloads, training, large data."             \
+        .description =                                                                             \
+            "Seconds until it is stopped: {timeout} by default, at most {max_timeout}. "           \
+            "Pass more for downloads, training, large data."                                       \
     }
 #define CODE_NOTES                                                                                 \
-    "State persists: variables, imports and functions of earlier calls are there (unless a note "  \
-    "in the result says that the session was made anew). "
+    "State persists: variables, imports and functions of earlier calls exist (unless a note in "   \
+    "the result says that the session was created again). "
 
 static const struct param run_code_params[] = {
     {.name = "code", .required = true, .description = "The code to run."},
@@ -56,7 +57,7 @@ static const struct param package_params[] = {
 
 static const struct param list_files_params[] = {
     {.name = "path", .description = "A folder below /mnt/data; without it, all files."},
-    {.name = "after", .description = "For the next page: the last path of the one before."},
+    {.name = "after", .description = "For the next page: the last path of the previous one."},
     SESSION_PARAM,
     {0},
 };
@@ -87,7 +88,7 @@ static const struct param write_file_params[] = {
      .choices = "utf-8|base64"},
     {.name = "overwrite",
      .type = PARAM_BOOLEAN,
-     .description = "Whether to replace a file that is there.",
+     .description = "Whether to replace an existing file.",
      .fallback = "true"},
     SESSION_PARAM,
     {0},
@@ -96,7 +97,7 @@ static const struct param write_file_params[] = {
 static const struct param create_session_params[] = {
     {.name = "session_id",
      .description = "A name of your own: 1 to 64 of A-Z, a-z, 0-9, _ and -. Without it, a random "
-                    "one. A session that is there already is returned as it is."},
+                    "one. An existing session is returned as it is."},
     {.name = "language",
      .description = "The kernel to start; others can be used later.",
      .choices = "{kernels}"},
@@ -138,7 +139,7 @@ const struct tool kernelgate_tools[] = {
     {
         .name = "run_code",
         .title = "Run code",
-        .description = "Runs code in a sandbox, in a language of your choice: {kernels}. Returns "
+        .description = "Runs code in a sandbox, in one of these kernels: {kernels}. Returns "
                        "its output, the last value, figures as images, and links to files that it "
                        "wrote. " CODE_NOTES "The working folder is /mnt/data.",
         .params = run_code_params,
@@ -150,7 +151,7 @@ const struct tool kernelgate_tools[] = {
         .title = "Run a command",
         .description = "Runs a shell command (sh) in the sandbox, also while code runs, and "
                        "returns its output and exit code. The working folder is /mnt/data. Each "
-                       "call is a shell of its own, without input; in the sandbox {network}.",
+                       "call has its own shell, without input; in the sandbox {network}.",
         .params = command_params,
         .hints = TOOL_DESTRUCTIVE | TOOL_RUNS,
         .run = tool_run_command,
@@ -175,8 +176,8 @@ const struct tool kernelgate_tools[] = {
     {
         .name = "read_file",
         .title = "Read a file",
-        .description = "Returns a file below /mnt/data: text (20000 bytes a call; offset reads "
-                       "on), or an image as such. Also the whole of an output that was cut.",
+        .description = "Returns a file below /mnt/data: text (20000 bytes per call; continue with "
+                       "offset), or an image. Also the complete output of an execution.",
         .params = read_file_params,
         .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT,
         .run = tool_read_file,
@@ -184,7 +185,7 @@ const struct tool kernelgate_tools[] = {
     {
         .name = "write_file",
         .title = "Write a file",
-        .description = "Writes a file below /mnt/data, where code and commands find it.",
+        .description = "Writes a file below /mnt/data, for code and commands.",
         .params = write_file_params,
         .hints = TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT,
         .run = tool_write_file,
@@ -192,8 +193,8 @@ const struct tool kernelgate_tools[] = {
     {
         .name = "create_session",
         .title = "Create a session",
-        .description = "Makes a sandbox with a fresh kernel and returns its session_id, for the "
-                       "other tools. Needed only for a second, separate state, or where results "
+        .description = "Creates a sandbox with a new kernel and returns its session_id, for the "
+                       "other tools. Needed only for a second, separate state, or if results "
                        "say that each call got a new session.",
         .params = create_session_params,
         .hints = TOOL_IDEMPOTENT,
@@ -202,7 +203,7 @@ const struct tool kernelgate_tools[] = {
     {
         .name = "list_sessions",
         .title = "List sessions",
-        .description = "Lists the sessions that live, what their kernels do, and when they expire.",
+        .description = "Lists the sessions, the state of their kernels, and when they expire.",
         .params = no_params,
         .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT,
         .run = tool_list_sessions,
@@ -210,8 +211,8 @@ const struct tool kernelgate_tools[] = {
     {
         .name = "close_session",
         .title = "Close a session",
-        .description = "Ends a session; its variables and files are lost. Close what you do not "
-                       "need any more: the number of sessions is limited.",
+        .description = "Ends a session; its variables and files are lost. Close sessions that you "
+                       "do not need any more: their number is limited.",
         .params = session_params,
         .hints = TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT,
         .run = tool_close_session,
@@ -219,7 +220,7 @@ const struct tool kernelgate_tools[] = {
     {
         .name = "interrupt_session",
         .title = "Interrupt a session",
-        .description = "Stops the code that runs in a session, and what waits behind it. "
+        .description = "Stops the code that runs in a session, and waiting code. "
                        "Variables and files are kept. For code that hangs or takes too long.",
         .params = session_params,
         .hints = TOOL_IDEMPOTENT,
@@ -232,9 +233,9 @@ const struct profile kernelgate_profile = {
     .name = "",
     .instructions =
         "kernelgate runs code in sandboxes. Use run_python_code for calculations, data analysis "
-        "and figures; state persists from call to call in the session of this conversation. Where "
-        "a result names a new session_id, pass it on in later calls. Files are in /mnt/data. "
-        "Errors come as results with a code, such as session_not_found or max_sessions.",
+        "and figures; state persists from call to call in the session of this conversation. If "
+        "a result names a new session_id, pass it in later calls. Files are in /mnt/data. "
+        "Errors are results with a code, such as session_not_found or max_sessions.",
     .tools = kernelgate_tools,
     .error_result = result_of_error,
     .more = &kernelgate_more,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a file of this machine for an upload.
+// Reads a file of the gateway's machine for an upload.
 
 #include "local_file.h"
 
@@ -22,18 +22,18 @@ struct local_read {
     void *arg;
 };
 
-// Both have no symlinks any more.
+// Neither path contains symlinks.
 static bool
 is_below(const char *root, const char *path)
 {
     size_t len = strlen(root);
     if (len > 0 && root[len - 1] == '/')
-        len--; // the root of all
+        len--; // "/"
     return strncmp(root, path, len) == 0 && path[len] == '/';
 }
 
-// What does not exist: whether it would lie below, as far as its name tells. What there is
-// elsewhere is nobody's business.
+// Whether a path that does not exist would be below `root`, judging by its name. The answer must
+// not reveal what exists elsewhere.
 static bool
 is_named_below(const char *root, const char *path)
 {
@@ -42,7 +42,7 @@ is_named_below(const char *root, const char *path)
     return is_below(root, path) && !climbs;
 }
 
-// Where an open file is now: a folder on the way may have become a link since it was looked at.
+// The path of an open file: a folder on the way may have been replaced by a link since the check.
 static bool
 is_open_below(const char *root, int fd)
 {
@@ -55,13 +55,13 @@ is_open_below(const char *root, int fd)
     return is_below(root, path);
 }
 
-// Opens what may be read; -1: `err` says why not.
+// Opens the file if it may be read; else -1 with `err`.
 static int
 open_below(const char *root, const char *path, size_t max, size_t *ret_size, struct kg_error *err)
 {
     char real_root[PATH_MAX], real_path[PATH_MAX];
     if (!realpath(root, real_root))
-        return kg_error_set(err, KG_INTERNAL, errno, "the folder for uploads");
+        return kg_error_set(err, KG_INTERNAL, errno, "setting upload-root");
     bool exists = realpath(path, real_path) != NULL;
     if (!exists && (is_named_below(real_root, path) || is_named_below(root, path)))
         return kg_error_set(err, errno == ENOENT ? KG_NOT_FOUND : KG_INVALID_PATH, errno,
@@ -69,18 +69,19 @@ open_below(const char *root, const char *path, size_t max, size_t *ret_size, str
     if (!exists || !is_below(real_root, real_path))
         return kg_error_set(err, KG_INVALID_PATH, 0, "only files below %.100s can be uploaded",
                             root);
-    // A FIFO must not hold up the gateway.
+    // A FIFO must not block the gateway.
     KG_AUTO_FD fd = open(real_path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     struct stat about;
     if (fd < 0 || fstat(fd, &about) < 0)
         return kg_error_set(err, KG_INVALID_PATH, errno, "local_file_path");
     if (!is_open_below(real_root, fd))
-        return kg_error_set(err, KG_INVALID_PATH, 0, "local_file_path has just been moved");
+        return kg_error_set(err, KG_INVALID_PATH, 0,
+                            "local_file_path: the file has just been moved");
     if (!S_ISREG(about.st_mode))
-        return kg_error_set(err, KG_INVALID_PATH, 0, "local_file_path is not a regular file");
+        return kg_error_set(err, KG_INVALID_PATH, 0, "local_file_path: not a regular file");
     if (about.st_size < 0 || (size_t)about.st_size > max)
         return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
-                            "the file has %lld bytes; at most %zu are taken",
+                            "local_file_path: the file has %lld bytes, the limit is %zu",
                             (long long)about.st_size, max);
     *ret_size = (size_t)about.st_size;
     return KG_STEAL_FD(fd);
@@ -104,9 +105,10 @@ read_piece(struct local_read *reading, struct kg_error *err)
     char *to = buf_reserve(reading->to, len);
     ssize_t got = len > 0 ? read(reading->fd, to, len) : 0;
     if (got < 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot read the file");
+        return kg_error_set(err, KG_INTERNAL, errno, "local_file_path: the file cannot be read");
     if (got == 0 && len > 0)
-        return kg_error_set(err, KG_INVALID_CONTENT, 0, "the file shrank while it was read");
+        return kg_error_set(err, KG_INVALID_CONTENT, 0,
+                            "local_file_path: the file became shorter while it was read");
     reading->to->len += (size_t)got;
     reading->left -= (size_t)got;
     return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the MCP face offers: tools, resources and a prompt on kernel sessions, and the profiles that
-// speak as other systems do.
+// The provider of the MCP face: tools, resources and a prompt for kernel sessions, and the
+// profiles, which have the tools of other systems. All functions run on the loop.
 #pragma once
 
 #include "base.h"
@@ -10,22 +10,22 @@ struct face_context;
 struct http_server;
 struct loop;
 
-// All borrowed.
+// All members are borrowed.
 struct mcp_tools_settings {
     const struct face_context *face;
     struct loop *loop;
-    const char *image;       // what sandboxes are made of
-    bool network;            // they reach it, outgoing
-    const char *upload_root; // below which files of this machine may be uploaded; NULL: none
+    const char *image;       // of sandboxes
+    bool network;            // sandboxes can connect to it
+    const char *upload_root; // files of this machine below it may be uploaded; NULL: none
 };
 
 struct mcp_tools;
 struct mcp_tools *mcp_tools_new(const struct mcp_tools_settings *settings);
-// After mcp_free(): what still ran is dropped without an answer.
+// Frees running jobs without an answer. After mcp_free().
 void mcp_tools_free(struct mcp_tools *tools);
 KG_DEFINE_AUTO(mcp_tools, mcp_tools_free)
 void mcp_tools_register(struct mcp_tools *tools, struct mcp *mcp);
-// Adds /sandbox/file, which clients of the profile mcp-sandbox ask for.
+// Adds the route /sandbox/file, for clients of the profile mcp-sandbox.
 void mcp_tools_serve_http(struct mcp_tools *tools, struct http_server *server);
-// The profiles beside the default one, NULL-terminated: for struct mcp_settings.
+// The profiles without the default one, NULL-terminated, for struct mcp_settings.
 extern const char *const mcp_tools_profiles[];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Orphaned sessions: no client may come back to them. They live until they expire, as others do,
-// but if there are too many sessions, the oldest orphan is ended before a new session is refused.
+// Orphaned sessions, to which perhaps no client comes back. They live until they expire, like
+// others, but if there are too many sessions, the oldest orphan is ended before a new session is
+// refused.
 
 #include <string.h>
 
@@ -60,7 +61,7 @@ orphan_evict(struct mcp_tools *tools, const char *owner)
         if (idle || !session)
             drop(tools, orphan);
         if (idle) {
-            session_end(session, "the session made room for another one", NULL, NULL);
+            session_end(session, "the session was ended to make room for another one", NULL, NULL);
             return true;
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gathers the lines of an execution.
+// Gathers the lines of an execution in bounded memory.
 
 #include <string.h>
 
@@ -12,7 +12,7 @@ enum {
     MAX_FILES = 200,
     MAX_TRACEBACK_HEAD = 1 << 10,
     MAX_TRACEBACK_TAIL = 3 << 10,
-    MAX_TRACEBACK_LINES = 200, // kept as lines
+    MAX_TRACEBACK_LINES = 200, // a longer one is kept as one text
     MAX_TRACEBACK_BYTES = 32 << 10,
     MAX_SAID = 4 << 10,
 };
@@ -26,7 +26,7 @@ static const struct {
     {"gif", "image/gif"},
 };
 
-// The text of a display that has neither text/plain nor an image, the preferred first.
+// Types that are shown if a display has neither text/plain nor an image, in order of preference.
 static const char *const text_types[] = {"text/markdown", "text/latex", "application/json",
                                          "text/html"};
 
@@ -39,7 +39,7 @@ outcome_init(struct outcome *outcome, const struct outcome_limits *limits)
     outcome->files = json_array();
 }
 
-// Calls nothing: this may be a worker, and lines are the loop's.
+// Only notes it, since this may be a worker, and lines are released on the loop.
 static void
 let_go(struct outcome *outcome, void *held)
 {
@@ -98,7 +98,7 @@ outcome_fini(struct outcome *outcome)
     json_decref(outcome->done);
 }
 
-// clear_output() clears what was printed too.
+// clear_output() clears printed text, too.
 static void
 clear(struct outcome *outcome)
 {
@@ -141,7 +141,7 @@ add_stream(struct outcome *outcome, enum outcome_stream stream, const json_t *li
         outcome_add_text(outcome, stream, json_string_value(text), json_string_length(text));
 }
 
-// A part of a line, as text; NULL: there is none.
+// A part of a line, as JSON text; `at` NULL: absent.
 struct slice {
     const char *at;
     size_t len;
@@ -170,7 +170,7 @@ take_text(struct outcome_item *item, const json_t *value)
     item->text = buf_take(&clean);
 }
 
-// How many bytes of line ends there are, of which the text of a JSON string has escapes.
+// The number of bytes of line ends at `at`; `escaped`: as in a JSON string.
 static size_t
 line_ends(const char *at, bool escaped)
 {
@@ -182,8 +182,8 @@ line_ends(const char *at, bool escaped)
     return n;
 }
 
-// Code can publish anything as an image, and a client that finds no base64 refuses the whole
-// answer. A NUL or a quote follows the text.
+// Code can publish anything as an image, and clients refuse a whole answer if its base64 is
+// invalid. A NUL or a quote follows the text.
 static bool
 is_base64(const char *text, size_t len, bool escaped)
 {
@@ -199,8 +199,8 @@ is_base64(const char *text, size_t len, bool escaped)
     return n_digits > 1 && n_digits % 4 != 1 && (size_t)(at - text) == len;
 }
 
-// The image of a display: in `held`, as JSON text, or of the line's values. None where it is not
-// what its format says.
+// The image of a display, from `held` (JSON text), else from the values of the line. None if it
+// does not have its format.
 static struct outcome_image
 image_of(const json_t *line, const char *format, struct slice held)
 {
@@ -209,7 +209,7 @@ image_of(const json_t *line, const char *format, struct slice held)
     if (!held.at && json_is_string(string))
         image = (struct outcome_image){.string = string, .len = json_string_length(string)};
     const char *text = image.string ? json_string_value(string) : image.text;
-    bool svg = format && strcmp(format, "svg") == 0; // as text
+    bool svg = format && strcmp(format, "svg") == 0; // is text
     if (!text || !format || strlen(format) >= sizeof((struct outcome_item *)0)->format ||
         !(svg || is_base64(text, image.len, !image.string)))
         return (struct outcome_image){0};
@@ -254,7 +254,7 @@ find_item(struct outcome *outcome, const char *display_id)
     return NULL;
 }
 
-// Whether the line is kept for its image.
+// Returns whether the line is kept for its image.
 static bool
 add_item(struct outcome *outcome, const json_t *line, struct slice held_image, void *held)
 {
@@ -300,7 +300,7 @@ outcome_image_mime(const struct outcome_item *item)
 
 // ---- Errors ---------------------------------------------------------------------------------
 
-// IPython begins with a line of dashes, which tells a model nothing.
+// IPython's tracebacks begin with a line of dashes, which is useless to a model.
 static bool
 is_rule(const char *line)
 {
@@ -375,7 +375,7 @@ find_member(struct slice object, const char *name)
     return value;
 }
 
-// A string without escapes is copied, without a look at each character. A new reference.
+// A new reference. A string without escapes is copied without parsing.
 static json_t *
 load_slice(struct slice value)
 {
@@ -384,8 +384,8 @@ load_slice(struct slice value)
                  : json_loadb(value.at, value.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
 }
 
-// Of all that a large display can be shown as, the one that is: {type: text}. Others may be
-// millions of values.
+// The type of a large display that is shown: {type: text}. The other types may have millions of
+// values.
 static json_t *
 load_shown_data(struct slice data)
 {
@@ -399,8 +399,8 @@ load_shown_data(struct slice data)
     return NULL;
 }
 
-// The members of a large line that are looked at, but an image of a line that is held only as
-// `ret_image`, without its quotes.
+// Loads the members of a large line that are used. The image of a held line is not loaded:
+// `ret_image` is its text without the quotes.
 static json_t *
 load_large_line(struct slice line, bool held, struct slice *ret_image)
 {
@@ -442,7 +442,7 @@ append_some(json_t *list, json_t *line, size_t max)
         json_array_append(list, line);
 }
 
-// Whether the line is kept.
+// Returns whether the line is kept.
 static bool
 add_line(struct outcome *outcome, struct slice text, void *held)
 {

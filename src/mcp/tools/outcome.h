@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What came of an execution, gathered from its lines, in bounded memory.
+// The outcome of an execution or a command, gathered from its output in bounded memory.
 #pragma once
 
 #include <jansson.h>
@@ -7,8 +7,8 @@
 #include "base.h"
 #include "text.h"
 
-// Of a small line a string; of a large one the inside of a string of the line, which is held, with
-// its escapes. Neither: there is none.
+// From a small line `string`; from a large line `text`: the inside of a JSON string, with escapes,
+// in the line, which is held. Neither: no image.
 struct outcome_image {
     json_t *string;
     const char *text;
@@ -16,27 +16,27 @@ struct outcome_image {
     void *held;
 };
 
-// Something displayed, or the result.
+// A display or the result.
 struct outcome_item {
     bool is_result;
     char *display_id; // or NULL
     char *text;       // or NULL
     size_t text_len;
-    struct outcome_image image; // base64, but SVG as text
+    struct outcome_image image; // base64; SVG is text
     char format[8];
 };
 
-// An error line, of which no more is kept than is shown.
+// An error line, shortened to what is shown.
 struct outcome_error {
-    char *said; // "NameError: name 'x' is not defined", cut
-    char *text; // the traceback with its beginning and its end
+    char *said; // shortened: "NameError: name 'x' is not defined"
+    char *text; // the beginning and the end of the traceback
     size_t text_len;
-    json_t *traceback; // its lines; of a long one the text
+    json_t *traceback; // its lines; if it is long, `text` alone
 };
 
 enum {
     OUTCOME_MAX_ERRORS = 8,
-    OUTCOME_LARGE_LINE = 64 << 10, // takes longer to read than the loop should be held for
+    OUTCOME_LARGE_LINE = 64 << 10, // too large to be read on the loop
 };
 
 enum outcome_stream { OUTCOME_NEITHER, OUTCOME_STDOUT, OUTCOME_STDERR };
@@ -44,7 +44,7 @@ enum outcome_stream { OUTCOME_NEITHER, OUTCOME_STDOUT, OUTCOME_STDERR };
 struct outcome_limits {
     size_t max_text_head; // of each stream
     size_t max_text_tail;
-    size_t max_image_bytes; // of all together
+    size_t max_image_bytes; // of all images
 };
 
 // May be moved.
@@ -52,44 +52,44 @@ struct outcome {
     struct outcome_limits limits;
     struct text out;
     struct text err;
-    enum outcome_stream newest; // whichever was written to last
+    enum outcome_stream newest; // the one that was written to last
     struct outcome_item *items;
     size_t n_items;
     size_t item_bytes;
     size_t n_items_left_out;
-    struct outcome_error errors[OUTCOME_MAX_ERRORS]; // the first ones, and the newest
+    struct outcome_error errors[OUTCOME_MAX_ERRORS]; // the first ones and the newest
     size_t n_errors;
     json_t *files; // `file` lines
     bool clear_pending;
-    int64_t dropped_bytes; // lost before they came here
-    json_t *done;          // the last line; NULL as long as it runs
+    int64_t dropped_bytes; // that the log has lost
+    json_t *done;          // the last line; NULL: still running
     void (*release)(void *held);
-    void **released; // held lines that are not needed any more
+    void **released; // held lines for outcome_release()
     size_t n_released;
 };
 
 void outcome_init(struct outcome *outcome, const struct outcome_limits *limits);
 void outcome_fini(struct outcome *outcome);
-// Text that was printed.
+// Adds printed text.
 void outcome_add_text(struct outcome *outcome, enum outcome_stream stream, const char *text,
                       size_t len);
-// The newest line of what was printed, cut; "" where there is none.
+// The newest printed line, shortened; "": none.
 const char *outcome_newest_line(struct outcome *outcome);
-// One line of an execution (see API.md); other text is ignored. A large one is for a worker: it
-// touches nothing but the outcome.
+// Adds a line of an execution (see docs/api.md); other text is ignored. Uses nothing but the
+// outcome, so that a worker can add large lines.
 void outcome_add_line(struct outcome *outcome, const char *line, size_t len);
-// The same for a line that is held, where the outcome may keep it for its image. Takes `held`;
-// where it is not needed any more it is given back by outcome_release() or outcome_fini(), to
-// outcome->release, which neither this nor outcome_add_line() calls.
+// The same for a line that is held, and may be kept for its image. Takes `held`. outcome_release()
+// and outcome_fini() pass it to outcome->release when it is not needed any more; neither this nor
+// outcome_add_line() does.
 void outcome_add_held_line(struct outcome *outcome, const char *line, size_t len, void *held);
 void outcome_release(struct outcome *outcome);
 bool outcome_has_image(const struct outcome_item *item);
 // "ok", "error", "timeout", "interrupted", "died".
 const char *outcome_status(const struct outcome *outcome);
 bool outcome_is_ok(const struct outcome *outcome);
-// The last error, which says why it ended, or NULL: "NameError: name 'x' is not defined".
+// The last error, which is why the execution ended, or NULL: "NameError: name 'x' is not defined".
 const char *outcome_error(const struct outcome *outcome);
-// Appends the tracebacks, each with its beginning and its end.
+// Appends the beginning and the end of each traceback.
 void outcome_append_errors(const struct outcome *outcome, struct buf *ret);
-// The MIME type of an item's image that a client can show; NULL: it has none.
+// The MIME type of the item's image. NULL: no image that clients can show.
 const char *outcome_image_mime(const struct outcome_item *item);

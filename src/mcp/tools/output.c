@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that an execution wrote, from its log, as one text. To shape it takes a tenth of a second, so
-// a worker does it, piece by piece; a model reads in many parts, so the text is kept for a while.
+// The complete output of an execution as one text, from its log. Making it takes a tenth of a
+// second, so a worker does it piece by piece. A model reads it in parts, so the text is kept for a
+// while.
 
 #include <string.h>
 
@@ -8,12 +9,12 @@
 
 enum {
     MAX_OUTPUT_BYTES = 8 << 20,
-    PIECE_BYTES = 256 << 10, // of lines, copied in one turn of the loop
+    PIECE_BYTES = 256 << 10, // of lines, copied per turn of the loop
     MAX_KEPT = 4,
     KEEP_MS = 60 * 1000, // after the last read
 };
 
-// Of an execution that has ended.
+// The kept text of an execution that has ended.
 struct output_text {
     TAILQ_ENTRY(output_text) link;
     char *id;
@@ -21,21 +22,21 @@ struct output_text {
     size_t len;
 };
 
-// Lines that a worker adds to the text, which is with it until then.
+// Lines that a worker adds to the text, and the text meanwhile.
 struct output_piece {
-    struct output_read *read; // not the worker's
+    struct output_read *read; // not for the worker
     struct text text;
-    struct buf lines; // each with its length before it
+    struct buf lines; // each after its length, a size_t
 };
 
 struct output_read {
     struct mcp_tools *tools;
     struct execution *execution;
-    struct subscription *subscription; // NULL: nothing was read yet
+    struct subscription *subscription; // NULL: not begun
     struct loop_timer *next;
-    struct loop_work *work; // on a piece; NULL: none
+    struct loop_work *work; // for a piece, or NULL
     size_t bytes;           // read
-    bool more;              // after the piece under way
+    bool more;              // after the current piece
     struct text text;
     output_read_fn fn;
     void *arg;
@@ -120,7 +121,7 @@ keep(struct mcp_tools *tools, const char *id, struct buf *text)
 
 // ---- Lines ----------------------------------------------------------------------------------
 
-// Only the member itself becomes a value: beside it a line may hold many more.
+// Loads only this member, since a line may have many more values.
 static json_t *
 value_of(const char *line, size_t len, const char *name)
 {
@@ -186,7 +187,7 @@ void
 output_read_cancel(void *arg)
 {
     struct output_read *read = arg;
-    // A reader as others: where it was the last one, the execution does not run for nobody.
+    // If this was the last reader of a running execution, the execution ends.
     if (read->subscription)
         subscription_abandon(read->subscription);
     execution_unref(read->execution);
@@ -217,7 +218,7 @@ finish(struct output_read *read)
         fn(text.data ? text.data : "", text.len, arg);
 }
 
-// It does not wait for news.
+// The read does not wait for further lines.
 static void
 on_news(void *arg)
 {
@@ -240,7 +241,7 @@ piece_done(void *arg)
         finish(read);
 }
 
-// One that is still printing may do so faster than this reads.
+// A running execution may print faster than this reads, so its bytes are limited.
 static void
 read_piece(struct output_read *read)
 {

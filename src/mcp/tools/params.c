@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tool's parameters: the schema that a model sees, and the check of what it sent.
+// The parameters of tools: their schemas, and the check of arguments.
 
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static const struct {
     [PARAM_OBJECT] = {"object", "an object"},
 };
 
-// What n8n puts beside a tool's arguments.
+// Arguments that n8n adds to those of a tool.
 static const char *const foreign_names[] = {"sessionId", "action", "chatInput", "toolCallId"};
 
 // ---- Descriptions ---------------------------------------------------------------------------
@@ -145,7 +145,7 @@ has_type(const json_t *value, enum param_type type)
     case PARAM_NUMBER:
         return json_is_number(value);
     case PARAM_INTEGER:
-        return json_is_number(value) && fmod(json_number_value(value), 1) == 0; // 5.0 is one
+        return json_is_number(value) && fmod(json_number_value(value), 1) == 0; // accepts 5.0
     case PARAM_BOOLEAN:
         return json_is_boolean(value);
     case PARAM_STRINGS:
@@ -181,7 +181,7 @@ is_known(const struct tool *tool, const char *name)
     return false;
 }
 
-// Kernels have aliases, too: kernelspecs_find() checks the name.
+// Not for kernels, which have aliases, too: kernelspecs_find() checks the name.
 static bool
 is_choice(const char *choices, const char *value)
 {
@@ -205,7 +205,7 @@ check_param(const struct tool *tool, const struct param *param, const json_t *va
                             types[param->type].said);
     if (!absent && json_is_string(value) &&
         strlen(json_string_value(value)) != json_string_length(value))
-        return kg_error_set(err, KG_INVALID, 0, "%s must not hold a NUL character", param->name);
+        return kg_error_set(err, KG_INVALID, 0, "%s must not contain a NUL character", param->name);
     if (!absent && param->choices && !is_choice(param->choices, json_string_value(value)))
         return kg_error_set(err, KG_INVALID, 0, "%s must be one of %s", param->name,
                             param->choices);
@@ -217,7 +217,7 @@ check_param(const struct tool *tool, const struct param *param, const json_t *va
     return 0;
 }
 
-// Some clients fill in every parameter, with "" where the model gave nothing.
+// Some clients send every parameter, with "" for absent ones.
 static void
 leave_out_empty(const struct tool *tool, json_t *args)
 {
@@ -250,7 +250,7 @@ tool_check(const struct mcp_tools *tools, const struct tool *tool, json_t *args,
     const char *code = json_string_value(json_object_get(args, "code"));
     size_t max = tools->settings.face->max_code_bytes;
     if (code && strlen(code) > max)
-        return kg_error_set(err, KG_CODE_TOO_LARGE, 0, "code has %zu bytes; at most %zu are taken",
+        return kg_error_set(err, KG_CODE_TOO_LARGE, 0, "code has %zu bytes, the limit is %zu",
                             strlen(code), max);
     return 0;
 }

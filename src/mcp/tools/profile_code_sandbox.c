@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The profile `code-sandbox`: code in a fresh container each time; text on success, JSON on
-// failure.
+// The profile `code-sandbox`: each call has a sandbox of its own. Results are text after success,
+// and JSON after a failure.
 
 #include <ctype.h>
 #include <string.h>
@@ -115,7 +115,7 @@ list_environments(struct mcp_call *call, void *arg)
                               "mimeType", "application/json"));
 }
 
-// {image, installed_libraries} of each language that there is.
+// {image, installed_libraries} of each available language.
 static void
 on_libraries(struct job *job)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The profile `mcp-code-sandbox`: sessions, uploads, Python, artifacts. Errors are answers too,
-// never exceptions.
+// The profile `mcp-code-sandbox`: sessions, uploads, Python, artifacts. Errors are ordinary
+// results.
 
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { ID_DIGITS = 12, RUN_DIGITS = 4, MAX_FILENAME = 255, MAX_ARTIFACT_BYTES = 
 
 // ---- Errors ---------------------------------------------------------------------------------
 
-// What is missing here keeps its name.
+// Other codes keep their names.
 static const struct {
     enum kg_code code;
     const char *name;
@@ -50,7 +50,7 @@ static const char id_prefix[] = "sess_";
 
 // ---- Arguments ------------------------------------------------------------------------------
 
-// Answers itself where the id or the name is malformed.
+// Checks the form of the argument `session_id`. False: answered with an error.
 static bool
 check_id(struct job *job)
 {
@@ -59,11 +59,11 @@ check_id(struct job *job)
     if (!id || (strncmp(id, id_prefix, len) == 0 && strlen(id) == len + ID_DIGITS &&
                 strspn(id + len, "0123456789abcdef") == ID_DIGITS))
         return true;
-    fail_with(job, "invalid_session_id", "a session_id is sess_ and 12 hexadecimal digits");
+    fail_with(job, "invalid_session_id", "session_id must be sess_ and 12 hexadecimal digits");
     return false;
 }
 
-// Of a new session: the form that clients know.
+// Makes the id of a new session, in the form that clients know.
 static void
 fresh_id(char ret[SESSION_MAX_ID_LEN + 1])
 {
@@ -81,7 +81,7 @@ check_filename(struct job *job)
     if (len > 0 && len <= MAX_FILENAME && strspn(name, characters) == len && !strstr(name, "..") &&
         strcmp(name, ".") != 0)
         return true;
-    fail_with(job, "invalid_filename", "a filename is 1 to 255 of A-Z, a-z, 0-9, ., _ and -");
+    fail_with(job, "invalid_filename", "filename must be 1 to 255 of A-Z, a-z, 0-9, ., _ and -");
     return false;
 }
 
@@ -184,7 +184,7 @@ mcp_code_sandbox_on_read(const struct session_file *file, const void *data, size
     job_bytes_as_string(job, data, len, false, finish_artifact);
 }
 
-// A file that is too large comes as its link.
+// The result for a file that is too large has its link.
 static void
 mcp_code_sandbox_on_found(struct job *job, struct session *session, const struct session_file *file)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The profile `mcp-sandbox`: named sandboxes with Python, a terminal, files by link.
+// The profile `mcp-sandbox`: named sandboxes with Python, a terminal, packages, links to files.
 
 #include <string.h>
 
@@ -32,7 +32,7 @@ find_sandbox(struct job *job, const struct kernelspec *spec, job_ready_fn fn)
 
 // ---- Names ----------------------------------------------------------------------------------
 
-// What clients call a sandbox is kept as long as this gateway runs.
+// Names are kept until the gateway ends. Those of ended sandboxes are removed here.
 static void
 set_name(struct mcp_tools *tools, const char *owner, const char *id, const char *name)
 {
@@ -80,7 +80,7 @@ create_sandbox(struct job *job)
     const char *name = job_string(job, "name");
     struct kg_error err = {0};
     if (name && strlen(name) > MAX_NAME) {
-        kg_error_set(&err, KG_INVALID, 0, "name has more than %d bytes", MAX_NAME);
+        kg_error_set(&err, KG_INVALID, 0, "name must have at most %d bytes", MAX_NAME);
         job_fail(job, &err);
         return;
     }
@@ -98,7 +98,7 @@ static void list_next(struct job *job);
 static void
 on_packages(const json_t *body, const struct kg_error *err, void *arg)
 {
-    (void)err; // what is unknown is not listed
+    (void)err; // then none are listed
     struct job *job = arg;
     job->work = NULL;
     json_t *names = json_array();
@@ -224,9 +224,9 @@ install_package(struct job *job)
     find_sandbox(job, NULL, install_in);
 }
 
-// ---- Their state ----------------------------------------------------------------------------
+// ---- State of a package ---------------------------------------------------------------------
 
-// What was asked for may have come with versions.
+// The requirement without its version.
 static char *
 asked_name(const struct job *job)
 {
@@ -278,7 +278,7 @@ finish_installing(struct job *job, int64_t elapsed_ms)
     job_finish(job, result_of_json(job, value));
 }
 
-// What is being installed is waited for as long as by the install itself.
+// Waits for a running installation as long as install_package() does.
 static void
 look(void *arg)
 {
@@ -380,7 +380,7 @@ execute_terminal_command(struct job *job)
 
 // ---- Upload ---------------------------------------------------------------------------------
 
-static const char results_folder[] = "/app/results"; // what its clients call the working folder
+static const char results_folder[] = "/app/results"; // the working folder in the paths of clients
 
 static void
 mcp_sandbox_on_uploaded(const struct session_file *file, bool created, const struct kg_error *err,
@@ -457,17 +457,17 @@ upload_file(struct job *job)
             settings->loop, settings->upload_root, job_string(job, "local_file_path"),
             settings->face->max_upload_bytes, &job->file.data, on_local_read, job, &err);
     else
-        kg_error_set(&err, KG_INVALID_PATH, 0,
-                     "files of the gateway's machine can be uploaded over stdio, or with "
-                     "--upload-root");
+        kg_error_set(
+            &err, KG_INVALID_PATH, 0,
+            "local_file_path: files can be uploaded over stdio, or if --upload-root is set");
     job->cancel_work = local_read_cancel;
     if (!job->work)
         job_fail(job, &err);
 }
 
-// ---- Links: clients put them together themselves ---------------------------------------------
+// ---- Links that clients build themselves ----------------------------------------------------
 
-// Leads to the link that is signed, which is served elsewhere.
+// Redirects to the signed link.
 static void
 handle_link(struct http_request *request, void *arg)
 {
@@ -477,7 +477,7 @@ handle_link(struct http_request *request, void *arg)
     const char *path = http_request_query(request, "file_path");
     struct kg_error err = {0};
     if (!id || !path)
-        kg_error_set(&err, KG_INVALID, 0, "sandbox_id and file_path are needed");
+        kg_error_set(&err, KG_INVALID, 0, "sandbox_id and file_path must be given");
     else if (sandbox_path(path, &path, &err) == 0 &&
              sessions_find(tools->settings.face->sessions, owner, id, &err)) {
         KG_AUTO_FREE char *url = file_links_make(tools->settings.face->links, owner, id, path);
@@ -501,7 +501,7 @@ mcp_tools_serve_http(struct mcp_tools *tools, struct http_server *server)
 #define SANDBOX_PARAM                                                                              \
     {                                                                                              \
         .name = "sandbox_id", .required = true,                                                    \
-        .description = "The sandbox, as create_sandbox or list_sandboxes told it"                  \
+        .description = "The sandbox, from create_sandbox or list_sandboxes"                        \
     }
 
 static const struct param create_params[] = {
@@ -544,20 +544,21 @@ static const struct tool tool_table[] = {
      .run = list_sandboxes},
     {.name = "create_sandbox",
      .title = "Create a sandbox",
-     .description = "Makes a sandbox and returns its sandbox_id, for the other tools. Use one for "
-                    "all steps of a task.",
+     .description =
+         "Creates a sandbox and returns its sandbox_id, for the other tools. Use one for "
+         "all steps of a task.",
      .params = create_params,
      .run = create_sandbox},
     {.name = "install_package_in_sandbox",
      .title = "Install a package",
-     .description = "Installs a Python package. What takes longer than 5 s goes on; then ask "
+     .description = "Installs a Python package. If that takes longer than 5 s, it continues; call "
                     "check_package_installation_status.",
      .params = package_params,
      .hints = TOOL_IDEMPOTENT,
      .run = install_package},
     {.name = "check_package_installation_status",
      .title = "Check an installation",
-     .description = "Says whether a package is installed, being installed, or failed.",
+     .description = "Returns whether a package is installed, being installed, or failed.",
      .params = package_params,
      .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT,
      .run = check_package},
@@ -565,7 +566,7 @@ static const struct tool tool_table[] = {
      .title = "Run Python",
      .description = "Runs Python code in a sandbox; variables stay from call to call. Returns "
                     "{stdout, stderr, exit_code, files, file_links}: print() what you want to "
-                    "see; files written to the working folder come as links.",
+                    "see; files in the working folder are returned as links.",
      .params = code_params,
      .hints = TOOL_DESTRUCTIVE,
      .run = execute_python_code},

@@ -33,7 +33,7 @@ images_of(struct job *job)
     return images;
 }
 
-// What was printed, on either stream, and shown as text.
+// Printed text of both streams, and displays as text.
 static json_t *
 output_of(const struct job *job)
 {
@@ -52,7 +52,7 @@ output_of(const struct job *job)
 static void
 sandbox_mcp_on_ran(struct job *job)
 {
-    // Of a timeout the first is what the interrupt raised, the last says why.
+    // After a timeout the first error is from the interrupt; the last one says why.
     const char *error = outcome_error(&job->outcome);
     json_t *value;
     if (error)
@@ -145,7 +145,7 @@ cancel_downloads(void *work)
     session_downloads_cancel(work);
 }
 
-// What has arrived by then stays.
+// Files that have arrived are kept.
 static void
 on_deadline(void *arg)
 {
@@ -182,9 +182,11 @@ create_session_with_files(struct job *job)
     struct kg_error err = {0};
     double timeout_s = job_number(job, "timeout", DOWNLOAD_S);
     if (json_array_size(job_value(job, "file_urls")) > SESSION_DOWNLOADS_MAX)
-        kg_error_set(&err, KG_INVALID, 0, "file_urls has more than %d URLs", SESSION_DOWNLOADS_MAX);
+        kg_error_set(&err, KG_INVALID, 0, "file_urls must have at most %d URLs",
+                     SESSION_DOWNLOADS_MAX);
     else if (!(timeout_s > 0 && timeout_s <= MAX_DOWNLOAD_S))
-        kg_error_set(&err, KG_INVALID, 0, "timeout must be above 0, at most %d", MAX_DOWNLOAD_S);
+        kg_error_set(&err, KG_INVALID, 0, "timeout must be above 0 and at most %d seconds",
+                     MAX_DOWNLOAD_S);
     if (err.code != KG_OK)
         job_fail(job, &err);
     else

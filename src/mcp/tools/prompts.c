@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prompt that teaches how to work here, and completions.
+// The prompt that explains how to work in a sandbox, and completions.
 
 #include <string.h>
 
@@ -16,10 +16,9 @@ kernelgate_list_prompts(const char *profile, void *arg)
                      "name", prompt_name, "title", "Work in a sandbox", "description",
                      "How to solve a task with code that runs in a sandbox: step by step, with "
                      "state, files and figures.",
-                     "arguments", "name", "task", "description", "What is to be done.", "required",
-                     1, "name", "language", "description", "The kernel to use.", "required", 0,
-                     "name", "session_id", "description", "A session that is there already.",
-                     "required", 0);
+                     "arguments", "name", "task", "description", "The task.", "required", 1, "name",
+                     "language", "description", "The kernel to use.", "required", 0, "name",
+                     "session_id", "description", "An existing session.", "required", 0);
 }
 
 static const char *
@@ -45,17 +44,17 @@ prompt_text(const struct mcp_tools *tools, const char *task, const char *languag
     buf_append_str(
         &text,
         "\n\nHow to work:\n"
-        "1. Take small steps and look at each result; variables, imports and files stay.\n"
+        "1. Take small steps and look at each result; variables, imports and files are kept.\n"
         "2. Look at data before you compute with it: its size, its first rows, its types.\n"
         "3. Bring input in with write_file, or look for it with list_files; files are in "
         "/mnt/data.\n"
         "4. A missing package: install_packages.\n"
         "5. Show figures with plt.show(); save what the user should keep to a file.\n"
-        "6. Print little; of a long output only its beginning and its end come back. read_file "
+        "6. Print little; only the beginning and the end of a long output are returned. read_file "
         "reads the rest in parts.\n"
-        "7. Give a timeout to what takes long. After an error read the traceback, change the code, "
+        "7. Pass a timeout for long work. After an error read the traceback, change the code, "
         "and run only the part that failed.\n"
-        "8. Where a result names a new session_id, pass it with every later call.\n"
+        "8. If a result names a new session_id, pass it with every later call.\n"
         "At the end say what was found and which files were written.\n");
     return buf_take(&text);
 }
@@ -67,7 +66,7 @@ kernelgate_get_prompt(struct mcp_call *call, void *arg)
         return false;
     const char *task = argument(call, "task");
     if (!task) {
-        mcp_call_fail(call, MCP_INVALID_PARAMS, NULL, "task is missing: what is to be done");
+        mcp_call_fail(call, MCP_INVALID_PARAMS, NULL, "task is missing");
         return true;
     }
     KG_AUTO_FREE char *text =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of sessions, and the output of executions, as resources.
+// Resources: the files of sessions, and the output of executions.
 
 #include <string.h>
 
@@ -47,7 +47,7 @@ gather(struct job *job, const json_t *page)
 
 static void list_next_session(struct job *job);
 
-// A session that has just ended, or does not answer, has no files for this list.
+// Skips the files of a session that has just ended, or does not answer.
 static void
 resource_on_listed(const json_t *page, const struct kg_error *err, void *arg)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What came of a call, as content for a model: text first, then images, then links to files.
+// Results for models: text first, then images, then links to files.
 
 #include <stdio.h>
 #include <string.h>
@@ -10,13 +10,13 @@ enum {
     MAX_TEXT_HEAD = 12 << 10,
     MAX_TEXT_TAIL = 8 << 10,
     MAX_IMAGES = 20,
-    MAX_IMAGE_BYTES = 5 << 20, // of base64; what larger ones cost breaks clients
+    MAX_IMAGE_BYTES = 5 << 20, // of base64; larger images break clients
     MAX_LISTED_FILES = 20,
 };
 
 // ---- Sections -------------------------------------------------------------------------------
 
-// A single section has no heading, unless it is stderr.
+// A single section gets no heading, unless it is stderr.
 struct sections {
     struct buf text;
     size_t n_cut;
@@ -51,7 +51,7 @@ add_stream(struct sections *sections, const char *heading, const struct text *st
     add_section(sections, heading, whole.data ? whole.data : "", whole.len);
 }
 
-// A line in brackets, for what the gateway has to say.
+// Adds a line in brackets, for a message of the gateway.
 static void KG_PRINTF(2, 3) add_remark(struct buf *text, const char *fmt, ...)
 {
     KG_AUTO_FREE char *remark = NULL;
@@ -122,10 +122,11 @@ remark_images(struct buf *text, const struct outcome *outcome, size_t n_shown)
                    n_svg, n_svg == 1 ? "" : "s");
     size_t n_hidden = n_images - n_svg - n_shown + outcome->n_items_left_out;
     if (n_hidden > 0)
-        add_remark(text,
-                   "%zu further images or displays were left out: too many, or too large. Save "
-                   "them to files, smaller ones",
-                   n_hidden);
+        add_remark(
+            text,
+            "%zu further images or displays were left out (too many or too large): save them to "
+            "files, or make them smaller",
+            n_hidden);
 }
 
 // ---- Files ----------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ append_file_links(json_t *content, const struct job *job)
     }
 }
 
-// For programs: where it ran, and how it ended.
+// Adds the session, the execution and its status, for programs.
 static json_t *
 with_meta(const struct job *job, json_t *result)
 {
@@ -194,10 +195,11 @@ remark_session(struct buf *text, const struct job *job)
     if (job->session.note == JOB_NOTE_NEW)
         add_remark(text, "new session %s: pass session_id=\"%s\" to go on in it", id, id);
     else if (job->session.note == JOB_NOTE_AGAIN)
-        add_remark(text,
-                   "NOTE: session %s did not exist any more (expired or closed), so it was made "
-                   "anew: variables, imports, packages and files of before are gone",
-                   id);
+        add_remark(
+            text,
+            "NOTE: session %s did not exist any more (expired or closed) and was created again: "
+            "its variables, imports, packages and files are gone",
+            id);
 }
 
 static void
@@ -206,23 +208,24 @@ remark_end(struct buf *text, const struct job *job)
     const struct outcome *outcome = &job->outcome;
     const char *status = outcome_status(outcome);
     if (strcmp(status, "timeout") == 0)
-        add_remark(text,
-                   "timed out. A larger timeout can be given, up to %lld s; work in smaller steps, "
-                   "or start long work in the background",
-                   (long long)(job->tools->settings.face->max_timeout_ms / 1000));
+        add_remark(
+            text,
+            "timed out: pass a larger timeout (up to %lld s), work in smaller steps, or start "
+            "long work in the background",
+            (long long)(job->tools->settings.face->max_timeout_ms / 1000));
     else if (strcmp(status, "interrupted") == 0)
         add_remark(text, "interrupted");
     if (json_is_true(json_object_get(outcome->done, "kernel_restarted")))
-        add_remark(text, "the kernel was restarted: variables and imports are gone, files are "
-                         "still there");
+        add_remark(text,
+                   "the kernel was restarted: variables and imports are gone, files are kept");
     if (outcome->dropped_bytes > 0)
-        add_remark(text, "%lld bytes of output came too fast and were lost",
+        add_remark(text, "%lld bytes of output arrived too fast and were lost",
                    (long long)outcome->dropped_bytes);
 }
 
 // ---- Results --------------------------------------------------------------------------------
 
-// The output, cut, and what there is to say of it.
+// A text block of the shortened output and the remarks.
 static json_t *
 text_block(const struct buf *output, const struct buf *remarks)
 {
@@ -235,7 +238,7 @@ text_block(const struct buf *output, const struct buf *remarks)
     return mcp_text(whole.data, whole.len);
 }
 
-// Leaves the beginning and the end. Returns whether anything was left out.
+// Keeps the beginning and the end. Returns whether anything was left out.
 static bool
 cut_output(struct sections *sections)
 {
@@ -248,7 +251,7 @@ cut_output(struct sections *sections)
     return sections->n_cut > 0;
 }
 
-// How many kinds of output there are; those that need a heading of their own count twice.
+// The number of kinds of output; stderr counts twice, since it always needs a heading.
 static int
 n_kinds(const struct outcome *outcome)
 {

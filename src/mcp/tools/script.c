@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code in a session's kernel, and what came of it as of a script.
+// Runs code in a session's kernel; its outcome looks like that of a script.
 
 #include <string.h>
 

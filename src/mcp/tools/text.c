@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes text for models, as it comes.
+// Shapes output for models while it arrives.
 
 #include <string.h>
 
@@ -10,10 +10,10 @@ enum { MAX_LINE = 16 << 10, MAX_ESCAPE = 4 << 10, MAX_NEWEST = 200, NEAR_LINE_EN
 enum escape {
     ESCAPE_NONE,
     ESCAPE_BEGUN,      // ESC
-    ESCAPE_ONE_MORE,   // ESC ( and its like: one more byte
+    ESCAPE_ONE_MORE,   // such as ESC (: one more byte
     ESCAPE_CSI,        // ESC [: up to a final byte
-    ESCAPE_STRING,     // ESC ] and its like: up to BEL or ESC backslash
-    ESCAPE_STRING_ESC, // ESC within that
+    ESCAPE_STRING,     // such as ESC ]: up to BEL or ESC backslash
+    ESCAPE_STRING_ESC, // ESC within ESCAPE_STRING
 };
 
 void
@@ -71,7 +71,7 @@ text_is_readable(const char *data, size_t len)
 
 // ---- Head and tail --------------------------------------------------------------------------
 
-// Leaves the last `max_tail` bytes.
+// Keeps the last `max_tail` bytes.
 static void
 trim_tail(struct text *text)
 {
@@ -121,7 +121,7 @@ end_line(struct text *text, const char *end)
 
 // ---- Characters -----------------------------------------------------------------------------
 
-// Takes one byte of an escape sequence (ECMA-48); returns whether it belongs to it.
+// Takes a byte of an escape sequence (ECMA-48). Returns whether the byte belongs to it.
 static bool
 step_escape(struct text *text, char c)
 {
@@ -218,7 +218,7 @@ text_add(struct text *text, const char *data, size_t len)
     }
 }
 
-// ---- What came of it ------------------------------------------------------------------------
+// ---- The shaped text ------------------------------------------------------------------------
 
 bool
 text_is_empty(const struct text *text)
@@ -233,7 +233,7 @@ text_newest_line(struct text *text)
     return text->last_line.data ? text->last_line.data : "";
 }
 
-// Where what is left out may begin, seen from the head's end: at a line's end, if one is near.
+// How much of the head is shown: it ends at the end of a line, if one is near.
 static size_t
 head_end(const struct buf *head)
 {
@@ -257,7 +257,7 @@ tail_start(const struct buf *tail)
 size_t
 text_append_to(const struct text *text, struct buf *ret)
 {
-    // Without the copy, a line that goes on could not be overwritten any more.
+    // A copy, since an unfinished line can still be overwritten.
     struct text all = {
         .max_head = text->max_head, .max_tail = text->max_tail, .n_cut = text->n_cut};
     buf_append(&all.head, text->head.data, text->head.len);

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text as a model should read it: without escape sequences and what a carriage return overwrote,
-// and of a long one the beginning and the end.
+// Text for a model: without escape sequences and text that a carriage return overwrote. Only the
+// beginning and the end of a long text are kept.
 #pragma once
 
 #include "base.h"
 
-// Bounded in memory, whatever comes in. `max_head` and `max_tail` are bytes.
+// Bounded in memory. `max_head` and `max_tail` are bytes.
 struct text {
     size_t max_head;
     size_t max_tail;
-    int escape;           // where in an escape sequence we are
-    size_t escape_len;    // how long that is by now
-    bool returned;        // a carriage return came; what follows overwrites the line
-    struct buf line;      // the one under way
-    struct buf last_line; // the newest one with something in it, cut
+    int escape;           // enum escape
+    size_t escape_len;    // bytes of the escape sequence until now
+    bool returned;        // after a carriage return: the next text overwrites the line
+    struct buf line;      // not finished
+    struct buf last_line; // the newest one that is not blank, shortened
     struct buf head;
     struct buf tail;
-    size_t n_cut; // bytes that were in neither
+    size_t n_cut; // bytes that were left out
 };
 
 void text_init(struct text *text, size_t max_head, size_t max_tail);
 void text_fini(struct text *text);
-// UTF-8, whole characters; escape sequences and lines may be split anywhere.
+// Adds UTF-8 in whole characters. Escape sequences and lines may be split anywhere.
 void text_add(struct text *text, const char *data, size_t len);
-// Appends the text, and where some was left out, a line that says so in its place. Returns how many
-// bytes were. Takes more afterwards.
+// Appends the text to `ret`, with a note in place of what was left out. Returns the number of bytes
+// left out. More text can be added afterwards.
 size_t text_append_to(const struct text *text, struct buf *ret);
 bool text_is_empty(const struct text *text);
-// The newest line with something in it, cut; "" where there was none.
+// The newest line that is not blank, shortened; "": none.
 const char *text_newest_line(struct text *text);
-// How much of `data` is whole characters, if a character is cut at its end.
+// The length of `data` without a character that is cut at the end.
 size_t text_whole(const char *data, size_t len);
-// How many bytes at the start belong to a character that began before.
+// The number of bytes at the start of `data` that belong to an earlier character.
 size_t text_begin(const char *data, size_t len);
-// Whether it is UTF-8 without NULs.
+// Whether `data` is UTF-8 without NULs.
 bool text_is_readable(const char *data, size_t len);

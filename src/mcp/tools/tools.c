@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The provider: which profile a call belongs to, and which of its tools.
+// The provider: finds the profile and the tool of each call.
 
 #include <string.h>
 
@@ -71,7 +71,7 @@ call_tool(struct mcp_call *call, void *arg)
     return true;
 }
 
-// ---- What a profile has beside its tools ----------------------------------------------------
+// ---- Resources, prompts and completions of profiles ------------------------------------------
 
 static const struct mcp_provider *
 more_of(const char *profile)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// list_files, read_file, write_file.
+// list_files, write_file.
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tools share.
+// What the files of the tools share.
 #pragma once
 
 #include "job.h"
@@ -15,36 +15,36 @@ enum param_type {
     PARAM_OBJECT
 };
 
-// A parameter: from this come both the schema and the check. Descriptions of tools and parameters
-// may hold {timeout}, {max_timeout}, {kernels} and {network}.
+// A parameter: its schema and its check are made from this. Descriptions of tools and parameters
+// may contain {timeout}, {max_timeout}, {kernels} and {network}.
 struct param {
     const char *name;
     enum param_type type;
     bool required;
     const char *description;
-    const char *fallback; // what it is by default, as JSON; NULL: nothing to say
-    const char *choices;  // of a string, separated by |; "{kernels}": the kernelspecs' names
+    const char *fallback; // the default, as JSON; NULL: not said
+    const char *choices;  // for a string, separated by |; "{kernels}": the kernelspecs' names
 };
 
-// TOOL_RUNS: what a model wrote, so that it reaches as far as the sandbox does.
+// TOOL_RUNS: it runs code of the model, which can use the network if the sandbox can.
 enum { TOOL_READ_ONLY = 1, TOOL_DESTRUCTIVE = 2, TOOL_IDEMPOTENT = 4, TOOL_RUNS = 8 };
 
 struct tool {
     const char *name;
     const char *title;
     const char *description;
-    const struct param *params; // up to one without a name
+    const struct param *params; // the last one has no name
     int hints;
-    const char *language; // offered only where there is such a kernel; NULL: always
+    const char *language; // offered only if there is such a kernel; NULL: always
     void (*run)(struct job *job);
 };
 
 struct profile {
     const char *name;
     const char *instructions;
-    const struct tool *tools; // up to one without a name
+    const struct tool *tools; // the last one has no name
     job_error_fn error_result;
-    // Resources, prompts and completions; what is NULL it has none of.
+    // Resources, prompts and completions; NULL members: none.
     const struct mcp_provider *more;
 };
 
@@ -56,8 +56,8 @@ extern const struct profile sandbox_mcp_profile;
 
 // ---- The provider (tools.c) -----------------------------------------------------------------
 
-// A session that no client may come back to: the client does not know its id, or has gone. It is
-// ended if a new session needs its place.
+// A session to which perhaps no client comes back: the client does not know its id, or has left. It
+// is ended if a new session needs its place.
 struct orphaned_session {
     TAILQ_ENTRY(orphaned_session) link;
     char id[SESSION_MAX_ID_LEN + 1];
@@ -69,10 +69,10 @@ struct mcp_tools {
     struct mcp_tools_settings settings;
     json_t *lists; // {profile: tools}
     TAILQ_HEAD(, job) jobs;
-    json_t *names; // {owner/session: name}, for a profile whose sandboxes have names
+    json_t *names; // {owner/session: name}, for the profile mcp-sandbox
     struct orphaned_sessions orphans;
     size_t n_orphans;
-    TAILQ_HEAD(output_texts, output_text) outputs; // read lately, the newest first
+    TAILQ_HEAD(output_texts, output_text) outputs; // read recently, the newest first
     struct loop_timer *forget_outputs;
 };
 
@@ -80,60 +80,60 @@ struct mcp_tools {
 
 // {name, title, description, inputSchema, annotations}
 json_t *tool_describe(const struct mcp_tools *tools, const struct tool *tool);
-// Takes optional strings out that are empty.
+// Checks the arguments, and removes optional strings that are empty.
 KG_MUST_CHECK int tool_check(const struct mcp_tools *tools, const struct tool *tool, json_t *args,
                              struct kg_error *err);
-// Replaces {timeout} and its like. To be freed.
+// Replaces {timeout} and so on; to be freed.
 char *fill_in(const struct mcp_tools *tools, const char *text);
 
 // ---- Orphaned sessions (orphans.c) ----------------------------------------------------------
 
 void orphan_add(struct mcp_tools *tools, const char *owner, const char *id);
 void orphan_remove(struct mcp_tools *tools, const char *owner, const char *id);
-// Ends the oldest idle one of an owner; false: there is none.
+// Ends the oldest idle orphan of an owner. False: there is none.
 bool orphan_evict(struct mcp_tools *tools, const char *owner);
 void orphans_fini(struct mcp_tools *tools);
 
-// ---- What can be read (uri.c, output.c) -----------------------------------------------------
+// ---- URIs and output (uri.c, output.c) ------------------------------------------------------
 
-// kernelgate://<session>/<path>: a file. To be freed.
+// The URI of a file, kernelgate://<session>/<path>; to be freed.
 char *file_uri(const char *session_id, const char *path);
-// Takes one apart; both to be freed. False: it is none.
+// The parts of such a URI, to be freed. False: it is not one.
 bool file_uri_parse(const char *uri, char **ret_session_id, char **ret_path);
-// kernelgate-output://<execution>: all that an execution wrote. To be freed.
+// The URI of the output of an execution, kernelgate-output://<execution>; to be freed.
 char *output_uri(const struct execution *execution);
-// The id in one; NULL: it is none.
+// The id in such a URI. NULL: it is not one.
 const char *output_uri_id(const char *uri);
-// Gathers what an execution wrote until now, in many turns of the loop. `fn` fires once, with a
-// text of at most 8 MiB that it borrows. KG_NOT_FOUND: it is not kept any more.
+// Gathers the output of an execution until now, in several turns of the loop. `fn` is called once,
+// and borrows a text of at most 8 MiB. KG_NOT_FOUND: the execution is not kept any more.
 struct output_read;
 typedef void (*output_read_fn)(const char *data, size_t len, void *arg);
 KG_MUST_CHECK struct output_read *output_read_start(struct mcp_tools *tools, const char *owner,
                                                     const char *id, output_read_fn fn, void *arg,
                                                     struct kg_error *err);
-// Takes a struct output_read, whose `fn` has not fired; it will not then.
+// Takes a struct output_read whose `fn` has not been called, and will not be called.
 void output_read_cancel(void *read);
-// What is kept for the next reads of an execution that has ended.
+// The texts that are kept for further reads.
 void outputs_init(struct mcp_tools *tools);
 void outputs_fini(struct mcp_tools *tools);
 
 // ---- Results (result.c) ---------------------------------------------------------------------
 
-// What a model reads of an execution or a command: text, then images, then links to files.
+// The result of an execution or a command: text, then images, then links to files.
 json_t *result_of_run(struct job *job);
 json_t *result_of_command(const struct job *job);
-// Text alone; `structured` is taken, and may be NULL.
+// The result is a text. Takes `structured` (may be NULL).
 json_t *result_of_text(const struct job *job, const char *text, json_t *structured);
-// An error of the gateway: "Error session_not_found: …".
+// The result is an error of the gateway: "Error session_not_found: …".
 json_t *result_of_error(struct job *job, const struct kg_error *err);
-// Appends the images of the outcome; returns how many.
+// Appends the images of the outcome, and returns their number.
 size_t append_images(json_t *content, struct job *job);
-// An item's image as a string of the answer. A new reference.
+// The image of an item as a string for the answer. A new reference.
 json_t *image_string(struct job *job, struct outcome_item *item);
-// For profiles: the JSON as text, and the images of the outcome after it. Takes `value`.
+// For profiles: JSON as text, then the images of the outcome. Takes `value`.
 json_t *result_of_json(struct job *job, json_t *value);
-// The same for a value that must not be shared; it is encoded together with the answer, on a worker
-// where it is large.
+// The same, but a large value is encoded with the answer, on a worker. The caller must not keep
+// references to it.
 json_t *result_of_own_json(struct job *job, json_t *value);
 
 // ---- Resources, prompts, completions (resources.c, prompts.c) --------------------------------
@@ -143,7 +143,7 @@ bool kernelgate_get_prompt(struct mcp_call *call, void *arg);
 bool kernelgate_complete(struct mcp_call *call, void *arg);
 extern const struct mcp_provider kernelgate_more;
 
-// ---- Tools, one file a subject --------------------------------------------------------------
+// ---- Tools ----------------------------------------------------------------------------------
 
 extern const struct tool kernelgate_tools[];
 void tool_run_code(struct job *job);

@@ -7,13 +7,13 @@
 
 enum {
     READ_BYTES = 20000,
-    LEAST_BYTES = 4,                   // a character has as many, and each part must go on
+    LEAST_BYTES = 4,                   // the longest character, so that each part has one
     MAX_IMAGE_FILE_BYTES = 3750 << 10, // 5 MB as base64
 };
 
 // ---- Images ---------------------------------------------------------------------------------
 
-// What the model can look at.
+// Whether the model can see it.
 static bool
 is_image(const struct session_file *file)
 {
@@ -68,13 +68,13 @@ on_read_data(const void *data, size_t len, void *arg)
     buf_append(&job->file.data, data, len);
 }
 
-// The whole characters of a part that begins at `offset`, and where it is not all, what there is:
-// "[bytes 0 to 20000 of 50000; go on with offset=20000]".
+// Appends the whole characters of a part that begins at `offset`. If that is not everything, a note
+// follows: "[bytes 0 to 20000 of 50000; go on with offset=20000]".
 static void
 append_part(struct buf *text, const char *data, size_t len, int64_t offset, int64_t size)
 {
     size_t begin = offset > 0 ? text_begin(data, len) : 0;
-    // A character that the end cuts is left to the next part.
+    // A character that is cut at the end belongs to the next part.
     bool last = offset + (int64_t)len >= size;
     int64_t end = offset + (int64_t)(last ? len : text_whole(data, len));
     offset += (int64_t)begin;
@@ -200,14 +200,14 @@ check_range(const struct job *job, struct kg_error *err)
 {
     double offset = job_number(job, "offset", 0), limit = job_number(job, "limit", READ_BYTES);
     if (offset < 0 || offset > 1e15)
-        return kg_error_set(err, KG_INVALID, 0, "offset must be 0 or more bytes");
+        return kg_error_set(err, KG_INVALID, 0, "offset must not be negative");
     if (limit < LEAST_BYTES || limit > READ_BYTES)
         return kg_error_set(err, KG_INVALID, 0, "limit must be %d to %d bytes", LEAST_BYTES,
                             READ_BYTES);
     return 0;
 }
 
-// A link to a file, as results have them, names the session as well. False: it is none.
+// A link to a file, from a result, also names the session. False: the path is not a link.
 static bool
 take_link_apart(struct job *job)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The URIs of files.
+// URIs of files.
 
 #include <string.h>
 
