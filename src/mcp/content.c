@@ -73,29 +73,3 @@ mcp_completion(json_t *values)
     return json_pack("{s:{s:o, s:I, s:b}}", "completion", "values", values, "total",
                      (json_int_t)total, "hasMore", total > COMPLETION_VALUES_MAX);
 }
-
-#ifdef KG_MCP_ASKS
-static json_t *
-media_block(const char *type, const char *base64, size_t len, const char *mime)
-{
-    return json_pack("{s:s, s:s%, s:s}", "type", type, "data", base64, len, "mimeType", mime);
-}
-
-json_t *
-mcp_image(const char *base64, size_t len, const char *mime)
-{
-    return media_block("image", base64, len, mime);
-}
-
-json_t *
-mcp_audio(const char *base64, size_t len, const char *mime)
-{
-    return media_block("audio", base64, len, mime);
-}
-
-json_t *
-mcp_embedded(json_t *resource)
-{
-    return json_pack("{s:s, s:o}", "type", "resource", "resource", resource);
-}
-#endif

@@ -200,11 +200,6 @@ void mcp_call_close_stream(struct mcp_call *call);
 // in MCP_2026_07_28, before that MCP_SERVER_ERROR.
 void mcp_call_fail_capability(struct mcp_call *call, const char *capability);
 
-json_t *mcp_image(const char *base64, size_t len, const char *mime);
-json_t *mcp_audio(const char *base64, size_t len, const char *mime);
-// Takes `resource`, an element of `contents` of resources/read.
-json_t *mcp_embedded(json_t *resource);
-
 // Notify the owner's clients that subscribed to it. `owner` NULL: the clients of all owners.
 void mcp_resource_updated(struct mcp *mcp, const char *owner, const char *uri);
 void mcp_list_changed(struct mcp *mcp, const char *owner, enum mcp_list list);

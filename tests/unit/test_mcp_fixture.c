@@ -101,9 +101,10 @@ take_code(struct mcp_fixture *f)
 json_t *
 large_result(size_t len)
 {
-    KG_AUTO_FREE char *image = kg_calloc(1, len + 1);
-    memset(image, 'A', len);
-    return mcp_tool_result(json_pack("[o]", mcp_image(image, len, "image/png")), NULL, false);
+    KG_AUTO_FREE char *base64 = kg_calloc(1, len + 1);
+    memset(base64, 'A', len);
+    json_t *image = mcp_image_string(json_stringn(base64, len), "image/png");
+    return mcp_tool_result(json_pack("[o]", image), NULL, false);
 }
 
 static json_t *

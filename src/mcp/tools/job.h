@@ -146,8 +146,6 @@ struct job_session {
 void job_open_session(struct job *job, const struct job_session *want, job_ready_fn fn);
 // The id of the session that a call without an id uses. NULL: it would create one.
 const char *job_own_session_id(const struct job *job);
-// The client has closed its own session, so the result need not say that the next one is new.
-void job_forget_own_session(const struct job *job, const char *id);
 // Ends a session. `fn` is called when all of it is gone.
 void job_close_session(struct job *job, struct session *session,
                        void (*fn)(struct job *job, const char *session_id));

@@ -54,8 +54,9 @@ job_own_session_id(const struct job *job)
     return own ? own->id : NULL;
 }
 
-void
-job_forget_own_session(const struct job *job, const char *id)
+// The client has closed its own session, so the result need not say that the next one is new.
+static void
+forget_own_session(const struct job *job, const char *id)
 {
     struct own_session *own = own_session(job);
     if (own && strcmp(own->id, id) == 0)
@@ -192,7 +193,7 @@ job_close_session(struct job *job, struct session *session,
     closing->job = job;
     memcpy(closing->id, session_id(session), strlen(session_id(session)));
     orphan_remove(job->tools, mcp_call_owner(job->call), closing->id);
-    job_forget_own_session(job, closing->id);
+    forget_own_session(job, closing->id);
     job->work = closing;
     job->cancel_work = forget_job;
     job->session.on_closed = fn;

@@ -58,11 +58,9 @@ run_javascript(struct job *job)
 static json_t *
 error_result(struct job *job, const struct kg_error *err)
 {
-    json_t *result = result_of_json(job, json_pack("{s:i, s:s, s:s, s:s}", "exit_code", 1, "stderr",
-                                                   err->message, "stdout", "", "code",
-                                                   kg_code_info(err->code)->name));
-    json_object_set_new(result, "isError", json_true());
-    return result;
+    return result_of_error_json(job, json_pack("{s:i, s:s, s:s, s:s}", "exit_code", 1, "stderr",
+                                               err->message, "stdout", "", "code",
+                                               kg_code_info(err->code)->name));
 }
 
 static const struct param code_params[] = {

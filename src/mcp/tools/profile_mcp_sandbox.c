@@ -13,10 +13,8 @@ enum { PATIENCE_MS = 5000, LOOK_MS = 100, MAX_NAME = 200 };
 static json_t *
 error_result(struct job *job, const struct kg_error *err)
 {
-    json_t *result = result_of_json(job, json_pack("{s:s, s:s, s:b}", "error", err->message, "code",
-                                                   kg_code_info(err->code)->name, "success", 0));
-    json_object_set_new(result, "isError", json_true());
-    return result;
+    return result_of_error_json(job, json_pack("{s:s, s:s, s:b}", "error", err->message, "code",
+                                               kg_code_info(err->code)->name, "success", 0));
 }
 
 static void
@@ -246,9 +244,7 @@ fail_check(struct job *job, const struct kg_error *err)
 {
     json_t *value = settled_json("error", json_string(err->message));
     json_object_set_new(value, "code", json_string(kg_code_info(err->code)->name));
-    json_t *result = result_of_json(job, value);
-    json_object_set_new(result, "isError", json_true());
-    job_finish(job, result);
+    job_finish(job, result_of_error_json(job, value));
 }
 
 static void

@@ -11,11 +11,8 @@ enum { DOWNLOAD_S = 30, MAX_DOWNLOAD_S = 600 };
 static json_t *
 error_result(struct job *job, const struct kg_error *err)
 {
-    json_t *result =
-        result_of_json(job, json_pack("{s:s, s:[], s:s}", "error", err->message, "traceback",
-                                      "code", kg_code_info(err->code)->name));
-    json_object_set_new(result, "isError", json_true());
-    return result;
+    return result_of_error_json(job, json_pack("{s:s, s:[], s:s}", "error", err->message,
+                                               "traceback", "code", kg_code_info(err->code)->name));
 }
 
 // ---- Execute --------------------------------------------------------------------------------

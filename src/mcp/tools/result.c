@@ -349,6 +349,14 @@ result_of_json(struct job *job, json_t *value)
 }
 
 json_t *
+result_of_error_json(struct job *job, json_t *value)
+{
+    json_t *result = result_of_json(job, value);
+    json_object_set_new(result, "isError", json_true());
+    return result;
+}
+
+json_t *
 result_of_error(struct job *job, const struct kg_error *err)
 {
     const struct kg_code_info *info = kg_code_info(err->code);

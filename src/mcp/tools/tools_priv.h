@@ -132,6 +132,8 @@ size_t append_images(json_t *content, struct job *job);
 json_t *image_string(struct job *job, struct outcome_item *item);
 // For profiles: JSON as text, then the images of the outcome. Takes `value`.
 json_t *result_of_json(struct job *job, json_t *value);
+// The same with isError.
+json_t *result_of_error_json(struct job *job, json_t *value);
 // The same, but a large value is encoded with the answer, on a worker. The caller must not keep
 // references to it.
 json_t *result_of_own_json(struct job *job, json_t *value);
