@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bridge as a whole: what the client says, in which order it goes out, the session it makes.
+// The bridge: takes the lines of the client, sends them in order, and keeps the MCP session.
 
 #include <stdio.h>
 #include <string.h>
@@ -81,8 +81,8 @@ bridge_reopen(struct mcp_bridge *bridge, json_t *message)
 
 // ---- From the client ------------------------------------------------------------------------
 
-// A request that is cancelled gets no answer of the bridge's own. In 2026 the end of its connection
-// is what cancels it, and there is nothing to send.
+// The bridge does not answer a cancelled request by itself. A request of 2026-07-28 is cancelled by
+// the end of its connection: then the notification is not sent.
 static bool
 is_cancelled_here(struct mcp_bridge *bridge, const json_t *message)
 {
@@ -100,7 +100,7 @@ is_cancelled_here(struct mcp_bridge *bridge, const json_t *message)
     return true;
 }
 
-// Whether a request needs a session, and the last attempt to open one has failed.
+// Whether a request needs a session, and the last attempt to open one failed.
 static bool
 lacks_session(const struct mcp_bridge *bridge, const json_t *message)
 {
@@ -186,7 +186,7 @@ bridge_on_input_end(void *arg)
 
 // ---- Life -----------------------------------------------------------------------------------
 
-// The URL with a path, and with the profile in its query.
+// The URL with a path and the profile.
 static char *
 make_url(const char *url, const char *profile, struct kg_error *err)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the bridge share.
+// What the files of the bridge share. Everything runs on the loop.
 #pragma once
 
 #include <jansson.h>
@@ -17,44 +17,44 @@ enum {
 
 // ---- Server-sent events (event_reader.c) ----------------------------------------------------
 
-// Takes a stream of events apart.
+// Parses a stream of events. Zeroed, it is ready for use.
 struct event_reader {
     struct buf line;
     struct buf data;
-    char id[64]; // of the last whole event that had one; "" before
+    char id[64]; // of the last complete event with an id; "": none
     char coming_id[64];
     bool has_data;
 };
 typedef void (*event_fn)(const char *data, size_t len, void *arg);
 void event_reader_fini(struct event_reader *reader);
-// Forgets the event that had begun, not the id of the last one.
+// Drops the incomplete event, and keeps the id.
 void event_reader_rewind(struct event_reader *reader);
-// Calls `fn` for every event that is complete; false: it is too long to be one.
+// Calls `fn` for each complete event that has data. False: an event is too long.
 KG_MUST_CHECK bool event_reader_take(struct event_reader *reader, const char *bytes, size_t len,
                                      event_fn fn, void *arg);
 
 // ---- Exchanges (exchange.c) -----------------------------------------------------------------
 
 enum exchange_kind {
-    EXCHANGE_MESSAGE, // a line of the client
-    EXCHANGE_REOPEN,  // its initialize, sent again after the session was lost
+    EXCHANGE_MESSAGE, // a message of the client
+    EXCHANGE_REOPEN,  // the client's initialize, sent again after the session was lost
     EXCHANGE_NEWS,    // the GET stream
     EXCHANGE_GOODBYE, // DELETE
 };
 
-// One call of the gateway, or several where a stream has to be taken up again.
+// An HTTP request to the gateway, and further ones that resume its stream.
 struct exchange {
     struct mcp_bridge *bridge;
     enum exchange_kind kind;
-    json_t *message; // NULL where there is none
+    json_t *message; // or NULL
     struct http_call *call;
     struct loop_timer *again;
     struct event_reader reader;
     struct buf body;
     int status;
     int retries;
-    bool stream;   // what comes is a stream of events
-    bool answered; // the response has been passed on
+    bool stream;   // the answer is a stream of events
+    bool answered; // the response was passed to the client
     LIST_ENTRY(exchange) link;
 };
 
@@ -64,11 +64,11 @@ struct mcp_bridge {
     char *url;
     char *api_key;
     struct line_io *io;
-    json_t *initialize; // what the client began with
+    json_t *initialize; // the client's request, or NULL
     char session_id[64];
-    char version[32]; // negotiated; "": not yet
+    char version[32]; // negotiated; "": none
     bool reopening;
-    bool opening; // initialize is under way: what comes waits
+    bool opening; // initialize is not answered yet: messages wait
     int64_t opened_ms;
     json_t *waiting;
     struct loop_timer *end_timer;
@@ -77,23 +77,24 @@ struct mcp_bridge {
     LIST_HEAD(, exchange) exchanges;
 };
 
-// Starts one; takes the message.
+// Starts an exchange. Takes the message (may be NULL).
 void exchange_start(struct mcp_bridge *bridge, enum exchange_kind kind, json_t *message);
-// Ends it without a word.
+// Cancels it.
 void exchange_free(struct exchange *exchange);
-// The exchange of the request with this id, or NULL.
+// The exchange of the client's request with this id, or NULL.
 struct exchange *exchange_find(struct mcp_bridge *bridge, const json_t *id);
 
 // ---- bridge.c -------------------------------------------------------------------------------
 
-// Passes a message of the gateway on to the client.
+// Writes a message to the client.
 void bridge_pass(struct mcp_bridge *bridge, const char *text, size_t len);
-// Answers a request by itself.
+// Answers a request with an error of the bridge.
 void bridge_fail(struct mcp_bridge *bridge, const json_t *request, const char *why);
-// The answer to initialize has come, or there will be none.
+// initialize was answered. NULL: it failed.
 void bridge_opened(struct mcp_bridge *bridge, const json_t *answer);
-// Whether there is something to open a session with, and the last attempt is not just ago.
+// Whether the client has sent initialize, and the last attempt to open a session was not just now.
 bool bridge_may_reopen(const struct mcp_bridge *bridge);
-// The session is gone: opens another one, and sends `message` (taken) then.
+// The session is lost: opens a new one, and then sends `message` (taken).
 void bridge_reopen(struct mcp_bridge *bridge, json_t *message);
+// The session was deleted, or there is none: ends the bridge.
 void bridge_goodbye_said(struct mcp_bridge *bridge);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads server-sent events.
+// Parses server-sent events.
 
 #include <stdio.h>
 #include <string.h>

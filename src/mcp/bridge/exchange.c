@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One message of the client and what the gateway says to it.
+// A message of the client, and the gateway's answer.
 
 #include <sodium.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 enum { HEADERS_MAX = 9 };
 
-// The headers of one call.
+// The headers of an HTTP request.
 struct headers {
     char *lines[HEADERS_MAX + 1];
     size_t n;
@@ -29,7 +29,7 @@ add_header(struct headers *headers, const char *name, const char *value)
     headers->lines[headers->n++] = kg_asprintf("%s: %s", name, value);
 }
 
-// What a header cannot hold goes as base64.
+// A text that a header cannot contain is sent as base64.
 static void
 add_text_header(struct headers *headers, const char *name, const char *text)
 {
@@ -84,9 +84,9 @@ make_headers(struct headers *headers, const struct exchange *exchange)
         add_header(headers, "Last-Event-ID", exchange->reader.id);
 }
 
-// ---- What comes -----------------------------------------------------------------------------
+// ---- The answer -----------------------------------------------------------------------------
 
-// A response to the exchange's own request, as opposed to a message on the way.
+// Whether it is the response to the exchange's request, not another message.
 static bool
 is_own_response(const struct exchange *exchange, const json_t *message)
 {
@@ -100,10 +100,10 @@ take_message(struct exchange *exchange, const char *text, size_t len)
 {
     struct kg_error err;
     json_auto_t *message = mcp_message_parse(text, len, &err);
-    // What else HTTP has to say (an unknown key, a proxy) is not a message of the protocol.
+    // Other answers of HTTP (an unknown key, a proxy) are not messages.
     if (!json_is_array(message) && !rpc_string(message, "jsonrpc"))
         return;
-    // A batch is answered by an array, and a single message by its response.
+    // A batch is answered by an array.
     bool own = json_is_array(message) || is_own_response(exchange, message);
     const char *method = rpc_string(exchange->message, "method");
     if (own && method && strcmp(method, "initialize") == 0)
@@ -112,7 +112,7 @@ take_message(struct exchange *exchange, const char *text, size_t len)
     if (exchange->kind == EXCHANGE_REOPEN)
         return;
     size_t line_len;
-    KG_AUTO_FREE char *line = rpc_dump(message, &line_len); // one line, whatever it was
+    KG_AUTO_FREE char *line = rpc_dump(message, &line_len); // as one line
     if (line)
         bridge_pass(exchange->bridge, line, line_len);
 }
@@ -155,7 +155,7 @@ on_data(int status, const void *data, size_t len, void *arg)
 
 static void start_call(struct exchange *exchange);
 
-// Half an event, where the stream broke, comes again as a whole.
+// The event that was incomplete when the stream broke is sent again.
 static void
 exchange_on_again(void *arg)
 {
@@ -164,7 +164,7 @@ exchange_on_again(void *arg)
     start_call(exchange);
 }
 
-// A stream of a session can be taken up where it broke; one of 2026 cannot.
+// A stream of a session can be resumed; a stream of 2026-07-28 cannot.
 static bool
 try_again(struct exchange *exchange)
 {
@@ -178,7 +178,7 @@ try_again(struct exchange *exchange)
     return true;
 }
 
-// Why a request has no answer.
+// Tells the client why its request has no answer.
 static void
 explain(const struct exchange *exchange, const json_t *request, const struct kg_error *err)
 {
@@ -200,7 +200,7 @@ finish_message(struct exchange *exchange, const struct kg_error *err)
     const char *method = rpc_string(exchange->message, "method");
     bool begins = method && strcmp(method, "initialize") == 0;
     bool in_session = !begins && !mcp_claimed_version(exchange->message);
-    // What had begun in a session that is gone may have had effects: it is not sent again.
+    // A request that had begun in the lost session may have had effects, and is not sent again.
     if (exchange->status == 404 && in_session && !exchange->stream && bridge_may_reopen(bridge)) {
         bridge_reopen(bridge, json_incref(exchange->message));
         return;
@@ -221,7 +221,7 @@ on_done(const struct http_call_result *result, void *arg)
 {
     struct exchange *exchange = arg;
     exchange->call = NULL;
-    // A resumed stream is a GET of a session that may be gone; then nothing brings it back.
+    // After another status the session is lost, and its stream cannot be resumed.
     if ((exchange->status == 200 || result->err) && try_again(exchange))
         return;
     struct mcp_bridge *bridge = exchange->bridge;
