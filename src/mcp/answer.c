@@ -19,7 +19,7 @@ within_bounds(const struct mcp_call *call, struct payload *payload)
     if (outlet->ops->has_room && !outlet->ops->has_room(outlet, payload->len))
         why = "the answers of this batch are too large: send this request on its own";
     else if (!mcp_share_has_room(call->mcp, call->owner, payload->len))
-        why = "too many bytes of earlier answers are unread: read them, and try again";
+        why = "too many bytes of earlier answers were not read: read them, and try again";
     if (!why) {
         payload_count(payload, call->mcp, call->owner);
         return payload;
