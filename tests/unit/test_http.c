@@ -165,6 +165,8 @@ test_message_cut_in_a_character(void **state)
     assert_string_equal(field(&call, "detail"), "cut in a character: ");
 }
 
+#define SHOW_AS(key) "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: " key "\r\n\r\n"
+
 // ---- Keys -----------------------------------------------------------------------------------
 
 static void
@@ -202,9 +204,7 @@ test_authentication(void **state)
             assert_string_equal(field(&call, "detail"), cases[i].detail);
         }
     }
-    KG_AUTO_CALL open;
-    call_path(&open, "GET", "/hello", NULL, NULL);
-    assert_int_equal(open.status, 200);
+    round_trip();
     KG_AUTO_RAW raw;
     raw_exchange(&raw, "GET /show/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_true(raw_has(&raw, "\r\nWWW-Authenticate: Bearer\r\n"));
@@ -245,8 +245,7 @@ test_without_a_key_no_body_is_read(void **state)
     }
     // A small body is read, but not waited for longer than a head.
     KG_AUTO_RAW small;
-    raw_open(&small);
-    raw_send(&small, "PUT /private HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nping");
+    raw_ask(&small, "PUT /private HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nping");
     WAIT(raw_has(&small, "HTTP/1.1 401 "));
     assert_false(small.closed);
     KG_AUTO_RAW slow;
@@ -254,9 +253,8 @@ test_without_a_key_no_body_is_read(void **state)
     assert_int_equal(slow.in.len, 0);
     // With a key there is time, and 100.
     KG_AUTO_RAW keyed;
-    raw_open(&keyed);
-    raw_send(&keyed, "PUT /private HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n"
-                     "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+    raw_ask(&keyed, "PUT /private HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n"
+                    "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n");
     WAIT(raw_has(&keyed, "HTTP/1.1 100 Continue\r\n"));
     KG_AUTO_RAW late;
     raw_exchange(&late, "GET /hello HTTP/1.1\r\nHost: localh");
@@ -270,8 +268,7 @@ test_a_refusal_arrives_although_the_body_comes(void **state)
 {
     (void)state;
     bench_add_key("alice", "ka");
-    KG_AUTO_FREE char *body = kg_calloc((512 << 10) + 1, 1);
-    memset(body, 'x', 512 << 10);
+    KG_AUTO_FREE char *body = repeated('x', 512 << 10);
     KG_AUTO_RAW raw;
     raw_open(&raw);
     raw_pause(&raw, true);
@@ -289,7 +286,7 @@ test_wrong_keys_are_slowed(void **state)
 {
     (void)state;
     bench_add_key("alice", "ka");
-    static const char guess[] = "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: kb\r\n\r\n";
+    static const char guess[] = SHOW_AS("kb");
     KG_AUTO_RAW raw;
     raw_open(&raw);
     for (int i = 1; i <= 10; i++) {
@@ -304,8 +301,7 @@ test_wrong_keys_are_slowed(void **state)
     assert_true(clock_mono_ms() - before_ms >= 3 * 95);
     // Meanwhile others are served, and one that leaves is forgotten.
     KG_AUTO_RAW leaving;
-    raw_open(&leaving);
-    raw_send(&leaving, guess);
+    raw_ask(&leaving, guess);
     raw_send(&raw, guess);
     WAIT(http_server_open_requests(bench.server) == 2);
     raw_close(&leaving);
@@ -324,17 +320,13 @@ test_a_check_may_take_its_time(void **state)
     bench_add_key("alice", "ka");
     bench.authenticator.slow = true;
     KG_AUTO_RAW raw;
-    raw_open(&raw);
-    raw_send(&raw, "PUT /private HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n"
-                   "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+    raw_ask(&raw, "PUT /private HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n"
+                  "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n");
     WAIT(bench.authenticator.n_pending == 1);
     KG_AUTO_RAW guess;
-    raw_open(&guess);
-    raw_send(&guess, "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: kb\r\n\r\n");
+    raw_ask(&guess, SHOW_AS("kb"));
     WAIT(bench.authenticator.n_pending == 2);
-    KG_AUTO_CALL hello;
-    call_path(&hello, "GET", "/hello", NULL, NULL);
-    assert_int_equal(hello.status, 200);
+    round_trip();
     assert_int_equal(raw.in.len + guess.in.len, 0);
     bench_answer_check();
     WAIT(raw_has(&raw, "HTTP/1.1 100 Continue\r\n"));
@@ -358,7 +350,7 @@ test_a_check_ends_with_its_connection(void **state)
     (void)state;
     bench_add_key("alice", "ka");
     bench.authenticator.slow = true;
-    static const char show[] = "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n\r\n";
+    static const char show[] = SHOW_AS("ka");
     struct http_server_settings settings = bench_settings();
     settings.head_timeout_s = 1;
     bench_restart_server(&settings);
@@ -367,8 +359,7 @@ test_a_check_ends_with_its_connection(void **state)
     assert_int_equal(late.in.len, 0);
     assert_int_equal(bench.authenticator.n_cancelled, 1);
     KG_AUTO_RAW open;
-    raw_open(&open);
-    raw_send(&open, show);
+    raw_ask(&open, show);
     WAIT(bench.authenticator.n_pending == 1);
     bench_restart_server(&settings);
     assert_int_equal(bench.authenticator.n_cancelled, 2);
@@ -384,8 +375,7 @@ test_a_request_outlives_its_key(void **state)
     static const char hold[] =
         "GET /hold-private HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n\r\n";
     KG_AUTO_RAW raw;
-    raw_open(&raw);
-    raw_send(&raw, hold);
+    raw_ask(&raw, hold);
     WAIT(bench.held);
     bench.authenticator.keys[0] = "another";
     bench.authenticator.owners[0] = "bob";
@@ -435,8 +425,6 @@ test_guessers_are_forgotten(void **state)
 }
 
 // ---- Quotas ---------------------------------------------------------------------------------
-
-#define SHOW_AS(key) "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: " key "\r\n\r\n"
 
 // Sends a request, and takes the status of its answer from what has come.
 static int
@@ -760,15 +748,12 @@ test_large_json_is_parsed_before_its_handler(void **state)
             kg_asprintf("POST /parsed HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
                         strlen(numbers), numbers);
         KG_AUTO_RAW leaving;
-        raw_open(&leaving);
-        raw_send(&leaving, text);
+        raw_ask(&leaving, text);
         for (int turn = 0; turn < i; turn++)
             bench_turn();
         raw_close(&leaving);
     }
-    KG_AUTO_CALL after;
-    call_path(&after, "GET", "/hello", NULL, NULL);
-    assert_int_equal(after.status, 200);
+    round_trip();
     WAIT(http_server_open_requests(bench.server) == 0);
 }
 
@@ -801,8 +786,7 @@ test_large_and_small_bodies(void **state)
     struct http_server_settings settings = bench_settings();
     settings.max_small_body_bytes = 1000;
     bench_restart_server(&settings);
-    KG_AUTO_FREE char *body = kg_calloc(5001, 1);
-    memset(body, 'x', 5000);
+    KG_AUTO_FREE char *body = repeated('x', 5000);
     KG_AUTO_CALL small;
     call_path(&small, "POST", "/echo", body, NULL);
     assert_problem(&small, 413, "upload_too_large");
@@ -865,18 +849,14 @@ test_bodies_wait_for_one_another(void **state)
     settings.max_held_bytes = STOPS;
     bench_restart_server(&settings);
     KG_AUTO_RAW first, second;
-    raw_open(&first);
-    raw_send(&first, head);
+    raw_ask(&first, head);
     size_t first_left = BODY - send_some(&first, STOPS + 100000);
-    raw_open(&second);
-    raw_send(&second, head);
+    raw_ask(&second, head);
     size_t second_left = BODY;
     // The second is held back, and what comes in small is not.
     for (int i = 0; i < 20; i++) {
         second_left -= send_some(&second, second_left);
-        KG_AUTO_CALL hello;
-        call_path(&hello, "GET", "/hello", NULL, NULL);
-        assert_int_equal(hello.status, 200);
+        round_trip();
     }
     assert_true(second_left > BODY / 4);
     assert_false(raw_has(&second, "200 OK"));
@@ -913,21 +893,17 @@ test_bodies_of_one_owner_do_not_stop_anothers(void **state)
     start_large(&settings);
     // Both of alice's stop short; the second is not even read to there.
     KG_AUTO_RAW first, second, other;
-    raw_open(&first);
-    raw_send(&first, PUT_16_MIB "X-API-Key: ka\r\n\r\n");
+    raw_ask(&first, PUT_16_MIB "X-API-Key: ka\r\n\r\n");
     size_t sent = send_some(&first, HELD);
     WAIT((sent += send_some(&first, HELD - sent)) == HELD);
-    raw_open(&second);
-    raw_send(&second, PUT_16_MIB "X-API-Key: ka\r\n\r\n");
+    raw_ask(&second, PUT_16_MIB "X-API-Key: ka\r\n\r\n");
     sent = send_some(&second, BODY);
     for (int i = 0; i < 20; i++) {
-        KG_AUTO_CALL hello;
-        call_path(&hello, "GET", "/hello", NULL, NULL);
+        round_trip();
         sent += send_some(&second, BODY - sent);
     }
     assert_true(sent < BODY * 3 / 4);
-    raw_open(&other);
-    raw_send(&other, PUT_16_MIB "X-API-Key: kb\r\n\r\n");
+    raw_ask(&other, PUT_16_MIB "X-API-Key: kb\r\n\r\n");
     for (size_t left = BODY; left > 0; bench_turn())
         left -= send_some(&other, left);
     WAIT(raw_has(&other, "16777216"));
@@ -955,15 +931,12 @@ test_a_body_counts_until_it_was_read(void **state)
     settings.max_held_bytes = HELD;
     start_large(&settings);
     KG_AUTO_RAW first, second, third;
-    raw_open(&first);
-    raw_send(&first, PUT_HEAD("/parsed-hold", "9437184"));
+    raw_ask(&first, PUT_HEAD("/parsed-hold", "9437184"));
     send_all(&first, FIRST);
     WAIT(bench.held);
-    raw_open(&second);
-    raw_send(&second, PUT_HEAD("/private", "9437184"));
+    raw_ask(&second, PUT_HEAD("/private", "9437184"));
     send_all(&second, STOPS);
-    raw_open(&third);
-    raw_send(&third, PUT_HEAD("/private", "6291456"));
+    raw_ask(&third, PUT_HEAD("/private", "6291456"));
     size_t left = THIRD;
     WAIT((left -= send_some(&third, left)) == 0);
     WAIT(raw_has(&third, "6291456"));
@@ -981,8 +954,7 @@ test_a_body_that_stops_is_cut(void **state)
     settings.head_timeout_s = 1;
     start_large(&settings);
     KG_AUTO_RAW raw;
-    raw_open(&raw);
-    raw_send(&raw, PUT_16_MIB "X-API-Key: ka\r\n\r\n");
+    raw_ask(&raw, PUT_16_MIB "X-API-Key: ka\r\n\r\n");
     send_some(&raw, 500 * 1000);
     WAIT(raw.closed);
     assert_int_equal(raw.in.len, 0);
@@ -993,9 +965,8 @@ test_expect_100_continue(void **state)
 {
     (void)state;
     KG_AUTO_RAW raw;
-    raw_open(&raw);
-    raw_send(&raw, "POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
-                   "Content-Length: 4\r\n\r\n");
+    raw_ask(&raw, "POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+                  "Content-Length: 4\r\n\r\n");
     WAIT(raw_has(&raw, "HTTP/1.1 100 Continue\r\n"));
     raw_send(&raw, "ping");
     WAIT(raw_has(&raw, "\r\n\r\nping"));
@@ -1011,8 +982,7 @@ test_chunks_in_pieces(void **state)
     (void)state;
     static const char good[] = "3\r\nabc\r\n00a\r\n0123456789\r\n0\r\n\r\n";
     KG_AUTO_RAW raw;
-    raw_open(&raw);
-    raw_send(&raw, CHUNKED);
+    raw_ask(&raw, CHUNKED);
     for (size_t i = 0; i < strlen(good); i++) {
         raw_send(&raw, (const char[]){good[i], '\0'});
         bench_turn();
@@ -1020,8 +990,7 @@ test_chunks_in_pieces(void **state)
     WAIT(raw_has(&raw, "\r\n\r\nabc0123456789"));
     raw_send(&raw, CHUNKED "3\r\nabc\r\n");
     for (int i = 0; i < 10; i++) {
-        KG_AUTO_CALL hello; // so that the first chunk has been read
-        call_path(&hello, "GET", "/hello", NULL, NULL);
+        round_trip(); // so that the first chunk has been read
     }
     raw_send(&raw, "0x1\r\na\r\n0\r\n\r\n");
     WAIT(raw.closed);
@@ -1044,8 +1013,7 @@ test_a_trailer_is_refused(void **state)
     }
     // A request behind the body is one of its own.
     KG_AUTO_RAW both;
-    raw_open(&both);
-    raw_send(&both, CHUNKED "1\r\na\r\n0\r\n\r\nGET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    raw_ask(&both, CHUNKED "1\r\na\r\n0\r\n\r\nGET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n");
     WAIT(raw_count(&both, "HTTP/1.1 200 ") == 2);
 }
 
@@ -1066,8 +1034,7 @@ static void
 test_malformed_requests(void **state)
 {
     (void)state;
-    KG_AUTO_FREE char *padding = kg_calloc(20001, 1);
-    memset(padding, 'x', 20000);
+    KG_AUTO_FREE char *padding = repeated('x', 20000);
     KG_AUTO_FREE char *long_header =
         kg_asprintf("GET /hello HTTP/1.1\r\nHost: localhost\r\nX: %s\r\n\r\n", padding);
     const struct {
@@ -1094,14 +1061,10 @@ test_malformed_requests(void **state)
         assert_true(raw_has(&raw, "\"code\":\"invalid_request\""));
         assert_false(raw_has(&raw, "<"));
     }
-    KG_AUTO_CALL after;
-    call_path(&after, "GET", "/hello", NULL, NULL);
-    assert_int_equal(after.status, 200);
+    round_trip();
 }
 
 // ---- Connections ----------------------------------------------------------------------------
-
-#define HELLO "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 static void
 test_keep_alive_and_pipelining(void **state)
@@ -1126,13 +1089,11 @@ test_pipelined_behind_a_late_answer(void **state)
 {
     (void)state;
     KG_AUTO_RAW raw;
-    raw_open(&raw);
-    raw_send(&raw, "GET /hold HTTP/1.1\r\nHost: localhost\r\n\r\n" HELLO);
+    raw_ask(&raw, GET("/hold") HELLO);
     WAIT(bench.held);
     assert_int_equal(http_server_open_requests(bench.server), 1);
     // More than the watermark, so that reading has to be taken up again afterwards.
-    KG_AUTO_FREE char *body = kg_calloc(300001, 1);
-    memset(body, 'b', 300000);
+    KG_AUTO_FREE char *body = repeated('b', 300000);
     KG_AUTO_FREE char *post = kg_asprintf(
         "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000\r\n\r\n%s", body);
     raw_send(&raw, post);
@@ -1140,6 +1101,18 @@ test_pipelined_behind_a_late_answer(void **state)
     http_reply(KG_STEAL(bench.held), 200, "text/plain", "late", 4);
     WAIT(raw_has(&raw, "late") && raw_has(&raw, "hello") && raw_has(&raw, body));
     assert_int_equal(bench.n_gone, 0);
+}
+
+// Connections are refused until the server has noticed that another one was closed.
+static void
+connect_until_served(void)
+{
+    for (bool served = false; !served;) {
+        KG_AUTO_RAW again;
+        raw_ask(&again, HELLO);
+        WAIT(again.closed || raw_has(&again, "hello"));
+        served = raw_has(&again, "hello");
+    }
 }
 
 static void
@@ -1153,20 +1126,13 @@ test_connection_limit(void **state)
     KG_AUTO_RAW second;
     KG_AUTO_RAW third;
     raw_open(&first);
-    raw_open(&second);
-    raw_send(&second, HELLO);
+    raw_ask(&second, HELLO);
     WAIT(raw_has(&second, "hello"));
     raw_open(&third);
     WAIT(third.closed);
     // One that never said anything counts, and makes room when it goes.
     raw_close(&first);
-    for (bool served = false; !served;) {
-        KG_AUTO_RAW again;
-        raw_open(&again);
-        raw_send(&again, HELLO);
-        WAIT(again.closed || raw_has(&again, "hello"));
-        served = raw_has(&again, "hello");
-    }
+    connect_until_served();
 }
 
 // As many of one address as have shown no key; who has shown one is not counted.
@@ -1179,28 +1145,20 @@ test_strangers_of_one_address_are_few(void **state)
     settings.max_strangers = 2;
     bench_restart_server(&settings);
     KG_AUTO_RAW keyed;
-    raw_open(&keyed);
-    raw_send(&keyed, "GET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n\r\n");
+    raw_ask(&keyed, SHOW_AS("ka"));
     WAIT(raw_has(&keyed, "200 OK"));
     KG_AUTO_RAW first;
     KG_AUTO_RAW second;
     KG_AUTO_RAW third;
     raw_open(&first);
-    raw_open(&second);
-    raw_send(&second, HELLO);
+    raw_ask(&second, HELLO);
     WAIT(raw_has(&second, "hello"));
     raw_open(&third);
     WAIT(third.closed);
     raw_send(&keyed, HELLO);
     WAIT(raw_has(&keyed, "\r\n\r\nhello"));
     raw_close(&first);
-    for (bool served = false; !served;) {
-        KG_AUTO_RAW again;
-        raw_open(&again);
-        raw_send(&again, HELLO);
-        WAIT(again.closed || raw_has(&again, "hello"));
-        served = raw_has(&again, "hello");
-    }
+    connect_until_served();
 }
 
 static void
@@ -1216,7 +1174,7 @@ test_idle_timeout(void **state)
     raw_open(&silent);
     raw_open(&held);
     raw_open(&used);
-    raw_send(&held, "GET /hold HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    raw_send(&held, GET("/hold"));
     raw_send(&used, HELLO);
     WAIT(silent.closed && used.closed);
     assert_true(raw_has(&used, "hello"));

@@ -355,6 +355,13 @@ raw_send(struct raw *raw, const char *text)
 }
 
 void
+raw_ask(struct raw *raw, const char *text)
+{
+    raw_open(raw);
+    raw_send(raw, text);
+}
+
+void
 raw_pause(struct raw *raw, bool pause)
 {
     loop_fd_set(raw->watch, pause ? 0 : LOOP_READ);
@@ -381,8 +388,7 @@ raw_count(const struct raw *raw, const char *text)
 void
 raw_exchange(struct raw *raw, const char *text)
 {
-    raw_open(raw);
-    raw_send(raw, text);
+    raw_ask(raw, text);
     WAIT(raw->closed);
 }
 
@@ -426,4 +432,20 @@ call_path(struct call *call, const char *method, const char *path, const char *b
     assert_non_null(call->handle);
     WAIT(call->done);
     assert_string_equal(call->error, "");
+}
+
+void
+round_trip(void)
+{
+    KG_AUTO_CALL call;
+    call_path(&call, "GET", "/hello", NULL, NULL);
+    assert_int_equal(call.status, 200);
+}
+
+char *
+repeated(char c, size_t n)
+{
+    char *text = kg_calloc(n + 1, 1);
+    memset(text, c, n);
+    return text;
 }

@@ -71,13 +71,18 @@ struct raw {
     bool closed;
 };
 
+#define GET(path) "GET " path " HTTP/1.1\r\nHost: localhost\r\n\r\n"
+#define HELLO GET("/hello")
+
 void raw_open(struct raw *raw);
 void raw_open_small(struct raw *raw, int rcvbuf);
 void raw_send(struct raw *raw, const char *text);
+// Opens a connection and sends.
+void raw_ask(struct raw *raw, const char *text);
 void raw_pause(struct raw *raw, bool pause);
 bool raw_has(const struct raw *raw, const char *text);
 int raw_count(const struct raw *raw, const char *text);
-// Sends and waits until the server has answered and closed.
+// Opens a connection, sends, and waits until the server has answered and closed.
 void raw_exchange(struct raw *raw, const char *text);
 void raw_close(struct raw *raw);
 
@@ -102,6 +107,11 @@ void call_on_done(const struct http_call_result *result, void *arg);
 // Starts `METHOD path` and waits for its end.
 void call_path(struct call *call, const char *method, const char *path, const char *body,
                const char *const *headers);
+
+// A request on a connection of its own, which must be answered.
+void round_trip(void);
+// A text of `n` times `c`, to be freed.
+char *repeated(char c, size_t n);
 
 static inline void
 call_auto_(struct call *call)
