@@ -1,15 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a file of a session, as a stream or as a whole. It is an error if the agent does not send
-// exactly the announced number of bytes.
+// Reads and writes files of a session, as streams; small ones as a whole. It is an error if the
+// agent does not send exactly the announced number of bytes.
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "files_priv.h"
 
 enum { SILENCE_MS = 30 * 1000 };
 
-static void read_end(struct session_file_op *op, const struct kg_error *err);
+// Starts the operation's call, or frees the operation.
+static struct session_file_op *
+transfer_start(struct session_file_op *op, const struct sandbox_stream_spec *spec,
+               const struct sandbox_stream_events *events, struct kg_error *err)
+{
+    if (spec->params)
+        op->call = sandbox_agent_stream(op->session->sandbox, spec, events, op, err);
+    else
+        kg_error_set(err, KG_INVALID_PATH, 0, "the path is not UTF-8");
+    if (op->call)
+        return op;
+    file_op_free(op);
+    return NULL;
+}
+
+// ---- Reading --------------------------------------------------------------------------------
+
+// The end of session_file_read().
+static void
+read_end(struct session_file_op *op, const struct kg_error *err)
+{
+    session_file_data_fn fn = op->data_fn;
+    void *arg = op->data_arg;
+    struct session_file file = op->file;
+    KG_AUTO_BUF data = op->data;
+    KG_AUTO_FREE char *path = KG_STEAL(op->path);
+    op->data = (struct buf){0};
+    file_op_free(op);
+    if (err)
+        fn(NULL, NULL, 0, err, arg);
+    else
+        fn(&file, data.data ? data.data : "", data.len, NULL, arg);
+}
 
 static void
 get_end(struct session_file_op *op, const struct kg_error *err)
@@ -112,14 +143,7 @@ session_file_get(struct session *session, const char *path, const struct session
         .silence_timeout_ms = SILENCE_MS,
     };
     op->events = *events;
-    if (params)
-        op->call = sandbox_agent_stream(session->sandbox, &spec, &stream_events, op, err);
-    else
-        kg_error_set(err, KG_INVALID_PATH, 0, "the path is not UTF-8");
-    if (op->call)
-        return op;
-    file_op_free(op);
-    return NULL;
+    return transfer_start(op, &spec, &stream_events, err);
 }
 
 void
@@ -129,22 +153,6 @@ session_file_pause(struct session_file_op *op, bool paused)
 }
 
 // ---- Small files, read whole ----------------------------------------------------------------
-
-static void
-read_end(struct session_file_op *op, const struct kg_error *err)
-{
-    session_file_data_fn fn = op->data_fn;
-    void *arg = op->data_arg;
-    struct session_file file = op->file;
-    KG_AUTO_BUF data = op->data;
-    KG_AUTO_FREE char *path = KG_STEAL(op->path);
-    op->data = (struct buf){0};
-    file_op_free(op);
-    if (err)
-        fn(NULL, NULL, 0, err, arg);
-    else
-        fn(&file, data.data ? data.data : "", data.len, NULL, arg);
-}
 
 static void
 read_on_head(const struct session_file *file, bool is_part, int64_t offset, int64_t length,
@@ -185,4 +193,41 @@ session_file_read(struct session *session, const char *path, size_t max_bytes,
     op->data_fn = fn;
     op->data_arg = arg;
     return op;
+}
+
+// ---- Writing --------------------------------------------------------------------------------
+
+static void
+put_on_end(const json_t *result, const struct kg_error *call_err, void *arg)
+{
+    struct session_file_op *op = arg;
+    struct session_file file;
+    struct kg_error err = {0};
+    bool created = json_is_true(json_object_get(result, "created"));
+    bool sound = result && file_parse(op, result, &file, &err) == 0;
+    session_file_put_fn fn = op->put_fn;
+    void *fn_arg = op->arg;
+    KG_AUTO_FREE char *path = KG_STEAL(op->path); // `file` borrows it
+    file_op_free(op);
+    fn(sound ? &file : NULL, created, sound ? NULL : result ? &err : call_err, fn_arg);
+}
+
+struct session_file_op *
+session_file_put(struct session *session, const char *path,
+                 const struct session_file_source *source, bool keep_existing,
+                 session_file_put_fn fn, void *arg, struct kg_error *err)
+{
+    static const struct sandbox_stream_events events = {.on_end = put_on_end};
+    struct session_file_op *op = file_op_new(session, path, true, arg, err);
+    if (!op)
+        return NULL;
+    json_auto_t *params = json_pack("{s:s, s:b}", "path", path, "keep", keep_existing);
+    const struct sandbox_stream_spec spec = {
+        .method = "files.write",
+        .params = params,
+        .body = {source->data, source->read, source->arg, source->len},
+        .head_timeout_ms = FILE_CALL_MS,
+    };
+    op->put_fn = fn;
+    return transfer_start(op, &spec, &events, err);
 }
