@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// API keys: their file, and its changes.
+// API keys: their file, and changes of it.
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ on_change(void *arg)
     bench.n_changes++;
 }
 
-// The log goes to a file, in which tests look.
+// The log is written to a file, which tests read.
 static int
 set_up(void **state)
 {
@@ -105,7 +105,7 @@ make_folder(const char *name)
     assert_int_equal(mkdir(path, 0700), 0);
 }
 
-// Replaces what has the name, as `ln -sfn` does and the kubelet.
+// Replaces a link, as `ln -sfn` and the kubelet do.
 static void
 link_to(const char *target, const char *name)
 {
@@ -156,7 +156,7 @@ watch(const char *name)
     return keys;
 }
 
-// Whose a key is, now; the test's to use until the next call.
+// The owner of a key, now; valid until the next call.
 static const char *
 owner_of(struct api_keys *keys, const char *key)
 {
@@ -193,7 +193,7 @@ test_keys_file(void **state)
     assert_true(api_keys_have_several_owners(keys));
 }
 
-// What is wrong is said with its line, and never with what was written there.
+// Errors name the line, and never contain its text.
 static void
 test_broken_keys_files(void **state)
 {
@@ -247,7 +247,7 @@ test_a_changed_file_is_read(void **state)
     assert_int_equal(log_count("the API keys have changed"), 3);
 }
 
-// The layout of a Secret that the kubelet has mounted, and how it replaces one.
+// The layout of a mounted Secret, and how the kubelet replaces it.
 static void
 test_a_mounted_secret_is_read(void **state)
 {
@@ -275,7 +275,7 @@ test_a_mounted_secret_is_read(void **state)
     assert_int_equal(log_count("not read again"), 0);
 }
 
-// What is watched is the way to the file, wherever on it something changes.
+// Every folder and link on the way to the file is watched.
 static void
 test_a_link_elsewhere_is_followed(void **state)
 {
@@ -304,7 +304,7 @@ test_a_link_elsewhere_is_followed(void **state)
     WAIT(log_count("not read again") >= 1);
     assert_true(is_owner(keys, "k1b", "alice"));
     make_folder("v1/in");
-    write_in_place("v1/in/keys", "alice:k1c\n"); // where there was nothing for a while
+    write_in_place("v1/in/keys", "alice:k1c\n"); // the file exists again
     WAIT(is_owner(keys, "k1c", "alice"));
 }
 
@@ -332,7 +332,7 @@ test_a_broken_change_changes_nothing(void **state)
     assert_int_equal(log_count("s3cret"), 0);
 }
 
-// Freed in any state, also while a worker reads.
+// The keys can be freed in any state, also while a worker reads the file.
 static void
 test_the_end_while_a_file_is_read(void **state)
 {

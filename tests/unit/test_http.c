@@ -149,7 +149,7 @@ test_draining(void **state)
     assert_true(raw_has(&raw, "\"code\":\"draining\""));
     assert_int_equal(bench.n_handled, 0);
 
-    // What starts nothing is still answered.
+    // Requests that start no work are still answered.
     KG_AUTO_CALL call;
     call_path(&call, "GET", "/show/x", NULL, local);
     assert_int_equal(call.status, 200);
@@ -218,7 +218,7 @@ test_without_a_key_no_body_is_read(void **state)
     struct http_server_settings settings = bench_settings();
     settings.head_timeout_s = 1;
     bench_restart_server(&settings);
-    // Refused by their heads; of the body nothing comes, and no 100.
+    // These are refused by their heads. The body is never sent, and there is no 100.
     static const struct {
         const char *head;
         const char *expect;
@@ -243,7 +243,7 @@ test_without_a_key_no_body_is_read(void **state)
         assert_true(raw_has(&raw, "\r\nContent-Type: application/problem+json\r\n"));
         assert_false(raw_has(&raw, " 100 "));
     }
-    // A small body is read, but not waited for longer than a head.
+    // A small body is read, but it must be complete within the head timeout.
     KG_AUTO_RAW small;
     raw_ask(&small, "PUT /private HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nping");
     WAIT(raw_has(&small, "HTTP/1.1 401 "));
@@ -251,7 +251,7 @@ test_without_a_key_no_body_is_read(void **state)
     KG_AUTO_RAW slow;
     raw_exchange(&slow, "PUT /private HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\npin");
     assert_int_equal(slow.in.len, 0);
-    // With a key there is time, and 100.
+    // With a key there is more time, and a 100.
     KG_AUTO_RAW keyed;
     raw_ask(&keyed, "PUT /private HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n"
                     "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n");
@@ -262,7 +262,7 @@ test_without_a_key_no_body_is_read(void **state)
     WAIT(raw_has(&keyed, "HTTP/1.1 200 "));
 }
 
-// What comes while the refusal is under way is read and dropped, so that no reset destroys it.
+// A body that comes after its refusal is read and dropped, so that no reset destroys the answer.
 static void
 test_a_refusal_arrives_although_the_body_comes(void **state)
 {
@@ -274,7 +274,7 @@ test_a_refusal_arrives_although_the_body_comes(void **state)
     raw_pause(&raw, true);
     raw_send(&raw, "PUT /private HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8388608\r\n\r\n");
     for (int i = 0; i < 16; i++)
-        raw_send(&raw, body); // would fail by a reset
+        raw_send(&raw, body); // fails after a reset
     raw_pause(&raw, false);
     WAIT(raw.closed);
     assert_true(raw_has(&raw, "HTTP/1.1 401 "));
@@ -299,7 +299,7 @@ test_wrong_keys_are_slowed(void **state)
         WAIT(raw_count(&raw, "HTTP/1.1 401 ") == i);
     }
     assert_true(clock_mono_ms() - before_ms >= 3 * 95);
-    // Meanwhile others are served, and one that leaves is forgotten.
+    // Meanwhile other requests are answered, and a client may disconnect.
     KG_AUTO_RAW leaving;
     raw_ask(&leaving, guess);
     raw_send(&raw, guess);
@@ -312,7 +312,7 @@ test_wrong_keys_are_slowed(void **state)
     WAIT(http_server_open_requests(bench.server) == 0);
 }
 
-// The server waits with a request, and with nothing else, until it is known whose it is.
+// A request waits until its owner is known. Other requests do not wait.
 static void
 test_a_check_may_take_its_time(void **state)
 {
@@ -330,7 +330,7 @@ test_a_check_may_take_its_time(void **state)
     assert_int_equal(raw.in.len + guess.in.len, 0);
     bench_answer_check();
     WAIT(raw_has(&raw, "HTTP/1.1 100 Continue\r\n"));
-    // The next request on the connection is checked anew, and not before this one is answered.
+    // The next request on the connection is checked again, and only after this one is answered.
     raw_send(&raw, "pingGET /show/x HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n\r\n");
     WAIT(raw_has(&raw, "HTTP/1.1 200 "));
     WAIT(bench.authenticator.n_pending == 2);
@@ -355,7 +355,7 @@ test_a_check_ends_with_its_connection(void **state)
     settings.head_timeout_s = 1;
     bench_restart_server(&settings);
     KG_AUTO_RAW late;
-    raw_exchange(&late, show); // closed by the head's deadline
+    raw_exchange(&late, show); // closed after the head timeout
     assert_int_equal(late.in.len, 0);
     assert_int_equal(bench.authenticator.n_cancelled, 1);
     KG_AUTO_RAW open;
@@ -366,7 +366,7 @@ test_a_check_ends_with_its_connection(void **state)
     assert_int_equal(bench.authenticator.n_pending, 0);
 }
 
-// A key that is withdrawn does not touch the request that came with it.
+// Revoking a key does not affect a request that was sent with it.
 static void
 test_a_request_outlives_its_key(void **state)
 {
@@ -413,7 +413,7 @@ test_guessers_are_forgotten(void **state)
         peer_leave(&peers, peer, false, now_ms);
     }
     assert_int_equal(peers.n_remembered, REMEMBERED);
-    // One that comes back within the minute has not lost its count, whatever it closes.
+    // An address that connects again within the minute keeps its count.
     for (int i = 2; i <= 12; i++) {
         struct http_peer *peer = take_peer(&peers, FIRST + MANY - 1);
         assert_int_equal(peer_failed(peer, now_ms + MINUTE_MS - 1), i > 10);
@@ -426,7 +426,7 @@ test_guessers_are_forgotten(void **state)
 
 // ---- Quotas ---------------------------------------------------------------------------------
 
-// Sends a request, and takes the status of its answer from what has come.
+// Sends a request on an open connection; returns the status of its answer.
 static int
 ask_on(struct raw *raw, const char *text)
 {
@@ -455,14 +455,14 @@ test_an_owner_has_a_share_of_the_connections(void **state)
     assert_true(raw_has(&third, "\"code\":\"rate_limited\""));
     WAIT(third.closed);
     assert_int_equal(ask_on(&other, SHOW_AS("kb")), 200);
-    // One that serves another owner next, as a proxy's do, counts for that one.
+    // A connection that carries a request of another owner counts for that owner, as with a proxy.
     assert_int_equal(ask_on(&first, SHOW_AS("kb")), 200);
     KG_AUTO_RAW fourth, fifth;
     raw_open(&fourth);
     assert_int_equal(ask_on(&fourth, SHOW_AS("ka")), 200);
     raw_open(&fifth);
     assert_int_equal(ask_on(&fifth, SHOW_AS("ka")), 429);
-    // A body is not read either.
+    // Nor is a body read.
     KG_AUTO_RAW large;
     raw_exchange(&large, "PUT /private HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\n"
                          "Content-Length: 100000\r\n\r\n");
@@ -493,7 +493,7 @@ test_requests_a_second(void **state)
     KG_AUTO_CALL open;
     call_path(&open, "GET", "/hello", NULL, (const char *const[]){"X-API-Key: ka", NULL});
     assert_int_equal(open.status, 200);
-    // What was learned of an owner in another way counts, too.
+    // Requests that a handler counts by itself use the same quota.
     struct kg_error err;
     assert_int_equal(http_server_admit(bench.server, "bob", &err), -1);
     assert_int_equal(err.code, KG_RATE_LIMITED);
@@ -517,11 +517,12 @@ test_owners_are_forgotten(void **state)
         assert_int_equal(owner_take_request(&owners, name, 0.1, now_us, &err), 0);
     }
     assert_int_equal(owners.n_quiet, 1024);
-    // The longest quiet has gone, the others have not, nor has one with a connection.
+    // The owner that was quiet longest is forgotten; the others are not, nor is one with a
+    // connection.
     assert_int_equal(owner_take_request(&owners, "owner-4999", 0.1, now_us, &err), -1);
     assert_int_equal(owner_take_request(&owners, "first", 0.1, now_us, &err), 0);
     assert_ptr_equal(owner_join(&owners, "connected"), connected);
-    // A bucket that is full again is as good as none.
+    // An owner whose bucket is full again is forgotten.
     now_us += 2000000;
     assert_int_equal(owner_take_request(&owners, "last", 0.1, now_us, &err), 0);
     assert_int_equal(owners.n_quiet, 1);
@@ -569,7 +570,7 @@ test_a_proxy_before_a_server_without_keys(void **state)
         assert_int_equal(raw_has(&raw, "HTTP/1.1 200 "), cases[i].here);
         assert_int_equal(raw_has(&raw, "\"code\":\"forbidden_host\""), !cases[i].here);
     }
-    // A public route does not make it the anonymous owner's.
+    // On a public route such a request has no owner either.
     KG_AUTO_RAW nobody;
     raw_exchange(&nobody, "GET /whose HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                           "X-Forwarded-For: 192.0.2.7\r\n\r\n");
@@ -577,7 +578,7 @@ test_a_proxy_before_a_server_without_keys(void **state)
     KG_AUTO_RAW anonymous;
     raw_exchange(&anonymous, "GET /whose HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_true(raw_has(&anonymous, "\r\n\r\nanonymous"));
-    // Probes are answered; and so is who has a key.
+    // Public routes answer; and all routes do with a key.
     KG_AUTO_RAW probe;
     raw_exchange(&probe, "GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                          "X-Forwarded-For: 192.0.2.7\r\n\r\n");
@@ -637,7 +638,7 @@ test_origin_and_host(void **state)
 
 // ---- Bodies ---------------------------------------------------------------------------------
 
-// `n` times `value`, as an array.
+// An array of `n` times `value`.
 static char *
 array_of(const char *value, size_t n)
 {
@@ -648,7 +649,7 @@ array_of(const char *value, size_t n)
     return buf_take(&text);
 }
 
-// Values take many times their text: what they would take is known before anything is made of them.
+// Values take many times the memory of their text, so their size is estimated before parsing.
 static void
 test_json_values_are_bounded(void **state)
 {
@@ -675,7 +676,7 @@ test_json_values_are_bounded(void **state)
     }
 }
 
-// A parser that overlooks it would see another text than those who take a value's own.
+// jansson overlooks a NUL after a number, while json_member() returns the text with it.
 static void
 test_json_has_no_nul(void **state)
 {
@@ -742,7 +743,7 @@ test_large_json_is_parsed_before_its_handler(void **state)
         assert_problem(&call, 400, "invalid_request");
         assert_non_null(strstr(field(&call, "detail"), cases[i].detail));
     }
-    // Clients that leave while theirs is parsed, or before: nothing is answered, nothing leaks.
+    // Clients disconnect before or while their body is parsed: nothing is answered, nothing leaks.
     for (int i = 0; i < 5; i++) {
         KG_AUTO_FREE char *text =
             kg_asprintf("POST /parsed HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
@@ -796,7 +797,7 @@ test_large_and_small_bodies(void **state)
     assert_string_equal(large.body.data, "5000");
 }
 
-// Sends what the socket takes, up to `left` bytes; returns how many.
+// Sends as many bytes as the socket takes, up to `left`; returns their number.
 static size_t
 send_some(const struct raw *raw, size_t left)
 {
@@ -812,12 +813,12 @@ send_some(const struct raw *raw, size_t left)
     return sent;
 }
 
-// A client that never ends is read on, so that it gets its answer, but not for long.
+// The rest of a refused body is read so that the client gets its answer, but only up to a limit.
 static void
 test_a_refused_body_has_an_end(void **state)
 {
     (void)state;
-    enum { DROPPED = 64 << 20, SLACK = 16 << 20 }; // linger.c; and what is in the sockets
+    enum { DROPPED = 64 << 20, SLACK = 16 << 20 }; // see linger.c; and the buffers of the sockets
     bench_add_key("alice", "ka");
     KG_AUTO_RAW raw;
     raw_open(&raw);
@@ -853,7 +854,7 @@ test_bodies_wait_for_one_another(void **state)
     size_t first_left = BODY - send_some(&first, STOPS + 100000);
     raw_ask(&second, head);
     size_t second_left = BODY;
-    // The second is held back, and what comes in small is not.
+    // The second body has to wait; small requests do not.
     for (int i = 0; i < 20; i++) {
         second_left -= send_some(&second, second_left);
         round_trip();
@@ -891,7 +892,7 @@ test_bodies_of_one_owner_do_not_stop_anothers(void **state)
     settings.max_body_bytes = BODY;
     settings.max_held_bytes = HELD;
     start_large(&settings);
-    // Both of alice's stop short; the second is not even read to there.
+    // Alice's first body stops at the limit; so the second one has to wait.
     KG_AUTO_RAW first, second, other;
     raw_ask(&first, PUT_16_MIB "X-API-Key: ka\r\n\r\n");
     size_t sent = send_some(&first, HELD);
@@ -920,7 +921,7 @@ send_all(const struct raw *raw, size_t left)
 #define PUT_HEAD(path, len)                                                                        \
     "PUT " path " HTTP/1.1\r\nHost: localhost\r\nX-API-Key: ka\r\nContent-Length: " len "\r\n\r\n"
 
-// The first is not answered yet, and would leave room for one of the other two.
+// While the first body is not answered, there is room for only one of the other two.
 static void
 test_a_body_counts_until_it_was_read(void **state)
 {
@@ -944,7 +945,7 @@ test_a_body_counts_until_it_was_read(void **state)
     WAIT(raw_has(&first, "late"));
 }
 
-// Also where nobody waits for it.
+// This holds even if no other body waits.
 static void
 test_a_body_that_stops_is_cut(void **state)
 {
@@ -975,7 +976,7 @@ test_expect_100_continue(void **state)
 
 #define CHUNKED "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-// However a body is cut into pieces on its way, and wherever it goes wrong.
+// Chunks arrive byte by byte, and become invalid after the first one.
 static void
 test_chunks_in_pieces(void **state)
 {
@@ -1011,7 +1012,7 @@ test_a_trailer_is_refused(void **state)
         assert_true(raw_has(&raw, "\"code\":\"invalid_request\""));
         assert_int_equal(raw_count(&raw, "HTTP/1.1 "), 1);
     }
-    // A request behind the body is one of its own.
+    // Bytes after the last chunk are the next request.
     KG_AUTO_RAW both;
     raw_ask(&both, CHUNKED "1\r\na\r\n0\r\n\r\nGET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n");
     WAIT(raw_count(&both, "HTTP/1.1 200 ") == 2);
@@ -1092,7 +1093,7 @@ test_pipelined_behind_a_late_answer(void **state)
     raw_ask(&raw, GET("/hold") HELLO);
     WAIT(bench.held);
     assert_int_equal(http_server_open_requests(bench.server), 1);
-    // More than the watermark, so that reading has to be taken up again afterwards.
+    // More than the watermark, so that reading has to continue afterwards.
     KG_AUTO_FREE char *body = repeated('b', 300000);
     KG_AUTO_FREE char *post = kg_asprintf(
         "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000\r\n\r\n%s", body);
@@ -1130,12 +1131,12 @@ test_connection_limit(void **state)
     WAIT(raw_has(&second, "hello"));
     raw_open(&third);
     WAIT(third.closed);
-    // One that never said anything counts, and makes room when it goes.
+    // A connection without a request counts, too, until it is closed.
     raw_close(&first);
     connect_until_served();
 }
 
-// As many of one address as have shown no key; who has shown one is not counted.
+// The limit is for connections of one address without a valid key; others do not count.
 static void
 test_strangers_of_one_address_are_few(void **state)
 {
@@ -1178,7 +1179,7 @@ test_idle_timeout(void **state)
     raw_send(&used, HELLO);
     WAIT(silent.closed && used.closed);
     assert_true(raw_has(&used, "hello"));
-    // An answer that is owed outlives the timeout of an idle connection.
+    // The idle timeout does not apply while a request waits for its answer.
     assert_false(held.closed);
     assert_int_equal(bench.n_gone, 0);
     http_reply(KG_STEAL(bench.held), 200, "text/plain", "late", 4);

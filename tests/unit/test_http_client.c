@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HTTP client: descriptors that it is given, timeouts, bounds, and cancelling anywhere.
+// The HTTP client: answers, timeouts, limits, and cancelling within callbacks.
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files from elsewhere: their names, and the bounds of a fetch.
+// Downloads of files: their names, redirects and limits.
 
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where outgoing connections may lead: the table of addresses, and that calls and dials ask it.
+// The address policy: its tables, and its use by calls and dials.
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -123,7 +123,7 @@ test_table(void **state)
 
 static size_t n_own_reads;
 
-// In place of the C library's: counts, and adds nothing.
+// Replaces the C library's function, and counts its calls.
 int
 getifaddrs(struct ifaddrs **ret)
 {
@@ -164,7 +164,7 @@ test_allow(void **state)
     assert_true(allows(policy, "index.corp.EXAMPLE", "192.168.0.1"));
     assert_false(allows(policy, "other.corp.example", "192.168.0.1"));
     assert_true(allows(policy, "x", "8.8.8.8"));
-    // What stands for every IPv6 address does not stand for the IPv4 ones.
+    // A network of all IPv6 addresses does not allow IPv4 ones.
     static const char *const all_v6[] = {"::/0", NULL};
     KG_AUTO(address_policy) v6 = policy_of(all_v6);
     assert_true(allows(v6, "x", "::1"));
@@ -211,7 +211,8 @@ test_call_asks(void **state)
     KG_AUTO_CALL allowed = {0};
     call_with(&allowed, url, some);
     assert_int_equal(allowed.status, 200);
-    // Not over the connection that is there already, and in no other spelling.
+    // A call with a policy does not reuse a connection, and no other notation gets around the
+    // policy.
     const char *port = strrchr(bench.url, ':');
     static const char *const hosts[] = {"127.0.0.1",  "localhost", "127.1",
                                         "2130706433", "[::1]",     "[::ffff:127.0.0.1]"};
@@ -273,7 +274,7 @@ test_dial(void **state)
     dial = dial_to("localhost", port, none);
     assert_int_equal(dial.fd, -1);
     assert_int_equal(dial.err.code, KG_INVALID);
-    dial = dial_to("127.0.0.1", 1, some); // nobody listens there
+    dial = dial_to("127.0.0.1", 1, some); // a closed port
     assert_int_equal(dial.fd, -1);
     assert_int_equal(dial.err.code, KG_INTERNAL);
     struct kg_error err = {0};
@@ -304,7 +305,7 @@ test_dial_cancelled(void **state)
 static atomic_bool answer_names;
 static atomic_int n_unanswered;
 
-// In place of the C library's, in curl's thread: this one name takes as long as the test wants.
+// Replaces the C library's function, in curl's thread: one name resolves when the test allows it.
 int
 getaddrinfo(const char *restrict name, const char *restrict service,
             const struct addrinfo *restrict hints, struct addrinfo **restrict ret)
@@ -335,7 +336,7 @@ test_a_name_without_an_answer(void **state)
                                              on_dialled, &left, &err);
     assert_non_null(call);
     WAIT(atomic_load(&n_unanswered) == 1);
-    // Neither who leaves nor whose time is over waits for it, and so does nobody else.
+    // Neither cancelling nor a timeout waits for the name, and no other call does.
     http_call_cancel(call);
     assert_non_null(http_dial_start(bench.client, "unanswered.example", 80, policy, 100, on_dialled,
                                     &late, &err));

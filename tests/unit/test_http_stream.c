@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streamed answers: chunk by chunk, slow readers, clients that leave, a server that goes away.
+// Streamed answers: chunks, slow readers, clients that disconnect, a server that is freed.
 
 #include <string.h>
 #include <sys/socket.h>
@@ -27,7 +27,7 @@ test_chunks_come_as_written(void **state)
     assert_int_equal(http_server_open_requests(bench.server), 1);
     http_stream_end(KG_STEAL(bench.held));
     WAIT(raw_has(&raw, "second\r\n0\r\n\r\n"));
-    // The connection goes on.
+    // The connection stays open.
     raw_send(&raw, HELLO);
     WAIT(raw_has(&raw, "hello"));
     assert_int_equal(bench.n_gone, 0);
@@ -74,7 +74,7 @@ test_backlog_and_drain(void **state)
     raw_pause(&raw, true);
     raw_send(&raw, STREAM);
     WAIT(bench.held);
-    // Until the sockets' buffers are full and bytes stay behind.
+    // Until the buffers of the sockets are full and there is a backlog.
     size_t written = 0;
     while (http_stream_backlog(bench.held) < 16 * CHUNK) {
         http_stream_write(bench.held, chunk, CHUNK);
@@ -109,7 +109,7 @@ test_client_leaves_before_the_answer(void **state)
     raw_close(&raw);
     WAIT(bench.n_gone == 1);
     assert_int_equal(http_server_open_requests(bench.server), 0);
-    // It still takes calls.
+    // Calls for the request are still allowed.
     assert_string_equal(http_request_header(bench.held, "Host"), "localhost");
     http_reply_json(KG_STEAL(bench.held), 200, json_object());
     assert_int_equal(bench.n_gone, 1);
@@ -157,7 +157,7 @@ test_garbage_during_a_stream(void **state)
     KG_AUTO_RAW raw;
     raw_ask(&raw, STREAM);
     WAIT(bench.held);
-    // Sent without waiting for anybody: the server takes its 64 KiB, the rest stays outside.
+    // Sent without waiting: the server reads 64 KiB of it, the rest stays in the sockets.
     ssize_t sent = send(raw.fd, garbage, 1000000, MSG_NOSIGNAL);
     assert_true(sent > 64 * 1024);
     http_stream_write(bench.held, "first", 5);
@@ -166,13 +166,13 @@ test_garbage_during_a_stream(void **state)
     WAIT(raw_has(&raw, "second"));
     http_stream_end(KG_STEAL(bench.held));
     WAIT(raw_has(&raw, "\r\n0\r\n\r\n"));
-    // Then it is read as the next request, which it is not.
+    // Then the garbage is read as the next request, which is malformed.
     WAIT(raw.closed);
     assert_int_equal(bench.n_gone, 0);
     round_trip();
 }
 
-// Past the watermark its leaving is not read any more, but the next writes find out (EPIPE).
+// Above the watermark the server does not read the end of the connection, but writes fail (EPIPE).
 static void
 test_client_sends_too_much_and_leaves(void **state)
 {

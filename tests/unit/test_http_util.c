@@ -64,7 +64,7 @@ handle_echo(struct http_request *request, void *arg)
     http_reply(request, 200, "application/octet-stream", body, len);
 }
 
-// Takes a body piece by piece, and says how long it was.
+// Takes a body piece by piece, and answers with its length.
 static void
 handle_large(struct http_request *request, void *arg)
 {

@@ -14,7 +14,7 @@
 #include "http_client.h"
 #include "loop.h"
 
-// A stand-in for what keeps keys: a few of them, whose check may take until the test allows it.
+// A fake authenticator: it has a few keys, and a check can wait until the test allows it.
 struct test_authenticator {
     struct http_authenticator base; // the first member
     const char *owners[4];          // of the keys
@@ -36,7 +36,7 @@ struct bench {
     struct loop_timer *deadline;
     bool late;
     char url[64];
-    // What the handlers of test_http_util.c saw.
+    // Set by the handlers of test_http_util.c:
     struct http_request *held; // by /hold and /stream, until a test answers it
     int n_gone;
     int n_drained;
@@ -47,14 +47,14 @@ extern struct bench bench;
 
 int bench_set_up(void **state);
 int bench_tear_down(void **state);
-// Replaces the server by one with other settings; routes as before.
+// Replaces the server by one with other settings and the same routes.
 void bench_restart_server(const struct http_server_settings *settings);
 struct http_server_settings bench_settings(void);
-// From the first one on the server asks for keys; bench_restart_server() keeps them.
+// Adds a key. From the first one on the server requires keys; bench_restart_server() keeps them.
 void bench_add_key(const char *owner, const char *key);
-// Ends the check that has waited longest.
+// Completes the check that has waited longest.
 void bench_answer_check(void);
-// One turn of the loop; the test fails when its time is over.
+// One turn of the loop; fails the test after its deadline.
 void bench_turn(void);
 #define WAIT(condition)                                                                            \
     do {                                                                                           \
