@@ -213,6 +213,8 @@ enum { SANDBOX_INOTIFY_INSTANCES = 16 };
 
 // Reads a whole file of at most `max` bytes into `ret` (appended).
 KG_MUST_CHECK int file_read(const char *path, size_t max, struct buf *ret, struct kg_error *err);
+// Reads exactly `len` bytes of an open file, from `offset` on; KG_INTERNAL where it has fewer.
+KG_MUST_CHECK int fd_read_at(int fd, int64_t offset, void *to, size_t len, struct kg_error *err);
 // Writes a file so that readers see the old or the new content, never a part (temporary + rename).
 KG_MUST_CHECK int file_write_atomic(const char *path, const void *data, size_t len, unsigned mode,
                                     struct kg_error *err);

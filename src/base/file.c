@@ -35,6 +35,22 @@ file_read(const char *path, size_t max, struct buf *ret, struct kg_error *err)
     }
 }
 
+int
+fd_read_at(int fd, int64_t offset, void *to, size_t len, struct kg_error *err)
+{
+    for (char *at = to; len > 0;) {
+        ssize_t n = pread(fd, at, len, offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return kg_error_set(err, KG_INTERNAL, n < 0 ? errno : 0, "a file cannot be read back");
+        at += n;
+        offset += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
 static int
 write_all(int fd, const char *data, size_t len)
 {

@@ -2,7 +2,6 @@
 // Downloads: fetched a few at a time, then written to the session's sandbox.
 
 #include <assert.h>
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -143,20 +142,12 @@ static void
 on_read(void *to, size_t len, void *arg)
 {
     struct download *download = arg;
-    char *at = to;
-    while (len > 0) {
-        ssize_t n = pread(download->fd, at, len, download->n_read);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            log_error("cannot read a download back", LOG_INT("errno", errno));
-            memset(at, 0, len);
-            return;
-        }
-        at += n;
-        len -= (size_t)n;
-        download->n_read += n;
+    struct kg_error err = {0};
+    if (fd_read_at(download->fd, download->n_read, to, len, &err) < 0) {
+        log_error("cannot read a download back", LOG_ERR(&err));
+        memset(to, 0, len);
     }
+    download->n_read += (int64_t)len;
 }
 
 // The name; from the second try on with a number before its extension.
