@@ -63,17 +63,17 @@ look_at_target(const struct file_write *write, struct kg_error *err)
 }
 
 struct file_write *
-file_write_begin(const char *root, const char *path, int64_t size, bool keep_existing,
+file_write_begin(const char *root, const char *path, int64_t size, unsigned flags,
                  struct kg_error *err)
 {
     char random[RANDOM_LEN + 1];
 
-    if (file_path_check(path, true, err) != 0)
+    if (file_check(path, true, flags & FILE_OWN, err) != 0)
         return NULL;
     KG_AUTO(file_write) write = KG_NEW(struct file_write);
     write->fd = -1;
     write->path = kg_strdup(path);
-    write->keep_existing = keep_existing;
+    write->keep_existing = flags & FILE_KEEP;
     write->folder = walk_open_parent(root, write->path, true, &write->name, err);
     if (write->folder < 0 || look_at_target(write, err) != 0)
         return NULL;

@@ -109,6 +109,15 @@ check_regular(const struct stat *st, const char *path, struct kg_error *err)
 }
 
 int
+file_check(const char *path, bool is_new, bool own, struct kg_error *err)
+{
+    if (own && !file_name_is_own(path))
+        return kg_error_set(err, KG_INVALID_PATH, 0, "%.100s does not begin with %s", path,
+                            FILE_OWN_PREFIX);
+    return file_path_check(own ? path + strlen(FILE_OWN_PREFIX) : path, is_new, err);
+}
+
+int
 file_open(const char *root, const char *path, struct stat *ret_st, struct kg_error *err)
 {
     const char *name;
@@ -134,12 +143,12 @@ file_open(const char *root, const char *path, struct stat *ret_st, struct kg_err
 }
 
 int
-file_delete(const char *root, const char *path, struct kg_error *err)
+file_delete(const char *root, const char *path, bool own, struct kg_error *err)
 {
     const char *name;
     struct stat st;
 
-    if (file_path_check(path, false, err) != 0)
+    if (file_check(path, false, own, err) != 0)
         return -1;
     KG_AUTO_FD folder = walk_open_parent(root, path, false, &name, err);
     if (folder < 0)

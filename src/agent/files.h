@@ -23,11 +23,19 @@ int64_t file_mtime_ms(const struct stat *st);
 // {"size", "mtime_ms", "etag"}.
 json_t *file_describe(const struct stat *st);
 
+// As file_path_check(); with `own` the first name must be one of kernelgate's own, which no path of
+// a client begins with.
+KG_MUST_CHECK int file_check(const char *path, bool is_new, bool own, struct kg_error *err);
+
 // A file that is being written, under another name until it is complete.
 struct file_write;
+enum {
+    FILE_KEEP = 1, // what is there is not replaced: KG_FILE_EXISTS
+    FILE_OWN = 2,  // see file_check()
+};
 // Makes the folders on the way. With `size` above 0 that much room is taken at once.
 KG_MUST_CHECK struct file_write *file_write_begin(const char *root, const char *path, int64_t size,
-                                                  bool keep_existing, struct kg_error *err);
+                                                  unsigned flags, struct kg_error *err);
 KG_MUST_CHECK int file_write_add(struct file_write *write, const void *data, size_t len,
                                  struct kg_error *err);
 int64_t file_write_len(const struct file_write *write);
@@ -40,4 +48,4 @@ void file_write_free(struct file_write *write);
 KG_DEFINE_AUTO(file_write, file_write_free)
 
 // A file of any kind, or a folder with all in it.
-KG_MUST_CHECK int file_delete(const char *root, const char *path, struct kg_error *err);
+KG_MUST_CHECK int file_delete(const char *root, const char *path, bool own, struct kg_error *err);

@@ -14,19 +14,6 @@ unpack_failed(const json_error_t *why, struct kg_error *err)
     return kg_error_set(err, KG_INVALID, 0, "%.150s", why->text);
 }
 
-// The one parameter of a method.
-static const char *
-only_path(const struct request *request, struct kg_error *err)
-{
-    json_error_t why;
-    const char *path;
-
-    if (json_unpack_ex(request_params(request), &why, 0, "{s:s !}", "path", &path) == 0)
-        return path;
-    (void)unpack_failed(&why, err);
-    return NULL;
-}
-
 // ---- Listing --------------------------------------------------------------------------------
 
 void
@@ -56,10 +43,15 @@ files_describe_call(struct request *request, void *arg)
 {
     const struct agent *agent = arg;
     struct kg_error err = {0};
+    json_error_t why;
     struct stat st;
-    const char *path = only_path(request, &err);
+    const char *path;
+    KG_AUTO_FD fd = -1;
 
-    KG_AUTO_FD fd = path ? file_open(agent->settings.data_dir, path, &st, &err) : -1;
+    if (json_unpack_ex(request_params(request), &why, 0, "{s:s !}", "path", &path) != 0)
+        (void)unpack_failed(&why, &err);
+    else
+        fd = file_open(agent->settings.data_dir, path, &st, &err);
     if (fd >= 0)
         request_reply(request, file_describe(&st));
     else
@@ -253,15 +245,15 @@ files_write_call(struct request *request, void *arg)
     struct kg_error err = {0};
     json_error_t why;
     const char *path;
-    int keep;
+    int keep, own = 0;
     struct file_write *write = NULL;
 
-    if (json_unpack_ex(request_params(request), &why, 0, "{s:s, s:b !}", "path", &path, "keep",
-                       &keep) != 0)
+    if (json_unpack_ex(request_params(request), &why, 0, "{s:s, s:b, s?b !}", "path", &path, "keep",
+                       &keep, "own", &own) != 0)
         (void)unpack_failed(&why, &err);
     else
-        write =
-            file_write_begin(agent->settings.data_dir, path, request_body_len(request), keep, &err);
+        write = file_write_begin(agent->settings.data_dir, path, request_body_len(request),
+                                 (keep ? FILE_KEEP : 0) | (own ? FILE_OWN : 0), &err);
     if (!write) {
         request_fail(request, &err);
         return;
@@ -279,10 +271,16 @@ files_delete_call(struct request *request, void *arg)
 {
     const struct agent *agent = arg;
     struct kg_error err = {0};
-    const char *path = only_path(request, &err);
+    json_error_t why;
+    const char *path;
+    int own = 0;
 
-    if (path && file_delete(agent->settings.data_dir, path, &err) == 0)
+    if (json_unpack_ex(request_params(request), &why, 0, "{s:s, s?b !}", "path", &path, "own",
+                       &own) != 0)
+        (void)unpack_failed(&why, &err);
+    else if (file_delete(agent->settings.data_dir, path, own, &err) == 0) {
         request_reply(request, json_object());
-    else
-        request_fail(request, &err);
+        return;
+    }
+    request_fail(request, &err);
 }

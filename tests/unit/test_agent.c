@@ -586,6 +586,7 @@ main(void)
         cmocka_unit_test(test_changes_are_bounded_in_time_and_number),
         cmocka_unit_test_setup_teardown(test_changes_call, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_files_calls, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_files_own, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_files_read, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_calls_on_one_link, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_calls_are_bounded, agent_setup, agent_teardown),

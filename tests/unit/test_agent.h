@@ -72,4 +72,5 @@ void test_changes(void **state);
 void test_changes_are_bounded_in_time_and_number(void **state);
 void test_changes_call(void **state);
 void test_files_calls(void **state);
+void test_files_own(void **state);
 void test_files_read(void **state);

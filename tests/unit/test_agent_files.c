@@ -27,7 +27,7 @@ write_text(const struct agent_place *place, const char *name, const char *text)
     struct stat st;
     bool created;
 
-    KG_AUTO(file_write) write = file_write_begin(place->data, name, 0, false, &err);
+    KG_AUTO(file_write) write = file_write_begin(place->data, name, 0, 0, &err);
     assert_non_null(write);
     assert_int_equal(file_write_add(write, text, strlen(text), &err), 0);
     assert_int_equal(file_write_commit(write, &st, &created, &err), 0);
@@ -162,8 +162,8 @@ test_files_write(void **state)
     (void)state;
 
     agent_place_make(&place);
-    struct file_write *first = file_write_begin(place.data, "a/file", 0, true, &err);
-    struct file_write *second = file_write_begin(place.data, "a/file", 10, true, &err);
+    struct file_write *first = file_write_begin(place.data, "a/file", 0, FILE_KEEP, &err);
+    struct file_write *second = file_write_begin(place.data, "a/file", 10, FILE_KEEP, &err);
     assert_non_null(first);
     assert_non_null(second);
     assert_int_equal(file_write_add(first, "first", 5, &err), 0);
@@ -176,20 +176,20 @@ test_files_write(void **state)
     assert_int_equal(err.code, KG_FILE_EXISTS);
     file_write_free(first);
     file_write_free(second);
-    assert_null(file_write_begin(place.data, "a/file", 0, true, &err));
+    assert_null(file_write_begin(place.data, "a/file", 0, FILE_KEEP, &err));
     assert_int_equal(err.code, KG_FILE_EXISTS);
-    assert_null(file_write_begin(place.data, "a", 0, false, &err));
+    assert_null(file_write_begin(place.data, "a", 0, 0, &err));
     assert_int_equal(err.code, KG_INVALID_PATH);
-    assert_null(file_write_begin(place.data, "a/file/below", 0, false, &err));
+    assert_null(file_write_begin(place.data, "a/file/below", 0, 0, &err));
     assert_int_equal(err.code, KG_INVALID_PATH);
-    assert_null(file_write_begin(place.data, "new\nline", 0, false, &err));
+    assert_null(file_write_begin(place.data, "new\nline", 0, 0, &err));
     assert_int_equal(err.code, KG_INVALID_PATH);
     // Nothing of what came to nothing is left, hidden or not.
     KG_AUTO_FREE char *folder = inside(&place, "a");
     assert_int_equal(count_entries(folder), 1);
-    assert_int_equal(file_delete(place.data, "a", &err), 0);
+    assert_int_equal(file_delete(place.data, "a", false, &err), 0);
     assert_int_equal(count_entries(place.data), 0);
-    assert_int_equal(file_delete(place.data, "a", &err), -1);
+    assert_int_equal(file_delete(place.data, "a", false, &err), -1);
     assert_int_equal(err.code, KG_NOT_FOUND);
     agent_place_remove(&place);
 }
@@ -265,7 +265,7 @@ test_changes(void **state)
     write_text(&place, "old", "12");
     ASSERT_CHANGED("old");
     // What is taken away, and what the agent itself writes, is no news.
-    assert_int_equal(file_delete(place.data, "new", &err), 0);
+    assert_int_equal(file_delete(place.data, "new", false, &err), 0);
     write_text(&place, "own", "1");
     KG_AUTO_FREE char *own = inside(&place, "own");
     assert_int_equal(stat(own, &st), 0);
@@ -377,6 +377,39 @@ test_files_calls(void **state)
     do_call(f, "files.describe", "{\"path\":\"../x\"}", KG_INVALID_PATH);
     do_call(f, "files.describe", "{}", KG_INVALID);
     do_call(f, "files.read", "{\"path\":\"a\"}", KG_NOT_FOUND);
+}
+
+static void
+put_own(struct fixture *f, const char *path, bool own, enum kg_code expected)
+{
+    KG_AUTO_FREE char *params =
+        kg_asprintf("{\"path\":\"%s\",\"keep\":false,\"own\":%s}", path, own ? "true" : "false");
+    KG_AUTO_FD fd = send_request(f, "files.write", params, 2);
+
+    send_frame(fd, FRAME_DATA, "ab", 2);
+    json_decref(read_result(fd, expected));
+}
+
+// Names that clients' paths cannot have are the gateway's, where it says so.
+void
+test_files_own(void **state)
+{
+    struct fixture *f = *state;
+
+    put_own(f, ".kg-x/sub/file", true, KG_OK);
+    put_own(f, ".kg-x/file", false, KG_INVALID_PATH);
+    static const char *const bad[] = {
+        "x", "", ".kg", ".kg-", ".kg-/x", ".kg-x/../y", ".kg-x/.kg-y", "a/.kg-x", "/.kg-x"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
+        put_own(f, bad[i], true, KG_INVALID_PATH);
+    assert_int_equal(count_entries(f->place.data), 1);
+    json_auto_t *listing = call(f, "files.list", "{}", KG_OK);
+    assert_int_equal(count(listing), 0);
+    do_call(f, "files.delete", "{\"path\":\".kg-x\"}", KG_INVALID_PATH);
+    do_call(f, "files.delete", "{\"path\":\"a\",\"own\":true}", KG_INVALID_PATH);
+    do_call(f, "files.delete", "{\"path\":\".kg-x\",\"own\":true}", KG_OK);
+    assert_int_equal(count_entries(f->place.data), 0);
+    do_call(f, "files.delete", "{\"path\":\".kg-x\",\"own\":true}", KG_NOT_FOUND);
 }
 
 static void
