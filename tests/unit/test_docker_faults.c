@@ -286,7 +286,7 @@ test_a_pull_that_goes_silent(void **state)
 {
     struct fixture *f = *state;
     struct kg_error err = {0};
-    f->docker->pull.silence_ms = 200;
+    f->docker->pull.silence_ms = 1000;
     f->pull = (struct answer){0};
     struct provisioner_op *op = ask_for(f, "a");
     WAIT_FOR(f, f->n_pulls == 1);

