@@ -2,9 +2,11 @@
 """Runs the built binary and talks to it: the base of every end-to-end test."""
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
+import random
 import re
 import select
 import shutil
@@ -26,8 +28,26 @@ READY_LINE = re.compile(r"kernelgate listening on (http://\S+:\d+)\n")
 SANITIZER = re.compile(r"(ERROR: \w+Sanitizer|runtime error:|Assertion .* failed)")
 
 
-def wait_for(condition, timeout=10, interval=0.05):
-    """Returns the first true value of `condition()`; fails at the timeout."""
+# Code that runs until `Gateway.release()`, so that a test can act meanwhile on any machine.
+HELD = """
+import os, time
+print('on', flush=True)
+while not os.path.exists('go'): time.sleep(0.02)
+os.remove('go')
+"""
+# Code that an interrupt does not end; it says when that is so.
+STUBBORN = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+print('deaf', flush=True)
+while True: pass
+"""
+
+
+def wait_for(condition, timeout=20, interval=0.05):
+    """Returns the first true value of `condition()`; fails at the timeout.
+
+    The default is below an execution's default timeout (30 s), whose end would hide a failure."""
     end = time.monotonic() + timeout
     while True:
         value = condition()
@@ -37,9 +57,22 @@ def wait_for(condition, timeout=10, interval=0.05):
         time.sleep(interval)
 
 
+def run_until_timeout(run, is_set_up):
+    """Returns the result of `run(timeout)` with the first timeout that leaves the code time to be set
+    up, by `is_set_up(result)`: how long that takes is not known."""
+    for timeout in (1, 4, 16):
+        result = run(timeout)
+        if is_set_up(result):
+            return result
+    raise AssertionError(f"not set up within {timeout} s: {result}")
+
+
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+    """A port below those that the kernel gives to others (net.ipv4.ip_local_port_range)."""
+    while True:
+        with contextlib.suppress(OSError):
+            with socket.create_server(("127.0.0.1", random.randrange(20000, 32000))) as server:
+                return server.getsockname()[1]
 
 
 class Lines(list):
@@ -64,6 +97,10 @@ class Lines(list):
 
     def text(self, kind="stdout"):
         return "".join(line["text"] for line in self.of(kind))
+
+    def kinds(self):
+        """The types of the lines; lines of one type in a row count once, as a text may be split."""
+        return [kind for kind, _ in itertools.groupby(self, lambda line: line["type"])]
 
     @property
     def done(self):
@@ -231,6 +268,25 @@ class Gateway:
 
     def delete_session(self, session_id, client=None):
         return (client or self.client).delete(f"/api/v1/sessions/{session_id}")
+
+    def release(self, session_id, client=None):
+        """Lets HELD end in a session."""
+        url = f"/api/v1/sessions/{session_id}/files/go"
+        response = (client or self.client).put(url, content=b"")
+        assert response.status_code == 201, response.text
+
+    def streams_ended(self):
+        """How many requests to execute have ended, by their last line or as the client left."""
+        text = self.client.get("/metrics").text
+        row = r'^kernelgate_http_requests_total\{.*route="/api/v1/execute".*\} (\d+)'
+        return sum(map(int, re.findall(row, text, re.M)))
+
+    def pool(self):
+        return self.client.get("/api/v1/health").json()["pool"]
+
+    def fill_pool(self):
+        """Waits until every place of the pool is taken by a sandbox that is ready."""
+        wait_for(lambda: (pool := self.pool())["ready"] == pool["target"], timeout=60)
 
     def show_session(self, session_id, client=None):
         response = (client or self.client).get(f"/api/v1/sessions/{session_id}")

@@ -2,13 +2,15 @@
 """Commands in a session's sandbox, whatever its kernels are doing, and those that misbehave."""
 
 import contextlib
+import re
+import socket
 import threading
 import time
 
 import docker_engine
 import httpx
 import pytest
-from kernelgate import Lines, wait_for
+from kernelgate import Lines, run_until_timeout, wait_for
 
 
 class Commands:
@@ -137,22 +139,26 @@ def test_bad_requests(command, gateway, session):
 
 
 def test_it_is_streamed(command):
-    lines = command("echo one; sleep 0.5; echo two")
-    first, second = (i for i, line in enumerate(lines) if line["type"] == "stdout")
-    assert lines.times[second] - lines.times[first] > 0.3
+    """The second line is printed when the client has seen the first."""
+    with command.stream("echo one; while ! [ -e go ]; do sleep 0.05; done; echo two") as response:
+        lines = response.iter_lines()
+        assert '"one\\n"' in next(lines)
+        command.wait("touch go")
+        assert '"two\\n"' in next(lines)
 
 
 def test_beside_a_busy_kernel(command, gateway, session):
+    def quick():
+        started = time.monotonic()
+        assert command.wait("echo quick")["stdout"] == "quick\n"
+        return time.monotonic() - started
+
+    # What runsc itself does is done with the sandbox's share of the processor, too.
+    most = 1 if docker_engine.OCI_RUNTIME == "runsc" else 0.1
     with gateway.stream("print('busy', flush=True)\nwhile True: pass", session_id=session) as busy:
         busy.next()
-        command.wait("true")
-        times = []
-        for _ in range(5):
-            started = time.monotonic()
-            assert command.wait("echo quick")["stdout"] == "quick\n"
-            times.append(time.monotonic() - started)
-        # What runsc itself does is done with the sandbox's share of the processor, too.
-        assert sorted(times)[2] < (1 if docker_engine.OCI_RUNTIME == "runsc" else 0.1), times
+        # The machine may be busy with other things: one of many tries has to be quick.
+        assert any(quick() < most for _ in range(20))
         gateway.client.post(f"/api/v1/sessions/{session}/interrupt")
         assert busy.rest().status == "interrupted"
 
@@ -175,8 +181,10 @@ def test_commands_are_activity(start_gateway):
     with command.stream("sleep 4; echo end") as response:
         wait_for(lambda: gateway.show_session(session)["is_busy"])
         assert '"end\\n"' in "".join(response.iter_lines())
-    assert gateway.show_session(session)["is_busy"] is False
-    wait_for(lambda: not gateway.client.get("/api/v1/sessions").json()["total"], timeout=20)
+    # It may have expired already.
+    left = gateway.client.get("/api/v1/sessions").json()["sessions"]
+    assert not any(shown["is_busy"] for shown in left.values())
+    wait_for(lambda: not gateway.client.get("/api/v1/sessions").json()["total"])
 
 
 def test_the_session_ends_meanwhile(gateway):
@@ -251,17 +259,22 @@ def test_a_flood_waits_for_its_reader(command, gateway, session):
 
 def test_a_client_that_leaves(command):
     """What floods, what is silent, what has daemons: all of it ends."""
-    for script in ("yes marker-1", "(setsid sleep 1111 &); sleep 1111"):
-        with command.stream(f"echo up; {script}") as response:
-            next(response.iter_lines())
-        wait_for(lambda: "marker-1" not in (text := processes(command)) and "1111" not in text)
+    for script, word in (
+        ("yes marker-1; :", "marker-1"),
+        ("(setsid sleep 1111 &); sleep 1112; :", "sleep 1111"),
+    ):
+        with command.stream(script):
+            wait_for(lambda word=word: processes(command).count(word) > 1)  # the shell has one, too
+        wait_for(lambda: not re.search("marker-1|sleep 111", processes(command)))
 
 
 def test_a_client_that_leaves_before_the_answer(command):
-    with pytest.raises(httpx.ReadTimeout):
-        command.client.post(
-            command.url, params={"wait": 1}, json={"command": "sleep 1444"}, timeout=0.5
-        )
+    url = httpx.URL(command.client.base_url)
+    body = b'{"command":"sleep 1444"}'
+    head = f"POST {command.url}?wait=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
+    with socket.create_connection((url.host, url.port)) as connection:
+        connection.sendall(head.encode() + b"\r\n\r\n" + body)
+        wait_for(lambda: "1444" in processes(command))
     wait_for(lambda: "1444" not in processes(command))
 
 
@@ -273,20 +286,23 @@ def test_a_command_that_kills_its_keeper(command):
 
 
 def test_timeout(command):
-    started = time.monotonic()
-    # Long enough for a shell to have set its trap, also where another kernel runs it.
-    lines = command("trap 'echo bye; exit 5' TERM; echo up; sleep 60 & wait", timeout=1.5)
+    script = "trap 'echo bye; exit 5' TERM; echo up; sleep 1000 & wait"
+    lines = run_until_timeout(
+        lambda timeout: command(script, timeout=timeout), lambda lines: "up" in lines.text()
+    )
     assert lines.text() == "up\nbye\n"
     assert (lines.done["status"], lines.done["exit_code"]) == ("timeout", 5)
-    assert time.monotonic() - started < 4
+    assert "sleep 1000" not in processes(command)
 
 
 def test_a_timeout_that_is_ignored(command):
     """SIGTERM ignored, in sessions of their own, forked twice: none of it is left."""
-    inner = 'trap "" TERM INT HUP; while :; do sleep 1222; done'
+    inner = 'trap "" TERM INT HUP; echo up; while :; do sleep 1222; done'
     script = f"for i in 1 2 3; do (setsid sh -c '{inner}' &) ; done; {inner}"
-    # Long enough for a shell to have set its trap, also where another kernel runs it.
-    lines = command(script, timeout=2)
+    lines = run_until_timeout(
+        lambda timeout: command(script, timeout=timeout),
+        lambda lines: lines.text().count("up") == 4,
+    )
     assert (lines.done["status"], lines.done["signal"]) == ("timeout", "SIGKILL")
     assert "1222" not in processes(command)
 
@@ -294,19 +310,18 @@ def test_a_timeout_that_is_ignored(command):
 @pytest.mark.not_on("runsc", "256 copies of Python take more memory there: it ends the session")
 def test_a_fork_bomb(command, run):
     run("x = 1")
-    started = time.monotonic()
-    bomb = "import os\nwhile True:\n try: os.fork()\n except OSError: pass"
-    lines = command(f"python -c '{bomb}'", timeout=1)
-    assert lines.done["status"] == "timeout"
-    assert time.monotonic() - started < 15
+    bomb = "import os\nprint('up', flush=True)\nwhile True:\n try: os.fork()\n except OSError: pass"
+    lines = run_until_timeout(
+        lambda timeout: command(f'python -c "{bomb}"', timeout=timeout),
+        lambda lines: lines.text() == "up\n",
+    )
+    assert lines.done["status"] == "timeout" and lines.done["duration_ms"] < 30_000
     assert command.wait("echo back")["stdout"] == "back\n"
     assert run("print(x)").text() == "1\n"  # the kernel has lost nothing
 
 
 def test_background(command, run):
-    started = time.monotonic()
-    lines = command("sleep 1333 & echo $!")
-    assert time.monotonic() - started < 5
+    lines = command("sleep 1333 & echo $!")  # whose end is not waited for
     assert lines.done["status"] == "ok"
     # It lives on, also where a kernel is killed beside it.
     assert run("import os; os._exit(1)").status == "died"

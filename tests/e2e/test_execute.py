@@ -5,16 +5,24 @@ import concurrent.futures
 import json
 
 import pytest
-from kernelgate import problem
+from kernelgate import HELD, problem
 
 
-def test_the_first_line_arrives_before_the_second_is_printed(gateway):
-    lines = gateway.execute("import time\nfor i in range(3): print(i); time.sleep(1)")
-    assert [line["text"] for line in lines.of("stdout")] == ["0\n", "1\n", "2\n"]
-    stdout = [time for line, time in zip(lines, lines.times) if line["type"] == "stdout"]
-    assert stdout[1] - stdout[0] > 0.7
-    assert stdout[2] - stdout[1] > 0.7
-    assert lines.times[-1] - stdout[2] > 0.7
+def test_each_line_arrives_before_the_next_is_printed(gateway, session):
+    """Also what is not flushed: the code waits until the client has seen each of its lines."""
+    code = (
+        "import os, time\n"
+        "for i in range(3):\n"
+        "    print(i)\n"
+        "    while not os.path.exists('go'): time.sleep(0.02)\n"
+        "    os.remove('go')"
+    )
+    with gateway.stream(code, session_id=session) as reader:
+        for printed in ("0\n", "0\n1\n", "0\n1\n2\n"):
+            while reader.lines.text() != printed:
+                assert reader.next()["type"] == "stdout"
+            gateway.release(session)
+        assert reader.rest().status == "ok"
 
 
 def test_head_of_the_response(gateway, session):
@@ -77,11 +85,14 @@ def test_errors(run, code, ename):
 
 
 def test_an_error_does_not_stop_what_is_queued(gateway, session):
-    with gateway.stream("import time; time.sleep(1); 1/0", session_id=session) as first:
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            second = pool.submit(gateway.execute, "print('second')", session_id=session)
+    with gateway.stream(HELD + "1/0", session_id=session) as first:
+        first.next_of("stdout")
+        with gateway.stream(
+            "print('second')", session_id=session
+        ) as second:  # waits from its head on
+            gateway.release(session)
             assert first.rest().status == "error"
-            assert second.result().text() == "second\n"
+            assert second.rest().text() == "second\n"
 
 
 def test_streams_are_told_apart_and_in_order(run):
@@ -92,8 +103,8 @@ def test_streams_are_told_apart_and_in_order(run):
         "display('shown')\n"
         "'value'"
     )
-    assert [line["type"] for line in lines] == ["stdout", "stderr", "display", "result", "done"]
-    assert lines[0]["text"] == "out\n" and lines[1]["text"] == "err\n"
+    assert lines.kinds() == ["stdout", "stderr", "display", "result", "done"]
+    assert lines.text("stdout") == "out\n" and lines.text("stderr") == "err\n"
 
 
 def test_shell_escapes_and_top_level_await(run):
@@ -299,7 +310,12 @@ def test_execute_sync_has_the_very_lines_of_a_stream(gateway, session):
 
 def test_execute_sync_of_more_than_it_may_hold(start_gateway):
     gateway = start_gateway("--pool-size", "1", "--max-output-bytes", "65536")
-    code = "import time\nfor i in range(8):\n    print(str(i) * 16_000)\n    time.sleep(0.3)"
+    code = (
+        "import sys\n"
+        "for i in range(8):\n"
+        "    sys.stdout.write(str(i) * 16_000 + '\\n')\n"
+        "    sys.stdout.flush()"  # each of them is a line
+    )
     data = sync(gateway, code)
     dropped, done = data["outputs"][-2:]
     assert dropped["type"] == "dropped" and dropped["messages"] == len(data["texts"]) == 4

@@ -11,7 +11,7 @@ from kernelgate import BINARY
 SANITIZED = b"__asan_init" in pathlib.Path(BINARY).read_bytes()
 LONGEST_WAIT_MS = 50 * (4 if SANITIZED else 1)
 # A busy machine delays any request: the best of this many tries counts.
-TRIES = 6
+TRIES = 12
 
 PROBE = """
 import http.client, sys, threading, time
