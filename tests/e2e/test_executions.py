@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joining and replaying an execution."""
 
+import contextlib
 import json
 
 import pytest
-from kernelgate import Lines, problem, wait_for
+from kernelgate import HELD, LineReader, problem, wait_for
 
-SLOW = "import time\nfor i in range(4): print(i, flush=True); time.sleep(0.3)"
+TWICE = f"{HELD}print('off')"
 
 
-def join(gateway, execution_id, **params):
+@contextlib.contextmanager
+def joined(gateway, execution_id, **params):
+    """Yields a reader, which has joined by then."""
     with gateway.client.stream(
         "GET", f"/api/v1/executions/{execution_id}", params=params
     ) as response:
         assert response.status_code == 200
-        lines = Lines(response)
-        for text in response.iter_lines():
-            lines.add(text)
-        return lines
+        yield LineReader(response)
+
+
+def join(gateway, execution_id, **params):
+    """All lines of an execution."""
+    with joined(gateway, execution_id, **params) as reader:
+        return reader.rest()
 
 
 def test_replay_is_what_was_streamed(gateway, session):
@@ -36,34 +42,36 @@ def test_after(gateway, session):
 
 
 def test_joining_while_it_runs(gateway, session):
-    with gateway.stream(SLOW, session_id=session) as reader:
+    with gateway.stream(TWICE, session_id=session) as reader:
         reader.next_of("stdout")
-        joined = join(gateway, reader.response.headers["x-execution-id"])
-        assert joined == reader.rest()
-        assert joined.times[-1] - joined.times[0] > 0.5
+        with joined(gateway, reader.response.headers["x-execution-id"]) as follower:
+            assert follower.next()["text"] == "on\n"  # a replay
+            gateway.release(session)
+            assert follower.rest() == reader.rest()
+            assert follower.lines.text() == "on\noff\n"
 
 
 def test_coming_back_after_leaving(gateway, session):
-    with gateway.stream(SLOW, session_id=session, on_disconnect="continue") as reader:
+    with gateway.stream(TWICE, session_id=session, on_disconnect="continue") as reader:
         seen = reader.next_of("stdout")["seq"]
         execution_id = reader.response.headers["x-execution-id"]
+    gateway.release(session)
     lines = join(gateway, execution_id, after=seen)
-    assert lines.text() == "1\n2\n3\n" and lines.status == "ok"
+    assert lines.text() == "off\n" and lines.status == "ok"
     assert [line["seq"] for line in lines] == list(range(seen + 1, seen + 1 + len(lines)))
 
 
 def test_an_execution_goes_on_while_any_reader_is_left(gateway, session):
-    import threading
-
-    joined = []
-    with gateway.stream(SLOW, session_id=session) as reader:
-        reader.next_of("stdout")
-        execution_id = reader.response.headers["x-execution-id"]
-        follower = threading.Thread(target=lambda: joined.append(join(gateway, execution_id)))
-        follower.start()
-        reader.next_of("stdout")
-    follower.join()
-    assert joined[0].text() == "0\n1\n2\n3\n" and joined[0].status == "ok"
+    before = gateway.streams_ended()
+    with contextlib.ExitStack() as readers:
+        with gateway.stream(TWICE, session_id=session) as reader:
+            reader.next_of("stdout")
+            execution_id = reader.response.headers["x-execution-id"]
+            follower = readers.enter_context(joined(gateway, execution_id))
+        wait_for(lambda: gateway.streams_ended() > before)
+        gateway.release(session)
+        lines = follower.rest()
+    assert lines.text() == "on\noff\n" and lines.status == "ok"
 
 
 def test_interrupt(gateway, session):
@@ -78,14 +86,13 @@ def test_interrupt(gateway, session):
 
 
 def test_interrupting_what_waits_takes_it_out_of_the_queue(gateway, session):
-    with gateway.stream(
-        "print(1, flush=True)\nimport time; time.sleep(3)", session_id=session
-    ) as first:
+    with gateway.stream(HELD, session_id=session) as first:
         first.next_of("stdout")
         with gateway.stream("open('queued', 'w')", session_id=session) as second:
             execution_id = second.response.headers["x-execution-id"]
             gateway.client.post(f"/api/v1/executions/{execution_id}/interrupt")
             assert second.rest().status == "interrupted"
+        gateway.release(session)
         assert first.rest().status == "ok"
     lines = gateway.execute("import os; print(os.path.exists('queued'))", session_id=session)
     assert lines.text() == "False\n"
@@ -127,6 +134,9 @@ def test_logs_kept_for_replay_are_bounded_together(gateway, session):
 
 @pytest.mark.parametrize("after", [7, 2**63 - 1])
 def test_joining_beyond_the_last_line(gateway, session, after):
-    with gateway.stream("import time; time.sleep(1); print(1)", session_id=session) as reader:
-        joined = join(gateway, reader.response.headers["x-execution-id"], after=after)
-        assert joined == reader.rest()
+    with gateway.stream(TWICE, session_id=session) as reader:
+        reader.next_of("stdout")
+        with joined(gateway, reader.response.headers["x-execution-id"], after=after) as follower:
+            gateway.release(session)
+            lines = reader.rest()
+            assert follower.rest() == lines[1:]

@@ -3,7 +3,6 @@
 
 import json
 import os
-import pathlib
 import re
 import signal
 import socket
@@ -11,21 +10,15 @@ import time
 
 import httpx
 import pytest
-from kernelgate import wait_for
-
-STUBBORN = """
-import signal
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-print('deaf', flush=True)
-while True: pass
-"""
+from kernelgate import HELD, STUBBORN, run_until_timeout, wait_for
+from sandboxes import sandbox_of
 
 
 def test_timeout(run):
     run("x = 1")
     started = time.monotonic()
     lines = run("import time; time.sleep(60)", timeout=1)
-    assert 0.9 < time.monotonic() - started < 5
+    assert 0.9 < time.monotonic() - started < 30
     assert lines.of("error")[-1]["ename"] == "TimeoutError"
     assert lines.of("error")[-1]["error"].startswith("TimeoutError")
     assert lines.status == "timeout"
@@ -37,9 +30,10 @@ def test_timeout(run):
 def test_timeout_of_code_that_ignores_interrupts(run):
     run("x = 1; open('kept', 'w').write('k')")
     started = time.monotonic()
-    lines = run(STUBBORN, timeout=1)
-    assert 3 < time.monotonic() - started < 12
-    assert lines.text() == "deaf\n"
+    lines = run_until_timeout(
+        lambda timeout: run(STUBBORN, timeout=timeout), lambda lines: lines.text() == "deaf\n"
+    )
+    assert 3 < time.monotonic() - started
     assert lines.of("error")[-1]["ename"] == "TimeoutError"
     assert lines.status == "timeout" and lines.done["kernel_restarted"] is True
     assert run("print('x' in globals(), open('kept').read())").text() == "False k\n"
@@ -51,13 +45,21 @@ def test_default_timeout(start_gateway):
 
 
 def test_timeout_counts_from_running_not_from_queued(gateway, session):
-    with gateway.stream("import time; time.sleep(2)", session_id=session):
-        lines = gateway.execute("print('in time')", session_id=session, timeout=1)
+    with gateway.stream(HELD, session_id=session) as first:
+        first.next_of("stdout")
+        with gateway.stream("print('in time')", session_id=session, timeout=2) as second:
+            time.sleep(3)
+            gateway.release(session)
+            lines = second.rest()
     assert lines.text() == "in time\n" and lines.status == "ok"
 
 
 def test_output_before_a_timeout_is_kept(run):
-    assert run("print('before')\nimport time; time.sleep(60)", timeout=1).text() == "before\n"
+    code = "print('before')\nimport time; time.sleep(60)"
+    lines = run_until_timeout(
+        lambda timeout: run(code, timeout=timeout), lambda lines: lines.text() == "before\n"
+    )
+    assert lines.status == "timeout"
 
 
 @pytest.mark.parametrize(
@@ -70,13 +72,14 @@ def test_output_before_a_timeout_is_kept(run):
     ],
     ids=["_exit", "SIGSEGV", "SIGKILL", "crash"],
 )
-def test_kernel_death(run, code):
+def test_kernel_death(gateway, session, run, code):
     run("x = 1; open('kept', 'w').write('k')")
-    started = time.monotonic()
-    # The pause is for ipykernel's own threads, which die with what they have not sent.
-    lines = run("import time\nprint('last words', flush=True)\ntime.sleep(0.5)\n" + code)
-    assert time.monotonic() - started < 10
-    assert lines.text() == "last words\n"
+    # It dies when its output has arrived: ipykernel's threads die with what they have not sent.
+    with gateway.stream(f"{HELD}{code}", session_id=session) as reader:
+        reader.next_of("stdout")
+        gateway.release(session)
+        lines = reader.rest()
+    assert lines.text() == "on\n"
     assert lines.one("error")["ename"] == "KernelDied"
     assert lines.status == "died" and lines.done["kernel_restarted"] is True
     assert run("print('x' in globals(), open('kept').read())").text() == "False k\n"
@@ -94,7 +97,11 @@ def test_exit(run, code):
 
 
 def test_a_kernel_that_dies_while_idle_is_replaced(gateway, session, run):
-    run("import os, threading; threading.Timer(0.3, os._exit, (1,)).start()")
+    code = "while not os.path.exists('go'): time.sleep(0.02)\nos._exit(1)"
+    run(
+        f"import os, threading, time\nthreading.Thread(target=exec, args=({code!r}, globals())).start()"
+    )
+    gateway.release(session)
     wait_for(lambda: gateway.show_session(session)["kernels"]["python"]["state"] != "ready")
     assert run("print('again')").text() == "again\n"
 
@@ -106,31 +113,10 @@ def test_out_of_memory_is_told_apart(run):
     assert run("print(1)").text() == "1\n"
 
 
-def cmdline(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def init_of_sandbox(gateway, word):
-    """The agent of the sandbox in which a process with `word` in its command line runs."""
-    pids = gateway.sandbox_pids()
-    namespaces = {pid: os.readlink(f"/proc/{pid}/ns/pid") for pid in pids}
-    inside = next(pid for pid in pids if word in cmdline(pid))
-    for pid in pids:
-        names = pathlib.Path(f"/proc/{pid}/status").read_text().split("NSpid:")[1].splitlines()[0]
-        if namespaces[pid] == namespaces[inside] and names.split()[-1] == "1":
-            return pid
-    raise AssertionError("a sandbox without its first process")
-
-
 def test_container_death(gateway):
-    code = "import subprocess\nprint(1, flush=True)\nsubprocess.run(['sleep', '4711'])"
-    with gateway.stream(code, session_id="dies") as reader:
+    with gateway.stream(HELD, session_id="dies") as reader:
         reader.next_of("stdout")
-        wait_for(lambda: any(b"4711" in cmdline(pid) for pid in gateway.sandbox_pids()))
-        os.kill(init_of_sandbox(gateway, b"4711"), signal.SIGKILL)
+        os.kill(sandbox_of(gateway, "dies").agent, signal.SIGKILL)
         lines = reader.rest()
     assert lines.of("error")[-1]["ename"] == "KernelDied"
     assert lines.status == "died" and not lines.done.get("kernel_restarted")
@@ -141,11 +127,11 @@ def test_container_death(gateway):
 
 def test_an_agent_that_stops_answering(start_gateway):
     gateway = start_gateway("--pool-size", "0")
-    code = "import subprocess\nprint(1, flush=True)\nsubprocess.run(['sleep', '4711'])"
-    with gateway.stream(code, session_id="s", timeout=2) as reader:
+    gateway.create_session(session_id="s")
+    agent = sandbox_of(gateway, "s").agent
+    with gateway.stream(HELD, session_id="s", timeout=4) as reader:
         reader.next_of("stdout")
-        wait_for(lambda: any(b"4711" in cmdline(pid) for pid in gateway.sandbox_pids()))
-        os.kill(init_of_sandbox(gateway, b"4711"), signal.SIGSTOP)
+        os.kill(agent, signal.SIGSTOP)
         lines = reader.rest()
     assert lines.status in ("timeout", "died")
     # Nothing inside can be asked any more, but the container is ended from outside.
@@ -157,50 +143,47 @@ def test_an_agent_that_stops_answering(start_gateway):
 # ---- Clients that leave
 
 
-def ticking(session):
-    return dict(
-        code="import time\nopen('started', 'w')\nprint('on', flush=True)\n"
-        "for i in range(4):\n    time.sleep(0.5)\nopen('finished', 'w')",
-        session_id=session,
-    )
+@pytest.fixture
+def leave(gateway):
+    """Runs code until its first line, and leaves; returns when the gateway has seen that."""
+
+    def leave(code, first_line=True, **fields):
+        before = gateway.streams_ended()
+        with gateway.stream(code, **fields) as reader:
+            if first_line:
+                reader.next_of("stdout")
+        wait_for(lambda: gateway.streams_ended() > before)
+        return reader.response.headers["x-session-id"]
+
+    return leave
 
 
-def idle(gateway, session):
-    return wait_for(lambda: not gateway.show_session(session)["is_busy"])
-
-
-def test_a_client_that_leaves_interrupts_its_execution(gateway, session):
-    with gateway.stream(**ticking(session)) as reader:
-        reader.next_of("stdout")
-    idle(gateway, session)
+def test_a_client_that_leaves_interrupts_its_execution(gateway, session, leave):
+    leave(f"open('started', 'w')\n{HELD}open('finished', 'w')", session_id=session)
+    wait_for(lambda: not gateway.show_session(session)["is_busy"])
     lines = gateway.execute("import os; print(os.listdir())", session_id=session)
     assert "started" in lines.text() and "finished" not in lines.text()
 
 
-def test_a_client_that_leaves_an_execution_to_continue(gateway, session):
-    with gateway.stream(**ticking(session), on_disconnect="continue") as reader:
-        reader.next_of("stdout")
+def test_a_client_that_leaves_an_execution_to_continue(gateway, session, leave):
+    leave(f"{HELD}open('finished', 'w')", session_id=session, on_disconnect="continue")
+    gateway.release(session)
     lines = gateway.execute("import os; print(os.listdir())", session_id=session)
     assert "finished" in lines.text()
 
 
-def test_a_client_that_leaves_the_queue_takes_its_execution_along(gateway, session):
-    with gateway.stream(
-        "print(1, flush=True)\nimport time; time.sleep(2)", session_id=session
-    ) as first:
+def test_a_client_that_leaves_the_queue_takes_its_execution_along(gateway, session, leave):
+    with gateway.stream(HELD, session_id=session) as first:
         first.next_of("stdout")
-        with gateway.stream("open('queued', 'w')", session_id=session):
-            pass
+        leave("open('queued', 'w')", first_line=False, session_id=session)
+        gateway.release(session)
         first.rest()
     lines = gateway.execute("import os; print(os.path.exists('queued'))", session_id=session)
     assert lines.text() == "False\n"
 
 
-def test_a_client_that_leaves_a_session_of_its_own_ends_it(gateway):
-    with gateway.stream("print(1, flush=True)\nimport time; time.sleep(60)") as reader:
-        reader.next_of("stdout")
-        session_id = reader.response.headers["x-session-id"]
-    url = f"/api/v1/sessions/{session_id}"
+def test_a_client_that_leaves_a_session_of_its_own_ends_it(gateway, leave):
+    url = f"/api/v1/sessions/{leave(HELD)}"
     wait_for(lambda: gateway.client.get(url).status_code == 404)
 
 
@@ -216,7 +199,6 @@ def test_closing_stdout(run):
 
 
 def test_children_that_keep_writing(run):
-    started = time.monotonic()
     lines = run(
         "import subprocess\n"
         "subprocess.Popen(['sh', '-c', 'while :; do echo spam; sleep 0.01; done'])\n"
@@ -224,7 +206,6 @@ def test_children_that_keep_writing(run):
     )
     assert lines.status == "ok" and "started" in lines.text()
     assert run("1+1").one("result")["text"] == "2"
-    assert time.monotonic() - started < 10
 
 
 def test_a_forked_child_does_not_end_the_execution_for_its_parent(run):
@@ -237,11 +218,9 @@ def test_a_forked_child_does_not_end_the_execution_for_its_parent(run):
 
 
 def test_input_is_a_clear_error(run):
-    started = time.monotonic()
     lines = run("input('name? ')")
     assert "input" in lines.one("error")["evalue"]
-    assert lines.status == "error"
-    assert time.monotonic() - started < 5
+    assert lines.status == "error"  # and not "timeout"
 
 
 def test_messages_with_a_bad_signature_are_dropped(gateway, session):
@@ -307,7 +286,7 @@ def test_kernels_that_never_get_ready(start_gateway, tmp_path, argv, status, cod
     response = gateway.client.post("/api/v1/execute", json={"code": "1"})
     assert response.status_code >= 500 and (status is None or response.status_code == status)
     assert response.json()["code"] in codes
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 40
     assert gateway.client.get("/healthz").status_code == 200
     wait_for(lambda: not gateway.sandbox_pids())
 
@@ -338,11 +317,9 @@ def test_what_waits_for_a_warm_up_does_not_disturb_it(start_gateway):
         return pool["starting"] == "0" and pool["ready"] == "0" and gateway.sandbox_pids()
 
     gateway = start_gateway("--pool-size", "1")
-    wait_for(warming)
+    wait_for(warming, timeout=60, interval=0.005)
     # Neither does its time run, nor does an interrupt hit imports that are half done.
     with gateway.stream("print('ran')", session_id="w", timeout=0.5):
         pass
-    lines = gateway.execute(
-        "import matplotlib.pyplot as plt\nplt.plot([1])", session_id="w", timeout=10
-    )
+    lines = gateway.execute("import matplotlib.pyplot as plt\nplt.plot([1])", session_id="w")
     assert lines.status == "ok" and lines.of("display"), lines
