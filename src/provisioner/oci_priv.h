@@ -142,10 +142,10 @@ void runtime_kind_adapt(const struct runtime_kind *kind, json_t *config);
 KG_MUST_CHECK int oci_trial(struct oci *oci, const char *wanted, struct kg_error *err);
 // The runtimes that "auto" tries, best first, up to NULL.
 extern const char *const oci_runtimes[];
-// Why sandboxes are not as they should be; code KG_OK: they are.
+// Why a runtime cannot do better; code KG_OK: there is nothing better.
 struct oci_shortfall {
-    struct kg_error users;  // they run without a user namespace
-    struct kg_error inodes; // they share inodes with the host
+    struct kg_error users;  // its sandboxes have no user namespace
+    struct kg_error inodes; // its sandboxes share inodes with the host
 };
 // Runs `kg-agent --version` in a temporary sandbox, at best in a user namespace and with its own
 // inodes, and keeps in `oci` what works. Blocks.

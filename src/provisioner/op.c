@@ -168,7 +168,7 @@ op_queue_fini(struct provisioner *provisioner)
     loop_timer_free(provisioner->pump);
 }
 
-// ---- What the engines do alike -------------------------------------------------------------
+// ---- Steps that engines share ---------------------------------------------------------------
 
 void
 op_claim(struct provisioner_op *op)

@@ -151,12 +151,12 @@ void op_set_state(struct provisioner_op *op, enum op_state state);
 void op_finish(struct provisioner_op *op);
 // Carries out a claim, for engines whose sandboxes all belong to one gateway.
 void op_claim(struct provisioner_op *op);
-// Destroys what is left of a sandbox that nobody uses. `recovery`, which may be NULL, ends after
-// that.
+// Destroys what is left of a sandbox that nobody uses. `recovery`, which may be NULL, waits for it.
 struct provisioner_op *op_remove_leftover(struct provisioner *provisioner, const char *id,
                                           struct provisioner_op *recovery);
 // Reports a living sandbox to the caller of a recovery, and watches it; `pid` as for watch_start().
-// False if that fails, as where its owner cannot be read: it must not be reported as one without.
+// False if that fails. A sandbox whose owner cannot be read is not reported: it would look
+// unclaimed.
 bool op_take_up(struct provisioner_op *recovery, const char *id, int pid);
 // Ends the recovery when all leftovers are removed. Called once when all removals are started.
 void op_recover_step(struct provisioner_op *op);
