@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MCP core without a transport: revisions, calls and their ends, sessions and their bounds.
+// The MCP core without a transport: revisions, calls, answers, sessions and their limits.
 
 #include "test_mcp.h"
 
@@ -68,7 +68,7 @@ test_lists_lose_what_came_later(void **state)
         json_auto_t *element = json_incref(json_array_get(list, 0));
         revision_strip(cases[i].revision, "tools/list", list);
         assert_int_equal(json_object_size(json_array_get(list, 0)), cases[i].keys);
-        assert_int_equal(json_object_size(element), 7); // the provider's own stays as it was
+        assert_int_equal(json_object_size(element), 7); // the provider's element is unchanged
     }
 }
 
@@ -195,7 +195,8 @@ test_questions(void **state)
     say(f, "{'jsonrpc':'2.0','id':'other','result':{}}");
     assert_null(f->asked);
     say(f, "{'jsonrpc':'2.0','id':'%s','result':{'roots':[]}}", id);
-    say(f, "{'jsonrpc':'2.0','id':'%s','result':{'roots':[1]}}", id); // nobody waits any more
+    say(f, "{'jsonrpc':'2.0','id':'%s','result':{'roots':[1]}}",
+        id); // ignored: it was answered already
     json_auto_t *expected = quoted("{'roots':[]}");
     assert_true(json_equal(f->asked, expected));
     mcp_call_finish(f->held, json_object());
@@ -323,7 +324,7 @@ large_request(int id)
     return message;
 }
 
-// What the calls that run hold is bounded; a small request is always taken.
+// The messages of running calls are bounded; a small request is always accepted.
 static void
 test_messages_of_calls_are_bounded(void **state)
 {
@@ -365,7 +366,7 @@ test_messages_of_one_owner_are_bounded(void **state)
 static const char hold_one[] =
     "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}";
 
-// Until it is encoded, its request runs; and it is what was said.
+// Its request runs until it is encoded. The encoded text has the whole result.
 static void
 test_a_large_answer_is_encoded_off_the_loop(void **state)
 {
@@ -383,7 +384,7 @@ test_a_large_answer_is_encoded_off_the_loop(void **state)
     assert_int_equal(f->session->n_calls, 0);
     assert_int_equal(f->mcp->held_bytes, 0);
     say(f, hold_one);
-    mcp_call_finish(f->held, json_object()); // a small one comes at once
+    mcp_call_finish(f->held, json_object()); // a small one is sent at once
     assert_int_equal(json_array_size(f->sink.answers), 1);
 }
 
@@ -448,7 +449,7 @@ test_a_large_answer_can_be_cancelled(void **state)
     assert_int_equal(f->session->n_calls, 0);
 }
 
-// The session stays until its answer has come back, and the answer goes nowhere.
+// The session is kept until the answer is encoded, and the answer is discarded.
 static void
 test_a_session_ends_while_its_answer_is_encoded(void **state)
 {
@@ -472,11 +473,11 @@ test_the_adapter_ends_while_answers_are_encoded(void **state)
         mcp_call_finish(f->held, large_result(1 << 20));
     }
     mcp_free(KG_STEAL(f->mcp));
-    assert_int_equal(json_array_size(f->sink.answers), 8); // all without one
+    assert_int_equal(json_array_size(f->sink.answers), 8); // no call got its answer
     assert_true(json_is_null(json_array_get(f->sink.answers, 7)));
 }
 
-// One owner's answers that nobody reads; another's come all the same.
+// The unread answers of one owner do not affect another owner.
 static void
 test_answers_that_are_not_read_are_bounded(void **state)
 {
@@ -513,7 +514,7 @@ answer_attached(struct mcp_fixture *f, int id, const char *text, int *released)
     mcp_call_finish(f->held, json_pack("{s:o}", "data", data));
 }
 
-// One with attachments waits for room instead, until the clients have read enough.
+// An answer with attachments waits for room until the clients have read enough.
 static void
 test_answers_wait_until_others_are_read(void **state)
 {
@@ -546,7 +547,7 @@ test_answers_wait_until_others_are_read(void **state)
     assert_true(TAILQ_EMPTY(&f->mcp->room_waits));
 }
 
-// If that takes too long, they are encoded all the same, and refused.
+// After the deadline an answer is encoded and refused.
 static void
 test_answers_do_not_wait_for_ever(void **state)
 {
@@ -602,10 +603,10 @@ test_the_answers_of_a_batch_are_bounded(void **state)
     int n_refused = 0;
     for (size_t i = 0; i < 5; i++)
         n_refused += json_object_get(json_array_get(answers, i), "error") != NULL;
-    assert_int_equal(n_refused, 2); // of 10 MiB each, three fit
+    assert_int_equal(n_refused, 2); // three answers of 10 MiB fit
 }
 
-// Those that a batch has gathered leave less room for others until it is answered.
+// Gathered answers count until the batch is answered.
 static void
 test_the_answers_of_a_batch_count_while_they_are_gathered(void **state)
 {
@@ -648,7 +649,7 @@ listen_for(struct mcp_fixture *f, const char *wish)
         0, wish);
 }
 
-// The acknowledgement leaves out what no provider reports.
+// The acknowledgement omits notifications that no provider sends.
 static void
 test_a_subscription_has_what_providers_report(void **state)
 {
@@ -673,7 +674,7 @@ test_a_subscription_has_what_providers_report(void **state)
     }
 }
 
-// It may listen for ever: only what it listens to is kept.
+// A listener may run for ever, so only its filter is kept.
 static void
 test_a_listener_holds_no_message(void **state)
 {
@@ -710,7 +711,7 @@ test_state_is_sealed(void **state)
     }
     assert_null(mcp_unseal_state(f->mcp, call, ""));
     assert_null(mcp_unseal_state(f->mcp, call, "AAAA"));
-    // It belongs to one owner and one tool.
+    // It is valid for one owner and one tool.
     call->name = "other";
     assert_null(mcp_unseal_state(f->mcp, call, sealed));
     call->name = "hold";
@@ -746,12 +747,12 @@ test_the_longest_idle_session_makes_room(void **state)
         bobs[i] = register_one(f, "bob", true);
     KG_AUTO_FREE char *first = kg_strdup(bobs[0]->id);
     KG_AUTO_FREE char *second = kg_strdup(bobs[1]->id);
-    assert_ptr_equal(mcp_session_find(f->mcp, "bob", first), bobs[0]); // used: it stays
+    assert_ptr_equal(mcp_session_find(f->mcp, "bob", first), bobs[0]); // was used, so it is kept
     assert_null(mcp_session_find(f->mcp, "alice", first));
     bobs[4] = register_one(f, "bob", true);
     assert_ptr_equal(mcp_session_find(f->mcp, "bob", first), bobs[0]);
     assert_null(mcp_session_find(f->mcp, "bob", second));
-    // Others' sessions never make room.
+    // The sessions of other owners are not ended to make room.
     register_one(f, "carol", true);
     register_one(f, "carol", true);
     register_one(f, "dave", false);
@@ -784,7 +785,7 @@ test_idle_sessions_expire_and_busy_ones_do_not(void **state)
     session->used_ms -= 1000;
     mcp_sessions_expire(f->mcp);
     assert_int_equal(f->mcp->n_registered, 0);
-    assert_int_equal(freed, 0); // not while anybody may be on the stack
+    assert_int_equal(freed, 0); // not while a provider may be on the stack
     turn(f);
     assert_int_equal(freed, 1);
 }
@@ -797,7 +798,7 @@ test_a_closed_session_waits_for_its_calls(void **state)
     mcp_session_close(f->session);
     assert_int_equal(f->cancels, 1);
     turn(f);
-    mcp_call_finish(f->held, json_object()); // the session is still there to be answered in
+    mcp_call_finish(f->held, json_object()); // the session still exists
     json_auto_t *answer = take_answer(f);
     assert_true(json_is_null(answer));
 }

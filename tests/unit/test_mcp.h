@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the MCP core share: an adapter with a provider of their own, a client that
-// collects what it is sent.
+// The fixture of the tests of the MCP core: an adapter with a test provider, and a client that
+// collects messages.
 #pragma once
 
 #include <setjmp.h>
@@ -12,11 +12,11 @@
 
 #include "mcp_priv.h"
 
-// An outlet that keeps everything, without a transport.
+// An outlet that collects messages.
 struct sink {
     struct outlet base;
     json_t *sent;    // notifications and questions
-    json_t *answers; // one a request; null where there was none
+    json_t *answers; // one for each request; null: none
     int status;      // of the last answer
 };
 
@@ -27,23 +27,23 @@ struct mcp_fixture {
     struct sink sink;
     struct mcp_call *held; // the last call of the tool `hold`
     int cancels;
-    json_t *asked; // what the tool `ask` was answered; a string where it failed
+    json_t *asked; // the answer to the tool `ask`; a string: its error
 };
 
 int mcp_setup(void **state);
 int mcp_teardown(void **state);
 
-// JSON with ' for ", so that it can be read here.
+// Parses JSON that has ' in place of ".
 json_t *quoted(const char *fmt, ...) KG_PRINTF(1, 2);
-// Sends a message of the session's client.
+// Receives a message from the session's client.
 void say(struct mcp_fixture *f, const char *fmt, ...) KG_PRINTF(2, 3);
-// Takes the only answer; waits for it where it is still being encoded.
+// Takes the only answer; waits for it if it is still being encoded.
 json_t *take_answer(struct mcp_fixture *f);
-// Its error's code; 0 where it has a result.
+// The same, but returns the code of its error; 0: it has a result.
 int take_code(struct mcp_fixture *f);
-// A tool's result with an image of so many bytes.
+// The result of a tool with an image of `len` bytes.
 json_t *large_result(size_t len);
-// Turns the loop once.
+// Runs the loop for a moment.
 void turn(struct mcp_fixture *f);
 
 int run_mcp_io_tests(void);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The adapter that the tests of the MCP core stand on.
+// The fixture of the tests of the MCP core.
 
 #include "test_mcp.h"
 

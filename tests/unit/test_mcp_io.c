@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes in and out: streams of events, what is kept of them, events read back, lines.
+// Streams of events and their replay, the bridge's parser of events, lines.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -39,11 +39,11 @@ test_replay_is_bounded(void **state)
         send_text(first, text);
     assert_int_equal(events_of(first), 3);
     for (int i = 0; i < 2; i++)
-        send_text(second, text); // 627 bytes each, with what an event costs
+        send_text(second, text); // 627 bytes each, with the overhead of an event
     assert_int_equal(events_of(first), 1);
     assert_int_equal(events_of(second), 2);
     assert_true(f->session->replay_bytes <= 2000);
-    // An event beyond the bound is there all the same, until the next one comes.
+    // An event above the limit is kept until the next one.
     KG_AUTO_FREE char *large = kg_calloc(1, 10000);
     memset(large, 'y', 9999);
     send_text(second, large);
@@ -64,7 +64,7 @@ stream_of_new_session(struct mcp_fixture *f, const char *owner)
     return sse_new(f->mcp, session, true);
 }
 
-// One owner keeps half at most, and where all is full, whoever keeps most loses.
+// One owner keeps at most half. If the total is reached, the owner that keeps most loses events.
 static void
 test_replay_has_shares_of_owners(void **state)
 {
@@ -140,7 +140,7 @@ test_events_however_they_are_cut(void **state)
     }
 }
 
-// The id counts only with the whole event: else it would be lost when the stream is taken up again.
+// The id counts only with the complete event, which else would be lost when the stream is resumed.
 static void
 test_half_an_event_comes_again(void **state)
 {
@@ -223,7 +223,7 @@ test_lines_of_a_pipe_and_of_a_file(void **state)
     }
 }
 
-// Neither the next line nor the end comes before the one under way is done.
+// Neither the next line nor the end is reported before the current line is done.
 static void
 test_lines_wait_while_one_is_read(void **state)
 {
@@ -275,7 +275,7 @@ test_a_reader_that_has_gone_is_the_end(void **state)
     struct kg_error err;
     struct line_io *io = line_io_new(f->loop, in[0], out[1], on_line, on_end, &lines, &err);
     assert_non_null(io);
-    // More than a pipe takes waits.
+    // What does not fit into the pipe waits.
     KG_AUTO_FREE char *large = kg_calloc(1, 1 << 20);
     memset(large, 'x', (1 << 20) - 1);
     line_io_write(io, large, (1 << 20) - 1);
@@ -290,7 +290,7 @@ test_a_reader_that_has_gone_is_the_end(void **state)
     close(out[1]);
 }
 
-// Also those behind a NUL.
+// Also the bytes after a NUL.
 static void
 test_all_bytes_of_a_line_are_written(void **state)
 {
@@ -320,7 +320,7 @@ on_stdio_end(void *arg)
     loop_stop(arg);
 }
 
-// The large line is read on a worker.
+// A worker reads the large line.
 static void
 test_a_large_line_with_a_nul_is_refused(void **state)
 {
@@ -356,7 +356,7 @@ test_a_large_line_with_a_nul_is_refused(void **state)
 int
 run_mcp_io_tests(void)
 {
-    signal(SIGPIPE, SIG_IGN); // as the commands do
+    signal(SIGPIPE, SIG_IGN); // as the program does
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_replay_is_bounded, mcp_setup, mcp_teardown),
         cmocka_unit_test_setup_teardown(test_replay_has_shares_of_owners, mcp_setup, mcp_teardown),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What models get to read: text without escape sequences, cut in the middle; outcomes gathered from
-// an execution's lines; results made of them; parameters, their schema and their check.
+// The MCP tools without kernels: shaped text, outcomes of executions, results, the schemas and
+// checks of parameters.
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,7 +102,7 @@ test_long_text_keeps_its_beginning_and_its_end(void **state)
     assert_true(got.len < 1600 && n_cut > lines.len - 1600);
     assert_int_equal(strncmp(got.data, "line 0\nline 1\n", 14), 0);
     assert_string_equal(got.data + got.len - 10, "line 9999\n");
-    // Cut between lines, and the marker says how much.
+    // It is cut between lines, and the note has the number of bytes.
     char marker[64];
     int len = snprintf(marker, sizeof marker, "\n[... %zu bytes left out ...]\nline ", n_cut);
     assert_non_null(strstr(got.data, marker));
@@ -153,7 +153,7 @@ test_characters_are_not_split(void **state)
         buf_append_str(&euros, "€");
     for (size_t head = 10; head < 14; head++) {
         KG_AUTO_FREE char *got = shaped(euros.data, euros.len, head, head);
-        json_auto_t *valid = json_string(got); // refuses what is no UTF-8
+        json_auto_t *valid = json_string(got); // refuses invalid UTF-8
         assert_non_null(valid);
     }
 }
@@ -195,7 +195,7 @@ job_of(struct job *job, const char *const *lines)
 
 #define DONE "{\"type\":\"done\",\"status\":\"ok\"}"
 
-// The text of the result of some lines, and the number of blocks beside it.
+// The text of the result of these lines, and the number of other blocks.
 static char *
 text_of(const char *const *lines, bool *ret_error, size_t *ret_others)
 {
@@ -287,7 +287,7 @@ test_results(void **state)
     }
 }
 
-// Of many errors the first ones and the newest are kept, and of each no more than is shown.
+// The first errors and the newest are kept, each shortened to what is shown.
 static void
 test_errors_are_kept_cut(void **state)
 {
@@ -375,15 +375,15 @@ count_release(void *held)
     ++*(int *)held;
 }
 
-// Of a large line only what is shown becomes values; that is the same as of a small one. One that
-// is held is kept for its image, and released once.
+// Only the shown members of a large line are loaded, with the same result as for a small line. A
+// held line is kept for its image, and released once.
 static void
 test_large_lines(void **state)
 {
     (void)state;
     static const struct {
         const char *before, *after;
-        const char *text; // of the item, its beginning; NULL: none
+        const char *text; // the beginning of the item's text; NULL: none
         bool image;
     } cases[] = {
         {"{'type':'display','image':'", "','format':'png','data':{'a/b':[1,{}]}}", NULL, true},
@@ -436,7 +436,7 @@ test_large_lines(void **state)
     }
 }
 
-// A held line is released when another image takes its image's place.
+// A held line is released when its image is replaced.
 static void
 test_a_held_line_is_released_with_its_item(void **state)
 {
@@ -464,7 +464,7 @@ test_a_held_line_is_released_with_its_item(void **state)
     outcome_fini(&outcome);
 }
 
-// Neither do millions of values cost anything that nobody is shown.
+// Millions of values that are not shown are not loaded.
 static void
 test_a_large_line_makes_no_values_of_what_is_not_shown(void **state)
 {
@@ -473,7 +473,7 @@ test_a_large_line_makes_no_values_of_what_is_not_shown(void **state)
     buf_append_str(&line, "{\"type\":\"display\",\"text\":\"t\",\"data\":{\"a/b\":[");
     for (int i = 0; i < 100 * 1000; i++)
         buf_append_str(&line, "[],");
-    buf_append_str(&line, "not JSON at all]}}"); // which a parser would not take
+    buf_append_str(&line, "not JSON at all]}}"); // which a parser would refuse
     struct outcome outcome;
     outcome_init(&outcome, &(const struct outcome_limits){.max_image_bytes = 1 << 20});
     outcome_add_line(&outcome, line.data, line.len);
