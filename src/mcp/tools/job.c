@@ -2,7 +2,6 @@
 // A running tool call: its life and its arguments.
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "tools_priv.h"
@@ -90,19 +89,6 @@ job_after_work(struct job *job, const void *answer, const struct kg_error *err)
         return job;
     job_fail(job, err);
     return NULL;
-}
-
-void
-job_log(struct job *job, enum mcp_log_level level, const char *fmt, ...)
-{
-    if (!mcp_call_wants_log(job->call, level))
-        return;
-    char text[240];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    mcp_call_log(job->call, level, "kernelgate", json_string(text));
 }
 
 // ---- Arguments ------------------------------------------------------------------------------

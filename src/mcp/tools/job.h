@@ -17,6 +17,8 @@
 #include "session_files.h"
 #include "sessions.h"
 
+#define JOB_LOGGER "kernelgate" // for mcp_call_log()
+
 struct job;
 typedef void (*job_fn)(struct job *job);
 // The session of the job is ready; `kernel` is NULL if none was asked for.
@@ -111,9 +113,6 @@ void job_finish(struct job *job, json_t *result);
 struct job *job_after_work(struct job *job, const void *answer, const struct kg_error *err);
 // With job->error_result.
 void job_fail(struct job *job, const struct kg_error *err);
-
-// Sends a log message if the client asked for this level.
-void job_log(struct job *job, enum mcp_log_level level, const char *fmt, ...) KG_PRINTF(3, 4);
 
 // ---- Arguments ------------------------------------------------------------------------------
 

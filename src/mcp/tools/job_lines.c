@@ -131,7 +131,8 @@ job_on_lines(void *arg)
     loop_timer_stop(job->run.more_lines);
     subscription_free(KG_STEAL(job->run.subscription));
     if (json_is_true(json_object_get(job->outcome.done, "kernel_restarted")))
-        job_log(job, MCP_LOG_WARNING, "the kernel of session %s was restarted", job->session.id);
+        mcp_call_log(job->call, MCP_LOG_WARNING, JOB_LOGGER,
+                     json_sprintf("the kernel of session %s was restarted", job->session.id));
     job->run.on_done(job);
 }
 

@@ -102,10 +102,10 @@ on_open(struct session *session, struct kernel *kernel, const struct kg_error *e
         job_fail(job, err);
         return;
     }
-    if (job->session.note == JOB_NOTE_AGAIN)
-        job_log(job, MCP_LOG_WARNING, "session %s was created again", session_id(session));
-    else
-        job_log(job, MCP_LOG_DEBUG, "session %s is ready", session_id(session));
+    bool again = job->session.note == JOB_NOTE_AGAIN;
+    mcp_call_log(job->call, again ? MCP_LOG_WARNING : MCP_LOG_DEBUG, JOB_LOGGER,
+                 json_sprintf("session %s %s", session_id(session),
+                              again ? "was created again" : "is ready"));
     if (job->session.note == JOB_NOTE_NEW)
         orphan_add(job->tools, mcp_call_owner(job->call), session_id(session));
     opened(job, session, kernel);
