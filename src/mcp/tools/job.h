@@ -21,7 +21,7 @@
 
 struct job;
 typedef void (*job_fn)(struct job *job);
-// The session of the job is ready; `kernel` is NULL if none was asked for.
+// The session of the job is ready; `kernel` may be NULL if none was asked for.
 typedef void (*job_ready_fn)(struct job *job, struct session *session, struct kernel *kernel);
 typedef void (*job_file_fn)(struct job *job, struct session *session,
                             const struct session_file *file);
