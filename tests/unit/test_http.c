@@ -974,6 +974,18 @@ test_expect_100_continue(void **state)
     assert_true(raw_has(&raw, "HTTP/1.1 200 "));
 }
 
+// evhttp does not read the body of a GET, so the connection cannot be used for another request.
+static void
+test_a_get_with_a_body_ends_its_connection(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    raw_exchange(&raw, "GET /hello HTTP/1.1\r\nHost: localhost\r\n"
+                       "Content-Length: 40\r\n\r\n" HELLO);
+    assert_int_equal(raw_count(&raw, "HTTP/1.1 200 "), 1);
+    assert_int_equal(raw_count(&raw, "\r\nConnection: close\r\n"), 1);
+}
+
 #define CHUNKED "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 // Chunks arrive byte by byte, and become invalid after the first one.
@@ -1235,6 +1247,7 @@ main(void)
         TEST(test_a_body_counts_until_it_was_read),
         TEST(test_a_body_that_stops_is_cut),
         TEST(test_expect_100_continue),
+        TEST(test_a_get_with_a_body_ends_its_connection),
         TEST(test_malformed_requests),
         TEST(test_chunks_in_pieces),
         TEST(test_a_trailer_is_refused),
