@@ -181,7 +181,7 @@ add_download(struct session_body *body, const json_t *url, const json_t *id, str
         return kg_error_set(err, KG_INVALID, 0,
                             "file_urls must be a list of URLs, files one of {\"url\", \"id\"}");
     if (body->n_downloads == SESSION_DOWNLOADS_MAX)
-        return kg_error_set(err, KG_INVALID, 0, "more than %d files to fetch",
+        return kg_error_set(err, KG_INVALID, 0, "file_urls and files: more than %d files",
                             SESSION_DOWNLOADS_MAX);
     body->downloads[body->n_downloads++] =
         (struct session_download){.url = json_string_value(url), .id = json_string_value(id)};
