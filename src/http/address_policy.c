@@ -30,51 +30,47 @@ struct address_policy {
     size_t n_networks;
     char **hosts;
     size_t n_hosts;
-    struct network *forbidden; // the tables below, parsed
-    struct network *carriers;
+    struct network *special; // the table below, parsed
     struct own_addresses *own;
 };
 
 // The networks that the registries of special-purpose addresses (RFC 6890) do not list as globally
 // reachable. The IPv4 networks for documentation are left out, since no host has an address there.
-static const char *const forbidden[] = {
-    "0.0.0.0/8",       // this network
-    "10.0.0.0/8",      // private
-    "100.64.0.0/10",   // carrier's NAT
-    "127.0.0.0/8",     // loopback
-    "168.63.129.16",   // the host of an Azure machine
-    "169.254.0.0/16",  // link-local, and the metadata services of clouds
-    "172.16.0.0/12",   // private
-    "192.0.0.0/24",    // protocol assignments
-    "192.88.99.0/24",  // relays of 6to4
-    "192.168.0.0/16",  // private
-    "198.18.0.0/15",   // benchmarks within a site
-    "224.0.0.0/4",     // multicast
-    "240.0.0.0/4",     // reserved, and broadcast
-    "::/128",          // unspecified
-    "::ffff:0:0:0/96", // IPv4-translated
-    "::1/128",         // loopback
-    "64:ff9b:1::/48",  // a site's own NAT64
-    "100::/64",        // discard
-    "2001::/32",       // Teredo
-    "2001:2::/48",     // benchmarks within a site
-    "2001:db8::/32",   // documentation
-    "3fff::/20",       // documentation
-    "5f00::/16",       // segment routing
-    "fc00::/7",        // unique local
-    "fe80::/10",       // link-local
-    "fec0::/10",       // site-local
-    "ff00::/8",        // multicast
-};
-
-// IPv6 networks whose addresses contain an IPv4 address, at `offset`.
+// `v4_at` is 0, or where the addresses contain an IPv4 address, which the same rule applies to.
 static const struct {
     const char *network;
-    size_t offset;
-} carriers[] = {
-    {"::/96", 12},        // IPv4-compatible
-    {"64:ff9b::/96", 12}, // NAT64
-    {"2002::/16", 2},     // 6to4
+    size_t v4_at;
+} special[] = {
+    {"0.0.0.0/8", 0},       // this network
+    {"10.0.0.0/8", 0},      // private
+    {"100.64.0.0/10", 0},   // carrier's NAT
+    {"127.0.0.0/8", 0},     // loopback
+    {"168.63.129.16", 0},   // the host of an Azure machine
+    {"169.254.0.0/16", 0},  // link-local, and the metadata services of clouds
+    {"172.16.0.0/12", 0},   // private
+    {"192.0.0.0/24", 0},    // protocol assignments
+    {"192.88.99.0/24", 0},  // relays of 6to4
+    {"192.168.0.0/16", 0},  // private
+    {"198.18.0.0/15", 0},   // benchmarks within a site
+    {"224.0.0.0/4", 0},     // multicast
+    {"240.0.0.0/4", 0},     // reserved, and broadcast
+    {"::/128", 0},          // unspecified
+    {"::ffff:0:0:0/96", 0}, // IPv4-translated
+    {"::1/128", 0},         // loopback
+    {"64:ff9b:1::/48", 0},  // a site's own NAT64
+    {"100::/64", 0},        // discard
+    {"2001::/32", 0},       // Teredo
+    {"2001:2::/48", 0},     // benchmarks within a site
+    {"2001:db8::/32", 0},   // documentation
+    {"3fff::/20", 0},       // documentation
+    {"5f00::/16", 0},       // segment routing
+    {"fc00::/7", 0},        // unique local
+    {"fe80::/10", 0},       // link-local
+    {"fec0::/10", 0},       // site-local
+    {"ff00::/8", 0},        // multicast
+    {"::/96", 12},          // IPv4-compatible
+    {"64:ff9b::/96", 12},   // NAT64
+    {"2002::/16", 2},       // 6to4
 };
 
 // ---- Networks -------------------------------------------------------------------------------
@@ -130,16 +126,6 @@ network_has(const struct network *network, const unsigned char bytes[ADDRESS_LEN
            (mask == 0 || ((unsigned)(network->bytes[whole] ^ bytes[whole]) & mask) == 0);
 }
 
-// Parses a row of the tables above.
-static struct network
-network_of(const char *text)
-{
-    struct network parsed;
-    if (!network_parse(text, &parsed))
-        abort();
-    return parsed;
-}
-
 static bool
 address_bytes(const struct sockaddr *address, unsigned char ret[ADDRESS_LEN])
 {
@@ -193,14 +179,11 @@ own_has(struct own_addresses *own, const unsigned char bytes[ADDRESS_LEN])
 static bool
 is_forbidden(const struct address_policy *policy, const unsigned char bytes[ADDRESS_LEN])
 {
-    for (size_t i = 0; i < KG_ARRAY_LEN(forbidden); i++) {
-        if (network_has(&policy->forbidden[i], bytes))
-            return true;
-    }
-    for (size_t i = 0; i < KG_ARRAY_LEN(carriers); i++) {
+    for (size_t i = 0; i < KG_ARRAY_LEN(special); i++) {
         unsigned char carried[ADDRESS_LEN];
-        map_v4(carried, bytes + carriers[i].offset);
-        if (network_has(&policy->carriers[i], bytes) && is_forbidden(policy, carried))
+        map_v4(carried, bytes + special[i].v4_at);
+        if (network_has(&policy->special[i], bytes) &&
+            (special[i].v4_at == 0 || is_forbidden(policy, carried)))
             return true;
     }
     return own_has(policy->own, bytes);
@@ -263,12 +246,10 @@ address_policy_new(const char *const *allow, struct kg_error *err)
 {
     KG_AUTO(address_policy) policy = KG_NEW(struct address_policy);
     policy->own = KG_NEW(struct own_addresses);
-    policy->forbidden = kg_calloc(KG_ARRAY_LEN(forbidden), sizeof policy->forbidden[0]);
-    for (size_t i = 0; i < KG_ARRAY_LEN(forbidden); i++)
-        policy->forbidden[i] = network_of(forbidden[i]);
-    policy->carriers = kg_calloc(KG_ARRAY_LEN(carriers), sizeof policy->carriers[0]);
-    for (size_t i = 0; i < KG_ARRAY_LEN(carriers); i++)
-        policy->carriers[i] = network_of(carriers[i].network);
+    policy->special = kg_calloc(KG_ARRAY_LEN(special), sizeof policy->special[0]);
+    for (size_t i = 0; i < KG_ARRAY_LEN(special); i++)
+        if (!network_parse(special[i].network, &policy->special[i]))
+            abort();
     size_t n = 0;
     while (allow && allow[n])
         n++;
@@ -290,8 +271,7 @@ address_policy_free(struct address_policy *policy)
         free(policy->hosts[i]);
     free(policy->hosts);
     free(policy->networks);
-    free(policy->forbidden);
-    free(policy->carriers);
+    free(policy->special);
     free(policy->own->bytes);
     free(policy->own);
     free(policy);

@@ -26,19 +26,6 @@ answer_unrouted(struct http_request *request, int methods)
     http_reply_error(request, &err);
 }
 
-static int
-check_body(const struct http_server *server, const struct http_request *request, uint64_t len,
-           struct kg_error *err)
-{
-    size_t max = server->max_body_bytes;
-    if (server->max_small_body_bytes > 0 && !(request->flags & HTTP_LARGE_BODY))
-        max = server->max_small_body_bytes;
-    if (len <= max)
-        return 0;
-    return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
-                        "the body is too large: at most %zu bytes are allowed here", max);
-}
-
 // Finds the route of a target. Without an error `ret_entry` may still be NULL: the path has no
 // route for this method, but for `ret_methods`.
 static int
@@ -62,9 +49,16 @@ static int
 request_check(struct http_connection *conn, struct http_request *request, uint64_t body_len,
               struct kg_error *err)
 {
+    const struct http_server *server = conn->server;
+    size_t max = server->max_body_bytes;
+    if (server->max_small_body_bytes > 0 && !(request->flags & HTTP_LARGE_BODY))
+        max = server->max_small_body_bytes;
     if (identify_check(conn, request, err) < 0)
         return -1;
-    return check_body(conn->server, request, body_len, err);
+    if (body_len > max)
+        return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
+                            "the body is too large: at most %zu bytes are allowed here", max);
+    return 0;
 }
 
 enum dispatch_verdict
@@ -93,24 +87,20 @@ dispatch_judge(struct http_connection *conn, const struct http_head *head,
 
 enum { SLOW_MS = 100, SLOWED_MAX = 256 };
 
-static struct http_request *
-slow_end(struct http_request *request)
-{
-    request->server->n_slowed--;
-    return request;
-}
-
 static void
 slow_on_gone(void *arg)
 {
-    http_request_abandon(slow_end(arg));
+    struct http_request *request = arg;
+    request->server->n_slowed--;
+    http_request_abandon(request);
 }
 
 static void
 slow_on_timer(void *arg)
 {
-    struct http_request *request = slow_end(arg);
+    struct http_request *request = arg;
     struct kg_error err;
+    request->server->n_slowed--;
     kg_error_set(&err, KG_UNAUTHORIZED, 0, "Invalid API key");
     http_request_on_gone(request, NULL, NULL);
     http_reply_error(request, &err);
