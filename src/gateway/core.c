@@ -160,6 +160,7 @@ make_contexts(struct core *core)
         .provisioner = core->provisioner,
         .link_key = core->link_key,
         .egress = core->egress,
+        .shares_folders = provisioner_shares_folders(core->provisioner),
     };
     core->kernel_context = (struct kernel_context){
         .loop = core->loop,

@@ -81,10 +81,10 @@ packages_find(const struct packages *packages, const json_t *requirements, bool 
 }
 
 char *
-wheel_path_inside(const json_t *wheel)
+wheel_path_shared(const json_t *wheel)
 {
     KG_AUTO_FREE char *place = wheel_place(wheel);
-    return kg_asprintf(PACKAGES_INSIDE "/wheels/%s", place);
+    return kg_asprintf("wheels/%s", place);
 }
 
 void

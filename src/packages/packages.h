@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python packages: the cache of wheels that all sandboxes share, and the downloads into it. See
-// pip.h for running pip inside a sandbox and requirement.h for what clients may ask for.
+// Python packages: the cache of wheels that all sandboxes share, the downloads into it, and the
+// deliveries out of it. See pip.h for running pip inside a sandbox and requirement.h for what
+// clients may ask for.
 #pragma once
 
 #include <jansson.h>
@@ -10,6 +11,7 @@
 struct kernelspecs;
 struct loop;
 struct packages;
+struct sandbox;
 struct sandbox_context;
 
 // All borrowed.
@@ -26,7 +28,8 @@ void packages_set_several_owners(struct packages *packages, bool several_owners)
 // Ends all downloads: their waits fail with KG_DRAINING, their sandboxes are being destroyed.
 void packages_stop(struct packages *packages);
 void packages_free(struct packages *packages);
-// The folder that sandboxes must see, read-only, at /opt/kernelgate/packages. Borrowed.
+// The folder that sandboxes must see, read-only, at /opt/kernelgate/packages, where the engine
+// shares folders; else see packages_deliver(). Borrowed.
 const char *packages_shared_dir(const struct packages *packages);
 // Fails with KG_INVALID if no kernelspec takes packages. `packages` may be NULL.
 KG_MUST_CHECK int packages_check_available(const struct packages *packages, struct kg_error *err);
@@ -39,8 +42,27 @@ KG_MUST_CHECK int packages_check_available(const struct packages *packages, stru
 // Finds the resolution of the same requirements (in their normal form) if the cache has all of its
 // wheels; NULL otherwise. `ret_fresh` is false if the index may have newer versions.
 json_t *packages_find(const struct packages *packages, const json_t *requirements, bool *ret_fresh);
-// Where sandboxes see a wheel of a resolution. To be freed.
-char *wheel_path_inside(const json_t *wheel);
+// The path of a wheel below the shared folder. To be freed.
+char *wheel_path_shared(const json_t *wheel);
+// Where sandboxes see a file of the shared folder, which may have to be delivered. To be freed.
+char *packages_path_inside(const struct packages *packages, const char *path);
+
+// ---- Deliveries -----------------------------------------------------------------------------
+
+// Whether sandboxes do not see the shared folder, and need packages_deliver().
+bool packages_need_delivery(const struct packages *packages);
+// Removes what earlier deliveries have left in a sandbox, and copies `files` of the shared folder
+// (paths below it, strings; may be empty) through the agent to where packages_path_inside() says.
+// One file at a time is written, and at most 192 KiB of it wait in the gateway; a sandbox that
+// takes nothing for 30 s ends the delivery. `fn` fires once; where `err` is set (KG_DISK_FULL: the
+// sandbox's disk has no room), what was written is removed again.
+struct packages_delivery;
+typedef void (*packages_delivery_fn)(const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct packages_delivery *
+packages_deliver(const struct packages *packages, struct sandbox *sandbox, const json_t *files,
+                 packages_delivery_fn fn, void *arg, struct kg_error *err);
+// What was written stays until the next delivery, but of a file that is being written nothing.
+void packages_delivery_cancel(struct packages_delivery *delivery);
 
 // ---- Downloads ------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache (wheels.c) and the downloads into it (wheel_job.c).
+// The cache (wheels.c), the downloads into it (wheel_job.c), the deliveries (delivery.c).
 #pragma once
 
 #include <sys/queue.h>
@@ -7,7 +7,9 @@
 #include "packages.h"
 #include "wheels.h"
 
-#define PACKAGES_INSIDE "/opt/kernelgate/packages" // where sandboxes see wheels_shared_dir()
+// Where sandboxes see wheels_shared_dir(), or the copies of its files that were delivered.
+#define PACKAGES_INSIDE "/opt/kernelgate/packages"
+#define PACKAGES_DELIVERED FILE_OWN_PREFIX "delivered" // in /mnt/data
 
 struct wheel_job;
 

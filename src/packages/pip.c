@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "packages_priv.h"
+#include "packages_script.h"
 #include "pip.h"
 
 enum { RESULT_MAX = 512 << 10, LINE_MAX_LEN = 1024 };
@@ -74,14 +75,20 @@ pip_output_check(const struct pip_output *output, const struct sandbox_command_r
 char **
 pip_argv(const struct packages *packages, const char *action, const json_t *args)
 {
-    char **argv = kg_calloc(json_array_size(args) + 4, sizeof *argv);
-    argv[0] = kg_strdup(packages->python);
-    argv[1] = kg_strdup(PACKAGES_INSIDE "/packages.py");
-    argv[2] = kg_strdup(action);
+    char **argv = kg_calloc(json_array_size(args) + 5, sizeof *argv);
+    size_t n = 0;
+    argv[n++] = kg_strdup(packages->python);
+    if (packages_need_delivery(packages)) {
+        argv[n++] = kg_strdup("-c");
+        argv[n++] = kg_strndup((const char *)packages_script, packages_script_len);
+    } else {
+        argv[n++] = packages_path_inside(packages, "packages.py");
+    }
+    argv[n++] = kg_strdup(action);
     size_t i;
     json_t *item;
     json_array_foreach(args, i, item)
-        argv[3 + i] = kg_strdup(json_string_value(item));
+        argv[n++] = kg_strdup(json_string_value(item));
     return argv;
 }
 

@@ -27,8 +27,8 @@ struct wheel_wait {
     void *arg;
 };
 
-// Its steps: it is queued, its sandbox is created, pip runs, the wheels are copied one by one, it
-// ends.
+// Its steps: it is queued, its sandbox is created, certificates are delivered where no folder is
+// shared, pip runs, the wheels are copied one by one, it ends.
 struct wheel_job {
     TAILQ_ENTRY(wheel_job) link;
     struct packages *packages;
@@ -40,6 +40,7 @@ struct wheel_job {
     bool over;
     struct kg_error err;
     struct sandbox *sandbox;
+    struct packages_delivery *delivery;
     struct sandbox_command *command;
     struct pip_output output;
     json_t *resolution;
@@ -53,6 +54,7 @@ struct wheel_job {
 static void
 release_sandbox(struct wheel_job *job)
 {
+    packages_delivery_cancel(KG_STEAL(job->delivery));
     if (job->command)
         sandbox_command_cancel(KG_STEAL(job->command));
     sandbox_call_cancel(KG_STEAL(job->call));
@@ -248,22 +250,19 @@ make_env(const struct packages *packages)
                             "C.UTF-8", "no_proxy", "", "NO_PROXY", "");
     if (packages->index_url)
         json_object_set_new(env, "PIP_INDEX_URL", json_string(packages->index_url));
-    if (packages->has_authorities)
-        json_object_set_new(env, "PIP_CERT", json_string(PACKAGES_INSIDE "/ca.pem"));
+    if (packages->has_authorities) {
+        KG_AUTO_FREE char *path = packages_path_inside(packages, "ca.pem");
+        json_object_set_new(env, "PIP_CERT", json_string(path));
+    }
     return env;
 }
 
 static void
-job_on_claimed(struct sandbox *sandbox, const struct kg_error *claim_err, void *arg)
+run_pip(struct wheel_job *job)
 {
     static const struct sandbox_command_events events = {.on_output = job_on_output,
                                                          .on_end = job_on_end};
-    struct wheel_job *job = arg;
     struct kg_error err = {0};
-    if (claim_err) {
-        job_end(job, claim_err);
-        return;
-    }
     json_auto_t *env = make_env(job->packages);
     char **argv = pip_argv(job->packages, "download", job->requirements);
     const struct sandbox_command_spec spec = {
@@ -272,9 +271,39 @@ job_on_claimed(struct sandbox *sandbox, const struct kg_error *claim_err, void *
         .timeout_ms = DOWNLOAD_MS,
         .max_output_bytes = PIP_OUTPUT_MAX,
     };
-    job->command = sandbox_command_start(sandbox, &spec, &events, job, &err);
+    job->command = sandbox_command_start(job->sandbox, &spec, &events, job, &err);
     pip_argv_free(argv);
     if (!job->command)
+        job_end(job, &err);
+}
+
+static void
+job_on_delivered(const struct kg_error *err, void *arg)
+{
+    struct wheel_job *job = arg;
+    job->delivery = NULL;
+    if (err)
+        job_end(job, err);
+    else
+        run_pip(job);
+}
+
+static void
+job_on_claimed(struct sandbox *sandbox, const struct kg_error *claim_err, void *arg)
+{
+    struct wheel_job *job = arg;
+    struct kg_error err = {0};
+    if (claim_err) {
+        job_end(job, claim_err);
+        return;
+    }
+    if (!job->packages->has_authorities || !packages_need_delivery(job->packages)) {
+        run_pip(job);
+        return;
+    }
+    json_auto_t *files = json_pack("[s]", "ca.pem");
+    job->delivery = packages_deliver(job->packages, sandbox, files, job_on_delivered, job, &err);
+    if (!job->delivery)
         job_end(job, &err);
 }
 

@@ -12,11 +12,14 @@ copy_kernel_envs(struct oci *oci, const struct provisioner_settings *settings, s
 {
     // The packages' folder is next to the environments, and is mounted in the same way.
     const struct provisioner_kernel_env packages = {"packages", settings->packages_dir};
-    size_t n = settings->n_kernel_envs + (settings->packages_dir ? 1 : 0);
+    bool shares = provisioner_shares_folders(&oci->base);
+    // Image `host` is this machine's own files, and its environments are among them.
+    size_t n_envs = shares || oci->host_image ? settings->n_kernel_envs : 0;
+    size_t n = n_envs + (shares && settings->packages_dir ? 1 : 0);
     oci->kernel_envs = kg_calloc(n + 1, sizeof(*oci->kernel_envs));
     for (size_t i = 0; i < n; i++) {
         const struct provisioner_kernel_env *env =
-            i < settings->n_kernel_envs ? &settings->kernel_envs[i] : &packages;
+            i < n_envs ? &settings->kernel_envs[i] : &packages;
         char *host_dir = provisioner_real_path("the kernels' environment", env->host_dir, err);
         if (!host_dir)
             return -1;

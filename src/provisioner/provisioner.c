@@ -76,6 +76,13 @@ provisioner_dials(const struct provisioner *provisioner)
     return provisioner->gateway_key != NULL;
 }
 
+// The door is such a folder, too.
+bool
+provisioner_shares_folders(const struct provisioner *provisioner)
+{
+    return !provisioner_dials(provisioner);
+}
+
 int
 provisioner_dial(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch,
                  struct kg_error *err)

@@ -17,7 +17,8 @@ struct provisioner_limits {
     int pids;
 };
 
-// The environment of a kernelspec on the host. Sandboxes see it at /opt/kernelgate/<name>.
+// The environment of a kernelspec on the host. Sandboxes see it at /opt/kernelgate/<name>. An engine
+// with images uses the environment that the image has there instead.
 struct provisioner_kernel_env {
     const char *name;
     const char *host_dir;
@@ -37,8 +38,8 @@ struct provisioner_settings {
     int64_t max_sessions;     // for advice on the machine's own limits
     const char *packages_dir; // at /opt/kernelgate/packages, read-only; NULL: none
     // An Ed25519 public key, 64 hexadecimal digits: agents listen on TCP for gateways that have its
-    // secret key, and no door is mounted. NULL: agents dial `door/`. Only the engine oci supports
-    // it, for tests.
+    // secret key, and sandboxes share no folder with this machine, not even a door. NULL: agents
+    // dial `door/`. Only the engine oci supports it, for tests.
     const char *gateway_key;
 };
 
@@ -73,6 +74,9 @@ struct provisioner_sandbox_spec {
     bool network;             // its agent offers a proxy to the gateway's way out
 };
 
+// Whether sandboxes see folders of this machine: `packages_dir`. If not, files reach them through
+// their agents only, and the image has the kernels' environments.
+bool provisioner_shares_folders(const struct provisioner *provisioner);
 // Whether the gateway dials the agents, by provisioner_dial(). If not, they dial `door/`.
 bool provisioner_dials(const struct provisioner *provisioner);
 // Begins a TCP connection to a sandbox's agent. Returns a non-blocking socket that the caller owns

@@ -18,6 +18,7 @@ struct sandbox_context {
     struct provisioner *provisioner;
     const struct link_key *link_key; // of this installation; NULL: agents dial the gateway
     struct egress *egress;           // of sandboxes with `network`; NULL: they have no way out
+    bool shares_folders;             // see provisioner_shares_folders()
 };
 
 enum sandbox_state {

@@ -14,7 +14,7 @@
 
 enum { CHECK_MS = 60 * 1000, INSTALL_MS = 300 * 1000, MAX_QUEUED = 16, MAX_STATES = 256 };
 
-// queued -> checking -> [waiting for wheels] -> installing -> done
+// queued -> checking -> [waiting for wheels] -> [delivering] -> installing -> [removing] -> done
 struct session_install {
     TAILQ_ENTRY(session_install) link;
     struct session *session;
@@ -29,6 +29,8 @@ struct session_install {
     struct session_command *command;
     struct pip_output output;
     struct wheel_wait *wait;
+    struct packages_delivery *delivery; // of the wheels, or their removal
+    struct kg_error err;                // how the installation ended, while they are removed
 };
 
 static struct packages *
@@ -44,6 +46,7 @@ install_free(struct session_install *install)
     if (install->command)
         session_command_cancel(install->command);
     wheel_wait_cancel(install->wait);
+    packages_delivery_cancel(install->delivery);
     pip_output_clear(&install->output);
     json_decref(install->requirements);
     json_decref(install->missing);
@@ -167,6 +170,7 @@ run(struct session_install *install, const char *action, const json_t *args, int
     const struct sandbox_command_events events = {.on_output = on_output, .on_end = on_end};
     char **argv = pip_argv(packages_of(install), action, args);
     const struct sandbox_command_spec spec = {.argv = (const char *const *)argv,
+                                              .cwd = "/", // the tenant's modules are not pip's
                                               .timeout_ms = timeout_ms,
                                               .max_output_bytes = PIP_OUTPUT_MAX};
     pip_output_clear(&install->output);
@@ -178,30 +182,92 @@ run(struct session_install *install, const char *action, const json_t *args, int
 // ---- Installing -----------------------------------------------------------------------------
 
 static void
+install_on_removed(const struct kg_error *err, void *arg)
+{
+    struct session_install *install = arg;
+    install->delivery = NULL;
+    if (err)
+        log_warning("delivered wheels stay in a session", LOG_ERR(err));
+    install_end(install, install->err.code ? &install->err : NULL);
+}
+
+// Ends it as soon as its wheels do not take the session's disk any more.
+static void
+remove_wheels(struct session_install *install, const struct kg_error *err)
+{
+    const struct packages *packages = packages_of(install);
+    json_auto_t *nothing = json_array();
+    struct kg_error failure = {0};
+    if (err)
+        install->err = *err;
+    if (packages_need_delivery(packages))
+        install->delivery = packages_deliver(packages, install->session->sandbox, nothing,
+                                             install_on_removed, install, &failure);
+    if (!install->delivery)
+        install_end(install, err);
+}
+
+static void
 on_installed(const struct sandbox_command_result *result, const struct kg_error *end_err, void *arg)
 {
     struct session_install *install = arg;
     struct kg_error err = {0};
     install->command = NULL;
     int failed = pip_output_check(&install->output, result, end_err, &err);
-    install_end(install, failed ? &err : NULL);
+    remove_wheels(install, failed ? &err : NULL);
+}
+
+static json_t *
+wheel_paths(const struct session_install *install, bool inside)
+{
+    json_t *paths = json_array();
+    size_t i;
+    json_t *wheel;
+    json_array_foreach(json_object_get(install->resolution, "wheels"), i, wheel) {
+        KG_AUTO_FREE char *shared = wheel_path_shared(wheel);
+        KG_AUTO_FREE char *path = packages_path_inside(packages_of(install), shared);
+        json_array_append_new(paths, json_string(inside ? path : shared));
+    }
+    return paths;
+}
+
+static void
+run_pip(struct session_install *install)
+{
+    json_auto_t *paths = wheel_paths(install, true);
+    struct kg_error err = {0};
+    if (run(install, "install", paths, INSTALL_MS, on_installed, &err) < 0)
+        remove_wheels(install, &err);
+}
+
+static void
+install_on_delivered(const struct kg_error *err, void *arg)
+{
+    struct session_install *install = arg;
+    install->delivery = NULL;
+    if (err)
+        install_end(install, err);
+    else
+        run_pip(install);
 }
 
 static void
 install_wheels(struct session_install *install)
 {
-    const json_t *wheels = json_object_get(install->resolution, "wheels");
-    json_auto_t *paths = json_array();
+    json_auto_t *files = wheel_paths(install, false);
     struct kg_error err = {0};
-    size_t i;
-    json_t *wheel;
-    json_array_foreach(wheels, i, wheel) {
-        KG_AUTO_FREE char *path = wheel_path_inside(wheel);
-        json_array_append_new(paths, json_string(path));
-    }
-    if (json_array_size(paths) == 0)
+    if (json_array_size(files) == 0) {
         install_end(install, NULL);
-    else if (run(install, "install", paths, INSTALL_MS, on_installed, &err) < 0)
+        return;
+    }
+    if (!packages_need_delivery(packages_of(install))) {
+        run_pip(install);
+        return;
+    }
+    say_progress(install, "copying the wheels into the session");
+    install->delivery = packages_deliver(packages_of(install), install->session->sandbox, files,
+                                         install_on_delivered, install, &err);
+    if (!install->delivery)
         install_end(install, &err);
 }
 
@@ -286,7 +352,7 @@ session_installs_step(void *arg)
     struct session *session = arg;
     struct session_install *install = TAILQ_FIRST(&session->installs);
     struct kg_error err = {0};
-    if (!install || install->command || install->wait)
+    if (!install || install->command || install->wait || install->delivery)
         return;
     if (run(install, "check", install->requirements, CHECK_MS, on_checked, &err) < 0)
         install_end(install, &err);

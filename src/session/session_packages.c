@@ -132,6 +132,7 @@ session_packages_list(struct session *session, const char *name, session_package
     query->arg = arg;
     char **argv = pip_argv(packages, "list", names);
     const struct sandbox_command_spec spec = {.argv = (const char *const *)argv,
+                                              .cwd = "/", // the tenant's modules are not pip's
                                               .timeout_ms = LIST_MS,
                                               .max_output_bytes = PIP_OUTPUT_MAX};
     query->command = session_command_start(session, &spec, &events, query, err);

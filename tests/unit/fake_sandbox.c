@@ -27,6 +27,7 @@ struct sandbox_call {
     sandbox_agent_fn on_answer; // or
     sandbox_link_fn on_link;    // or
     struct sandbox_stream_events stream;
+    struct sandbox_body body;
     bool begun; // of a stream
     void *arg;
     struct loop_timer *timer;
@@ -114,7 +115,7 @@ void
 fake_sandboxes_release(void)
 {
     fake_script.hold_signal = fake_script.hold_stop = fake_script.hold_changes = false;
-    fake_script.hold_claims = false;
+    fake_script.hold_claims = fake_script.hold_writes = false;
     struct sandbox *sandbox;
     TAILQ_FOREACH(sandbox, &fakes.sandboxes, link) {
         if (sandbox->state == SANDBOX_CLAIMING)
@@ -314,6 +315,10 @@ answer(struct sandbox_call *call, struct kg_error *err)
     }
     if (strcmp(call->what, "kernels.list") == 0)
         return json_pack("{s:[]}", "kernels"); // those of an adopted sandbox: none
+    if (strcmp(call->what, "files.delete") == 0) {
+        note("delete", json_string_value(json_object_get(call->params, "path")));
+        return json_object();
+    }
     const char *name = json_string_value(json_object_get(call->params, "name"));
     struct process *process = find_process(call->sandbox, name, strlen(name));
     if (strcmp(call->what, "kernels.describe") == 0)
@@ -351,6 +356,31 @@ flood(struct sandbox_call *call)
         call->stream.on_head(head, call->arg);
 }
 
+// In small parts, as a link takes a large file.
+static void
+write_file(struct sandbox_call *call)
+{
+    struct kg_error err = {0};
+    KG_AUTO_BUF line = {0};
+    sandbox_agent_fn on_end = call->stream.on_end;
+    void *arg = call->arg;
+    buf_printf(&line, "%s ", json_string_value(json_object_get(call->params, "path")));
+    if (call->body.len > fake_script.disk_bytes)
+        kg_error_set(&err, KG_DISK_FULL, 0, "the disk is full");
+    for (size_t left = err.code ? 0 : call->body.len; left > 0;) {
+        size_t len = left < 2 ? left : 2;
+        call->body.read(buf_reserve(&line, len), len, call->body.arg);
+        line.len += len;
+        left -= len;
+    }
+    buf_append(&line, "", 1);
+    if (!err.code)
+        note("write", line.data);
+    call_free(call);
+    json_auto_t *result = err.code ? NULL : json_object();
+    on_end(result, err.code ? &err : NULL, arg);
+}
+
 void
 sandbox_stream_pause(struct sandbox_call *call, bool paused)
 {
@@ -362,8 +392,13 @@ static void
 on_call(void *arg)
 {
     struct sandbox_call *call = arg;
+    if (call->stream.on_end && fake_script.hold_writes)
+        return;
     if (call->stream.on_end) {
-        flood(call);
+        if (fake_script.disk_bytes > 0)
+            write_file(call);
+        else
+            flood(call);
         return;
     }
     if ((fake_script.hold_stop && strcmp(call->what, "kernels.stop") == 0) ||
@@ -639,12 +674,15 @@ struct sandbox_call *
 sandbox_agent_stream(struct sandbox *sandbox, const struct sandbox_stream_spec *spec,
                      const struct sandbox_stream_events *events, void *arg, struct kg_error *err)
 {
-    if (!fake_script.flood) {
+    if (!fake_script.flood && fake_script.disk_bytes == 0) {
         kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "a fake sandbox streams nothing");
         return NULL;
     }
     struct sandbox_call *call = call_new(sandbox, kg_strdup(spec->method), arg, err);
-    if (call)
-        call->stream = *events;
+    if (!call)
+        return NULL;
+    call->stream = *events;
+    call->params = spec->params ? json_deep_copy(spec->params) : NULL;
+    call->body = spec->body;
     return call;
 }

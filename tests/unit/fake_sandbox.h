@@ -24,6 +24,8 @@ struct fake_script {
     bool hold_changes; // what has changed is answered by fake_sandboxes_release() only
     bool refuse_changes;
     bool flood;           // the answer of a streamed call has no end
+    size_t disk_bytes;    // files of at most so many bytes can be written; 0: none
+    bool hold_writes;     // files are written by fake_sandboxes_release() only
     const char *changes;  // what agents say has changed, as JSON; NULL: nothing
     const char *log_tail; // what agents say that a process wrote
 };
@@ -39,7 +41,7 @@ struct sandbox *fake_sandboxes_unready(void); // the first that is held
 void fake_sandboxes_release(void);
 
 // What sandboxes, agents and kernels were asked, a line each: "claim", "destroy", "start NAME",
-// "signal NAME", "stop NAME", and what fake_kernel.h says.
+// "signal NAME", "stop NAME", "write PATH CONTENT", "delete PATH", and what fake_kernel.h says.
 const char *fake_journal(void);
 void fake_journal_clear(void);
 size_t fake_journal_count(const char *line);

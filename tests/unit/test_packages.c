@@ -16,6 +16,7 @@
 
 #include "fake_sandbox.h"
 #include "packages_priv.h"
+#include "pip.h"
 #include "requirement.h"
 #include "wheel_room.h"
 #include "wheels.h"
@@ -525,6 +526,210 @@ test_one_owner_takes_half(void **state)
     RUN_UNTIL(f, fake_sandboxes_count() == 0);
 }
 
+// ---- Deliveries -----------------------------------------------------------------------------
+
+// A sandbox that does not see the shared folder, and a cache with two wheels.
+struct delivery {
+    struct fixture *f;
+    struct cache cache;
+    struct packages packages;
+    struct sandbox *sandbox;
+    json_t *files;
+    int n_done;
+    struct kg_error err;
+};
+
+static void
+on_delivered(const struct kg_error *err, void *arg)
+{
+    struct delivery *d = arg;
+    d->n_done++;
+    d->err = err ? *err : (struct kg_error){0};
+}
+
+static void
+on_sandbox_ready(struct sandbox *sandbox, void *arg)
+{
+    (void)sandbox;
+    (void)arg;
+}
+
+static int
+delivery_set_up(void **state)
+{
+    static const struct sandbox_events events = {.on_ready = on_sandbox_ready};
+    static const struct sandbox_spec spec = {.ready_timeout_ms = DEADLINE_MS};
+    struct delivery *d = KG_NEW(struct delivery);
+    struct kg_error err = {0};
+    (void)downloads_set_up((void **)&d->f);
+    strcpy(d->cache.dir, "/tmp/kg-test-wheels-XXXXXX");
+    assert_non_null(mkdtemp(d->cache.dir));
+    d->cache.wheels = wheels_new(d->cache.dir, NULL, &err);
+    d->packages = (struct packages){.loop = d->f->loop,
+                                    .sandboxes = &d->f->sandboxes,
+                                    .python = (char *)(uintptr_t) "/bin/python",
+                                    .wheels = d->cache.wheels};
+    d->files = json_array();
+    for (int i = 0; i < 2; i++) {
+        json_auto_t *resolution = resolution_of(
+            i ? "foo-1.1-py3-none-any.whl" : "foo-1.0-py3-none-any.whl", "1.0", 5, HASH);
+        assert_int_equal(put(&d->cache, resolution, "hello"), 0);
+        KG_AUTO_FREE char *path =
+            wheel_path_shared(json_array_get(json_object_get(resolution, "wheels"), 0));
+        json_array_append_new(d->files, json_string(path));
+    }
+    d->sandbox = sandbox_create(&d->f->sandboxes, &spec, &events, NULL, &err);
+    RUN_UNTIL(d->f, sandbox_state(d->sandbox) == SANDBOX_READY);
+    fake_journal_clear();
+    fake_script.disk_bytes = 5;
+    *state = d;
+    return 0;
+}
+
+static int
+delivery_tear_down(void **state)
+{
+    struct delivery *d = *state;
+    sandbox_free(d->sandbox);
+    wheels_free(d->cache.wheels);
+    assert_int_equal(path_remove_tree(d->cache.dir, NULL), 0);
+    json_decref(d->files);
+    (void)downloads_tear_down((void **)&d->f);
+    free(d);
+    return 0;
+}
+
+static struct packages_delivery *
+deliver(struct delivery *d, const json_t *files)
+{
+    struct kg_error err = {0};
+    struct packages_delivery *delivery =
+        packages_deliver(&d->packages, d->sandbox, files, on_delivered, d, &err);
+    assert_non_null(delivery);
+    assert_int_equal(d->n_done, 0);
+    return delivery;
+}
+
+#define DELETED "delete .kg-delivered\n"
+#define WRITTEN(version)                                                                           \
+    "write .kg-delivered/wheels/" HASH "/foo-" version "-py3-none-any.whl hello\n"
+
+static void
+test_deliveries(void **state)
+{
+    struct delivery *d = *state;
+    deliver(d, d->files);
+    RUN_UNTIL(d->f, d->n_done == 1);
+    assert_int_equal(d->err.code, KG_OK);
+    assert_string_equal(fake_journal(), DELETED WRITTEN("1.0") WRITTEN("1.1"));
+    json_auto_t *nothing = json_array();
+    fake_journal_clear();
+    d->n_done = 0;
+    deliver(d, nothing);
+    RUN_UNTIL(d->f, d->n_done == 1);
+    assert_int_equal(d->err.code, KG_OK);
+    assert_string_equal(fake_journal(), DELETED);
+}
+
+static void
+test_pip_with_and_without_a_shared_folder(void **state)
+{
+    const struct delivery *d = *state;
+    json_auto_t *args = json_pack("[s]", "x");
+    KG_AUTO_FREE char *delivered = packages_path_inside(&d->packages, "wheels/x");
+    assert_string_equal(delivered, "/mnt/data/.kg-delivered/wheels/x");
+    char **argv = pip_argv(&d->packages, "list", args);
+    assert_string_equal(argv[0], "/bin/python");
+    assert_string_equal(argv[1], "-c");
+    assert_non_null(strstr(argv[2], "importlib.metadata"));
+    assert_string_equal(argv[3], "list");
+    assert_string_equal(argv[4], "x");
+    assert_null(argv[5]);
+    pip_argv_free(argv);
+
+    d->f->sandboxes.shares_folders = true;
+    KG_AUTO_FREE char *shared = packages_path_inside(&d->packages, "wheels/x");
+    assert_string_equal(shared, "/opt/kernelgate/packages/wheels/x");
+    argv = pip_argv(&d->packages, "list", args);
+    assert_string_equal(argv[1], "/opt/kernelgate/packages/packages.py");
+    assert_string_equal(argv[2], "list");
+    assert_string_equal(argv[3], "x");
+    assert_null(argv[4]);
+    pip_argv_free(argv);
+}
+
+static void
+test_a_delivery_that_finds_no_room(void **state)
+{
+    struct delivery *d = *state;
+    fake_script.disk_bytes = 4;
+    deliver(d, d->files);
+    RUN_UNTIL(d->f, d->n_done == 1);
+    assert_int_equal(d->err.code, KG_DISK_FULL);
+    assert_string_equal(d->err.message, "the session's disk has no room for "
+                                        "foo-1.0-py3-none-any.whl (5 bytes): see disk-mb");
+    assert_string_equal(fake_journal(), DELETED DELETED);
+}
+
+static char *
+path_of_file(const struct delivery *d, size_t i)
+{
+    return kg_asprintf("%s/%s", wheels_shared_dir(d->cache.wheels),
+                       json_string_value(json_array_get(d->files, i)));
+}
+
+static void
+test_wheels_that_cannot_be_read(void **state)
+{
+    struct delivery *d = *state;
+    KG_AUTO_FREE char *second = path_of_file(d, 1);
+    assert_int_equal(unlink(second), 0);
+    deliver(d, d->files);
+    RUN_UNTIL(d->f, d->n_done == 1);
+    assert_int_equal(d->err.code, KG_INTERNAL);
+    assert_non_null(strstr(d->err.message, "try again"));
+    assert_string_equal(fake_journal(), DELETED WRITTEN("1.0") DELETED);
+
+    // It becomes shorter while it is sent: what is missing does not count as delivered.
+    KG_AUTO_FREE char *first = path_of_file(d, 0);
+    json_array_remove(d->files, 1);
+    d->n_done = 0;
+    fake_journal_clear();
+    fake_script.hold_writes = true;
+    deliver(d, d->files);
+    RUN_UNTIL(d->f, fake_journal_count("delete .kg-delivered") == 1);
+    assert_int_equal(truncate(first, 3), 0);
+    fake_sandboxes_release();
+    RUN_UNTIL(d->f, d->n_done == 1);
+    assert_int_equal(d->err.code, KG_INTERNAL);
+    assert_int_equal(fake_journal_count("delete .kg-delivered"), 2);
+}
+
+static void
+test_a_delivery_ends_with_its_sandbox_or_its_caller(void **state)
+{
+    struct delivery *d = *state;
+    struct kg_error err = {0};
+    fake_script.hold_writes = true;
+    struct packages_delivery *cancelled = deliver(d, d->files);
+    RUN_UNTIL(d->f, fake_journal_count("delete .kg-delivered") == 1);
+    packages_delivery_cancel(cancelled);
+    assert_int_equal(d->n_done, 0);
+    deliver(d, d->files);
+    RUN_UNTIL(d->f, fake_journal_count("delete .kg-delivered") == 2);
+    fake_script.refuse_calls = true;
+    sandbox_free(KG_STEAL(d->sandbox));
+    assert_int_equal(d->n_done, 1);
+    assert_int_equal(d->err.code, KG_SESSION_NOT_FOUND);
+
+    static const struct sandbox_events events = {.on_ready = on_sandbox_ready};
+    static const struct sandbox_spec spec = {.ready_timeout_ms = DEADLINE_MS};
+    d->sandbox = sandbox_create(&d->f->sandboxes, &spec, &events, NULL, &err);
+    RUN_UNTIL(d->f, sandbox_state(d->sandbox) == SANDBOX_READY);
+    assert_null(packages_deliver(&d->packages, d->sandbox, d->files, on_delivered, d, &err));
+    assert_int_equal(err.code, KG_PROVISIONER_UNAVAILABLE);
+}
+
 int
 main(void)
 {
@@ -545,6 +750,15 @@ main(void)
                                         downloads_tear_down),
         cmocka_unit_test_setup_teardown(test_one_owner_takes_half, downloads_set_up,
                                         downloads_tear_down),
+        cmocka_unit_test_setup_teardown(test_deliveries, delivery_set_up, delivery_tear_down),
+        cmocka_unit_test_setup_teardown(test_pip_with_and_without_a_shared_folder, delivery_set_up,
+                                        delivery_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_delivery_that_finds_no_room, delivery_set_up,
+                                        delivery_tear_down),
+        cmocka_unit_test_setup_teardown(test_wheels_that_cannot_be_read, delivery_set_up,
+                                        delivery_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_delivery_ends_with_its_sandbox_or_its_caller,
+                                        delivery_set_up, delivery_tear_down),
     };
     return cmocka_run_group_tests_name("packages", tests, NULL, NULL);
 }

@@ -1357,6 +1357,46 @@ test_pretended_agent(void **state)
     assert_int_equal(f->n_exits, 1);
 }
 
+static int
+send_buffer_of(int fd)
+{
+    socklen_t len = sizeof(int);
+    int bytes;
+
+    assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &len), 0);
+    return bytes;
+}
+
+// What an agent does not take is not read from a body's source: only what the link keeps is.
+static void
+test_a_body_waits_for_its_agent(void **state)
+{
+    enum { LEN = 16 << 20 };
+    struct fixture *f = *state;
+    size_t at = 0, before;
+
+    f->provisioner.silent = true;
+    create(f);
+    KG_AUTO_FREE char *path = door_path(f);
+    KG_AUTO_FD events_fd = pretend_agent(f, path);
+    say(events_fd, FRAME_RESULT, "{}");
+    WAIT_FOR(f, f->n_ready == 1);
+    say(events_fd, FRAME_HEAD, "{}");
+    start_write(f, "large", (struct sandbox_body){.read = read_pattern, .arg = &at, .len = LEN});
+    KG_AUTO_FD fd = pretend_agent(f, path);
+    do {
+        before = at;
+        for (int i = 0; i < 20; i++)
+            turn(f);
+    } while (at != before);
+    assert_in_range(at, 1, FRAME_DATA_MAX + WIRE_LOW + send_buffer_of(fd));
+    static char taken[1 << 20];
+    WAIT_FOR(f, read(fd, taken, sizeof taken) >= 0 && at == LEN);
+    say(fd, FRAME_RESULT, "{}");
+    WAIT_FOR(f, f->n_answers == 1);
+    assert_int_equal(f->err.code, KG_OK);
+}
+
 // An agent of kernelgate 0.2 is still there after an upgrade: it refuses the target.
 static void
 test_agent_of_another_version(void **state)
@@ -1457,6 +1497,7 @@ main(void)
         ON_BOTH_DOORS(test_freed_in_the_middle),
         ON_BOTH_DOORS(test_taken_up_again),
         cmocka_unit_test_setup_teardown(test_pretended_agent, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_body_waits_for_its_agent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_overtaken, setup_tcp, teardown),
         cmocka_unit_test_setup_teardown(test_late_gateway, setup_tcp, teardown),
         cmocka_unit_test_setup_teardown(test_agent_of_another_version, setup, teardown),
