@@ -270,10 +270,10 @@ class Gateway:
         return (client or self.client).delete(f"/api/v1/sessions/{session_id}")
 
     def release(self, session_id, client=None):
-        """Lets HELD end in a session."""
+        """Lets HELD end in a session, which may be one that the gateway is only taking up again."""
         url = f"/api/v1/sessions/{session_id}/files/go"
-        response = (client or self.client).put(url, content=b"")
-        assert response.status_code == 201, response.text
+        client = client or self.client
+        wait_for(lambda: client.put(url, content=b"").status_code == 201)
 
     def streams_ended(self):
         """How many requests to execute have ended, by their last line or as the client left."""

@@ -3,7 +3,7 @@
 
 import urllib.parse
 
-from kernelgate import problem, wait_for
+from kernelgate import problem, run_until_timeout, wait_for
 
 
 def names(lines):
@@ -45,7 +45,8 @@ def test_created_changed_and_neither(gateway, session, run):
 def test_however_an_execution_ends(run):
     lines = run("open('error', 'w').close(); 1 / 0")
     assert lines.status == "error" and names(lines) == ["error"]
-    lines = run("open('late', 'w').close()\nwhile True: pass", timeout=0.5)
+    code = "open('late', 'w').close(); print('on', flush=True)\nwhile True: pass"
+    lines = run_until_timeout(lambda timeout: run(code, timeout=timeout), lambda it: it.text())
     assert lines.status == "timeout" and names(lines) == ["late"]
     lines = run("open('dead', 'w').close(); import os; os._exit(3)")
     assert lines.status == "died" and names(lines) == ["dead"]

@@ -149,12 +149,7 @@ def test_slow_readers_that_leave_cost_nothing(start_gateway, slow_reader):
     gateway = start_small(start_gateway)
     # The first large message starts the workers, which stay.
     gateway.execute("display({'text/plain': 'x' * 200_000}, raw=True)", session_id="s")
-
-    def pool_is_full():
-        pool = gateway.client.get("/api/v1/health").json()["pool"]
-        return pool["ready"] == pool["target"]
-
-    wait_for(pool_is_full, timeout=30)
+    gateway.fill_pool()
     files = gateway.open_files()
     for _ in range(3):
         body = {"code": FLOOD, "session_id": "s", "timeout": 60}

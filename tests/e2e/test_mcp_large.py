@@ -40,6 +40,7 @@ def gateway(start_gateway, keys):
 def client_of(gateway, version="2025-11-25"):
     """A client of alice with a session that is ready; it is answered as JSON."""
     client = Client(gateway, version, key="alice-secret")
+    client.http.timeout = PATIENCE_S
     client.headers["Accept"] = "application/json"
     result(client.post(call("run_python_code", code="1")))
     return client
@@ -128,7 +129,9 @@ def test_figures_over_the_old_transport(gateway):
         ask(initialize("2024-11-05"))
         ask(call("run_python_code", code="1"))
         holds_nobody_up(
-            gateway, "bob-secret", lambda: check_figures(ask(call("run_python_code", code=figures())))
+            gateway,
+            "bob-secret",
+            lambda: check_figures(ask(call("run_python_code", code=figures()))),
         )
         large = call("run_python_code", code="print(len('''" + "x" * 900_000 + "'''))")
         holds_nobody_up(gateway, "bob-secret", lambda: "900000" in json.dumps(ask(large)))
@@ -137,6 +140,7 @@ def test_figures_over_the_old_transport(gateway):
 def text_client_of(gateway):
     """In this profile a figure is a part of a JSON text, whatever its size."""
     client = Client(gateway, key="alice-secret")
+    client.http.timeout = PATIENCE_S
     client.http.params = {"profile": "sandbox-mcp"}
     client.headers = {**BOTH, "Accept": "application/json"}
     begun = client.post(initialize())
@@ -358,5 +362,5 @@ def test_the_gateway_ends_in_the_middle(start_gateway, keys):
     with concurrent.futures.ThreadPoolExecutor(len(messages)) as pool:
         for i in range(len(messages)):
             pool.submit(ask, i)
-        wait_for(lambda: gauge(gateway, "kernelgate_mcp_calls") > 0)
+        wait_for(lambda: gauge(gateway, "kernelgate_mcp_calls") > 0, interval=0.001)
         gateway.stop()

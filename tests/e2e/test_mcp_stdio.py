@@ -8,10 +8,9 @@ import pathlib
 import select
 import subprocess
 import threading
-import time
 
 import pytest
-from kernelgate import BINARY, Gateway
+from kernelgate import BINARY, Gateway, free_port, wait_for
 from mcp_wire import call, cancelled, initialize, modern, request
 from sandboxes import lives
 
@@ -45,12 +44,11 @@ class Process:
         return self.receive()
 
     def end(self):
-        """Closes its input; how long it took to go, and what else it had said."""
-        begun = time.monotonic()
-        rest, log = self.process.communicate(timeout=20)
+        """Closes its input, and waits until it has ended; returns what else it wrote."""
+        rest, log = self.process.communicate(timeout=30)
         assert self.process.returncode == 0, log
         assert b"Sanitizer" not in log, log.decode()
-        return time.monotonic() - begun, rest
+        return rest
 
 
 @pytest.fixture(params=["core inside", "bridge"])
@@ -80,9 +78,7 @@ def test_stdio(stdio):
     assert stdio.receive()["id"] == "short"
     stdio.send(cancelled("long"))
     assert stdio.ask(request("ping", 9))["id"] == 9
-    took, rest = stdio.end()
-    assert took < 5
-    assert rest == b""
+    assert stdio.end() == b""
 
 
 def test_stdio_without_initialize(stdio):
@@ -98,7 +94,7 @@ def test_stdio_without_initialize(stdio):
     assert news[0]["method"] == "notifications/tools/list_changed"
     stdio.send(cancelled("s"))
     assert stdio.ask(modern("tools/call", 6, name="test_trigger_tool_change"))["id"] == 6
-    assert stdio.end()[1] == b""
+    assert stdio.end() == b""
 
 
 def test_stdio_with_questions(stdio):
@@ -114,8 +110,7 @@ def test_stdio_with_questions(stdio):
 def test_stdio_ends_while_a_call_runs(stdio):
     stdio.ask(initialize())
     stdio.send(call("test_wait", ms=60_000))
-    took, _ = stdio.end()
-    assert took < 5
+    stdio.end()
 
 
 @pytest.mark.only("oci", "it looks into the sandboxes' folders")
@@ -149,25 +144,24 @@ def test_a_killed_one(tmp_path):  # a short name: it is in the paths of sockets
     assert lives(kept[0])
     last = sandboxes("0") + kept
     for process in (third, second):
-        took, _ = process.end()
-        assert took < 10
+        process.end()
     assert not [pid for pid in last if lives(pid)]
     assert not list(pathlib.Path(state).glob("mcp/*/sb/*"))
 
 
 def test_the_bridge_outlives_its_gateway(start_gateway):
-    gateway = start_gateway("--pool-size", "0", "--api-key", "secret")
+    port = str(free_port())
+    gateway = start_gateway("--port", port, "--pool-size", "0", "--api-key", "secret")
     stdio = Process("--connect", gateway.url, "--api-key", "secret")
     stdio.ask(initialize())
     assert stdio.ask(request("ping"))["result"] == {}
-    port = gateway.url.rsplit(":", 1)[1]
     gateway.kill()
     assert "cannot be reached" in stdio.ask(request("ping", 3))["error"]["message"]
     again = Gateway("--port", port, "--pool-size", "0", "--api-key", "secret")
     try:
         again.start()
-        time.sleep(1.1)  # it does not open sessions faster than that
-        assert stdio.ask(request("ping", 4))["result"] == {}
+        # It opens a session once a second at the most.
+        wait_for(lambda: stdio.ask(request("ping", 4)).get("result") == {})
         assert stdio.ask(call("test_simple_text", 5))["result"]["content"]
         stdio.end()
     finally:
@@ -176,32 +170,34 @@ def test_the_bridge_outlives_its_gateway(start_gateway):
 
 def test_the_bridge_opens_a_session_again_until_it_can(start_gateway):
     """A gateway that is there again, but does not take sessions yet, is not the end."""
-    gateway = start_gateway("--pool-size", "0")
+    port = free_port()
+    gateway = start_gateway("--port", str(port), "--pool-size", "0")
     stdio = Process("--connect", gateway.url)
     stdio.ask(initialize())
     assert stdio.ask(request("ping"))["result"] == {}
-    port = int(gateway.url.rsplit(":", 1)[1])
     gateway.kill()
+    asked = threading.Event()
 
     class Starting(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_error(503 if b'"initialize"' in body else 404)
+            begins = b'"initialize"' in body
+            self.send_error(503 if begins else 404)
+            if begins:
+                asked.set()
 
         def log_message(self, *_):
             pass
 
-    time.sleep(1.1)
     starting = http.server.ThreadingHTTPServer(("127.0.0.1", port), Starting)
     threading.Thread(target=starting.serve_forever).start()
-    assert "error" in stdio.ask(request("ping", 3))
+    wait_for(lambda: "error" in stdio.ask(request("ping", 3)) and asked.is_set())
     starting.shutdown()
     starting.server_close()
     again = Gateway("--port", str(port), "--pool-size", "0")
     try:
         again.start()
-        time.sleep(1.1)
-        assert stdio.ask(request("ping", 4)).get("result") == {}
+        wait_for(lambda: stdio.ask(request("ping", 4)).get("result") == {})
         assert stdio.ask(call("test_simple_text", 5))["result"]["content"]
         stdio.end()
     finally:
@@ -213,7 +209,7 @@ def test_the_bridge_says_nothing_but_the_protocol(start_gateway):
     stdio = Process("--connect", gateway.url, "--api-key", "wrong")
     answer = stdio.ask(initialize())
     assert answer.get("jsonrpc") == "2.0" and "401" in answer["error"]["message"], answer
-    assert stdio.end()[1] == b""
+    assert stdio.end() == b""
 
 
 def test_the_bridge_says_what_is_wrong(gateway):

@@ -4,7 +4,6 @@
 import base64
 import hashlib
 import io
-import time
 
 import pytest
 from kernelgate import wait_for
@@ -28,10 +27,10 @@ def test_a_figure_is_one_display_line_with_a_png(run):
 
 
 def test_figures_come_at_the_end_of_the_code_or_where_they_are_shown(run):
-    kinds = [line["type"] for line in run(FIGURE + "plt.plot([1]);\nprint('after')")]
-    assert kinds == ["stdout", "display", "done"]
-    kinds = [line["type"] for line in run("plt.plot([1]);\nplt.show()\nprint('after')")]
-    assert kinds == ["display", "stdout", "done"]
+    lines = run(FIGURE + "plt.plot([1]);\nprint('after')")
+    assert lines.kinds() == ["stdout", "display", "done"]
+    lines = run("plt.plot([1]);\nplt.show()\nprint('after')")
+    assert lines.kinds() == ["display", "stdout", "done"]
     assert len(run("for i in range(2): plt.figure(); plt.plot([i])").of("display")) == 2
     assert len(run("%matplotlib inline\nplt.plot([1]);").of("display")) == 1
 
@@ -158,10 +157,9 @@ def test_exceptions_whose_text_cannot_be_encoded(run):
 
 
 def test_exceptions_without_a_text(run):
-    # ipykernel fails to tell of these, and never sends its reply.
-    started = time.monotonic()
-    assert run("class E(Exception):\n    def __str__(self): raise self\nraise E").done
-    assert time.monotonic() - started < 5
+    # ipykernel fails to report these, and never sends its reply: that is not waited for.
+    code = "class E(Exception):\n    def __str__(self): raise self\nraise E"
+    assert run(code, timeout=60).done["duration_ms"] < 30_000
     assert run("print('alive')").text() == "alive\n"
 
 
@@ -192,7 +190,7 @@ def test_one_line_of_20_mb(gateway, run):
 
 def test_100_mb_in_lines(gateway, run):
     code = "line = 'y' * 99\nfor i in range(1_000_000): print(line)"
-    lines = run(code, timeout=100)
+    lines = run(code, timeout=300)
     assert accounted(lines, 100_000_000) > 1_000_000
     assert run("print(1)").text() == "1\n"
 

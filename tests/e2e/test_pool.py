@@ -10,17 +10,13 @@ import signal
 import time
 
 import pytest
-from kernelgate import problem, wait_for
+from kernelgate import HELD, problem, wait_for
 from sandboxes import kill, pooled, sandbox_of, sandboxes
-
-
-def pool(gateway):
-    return gateway.client.get("/api/v1/health").json()["pool"]
 
 
 def fill(gateway):
     """Waits until every place of the pool is taken; returns the ids of its sandboxes."""
-    wait_for(lambda: pool(gateway)["ready"] == pool(gateway)["target"], timeout=30)
+    gateway.fill_pool()
     return {sandbox.id for sandbox in pooled(gateway)}
 
 
@@ -62,11 +58,12 @@ def test_the_first_result_from_a_pool_is_quick(start_gateway):
         return time.monotonic() - started
 
     quick = []
-    for i in range(3):
+    for i in range(5):
         fill(warm)
         quick.append(first_result(warm, f"s{i}"))
-    slow = [first_result(cold, f"s{i}") for i in range(3)]
-    assert sorted(quick)[1] < sorted(slow)[1] / 4, (quick, slow)
+    slow = [first_result(cold, f"s{i}") for i in range(5)]
+    # The best of each: what else the machine does makes some of them slower.
+    assert min(quick) < min(slow) / 4, (quick, slow)
 
 
 def test_a_pooled_kernel_is_warm(gateway):
@@ -146,6 +143,7 @@ def test_fifty_sessions_at_once_with_a_pool_of_two(start_gateway):
         "--pool-size", "2", "--max-sessions", "60", "--memory-mb", "192", "--disk-mb", "16"
     )
     fill(gateway)
+    gateway.client.timeout = 300  # fifty kernels start at once
     with concurrent.futures.ThreadPoolExecutor(50) as threads:
         runs = [
             threads.submit(gateway.execute, f"x = {i}\nprint(x * x)", session_id=f"s{i}")
@@ -156,7 +154,7 @@ def test_fifty_sessions_at_once_with_a_pool_of_two(start_gateway):
     owners = [sandbox.session for sandbox in sandboxes(gateway) if sandbox.session]
     assert sorted(owners) == sorted(f"s{i}" for i in range(50))
     assert gateway.execute("print(x)", session_id="s49").text() == "49\n"
-    assert pool(gateway)["target"] == 2
+    assert gateway.pool()["target"] == 2
     fill(gateway)
 
 
@@ -164,19 +162,18 @@ def test_fifty_sessions_at_once_with_a_pool_of_two(start_gateway):
 
 
 def test_ready_when_the_pool_can_serve(start_gateway):
-    gateway = start_gateway("--pool-size", "1")
+    gateway = start_gateway("--pool-size", "1", "--drain-timeout", "60")
     problem(gateway.client.get("/readyz"), 503, "provisioner_unavailable")
     assert gateway.client.get("/healthz").status_code == 200
-    wait_for(lambda: gateway.client.get("/readyz").status_code == 200, timeout=30)
-    with gateway.stream(
-        "print(1, flush=True)\nimport time; time.sleep(2)", session_id="s"
-    ) as reader:
+    wait_for(lambda: gateway.client.get("/readyz").status_code == 200, timeout=60)
+    with gateway.stream(HELD, session_id="s") as reader:
         reader.next_of("stdout")
         gateway.signal(signal.SIGTERM)
-        wait_for(lambda: gateway.client.get("/readyz").status_code == 503, timeout=2)
+        wait_for(lambda: gateway.client.get("/readyz").status_code == 503, interval=0.01)
         problem(gateway.client.get("/readyz"), 503, "draining")
         assert gateway.client.get("/api/v1/health").json()["status"] == "draining"
         assert gateway.client.get("/healthz").status_code == 200
+        gateway.release("s")
         assert reader.rest().status == "ok"
     assert gateway.wait() == 0
 
@@ -195,13 +192,13 @@ def test_a_runtime_that_fails_and_works_again(start_gateway, runtime):
         started = time.monotonic()
         response = gateway.client.post("/api/v1/execute", json={"code": "1"})
         assert str(runtime) in problem(response, 503, "provisioner_unavailable")["detail"]
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 20
         # Sessions that live are not touched by it.
         assert gateway.execute("print(2)", session_id="s").text() == "2\n"
         assert gateway.client.get("/api/v1/sessions").json()["total"] == 1
     finally:
         os.unlink(broken)
-    wait_for(lambda: gateway.client.get("/readyz").status_code == 200, timeout=40)
+    wait_for(lambda: gateway.client.get("/readyz").status_code == 200, timeout=60)
     fill(gateway)
     assert gateway.execute("print(3)", session_id="new").text() == "3\n"
     gateway.delete_session("s")
@@ -232,4 +229,4 @@ def test_an_idle_gateway_is_not_woken_up(start_gateway):
         return wake_ups() == before
 
     fill(gateway)
-    wait_for(sleeps, timeout=30)
+    wait_for(sleeps, timeout=60)

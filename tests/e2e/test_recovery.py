@@ -16,7 +16,7 @@ import threading
 import httpx
 import leftovers
 import pytest
-from kernelgate import problem, wait_for
+from kernelgate import HELD, problem, wait_for
 from sandboxes import kill, lives, pooled, sandbox_of, sandboxes
 
 TICKING = """
@@ -26,10 +26,6 @@ for i in range(6):
     time.sleep(0.5)
 ended = True
 """
-
-
-def pool_ready(gateway):
-    return gateway.client.get("/api/v1/health").json()["pool"]["ready"]
 
 
 def total(gateway):
@@ -57,11 +53,11 @@ class Execution(threading.Thread):
             self.client.close()
 
     def until(self, kind):
-        wait_for(lambda: self.lines and self.lines.of(kind))
+        wait_for(lambda: self.lines and self.lines.of(kind), timeout=60)
         return self
 
     def ended(self):
-        self.join(30)
+        self.join(60)
         assert not self.is_alive()
         return self.lines
 
@@ -73,10 +69,10 @@ def test_kill_9_while_code_runs(start_gateway):
     gateway = start_gateway("--pool-size", "1")
     gateway.execute("x = 1; open('kept', 'w').write('k')", session_id="idle")
     gateway.execute("y = 2", session_id="busy")
-    wait_for(lambda: pool_ready(gateway) == 1)
+    gateway.fill_pool()
     before = {sandbox.id: sandbox.session for sandbox in sandboxes(gateway)}
     created = gateway.client.get("/api/v1/sessions").json()["sessions"]["idle"]["created_at"]
-    execution = Execution(gateway, TICKING, session_id="busy").until("stdout")
+    execution = Execution(gateway, f"{HELD}ended = True", session_id="busy").until("stdout")
     gateway.kill()
     assert execution.ended() and isinstance(execution.error, httpx.RemoteProtocolError)
     gateway.start()
@@ -86,11 +82,13 @@ def test_kill_9_while_code_runs(start_gateway):
     assert gateway.show_session("idle")["created_at"] == created
     # The busy kernel is, until its code has ended; what comes meanwhile waits.
     assert gateway.show_session("busy")["is_busy"]
-    lines = gateway.execute("print(y, ended)", session_id="busy")
+    with gateway.stream("print(y, ended)", session_id="busy") as reader:
+        gateway.release("busy")
+        lines = reader.rest()
     assert lines.text() == "2 True\n" and lines.status == "ok"
     assert not gateway.show_session("busy")["is_busy"]
     # The sandbox that waited is in the pool again.
-    wait_for(lambda: pool_ready(gateway) == 1)
+    gateway.fill_pool()
     assert {sandbox.id: sandbox.session for sandbox in sandboxes(gateway)} == before
     [waiting] = [id for id, session in before.items() if session is None]
     gateway.execute("1", session_id="new")
@@ -168,7 +166,7 @@ def test_half_made_sandboxes_are_removed(start_gateway):
     wait_for(lambda: list(pathlib.Path(gateway.state_dir, "sb").glob("*")), interval=0.001)
     gateway.kill()
     gateway.start()
-    wait_for(lambda: pool_ready(gateway) == 3, timeout=30)
+    gateway.fill_pool()
     folders = {path.name for path in pathlib.Path(gateway.state_dir, "sb").iterdir()}
     assert folders == {sandbox.id for sandbox in pooled(gateway)} and len(folders) == 3
 
@@ -177,7 +175,7 @@ def test_sandboxes_that_died_meanwhile_are_removed(start_gateway):
     gateway = start_gateway("--pool-size", "1")
     gateway.execute("x = 1", session_id="lives")
     gateway.execute("x = 1", session_id="dies")
-    wait_for(lambda: pool_ready(gateway) == 1)
+    gateway.fill_pool()
     dead = [sandbox_of(gateway, "dies"), *pooled(gateway)]
     gateway.kill()
     for sandbox in dead:
@@ -203,8 +201,8 @@ def test_a_kernel_that_died_meanwhile_is_started_again(start_gateway):
 
 def test_an_adopted_session_expires(start_gateway):
     gateway = start_gateway("--pool-size", "0")
-    gateway.create_session(session_id="s", idle_timeout=2)
     gateway.create_session(session_id="stays")
+    gateway.create_session(session_id="s", idle_timeout=2)
     gateway.kill()
     gateway.start()
     wait_for(lambda: list(gateway.client.get("/api/v1/sessions").json()["sessions"]) == ["stays"])
@@ -240,7 +238,7 @@ def test_sandboxes_end_when_their_gateway_stays_away(start_gateway):
     agents = [sandbox.agent for sandbox in sandboxes(gateway)]
     assert agents
     gateway.kill()
-    wait_for(lambda: not any(map(lives, agents)), timeout=30)
+    wait_for(lambda: not any(map(lives, agents)), timeout=60)
     wait_for(lambda: not gateway.sandbox_pids())
     gateway.start()
     assert total(gateway) == 0
@@ -272,24 +270,25 @@ def test_sigterm_while_a_reader_takes_nothing(start_gateway):
 def test_keep_sandboxes(start_gateway):
     gateway = start_gateway("--pool-size", "1", "--keep-sandboxes")
     gateway.execute("x = 1", session_id="s")
-    wait_for(lambda: pool_ready(gateway) == 1)
+    gateway.fill_pool()
     before = {sandbox.id: sandbox.session for sandbox in sandboxes(gateway)}
     gateway.stop()
     assert {sandbox.id: sandbox.session for sandbox in sandboxes(gateway)} == before
     gateway.flags = ("--pool-size", "1")
     gateway.start()
     assert gateway.execute("print(x)", session_id="s").text() == "1\n"
-    wait_for(lambda: pool_ready(gateway) == 1)
+    gateway.fill_pool()
     assert {sandbox.id: sandbox.session for sandbox in sandboxes(gateway)} == before
 
 
 def test_keep_sandboxes_while_code_runs(start_gateway):
     gateway = start_gateway("--pool-size", "0", "--keep-sandboxes", "--drain-timeout", "1")
-    execution = Execution(gateway, TICKING, session_id="s").until("stdout")
+    execution = Execution(gateway, f"{HELD}ended = True", session_id="s").until("stdout")
     gateway.stop()
     assert execution.ended()[-1]["status"] == "died"
     gateway.flags = ("--pool-size", "0")
     gateway.start()
+    gateway.release("s")
     assert gateway.execute("print(ended)", session_id="s").text() == "True\n"
 
 
@@ -345,7 +344,7 @@ def test_a_dead_container_frees_its_slot_at_once(start_gateway):
         gateway.create_session(session_id="s")
         problem(gateway.client.post("/api/v1/sessions", json={}), 429, "max_sessions")
         kill(sandbox_of(gateway, "s").agent)
-        wait_for(lambda: total(gateway) == 0, timeout=3)
+        wait_for(lambda: total(gateway) == 0)
 
 
 # ---- The state folder is full
@@ -382,14 +381,14 @@ def test_a_full_state_folder(small_folder, start_gateway):
     os.unlink(f"{small_folder}/filler")
     wait_for(
         lambda: gateway.client.post("/api/v1/sessions", json={}).status_code == 200,
-        timeout=30,
+        timeout=60,
         interval=0.5,
     )
 
 
 def test_a_full_state_folder_while_sandboxes_wait(small_folder, start_gateway):
     gateway = start_gateway("--pool-size", "1", state_dir=small_folder)
-    wait_for(lambda: pool_ready(gateway) == 1)
+    gateway.fill_pool()
     fill_up(small_folder)
     # Whom a sandbox belongs to cannot be written down: so nobody gets it.
     response = gateway.client.post("/api/v1/sessions", json={"session_id": "s"})
@@ -397,7 +396,7 @@ def test_a_full_state_folder_while_sandboxes_wait(small_folder, start_gateway):
     assert total(gateway) == 0
     assert gateway.client.get("/healthz").status_code == 200
     os.unlink(f"{small_folder}/filler")
-    wait_for(lambda: pool_ready(gateway) == 1, timeout=40)
+    gateway.fill_pool()
     assert gateway.execute("print(1)", session_id="s").text() == "1\n"
 
 
