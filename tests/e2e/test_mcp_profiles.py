@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The profiles: prompts written for other systems work unchanged, by a real client."""
+"""The profiles: prompts written for other systems work unchanged, with real clients."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ PNG = base64.b64encode(b"\x89PNG").decode()[:5]
 
 @pytest.fixture(scope="module")
 def profiles():
-    """One client a profile, as they are asked for."""
+    """One client per profile, made on first use."""
     clients = {}
     yield clients
     for client in clients.values():
@@ -231,7 +231,7 @@ def test_mcp_sandbox(use, gateway):
         "install_package_in_sandbox", {**sandbox, "package_name": "--index-url=x"}
     )
     assert refused.is_error and refused.json["success"] is False
-    # The server's own files are nobody's over HTTP.
+    # Over HTTP, no client can upload the server's own files.
     upload = {**sandbox, "local_file_path": "/etc/hostname"}
     assert tool.client.call("upload_file_to_sandbox", upload).json["code"] == "invalid_path"
 
@@ -277,7 +277,7 @@ def test_mcp_sandbox_tells_of_an_installation(start_gateway):
         assert (begun["status"], begun["success"]) == ("installing", None)
         waited = client.call("check_package_installation_status", package).json
         assert (waited["status"], waited["complete"]) == ("installing", False), waited
-        assert 9 < waited["elapsed_seconds"] < 30
+        assert 9 < waited["elapsed_seconds"] < 60
         go.set()
         done = client.call("check_package_installation_status", package).json
         assert (done["status"], done["success"]) == ("success", True), done
@@ -337,13 +337,13 @@ def test_mcp_sandbox_uploads_over_stdio_and_below_its_root(own_gateway, tmp_path
         for path in ("secret", "in/link", "in/../secret", "in"):
             assert upload(tmp_path / path).json["code"] == "invalid_path", path
         assert upload(tmp_path / "in/nothing").json["code"] == "not_found"
-        # Nor does it say what there is elsewhere.
+        # Nor does it reveal which files exist elsewhere.
         for path in (tmp_path / "nothing", tmp_path / "in/../nothing", "/root/nothing/at/all"):
             assert upload(path).json == upload(tmp_path / "secret").json, path
 
 
 def test_errors_cut_no_character(use):
-    """Whatever length messages quote what was sent in."""
+    """Messages that quote the request are cut at a character."""
     tool = use("mcp-sandbox", "1", "sse")
     sandbox = {"sandbox_id": tool("create_sandbox")["sandbox_id"]}
     for name, argument in (
