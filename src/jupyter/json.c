@@ -460,6 +460,82 @@ read_value(struct reader *reader, size_t depth)
     return c < 0 ? fail(reader, "cut off") : read_number(reader);
 }
 
+// ---- Some strings of an object --------------------------------------------------------------
+
+static struct kernel_json_string *
+find_string(struct kernel_json_string *strings, size_t n_strings, const struct buf *name)
+{
+    for (size_t i = 0; i < n_strings; i++)
+        if (strlen(strings[i].name) == name->len &&
+            memcmp(strings[i].name, name->data, name->len) == 0)
+            return &strings[i];
+    return NULL;
+}
+
+static bool
+read_string_member(struct reader *reader, struct kernel_json_string *strings, size_t n_strings,
+                   struct buf *skipped)
+{
+    if (!skip(reader, '"') || !read_string(reader, true))
+        return fail(reader, "bad key") != NULL;
+    struct kernel_json_string *string = find_string(strings, n_strings, &reader->scratch);
+    if (!skip(reader, ':'))
+        return fail(reader, "bad object") != NULL;
+    if (string != NULL)
+        free(KG_STEAL(string->value));
+    if (string == NULL || !skip(reader, '"')) {
+        skipped->len = 0;
+        return copy_value(reader, skipped, 1);
+    }
+    if (!read_string(reader, false))
+        return false;
+    string->value = kg_strndup(reader->scratch.data, reader->scratch.len);
+    return true;
+}
+
+static void
+read_strings(struct reader *reader, struct kernel_json_string *strings, size_t n_strings)
+{
+    KG_AUTO_BUF skipped = {0};
+    if (!skip(reader, '{')) {
+        fail(reader, "no object");
+        return;
+    }
+    if (skip(reader, '}'))
+        return;
+    do {
+        if (!read_string_member(reader, strings, n_strings, &skipped))
+            return;
+    } while (skip(reader, ','));
+    if (!skip(reader, '}'))
+        fail(reader, "bad object");
+}
+
+static int
+reader_end(struct reader *reader, const char *what, bool *repaired, struct kg_error *err)
+{
+    if (reader->fault == NULL && peek(reader) >= 0)
+        fail(reader, "more than one value");
+    buf_fini(&reader->scratch);
+    if (reader->fault != NULL)
+        return kg_error_set(err, reader->too_large ? KG_ARTIFACT_TOO_LARGE : KG_INVALID_CONTENT, 0,
+                            "%s is not usable JSON: %s", what, reader->fault);
+    if (repaired != NULL)
+        *repaired |= reader->repaired;
+    return 0;
+}
+
+int
+kernel_json_strings(const char *text, size_t len, const char *what,
+                    struct kernel_json_string *strings, size_t n_strings, bool *repaired,
+                    struct kg_error *err)
+{
+    struct reader reader = {.p = (const unsigned char *)text,
+                            .end = (const unsigned char *)text + len};
+    read_strings(&reader, strings, n_strings);
+    return reader_end(&reader, what, repaired, err);
+}
+
 json_t *
 kernel_json_load(const char *text, size_t len, const char *what, json_t **ret_structured,
                  bool *repaired, struct kg_error *err)
@@ -470,20 +546,12 @@ kernel_json_load(const char *text, size_t len, const char *what, json_t **ret_st
 
     json_auto_t *json = read_value(&reader, 0);
     json_auto_t *structured = reader.structured;
-    if (json != NULL && peek(&reader) >= 0)
-        fail(&reader, "more than one value");
-    buf_fini(&reader.scratch);
-    if (reader.fault != NULL) {
-        (void)kg_error_set(err, reader.too_large ? KG_ARTIFACT_TOO_LARGE : KG_INVALID_CONTENT, 0,
-                           "%s is not usable JSON: %s", what, reader.fault);
+    if (reader_end(&reader, what, repaired, err) != 0)
         return NULL;
-    }
     if (!json_is_object(json)) {
         (void)kg_error_set(err, KG_INVALID_CONTENT, 0, "%s is not a JSON object", what);
         return NULL;
     }
-    if (repaired)
-        *repaired |= reader.repaired;
     if (ret_structured)
         *ret_structured = KG_STEAL(structured);
     return KG_STEAL(json);

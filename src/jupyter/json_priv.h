@@ -21,3 +21,14 @@
 KG_MUST_CHECK json_t *kernel_json_load(const char *text, size_t len, const char *what,
                                        json_t **ret_structured, bool *repaired,
                                        struct kg_error *err);
+
+// Reads an object as kernel_json_load() does, but takes only members that are strings: of each name
+// the last one, NULL where there is none. They end at a NUL inside of them. What was taken is freed
+// by the caller, also on failure.
+struct kernel_json_string {
+    const char *name;
+    char *value;
+};
+KG_MUST_CHECK int kernel_json_strings(const char *text, size_t len, const char *what,
+                                      struct kernel_json_string *strings, size_t n_strings,
+                                      bool *repaired, struct kg_error *err);

@@ -43,21 +43,18 @@ KG_MUST_CHECK int jupyter_raw_repair(struct jupyter_raw *raw, struct kg_error *e
 void jupyter_raw_free(struct jupyter_raw *raw);
 KG_DEFINE_AUTO(jupyter_raw, jupyter_raw_free)
 
-// One message. `header`, `parent_header`, `metadata` and `content` are always objects.
+// One message, as far as the gateway uses it. `content` is always an object.
 struct jupyter_message {
     char *msg_type;
     char *msg_id;
     char *parent_id;      // the parent header's msg_id; "" where it has none
     char *parent_session; // the parent header's session; "" where it has none
-    json_t *header;
-    json_t *parent_header;
-    json_t *metadata;
     json_t *content;
     // The arrays and objects among the members of content's "data" (a MIME bundle): each a string
     // that holds its JSON. They are not in `content`. NULL: there are none.
     json_t *structured;
     // Not 0: metadata or content of about this many bytes was too large to be taken, or its end did
-    // not come in time. Both are empty then, and the signature, which covers them, was not
+    // not come in time. `content` is empty then, and the signature, which covers both, was not
     // verified.
     uint64_t cut_bytes;
     bool repaired; // something in it was not legal JSON

@@ -30,9 +30,6 @@ jupyter_message_free(struct jupyter_message *message)
     free(message->parent_id);
     free(message->parent_session);
     jupyter_raw_free(message->raw);
-    json_decref(message->header);
-    json_decref(message->parent_header);
-    json_decref(message->metadata);
     json_decref(message->content);
     json_decref(message->structured);
     free(message);
@@ -50,13 +47,6 @@ after_delimiter(const struct jupyter_frame *frames, size_t n_frames)
     return 0;
 }
 
-static char *
-string_of(const json_t *object, const char *key)
-{
-    const char *value = json_string_value(json_object_get(object, key));
-    return kg_strdup(value != NULL ? value : "");
-}
-
 // What the guard took out of the signed frames, in bytes.
 static uint64_t
 replaced_bytes(const struct jupyter_frame *frames)
@@ -71,51 +61,53 @@ static void
 cut(struct jupyter_message *message, uint64_t bytes)
 {
     message->cut_bytes = bytes;
-    json_decref(message->metadata);
     json_decref(message->content);
     json_decref(KG_STEAL(message->structured));
-    message->metadata = json_object();
     message->content = json_object();
 }
 
+// Strings that are missing are "".
 static int
-load_header(const struct jupyter_frame *frames, size_t part, json_t **ret, bool *repaired,
-            struct kg_error *err)
+load_header(const struct jupyter_frame *frames, size_t part, struct kernel_json_string strings[2],
+            bool *repaired, struct kg_error *err)
 {
     if (frames[part].len > MAX_HEADER_BYTES)
         return kg_error_set(err, KG_INVALID_CONTENT, 0, "%s of %zu bytes", part_names[part],
                             frames[part].len);
-    *ret = kernel_json_load(frames[part].data, frames[part].len, part_names[part], NULL, repaired,
-                            err);
-    return *ret != NULL ? 0 : -1;
+    int result = kernel_json_strings(frames[part].data, frames[part].len, part_names[part], strings,
+                                     2, repaired, err);
+    for (size_t i = 0; i < 2; i++)
+        if (strings[i].value == NULL)
+            strings[i].value = kg_strdup("");
+    return result;
 }
 
 static int
 load_headers(struct jupyter_message *message, const struct jupyter_frame *frames,
              struct kg_error *err)
 {
-    bool *repaired = &message->repaired;
-    if (load_header(frames, HEADER, &message->header, repaired, err) != 0 ||
-        load_header(frames, PARENT_HEADER, &message->parent_header, repaired, err) != 0)
-        return -1;
-    message->msg_type = string_of(message->header, "msg_type");
-    message->msg_id = string_of(message->header, "msg_id");
-    message->parent_id = string_of(message->parent_header, "msg_id");
-    message->parent_session = string_of(message->parent_header, "session");
-    if (message->msg_type[0] == '\0')
+    struct kernel_json_string header[] = {{"msg_type", NULL}, {"msg_id", NULL}},
+                              parent[] = {{"msg_id", NULL}, {"session", NULL}};
+    int result = load_header(frames, HEADER, header, &message->repaired, err);
+    if (result == 0)
+        result = load_header(frames, PARENT_HEADER, parent, &message->repaired, err);
+    message->msg_type = header[0].value;
+    message->msg_id = header[1].value;
+    message->parent_id = parent[0].value;
+    message->parent_session = parent[1].value;
+    if (result == 0 && message->msg_type[0] == '\0')
         return kg_error_set(err, KG_INVALID_CONTENT, 0, "header without msg_type");
-    return 0;
+    return result;
 }
 
-// What has too many values is as good as too large.
+// What has too many values is as good as too large. Nothing uses the metadata's values.
 static int
 load_body(struct jupyter_message *message, const struct jupyter_frame *frames, struct kg_error *err)
 {
     const struct jupyter_frame *metadata = &frames[METADATA], *content = &frames[CONTENT];
 
-    message->metadata = kernel_json_load(metadata->data, metadata->len, part_names[METADATA], NULL,
-                                         &message->repaired, err);
-    if (message->metadata != NULL)
+    if (kernel_json_strings(metadata->data, metadata->len, part_names[METADATA], NULL, 0,
+                            &message->repaired, err) == 0)
         message->content = kernel_json_load(content->data, content->len, part_names[CONTENT],
                                             &message->structured, &message->repaired, err);
     if (message->content != NULL)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "jupyter.h"
+#include "session_priv.h"
 
 enum { MAX_FRAME = 64 << 20 };
 
@@ -50,12 +51,21 @@ print_line(json_t *json)
 }
 
 static json_t *
-describe(const struct jupyter_message *message)
+part(const struct jupyter_message *message, size_t i)
 {
-    return json_pack("{s:s, s:s, s:s, s:O, s:O, s:O, s:O}", "msg_type", message->msg_type, "msg_id",
-                     message->msg_id, "parent_id", message->parent_id, "header", message->header,
-                     "parent_header", message->parent_header, "metadata", message->metadata,
-                     "content", message->content);
+    const struct jupyter_frame *text = &message->raw->parts[i];
+    return json_loadb(text->data, text->len, JSON_ALLOW_NUL, NULL);
+}
+
+static json_t *
+describe(struct jupyter_message *message, const struct jupyter_frame *frames, size_t n_frames)
+{
+    message_keep_raw(message, frames, n_frames, MAX_FRAME);
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:O}", "msg_type", message->msg_type, "msg_id",
+                     message->msg_id, "parent_id", message->parent_id, "header",
+                     part(message, JUPYTER_HEADER), "parent_header",
+                     part(message, JUPYTER_PARENT_HEADER), "metadata",
+                     part(message, JUPYTER_METADATA), "content", message->content);
 }
 
 static int
@@ -73,7 +83,7 @@ parse(struct jupyter_session *session)
             frames[i] = (struct jupyter_frame){.data = bytes[i].data, .len = bytes[i].len};
         }
         KG_AUTO(jupyter_message) message = jupyter_message_parse(session, frames, n, &err);
-        print_line(message != NULL ? describe(message)
+        print_line(message != NULL ? describe(message, frames, n)
                                    : json_pack("{s:s, s:s}", "code", kg_code_info(err.code)->name,
                                                "error", err.message));
         for (uint32_t i = 0; i < n; i++)

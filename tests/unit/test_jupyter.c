@@ -249,9 +249,10 @@ test_outgoing_parses(void **state)
     assert_string_equal(message->parent_id, "");
     assert_int_equal(json_string_length(json_object_get(message->content, "code")), 5);
     static const char *const fields[] = {"session", "username", "date"};
+    json_auto_t *header = json_loadb(first->frames[2].data, first->frames[2].len, 0, NULL);
     for (size_t i = 0; i < KG_ARRAY_LEN(fields); i++)
-        assert_true(json_string_length(json_object_get(message->header, fields[i])) > 0);
-    assert_string_equal(json_string_value(json_object_get(message->header, "version")), "5.3");
+        assert_true(json_string_length(json_object_get(header, fields[i])) > 0);
+    assert_string_equal(json_string_value(json_object_get(header, "version")), "5.3");
 }
 
 // A message with a buffer, kept as it was sent.
@@ -400,6 +401,37 @@ test_json_repaired(void **state)
         assert_non_null(out);
         assert_string_equal(out, cases[i].out);
         assert_true(repaired);
+    }
+}
+
+static void
+test_json_strings(void **state)
+{
+    (void)state;
+    static const char text[] =
+        " {\"a\":\"1\", \"skipped\": [1, {\"b\": \"no\"}], \"b\":\"\\ud800\","
+        "\"a\" : \"2\", \"c\":\"3\", \"c\":4} ";
+    struct kernel_json_string strings[] = {{"a", NULL}, {"b", NULL}, {"c", NULL}, {"d", NULL}};
+    static const char *const values[] = {"2", FFFD, NULL, NULL};
+    struct kg_error err;
+    bool repaired = false;
+    assert_int_equal(
+        kernel_json_strings(text, sizeof(text) - 1, "text", strings, 4, &repaired, &err), 0);
+    assert_true(repaired);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(strings[i].value == NULL, values[i] == NULL);
+        if (values[i] != NULL)
+            assert_string_equal(strings[i].value, values[i]);
+        free(strings[i].value);
+    }
+    static const char *const bad[] = {"",          "[]",   "{\"b\":nul}", "{\"b\":[}",
+                                      "{\"a\":\"", "{}{}", "{1:2}"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        struct kernel_json_string string = {"a", NULL};
+        assert_int_equal(
+            kernel_json_strings(bad[i], strlen(bad[i]), "text", &string, 1, NULL, &err), -1);
+        assert_int_equal(err.code, KG_INVALID_CONTENT);
+        free(string.value);
     }
 }
 
@@ -723,6 +755,7 @@ main(void)
         cmocka_unit_test(test_raw_is_signed),
         cmocka_unit_test(test_json_legal),
         cmocka_unit_test(test_json_repaired),
+        cmocka_unit_test(test_json_strings),
         cmocka_unit_test(test_json_refused),
         cmocka_unit_test(test_json_of_any_depth_and_size),
         cmocka_unit_test(test_follower_split_at_every_byte),
