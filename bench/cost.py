@@ -72,7 +72,9 @@ class Subject:
             for _ in range(TRACED_EXECUTIONS - 1):
                 self.contestant.execute("1")
             strace.terminate()
-        counts = {name: int(n) for n, name in re.findall(r"^ *(\d+) (\w+)$", table.read_text(), re.M)}
+        counts = {
+            name: int(n) for n, name in re.findall(r"^ *(\d+) (\w+)$", table.read_text(), re.M)
+        }
         total = counts.pop("total")
         most = sorted(counts, key=counts.get, reverse=True)[:8]
         self.once["calls"] = round(total / TRACED_EXECUTIONS, 1)

@@ -17,8 +17,8 @@ struct provisioner_limits {
     int pids;
 };
 
-// The environment of a kernelspec on the host. Sandboxes see it at /opt/kernelgate/<name>. An engine
-// with images uses the environment that the image has there instead.
+// The environment of a kernelspec on the host. Sandboxes see it at /opt/kernelgate/<name>. An
+// engine with images uses the environment that the image has there instead.
 struct provisioner_kernel_env {
     const char *name;
     const char *host_dir;

@@ -78,7 +78,9 @@ class IncludeGraph(unittest.TestCase):
             "loop/work.c": '#include "loop.h"\nint work(void) { return loop_run(); }\n',
         }
         problems = self.check(changes)
-        self.assert_one(problems, "src/loop: 3 files", "loop, timer, work", "work -> loop: loop_run")
+        self.assert_one(
+            problems, "src/loop: 3 files", "loop, timer, work", "work -> loop: loop_run"
+        )
 
     def test_circle_through_a_header(self):
         changes = {
