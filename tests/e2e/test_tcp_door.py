@@ -296,8 +296,8 @@ def image():
     python = pathlib.Path(os.path.realpath(PROJECT / "build/kernels/python/bin/python"))
     usr = pathlib.Path("/usr")
     parts = {path: folder / f".{path}" for path in [
-        usr / "bin/dash", usr / "bin/env", usr / "lib64", *python.parent.glob("python3*"),
-        *usr.glob("lib/python3*"), *usr.glob("lib/*-linux-gnu"),
+        usr / "bin/dash", usr / "bin/env", *python.parent.glob("python3*"), *usr.glob("lib64"),
+        *usr.glob("lib/ld-linux*"), *usr.glob("lib/python3*"), *usr.glob("lib/*-linux-gnu"),
     ]}  # fmt: skip
     parts[PROJECT / "build/kernels/python"] = folder / "opt/kernelgate/python"
     for source, target in parts.items():
@@ -316,7 +316,7 @@ def image():
     shutil.rmtree(folder)
 
 
-def test_the_kernel_of_the_image(start_gateway, index, image):  # noqa: F811
+def test_the_kernel_of_the_image(image, start_gateway, index):  # noqa: F811
     """Where no folder is shared, /opt/kernelgate is the image's, also on a gateway that has kernels
     of its own."""
     (image / "opt/kernelgate/python/of-the-image").touch()
