@@ -532,7 +532,7 @@ test_answers_wait_until_others_are_read(void **state)
     assert_int_equal(released, 0);
     say(f, "{'jsonrpc':'2.0','method':'notifications/cancelled','params':{'requestId':2}}");
     payload_unref(unread);
-    int64_t until_ms = clock_mono_ms() + 10 * 1000;
+    int64_t until_ms = clock_mono_ms() + PATIENCE_MS;
     while (json_array_size(f->sink.answers) < 3 && clock_mono_ms() < until_ms)
         turn(f);
     assert_int_equal(json_array_size(f->sink.answers), 3);
@@ -623,7 +623,7 @@ test_the_answers_of_a_batch_count_while_they_are_gathered(void **state)
                    "%c{'jsonrpc':'2.0','id':%d,'method':'tools/call','params':{'name':'%s'}}",
                    i ? ',' : '[', i, i < 2 ? "large" : "hold");
     say(f, "%s]", text.data);
-    int64_t until_ms = clock_mono_ms() + 10 * 1000;
+    int64_t until_ms = clock_mono_ms() + PATIENCE_MS;
     while (f->mcp->answer_bytes < UNREAD + GATHERED && clock_mono_ms() < until_ms)
         turn(f);
     say(f, large);

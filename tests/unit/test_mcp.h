@@ -20,6 +20,8 @@ struct sink {
     int status;      // of the last answer
 };
 
+enum { PATIENCE_MS = 60 * 1000 };
+
 struct mcp_fixture {
     struct loop *loop;
     struct mcp *mcp;

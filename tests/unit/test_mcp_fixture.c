@@ -80,7 +80,7 @@ turn(struct mcp_fixture *f)
 json_t *
 take_answer(struct mcp_fixture *f)
 {
-    int64_t until_ms = clock_mono_ms() + 10 * 1000;
+    int64_t until_ms = clock_mono_ms() + PATIENCE_MS;
     while (json_array_size(f->sink.answers) == 0 && clock_mono_ms() < until_ms)
         turn(f);
     assert_int_equal(json_array_size(f->sink.answers), 1);
