@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is let in, and how those are refused who are not."""
+"""Admission: limits on sessions, requests and connections, and refusals beyond them."""
 
 import concurrent.futures
 import contextlib
@@ -21,7 +21,7 @@ HOLD = "print('on', flush=True)\nimport time; time.sleep(60)"
 
 @pytest.fixture
 def two_owners(start_gateway, tmp_path):
-    """Starts a gateway with the keys of alice, who is its client, and of bob, whose client it is."""
+    """Starts a gateway for alice (its own client) and bob; returns it and a client of bob."""
     keys = tmp_path / "keys"
     keys.write_text("alice:key-of-alice\nbob:key-of-bob\n")
     clients = []
@@ -41,7 +41,7 @@ def ids(gateway, client=None):
 
 
 def refused(response, code, status=429):
-    """A refusal that says when to come back."""
+    """Asserts that a request was refused, with a time after which to try again."""
     problem(response, status, code)
     assert 1 <= int(response.headers["retry-after"]) <= 60
 
@@ -59,7 +59,7 @@ def test_max_sessions(start_gateway):
         ("execute_sync", {"code": "1", "session_id": "c"}),
     ):
         refused(gateway.client.post(f"/api/v1/{path}", json=body), "max_sessions")
-    # Those that are there go on, and each that ends makes room for one.
+    # Existing sessions keep working, and each that ends makes room for another.
     assert gateway.create_session(session_id="a") == "a"
     assert gateway.execute("print(1)", session_id="b").text() == "1\n"
     gateway.delete_session("a")
@@ -83,7 +83,7 @@ def test_max_sessions_per_owner(two_owners):
     gateway.create_session(session_id="a")
     gateway.create_session(session_id="b")
     refused(gateway.client.post("/api/v1/sessions", json={"session_id": "c"}), "max_sessions")
-    # Another owner has a number of its own, within that of the gateway.
+    # Another owner has a limit of its own, within the gateway's.
     gateway.create_session(bob, session_id="a")
     refused(bob.post("/api/v1/sessions", json={"session_id": "b"}), "max_sessions")
     gateway.delete_session("a")
@@ -139,7 +139,7 @@ def test_sixteen_executions_wait_in_order(gateway, session):
         hold = "order = []\n" + HOLD
         first = streams.enter_context(gateway.stream(hold, session_id=session, timeout=60))
         first.next_of("stdout")
-        # Each one's head comes when it waits: so this is their order.
+        # A response's head is sent when its execution waits, so this is their order.
         waiting = [
             streams.enter_context(gateway.stream(f"order.append({i})", session_id=session))
             for i in range(16)
@@ -185,7 +185,7 @@ def test_max_requests_per_second(two_owners):
     statuses = burst(gateway, 30)
     assert statuses[0] == 200 and 429 in statuses
     assert statuses.count(200) <= 1 + 5 * (time.monotonic() - empty)
-    # A batch of MCP is as many requests as stand in it.
+    # An MCP batch counts as the number of its requests.
     older = mcp_wire.Client(gateway, "2025-03-26", key="key-of-bob")
     answers = older.post([mcp_wire.request("ping", n) for n in range(60)]).json()
     refusals = [answer["error"] for answer in answers if "error" in answer]
@@ -216,7 +216,7 @@ def send_slowly(address, head, stop):
 
 
 def test_without_a_key_nothing_is_held(two_owners):
-    """Bodies without a key are refused by their heads: neither memory nor others' turns go to them."""
+    """Bodies without a key are refused by their heads: they take no memory, and delay nobody."""
     gateway, _ = two_owners("--pool-size", "0")
     session = gateway.create_session()
     before = gateway.rss_mb()
@@ -242,7 +242,7 @@ def test_without_a_key_nothing_is_held(two_owners):
     for answer in answers:
         assert answer.startswith(b"HTTP/1.1 401 ") and b'"code":"unauthorized"' in answer, answer
     assert gateway.rss_mb() - before < 60
-    # Which address it was is in the log, once; the key never is.
+    # The client's address is logged once; the key never is.
     line = r"a request came with a wrong key.*127\.0\.0\.1"
     assert len(re.findall(line, gateway.log())) == 1
     assert "guessed" not in gateway.log()
@@ -257,7 +257,7 @@ def test_a_refused_body_that_stops_costs_no_processor_time(two_owners):
             b"X-API-Key: guessed\r\nContent-Length: 1000000\r\n\r\n0"
         )
         assert b" 401 " in connection.recv(65536)
-        # The gateway waits for the rest; it polls where this is near 1.
+        # The gateway waits for the rest of the body; if it polled, this would be near 1.
         assert gateway.processor_share() < 0.3
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an execution created or changed: `file` lines before `done`."""
+"""Files that an execution creates or changes: `file` lines before `done`."""
 
 import urllib.parse
 
@@ -32,7 +32,7 @@ def test_created_changed_and_neither(gateway, session, run):
     assert names(run("open('a', 'w').write('1'); open('b ☃', 'w').write('1')")) == ["a", "b ☃"]
     assert names(run("1")) == []
     assert names(run("open('a', 'a').write('2')")) == ["a"]
-    # Neither what is uploaded or deleted from outside, nor what is deleted or only read inside.
+    # Uploads and deletions over HTTP do not count, nor do files that code deletes or only reads.
     assert gateway.client.put(f"{url}/up", content=b"x").status_code == 201
     assert gateway.client.put(f"{url}/large", content=bytes(3 << 20)).status_code == 201
     assert names(run("open('up').read()")) == []
@@ -74,14 +74,14 @@ def test_a_session_that_ends_has_no_links(gateway):
 
 
 def test_html_that_an_execution_wrote(gateway, run):
-    """What a browser enforces: an origin of its own, no script, no way to the gateway's pages."""
+    """The headers make a browser give the page an opaque origin, and run no script in it."""
     page = "<script>fetch('/api/v1/sessions')</script><h1>hello</h1>"
     url = run(f"open('page.html', 'w').write({page!r})").one("file")["url"]
     got = gateway.client.get(url)
     assert got.text == page and got.headers["content-type"] == "text/html; charset=utf-8"
     assert got.headers["content-security-policy"] == "sandbox"
     assert got.headers["x-content-type-options"] == "nosniff"
-    # The origin of a sandboxed page is opaque: what it may send is refused.
+    # A page with an opaque origin sends `Origin: null`, which is refused.
     refused = gateway.client.get("/api/v1/sessions", headers={"Origin": "null"})
     problem(refused, 403, "forbidden_origin")
 

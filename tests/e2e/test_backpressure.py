@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers that do not read: what they cost, what they lose, and that nobody else pays for it."""
+"""Clients that do not read: their memory is bounded, and other clients lose nothing."""
 
 import json
 import pathlib
@@ -21,7 +21,7 @@ for _ in range({LINES}):
 
 
 class SlowReader:
-    """Reads the head of an answer, and the rest only when it is told to."""
+    """Reads a response's head; the rest only on demand."""
 
     def __init__(self, gateway, method, path, body=None):
         host, port = gateway.url.removeprefix("http://").split(":")
@@ -45,7 +45,7 @@ class SlowReader:
             self.file.readline()
 
     def rest(self):
-        """All lines as they were written, without the ends of line."""
+        """Reads the remaining lines; returns them as bytes, without line ends."""
         return b"".join(self._chunks()).splitlines()
 
     def close(self):
@@ -72,10 +72,10 @@ def peak_mb(gateway):
 
 
 def check(lines, after=0):
-    """Asserts that what came and what was told as lost is everything, each once and in order."""
+    """Asserts that each line was received or reported as dropped, once and in order."""
     parsed = [json.loads(line) for line in lines]
     parsed = [(line, len(raw)) for line, raw in zip(parsed, lines) if line["type"] != "keepalive"]
-    # What one line takes beside its number; `done` is the only other kind.
+    # The size of a line without its number.
     own = {size - len(str(line["seq"])) for line, size in parsed if line["type"] == "display"}
     assert len(own) == 1
     seen, lost = after, 0
@@ -98,7 +98,7 @@ def check(lines, after=0):
 
 
 def start_small(start_gateway, *flags):
-    # What is freed shall be seen as free: the sanitizer would keep 256 MiB of it.
+    # AddressSanitizer would keep 256 MiB of freed memory, which would count.
     return start_gateway("--pool-size", "1", *flags, env={"ASAN_OPTIONS": "quarantine_size_mb=8"})
 
 
@@ -117,7 +117,7 @@ def test_readers_that_do_not_read(start_gateway, slow_reader):
         readers.append(slow_reader(gateway, "POST", "/api/v1/execute", body))
         path = f"/api/v1/executions/{readers[-1].headers['x-execution-id']}"
         readers += [slow_reader(gateway, "GET", path) for _ in range(READERS_EACH - 1)]
-    # Nobody waits for them: the floods end, and another session works on.
+    # The floods end although nobody reads, and another session keeps working.
     for i in range(20):
         assert gateway.execute("n += 1; print(n)", session_id="other").text() == f"{i + 1}\n"
     wait_for(
@@ -129,7 +129,7 @@ def test_readers_that_do_not_read(start_gateway, slow_reader):
         ),
         timeout=60,
     )
-    # 8 MB behind each of 100 readers; kept are 1 MB an execution, and what is on its way to each.
+    # Of 8 MB for each of 100 readers, 1 MB per execution is kept, and what each socket holds.
     assert peak_mb(gateway) - before < 250
     losses = [check(reader.rest()) for reader in readers]
     assert min(losses) > LINES / 4
@@ -161,7 +161,7 @@ def test_slow_readers_that_leave_cost_nothing(start_gateway, slow_reader):
         wait_for(lambda: not gateway.show_session("s")["is_busy"])
 
     def nothing_is_open():
-        # A kernel's sockets go a moment after it, when another's are read.
+        # A kernel's sockets are closed shortly after it has ended, when another kernel's are read.
         assert gateway.execute("print(1)", session_id="s").text() == "1\n"
         return gateway.open_files() <= files
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands in a session's sandbox, whatever its kernels are doing, and those that misbehave."""
+"""Commands in a session's sandbox: beside its kernels, and those that misbehave."""
 
 import contextlib
 import re
@@ -55,7 +55,7 @@ def command(gateway, session):
 
 
 def processes(command):
-    """The command lines of all processes in the sandbox, in whose image there may be no ps."""
+    """The command lines of all processes in the sandbox. Its image may have no ps."""
     listed = command.wait("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")["stdout"]
     assert "ipykernel" in listed
     return listed
@@ -153,7 +153,7 @@ def test_beside_a_busy_kernel(command, gateway, session):
         assert command.wait("echo quick")["stdout"] == "quick\n"
         return time.monotonic() - started
 
-    # What runsc itself does is done with the sandbox's share of the processor, too.
+    # runsc's own work also counts against the sandbox's processor limit.
     most = 1 if docker_engine.OCI_RUNTIME == "runsc" else 0.1
     with gateway.stream("print('busy', flush=True)\nwhile True: pass", session_id=session) as busy:
         busy.next()
@@ -213,7 +213,7 @@ def test_metrics(command, gateway):
 
 
 def test_text(command):
-    """A character in two writes, bytes that are none, a NUL, what splits lines elsewhere."""
+    """A character in two writes, invalid bytes, a NUL, and U+2028."""
     lines = command(
         r"printf '\303'; sleep 0.2; printf '\244\377\000\342\200\250'; printf '\360\237'"
     )
@@ -239,8 +239,8 @@ def test_what_one_answer_holds(command):
 
 
 def test_a_flood_waits_for_its_reader(command, gateway, session):
-    """16 MiB for a client that reads none of it at first."""
-    # A connection of its own: one that has read much before would buffer as much in the kernel.
+    """16 MiB for a client that does not read at first."""
+    # A new connection: the kernel enlarges the buffer of one that has read much.
     reader = Commands(gateway, session)
     reader.client = gateway.client_for(None)
     script = "for i in $(seq 256); do head -c 65536 /dev/zero | tr '\\0' x; echo $i > n; done"
@@ -258,7 +258,7 @@ def test_a_flood_waits_for_its_reader(command, gateway, session):
 
 
 def test_a_client_that_leaves(command):
-    """What floods, what is silent, what has daemons: all of it ends."""
+    """A command that floods, and one that is silent and has a daemon: both end."""
     for script, word in (
         ("yes marker-1; :", "marker-1"),
         ("(setsid sleep 1111 &); sleep 1112; :", "sleep 1111"),
@@ -279,7 +279,7 @@ def test_a_client_that_leaves_before_the_answer(command):
 
 
 def test_a_command_that_kills_its_keeper(command):
-    """It ends with it, and harms nobody else."""
+    """The command ends with its keeper; others are not affected."""
     done = command("kill -9 $PPID; sleep 60").done
     assert (done["status"], done["signal"]) == ("error", "SIGKILL")
     assert command.wait("echo next")["stdout"] == "next\n"
@@ -296,7 +296,7 @@ def test_timeout(command):
 
 
 def test_a_timeout_that_is_ignored(command):
-    """SIGTERM ignored, in sessions of their own, forked twice: none of it is left."""
+    """Processes that ignore SIGTERM, in sessions of their own, forked twice: all are killed."""
     inner = 'trap "" TERM INT HUP; echo up; while :; do sleep 1222; done'
     script = f"for i in 1 2 3; do (setsid sh -c '{inner}' &) ; done; {inner}"
     lines = run_until_timeout(
@@ -323,7 +323,7 @@ def test_a_fork_bomb(command, run):
 def test_background(command, run):
     lines = command("sleep 1333 & echo $!")  # whose end is not waited for
     assert lines.done["status"] == "ok"
-    # It lives on, also where a kernel is killed beside it.
+    # It keeps running, even when the kernel is killed.
     assert run("import os; os._exit(1)").status == "died"
     assert run("print(2)").text() == "2\n"
     assert "sleep 1333" in processes(command)

@@ -18,7 +18,7 @@ def execute(gateway):
 
 
 def test_an_engine_that_hangs(start_gateway, mortal):
-    """Neither new sessions nor deletions wait for it for ever, and what runs goes on."""
+    """New sessions and deletions wait for a limited time, and executions continue."""
     gateway = start_gateway("--pool-size", "0")
     for name in ("deleted", "runs"):
         gateway.execute("x = 41", session_id=name)

@@ -50,7 +50,7 @@ def out(web):
 def test_requests_and_tunnels_go_through(out, web):
     request = f"opener.open('{web.url}/x').read().decode()"
     proxy = "opener = urllib.request.build_opener(urllib.request.ProxyHandler())"
-    # For a name that is in no_proxy the program does not even ask.
+    # The program does not use the proxy for names in no_proxy.
     assert out(f"os.environ['no_proxy'] = ''\n{proxy}\nprint({request})") == "from outside"
     head = f"CONNECT 127.0.0.1:{web.port} HTTP/1.1"
     answer = out(f"print(ask({head!r}, b'GET /x HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'))")
@@ -61,7 +61,7 @@ def test_an_idle_tunnel_costs_no_processor_time(out, web):
     tunnel = "idle = socket.create_connection(('127.0.0.1', 3128), timeout=10)\n"
     tunnel += f"idle.sendall(b'CONNECT 127.0.0.1:{web.port} HTTP/1.1\\r\\n\\r\\n')\n"
     assert out(f"{tunnel}print(idle.recv(100).decode())").startswith("HTTP/1.1 200")
-    # The gateway still watches a descriptor that nobody reads where this is near 1.
+    # If the gateway watched a descriptor that nobody reads, this would be near 1.
     wait_for(lambda: out.gateway.processor_share() < 0.1, timeout=20)
     out("idle.close()")
 

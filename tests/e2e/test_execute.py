@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""POST /api/v1/execute and execute_sync: what goes in, what comes back, and when."""
+"""POST /api/v1/execute and execute_sync: requests, responses, and when lines arrive."""
 
 import concurrent.futures
 import json
@@ -162,7 +162,7 @@ def test_variables_are_set_before_the_code_runs(run):
 
 
 def test_a_million_numbers_as_variables(gateway, session):
-    """As their client wrote them; a name may be written with escapes."""
+    """Numbers keep the client's spelling; a member's name may be written with escapes."""
     numbers = ",".join(["0.1", "2"] * 500_000)
     body = '{"code":"print(len(x), x[:2], y)","session_id":"%s","\\u0076ariables":{"y":"é"}}'
     response = gateway.client.post("/api/v1/execute", content=body % session)

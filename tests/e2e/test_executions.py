@@ -122,7 +122,7 @@ def test_logs_kept_for_replay_are_bounded_together(gateway, session):
         for i in range(30)
     ]
     assert gateway.rss_mb() < 900
-    # The newest is there; the oldest made room, or lost lines and says so.
+    # The newest is kept; the oldest was removed, or its lost lines are reported.
     assert join(gateway, ids[-1]).status == "ok"
     first = gateway.client.get(f"/api/v1/executions/{ids[0]}")
     if first.status_code == 200:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong with code, kernels, containers and clients, and how it is told."""
+"""Failures of code, kernels, containers and clients, and how they are reported."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def test_timeout(run):
     assert lines.of("error")[-1]["ename"] == "TimeoutError"
     assert lines.of("error")[-1]["error"].startswith("TimeoutError")
     assert lines.status == "timeout"
-    # The interrupt was enough: the kernel still knows its variables.
+    # The interrupt sufficed: the kernel keeps its variables.
     assert not lines.done.get("kernel_restarted")
     assert run("print(x)").text() == "1\n"
 
@@ -134,7 +134,7 @@ def test_an_agent_that_stops_answering(start_gateway):
         os.kill(agent, signal.SIGSTOP)
         lines = reader.rest()
     assert lines.status in ("timeout", "died")
-    # Nothing inside can be asked any more, but the container is ended from outside.
+    # The agent cannot be asked any more; the engine ends the container.
     wait_for(lambda: gateway.client.get("/api/v1/sessions/s").status_code == 404)
     wait_for(lambda: not gateway.sandbox_pids())
     assert gateway.execute("print(2)", session_id="s").text() == "2\n"
@@ -318,7 +318,7 @@ def test_what_waits_for_a_warm_up_does_not_disturb_it(start_gateway):
 
     gateway = start_gateway("--pool-size", "1")
     wait_for(warming, timeout=60, interval=0.005)
-    # Neither does its time run, nor does an interrupt hit imports that are half done.
+    # Its timeout does not run yet, and no interrupt hits an import that is half done.
     with gateway.stream("print('ran')", session_id="w", timeout=0.5):
         pass
     lines = gateway.execute("import matplotlib.pyplot as plt\nplt.plot([1])", session_id="w")

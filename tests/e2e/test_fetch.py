@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files from elsewhere: what is fetched, what it is called, and where no request goes."""
+"""Files that the gateway fetches: their names, and addresses that no request may reach."""
 
 import contextlib
 import subprocess
@@ -17,7 +17,7 @@ LIMIT = 100_000
 
 
 def hang(handler):
-    """Answers with a head and never with its body."""
+    """Sends a head, and never the body."""
     handler.send_response(200)
     handler.send_header("Content-Length", "10")
     handler.end_headers()
@@ -87,7 +87,7 @@ def test_names_are_made_safe_and_unique(fetcher, web):
     data = create(fetcher, file_urls=urls)
     paths = {item["path"] for item in data["downloaded_files"]}
     assert paths == {"passwd", "data.csv", "data-1.csv"}
-    # A session that exists takes files, too.
+    # Files can be added to an existing session, too.
     again = create(fetcher, session_id=data["session_id"], file_urls=[f"{web.url}/data.csv"])
     assert [item["path"] for item in again["downloaded_files"]] == ["data-2.csv"]
     fetcher.delete_session(data["session_id"])

@@ -52,7 +52,7 @@ class Files:
         return [file["path"] for file in self.page(**params)["files"]]
 
     def raw(self, method, target, body=None, headers=None):
-        """A request whose target no library mends."""
+        """Sends a request whose target no library normalises; returns the status and the body."""
         url = urllib.parse.urlsplit(self.gateway.url)
         connection = http.client.HTTPConnection(url.hostname, url.port, timeout=30)
         connection.putrequest(method, target, skip_accept_encoding=True)
@@ -276,7 +276,7 @@ def test_nul_and_bad_utf8_and_control_characters(files, run):
     for path in ["a%0Ab", "a%7F", "tab%09", "%C2%85"]:
         status, content = files.raw("PUT", f"{files.base}/{path}", b"x")
         assert status == 400 and b'"invalid_path"' in content
-    # Those that a tenant makes can be seen, read and deleted.
+    # Files with such names that code creates can be listed, read and deleted.
     run(r"open('a\nb', 'w').write('odd')")
     assert files.names() == ["a\nb"]
     assert files.get("a\nb").content == b"odd"
@@ -314,7 +314,7 @@ def test_what_is_no_file_is_listed_and_not_read(files, run):
         assert files.head(path).status_code == 400
     problem(files.put("root/tmp/x", b"x"), 400, "invalid_path")
     problem(files.put("folder", b"x"), 400, "invalid_path")
-    # What is written takes the place of a link, and does not go through it.
+    # An upload replaces a link, and does not follow it.
     assert files.put("link", b"mine").status_code == 200
     assert files.get("link").content == b"mine"
     assert (
@@ -333,7 +333,7 @@ def test_a_file_that_grows_or_shrinks_while_it_is_read(gateway, files, run):
         run("f.write(b'y' * (20 * 2**20)); f.flush()")
         size += sum(len(chunk) for chunk in chunks)
     assert size == int(response.headers["content-length"]) == 20 * MIB
-    # A reader that is slow: most is still to be read when it goes.
+    # A slow reader: most is still to be read when the file shrinks.
     url = urllib.parse.urlsplit(gateway.url)
     with socket.create_connection((url.hostname, url.port), timeout=30) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -372,7 +372,7 @@ def test_an_upload_whose_client_dies_leaves_nothing(gateway, files, run):
         client.close()
     assert files.put("whole", b"y" * (4 * MIB)).status_code == 201
     assert files.names() == ["whole"]
-    # That the clients have left may be seen after what came later.
+    # The gateway may notice that clients have left after it has served later requests.
     glob = "import glob; print(glob.glob('**/.kg-upload*', include_hidden=True))"
     wait_for(lambda: run(glob).text() == "[]\n")
 
@@ -390,7 +390,7 @@ def test_a_full_disk(files, run, gateway, session):
 
 
 def test_uploads_are_bounded_taken_together(gateway, files):
-    """Sixteen of 45 MiB that stop short of their end: what is held stays near the bound."""
+    """Sixteen uploads of 45 MiB that stop before their end: memory stays near the bound."""
     url = urllib.parse.urlsplit(gateway.url)
     head = f"PUT {files.url('u')} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {45 * MIB}\r\n\r\n"
     clients = [socket.create_connection((url.hostname, url.port), timeout=0.5) for _ in range(16)]
@@ -411,7 +411,7 @@ def test_uploads_are_bounded_taken_together(gateway, files):
     assert gateway.client.get("/api/v1/health").status_code == 200
     for thread in threads:
         thread.join()
-    # 256 MiB, one body more, and what a sanitizer keeps of it; all together would be 704.
+    # 256 MiB, one more body, and what a sanitizer keeps; all bodies together would be 704.
     assert gateway.rss_mb() - before < 480
     for client in clients:
         client.close()

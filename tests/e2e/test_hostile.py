@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code and kernels that attack the gateway with all that they can reach."""
+"""Code and kernels that attack the gateway by everything they can reach."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ KEPT_MB = 10
 
 @pytest.fixture
 def calm(gateway):
-    """Another session, and a check that it never notices."""
+    """Another session, which must not be affected."""
     session_id = gateway.create_session()
     gateway.execute("x = 'calm'", session_id=session_id)
     yield
@@ -24,7 +24,7 @@ def calm(gateway):
 
 
 def usable(gateway, session_id):
-    """After its own sabotage a session works or is gone; its id then makes a new one."""
+    """Waits until the session works again, or its id gives a new one."""
     assert gateway.execute("print(1)").text() == "1\n"
 
     def works():
@@ -52,7 +52,7 @@ print(removed)
 """,
         session_id="deletes",
     )
-    # Connections that stand need no name.
+    # Established connections need no name.
     assert lines.status == "ok"
     assert gateway.execute("print('still')", session_id="deletes").text() == "still\n"
     gateway.client.post("/api/v1/sessions/deletes/restart")
@@ -161,7 +161,7 @@ print('end')
 """,
         session_id="malformed",
     )
-    # What it forges for itself it may have, but for messages that are none.
+    # It may forge its own output, but not send messages that are invalid.
     assert "end\n" in lines.text() and lines.done
     usable(gateway, "malformed")
     gateway.delete_session("malformed")

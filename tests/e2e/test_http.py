@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP surface: keys, origins, hosts, errors, and what is not even HTTP."""
+"""HTTP: keys, origins, hosts, errors, and input that is not HTTP."""
 
 import socket
 
@@ -91,7 +91,7 @@ def test_foreign_origins(guarded):
 
 
 def test_a_proxy_before_a_gateway_without_a_key(gateway, session):
-    """It lets in whom the gateway would not: on its own machine, it is called from there."""
+    """A proxy's requests come from this machine, though its clients may be elsewhere."""
     gateway.client.put(f"/api/v1/sessions/{session}/files/secret.txt", content=b"secret")
     link = f"/files/{session}/secret.txt"
     assert gateway.client.get(link).text == "secret"
@@ -268,7 +268,7 @@ def test_a_body_above_every_limit(gateway):
     except httpx.TransportError:
         pass  # cut while it sent
     assert gateway.client.get("/healthz").status_code == 200
-    # The whole body may never have been held.
+    # The whole body must never be in memory.
     wait_for(lambda: gateway.rss_mb() < 600)
 
 

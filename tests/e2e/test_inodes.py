@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks, watches and times of files, which belong to inodes, stay in their sandbox."""
+"""Locks, watches and times of files belong to inodes, but do not leave their sandbox."""
 
 import ctypes
 import fcntl
@@ -11,7 +11,7 @@ import docker_engine
 import pytest
 from kernelgate import BINARY, PROJECT
 
-# Files of a sandbox, and what they are on the host where it is the host's that is seen.
+# Files of a sandbox, and the host's file that is mounted there, if any.
 FILES = {
     "/": None,
     "/usr/bin/env": "/usr/bin/env",
@@ -40,7 +40,7 @@ def two(gateway):
 
 
 def locked(paths):
-    """Those on which this process cannot have a lock."""
+    """The files that this process cannot lock."""
     found = []
     for path in paths:
         with open(path, "rb") as file:
@@ -78,7 +78,7 @@ print(json.dumps([libc.inotify_add_watch(watch, name.encode(), 0x20) for name in
         pathlib.Path(path).read_bytes()
     two(1, "open('/usr/bin/env').close(); open('/opt/kernelgate/python/pyvenv.cfg').close()\n"
            "print(json.dumps(None))")  # fmt: skip
-    # An own open comes after those, and shows that the watch works.
+    # An event of its own comes after those, and shows that the watch works.
     found = two(
         0,
         """
@@ -113,7 +113,7 @@ print(json.dumps((os.stat('/dev/null').st_dev, os.read(os.open('/dev/zero', os.O
 
 
 def test_instances_of_inotify_are_bounded(two):
-    """The kernel counts them for the host's root, too, who has 128."""
+    """The kernel counts them against the limit of the host's root, which is 128."""
     fill = """
 import ctypes
 libc = ctypes.CDLL(None)

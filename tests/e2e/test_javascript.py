@@ -11,7 +11,7 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 
 @pytest.fixture(scope="module")
 def shared(gateway):
-    """A session for what leaves nothing behind."""
+    """A session for tests that leave nothing behind."""
     session = gateway.create_session(session_id="js-shared")
     yield session
     gateway.delete_session(session)
@@ -54,7 +54,7 @@ def test_output(js):
 
 
 def test_order(js):
-    """Nothing comes after the end, however quick the code."""
+    """No output arrives after the end, however fast the code is."""
     for i in range(50):
         lines = js(f"console.log({i}); {i}")
         assert (lines.text(), lines.one("result")["text"]) == (f"{i}\n", str(i))
@@ -101,7 +101,7 @@ def test_files_are_pythons(gateway, shared, js):
 
 
 def test_endless_code_is_interrupted(js):
-    """By a message, not a signal: the kernel lives on."""
+    """The interrupt is a message, not a signal: the kernel survives."""
     js("let kept = 5")
     done = js("while (true) {}", timeout=0.5).done
     assert done["status"] == "timeout" and "kernel_restarted" not in done
@@ -122,7 +122,7 @@ def test_out_of_memory(js):
 
 
 def test_it_is_inside(js):
-    """Deno itself is allowed everything: what holds it is the sandbox."""
+    """Deno has all permissions; the sandbox confines it."""
     assert js("Deno.readTextFileSync('/etc/shadow')").status == "error"
     assert js("await fetch('http://1.1.1.1/')", timeout=10).status == "error"
     assert js("Deno.writeTextFileSync('/usr/x', '')").status == "error"
@@ -132,7 +132,7 @@ def test_it_is_inside(js):
 
 
 def test_as_the_default(start_gateway):
-    """Kernels of the pool are warmed up, and are ready like any."""
+    """Pooled kernels are warmed up, and then ready like others."""
     gateway = start_gateway("--default-kernel", "javascript", "--pool-size", "1")
     lines = gateway.execute("require('node:os').EOL")
     assert lines.one("result")["text"] == '"\\n"'

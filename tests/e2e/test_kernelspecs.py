@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A language that the project does not know: a folder with a kernelspec, and nothing else."""
+"""A language is added by a folder with a kernelspec, and nothing else."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ def test_only_the_named_wheels_are_installed(name, tmp_path):
     assert packages
     for line in packages:
         assert re.fullmatch(r"[\w.-]+==[\w.]+( +--hash=sha256:[0-9a-f]{64})+", line), line
-    # The installer takes no other bytes.
+    # The installer refuses a wheel with another hash.
     for part in folder.iterdir():
         shutil.copy(part, tmp_path)
     wrong = re.sub(r"sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, packages[0])
@@ -60,7 +60,7 @@ def test_another_language(start_gateway, kernelspecs):
     assert line["status"] == "timeout"
     assert bash("echo back").text() == "back\n"
     assert set(gateway.show_session(session)["kernels"]) == {"bash", "python"}
-    # What its kernelspec has no code for is refused.
+    # Fields for which the kernelspec has no code are refused.
     for field in ({"variables": {"a": 1}}, {"env": {"A": "1"}}):
         response = gateway.client.post(
             "/api/v1/execute", json={"code": "1", "session_id": session, "kernel": "bash", **field}

@@ -32,7 +32,7 @@ def clients(start_gateway):
 
 
 def replace(path, text):
-    """As editors do it: readers see the old or the new file."""
+    """Replaces a file as editors do: readers see the old or the new one."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(text)
     fresh.rename(path)
@@ -62,7 +62,7 @@ def test_keys_come_and_go_while_requests_run(start_gateway, clients, tmp_path):
         ready = "/api/v1/sessions/of-mcp/files/ready"
         wait_for(lambda: alice.put(ready, content=b"").status_code == 201, timeout=60)
 
-        # An owner is added, and shares with alice from now on.
+        # An owner is added, and shares the limits with alice from now on.
         bob = clients(gateway, "key-of-bob")
         assert status(bob) == 401
         replace(keys, "alice:key-of-alice\nbob:key-of-bob\n")
@@ -70,18 +70,18 @@ def test_keys_come_and_go_while_requests_run(start_gateway, clients, tmp_path):
         assert gateway.execute("print(1)", client=bob).text() == "1\n"
         problem(alice.post("/api/v1/sessions", json={}), 429, "max_sessions")
 
-        # alice's last key is revoked: nothing new begins, on no connection and no face.
+        # alice's last key is revoked: no new request is accepted, by HTTP or MCP.
         replace(keys, "bob:key-of-bob\n")
         wait_for(lambda: status(alice) == 401)
         problem(alice.post("/api/v1/execute", json={"code": "1"}), 401, "unauthorized")
         assert tools.post(mcp_wire.request("ping")).status_code == 401
         assert bob.get("/api/v1/sessions").json()["sessions"] == {}
 
-        # What runs goes on, and links to files are good as long as their session lives.
+        # Running code continues, and links to files work as long as their session exists.
         assert clients(gateway, None).get(url).content == b"hi"
         assert calling.is_alive() and not answers
 
-        # A new key for the same owner: all that was hers is there.
+        # With a new key the same owner finds her sessions again.
         replace(keys, "bob:key-of-bob\nalice:another-key\n")
         again = clients(gateway, "another-key")
         wait_for(lambda: status(again) == 200)

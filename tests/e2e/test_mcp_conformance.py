@@ -13,7 +13,7 @@ NODE = PROJECT / "build/node/bin/node"
 SUITES = PROJECT / "build/node/node_modules"
 RELEASE = os.environ.get("KERNELGATE_RELEASE_BIN", str(PROJECT / "build/release/bin/kernelgate"))
 VERDICT = re.compile(r"^([✓✗]) ([\w-]+): (\d+) passed, (\d+) failed", re.MULTILINE)
-# What is run, passes, and is not scored.
+# Scenarios that are run and pass, but are not scored.
 BEYOND_2025 = {"server-sse-polling", "server-session-lifecycle", "json-schema-2020-12"}
 BEYOND_2026 = {
     "http-header-validation",
@@ -23,7 +23,7 @@ BEYOND_2026 = {
 
 
 def run_suite(version, gateway, *arguments):
-    """Which scenarios passed, which failed, which of them are not scored; all that it printed."""
+    """Runs a suite; returns the scenarios that passed, failed, are not scored, and its output."""
     assert NODE.exists(), "Node is not there: script/test makes build/node"
     command = [NODE, SUITES / f"conformance-{version}/dist/index.js", "server"]
     done = subprocess.run(

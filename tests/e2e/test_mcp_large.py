@@ -38,7 +38,7 @@ def gateway(start_gateway, keys):
 
 
 def client_of(gateway, version="2025-11-25"):
-    """A client of alice with a session that is ready; it is answered as JSON."""
+    """A client of alice with a ready session, which accepts only JSON."""
     client = Client(gateway, version, key="alice-secret")
     client.http.timeout = PATIENCE_S
     client.headers["Accept"] = "application/json"
@@ -85,7 +85,7 @@ def test_figures_as_a_stream(gateway):
         assert all(message["method"] == "notifications/progress" for message in said[:-1])
 
     holds_nobody_up(gateway, "bob-secret", ask)
-    # The newest answer is kept, and comes again to a client that missed it.
+    # The newest response is kept, and sent again to a client that missed it.
     stream_of = {"message": call("run_python_code", code=figures()), "Accept": "text/event-stream"}
     with client.stream(**stream_of) as stream:
         for event in stream.events:
@@ -138,7 +138,7 @@ def test_figures_over_the_old_transport(gateway):
 
 
 def text_client_of(gateway):
-    """In this profile a figure is a part of a JSON text, whatever its size."""
+    """A client of the profile in which a figure of any size is part of a JSON text."""
     client = Client(gateway, key="alice-secret")
     client.http.timeout = PATIENCE_S
     client.http.params = {"profile": "sandbox-mcp"}
@@ -168,7 +168,7 @@ def test_an_image_of_ten_megabytes_as_text(gateway):
 
 
 def test_large_images_with_escapes(gateway):
-    """Base64 arrives without its line ends, SVG as it was published, also within a JSON text."""
+    """Base64 loses its line ends, SVG is unchanged, also within a JSON text."""
     code = (
         "from IPython.display import display\n"
         "display({'image/png': 'iVBOAAA\\n' * 20_000}, raw=True)\n"
@@ -242,7 +242,7 @@ def memory_mb(gateway, field):
 
 
 def test_ten_large_answers_at_once_are_bounded(gateway):
-    """Nothing of them is lost either, though they are more than the logs may hold by default."""
+    """None is lost either, though together they exceed the default bound of the logs."""
     clients = [client_of(gateway) for _ in range(10)]
 
     def ask(client):
@@ -262,7 +262,7 @@ def test_ten_large_texts_at_once_are_bounded(gateway):
 
 
 def test_answers_that_nobody_reads_are_bounded(gateway):
-    """The owner is told so; another one is not concerned."""
+    """The owner gets an error; another owner is not affected."""
     client = client_of(gateway)
     other = Client(gateway, key="bob-secret")
     other.headers["Accept"] = "application/json"
@@ -307,7 +307,7 @@ def leave_in_the_middle(client, message, seconds):
 
 
 def test_clients_leave_at_every_moment(gateway):
-    """While bodies are parsed, lines are read, answers are encoded and sent: nothing is left."""
+    """While bodies are parsed, lines read, and responses encoded or sent: no call is left."""
     client = client_of(gateway)
     messages = [
         call("run_python_code", code=figures()),
@@ -345,7 +345,7 @@ def test_an_mcp_session_ends_in_the_middle(gateway):
 
 
 def test_the_gateway_ends_in_the_middle(start_gateway, keys):
-    """Its sanitizers, where it has them, are looked at when it has ended."""
+    """If the gateway has sanitizers, their reports are checked when it has ended."""
     gateway = start_gateway("--pool-size", "1", *keys, "--drain-timeout", "0", key="alice-secret")
     client = client_of(gateway)
     messages = [

@@ -73,7 +73,7 @@ def test_stdio(stdio):
     stdio.send(call("test_tool_with_progress", 3, token="t"))
     told = [stdio.receive() for _ in range(4)]
     assert [m.get("id") for m in told] == [None, None, None, 3]
-    # Calls run beside each other, and one that is cancelled is not answered.
+    # Calls run concurrently, and one that is cancelled gets no response.
     stdio.send(call("test_wait", "long", ms=60_000), call("test_wait", "short", ms=100))
     assert stdio.receive()["id"] == "short"
     stdio.send(cancelled("long"))
@@ -115,7 +115,7 @@ def test_stdio_ends_while_a_call_runs(stdio):
 
 @pytest.mark.only("oci", "it looks into the sandboxes' folders")
 def test_a_killed_one(tmp_path):  # a short name: it is in the paths of sockets
-    """Each has a state folder of its own; the next cleans up in the first that is free."""
+    """Each process has its own state folder; the next one cleans up in the first free one."""
     state = str(tmp_path / "s")
 
     def start(code):
@@ -125,7 +125,7 @@ def test_a_killed_one(tmp_path):  # a short name: it is in the paths of sockets
         return process, answer["content"][0]["text"]
 
     def sandboxes(slot):
-        """The first processes of those that live."""
+        """The first process of each live sandbox."""
         pids = pathlib.Path(state, "mcp", slot, "sb").glob("*/init.pid")
         return [pid for pid in (int(path.read_text()) for path in pids) if lives(pid)]
 
@@ -169,7 +169,7 @@ def test_the_bridge_outlives_its_gateway(start_gateway):
 
 
 def test_the_bridge_opens_a_session_again_until_it_can(start_gateway):
-    """A gateway that is there again, but does not take sessions yet, is not the end."""
+    """The bridge survives a gateway that is back, but does not accept sessions yet."""
     port = free_port()
     gateway = start_gateway("--port", str(port), "--pool-size", "0")
     stdio = Process("--connect", gateway.url)

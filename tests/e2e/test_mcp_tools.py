@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kernelgate's own MCP tools where something is wrong, long, gone, or another's."""
+"""kernelgate's own MCP tools: errors, long output, ended sessions, other owners."""
 
 import json
 import re
@@ -18,7 +18,7 @@ def client(gateway):
 
 
 def code_of(result):
-    """The machine-readable code of an error; the text has it too."""
+    """The code of an error result, whose text has it, too."""
     assert result.is_error
     assert result.text.startswith(f"Error {result.structured['code']}: ")
     return result.structured["code"]
@@ -103,7 +103,7 @@ def test_long_output_is_cut_and_can_be_read(client):
 
 
 def read_in_parts(client, path, limit):
-    """A text as a model reads it: part after part, as each says."""
+    """Reads a text as a model does: each part says how to go on."""
     text, offset = "", 0
     while True:
         part = client.call("read_file", {"path": path, "offset": offset, "limit": limit}).text
@@ -193,7 +193,7 @@ def test_anothers_session_does_not_exist(start_gateway, tmp_path):
         assert mine not in json.dumps(bob.call("list_sessions").value)
         with pytest.raises(McpError):
             bob.do("read", uri=f"kernelgate://{mine}/secret")
-        # The same name is a session of his own.
+        # The same id is another session for bob.
         code = "import os; 'secret' in os.listdir()"
         ours = bob.call("run_python_code", {"code": code, "session_id": mine})
         assert ours.text.startswith("False")
@@ -201,7 +201,7 @@ def test_anothers_session_does_not_exist(start_gateway, tmp_path):
 
 
 def test_sessions_that_nobody_can_name_make_room(start_gateway):
-    """A client without MCP sessions that never passes an id on is not locked out."""
+    """A client without MCP sessions that never reuses an id can always get a new session."""
     gateway = start_gateway("--pool-size", "0", "--max-sessions", "2")
     with client_of("2-auto", "http", gateway) as client:
         kept = client.call("run_python_code", {"code": "x = 1"}).session_id
@@ -256,7 +256,7 @@ def test_another_call_interrupts(gateway, client):
 
 
 def call_with_log(gateway, tool, arguments):
-    """One call of revision 2026-07-28: the log messages that came with it, and its result."""
+    """Makes a call in revision 2026-07-28; returns its log messages and its result."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -337,7 +337,7 @@ def test_the_tools_are_those_of_the_documentation(gateway, profile):
     with client_of("2-legacy", "http", gateway, profile.replace("kernelgate", "")) as client:
         served = {}
         for name, tool in client.tools().items():
-            # A build for tests has further tools, of the conformance suite.
+            # A test build also has the tools of the conformance suites.
             if name.startswith(("test_", "json_schema_")):
                 continue
             schema = tool["inputSchema"]

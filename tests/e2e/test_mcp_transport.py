@@ -74,7 +74,7 @@ def test_session_ids(gateway, client):
     ping = request("ping")
     error(client.http.post("/mcp", json=ping, headers=without), 400, -32600)
     error(client.post(ping, **{"Mcp-Session-Id": "0" * 32}), 404, -32001)
-    # A stale id does not keep a client from beginning anew.
+    # A client with a stale id can initialize again.
     again = client.post(initialize(), **{"Mcp-Session-Id": "0" * 32})
     assert again.status_code == 200
     assert again.headers["mcp-session-id"] != client.headers["Mcp-Session-Id"]
@@ -101,7 +101,7 @@ def test_another_owners_session_does_not_exist(start_gateway, tmp_path):
 
 
 def test_calls_that_come_together_share_the_session_that_is_made(start_gateway):
-    """The first call makes it, and it takes a while; models call tools side by side."""
+    """Models call tools concurrently; the first call creates the session, which takes a while."""
     client = Client(start_gateway("--pool-size", "0"))
     calls = [
         call("run_python_code", 10, code="1 + 1"),
@@ -131,7 +131,7 @@ def test_wrong_headers(gateway, client):
     assert post(Host="evil.example").status_code == 403
     for accept in ["*/*", "application/json", "text/event-stream"]:
         assert post(Accept=accept).status_code == 200
-    # Any version that is spoken here will do, not only the one that was agreed on.
+    # Any supported version is accepted, not only the negotiated one.
     assert result(post(MCP_Protocol_Version="2025-03-26")) == {}
     assert (
         client.http.get("/mcp", headers={**client.headers, "Accept": "text/html"}).status_code
@@ -154,7 +154,7 @@ def test_bodies_that_are_none(gateway, client):
         b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b'{"a":' * 5000 + b"1" + b"}" * 5001
     )
     error(post(nested), 400, -32600)
-    # Many values take many times their text.
+    # Many small values take many times the memory of their text.
     error(post(b'{"jsonrpc":"2.0","params":{"x":[' + b"{}," * 100_000 + b"{}]}}"), 400, -32600)
     for message in [
         {"jsonrpc": "1.0", "id": 1, "method": "ping"},
@@ -261,7 +261,7 @@ def test_a_cut_stream_is_resumed_and_nothing_is_lost(client):
     told = messages(replayed)
     assert [m.get("id") for m in told] == [None, None, None, "first"]
     assert len({event["id"] for event in replayed}) == 4
-    # From each event on, exactly what came after it.
+    # A resumed stream has exactly the events after the given one.
     with client.stream("GET", Last_Event_ID=replayed[1]["id"]) as response:
         assert messages(response.events) == told[2:]
     assert (
@@ -290,7 +290,7 @@ def test_cancelled_ends_a_call(client):
 
     thread = threading.Thread(target=wait_long)
     thread.start()
-    # The id is taken as long as the call runs.
+    # The id is in use as long as the call runs.
     wait_for(lambda: client.post(request("ping", "long")).json().get("error"))
     assert client.post(cancelled("long")).status_code == 202
     thread.join(30)
@@ -323,7 +323,7 @@ def test_questions_to_the_client(gateway):
         question = messages([next(e for e in response.events if e.get("data"))])[0]
         assert question["method"] == "sampling/createMessage"
         answer = {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"}
-        # Nobody else's answer counts.
+        # A response from another session is ignored.
         other = Client(gateway)
         other.post({"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"text": "no"}}})
         reply = client.post({"jsonrpc": "2.0", "id": question["id"], "result": answer})

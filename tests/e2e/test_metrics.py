@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /metrics, read as Prometheus reads it, before and after what it counts."""
+"""GET /metrics, parsed as Prometheus does, before and after what it counts."""
 
 import contextlib
 import json
@@ -33,20 +33,20 @@ class Scrape:
         return self.samples.get((name, frozenset(labels.items())), 0)
 
     def names(self):
-        """As they are written in rules: a counter's `_total` is the parser's to take off."""
+        """The names as they are used in rules: the parser removes a counter's `_total`."""
         suffix = {"counter": "_total"}
         return {family.name + suffix.get(family.type, "") for family in self.families}
 
 
 def settled(gateway):
-    """What it says while no sandbox is being made; None while one is."""
+    """A scrape, or None while a sandbox is being made."""
     scrape = Scrape(gateway)
     return scrape if scrape("kernelgate_pool_ready") == scrape("kernelgate_pool_target") else None
 
 
 @pytest.fixture
 def grown(gateway):
-    """How much a sample has grown since the test began."""
+    """Returns how much a sample has grown since the test began."""
     before = wait_for(lambda: settled(gateway), timeout=60)
     return lambda name, **labels: Scrape(gateway)(name, **labels) - before(name, **labels)
 

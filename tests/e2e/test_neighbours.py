@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one owner's code says delays no other owner, and takes a bounded amount of memory."""
+"""One owner's output delays no other owner, and takes a bounded amount of memory."""
 
 import contextlib
 
@@ -10,7 +10,7 @@ from waits import SANITIZED, holds_nobody_up
 KEYS = "alice:alice-secret\nbob:bob-secret\n"
 MAX_OUTPUT = 10 << 20
 
-# Each is published twice; the bound on a message is what an execution may keep.
+# Each is published twice. A message is limited to what an execution may keep.
 OUTPUTS = {
     "60 MB of text": ("{'text/plain': 'x' * 60_000_000}", "dropped"),
     "a figure of 10 MB": ("{'image/png': 'iVBO' * 2_500_000}", "display"),
@@ -24,7 +24,7 @@ OUTPUTS = {
     ),
 }
 
-# The worst of them for some seconds; what it costs the kernel to make them comes before.
+# The most expensive ones, for some seconds.
 FLOOD = """
 import time
 end = time.time() + 4
@@ -44,7 +44,7 @@ def gateway(start_gateway, tmp_path):
     return start_gateway(
         *("--pool-size", "1", "--max-sessions-per-owner", "10", "--api-keys-file", str(keys)),
         key="alice-secret",
-        # What is freed shall be seen as free: the sanitizer would keep 256 MiB of it.
+        # AddressSanitizer would keep 256 MiB of freed memory, which would count.
         env={"ASAN_OPTIONS": "quarantine_size_mb=8"},
     )
 
@@ -60,7 +60,7 @@ def test_what_one_prints_delays_nobody(gateway, name):
         assert lines.status == "ok"
 
     holds_nobody_up(gateway, "bob-secret", publish)
-    # What was too large cost its line, not its kernel.
+    # A message that is too large costs its line, not its kernel.
     assert gateway.execute("print(i)", session_id="a").text() == "1\n"
 
 
@@ -87,7 +87,7 @@ def test_large_code_and_variables_delay_nobody(gateway):
 
 
 def test_ten_sessions_at_their_worst_take_bounded_memory(gateway):
-    """Bounds hold as products: many sessions, each with the largest messages, nobody reads."""
+    """Many sessions, each with the largest messages, and no client reads."""
     before = gateway.rss_mb()
     with contextlib.ExitStack() as readers:
         for i in range(10):
@@ -101,11 +101,11 @@ def test_ten_sessions_at_their_worst_take_bounded_memory(gateway):
             return not any(session["is_busy"] for session in sessions.values())
 
         wait_for(is_over, timeout=120)
-    # 64 MiB of logs, with lines that readers hold, and the messages under way.
+    # 64 MiB of logs, with the lines that readers hold, and the messages in transit.
     assert peak - before < (300 if SANITIZED else 140)
 
 
-# Half of a large message on each of the kernel's connections, by hand, and nothing after it.
+# Writes half of a large message to each of the kernel's connections, and then nothing.
 STALL = """
 import os, pathlib, select, socket
 head, body = b"\\x02" + (9 << 20).to_bytes(8, "big"), bytes(9 << 19)
@@ -154,5 +154,5 @@ def test_stalled_messages_of_ten_kernels_take_bounded_memory(start_gateway, tmp_
         held = gateway.rss_mb() - before
         for name in names:
             gateway.delete_session(name)
-    # Four messages under way and a log, and what the allocator keeps; not 30 halves of 9 MiB.
+    # Four messages in transit, a log, and what the allocator keeps; not 30 halves of 9 MiB.
     assert held < 90

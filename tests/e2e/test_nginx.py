@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/nginx on a machine of its own: Debian's nginx before a gateway that has keys and a name."""
+"""deploy/nginx without containers: Debian's nginx in front of a gateway with a key and a name."""
 
 import concurrent.futures
 import contextlib
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.only("oci", "what stands before the gateway is the same
 
 KEY = "correct-horse-battery"
 NAME = "kernelgate.example"
-# Debian's own, with what lies in conf.d beside it.
+# Debian's configuration, which includes conf.d.
 DEBIAN = pathlib.Path("/etc/nginx/nginx.conf")
 
 
 class Nginx:
-    """One nginx as docs/docker.md sets it up, below a folder of its own instead of /."""
+    """nginx set up as docs/docker.md says, in a folder of its own instead of /."""
 
     def __init__(self, entry, backends):
         self.root = pathlib.Path(tempfile.mkdtemp(prefix=f"{leftovers.PREFIX}nginx-"))
@@ -51,7 +51,7 @@ class Nginx:
         (self.root / "etc/nginx/nginx.conf").write_text(self._moved(text))
 
     def _moved(self, text):
-        """With this one's folder and ports in place of the machine's."""
+        """Replaces the machine's folders and ports by those of this instance."""
         text = re.sub(r"(?<= )/(?=(etc/nginx|var/log|var/www|run)/)", f"{self.root}/", text)
         text = re.sub(r"(listen (?:\[::\]:)?)80\b", rf"\g<1>{self.port}", text)
         return re.sub(r"(listen (?:\[::\]:)?)443\b", rf"\g<1>{self.tls_port}", text)
@@ -72,7 +72,7 @@ class Nginx:
         shutil.rmtree(self.root)
 
     def client(self, address="127.0.0.1", scheme="http"):
-        """As a machine with another address of loopback's."""
+        """A client that connects from that loopback address."""
         port, verify = self.port, True
         if scheme == "https":
             port, verify = self.tls_port, ssl.create_default_context(cafile=self.certificate)
@@ -99,7 +99,7 @@ class Nginx:
 
 
 class ToLoopback(httpx.HTTPTransport):
-    """Asks for NAME, and finds it on this machine."""
+    """Sends requests for NAME to this machine."""
 
     def handle_request(self, request):
         request.extensions["sni_hostname"] = NAME
@@ -115,7 +115,7 @@ def accepts(port):
 
 
 class Echo:
-    """A backend that answers with the head that it got, or holds its answer back."""
+    """A backend that responds with the headers that it got, or delays its response."""
 
     def __init__(self):
         self.held, self.release = 0, threading.Event()
@@ -158,7 +158,7 @@ def echo():
 
 @pytest.fixture(scope="module")
 def backends(gateway, echo):
-    """The gateway; and beside it a backend that tells what it got, and one that is away."""
+    """The gateway, the echo backend, and one that does not listen."""
     gateway_address, echo_address = gateway.url[len("http://") :], echo.web.url[len("http://") :]
     return f"""map $uri $kernelgate_backend {{
         default           {gateway_address};
@@ -188,14 +188,14 @@ def tls(backends):
 
 @pytest.fixture(params=["http", "https"])
 def client(request):
-    """Of either nginx, over its own scheme."""
+    """A client of each nginx, with its scheme."""
     nginx = request.getfixturevalue("plain" if request.param == "http" else "tls")
     with nginx.client(scheme=request.param) as client:
         yield client
 
 
 def raw(nginx, data):
-    """What comes back for bytes that no library sends."""
+    """Sends bytes that no library would send; returns the response."""
     with socket.create_connection(("127.0.0.1", nginx.port), 10) as connection:
         connection.sendall(data)
         answer = http.client.HTTPResponse(connection)
@@ -207,7 +207,7 @@ def raw(nginx, data):
 
 
 def test_the_first_line_comes_while_the_cell_runs(client):
-    """The cell goes on when the client says so, which it does when it has seen the first line."""
+    """The cell continues when the client, which has seen the first line, says so."""
     body = {"code": HELD, "session_id": f"s-{client.base_url.scheme}"}
     with client.stream("POST", "/api/v1/execute", json=body) as response:
         assert response.status_code == 200, response.read()
@@ -269,7 +269,7 @@ def test_nothing_is_served_in_the_clear(tls):
 
 
 def test_every_answer_over_tls_says_to_stay_there(tls):
-    """Also those that nginx makes itself."""
+    """Also the responses that nginx makes itself."""
     with tls.client(scheme="https") as client, tls.client("127.0.0.9", "https") as stranger:
         for response in (
             client.get("/readyz"),
@@ -320,7 +320,7 @@ def test_what_nginx_refuses(plain, request_, status, code):
 
 
 def test_requests_a_second_are_limited_for_each_address(plain):
-    """Probes have an allowance of their own."""
+    """Probes have a limit of their own."""
 
     def many(client, path, count):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -350,10 +350,10 @@ def test_requests_under_way_are_limited_for_each_address(plain, echo):
             )
             connection.sendall(f"GET /hold {REQUEST}\r\n".encode())
             connection.setblocking(False)
-            # Passed on, or refused for coming too fast.
+            # Passed on, or refused by the rate limit.
             wait_for(lambda: echo.held > before or answered(connection), interval=0.002)
         with plain.client(address) as client:
-            # Not for coming too fast any more, but for being one too many.
+            # Now refused by the limit on concurrent requests, not by the rate limit.
             too_many = rf'^{address} .*"GET /echo HTTP/1.1" 429 .* limits PASSED REJECTED '
             wait_for(
                 lambda: (
@@ -376,7 +376,7 @@ def answered(connection):
 
 
 def test_no_key_and_no_signature_is_logged(plain, tls):
-    """Whatever becomes of the request."""
+    """Whether the request is passed on, refused or redirected."""
     for nginx, scheme in ((plain, "http"), (tls, "https")):
         with nginx.client("127.0.0.5", scheme) as client:
             done = client.post(

@@ -65,7 +65,7 @@ def ask(client, operation_id, parameters, body=None):
 
 
 def value_of(expression, parameters, body, response):
-    """What a runtime expression of OpenAPI stands for."""
+    """Evaluates a runtime expression of OpenAPI."""
     source, _, pointer = expression.partition("#")
     _, of, *rest = source.split(".")
     if source.startswith("$response.header."):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each kind of output looks as a line."""
+"""The line for each kind of output."""
 
 import base64
 import hashlib
@@ -133,7 +133,7 @@ def test_text(run, code, text):
 
 def test_raw_bytes(run):
     lines = run(r"import os; os.write(1, b'<\xff\xfe>\n'); print('after')")
-    # ipykernel reads the descriptor in a thread of its own: the order is not promised.
+    # ipykernel reads the descriptor in another thread, so the order is not defined.
     assert "after" in lines.text() and "<\ufffd\ufffd>" in lines.text()
     assert lines.status == "ok"
     assert run("print('next')").text().endswith("next\n")
@@ -175,7 +175,7 @@ def test_long_text_is_split_on_character_boundaries(run):
 
 
 def accounted(lines, total):
-    """Nothing may be lost but what `dropped` lines count."""
+    """Asserts that only what `dropped` lines count was lost; returns the size of the text."""
     received = len(lines.text())
     dropped = sum(line["bytes"] for line in lines.of("dropped"))
     assert received == total if not dropped else received < total <= received + dropped

@@ -61,6 +61,6 @@ def test_the_service_ends_and_comes_back(start_gateway, service):
     wait_for(
         lambda: gateway.client.post("/api/v1/sessions", json={}).status_code == 200, timeout=30
     )
-    # The end of one that was made before is noticed.
+    # The end of an older container is noticed.
     sandbox_of(gateway, "s").kill_container()
     wait_for(lambda: gateway.client.get("/api/v1/sessions/s").status_code == 404, timeout=40)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sandboxes that wait ready: what a session gets from them, and how they are made again."""
+"""The pool: sessions get its sandboxes, and it is filled again."""
 
 import concurrent.futures
 import os
@@ -42,7 +42,7 @@ def test_a_session_takes_a_sandbox_that_waits(gateway):
     gateway.execute("x = 1", session_id="claims")
     assert sandbox_of(gateway, "claims").id == waiting
     assert gateway.execute("print(x)", session_id="claims").text() == "1\n"
-    # Its place is filled by another one.
+    # Another one takes its place.
     assert fill(gateway) - {waiting}
     gateway.delete_session("claims")
 
@@ -62,7 +62,7 @@ def test_the_first_result_from_a_pool_is_quick(start_gateway):
         fill(warm)
         quick.append(first_result(warm, f"s{i}"))
     slow = [first_result(cold, f"s{i}") for i in range(5)]
-    # The best of each: what else the machine does makes some of them slower.
+    # The best of each, since a busy machine delays some of them.
     assert min(quick) < min(slow) / 4, (quick, slow)
 
 
@@ -116,7 +116,7 @@ def test_env_of_a_session_with_a_pool(gateway):
         "print(os.getenv('COLOUR'), subprocess.check_output(['printenv', 'COLOUR'], text=True))"
     )
     assert gateway.execute(code, session_id="env").text() == "blue blue\n\n"
-    # The session beside it has none of it; a fresh kernel has.
+    # Another session does not have it; a restarted kernel has.
     assert gateway.execute("import os; print(os.getenv('COLOUR'))").text() == "None\n"
     gateway.client.post("/api/v1/sessions/env/restart")
     assert gateway.execute(code, session_id="env").text() == "blue blue\n\n"
@@ -185,7 +185,7 @@ def test_a_runtime_that_fails_and_works_again(start_gateway, runtime):
     fill(gateway)
     broken.touch()
     try:
-        # What waits still serves, and then there is nothing more.
+        # The pooled sandbox is still used; then sessions are refused.
         assert gateway.execute("print(1)", session_id="s").text() == "1\n"
         wait_for(lambda: gateway.client.get("/readyz").status_code == 503)
         problem(gateway.client.get("/readyz"), 503, "provisioner_unavailable")
@@ -193,7 +193,7 @@ def test_a_runtime_that_fails_and_works_again(start_gateway, runtime):
         response = gateway.client.post("/api/v1/execute", json={"code": "1"})
         assert str(runtime) in problem(response, 503, "provisioner_unavailable")["detail"]
         assert time.monotonic() - started < 20
-        # Sessions that live are not touched by it.
+        # Existing sessions are not affected.
         assert gateway.execute("print(2)", session_id="s").text() == "2\n"
         assert gateway.client.get("/api/v1/sessions").json()["total"] == 1
     finally:

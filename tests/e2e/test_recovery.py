@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each fault costs: never more than the one session that it hit."""
+"""Faults: each affects only the session that it hits."""
 
 import contextlib
 import fcntl
@@ -33,7 +33,7 @@ def total(gateway):
 
 
 class Execution(threading.Thread):
-    """An execution that this test's gateway may not live to answer."""
+    """An execution in a thread; the gateway may die before it ends."""
 
     def __init__(self, gateway, code, **fields):
         super().__init__()
@@ -76,11 +76,11 @@ def test_kill_9_while_code_runs(start_gateway):
     gateway.kill()
     assert execution.ended() and isinstance(execution.error, httpx.RemoteProtocolError)
     gateway.start()
-    # Its sessions are there from the first moment, and nothing new was made for them.
+    # Its sessions exist at once, and no new sandboxes were made for them.
     assert total(gateway) == 2
     assert gateway.execute("print(x, open('kept').read())", session_id="idle").text() == "1 k\n"
     assert gateway.show_session("idle")["created_at"] == created
-    # The busy kernel is, until its code has ended; what comes meanwhile waits.
+    # The kernel is busy until its code has ended; new executions wait.
     assert gateway.show_session("busy")["is_busy"]
     with gateway.stream("print(y, ended)", session_id="busy") as reader:
         gateway.release("busy")
@@ -102,7 +102,7 @@ def test_a_busy_kernel_of_an_earlier_gateway_can_be_interrupted(start_gateway):
     gateway.kill()
     execution.ended()
     gateway.start()
-    # From the first moment, before the agent has said what runs there.
+    # At once, before the agent has reported what runs there.
     assert gateway.show_session("s")["is_busy"]
     wait_for(lambda: gateway.show_session("s")["kernels"])
     gateway.client.post("/api/v1/sessions/s/interrupt")
@@ -318,7 +318,7 @@ def test_kill_9_of_a_container(gateway, how):
     gateway.execute("x = 1", session_id="other")
     execution = Execution(gateway, "print(1)\nimport time; time.sleep(60)", session_id="dies")
     execution.until("stdout")
-    # Those who wait in its queue are told as well.
+    # Executions in the queue end as well.
     queued = Execution(gateway, "print(2)", session_id="dies")
     wait_for(lambda: queued.lines is not None)
     sandbox = sandbox_of(gateway, "dies")
@@ -375,7 +375,7 @@ def test_a_full_state_folder(small_folder, start_gateway):
     response = gateway.client.post("/api/v1/sessions", json={"session_id": "new"})
     refusal = response.json()
     assert response.status_code in (503, 507) and "space" in refusal["detail"].lower(), refusal
-    # What lives goes on, and there is room again when there is room again.
+    # Existing sessions keep working, and new ones can be made when there is space again.
     assert gateway.execute("print(x)", session_id="s").text() == "1\n"
     assert list(gateway.client.get("/api/v1/sessions").json()["sessions"]) == ["s"]
     os.unlink(f"{small_folder}/filler")
@@ -390,7 +390,7 @@ def test_a_full_state_folder_while_sandboxes_wait(small_folder, start_gateway):
     gateway = start_gateway("--pool-size", "1", state_dir=small_folder)
     gateway.fill_pool()
     fill_up(small_folder)
-    # Whom a sandbox belongs to cannot be written down: so nobody gets it.
+    # A sandbox is not given to a session whose owner cannot be stored.
     response = gateway.client.post("/api/v1/sessions", json={"session_id": "s"})
     assert response.status_code in (503, 507) and "space" in response.text, response.text
     assert total(gateway) == 0
@@ -418,7 +418,7 @@ def test_a_gateway_that_cannot_listen_after_its_recovery(start_gateway):
 def test_a_reader_of_the_log_that_hangs(start_gateway, tmp_path):
     gateway = start_gateway("--pool-size", "0", "--log-level", "debug")
     gateway.stop()
-    # A pipe of two pages in place of the file that stderr is otherwise; nobody reads it.
+    # stderr is a pipe of two pages, which nobody reads, instead of a file.
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)

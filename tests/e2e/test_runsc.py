@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gVisor's runtime: its own kernel, what it does differently, and that nothing of it remains."""
+"""gVisor's runtime: its own kernel, its differences, and that it leaves nothing behind."""
 
 import fcntl
 import json
@@ -24,7 +24,7 @@ def groups(sandbox):
 
 
 def host_processes(sandbox):
-    """All that runs for a sandbox on the machine: runsc's kernel, its helper, its processes."""
+    """A sandbox's processes on the machine: runsc's kernel, its helper, and those inside."""
     listed = [(group / "cgroup.procs").read_text().split() for group in groups(sandbox)]
     return {int(pid) for pids in listed for pid in pids}
 
@@ -35,7 +35,7 @@ def test_its_kernel_is_another_one(run):
 
 
 def test_the_devices_of_the_machine_keep_their_owner(start_gateway):
-    """runsc gives the files that it finds as its stdin, stdout and stderr to its own user."""
+    """runsc changes the owner of the files that are its stdin, stdout and stderr."""
     devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"]
 
     def owners():
@@ -103,7 +103,7 @@ def test_a_sandbox_that_is_killed(start_gateway):
 
 
 def test_the_log_of_the_machine_is_out_of_reach(gateway, session, run):
-    """Descriptors of the agent's can be opened inside; none of them is a file of the machine."""
+    """Code inside can open the agent's descriptors; none of them is a file of the machine."""
     lines = run("""
 import os
 for name in os.listdir('/proc/1/fd'):

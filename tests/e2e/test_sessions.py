@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions: their state, their life, whose they are, and how they outlive the gateway."""
+"""Sessions: state, lifetime, owners, and what happens when the gateway dies."""
 
 import concurrent.futures
 import datetime
@@ -299,7 +299,7 @@ def test_one_owners_session_is_404_to_another(start_gateway, tmp_path):
     problem(bob.get(f"/api/v1/executions/{execution}"), 404, "not_found")
     problem(bob.post(f"/api/v1/executions/{execution}/interrupt"), 404, "not_found")
     assert bob.get("/api/v1/sessions").json() == {"sessions": {}, "total": 0}
-    # The same id is a session of its own to the other owner.
+    # For the other owner the same id is another session.
     assert (
         gateway.execute("print('x' in globals())", client=bob, session_id="mine").text()
         == "False\n"
@@ -318,7 +318,7 @@ def test_after_kill_9_the_next_gateway_works_and_nothing_is_orphaned(start_gatew
     gateway.kill()
     assert gateway.sandbox_pids()
     gateway.start()
-    # The end of the test finds whatever was neither taken up nor removed.
+    # When the test ends, leftovers.py finds what was neither adopted nor removed.
     assert gateway.execute("print(1)", session_id="s").text() == "1\n"
 
 
@@ -335,7 +335,7 @@ def test_sandboxes_end_themselves_when_no_gateway_comes(start_gateway):
 
 def test_show_while_it_is_made(gateway):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        # An environment of its own: not to be had from the pool.
+        # With its own environment it cannot come from the pool.
         made = pool.submit(
             gateway.client.post, "/api/v1/sessions", json={"session_id": "own", "env": {"A": "1"}}
         )
@@ -363,7 +363,7 @@ def test_more_env_than_a_kernel_gets_is_refused(gateway):
 def test_one_thread_runs_the_gateway(gateway, run):
     run("print(1)")
     names = pathlib.Path(f"/proc/{gateway.process.pid}/task").glob("*/comm")
-    # libzmq's two have no code of ours.
+    # libzmq's two threads run no code of the project.
     assert sorted(name.read_text().strip() for name in names) == [
         "ZMQbg/IO/0",
         "ZMQbg/Reaper",

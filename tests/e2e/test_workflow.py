@@ -22,7 +22,7 @@ plt.close(axes.figure)
 
 
 def analyse(gateway, session_id):
-    """The whole of it; returns what pip had to say."""
+    """Does all of it; returns the lines of the installation."""
     base = f"/api/v1/sessions/{session_id}"
     put = gateway.client.put(f"{base}/files/cities.csv", content=CSV.encode())
     assert put.status_code in (200, 201), put.text
