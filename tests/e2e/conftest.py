@@ -123,5 +123,5 @@ def own_gateway():
     """The flags of a gateway that a client starts itself, over stdio; it must leave nothing."""
     state_dir = tempfile.mkdtemp(prefix=leftovers.PREFIX)
     yield ["--state-dir", state_dir, "--pool-size", "1"]
-    wait_for(lambda: not leftovers.find(state_dir), 20)
+    wait_for(lambda: not leftovers.find(state_dir), 60)
     shutil.rmtree(state_dir)

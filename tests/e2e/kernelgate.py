@@ -175,7 +175,7 @@ class Gateway:
     def signal(self, number):
         self.process.send_signal(number)
 
-    def wait(self, timeout=30):
+    def wait(self, timeout=60):
         code = self.process.wait(timeout)
         self.client.close()
         self.process.stdout.close()
@@ -186,7 +186,7 @@ class Gateway:
         self.process.kill()
         return self.wait()
 
-    def stop(self, timeout=30):
+    def stop(self, timeout=60):
         """Stops it as an operator does; it must leave nothing."""
         self._groups |= leftovers.cgroups_of(self.sandbox_pids())
         self.signal(signal.SIGTERM)
