@@ -21,7 +21,7 @@ def inside(gateway):
     session_id = gateway.create_session(session_id="inside")
 
     def run(code):
-        # Some of it walks through all folders, which takes long with gVisor on a busy machine.
+        # Some code walks through all folders, which takes long with gVisor on a busy machine.
         lines = gateway.execute("import json, os\n" + code, session_id=session_id, timeout=240)
         assert lines.status == "ok", lines
         return json.loads(lines.text())
@@ -71,7 +71,7 @@ def test_no_capability_no_new_privileges_a_filter_and_no_root(inside):
 
 
 def test_only_two_places_can_be_written(inside):
-    """And /dev/shm, without which multiprocessing has no locks; it is bounded as well."""
+    """And /dev/shm, which multiprocessing needs for locks; its size is limited, too."""
     written, shared_memory_size = inside("""
 written = []
 for folder, names, _ in os.walk('/'):
@@ -128,7 +128,7 @@ except OSError as error: print(error.errno, total)
 
 @pytest.fixture
 def marks():
-    """Files of the host, below folders that a sandbox may have too."""
+    """Files of the host, in folders that exist in a sandbox, too."""
     folders = ("/root", "/var", "/run", "/usr/local/etc", "/usr/src")
     paths = [pathlib.Path(top, f"kgt-mark-{os.getpid()}") for top in folders]
     for path in paths:
@@ -183,7 +183,7 @@ print(json.dumps(dict(
 """)
     assert found["memory"] != "done" and found["files"] != "done" and found["environ"] != "done"
     assert found["alive"]
-    # A signal to PID 1 of a namespace from inside is dropped, where it is not refused.
+    # A signal to PID 1 from inside its namespace is refused or dropped.
     assert inside("print(json.dumps(open('/proc/1/comm').read()))").startswith("kg-agent")
 
 
@@ -212,7 +212,7 @@ CORE_PATTERN = pathlib.Path("/proc/sys/kernel/core_pattern")
 
 @pytest.fixture
 def crashes(tmp_path):
-    """What a program at the end of a piped core_pattern, which is root of the host, is started for."""
+    """Pipes core_pattern to a program, run as the host's root; returns what it was run for."""
     record = tmp_path / "record"
     record.touch()
     script = pathlib.Path("/tmp", f"kgt-core-{os.getpid()}")
@@ -238,7 +238,7 @@ child.send_signal(signal.SIGSEGV)
 print(json.dumps((lowered, child.wait(), resource.getrlimit(resource.RLIMIT_CORE))))
 """
     assert inside(code) == [False, -11, [1, 1]]
-    # One of the host's, after it, shows that the program is started and when it has been.
+    # A crash on the host shows that the program is started, and when that has happened.
     with subprocess.Popen(["/bin/sleep", "60"]) as child:
         child.send_signal(signal.SIGSEGV)
     wait_for(lambda: "sleep" in crashes())
@@ -247,7 +247,7 @@ print(json.dumps((lowered, child.wait(), resource.getrlimit(resource.RLIMIT_CORE
 
 @pytest.mark.not_on("runsc", "its kernel is the sandbox's own: nobody else finds them used up")
 def test_counters_of_the_kernel_are_bounded(inside):
-    """Those that the host's root, or all sandboxes, would otherwise find used up."""
+    """Otherwise one sandbox could exhaust them for the host's root, or for all sandboxes."""
     timers, terminals = inside("""
 import ctypes
 libc = ctypes.CDLL(None)
@@ -271,7 +271,7 @@ print(json.dumps((len(ids), len(fds))))
 
 
 def tcp_pages():
-    """The host's count of pages in buffers of TCP, whatever the network namespace."""
+    """The host's number of pages in TCP buffers, in all network namespaces."""
     text = pathlib.Path("/proc/net/sockstat").read_text()
     return int(re.search(r"^TCP:.* mem (\d+)", text, re.M)[1])
 
@@ -281,8 +281,7 @@ def tcp_pages():
     "runsc", "they are memory of the sandbox's own kernel, whose end is the session's"
 )
 def test_buffers_of_tcp_are_bounded(inside):
-    before = tcp_pages()
-    inside("""
+    fill = """
 import socket
 server = socket.create_server(('127.0.0.1', 0), backlog=512)
 ends, sent = [], 0
@@ -293,10 +292,17 @@ for _ in range(200):
         while True: sent += end.send(bytes(1 << 20))
     except OSError: pass
 print(json.dumps(sent))
-""")
-    used = (tcp_pages() - before) * os.sysconf("SC_PAGE_SIZE")
-    inside("for end in ends + [server]: end.close()\nprint(json.dumps(None))")
-    assert (4 << 20) < used < (96 << 20)
+"""
+
+    def used():
+        before = tcp_pages()
+        inside(fill)
+        during = tcp_pages()
+        inside("for end in ends + [server]: end.close()\nprint(json.dumps(None))")
+        return (during - before) * os.sysconf("SC_PAGE_SIZE")
+
+    # What other tests send meanwhile counts, too, so one of several tries is enough.
+    assert any((4 << 20) < used() < (96 << 20) for _ in range(5))
 
 
 @pytest.mark.only("oci", "Docker can be told, but its engine's disks are not known here")
@@ -428,7 +434,7 @@ def test_a_fork_bomb_hurts_only_its_own_session(gateway, session):
     lines = answers_while(gateway, lambda: gateway.execute(bomb, session_id=session, timeout=3))
     assert lines.status in ("timeout", "died")
     assert gateway.execute("print('again')", session_id=session).text() == "again\n"
-    # What the bomb left was killed with its kernel.
+    # The bomb's processes were killed with its kernel.
     wait_for(lambda: gateway.show_session(session)["usage"]["pids"] < 50, timeout=20)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+from kernelgate import free_port
 from mcp_clients import NODE, NODE_ROOT, McpError, NodeClient, client_of
 
 CLIENTS = [
@@ -31,7 +32,7 @@ TICKS = "import time\nfor i in range({n}): print('tick', i, flush=True); time.sl
 
 @pytest.fixture(scope="module", autouse=True)
 def long_call(gateway):
-    """A call that is longer than what clients wait for; it runs beside all other tests here."""
+    """A call that takes longer than clients wait; it runs beside all other tests of this file."""
     client = NodeClient("1", "http", gateway.url + "/mcp")
     client.__enter__()
     code = f"import time; time.sleep({LONG_S}); print('still here')"
@@ -53,7 +54,7 @@ def client(request, gateway, own_gateway):
 
 
 def work_through(client):
-    """What every client can do, over every transport."""
+    """Uses everything that every client can do, over any transport."""
     assert client.info["server"] == "kernelgate"
     assert "run_python_code" in client.info["instructions"]
     tools = client.tools()
@@ -107,9 +108,9 @@ def work_through(client):
         )
     started = time.monotonic()
     assert client.call("run_python_code", {"code": "x", **own}).text.startswith("41")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25  # and not when its 30 seconds are over
 
-    # What is wrong is said to the model; an unknown tool to the client.
+    # Wrong arguments are reported to the model, an unknown tool to the client.
     wrong = client.call("run_python_code", {"cod": "x"})
     assert wrong.is_error and 'unknown argument "cod"' in wrong.text
     with pytest.raises(McpError) as unknown:
@@ -123,13 +124,11 @@ def test_a_client_works(client):
 
 
 def test_a_gateway_that_was_restarted(start_gateway, tmp_path):
-    """A client connects again and goes on in the session that it had."""
-    gateway = start_gateway("--pool-size", "0")
-    port = gateway.url.rsplit(":", 1)[1]
+    """A client connects again and continues in its session."""
+    gateway = start_gateway("--pool-size", "0", "--port", str(free_port()))
     with client_of("1", "http", gateway) as client:
         session = client.call("run_python_code", {"code": "x = 41"}).session_id
         gateway.kill()
-        gateway.flags = ("--pool-size", "0", "--port", port)
         gateway.start()
         with pytest.raises(McpError) as lost:
             client.call("run_python_code", {"code": "x"})
@@ -161,9 +160,9 @@ def test_the_inspectors_command_line(gateway):
 
 
 def test_a_call_longer_than_a_minute(long_call):
-    """The client waits 20 s for a word, and hears one often enough."""
+    """The client waits 20 s for a message, and progress is reported often enough."""
     result = long_call.finish()
     assert result["content"][0]["text"] == "still here\n"
     assert result["ms"] > LONG_S * 1000
     times = [news["at"] for news in result["progress"]]
-    assert max(later - earlier for earlier, later in zip(times, times[1:])) < 10_000
+    assert max(later - earlier for earlier, later in zip(times, times[1:])) < 15_000
