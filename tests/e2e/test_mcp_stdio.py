@@ -10,7 +10,7 @@ import subprocess
 import threading
 
 import pytest
-from kernelgate import BINARY, Gateway, free_port, wait_for
+from kernelgate import BINARY, free_port, wait_for
 from mcp_wire import call, cancelled, initialize, modern, request
 from sandboxes import lives
 
@@ -157,15 +157,11 @@ def test_the_bridge_outlives_its_gateway(start_gateway):
     assert stdio.ask(request("ping"))["result"] == {}
     gateway.kill()
     assert "cannot be reached" in stdio.ask(request("ping", 3))["error"]["message"]
-    again = Gateway("--port", port, "--pool-size", "0", "--api-key", "secret")
-    try:
-        again.start()
-        # It opens a session once a second at the most.
-        wait_for(lambda: stdio.ask(request("ping", 4)).get("result") == {})
-        assert stdio.ask(call("test_simple_text", 5))["result"]["content"]
-        stdio.end()
-    finally:
-        again.clean_up()
+    gateway.start()
+    # It opens a session once a second at the most.
+    wait_for(lambda: stdio.ask(request("ping", 4)).get("result") == {})
+    assert stdio.ask(call("test_simple_text", 5))["result"]["content"]
+    stdio.end()
 
 
 def test_the_bridge_opens_a_session_again_until_it_can(start_gateway):
@@ -194,14 +190,10 @@ def test_the_bridge_opens_a_session_again_until_it_can(start_gateway):
     wait_for(lambda: "error" in stdio.ask(request("ping", 3)) and asked.is_set())
     starting.shutdown()
     starting.server_close()
-    again = Gateway("--port", str(port), "--pool-size", "0")
-    try:
-        again.start()
-        wait_for(lambda: stdio.ask(request("ping", 4)).get("result") == {})
-        assert stdio.ask(call("test_simple_text", 5))["result"]["content"]
-        stdio.end()
-    finally:
-        again.clean_up()
+    gateway.start()
+    wait_for(lambda: stdio.ask(request("ping", 4)).get("result") == {})
+    assert stdio.ask(call("test_simple_text", 5))["result"]["content"]
+    stdio.end()
 
 
 def test_the_bridge_says_nothing_but_the_protocol(start_gateway):
