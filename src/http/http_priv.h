@@ -253,6 +253,7 @@ struct http_request {
     loop_fn on_drain;
     void *on_drain_arg;
     struct loop_timer *drain_timer;
+    struct loop_timer *flush_timer; // of a stream
     struct evbuffer_cb_entry *output_cb;
     LIST_ENTRY(http_request) link;
 };

@@ -131,6 +131,7 @@ request_free(struct http_request *request)
     else
         evhttp_request_free(request->ev);
     loop_timer_free(request->drain_timer);
+    loop_timer_free(request->flush_timer);
     loop_timer_free(request->slow_timer);
     parsed_free(request->json);
     request_fini_target(request);

@@ -2,15 +2,55 @@
 // Streamed answers: their chunks, and the backlog that the client has not read yet.
 
 #include <assert.h>
+#include <event2/event.h>
 #include <stdio.h>
 
 #include "http_priv.h"
+
+// The head waits so long for what comes first, so that both are one write.
+enum { HEAD_LINGER_MS = 10, FLUSH_BYTES = 1 << 20 };
 
 static struct evbuffer *
 output_of(const struct http_request *request)
 {
     return bufferevent_get_output(request->conn->bev);
 }
+
+// ---- Writing to the socket ------------------------------------------------------------------
+
+// The bufferevent would write in the next turn, and change twice for it what epoll watches. So it
+// writes only what the socket did not take here; it also finds out why.
+static void
+flush(struct http_connection *conn)
+{
+    struct evbuffer *output = bufferevent_get_output(conn->bev);
+    if (!(bufferevent_get_enabled(conn->bev) & EV_WRITE)) {
+        evbuffer_unfreeze(output, 1); // only the bufferevent itself takes from it, otherwise
+        evbuffer_write_atmost(output, conn->fd, FLUSH_BYTES);
+        evbuffer_freeze(output, 1);
+    }
+    if (evbuffer_get_length(output) > 0)
+        bufferevent_enable(conn->bev, EV_WRITE);
+}
+
+static void
+stream_on_flush(void *arg)
+{
+    struct http_request *request = arg;
+    if (request->conn)
+        flush(request->conn);
+}
+
+// Before something is added to the output; it is written at the end of the turn.
+static void
+flush_later(struct http_request *request)
+{
+    if (evbuffer_get_length(output_of(request)) == 0)
+        bufferevent_disable(request->conn->bev, EV_WRITE);
+    loop_timer_fire(request->flush_timer);
+}
+
+// ---- Streams --------------------------------------------------------------------------------
 
 void
 http_stream_start(struct http_request *request, int status, const char *content_type)
@@ -25,7 +65,10 @@ http_stream_start(struct http_request *request, int status, const char *content_
     // HTTP/1.0 has no chunks: the end of the connection is the end of the answer.
     if (request->ev->major == 1 && request->ev->minor == 0)
         evhttp_remove_header(evhttp_request_get_input_headers(request->ev), "Connection");
+    request->flush_timer = loop_timer_new(request->conn->server->loop, stream_on_flush, request);
+    loop_timer_start(request->flush_timer, HEAD_LINGER_MS);
     evhttp_send_reply_start(request->ev, status, NULL);
+    bufferevent_disable(request->conn->bev, EV_WRITE);
 }
 
 // Writes to the connection's buffer directly: evhttp_send_reply_chunk() would allocate a buffer for
@@ -42,6 +85,7 @@ http_stream_write(struct http_request *request, const void *data, size_t len)
     bool chunked = request->ev->chunked;
     char size[24];
     int size_len = snprintf(size, sizeof size, "%zx\r\n", len);
+    flush_later(request);
     if (chunked)
         evbuffer_add(output, size, (size_t)size_len);
     evbuffer_add(output, data, len);
@@ -59,6 +103,7 @@ http_stream_write_shared(struct http_request *request, const void *data, size_t 
     }
     assert(request->streaming);
     struct evbuffer *output = output_of(request);
+    flush_later(request);
     if (request->ev->chunked)
         evbuffer_add_printf(output, "%zx\r\n", len);
     reply_add_shared(output, data, len, release, arg);
@@ -112,9 +157,20 @@ http_stream_end(struct http_request *request)
     struct http_connection *conn = request->conn;
     assert(request->streaming || !conn);
     struct evhttp_request *ev = request->ev;
+    bool in_handler = conn && conn->server->handling == request;
     request_free(request);
     if (!conn)
         return;
+    // With its last chunk written here evhttp has nothing to wait for, if all was written. Within
+    // the handler it must not end the request.
+    if (ev->chunked) {
+        evbuffer_add(bufferevent_get_output(conn->bev), "0\r\n\r\n", 5);
+        ev->chunked = 0;
+    }
+    if (in_handler)
+        bufferevent_enable(conn->bev, EV_WRITE);
+    else
+        flush(conn);
     bufferevent_set_timeouts(conn->bev, NULL, &conn->server->idle_timeout);
     evhttp_send_reply_end(ev);
 }

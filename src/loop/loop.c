@@ -118,6 +118,12 @@ loop_timer_start(struct loop_timer *timer, int64_t delay_ms)
 }
 
 void
+loop_timer_fire(struct loop_timer *timer)
+{
+    event_active(timer->event, EV_TIMEOUT, 0);
+}
+
+void
 loop_timer_stop(struct loop_timer *timer)
 {
     event_del(timer->event);

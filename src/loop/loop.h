@@ -36,6 +36,8 @@ struct loop_timer *loop_timer_new(struct loop *loop, loop_fn fn, void *arg);
 void loop_timer_free(struct loop_timer *timer);
 // Fires once, `delay_ms` from now; replaces an earlier start. 0 means: as soon as the loop is back.
 void loop_timer_start(struct loop_timer *timer, int64_t delay_ms);
+// Fires in this turn, behind the callbacks that are due in it, instead of what was started.
+void loop_timer_fire(struct loop_timer *timer);
 void loop_timer_stop(struct loop_timer *timer);
 bool loop_timer_active(const struct loop_timer *timer);
 KG_DEFINE_AUTO(loop_timer, loop_timer_free)

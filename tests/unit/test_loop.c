@@ -74,6 +74,38 @@ on_turn(void *arg)
 }
 
 static void
+fires_another(void *arg)
+{
+    struct fixture *f = arg;
+    f->fired++;
+    loop_timer_fire(f->timer);
+}
+
+static void
+on_fired(void *arg)
+{
+    struct fixture *f = arg;
+    assert_int_equal(f->fired, 1);
+    assert_int_equal(f->turns, 0); // that of the callback that fired it has not ended
+    assert_false(loop_timer_active(f->timer));
+    loop_stop(f->loop);
+}
+
+static void
+test_a_timer_fires_in_the_same_turn(void **state)
+{
+    struct fixture *f = *state;
+    struct loop_timer *first = loop_timer_new(f->loop, fires_another, f);
+    f->timer = loop_timer_new(f->loop, on_fired, f);
+    loop_set_turn(f->loop, on_turn, f);
+    loop_timer_start(f->timer, 60 * 1000); // which does not count any more
+    loop_timer_start(first, 0);
+    loop_run(f->loop);
+    loop_timer_free(first);
+    loop_timer_free(f->timer);
+}
+
+static void
 test_turns_are_counted_until_the_loop_is_stopped(void **state)
 {
     struct fixture *f = *state;
@@ -428,6 +460,7 @@ main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_timer_restarts_from_its_callback),
+        TEST(test_a_timer_fires_in_the_same_turn),
         TEST(test_turns_are_counted_until_the_loop_is_stopped),
         TEST(test_signal),
         TEST(test_descriptor_pauses_and_resumes),
