@@ -484,7 +484,7 @@ runner_execute(struct kernel_runner *runner, const struct execution_request *req
     if (runner->process->state == PROCESS_DEAD)
         process_replace(runner->process);
     else
-        loop_timer_start(runner->next, 0);
+        loop_timer_fire(runner->next);
     return execution_ref(execution);
 }
 

@@ -204,7 +204,7 @@ session_open_start(struct sessions *sessions, const struct session_request *requ
     open->fn = fn;
     open->arg = arg;
     TAILQ_INSERT_TAIL(&session->opens, open, link);
-    loop_timer_start(session->step, 0);
+    loop_timer_fire(session->step);
     return open;
 }
 
