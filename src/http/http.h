@@ -117,6 +117,9 @@ enum {
     HTTP_LARGE_BODY = 8,   // up to max_body_bytes
     HTTP_JSON_BODY = 16,   // a large body is parsed on a worker before the handler is called, which
                            // gets the value from http_request_json()
+    HTTP_TOKEN_KEY =
+        32, // the credential may also come as Jupyter's clients send it: `Authorization:
+            // token KEY`, or the query's `token`; an empty one counts as none
 };
 
 // Must answer, now or later: with http_reply*() or with a stream.
@@ -236,3 +239,22 @@ void http_stream_end(struct http_request *request);
 // Frees the request and closes the connection without the last chunk, so that the client sees a
 // failure.
 void http_stream_abort(struct http_request *request);
+
+// ---- Upgraded connections (RFC 9110, 7.8) ---------------------------------------------------
+
+// Whether the client asks for that protocol, by HTTP/1.1 and without a body.
+bool http_upgrade_is_asked(const struct http_request *request, const char *protocol);
+// Answers 101 with the headers that were added. From then on the connection carries the new
+// protocol: what is written by http_stream_write*() is sent as it is, with backlog and drain as for
+// a stream, and `on_data` fires when bytes can be read, never from inside this function. It does
+// not count among http_server_open_requests(), has no idle timeout, and ends by
+// http_upgrade_end(), by http_stream_abort(), or with on_gone (see http_request_on_gone()).
+void http_upgrade_start(struct http_request *request, const char *protocol, loop_fn on_data,
+                        void *arg);
+// Takes bytes that came, at most `len`; returns how many. At most 64 KiB wait to be taken.
+size_t http_upgrade_read(struct http_request *request, void *to, size_t len);
+// Paused, nothing more is read, and a client that leaves is not noticed. Afterwards `on_data` fires
+// once in any case.
+void http_upgrade_pause(struct http_request *request, bool paused);
+// Closes the connection once all is sent; the request is gone afterwards.
+void http_upgrade_end(struct http_request *request);

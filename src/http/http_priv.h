@@ -98,6 +98,7 @@ struct http_connection {
     bool refused;
     bool closing;
     bool lingers; // after its end, since its client may still be sending
+    bool upgraded;
     struct http_peer *peer;
     bool trusted; // a request had a valid key
     // identify.c, about the request that is being read:
@@ -255,6 +256,10 @@ struct http_request {
     struct loop_timer *drain_timer;
     struct loop_timer *flush_timer; // of a stream
     struct evbuffer_cb_entry *output_cb;
+    // What upgrade.c has of an upgraded connection.
+    loop_fn on_data;
+    void *on_data_arg;
+    bufferevent_event_cb evhttp_event;
     LIST_ENTRY(http_request) link;
 };
 

@@ -9,11 +9,30 @@
 
 #include "http_priv.h"
 
+// As Jupyter's clients send it; those without a key send an empty one.
+static const char *
+token_of(const struct http_request *request, const char *authorization)
+{
+    const char *query = http_request_query(request, "token");
+    size_t scheme = authorization ? strcspn(authorization, " ") : 0;
+    if ((scheme == 5 && strncasecmp(authorization, "token", 5) == 0) ||
+        (scheme == 6 && strncasecmp(authorization, "Bearer", 6) == 0)) {
+        const char *token = authorization + scheme + strspn(authorization + scheme, " ");
+        if (*token)
+            return token;
+    }
+    return query && *query ? query : NULL;
+}
+
 static const char *
 credential_of(const struct http_request *request)
 {
     const char *authorization = http_request_header(request, "Authorization");
-    if (authorization && strncasecmp(authorization, "Bearer ", 7) == 0)
+    const char *token = request->flags & HTTP_TOKEN_KEY ? token_of(request, authorization) : NULL;
+    if (token)
+        return token;
+    if (!(request->flags & HTTP_TOKEN_KEY) && authorization &&
+        strncasecmp(authorization, "Bearer ", 7) == 0)
         return authorization + 7 + strspn(authorization + 7, " ");
     const char *key = http_request_header(request, "X-API-Key");
     if (!key && (request->flags & HTTP_KEY_IN_QUERY))
