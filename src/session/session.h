@@ -25,12 +25,23 @@ struct sandbox *session_sandbox(const struct session *session);
 // {session_id, created_at, last_activity, expires_at, is_busy, execution_count, kernels}; times
 // are RFC 3339. A new reference.
 json_t *session_describe(const struct session *session);
+// The kernel that the session was opened with, borrowed; NULL while it has none.
+struct kernel *session_first_kernel(const struct session *session);
 // Counts as activity: the session expires idle_timeout from now.
 void session_touch(struct session *session);
 // The one definition of idle, for expiry and for everything that ends sessions to make room: the
 // session has its sandbox; no execution, command, download or installation runs or is queued; no
-// open is pending; no file operation and no restart is under way.
+// open is pending; no file operation and no restart is under way; no client is connected.
 bool session_is_idle(const struct session *session);
+
+// A client that is connected to the session for a while, by a WebSocket say. Its end counts as
+// activity.
+struct session_client;
+struct session_client *session_client_new(struct session *session);
+// Borrowed; NULL once the session has ended.
+struct session *session_client_session(const struct session_client *client);
+void session_client_free(struct session_client *client);
+KG_DEFINE_AUTO(session_client, session_client_free)
 
 // Runs code in `kernel`, one of the session's kernels, as the session's owner: the one way for all
 // faces. Counts as activity until the execution has ended; a one-shot session ends with it. The

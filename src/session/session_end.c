@@ -28,6 +28,7 @@ dismantle(struct session *session, const char *reason, const struct kg_error *op
     session_commands_end(session, &err);
     session_downloads_end(session, &err);
     session_installs_end(session, &err);
+    session_clients_end(session);
     loop_timer_free(KG_STEAL(session->install_step));
     if (session->restart.fn) {
         session_restart_fn fn = KG_STEAL(session->restart.fn);

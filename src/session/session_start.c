@@ -145,6 +145,7 @@ session_make(struct sessions *sessions, const char *owner, const char *id, const
     TAILQ_INIT(&session->commands);
     TAILQ_INIT(&session->downloads);
     TAILQ_INIT(&session->installs);
+    TAILQ_INIT(&session->clients);
     session->install_step = loop_timer_new(sessions->loop, session_installs_step, session);
     session->packages = json_object();
     snprintf(session->id, sizeof session->id, "%s", id);

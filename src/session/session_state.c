@@ -42,6 +42,12 @@ session_find_kernel(const struct session *session, const struct kernelspec *spec
     return NULL;
 }
 
+struct kernel *
+session_first_kernel(const struct session *session)
+{
+    return session->n_kernels > 0 ? session->kernels[0] : NULL;
+}
+
 void
 session_touch(struct session *session)
 {
@@ -75,5 +81,6 @@ bool
 session_is_idle(const struct session *session)
 {
     return session->state == SESSION_READY && TAILQ_EMPTY(&session->opens) &&
-           session->n_file_ops == 0 && session->restart.n_pending == 0 && !session_is_busy(session);
+           TAILQ_EMPTY(&session->clients) && session->n_file_ops == 0 &&
+           session->restart.n_pending == 0 && !session_is_busy(session);
 }

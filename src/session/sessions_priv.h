@@ -7,6 +7,7 @@
 //     session_end.c         the end of one session and of all
 //     session_opens.c, session_commands.c, session_files.c, session_downloads.c,
 //     session_installs.c    what clients wait for in a session
+//     session_clients.c     clients that are connected
 //     session_control.c     describe, execute, interrupt, restart
 //     session_state.c       state and activity
 #pragma once
@@ -68,6 +69,7 @@ struct session {
     TAILQ_HEAD(, session_command) commands;
     TAILQ_HEAD(, session_downloads) downloads;
     TAILQ_HEAD(, session_install) installs; // the first one is under way
+    TAILQ_HEAD(, session_client) clients;
     struct loop_timer *install_step;
     json_t *packages; // {name: description} of requested packages
     struct session_restart restart;
@@ -122,6 +124,8 @@ void session_installs_step(void *arg);
 void session_commands_end(struct session *session, const struct kg_error *err);
 void session_downloads_end(struct session *session, const struct kg_error *err);
 void session_installs_end(struct session *session, const struct kg_error *err);
+// The clients that are connected have no session any more.
+void session_clients_end(struct session *session);
 
 // ---- session_end.c --------------------------------------------------------------------------
 

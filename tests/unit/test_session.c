@@ -562,6 +562,27 @@ test_what_is_idle(void **state)
     assert_false(session_is_idle(opener.session));
     RUN_UNTIL(f, answers == 2);
     assert_true(session_is_idle(opener.session));
+
+    struct session_client *client = session_client_new(opener.session);
+    KG_AUTO(session_client) other = session_client_new(opener.session);
+    session_client_free(client);
+    assert_false(session_is_idle(opener.session));
+    assert_ptr_equal(session_client_session(other), opener.session);
+    session_client_free(KG_STEAL(other));
+    assert_true(session_is_idle(opener.session));
+}
+
+static void
+test_clients_outlive_the_session(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    open_named(f, &opener, "a");
+    assert_ptr_equal(session_first_kernel(opener.session), opener.kernel);
+    KG_AUTO(session_client) client = session_client_new(opener.session);
+    session_end(opener.session, NULL, on_ended, f);
+    assert_null(session_client_session(client));
+    RUN_UNTIL(f, f->ended > 0);
 }
 
 static void
@@ -628,6 +649,7 @@ main(void)
         TEST(test_a_link_ends_with_its_session),
         TEST(test_files_without_end),
         TEST(test_what_is_idle),
+        TEST(test_clients_outlive_the_session),
         cmocka_unit_test_setup_teardown(test_eviction_spares_file_traffic, session_setup_evicting,
                                         session_teardown),
     };
