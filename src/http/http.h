@@ -246,9 +246,9 @@ void http_stream_abort(struct http_request *request);
 bool http_upgrade_is_asked(const struct http_request *request, const char *protocol);
 // Answers 101 with the headers that were added. From then on the connection carries the new
 // protocol: what is written by http_stream_write*() is sent as it is, with backlog and drain as for
-// a stream, and `on_data` fires when bytes can be read, never from inside this function. It does
-// not count among http_server_open_requests(), has no idle timeout, and ends by
-// http_upgrade_end(), by http_stream_abort(), or with on_gone (see http_request_on_gone()).
+// a stream, and `on_data` fires when bytes can be read, never from inside this function. It counts
+// among http_server_open_requests() only while its end is being sent, has no idle timeout, and ends
+// by http_upgrade_end(), by http_stream_abort(), or with on_gone (see http_request_on_gone()).
 void http_upgrade_start(struct http_request *request, const char *protocol, loop_fn on_data,
                         void *arg);
 // Takes bytes that came, at most `len`; returns how many. At most 64 KiB wait to be taken.

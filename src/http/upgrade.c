@@ -147,6 +147,8 @@ http_upgrade_end(struct http_request *request)
     stream_stop_watching(request);
     http_request_on_gone(request, upgrade_on_ended, request);
     request->on_data = NULL;
+    conn->upgraded = false; // an answer again, whose end is being sent
+    conn->server->n_busy++;
     conn->lingers = true;
     conn->closing = true; // refusal.c closes it when the output is empty
     bufferevent_disable(conn->bev, EV_READ);

@@ -143,9 +143,12 @@ test_end_with_a_backlog(void **state)
         call_path(&call, "GET", "/hello", NULL, NULL);
     }
     http_stream_write(bench.held, "the end", 7);
+    assert_int_equal(http_server_open_requests(bench.server), 0);
     http_upgrade_end(KG_STEAL(bench.held));
+    assert_int_equal(http_server_open_requests(bench.server), 1);
     raw_pause(&raw, false);
     WAIT(raw.closed);
+    assert_int_equal(http_server_open_requests(bench.server), 0);
     assert_true(raw.in.len > written);
     assert_memory_equal(raw.in.data + raw.in.len - 7, "the end", 7);
 }
