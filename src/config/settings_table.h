@@ -117,6 +117,8 @@ SETTING(INTEGER, max_output_bytes, "max-output-bytes", .unit = "bytes", .fallbac
 SETTING(INTEGER, max_buffered_bytes, "max-buffered-bytes", .unit = "bytes", .fallback = "67108864",
         .min = MIB, .max = 65536 * MIB, .commands = SERVE,
         .help = "output kept for all running executions; above it the execution with the most loses its oldest output")
+SETTING(FLAG, jupyter_api, "jupyter-api", .fallback = "false", .commands = LISTEN,
+        .help = "serve Jupyter's API for notebooks as well; docs/jupyter.md")
 SETTING(STRING, profile, "profile", .commands = CONFIG_MCP,
         .help = "for `kernelgate mcp`: use the tool names and result shapes of another system; docs/mcp.md lists them")
 SETTING(STRING, connect, "connect", .commands = CONFIG_MCP,

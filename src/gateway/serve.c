@@ -14,6 +14,7 @@
 #include "jupyter.h"
 #include "loop_lag.h"
 #include "mcp.h"
+#include "notebook.h"
 
 enum {
     MAX_HEADER_BYTES = 32 << 10,
@@ -34,6 +35,7 @@ struct gateway {
     struct http_server *server;
     struct api_context api;
     struct mcp_face *mcp;
+    struct notebook *notebook; // NULL: that face is off
     struct loop_signal *terminate;
     struct loop_signal *interrupt;
     struct loop_timer *drain;
@@ -132,6 +134,10 @@ serve_faces(struct gateway *gateway)
     gateway->mcp = mcp_face_new(core, config->upload_root);
     mcp_set_admit(mcp_face_mcp(gateway->mcp), admit, gateway);
     mcp_face_serve_http(gateway->mcp, gateway->server);
+    if (!config->jupyter_api)
+        return;
+    gateway->notebook = notebook_new(core->loop, &core->face);
+    notebook_serve_http(gateway->notebook, gateway->server);
 }
 
 static int
@@ -202,6 +208,8 @@ on_drain(void *arg)
         loop_timer_start(gateway->drain, DRAIN_LOOK_MS);
         return;
     }
+    if (gateway->notebook)
+        notebook_disconnect(gateway->notebook);
     if (gateway->core.config->keep_sandboxes) {
         sessions_release(gateway->core.sessions);
         on_idle_look(gateway);
@@ -236,6 +244,7 @@ gateway_fini(struct gateway *gateway)
     loop_signal_free(gateway->interrupt);
     http_server_free(gateway->server);
     mcp_face_free(gateway->mcp);
+    notebook_free(gateway->notebook);
     api_keys_free(gateway->keys);
     core_fini(&gateway->core);
 }

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+// One client of a kernel: a WebSocket at one end, a tap (kernel_tap.h) at the other.
+//
+// Bounds: what the kernel says waits in the tap's queue while more than WEBSOCKET_HIGH_WATERMARK
+// waits for the client. What the client says waits here if the tap takes no more; the WebSocket is
+// not read meanwhile.
+
+#include <string.h>
+
+#include "framing_priv.h"
+#include "kernel_tap.h"
+#include "notebook_priv.h"
+#include "websocket_priv.h"
+
+enum {
+    MESSAGE_SLACK = 64 << 10, // for the parts beside content and buffers
+    SHARED_MIN_BYTES = 16 << 10,
+    RETRY_MS = 50,
+    SESSION_ID_MAX = 128, // of a client, in the query
+    // As for the streams of executions (api/execution_stream.c).
+    CROWDED_TICK_MS = 500,
+    CROWDED_TICKS = 2,
+    CROWDED_TICK_BYTES = 64 << 10,
+};
+
+// A message of the client that the tap does not take yet.
+struct delayed {
+    STAILQ_ENTRY(delayed) link;
+    bool is_text;
+    struct buf data;
+};
+
+struct kernel_socket {
+    TAILQ_ENTRY(kernel_socket) link;
+    struct notebook *notebook;
+    struct http_server *server;
+    struct websocket *ws;
+    struct kernel_tap *tap;
+    struct session_client *client;
+    char *owner;
+    char kernel_id[KERNEL_ID_LEN + 1];
+    char *session_id; // of the client; "": none
+    bool is_v1;
+    STAILQ_HEAD(, delayed) delayed;
+    struct loop_timer *retry;
+    struct loop_timer *crowded;
+    size_t last_backlog;
+    int n_slow_ticks;
+};
+
+// ---- The end --------------------------------------------------------------------------------
+
+static void
+kernel_socket_free(struct kernel_socket *socket)
+{
+    struct delayed *delayed;
+    TAILQ_REMOVE(&socket->notebook->sockets, socket, link);
+    while ((delayed = STAILQ_FIRST(&socket->delayed))) {
+        STAILQ_REMOVE_HEAD(&socket->delayed, link);
+        buf_fini(&delayed->data);
+        free(delayed);
+    }
+    kernel_tap_close(socket->tap);
+    session_client_free(socket->client);
+    loop_timer_free(socket->retry);
+    loop_timer_free(socket->crowded);
+    free(socket->session_id);
+    free(socket->owner);
+    free(socket);
+}
+
+static void
+socket_on_end(void *arg)
+{
+    kernel_socket_free(arg);
+}
+
+// The WebSocket is closed before its owner is freed: what it still sends refers to nothing here.
+static void
+kernel_socket_close(struct kernel_socket *socket, int status, const char *reason)
+{
+    websocket_close(socket->ws, status, reason);
+    kernel_socket_free(socket);
+}
+
+// ---- From the kernel ------------------------------------------------------------------------
+
+static void
+socket_on_crowded_tick(void *arg)
+{
+    struct kernel_socket *socket = arg;
+    size_t backlog = websocket_backlog(socket->ws);
+    bool is_slow = backlog > 0 && backlog <= socket->last_backlog &&
+                   socket->last_backlog - backlog < CROWDED_TICK_BYTES &&
+                   kernel_tap_is_crowded(socket->tap);
+    socket->last_backlog = backlog;
+    socket->n_slow_ticks = is_slow ? socket->n_slow_ticks + 1 : 0;
+    if (socket->n_slow_ticks == CROWDED_TICKS) {
+        websocket_abort(socket->ws);
+        kernel_socket_free(socket);
+    } else if (backlog > 0) {
+        loop_timer_start(socket->crowded, CROWDED_TICK_MS);
+    }
+}
+
+// A large part is sent as it is, and counts as held until then.
+static void
+write_shared(struct kernel_socket *socket, const struct kernel_bytes *part)
+{
+    websocket_write_shared(socket->ws, part->data, part->len, kernel_message_release,
+                           kernel_tap_hold(socket->tap));
+    if (!loop_timer_active(socket->crowded)) {
+        socket->n_slow_ticks = 0;
+        loop_timer_start(socket->crowded, CROWDED_TICK_MS);
+    }
+}
+
+// `is_held`: the message is the tap's, not one that was made here.
+static void
+write_message(struct kernel_socket *socket, const struct kernel_message *message, bool is_held)
+{
+    KG_AUTO_FRAMED out;
+    (socket->is_v1 ? framing_write_v1 : framing_write_legacy)(message, &out);
+    websocket_begin(socket->ws, out.is_text, out.len);
+    struct buf small = out.head;
+    out.head = (struct buf){0};
+    for (size_t i = 0; i < out.n_parts; i++) {
+        if (!is_held || out.parts[i].len < SHARED_MIN_BYTES) {
+            buf_append(&small, out.parts[i].data, out.parts[i].len);
+            continue;
+        }
+        websocket_write(socket->ws, small.data, small.len);
+        small.len = 0;
+        write_shared(socket, &out.parts[i]);
+    }
+    websocket_write(socket->ws, small.data, small.len);
+    buf_fini(&small);
+}
+
+// A message of the server's own, which is nobody's answer. Takes `content`.
+static void
+write_own(struct kernel_socket *socket, const char *type, json_t *content)
+{
+    char id[KERNEL_ID_LEN + 1], now[CLOCK_RFC3339_LEN];
+    kernel_id_random(id);
+    clock_format_rfc3339(clock_wall_ms(), now);
+    json_auto_t *header =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "msg_id", id, "msg_type", type, "username", "",
+                  "session", socket->kernel_id, "date", now, "version", "5.3");
+    KG_AUTO_FREE char *header_text = json_dumps(header, JSON_COMPACT);
+    KG_AUTO_FREE char *content_text = json_dumps(content, JSON_COMPACT);
+    json_decref(content);
+    const struct kernel_message message = {
+        .channel = KERNEL_IOPUB,
+        .header = {header_text, strlen(header_text)},
+        .parent_header = {"{}", 2},
+        .metadata = {"{}", 2},
+        .content = {content_text, strlen(content_text)},
+    };
+    write_message(socket, &message, false);
+}
+
+static void
+write_state(struct kernel_socket *socket, const char *state)
+{
+    write_own(socket, "status", json_pack("{s:s}", "execution_state", state));
+}
+
+static void
+write_loss(struct kernel_socket *socket, const struct kernel_tap_item *item)
+{
+    KG_AUTO_FREE char *text =
+        kg_asprintf("[kernelgate dropped %llu messages (%llu bytes) of output that this client did "
+                    "not read in time]\n",
+                    (unsigned long long)item->lost_messages, (unsigned long long)item->lost_bytes);
+    write_own(socket, "stream", json_pack("{s:s, s:s}", "name", "stderr", "text", text));
+}
+
+// False: the socket is gone.
+static bool
+write_item(struct kernel_socket *socket, const struct kernel_tap_item *item)
+{
+    switch (item->kind) {
+    case KERNEL_TAP_MESSAGE:
+        write_message(socket, item->message, true);
+        return true;
+    case KERNEL_TAP_LOST:
+        write_loss(socket, item);
+        return true;
+    case KERNEL_TAP_RESTARTING:
+        write_state(socket, "restarting");
+        return true;
+    case KERNEL_TAP_DEAD:
+        write_state(socket, "dead");
+        return true;
+    case KERNEL_TAP_STARTING:
+    case KERNEL_TAP_READY: // the kernel itself publishes its status
+        return true;
+    case KERNEL_TAP_REFUSED:
+        kernel_socket_close(socket, WEBSOCKET_BAD_DATA, "the message is not JSON");
+        return false;
+    case KERNEL_TAP_CUT:
+        kernel_socket_close(socket, WEBSOCKET_TRY_LATER, "the client reads too slowly");
+        return false;
+    case KERNEL_TAP_ENDED:
+        kernel_socket_close(socket, WEBSOCKET_GOING_AWAY, "the kernel has ended");
+        return false;
+    }
+    return true;
+}
+
+static void
+pump(struct kernel_socket *socket)
+{
+    struct kernel_tap_item item;
+    while (websocket_backlog(socket->ws) <= WEBSOCKET_HIGH_WATERMARK) {
+        if (!kernel_tap_next(socket->tap, &item))
+            return;
+        struct session *session = session_client_session(socket->client);
+        if (session)
+            session_touch(session);
+        if (!write_item(socket, &item))
+            return;
+    }
+}
+
+// ---- To the kernel --------------------------------------------------------------------------
+
+static int
+read_message(const struct kernel_socket *socket, bool is_text, const void *data, size_t len,
+             struct framed *ret, struct kg_error *err)
+{
+    if (is_text)
+        return framing_read_text(data, len, ret, err);
+    return socket->is_v1 ? framing_read_v1(data, len, ret, err)
+                         : framing_read_binary(data, len, ret, err);
+}
+
+// Gives the tap a message; the error is KG_SESSION_BUSY or KG_RATE_LIMITED where it is to be tried
+// again.
+static int
+send_message(struct kernel_socket *socket, bool is_text, const void *data, size_t len,
+             struct kg_error *err)
+{
+    struct framed framed;
+    if (read_message(socket, is_text, data, len, &framed, err) < 0 ||
+        http_server_admit(socket->server, socket->owner, err) < 0)
+        return -1;
+    if (kernel_tap_send(socket->tap, &framed.message, err) == 0)
+        return 0;
+    // An answer to a question that a restart has taken back is nobody's fault.
+    bool is_late = framed.message.channel == KERNEL_STDIN && err->code == KG_INVALID;
+    return is_late || err->code == KG_NOT_FOUND ? 0 : -1;
+}
+
+static bool
+is_temporary(const struct kg_error *err)
+{
+    return err->code == KG_SESSION_BUSY || err->code == KG_RATE_LIMITED;
+}
+
+static void
+refuse_message(struct kernel_socket *socket, const struct kg_error *err)
+{
+    char reason[120];
+    size_t len = utf8_cut(err->message, strlen(err->message), sizeof reason - 1);
+    memcpy(reason, err->message, len);
+    reason[len] = '\0';
+    log_info("a WebSocket's message was refused", LOG_STR("kernel", socket->kernel_id),
+             LOG_ERR(err));
+    kernel_socket_close(
+        socket, err->code == KG_INVALID_CONTENT ? WEBSOCKET_BAD_DATA : WEBSOCKET_POLICY, reason);
+}
+
+static void
+delay(struct kernel_socket *socket, bool is_text, const void *data, size_t len)
+{
+    struct delayed *delayed = KG_NEW(struct delayed);
+    delayed->is_text = is_text;
+    buf_append(&delayed->data, data, len);
+    STAILQ_INSERT_TAIL(&socket->delayed, delayed, link);
+    websocket_pause(socket->ws, true);
+    if (!loop_timer_active(socket->retry))
+        loop_timer_start(socket->retry, RETRY_MS);
+}
+
+static void
+socket_on_message(bool is_text, const void *data, size_t len, void *arg)
+{
+    struct kernel_socket *socket = arg;
+    struct kg_error err = {0};
+    struct session *session = session_client_session(socket->client);
+    if (session)
+        session_touch(session);
+    if (!STAILQ_EMPTY(&socket->delayed))
+        delay(socket, is_text, data, len); // their order is kept
+    else if (send_message(socket, is_text, data, len, &err) == 0)
+        return;
+    else if (is_temporary(&err))
+        delay(socket, is_text, data, len);
+    else
+        refuse_message(socket, &err);
+}
+
+// False: the socket is gone.
+static bool
+send_delayed(struct kernel_socket *socket)
+{
+    struct kg_error err = {0};
+    struct delayed *delayed;
+    while ((delayed = STAILQ_FIRST(&socket->delayed))) {
+        if (send_message(socket, delayed->is_text, delayed->data.data ? delayed->data.data : "",
+                         delayed->data.len, &err) < 0) {
+            bool is_later = is_temporary(&err);
+            if (is_later)
+                loop_timer_start(socket->retry, RETRY_MS);
+            else
+                refuse_message(socket, &err);
+            return is_later;
+        }
+        STAILQ_REMOVE_HEAD(&socket->delayed, link);
+        buf_fini(&delayed->data);
+        free(delayed);
+    }
+    websocket_pause(socket->ws, false);
+    return true;
+}
+
+static void
+socket_on_retry(void *arg)
+{
+    (void)send_delayed(arg);
+}
+
+// ---- The start ------------------------------------------------------------------------------
+
+static void
+socket_on_tap(void *arg)
+{
+    struct kernel_socket *socket = arg;
+    if (send_delayed(socket))
+        pump(socket);
+}
+
+static void
+socket_on_drain(void *arg)
+{
+    pump(arg);
+}
+
+// The same client connects again before the gateway has noticed that it had left.
+static void
+replace_older(struct notebook *notebook, const struct kernel_socket *socket)
+{
+    struct kernel_socket *other, *next;
+    for (other = TAILQ_FIRST(&notebook->sockets); other && *socket->session_id; other = next) {
+        next = TAILQ_NEXT(other, link);
+        if (other != socket && strcmp(other->session_id, socket->session_id) == 0 &&
+            strcmp(other->kernel_id, socket->kernel_id) == 0 &&
+            strcmp(other->owner, socket->owner) == 0)
+            kernel_socket_close(other, WEBSOCKET_POLICY, "the client has connected again");
+    }
+}
+
+static struct kernel_socket *
+kernel_socket_new(struct notebook *notebook, struct http_request *request, struct session *session)
+{
+    struct kernel_socket *socket = KG_NEW(struct kernel_socket);
+    const char *session_id_text = http_request_query(request, "session_id");
+    bool is_named = session_id_text && strlen(session_id_text) <= SESSION_ID_MAX;
+    socket->notebook = notebook;
+    socket->server = http_request_server(request);
+    socket->client = session_client_new(session);
+    socket->owner = kg_strdup(http_request_owner(request));
+    socket->session_id = kg_strdup(is_named ? session_id_text : "");
+    memcpy(socket->kernel_id, session_id(session), KERNEL_ID_LEN);
+    socket->is_v1 = websocket_offers(request, FRAMING_V1);
+    socket->retry = loop_timer_new(notebook->loop, socket_on_retry, socket);
+    socket->crowded = loop_timer_new(notebook->loop, socket_on_crowded_tick, socket);
+    STAILQ_INIT(&socket->delayed);
+    TAILQ_INSERT_TAIL(&notebook->sockets, socket, link);
+    return socket;
+}
+
+// NULL: that was answered.
+static struct kernel_tap *
+open_tap(struct kernel_socket *socket, struct http_request *request, const struct session *session)
+{
+    struct kg_error err = {0};
+    struct kernel *kernel = session_first_kernel(session);
+    const struct kernel_tap_settings settings = {.owner = socket->owner};
+    if (!kernel)
+        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the kernel is not there yet");
+    struct kernel_tap *tap =
+        kernel ? kernel_tap_open(kernel, &settings, socket_on_tap, socket, &err) : NULL;
+    if (!tap)
+        reply_failure(request, &err);
+    return tap;
+}
+
+void
+kernel_socket_open(struct notebook *notebook, struct http_request *request)
+{
+    static const struct websocket_events events = {
+        .on_message = socket_on_message,
+        .on_drain = socket_on_drain,
+        .on_end = socket_on_end,
+    };
+    struct session *session = kernel_of_request(notebook, request);
+    if (!session)
+        return;
+    struct kernel_socket *socket = kernel_socket_new(notebook, request, session);
+    replace_older(notebook, socket);
+    socket->tap = open_tap(socket, request, session);
+    if (socket->tap)
+        socket->ws = websocket_start(
+            request, &(const struct websocket_settings){
+                         .loop = notebook->loop,
+                         .subprotocol = socket->is_v1 ? FRAMING_V1 : NULL,
+                         .max_message_bytes = notebook->face->max_output_bytes + MESSAGE_SLACK,
+                         .events = &events,
+                         .arg = socket,
+                     });
+    if (!socket->ws)
+        kernel_socket_free(socket);
+}
+
+void
+kernel_sockets_close(struct notebook *notebook)
+{
+    for (struct kernel_socket *socket; (socket = TAILQ_FIRST(&notebook->sockets));)
+        kernel_socket_close(socket, WEBSOCKET_GOING_AWAY, "the gateway is shutting down");
+}
+
+int
+kernel_sockets_count(const struct notebook *notebook, const struct session *session)
+{
+    const struct kernel_socket *socket;
+    int n = 0;
+    TAILQ_FOREACH(socket, &notebook->sockets, link)
+        n += session_client_session(socket->client) == session;
+    return n;
+}

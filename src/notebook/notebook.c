@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// The face: its routes, and what they say of the server.
+
+#include <string.h>
+
+#include "notebook_priv.h"
+
+// ---- The server -----------------------------------------------------------------------------
+
+static void
+handle_version(struct http_request *request, void *arg)
+{
+    (void)arg;
+    http_reply_json(request, 200, json_pack("{s:s}", "version", KG_VERSION));
+}
+
+static json_t *
+rfc3339(int64_t wall_ms)
+{
+    char text[CLOCK_RFC3339_LEN];
+    clock_format_rfc3339(wall_ms, text);
+    return json_string(text);
+}
+
+static void
+handle_status(struct http_request *request, void *arg)
+{
+    const struct notebook *notebook = arg;
+    json_auto_t *models = kernel_models(notebook, http_request_owner(request));
+    json_auto_t *last = rfc3339(notebook->started_wall_ms);
+    json_int_t connections = 0;
+    size_t i;
+    json_t *model;
+    json_array_foreach(models, i, model) {
+        json_t *active = json_object_get(model, "last_activity");
+        connections += json_integer_value(json_object_get(model, "connections"));
+        if (strcmp(json_string_value(active), json_string_value(last)) > 0) {
+            json_decref(last);
+            last = json_incref(active);
+        }
+    }
+    http_reply_json(request, 200,
+                    json_pack("{s:o, s:O, s:i, s:I}", "started", rfc3339(notebook->started_wall_ms),
+                              "last_activity", last, "kernels", (int)json_array_size(models),
+                              "connections", connections));
+}
+
+static void
+handle_me(struct http_request *request, void *arg)
+{
+    (void)arg;
+    const char *owner = http_request_owner(request);
+    http_reply_json(request, 200,
+                    json_pack("{s:{s:s, s:s, s:s, s:s%, s:n, s:n}, s:{}}", "identity", "username",
+                              owner, "name", owner, "display_name", owner, "initials", owner,
+                              utf8_cut(owner, strlen(owner), 2), "avatar_url", "color",
+                              "permissions"));
+}
+
+static void
+handle_kernelspec_list(struct http_request *request, void *arg)
+{
+    const struct face_context *face = ((const struct notebook *)arg)->face;
+    json_t *specs = json_object();
+    for (size_t i = 0; i < kernelspecs_count(face->specs); i++) {
+        const struct kernelspec *spec = kernelspecs_at(face->specs, i);
+        json_object_set_new(specs, kernelspec_name(spec), kernelspec_model(spec));
+    }
+    http_reply_json(request, 200,
+                    json_pack("{s:s, s:o}", "default", kernelspec_name(face->default_spec),
+                              "kernelspecs", specs));
+}
+
+static void
+handle_kernelspec_show(struct http_request *request, void *arg)
+{
+    const struct face_context *face = ((const struct notebook *)arg)->face;
+    struct kg_error err = {0};
+    const struct kernelspec *spec =
+        kernelspecs_find(face->specs, http_request_param(request, "name"), &err);
+    if (spec)
+        http_reply_json(request, 200, kernelspec_model(spec));
+    else
+        reply_failure(request, &err);
+}
+
+// ---- The face -------------------------------------------------------------------------------
+
+static const struct http_route routes[] = {
+    {HTTP_GET, "/api", handle_version, HTTP_PUBLIC},
+    {HTTP_GET, "/api/status", handle_status, HTTP_TOKEN_KEY},
+    {HTTP_GET, "/api/me", handle_me, HTTP_TOKEN_KEY},
+    {HTTP_GET, "/api/kernelspecs", handle_kernelspec_list, HTTP_TOKEN_KEY},
+    {HTTP_GET, "/api/kernelspecs/{name}", handle_kernelspec_show, HTTP_TOKEN_KEY},
+    {HTTP_GET, "/api/kernels", handle_kernel_list, HTTP_TOKEN_KEY},
+    {HTTP_POST, "/api/kernels", handle_kernel_start, HTTP_TOKEN_KEY | HTTP_STARTS_WORK},
+    {HTTP_GET, "/api/kernels/{id}", handle_kernel_show, HTTP_TOKEN_KEY},
+    {HTTP_DELETE, "/api/kernels/{id}", handle_kernel_delete, HTTP_TOKEN_KEY},
+    {HTTP_POST, "/api/kernels/{id}/interrupt", handle_kernel_interrupt, HTTP_TOKEN_KEY},
+    {HTTP_POST, "/api/kernels/{id}/restart", handle_kernel_restart, HTTP_TOKEN_KEY},
+    {HTTP_GET, "/api/kernels/{id}/channels", handle_kernel_channels,
+     HTTP_TOKEN_KEY | HTTP_STARTS_WORK},
+};
+
+struct notebook *
+notebook_new(struct loop *loop, const struct face_context *face)
+{
+    struct notebook *notebook = KG_NEW(struct notebook);
+    notebook->loop = loop;
+    notebook->face = face;
+    notebook->started_wall_ms = clock_wall_ms();
+    TAILQ_INIT(&notebook->sockets);
+    return notebook;
+}
+
+void
+notebook_free(struct notebook *notebook)
+{
+    free(notebook);
+}
+
+void
+notebook_disconnect(struct notebook *notebook)
+{
+    kernel_sockets_close(notebook);
+}
+
+void
+notebook_serve_http(struct notebook *notebook, struct http_server *server)
+{
+    http_server_add_routes(server, routes, KG_ARRAY_LEN(routes), notebook);
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Jupyter face: the REST API and the WebSockets of a Jupyter server, for its kernels' clients.
+// Source: jupyter_server's API, "Jupyter Server REST API", and its services/kernels.
+//
+// A kernel is a session whose id has the form of a UUID, with the kernel that it was opened with.
+// So kernels have the sessions' owners, limits and expiry, and outlive the gateway as they do.
+#pragma once
+
+#include "base.h"
+
+struct face_context;
+struct http_server;
+struct loop;
+struct notebook;
+
+// The context is borrowed.
+struct notebook *notebook_new(struct loop *loop, const struct face_context *face);
+// After the server, before the sessions.
+void notebook_free(struct notebook *notebook);
+KG_DEFINE_AUTO(notebook, notebook_free)
+// Closes all WebSockets, as the gateway is about to end: clients connect again to the next one.
+void notebook_disconnect(struct notebook *notebook);
+// Adds the routes; `notebook` must outlive the server.
+void notebook_serve_http(struct notebook *notebook, struct http_server *server);

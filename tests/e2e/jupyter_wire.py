@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client of the gateway's Jupyter face that makes and reads each frame itself."""
+
+import itertools
+import json
+import struct
+import uuid
+
+import websocket
+
+V1 = "v1.kernel.websocket.jupyter.org"
+
+
+def start_kernel(gateway, client=None, **body):
+    response = (client or gateway.client).post("/api/kernels", json=body)
+    assert response.status_code == 201, response.text
+    return response.json()["id"]
+
+
+def list_kernels(gateway, client=None):
+    return {
+        model["id"]: model
+        for model in (client or gateway.client).get("/api/kernels").json()
+    }
+
+
+def encode_v1(message):
+    parts = [message["channel"].encode()]
+    for name in ("header", "parent_header", "metadata", "content"):
+        parts.append(json.dumps(message[name]).encode())
+    parts += message["buffers"]
+    offsets = [8 * (len(parts) + 2)]
+    for part in parts:
+        offsets.append(offsets[-1] + len(part))
+    return struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets) + b"".join(
+        parts
+    )
+
+
+def decode_v1(data):
+    (count,) = struct.unpack_from("<Q", data)
+    offsets = struct.unpack_from(f"<{count}Q", data, 8)
+    assert offsets[0] == 8 * (count + 1) and offsets[-1] == len(data)
+    parts = [data[begin:end] for begin, end in itertools.pairwise(offsets)]
+    names = ("header", "parent_header", "metadata", "content")
+    message = dict(zip(names, map(json.loads, parts[1:5]), strict=True))
+    return {"channel": parts[0].decode(), **message, "buffers": parts[5:]}
+
+
+def encode_legacy(message):
+    body = {name: value for name, value in message.items() if name != "buffers"}
+    if not message["buffers"]:
+        return json.dumps({**body, "buffers": []})
+    parts = [json.dumps(body).encode(), *message["buffers"]]
+    offsets = [4 * (len(parts) + 1)]
+    for part in parts[:-1]:
+        offsets.append(offsets[-1] + len(part))
+    return struct.pack(f">{len(offsets) + 1}I", len(parts), *offsets) + b"".join(parts)
+
+
+def decode_legacy(data):
+    if isinstance(data, str):
+        message = json.loads(data)
+        assert message["buffers"] == []
+    else:
+        (count,) = struct.unpack_from(">I", data)
+        offsets = [*struct.unpack_from(f">{count}I", data, 4), len(data)]
+        assert offsets[0] == 4 * (count + 1) and count >= 2
+        parts = [data[begin:end] for begin, end in itertools.pairwise(offsets)]
+        message = {**json.loads(parts[0]), "buffers": parts[1:]}
+    assert message["msg_id"] == message["header"]["msg_id"]
+    assert message["msg_type"] == message["header"]["msg_type"]
+    return message
+
+
+class Channels:
+    """A WebSocket to a kernel's channels."""
+
+    def __init__(self, gateway, kernel_id, *, v1=True, query="", timeout=30, **options):
+        url = (
+            gateway.url.replace("http", "ws", 1)
+            + f"/api/kernels/{kernel_id}/channels{query}"
+        )
+        self.v1 = v1
+        self.session = uuid.uuid4().hex
+        self.ws = websocket.create_connection(
+            url, subprotocols=[V1] if v1 else None, timeout=timeout, **options
+        )
+        self.seen = []  # what was read while another message was waited for
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.ws.close()
+
+    def send(self, msg_type, content, channel="shell", buffers=(), **parts):
+        msg_id = uuid.uuid4().hex
+        header = {
+            "msg_id": msg_id,
+            "msg_type": msg_type,
+            "username": "test",
+            "session": self.session,
+            "date": "",
+            "version": "5.3",
+        }
+        message = {
+            "channel": channel,
+            "header": header,
+            "parent_header": {},
+            "metadata": {},
+            "content": content,
+            "buffers": list(buffers),
+            **parts,
+        }
+        data = encode_v1(message) if self.v1 else encode_legacy(message)
+        if isinstance(data, bytes):
+            self.ws.send_binary(data)
+        else:
+            self.ws.send(data)
+        return msg_id
+
+    def execute(self, code, **content):
+        return self.send(
+            "execute_request",
+            {
+                "code": code,
+                "silent": False,
+                "store_history": True,
+                "user_expressions": {},
+                "allow_stdin": False,
+                "stop_on_error": True,
+                **content,
+            },
+        )
+
+    def next(self):
+        data = self.ws.recv()
+        assert data != "", "the WebSocket was closed"
+        return decode_v1(data) if self.v1 else decode_legacy(data)
+
+    def until(self, condition):
+        """Reads up to the first message for which that holds; returns all of them."""
+        messages = []
+        while not messages or not condition(messages[-1]):
+            messages.append(self.next())
+        return messages
+
+    def until_idle(self, msg_id):
+        """What the kernel says about a request, up to its reply and its `idle`, in their order."""
+        mine, left = [], {"reply", "idle"}
+        while left:
+            message = self.next()
+            if message["parent_header"].get("msg_id") != msg_id:
+                self.seen.append(message)
+                continue
+            mine.append(message)
+            if message["channel"] in ("shell", "control"):
+                left.discard("reply")
+            if message["content"].get("execution_state") == "idle":
+                left.discard("idle")
+        return mine
+
+    def run(self, code, **content):
+        return self.until_idle(self.execute(code, **content))
+
+
+def of(messages, msg_type):
+    return [
+        message for message in messages if message["header"]["msg_type"] == msg_type
+    ]
+
+
+def one(messages, msg_type):
+    found = of(messages, msg_type)
+    assert len(found) == 1, [message["header"]["msg_type"] for message in messages]
+    return found[0]
+
+
+def text(messages, name="stdout"):
+    streams = of(messages, "stream")
+    return "".join(
+        message["content"]["text"]
+        for message in streams
+        if message["content"]["name"] == name
+    )

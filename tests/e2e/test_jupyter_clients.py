@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that people have, as they are, with the gateway for their Jupyter server."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import types
+
+import httpx
+import pytest
+from jupyter_wire import Channels, list_kernels, one, text
+from kernelgate import Gateway, free_port, wait_for
+
+# Client code of its own process, because jupyter_server's client is a singleton.
+NBCLIENT = """
+import nbformat
+from jupyter_server.gateway.gateway_client import GatewayClient
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+GatewayClient.instance().url = {url!r}
+
+
+def run(*cells, **options):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    notebook.metadata.kernelspec = dict(name="python3", display_name="Python 3", language="python")
+    client = NotebookClient(
+        notebook,
+        kernel_manager_class="jupyter_server.gateway.managers.GatewayKernelManager",
+        **options,
+    )
+    client.execute()
+    return notebook
+
+
+notebook = run(
+    "x = 20",
+    "print(x + 1)\\nx * 2",
+    "import matplotlib.pyplot as plt\\nplt.plot([1, 4, 9]);",
+    "from IPython.display import display\\nh = display('a', display_id='d')\\nh.update('b')",
+)
+assert notebook.cells[1].outputs[0].text == "21\\n"
+assert notebook.cells[1].outputs[1].data["text/plain"] == "40"
+assert notebook.cells[2].outputs[0].data["image/png"]
+assert notebook.cells[3].outputs[0].data["text/plain"] == "'b'"
+try:
+    run("1/0")
+except CellExecutionError as error:
+    assert error.ename == "ZeroDivisionError"
+else:
+    raise AssertionError("no error")
+assert run("1/0", allow_errors=True).cells[0].outputs[0].ename == "ZeroDivisionError"
+print("done")
+"""
+
+
+def run_client(code, gateway, tmp_path, **environment):
+    result = subprocess.run(
+        [sys.executable, "-c", code.format(url=gateway.url)],
+        env={
+            **os.environ,
+            "JUPYTER_PREFER_ENV_PATH": "0",
+            "JUPYTER_CONFIG_DIR": str(tmp_path),
+            "IPYTHONDIR": str(tmp_path),
+            **environment,
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0 and result.stdout.endswith("done\n"), result.stderr[
+        -4000:
+    ]
+
+
+@pytest.fixture(scope="module")
+def gateway(engine):
+    running = Gateway("--jupyter-api", "--pool-size", "1")
+    try:
+        yield running.start()
+    finally:
+        running.clean_up()
+
+
+def test_nbclient(gateway, tmp_path):
+    run_client(NBCLIENT, gateway, tmp_path)
+    assert gateway.client.get("/api/kernels").json() == []
+
+
+@pytest.fixture
+def lab(start_gateway, tmp_path):
+    """A Jupyter server that gets its kernels from the gateway, as `jupyter lab --gateway-url`."""
+    gateway = start_gateway(
+        "--jupyter-api", "--pool-size", "1", "--api-key", "key-a", key="key-a"
+    )
+    port = free_port()
+    command = [
+        sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root",
+        f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=",
+        "--ServerApp.disable_check_xsrf=True", f"--gateway-url={gateway.url}",
+    ]  # fmt: skip
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "JUPYTER_GATEWAY_AUTH_TOKEN": "key-a",
+        "JUPYTER_CONFIG_DIR": str(tmp_path),
+        "JUPYTER_RUNTIME_DIR": str(tmp_path),
+        "JUPYTER_DATA_DIR": str(tmp_path),
+        "IPYTHONDIR": str(tmp_path),
+    }
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen(
+            command, env=environment, cwd=tmp_path, stdout=log, stderr=log
+        )
+    server = types.SimpleNamespace(url=f"http://127.0.0.1:{port}", gateway=gateway)
+    try:
+        with httpx.Client(
+            base_url=server.url, timeout=60, trust_env=False
+        ) as server.client:
+            wait_for(lambda: answers(server), 60)
+            yield server
+    finally:
+        process.terminate()
+        process.wait(30)
+        print((tmp_path / "log").read_text()[-6000:])
+
+
+def answers(server):
+    with contextlib.suppress(httpx.TransportError):
+        return server.client.get("/api").status_code == 200
+
+
+def test_the_server_of_jupyterlab(lab):
+    specs = lab.client.get("/api/kernelspecs").json()
+    assert specs["default"] == "python3" and "javascript" in specs["kernelspecs"]
+    body = {
+        "path": "a.ipynb",
+        "name": "a",
+        "type": "notebook",
+        "kernel": {"name": "python3"},
+    }
+    session = lab.client.post("/api/sessions", json=body)
+    assert session.status_code == 201, session.text
+    kernel = session.json()["kernel"]["id"]
+    assert list(list_kernels(lab.gateway)) == [kernel]
+    with Channels(lab, kernel, v1=False) as client:
+        client.until_idle(client.send("kernel_info_request", {}))
+        assert text(client.run("print(1 + 1)")) == "2\n"
+        running = client.execute("print('go', flush=True)\nwhile True: pass")
+        client.until(lambda message: message["content"].get("text") == "go\n")
+        assert lab.client.post(f"/api/kernels/{kernel}/interrupt").status_code == 204
+        messages = client.until_idle(running)
+        assert one(messages, "error")["content"]["ename"] == "KeyboardInterrupt"
+        asking = client.execute("print(input())", allow_stdin=True)
+        asked = client.until(lambda message: message["channel"] == "stdin")[-1]
+        client.send(
+            "input_reply", {"value": "me"}, "stdin", parent_header=asked["header"]
+        )
+        assert text(client.until_idle(asking)) == "me\n"
+        assert lab.client.post(f"/api/kernels/{kernel}/restart").status_code == 200
+        client.until(lambda it: it["content"].get("execution_state") == "restarting")
+    with Channels(lab, kernel, v1=False) as client:
+        assert text(client.run("print('running' in globals())")) == "False\n"
+    assert [it["id"] for it in lab.client.get("/api/kernels").json()] == [kernel]
+    assert lab.client.delete(f"/api/sessions/{session.json()['id']}").status_code == 204
+    assert list_kernels(lab.gateway) == {}

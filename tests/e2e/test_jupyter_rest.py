@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Jupyter face's REST API: kernelspecs and kernels, whose they are, how long they live."""
+
+import datetime
+import re
+import socket
+
+import pytest
+from jupyter_wire import Channels, list_kernels, start_kernel, text
+from kernelgate import Gateway, problem, wait_for
+
+UUID = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+)
+
+
+@pytest.fixture(scope="module")
+def gateway(engine):
+    running = Gateway("--jupyter-api", "--pool-size", "1")
+    try:
+        yield running.start()
+    finally:
+        running.clean_up()
+
+
+@pytest.fixture
+def kernel(gateway):
+    kernel_id = start_kernel(gateway)
+    yield kernel_id
+    gateway.client.delete(f"/api/kernels/{kernel_id}")
+
+
+def failure(response, status):
+    """An error in the form that Jupyter's clients show."""
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert body["message"] and body["reason"]
+    return body["message"]
+
+
+# ---- The server
+
+
+def test_the_face_is_off_by_default(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    for path in "/api", "/api/kernels", "/api/kernelspecs":
+        problem(gateway.client.get(path), 404, "not_found")
+
+
+def test_what_it_says_of_itself(gateway, kernel):
+    assert gateway.client.get("/api").json()["version"]
+    status = gateway.client.get("/api/status").json()
+    assert status["kernels"] == len(list_kernels(gateway)) >= 1
+    assert status["connections"] == 0
+    assert status["started"] <= status["last_activity"]
+    identity = gateway.client.get("/api/me").json()["identity"]
+    assert identity["username"] == "anonymous" and identity["initials"] == "an"
+
+
+def test_kernelspecs_have_what_jupyterlab_asks_for(gateway):
+    listed = gateway.client.get("/api/kernelspecs").json()
+    assert listed["default"] == "python3"
+    assert {"python3", "javascript"} <= set(listed["kernelspecs"])
+    for name, model in listed["kernelspecs"].items():
+        assert model["name"] == name
+        assert isinstance(model["spec"]["argv"], list) and model["resources"] == {}
+        assert model["spec"]["language"] and model["spec"]["display_name"]
+        assert gateway.client.get(f"/api/kernelspecs/{name}").json() == model
+    same = gateway.client.get("/api/kernelspecs/python").json()
+    assert same == listed["kernelspecs"]["python3"]
+    failure(gateway.client.get("/api/kernelspecs/cobol"), 404)
+
+
+# ---- Kernels
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        b"",
+        b"{}",
+        b'{"name":"python3"}',
+        b'{"name":null,"env":{"KERNEL_ID":"a"},"path":"x"}',
+    ],
+)
+def test_a_kernel_from_its_start_to_its_end(gateway, body):
+    response = gateway.client.post("/api/kernels", content=body)
+    assert response.status_code == 201
+    model = response.json()
+    assert UUID.fullmatch(model["id"])
+    assert response.headers["location"] == f"/api/kernels/{model['id']}"
+    assert model["name"] == "python3"
+    assert model["execution_state"] == "idle" and model["connections"] == 0
+    # The gateway's client of jupyter_server parses it like this.
+    datetime.datetime.strptime(model["last_activity"], "%Y-%m-%dT%H:%M:%S.%fZ")
+
+    path = f"/api/kernels/{model['id']}"
+    assert gateway.client.get(path).json()["id"] == model["id"]
+    assert model["id"] in list_kernels(gateway)
+    assert gateway.client.delete(path).status_code == 204
+    assert model["id"] not in list_kernels(gateway)
+    for response in gateway.client.get(path), gateway.client.delete(path):
+        assert model["id"] in failure(response, 404)
+
+
+def test_a_kernel_is_a_session(gateway, kernel):
+    assert gateway.show_session(kernel)["session_id"] == kernel
+    assert gateway.execute("x = 20", session_id=kernel).status == "ok"
+    with Channels(gateway, kernel) as client:
+        assert text(client.run("print(x + 1)")) == "21\n"
+        client.run("x = 22")
+    assert gateway.execute("print(x)", session_id=kernel).text() == "22\n"
+    gateway.delete_session(kernel)
+    assert kernel not in list_kernels(gateway)
+
+
+def test_other_sessions_are_no_kernels(gateway, session):
+    assert session not in list_kernels(gateway)
+    failure(gateway.client.get(f"/api/kernels/{session}"), 404)
+
+
+@pytest.mark.parametrize("body", [b"[]", b'"x"', b"{", b'{"name":5}'])
+def test_bad_bodies(gateway, body):
+    failure(gateway.client.post("/api/kernels", content=body), 400)
+    assert "cobol" in failure(
+        gateway.client.post("/api/kernels", json={"name": "cobol"}), 404
+    )
+
+
+def test_interrupt(gateway, kernel):
+    with Channels(gateway, kernel) as client:
+        running = client.execute("print('go', flush=True)\nwhile True: pass")
+        client.until(lambda message: message["content"].get("text") == "go\n")
+        assert list_kernels(gateway)[kernel]["execution_state"] == "busy"
+        assert (
+            gateway.client.post(f"/api/kernels/{kernel}/interrupt").status_code == 204
+        )
+        reply = client.until(lambda message: message["channel"] == "shell")[-1]
+        assert reply["parent_header"]["msg_id"] == running
+        assert reply["content"]["ename"] == "KeyboardInterrupt"
+
+
+def test_restart(gateway, kernel):
+    with Channels(gateway, kernel) as client:
+        client.run("x = 1")
+        response = gateway.client.post(f"/api/kernels/{kernel}/restart", json={})
+        assert response.status_code == 200 and response.json()["id"] == kernel
+        client.until(lambda it: it["content"].get("execution_state") == "restarting")
+        assert text(client.run("print('x' in globals())")) == "False\n"
+
+
+def test_a_client_that_leaves_leaves_no_kernel(start_gateway):
+    gateway = start_gateway("--jupyter-api", "--pool-size", "0")
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(
+            f"POST /api/kernels HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n".encode()
+        )
+        (_,) = wait_for(lambda: list_kernels(gateway).values())
+    wait_for(lambda: not list_kernels(gateway))
+
+
+# ---- Limits and owners
+
+
+def test_limits_are_those_of_sessions(start_gateway):
+    gateway = start_gateway("--jupyter-api", "--pool-size", "0", "--max-sessions", "1")
+    start_kernel(gateway)
+    response = gateway.client.post("/api/kernels")
+    assert "1 sessions already" in failure(response, 429)
+    assert response.headers["retry-after"]
+
+
+def test_a_connected_client_keeps_its_kernel(start_gateway):
+    gateway = start_gateway("--jupyter-api", "--pool-size", "0", "--idle-timeout", "2")
+    kept = start_kernel(gateway)
+    with Channels(gateway, kept) as client:
+        forgotten = start_kernel(gateway)
+        wait_for(lambda: forgotten not in list_kernels(gateway))
+        assert list_kernels(gateway)[kept]["connections"] == 1
+        assert text(client.run("print(1)")) == "1\n"
+    wait_for(lambda: kept not in list_kernels(gateway))
+
+
+def test_keys_and_owners(start_gateway, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("anna:key-a\nbert:key-b\n")
+    gateway = start_gateway(
+        "--jupyter-api", "--pool-size", "0", "--api-keys-file", str(keys), key="key-a"
+    )
+    kernel = start_kernel(gateway)
+    nobody, bert = gateway.client_for(None), gateway.client_for("key-b")
+    assert nobody.get("/api").status_code == 200
+    for path in (
+        "/",
+        "/tree?",
+    ):  # by which VS Code finds out whether there is a login page
+        assert nobody.get(path).status_code == 404
+    for how in (
+        {"params": {"token": "key-a"}},
+        {"headers": {"Authorization": "token key-a"}},
+        {"headers": {"Authorization": "Bearer key-a"}},
+        {
+            "headers": {"Authorization": "token"},
+            "params": {"token": "key-a", "1732270000": ""},
+        },
+    ):
+        assert [model["id"] for model in nobody.get("/api/kernels", **how).json()] == [
+            kernel
+        ]
+    for how in (
+        {},
+        {"params": {"token": "x"}},
+        {"headers": {"Authorization": "token"}},
+    ):
+        assert nobody.get("/api/kernels", **how).status_code == 401
+        assert nobody.post("/api/kernels", **how).status_code == 401
+    # Nor is a token in the query a key for the other routes.
+    assert nobody.get("/api/v1/sessions", params={"token": "key-a"}).status_code == 401
+
+    assert bert.get("/api/kernels").json() == []
+    assert bert.get("/api/status").json()["kernels"] == 0
+    for method, path in (
+        ("GET", ""),
+        ("DELETE", ""),
+        ("POST", "/interrupt"),
+        ("POST", "/restart"),
+    ):
+        failure(bert.request(method, f"/api/kernels/{kernel}{path}"), 404)
+    assert kernel in list_kernels(gateway)
+
+
+def test_a_kernel_outlives_the_gateway(start_gateway):
+    gateway = start_gateway("--jupyter-api", "--pool-size", "0")
+    kernel = start_kernel(gateway)
+    with Channels(gateway, kernel) as client:
+        client.run("x = 42")
+        gateway.kill()
+    gateway.start()
+    wait_for(lambda: list_kernels(gateway)[kernel]["execution_state"] == "idle")
+    with Channels(gateway, kernel) as client:
+        assert text(client.run("print(x)")) == "42\n"
