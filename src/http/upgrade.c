@@ -144,7 +144,7 @@ http_upgrade_end(struct http_request *request)
         return;
     }
     assert(conn->upgraded);
-    stream_stop_watching(request);
+    request_stop_drain(request);
     http_request_on_gone(request, upgrade_on_ended, request);
     request->on_data = NULL;
     conn->upgraded = false; // an answer again, whose end is being sent
