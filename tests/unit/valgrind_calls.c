@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // System calls that valgrind does not know yet (pidfd_open, close_range), made of those that it
-// does. script/valgrind preloads this; nothing else uses it.
+// does, and posix_spawnp. script/valgrind preloads this; nothing else uses it.
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/pidfd.h>
@@ -70,4 +72,20 @@ close_range(unsigned first, unsigned last, int flags)
     for (unsigned fd = first; fd <= last && fd < MAX_FDS; fd++)
         close((int)fd);
     return 0;
+}
+
+// Under valgrind the child does not share its parent's memory, so its failed exec is not reported.
+int
+posix_spawnp(pid_t *restrict pid, const char *restrict file,
+             const posix_spawn_file_actions_t *restrict actions,
+             const posix_spawnattr_t *restrict attributes, char *const argv[restrict],
+             char *const envp[restrict])
+{
+    union {
+        void *symbol;
+        __typeof__(posix_spawnp) *fn;
+    } next = {dlsym(RTLD_NEXT, "posix_spawnp")};
+    if (strchr(file, '/') && access(file, X_OK) != 0)
+        return errno;
+    return next.fn(pid, file, actions, attributes, argv, envp);
 }
