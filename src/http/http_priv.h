@@ -375,6 +375,11 @@ void request_free(struct http_request *request);
 // handler. Otherwise false.
 bool body_parse_before_handler(struct http_request *request);
 
+// ---- stream.c -------------------------------------------------------------------------------
+
+// Before anything is written by http_stream_write*().
+void stream_init_flush(struct http_request *request);
+
 // ---- reply.c --------------------------------------------------------------------------------
 
 // A problem document (RFC 9457).

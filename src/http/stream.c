@@ -41,6 +41,12 @@ stream_on_flush(void *arg)
         flush(request->conn);
 }
 
+void
+stream_init_flush(struct http_request *request)
+{
+    request->flush_timer = loop_timer_new(request->conn->server->loop, stream_on_flush, request);
+}
+
 // Before something is added to the output; it is written at the end of the turn.
 static void
 flush_later(struct http_request *request)
@@ -65,7 +71,7 @@ http_stream_start(struct http_request *request, int status, const char *content_
     // HTTP/1.0 has no chunks: the end of the connection is the end of the answer.
     if (request->ev->major == 1 && request->ev->minor == 0)
         evhttp_remove_header(evhttp_request_get_input_headers(request->ev), "Connection");
-    request->flush_timer = loop_timer_new(request->conn->server->loop, stream_on_flush, request);
+    stream_init_flush(request);
     loop_timer_start(request->flush_timer, HEAD_LINGER_MS);
     evhttp_send_reply_start(request->ev, status, NULL);
     bufferevent_disable(request->conn->bev, EV_WRITE);

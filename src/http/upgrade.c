@@ -98,6 +98,7 @@ http_upgrade_start(struct http_request *request, const char *protocol, loop_fn o
     if (conn->server->handling == request)
         conn->server->handling = NULL; // nobody is to watch it for its end but this file
     write_head(request, protocol);
+    stream_init_flush(request);
     bufferevent_getcb(conn->bev, NULL, NULL, &request->evhttp_event, NULL);
     bufferevent_setcb(conn->bev, upgrade_on_read, NULL, upgrade_on_event, conn);
     bufferevent_set_timeouts(conn->bev, NULL, NULL);
