@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernel_tap.h"
 #include "notebook_priv.h"
 
 void
@@ -14,42 +15,112 @@ handle_kernel_list(struct http_request *request, void *arg)
 
 // ---- Start ----------------------------------------------------------------------------------
 
-// A kernel that is being started for a client.
+// A kernel that is being started for a client. It is asked for its info, and reported when it has
+// answered: a kernel that comes from the pool may still be importing modules, and jupyter_client
+// gives up after a second without an answer (AsyncKernelClient.wait_for_ready).
 struct kernel_start {
     struct notebook *notebook;
     struct http_request *request;
-    struct session_open *open;
+    struct session_open *open; // NULL: the session is there
+    struct kernel_tap *tap;
     char id[KERNEL_ID_LEN + 1];
 };
 
 static void
-start_on_ready(struct session *session, struct kernel *kernel, const struct kg_error *err,
-               void *arg)
+kernel_start_free(struct kernel_start *start)
 {
-    (void)kernel;
-    KG_AUTO_FREE struct kernel_start *start = arg;
+    kernel_tap_close(start->tap);
+    free(start);
+}
+
+static void
+start_fail(struct kernel_start *start, const struct kg_error *err)
+{
     struct http_request *request = start->request;
     http_request_on_gone(request, NULL, NULL);
-    if (err) {
-        reply_failure(request, err);
+    kernel_start_free(start);
+    reply_failure(request, err);
+}
+
+static void
+start_finish(struct kernel_start *start)
+{
+    struct http_request *request = start->request;
+    struct kg_error err = {0};
+    const struct session *session =
+        kernel_find(start->notebook, http_request_owner(request), start->id, &err);
+    if (!session) {
+        start_fail(start, &err);
         return;
     }
-    KG_AUTO_FREE char *location = kg_asprintf("/api/kernels/%s", session_id(session));
+    json_t *model = kernel_model(start->notebook, session);
+    KG_AUTO_FREE char *location = kg_asprintf("/api/kernels/%s", start->id);
+    http_request_on_gone(request, NULL, NULL);
+    kernel_start_free(start);
     http_reply_header(request, "Location", location);
-    http_reply_json(request, 201, kernel_model(start->notebook, session));
+    http_reply_json(request, 201, model);
+}
+
+// Another process of the kernel than the one that was asked, or none, has no answer either.
+static void
+start_on_tap(void *arg)
+{
+    struct kernel_start *start = arg;
+    struct kernel_tap_item item;
+    while (kernel_tap_next(start->tap, &item)) {
+        bool is_over = item.kind == KERNEL_TAP_MESSAGE
+                           ? item.message->channel == KERNEL_SHELL
+                           : item.kind != KERNEL_TAP_STARTING && item.kind != KERNEL_TAP_READY &&
+                                 item.kind != KERNEL_TAP_LOST;
+        if (is_over) {
+            start_finish(start);
+            return;
+        }
+    }
+}
+
+static int
+ask_for_info(struct kernel_start *start, struct kernel *kernel, struct kg_error *err)
+{
+    const struct kernel_tap_settings settings = {.owner = http_request_owner(start->request)};
+    KG_AUTO_FREE char *header =
+        kg_asprintf("{\"msg_id\":\"%s\",\"session\":\"%s\",\"msg_type\":\"kernel_info_request\"}",
+                    start->id, start->id);
+    const struct kernel_message message = {
+        .channel = KERNEL_SHELL, .header = {header, strlen(header)}, .content = {"{}", 2}};
+    start->tap = kernel_tap_open(kernel, &settings, start_on_tap, start, err);
+    return start->tap ? kernel_tap_send(start->tap, &message, err) : -1;
+}
+
+static void
+start_on_session(struct session *session, struct kernel *kernel, const struct kg_error *open_err,
+                 void *arg)
+{
+    struct kernel_start *start = arg;
+    struct kg_error err = {0};
+    start->open = NULL;
+    if (open_err) {
+        start_fail(start, open_err);
+    } else if (ask_for_info(start, kernel, &err) < 0) {
+        session_end(session, "its kernel cannot be asked", NULL, NULL);
+        start_fail(start, &err);
+    }
 }
 
 // Nobody knows the kernel's id.
 static void
 start_on_gone(void *arg)
 {
-    KG_AUTO_FREE struct kernel_start *start = arg;
+    struct kernel_start *start = arg;
+    struct http_request *request = start->request;
     struct session *session =
-        kernel_find(start->notebook, http_request_owner(start->request), start->id, NULL);
-    session_open_cancel(start->open);
+        kernel_find(start->notebook, http_request_owner(request), start->id, NULL);
+    if (start->open)
+        session_open_cancel(start->open);
+    kernel_start_free(start);
     if (session)
         session_end(session, "its client has disconnected", NULL, NULL);
-    http_request_abandon(start->request);
+    http_request_abandon(request);
 }
 
 // The kernelspec that a body names.
@@ -89,8 +160,8 @@ handle_kernel_start(struct http_request *request, void *arg)
     };
     start->notebook = notebook;
     start->request = request;
-    start->open =
-        session_open_start(notebook->face->sessions, &session_request, start_on_ready, start, &err);
+    start->open = session_open_start(notebook->face->sessions, &session_request, start_on_session,
+                                     start, &err);
     if (!start->open) {
         free(start);
         reply_failure(request, &err);

@@ -18,10 +18,7 @@ def start_kernel(gateway, client=None, **body):
 
 
 def list_kernels(gateway, client=None):
-    return {
-        model["id"]: model
-        for model in (client or gateway.client).get("/api/kernels").json()
-    }
+    return {model["id"]: model for model in (client or gateway.client).get("/api/kernels").json()}
 
 
 def encode_v1(message):
@@ -32,9 +29,7 @@ def encode_v1(message):
     offsets = [8 * (len(parts) + 2)]
     for part in parts:
         offsets.append(offsets[-1] + len(part))
-    return struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets) + b"".join(
-        parts
-    )
+    return struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets) + b"".join(parts)
 
 
 def decode_v1(data):
@@ -77,10 +72,7 @@ class Channels:
     """A WebSocket to a kernel's channels."""
 
     def __init__(self, gateway, kernel_id, *, v1=True, query="", timeout=30, **options):
-        url = (
-            gateway.url.replace("http", "ws", 1)
-            + f"/api/kernels/{kernel_id}/channels{query}"
-        )
+        url = gateway.url.replace("http", "ws", 1) + f"/api/kernels/{kernel_id}/channels{query}"
         self.v1 = v1
         self.session = uuid.uuid4().hex
         self.ws = websocket.create_connection(
@@ -166,9 +158,7 @@ class Channels:
 
 
 def of(messages, msg_type):
-    return [
-        message for message in messages if message["header"]["msg_type"] == msg_type
-    ]
+    return [message for message in messages if message["header"]["msg_type"] == msg_type]
 
 
 def one(messages, msg_type):
@@ -180,7 +170,5 @@ def one(messages, msg_type):
 def text(messages, name="stdout"):
     streams = of(messages, "stream")
     return "".join(
-        message["content"]["text"]
-        for message in streams
-        if message["content"]["name"] == name
+        message["content"]["text"] for message in streams if message["content"]["name"] == name
     )

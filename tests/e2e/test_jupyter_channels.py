@@ -50,22 +50,15 @@ def test_the_first_result(client):
 
 def test_kernel_info(client):
     messages = client.until_idle(client.send("kernel_info_request", {}))
-    assert (
-        one(messages, "kernel_info_reply")["content"]["language_info"]["name"]
-        == "python"
-    )
+    assert one(messages, "kernel_info_reply")["content"]["language_info"]["name"] == "python"
 
 
 def test_the_subprotocol_is_chosen(client):
-    assert client.ws.subprotocol == (
-        "v1.kernel.websocket.jupyter.org" if client.v1 else None
-    )
+    assert client.ws.subprotocol == ("v1.kernel.websocket.jupyter.org" if client.v1 else None)
 
 
 def test_outputs(client):
-    code = (
-        "import sys\nprint('é</\u2028')\nprint('e', file=sys.stderr)\ndisplay(5)\n1/0"
-    )
+    code = "import sys\nprint('é</\u2028')\nprint('e', file=sys.stderr)\ndisplay(5)\n1/0"
     messages = client.run(code)
     assert text(messages) == "é</\u2028\n" and text(messages, "stderr") == "e\n"
     assert one(messages, "display_data")["content"]["data"]["text/plain"] == "5"
@@ -75,22 +68,15 @@ def test_outputs(client):
 
 def test_a_large_message(client):
     """Beyond what is copied: parts go out as they are."""
-    messages = client.run(
-        f"x = {'x' * 300_000!r}\ndisplay({{'text/plain': x * 3}}, raw=True)"
-    )
+    messages = client.run(f"x = {'x' * 300_000!r}\ndisplay({{'text/plain': x * 3}}, raw=True)")
     assert one(messages, "execute_input")["content"]["code"].count("x" * 300_000) == 1
-    assert (
-        one(messages, "display_data")["content"]["data"]["text/plain"] == "x" * 900_000
-    )
+    assert one(messages, "display_data")["content"]["data"]["text/plain"] == "x" * 900_000
 
 
 def test_input(client):
     running = client.execute("print(input('who? '))", allow_stdin=True)
     asked = client.until(lambda message: message["channel"] == "stdin")[-1]
-    assert (
-        asked["content"]["prompt"] == "who? "
-        and asked["parent_header"]["msg_id"] == running
-    )
+    assert asked["content"]["prompt"] == "who? " and asked["parent_header"]["msg_id"] == running
     client.send("input_reply", {"value": "me"}, "stdin", parent_header=asked["header"])
     assert text(client.until_idle(running)) == "me\n"
     # One that nobody waits for is ignored.
@@ -109,9 +95,7 @@ def test_buffers_both_ways(client, size):
     buffers = [os.urandom(size), b"", bytes(range(256))]
     content = {"comm_id": "c", "target_name": "echo", "data": {}}
     client.send("comm_open", content, buffers=buffers)
-    message = client.until(lambda message: message["header"]["msg_type"] == "comm_msg")[
-        -1
-    ]
+    message = client.until(lambda message: message["header"]["msg_type"] == "comm_msg")[-1]
     assert message["content"]["data"] == {"lengths": [size, 0, 256]}
     assert message["buffers"] == [buffer[::-1] for buffer in buffers]
 
@@ -134,9 +118,7 @@ def test_messages_of_open_webui(gateway, kernel):
                 "buffers": {},
                 "channel": "shell",
             }
-            sent = {
-                name: value for name, value in message.items() if name not in left_out
-            }
+            sent = {name: value for name, value in message.items() if name not in left_out}
             client.ws.send(json.dumps(sent).replace("</", "<\\/"))
             assert text(client.until_idle("m")) == "<\\/ 1\n"
 
@@ -162,9 +144,7 @@ def test_a_message_in_fragments(client):
     pieces = [data[i : i + 7] for i in range(0, len(data), 7)]
     for i, piece in enumerate(pieces):
         opcode = websocket.ABNF.OPCODE_CONT if i else kind
-        client.ws.send_frame(
-            websocket.ABNF(i == len(pieces) - 1, 0, 0, 0, opcode, 1, piece)
-        )
+        client.ws.send_frame(websocket.ABNF(i == len(pieces) - 1, 0, 0, 0, opcode, 1, piece))
         if i == 1:
             client.ws.ping("here")
     assert client.ws.recv_data(control_frame=True) == (
@@ -185,9 +165,7 @@ def test_replies_are_for_who_asked_and_outputs_for_all(gateway, kernel):
         assert list_kernels(gateway)[kernel]["connections"] == 2
         running = one_client.execute("print('both')")
         assert one(one_client.until_idle(running), "execute_reply")
-        seen = other.until(
-            lambda message: message["content"].get("execution_state") == "idle"
-        )
+        seen = other.until(lambda message: message["content"].get("execution_state") == "idle")
         assert text(seen) == "both\n" and not of(seen, "execute_reply")
     wait_for(lambda: list_kernels(gateway)[kernel]["connections"] == 0)
 
@@ -356,9 +334,7 @@ GOOD = {
 
 
 def v1_with_offsets(*offsets):
-    return (
-        struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets) + b"shell{}{}{}{}"
-    )
+    return struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets) + b"shell{}{}{}{}"
 
 
 @pytest.mark.parametrize(
@@ -462,9 +438,7 @@ def test_a_client_that_does_not_read_is_bounded(start_gateway):
         code = "for i in range(1000):\n    print('x' * 65536)\nprint('the end')"
         messages = reader.run(code)
         assert text(messages).endswith("the end\n")
-        rest = idle.until(
-            lambda message: message["content"].get("text", "").endswith("the end\n")
-        )
+        rest = idle.until(lambda message: message["content"].get("text", "").endswith("the end\n"))
         assert "kernelgate dropped" in text(rest, "stderr")
         idle.until(lambda message: message["content"].get("execution_state") == "idle")
         assert text(idle.run("print(3)")) == "3\n"
@@ -480,10 +454,7 @@ def test_many_connections_that_do_not_read(gateway):
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         clients = list(pool.map(connect, range(31)))
     with Channels(gateway, kernel) as reader:
-        assert (
-            text(reader.run("for i in range(200): print('y' * 65536)")).count("y")
-            == 200 << 16
-        )
+        assert text(reader.run("for i in range(200): print('y' * 65536)")).count("y") == 200 << 16
     for client in clients:
         client.ws.sock.close()
     wait_for(lambda: list_kernels(gateway)[kernel]["connections"] == 0)
@@ -507,9 +478,7 @@ def test_pings_of_a_client_that_reads_nothing(gateway, kernel):
 
 def test_requests_with_a_rate(start_gateway):
     """Messages count as requests of their owner; those above the rate wait."""
-    gateway = start_gateway(
-        "--jupyter-api", "--pool-size", "0", "--max-requests-per-second", "20"
-    )
+    gateway = start_gateway("--jupyter-api", "--pool-size", "0", "--max-requests-per-second", "20")
     kernel = start_kernel(gateway)
     with Channels(gateway, kernel) as client:
         sent = [client.execute(f"x = {i}") for i in range(60)]

@@ -71,9 +71,7 @@ def run_client(code, gateway, tmp_path, **environment):
         timeout=120,
         check=False,
     )
-    assert result.returncode == 0 and result.stdout.endswith("done\n"), result.stderr[
-        -4000:
-    ]
+    assert result.returncode == 0 and result.stdout.endswith("done\n"), result.stderr[-4000:]
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +91,7 @@ def test_nbclient(gateway, tmp_path):
 @pytest.fixture
 def lab(start_gateway, tmp_path):
     """A Jupyter server that gets its kernels from the gateway, as `jupyter lab --gateway-url`."""
-    gateway = start_gateway(
-        "--jupyter-api", "--pool-size", "1", "--api-key", "key-a", key="key-a"
-    )
+    gateway = start_gateway("--jupyter-api", "--pool-size", "1", "--api-key", "key-a", key="key-a")
     port = free_port()
     command = [
         sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root",
@@ -112,14 +108,10 @@ def lab(start_gateway, tmp_path):
         "IPYTHONDIR": str(tmp_path),
     }
     with open(tmp_path / "log", "w") as log:
-        process = subprocess.Popen(
-            command, env=environment, cwd=tmp_path, stdout=log, stderr=log
-        )
+        process = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=log, stderr=log)
     server = types.SimpleNamespace(url=f"http://127.0.0.1:{port}", gateway=gateway)
     try:
-        with httpx.Client(
-            base_url=server.url, timeout=60, trust_env=False
-        ) as server.client:
+        with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as server.client:
             wait_for(lambda: answers(server), 60)
             yield server
     finally:
@@ -156,9 +148,7 @@ def test_the_server_of_jupyterlab(lab):
         assert one(messages, "error")["content"]["ename"] == "KeyboardInterrupt"
         asking = client.execute("print(input())", allow_stdin=True)
         asked = client.until(lambda message: message["channel"] == "stdin")[-1]
-        client.send(
-            "input_reply", {"value": "me"}, "stdin", parent_header=asked["header"]
-        )
+        client.send("input_reply", {"value": "me"}, "stdin", parent_header=asked["header"])
         assert text(client.until_idle(asking)) == "me\n"
         assert lab.client.post(f"/api/kernels/{kernel}/restart").status_code == 200
         client.until(lambda it: it["content"].get("execution_state") == "restarting")

@@ -9,9 +9,7 @@ import pytest
 from jupyter_wire import Channels, list_kernels, start_kernel, text
 from kernelgate import Gateway, problem, wait_for
 
-UUID = re.compile(
-    r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
-)
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +121,7 @@ def test_other_sessions_are_no_kernels(gateway, session):
 @pytest.mark.parametrize("body", [b"[]", b'"x"', b"{", b'{"name":5}'])
 def test_bad_bodies(gateway, body):
     failure(gateway.client.post("/api/kernels", content=body), 400)
-    assert "cobol" in failure(
-        gateway.client.post("/api/kernels", json={"name": "cobol"}), 404
-    )
+    assert "cobol" in failure(gateway.client.post("/api/kernels", json={"name": "cobol"}), 404)
 
 
 def test_interrupt(gateway, kernel):
@@ -133,9 +129,7 @@ def test_interrupt(gateway, kernel):
         running = client.execute("print('go', flush=True)\nwhile True: pass")
         client.until(lambda message: message["content"].get("text") == "go\n")
         assert list_kernels(gateway)[kernel]["execution_state"] == "busy"
-        assert (
-            gateway.client.post(f"/api/kernels/{kernel}/interrupt").status_code == 204
-        )
+        assert gateway.client.post(f"/api/kernels/{kernel}/interrupt").status_code == 204
         reply = client.until(lambda message: message["channel"] == "shell")[-1]
         assert reply["parent_header"]["msg_id"] == running
         assert reply["content"]["ename"] == "KeyboardInterrupt"
@@ -206,9 +200,7 @@ def test_keys_and_owners(start_gateway, tmp_path):
             "params": {"token": "key-a", "1732270000": ""},
         },
     ):
-        assert [model["id"] for model in nobody.get("/api/kernels", **how).json()] == [
-            kernel
-        ]
+        assert [model["id"] for model in nobody.get("/api/kernels", **how).json()] == [kernel]
     for how in (
         {},
         {"params": {"token": "x"}},
