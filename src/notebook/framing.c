@@ -135,6 +135,9 @@ framing_write_v1(const struct kernel_message *message, struct framed_out *ret)
 
 // ---- Legacy ---------------------------------------------------------------------------------
 
+// The object is read on the loop.
+enum { MAX_OBJECT_BYTES = 1 << 20 };
+
 // A member of the object; an absent one and null are empty.
 static struct kernel_bytes
 member(const char *text, size_t len, const char *name)
@@ -152,6 +155,10 @@ framing_read_text(const void *data, size_t len, struct framed *ret, struct kg_er
     static const struct kernel_bytes none = {"{}", 2};
     *ret = (struct framed){.message.buffers = ret->buffers};
     struct kernel_message *message = &ret->message;
+    if (len > MAX_OBJECT_BYTES)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "message: more than %d bytes, use v1.kernel.websocket.jupyter.org",
+                            MAX_OBJECT_BYTES);
     message->header = member(data, len, "header");
     message->parent_header = member(data, len, "parent_header");
     message->metadata = member(data, len, "metadata");

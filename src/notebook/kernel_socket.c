@@ -3,7 +3,9 @@
 //
 // Bounds: what the kernel says waits in the tap's queue while more than WEBSOCKET_HIGH_WATERMARK
 // waits for the client. What the client says waits here if the tap takes no more; the WebSocket is
-// not read meanwhile.
+// not read meanwhile. What all clients say, whole messages and parts of messages, takes at most
+// MAX_RECEIVED_BYTES here, that of one owner half of it; messages of up to WEBSOCKET_SMALL_BYTES
+// are not counted while they are received.
 
 #include <string.h>
 
@@ -15,6 +17,7 @@
 enum {
     MESSAGE_SLACK = 64 << 10, // for the parts beside content and buffers
     SHARED_MIN_BYTES = 16 << 10,
+    MAX_RECEIVED_BYTES = 64 << 20, // or twice the largest message
     RETRY_MS = 50,
     SESSION_ID_MAX = 128, // of a client, in the query
     // As for the streams of executions (api/execution_stream.c).
@@ -27,6 +30,7 @@ enum {
 struct delayed {
     STAILQ_ENTRY(delayed) link;
     bool is_text;
+    bool is_admitted; // counted as a request
     struct buf data;
 };
 
@@ -42,6 +46,7 @@ struct kernel_socket {
     char *session_id; // of the client; "": none
     bool is_v1;
     STAILQ_HEAD(, delayed) delayed;
+    size_t delayed_bytes;
     struct loop_timer *retry;
     struct loop_timer *crowded;
     size_t last_backlog;
@@ -236,16 +241,41 @@ read_message(const struct kernel_socket *socket, bool is_text, const void *data,
                          : framing_read_binary(data, len, ret, err);
 }
 
+static size_t
+max_message_bytes(const struct kernel_socket *socket)
+{
+    return socket->notebook->face->max_output_bytes + MESSAGE_SLACK;
+}
+
+static bool
+socket_may_receive(size_t len, void *arg)
+{
+    const struct kernel_socket *socket = arg, *other;
+    size_t half = MAX_RECEIVED_BYTES / 2, largest = max_message_bytes(socket);
+    if (half < largest)
+        half = largest;
+    size_t all = len, of_owner = len;
+    TAILQ_FOREACH(other, &socket->notebook->sockets, link) {
+        size_t n = other->delayed_bytes;
+        if (other != socket && other->ws)
+            n += websocket_incoming(other->ws);
+        all += n;
+        of_owner += strcmp(other->owner, socket->owner) == 0 ? n : 0;
+    }
+    return of_owner <= half && all <= 2 * half;
+}
+
 // Gives the tap a message; the error is KG_SESSION_BUSY or KG_RATE_LIMITED where it is to be tried
-// again.
+// again. It counts as one request, however often it is tried.
 static int
 send_message(struct kernel_socket *socket, bool is_text, const void *data, size_t len,
-             struct kg_error *err)
+             bool *is_admitted, struct kg_error *err)
 {
     struct framed framed;
     if (read_message(socket, is_text, data, len, &framed, err) < 0 ||
-        http_server_admit(socket->server, socket->owner, err) < 0)
+        (!*is_admitted && http_server_admit(socket->server, socket->owner, err) < 0))
         return -1;
+    *is_admitted = true;
     if (kernel_tap_send(socket->tap, &framed.message, err) == 0)
         return 0;
     // An answer to a question that a restart has taken back is nobody's fault.
@@ -273,11 +303,13 @@ refuse_message(struct kernel_socket *socket, const struct kg_error *err)
 }
 
 static void
-delay(struct kernel_socket *socket, bool is_text, const void *data, size_t len)
+delay(struct kernel_socket *socket, bool is_text, const void *data, size_t len, bool is_admitted)
 {
     struct delayed *delayed = KG_NEW(struct delayed);
     delayed->is_text = is_text;
+    delayed->is_admitted = is_admitted;
     buf_append(&delayed->data, data, len);
+    socket->delayed_bytes += len;
     STAILQ_INSERT_TAIL(&socket->delayed, delayed, link);
     websocket_pause(socket->ws, true);
     if (!loop_timer_active(socket->retry))
@@ -289,15 +321,16 @@ socket_on_message(bool is_text, const void *data, size_t len, void *arg)
 {
     struct kernel_socket *socket = arg;
     struct kg_error err = {0};
+    bool is_admitted = false;
     struct session *session = session_client_session(socket->client);
     if (session)
         session_touch(session);
     if (!STAILQ_EMPTY(&socket->delayed))
-        delay(socket, is_text, data, len); // their order is kept
-    else if (send_message(socket, is_text, data, len, &err) == 0)
+        delay(socket, is_text, data, len, false); // their order is kept
+    else if (send_message(socket, is_text, data, len, &is_admitted, &err) == 0)
         return;
     else if (is_temporary(&err))
-        delay(socket, is_text, data, len);
+        delay(socket, is_text, data, len, is_admitted);
     else
         refuse_message(socket, &err);
 }
@@ -310,7 +343,7 @@ send_delayed(struct kernel_socket *socket)
     struct delayed *delayed;
     while ((delayed = STAILQ_FIRST(&socket->delayed))) {
         if (send_message(socket, delayed->is_text, delayed->data.data ? delayed->data.data : "",
-                         delayed->data.len, &err) < 0) {
+                         delayed->data.len, &delayed->is_admitted, &err) < 0) {
             bool is_later = is_temporary(&err);
             if (is_later)
                 loop_timer_start(socket->retry, RETRY_MS);
@@ -319,6 +352,7 @@ send_delayed(struct kernel_socket *socket)
             return is_later;
         }
         STAILQ_REMOVE_HEAD(&socket->delayed, link);
+        socket->delayed_bytes -= delayed->data.len;
         buf_fini(&delayed->data);
         free(delayed);
     }
@@ -382,47 +416,41 @@ kernel_socket_new(struct notebook *notebook, struct http_request *request, struc
     return socket;
 }
 
-// NULL: that was answered.
-static struct kernel_tap *
-open_tap(struct kernel_socket *socket, struct http_request *request, const struct session *session)
-{
-    struct kg_error err = {0};
-    struct kernel *kernel = session_first_kernel(session);
-    const struct kernel_tap_settings settings = {.owner = socket->owner};
-    if (!kernel)
-        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the kernel is not there yet");
-    struct kernel_tap *tap =
-        kernel ? kernel_tap_open(kernel, &settings, socket_on_tap, socket, &err) : NULL;
-    if (!tap)
-        reply_failure(request, &err);
-    return tap;
-}
-
 void
 kernel_socket_open(struct notebook *notebook, struct http_request *request)
 {
     static const struct websocket_events events = {
         .on_message = socket_on_message,
+        .may_receive = socket_may_receive,
         .on_drain = socket_on_drain,
         .on_end = socket_on_end,
     };
+    struct kg_error err = {0};
     struct session *session = kernel_of_request(notebook, request);
-    if (!session)
+    if (!session || !websocket_is_asked(request))
         return;
+    struct kernel *kernel = session_first_kernel(session);
+    if (!kernel) {
+        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the kernel is not there yet");
+        reply_failure(request, &err);
+        return;
+    }
     struct kernel_socket *socket = kernel_socket_new(notebook, request, session);
+    const struct kernel_tap_settings settings = {.owner = socket->owner};
     replace_older(notebook, socket);
-    socket->tap = open_tap(socket, request, session);
-    if (socket->tap)
-        socket->ws = websocket_start(
-            request, &(const struct websocket_settings){
-                         .loop = notebook->loop,
-                         .subprotocol = socket->is_v1 ? FRAMING_V1 : NULL,
-                         .max_message_bytes = notebook->face->max_output_bytes + MESSAGE_SLACK,
-                         .events = &events,
-                         .arg = socket,
-                     });
-    if (!socket->ws)
+    socket->tap = kernel_tap_open(kernel, &settings, socket_on_tap, socket, &err);
+    if (!socket->tap) {
         kernel_socket_free(socket);
+        reply_failure(request, &err);
+        return;
+    }
+    socket->ws = websocket_start(request, &(const struct websocket_settings){
+                                              .loop = notebook->loop,
+                                              .subprotocol = socket->is_v1 ? FRAMING_V1 : NULL,
+                                              .max_message_bytes = max_message_bytes(socket),
+                                              .events = &events,
+                                              .arg = socket,
+                                          });
 }
 
 void

@@ -7,6 +7,7 @@
 
 #include "websocket_priv.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <string.h>
 #include <strings.h>
@@ -26,7 +27,8 @@ struct websocket {
     void *arg;
     struct loop_timer *ping;
     size_t max_message_bytes;
-    struct buf message; // that comes
+    struct buf message; // that is being received
+    size_t incoming;    // its bytes, with all of its present frame
     bool is_text;
     bool in_control;   // a control frame comes, maybe between those of a message
     bool is_receiving; // wslay is on the stack
@@ -240,8 +242,20 @@ websocket_on_frame(wslay_event_context_ptr wslay,
         return;
     if (frame->opcode != WSLAY_CONTINUATION_FRAME)
         ws->is_text = frame->opcode == WSLAY_TEXT_FRAME;
-    if (frame->payload_length > ws->max_message_bytes - ws->message.len)
+    if (frame->payload_length > ws->max_message_bytes - ws->message.len) {
         queue_close(ws, WSLAY_CODE_MESSAGE_TOO_BIG, "the message is too large");
+        return;
+    }
+    ws->incoming = ws->message.len + (size_t)frame->payload_length;
+    if (ws->incoming > WEBSOCKET_SMALL_BYTES && ws->events &&
+        !ws->events->may_receive(ws->incoming, ws->arg))
+        queue_close(ws, WEBSOCKET_TRY_LATER, "too much is being received: try again later");
+}
+
+size_t
+websocket_incoming(const struct websocket *ws)
+{
+    return ws->incoming;
 }
 
 static void
@@ -262,6 +276,7 @@ websocket_on_msg(wslay_event_context_ptr wslay, const struct wslay_event_on_msg_
         return;
     struct buf message = ws->message;
     ws->message = (struct buf){0};
+    ws->incoming = 0;
     if (ws->events)
         ws->events->on_message(ws->is_text, message.data ? message.data : "", message.len, ws->arg);
     buf_fini(&message);
@@ -314,26 +329,25 @@ refuse(struct http_request *request, int status, const char *message)
         json_pack("{s:s, s:s}", "message", message, "reason", "Not a WebSocket handshake"));
 }
 
-// The answer to the key; NULL: it was refused.
-static char *
-check_handshake(struct http_request *request)
+bool
+websocket_is_asked(struct http_request *request)
 {
     const char *version = http_request_header(request, "Sec-WebSocket-Version");
     const char *key = http_request_header(request, "Sec-WebSocket-Key");
     if (!http_upgrade_is_asked(request, "websocket")) {
         http_reply_header(request, "Upgrade", "websocket");
         refuse(request, 426, "this path is for WebSockets");
-        return NULL;
+        return false;
     }
     if (!version || strcmp(version, "13") != 0) {
         http_reply_header(request, "Sec-WebSocket-Version", "13");
         refuse(request, 426, "Sec-WebSocket-Version: must be 13");
-        return NULL;
+        return false;
     }
-    char *accept = key ? websocket_accept_key(key) : NULL;
+    KG_AUTO_FREE char *accept = key ? websocket_accept_key(key) : NULL;
     if (!accept)
         refuse(request, 400, "Sec-WebSocket-Key: must be 16 bytes in base64");
-    return accept;
+    return accept != NULL;
 }
 
 static struct wslay_event_context *
@@ -357,9 +371,9 @@ wslay_new(struct websocket *ws)
 struct websocket *
 websocket_start(struct http_request *request, const struct websocket_settings *settings)
 {
-    KG_AUTO_FREE char *accept = check_handshake(request);
-    if (!accept)
-        return NULL;
+    KG_AUTO_FREE char *accept =
+        websocket_accept_key(http_request_header(request, "Sec-WebSocket-Key"));
+    assert(accept); // websocket_is_asked()
     struct websocket *ws = KG_NEW(struct websocket);
     ws->request = request;
     ws->events = settings->events;

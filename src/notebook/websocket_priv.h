@@ -20,6 +20,9 @@ enum {
 struct websocket_events {
     // A whole message, borrowed.
     void (*on_message)(bool is_text, const void *data, size_t len, void *arg);
+    // Whether that many bytes of a message may be received; asked for each frame of a message that
+    // has more than WEBSOCKET_SMALL_BYTES. False ends the WebSocket with 1013.
+    bool (*may_receive)(size_t len, void *arg);
     // What waits for the client has fallen to WEBSOCKET_LOW_WATERMARK.
     void (*on_drain)(void *arg);
     // The client has closed it, has disconnected, has broken the protocol, or does not answer to
@@ -38,13 +41,18 @@ struct websocket_settings {
 enum {
     WEBSOCKET_HIGH_WATERMARK = 64 << 10, // that wait for the client: above it, write no more
     WEBSOCKET_LOW_WATERMARK = 16 << 10,
+    WEBSOCKET_SMALL_BYTES = 64 << 10,
 };
 
 // Whether the client offers that subprotocol.
 bool websocket_offers(const struct http_request *request, const char *subprotocol);
-// Answers the handshake (section 4.2). NULL: it was not one, and that was answered.
+// Whether the request is a handshake (section 4.2); if not, that was answered.
+KG_MUST_CHECK bool websocket_is_asked(struct http_request *request);
+// Answers a handshake.
 KG_MUST_CHECK struct websocket *websocket_start(struct http_request *request,
                                                 const struct websocket_settings *settings);
+// Bytes of the message that is being received, with all of its present frame.
+size_t websocket_incoming(const struct websocket *ws);
 // Paused, it reads nothing more; up to 4 KiB of messages may still come.
 void websocket_pause(struct websocket *ws, bool paused);
 // Bytes that wait for the client.

@@ -2,6 +2,7 @@
 """WebSockets to a kernel's channels: both framings, several clients, bad input, slow readers."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import struct
@@ -185,6 +186,13 @@ def test_the_same_client_again_replaces_the_connection(gateway, kernel):
                 assert closing_status(old) == 1008
                 assert text(new.run("print(1)")) == "1\n"
             assert text(third.run("print(2)")) == "2\n"
+
+
+def test_a_refused_handshake_replaces_nothing(gateway, kernel):
+    with Channels(gateway, kernel, query="?session_id=abc") as client:
+        path = f"/api/kernels/{kernel}/channels?session_id=abc"
+        assert gateway.client.get(path).status_code == 426
+        assert text(client.run("print(1)")) == "1\n"
 
 
 def test_at_most_32_clients(gateway):
@@ -411,6 +419,27 @@ def test_bad_frames(gateway, kernel, frame, status):
     with Channels(gateway, kernel) as client:
         client.ws.sock.sendall(frame)
         assert closing_status(client) == status
+
+
+def test_unfinished_messages_of_an_owner_are_bounded_together(gateway, kernel):
+    """10 MB each are announced, and less is sent; small messages still pass."""
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Channels(gateway, kernel)) for _ in range(4)]
+        for client in clients:
+            client.ws.sock.sendall(b"\x82\xff" + struct.pack("!Q", 10_000_000) + b"\0\0\0\0" + b"x")
+            other = stack.enter_context(Channels(gateway, kernel))
+            assert text(other.run("print(1)")) == "1\n"
+        assert closing_status(clients[-1]) == 1013
+        clients[0].ws.sock.close()
+        wait_for(lambda: takes_ten_megabytes(gateway, kernel))
+
+
+def takes_ten_megabytes(gateway, kernel):
+    with Channels(gateway, kernel) as client:
+        try:
+            return text(client.run("print(2)\n#" + "x" * 9_900_000)) == "2\n"
+        except (OSError, AssertionError, websocket.WebSocketException):
+            return False
 
 
 def test_a_length_beyond_63_bits_is_cut(gateway, kernel):
