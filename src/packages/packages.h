@@ -55,7 +55,7 @@ bool packages_need_delivery(const struct packages *packages);
 // (paths below it, strings; may be empty) through the agent to where packages_path_inside() says.
 // One file at a time is written, and at most 192 KiB of it wait in the gateway; a sandbox that
 // takes nothing for 30 s ends the delivery. `fn` fires once; where `err` is set (KG_DISK_FULL: the
-// sandbox's disk has no room), what was written is removed again.
+// sandbox's disk has no room), what was written was removed again, if the agent still answers.
 struct packages_delivery;
 typedef void (*packages_delivery_fn)(const struct kg_error *err, void *arg);
 KG_MUST_CHECK struct packages_delivery *

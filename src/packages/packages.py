@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pip does for kernelgate, inside sandboxes. The gateway puts this file where every sandbox
-sees it. Progress goes to stderr; the result is one JSON object on stdout.
+"""What pip does for kernelgate, inside sandboxes. It is in a folder that every sandbox sees, or,
+where no folder is shared, an argument of `python -c`. Progress goes to stderr; the result is one JSON object on stdout.
 
     packages.py check REQUIREMENT...       which of them are satisfied here
     packages.py download REQUIREMENT...    resolves and downloads wheels; needs a way out

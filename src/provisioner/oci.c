@@ -61,8 +61,8 @@ oci_close(struct oci *oci)
     if (oci->group)
         cgroup_remove(&oci->cgroups, oci->group); // fails if sandboxes are kept
     free(oci->group);
-    cgroups_fini(&oci->cgroups);
     provisioner_fini(&oci->base);
+    cgroups_fini(&oci->cgroups);
     free(oci);
 }
 KG_DEFINE_AUTO(oci, oci_close)
@@ -95,6 +95,8 @@ take_epoch(struct oci *oci, struct kg_error *err)
     if (access(path, F_OK) == 0 && file_read(path, 32, &earlier, err) < 0)
         return -1;
     oci->epoch = (earlier.len ? strtoull(earlier.data, NULL, 10) : 0) + 1;
+    if (earlier.len && oci->epoch == 1)
+        return kg_error_set(err, KG_INVALID, 0, "%s does not hold a number", path);
     KG_AUTO_FREE char *text = kg_asprintf("%" PRIu64 "\n", oci->epoch);
     return file_write_atomic(path, text, strlen(text), 0600, err);
 }

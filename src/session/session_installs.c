@@ -187,7 +187,8 @@ install_on_removed(const struct kg_error *err, void *arg)
     struct session_install *install = arg;
     install->delivery = NULL;
     if (err)
-        log_warning("delivered wheels stay in a session", LOG_ERR(err));
+        log_warning("delivered wheels stay in a session", LOG_STR("session", install->session->id),
+                    LOG_ERR(err));
     install_end(install, install->err.code ? &install->err : NULL);
 }
 
