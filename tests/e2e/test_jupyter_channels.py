@@ -410,9 +410,10 @@ def test_bad_messages_in_legacy(gateway, kernel, data, status):
         (b"\x09\x80\0\0\0\0", None),  # a ping in fragments
         (b"\x89\xfe\x00\x7e\0\0\0\0", None),  # a ping of 126 bytes
         (b"\x81\x82\0\0\0\0\xc3\x28", 1007),  # not UTF-8
-        (b"\x82\xff" + struct.pack("!Q", 1 << 40) + b"\0\0\0\0", 1009),
+        # A head is looked at when the first byte after it has come.
+        (b"\x82\xff" + struct.pack("!Q", 1 << 40) + b"\0\0\0\0x", 1009),
         (b"\x02\xff" + struct.pack("!Q", 10 << 20) + b"\0\0\0\0" + b"\0" * (10 << 20)
-         + b"\x80\xff" + struct.pack("!Q", 10 << 20) + b"\0\0\0\0", 1009),
+         + b"\x80\xff" + struct.pack("!Q", 10 << 20) + b"\0\0\0\0x", 1009),
     ],
 )  # fmt: skip
 def test_bad_frames(gateway, kernel, frame, status):
