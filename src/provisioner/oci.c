@@ -94,9 +94,9 @@ take_epoch(struct oci *oci, struct kg_error *err)
     KG_AUTO_BUF earlier = {0};
     if (access(path, F_OK) == 0 && file_read(path, 32, &earlier, err) < 0)
         return -1;
+    if (earlier.len && (earlier.data[0] < '0' || earlier.data[0] > '9'))
+        return kg_error_set(err, KG_INVALID, 0, "%s does not begin with a number", path);
     oci->epoch = (earlier.len ? strtoull(earlier.data, NULL, 10) : 0) + 1;
-    if (earlier.len && oci->epoch == 1)
-        return kg_error_set(err, KG_INVALID, 0, "%s does not hold a number", path);
     KG_AUTO_FREE char *text = kg_asprintf("%" PRIu64 "\n", oci->epoch);
     return file_write_atomic(path, text, strlen(text), 0600, err);
 }

@@ -141,6 +141,12 @@ def test_an_earlier_gateway_lets_a_sandbox_go(start_gateway):
     assert gateway.execute("print(x + 1)", session_id="kept").text() == "42\n"
 
 
+def test_a_damaged_epoch_is_refused(start_gateway, tmp_path):
+    (tmp_path / "epoch").write_text("x\n")
+    with pytest.raises(AssertionError, match="epoch does not begin with a number"):
+        start_gateway(env={"KERNELGATE_DOOR": "tcp"}, state_dir=os.fspath(tmp_path))
+
+
 def test_other_doors_are_refused(start_gateway, tmp_path):
     with pytest.raises(AssertionError, match="KERNELGATE_DOOR can only be tcp"):
         start_gateway(env={"KERNELGATE_DOOR": "window"}, state_dir=os.fspath(tmp_path))
