@@ -344,12 +344,12 @@ send_delayed(struct kernel_socket *socket)
     while ((delayed = STAILQ_FIRST(&socket->delayed))) {
         if (send_message(socket, delayed->is_text, delayed->data.data ? delayed->data.data : "",
                          delayed->data.len, &delayed->is_admitted, &err) < 0) {
-            bool is_later = is_temporary(&err);
-            if (is_later)
-                loop_timer_start(socket->retry, RETRY_MS);
-            else
+            if (!is_temporary(&err)) {
                 refuse_message(socket, &err);
-            return is_later;
+                return false;
+            }
+            loop_timer_start(socket->retry, RETRY_MS);
+            return true;
         }
         STAILQ_REMOVE_HEAD(&socket->delayed, link);
         socket->delayed_bytes -= delayed->data.len;

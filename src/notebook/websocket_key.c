@@ -72,7 +72,7 @@ websocket_accept_key(const char *key)
     unsigned char text[2 * BLOCK] = {0};
     size_t len = KEY_TEXT_LEN + strlen(guid);
     memcpy(text, key, KEY_TEXT_LEN);
-    memcpy(text + KEY_TEXT_LEN, guid, strlen(guid));
+    memcpy(text + KEY_TEXT_LEN, guid, sizeof guid);
     text[len] = 0x80;
     const uint64_t bits = htobe64(8 * len);
     memcpy(text + sizeof text - sizeof bits, &bits, sizeof bits);
