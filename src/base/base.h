@@ -185,6 +185,10 @@ size_t json_plain_len(const char *text, size_t len);
 // Appends a JSON string with its quotes; `text` is valid UTF-8 and may contain NULs. Escapes the
 // same characters.
 void json_append_string(struct buf *ret, const char *text, size_t len);
+// The same, limited to `max` bytes including the quotes. Returns false and appends nothing if it
+// would be longer.
+KG_MUST_CHECK bool json_append_string_within(struct buf *ret, const char *text, size_t len,
+                                             size_t max);
 
 // ---- JSON text, without creating values ------------------------------------------------------
 

@@ -82,26 +82,37 @@ plain_run(const char *at, const char *end)
     }
 }
 
+// A control character, a quote or a backslash.
 static void
-append_control(struct buf *ret, char c)
+append_control(struct buf *ret, unsigned char c)
 {
-    static const char letters[] = "btnfr", values[] = "\b\t\n\f\r";
-    const char *value = c ? strchr(values, c) : NULL;
-    char short_form[3] = {'\\', value ? letters[value - values] : c, '\0'};
-    if (value || c == '"' || c == '\\')
-        buf_append(ret, short_form, 2);
-    else
-        buf_printf(ret, "\\u%04x", (unsigned)c);
+    static const char hex[] = "0123456789abcdef";
+    static const char letters[0x20] = {
+        ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
+    char letter = c < 0x20 ? letters[c] : (char)c;
+    const char escape[] = {'\\', letter ? letter : 'u', '0', '0', hex[c >> 4], hex[c & 0xf]};
+    buf_append(ret, escape, letter ? 2 : sizeof escape);
 }
 
-void
-json_append_string(struct buf *ret, const char *text, size_t len)
+static bool
+drop_after(struct buf *ret, size_t len)
+{
+    ret->len = len;
+    ret->data[len] = '\0';
+    return false;
+}
+
+bool
+json_append_string_within(struct buf *ret, const char *text, size_t len, size_t max)
 {
     const char *end = text + len;
-    buf_reserve(ret, len + 2);
+    size_t start = ret->len;
     buf_append(ret, "\"", 1);
     while (text < end) {
         size_t run = plain_run(text, end);
+        size_t used = ret->len - start + 1; // with the quote at the end
+        if (run > max || used > max - run)
+            return drop_after(ret, start);
         buf_append(ret, text, run);
         text += run;
         if (text == end)
@@ -110,7 +121,7 @@ json_append_string(struct buf *ret, const char *text, size_t len)
         size_t n = !multi ? 1 : *text == '\xc2' ? 2 : 3;
         const char *escape = multi ? escape_of_separator(text) : NULL;
         if (!multi)
-            append_control(ret, *text);
+            append_control(ret, (unsigned char)*text);
         else if (escape)
             buf_append_str(ret, escape);
         else
@@ -118,4 +129,12 @@ json_append_string(struct buf *ret, const char *text, size_t len)
         text += n;
     }
     buf_append(ret, "\"", 1);
+    return ret->len - start <= max || drop_after(ret, start);
+}
+
+void
+json_append_string(struct buf *ret, const char *text, size_t len)
+{
+    buf_reserve(ret, len + 2);
+    (void)!json_append_string_within(ret, text, len, SIZE_MAX);
 }

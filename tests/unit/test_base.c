@@ -460,6 +460,30 @@ test_json_string(void **state)
     buf_append(&json, "", 1);
     assert_string_equal(json.data, "\"eight bytes, \\\"quoted\\\", \\\\, \\n\\u0000\x7f, "
                                    "\xc3\xa4\xc2\x84\\u0085 \xe2\x82\xac\\u2028\\u2029 end\"");
+    for (int c = 0; c < 0x20; c++) {
+        KG_AUTO_BUF one = {0};
+        const char control[] = {(char)c};
+        json_append_string(&one, control, 1);
+        json_auto_t *value = json_loadb(one.data, one.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        assert_int_equal(json_string_length(value), 1);
+        assert_int_equal(json_string_value(value)[0], c);
+    }
+}
+
+static void
+test_json_string_within(void **state)
+{
+    (void)state;
+    static const char text[] = "plain \n\x01 \xe2\x80\xa8 end";
+    KG_AUTO_BUF whole = {0};
+    json_append_string(&whole, text, sizeof text - 1);
+    for (size_t max = 0; max < whole.len + 2; max++) {
+        KG_AUTO_BUF json = {0};
+        buf_append_str(&json, "before");
+        bool fits = json_append_string_within(&json, text, sizeof text - 1, max);
+        assert_int_equal(fits, max >= whole.len);
+        assert_int_equal(json.len, 6 + (fits ? whole.len : 0));
+    }
 }
 
 static void
@@ -501,6 +525,7 @@ main(void)
         cmocka_unit_test(test_weight_of_json_values),
         cmocka_unit_test(test_json_plain_text),
         cmocka_unit_test(test_json_string),
+        cmocka_unit_test(test_json_string_within),
         cmocka_unit_test(test_json_as_ascii),
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_cut_and_escapes),
