@@ -250,6 +250,9 @@ bool env_name_valid(const char *name);
 
 // ---- Ids and clocks -------------------------------------------------------------------------
 
+// Random bytes for several ids are drawn at once, so a forked process must not make ids: it would
+// make the same ones as its parent.
+
 // Fills `ret` with `len` random characters of a-z2-7 (5 bits each) and a NUL: `len` + 1 bytes.
 void id_random(char *ret, size_t len);
 // Fills `ret` with `len` random lower-case hexadecimal digits and a NUL.
@@ -284,6 +287,7 @@ struct log_field {
 // The code and message of a struct kg_error.
 #define LOG_ERR(e) LOG_STR("code", kg_code_info((e)->code)->name), LOG_STR("error", (e)->message)
 
+// Finds out what kind of file stderr is. Must be called again after stderr was replaced.
 void log_setup(enum log_level level, enum log_format format);
 // Ends the log after about that many more bytes, with a line that says so; 0: never.
 void log_limit(size_t max_bytes);

@@ -5,13 +5,31 @@
 
 #include "base.h"
 
+// Random bytes for the next ids: one system call serves many ids.
+static _Thread_local struct {
+    unsigned char bytes[256];
+    size_t left; // unused ones, at the end of `bytes`
+} drawn;
+
+static unsigned char
+next_byte(void)
+{
+    if (drawn.left == 0) {
+        randombytes_buf(drawn.bytes, sizeof drawn.bytes);
+        drawn.left = sizeof drawn.bytes;
+    }
+    unsigned char *at = &drawn.bytes[sizeof drawn.bytes - drawn.left--];
+    unsigned char byte = *at;
+    *at = 0; // an id can be used as a key, so it is not kept
+    return byte;
+}
+
 // Each character from a random byte: the alphabets' sizes are powers of two.
 static void
 fill(char *ret, size_t len, const char *alphabet, unsigned mask)
 {
-    randombytes_buf(ret, len);
     for (size_t i = 0; i < len; i++)
-        ret[i] = alphabet[(unsigned char)ret[i] & mask];
+        ret[i] = alphabet[next_byte() & mask];
     ret[len] = '\0';
 }
 

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base.h"
@@ -17,6 +18,7 @@ static struct {
     long long lost; // lines since the last one that was written
     bool torn;      // the end of the last line was lost
     bool ended;
+    bool is_file; // stderr
 } log_state;
 
 static const char *const level_names[] = {
@@ -31,6 +33,8 @@ log_setup(enum log_level level, enum log_format format)
 {
     log_min_level = level;
     log_line_format = format;
+    struct stat stat;
+    log_state.is_file = fstat(STDERR_FILENO, &stat) == 0 && S_ISREG(stat.st_mode);
 }
 
 void
@@ -109,14 +113,15 @@ format_json(struct buf *line, const char *time, const char *level, const char *e
 }
 
 // A log that nobody reads must not block the gateway. stderr may be shared, so it is not made
-// non-blocking: when it is writable, it accepts PIPE_BUF bytes without blocking (pipe(7)).
+// non-blocking: when it is writable, it accepts PIPE_BUF bytes without blocking (pipe(7)). A file
+// is always writable.
 static bool
 log_put(const char *text, size_t len)
 {
     while (len > 0) {
         struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
         size_t piece = len < PIPE_BUF ? len : PIPE_BUF;
-        if (poll(&fd, 1, 0) <= 0 || !(fd.revents & POLLOUT))
+        if (!log_state.is_file && (poll(&fd, 1, 0) <= 0 || !(fd.revents & POLLOUT)))
             return false;
         ssize_t n = write(STDERR_FILENO, text, piece);
         if (n <= 0)

@@ -287,13 +287,13 @@ test_log_does_not_wait_for_its_reader(void **state)
     memset(value, 'v', sizeof value - 1);
     memset(longest, 'l', sizeof longest - 1);
     value[sizeof value - 1] = longest[sizeof longest - 1] = '\0';
-    log_setup(LOG_LEVEL_INFO, LOG_FORMAT_CONSOLE);
     assert_int_equal(pipe(fds), 0);
     assert_int_equal(fd_set_nonblocking(fds[0], NULL), 0);
     int capacity = fcntl(fds[1], F_SETPIPE_SZ, 8192);
     assert_true(capacity >= 8192);
     int saved = dup(STDERR_FILENO);
     dup2(fds[1], STDERR_FILENO);
+    log_setup(LOG_LEVEL_INFO, LOG_FORMAT_CONSOLE);
     alarm(30); // where it waits, this ends the test
     log_often(1, longest);
     log_often(1000, value);
