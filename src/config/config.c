@@ -12,7 +12,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { MAX_DOTENV_BYTES = 1 << 20, MAX_SETTINGS = 64, HELP_VALUE = 256 };
+enum { MAX_DOTENV_BYTES = 1 << 20, HELP_VALUE = 256 };
 
 static const char *
 keep_string(struct config *config, char *text)
@@ -287,9 +287,8 @@ static int
 take_flags(struct config *config, enum config_command command, int argc, char **argv,
            bool *ret_given, struct kg_error *err)
 {
-    struct option options[MAX_SETTINGS + 1] = {0};
+    struct option options[CONFIG_N_SETTINGS + 1] = {0};
     size_t n = 0;
-    assert(config_n_settings <= MAX_SETTINGS);
     for (size_t i = 0; i < config_n_settings; i++) {
         const struct setting *setting = &config_settings[i];
         if (setting->commands & (int)command)
@@ -326,7 +325,7 @@ config_load(struct config *config, enum config_command command, int argc, char *
             const char *dotenv_path, struct kg_error *err)
 {
     *config = (struct config){0};
-    bool given[MAX_SETTINGS] = {0};
+    bool given[CONFIG_N_SETTINGS] = {0};
     if (take_flags(config, command, argc, argv, given, err) < 0)
         return -1;
     KG_AUTO_BUF dotenv = {0};

@@ -38,5 +38,13 @@ struct setting {
     bool secret; // never shown
 };
 
-extern const struct setting config_settings[];
+// The index of each setting's row, and how many there are.
+enum {
+#define SETTING(type, field, ...) CONFIG_ROW_##field,
+#include "settings_table.h"
+#undef SETTING
+    CONFIG_N_SETTINGS
+};
+extern const struct setting config_settings[CONFIG_N_SETTINGS];
+// The same number, for loops: gcc's analyzer would follow each of a known number of turns.
 extern const size_t config_n_settings;

@@ -24,9 +24,9 @@ enum {
      .type = SETTING_##setting_type,                                                               \
      .offset = offsetof(struct config, field),                                                     \
      __VA_ARGS__},
-const struct setting config_settings[] = {
+const struct setting config_settings[CONFIG_N_SETTINGS] = {
 #include "settings_table.h"
 };
 #undef SETTING
 
-const size_t config_n_settings = KG_ARRAY_LEN(config_settings);
+const size_t config_n_settings = CONFIG_N_SETTINGS;
