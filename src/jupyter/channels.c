@@ -18,15 +18,15 @@ enum {
     // What one turn of the loop reads of a channel before the others have theirs: below 1 ms.
     TURN_MESSAGES = 64,
     TURN_COST = 32 * 1024,
-    // Requests that wait for the end of the ZMTP handshake, or that are being made.
+    // Requests that wait for the end of the ZMTP handshake, or are being built on a worker.
     MAX_PENDING = 8,
-    // How many of those may be messages that somebody else has made.
+    // How many of these may be messages of taps.
     MAX_PENDING_RAW = 4
 };
 
 // A large message on its way from the socket to the events.
 struct delivery {
-    struct channel *channel; // not looked at by the worker
+    struct channel *channel; // not used by the worker
     enum jupyter_channel id;
     void *(*shape)(enum jupyter_channel channel, struct jupyter_message *message);
     void (*shaped_free)(void *shaped);
@@ -35,43 +35,43 @@ struct delivery {
     bool keep_raw;
     size_t max_message_bytes;
     uint64_t cost;
-    struct jupyter_message *message; // the result; NULL: `err` says why
+    struct jupyter_message *message; // the result; NULL: see `err`
     struct kg_error err;
 };
 
-// A large request that is being made.
+// A large request that a worker builds.
 struct making {
-    struct channel *channel; // not looked at by the worker
+    struct channel *channel; // not used by the worker
     struct jupyter_session *session;
     char msg_id[JUPYTER_MSG_ID_SIZE];
     char *msg_type;
     struct jupyter_content content;
-    struct jupyter_raw *raw;           // instead of type and content; NULL: none
+    struct jupyter_raw *raw;           // replaces type and content; may be NULL
     struct jupyter_outgoing *outgoing; // the result
 };
 
-// A request that waits; `outgoing` is NULL while `work` makes it.
+// A request that waits; `outgoing` is NULL while `work` builds it.
 struct pending {
     struct jupyter_outgoing *outgoing;
     struct making *making;
     struct loop_work *work;
 };
 
-// Without a link, `sock`, `watch` and `guard` are NULL and nothing is pending.
+// While there is no link, `sock`, `watch` and `guard` are NULL and nothing is pending.
 struct channel {
     struct jupyter_channels *channels;
     enum jupyter_channel id;
     struct channel_socket *sock;
     struct loop_fd *watch;
     struct guard *guard;
-    struct loop_timer *again;     // to go on where no edge of ZMQ_FD will come
-    struct loop_work *delivering; // a large message; nothing else is read until it was delivered
+    struct loop_timer *again;     // continues where ZMQ_FD will report no new edge
+    struct loop_work *delivering; // a large message; nothing is read until it has been delivered
     struct pending pending[MAX_PENDING];
     size_t n_pending;
-    bool had_no_room; // when somebody asked; on_room is called when it has some
+    bool had_no_room; // has_room() has returned false: on_room is due
 };
 
-// `gone`, where set, is told that the channels were freed from inside a callback.
+// `gone` is set during a callback: freeing the channels sets *gone.
 struct jupyter_channels {
     struct loop *loop;
     struct jupyter_session *session;
@@ -92,7 +92,7 @@ jupyter_channel_name(enum jupyter_channel channel)
     return names[channel];
 }
 
-// Each kernel has a lane of its own among the workers.
+// Each kernel has its own lane.
 static uint64_t
 lane_of(const struct jupyter_channels *channels)
 {
@@ -159,7 +159,7 @@ making_run(void *arg)
     making->content.free_arg(KG_STEAL(making->content.arg));
 }
 
-// Frees what is large on a worker: a million values take tens of milliseconds.
+// Frees a large value on a worker: a million values take tens of milliseconds.
 static void
 free_elsewhere(struct loop *loop, loop_fn free_fn, void *job)
 {
@@ -192,7 +192,8 @@ channel_close(struct channel *channel)
 
 // ---- Receiving ------------------------------------------------------------------------------
 
-// Reports a message, or why there is none. Returns false where the callback freed the channels.
+// Reports a message, or `err` if `message` is NULL. Returns false if the callback freed the
+// channels.
 static bool
 report(struct channel *channel, struct jupyter_message *message, const struct kg_error *err)
 {
@@ -209,7 +210,7 @@ report(struct channel *channel, struct jupyter_message *message, const struct kg
     return !gone;
 }
 
-// Returns false where the callback freed the channels.
+// Returns false if the callback freed the channels.
 static bool
 deliver(struct channel *channel, struct socket_message *received)
 {
@@ -295,8 +296,8 @@ has_something_to_send(const struct channel *channel)
     return channel->n_pending > 0 && channel->pending[0].outgoing != NULL;
 }
 
-// ZMQ_FD is edge-triggered, and any call on the socket can consume the edge: the socket is left
-// alone only where nothing can be done.
+// ZMQ_FD is edge-triggered, and any call on the socket can consume the edge. So the loop waits for
+// an edge only if nothing can be done now.
 static void
 go_on_if_ready(struct channel *channel)
 {
@@ -306,8 +307,8 @@ go_on_if_ready(struct channel *channel)
         loop_timer_start(channel->again, 0);
 }
 
-// After a request was sent. Sending may have consumed the edge of a message that has come, but not
-// of one that comes later.
+// After a send. It may have consumed the edge of a message that had arrived, but not of a later
+// one.
 static void
 go_on_after_send(struct channel *channel)
 {
@@ -315,7 +316,7 @@ go_on_after_send(struct channel *channel)
         go_on_if_ready(channel);
 }
 
-// A failed attempt to receive lets ZMQ_FD report the next message; then nothing else is asked.
+// After a failed receive, ZMQ_FD reports the next message, so nothing else needs to be checked.
 static void
 channel_turn(struct channel *channel)
 {
@@ -422,7 +423,7 @@ jupyter_channels_attach(struct jupyter_channels *channels, enum jupyter_channel 
 
 // ---- Sending --------------------------------------------------------------------------------
 
-// The channel's error where it takes no more requests.
+// Fails if the channel accepts no request now.
 static int
 check_can_send(const struct channel *channel, struct kg_error *err)
 {
@@ -496,7 +497,7 @@ jupyter_channels_send_large(struct jupyter_channels *channels, enum jupyter_chan
     return 0;
 }
 
-// ---- Messages that somebody else has made ---------------------------------------------------
+// ---- Messages of taps -----------------------------------------------------------------------
 
 const char *
 jupyter_channels_session(const struct jupyter_channels *channels)
@@ -517,7 +518,7 @@ jupyter_channels_is_connected(struct jupyter_channels *channels, enum jupyter_ch
     if (channel->sock == NULL)
         return false;
     bool connected = (socket_events(channel->sock) & ZMQ_POLLOUT) != 0;
-    go_on_if_ready(channel); // the look may have consumed an edge
+    go_on_if_ready(channel); // socket_events() may have consumed an edge
     return connected;
 }
 

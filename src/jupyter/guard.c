@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The guard of one channel: two byte pumps with backpressure, the follower on the kernel's side of
-// them, and the end of the link, which is reported only after its last message was taken.
+// The guard of one channel: a byte pump in each direction, with backpressure. A follower checks the
+// frames that come from the kernel. The end of the link is reported after its last message was
+// taken.
 //
-// libzmq holds up to WINDOW bytes for each channel. A message larger than that needs a slot, from
-// when its size is known until it was taken:
+// libzmq holds up to WINDOW bytes for each channel. A larger message needs a slot, from the moment
+// its size is known until it has been taken:
 //
-// - The fast slot is one for all guards. A guard that has it must receive quickly, so that the
-//   next in the queue gets it within half a second. It is for one message: the next large message
-//   of the same peer waits behind those of the others.
-// - A message that is too slow for it gets one of SLOW_SLOTS, where it must receive a minimum
-//   each SLOW_MS.
-// - One that is too slow even for that, or finds no slow slot, is abandoned: libzmq gets NUL bytes
-//   for the rest, and the reader sees a message that was too large (zmtp_abandon()).
+// - All guards share one fast slot. A guard that has it must receive quickly, so that the next in
+//   the queue gets it within half a second. It holds the slot for one message: the peer's next
+//   large message waits behind those of other peers.
+// - A guard that is too slow for it gets one of SLOW_SLOTS, where it must receive a minimum every
+//   SLOW_MS.
+// - If it is too slow even for that, or no slow slot is free, the message is abandoned: libzmq gets
+//   NUL bytes for the rest, and the reader sees a message that was too large (zmtp_abandon()).
 //
-// So all large messages together take (1 + SLOW_SLOTS) times the bound of a message.
+// So all large messages together take at most (1 + SLOW_SLOTS) times the bound of one.
 
 #include "guard_priv.h"
 
@@ -27,16 +28,16 @@
 
 enum {
     CHUNK = 128 * 1024,
-    // Whole messages inside libzmq that nobody has taken yet, as zmtp_frame_cost() counts.
+    // Cost (zmtp_frame_cost()) of the whole messages inside libzmq that have not been taken.
     WINDOW = 1024 * 1024,
     FAST_SLOTS = 1,
     SLOW_SLOTS = 3,
-    // What a guard with the fast slot has to receive in that time, while it reads.
+    // The minimum that a guard with the fast slot must receive in FAST_MS, while it reads.
     FAST_MS = 50,
     FAST_BYTES = 256 * 1024,
-    // How often that is checked before the message has come: half a second.
+    // So many checks for one message: half a second.
     MAX_FAST_CHECKS = 10,
-    // The same for a slow slot, without a limit on the number of checks.
+    // The same for a slow slot; the number of checks is not limited.
     SLOW_MS = 2000,
     SLOW_BYTES = 128 * 1024,
     LINGER_MS = 10,
@@ -53,17 +54,17 @@ struct guard {
     int link_events; // what is watched for
     int inner_events;
     struct buf
-        inward; // read from one side and not yet taken by the other; about CHUNK each at most
+        inward; // read from one side and not yet written to the other; at most about CHUNK each
     struct buf outward;
     struct zmtp_follower follower;
-    uint64_t in_flight; // cost of the messages that went inward and were not taken
-    uint64_t nuls_left; // of those that complete an abandoned message; they follow `inward`
+    uint64_t in_flight; // cost of the messages that went inward and have not been taken
+    uint64_t nuls_left; // NUL bytes that complete an abandoned message; sent after `inward`
     enum slot slot;
-    bool slot_done;                   // the message that it is for went inward as a whole
+    bool slot_done;                   // its message has gone inward completely
     TAILQ_ENTRY(guard) in_slot_queue; // in SLOT_WAITING
     struct loop_timer *pace_timer;    // in SLOT_FAST and SLOT_SLOW
     size_t moved;                     // bytes that went inward since the timer was started
-    bool was_paused;                  // since then: the guard did not read all the time
+    bool was_paused;                  // since then, at least for a moment
     int fast_checks;
     guard_linger_fn can_linger;      // NULL: nothing lingers
     struct loop_timer *linger_timer; // active while `inward` lingers: it is not written yet
@@ -163,8 +164,8 @@ guard_abandon(struct guard *guard)
     guard_settle(guard);
 }
 
-// Only the peer's time counts: not that of a message that waits to be taken, nor that in which the
-// guard did not read.
+// Only the peer's time counts, not the time in which the guard did not read, or a complete message
+// waited to be taken.
 static void
 guard_on_pace_timer(void *arg)
 {
@@ -181,8 +182,8 @@ guard_on_pace_timer(void *arg)
         pace_start(guard, fast ? FAST_MS : SLOW_MS);
 }
 
-// Whether the rest of a large message may come in. Asks for a slot where one has begun, and gives
-// it back where one was taken; a message that has begun behind it asks again.
+// Whether the guard may read. Asks for a slot when a large message has begun, and returns the slot
+// when that has been taken; a large message behind it asks again.
 static bool
 guard_has_room(struct guard *guard)
 {
@@ -199,7 +200,7 @@ guard_has_room(struct guard *guard)
 
 // ---- Pumps ----------------------------------------------------------------------------------
 
-// After every step: watches for what can be done next, or ends.
+// Called after every step: watches for what can be done next, or ends.
 static void
 guard_settle(struct guard *guard)
 {
@@ -225,7 +226,7 @@ guard_settle(struct guard *guard)
     set_events(guard->inner_watch, &guard->inner_events, inner);
 }
 
-// libzmq closed its end: it reads nothing any more.
+// libzmq has closed its end.
 static void
 inner_lost(struct guard *guard)
 {
@@ -312,7 +313,7 @@ read_link(struct guard *guard)
         inner_lost(guard);
 }
 
-// A link that takes nothing any more may still have something to say: reading finds its end.
+// If the link no longer accepts bytes it may still deliver some: its end is found by reading.
 static void
 read_inner(struct guard *guard)
 {

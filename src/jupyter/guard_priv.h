@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A guard moves bytes between a link (at whose other end a kernel's ZeroMQ socket listens) and our
-// own ZeroMQ socket, and stands between an untrusted kernel and libzmq, which bounds neither the
-// length of a message nor what waits to be read. A message above the bound comes without the frames
-// that made it so, and one above 1 MiB that comes too slowly without its end (zmtp_priv.h).
+// A guard moves bytes between a link, at whose other end a kernel's ZeroMQ socket listens, and our
+// own ZeroMQ socket. It protects libzmq from an untrusted kernel, because libzmq limits neither the
+// length of a message nor what waits to be read. A message above the bound arrives without the
+// frames that exceed it; one above 1 MiB whose peer is too slow arrives without its end
+// (zmtp_priv.h).
 #pragma once
 
 #include "base.h"
@@ -20,14 +21,15 @@ struct guard *guard_new(struct loop *loop, int link_fd, int inner_fd, size_t max
 void guard_free(struct guard *guard);
 KG_DEFINE_AUTO(guard, guard_free)
 
-// Reports that the reader took messages of this cost (zmtp_frame_cost() of their frames) from the
-// ZeroMQ socket and is done with them. What was let through and not yet taken is at most a window
-// of 1 MiB, or a message that is larger than that: of those there are at most four in all guards.
+// Reports that the reader has taken messages of this cost (zmtp_frame_cost() of their frames) from
+// the ZeroMQ socket and is done with them. At most a window of 1 MiB, or one larger message, has
+// been passed on and not been taken; all guards together have at most four of these larger
+// messages.
 void guard_taken(struct guard *guard, uint64_t cost);
 
-// Whether a message has begun to come in, or one that came has not been taken.
+// Whether a message has begun to arrive, or has arrived and not been taken.
 bool guard_is_receiving(const struct guard *guard);
-// Whether a message that went inward, or is about to, has not been taken.
+// Whether a message has been passed on, or is about to be, and has not been taken.
 bool guard_has_untaken(const struct guard *guard);
 
 // Lets small messages linger in the guard, for 10 ms at most, where the function says that they

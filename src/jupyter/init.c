@@ -7,9 +7,9 @@
 #include <sys/resource.h>
 
 enum {
-    // Every kernel has these; stdin is opened for taps only, and fails where no socket is left.
+    // Of every kernel; stdin is opened only for taps, and fails if no socket is left.
     SOCKETS_OF_KERNEL = JUPYTER_N_CHANNELS - 1,
-    SPARE_SOCKETS = 1024, // libzmq's own, and those that are being closed
+    SPARE_SOCKETS = 1024, // libzmq's own, and sockets that are being closed
 };
 
 void

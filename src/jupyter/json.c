@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A JSON reader (RFC 8259) for kernels: lenient where Python's writer is, bounded, and quick with
-// the long strings that make up most of what kernels say.
+// A bounded JSON reader (RFC 8259) for kernels: lenient where Python's writer is, and fast with the
+// long strings that are most of what kernels send.
 
 #include "json_priv.h"
 
@@ -10,17 +10,17 @@
 #include <string.h>
 
 enum {
-    MAX_DEPTH = 2048, // as jansson, which descends as deep to write and to free
-    // Roughly what jansson allocates for a value, beside the bytes of strings: some megabytes of
+    MAX_DEPTH = 2048, // jansson's limit, which also holds for writing and freeing
+    // Roughly what jansson allocates for a value, without the bytes of strings. Some megabytes of
     // "{},{},…" would take gigabytes.
     VALUE_BYTES = 48,
     MEMBER_BYTES = 112,
     CONTAINER_BYTES = 240,
-    // Of values, strings and structured members together, for one text.
+    // For one text: values, strings and structured members together.
     MAX_BYTES = 32 * 1024 * 1024
 };
 
-// `fault` is NULL until something cannot be read.
+// `fault` is NULL while everything could be read.
 struct reader {
     const unsigned char *p; // next byte
     const unsigned char *end;
@@ -30,7 +30,7 @@ struct reader {
     bool too_large;
     const char *fault;
     bool in_bundle;     // the members of this object are those of a MIME bundle
-    bool takes_bundle;  // `structured` is wanted
+    bool takes_bundle;  // the caller wants `structured`
     json_t *structured; // NULL until there is one
 };
 
@@ -155,7 +155,7 @@ read_escape(struct reader *reader, bool is_key)
     return true;
 }
 
-// Takes over all bytes that stand for themselves.
+// Copies all bytes that need no decoding.
 static void
 read_run(struct reader *reader)
 {
@@ -208,7 +208,7 @@ count_digits(const unsigned char *p, const unsigned char *end)
     return n;
 }
 
-// Finds the end of the number that starts at the next byte; NULL where it is none.
+// Finds the end of the number that starts at the next byte; NULL if it is not a number.
 static const unsigned char *
 number_end(const struct reader *reader, bool *ret_is_integer)
 {
@@ -323,7 +323,7 @@ copy_members(struct reader *reader, struct buf *out, size_t depth, char end)
     return true;
 }
 
-// Appends the value that comes next, as legal JSON.
+// Appends the next value as valid JSON.
 static bool
 copy_value(struct reader *reader, struct buf *out, size_t depth)
 {
@@ -395,7 +395,7 @@ read_member(struct reader *reader, json_t *object, const char *key, size_t depth
     bool in_bundle = reader->in_bundle;
 
     if (in_bundle && (c == '{' || c == '[')) {
-        json_object_del(object, key); // of two of a name the last one counts
+        json_object_del(object, key); // of two members with one name the last one counts
         return take_structured(reader, key, depth);
     }
     if (in_bundle && reader->structured != NULL)

@@ -35,7 +35,7 @@ jupyter_message_free(struct jupyter_message *message)
     free(message);
 }
 
-// The index of the frame after the delimiter, 0 where there is none.
+// The index of the frame after the delimiter; 0 if there is none.
 static size_t
 after_delimiter(const struct jupyter_frame *frames, size_t n_frames)
 {
@@ -47,7 +47,7 @@ after_delimiter(const struct jupyter_frame *frames, size_t n_frames)
     return 0;
 }
 
-// What the guard took out of the signed frames, in bytes.
+// The bytes that the guard removed from metadata and content.
 static uint64_t
 replaced_bytes(const struct jupyter_frame *frames)
 {
@@ -66,7 +66,7 @@ cut(struct jupyter_message *message, uint64_t bytes)
     message->content = json_object();
 }
 
-// Strings that are missing are "".
+// Missing strings are "".
 static int
 load_header(const struct jupyter_frame *frames, size_t part, struct kernel_json_string strings[2],
             bool *repaired, struct kg_error *err)
@@ -100,7 +100,7 @@ load_headers(struct jupyter_message *message, const struct jupyter_frame *frames
     return result;
 }
 
-// What has too many values is as good as too large. Nothing uses the metadata's values.
+// A body with too many values counts as too large. Nothing uses the values of the metadata.
 static int
 load_body(struct jupyter_message *message, const struct jupyter_frame *frames, struct kg_error *err)
 {
@@ -148,8 +148,8 @@ jupyter_message_parse(const struct jupyter_session *session, const struct jupyte
     return KG_STEAL(message);
 }
 
-// A buffer that the guard has replaced is its size in digits. A kernel's own buffer of such digits
-// is taken for one if a buffer of that size would have been too large.
+// The guard replaces a buffer by its size in digits. A kernel's own buffer of digits looks the
+// same, and counts as replaced if a buffer of that size would have been too large.
 static bool
 has_cut_buffer(const struct jupyter_frame *frames, size_t n_frames, size_t max_message_bytes)
 {

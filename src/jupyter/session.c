@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gateway's side of a kernel's conversation: its key, its ids, and the messages that it sends.
+// The gateway's side of the conversation with a kernel: key, ids, and the messages that it sends.
 
 #include "session_priv.h"
 
@@ -11,7 +11,7 @@
 
 enum { ID_LEN = 16 };
 
-// `keyed` is the HMAC that has taken in the key and nothing else: each signature starts as a copy.
+// `keyed` is the state of the HMAC after the key; each signature starts with a copy.
 struct jupyter_session {
     bool is_signed;
     crypto_auth_hmacsha256_state keyed;
@@ -93,7 +93,7 @@ new_header(const struct jupyter_session *session, const char *msg_id, const char
                      "5.3");
 }
 
-// Takes the reference of `json`, which is ours and therefore legal.
+// Takes the reference of `json`, which the gateway made, so this cannot fail.
 static char *
 dump(json_t *json)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One ZeroMQ socket per channel and link. A new link gets a new socket, so that nothing meant for a
-// kernel that died can reach, or wait in, the queue of the next.
+// One ZeroMQ socket for each channel and link. A new link gets a new socket, so that no message for
+// a dead kernel can reach the next one or wait in its queue.
 
 #include "socket_priv.h"
 
@@ -17,8 +17,8 @@
 
 enum { SEND_QUEUE = 64, CLOSE_DELAY_MS = 100 };
 
-// A ZeroMQ socket may not be used by two threads. Nothing else holds `zsock`, and everything here
-// asks for it by zsock_of().
+// A ZeroMQ socket must not be used by two threads. Everything gets `zsock` from zsock_of(), which
+// checks that.
 struct channel_socket {
     zsock_t *zsock;
     pthread_t owner;
@@ -26,9 +26,9 @@ struct channel_socket {
     int64_t freed_ms;
 };
 
-// libzmq 4.3 loses the memory of a message of which only a part has come when its socket is closed
-// before it has seen the end of the connection, which it sees in a thread of its own. So sockets
-// are closed a moment later, when the next one is made, read or freed.
+// libzmq 4.3 leaks an incomplete message if its socket is closed before libzmq's own thread has
+// seen the end of the connection. So a socket is closed a moment later, when another one is
+// created, read or freed.
 static STAILQ_HEAD(, channel_socket) closing = STAILQ_HEAD_INITIALIZER(closing);
 
 static zsock_t *
@@ -46,7 +46,7 @@ connect_unix(const char *path, struct kg_error *err)
 
     strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot connect a socket of ours");
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot connect to the gateway's own socket");
     return KG_STEAL_FD(fd);
 }
 
@@ -54,7 +54,7 @@ static int
 listen_and_connect(zsock_t *sock, enum jupyter_channel channel, const char *dir,
                    struct kg_error *err)
 {
-    // libzmq removes the name of a socket some time after it was closed: never use one twice.
+    // libzmq removes the name of a socket some time after its close, so no name is used twice.
     char unique[9];
     id_random(unique, sizeof(unique) - 1);
     KG_AUTO_FREE char *path = kg_asprintf("%s/%s-%s", dir, jupyter_channel_name(channel), unique);
@@ -69,7 +69,7 @@ listen_and_connect(zsock_t *sock, enum jupyter_channel channel, const char *dir,
         return kg_error_set(err, KG_INTERNAL, zmq_errno(), "cannot listen for the kernel's %s",
                             jupyter_channel_name(channel));
     int fd = connect_unix(path, err);
-    unlink(path); // nobody else is to connect
+    unlink(path); // nothing else may connect
     return fd;
 }
 
@@ -106,7 +106,7 @@ socket_new(enum jupyter_channel channel, const char *identity, const char *dir,
     zsock_set_linger(zsock, 0);
     zmq_setsockopt(zsock_resolve(zsock), ZMQ_MAXMSGSIZE, &max_frame, sizeof(max_frame));
     if (channel == JUPYTER_IOPUB) {
-        zsock_set_rcvhwm(zsock, 0); // at its mark a SUB drops silently; the guard bounds it
+        zsock_set_rcvhwm(zsock, 0); // at the mark a SUB drops silently; the guard limits it
         zsock_set_subscribe(zsock, "");
     } else {
         zsock_set_sndhwm(zsock, SEND_QUEUE);

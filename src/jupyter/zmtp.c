@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ZMTP 3 frame follower: one step function per state. It takes only what a kernel's ROUTER or
-// PUB sends to a peer without security: anything else might be read differently by libzmq.
+// The ZMTP 3 frame follower: one function for each state. It accepts only what a kernel's ROUTER or
+// PUB sends to a peer without security, since libzmq might read anything else differently.
 //
-// The greeting passes byte by byte, since libzmq answers its first part before it sends the rest;
-// the head of a frame passes when it is complete and fine.
+// The greeting is passed on byte by byte, since libzmq answers its first part before it sends the
+// rest. The head of a frame is passed on when it is complete and valid.
 
 #include "zmtp_priv.h"
 
@@ -33,8 +33,8 @@ zmtp_init(struct zmtp_follower *follower, size_t max_message_bytes, size_t max_f
     expect(follower, ZMTP_GREETING, ZMTP_GREETING_LEN);
 }
 
-// Without encryption ("NULL"): only then are frames what they seem. Older revisions of the
-// protocol, to which libzmq would step down, frame differently.
+// The mechanism must be "NULL", since frames cannot be followed in encrypted bytes. Older
+// revisions, to which libzmq would fall back, have other frames.
 static int
 on_greeting(struct zmtp_follower *follower, struct kg_error *err)
 {
@@ -62,7 +62,7 @@ on_flags(struct zmtp_follower *follower, struct kg_error *err)
     return 0;
 }
 
-// Counts the message, if this was its last frame. A second call adds nothing.
+// Counts the message if this was its last frame. Does nothing when called again.
 static void
 end_frame(struct zmtp_follower *follower, uint64_t *cost)
 {
@@ -88,7 +88,7 @@ begin_body(struct zmtp_follower *follower, uint64_t size, uint64_t *cost)
     end_frame(follower, cost);
 }
 
-// The head of a frame as it came: flags and size.
+// Passes on the head of a frame unchanged: flags and size.
 static void
 pass_head(const struct zmtp_follower *follower, struct buf *out)
 {
@@ -96,7 +96,7 @@ pass_head(const struct zmtp_follower *follower, struct buf *out)
     buf_append(out, follower->head, follower->head_want);
 }
 
-// A short frame of digits in place of one that is too large.
+// Passes on a short frame of digits in place of one that is too large.
 static void
 pass_replacement(struct zmtp_follower *follower, uint64_t size, struct buf *out)
 {
@@ -138,7 +138,7 @@ on_size(struct zmtp_follower *follower, struct buf *out, uint64_t *cost, struct 
     // Never overflows: neither is more than a few GiB.
     if (follower->message_cost + zmtp_frame_cost(size) > follower->max_message_cost) {
         pass_replacement(follower, size, out);
-        end_frame(follower, cost); // it may be taken before the body has come, and counts by then
+        end_frame(follower, cost); // now: it may be taken before the body has arrived
     } else {
         pass_head(follower, out);
         follower->message_cost += zmtp_frame_cost(size);
@@ -147,7 +147,7 @@ on_size(struct zmtp_follower *follower, struct buf *out, uint64_t *cost, struct 
     return 0;
 }
 
-// libzmq would hand SUBSCRIBE and CANCEL to the reader as messages that nobody counted.
+// libzmq would deliver SUBSCRIBE and CANCEL as messages that were not counted.
 static int
 on_command(struct zmtp_follower *follower, struct buf *out, uint64_t *cost, struct kg_error *err)
 {
@@ -179,7 +179,7 @@ on_head(struct zmtp_follower *follower, struct buf *out, uint64_t *cost, struct 
     case ZMTP_BODY:
         break;
     }
-    abort(); // a body has no head
+    abort();
 }
 
 int
@@ -223,7 +223,7 @@ zmtp_abandon(struct zmtp_follower *follower, uint64_t *ret_nuls, uint64_t *ret_c
         (in_body || follower->state == ZMTP_COMMAND) && (follower->flags & FLAG_COMMAND) != 0;
     if (in_command)
         return kg_error_set(err, KG_INVALID_CONTENT, 0, "unfinished command in a message");
-    // Between two frames, or with a part of a head, nothing of the next frame has passed.
+    // Outside of a body, nothing of the next frame has been passed on.
     bool is_last = in_body && (follower->flags & FLAG_MORE) == 0;
     *ret_nuls = in_body && !follower->replaced ? follower->body_left : 0;
     *ret_cost = follower->message_cost;
@@ -246,7 +246,7 @@ zmtp_replaced_size(const void *data, size_t len)
 
     if (len > 0 && digits[len - 1] == '\0')
         return len;
-    if (len == 0 || len > 10) // ZMTP_MAX_REPLACED has ten digits
+    if (len == 0 || len > 10) // the digits of ZMTP_MAX_REPLACED
         return 0;
     for (size_t i = 0; i < len; i++) {
         if (digits[i] < '0' || digits[i] > '9')

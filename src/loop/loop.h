@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one event loop of a process: timers, descriptors, signals, child processes (on libevent), and
-// threads for slow work. Callbacks run on the loop's thread and never before the call that asked
-// for them has returned.
+// The event loop of a process: timers, descriptors, signals and child processes, on libevent; and
+// threads for slow work. Callbacks run on the loop's thread, and never before the call that started
+// the operation has returned.
 #pragma once
 
 #include <stdbool.h>
@@ -14,29 +14,30 @@ struct loop;
 struct event_base;
 
 struct loop *loop_new(void);
-// All watches, timers and processes of the loop must be gone before, and all work done or
-// cancelled; cancelled work that is running is waited for.
+// All watches, timers and processes must have been freed, and all work done or cancelled. Waits for
+// cancelled work that is running.
 void loop_free(struct loop *loop);
 // Runs until loop_stop().
 void loop_run(struct loop *loop);
 void loop_stop(struct loop *loop);
-// For modules that hand the loop to libevent itself (evhttp, bufferevents).
+// For modules that use libevent themselves (evhttp, bufferevents).
 struct event_base *loop_event_base(struct loop *loop);
 KG_DEFINE_AUTO(loop, loop_free)
 
 typedef void (*loop_fn)(void *arg);
-// Calls `fn` after each turn, which is one wait and the callbacks for what it brought. NULL: none.
+// Calls `fn` after each turn: one wait, and the callbacks of the events that it returned. NULL:
+// none.
 void loop_set_turn(struct loop *loop, loop_fn fn, void *arg);
 
 // ---- Timers ---------------------------------------------------------------------------------
 
-// A one-shot timer that can be started again and again, also from its own callback.
+// A one-shot timer. It can be started again, also from its own callback.
 struct loop_timer;
 struct loop_timer *loop_timer_new(struct loop *loop, loop_fn fn, void *arg);
 void loop_timer_free(struct loop_timer *timer);
-// Fires once, `delay_ms` from now; replaces an earlier start. 0 means: as soon as the loop is back.
+// Fires once, `delay_ms` from now; replaces an earlier start. 0: in the next turn.
 void loop_timer_start(struct loop_timer *timer, int64_t delay_ms);
-// Fires in this turn, behind the callbacks that are due in it, instead of what was started.
+// Fires in this turn, after the callbacks that are due in it; replaces an earlier start.
 void loop_timer_fire(struct loop_timer *timer);
 void loop_timer_stop(struct loop_timer *timer);
 bool loop_timer_active(const struct loop_timer *timer);
@@ -46,12 +47,12 @@ KG_DEFINE_AUTO(loop_timer, loop_timer_free)
 
 enum { LOOP_READ = 1, LOOP_WRITE = 2, LOOP_EDGE = 4 };
 
-// Watches a descriptor, which stays the caller's and must outlive the watch. Level-triggered,
-// unless LOOP_EDGE is given. `events` in the callback says which of READ and WRITE hold.
+// Watches a descriptor, which the caller owns and which must outlive the watch. Level-triggered,
+// unless LOOP_EDGE is set. The callback's `events` are LOOP_READ, LOOP_WRITE or both.
 struct loop_fd;
 typedef void (*loop_fd_fn)(int fd, int events, void *arg);
 struct loop_fd *loop_fd_new(struct loop *loop, int fd, int events, loop_fd_fn fn, void *arg);
-// Changes what is watched for; 0 pauses.
+// Changes the events that are watched; 0 pauses the watch.
 void loop_fd_set(struct loop_fd *watch, int events);
 void loop_fd_free(struct loop_fd *watch);
 KG_DEFINE_AUTO(loop_fd, loop_fd_free)
@@ -74,19 +75,19 @@ struct loop_process_spec {
     int64_t timeout_ms;      // SIGKILL after that; 0: none
 };
 
-// How a child ended; `output` is borrowed for the time of the callback and NUL-terminated.
+// How a child ended. `output` is NUL-terminated, and borrowed for the time of the callback.
 struct loop_process_result {
-    int exit_code; // -1 where a signal ended it
+    int exit_code; // -1: ended by a signal
     int signal;
     bool timed_out;
     const char *output;
     size_t output_len;
 };
 
-// A child process of the gateway (an OCI runtime, say): stdin is empty, nothing else is
-// inherited. A program that cannot be run is an error at once. The callback fires once, when the
-// child has ended and its output was read; then the handle is gone. A child that leaves its pipe to
-// a daemon is not waited for longer than 200 ms.
+// A child process of the gateway, such as an OCI runtime. Its stdin is empty, and it inherits no
+// other descriptor. Fails at once if the program cannot be run. The callback fires once, when the
+// child has ended and its output was read; then the handle is freed. If another process keeps the
+// output open, the callback fires 200 ms after the child's end.
 struct loop_process;
 typedef void (*loop_process_fn)(const struct loop_process_result *result, void *arg);
 KG_MUST_CHECK struct loop_process *loop_process_start(struct loop *loop,
@@ -98,27 +99,27 @@ void loop_process_cancel(struct loop_process *process);
 
 // ---- Work off the loop ----------------------------------------------------------------------
 
-// Slow pure work (parsing, hashing, scans of folders), so that the loop is not held by it. A few
-// threads take it: from each lane in the order in which it was started, from all lanes in turn, so
-// that one client's work does not keep the others' waiting. They begin with the first work.
+// Slow pure work (parsing, hashing, scans of folders) that must not block the loop. A few threads
+// run it: the work of one lane in its order, and the lanes in turn, so that one client's work does
+// not delay that of others. The threads are started with the first work.
 //
-// From the start until `done` a job belongs to the worker: `run` touches the job and nothing that
-// is shared (no log, no metrics, no other object of the loop), and nobody else touches the job.
+// From the start until `done` the job belongs to the worker: `run` uses the job and nothing shared
+// (no log, no metrics, no object of the loop), and nothing else uses the job.
 struct loop_work;
-// Runs run(job) on a worker, then done(job) on the loop; the handle is gone when `done` is called.
-// `done` may be NULL: nobody waits (`run` then frees the job), and the handle must not be used.
+// Runs run(job) on a worker, then done(job) on the loop; the handle is invalid when `done` is
+// called. If `done` is NULL, `run` frees the job, and the handle must not be used.
 struct loop_work *loop_work_start(struct loop *loop, uint64_t lane, loop_fn run, loop_fn done,
                                   void *job);
-// The lane of an owner; of the gateway's own work.
+// The lane of an owner, and that of the gateway's own work.
 uint64_t loop_lane_of(const char *owner);
 enum { LOOP_LANE_GATEWAY = 0 };
-// `done` will not be called. `discard` (may be NULL) is, on the loop: at once where the work has
-// not begun, else when it has run. NULL as the work is fine.
+// `done` will not be called. `discard` (may be NULL) is called on the loop: at once if the work has
+// not begun, else when it has run. `work` may be NULL.
 void loop_work_cancel(struct loop_work *work, loop_fn discard);
 
 // ---- Other processes ------------------------------------------------------------------------
 
-// Watches any process, child or not, by a pidfd: fires once when it has ended.
+// Watches any process by a pidfd, child or not. Fires once, when it has ended.
 struct loop_pid_watch;
 KG_MUST_CHECK struct loop_pid_watch *loop_pid_watch_new(struct loop *loop, int pid, loop_fn fn,
                                                         void *arg, struct kg_error *err);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the loop share.
+// Shared by the files of this module.
 #pragma once
 
 #include "loop.h"
@@ -14,5 +14,5 @@ struct loop {
     void *turn_arg;
 };
 
-// Ends the threads. Work that is still running is waited for; all of it must have been cancelled.
+// Ends the threads. All work must have been cancelled; waits for work that is running.
 void work_pool_free(struct work_pool *pool);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Child processes: the child's end and the end of its output are joined here, as in a job.
+// Child processes. One has ended when its process has, and its output has been read to the end.
 
 #include <assert.h>
 #include <errno.h>

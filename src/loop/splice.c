@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A splice writes what it has read at once and only waits for writability when a side is slow: a
+// A splice writes at once what it has read, and waits for writability only if a side is slow. So a
 // message costs one wake-up, one recv and one send.
 #include "splice.h"
 
@@ -20,21 +20,21 @@ struct end {
     int watched;
     struct buf pending;
     size_t sent; // of pending
-    bool eof;    // nothing more will be read here
-    bool shut;   // nothing more will be written here
+    bool eof;    // all was read
+    bool shut;   // all was written
 };
 
 struct splice {
     struct end ends[2];
-    // A peer that is gone for good need not close its other half. From the first end on the timer
-    // runs anew with each byte that moves.
+    // A dead peer may never close its other half. The timer starts when one direction has ended,
+    // and again whenever bytes move.
     struct loop_timer *half_closed;
     int64_t half_closed_ms;
     loop_fn on_end;
     void *arg;
 };
 
-// One thread, one splice at a time: what is read is written or kept before the next read.
+// Shared by all splices: what is read is written or copied before the next read.
 static char scratch[CHUNK];
 
 static bool
@@ -58,7 +58,7 @@ watch_update(struct end *end)
     }
 }
 
-// Returns how much went out, -1 where the socket is broken.
+// Returns how many bytes were sent; -1 if the socket has failed.
 static ssize_t
 send_some(int fd, const char *data, size_t len)
 {
@@ -68,7 +68,7 @@ send_some(int fd, const char *data, size_t len)
     return n;
 }
 
-// Bytes moved, or a direction has ended.
+// Bytes have moved, or a direction has ended.
 static void
 note_progress(struct splice *splice)
 {

@@ -9,9 +9,9 @@ struct splice;
 
 enum { SPLICE_HALF_CLOSED_MS = 30 * 1000 };
 
-// Owns both descriptors (non-blocking). `on_end` fires once, when both directions have ended, one
-// side failed, or one direction has ended and nothing came the other way for `half_closed_ms`; the
-// owner then frees the splice.
+// Owns both descriptors (non-blocking). `on_end` fires once: when both directions have ended, when
+// a side has failed, or when one direction has ended and the other one was silent for
+// `half_closed_ms`. The owner then frees the splice.
 struct splice *splice_new(struct loop *loop, int a, int b, int64_t half_closed_ms, loop_fn on_end,
                           void *arg);
 // Closes both descriptors, whatever is still on its way.

@@ -18,7 +18,7 @@ enum { WORKERS = 2, WORKER_NICE = 5 };
 
 enum work_state { WORK_QUEUED, WORK_RUNNING, WORK_RUN };
 
-// The work of one client that waits, in its order. It exists while there is any.
+// The queued work of one client, in its order. It exists while there is any.
 struct work_lane {
     TAILQ_ENTRY(work_lane) link; // in the order in which they take turns
     uint64_t id;
@@ -28,7 +28,7 @@ struct work_lane {
 struct loop_work {
     struct work_pool *pool;
     struct work_lane *lane;       // while it is queued
-    STAILQ_ENTRY(loop_work) link; // in its lane or in `run`; in neither while it is running
+    STAILQ_ENTRY(loop_work) link; // in its lane, then in `run`; in neither while it is running
     enum work_state state;
     loop_fn run;
     loop_fn finish; // called with the job on the loop: done or discard; NULL: nothing to call
@@ -77,7 +77,7 @@ lane_remove(struct work_pool *pool, struct loop_work *work)
     free(lane);
 }
 
-// The next work of the lane whose turn it is; its next turn comes after all others'.
+// Takes the next work of the lane whose turn it is; that lane then goes to the end.
 static struct loop_work *
 lanes_take(struct work_pool *pool)
 {
@@ -93,7 +93,7 @@ lanes_take(struct work_pool *pool)
 
 // ---- On a worker ----------------------------------------------------------------------------
 
-// The next work, now running; NULL when the pool ends and nothing is left.
+// Waits for the next work and marks it as running; NULL when the pool ends and nothing is left.
 static struct loop_work *
 pool_take(struct work_pool *pool)
 {
@@ -132,7 +132,7 @@ worker_main(void *arg)
 
 // ---- On the loop ----------------------------------------------------------------------------
 
-// Takes the oldest work that has run; NULL where there is none.
+// Takes the oldest work that has run; NULL if there is none.
 static struct loop_work *
 pool_collect(struct work_pool *pool)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every face of the gateway (REST, MCP) works on, and its limits on what clients ask for. The
-// gateway fills it in once, for all faces.
+// What every face of the gateway (REST, MCP, notebooks) works on, and the limits of what clients
+// may ask for. The gateway fills it in once, for all faces.
 #pragma once
 
 #include <stddef.h>

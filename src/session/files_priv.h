@@ -7,7 +7,7 @@
 
 enum { FILE_CALL_MS = 30 * 1000 };
 
-// One operation. The callback that is set tells which kind it is.
+// One operation. Its kind is given by the callback that is set.
 struct session_file_op {
     struct session *session;
     struct sandbox_call *call;

@@ -11,7 +11,7 @@
 #include "session_files.h"
 #include "sessions_priv.h"
 
-// At a time, of one request and of all together: each may hold a large file.
+// Downloads at a time, of one request and of all: each may hold a large file.
 enum { PARALLEL = 4, PARALLEL_OF_ALL = 16, FETCH_MS = 60 * 1000, MAX_SAME_NAME = 100 };
 
 struct download {

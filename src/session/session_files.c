@@ -5,7 +5,7 @@
 
 #include "files_priv.h"
 
-// Later times than the year 9999 have no form.
+// RFC 3339 has no form for years after 9999.
 #define MTIME_MAX_MS (INT64_C(253402300799) * 1000)
 
 // ---- Operations -----------------------------------------------------------------------------
@@ -118,7 +118,7 @@ is_type(const char *type)
     return false;
 }
 
-// NULL where it makes no sense.
+// NULL if the entry is malformed.
 static json_t *
 convert_entry(const json_t *entry)
 {

@@ -25,7 +25,7 @@ struct session_install {
     json_t *missing;
     json_t *satisfied;  // by the environment, or beside the wheels
     json_t *resolution; // the wheels to install
-    json_t *stale;      // what the cache would have, for when the index does not answer
+    json_t *stale;      // an old resolution from the cache, used if the index does not answer
     struct session_command *command;
     struct pip_output output;
     struct wheel_wait *wait;
@@ -319,7 +319,7 @@ find_wheels(struct session_install *install)
 
 // ---- What is missing ------------------------------------------------------------------------
 
-// What the session's own sandbox says of itself: only what was asked for counts.
+// The sandbox reports its own packages, and is untrusted: only what was asked for counts.
 static void
 on_checked(const struct sandbox_command_result *result, const struct kg_error *end_err, void *arg)
 {
@@ -346,7 +346,7 @@ on_checked(const struct sandbox_command_result *result, const struct kg_error *e
         find_wheels(install);
 }
 
-// Starts the first one that waits, if none is under way.
+// Starts the first queued installation if none is under way.
 void
 session_installs_step(void *arg)
 {

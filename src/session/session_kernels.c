@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of a session, and its step: everything that kernels' events lead to happens there, in
-// a loop iteration of its own, since a kernel must not be freed from inside its events.
+// The kernels of a session, and its step, which does what kernels' events lead to: as a callback of
+// the loop, since a kernel must not be freed from inside its events.
 
 #include <string.h>
 

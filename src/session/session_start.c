@@ -45,7 +45,7 @@ static const struct sandbox_events session_sandbox_events = {
 
 static void ask_pool(struct session *session);
 
-// Another gateway was quicker, and has the sandbox.
+// Another gateway has claimed the sandbox first.
 static void
 session_on_claim_lost(struct session *session)
 {

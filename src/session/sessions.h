@@ -44,7 +44,7 @@ struct sessions_settings {
 };
 
 struct sessions *sessions_new(struct loop *loop, const struct sessions_settings *settings);
-// Owners have come or gone. Tells the packages, too.
+// The keys now have several owners, or only one. Also informs the packages.
 void sessions_set_several_owners(struct sessions *sessions, bool several_owners);
 // Starts to fill the pool. Call it after recovery.
 void sessions_start(struct sessions *sessions);
