@@ -15,13 +15,10 @@
 #include <unistd.h>
 
 #include "auth_priv.h"
-
-enum { TEST_TIME_MS = 20000 };
+#include "loop_wait.h"
 
 struct bench {
     struct loop *loop;
-    struct loop_timer *deadline;
-    bool late;
     char dir[32];
     char log_path[64];
     int log_stderr; // the test's own
@@ -29,21 +26,6 @@ struct bench {
 };
 
 static struct bench bench;
-
-#define WAIT(condition)                                                                            \
-    do {                                                                                           \
-        while (!(condition)) {                                                                     \
-            event_base_loop(loop_event_base(bench.loop), EVLOOP_ONCE);                             \
-            assert_false(bench.late);                                                              \
-        }                                                                                          \
-    } while (0)
-
-static void
-on_deadline(void *arg)
-{
-    (void)arg;
-    bench.late = true;
-}
 
 static void
 on_change(void *arg)
@@ -58,8 +40,6 @@ set_up(void **state)
 {
     (void)state;
     bench = (struct bench){.loop = loop_new(), .dir = "/tmp/kg-test-auth-XXXXXX"};
-    bench.deadline = loop_timer_new(bench.loop, on_deadline, NULL);
-    loop_timer_start(bench.deadline, TEST_TIME_MS);
     assert_non_null(mkdtemp(bench.dir));
     snprintf(bench.log_path, sizeof bench.log_path, "%s/log", bench.dir);
     fflush(stderr);
@@ -75,7 +55,6 @@ tear_down(void **state)
     fflush(stderr);
     dup2(bench.log_stderr, STDERR_FILENO);
     close(bench.log_stderr);
-    loop_timer_free(bench.deadline);
     loop_free(bench.loop);
     struct kg_error err;
     assert_int_equal(path_remove_tree(bench.dir, &err), 0);
@@ -231,18 +210,18 @@ test_a_changed_file_is_read(void **state)
     const struct http_authenticator *authenticator = api_keys_authenticator(keys);
     assert_int_equal(authenticator->ops->quota(authenticator, "default").max_sessions, 10);
     replace("keys", "default:ka\nbob:kb\n"); // as editors do
-    WAIT(bench.n_changes == 1);
+    WAIT_FOR(&bench, bench.n_changes == 1);
     assert_true(is_owner(keys, "kb", "bob"));
     assert_true(is_owner(keys, "ka", "default"));
     assert_true(api_keys_have_several_owners(keys));
     assert_int_equal(authenticator->ops->quota(authenticator, "bob").max_sessions, 5);
     write_in_place("keys", "bob:kb\ncarol:kc\n"); // as >> does
-    WAIT(bench.n_changes == 2);
+    WAIT_FOR(&bench, bench.n_changes == 2);
     assert_true(is_owner(keys, "ka", ""));
     assert_true(is_owner(keys, "kc", "carol"));
     assert_true(is_owner(keys, "fixed", "default"));
     write_in_place("keys", "default:kc\n");
-    WAIT(bench.n_changes == 3);
+    WAIT_FOR(&bench, bench.n_changes == 3);
     assert_false(api_keys_have_several_owners(keys));
     assert_int_equal(log_count("the API keys have changed"), 3);
 }
@@ -269,7 +248,7 @@ test_a_mounted_secret_is_read(void **state)
         link_to(strrchr(folder, '/') + 1, "secret/..data");
         struct kg_error err;
         assert_int_equal(path_remove_tree(before, &err), 0);
-        WAIT(is_owner(keys, key, "alice"));
+        WAIT_FOR(&bench, is_owner(keys, key, "alice"));
         assert_true(is_owner(keys, "ka", ""));
     }
     assert_int_equal(log_count("not read again"), 0);
@@ -291,21 +270,21 @@ test_a_link_elsewhere_is_followed(void **state)
     link_to("./current/../current/in//keys", "keys");
     KG_AUTO(api_keys) keys = watch("keys");
     replace("v1/in/keys", "alice:k1b\n"); // at the end of the way
-    WAIT(is_owner(keys, "k1b", "alice"));
+    WAIT_FOR(&bench, is_owner(keys, "k1b", "alice"));
     link_to("v2", "current"); // in the middle
-    WAIT(is_owner(keys, "k2", "alice"));
+    WAIT_FOR(&bench, is_owner(keys, "k2", "alice"));
     write_in_place("v2/in/keys", "alice:k2b\n");
-    WAIT(is_owner(keys, "k2b", "alice"));
+    WAIT_FOR(&bench, is_owner(keys, "k2b", "alice"));
     link_to(absolute, "keys"); // at its beginning
-    WAIT(is_owner(keys, "k1b", "alice"));
+    WAIT_FOR(&bench, is_owner(keys, "k1b", "alice"));
     KG_AUTO_FREE char *v1 = in_dir("v1/in");
     KG_AUTO_FREE char *away = in_dir("v1/away");
     assert_int_equal(rename(v1, away), 0);
-    WAIT(log_count("not read again") >= 1);
+    WAIT_FOR(&bench, log_count("not read again") >= 1);
     assert_true(is_owner(keys, "k1b", "alice"));
     make_folder("v1/in");
     write_in_place("v1/in/keys", "alice:k1c\n"); // the file exists again
-    WAIT(is_owner(keys, "k1c", "alice"));
+    WAIT_FOR(&bench, is_owner(keys, "k1c", "alice"));
 }
 
 static void
@@ -315,18 +294,18 @@ test_a_broken_change_changes_nothing(void **state)
     write_in_place("keys", "alice:ka\n");
     KG_AUTO(api_keys) keys = watch("keys");
     replace("keys", "bob:kb\ns3cret-without-a-colon\n");
-    WAIT(log_count("keys, line 2: expected owner:key") >= 1);
+    WAIT_FOR(&bench, log_count("keys, line 2: expected owner:key") >= 1);
     assert_true(is_owner(keys, "ka", "alice"));
     assert_true(is_owner(keys, "kb", ""));
     replace("keys", "");
-    WAIT(log_count("contains no key") >= 1);
+    WAIT_FOR(&bench, log_count("contains no key") >= 1);
     KG_AUTO_FREE char *path = in_dir("keys");
     assert_int_equal(unlink(path), 0);
-    WAIT(log_count("No such file") >= 1);
+    WAIT_FOR(&bench, log_count("No such file") >= 1);
     assert_true(is_owner(keys, "ka", "alice"));
     assert_int_equal(bench.n_changes, 0);
     write_in_place("keys", "bob:s3cret-b\n");
-    WAIT(bench.n_changes == 1);
+    WAIT_FOR(&bench, bench.n_changes == 1);
     assert_true(is_owner(keys, "s3cret-b", "bob"));
     assert_true(is_owner(keys, "ka", ""));
     assert_int_equal(log_count("s3cret"), 0);

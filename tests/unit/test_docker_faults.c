@@ -1,180 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine "docker" does with an engine that answers as a real one seldom does: it is a
-// server on a Unix socket, in the same loop, that follows a script.
+// What the engine "docker" does with an engine that answers as a real one seldom does.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "fake_server.h"
+#include "loop_wait.h"
 #include "test_docker.h"
 
-#define PATIENCE_MS 20000
-#define MAX_REQUESTS 64
-
-// What the script says to one request.
+// What the engine says to one request.
 struct answer {
-    int status;       // 0: nothing, ever
-    const char *body; // the second half of it comes later
-};
-
-struct connection {
-    struct fixture *fixture;
-    int fd;
-    struct loop_fd *watch;
-    struct loop_timer *later;
-    struct buf in;
-    const char *rest;
+    int status; // 0: nothing, ever
+    const char *body;
 };
 
 struct fixture {
     struct loop *loop;
-    struct loop_timer *tick;
     char dir[32];
-    int listener;
-    struct loop_fd *watch;
-    struct connection connections[MAX_REQUESTS];
-    size_t n_connections;
+    struct fake_server *server;
     struct docker *docker;
     struct answer create, pull, start, list, events;
     int n_creates, n_pulls, n_starts, n_lists, n_events;
-    int64_t events_ms[MAX_REQUESTS];
+    int64_t events_ms[FAKE_SERVER_MAX_REQUESTS];
     int n_done;
     struct kg_error err;
 };
 
 // ---- The engine -----------------------------------------------------------------------------
 
-static void
-hang_up(struct connection *connection)
-{
-    loop_fd_free(KG_STEAL(connection->watch));
-    loop_timer_free(KG_STEAL(connection->later));
-    buf_fini(&connection->in);
-    connection->in = (struct buf){0};
-    if (connection->fd >= 0)
-        close(KG_STEAL_FD(connection->fd));
-}
-
-static void
-say_rest(void *arg)
-{
-    struct connection *connection = arg;
-    (void)!send(connection->fd, connection->rest, strlen(connection->rest), MSG_NOSIGNAL);
-    hang_up(connection);
-}
-
 static struct answer
-ask_script(struct fixture *f, const char *line)
+choose(struct fixture *f, const char *request)
 {
-    if (strstr(line, "POST /containers/create")) {
+    if (strstr(request, "POST /containers/create")) {
         f->n_creates++;
         return f->create;
     }
-    if (strstr(line, "POST /images/create")) {
+    if (strstr(request, "POST /images/create")) {
         f->n_pulls++;
         return f->pull;
     }
-    if (strstr(line, "/start ")) {
+    if (strstr(request, "/start ")) {
         f->n_starts++;
         return f->start;
     }
-    if (strstr(line, "GET /events")) {
-        assert_true(f->n_events < MAX_REQUESTS);
+    if (strstr(request, "GET /events")) {
+        assert_true(f->n_events < FAKE_SERVER_MAX_REQUESTS);
         f->events_ms[f->n_events++] = clock_mono_ms();
         return f->events;
     }
-    if (strstr(line, "GET /containers/json")) {
+    if (strstr(request, "GET /containers/json")) {
         f->n_lists++;
         return f->list;
     }
     return (struct answer){404, "{\"message\":\"the script knows it not\"}"};
 }
 
-static void
-on_request(int fd, int events, void *arg)
+static struct fake_answer
+answer(const char *request, void *arg)
 {
-    struct connection *connection = arg;
-    struct fixture *f = connection->fixture;
-    char piece[4096];
-    (void)events;
-    ssize_t n = recv(fd, piece, sizeof piece, MSG_DONTWAIT);
-    if (n <= 0) {
-        hang_up(connection);
-        return;
-    }
-    buf_append(&connection->in, piece, (size_t)n);
-    const char *end = strstr(connection->in.data, "\r\n\r\n");
-    const char *length = strstr(connection->in.data, "Content-Length: ");
-    size_t body_len = length ? strtoul(length + strlen("Content-Length: "), NULL, 10) : 0;
-    if (!end || connection->in.len < (size_t)(end + 4 - connection->in.data) + body_len)
-        return;
-    struct answer answer = ask_script(f, connection->in.data);
-    if (!answer.status)
-        return;
-    size_t half = strlen(answer.body) / 2;
-    KG_AUTO_FREE char *head =
-        kg_asprintf("HTTP/1.1 %d Said\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%.*s",
-                    answer.status, strlen(answer.body), (int)half, answer.body);
-    (void)!send(connection->fd, head, strlen(head), MSG_NOSIGNAL);
-    connection->rest = answer.body + half;
-    loop_fd_free(KG_STEAL(connection->watch));
-    connection->later = loop_timer_new(f->loop, say_rest, connection);
-    loop_timer_start(connection->later, 20);
-}
-
-static void
-on_accept(int fd, int events, void *arg)
-{
-    struct fixture *f = arg;
-    (void)events;
-    assert_true(f->n_connections < MAX_REQUESTS);
-    struct connection *connection = &f->connections[f->n_connections++];
-    *connection = (struct connection){.fixture = f};
-    connection->fd = accept(fd, NULL, NULL);
-    assert_true(connection->fd >= 0);
-    connection->watch = loop_fd_new(f->loop, connection->fd, LOOP_READ, on_request, connection);
+    const struct answer chosen = choose(arg, request);
+    return (struct fake_answer){
+        .status = chosen.status,
+        .body = chosen.body,
+        .in_halves = true,
+        .silent = chosen.status == 0,
+    };
 }
 
 // ---- Fixture --------------------------------------------------------------------------------
-
-static void
-on_tick(void *arg)
-{
-    loop_stop(arg);
-}
-
-static void
-turn(struct fixture *f)
-{
-    loop_timer_start(f->tick, 5);
-    loop_run(f->loop);
-}
-
-#define WAIT_FOR(f, condition)                                                                     \
-    for (int64_t give_up_ = clock_mono_ms() + PATIENCE_MS; !(condition); turn(f))                  \
-    assert_true(clock_mono_ms() < give_up_)
 
 static int
 set_up(void **state)
 {
     struct fixture *f = KG_NEW(struct fixture);
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct kg_error err = {0};
     f->loop = loop_new();
-    f->tick = loop_timer_new(f->loop, on_tick, f->loop);
     strcpy(f->dir, "/tmp/kg-test-docker-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
-    snprintf(address.sun_path, sizeof address.sun_path, "%s/engine.sock", f->dir);
-    f->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(f->listener, (struct sockaddr *)&address, sizeof address), 0);
-    assert_int_equal(listen(f->listener, 16), 0);
-    f->watch = loop_fd_new(f->loop, f->listener, LOOP_READ, on_accept, f);
-    KG_AUTO_FREE char *host = kg_asprintf("unix://%s", address.sun_path);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/engine.sock", f->dir);
+    KG_AUTO_FREE char *host = kg_asprintf("unix://%s", path);
+    f->server = fake_server_new(f->loop, path, answer, f);
     const struct provisioner_settings settings = {
         .engine = "docker",
         .state_dir = f->dir,
@@ -200,11 +109,7 @@ tear_down(void **state)
     struct kg_error err = {0};
     WAIT_FOR(f, provisioner_is_idle(&f->docker->base));
     docker_close(f->docker);
-    for (size_t i = 0; i < f->n_connections; i++)
-        hang_up(&f->connections[i]);
-    loop_fd_free(f->watch);
-    close(f->listener);
-    loop_timer_free(f->tick);
+    fake_server_free(f->server);
     loop_free(f->loop);
     assert_int_equal(path_remove_tree(f->dir, &err), 0);
     free(f);
@@ -319,9 +224,9 @@ test_warnings_and_a_container_that_runs_already(void **state)
 // ---- Events ---------------------------------------------------------------------------------
 
 static void
-listen_in_vain(struct fixture *f, struct answer answer)
+listen_in_vain(struct fixture *f, struct answer events)
 {
-    f->events = answer;
+    f->events = events;
     docker_monitor_start(f->docker);
     WAIT_FOR(f, f->n_events == 3);
     for (int i = 1; i < 3; i++)

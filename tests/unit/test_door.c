@@ -23,15 +23,13 @@
 #include "agent_process.h"
 #include "door.h"
 #include "link_hello.h"
+#include "loop_wait.h"
 #include "rpc.h"
-
-enum { PATIENCE_MS = 20 * 1000 };
 
 static const char sandbox[] = "abcdefghij";
 
 struct fixture {
     struct loop *loop;
-    struct loop_timer *tick;
     struct agent_place place;
     struct door *door;
     struct link_key key;
@@ -45,23 +43,6 @@ struct fixture {
     int n_overtaken;
 };
 
-static void
-on_tick(void *arg)
-{
-    loop_stop(arg);
-}
-
-static void
-turn(struct fixture *f)
-{
-    loop_timer_start(f->tick, 1);
-    loop_run(f->loop);
-}
-
-#define WAIT_FOR(f, condition)                                                                     \
-    for (int64_t give_up_ = clock_mono_ms() + PATIENCE_MS; !(condition); turn(f))                  \
-    assert_true(clock_mono_ms() < give_up_)
-
 static int
 setup(void **state)
 {
@@ -69,7 +50,6 @@ setup(void **state)
     struct fixture *f = KG_NEW(struct fixture);
 
     f->loop = loop_new();
-    f->tick = loop_timer_new(f->loop, on_tick, f->loop);
     agent_place_make(&f->place);
     link_key_from_seed(seed, &f->key);
     f->epoch = 1;
@@ -90,7 +70,6 @@ teardown(void **state)
         close(f->link);
     if (f->out >= 0)
         close(f->out);
-    loop_timer_free(f->tick);
     loop_free(f->loop);
     agent_place_remove(&f->place);
     free(f);
@@ -389,7 +368,7 @@ greet(struct fixture *f, int fd, const char *target, const char *answer)
 
     link_challenge_make(challenge);
     assert_int_equal(write(fd, challenge, 5), 5); // it may come in pieces
-    turn(f);
+    loop_turn(f->loop);
     assert_int_equal(write(fd, challenge + 5, sizeof challenge - 5), sizeof challenge - 5);
     WAIT_FOR(f, recv(fd, hello, sizeof hello, MSG_PEEK) == (ssize_t)sizeof hello);
     assert_int_equal(read(fd, hello, sizeof hello), sizeof hello);
@@ -409,7 +388,7 @@ test_tcp(void **state)
     f->epoch = UINT64_C(0x0102030405060708);
     open_tcp(f, false);
     (void)open_link(f, "python/shell"); // before there is an agent
-    turn(f);
+    loop_turn(f->loop);
     KG_AUTO_FD listener = listen_here(f);
     KG_AUTO_FD fd = take(f, listener);
     greet(f, fd, "python/shell", "OK\nx");

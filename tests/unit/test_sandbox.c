@@ -22,12 +22,10 @@
 #include "agent_reply.h"
 #include "link_hello.h"
 #include "link_line.h"
-#include "loop.h"
+#include "loop_wait.h"
 #include "provisioner.h"
 #include "rpc.h"
 #include "sandbox.h"
-
-enum { PATIENCE_MS = 20 * 1000 };
 
 // ---- A fake provisioner ---------------------------------------------------------------------
 
@@ -226,7 +224,6 @@ provisioner_claim(struct provisioner *provisioner, const char *id, const json_t 
 
 struct fixture {
     struct loop *loop;
-    struct loop_timer *tick;
     struct provisioner provisioner;
     struct sandbox_context context;
     struct link_key link_key;
@@ -243,23 +240,6 @@ struct fixture {
     json_t *body;
     struct kg_error err;
 };
-
-static void
-on_tick(void *arg)
-{
-    loop_stop(arg);
-}
-
-static void
-turn(struct fixture *f)
-{
-    loop_timer_start(f->tick, 1);
-    loop_run(f->loop);
-}
-
-#define WAIT_FOR(f, condition)                                                                     \
-    for (int64_t give_up_ = clock_mono_ms() + PATIENCE_MS; !(condition); turn(f))                  \
-    assert_true(clock_mono_ms() < give_up_)
 
 static void
 on_ready(struct sandbox *sandbox, void *arg)
@@ -305,7 +285,6 @@ setup(void **state)
     struct fixture *f = KG_NEW(struct fixture);
 
     f->loop = loop_new();
-    f->tick = loop_timer_new(f->loop, on_tick, f->loop);
     f->provisioner.loop = f->loop;
     agent_place_make(&f->provisioner.place);
     f->context = (struct sandbox_context){.loop = f->loop, .provisioner = &f->provisioner};
@@ -341,7 +320,6 @@ teardown(void **state)
         close(f->link);
     json_decref(f->body);
     json_decref(f->provisioner.meta);
-    loop_timer_free(f->tick);
     loop_free(f->loop);
     agent_place_remove(&f->provisioner.place);
     free(f);
@@ -1216,13 +1194,13 @@ test_freed_in_the_middle(void **state)
     struct sandbox_call *cancelled = start_call(f, "info", NULL);
     for (int i = 0; i < 5; i++)
         (void)start_call(f, "files.list", NULL);
-    turn(f);
+    loop_turn(f->loop);
     if (f->n_answers == 0)
         sandbox_call_cancel(cancelled);
     sandbox_free(KG_STEAL(f->sandbox));
     int answers = f->n_answers;
     for (int i = 0; i < 20; i++)
-        turn(f);
+        loop_turn(f->loop);
     assert_int_equal(f->n_answers, answers);
 }
 
@@ -1387,7 +1365,7 @@ test_a_body_waits_for_its_agent(void **state)
     do {
         before = at;
         for (int i = 0; i < 20; i++)
-            turn(f);
+            loop_turn(f->loop);
     } while (at != before);
     assert_in_range(at, 1, FRAME_DATA_MAX + WIRE_LOW + send_buffer_of(fd));
     static char taken[1 << 20];
