@@ -397,7 +397,7 @@ run_finish(struct kernel_runner *runner, enum execution_status status, enum fate
     }
     if (fate == FATE_STAYS) {
         restore_env(runner, execution);
-        loop_timer_start(runner->next, 0);
+        loop_timer_fire(runner->next);
     }
     execution->on_interrupt = NULL; // it does not run any more
     request_code_free(KG_STEAL(run->copy));
@@ -410,7 +410,7 @@ static void
 runner_on_files_done(struct execution *execution, void *arg)
 {
     struct kernel_runner *runner = arg;
-    loop_timer_start(runner->next, 0);
+    loop_timer_fire(runner->next);
     runner->events->on_execution_done(execution, runner->arg);
 }
 

@@ -31,7 +31,7 @@ session_on_execution_done(struct kernel *kernel, struct execution *execution, vo
     if (session->state == SESSION_ENDING)
         return;
     session_touch(session);
-    loop_timer_start(session->step, 0);
+    loop_timer_fire(session->step);
 }
 
 static void

@@ -195,7 +195,7 @@ test_the_queue_keeps_its_order_and_its_bound(void **state)
     assert_null(execute_with(f, "print", NULL, NULL, &err));
     assert_int_equal(err.code, KG_SESSION_BUSY);
     run_until_done(f, executions[0]);
-    assert_int_equal(execution_state(executions[1]), EXECUTION_QUEUED);
+    assert_int_equal(execution_state(executions[2]), EXECUTION_QUEUED);
     run_until_done(f, executions[KERNEL_MAX_QUEUE - 1]);
     assert_int_equal(f->done, KERNEL_MAX_QUEUE);
     assert_string_equal(strchr(fake_journal(), '\n') + 1, expected.data); // after the start
