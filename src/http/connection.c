@@ -27,3 +27,14 @@ connection_set_reader(struct http_connection *conn, bufferevent_data_cb on_read)
     bufferevent_getcb(conn->bev, NULL, &on_write, &on_event, &evcon);
     bufferevent_setcb(conn->bev, on_read, on_write, on_event, evcon);
 }
+
+bufferevent_data_cb
+connection_set_writer(struct http_connection *conn, bufferevent_data_cb on_write)
+{
+    bufferevent_data_cb on_read, before;
+    bufferevent_event_cb on_event;
+    void *evcon;
+    bufferevent_getcb(conn->bev, &on_read, &before, &on_event, &evcon);
+    bufferevent_setcb(conn->bev, on_read, on_write, on_event, evcon);
+    return before;
+}

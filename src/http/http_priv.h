@@ -155,6 +155,7 @@ struct http_intake {
 struct http_gate {
     struct http_connections look; // those that have received something
     struct event *look_event;
+    struct event *hold;                    // see gate_open()
     TAILQ_HEAD(, http_connection) awaited; // in the order of their deadlines
     struct loop_timer *timer;
     int64_t timeout_ms;
@@ -250,6 +251,7 @@ struct http_request {
     loop_fn on_gone;
     void *on_gone_arg;
     bool streaming;
+    bufferevent_data_cb evhttp_write; // while it is streaming
     size_t low_watermark;
     loop_fn on_drain;
     void *on_drain_arg;
@@ -338,6 +340,9 @@ void connection_close(struct http_connection *conn);
 void connection_trust(struct http_connection *conn);
 // Sets the callback that takes the input; NULL: the input waits.
 void connection_set_reader(struct http_connection *conn, bufferevent_data_cb on_read);
+// Sets the callback for an output that was written, and returns the one before.
+bufferevent_data_cb connection_set_writer(struct http_connection *conn,
+                                          bufferevent_data_cb on_write);
 
 // ---- intake.c -------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <event2/event.h>
 #include <stdio.h>
+#include <strings.h>
 
 #include "http_priv.h"
 
@@ -58,6 +59,35 @@ flush_later(struct http_request *request)
 
 // ---- Streams --------------------------------------------------------------------------------
 
+// evhttp_send_reply_start() would change twice what epoll watches. It would also make evhttp forget
+// whom it calls when the last answer was written: until the end it is not called at all.
+static void
+write_head(const struct http_request *request, int status)
+{
+    struct evhttp_request *ev = request->ev;
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(ev);
+    struct evbuffer *output = output_of(request);
+    const char *connection = evhttp_find_header(request->headers, "Connection");
+    bool is_1_0 = ev->major == 1 && ev->minor == 0;
+    char date[40];
+    evutil_date_rfc1123(date, sizeof date, NULL);
+    evhttp_add_header(headers, "Date", date);
+    ev->chunked =
+        !is_1_0 && request->method != HTTP_HEAD && !evhttp_find_header(headers, "Content-Length");
+    if (ev->chunked)
+        evhttp_add_header(headers, "Transfer-Encoding", "chunked");
+    if (connection && strcasecmp(connection, "close") == 0) {
+        evhttp_remove_header(headers, "Connection");
+        evhttp_add_header(headers, "Connection", "close");
+    }
+    evbuffer_add_printf(output, "HTTP/%d.%d %d %s\r\n", ev->major, ev->minor, status,
+                        status == 206 ? "Partial Content" : "OK");
+    struct evkeyval *header;
+    TAILQ_FOREACH(header, headers, next)
+        evbuffer_add_printf(output, "%s: %s\r\n", header->key, header->value);
+    evbuffer_add(output, "\r\n", 2);
+}
+
 void
 http_stream_start(struct http_request *request, int status, const char *content_type)
 {
@@ -73,8 +103,9 @@ http_stream_start(struct http_request *request, int status, const char *content_
         evhttp_remove_header(evhttp_request_get_input_headers(request->ev), "Connection");
     stream_init_flush(request);
     loop_timer_start(request->flush_timer, HEAD_LINGER_MS);
-    evhttp_send_reply_start(request->ev, status, NULL);
     bufferevent_disable(request->conn->bev, EV_WRITE);
+    request->evhttp_write = connection_set_writer(request->conn, NULL);
+    write_head(request, status);
 }
 
 // Writes to the connection's buffer directly: evhttp_send_reply_chunk() would allocate a buffer for
@@ -164,6 +195,8 @@ http_stream_end(struct http_request *request)
     assert(request->streaming || !conn);
     struct evhttp_request *ev = request->ev;
     bool in_handler = conn && conn->server->handling == request;
+    if (conn)
+        (void)connection_set_writer(conn, request->evhttp_write);
     request_free(request);
     if (!conn)
         return;
