@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "link_iopub.h"
 #include "splice.h"
 
 enum {
@@ -119,6 +120,19 @@ link_refuse(struct link *link, const struct kg_error *err)
     link_close(link);
 }
 
+// The gateway links stdin for clients of the messaging protocol. These expect a result before the
+// reply, so nothing may be delayed any more.
+static void
+stop_lingering(const struct links *links, const char *kernel)
+{
+    struct link *link;
+
+    TAILQ_FOREACH(link, &links->list, entry) {
+        if (link->splice && strcmp(link->kernel, kernel) == 0)
+            splice_set_linger(link->splice, NULL);
+    }
+}
+
 static void
 link_join(struct link *link)
 {
@@ -131,6 +145,8 @@ link_join(struct link *link)
         link_refuse(link, &err);
         return;
     }
+    if (target.channel == TARGET_STDIN)
+        stop_lingering(links, target.kernel);
     bool calls = target.channel == TARGET_RPC;
     int fd = calls ? -1 : links->settings.connect(&target, links->settings.arg, &err);
     if (fd < 0 && !calls) {
@@ -156,6 +172,8 @@ link_join(struct link *link)
     }
     link->splice = splice_new(links->loop, KG_STEAL_FD(link->fd), fd, SPLICE_HALF_CLOSED_MS,
                               on_splice_end, link);
+    if (target.channel == TARGET_IOPUB)
+        splice_set_linger(link->splice, iopub_can_linger);
 }
 
 // Until it is answered, the gateway has no reason to send more than its one line; and nothing at

@@ -7,11 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// Also the bound of what is kept for a slow side.
-enum { CHUNK = 128 * 1024 };
+// CHUNK is also the bound of what is kept for a slow side.
+enum { CHUNK = 128 * 1024, LINGER_MS = 10, LINGER_BYTES = 16 * 1024 };
 
-// One side. `pending` is what came from the other side and did not fit into this socket: while
-// there is any, the other side is not read.
+// One side. `pending` came from the other side and did not fit into this socket, or lingers. While
+// this side is blocked, the other one is not read.
 struct end {
     struct splice *splice;
     struct end *other;
@@ -30,6 +30,8 @@ struct splice {
     // and again whenever bytes move.
     struct loop_timer *half_closed;
     int64_t half_closed_ms;
+    splice_linger_fn can_linger;     // NULL: nothing lingers
+    struct loop_timer *linger_timer; // active while what is pending for ends[0] lingers
     loop_fn on_end;
     void *arg;
 };
@@ -43,14 +45,27 @@ has_pending(const struct end *end)
     return end->pending.len > end->sent;
 }
 
+static bool
+lingers(const struct end *end)
+{
+    return end == &end->splice->ends[0] && loop_timer_active(end->splice->linger_timer);
+}
+
+// Whether bytes wait for the socket to take them.
+static bool
+is_blocked(const struct end *end)
+{
+    return has_pending(end) && !lingers(end);
+}
+
 static void
 watch_update(struct end *end)
 {
     int events = 0;
 
-    if (!end->eof && !has_pending(end->other))
+    if (!end->eof && !is_blocked(end->other))
         events |= LOOP_READ;
-    if (has_pending(end))
+    if (is_blocked(end))
         events |= LOOP_WRITE;
     if (events != end->watched) {
         end->watched = events;
@@ -86,29 +101,6 @@ shut_if_over(struct end *end)
 }
 
 static int
-read_from(struct end *end)
-{
-    struct end *to = end->other;
-    ssize_t n = recv(end->fd, scratch, sizeof scratch, MSG_DONTWAIT);
-
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    if (n == 0) {
-        end->eof = true;
-        note_progress(end->splice);
-        shut_if_over(to);
-        return 0;
-    }
-    note_progress(end->splice);
-    ssize_t sent = send_some(to->fd, scratch, (size_t)n);
-    if (sent < 0)
-        return -1;
-    if (sent < n)
-        buf_append(&to->pending, scratch + sent, (size_t)(n - sent));
-    return 0;
-}
-
-static int
 write_pending(struct end *end)
 {
     ssize_t n = send_some(end->fd, end->pending.data + end->sent, end->pending.len - end->sent);
@@ -125,6 +117,58 @@ write_pending(struct end *end)
     return 0;
 }
 
+// Keeps a piece that lingers; false where it is to be sent, behind what has lingered.
+static bool
+keep_lingering(struct end *to, const char *data, size_t len)
+{
+    struct splice *splice = to->splice;
+    if (!splice->can_linger || to != &splice->ends[0] || to->pending.len + len > LINGER_BYTES ||
+        !splice->can_linger(data, len))
+        return false;
+    buf_append(&to->pending, data, len);
+    if (!loop_timer_active(splice->linger_timer))
+        loop_timer_start(splice->linger_timer, LINGER_MS);
+    return true;
+}
+
+static int
+stop_lingering(struct splice *splice)
+{
+    loop_timer_stop(splice->linger_timer);
+    return has_pending(&splice->ends[0]) ? write_pending(&splice->ends[0]) : 0;
+}
+
+static int
+read_from(struct end *end)
+{
+    struct end *to = end->other;
+    ssize_t n = recv(end->fd, scratch, sizeof scratch, MSG_DONTWAIT);
+
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    if (n == 0) {
+        end->eof = true;
+        note_progress(end->splice);
+        if (lingers(to) && stop_lingering(end->splice) < 0)
+            return -1;
+        shut_if_over(to);
+        return 0;
+    }
+    note_progress(end->splice);
+    if (keep_lingering(to, scratch, (size_t)n))
+        return 0;
+    if (lingers(to)) {
+        buf_append(&to->pending, scratch, (size_t)n);
+        return stop_lingering(end->splice);
+    }
+    ssize_t sent = send_some(to->fd, scratch, (size_t)n);
+    if (sent < 0)
+        return -1;
+    if (sent < n)
+        buf_append(&to->pending, scratch + sent, (size_t)(n - sent));
+    return 0;
+}
+
 static void
 on_fd(int fd, int events, void *arg)
 {
@@ -133,9 +177,9 @@ on_fd(int fd, int events, void *arg)
     int failed = 0;
     (void)fd;
 
-    if ((events & LOOP_WRITE) && has_pending(end))
+    if ((events & LOOP_WRITE) && is_blocked(end))
         failed = write_pending(end);
-    if (!failed && (events & LOOP_READ) && !end->eof && !has_pending(end->other))
+    if (!failed && (events & LOOP_READ) && !end->eof && !is_blocked(end->other))
         failed = read_from(end);
     if (failed || (splice->ends[0].shut && splice->ends[1].shut)) {
         splice->on_end(splice->arg);
@@ -152,6 +196,18 @@ on_half_closed(void *arg)
     splice->on_end(splice->arg);
 }
 
+static void
+on_linger_timer(void *arg)
+{
+    struct splice *splice = arg;
+    if (stop_lingering(splice) < 0) {
+        splice->on_end(splice->arg);
+        return;
+    }
+    watch_update(&splice->ends[0]);
+    watch_update(&splice->ends[1]);
+}
+
 struct splice *
 splice_new(struct loop *loop, int a, int b, int64_t half_closed_ms, loop_fn on_end, void *arg)
 {
@@ -162,6 +218,7 @@ splice_new(struct loop *loop, int a, int b, int64_t half_closed_ms, loop_fn on_e
     splice->on_end = on_end;
     splice->arg = arg;
     splice->half_closed = loop_timer_new(loop, on_half_closed, splice);
+    splice->linger_timer = loop_timer_new(loop, on_linger_timer, splice);
     for (int i = 0; i < 2; i++) {
         struct end *end = &splice->ends[i];
         end->splice = splice;
@@ -174,15 +231,24 @@ splice_new(struct loop *loop, int a, int b, int64_t half_closed_ms, loop_fn on_e
 }
 
 void
+splice_set_linger(struct splice *splice, splice_linger_fn fn)
+{
+    splice->can_linger = fn;
+}
+
+void
 splice_free(struct splice *splice)
 {
     if (!splice)
         return;
+    if (lingers(&splice->ends[0]))
+        (void)stop_lingering(splice); // the last output of a process that was killed, say
     for (int i = 0; i < 2; i++) {
         loop_fd_free(splice->ends[i].watch);
         close(splice->ends[i].fd);
         buf_fini(&splice->ends[i].pending);
     }
     loop_timer_free(splice->half_closed);
+    loop_timer_free(splice->linger_timer);
     free(splice);
 }

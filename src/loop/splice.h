@@ -14,5 +14,9 @@ enum { SPLICE_HALF_CLOSED_MS = 30 * 1000 };
 // `half_closed_ms`. The owner then frees the splice.
 struct splice *splice_new(struct loop *loop, int a, int b, int64_t half_closed_ms, loop_fn on_end,
                           void *arg);
-// Closes both descriptors, whatever is still on its way.
+// Small reads from `b` for which `fn` returns true are kept for 10 ms at most, and sent with what
+// follows them. NULL: none are.
+typedef bool (*splice_linger_fn)(const char *data, size_t len);
+void splice_set_linger(struct splice *splice, splice_linger_fn fn);
+// Closes both descriptors; bytes that were not sent are lost.
 void splice_free(struct splice *splice);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -239,6 +240,56 @@ test_splice_is_bounded(void **state)
     splice_test_fini(&test);
 }
 
+static bool
+is_busy(const char *data, size_t len)
+{
+    return len == 4 && memcmp(data, "busy", 4) == 0;
+}
+
+static void
+splice_expect(struct splice_test *test, const char *text)
+{
+    char got[32] = {0};
+    while (recv(test->near[0], got, sizeof got, MSG_PEEK) != (ssize_t)strlen(text))
+        turn(test);
+    assert_int_equal(read(test->near[0], got, sizeof got), strlen(text));
+    assert_string_equal(got, text);
+}
+
+// A piece that may linger goes out with the next one, in its order; or after a while; or before the
+// end. The other way nothing lingers.
+static void
+test_splice_lingers(void **state)
+{
+    struct splice_test test;
+    char text[8];
+    ssize_t n;
+    (void)state;
+
+    splice_test_init(&test, SPLICE_HALF_CLOSED_MS);
+    splice_set_linger(test.splice, is_busy);
+    assert_int_equal(write(test.far[0], "busy", 4), 4);
+    int unread = 1;
+    while (unread > 0) { // until the splice has it
+        turn(&test);
+        assert_int_equal(ioctl(test.far[0], TIOCOUTQ, &unread), 0);
+    }
+    assert_int_equal(write(test.far[0], "next", 4), 4);
+    splice_expect(&test, "busynext");
+    assert_int_equal(write(test.far[0], "busy", 4), 4);
+    splice_expect(&test, "busy");
+    assert_int_equal(write(test.near[0], "busy", 4), 4);
+    while (recv(test.far[0], text, sizeof text, MSG_PEEK) != 4)
+        turn(&test);
+    assert_int_equal(write(test.far[0], "busy", 4), 4);
+    assert_int_equal(shutdown(test.far[0], SHUT_WR), 0);
+    splice_expect(&test, "busy");
+    while ((n = read(test.near[0], text, sizeof text)) < 0)
+        turn(&test);
+    assert_int_equal(n, 0);
+    splice_test_fini(&test);
+}
+
 // ---- The process ----------------------------------------------------------------------------
 
 static void
@@ -299,6 +350,40 @@ test_kernel_ipc_and_tcp(void **state)
     check_channels(f, "deno");
     KG_AUTO_FREE char *spec = kernel_spec(f, "deno", "echo", "ipc");
     do_call(f, "kernels.start", spec, KG_FILE_EXISTS);
+}
+
+// How long the kernel's answer takes: a message of iopub that may linger.
+static int64_t
+echo_error_us(int fd)
+{
+    static const char message[] = {'\0', 7, 'k', '.', 'e', 'r', 'r', 'o', 'r'};
+    char answer[sizeof message];
+    int64_t began_us = clock_mono_us();
+
+    assert_int_equal(write(fd, message, sizeof message), sizeof message);
+    wait_readable(fd);
+    assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
+    assert_memory_equal(answer, message, sizeof message);
+    return clock_mono_us() - began_us;
+}
+
+// What iopub says lingers until the first client of the protocol comes, which links stdin.
+static void
+test_iopub_lingers_without_stdin(void **state)
+{
+    enum { HALF_LINGER_US = 5000 };
+    struct fixture *f = *state;
+    char line[128];
+
+    start_kernel(f, "python", "echo", "ipc");
+    KG_AUTO_FD iopub = open_kernel(f, "python/iopub");
+    read_line(iopub, line, sizeof line);
+    for (int i = 0; i < 10; i++)
+        assert_true(echo_error_us(iopub) > HALF_LINGER_US);
+    KG_AUTO_FD stdin_fd = open_kernel(f, "python/stdin");
+    int64_t give_up_ms = clock_mono_ms() + 30 * 1000;
+    while (echo_error_us(iopub) > HALF_LINGER_US)
+        assert_true(clock_mono_ms() < give_up_ms);
 }
 
 static void
@@ -562,8 +647,11 @@ main(void)
         cmocka_unit_test(test_splice_half_close),
         cmocka_unit_test(test_splice_half_closed_for_long),
         cmocka_unit_test(test_splice_is_bounded),
+        cmocka_unit_test(test_splice_lingers),
         cmocka_unit_test_setup_teardown(test_links, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_kernel_ipc_and_tcp, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_iopub_lingers_without_stdin, agent_setup,
+                                        agent_teardown),
         cmocka_unit_test_setup_teardown(test_splice_throughput, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_exits, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_stop_leaves_nothing, agent_setup, agent_teardown),
