@@ -8,6 +8,7 @@
 
 #include "guard_priv.h"
 #include "jupyter.h"
+#include "link_iopub.h"
 #include "session_priv.h"
 #include "socket_priv.h"
 
@@ -378,25 +379,12 @@ on_link_end(const struct kg_error *reason, void *arg)
     channels->events.on_lost(channel->id, &err, channels->arg);
 }
 
+// Only taps need messages that show nothing.
 static size_t
-count_in(const char *text, size_t len, const char *word)
+sift_iopub(char *bytes, size_t len, void *arg)
 {
-    size_t n = 0, word_len = strlen(word);
-    const char *end = text + len;
-    for (const char *at = text; (at = memmem(at, (size_t)(end - at), word, word_len)) != NULL; n++)
-        at += word_len;
-    return n;
-}
-
-// Each execution begins with these two messages, which show nothing: passed on together with the
-// next one they cost no wake-ups of their own. Inside of a JSON string the quotes were escaped, so
-// code or output does not look like them.
-static bool
-can_linger(const char *bytes, size_t len, size_t n_messages)
-{
-    return count_in(bytes, len, "\"execution_state\": \"busy\"") +
-               count_in(bytes, len, "\"msg_type\": \"execute_input\"") ==
-           n_messages;
+    const struct channel *channel = arg;
+    return channel->channels->keep_raw ? len : iopub_sift(bytes, len);
 }
 
 int
@@ -415,7 +403,7 @@ jupyter_channels_attach(struct jupyter_channels *channels, enum jupyter_channel 
     channel->guard = guard_new(channels->loop, KG_STEAL_FD(link), inner_fd,
                                channels->max_message_bytes, on_link_end, channel);
     if (id == JUPYTER_IOPUB)
-        guard_set_linger(channel->guard, can_linger);
+        guard_set_sift(channel->guard, sift_iopub);
     channel->watch =
         loop_fd_new(channels->loop, socket_fd(channel->sock), LOOP_READ, on_socket, channel);
     return 0;

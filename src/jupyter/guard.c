@@ -40,8 +40,7 @@ enum {
     // The same for a slow slot; the number of checks is not limited.
     SLOW_MS = 2000,
     SLOW_BYTES = 128 * 1024,
-    LINGER_MS = 10,
-    LINGER_BYTES = 16 * 1024
+    SIFT_BYTES = 16 * 1024, // the largest read that is sifted
 };
 
 enum slot { SLOT_NONE, SLOT_WAITING, SLOT_FAST, SLOT_SLOW };
@@ -66,9 +65,8 @@ struct guard {
     size_t moved;                     // bytes that went inward since the timer was started
     bool was_paused;                  // since then, at least for a moment
     int fast_checks;
-    guard_linger_fn can_linger;      // NULL: nothing lingers
-    struct loop_timer *linger_timer; // active while `inward` lingers: it is not written yet
-    bool ending;                     // nothing more comes from the link; `reason` says why
+    guard_sift_fn sift; // NULL: all is passed on
+    bool ending;        // nothing more comes from the link; `reason` says why
     struct kg_error reason;
     struct loop_timer *end_timer;
     guard_end_fn on_end;
@@ -102,7 +100,6 @@ begin_end(struct guard *guard, const struct kg_error *reason)
 {
     if (guard->ending)
         return;
-    loop_timer_stop(guard->linger_timer);
     guard->ending = true;
     guard->reason = *reason;
 }
@@ -206,8 +203,7 @@ guard_settle(struct guard *guard)
 {
     int link = 0, inner = 0;
     bool room = guard_has_room(guard);
-    bool lingers = loop_timer_active(guard->linger_timer);
-    bool has_inward = (guard->inward.len > 0 && !lingers) || guard->nuls_left > 0;
+    bool has_inward = guard->inward.len > 0 || guard->nuls_left > 0;
 
     if (guard->ending && !has_inward && guard->in_flight == 0) {
         loop_timer_start(guard->end_timer, 0);
@@ -272,14 +268,7 @@ pass_rest(int fd, struct buf *rest)
     return 0;
 }
 
-static bool
-may_linger(const struct guard *guard)
-{
-    return guard->can_linger != NULL && !guard->ending && guard->inward.len <= LINGER_BYTES &&
-           zmtp_is_between_messages(&guard->follower);
-}
-
-// What is fine before an offence still goes through, so that no earlier message is lost.
+// Bytes before a violation are still passed on, so that no earlier message is lost.
 static void
 read_link(struct guard *guard)
 {
@@ -292,23 +281,16 @@ read_link(struct guard *guard)
         return;
     }
 
-    uint64_t cost, n_before = guard->follower.n_messages;
-    size_t len_before = guard->inward.len; // of what lingers
-    bool between = zmtp_is_between_messages(&guard->follower);
+    uint64_t cost;
+    size_t len = (size_t)n;
     struct kg_error reason;
-    if (zmtp_follow(&guard->follower, chunk, (size_t)n, &guard->inward, &cost, &reason) != 0)
+    if (guard->sift != NULL && len <= SIFT_BYTES && zmtp_is_between_messages(&guard->follower))
+        len = guard->sift(chunk, len, guard->arg);
+    if (zmtp_follow(&guard->follower, chunk, len, &guard->inward, &cost, &reason) != 0)
         begin_end(guard, &reason);
-    guard->moved += guard->inward.len - len_before; // what is replaced does not count
+    guard->moved += guard->inward.len; // what is replaced does not count
     guard->in_flight += cost;
     guard->slot_done |= cost > WINDOW && guard->slot != SLOT_NONE;
-    uint64_t n_messages = guard->follower.n_messages - n_before;
-    if (between && n_messages > 0 && may_linger(guard) &&
-        guard->can_linger(chunk, (size_t)n, (size_t)n_messages)) {
-        if (!loop_timer_active(guard->linger_timer))
-            loop_timer_start(guard->linger_timer, LINGER_MS);
-        return;
-    }
-    loop_timer_stop(guard->linger_timer);
     if (guard->inward.len > 0 && pass_rest(guard->inner_fd, &guard->inward) != 0)
         inner_lost(guard);
 }
@@ -362,15 +344,6 @@ pass_inward(struct guard *guard)
 }
 
 static void
-on_linger_timer(void *arg)
-{
-    struct guard *guard = arg;
-    if (pass_inward(guard) != 0)
-        inner_lost(guard);
-    guard_settle(guard);
-}
-
-static void
 on_inner(int fd, int events, void *arg)
 {
     struct guard *guard = arg;
@@ -395,7 +368,6 @@ guard_new(struct loop *loop, int link_fd, int inner_fd, size_t max_message_bytes
     guard->inner_watch = loop_fd_new(loop, inner_fd, LOOP_READ, on_inner, guard);
     guard->end_timer = loop_timer_new(loop, on_end_timer, guard);
     guard->pace_timer = loop_timer_new(loop, guard_on_pace_timer, guard);
-    guard->linger_timer = loop_timer_new(loop, on_linger_timer, guard);
     zmtp_init(&guard->follower, max_message_bytes, JUPYTER_MAX_FRAMES);
     guard->on_end = on_end;
     guard->arg = arg;
@@ -410,7 +382,6 @@ guard_free(struct guard *guard)
     guard_set_slot(guard, SLOT_NONE);
     loop_timer_free(guard->end_timer);
     loop_timer_free(guard->pace_timer);
-    loop_timer_free(guard->linger_timer);
     loop_fd_free(guard->link_watch);
     loop_fd_free(guard->inner_watch);
     buf_fini(&guard->inward);
@@ -428,9 +399,9 @@ guard_taken(struct guard *guard, uint64_t cost)
 }
 
 void
-guard_set_linger(struct guard *guard, guard_linger_fn fn)
+guard_set_sift(struct guard *guard, guard_sift_fn sift)
 {
-    guard->can_linger = fn;
+    guard->sift = sift;
 }
 
 bool

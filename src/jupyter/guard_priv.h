@@ -32,8 +32,7 @@ bool guard_is_receiving(const struct guard *guard);
 // Whether a message has been passed on, or is about to be, and has not been taken.
 bool guard_has_untaken(const struct guard *guard);
 
-// Lets small messages linger in the guard, for 10 ms at most, where the function says that they
-// can: what comes behind them wakes the reader then, and they do not. It gets the bytes of one
-// read, which are `n_messages` whole messages and nothing else.
-typedef bool (*guard_linger_fn)(const char *bytes, size_t len, size_t n_messages);
-void guard_set_linger(struct guard *guard, guard_linger_fn fn);
+// Small reads between two messages are first given to `sift`, which removes from them the messages
+// that the reader does not need, and returns the length that is left. `arg` is that of guard_new().
+typedef size_t (*guard_sift_fn)(char *bytes, size_t len, void *arg);
+void guard_set_sift(struct guard *guard, guard_sift_fn sift);

@@ -118,8 +118,8 @@ const char *jupyter_channel_name(enum jupyter_channel channel); // "shell", "iop
 // kernel. It cuts a channel whose message has too many frames; a message above `max_message_bytes`,
 // or a large one whose peer stops in the middle of it, comes with `cut_bytes` set.
 //
-// Messages above 64 KiB are verified, parsed and shaped on a worker (loop_work). The messages of a
-// channel keep their order.
+// A worker (loop_work) verifies, parses and shapes messages above 64 KiB. The messages of a channel
+// keep their order. While keep_raw is off, the busy status and execute_input may be left out.
 struct jupyter_channels;
 
 struct jupyter_channels_events {

@@ -68,7 +68,6 @@ end_frame(struct zmtp_follower *follower, uint64_t *cost)
 {
     if ((follower->flags & (FLAG_MORE | FLAG_COMMAND)) == 0) {
         *cost += follower->message_cost;
-        follower->n_messages += zmtp_is_inside_message(follower);
         follower->message_cost = 0;
         follower->frames = 0;
         follower->abandoned = false;
@@ -234,7 +233,6 @@ zmtp_abandon(struct zmtp_follower *follower, uint64_t *ret_nuls, uint64_t *ret_c
     follower->replaced = in_body;
     follower->abandoned = true;
     follower->message_cost = 0;
-    follower->n_messages++;
     return 0;
 }
 

@@ -35,7 +35,6 @@ struct zmtp_follower {
     uint64_t body_left;    // bytes of the current frame that have not arrived
     size_t frames;         // of the current message
     uint64_t message_cost; // of the current message, including the whole of its current frame
-    uint64_t n_messages;   // that have ended
     uint64_t max_message_cost;
     size_t max_frames;
 };

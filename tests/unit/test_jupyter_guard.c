@@ -364,18 +364,17 @@ test_no_more_goes_in_than_is_taken(void **state)
     assert_int_equal(f->lost, 0);
 }
 
-// ---- Messages that linger -------------------------------------------------------------------
+// ---- Messages that are sifted ---------------------------------------------------------------
 
-static struct fixture *lingering;
-static size_t n_lingered;
+static size_t n_sifted;
 
-static bool
-is_busy(const char *bytes, size_t len, size_t n_messages)
+static size_t
+sift_busy(char *bytes, size_t len, void *arg)
 {
-    bool can_linger = n_messages == 1 && len == 6 && memcmp(bytes, "\0\4busy", 6) == 0;
-    n_lingered += can_linger;
-    loop_stop(lingering->loop);
-    return can_linger;
+    (void)arg;
+    bool is_busy = len == 6 && memcmp(bytes, "\0\4busy", 6) == 0;
+    n_sifted += is_busy;
+    return is_busy ? 0 : len;
 }
 
 static void
@@ -385,60 +384,33 @@ run_until_read(struct fixture *f, size_t n)
         run_on(f);
 }
 
-// A message that may linger goes inward with the next one, in its order, or after a while.
+// What is sifted neither goes inward nor counts as something that the reader has to take. In the
+// middle of a message nothing is sifted.
 static void
-test_a_message_lingers_for_the_next_one(void **state)
+test_a_sifted_message_is_left_out(void **state)
 {
     struct fixture *f = *state;
     int link = make_pair(&f->peer_fd), inner = make_pair(&f->inner_fd);
-    char bytes[32];
-    lingering = f;
-    n_lingered = 0;
+    n_sifted = 0;
     f->guard = guard_new(f->loop, link, inner, LARGE_BOUND, on_guard_end, f);
-    guard_set_linger(f->guard, is_busy);
+    guard_set_sift(f->guard, sift_busy);
     f->inner_watch = loop_fd_new(f->loop, f->inner_fd, LOOP_READ, on_inner, f);
     say(f, greeting, sizeof(greeting));
     run_until_read(f, sizeof(greeting));
 
-    loop_fd_set(f->inner_watch, 0);
     say(f, "\0\4busy", 6);
-    run(f); // until it was looked at
-    assert_int_equal(n_lingered, 1);
-    assert_int_equal(recv(f->inner_fd, bytes, sizeof(bytes), MSG_DONTWAIT), -1);
+    while (n_sifted == 0)
+        run_on(f);
+    run_until_quiet(f);
+    assert_int_equal(f->inner_read, sizeof(greeting));
+    assert_false(guard_is_receiving(f->guard));
+
+    say(f, "\0\6", 2);
+    run_until_read(f, sizeof(greeting) + 2);
+    say(f, "\0\4busy", 6);
+    run_until_read(f, sizeof(greeting) + 8);
     assert_true(guard_has_untaken(f->guard));
-    say(f, "\0\4next", 6);
-    while (recv(f->inner_fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_PEEK) < 12)
-        run_on(f);
-    assert_memory_equal(bytes, "\0\4busy\0\4next", 12);
-    loop_fd_set(f->inner_watch, LOOP_READ);
-    run_until_read(f, sizeof(greeting) + 12);
-
-    say(f, "\0\4busy", 6); // and nothing behind it
-    run_until_read(f, sizeof(greeting) + 18);
-    assert_int_equal(n_lingered, 2);
-}
-
-// One that lingers when the link ends still comes.
-static void
-test_what_lingers_comes_before_the_end(void **state)
-{
-    struct fixture *f = *state;
-    int link = make_pair(&f->peer_fd), inner = make_pair(&f->inner_fd);
-    lingering = f;
-    f->guard = guard_new(f->loop, link, inner, LARGE_BOUND, on_guard_end, f);
-    guard_set_linger(f->guard, is_busy);
-    f->inner_watch = loop_fd_new(f->loop, f->inner_fd, LOOP_READ, on_inner, f);
-    say(f, greeting, sizeof(greeting));
-    run_until_read(f, sizeof(greeting));
-    say(f, "\0\4busy", 6);
-    run(f); // until it was looked at
-    close(KG_STEAL_FD(f->peer_fd));
-    run_until_read(f, sizeof(greeting) + 6);
-    assert_int_equal(f->lost, 0);
-    guard_taken(f->guard, zmtp_frame_cost(4));
-    while (f->lost == 0)
-        run_on(f);
-    assert_string_equal(f->last_error.message, "the link ended");
+    assert_int_equal(n_sifted, 1);
 }
 
 // ---- Slots for large messages ---------------------------------------------------------------
@@ -658,8 +630,7 @@ test_jupyter_guard(void)
         cmocka_unit_test_setup_teardown(test_a_peer_that_reads_nothing_is_not_sent_more, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_no_more_goes_in_than_is_taken, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_message_lingers_for_the_next_one, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_lingers_comes_before_the_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_sifted_message_is_left_out, setup, teardown),
         cmocka_unit_test_setup_teardown(test_few_large_messages_come_in_at_a_time, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_messages_take_turns, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_stalled_message_keeps_nobody_waiting, setup,
