@@ -282,7 +282,8 @@ kernel_execution_count(const struct kernel *kernel)
 bool
 kernel_is_busy(const struct kernel *kernel)
 {
-    return runner_is_busy(&kernel->runner) || hub_is_busy(&kernel->hub) || kernel->process.adopting;
+    return runner_is_busy(&kernel->runner) || hub_is_busy(&kernel->hub) ||
+           kernel->process.start.adopting;
 }
 
 // ---- What the session asks for --------------------------------------------------------------
@@ -305,7 +306,7 @@ kernel_interrupt(struct kernel *kernel)
     bool any = kernel_is_busy(kernel);
     bool runs = kernel->runner.run.execution != NULL;
     runner_interrupt(&kernel->runner);
-    if (!runs && (kernel->process.adopting || kernel->hub.n_executing > 0))
+    if (!runs && (kernel->process.start.adopting || kernel->hub.n_executing > 0))
         process_interrupt(&kernel->process);
     return any;
 }

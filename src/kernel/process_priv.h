@@ -6,7 +6,9 @@
 
 #include "jupyter.h"
 #include "kernel.h"
+#include "process_start_priv.h"
 #include "sandbox.h"
+#include "stdin_link_priv.h"
 
 enum process_state {
     PROCESS_STARTING,
@@ -49,42 +51,11 @@ struct process_events {
     void (*shaped_free)(void *shaped);
 };
 
-// How far a start has come.
-struct process_start {
-    struct sandbox_call *call;    // to the agent, or for a link
-    enum jupyter_channel channel; // the next one to connect
-    struct loop_timer *deadline;
-    struct loop_timer *retry;
-    struct loop_timer *give_up; // the start has failed and the agent cannot be asked why
-    char *failure;
-    int n_asked;
-    bool info_replied;
-    bool iopub_heard;
-};
-
-// The stdin channel: linked beside a process that is up, and only for taps. Executions of the
-// gateway never ask for input.
-enum input_state {
-    INPUT_NONE,
-    INPUT_LINKING,    // asks the sandbox for a link
-    INPUT_CONNECTING, // waits for the kernel's end of the channel
-    INPUT_OPEN,
-    INPUT_MISSING, // the kernel has no such channel, or lost it
-};
-
-struct process_input {
-    enum input_state state;
-    struct sandbox_call *call;
-    struct loop_timer *retry;
-    int n_tries;
-};
-
 // Invariant: `channels` is NULL in REPLACING and DEAD.
 struct kernel_process {
     const struct kernel_context *context;
     struct sandbox *sandbox;
     const struct kernelspec *spec;
-    json_t *env; // of the session
     const struct process_events *events;
     void *arg;
     enum process_state state;
@@ -93,10 +64,8 @@ struct kernel_process {
     char *dir;
     struct jupyter_channels *channels;
     struct process_start start;
-    struct process_input input;
+    struct stdin_link stdin_link;
     bool is_tapped;
-    bool adopting; // STARTING, with a process that an earlier gateway has started
-    int64_t adopt_timeout_ms;
     struct sandbox_call *interrupting;
     struct sandbox_call *stopping;
     struct loop_timer *unasked; // the agent cannot be asked to stop the process

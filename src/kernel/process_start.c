@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process is ready when kernel_info_reply has come and iopub has been heard from, so that no
+// first output is lost: a SUB socket misses what is published before its subscription has arrived.
+
+#include "process_start_priv.h"
+
+#include <string.h>
+
+enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000, RETRY_LINK_MS = 10 };
+enum { RETRY_INFO_MS = 20, RETRY_INFO_LATER_MS = 1000, RETRY_SOON = 100, MAX_SAID = 160 };
+
+// shell, iopub and control: without these no process is ready. They are linked in this order.
+static const enum jupyter_channel after_needed = JUPYTER_STDIN;
+
+void
+start_cancel(struct process_start *start)
+{
+    if (start->call)
+        sandbox_call_cancel(KG_STEAL(start->call));
+    loop_timer_stop(start->deadline);
+    loop_timer_stop(start->retry);
+    loop_timer_stop(start->give_up);
+    start->adopting = false;
+}
+
+// ---- A start that fails ---------------------------------------------------------------------
+
+// The last line that the process wrote, as far as it can be shown.
+static void
+last_line(const char *said, char ret[MAX_SAID + 1])
+{
+    size_t end = strlen(said);
+    while (end > 0 && (unsigned char)said[end - 1] <= ' ')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && said[begin - 1] != '\n' && end - begin < MAX_SAID)
+        begin--;
+    size_t len = 0;
+    for (size_t i = begin; i < end; i++)
+        ret[len++] = said[i] >= ' ' && said[i] < 127 ? said[i] : '?';
+    ret[len] = '\0';
+}
+
+static void
+start_on_log_tail(const json_t *body, const struct kg_error *agent_err, void *arg)
+{
+    (void)agent_err; // the reason is then reported without the tail
+    struct process_start *start = arg;
+    start->call = NULL;
+    KG_AUTO_FREE char *reason = KG_STEAL(start->failure);
+    const char *said = json_string_value(json_object_get(body, "log_tail"));
+    char line[MAX_SAID + 1] = "";
+    if (said)
+        last_line(said, line);
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_KERNEL_START_TIMEOUT, 0, "%s%s%s", reason, *line ? "; it said: " : "",
+                 line);
+    log_warning("a kernel did not start", LOG_STR("sandbox", sandbox_id(start->sandbox)),
+                LOG_STR("kernel", start->spec->name), LOG_ERR(&err));
+    start->events->on_failed(&err, start->arg);
+}
+
+static void
+start_on_give_up(void *arg)
+{
+    start_on_log_tail(NULL, NULL, arg);
+}
+
+void
+start_fail(struct process_start *start, const char *reason)
+{
+    if (start->adopting) {
+        log_warning("an adopted kernel is replaced",
+                    LOG_STR("sandbox", sandbox_id(start->sandbox)), LOG_STR("reason", reason));
+        start->events->on_unusable(start->arg);
+        return;
+    }
+    start_cancel(start);
+    free(start->failure);
+    start->failure = kg_strdup(reason);
+    json_auto_t *params = json_pack("{s:s}", "name", start->spec->name);
+    start->call = sandbox_agent_call(start->sandbox, "kernels.describe", params, AGENT_TIMEOUT_MS,
+                                     start_on_log_tail, start, NULL);
+    if (!start->call)
+        loop_timer_start(start->give_up, 0);
+}
+
+static void
+start_on_deadline(void *arg)
+{
+    struct process_start *start = arg;
+    if (start->adopting) {
+        bool reached = start->channel == after_needed;
+        start_fail(start, reached ? "the kernel did not end what it was doing in time"
+                                  : "the kernel could not be reached");
+        return;
+    }
+    KG_AUTO_FREE char *reason =
+        kg_asprintf("the kernel %s did not get ready within %lld s", start->spec->name,
+                    (long long)start->context->start_timeout_ms / 1000);
+    start_fail(start, reason);
+}
+
+// ---- Links, until the process is ready ------------------------------------------------------
+
+static void
+ask_info(struct process_start *start)
+{
+    struct kg_error err = {0};
+    if (jupyter_channels_send(start->channels, JUPYTER_SHELL, "kernel_info_request", json_object(),
+                              NULL, &err) < 0)
+        log_debug("kernel_info_request not sent", LOG_ERR(&err));
+    // A kernel that is busy answers when it is done, however often it is asked.
+    bool soon = start->n_asked++ < RETRY_SOON;
+    loop_timer_start(start->retry, soon ? RETRY_INFO_MS : RETRY_INFO_LATER_MS);
+}
+
+static void connect_next(struct process_start *start);
+
+static void
+start_go_on(void *arg)
+{
+    struct process_start *start = arg;
+    if (start->channel < after_needed)
+        connect_next(start);
+    else
+        ask_info(start);
+}
+
+static void
+start_on_link(int fd, const struct kg_error *link_err, void *arg)
+{
+    struct process_start *start = arg;
+    struct kg_error err = {0};
+    start->call = NULL;
+    if (fd < 0) {
+        log_debug("no link yet", LOG_STR("kernel", start->spec->name), LOG_ERR(link_err));
+        loop_timer_start(start->retry, RETRY_LINK_MS);
+        return;
+    }
+    if (jupyter_channels_attach(start->channels, start->channel, fd, &err) < 0) {
+        start_fail(start, err.message);
+        return;
+    }
+    log_debug("kernel channel linked", LOG_STR("sandbox", sandbox_id(start->sandbox)),
+              LOG_STR("channel", jupyter_channel_name(start->channel)));
+    start->channel++;
+    if (start->adopting && start->channel == after_needed)
+        loop_timer_start(start->deadline, start->adopt_timeout_ms);
+    start_go_on(start);
+}
+
+static void
+connect_next(struct process_start *start)
+{
+    KG_AUTO_FREE char *target =
+        kg_asprintf("%s/%s", start->spec->name, jupyter_channel_name(start->channel));
+    struct kg_error err = {0};
+    start->call =
+        sandbox_open_link(start->sandbox, target, LINK_TIMEOUT_MS, start_on_link, start, &err);
+    if (!start->call)
+        start_fail(start, err.message);
+}
+
+void
+start_connect(struct process_start *start, struct jupyter_channels *channels)
+{
+    start->channels = channels;
+    connect_next(start);
+}
+
+void
+start_on_message(struct process_start *start, enum jupyter_channel channel,
+                 const struct jupyter_message *message)
+{
+    if (channel == JUPYTER_IOPUB)
+        start->iopub_heard = true;
+    else if (channel == JUPYTER_SHELL && strcmp(message->msg_type, "kernel_info_reply") == 0)
+        start->info_replied = true;
+    if (start->channel < after_needed || !start->info_replied || !start->iopub_heard)
+        return;
+    start_cancel(start);
+    start->events->on_ready(start->arg);
+}
+
+// ---- By exec --------------------------------------------------------------------------------
+
+static void
+start_on_started(const json_t *body, const struct kg_error *agent_err, void *arg)
+{
+    struct process_start *start = arg;
+    start->call = NULL;
+    if (!body) {
+        start_fail(start, agent_err->message);
+        return;
+    }
+    int pid = (int)json_integer_value(json_object_get(body, "pid"));
+    start->events->on_started(pid, start->arg);
+}
+
+// The environment of every kernel, then the kernelspec's, then the session's; the later one wins.
+static json_t *
+merged_env(const struct process_start *start)
+{
+    json_t *env = json_object();
+    json_object_update(env, (json_t *)(uintptr_t)start->context->env);
+    json_object_update(env, start->spec->env);
+    json_object_update(env, start->env);
+    return env;
+}
+
+static void
+start_by_exec(struct process_start *start)
+{
+    json_auto_t *params =
+        json_pack("{s:s, s:O, s:o, s:s, s:s, s:s}", "name", start->spec->name, "argv",
+                  start->spec->argv, "env", merged_env(start), "cwd", "/mnt/data", "key",
+                  start->key, "transport", start->spec->transport);
+    struct kg_error err = {0};
+    start->call = sandbox_agent_call(start->sandbox, "kernels.start", params, AGENT_TIMEOUT_MS,
+                                     start_on_started, start, &err);
+    if (!start->call)
+        start_fail(start, err.message);
+}
+
+// ---- Life -----------------------------------------------------------------------------------
+
+static void
+start_reset(struct process_start *start)
+{
+    start->channel = 0;
+    start->n_asked = 0;
+    start->info_replied = start->iopub_heard = false;
+    loop_timer_start(start->deadline, start->context->start_timeout_ms);
+}
+
+void
+start_new(struct process_start *start, const char *key)
+{
+    start_reset(start);
+    start->key = key;
+    start_by_exec(start);
+}
+
+void
+start_adopt(struct process_start *start, int pid, const char *key, int64_t timeout_ms)
+{
+    start_reset(start);
+    start->key = key;
+    start->adopting = true;
+    start->adopt_timeout_ms = timeout_ms;
+    start->events->on_started(pid, start->arg);
+}
+
+void
+start_init(struct process_start *start, const struct kernel_context *context,
+           struct sandbox *sandbox, const struct kernelspec *spec, const json_t *env,
+           const struct process_start_events *events, void *arg)
+{
+    struct loop *loop = context->loop;
+    start->context = context;
+    start->sandbox = sandbox;
+    start->spec = spec;
+    start->env = env ? json_deep_copy(env) : json_object();
+    start->events = events;
+    start->arg = arg;
+    start->deadline = loop_timer_new(loop, start_on_deadline, start);
+    start->retry = loop_timer_new(loop, start_go_on, start);
+    start->give_up = loop_timer_new(loop, start_on_give_up, start);
+}
+
+void
+start_fini(struct process_start *start)
+{
+    start_cancel(start);
+    loop_timer_free(start->deadline);
+    loop_timer_free(start->retry);
+    loop_timer_free(start->give_up);
+    free(start->failure);
+    json_decref(start->env);
+}
