@@ -32,8 +32,9 @@ struct kernel_hub {
     size_t unanswered_bytes;
     int n_executing; // of those, execute_requests
     bool is_held;
-    bool was_used; // a tap has sent something to this process
-    bool was_up;   // the process
+    bool was_used;            // a tap has sent something to this process
+    bool was_up;              // the process
+    bool replaced_by_request; // the process, last time
     bool is_flushing;
 };
 
@@ -52,7 +53,7 @@ void hub_flush(struct kernel_hub *hub);
 void hub_on_message(struct kernel_hub *hub, enum jupyter_channel channel,
                     struct jupyter_message *message);
 void hub_on_ready(struct kernel_hub *hub);
-void hub_on_replacing(struct kernel_hub *hub);
+void hub_on_replacing(struct kernel_hub *hub, bool by_request);
 void hub_on_dead(struct kernel_hub *hub);
 
 // kernel_tap_open() on a hub.

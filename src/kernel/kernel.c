@@ -141,7 +141,7 @@ static void
 kernel_on_replacing(void *arg)
 {
     struct kernel *kernel = arg;
-    hub_on_replacing(&kernel->hub);
+    hub_on_replacing(&kernel->hub, kernel->on_restarted != NULL);
     runner_on_replacing(&kernel->runner);
     if (kernel->events->on_replaced)
         kernel->events->on_replaced(kernel, kernel->arg);

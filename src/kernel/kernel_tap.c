@@ -374,17 +374,34 @@ hub_on_ready(struct kernel_hub *hub)
     hub_flush(hub);
 }
 
+static enum kernel_tap_kind
+kind_of(const struct kernel_hub *hub, enum process_state state)
+{
+    switch (state) {
+    case PROCESS_STARTING:
+        return KERNEL_TAP_STARTING;
+    case PROCESS_UP:
+        return KERNEL_TAP_READY;
+    case PROCESS_REPLACING:
+        return hub->replaced_by_request ? KERNEL_TAP_REQUESTED : KERNEL_TAP_RESTARTING;
+    case PROCESS_DEAD:
+        return KERNEL_TAP_DEAD;
+    }
+    return KERNEL_TAP_DEAD;
+}
+
 // What was meant for the old process is not for the new one.
 void
-hub_on_replacing(struct kernel_hub *hub)
+hub_on_replacing(struct kernel_hub *hub, bool by_request)
 {
     struct kernel_tap *tap;
+    hub->replaced_by_request = by_request;
     forget_unanswered(hub);
     TAILQ_FOREACH(tap, &hub->taps, link) {
         tap->n_input_requests = 0;
         if (hub->was_up)
             discard_waiting(tap);
-        push_event(tap, KERNEL_TAP_RESTARTING);
+        push_event(tap, kind_of(hub, PROCESS_REPLACING));
     }
     hub->was_up = false;
 }
@@ -525,22 +542,6 @@ tap_leave(struct kernel_tap *tap)
     tap->hub = NULL;
 }
 
-static enum kernel_tap_kind
-kind_of(enum process_state state)
-{
-    switch (state) {
-    case PROCESS_STARTING:
-        return KERNEL_TAP_STARTING;
-    case PROCESS_UP:
-        return KERNEL_TAP_READY;
-    case PROCESS_REPLACING:
-        return KERNEL_TAP_RESTARTING;
-    case PROCESS_DEAD:
-        return KERNEL_TAP_DEAD;
-    }
-    return KERNEL_TAP_DEAD;
-}
-
 struct kernel_tap *
 hub_open_tap(struct kernel_hub *hub, const struct kernel_tap_settings *settings, loop_fn on_ready,
              void *arg, struct kg_error *err)
@@ -565,7 +566,7 @@ hub_open_tap(struct kernel_hub *hub, const struct kernel_tap_settings *settings,
     TAILQ_INSERT_TAIL(&hub->taps, tap, link);
     if (hub->n_taps++ == 0)
         process_set_tapped(hub->process, true);
-    push_event(tap, kind_of(hub->process->state));
+    push_event(tap, kind_of(hub, hub->process->state));
     return tap;
 }
 
@@ -589,11 +590,23 @@ kernel_tap_close(struct kernel_tap *tap)
 }
 
 bool
+kernel_tap_has_ended(const struct kernel_tap *tap)
+{
+    return !tap->hub;
+}
+
+bool
 kernel_tap_next(struct kernel_tap *tap, struct kernel_tap_item *ret)
 {
     bool any = tap_queue_take(&tap->queue, ret);
     tap->is_asleep = !any;
     return any;
+}
+
+void
+kernel_tap_let_go(struct kernel_tap *tap)
+{
+    tap_message_unref(KG_STEAL(tap->queue.taken));
 }
 
 void *
@@ -628,7 +641,9 @@ hub_fini(struct kernel_hub *hub)
 {
     for (struct kernel_tap *tap; (tap = TAILQ_FIRST(&hub->taps));) {
         tap_leave(tap);
-        push_event(tap, KERNEL_TAP_ENDED);
+        tap_queue_push_event(&tap->queue, KERNEL_TAP_ENDED);
+        tap->is_asleep = true; // its reader is told even if it reads nothing now
+        tap_wake(tap);
     }
     forget_unanswered(hub);
 }

@@ -49,15 +49,17 @@ struct kernel_tap_settings {
 };
 
 // Opens a tap on a kernel in any state. The first item reports that state. `on_ready` fires when
-// kernel_tap_next() has something again after it returned false, and for the first item; always
-// from a loop iteration of its own, so anything may be done in it. Fails with KG_SESSION_BUSY where
-// the kernel has KERNEL_MAX_TAPS.
+// kernel_tap_next() has something again after it returned false, for the first item, and when the
+// tap has ended; always from a loop iteration of its own, so anything may be done in it. Fails with
+// KG_SESSION_BUSY where the kernel has KERNEL_MAX_TAPS.
 KG_MUST_CHECK struct kernel_tap *kernel_tap_open(struct kernel *kernel,
                                                  const struct kernel_tap_settings *settings,
                                                  loop_fn on_ready, void *arg, struct kg_error *err);
 // Closes a tap, also one that has ended. What it has sent still runs, and keeps the kernel busy.
 void kernel_tap_close(struct kernel_tap *tap);
 KG_DEFINE_AUTO(kernel_tap, kernel_tap_close)
+// Whether the kernel does not exist any longer; items may still wait.
+bool kernel_tap_has_ended(const struct kernel_tap *tap);
 
 // ---- Sending --------------------------------------------------------------------------------
 
@@ -89,6 +91,7 @@ enum kernel_tap_kind {
     KERNEL_TAP_STARTING,   // the kernel's process is being started
     KERNEL_TAP_READY,      // it takes requests
     KERNEL_TAP_RESTARTING, // the process is being replaced: unanswered requests get no answer
+    KERNEL_TAP_REQUESTED,  // the same, because kernel_restart() asked for it
     KERNEL_TAP_DEAD,       // no process could be started
     KERNEL_TAP_CUT,        // too many messages that cannot be dropped waited. The last item.
     KERNEL_TAP_ENDED,      // the kernel does not exist any longer. The last item.
@@ -103,6 +106,8 @@ struct kernel_tap_item {
 
 // Takes the next item; false: the queue is empty.
 bool kernel_tap_next(struct kernel_tap *tap, struct kernel_tap_item *ret);
+// Lets go of the message that was taken last, for a reader that takes nothing for a while.
+void kernel_tap_let_go(struct kernel_tap *tap);
 // Keeps the message that was taken last, so that it can be sent without a copy, until
 // kernel_message_release(). It counts as held by readers until then.
 void *kernel_tap_hold(struct kernel_tap *tap);

@@ -199,7 +199,8 @@ write_item(struct kernel_socket *socket, const struct kernel_tap_item *item)
         write_state(socket, "dead");
         return true;
     case KERNEL_TAP_STARTING:
-    case KERNEL_TAP_READY: // the kernel itself publishes its status
+    case KERNEL_TAP_READY:     // the kernel itself publishes its status
+    case KERNEL_TAP_REQUESTED: // clients take `restarting` for the kernel's death
         return true;
     case KERNEL_TAP_REFUSED:
         kernel_socket_close(socket, WEBSOCKET_BAD_DATA, "the message is not JSON");

@@ -226,7 +226,7 @@ test_a_tap_survives_a_restart(void **state)
     assert_int_equal(restart(f, &err), 0);
     assert_false(kernel_is_busy(f->kernel)); // nobody answers it any more
     RUN_UNTIL(f, has_event(client, KERNEL_TAP_READY));
-    assert_int_equal(client->got[0].kind, KERNEL_TAP_RESTARTING);
+    assert_int_equal(client->got[0].kind, KERNEL_TAP_REQUESTED);
     tap_client_execute(client, "ask"); // with a stdin channel of the new process
     RUN_UNTIL(f, has(client, KERNEL_STDIN, "input_request"));
     tap_client_say(client, KERNEL_STDIN, "input_reply", json_pack("{s:s}", "value", "yes"));
@@ -255,9 +255,13 @@ test_a_tap_outlives_its_kernel(void **state)
     client->is_deaf = true;
     tap_client_execute(client, "print");
     RUN_UNTIL(f, budget_of(f)->held > 0);
+    assert_false(kernel_tap_has_ended(client->tap));
     kernel_free(KG_STEAL(f->kernel), NULL);
+    assert_true(kernel_tap_has_ended(client->tap));
     assert_int_equal(tap_client_send(client, KERNEL_SHELL, "x", json_object(), &err), -1);
     assert_int_equal(err.code, KG_NOT_FOUND);
+    int n_woken = client->n_woken;
+    RUN_UNTIL(f, client->n_woken > n_woken); // although it has taken nothing
 
     // What a reader is still sending counts until it is sent.
     struct kernel_tap_item item;
@@ -276,6 +280,25 @@ test_a_tap_outlives_its_kernel(void **state)
     kernel_message_release(held);
     assert_int_equal(budget_of(f)->held, 0);
     assert_int_equal(budget_of(f)->sending, 0);
+}
+
+static void
+test_what_was_taken_is_let_go(void **state)
+{
+    struct fixture *f = *state;
+    KG_AUTO(tap_client) client = start_with_client(f);
+    client->is_deaf = true;
+    tap_client_execute(client, "print");
+    RUN_UNTIL(f, !kernel_is_busy(f->kernel));
+    struct kernel_tap_item item;
+    do
+        assert_true(kernel_tap_next(client->tap, &item));
+    while (item.kind != KERNEL_TAP_MESSAGE);
+    size_t held = budget_of(f)->held;
+    kernel_tap_let_go(client->tap);
+    assert_true(budget_of(f)->held < held);
+    kernel_tap_let_go(client->tap);
+    assert_true(kernel_tap_next(client->tap, &item));
 }
 
 // Every turn of the loop is one more step.
@@ -542,6 +565,7 @@ test_kernel_tap(void)
         TEST(test_a_tap_survives_a_restart),
         TEST(test_a_dead_kernel_is_started_by_a_message),
         TEST(test_a_tap_outlives_its_kernel),
+        TEST(test_what_was_taken_is_let_go),
         TEST(test_close_and_free_at_every_step),
         TEST(test_a_deaf_tap_loses_the_oldest),
         TEST(test_all_taps_and_logs_share_one_budget),
