@@ -94,10 +94,30 @@ def start_gateway(engine):
     assert not errors, "\n".join(errors)
 
 
+@pytest.fixture
+def clients(start_gateway):
+    """Makes clients by key, and closes them."""
+    made = []
+
+    def client(gateway, key):
+        made.append(gateway.client_for(key))
+        return made[-1]
+
+    yield client
+    for each in made:
+        each.close()
+
+
 @pytest.fixture(scope="module")
-def gateway(engine):
-    """One gateway per module, with default settings, but a pool no larger than the machine."""
-    running = Gateway("--pool-size", "1")
+def gateway_flags():
+    """What a module's gateway is started with; a module can define its own."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def gateway(engine, gateway_flags):
+    """One gateway per module, with a pool no larger than the machine."""
+    running = Gateway("--pool-size", "1", *gateway_flags)
     try:
         yield running.start()
     finally:

@@ -21,6 +21,32 @@ def list_kernels(gateway, client=None):
     return {model["id"]: model for model in (client or gateway.client).get("/api/kernels").json()}
 
 
+def connections(gateway, kernel):
+    return list_kernels(gateway)[kernel]["connections"]
+
+
+def handshake(gateway, kernel, client=None, **headers):
+    """Asks for the upgrade; returns the response where it is refused."""
+    sent = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        **{name.replace("_", "-"): value for name, value in headers.items() if value},
+    }
+    sent = {name: value for name, value in sent.items() if headers.get(name, value)}
+    path = f"/api/kernels/{kernel}/channels"
+    return (client or gateway.client).get(path, headers=sent)
+
+
+def start_bounded_gateway(start_gateway, buffered_mb):
+    """A gateway that keeps 1 MB of the output of an execution, and `buffered_mb` for all clients."""
+    return start_gateway(
+        "--jupyter-api", "--pool-size", "0",
+        "--max-output-bytes", str(1 << 20), "--max-buffered-bytes", str(buffered_mb << 20),
+    )  # fmt: skip
+
+
 def encode_v1(message):
     parts = [message["channel"].encode()]
     for name in ("header", "parent_header", "metadata", "content"):
@@ -155,6 +181,13 @@ class Channels:
 
     def run(self, code, **content):
         return self.until_idle(self.execute(code, **content))
+
+    def closing_status(self):
+        """The status of the close that the server sends; other messages before it are skipped."""
+        while True:
+            opcode, data = self.ws.recv_data(control_frame=True)
+            if opcode == websocket.ABNF.OPCODE_CLOSE:
+                return struct.unpack("!H", data[:2])[0] if data else None
 
 
 def of(messages, msg_type):

@@ -10,17 +10,23 @@ import struct
 import httpx
 import pytest
 import websocket
-from jupyter_wire import Channels, encode_v1, list_kernels, of, one, start_kernel, text
-from kernelgate import Gateway, wait_for
+from jupyter_wire import (
+    Channels,
+    connections,
+    encode_v1,
+    handshake,
+    list_kernels,
+    of,
+    one,
+    start_kernel,
+    text,
+)
+from kernelgate import wait_for
 
 
 @pytest.fixture(scope="module")
-def gateway(engine):
-    running = Gateway("--jupyter-api", "--pool-size", "1")
-    try:
-        yield running.start()
-    finally:
-        running.clean_up()
+def gateway_flags():
+    return ["--jupyter-api"]
 
 
 @pytest.fixture(scope="module")
@@ -163,12 +169,12 @@ def test_replies_are_for_who_asked_and_outputs_for_all(gateway, kernel):
         Channels(gateway, kernel) as one_client,
         Channels(gateway, kernel, v1=False) as other,
     ):
-        assert list_kernels(gateway)[kernel]["connections"] == 2
+        assert connections(gateway, kernel) == 2
         running = one_client.execute("print('both')")
         assert one(one_client.until_idle(running), "execute_reply")
         seen = other.until(lambda message: message["content"].get("execution_state") == "idle")
         assert text(seen) == "both\n" and not of(seen, "execute_reply")
-    wait_for(lambda: list_kernels(gateway)[kernel]["connections"] == 0)
+    wait_for(lambda: connections(gateway, kernel) == 0)
 
 
 def test_outputs_of_the_rest_api_are_seen(gateway, kernel):
@@ -183,7 +189,7 @@ def test_the_same_client_again_replaces_the_connection(gateway, kernel):
         old.run("1")
         with Channels(gateway, kernel, query="?session_id=other") as third:
             with Channels(gateway, kernel, query="?session_id=abc") as new:
-                assert closing_status(old) == 1008
+                assert old.closing_status() == 1008
                 assert text(new.run("print(1)")) == "1\n"
             assert text(third.run("print(2)")) == "2\n"
 
@@ -200,7 +206,7 @@ def test_at_most_32_clients(gateway):
     clients = [Channels(gateway, kernel) for _ in range(32)]
     assert handshake(gateway, kernel).status_code == 429
     clients.pop().__exit__()
-    wait_for(lambda: list_kernels(gateway)[kernel]["connections"] == 31)
+    wait_for(lambda: connections(gateway, kernel) == 31)
     clients.append(Channels(gateway, kernel))
     for client in clients:
         client.__exit__()
@@ -210,12 +216,6 @@ def test_at_most_32_clients(gateway):
 # ---- Ends
 
 
-def closing_status(client):
-    """The status of the close that the server sends; other messages before it are skipped."""
-    while True:
-        opcode, data = client.ws.recv_data(control_frame=True)
-        if opcode == websocket.ABNF.OPCODE_CLOSE:
-            return struct.unpack("!H", data[:2])[0] if data else None
 
 
 def test_the_kernels_end_closes_its_connections(gateway):
@@ -223,7 +223,7 @@ def test_the_kernels_end_closes_its_connections(gateway):
     with Channels(gateway, kernel) as client:
         client.run("1")
         gateway.client.delete(f"/api/kernels/{kernel}")
-        assert closing_status(client) == 1001
+        assert client.closing_status() == 1001
 
 
 def test_the_gateways_end_closes_them(start_gateway):
@@ -232,7 +232,7 @@ def test_the_gateways_end_closes_them(start_gateway):
     with Channels(gateway, kernel) as client:
         client.run("x = 7")
         gateway.stop()
-        assert closing_status(client) == 1001
+        assert client.closing_status() == 1001
     gateway.start()
     wait_for(lambda: list_kernels(gateway)[kernel]["execution_state"] == "idle")
     with Channels(gateway, kernel) as client:
@@ -254,26 +254,12 @@ def test_a_client_closes(gateway, kernel):
     client = Channels(gateway, kernel)
     client.run("1")
     client.ws.send_close(1000, b"done")
-    assert closing_status(client) == 1000
+    assert client.closing_status() == 1000
     assert client.ws.sock.recv(1) == b""
     client.ws.shutdown()
 
 
 # ---- Handshakes
-
-
-def handshake(gateway, kernel, client=None, **headers):
-    """Asks for the upgrade; returns the response where it is refused."""
-    sent = {
-        "Connection": "Upgrade",
-        "Upgrade": "websocket",
-        "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-        **{name.replace("_", "-"): value for name, value in headers.items() if value},
-    }
-    sent = {name: value for name, value in sent.items() if headers.get(name, value)}
-    path = f"/api/kernels/{kernel}/channels"
-    return (client or gateway.client).get(path, headers=sent)
 
 
 @pytest.mark.parametrize(
@@ -290,9 +276,9 @@ def handshake(gateway, kernel, client=None, **headers):
     ],
 )
 def test_refused_handshakes(gateway, kernel, headers, status):
-    before = list_kernels(gateway)[kernel]["connections"]
+    before = connections(gateway, kernel)
     assert handshake(gateway, kernel, **headers).status_code == status
-    assert list_kernels(gateway)[kernel]["connections"] == before
+    assert connections(gateway, kernel) == before
 
 
 def test_the_kernel_must_exist(gateway):
@@ -369,7 +355,7 @@ def v1_with_offsets(*offsets):
 def test_bad_messages_in_v1(gateway, kernel, data, status):
     with Channels(gateway, kernel) as client:
         client.ws.send_binary(data)
-        assert closing_status(client) == status
+        assert client.closing_status() == status
     with Channels(gateway, kernel) as client:
         assert text(client.run("print(1)")) == "1\n"
 
@@ -395,7 +381,7 @@ def test_bad_messages_in_v1(gateway, kernel, data, status):
 def test_bad_messages_in_legacy(gateway, kernel, data, status):
     with Channels(gateway, kernel, v1=False) as client:
         client.ws.send_binary(data) if isinstance(data, bytes) else client.ws.send(data)
-        assert closing_status(client) == status
+        assert client.closing_status() == status
     with Channels(gateway, kernel, v1=False) as client:
         assert text(client.run("print(1)")) == "1\n"
 
@@ -419,7 +405,7 @@ def test_bad_messages_in_legacy(gateway, kernel, data, status):
 def test_bad_frames(gateway, kernel, frame, status):
     with Channels(gateway, kernel) as client:
         client.ws.sock.sendall(frame)
-        assert closing_status(client) == status
+        assert client.closing_status() == status
 
 
 def test_unfinished_messages_of_an_owner_are_bounded_together(gateway, kernel):
@@ -430,7 +416,7 @@ def test_unfinished_messages_of_an_owner_are_bounded_together(gateway, kernel):
             client.ws.sock.sendall(b"\x82\xff" + struct.pack("!Q", 10_000_000) + b"\0\0\0\0" + b"x")
             other = stack.enter_context(Channels(gateway, kernel))
             assert text(other.run("print(1)")) == "1\n"
-        assert closing_status(clients[-1]) == 1013
+        assert clients[-1].closing_status() == 1013
         clients[0].ws.sock.close()
         wait_for(lambda: takes_ten_megabytes(gateway, kernel))
 

@@ -7,18 +7,14 @@ import socket
 
 import pytest
 from jupyter_wire import Channels, list_kernels, start_kernel, text
-from kernelgate import Gateway, problem, wait_for
+from kernelgate import problem, wait_for
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 @pytest.fixture(scope="module")
-def gateway(engine):
-    running = Gateway("--jupyter-api", "--pool-size", "1")
-    try:
-        yield running.start()
-    finally:
-        running.clean_up()
+def gateway_flags():
+    return ["--jupyter-api"]
 
 
 @pytest.fixture

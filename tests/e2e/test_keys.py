@@ -5,7 +5,6 @@ import os
 import threading
 
 import mcp_wire
-import pytest
 from kernelgate import problem, wait_for
 
 WAITS = """
@@ -15,20 +14,6 @@ while not os.path.exists('{0}'):
     time.sleep(0.05)
 print('{0} came')
 """
-
-
-@pytest.fixture
-def clients(start_gateway):
-    """Makes clients by key, and closes them."""
-    made = []
-
-    def client(gateway, key):
-        made.append(gateway.client_for(key))
-        return made[-1]
-
-    yield client
-    for each in made:
-        each.close()
 
 
 def replace(path, text):
