@@ -26,6 +26,7 @@ struct websocket {
     const struct websocket_events *events; // NULL once it was closed by its owner
     void *arg;
     struct loop_timer *ping;
+    int64_t ping_ms;
     size_t max_message_bytes;
     struct buf message; // that is being received
     size_t incoming;    // its bytes, with all of its present frame
@@ -204,7 +205,7 @@ websocket_on_ping(void *arg)
 {
     struct websocket *ws = arg;
     const struct wslay_event_msg ping = {.opcode = WSLAY_PING};
-    loop_timer_start(ws->ping, PING_MS);
+    loop_timer_start(ws->ping, ws->ping_ms);
     size_t backlog = websocket_backlog(ws);
     bool is_silent = !ws->was_heard && !ws->is_paused && backlog >= ws->last_backlog;
     ws->last_backlog = backlog;
@@ -381,7 +382,8 @@ websocket_start(struct http_request *request, const struct websocket_settings *s
     ws->max_message_bytes = settings->max_message_bytes;
     ws->wslay = wslay_new(ws);
     ws->ping = loop_timer_new(settings->loop, websocket_on_ping, ws);
-    loop_timer_start(ws->ping, PING_MS);
+    ws->ping_ms = settings->ping_ms > 0 ? settings->ping_ms : PING_MS;
+    loop_timer_start(ws->ping, ws->ping_ms);
     http_reply_header(request, "Sec-WebSocket-Accept", accept);
     if (settings->subprotocol)
         http_reply_header(request, "Sec-WebSocket-Protocol", settings->subprotocol);

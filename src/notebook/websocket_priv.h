@@ -34,6 +34,7 @@ struct websocket_settings {
     struct loop *loop;
     const char *subprotocol;  // that was chosen; NULL: none
     size_t max_message_bytes; // a longer message ends it with 1009
+    int64_t ping_ms;          // between two pings; 0: 30 seconds
     const struct websocket_events *events;
     void *arg;
 };

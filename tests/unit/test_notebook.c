@@ -9,6 +9,8 @@
 #include <cmocka.h>
 
 #include "framing_priv.h"
+#include "test_http_util.h"
+#include "test_notebook.h"
 #include "websocket_priv.h"
 
 static struct kernel_bytes
@@ -229,6 +231,11 @@ main(void)
         cmocka_unit_test(test_what_clients_leave_out),
         cmocka_unit_test(test_too_many_buffers),
         cmocka_unit_test(test_keys),
+        cmocka_unit_test_setup_teardown(test_pings_without_an_answer, websocket_set_up,
+                                        bench_tear_down),
+        cmocka_unit_test_setup_teardown(test_pings_with_answers, websocket_set_up, bench_tear_down),
+        cmocka_unit_test_setup_teardown(test_pings_of_a_client_that_takes_nothing, websocket_set_up,
+                                        bench_tear_down),
     };
     return cmocka_run_group_tests_name("notebook", tests, NULL, NULL);
 }
