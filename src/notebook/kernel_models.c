@@ -126,7 +126,7 @@ kernel_of_request(const struct notebook *notebook, struct http_request *request)
     return session;
 }
 
-// ---- Errors ---------------------------------------------------------------------------------
+// ---- Answers --------------------------------------------------------------------------------
 
 void
 reply_failure_as(struct http_request *request, int status, const struct kg_error *err)
@@ -143,4 +143,10 @@ void
 reply_failure(struct http_request *request, const struct kg_error *err)
 {
     reply_failure_as(request, kg_code_info(err->code)->http_status, err);
+}
+
+void
+reply_no_content(void *request)
+{
+    http_reply(request, 204, NULL, NULL, 0);
 }

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "kernel_tap.h"
 #include "notebook_priv.h"
 
 void
@@ -15,130 +14,106 @@ handle_kernel_list(struct http_request *request, void *arg)
 
 // ---- Start ----------------------------------------------------------------------------------
 
-// A kernel that is being started for a client. It is asked for its info, and reported when it has
-// answered: a kernel that comes from the pool may still be importing modules, and jupyter_client
-// gives up after a second without an answer (AsyncKernelClient.wait_for_ready).
-struct kernel_start {
+// Lower than the agent's limits, as for sessions of the other APIs.
+enum { MAX_ENV_ENTRIES = 64, MAX_ENV_BYTES = 16 << 10 };
+
+// Jupyter Server sends these with each kernel. They have no use here, and a kernel with its own
+// variables cannot come from the pool.
+static bool
+is_of_client(const char *name)
+{
+    static const char *const names[] = {"KERNEL_ID", "KERNEL_LAUNCH_TIMEOUT", "KERNEL_USERNAME",
+                                        "KERNEL_WORKING_DIR"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(names); i++) {
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+// The kernel's variables, a new reference; NULL without an error if there are none.
+static json_t *
+read_env(const json_t *body, struct kg_error *err)
+{
+    json_t *env = json_object_get(body, "env");
+    if (!env || json_is_null(env))
+        return NULL;
+    if (!json_is_object(env) || json_object_size(env) > MAX_ENV_ENTRIES) {
+        kg_error_set(err, KG_INVALID, 0, "env must be an object with at most %d members",
+                     MAX_ENV_ENTRIES);
+        return NULL;
+    }
+    json_auto_t *taken = json_object();
+    size_t bytes = 0;
+    const char *name;
+    json_t *value;
+    json_object_foreach(env, name, value) {
+        if (!json_is_string(value) || !env_name_valid(name)) {
+            kg_error_set(err, KG_INVALID, 0, "env must map names to strings; \"%.40s\" does not",
+                         name);
+            return NULL;
+        }
+        if (is_of_client(name))
+            continue;
+        bytes += strlen(name) + json_string_length(value);
+        json_object_set(taken, name, value);
+    }
+    if (bytes > MAX_ENV_BYTES) {
+        kg_error_set(err, KG_INVALID, 0, "env is larger than %d bytes", MAX_ENV_BYTES);
+        return NULL;
+    }
+    return json_object_size(taken) > 0 ? json_incref(taken) : NULL;
+}
+
+// The body of POST kernels; it may be absent.
+static int
+read_wish(const struct notebook *notebook, struct http_request *request, struct kernel_wish *ret,
+          json_t **ret_env, struct kg_error *err)
+{
+    const char *name;
+    json_auto_t *body =
+        http_request_body_len(request) > 0 ? body_object(request, err) : json_object();
+    if (!body || body_string(body, "name", KERNEL_NAME_MAX, &name, err) < 0)
+        return -1;
+    *ret = (struct kernel_wish){.spec = notebook->face->default_spec};
+    if (name && *name)
+        ret->spec = kernelspecs_find(notebook->face->specs, name, err);
+    if (!ret->spec)
+        return -1;
+    *ret_env = read_env(body, err);
+    ret->env = *ret_env;
+    return err->code == KG_OK ? 0 : -1;
+}
+
+// A client that waits for its kernel.
+struct kernel_post {
     struct notebook *notebook;
     struct http_request *request;
-    struct session_open *open; // NULL: the session is there
-    struct kernel_tap *tap;
-    char id[KERNEL_ID_LEN + 1];
+    struct kernel_start *start;
 };
 
 static void
-kernel_start_free(struct kernel_start *start)
+post_on_started(struct session *session, const struct kg_error *err, void *arg)
 {
-    kernel_tap_close(start->tap);
-    free(start);
-}
-
-static void
-start_fail(struct kernel_start *start, const struct kg_error *err)
-{
-    struct http_request *request = start->request;
+    KG_AUTO_FREE struct kernel_post *post = arg;
+    struct http_request *request = post->request;
     http_request_on_gone(request, NULL, NULL);
-    kernel_start_free(start);
-    reply_failure(request, err);
-}
-
-static void
-start_finish(struct kernel_start *start)
-{
-    struct http_request *request = start->request;
-    struct kg_error err = {0};
-    const struct session *session =
-        kernel_find(start->notebook, http_request_owner(request), start->id, &err);
     if (!session) {
-        start_fail(start, &err);
+        reply_failure(request, err);
         return;
     }
-    json_t *model = kernel_model(start->notebook, session);
-    KG_AUTO_FREE char *location = kg_asprintf("/api/kernels/%s", start->id);
-    http_request_on_gone(request, NULL, NULL);
-    kernel_start_free(start);
+    KG_AUTO_FREE char *location = kg_asprintf("/api/kernels/%s", session_id(session));
     http_reply_header(request, "Location", location);
-    http_reply_json(request, 201, model);
-}
-
-// Another process of the kernel than the one that was asked, or none, has no answer either.
-static void
-start_on_tap(void *arg)
-{
-    struct kernel_start *start = arg;
-    struct kernel_tap_item item;
-    while (kernel_tap_next(start->tap, &item)) {
-        bool is_over = item.kind == KERNEL_TAP_MESSAGE
-                           ? item.message->channel == KERNEL_SHELL
-                           : item.kind != KERNEL_TAP_STARTING && item.kind != KERNEL_TAP_READY &&
-                                 item.kind != KERNEL_TAP_LOST;
-        if (is_over) {
-            start_finish(start);
-            return;
-        }
-    }
-}
-
-static int
-ask_for_info(struct kernel_start *start, struct kernel *kernel, struct kg_error *err)
-{
-    const struct kernel_tap_settings settings = {.owner = http_request_owner(start->request)};
-    KG_AUTO_FREE char *header =
-        kg_asprintf("{\"msg_id\":\"%s\",\"session\":\"%s\",\"msg_type\":\"kernel_info_request\"}",
-                    start->id, start->id);
-    const struct kernel_message message = {
-        .channel = KERNEL_SHELL, .header = {header, strlen(header)}, .content = {"{}", 2}};
-    start->tap = kernel_tap_open(kernel, &settings, start_on_tap, start, err);
-    return start->tap ? kernel_tap_send(start->tap, &message, err) : -1;
-}
-
-static void
-start_on_session(struct session *session, struct kernel *kernel, const struct kg_error *open_err,
-                 void *arg)
-{
-    struct kernel_start *start = arg;
-    struct kg_error err = {0};
-    start->open = NULL;
-    if (open_err) {
-        start_fail(start, open_err);
-    } else if (ask_for_info(start, kernel, &err) < 0) {
-        session_end(session, "its kernel cannot be asked", NULL, NULL);
-        start_fail(start, &err);
-    }
+    http_reply_json(request, 201, kernel_model(post->notebook, session));
 }
 
 // Nobody knows the kernel's id.
 static void
-start_on_gone(void *arg)
+post_on_gone(void *arg)
 {
-    struct kernel_start *start = arg;
-    struct http_request *request = start->request;
-    struct session *session =
-        kernel_find(start->notebook, http_request_owner(request), start->id, NULL);
-    if (start->open)
-        session_open_cancel(start->open);
-    kernel_start_free(start);
-    if (session)
-        session_end(session, "its client has disconnected", NULL, NULL);
-    http_request_abandon(request);
-}
-
-// The kernelspec that a body names.
-static const struct kernelspec *
-read_spec(const struct notebook *notebook, struct http_request *request, struct kg_error *err)
-{
-    json_auto_t *body =
-        http_request_body_len(request) > 0 ? http_request_json(request, err) : json_object();
-    if (!body)
-        return NULL;
-    const json_t *name = json_object_get(body, "name");
-    if (!json_is_object(body) || (name && !json_is_string(name) && !json_is_null(name))) {
-        kg_error_set(err, KG_INVALID, 0, "name must be a string");
-        return NULL;
-    }
-    const char *text = json_string_value(name);
-    return text && *text ? kernelspecs_find(notebook->face->specs, text, err)
-                         : notebook->face->default_spec;
+    KG_AUTO_FREE struct kernel_post *post = arg;
+    kernel_start_cancel(post->start);
+    http_request_abandon(post->request);
 }
 
 void
@@ -146,28 +121,20 @@ handle_kernel_start(struct http_request *request, void *arg)
 {
     struct notebook *notebook = arg;
     struct kg_error err = {0};
-    const struct kernelspec *spec = read_spec(notebook, request, &err);
-    if (!spec) {
-        reply_failure(request, &err);
+    struct kernel_wish wish;
+    json_auto_t *env = NULL;
+    struct kernel_post *post = KG_NEW(struct kernel_post);
+    post->notebook = notebook;
+    post->request = request;
+    if (read_wish(notebook, request, &wish, &env, &err) == 0)
+        post->start = kernel_start_new(notebook, http_request_owner(request), &wish,
+                                       post_on_started, post, &err);
+    if (post->start) {
+        http_request_on_gone(request, post_on_gone, post);
         return;
     }
-    struct kernel_start *start = KG_NEW(struct kernel_start);
-    kernel_id_random(start->id);
-    const struct session_request session_request = {
-        .owner = http_request_owner(request),
-        .session_id = start->id,
-        .kernelspec = spec,
-    };
-    start->notebook = notebook;
-    start->request = request;
-    start->open = session_open_start(notebook->face->sessions, &session_request, start_on_session,
-                                     start, &err);
-    if (!start->open) {
-        free(start);
-        reply_failure(request, &err);
-        return;
-    }
-    http_request_on_gone(request, start_on_gone, start);
+    free(post);
+    reply_failure(request, &err);
 }
 
 // ---- One ------------------------------------------------------------------------------------
@@ -178,12 +145,6 @@ handle_kernel_show(struct http_request *request, void *arg)
     const struct session *session = kernel_of_request(arg, request);
     if (session)
         http_reply_json(request, 200, kernel_model(arg, session));
-}
-
-static void
-reply_no_content(void *arg)
-{
-    http_reply(arg, 204, NULL, NULL, 0);
 }
 
 void

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The face's files. Each uses those below it only:
+// The files of this module. Each uses only those below it:
 //
 //     notebook.c            the face, its routes, what they say of the server
 //     notebook_kernels.c    /api/kernels
+//     kernel_start.c        starting a kernel for a client
 //     kernel_socket.c       WebSockets of clients of a kernel, on websocket.c and framing.c
 //     kernel_models.c       the JSON of kernels and kernelspecs, errors
+//     request_body.c        JSON bodies
 #pragma once
 
 #include <jansson.h>
@@ -27,9 +29,17 @@ struct notebook {
     TAILQ_HEAD(, kernel_socket) sockets;
 };
 
+// ---- request_body.c -------------------------------------------------------------------------
+
+// The body as an object, a new reference.
+json_t *body_object(struct http_request *request, struct kg_error *err);
+// A member of at most `max` bytes, borrowed; NULL: absent or null.
+KG_MUST_CHECK int body_string(const json_t *body, const char *name, size_t max, const char **ret,
+                              struct kg_error *err);
+
 // ---- kernel_models.c ------------------------------------------------------------------------
 
-enum { KERNEL_ID_LEN = 36 };
+enum { KERNEL_ID_LEN = 36, KERNEL_NAME_MAX = 255 };
 
 // Fills `ret` with a random UUID (RFC 9562, version 4) and a NUL.
 void kernel_id_random(char ret[KERNEL_ID_LEN + 1]);
@@ -50,6 +60,27 @@ struct session *kernel_of_request(const struct notebook *notebook, struct http_r
 // {message, reason}, as Jupyter's clients show errors.
 void reply_failure(struct http_request *request, const struct kg_error *err);
 void reply_failure_as(struct http_request *request, int status, const struct kg_error *err);
+// A loop_fn of a request.
+void reply_no_content(void *request);
+
+// ---- kernel_start.c -------------------------------------------------------------------------
+
+// The kernel that a client requests. All borrowed.
+struct kernel_wish {
+    const char *id; // NULL: a random one
+    const struct kernelspec *spec;
+    const json_t *env; // an object of strings, or NULL
+};
+// `session` is NULL with `err`. Not from within kernel_start_new().
+typedef void (*kernel_started_fn)(struct session *session, const struct kg_error *err, void *arg);
+struct kernel_start;
+KG_MUST_CHECK struct kernel_start *kernel_start_new(struct notebook *notebook, const char *owner,
+                                                    const struct kernel_wish *wish,
+                                                    kernel_started_fn fn, void *arg,
+                                                    struct kg_error *err);
+// For a client that has disconnected. Ends the kernel, whose id no client knows.
+void kernel_start_cancel(struct kernel_start *start);
+
 
 // ---- kernel_socket.c ------------------------------------------------------------------------
 

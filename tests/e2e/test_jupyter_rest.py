@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Jupyter face's REST API: kernelspecs and kernels, whose they are, how long they live."""
 
+import ast
 import datetime
 import re
 import socket
@@ -96,6 +97,42 @@ def test_a_kernel_from_its_start_to_its_end(gateway, body):
     assert model["id"] not in list_kernels(gateway)
     for response in gateway.client.get(path), gateway.client.delete(path):
         assert model["id"] in failure(response, 404)
+
+
+def test_environment_of_a_kernel(gateway):
+    env = {
+        "KERNEL_COLOUR": "blue; $(false) {{}}\n",
+        "FLAVOUR": "é",
+        "KERNEL_WORKING_DIR": "/home/u",
+        "KERNEL_USERNAME": "u",
+        "KERNEL_LAUNCH_TIMEOUT": "40",
+        "KERNEL_ID": "x",
+    }
+    kernel = start_kernel(gateway, name="python3", env=env, path="a/b.ipynb")
+    code = (
+        "import os; print({k: v for k, v in os.environ.items() if 'KERNEL_' in k or 'FLAV' in k})"
+    )
+    with Channels(gateway, kernel) as client:
+        printed = ast.literal_eval(text(client.run(code)))
+    assert printed.items() >= {"KERNEL_COLOUR": env["KERNEL_COLOUR"], "FLAVOUR": "é"}.items()
+    assert printed.keys().isdisjoint(set(env) - {"KERNEL_COLOUR", "FLAVOUR"})
+    gateway.client.delete(f"/api/kernels/{kernel}")
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        [],
+        5,
+        {"A": 1},
+        {"": "a"},
+        {"A=B": "c"},
+        {"A": "x" * 20000},
+        dict.fromkeys(map(str, range(65)), ""),
+    ],
+)
+def test_bad_environments(gateway, env):
+    assert "env" in failure(gateway.client.post("/api/kernels", json={"env": env}), 400)
 
 
 def test_a_kernel_is_a_session(gateway, kernel):
