@@ -118,8 +118,8 @@ admit(const char *owner, void *arg, struct kg_error *err)
     return http_server_admit(gateway->server, owner, err);
 }
 
-static void
-serve_faces(struct gateway *gateway)
+static int
+serve_faces(struct gateway *gateway, struct kg_error *err)
 {
     struct core *core = &gateway->core;
     const struct config *config = core->config;
@@ -135,9 +135,17 @@ serve_faces(struct gateway *gateway)
     mcp_set_admit(mcp_face_mcp(gateway->mcp), admit, gateway);
     mcp_face_serve_http(gateway->mcp, gateway->server);
     if (!config->jupyter_api)
-        return;
-    gateway->notebook = notebook_new(core->loop, &core->face);
+        return 0;
+    const struct notebook_settings notebook = {
+        .loop = core->loop,
+        .face = &core->face,
+        .state_dir = core->state.dir,
+    };
+    gateway->notebook = notebook_new(&notebook, err);
+    if (!gateway->notebook)
+        return -1;
     notebook_serve_http(gateway->notebook, gateway->server);
+    return 0;
 }
 
 static int
@@ -178,8 +186,7 @@ start_server(struct gateway *gateway, struct kg_error *err)
         http_server_set_authenticator(gateway->server, api_keys_authenticator(gateway->keys));
         api_keys_watch(gateway->keys, gateway->core.loop, on_keys_changed, gateway);
     }
-    serve_faces(gateway);
-    return 0;
+    return serve_faces(gateway, err);
 }
 
 // ---- End ------------------------------------------------------------------------------------

@@ -101,22 +101,35 @@ static const struct http_route routes[] = {
     {HTTP_POST, "/api/kernels/{id}/restart", handle_kernel_restart, HTTP_TOKEN_KEY},
     {HTTP_GET, "/api/kernels/{id}/channels", handle_kernel_channels,
      HTTP_TOKEN_KEY | HTTP_STARTS_WORK},
+    {HTTP_GET, "/api/sessions", handle_notebook_session_list, HTTP_TOKEN_KEY},
+    {HTTP_POST, "/api/sessions", handle_notebook_session_create,
+     HTTP_TOKEN_KEY | HTTP_STARTS_WORK | HTTP_JSON_BODY},
+    {HTTP_GET, "/api/sessions/{id}", handle_notebook_session_show, HTTP_TOKEN_KEY},
+    {HTTP_PATCH, "/api/sessions/{id}", handle_notebook_session_change,
+     HTTP_TOKEN_KEY | HTTP_STARTS_WORK | HTTP_JSON_BODY},
+    {HTTP_DELETE, "/api/sessions/{id}", handle_notebook_session_delete, HTTP_TOKEN_KEY},
 };
 
 struct notebook *
-notebook_new(struct loop *loop, const struct face_context *face)
+notebook_new(const struct notebook_settings *settings, struct kg_error *err)
 {
-    struct notebook *notebook = KG_NEW(struct notebook);
-    notebook->loop = loop;
-    notebook->face = face;
+    KG_AUTO(notebook) notebook = KG_NEW(struct notebook);
+    notebook->loop = settings->loop;
+    notebook->face = settings->face;
+    notebook->records_dir = kg_asprintf("%s/notebooks", settings->state_dir);
     notebook->started_wall_ms = clock_wall_ms();
     TAILQ_INIT(&notebook->sockets);
-    return notebook;
+    TAILQ_INIT(&notebook->records);
+    return session_records_load(notebook, err) == 0 ? KG_STEAL(notebook) : NULL;
 }
 
 void
 notebook_free(struct notebook *notebook)
 {
+    if (!notebook)
+        return;
+    session_records_free(notebook);
+    free(notebook->records_dir);
     free(notebook);
 }
 

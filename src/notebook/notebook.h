@@ -13,8 +13,16 @@ struct http_server;
 struct loop;
 struct notebook;
 
-// The context is borrowed.
-struct notebook *notebook_new(struct loop *loop, const struct face_context *face);
+// The loop and the face are borrowed.
+struct notebook_settings {
+    struct loop *loop;
+    const struct face_context *face;
+    const char *state_dir; // contains the records of notebook sessions
+};
+
+// Must be called after the recovery of the sessions.
+KG_MUST_CHECK struct notebook *notebook_new(const struct notebook_settings *settings,
+                                            struct kg_error *err);
 // After the server, before the sessions.
 void notebook_free(struct notebook *notebook);
 KG_DEFINE_AUTO(notebook, notebook_free)

@@ -2,6 +2,7 @@
 // The files of this module. Each uses only those below it:
 //
 //     notebook.c            the face, its routes, what they say of the server
+//     notebook_sessions.c   /api/sessions, on session_records.c
 //     notebook_kernels.c    /api/kernels
 //     kernel_start.c        starting a kernel for a client
 //     kernel_socket.c       WebSockets of clients of a kernel, on websocket.c and framing.c
@@ -21,12 +22,15 @@
 #include "sessions.h"
 
 struct kernel_socket;
+struct session_record;
 
 struct notebook {
     struct loop *loop;
     const struct face_context *face;
+    char *records_dir; // see session_records.c
     int64_t started_wall_ms;
     TAILQ_HEAD(, kernel_socket) sockets;
+    TAILQ_HEAD(, session_record) records;
 };
 
 // ---- request_body.c -------------------------------------------------------------------------
@@ -81,6 +85,54 @@ KG_MUST_CHECK struct kernel_start *kernel_start_new(struct notebook *notebook, c
 // For a client that has disconnected. Ends the kernel, whose id no client knows.
 void kernel_start_cancel(struct kernel_start *start);
 
+// ---- session_records.c ----------------------------------------------------------------------
+
+// What Jupyter calls a session: a notebook's path, name and type, and the id of a kernel. Ids are
+// UUIDs. Records are visible only to their owner.
+struct session_record {
+    TAILQ_ENTRY(session_record) link;
+    char id[KERNEL_ID_LEN + 1];
+    char kernel_id[KERNEL_ID_LEN + 1];
+    char *owner;
+    char *path;
+    char *name; // or NULL
+    char *type;
+};
+// NULL: absent, or (in a change) unchanged.
+struct session_fields {
+    const char *path;
+    const char *name;
+    const char *type;
+};
+
+// Reads the records of an earlier gateway, and removes those whose kernel has ended. Must be called
+// after the recovery of the sessions.
+KG_MUST_CHECK int session_records_load(struct notebook *notebook, struct kg_error *err);
+// Keeps their files for the next gateway.
+void session_records_free(struct notebook *notebook);
+// Removes the records whose kernel has ended.
+void session_records_prune(struct notebook *notebook);
+// Fails with KG_MAX_SESSIONS if the owner has too many.
+KG_MUST_CHECK int session_records_check_room(const struct notebook *notebook, const char *owner,
+                                             struct kg_error *err);
+// NULL: there is none.
+struct session_record *session_record_find(const struct notebook *notebook, const char *owner,
+                                           const char *id);
+struct session_record *session_record_of_path(const struct notebook *notebook, const char *owner,
+                                              const char *path);
+// The kernel, borrowed; NULL if it has ended.
+struct session *session_record_kernel(const struct notebook *notebook,
+                                      const struct session_record *record);
+// There must be room; `fields` has a path and a type.
+struct session_record *session_record_add(struct notebook *notebook, const char *owner,
+                                          const char *kernel_id,
+                                          const struct session_fields *fields);
+// `kernel_id` may be NULL.
+void session_record_change(struct notebook *notebook, struct session_record *record,
+                           const char *kernel_id, const struct session_fields *fields);
+void session_record_remove(struct notebook *notebook, struct session_record *record);
+// {id, path, name, type, kernel, notebook}
+json_t *session_record_model(const struct notebook *notebook, const struct session_record *record);
 
 // ---- kernel_socket.c ------------------------------------------------------------------------
 
@@ -100,3 +152,8 @@ void handle_kernel_delete(struct http_request *request, void *arg);
 void handle_kernel_interrupt(struct http_request *request, void *arg);
 void handle_kernel_restart(struct http_request *request, void *arg);
 void handle_kernel_channels(struct http_request *request, void *arg);
+void handle_notebook_session_list(struct http_request *request, void *arg);
+void handle_notebook_session_create(struct http_request *request, void *arg);
+void handle_notebook_session_show(struct http_request *request, void *arg);
+void handle_notebook_session_change(struct http_request *request, void *arg);
+void handle_notebook_session_delete(struct http_request *request, void *arg);
