@@ -108,6 +108,14 @@ static const struct http_route routes[] = {
     {HTTP_PATCH, "/api/sessions/{id}", handle_notebook_session_change,
      HTTP_TOKEN_KEY | HTTP_STARTS_WORK | HTTP_JSON_BODY},
     {HTTP_DELETE, "/api/sessions/{id}", handle_notebook_session_delete, HTTP_TOKEN_KEY},
+    {HTTP_GET, "/api/contents", handle_contents_show_root, HTTP_TOKEN_KEY},
+    {HTTP_POST, "/api/contents", handle_contents_post_root, HTTP_TOKEN_KEY | HTTP_JSON_BODY},
+    {HTTP_GET, "/api/contents/{path...}", handle_contents_show, HTTP_TOKEN_KEY},
+    {HTTP_POST, "/api/contents/{path...}", handle_contents_post, HTTP_TOKEN_KEY | HTTP_JSON_BODY},
+    {HTTP_PUT, "/api/contents/{path...}", handle_contents_put, HTTP_TOKEN_KEY | HTTP_LARGE_BODY},
+    {HTTP_PATCH, "/api/contents/{path...}", handle_contents_rename,
+     HTTP_TOKEN_KEY | HTTP_JSON_BODY},
+    {HTTP_DELETE, "/api/contents/{path...}", handle_contents_delete, HTTP_TOKEN_KEY},
 };
 
 struct notebook *
@@ -120,6 +128,7 @@ notebook_new(const struct notebook_settings *settings, struct kg_error *err)
     notebook->started_wall_ms = clock_wall_ms();
     TAILQ_INIT(&notebook->sockets);
     TAILQ_INIT(&notebook->records);
+    TAILQ_INIT(&notebook->holds);
     return session_records_load(notebook, err) == 0 ? KG_STEAL(notebook) : NULL;
 }
 
@@ -129,6 +138,7 @@ notebook_free(struct notebook *notebook)
     if (!notebook)
         return;
     session_records_free(notebook);
+    contents_holds_detach(notebook);
     free(notebook->records_dir);
     free(notebook);
 }

@@ -2,6 +2,7 @@
 // The files of this module. Each uses only those below it:
 //
 //     notebook.c            the face, its routes, what they say of the server
+//     contents.c            /api/contents, on contents_priv.h
 //     notebook_sessions.c   /api/sessions, on session_records.c
 //     notebook_kernels.c    /api/kernels
 //     kernel_start.c        starting a kernel for a client
@@ -21,6 +22,7 @@
 #include "session.h"
 #include "sessions.h"
 
+struct contents_hold;
 struct kernel_socket;
 struct session_record;
 
@@ -31,6 +33,7 @@ struct notebook {
     int64_t started_wall_ms;
     TAILQ_HEAD(, kernel_socket) sockets;
     TAILQ_HEAD(, session_record) records;
+    TAILQ_HEAD(, contents_hold) holds;
 };
 
 // ---- request_body.c -------------------------------------------------------------------------
@@ -143,6 +146,11 @@ void kernel_sockets_close(struct notebook *notebook);
 // The clients that are connected to a kernel.
 int kernel_sockets_count(const struct notebook *notebook, const struct session *session);
 
+// ---- contents_call.c ------------------------------------------------------------------------
+
+// Called at the end of `notebook`. Answers that have not been sent yet keep their holds.
+void contents_holds_detach(struct notebook *notebook);
+
 // ---- Handlers -------------------------------------------------------------------------------
 
 void handle_kernel_list(struct http_request *request, void *arg);
@@ -157,3 +165,11 @@ void handle_notebook_session_create(struct http_request *request, void *arg);
 void handle_notebook_session_show(struct http_request *request, void *arg);
 void handle_notebook_session_change(struct http_request *request, void *arg);
 void handle_notebook_session_delete(struct http_request *request, void *arg);
+
+void handle_contents_show_root(struct http_request *request, void *arg);
+void handle_contents_post_root(struct http_request *request, void *arg);
+void handle_contents_show(struct http_request *request, void *arg);
+void handle_contents_post(struct http_request *request, void *arg);
+void handle_contents_put(struct http_request *request, void *arg);
+void handle_contents_rename(struct http_request *request, void *arg);
+void handle_contents_delete(struct http_request *request, void *arg);

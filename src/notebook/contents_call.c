@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests for contents: their paths, what they wait for, how they end, how much memory they use.
+
+#include <string.h>
+
+#include "contents_priv.h"
+#include "session_commands.h"
+#include "session_files.h"
+
+// ---- Bounds ---------------------------------------------------------------------------------
+
+struct contents_hold {
+    TAILQ_ENTRY(contents_hold) link;
+    struct notebook *notebook; // NULL after its end
+    char *owner;
+    size_t bytes;
+};
+
+struct contents_hold *
+contents_hold_new(struct notebook *notebook, const char *owner, size_t bytes, struct kg_error *err)
+{
+    struct contents_hold *hold = KG_NEW(struct contents_hold);
+    hold->notebook = notebook;
+    hold->owner = kg_strdup(owner);
+    TAILQ_INSERT_TAIL(&notebook->holds, hold, link);
+    if (contents_hold_set(hold, bytes, err) == 0)
+        return hold;
+    contents_hold_free(hold);
+    return NULL;
+}
+
+int
+contents_hold_set(struct contents_hold *hold, size_t bytes, struct kg_error *err)
+{
+    size_t all = bytes, of_owner = bytes;
+    const struct contents_hold *other;
+    TAILQ_FOREACH(other, &hold->notebook->holds, link) {
+        if (other == hold)
+            continue;
+        all += other->bytes;
+        of_owner += strcmp(other->owner, hold->owner) == 0 ? other->bytes : 0;
+    }
+    if (bytes > hold->bytes && (all > CONTENTS_HELD_MAX || of_owner > CONTENTS_HELD_MAX / 2))
+        return kg_error_set(err, KG_RATE_LIMITED, 0,
+                            "too many large files and folders are being read and written; try "
+                            "again later");
+    hold->bytes = bytes;
+    return 0;
+}
+
+void
+contents_hold_free(struct contents_hold *hold)
+{
+    if (!hold)
+        return;
+    if (hold->notebook)
+        TAILQ_REMOVE(&hold->notebook->holds, hold, link);
+    free(hold->owner);
+    free(hold);
+}
+
+void
+contents_holds_detach(struct notebook *notebook)
+{
+    struct contents_hold *hold;
+    while ((hold = TAILQ_FIRST(&notebook->holds))) {
+        TAILQ_REMOVE(&notebook->holds, hold, link);
+        hold->notebook = NULL;
+    }
+}
+
+// ---- Life -----------------------------------------------------------------------------------
+
+void
+contents_call_set_path(struct contents_call *call, const char *path)
+{
+    path += strspn(path, "/");
+    size_t len = strlen(path);
+    while (len > 0 && path[len - 1] == '/')
+        len--;
+    char *copy = kg_strndup(path, len);
+    free(call->path);
+    call->path = copy;
+    size_t id_len = strcspn(copy, "/");
+    call->file = copy + id_len + (copy[id_len] == '/');
+}
+
+static void
+call_on_gone(void *arg)
+{
+    struct contents_call *call = arg;
+    struct http_request *request = call->request;
+    session_file_op_cancel(KG_STEAL(call->op));
+    if (call->command)
+        session_command_cancel(KG_STEAL(call->command));
+    contents_call_free(call);
+    http_request_abandon(request);
+}
+
+struct contents_call *
+contents_call_new(struct notebook *notebook, struct http_request *request, const char *path)
+{
+    struct contents_call *call = KG_NEW(struct contents_call);
+    call->notebook = notebook;
+    call->request = request;
+    call->status = 200;
+    contents_call_set_path(call, path);
+    http_request_on_gone(request, call_on_gone, call);
+    return call;
+}
+
+void
+contents_call_free(struct contents_call *call)
+{
+    http_request_on_gone(call->request, NULL, NULL);
+    contents_hold_free(call->hold);
+    buf_fini(&call->data);
+    free(call->name_start);
+    free(call->name_insert);
+    free(call->name_end);
+    free(call->checkpoint);
+    free(call->path);
+    free(call);
+}
+
+void
+contents_fail_as(struct contents_call *call, int status, const struct kg_error *err)
+{
+    struct http_request *request = call->request;
+    const struct kg_error own = *err; // a copy, since `err` may belong to the call
+    contents_call_free(call);
+    reply_failure_as(request, status, &own);
+}
+
+void
+contents_fail(struct contents_call *call, const struct kg_error *err)
+{
+    contents_fail_as(call, kg_code_info(err->code)->http_status, err);
+}
+
+struct answer {
+    struct buf text;
+    struct contents_hold *hold;
+};
+
+static void
+answer_free(void *arg)
+{
+    struct answer *answer = arg;
+    contents_hold_free(answer->hold);
+    buf_fini(&answer->text);
+    free(answer);
+}
+
+void
+contents_finish(struct contents_call *call, struct buf *text)
+{
+    struct http_request *request = call->request;
+    struct kg_error err = {0};
+    int status = call->status;
+    // The text is not longer than what was counted, except for the ends of models, which may exceed
+    // the bound.
+    if (call->hold)
+        (void)!contents_hold_set(call->hold, text->len, &err);
+    if (call->with_location) {
+        KG_AUTO_BUF location = {0};
+        buf_append_str(&location, "/api/contents/");
+        percent_append(&location, call->path, "/");
+        http_reply_header(request, "Location", location.data);
+    }
+    struct answer *answer = KG_NEW(struct answer);
+    answer->text = *text;
+    *text = (struct buf){0};
+    answer->hold = KG_STEAL(call->hold);
+    contents_call_free(call);
+    http_reply_shared(request, status, "application/json", answer->text.data, answer->text.len,
+                      answer_free, answer);
+}
+
+// ---- Paths ----------------------------------------------------------------------------------
+
+int
+contents_check_file(const char *file, bool is_new, struct kg_error *err)
+{
+    if (file_path_check(file, is_new, err) < 0)
+        return -1;
+    if (file[0] == '.' || strstr(file, "/."))
+        return kg_error_set(err, is_new ? KG_INVALID_PATH : KG_NOT_FOUND, 0,
+                            "file or directory does not exist: names that begin with . are hidden");
+    return 0;
+}
+
+struct session *
+contents_session(const struct contents_call *call, struct kg_error *err)
+{
+    KG_AUTO_FREE char *id = kg_strndup(call->path, strcspn(call->path, "/"));
+    const char *owner = http_request_owner(call->request);
+    struct session *session = sessions_find(call->notebook->face->sessions, owner, id, NULL);
+    if (!session)
+        kg_error_set(err, KG_NOT_FOUND, 0, "file or directory does not exist: %s", call->path);
+    return session;
+}
+
+struct session *
+contents_writable(struct contents_call *call)
+{
+    struct kg_error err = {0};
+    if (!*call->file) {
+        kg_error_set(&err, KG_INVALID_PATH, 0,
+                     "files are below the folders of kernels only, whose names are the kernels' "
+                     "ids; such a folder begins and ends with its kernel");
+        contents_fail_as(call, 403, &err);
+        return NULL;
+    }
+    struct session *session = contents_session(call, &err);
+    if (session && contents_check_file(call->file, true, &err) == 0)
+        return session;
+    contents_fail(call, &err);
+    return NULL;
+}
+
+void
+contents_wait_op(struct contents_call *call, struct session_file_op *op, const struct kg_error *err)
+{
+    call->op = op;
+    if (!op)
+        contents_fail(call, err);
+}
