@@ -418,7 +418,7 @@ kernel_socket_new(struct notebook *notebook, struct http_request *request, struc
 }
 
 void
-kernel_socket_open(struct notebook *notebook, struct http_request *request)
+kernel_socket_open(struct notebook *notebook, struct http_request *request, struct session *session)
 {
     static const struct websocket_events events = {
         .on_message = socket_on_message,
@@ -427,15 +427,7 @@ kernel_socket_open(struct notebook *notebook, struct http_request *request)
         .on_end = socket_on_end,
     };
     struct kg_error err = {0};
-    struct session *session = kernel_of_request(notebook, request);
-    if (!session || !websocket_is_asked(request))
-        return;
     struct kernel *kernel = session_first_kernel(session);
-    if (!kernel) {
-        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the kernel is not there yet");
-        reply_failure(request, &err);
-        return;
-    }
     struct kernel_socket *socket = kernel_socket_new(notebook, request, session);
     const struct kernel_tap_settings settings = {.owner = socket->owner};
     replace_older(notebook, socket);

@@ -128,6 +128,7 @@ notebook_new(const struct notebook_settings *settings, struct kg_error *err)
     notebook->started_wall_ms = clock_wall_ms();
     TAILQ_INIT(&notebook->sockets);
     TAILQ_INIT(&notebook->records);
+    kernel_channels_init(&notebook->channels);
     TAILQ_INIT(&notebook->holds);
     return session_records_load(notebook, err) == 0 ? KG_STEAL(notebook) : NULL;
 }
@@ -146,6 +147,7 @@ notebook_free(struct notebook *notebook)
 void
 notebook_disconnect(struct notebook *notebook)
 {
+    kernel_channels_refuse(&notebook->channels);
     kernel_sockets_close(notebook);
 }
 

@@ -200,9 +200,3 @@ handle_kernel_restart(struct http_request *request, void *arg)
         reply_failure(request, &err);
     }
 }
-
-void
-handle_kernel_channels(struct http_request *request, void *arg)
-{
-    kernel_socket_open(arg, request);
-}

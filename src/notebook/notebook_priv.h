@@ -5,6 +5,7 @@
 //     contents.c            /api/contents, on contents_priv.h
 //     notebook_sessions.c   /api/sessions, on session_records.c
 //     notebook_kernels.c    /api/kernels
+//     kernel_channels.c     /api/kernels/{id}/channels: when a client may connect
 //     kernel_start.c        starting a kernel for a client
 //     kernel_socket.c       WebSockets of clients of a kernel, on websocket.c and framing.c
 //     kernel_models.c       the JSON of kernels and kernelspecs, errors
@@ -24,6 +25,13 @@
 
 struct contents_hold;
 struct kernel_socket;
+struct kernel_wait;
+
+// The state of kernel_channels.c.
+struct kernel_channels {
+    TAILQ_HEAD(, kernel_wait) waits; // clients of kernels that are being recovered
+};
+
 struct session_record;
 
 struct notebook {
@@ -34,6 +42,7 @@ struct notebook {
     TAILQ_HEAD(, kernel_socket) sockets;
     TAILQ_HEAD(, session_record) records;
     TAILQ_HEAD(, contents_hold) holds;
+    struct kernel_channels channels;
 };
 
 // ---- request_body.c -------------------------------------------------------------------------
@@ -139,12 +148,20 @@ json_t *session_record_model(const struct notebook *notebook, const struct sessi
 
 // ---- kernel_socket.c ------------------------------------------------------------------------
 
-// Connects the client of a request with a kernel, or answers why not.
-void kernel_socket_open(struct notebook *notebook, struct http_request *request);
+// Connects the client of a request, which is a handshake, with the first kernel of a session, or
+// answers why not.
+void kernel_socket_open(struct notebook *notebook, struct http_request *request,
+                        struct session *session);
 // Closes the connections of all clients.
 void kernel_sockets_close(struct notebook *notebook);
 // The clients that are connected to a kernel.
 int kernel_sockets_count(const struct notebook *notebook, const struct session *session);
+
+// ---- kernel_channels.c ----------------------------------------------------------------------
+
+void kernel_channels_init(struct kernel_channels *channels);
+// Answers clients that still wait for a kernel. Called when the gateway is about to end.
+void kernel_channels_refuse(struct kernel_channels *channels);
 
 // ---- contents_call.c ------------------------------------------------------------------------
 
