@@ -119,6 +119,12 @@ SETTING(INTEGER, max_buffered_bytes, "max-buffered-bytes", .unit = "bytes", .fal
         .help = "output kept for all running executions; above it the execution with the most loses its oldest output")
 SETTING(FLAG, jupyter_api, "jupyter-api", .fallback = "false", .commands = LISTEN,
         .help = "serve Jupyter's API for notebooks as well; docs/jupyter.md")
+SETTING(INTEGER, jupyter_replay_time_s, "jupyter-replay-time", .unit = "s", .fallback = "3600",
+        .min = 0, .max = 604800, .commands = LISTEN,
+        .help = "what a Jupyter client misses while it is disconnected is kept for so long; 0: not at all")
+SETTING(INTEGER, jupyter_hold_time_s, "jupyter-hold-time", .unit = "s", .fallback = "86400",
+        .min = 0, .max = 31536000, .commands = LISTEN,
+        .help = "a connected Jupyter client keeps its kernel for so long while nothing is said, then idle-timeout counts; 0: for ever")
 SETTING(STRING, profile, "profile", .commands = CONFIG_MCP,
         .help = "for `kernelgate mcp`: use the tool names and result shapes of another system; docs/mcp.md lists them")
 SETTING(STRING, connect, "connect", .commands = CONFIG_MCP,

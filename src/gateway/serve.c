@@ -140,6 +140,8 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .loop = core->loop,
         .face = &core->face,
         .state_dir = core->state.dir,
+        .replay_ms = config->jupyter_replay_time_s * 1000,
+        .hold_ms = config->jupyter_hold_time_s * 1000,
     };
     gateway->notebook = notebook_new(&notebook, err);
     if (!gateway->notebook)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One client of a kernel: a WebSocket at one end, a tap (kernel_tap.h) at the other.
 //
+// A disconnected client may reconnect. Its tap is kept for a while, and the messages that it gets
+// meanwhile are sent to the next connection with the same session_id.
+//
 // Bounds: what the kernel says waits in the tap's queue while more than WEBSOCKET_HIGH_WATERMARK
 // waits for the client. What the client says waits here if the tap takes no more; the WebSocket is
 // not read meanwhile. What all clients say, whole messages and parts of messages, takes at most
@@ -38,9 +41,10 @@ struct kernel_socket {
     TAILQ_ENTRY(kernel_socket) link;
     struct notebook *notebook;
     struct http_server *server;
-    struct websocket *ws;
+    struct websocket *ws; // NULL while the client is disconnected
     struct kernel_tap *tap;
-    struct session_client *client;
+    struct session_client *client; // keeps the kernel from expiring; or NULL
+    int64_t said_ms;               // when either side last sent a message
     char *owner;
     char kernel_id[KERNEL_ID_LEN + 1];
     char *session_id; // of the client; "": none
@@ -49,6 +53,8 @@ struct kernel_socket {
     size_t delayed_bytes;
     struct loop_timer *retry;
     struct loop_timer *crowded;
+    struct loop_timer *quiet; // frees `client`
+    struct loop_timer *away;  // frees the socket of a disconnected client
     size_t last_backlog;
     int n_slow_ticks;
 };
@@ -69,23 +75,91 @@ kernel_socket_free(struct kernel_socket *socket)
     session_client_free(socket->client);
     loop_timer_free(socket->retry);
     loop_timer_free(socket->crowded);
+    loop_timer_free(socket->quiet);
+    loop_timer_free(socket->away);
     free(socket->session_id);
     free(socket->owner);
     free(socket);
 }
 
 static void
-socket_on_end(void *arg)
+socket_on_away(void *arg)
 {
     kernel_socket_free(arg);
+}
+
+// The connection has ended. A client with a session_id may reconnect.
+static void
+kernel_socket_leave(struct kernel_socket *socket)
+{
+    struct notebook *notebook = socket->notebook;
+    socket->ws = NULL;
+    if (!*socket->session_id || notebook->replay_ms == 0 || kernel_tap_has_ended(socket->tap)) {
+        kernel_socket_free(socket);
+        return;
+    }
+    session_client_free(KG_STEAL(socket->client));
+    kernel_tap_let_go(socket->tap);
+    loop_timer_stop(socket->crowded);
+    loop_timer_stop(socket->quiet);
+    loop_timer_start(socket->away, notebook->replay_ms);
+    TAILQ_REMOVE(&notebook->sockets, socket, link);
+    TAILQ_INSERT_TAIL(&notebook->sockets, socket, link);
+}
+
+static void
+socket_on_end(void *arg)
+{
+    kernel_socket_leave(arg);
 }
 
 // The WebSocket is closed before its owner is freed: what it still sends refers to nothing here.
 static void
 kernel_socket_close(struct kernel_socket *socket, int status, const char *reason)
 {
-    websocket_close(socket->ws, status, reason);
+    if (socket->ws)
+        websocket_close(socket->ws, status, reason);
     kernel_socket_free(socket);
+}
+
+// ---- The kernel -----------------------------------------------------------------------------
+
+// NULL if the kernel is about to end.
+static struct session *
+session_of(const struct kernel_socket *socket)
+{
+    if (socket->client)
+        return session_client_session(socket->client);
+    return kernel_find(socket->notebook, socket->owner, socket->kernel_id, NULL);
+}
+
+// A message was sent: the kernel is active, and does not expire while the client is connected.
+static void
+touch(struct kernel_socket *socket)
+{
+    struct session *session = session_of(socket);
+    int64_t hold_ms = socket->notebook->hold_ms;
+    socket->said_ms = clock_mono_ms();
+    if (!session)
+        return;
+    session_touch(session);
+    if (!socket->client)
+        socket->client = session_client_new(session);
+    if (hold_ms > 0 && !loop_timer_active(socket->quiet))
+        loop_timer_start(socket->quiet, hold_ms);
+}
+
+// A forgotten client must not keep its kernel for ever. It stays connected, but its kernel can
+// expire like one without clients (unless it is running code).
+static void
+socket_on_quiet(void *arg)
+{
+    struct kernel_socket *socket = arg;
+    int64_t left_ms = socket->said_ms + socket->notebook->hold_ms - clock_mono_ms();
+    if (left_ms > 0)
+        loop_timer_start(socket->quiet, left_ms);
+    else
+        session_client_free(KG_STEAL(socket->client));
 }
 
 // ---- From the kernel ------------------------------------------------------------------------
@@ -102,7 +176,7 @@ socket_on_crowded_tick(void *arg)
     socket->n_slow_ticks = is_slow ? socket->n_slow_ticks + 1 : 0;
     if (socket->n_slow_ticks == CROWDED_TICKS) {
         websocket_abort(socket->ws);
-        kernel_socket_free(socket);
+        kernel_socket_leave(socket);
     } else if (backlog > 0) {
         loop_timer_start(socket->crowded, CROWDED_TICK_MS);
     }
@@ -222,9 +296,7 @@ pump(struct kernel_socket *socket)
     while (websocket_backlog(socket->ws) <= WEBSOCKET_HIGH_WATERMARK) {
         if (!kernel_tap_next(socket->tap, &item))
             return;
-        struct session *session = session_client_session(socket->client);
-        if (session)
-            session_touch(session);
+        touch(socket);
         if (!write_item(socket, &item))
             return;
     }
@@ -312,7 +384,7 @@ delay(struct kernel_socket *socket, bool is_text, const void *data, size_t len, 
     buf_append(&delayed->data, data, len);
     socket->delayed_bytes += len;
     STAILQ_INSERT_TAIL(&socket->delayed, delayed, link);
-    websocket_pause(socket->ws, true);
+    websocket_pause(socket->ws, true); // not NULL: the client has just sent
     if (!loop_timer_active(socket->retry))
         loop_timer_start(socket->retry, RETRY_MS);
 }
@@ -323,9 +395,7 @@ socket_on_message(bool is_text, const void *data, size_t len, void *arg)
     struct kernel_socket *socket = arg;
     struct kg_error err = {0};
     bool is_admitted = false;
-    struct session *session = session_client_session(socket->client);
-    if (session)
-        session_touch(session);
+    touch(socket);
     if (!STAILQ_EMPTY(&socket->delayed))
         delay(socket, is_text, data, len, false); // their order is kept
     else if (send_message(socket, is_text, data, len, &is_admitted, &err) == 0)
@@ -357,7 +427,8 @@ send_delayed(struct kernel_socket *socket)
         buf_fini(&delayed->data);
         free(delayed);
     }
-    websocket_pause(socket->ws, false);
+    if (socket->ws)
+        websocket_pause(socket->ws, false);
     return true;
 }
 
@@ -373,7 +444,9 @@ static void
 socket_on_tap(void *arg)
 {
     struct kernel_socket *socket = arg;
-    if (send_delayed(socket))
+    if (!socket->ws && kernel_tap_has_ended(socket->tap))
+        kernel_socket_free(socket);
+    else if (send_delayed(socket) && socket->ws)
         pump(socket);
 }
 
@@ -383,42 +456,82 @@ socket_on_drain(void *arg)
     pump(arg);
 }
 
-// The same client connects again before the gateway has noticed that it had left.
-static void
-replace_older(struct notebook *notebook, const struct kernel_socket *socket)
+static bool
+is_of_kernel(const struct kernel_socket *socket, const char *owner, const char *kernel_id)
 {
-    struct kernel_socket *other, *next;
-    for (other = TAILQ_FIRST(&notebook->sockets); other && *socket->session_id; other = next) {
-        next = TAILQ_NEXT(other, link);
-        if (other != socket && strcmp(other->session_id, socket->session_id) == 0 &&
-            strcmp(other->kernel_id, socket->kernel_id) == 0 &&
-            strcmp(other->owner, socket->owner) == 0)
-            kernel_socket_close(other, WEBSOCKET_POLICY, "the client has connected again");
-    }
+    return strcmp(socket->kernel_id, kernel_id) == 0 && strcmp(socket->owner, owner) == 0;
 }
 
-static struct kernel_socket *
-kernel_socket_new(struct notebook *notebook, struct http_request *request, struct session *session)
+// The session_id of a client; "" if it has none, or one that is too long.
+static const char *
+session_id_of(const struct http_request *request)
 {
-    struct kernel_socket *socket = KG_NEW(struct kernel_socket);
-    const char *session_id_text = http_request_query(request, "session_id");
-    bool is_named = session_id_text && strlen(session_id_text) <= SESSION_ID_MAX;
-    socket->notebook = notebook;
-    socket->server = http_request_server(request);
-    socket->client = session_client_new(session);
-    socket->owner = kg_strdup(http_request_owner(request));
-    socket->session_id = kg_strdup(is_named ? session_id_text : "");
-    memcpy(socket->kernel_id, session_id(session), KERNEL_ID_LEN);
-    socket->is_v1 = websocket_offers(request, FRAMING_V1);
-    socket->retry = loop_timer_new(notebook->loop, socket_on_retry, socket);
-    socket->crowded = loop_timer_new(notebook->loop, socket_on_crowded_tick, socket);
-    STAILQ_INIT(&socket->delayed);
-    TAILQ_INSERT_TAIL(&notebook->sockets, socket, link);
+    const char *text = http_request_query(request, "session_id");
+    return text && strlen(text) <= SESSION_ID_MAX ? text : "";
+}
+
+// The socket of the same client, which is disconnected, or has reconnected before the gateway
+// noticed the end of its earlier connection. NULL if there is none.
+static struct kernel_socket *
+take_over(struct notebook *notebook, const struct http_request *request, const char *kernel_id)
+{
+    struct kernel_socket *socket;
+    const char *name = session_id_of(request);
+    TAILQ_FOREACH(socket, &notebook->sockets, link) {
+        if (*name && strcmp(socket->session_id, name) == 0 &&
+            is_of_kernel(socket, http_request_owner(request), kernel_id) &&
+            !kernel_tap_has_ended(socket->tap))
+            break;
+    }
+    if (socket && socket->ws)
+        websocket_close(KG_STEAL(socket->ws), WEBSOCKET_POLICY, "the client has connected again");
     return socket;
 }
 
-void
-kernel_socket_open(struct notebook *notebook, struct http_request *request, struct session *session)
+// Frees the tap of a disconnected client for a connected one. Returns false if there is none.
+static bool
+forget_oldest(struct notebook *notebook, const struct kernel_socket *newest)
+{
+    struct kernel_socket *socket;
+    TAILQ_FOREACH(socket, &notebook->sockets, link) {
+        if (socket != newest && !socket->ws &&
+            is_of_kernel(socket, newest->owner, newest->kernel_id)) {
+            kernel_socket_free(socket);
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct kernel_socket *
+kernel_socket_new(struct notebook *notebook, const struct http_request *request,
+                  struct session *session, struct kg_error *err)
+{
+    struct kernel_socket *socket = KG_NEW(struct kernel_socket);
+    socket->notebook = notebook;
+    socket->server = http_request_server(request);
+    socket->owner = kg_strdup(http_request_owner(request));
+    socket->session_id = kg_strdup(session_id_of(request));
+    memcpy(socket->kernel_id, session_id(session), KERNEL_ID_LEN);
+    socket->retry = loop_timer_new(notebook->loop, socket_on_retry, socket);
+    socket->crowded = loop_timer_new(notebook->loop, socket_on_crowded_tick, socket);
+    socket->quiet = loop_timer_new(notebook->loop, socket_on_quiet, socket);
+    socket->away = loop_timer_new(notebook->loop, socket_on_away, socket);
+    STAILQ_INIT(&socket->delayed);
+    TAILQ_INSERT_TAIL(&notebook->sockets, socket, link);
+    const struct kernel_tap_settings settings = {.owner = socket->owner};
+    do {
+        socket->tap =
+            kernel_tap_open(session_first_kernel(session), &settings, socket_on_tap, socket, err);
+    } while (!socket->tap && err->code == KG_SESSION_BUSY && forget_oldest(notebook, socket));
+    if (socket->tap)
+        return socket;
+    kernel_socket_free(socket);
+    return NULL;
+}
+
+static void
+kernel_socket_start(struct kernel_socket *socket, struct http_request *request)
 {
     static const struct websocket_events events = {
         .on_message = socket_on_message,
@@ -426,24 +539,34 @@ kernel_socket_open(struct notebook *notebook, struct http_request *request, stru
         .on_drain = socket_on_drain,
         .on_end = socket_on_end,
     };
-    struct kg_error err = {0};
-    struct kernel *kernel = session_first_kernel(session);
-    struct kernel_socket *socket = kernel_socket_new(notebook, request, session);
-    const struct kernel_tap_settings settings = {.owner = socket->owner};
-    replace_older(notebook, socket);
-    socket->tap = kernel_tap_open(kernel, &settings, socket_on_tap, socket, &err);
-    if (!socket->tap) {
-        kernel_socket_free(socket);
-        reply_failure(request, &err);
-        return;
-    }
+    socket->is_v1 = websocket_offers(request, FRAMING_V1);
+    socket->last_backlog = 0;
+    socket->n_slow_ticks = 0;
+    loop_timer_stop(socket->away);
+    touch(socket);
     socket->ws = websocket_start(request, &(const struct websocket_settings){
-                                              .loop = notebook->loop,
+                                              .loop = socket->notebook->loop,
                                               .subprotocol = socket->is_v1 ? FRAMING_V1 : NULL,
                                               .max_message_bytes = max_message_bytes(socket),
                                               .events = &events,
                                               .arg = socket,
                                           });
+    if (!STAILQ_EMPTY(&socket->delayed))
+        websocket_pause(socket->ws, true);
+    pump(socket);
+}
+
+void
+kernel_socket_open(struct notebook *notebook, struct http_request *request, struct session *session)
+{
+    struct kg_error err = {0};
+    struct kernel_socket *socket = take_over(notebook, request, session_id(session));
+    if (!socket)
+        socket = kernel_socket_new(notebook, request, session, &err);
+    if (socket)
+        kernel_socket_start(socket, request);
+    else
+        reply_failure(request, &err);
 }
 
 void
@@ -459,6 +582,6 @@ kernel_sockets_count(const struct notebook *notebook, const struct session *sess
     const struct kernel_socket *socket;
     int n = 0;
     TAILQ_FOREACH(socket, &notebook->sockets, link)
-        n += session_client_session(socket->client) == session;
+        n += socket->ws && session_of(socket) == session;
     return n;
 }

@@ -124,6 +124,8 @@ notebook_new(const struct notebook_settings *settings, struct kg_error *err)
     KG_AUTO(notebook) notebook = KG_NEW(struct notebook);
     notebook->loop = settings->loop;
     notebook->face = settings->face;
+    notebook->replay_ms = settings->replay_ms;
+    notebook->hold_ms = settings->hold_ms;
     notebook->records_dir = kg_asprintf("%s/notebooks", settings->state_dir);
     notebook->started_wall_ms = clock_wall_ms();
     TAILQ_INIT(&notebook->sockets);
@@ -138,6 +140,7 @@ notebook_free(struct notebook *notebook)
 {
     if (!notebook)
         return;
+    kernel_sockets_close(notebook);
     session_records_free(notebook);
     contents_holds_detach(notebook);
     free(notebook->records_dir);

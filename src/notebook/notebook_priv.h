@@ -38,8 +38,10 @@ struct notebook {
     struct loop *loop;
     const struct face_context *face;
     char *records_dir; // see session_records.c
+    int64_t replay_ms; // see struct notebook_settings
+    int64_t hold_ms;
     int64_t started_wall_ms;
-    TAILQ_HEAD(, kernel_socket) sockets;
+    TAILQ_HEAD(, kernel_socket) sockets; // those of disconnected clients are last
     TAILQ_HEAD(, session_record) records;
     TAILQ_HEAD(, contents_hold) holds;
     struct kernel_channels channels;
@@ -152,7 +154,7 @@ json_t *session_record_model(const struct notebook *notebook, const struct sessi
 // answers why not.
 void kernel_socket_open(struct notebook *notebook, struct http_request *request,
                         struct session *session);
-// Closes the connections of all clients.
+// Closes the connections of all clients, and frees the taps of disconnected ones.
 void kernel_sockets_close(struct notebook *notebook);
 // The clients that are connected to a kernel.
 int kernel_sockets_count(const struct notebook *notebook, const struct session *session);

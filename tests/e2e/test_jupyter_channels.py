@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WebSockets to a kernel's channels: both framings, several clients, bad input, slow readers."""
+"""WebSockets to a kernel's channels: both framings, several clients, handshakes, bad input."""
 
-import concurrent.futures
 import contextlib
 import json
 import os
@@ -21,7 +20,7 @@ from jupyter_wire import (
     start_kernel,
     text,
 )
-from kernelgate import wait_for
+from kernelgate import HELD, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +160,16 @@ def test_a_message_in_fragments(client):
     assert text(client.until_idle("f")) == "7\n"
 
 
+def test_requests_with_a_rate(start_gateway):
+    """Messages count as requests of their owner; those above the rate wait."""
+    gateway = start_gateway("--jupyter-api", "--pool-size", "0", "--max-requests-per-second", "20")
+    kernel = start_kernel(gateway)
+    with Channels(gateway, kernel) as client:
+        sent = [client.execute(f"x = {i}") for i in range(60)]
+        client.until_idle(sent[-1])
+        assert text(client.run("print(x)")) == "59\n"
+
+
 # ---- Several clients
 
 
@@ -213,9 +222,41 @@ def test_at_most_32_clients(gateway):
     gateway.client.delete(f"/api/kernels/{kernel}")
 
 
+# ---- Clients that say nothing
+
+
+def test_a_forgotten_client_does_not_keep_its_kernel(start_gateway):
+    gateway = start_gateway(
+        "--jupyter-api", "--pool-size", "0", "--idle-timeout", "3", "--jupyter-hold-time", "1"
+    )
+    forgotten = start_kernel(gateway)
+    with Channels(gateway, forgotten) as client:
+        assert client.closing_status() == 1001
+    kernel = start_kernel(gateway)
+    with Channels(gateway, kernel) as client:
+        running = client.execute(HELD + "print('done')")
+        client.until(lambda message: message["content"].get("text") == "on\n")
+        for _ in range(2):  # each takes longer than the idle-timeout
+            gateway.create_session(session_id="other")
+            path = "/api/v1/sessions/other"
+            wait_for(lambda: gateway.client.get(path).status_code == 404)
+        gateway.release(kernel)
+        assert text(client.until_idle(running)) == "done\n"
+
+
+def test_a_connected_client_keeps_its_kernel(start_gateway):
+    gateway = start_gateway("--jupyter-api", "--pool-size", "0", "--idle-timeout", "3")
+    kernel = start_kernel(gateway)
+    with Channels(gateway, kernel) as client:
+        client.run("x = 5")
+        for _ in range(2):
+            gateway.create_session(session_id="other")
+            path = "/api/v1/sessions/other"
+            wait_for(lambda: gateway.client.get(path).status_code == 404)
+        assert text(client.run("print(x)")) == "5\n"
+
+
 # ---- Ends
-
-
 
 
 def test_the_kernels_end_closes_its_connections(gateway):
@@ -316,6 +357,11 @@ def test_keys(start_gateway, tmp_path):
     assert handshake(gateway, kernel, gateway.client_for("key-b")).status_code == 404
     for client in gateway.client_for(None), gateway.client_for("wrong"):
         assert handshake(gateway, kernel, client).status_code == 401
+def test_the_upgrade_is_no_way_around_http(gateway, kernel):
+    """Without an upgrade the connection serves further requests."""
+    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
+        assert client.get(f"/api/kernels/{kernel}/channels").status_code == 426
+        assert client.get("/api").status_code == 200
 
 
 # ---- Bad input
@@ -432,78 +478,4 @@ def takes_ten_megabytes(gateway, kernel):
 def test_a_length_beyond_63_bits_is_cut(gateway, kernel):
     with Channels(gateway, kernel) as client:
         client.ws.sock.sendall(b"\x82\xff" + b"\xff" * 8 + b"\0\0\0\0")
-        assert closing_status(client) is None
-
-
-# ---- Slow and many
-
-
-def test_a_client_that_does_not_read_is_bounded(start_gateway):
-    """It loses output, others do not wait for it, and what is kept for it is bounded."""
-    gateway = start_gateway(
-        "--jupyter-api", "--pool-size", "0",
-        "--max-output-bytes", str(1 << 20), "--max-buffered-bytes", str(4 << 20),
-    )  # fmt: skip
-    kernel = start_kernel(gateway)
-    with (
-        Channels(gateway, kernel, v1=False) as idle,
-        Channels(gateway, kernel) as reader,
-    ):
-        reader.run("1")
-        idle.run("1")
-        code = "for i in range(1000):\n    print('x' * 65536)\nprint('the end')"
-        messages = reader.run(code)
-        assert text(messages).endswith("the end\n")
-        rest = idle.until(lambda message: message["content"].get("text", "").endswith("the end\n"))
-        assert "kernelgate dropped" in text(rest, "stderr")
-        idle.until(lambda message: message["content"].get("execution_state") == "idle")
-        assert text(idle.run("print(3)")) == "3\n"
-
-
-def test_many_connections_that_do_not_read(gateway):
-    """Each kernel's 32, all at once, while the kernel publishes; then they leave without a word."""
-    kernel = start_kernel(gateway)
-
-    def connect(_):
-        return Channels(gateway, kernel)
-
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        clients = list(pool.map(connect, range(31)))
-    with Channels(gateway, kernel) as reader:
-        assert text(reader.run("for i in range(200): print('y' * 65536)")).count("y") == 200 << 16
-    for client in clients:
-        client.ws.sock.close()
-    wait_for(lambda: list_kernels(gateway)[kernel]["connections"] == 0)
-    assert gateway.execute("print(1)", session_id=kernel).text() == "1\n"
-    gateway.client.delete(f"/api/kernels/{kernel}")
-
-
-def test_pings_of_a_client_that_reads_nothing(gateway, kernel):
-    """The answers would take memory without bound, if it were read on."""
-    client = Channels(gateway, kernel)
-    client.run("1")
-    client.ws.sock.settimeout(1)
-    ping = b"\x89\xfd" + b"\0\0\0\0" + b"p" * 125
-    with pytest.raises((TimeoutError, websocket.WebSocketTimeoutException)):
-        for _ in range(1000):
-            client.ws.sock.sendall(ping * 1000)
-    assert gateway.client.get("/api/kernels").status_code == 200
-    client.ws.sock.close()
-    client.ws.sock = None
-
-
-def test_requests_with_a_rate(start_gateway):
-    """Messages count as requests of their owner; those above the rate wait."""
-    gateway = start_gateway("--jupyter-api", "--pool-size", "0", "--max-requests-per-second", "20")
-    kernel = start_kernel(gateway)
-    with Channels(gateway, kernel) as client:
-        sent = [client.execute(f"x = {i}") for i in range(60)]
-        client.until_idle(sent[-1])
-        assert text(client.run("print(x)")) == "59\n"
-
-
-def test_the_upgrade_is_no_way_around_http(gateway, kernel):
-    """Without an upgrade the connection serves further requests."""
-    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
-        assert client.get(f"/api/kernels/{kernel}/channels").status_code == 426
-        assert client.get("/api").status_code == 200
+        assert client.closing_status() is None
