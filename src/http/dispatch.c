@@ -136,6 +136,29 @@ request_admit(const struct http_request *request, struct kg_error *err)
     return http_server_admit(server, request->owner, err);
 }
 
+int
+http_request_set_owner(struct http_request *request, const char *owner, struct kg_error *err)
+{
+    struct http_connection *conn = request->conn;
+    if (!conn)
+        return kg_error_set(err, KG_INTERNAL, 0, "the client has disconnected");
+    if (identify_as(conn, request, owner, err) < 0)
+        return -1;
+    connection_trust(conn);
+    return request_admit(request, err);
+}
+
+void
+http_request_refuse_secret(struct http_request *request)
+{
+    struct kg_error err;
+    kg_error_set(&err, KG_UNAUTHORIZED, 0, "API key required");
+    if (request->conn)
+        refuse_key(request, &err);
+    else
+        http_request_abandon(request);
+}
+
 static void
 start_handler(struct http_request *request, const struct http_router_entry *entry)
 {

@@ -98,6 +98,12 @@ bool http_server_is_draining(const struct http_server *server);
 // Counts one request of an owner; KG_RATE_LIMITED if it is more than the owner's quota allows.
 KG_MUST_CHECK int http_server_admit(struct http_server *server, const char *owner,
                                     struct kg_error *err);
+// For handlers of HTTP_PUBLIC routes that accept another secret than a key. If it is right: gives
+// the request its owner and admits it, as a key would; KG_RATE_LIMITED, or KG_DRAINING on a route
+// with HTTP_STARTS_WORK. If it is not: answers 401, and counts it as a wrong key of that address.
+KG_MUST_CHECK int http_request_set_owner(struct http_request *request, const char *owner,
+                                         struct kg_error *err);
+void http_request_refuse_secret(struct http_request *request);
 
 // ---- Routes ---------------------------------------------------------------------------------
 

@@ -422,6 +422,10 @@ const struct http_router_entry *router_find(const struct http_router *router,
 
 // ---- identify.c -----------------------------------------------------------------------------
 
+// Gives the connection and its present request an owner whom the handler has found. KG_RATE_LIMITED
+// if that owner has too many connections.
+KG_MUST_CHECK int identify_as(struct http_connection *conn, struct http_request *request,
+                              const char *owner, struct kg_error *err);
 // Finds the owner of the connection's next request from its head, path and query. True: later, and
 // then `on_identified` is called.
 bool identify_start(struct http_connection *conn, const struct http_request *request,

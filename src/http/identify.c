@@ -108,6 +108,28 @@ identify_forget(struct http_connection *conn)
         owner_leave(&conn->server->owners, KG_STEAL(conn->counted_for), clock_mono_us());
 }
 
+static int
+check_connections(const struct http_connection *conn, struct kg_error *err)
+{
+    struct http_quota quota = quota_of(conn->server, conn->owner);
+    if (quota.max_connections > 0 && conn->counted_for->n_connections > quota.max_connections)
+        return kg_error_set(err, KG_RATE_LIMITED, 0,
+                            "this owner has %d connections, which is the most it may have; close "
+                            "some, or reuse them",
+                            quota.max_connections);
+    return 0;
+}
+
+int
+identify_as(struct http_connection *conn, struct http_request *request, const char *owner,
+            struct kg_error *err)
+{
+    identify_set_owner(conn, owner);
+    strcpy(request->owner, conn->owner); // of the same size
+    request->wrong_key = false;
+    return check_connections(conn, err);
+}
+
 int
 identify_check(struct http_connection *conn, struct http_request *request, struct kg_error *err)
 {
@@ -123,13 +145,7 @@ identify_check(struct http_connection *conn, struct http_request *request, struc
     if (!conn->owner[0])
         return kg_error_set(err, KG_UNAUTHORIZED, 0,
                             conn->has_credential ? "Invalid API key" : "API key required");
-    struct http_quota quota = quota_of(server, conn->owner);
-    if (quota.max_connections > 0 && conn->counted_for->n_connections > quota.max_connections)
-        return kg_error_set(err, KG_RATE_LIMITED, 0,
-                            "this owner has %d connections, which is the most it may have; close "
-                            "some, or reuse them",
-                            quota.max_connections);
-    return 0;
+    return check_connections(conn, err);
 }
 
 int

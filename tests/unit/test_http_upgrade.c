@@ -50,7 +50,20 @@ handle_whose_token(struct http_request *request, void *arg)
     http_reply(request, 200, "text/plain", owner, strlen(owner));
 }
 
+static void
+handle_by_secret(struct http_request *request, void *arg)
+{
+    struct kg_error err;
+    if (strcmp(http_request_param(request, "secret"), "right") != 0)
+        http_request_refuse_secret(request);
+    else if (http_request_set_owner(request, "anna", &err) < 0)
+        http_reply_error(request, &err);
+    else
+        handle_whose_token(request, arg);
+}
+
 static const struct http_route upgrade_routes[] = {
+    {HTTP_GET, "/by-secret/{secret}", handle_by_secret, HTTP_PUBLIC | HTTP_STARTS_WORK},
     {HTTP_GET, "/echo-protocol", handle_upgrade, HTTP_PUBLIC},
     {HTTP_POST, "/echo-protocol", handle_upgrade, HTTP_PUBLIC},
     {HTTP_GET, "/with-token", handle_whose_token, HTTP_TOKEN_KEY},
@@ -225,6 +238,39 @@ test_what_is_no_upgrade(void **state)
     }
 }
 
+#define BY_SECRET(secret) GET("/by-secret/" secret)
+
+// It is an owner's request like one with a key; a wrong one is slowed like a wrong key.
+static void
+test_another_secret_than_a_key(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW guess;
+    KG_AUTO_RAW raw;
+    raw_open(&guess);
+    raw_open(&raw);
+    bench_add_key("anna", "k-1");
+    raw_send(&raw, BY_SECRET("right"));
+    WAIT(raw_has(&raw, "HTTP/1.1 200 ") && raw_has(&raw, "anna"));
+    for (int i = 1; i <= 10; i++) {
+        raw_send(&guess, BY_SECRET("wrong"));
+        WAIT(raw_count(&guess, "HTTP/1.1 401 ") == i);
+    }
+    int64_t before_ms = clock_mono_ms();
+    raw_send(&guess, BY_SECRET("wrong"));
+    WAIT(raw_count(&guess, "HTTP/1.1 401 ") == 11);
+    assert_true(clock_mono_ms() - before_ms >= 95);
+    raw_send(&guess, BY_SECRET("right"));
+    WAIT(raw_has(&guess, "HTTP/1.1 200 "));
+    bench.authenticator.quota.max_connections = 1;
+    raw_send(&raw, BY_SECRET("right"));
+    WAIT(raw_has(&raw, "HTTP/1.1 429 "));
+    bench.authenticator.quota.max_connections = 0;
+    http_server_drain(bench.server);
+    raw_send(&guess, BY_SECRET("right"));
+    WAIT(raw_has(&guess, "HTTP/1.1 503 "));
+}
+
 struct token_case {
     const char *path;
     const char *header;
@@ -275,6 +321,7 @@ const struct CMUnitTest http_upgrade_tests[] = {
     TEST(test_end_with_a_backlog),
     TEST(test_server_freed_during_upgrades),
     TEST(test_a_paused_upgrade_reads_nothing),
+    TEST(test_another_secret_than_a_key),
     TEST(test_what_is_no_upgrade),
     TEST(test_tokens),
 };
