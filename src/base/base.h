@@ -291,6 +291,8 @@ struct log_field {
 void log_setup(enum log_level level, enum log_format format);
 // Ends the log after about that many more bytes, with a line that says so; 0: never.
 void log_limit(size_t max_bytes);
+// Masks all UUIDs in log lines, as 01234567-xxxx-xxxx-xxxx-xxxxxxxxxxxx.
+void log_mask_uuids(bool mask);
 bool log_enabled(enum log_level level);
 // `event` is a short constant phrase; variable parts go into the fields.
 void log_write(enum log_level level, const char *event, const struct log_field *fields);

@@ -12,6 +12,7 @@
 
 static enum log_level log_min_level = LOG_LEVEL_INFO;
 static enum log_format log_line_format = LOG_FORMAT_CONSOLE;
+static bool log_masks_uuids;
 static struct {
     size_t max_bytes; // 0: unlimited
     size_t written;
@@ -43,6 +44,12 @@ log_limit(size_t max_bytes)
     log_state.max_bytes = max_bytes;
     log_state.written = 0;
     log_state.ended = false;
+}
+
+void
+log_mask_uuids(bool mask)
+{
+    log_masks_uuids = mask;
 }
 
 bool
@@ -134,6 +141,29 @@ log_put(const char *text, size_t len)
     return true;
 }
 
+static bool
+is_uuid(const char *text)
+{
+    static const char pattern[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+    size_t i = 0;
+    while (pattern[i] == 'x' ? hex_value(text[i]) >= 0 : pattern[i] && text[i] == pattern[i])
+        i++;
+    return pattern[i] == '\0';
+}
+
+static void
+mask_uuids(char *text)
+{
+    enum { SHOWN = 8, LEN = 36 };
+    for (char *at = text; *at; at++) {
+        if (!is_uuid(at))
+            continue;
+        for (size_t i = SHOWN; i < LEN; i++)
+            at[i] = at[i] == '-' ? '-' : 'x';
+        at += LEN - 1;
+    }
+}
+
 static void
 log_format_line(struct buf *line, enum log_level level, const char *event,
                 const struct log_field *fields)
@@ -145,6 +175,8 @@ log_format_line(struct buf *line, enum log_level level, const char *event,
     else
         format_console(line, time, level_names[level], event, fields);
     buf_append(line, "\n", 1);
+    if (log_masks_uuids)
+        mask_uuids(line->data);
 }
 
 // Writes a line about the log itself; false if it cannot be written.

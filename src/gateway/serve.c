@@ -142,7 +142,9 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .state_dir = core->state.dir,
         .replay_ms = config->jupyter_replay_time_s * 1000,
         .hold_ms = config->jupyter_hold_time_s * 1000,
+        .id_is_key = config->jupyter_id_as_key && gateway->keys,
     };
+    log_mask_uuids(notebook.id_is_key);
     gateway->notebook = notebook_new(&notebook, err);
     if (!gateway->notebook)
         return -1;

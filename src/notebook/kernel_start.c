@@ -43,6 +43,8 @@ finish(struct kernel_start *start, const struct kg_error *start_err)
     void *arg = start->arg;
     struct kg_error err = {0};
     struct session *session = start_err ? NULL : find_session(start, &err);
+    if (session && start->is_random)
+        kernel_channels_grant(start->notebook, start->owner, session);
     kernel_start_free(start);
     fn(session, session ? NULL : start_err ? start_err : &err, arg);
 }

@@ -126,6 +126,7 @@ notebook_new(const struct notebook_settings *settings, struct kg_error *err)
     notebook->face = settings->face;
     notebook->replay_ms = settings->replay_ms;
     notebook->hold_ms = settings->hold_ms;
+    notebook->id_is_key = settings->id_is_key;
     notebook->records_dir = kg_asprintf("%s/notebooks", settings->state_dir);
     notebook->started_wall_ms = clock_wall_ms();
     TAILQ_INIT(&notebook->sockets);
@@ -140,6 +141,7 @@ notebook_free(struct notebook *notebook)
 {
     if (!notebook)
         return;
+    kernel_channels_fini(&notebook->channels);
     kernel_sockets_close(notebook);
     session_records_free(notebook);
     contents_holds_detach(notebook);
@@ -154,8 +156,17 @@ notebook_disconnect(struct notebook *notebook)
     kernel_sockets_close(notebook);
 }
 
+static void
+add_route(struct notebook *notebook, struct http_server *server, struct http_route route)
+{
+    if (route.handler == handle_kernel_channels && notebook->id_is_key)
+        route.flags |= HTTP_PUBLIC; // the handler checks the id
+    http_server_add_routes(server, &route, 1, notebook);
+}
+
 void
 notebook_serve_http(struct notebook *notebook, struct http_server *server)
 {
-    http_server_add_routes(server, routes, KG_ARRAY_LEN(routes), notebook);
+    for (size_t i = 0; i < KG_ARRAY_LEN(routes); i++)
+        add_route(notebook, server, routes[i]);
 }

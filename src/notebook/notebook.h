@@ -22,6 +22,8 @@ struct notebook_settings {
     int64_t replay_ms;
     // How long a connected client keeps its kernel from expiring without any messages; 0: for ever.
     int64_t hold_ms;
+    // Whether the id of a kernel that was started with a key is sufficient for its WebSocket.
+    bool id_is_key;
 };
 
 // Must be called after the recovery of the sessions.

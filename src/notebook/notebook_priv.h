@@ -5,7 +5,7 @@
 //     contents.c            /api/contents, on contents_priv.h
 //     notebook_sessions.c   /api/sessions, on session_records.c
 //     notebook_kernels.c    /api/kernels
-//     kernel_channels.c     /api/kernels/{id}/channels: when a client may connect
+//     kernel_channels.c     /api/kernels/{id}/channels: who may connect, and when
 //     kernel_start.c        starting a kernel for a client
 //     kernel_socket.c       WebSockets of clients of a kernel, on websocket.c and framing.c
 //     kernel_models.c       the JSON of kernels and kernelspecs, errors
@@ -26,10 +26,14 @@
 struct contents_hold;
 struct kernel_socket;
 struct kernel_wait;
+struct kernel_grant;
 
 // The state of kernel_channels.c.
 struct kernel_channels {
-    TAILQ_HEAD(, kernel_wait) waits; // clients of kernels that are being recovered
+    TAILQ_HEAD(, kernel_wait) waits;   // clients of kernels that are being recovered
+    TAILQ_HEAD(, kernel_grant) grants; // kernels whose id is a key
+    size_t n_grants;
+    size_t look_at; // the number of grants at which those of ended kernels are removed
 };
 
 struct session_record;
@@ -40,6 +44,7 @@ struct notebook {
     char *records_dir; // see session_records.c
     int64_t replay_ms; // see struct notebook_settings
     int64_t hold_ms;
+    bool id_is_key;
     int64_t started_wall_ms;
     TAILQ_HEAD(, kernel_socket) sockets; // those of disconnected clients are last
     TAILQ_HEAD(, session_record) records;
@@ -162,8 +167,13 @@ int kernel_sockets_count(const struct notebook *notebook, const struct session *
 // ---- kernel_channels.c ----------------------------------------------------------------------
 
 void kernel_channels_init(struct kernel_channels *channels);
+void kernel_channels_fini(struct kernel_channels *channels);
 // Answers clients that still wait for a kernel. Called when the gateway is about to end.
 void kernel_channels_refuse(struct kernel_channels *channels);
+// If ids are keys, the session's id, which must be random, is a key until its kernel ends. Called
+// when a client with a key has started a kernel.
+void kernel_channels_grant(struct notebook *notebook, const char *owner,
+                           const struct session *session);
 
 // ---- contents_call.c ------------------------------------------------------------------------
 

@@ -339,24 +339,6 @@ def test_the_pages_of_allowed_origins_may_connect(start_gateway):
     assert handshake(gateway, kernel, Origin="https://other.example").status_code == 403
 
 
-def test_keys(start_gateway, tmp_path):
-    keys = tmp_path / "keys"
-    keys.write_text("anna:key-a\nbert:key-b\n")
-    gateway = start_gateway(
-        "--jupyter-api", "--pool-size", "0", "--api-keys-file", str(keys), key="key-a"
-    )
-    kernel = start_kernel(gateway)
-    for options in (
-        {"query": "?token=key-a"},
-        {"header": ["Authorization: token key-a"]},
-        {"header": ["Authorization: Bearer key-a"]},
-        {"header": ["Authorization: token "], "query": "?session_id=s&token=key-a"},
-    ):
-        with Channels(gateway, kernel, **options) as client:
-            assert text(client.run("print(1)")) == "1\n"
-    assert handshake(gateway, kernel, gateway.client_for("key-b")).status_code == 404
-    for client in gateway.client_for(None), gateway.client_for("wrong"):
-        assert handshake(gateway, kernel, client).status_code == 401
 def test_the_upgrade_is_no_way_around_http(gateway, kernel):
     """Without an upgrade the connection serves further requests."""
     with httpx.Client(base_url=gateway.url, trust_env=False) as client:

@@ -260,6 +260,23 @@ test_log_keeps_a_value_on_its_line(void **state)
 }
 
 static void
+test_log_masks_uuids(void **state)
+{
+    (void)state;
+    char line[256];
+    const char *text =
+        "/a/01234567-89ab-4cde-8f01-23456789ABCD/b 01234567-89ab-4cde-8f01-23456789ABC";
+    log_setup(LOG_LEVEL_INFO, LOG_FORMAT_CONSOLE);
+    capture_log(line, sizeof line, text);
+    assert_non_null(strstr(line, text));
+    log_mask_uuids(true);
+    capture_log(line, sizeof line, text);
+    log_mask_uuids(false);
+    assert_non_null(strstr(line, "\"/a/01234567-xxxx-xxxx-xxxx-xxxxxxxxxxxx/b "
+                                 "01234567-89ab-4cde-8f01-23456789ABC\""));
+}
+
+static void
 log_often(int n, const char *value)
 {
     for (int i = 0; i < n; i++)
@@ -533,6 +550,7 @@ main(void)
         cmocka_unit_test(test_names_of_variables),
         cmocka_unit_test(test_ids_and_clock),
         cmocka_unit_test(test_log_keeps_a_value_on_its_line),
+        cmocka_unit_test(test_log_masks_uuids),
         cmocka_unit_test(test_log_does_not_wait_for_its_reader),
         cmocka_unit_test(test_log_limit),
     };
