@@ -127,6 +127,8 @@ SETTING(INTEGER, jupyter_hold_time_s, "jupyter-hold-time", .unit = "s", .fallbac
         .help = "a connected Jupyter client keeps its kernel for so long while nothing is said, then idle-timeout counts; 0: for ever")
 SETTING(FLAG, jupyter_id_as_key, "jupyter-id-as-key", .fallback = "false", .commands = LISTEN,
         .help = "a kernel's id is enough to connect to it, for Jupyter clients that send no key; docs/jupyter.md says what that risks")
+SETTING(STRING, jupyter_api_prefix, "jupyter-api-prefix", .commands = LISTEN,
+        .help = "a path below which Jupyter's API is served too, for clients whose URL has one: `/jupyter`")
 SETTING(STRING, profile, "profile", .commands = CONFIG_MCP,
         .help = "for `kernelgate mcp`: use the tool names and result shapes of another system; docs/mcp.md lists them")
 SETTING(STRING, connect, "connect", .commands = CONFIG_MCP,

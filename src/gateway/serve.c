@@ -140,6 +140,7 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .loop = core->loop,
         .face = &core->face,
         .state_dir = core->state.dir,
+        .prefix = config->jupyter_api_prefix,
         .replay_ms = config->jupyter_replay_time_s * 1000,
         .hold_ms = config->jupyter_hold_time_s * 1000,
         .id_is_key = config->jupyter_id_as_key && gateway->keys,

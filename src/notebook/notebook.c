@@ -5,6 +5,8 @@
 
 #include "notebook_priv.h"
 
+enum { PREFIX_BYTES_MAX = 64 };
+
 // ---- The server -----------------------------------------------------------------------------
 
 static void
@@ -118,15 +120,34 @@ static const struct http_route routes[] = {
     {HTTP_DELETE, "/api/contents/{path...}", handle_contents_delete, HTTP_TOKEN_KEY},
 };
 
+static int
+check_prefix(const char *prefix, struct kg_error *err)
+{
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
+    size_t len = strlen(prefix);
+    if (len < 2 || len > PREFIX_BYTES_MAX || prefix[0] != '/' || prefix[len - 1] == '/' ||
+        strstr(prefix, "//") || strstr(prefix, "/.") || strspn(prefix, plain) != len)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "setting jupyter-api-prefix: it must be a path like /jupyter, of at "
+                            "most %d characters A-Z, a-z, 0-9, -, ., _, ~ and /, without a slash "
+                            "at its end, not \"%.40s\"",
+                            PREFIX_BYTES_MAX, prefix);
+    return 0;
+}
+
 struct notebook *
 notebook_new(const struct notebook_settings *settings, struct kg_error *err)
 {
+    if (settings->prefix && check_prefix(settings->prefix, err) < 0)
+        return NULL;
     KG_AUTO(notebook) notebook = KG_NEW(struct notebook);
     notebook->loop = settings->loop;
     notebook->face = settings->face;
     notebook->replay_ms = settings->replay_ms;
     notebook->hold_ms = settings->hold_ms;
     notebook->id_is_key = settings->id_is_key;
+    notebook->prefix = settings->prefix ? kg_strdup(settings->prefix) : NULL;
     notebook->records_dir = kg_asprintf("%s/notebooks", settings->state_dir);
     notebook->started_wall_ms = clock_wall_ms();
     TAILQ_INIT(&notebook->sockets);
@@ -145,7 +166,11 @@ notebook_free(struct notebook *notebook)
     kernel_sockets_close(notebook);
     session_records_free(notebook);
     contents_holds_detach(notebook);
+    for (size_t i = 0; notebook->prefixed && i < KG_ARRAY_LEN(routes); i++)
+        free(notebook->prefixed[i]);
+    free(notebook->prefixed);
     free(notebook->records_dir);
+    free(notebook->prefix);
     free(notebook);
 }
 
@@ -169,4 +194,13 @@ notebook_serve_http(struct notebook *notebook, struct http_server *server)
 {
     for (size_t i = 0; i < KG_ARRAY_LEN(routes); i++)
         add_route(notebook, server, routes[i]);
+    if (!notebook->prefix)
+        return;
+    notebook->prefixed = kg_calloc(KG_ARRAY_LEN(routes), sizeof *notebook->prefixed);
+    for (size_t i = 0; i < KG_ARRAY_LEN(routes); i++) {
+        struct http_route route = routes[i];
+        notebook->prefixed[i] = kg_asprintf("%s%s", notebook->prefix, route.pattern);
+        route.pattern = notebook->prefixed[i];
+        add_route(notebook, server, route);
+    }
 }

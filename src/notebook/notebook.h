@@ -18,6 +18,7 @@ struct notebook_settings {
     struct loop *loop;
     const struct face_context *face;
     const char *state_dir; // contains the records of notebook sessions
+    const char *prefix;    // the API is also served below this path, as in "/jupyter"; or NULL
     // How long messages are kept for a disconnected client; 0: not at all.
     int64_t replay_ms;
     // How long a connected client keeps its kernel from expiring without any messages; 0: for ever.

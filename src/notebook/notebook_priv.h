@@ -41,6 +41,8 @@ struct session_record;
 struct notebook {
     struct loop *loop;
     const struct face_context *face;
+    char *prefix;      // of the second set of routes; or NULL
+    char **prefixed;   // their patterns
     char *records_dir; // see session_records.c
     int64_t replay_ms; // see struct notebook_settings
     int64_t hold_ms;

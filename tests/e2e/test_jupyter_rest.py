@@ -5,10 +5,12 @@ import ast
 import datetime
 import re
 import socket
+import urllib.parse
+from types import SimpleNamespace
 
 import pytest
 from jupyter_wire import Channels, list_kernels, start_kernel, text
-from kernelgate import problem, wait_for
+from kernelgate import Gateway, problem, wait_for
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -40,6 +42,40 @@ def test_the_face_is_off_by_default(start_gateway):
     gateway = start_gateway("--pool-size", "0")
     for path in "/api", "/api/kernels", "/api/kernelspecs":
         problem(gateway.client.get(path), 404, "not_found")
+
+
+def test_a_prefix(start_gateway):
+    gateway = start_gateway(
+        "--jupyter-api", "--jupyter-api-prefix", "/lab/jupyter", "--pool-size", "0", key="k",
+        env={"KERNELGATE_API_KEY": "k"},
+    )  # fmt: skip
+    nobody = gateway.client_for(None)
+    below = "/lab/jupyter"
+    for path in "/", "/tree?":
+        assert nobody.get(below + path).status_code == 404
+    assert nobody.get(f"{below}/api").json() == nobody.get("/api").json()
+    assert nobody.get(f"{below}/api/kernels").status_code == 401
+    # As Open WebUI forms its URLs from one that ends in a slash.
+    url = urllib.parse.urljoin(gateway.url + below + "/", "api/kernels?token=k")
+    kernel = nobody.post(url).json()["id"]
+    assert list(list_kernels(gateway)) == [kernel]
+    with Channels(SimpleNamespace(url=gateway.url + below), kernel, query="?token=k") as client:
+        assert text(client.run("print(1)")) == "1\n"
+    assert gateway.client.delete(f"{below}/api/kernels/{kernel}").status_code == 204
+    problem(gateway.client.get(f"{below}/api/v1/sessions"), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "prefix", ["jupyter", "/", "/a/", "//a", "/../a", "/a b", "/{x}", "/" + 64 * "a"]
+)
+def test_prefixes_that_are_none(engine, prefix):
+    gateway = Gateway("--jupyter-api", "--jupyter-api-prefix", prefix, "--pool-size", "0")
+    try:
+        with pytest.raises(AssertionError, match="setting jupyter-api-prefix"):
+            gateway.start()
+        gateway.process.stdout.close()
+    finally:
+        gateway.clean_up()
 
 
 def test_what_it_says_of_itself(gateway, kernel):
