@@ -10,60 +10,24 @@ import types
 import httpx
 import pytest
 from jupyter_wire import Channels, list_kernels, one, text
-from kernelgate import Gateway, free_port, wait_for
+from kernelgate import PROJECT, Gateway, free_port, wait_for
+from mcp_clients import NODE
 
-# Client code of its own process, because jupyter_server's client is a singleton.
-NBCLIENT = """
-import nbformat
-from jupyter_server.gateway.gateway_client import GatewayClient
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
-
-GatewayClient.instance().url = {url!r}
+CLIENTS = PROJECT / "tests/jupyter"
 
 
-def run(*cells, **options):
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    notebook.metadata.kernelspec = dict(name="python3", display_name="Python 3", language="python")
-    client = NotebookClient(
-        notebook,
-        kernel_manager_class="jupyter_server.gateway.managers.GatewayKernelManager",
-        **options,
-    )
-    client.execute()
-    return notebook
-
-
-notebook = run(
-    "x = 20",
-    "print(x + 1)\\nx * 2",
-    "import matplotlib.pyplot as plt\\nplt.plot([1, 4, 9]);",
-    "from IPython.display import display\\nh = display('a', display_id='d')\\nh.update('b')",
-)
-assert notebook.cells[1].outputs[0].text == "21\\n"
-assert notebook.cells[1].outputs[1].data["text/plain"] == "40"
-assert notebook.cells[2].outputs[0].data["image/png"]
-assert notebook.cells[3].outputs[0].data["text/plain"] == "'b'"
-try:
-    run("1/0")
-except CellExecutionError as error:
-    assert error.ename == "ZeroDivisionError"
-else:
-    raise AssertionError("no error")
-assert run("1/0", allow_errors=True).cells[0].outputs[0].ename == "ZeroDivisionError"
-print("done")
-"""
-
-
-def run_client(code, gateway, tmp_path, **environment):
+def run_client(command, gateway, tmp_path):
+    """Runs a client in a process of its own."""
     result = subprocess.run(
-        [sys.executable, "-c", code.format(url=gateway.url)],
+        command,
         env={
             **os.environ,
             "JUPYTER_PREFER_ENV_PATH": "0",
             "JUPYTER_CONFIG_DIR": str(tmp_path),
             "IPYTHONDIR": str(tmp_path),
-            **environment,
+            "KG_NODE_ROOT": str(PROJECT / "build/jupyter"),
+            "KG_URL": gateway.url,
+            "KG_KEY": gateway.key or "",
         },
         cwd=tmp_path,
         capture_output=True,
@@ -71,21 +35,40 @@ def run_client(code, gateway, tmp_path, **environment):
         timeout=120,
         check=False,
     )
-    assert result.returncode == 0 and result.stdout.endswith("done\n"), result.stderr[-4000:]
+    said = result.stdout + result.stderr
+    assert result.returncode == 0 and result.stdout.endswith("done\n"), said[-4000:]
+    assert list_kernels(gateway) == {}
 
 
 @pytest.fixture(scope="module")
-def gateway(engine):
-    running = Gateway("--jupyter-api", "--pool-size", "1")
+def gateway_flags():
+    return ["--jupyter-api"]
+
+
+@pytest.fixture(scope="module")
+def gateway_with_key(engine):
+    running = Gateway("--jupyter-api", "--pool-size", "1", "--api-key", "key-a", key="key-a")
     try:
         yield running.start()
     finally:
         running.clean_up()
 
 
-def test_nbclient(gateway, tmp_path):
-    run_client(NBCLIENT, gateway, tmp_path)
-    assert gateway.client.get("/api/kernels").json() == []
+@pytest.mark.parametrize("client", ["nbclient", "papermill", "kernel_test"])
+def test_jupyter_servers_gateway_client(gateway, tmp_path, client):
+    """It opens its WebSocket without a key."""
+    run_client([sys.executable, CLIENTS / f"run_{client}.py"], gateway, tmp_path)
+
+
+@pytest.mark.parametrize("client", ["autogen", "open_webui"])
+def test_clients_with_a_key(gateway_with_key, tmp_path, client):
+    run_client([sys.executable, CLIENTS / f"run_{client}.py"], gateway_with_key, tmp_path)
+
+
+@pytest.mark.parametrize("part", ["kernels", "sessions"])
+def test_jupyterlab_services(gateway_with_key, tmp_path, part):
+    """JupyterLab's own client, from npm."""
+    run_client([NODE, CLIENTS / f"{part}.mjs"], gateway_with_key, tmp_path)
 
 
 @pytest.fixture
