@@ -34,7 +34,7 @@ ARG SOURCE_DATE_EPOCH=1735689600
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
         ca-certificates curl libcurl4 libczmq4 libevent-2.1-7 libevent-pthreads-2.1-7 libjansson4 \
-        libsodium23 libwslay1 libzmq5 \
+        libseccomp2 libsodium23 libwslay1 libzmq5 \
     && groupadd -g 10001 kernelgate && useradd -u 10001 -g 10001 -d / -s /usr/sbin/nologin -M kernelgate \
     && apt-get clean && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/* \
         /var/cache/debconf/*-old /var/lib/dpkg/*-old /etc/*-

@@ -73,6 +73,9 @@ struct provisioner_sandbox_spec {
     int agent_idle_timeout_s; // the agent exits if it has no link for so long
     bool network;             // its agent offers a proxy to the gateway's way out
 };
+// Appends the system call filter of a sandbox's init, as classic BPF instructions (struct
+// sock_filter).
+KG_MUST_CHECK int provisioner_filter(struct buf *ret, struct kg_error *err);
 
 // Whether sandboxes see folders of this machine: `packages_dir`. If not, files reach them through
 // their agents only, and the image has the kernels' environments.
