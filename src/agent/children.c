@@ -232,6 +232,15 @@ run_child(const struct child_spec *spec, int error_fd, int status_fd)
 
 // ---- In the agent ---------------------------------------------------------------------------
 
+static void
+add(struct children *children, pid_t pid, child_exit_fn fn, void *arg)
+{
+    struct child *child = KG_NEW(struct child);
+
+    *child = (struct child){.pid = pid, .fn = fn, .arg = arg};
+    TAILQ_INSERT_TAIL(&children->list, child, entry);
+}
+
 static pid_t
 start(struct children *children, const struct child_spec *spec, int status_fd, child_exit_fn fn,
       void *arg, struct kg_error *err)
@@ -253,9 +262,7 @@ start(struct children *children, const struct child_spec *spec, int status_fd, c
         return kg_error_set(err, failure == EAGAIN ? KG_SESSION_BUSY : KG_INVALID, failure,
                             "cannot start %.100s", spec->argv[0]);
 
-    struct child *child = KG_NEW(struct child);
-    *child = (struct child){.pid = pid, .fn = fn, .arg = arg};
-    TAILQ_INSERT_TAIL(&children->list, child, entry);
+    add(children, pid, fn, arg);
     return pid;
 }
 
@@ -282,4 +289,18 @@ children_start_kept(struct children *children, const struct child_spec *spec, ch
     if (pid > 0)
         *ret_status_fd = KG_STEAL_FD(read_end);
     return pid;
+}
+
+// A child that has ended is not reaped here: its SIGCHLD may still be pending, and is handled then.
+int
+children_adopt(struct children *children, pid_t pid, child_exit_fn fn, void *arg,
+               struct kg_error *err)
+{
+    siginfo_t info = {0};
+
+    if (find(children, pid) || waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid != 0)
+        return kg_error_set(err, KG_NOT_FOUND, 0, "no child %d lives", (int)pid);
+    add(children, pid, fn, arg);
+    return 0;
 }

@@ -34,5 +34,10 @@ KG_MUST_CHECK pid_t children_start(struct children *children, const struct child
 KG_MUST_CHECK pid_t children_start_kept(struct children *children, const struct child_spec *spec,
                                         child_exit_fn fn, void *arg, int *ret_status_fd,
                                         struct kg_error *err);
+// Adopts a child that was not started here: it was forked outside of the sandbox, and this process
+// inherited it. `fn` is called when it has been reaped. KG_NOT_FOUND if it has ended already, or is
+// not a child of this process.
+KG_MUST_CHECK int children_adopt(struct children *children, pid_t pid, child_exit_fn fn, void *arg,
+                                 struct kg_error *err);
 // The callback of `pid` will not fire.
 void children_forget(struct children *children, pid_t pid);

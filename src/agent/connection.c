@@ -57,14 +57,11 @@ write_file(const struct connection *connection, const char *kernel, const char *
 }
 
 int
-connection_make(const char *tmp_dir, const char *kernel, bool tcp, const char *key,
+connection_make(const char *tmp_dir, const char *kernel, const char *id, bool tcp, const char *key,
                 struct connection *ret, struct kg_error *err)
 {
-    char random[9];
-
-    id_random(random, 8);
     *ret = (struct connection){.tcp = tcp};
-    ret->dir = kg_asprintf("%s/.kg-%s-%s", tmp_dir, kernel, random);
+    ret->dir = kg_asprintf("%s/.kg-%s-%s", tmp_dir, kernel, id);
     ret->file = kg_asprintf("%s/connection.json", ret->dir);
     ret->ip = tcp ? kg_strdup("127.0.0.1") : kg_asprintf("%s/k", ret->dir);
     for (int c = TARGET_SHELL; c < TARGET_N_CHANNELS; c++)
@@ -80,6 +77,17 @@ connection_make(const char *tmp_dir, const char *kernel, bool tcp, const char *k
     if (result != 0)
         connection_fini(ret);
     return result;
+}
+
+int
+connection_make_output(const struct connection *connection, struct kg_error *err)
+{
+    KG_AUTO_FREE char *path = kg_asprintf("%s/output", connection->dir);
+
+    if (mkfifo(path, 0600) != 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot make %.100s", path);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    return fd >= 0 ? fd : kg_error_set(err, KG_INTERNAL, errno, "cannot open %.100s", path);
 }
 
 void

@@ -13,9 +13,14 @@ struct connection {
     int ports[TARGET_N_CHANNELS];
 };
 
-// Picks the endpoints and writes the connection file, readable for this user only.
-KG_MUST_CHECK int connection_make(const char *tmp_dir, const char *kernel, bool tcp,
+enum { CONNECTION_ID_LEN = 8 }; // characters, each one of a-z2-7
+
+// Chooses the endpoints and writes the connection file, which only this user can read:
+// `<tmp_dir>/.kg-<kernel>-<id>/connection.json`.
+KG_MUST_CHECK int connection_make(const char *tmp_dir, const char *kernel, const char *id, bool tcp,
                                   const char *key, struct connection *ret, struct kg_error *err);
+// Creates the FIFO `output` beside the connection file, and opens it for non-blocking reads.
+KG_MUST_CHECK int connection_make_output(const struct connection *connection, struct kg_error *err);
 // Removes the folder with all in it; an all-zero connection is fine.
 void connection_fini(struct connection *connection);
 // A non-blocking descriptor; KG_PROVISIONER_UNAVAILABLE where nothing listens (yet).

@@ -40,6 +40,7 @@ struct kernel {
     int output_fd;
     struct loop_fd *output_watch;
     struct buf log_tail;
+    bool expected; // kernels_expect() was called, kernels_admit() not yet
     bool stopping;
     int64_t stop_started_ms;
     struct loop_timer *stop_timer;
@@ -233,18 +234,23 @@ spawn(struct kernel *kernel, const struct kernel_spec *spec, struct kg_error *er
     return 0;
 }
 
-int
-kernels_start(struct kernels *kernels, const struct kernel_spec *spec, struct kg_error *err)
+// Replaces a kernel that has ended, and keeps its endpoints.
+static struct kernel *
+kernel_make(struct kernels *kernels, const struct kernel_spec *spec, const char *id,
+            struct kg_error *err)
 {
     struct kernel *old = find(kernels, spec->name);
 
-    if (old && (old->pid || old->stopping))
-        return kg_error_set(err, KG_FILE_EXISTS, 0, "kernel %s runs already", spec->name);
+    if (old && (old->pid || old->stopping || old->expected)) {
+        (void)kg_error_set(err, KG_FILE_EXISTS, 0, "kernel %s runs already", spec->name);
+        return NULL;
+    }
     if (old)
         kernel_free(old);
-    if (kernels->n >= MAX_KERNELS)
-        return kg_error_set(err, KG_INVALID, 0, "too many kernels");
-
+    if (kernels->n >= MAX_KERNELS) {
+        (void)kg_error_set(err, KG_INVALID, 0, "too many kernels");
+        return NULL;
+    }
     struct kernel *kernel = KG_NEW(struct kernel);
     kernel->kernels = kernels;
     kernel->name = kg_strdup(spec->name);
@@ -253,13 +259,72 @@ kernels_start(struct kernels *kernels, const struct kernel_spec *spec, struct kg
     kernel->stop_timer = loop_timer_new(kernels->settings.loop, on_stop_step, kernel);
     TAILQ_INSERT_TAIL(&kernels->list, kernel, entry);
     kernels->n++;
-    if (connection_make(kernels->settings.tmp_dir, spec->name, spec->tcp, spec->key,
-                        &kernel->connection, err) != 0 ||
-        spawn(kernel, spec, err) != 0) {
+    if (connection_make(kernels->settings.tmp_dir, spec->name, id, spec->tcp, spec->key,
+                        &kernel->connection, err) == 0)
+        return kernel;
+    kernel_free(kernel);
+    return NULL;
+}
+
+int
+kernels_start(struct kernels *kernels, const struct kernel_spec *spec, struct kg_error *err)
+{
+    char id[CONNECTION_ID_LEN + 1];
+
+    id_random(id, CONNECTION_ID_LEN);
+    struct kernel *kernel = kernel_make(kernels, spec, id, err);
+    if (!kernel)
+        return -1;
+    if (spawn(kernel, spec, err) != 0) {
         kernel_free(kernel);
         return -1;
     }
     log_info("kernel started", LOG_STR("kernel", spec->name), LOG_INT("pid", kernel->pid));
+    return 0;
+}
+
+// ---- Start, by a fork outside ----------------------------------------------------------------
+
+bool
+kernels_expects(struct kernels *kernels, const char *name)
+{
+    const struct kernel *kernel = find(kernels, name);
+    return kernel && kernel->expected;
+}
+
+int
+kernels_expect(struct kernels *kernels, const struct kernel_spec *spec, const char *id,
+               struct kg_error *err)
+{
+    struct kernel *kernel = kernel_make(kernels, spec, id, err);
+
+    if (!kernel)
+        return -1;
+    kernel->expected = true;
+    kernel->oom_kills_before = cgroup_oom_kills(kernels->settings.cgroup_root);
+    kernel->output_fd = connection_make_output(&kernel->connection, err);
+    if (kernel->output_fd >= 0)
+        return 0;
+    kernel_free(kernel);
+    return -1;
+}
+
+int
+kernels_admit(struct kernels *kernels, const char *name, pid_t pid, struct kg_error *err)
+{
+    const struct kernels_settings *settings = &kernels->settings;
+    struct kernel *kernel = find(kernels, name);
+
+    if (!kernel || !kernel->expected)
+        return kg_error_set(err, KG_NOT_FOUND, 0, "no kernel %s is expected", name);
+    if (children_adopt(settings->children, pid, on_exit_status, kernel, err) != 0)
+        return -1;
+    kernel->expected = false;
+    kernel->pid = kernel->last_pid = pid;
+    // Not earlier: a FIFO that no process has opened yet looks like one that was closed.
+    kernel->output_watch =
+        loop_fd_new(settings->loop, kernel->output_fd, LOOP_READ, on_output, kernel);
+    log_info("kernel came in", LOG_STR("kernel", name), LOG_INT("pid", pid));
     return 0;
 }
 
@@ -277,25 +342,32 @@ kernels_signal(struct kernels *kernels, const char *name, int signum, struct kg_
     return 0;
 }
 
+// Kills the processes that belong neither to a command nor to a kernel that continues. Returns how
+// many were alive.
+static int
+kill_unowned(struct kernels *kernels)
+{
+    const struct kernel *kernel;
+    pid_t spared[COMMANDS_MAX + MAX_KERNELS];
+    size_t n_spared = commands_keepers(kernels->settings.commands, spared);
+
+    TAILQ_FOREACH(kernel, &kernels->list, entry) {
+        if (kernel->pid && !kernel->stopping)
+            spared[n_spared++] = kernel->pid;
+    }
+    return processes_kill(spared, n_spared);
+}
+
 static void
 on_stop_step(void *arg)
 {
     struct kernel *kernel = arg;
     struct kernels *kernels = kernel->kernels;
-    const struct kernel *other;
-    pid_t spared[COMMANDS_MAX + MAX_KERNELS];
-    size_t n_spared = 0;
+    bool all = clock_mono_ms() - kernel->stop_started_ms >= STOP_ALL_AFTER_MS;
 
-    if (clock_mono_ms() - kernel->stop_started_ms < STOP_ALL_AFTER_MS) {
-        n_spared = commands_keepers(kernels->settings.commands, spared);
-        TAILQ_FOREACH(other, &kernels->list, entry) {
-            if (other->pid && !other->stopping)
-                spared[n_spared++] = other->pid;
-        }
-    }
     if (kernel->pid)
         (void)kill(-kernel->pid, SIGKILL);
-    if (processes_kill(spared, n_spared) > 0 || kernel->pid) {
+    if ((all ? processes_kill(NULL, 0) : kill_unowned(kernels)) > 0 || kernel->pid) {
         loop_timer_start(kernel->stop_timer, STOP_STEP_MS);
         return;
     }
@@ -317,6 +389,7 @@ kernels_stop(struct kernels *kernels, const char *name, kernel_stopped_fn fn, vo
     stop_answer(kernel, false);
     kernel->on_stopped = fn;
     kernel->on_stopped_arg = arg;
+    kernel->expected = false;
     if (!kernel->stopping) {
         kernel->stopping = true;
         kernel->stop_started_ms = clock_mono_ms();

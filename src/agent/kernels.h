@@ -36,9 +36,21 @@ struct kernel_spec {
     bool tcp;
 };
 
-// KG_FILE_EXISTS where a kernel of that name runs.
+// KG_FILE_EXISTS where a kernel of that name runs, or is expected.
 KG_MUST_CHECK int kernels_start(struct kernels *kernels, const struct kernel_spec *spec,
                                 struct kg_error *err);
+// The same for a kernel that is forked outside and enters the sandbox. kernels_expect() makes its
+// connection file and a FIFO for its output, in the folder whose name has `id` (CONNECTION_ID_LEN);
+// `argv`, `env` and `cwd` are not used. Then kernels_admit() says which child of the agent the
+// kernel is. Until then the kernel is not running.
+KG_MUST_CHECK int kernels_expect(struct kernels *kernels, const struct kernel_spec *spec,
+                                 const char *id, struct kg_error *err);
+KG_MUST_CHECK int kernels_admit(struct kernels *kernels, const char *name, pid_t pid,
+                                struct kg_error *err);
+// Whether a kernel of that name is expected, and was not admitted. It may have come in all the
+// same, for a gateway that has ended meanwhile: before another start of that name it is to be
+// stopped.
+bool kernels_expects(struct kernels *kernels, const char *name);
 // To the kernel's process group.
 KG_MUST_CHECK int kernels_signal(struct kernels *kernels, const char *name, int signum,
                                  struct kg_error *err);

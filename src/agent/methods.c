@@ -8,6 +8,7 @@
 
 #include "agent_priv.h"
 #include "cgroup.h"
+#include "connection.h"
 
 enum {
     ARGV_MAX = 64,
@@ -88,6 +89,44 @@ parse_kernel_spec(json_t *params, const char *argv[ARGV_MAX + 1], struct kernel_
     return check_argv(args, ARGV_MAX, STRING_MAX, argv, err);
 }
 
+// A start that goes on when what was expected in its place has been stopped.
+struct waiting_start {
+    struct agent *agent;
+    struct request *request;
+    void (*call)(struct request *request, void *arg);
+};
+
+static void
+on_expected_stopped(bool stopped, void *arg)
+{
+    struct waiting_start waiting = *(struct waiting_start *)arg;
+    struct kg_error err;
+
+    free(arg);
+    if (stopped) {
+        waiting.call(waiting.request, waiting.agent);
+        return;
+    }
+    (void)kg_error_set(&err, KG_SESSION_BUSY, 0, "another call stops this kernel");
+    request_fail(waiting.request, &err);
+}
+
+// Whether the call has to wait: it is then made again.
+static bool
+waits_for_expected(struct agent *agent, const char *name, struct request *request,
+                   void (*call)(struct request *request, void *arg))
+{
+    struct kg_error err;
+
+    if (!kernels_expects(agent->kernels, name))
+        return false;
+    struct waiting_start *waiting = KG_NEW(struct waiting_start);
+    *waiting = (struct waiting_start){.agent = agent, .request = request, .call = call};
+    if (kernels_stop(agent->kernels, name, on_expected_stopped, waiting, &err) != 0)
+        on_expected_stopped(false, waiting);
+    return true;
+}
+
 static void
 kernels_start_call(struct request *request, void *arg)
 {
@@ -96,13 +135,83 @@ kernels_start_call(struct request *request, void *arg)
     struct kernel_spec spec = {.cwd = agent->settings.data_dir};
     struct kg_error err = {0};
 
-    if (parse_kernel_spec(request_params(request), argv, &spec, &err) != 0 ||
-        kernels_start(agent->kernels, &spec, &err) != 0) {
+    if (parse_kernel_spec(request_params(request), argv, &spec, &err) != 0) {
+        request_fail(request, &err);
+        return;
+    }
+    if (waits_for_expected(agent, spec.name, request, kernels_start_call))
+        return;
+    if (kernels_start(agent->kernels, &spec, &err) != 0) {
         request_fail(request, &err);
         return;
     }
     changes_begin(agent->changes, spec.name);
     request_reply(request, kernels_describe(agent->kernels, spec.name));
+}
+
+// Reads the parameters of kernels.expect; `spec` and `ret_id` borrow from `params`.
+static int
+parse_expected(json_t *params, struct kernel_spec *spec, const char **ret_id, struct kg_error *err)
+{
+    json_error_t why;
+    const char *transport;
+
+    if (json_unpack_ex(params, &why, 0, "{s:s, s:s, s:s, s:s !}", "name", &spec->name, "id", ret_id,
+                       "key", &spec->key, "transport", &transport) != 0)
+        return kg_error_set(err, KG_INVALID, 0, "%.150s", why.text);
+    if (!target_kernel_name_valid(spec->name) || strlen(spec->key) > KEY_MAX)
+        return kg_error_set(err, KG_INVALID, 0, "bad kernel name, or key is too long");
+    if (strlen(*ret_id) != CONNECTION_ID_LEN ||
+        strspn(*ret_id, "abcdefghijklmnopqrstuvwxyz234567") != CONNECTION_ID_LEN)
+        return kg_error_set(err, KG_INVALID, 0, "id must be %d of a-z2-7", CONNECTION_ID_LEN);
+    spec->tcp = strcmp(transport, "tcp") == 0;
+    if (!spec->tcp && strcmp(transport, "ipc") != 0)
+        return kg_error_set(err, KG_INVALID, 0, "transport must be ipc or tcp");
+    return 0;
+}
+
+static void
+kernels_expect_call(struct request *request, void *arg)
+{
+    struct agent *agent = arg;
+    struct kernel_spec spec = {0};
+    struct kg_error err = {0};
+    const char *id;
+
+    if (parse_expected(request_params(request), &spec, &id, &err) != 0) {
+        request_fail(request, &err);
+        return;
+    }
+    if (waits_for_expected(agent, spec.name, request, kernels_expect_call))
+        return;
+    if (kernels_expect(agent->kernels, &spec, id, &err) != 0)
+        request_fail(request, &err);
+    else
+        request_reply(request, json_object());
+}
+
+static void
+kernels_admit_call(struct request *request, void *arg)
+{
+    struct agent *agent = arg;
+    struct kg_error err = {0};
+    json_error_t why;
+    const char *name;
+    int pid;
+
+    if (json_unpack_ex(request_params(request), &why, 0, "{s:s, s:i !}", "name", &name, "pid",
+                       &pid) != 0 ||
+        pid <= 1) {
+        (void)kg_error_set(&err, KG_INVALID, 0, "name and pid are needed: %.150s", why.text);
+        request_fail(request, &err);
+        return;
+    }
+    if (kernels_admit(agent->kernels, name, pid, &err) != 0) {
+        request_fail(request, &err);
+        return;
+    }
+    changes_begin(agent->changes, name);
+    request_reply(request, kernels_describe(agent->kernels, name));
 }
 
 static void
@@ -264,6 +373,8 @@ const struct method agent_methods[] = {
     {"changes", changes_call, false},
     {"kernels.list", kernels_list_call, false},
     {"kernels.start", kernels_start_call, false},
+    {"kernels.expect", kernels_expect_call, false},
+    {"kernels.admit", kernels_admit_call, false},
     {"kernels.describe", kernels_describe_call, false},
     {"kernels.signal", kernels_signal_call, false},
     {"kernels.stop", kernels_stop_call, false},

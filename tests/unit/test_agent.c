@@ -490,6 +490,17 @@ wait_for_orphan(struct fixture *f)
     return (pid_t)strtol(text.data, NULL, 10);
 }
 
+// No zombie keeps the pid.
+static void
+wait_until_reaped(pid_t pid)
+{
+    int64_t give_up = clock_mono_ms() + PATIENCE_MS;
+
+    while (kill(pid, 0) == 0)
+        assert_true(clock_mono_ms() < give_up);
+    assert_int_equal(errno, ESRCH);
+}
+
 static void
 test_stop_leaves_nothing(void **state)
 {
@@ -501,11 +512,7 @@ test_stop_leaves_nothing(void **state)
         assert_int_equal(kill(orphan, 0), 0);
         KG_AUTO_FD link = open_kernel(f, "python/shell");
         do_call(f, "kernels.stop", "{\"name\":\"python\"}", KG_OK);
-        // Reaped, too: no zombie keeps the pid.
-        int64_t give_up = clock_mono_ms() + PATIENCE_MS;
-        while (kill(orphan, 0) == 0)
-            assert_true(clock_mono_ms() < give_up);
-        assert_int_equal(errno, ESRCH);
+        wait_until_reaped(orphan);
         KG_AUTO_BUF rest = {0};
         read_all(link, &rest);
         assert_int_equal(count_entries(f->place.tmp), 0);
@@ -518,6 +525,84 @@ test_stop_leaves_nothing(void **state)
     KG_AUTO_FD events = open_events(f);
     json_auto_t *event = next_event(events);
     assert_string_equal(text_of(event, "name"), "other");
+}
+
+// A kernel by fork: what is made for it, and what is refused until it has come in.
+static void
+test_expected(void **state)
+{
+    struct fixture *f = *state;
+    static const char expected[] =
+        "{\"name\":\"a\",\"id\":\"abcd2345\",\"key\":\"k\",\"transport\":\"ipc\"}";
+    static const char *const bad[] = {
+        "{\"name\":\"a\",\"id\":\"abcd2345\",\"key\":\"k\"}",
+        "{\"name\":\"a\",\"id\":\"../../ab\",\"key\":\"k\",\"transport\":\"ipc\"}",
+        "{\"name\":\"a\",\"id\":\"abcd\",\"key\":\"k\",\"transport\":\"ipc\"}",
+        "{\"name\":\"a\",\"id\":\"abcd2345\",\"key\":\"k\",\"transport\":\"udp\"}",
+        "{\"name\":\"../a\",\"id\":\"abcd2345\",\"key\":\"k\",\"transport\":\"ipc\"}",
+    };
+    KG_AUTO_FREE char *folder = kg_asprintf("%s/.kg-a-abcd2345", f->place.tmp);
+    KG_AUTO_FREE char *output = kg_asprintf("%s/output", folder);
+    KG_AUTO_FREE char *file = kg_asprintf("%s/connection.json", folder);
+    struct stat st;
+
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
+        do_call(f, "kernels.expect", bad[i], KG_INVALID);
+    do_call(f, "kernels.admit", "{\"name\":\"a\",\"pid\":2}", KG_NOT_FOUND);
+    do_call(f, "kernels.expect", expected, KG_OK);
+    assert_int_equal(stat(output, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode) && (st.st_mode & 0777) == 0600);
+    assert_int_equal(access(file, R_OK), 0);
+    // Process 1 is no child of the agent's, and 0 and negative ids are none at all.
+    do_call(f, "kernels.admit", "{\"name\":\"a\",\"pid\":1}", KG_INVALID);
+    do_call(f, "kernels.admit", "{\"name\":\"a\",\"pid\":-1}", KG_INVALID);
+    KG_AUTO_FREE char *own = kg_asprintf("{\"name\":\"a\",\"pid\":%d}", (int)getpid());
+    do_call(f, "kernels.admit", own, KG_NOT_FOUND);
+    do_call(f, "kernels.signal", "{\"name\":\"a\",\"signal\":\"INT\"}", KG_NOT_FOUND);
+    // It is given up, and one by exec takes its place.
+    start_kernel(f, "a", "echo", "ipc");
+    assert_int_equal(access(folder, F_OK), -1);
+    do_call(f, "kernels.expect", expected, KG_FILE_EXISTS);
+    do_call(f, "kernels.stop", "{\"name\":\"a\"}", KG_OK);
+    do_call(f, "kernels.expect", expected, KG_OK);
+    do_call(f, "kernels.stop", "{\"name\":\"a\"}", KG_OK);
+    assert_int_equal(count_entries(f->place.tmp), 0);
+}
+
+// A kernel by fork that came in, and of which no gateway has said so, ends before another start of
+// its name; the agent answers other calls meanwhile.
+static void
+test_unannounced(void **state)
+{
+    struct fixture *f = *state;
+    static const char expected[] =
+        "{\"name\":\"a\",\"id\":\"%s\",\"key\":\"k\",\"transport\":\"ipc\"}";
+    static const char *const ids[] = {"abcd2345", "efgh2345"};
+    KG_AUTO_FREE char *first = kg_asprintf(expected, ids[0]);
+    KG_AUTO_FREE char *second = kg_asprintf(expected, ids[1]);
+    KG_AUTO_FREE char *by_exec = kernel_spec(f, "a", "echo", "ipc");
+    const char *const starts[][2] = {{"kernels.expect", second}, {"kernels.start", by_exec}};
+
+    for (size_t i = 0; i < KG_ARRAY_LEN(starts); i++) {
+        do_call(f, "kernels.expect", first, KG_OK);
+        // What another kernel leaves behind is a child of the agent, as a kernel by fork is.
+        start_kernel(f, "other", "leave", "ipc");
+        pid_t stranger = wait_for_orphan(f);
+        KG_AUTO_FD start = send_request(f, starts[i][0], starts[i][1], 0);
+        json_decref(call(f, "info", "{}", KG_OK));
+        json_decref(read_result(start, KG_OK));
+        wait_until_reaped(stranger);
+        check_channels(f, "other");
+        if (i == 0) {
+            KG_AUTO_FREE char *admit = kg_asprintf("{\"name\":\"a\",\"pid\":%d}", (int)stranger);
+            do_call(f, "kernels.admit", admit, KG_NOT_FOUND);
+        } else {
+            check_channels(f, "a");
+        }
+        do_call(f, "kernels.stop", "{\"name\":\"a\"}", KG_OK);
+        do_call(f, "kernels.stop", "{\"name\":\"other\"}", KG_OK);
+        assert_int_equal(count_entries(f->place.tmp), 0);
+    }
 }
 
 static void
@@ -655,6 +740,8 @@ main(void)
         cmocka_unit_test_setup_teardown(test_splice_throughput, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_exits, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_stop_leaves_nothing, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_expected, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_unannounced, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_api_refuses, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_command, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_command_text, agent_setup, agent_teardown),
