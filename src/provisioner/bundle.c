@@ -30,6 +30,13 @@ add_system_mounts(json_t *mounts)
     mount_add(mounts, "/sys/fs/cgroup", "cgroup", "cgroup", "nosuid,noexec,nodev,ro");
 }
 
+static void
+add_door(const struct oci *oci, const char *id, json_t *mounts)
+{
+    KG_AUTO_FREE char *door = folder_path(oci->base.state_dir, id, "door");
+    mount_add(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
+}
+
 static json_t *
 mounts_of(const struct oci *oci, const char *id)
 {
@@ -47,11 +54,10 @@ mounts_of(const struct oci *oci, const char *id)
         else
             mount_add_overlay(oci, mounts, at, env->host_dir);
     }
-    KG_AUTO_FREE char *door = folder_path(oci->base.state_dir, id, "door");
     if (!mount_root_is_overlay(oci))
         mount_add(mounts, SANDBOX_AGENT, "bind", oci->agent_path, "bind,ro,nosuid,nodev");
     if (!oci->base.gateway_key)
-        mount_add(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
+        add_door(oci, id, mounts);
     // runc takes the mode of a tmpfs from the folder that it covers, crun from this option.
     add_tmpfs(mounts, SANDBOX_HOME, oci->limits.tmp_mb, ",mode=1777");
     add_tmpfs(mounts, SANDBOX_DATA, oci->limits.disk_mb, ",mode=755,uid=1000,gid=1000");
@@ -148,19 +154,95 @@ hooks_of(const struct oci *oci)
                      args, "timeout", HOOK_TIMEOUT_S);
 }
 
-int
-bundle_write(const struct oci *oci, const char *id, json_t *args, struct kg_error *err)
+static json_t *
+config_of(const struct oci *oci, const char *id, json_t *args)
 {
-    json_auto_t *config = json_pack(
-        "{s:s, s:s, s:{s:s, s:b}, s:o, s:o, s:o}", "ociVersion", "1.0.2", "hostname", "sandbox",
-        "root", "path", oci->root_dir, "readonly", !mount_root_is_overlay(oci), "process",
-        process_of(args), "mounts", mounts_of(oci, id), "linux", linux_of(oci, id));
-    if (oci->user_namespace)
-        json_object_set_new(config, "hooks", hooks_of(oci));
+    return json_pack("{s:s, s:s, s:{s:s, s:b}, s:o, s:o, s:o}", "ociVersion", "1.0.2", "hostname",
+                     "sandbox", "root", "path", oci->root_dir, "readonly",
+                     !mount_root_is_overlay(oci), "process", process_of(args), "mounts",
+                     mounts_of(oci, id), "linux", linux_of(oci, id));
+}
+
+static int
+config_write(const struct oci *oci, const char *id, json_t *config, struct kg_error *err)
+{
     runtime_kind_adapt(oci->kind, config);
     KG_AUTO_FREE char *text = json_dumps(config, JSON_INDENT(1));
     if (!text)
         return kg_error_set(err, KG_INTERNAL, 0, "a path of the sandbox is not UTF-8");
     KG_AUTO_FREE char *path = folder_path(oci->base.state_dir, id, "config.json");
     return file_write_atomic(path, text, strlen(text), 0600, err);
+}
+
+int
+bundle_write(const struct oci *oci, const char *id, json_t *args, struct kg_error *err)
+{
+    json_auto_t *config = config_of(oci, id, args);
+    if (oci->user_namespace)
+        json_object_set_new(config, "hooks", hooks_of(oci));
+    return config_write(oci, id, config, err);
+}
+
+// ---- A zygote -------------------------------------------------------------------------------
+
+// Root owns the sandboxes' user namespaces, so it needs no capability to enter them. Without user
+// namespaces it needs the capabilities that its children use until they are in the sandbox.
+static json_t *
+zygote_capabilities(const struct oci *oci)
+{
+    json_auto_t *set =
+        oci->user_namespace
+            ? json_array()
+            : json_pack("[s, s, s, s, s, s, s]", "CAP_SYS_ADMIN", "CAP_SYS_CHROOT",
+                        "CAP_SYS_PTRACE", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL");
+    return json_pack("{s:O, s:O, s:O, s:[], s:[]}", "bounding", set, "effective", set, "permitted",
+                     set, "inheritable", "ambient");
+}
+
+static void
+zygote_adapt_process(const struct oci *oci, json_t *process, const json_t *env)
+{
+    const char *name;
+    json_t *value;
+    json_t *list = json_object_get(process, "env");
+    json_object_set_new(process, "user", json_pack("{s:i, s:i}", "uid", 0, "gid", 0));
+    json_object_set_new(process, "capabilities", zygote_capabilities(oci));
+    json_object_foreach((json_t *)(uintptr_t)env, name, value) {
+        size_t len = strlen(name);
+        for (size_t i = json_array_size(list); i > 0; i--) {
+            const char *other = json_string_value(json_array_get(list, i - 1));
+            if (strncmp(other, name, len) == 0 && other[len] == '=')
+                json_array_remove(list, i - 1);
+        }
+        KG_AUTO_FREE char *text = kg_asprintf("%s=%s", name, json_string_value(value));
+        json_array_append_new(list, json_string(text));
+    }
+}
+
+// A process can only enter PID namespaces below its own, so a zygote stays in the machine's.
+static void
+zygote_adapt_linux(json_t *linux_part)
+{
+    json_t *namespaces = json_object_get(linux_part, "namespaces");
+    for (size_t i = json_array_size(namespaces); i > 0; i--) {
+        const char *type =
+            json_string_value(json_object_get(json_array_get(namespaces, i - 1), "type"));
+        if (strcmp(type, "pid") == 0 || strcmp(type, "user") == 0)
+            json_array_remove(namespaces, i - 1);
+    }
+    json_object_del(linux_part, "uidMappings");
+    json_object_del(linux_part, "gidMappings");
+    json_object_del(linux_part, "seccomp"); // its children load the sandboxes' filter
+}
+
+int
+bundle_write_zygote(const struct oci *oci, const char *id, json_t *args, const json_t *env,
+                    struct kg_error *err)
+{
+    json_auto_t *config = config_of(oci, id, args);
+    zygote_adapt_process(oci, json_object_get(config, "process"), env);
+    zygote_adapt_linux(json_object_get(config, "linux"));
+    if (oci->base.gateway_key) // a zygote dials nevertheless
+        add_door(oci, id, json_object_get(config, "mounts"));
+    return config_write(oci, id, config, err);
 }

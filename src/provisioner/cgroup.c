@@ -135,6 +135,31 @@ cgroup_has(const struct cgroups *cgroups, const char *name, int pid)
     return search.found;
 }
 
+int
+cgroup_open_members(const struct cgroups *cgroups, const char *name, int *ret, size_t max,
+                    struct kg_error *err)
+{
+    size_t n = 0;
+    int failed = 0;
+    for (size_t i = 0; i < cgroups->n_mounts && !failed; i++) {
+        KG_AUTO_FREE char *path = kg_asprintf("%s/%s/cgroup.procs", cgroups->mounts[i].path, name);
+        if (access(path, F_OK) < 0)
+            continue; // the runtime does not use this hierarchy
+        int fd = n < max ? open(path, O_WRONLY | O_CLOEXEC) : -1;
+        if (fd < 0)
+            failed =
+                kg_error_set(err, KG_INTERNAL, n < max ? errno : EMFILE, "cannot open %s", path);
+        else
+            ret[n++] = fd;
+    }
+    if (n == 0 && !failed)
+        failed =
+            kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "there is no control group %s", name);
+    while (failed && n > 0)
+        close(ret[--n]);
+    return failed ? -1 : (int)n;
+}
+
 static void
 member_kill(int pid, void *arg)
 {

@@ -81,6 +81,20 @@ folder_read_meta(const char *state_dir, const char *id, json_t **ret, struct kg_
 }
 
 int
+folder_mark_zygote(const char *state_dir, const char *id, struct kg_error *err)
+{
+    KG_AUTO_FREE char *path = folder_path(state_dir, id, "zygote");
+    return file_write_atomic(path, "", 0, 0600, err);
+}
+
+bool
+folder_is_zygotes(const char *state_dir, const char *id)
+{
+    KG_AUTO_FREE char *path = folder_path(state_dir, id, "zygote");
+    return access(path, F_OK) == 0;
+}
+
+int
 folder_list(const char *state_dir, void (*fn)(const char *id, void *arg), void *arg,
             struct kg_error *err)
 {

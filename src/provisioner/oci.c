@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <unistd.h>
 
 static int
@@ -147,12 +148,40 @@ engine_dial(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch
     return netns_dial(pid, SANDBOX_AGENT_PORT, err);
 }
 
+// With gVisor, processes of the machine cannot enter a sandbox: it has its own kernel.
+static bool
+engine_can_enter(const struct provisioner *provisioner)
+{
+    return !((const struct oci *)provisioner)->kind->own_kernel;
+}
+
+static int
+engine_open_entry(const struct provisioner *provisioner, const char *id,
+                  struct provisioner_entry *ret, struct kg_error *err)
+{
+    const struct oci *oci = (const struct oci *)provisioner;
+    KG_AUTO_FREE char *group = runtime_cgroup(oci, id);
+    int pid;
+    if (runtime_init_pid(oci, id, &pid, err) < 0)
+        return -1;
+    ret->pidfd = pidfd_open(pid, 0);
+    // Only now is it certain that the pidfd is the init's: the process id could have been reused.
+    if (ret->pidfd < 0 || !runtime_init_lives(oci, id, &pid))
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox is not running");
+    int n = cgroup_open_members(&oci->cgroups, group, ret->groups, PROVISIONER_MAX_GROUPS, err);
+    ret->n_groups = n < 0 ? 0 : (size_t)n;
+    ret->user_namespace = oci->user_namespace;
+    return n < 0 ? -1 : 0;
+}
+
 const struct provisioner_engine provisioner_oci = {
     .name = "oci",
     .create = engine_create,
     .free = engine_free,
     .doctor = engine_doctor,
     .dial = engine_dial,
+    .open_entry = engine_open_entry,
+    .can_enter = engine_can_enter,
     .op_size = sizeof(struct oci_op),
     .op_start = oci_op_start,
     .op_fini = oci_op_fini,

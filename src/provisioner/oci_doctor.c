@@ -3,8 +3,11 @@
 // missing.
 #include "oci_priv.h"
 
+#include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <unistd.h>
 
 struct findings {
@@ -70,6 +73,19 @@ find_seccomp(const struct findings *out)
     out->fn("oci: seccomp", ok,
             ok ? "the kernel filters system calls" : "the kernel does not support filters",
             out->arg);
+}
+
+// Forked kernels enter a sandbox's namespaces by a pidfd of its init. This tries the same with
+// this process's own namespaces.
+static void
+find_forks(const struct findings *out)
+{
+    KG_AUTO_FD pidfd = pidfd_open(getpid(), 0);
+    bool ok = pidfd >= 0 && setns(pidfd, CLONE_NEWUTS | CLONE_NEWIPC) == 0;
+    KG_AUTO_FREE char *why = kg_asprintf(
+        "namespaces cannot be entered by a pidfd (%s): kernels start by exec", strerror(errno));
+    out->fn("oci: forked kernels", ok,
+            ok ? "with runc or crun, kernel-start auto has kernels forked" : why, out->arg);
 }
 
 static void
@@ -140,6 +156,7 @@ oci_doctor(struct oci *oci, const struct provisioner_settings *settings, provisi
     find_seccomp(&out);
     find_inotify(&out, settings->max_sessions);
     find_core_pattern(&out);
+    find_forks(&out);
     find_rootless(&out, &oci->cgroups);
     if (strcmp(settings->oci_runtime, "auto") != 0)
         return find_runtime(&out, oci, settings->oci_runtime);

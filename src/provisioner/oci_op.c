@@ -124,6 +124,19 @@ on_ran(const struct loop_process_result *result, void *arg)
         op_finish(&op->base);
 }
 
+static int
+write_bundle(struct oci_op *op)
+{
+    struct oci *oci = oci_of(&op->base);
+    if (op->base.zygote_argv)
+        return bundle_write_zygote(oci, op->base.id, json_incref(op->base.zygote_argv),
+                                   op->base.zygote_env, &op->base.err);
+    json_t *args = sandbox_agent_args(&op->base);
+    if (oci->kind->own_kernel)
+        json_array_append_new(args, json_string("--no-log"));
+    return bundle_write(oci, op->base.id, args, &op->base.err);
+}
+
 static void
 start_run(struct oci_op *op)
 {
@@ -132,11 +145,7 @@ start_run(struct oci_op *op)
     KG_AUTO_FREE char *output = folder_path(oci->base.state_dir, op->base.id, "agent.log");
     struct runtime_argv argv;
     runtime_argv_run(oci, op->base.id, true, &argv);
-    json_t *args = sandbox_agent_args(&op->base);
-    if (oci->kind->own_kernel)
-        json_array_append_new(args, json_string("--no-log"));
-    if (bundle_write(oci, op->base.id, args, &op->base.err) < 0 ||
-        op_process(op, &argv, output, on_ran) < 0)
+    if (write_bundle(op) < 0 || op_process(op, &argv, output, on_ran) < 0)
         start_kill(op);
     runtime_argv_fini(&argv);
 }
@@ -152,7 +161,7 @@ recover_folder(const char *id, void *arg)
     bool lives = runtime_init_lives(oci_of(op), id, &pid);
     if (lives && op->cancelled)
         return;
-    if (!lives || !op_take_up(op, id, pid))
+    if (!lives || folder_is_zygotes(op->provisioner->state_dir, id) || !op_take_up(op, id, pid))
         op_remove_leftover(op->provisioner, id, op);
 }
 

@@ -159,6 +159,9 @@ bool oci_doctor(struct oci *oci, const struct provisioner_settings *settings,
 // Writes the sandbox's config.json; `args` (stolen) is the init's argv.
 KG_MUST_CHECK int bundle_write(const struct oci *oci, const char *id, json_t *args,
                                struct kg_error *err);
+// The same for a zygote (provisioner.h); `env` is an object of strings, borrowed.
+KG_MUST_CHECK int bundle_write_zygote(const struct oci *oci, const char *id, json_t *args,
+                                      const json_t *env, struct kg_error *err);
 
 // ---- Mounts (mounts.c) ----------------------------------------------------------------------
 
@@ -202,6 +205,10 @@ void cgroups_add_disk(struct cgroups *cgroups, const char *path);
 // A group is named by its path in every hierarchy, without a leading slash.
 // Whether process `pid` is in the group.
 bool cgroup_has(const struct cgroups *cgroups, const char *name, int pid);
+// Opens the group's `cgroup.procs` for writing, in every hierarchy that has the group. Returns the
+// number of descriptors, which the caller owns; -1 if there are none, or more than `max`.
+KG_MUST_CHECK int cgroup_open_members(const struct cgroups *cgroups, const char *name, int *ret,
+                                      size_t max, struct kg_error *err);
 // Sets the group's limits that the runtime cannot: TCP buffers if they are counted apart from other
 // memory, as in version 1, and reads from the disks.
 void cgroup_limit(const struct cgroups *cgroups, const char *name);

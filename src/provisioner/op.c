@@ -76,6 +76,8 @@ op_free(struct provisioner_op *op)
     TAILQ_REMOVE(&op->provisioner->ops, op, next);
     op->provisioner->engine->op_fini(op);
     json_decref(op->meta);
+    json_decref(op->zygote_argv);
+    json_decref(op->zygote_env);
     free(op);
 }
 

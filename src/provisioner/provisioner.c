@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "provisioner_priv.h"
 
@@ -91,6 +92,36 @@ provisioner_dial(struct provisioner *provisioner, const char *id, uint64_t *ret_
     return provisioner->engine->dial(provisioner, id, ret_epoch, err);
 }
 
+bool
+provisioner_can_enter(const struct provisioner *provisioner)
+{
+    return provisioner->engine->can_enter && provisioner->engine->can_enter(provisioner);
+}
+
+int
+provisioner_open_entry(const struct provisioner *provisioner, const char *id,
+                       struct provisioner_entry *ret, struct kg_error *err)
+{
+    *ret = (struct provisioner_entry){.pidfd = -1};
+    if (!provisioner_can_enter(provisioner))
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                            "nothing can enter the sandboxes of this engine");
+    if (provisioner->engine->open_entry(provisioner, id, ret, err) == 0)
+        return 0;
+    provisioner_entry_fini(ret);
+    return -1;
+}
+
+void
+provisioner_entry_fini(struct provisioner_entry *entry)
+{
+    if (entry->pidfd >= 0)
+        close(entry->pidfd);
+    for (size_t i = 0; i < entry->n_groups; i++)
+        close(entry->groups[i]);
+    *entry = (struct provisioner_entry){.pidfd = -1};
+}
+
 char *
 provisioner_sandbox_dir(const struct provisioner *provisioner, const char *id)
 {
@@ -106,10 +137,16 @@ provisioner_create(struct provisioner *provisioner, const struct provisioner_san
         return NULL;
     if (folder_make(provisioner->state_dir, spec->id, err) < 0)
         return NULL;
+    if (spec->zygote && folder_mark_zygote(provisioner->state_dir, spec->id, err) < 0)
+        return NULL;
     struct provisioner_op *op = op_new(provisioner, OP_CREATE, spec->id, on_done, arg);
     op->on_exit = on_exit;
     op->idle_timeout_s = spec->agent_idle_timeout_s;
     op->network = spec->network;
+    if (spec->zygote) {
+        op->zygote_argv = json_deep_copy(spec->zygote->argv);
+        op->zygote_env = json_deep_copy(spec->zygote->env);
+    }
     return op;
 }
 

@@ -70,9 +70,36 @@ bool provisioner_doctor(const struct provisioner_settings *settings, provisioner
 // `meta.json` once it is claimed, and files of the engine.
 struct provisioner_sandbox_spec {
     const char *id;
-    int agent_idle_timeout_s; // the agent exits if it has no link for so long
-    bool network;             // its agent offers a proxy to the gateway's way out
+    int agent_idle_timeout_s;                // the agent exits if it has no link for so long
+    bool network;                            // its agent offers a proxy to the gateway's way out
+    const struct provisioner_zygote *zygote; // it is a zygote's container; NULL: a sandbox
 };
+
+// A container with the root and the mounts of a sandbox that runs this program instead of the
+// agent. The program is root, is in the machine's PID namespace and has no system call filter,
+// because its children enter sandboxes, so it may run only trusted code. `door/` is mounted as in a
+// sandbox. provisioner_recover() removes it.
+struct provisioner_zygote {
+    const json_t *argv; // of strings
+    const json_t *env;  // an object of strings, in addition to the agent's PATH, HOME and so on
+};
+
+// Whether processes can enter the engine's sandboxes, by provisioner_open_entry().
+bool provisioner_can_enter(const struct provisioner *provisioner);
+
+enum { PROVISIONER_MAX_GROUPS = 24 };
+
+// The descriptors that a zygote's child needs to enter a sandbox.
+struct provisioner_entry {
+    int pidfd;                          // of the sandbox's init
+    int groups[PROVISIONER_MAX_GROUPS]; // its control groups' cgroup.procs, open for writing
+    size_t n_groups;
+    bool user_namespace; // the sandbox has its own
+};
+// KG_PROVISIONER_UNAVAILABLE if the sandbox has ended, or cannot be entered.
+KG_MUST_CHECK int provisioner_open_entry(const struct provisioner *provisioner, const char *id,
+                                         struct provisioner_entry *ret, struct kg_error *err);
+void provisioner_entry_fini(struct provisioner_entry *entry);
 // Appends the system call filter of a sandbox's init, as classic BPF instructions (struct
 // sock_filter).
 KG_MUST_CHECK int provisioner_filter(struct buf *ret, struct kg_error *err);

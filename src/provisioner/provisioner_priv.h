@@ -35,6 +35,11 @@ struct provisioner_engine {
     // As provisioner_dial(); NULL if the engine's agents dial.
     int (*dial)(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch,
                 struct kg_error *err);
+    // As provisioner_open_entry(); NULL if processes cannot enter the engine's sandboxes.
+    int (*open_entry)(const struct provisioner *provisioner, const char *id,
+                      struct provisioner_entry *ret, struct kg_error *err);
+    // Whether that works with the engine's configuration; NULL if open_entry is NULL.
+    bool (*can_enter)(const struct provisioner *provisioner);
     size_t op_size; // of the engine's own struct around a provisioner_op
     // Starts an operation: it leaves OP_QUEUED, and op_finish() ends it at some time.
     void (*op_start)(struct provisioner_op *op);
@@ -130,8 +135,10 @@ struct provisioner_op {
     struct kg_error err;         // code KG_OK: none so far
     int idle_timeout_s;          // create
     bool network;                // create
-    json_t *meta;                // claim
-    size_t n_left;               // recover: removals that run, and 1 until all are started
+    json_t *zygote_argv;         // create: of a zygote; NULL: of a sandbox
+    json_t *zygote_env;
+    json_t *meta;  // claim
+    size_t n_left; // recover: removals that run, and 1 until all are started
     provisioner_done_fn on_done;
     provisioner_found_fn on_found;
     provisioner_exit_fn on_exit;
@@ -200,6 +207,9 @@ KG_MUST_CHECK int folder_write_meta(const char *state_dir, const char *id, const
 // Fails if meta.json cannot be read; NULL if there is none, because the sandbox was never claimed.
 KG_MUST_CHECK int folder_read_meta(const char *state_dir, const char *id, json_t **ret,
                                    struct kg_error *err);
+// Marks a folder as a zygote's; returns whether it is marked.
+KG_MUST_CHECK int folder_mark_zygote(const char *state_dir, const char *id, struct kg_error *err);
+bool folder_is_zygotes(const char *state_dir, const char *id);
 // Calls `fn` with the id of every folder.
 KG_MUST_CHECK int folder_list(const char *state_dir, void (*fn)(const char *id, void *arg),
                               void *arg, struct kg_error *err);
