@@ -79,6 +79,9 @@ SETTING(INTEGER, max_timeout_s, "max-timeout", .unit = "s", .fallback = "3600", 
 SETTING(INTEGER, kernel_start_timeout_s, "kernel-start-timeout", .unit = "s", .fallback = "60",
         .min = 1, .max = 600, .commands = SERVE,
         .help = "how long a kernel may take to become ready")
+SETTING(CHOICE, kernel_start, "kernel-start", .fallback = "exec", .choices = kernel_starts,
+        .commands = SERVE,
+        .help = "how kernels start: exec; fork, from a warm process, where the kernelspec and the engine can, else an error; auto: fork where that is possible")
 SETTING(INTEGER, drain_timeout_s, "drain-timeout", .unit = "s", .fallback = "10", .min = 0,
         .max = 3600, .commands = LISTEN,
         .help = "how long executions may continue after SIGTERM")

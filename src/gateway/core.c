@@ -142,6 +142,50 @@ reserve_sockets(const struct core *core, struct kg_error *err)
     return 0;
 }
 
+// The environment of a kernel of that kernelspec, if the session does not have its own.
+static json_t *
+kernels_env(const struct core *core, const struct kernelspec *spec)
+{
+    json_t *env = json_deep_copy(core->kernel_env);
+    json_object_update(env, spec->env);
+    return env;
+}
+
+static int
+make_zygotes(struct core *core, struct kg_error *err)
+{
+    const char *wanted = core->config->kernel_start;
+    if (strcmp(wanted, "exec") == 0)
+        return 0;
+    if (!provisioner_can_enter(core->provisioner)) {
+        if (strcmp(wanted, "fork") == 0)
+            return kg_error_set(err, KG_INVALID, 0,
+                                "setting kernel-start: no kernel can be forked into the sandboxes "
+                                "of this engine or OCI runtime; use auto or exec");
+        log_info("kernels start by exec: nothing can enter the sandboxes of this engine");
+        return 0;
+    }
+    const struct zygotes_settings settings = {.provisioner = core->provisioner,
+                                              .library_path = core->layout.enter};
+    core->zygotes = zygotes_new(core->loop, &settings);
+    for (size_t i = 0; i < kernelspecs_count(core->specs); i++) {
+        const struct kernelspec *spec = kernelspecs_at(core->specs, i);
+        if (!spec->zygote_argv)
+            continue;
+        json_auto_t *env = kernels_env(core, spec);
+        const struct zygote_spec zygote = {
+            .kernel = spec->name,
+            .argv = spec->zygote_argv,
+            .kernel_argv = spec->argv,
+            .env = env,
+            .late = spec->zygote_late,
+            .warmup = spec->warmup_code,
+        };
+        zygotes_add(core->zygotes, &zygote);
+    }
+    return 0;
+}
+
 // What is shared by all that stands above the provisioner.
 static void
 make_contexts(struct core *core)
@@ -167,6 +211,7 @@ make_contexts(struct core *core)
         .executions = core->executions,
         .start_timeout_ms = config->kernel_start_timeout_s * 1000,
         .env = core->kernel_env,
+        .zygotes = core->zygotes,
         .file_url = make_file_url,
         .file_url_arg = core->links,
     };
@@ -252,13 +297,39 @@ core_start(struct core *core, struct kg_error *err)
     core->provisioner = provisioner_new(core->loop, &core->engine.settings, err);
     if (!core->provisioner)
         return -1;
+    if (make_zygotes(core, err) < 0)
+        return -1;
     make_contexts(core);
     make_sessions(core);
     make_face_context(core);
     return recover(core, err);
 }
 
+static void
+on_zygotes_settled(void *arg)
+{
+    struct core *core = arg;
+    sessions_start(core->sessions);
+}
+
+// The pool waits for the zygotes, since forked kernels cost less.
+void
+core_open(struct core *core)
+{
+    if (core->zygotes)
+        zygotes_start(core->zygotes, on_zygotes_settled, core);
+    else
+        sessions_start(core->sessions);
+}
+
 // ---- End ------------------------------------------------------------------------------------
+
+void
+core_stop_zygotes(struct core *core)
+{
+    if (core->zygotes)
+        zygotes_stop(core->zygotes);
+}
 
 void
 core_fini(struct core *core)
@@ -266,6 +337,7 @@ core_fini(struct core *core)
     if (core->sessions)
         sessions_release(core->sessions);
     sessions_free(core->sessions);
+    zygotes_free(core->zygotes);
     packages_free(core->packages);
     executions_free(core->executions);
     file_links_free(core->links);

@@ -12,6 +12,7 @@
 #include "packages.h"
 #include "sandbox.h"
 #include "sessions.h"
+#include "zygotes.h"
 
 // In the order in which it is made. `config`, `state` (opened), `forgetful` and what is said about
 // owners are given.
@@ -31,6 +32,7 @@ struct core {
     struct address_policy *policy;
     struct egress *egress;
     struct packages *packages;
+    struct zygotes *zygotes; // NULL: kernels start by exec
     struct provisioner *provisioner;
     json_t *kernel_env;
     struct executions *executions;
@@ -43,8 +45,12 @@ struct core {
     struct kg_error recovery_error;
 };
 
-// Takes up what an earlier run has left. The pool is filled from sessions_start() on.
+// Recovers what an earlier run has left.
 KG_MUST_CHECK int core_start(struct core *core, struct kg_error *err);
+// Starts the zygotes and fills the pool.
+void core_open(struct core *core);
+// Must be called before the loop ends, which waits for removals in the background.
+void core_stop_zygotes(struct core *core);
 // After the faces. Also of one that has not started, or half.
 void core_fini(struct core *core);
 

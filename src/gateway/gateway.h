@@ -50,6 +50,7 @@ KG_MUST_CHECK int link_key_load(const char *state_dir, struct link_key *ret, str
 // project that the binary was built from.
 struct layout {
     char *agent;
+    char *enter; // the library that zygotes load
     char *kernelspec_dir;
     char *kernels_dir;
 };

@@ -36,6 +36,8 @@ layout_find(struct layout *layout, const struct config *config)
     KG_AUTO_FREE char *bin = binary_dir();
     KG_AUTO_FREE char *beside = kg_asprintf("%s/kernelgate-agent", bin);
     layout->agent = choose(config->agent, kg_strdup(beside), beside);
+    KG_AUTO_FREE char *agent = kg_strdup(layout->agent);
+    layout->enter = kg_asprintf("%s/kernelgate-enter.so", dirname(agent));
     layout->kernelspec_dir =
         choose(config->kernelspec_dir, kg_asprintf("%s/../share/kernelgate/kernelspec", bin),
                KG_PROJECT_DIR "/kernelspec");
@@ -48,6 +50,7 @@ void
 layout_fini(struct layout *layout)
 {
     free(layout->agent);
+    free(layout->enter);
     free(layout->kernelspec_dir);
     free(layout->kernels_dir);
 }

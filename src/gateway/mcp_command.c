@@ -53,6 +53,7 @@ on_input_end(void *arg)
         return;
     command->end_by_ms = clock_mono_ms() + END_MS;
     loop_timer_stop(command->pool);
+    core_stop_zygotes(&command->core);
     sessions_end_all(command->core.sessions, "the client has gone", on_end_look, command);
 }
 
@@ -81,7 +82,7 @@ static void
 on_pool(void *arg)
 {
     struct command *command = arg;
-    sessions_start(command->core.sessions);
+    core_open(&command->core);
 }
 
 static int

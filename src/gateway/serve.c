@@ -222,6 +222,7 @@ on_drain(void *arg)
     }
     if (gateway->notebook)
         notebook_disconnect(gateway->notebook);
+    core_stop_zygotes(&gateway->core);
     if (gateway->core.config->keep_sandboxes) {
         sessions_release(gateway->core.sessions);
         on_idle_look(gateway);
@@ -272,7 +273,7 @@ run(struct gateway *gateway, struct kg_error *err)
     set_owners(gateway);
     if (state_open(&core->state, core->config->state_dir, err) < 0 || core_start(core, err) < 0)
         return -1;
-    sessions_start(core->sessions);
+    core_open(core);
     if (start_server(gateway, err) < 0)
         return -1;
     gateway->drain = loop_timer_new(gateway->core.loop, on_drain, gateway);

@@ -8,6 +8,7 @@
 #include "loop.h"
 
 struct sandbox;
+struct zygotes;
 
 // ---- Kernelspecs ----------------------------------------------------------------------------
 
@@ -27,8 +28,10 @@ struct kernelspec {
     char *variables_code; // sets variables
     char *env_code;       // sets the environment of one execution
     char *env_restore_code;
-    char *startup_code; // the first code that each new process runs; NULL: none
-    char *warmup_code;  // imports the modules that first executions wait for; NULL: none
+    char *startup_code;  // the first code that each new process runs; NULL: none
+    json_t *zygote_argv; // of strings: starts a process that forks such kernels; NULL: none
+    json_t *zygote_late; // of strings: modules that it leaves to the kernels; or NULL
+    char *warmup_code;   // imports the modules that first executions wait for; NULL: none
 };
 
 struct kernelspecs;
@@ -155,7 +158,8 @@ struct kernel_context {
     struct loop *loop;
     struct executions *executions;
     int64_t start_timeout_ms;
-    const json_t *env; // of every kernel, beside its kernelspec's
+    const json_t *env;       // of every kernel, beside its kernelspec's
+    struct zygotes *zygotes; // fork kernels; NULL: all are started by exec
     // Makes a link for people to a file of a session, to be freed; may be NULL.
     char *(*file_url)(const void *arg, const char *owner, const char *session_id, const char *path);
     const void *file_url_arg;

@@ -23,6 +23,8 @@ kernelspec_free(struct kernelspec *spec)
     json_decref(spec->argv);
     json_decref(spec->env);
     json_decref(spec->aliases);
+    json_decref(spec->zygote_argv);
+    json_decref(spec->zygote_late);
     free(spec->name);
     free(spec->display_name);
     free(spec->language);
@@ -86,6 +88,24 @@ ref_or_new(json_t *value, json_t *fallback)
     return json_incref(value);
 }
 
+// `metadata.kernelgate.zygote`: a process that forks kernels, which run a Python module.
+static int
+fill_zygote(struct kernelspec *spec, const json_t *zygote, const char *path, struct kg_error *err)
+{
+    json_t *argv = json_object_get(zygote, "argv");
+    json_t *late = json_object_get(zygote, "late");
+    if (!zygote)
+        return 0;
+    if (!is_list_of_strings(argv) || json_array_size(argv) == 0 ||
+        (late && !is_list_of_strings(late)))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "%s: zygote must have argv, and may have late, both lists of strings",
+                            path);
+    spec->zygote_argv = json_incref(argv);
+    spec->zygote_late = json_incref(late);
+    return 0;
+}
+
 static int
 kernelspec_fill(struct kernelspec *spec, json_t *root, const char *path, struct kg_error *err)
 {
@@ -123,7 +143,7 @@ kernelspec_fill(struct kernelspec *spec, json_t *root, const char *path, struct 
     spec->env_restore_code = optional_string(ours, "env_restore");
     spec->startup_code = optional_string(ours, "startup");
     spec->warmup_code = optional_string(ours, "warmup");
-    return 0;
+    return fill_zygote(spec, json_object_get(ours, "zygote"), path, err);
 }
 
 static struct kernelspec *

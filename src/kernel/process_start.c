@@ -6,6 +6,9 @@
 
 #include <string.h>
 
+#include "metrics.h"
+#include "zygotes.h"
+
 enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000, RETRY_LINK_MS = 10 };
 enum { RETRY_INFO_MS = 20, RETRY_INFO_LATER_MS = 1000, RETRY_SOON = 100, MAX_SAID = 160 };
 
@@ -17,10 +20,11 @@ start_cancel(struct process_start *start)
 {
     if (start->call)
         sandbox_call_cancel(KG_STEAL(start->call));
+    zygote_fork_cancel(KG_STEAL(start->fork));
     loop_timer_stop(start->deadline);
     loop_timer_stop(start->retry);
     loop_timer_stop(start->give_up);
-    start->adopting = false;
+    start->adopting = start->forking = false;
 }
 
 // ---- A start that fails ---------------------------------------------------------------------
@@ -69,9 +73,11 @@ start_on_give_up(void *arg)
 void
 start_fail(struct process_start *start, const char *reason)
 {
-    if (start->adopting) {
-        log_warning("an adopted kernel is replaced",
+    if (start->adopting || start->forking) {
+        log_warning(start->adopting ? "an adopted kernel is replaced"
+                                    : "a forked kernel is replaced by one by exec",
                     LOG_STR("sandbox", sandbox_id(start->sandbox)), LOG_STR("reason", reason));
+        start->exec_only = start->forking;
         start->events->on_unusable(start->arg);
         return;
     }
@@ -179,6 +185,10 @@ start_on_message(struct process_start *start, enum jupyter_channel channel,
         start->info_replied = true;
     if (start->channel < after_needed || !start->info_replied || !start->iopub_heard)
         return;
+    if (!start->adopting)
+        metric_observe_since(METRIC_KERNEL_START_SECONDS, start->asked_us,
+                             start->forking ? "fork" : "exec");
+    start->exec_only = false;
     start_cancel(start);
     start->events->on_ready(start->arg);
 }
@@ -212,6 +222,7 @@ merged_env(const struct process_start *start)
 static void
 start_by_exec(struct process_start *start)
 {
+    start->forking = false;
     json_auto_t *params =
         json_pack("{s:s, s:O, s:o, s:s, s:s, s:s}", "name", start->spec->name, "argv",
                   start->spec->argv, "env", merged_env(start), "cwd", "/mnt/data", "key",
@@ -223,6 +234,96 @@ start_by_exec(struct process_start *start)
         start_fail(start, err.message);
 }
 
+// ---- By a fork ------------------------------------------------------------------------------
+
+// Nothing has been started, or what was started never got to the agent.
+static void
+fork_failed(struct process_start *start, const struct kg_error *err)
+{
+    log_warning("a kernel was not forked; it is started by exec",
+                LOG_STR("sandbox", sandbox_id(start->sandbox)),
+                LOG_STR("kernel", start->spec->name), LOG_ERR(err));
+    metric_add(METRIC_KERNEL_FORKS_FAILED, 1);
+    start_by_exec(start);
+}
+
+static void
+start_on_admitted(const json_t *body, const struct kg_error *err, void *arg)
+{
+    struct process_start *start = arg;
+    if (body) {
+        start_on_started(body, NULL, start);
+        return;
+    }
+    start->call = NULL;
+    fork_failed(start, err);
+}
+
+static void
+start_on_forked(int pid, const struct kg_error *fork_err, void *arg)
+{
+    struct process_start *start = arg;
+    struct kg_error err = {0};
+    start->fork = NULL;
+    if (fork_err) {
+        fork_failed(start, fork_err);
+        return;
+    }
+    json_auto_t *params = json_pack("{s:s, s:i}", "name", start->spec->name, "pid", pid);
+    start->call = sandbox_agent_call(start->sandbox, "kernels.admit", params, AGENT_TIMEOUT_MS,
+                                     start_on_admitted, start, &err);
+    if (!start->call)
+        fork_failed(start, &err);
+}
+
+static void
+start_on_expected(const json_t *body, const struct kg_error *agent_err, void *arg)
+{
+    struct process_start *start = arg;
+    struct kg_error err = {0};
+    start->call = NULL;
+    if (!body) {
+        fork_failed(start, agent_err);
+        return;
+    }
+    start->fork = zygotes_fork(start->context->zygotes, start->spec->name,
+                               sandbox_id(start->sandbox), start->id, start_on_forked, start, &err);
+    if (!start->fork)
+        fork_failed(start, &err);
+}
+
+static void
+start_by_fork(struct process_start *start)
+{
+    struct kg_error err = {0};
+    start->forking = true;
+    id_random(start->id, sizeof start->id - 1);
+    json_auto_t *params =
+        json_pack("{s:s, s:s, s:s, s:s}", "name", start->spec->name, "id", start->id, "key",
+                  start->key, "transport", start->spec->transport);
+    start->call = sandbox_agent_call(start->sandbox, "kernels.expect", params, AGENT_TIMEOUT_MS,
+                                     start_on_expected, start, &err);
+    if (!start->call)
+        fork_failed(start, &err);
+}
+
+// A zygote has the environment of a session without one of its own: what a variable changes in an
+// import would come too late in a fork.
+static bool
+can_fork(const struct process_start *start)
+{
+    const struct zygotes *zygotes = start->context->zygotes;
+    struct kg_error err = {0};
+    if (start->exec_only || !zygotes_have(zygotes, start->spec->name) ||
+        json_object_size(start->env) > 0)
+        return false;
+    if (zygotes_ready(zygotes, start->spec->name, &err) == 0)
+        return true;
+    log_info("a kernel is started by exec", LOG_STR("sandbox", sandbox_id(start->sandbox)),
+             LOG_STR("kernel", start->spec->name), LOG_ERR(&err));
+    return false;
+}
+
 // ---- Life -----------------------------------------------------------------------------------
 
 static void
@@ -231,6 +332,7 @@ start_reset(struct process_start *start)
     start->channel = 0;
     start->n_asked = 0;
     start->info_replied = start->iopub_heard = false;
+    start->asked_us = clock_mono_us();
     loop_timer_start(start->deadline, start->context->start_timeout_ms);
 }
 
@@ -239,7 +341,10 @@ start_new(struct process_start *start, const char *key)
 {
     start_reset(start);
     start->key = key;
-    start_by_exec(start);
+    if (can_fork(start))
+        start_by_fork(start);
+    else
+        start_by_exec(start);
 }
 
 void

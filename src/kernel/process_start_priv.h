@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The start of a kernel's process: by exec, or by taking up one that runs; until the
+// The start of a kernel's process: by a fork, by exec, or by taking up one that runs; until the
 // process is ready. What comes after that is the process's own (process_priv.h).
 #pragma once
 
 #include "jupyter.h"
 #include "kernel.h"
 #include "sandbox.h"
+
+struct zygote_fork;
 
 // The receiver must not free the start from inside any of these.
 struct process_start_events {
@@ -14,7 +16,7 @@ struct process_start_events {
     void (*on_started)(int pid, void *arg);
     // The process answers requests.
     void (*on_ready)(void *arg);
-    // What was adopted cannot be used. The receiver kills it, and starts another one.
+    // What was adopted or forked cannot be used. The receiver kills it, and starts another one.
     void (*on_unusable)(void *arg);
     void (*on_failed)(const struct kg_error *err, void *arg);
 };
@@ -30,6 +32,9 @@ struct process_start {
     const char *key;                   // of the process; not owned
     struct jupyter_channels *channels; // not owned; valid from start_connect() on
     struct sandbox_call *call;         // to the agent, or for a link
+    struct zygote_fork *fork;          // by a zygote
+    char id[9];                        // of the connection file of a kernel by fork
+    int64_t asked_us;                  // clock_mono_us() when the start began
     enum jupyter_channel channel;      // the next one to connect
     struct loop_timer *deadline;
     struct loop_timer *retry;
@@ -38,7 +43,9 @@ struct process_start {
     int n_asked;
     bool info_replied;
     bool iopub_heard;
-    bool adopting; // a process that an earlier gateway has started
+    bool forking;
+    bool exec_only; // a fork has failed: this start is by exec
+    bool adopting;  // a process that an earlier gateway has started
     int64_t adopt_timeout_ms;
 };
 
@@ -56,7 +63,7 @@ void start_connect(struct process_start *start, struct jupyter_channels *channel
 // Every message that comes before on_ready.
 void start_on_message(struct process_start *start, enum jupyter_channel channel,
                       const struct jupyter_message *message);
-// Ends in on_unusable at once where the process was adopted, because executions that wait
+// Ends in on_unusable at once where the process was adopted or forked, because executions that wait
 // can run in another one; else in on_failed, when the agent has been asked for the last line that
 // the process wrote.
 void start_fail(struct process_start *start, const char *reason);

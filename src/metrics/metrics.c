@@ -86,6 +86,14 @@ static const struct metric_row table[METRIC_N] = {
         HISTOGRAM("kernelgate_command_seconds",
                   "Time from the request for a command to its end, for commands that ran to "
                   "their end."),
+    [METRIC_KERNEL_START_SECONDS] =
+        HISTOGRAM("kernelgate_kernel_start_seconds",
+                  "Time from the decision to start a kernel until it answered, by the way it was "
+                  "started.",
+                  .labels = {"way"}, .values = {"exec", "fork"}),
+    [METRIC_KERNEL_FORKS_FAILED] =
+        COUNTER("kernelgate_kernel_forks_failed_total",
+                "Kernels that could not be forked, and were started by exec instead."),
     [METRIC_KERNEL_DEATHS] = COUNTER(
         "kernelgate_kernel_deaths_total",
         "Kernels that ended or had to be killed while their container survived.",

@@ -14,6 +14,8 @@ PROVISIONER = os.environ.get("KERNELGATE_PROVISIONER", "oci")
 OCI_RUNTIME = os.environ.get("KERNELGATE_OCI_RUNTIME", "")
 # "tcp": the gateways dial the agents; "": what the engine has by itself.
 DOOR = os.environ.get("KERNELGATE_DOOR", "")
+# "fork" or "exec"; "": the gateway's default.
+KERNEL_START = os.environ.get("KERNELGATE_KERNEL_START", "")
 LABEL = "kernelgate.gateway"
 
 
@@ -21,7 +23,11 @@ def gateway_environment():
     """The engine settings of a test's gateway."""
     if PROVISIONER == "docker":
         return {"KERNELGATE_PROVISIONER": "docker", "DOCKER_HOST": os.environ["DOCKER_HOST"]}
-    settings = {"KERNELGATE_OCI_RUNTIME": OCI_RUNTIME, "KERNELGATE_DOOR": DOOR}
+    settings = {
+        "KERNELGATE_OCI_RUNTIME": OCI_RUNTIME,
+        "KERNELGATE_DOOR": DOOR,
+        "KERNELGATE_KERNEL_START": KERNEL_START,
+    }
     return {name: value for name, value in settings.items() if value}
 
 

@@ -133,6 +133,7 @@ class Gateway:
         return [self.binary, "serve", "--port", "0", "--state-dir", self.state_dir, *self.flags]
 
     def start(self, timeout=60):
+        logged = len(self.log()) if os.path.isfile(self.log_path) else 0
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 self.command(),
@@ -155,6 +156,11 @@ class Gateway:
             raise AssertionError(f"no ready line but {line!r}\n{self.log()}")
         self.url = match[1]
         self.client = self.client_for(self.key)
+        # From now on all kernels are forked, except those of kernelspecs without a zygote. A log that
+        # is a FIFO has one reader, which is not this.
+        by_exec = {"--kernelspec-dir", "exec"} & set(self.flags)
+        if docker_engine.KERNEL_START == "fork" and not by_exec and os.path.isfile(self.log_path):
+            wait_for(lambda: "kernels can be forked" in self.log()[logged:], timeout)
         return self
 
     def client_for(self, key):
@@ -225,7 +231,13 @@ class Gateway:
     # ---- Files and processes
 
     def sandbox_pids(self):
-        return leftovers.sandbox_pids(self.state_dir)
+        """Without its zygotes, which are in the machine's PID namespace."""
+        own, found = os.readlink("/proc/self/ns/pid"), []
+        for pid in leftovers.sandbox_pids(self.state_dir):
+            with contextlib.suppress(OSError):  # it has ended
+                if os.readlink(f"/proc/{pid}/ns/pid") != own:
+                    found.append(pid)
+        return found
 
     def rss_mb(self):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()

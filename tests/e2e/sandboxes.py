@@ -73,11 +73,16 @@ class Sandbox:
         runtime = root.name.removeprefix("oci-")
         subprocess.run([runtime, "--root", root, "kill", self.container, "KILL"], check=True)
 
+def folders_of_sandboxes(gateway):
+    """Also of sandboxes that are being made, but not of zygotes."""
+    folders = pathlib.Path(gateway.state_dir, "sb").glob("*")
+    return [path for path in folders if not (path / "zygote").exists()]
+
 
 def sandboxes(gateway):
     """The sandboxes whose container was started."""
-    folders = pathlib.Path(gateway.state_dir, "sb").glob("*")
-    return [sandbox for sandbox in (Sandbox(gateway, path) for path in folders) if sandbox.agent]
+    found = (Sandbox(gateway, path) for path in folders_of_sandboxes(gateway))
+    return [sandbox for sandbox in found if sandbox.agent]
 
 
 def sandbox_of(gateway, session_id):

@@ -4,7 +4,6 @@
 import contextlib
 import fcntl
 import os
-import pathlib
 import re
 import shutil
 import signal
@@ -17,7 +16,7 @@ import httpx
 import leftovers
 import pytest
 from kernelgate import HELD, problem, wait_for
-from sandboxes import kill, lives, pooled, sandbox_of, sandboxes
+from sandboxes import folders_of_sandboxes, kill, lives, pooled, sandbox_of, sandboxes
 
 TICKING = """
 import time
@@ -163,11 +162,11 @@ def test_kill_9_again_and_again(start_gateway):
 def test_half_made_sandboxes_are_removed(start_gateway):
     gateway = start_gateway("--pool-size", "3")
     # At this moment none of its kernels is ready; the containers are in the making.
-    wait_for(lambda: list(pathlib.Path(gateway.state_dir, "sb").glob("*")), interval=0.001)
+    wait_for(lambda: folders_of_sandboxes(gateway), interval=0.001)
     gateway.kill()
     gateway.start()
     gateway.fill_pool()
-    folders = {path.name for path in pathlib.Path(gateway.state_dir, "sb").iterdir()}
+    folders = {path.name for path in folders_of_sandboxes(gateway)}
     assert folders == {sandbox.id for sandbox in pooled(gateway)} and len(folders) == 3
 
 
