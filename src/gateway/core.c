@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include "core.h"
 #include "jupyter.h"
@@ -121,23 +123,34 @@ start_packages(struct core *core, struct kg_error *err)
     return core->packages ? 0 : -1;
 }
 
-// libzmq's table of sockets must have room for as many kernels as the settings allow.
-static int
-reserve_sockets(const struct core *core, struct kg_error *err)
+// As far as it is known before the zygotes are made: by fork it is the larger one.
+static void
+choose_pool_size(struct core *core, bool forks)
 {
     const struct config *config = core->config;
+    int64_t memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+    core->pool_size = pool_size_for(config->pool_size, config->pool_bare, config->max_sessions,
+                                    memory_bytes, forks);
+}
+
+// libzmq's table of sockets must have room for as many kernels as the settings allow.
+static int
+reserve_sockets(struct core *core, struct kg_error *err)
+{
+    const struct config *config = core->config;
+    choose_pool_size(core, strcmp(config->kernel_start, "exec") != 0);
+    int64_t pool_size = core->pool_size.size;
     size_t n_specs = kernelspecs_count(core->specs);
     size_t of_session = n_specs < SESSION_MAX_KERNELS ? n_specs : SESSION_MAX_KERNELS;
-    size_t n_kernels = (size_t)config->max_sessions * of_session + (size_t)config->pool_size;
+    size_t n_kernels = (size_t)config->max_sessions * of_session + (size_t)pool_size;
     size_t most = jupyter_max_kernels();
     if (n_kernels > most)
         return kg_error_set(err, KG_INVALID, 0,
                             "setting max-sessions: %lld sessions of up to %zu kernels and a "
                             "pool-size of %lld are more than the %zu kernels that one gateway can "
                             "connect; at most %zu sessions fit",
-                            (long long)config->max_sessions, of_session,
-                            (long long)config->pool_size, most,
-                            (most - (size_t)config->pool_size) / of_session);
+                            (long long)config->max_sessions, of_session, (long long)pool_size, most,
+                            (most - (size_t)pool_size) / of_session);
     jupyter_reserve(n_kernels);
     return 0;
 }
@@ -221,12 +234,16 @@ static void
 make_sessions(struct core *core)
 {
     const struct config *config = core->config;
+    bool forks = zygotes_have(core->zygotes, core->default_spec->name);
+    choose_pool_size(core, forks);
     const struct sessions_settings settings = {
         .sandboxes = &core->sandbox_context,
         .kernels = &core->kernel_context,
         .specs = core->specs,
         .pooled_spec = core->default_spec,
-        .pool_size = config->pool_size,
+        .pool_size = core->pool_size.size,
+        .pool_bare = core->pool_size.n_bare,
+        .pool_max_forks = forks ? get_nprocs() : 0,
         .max_sessions = config->max_sessions,
         .max_sessions_per_owner = config->max_sessions_per_owner,
         .max_sessions_of = core->max_sessions_of,

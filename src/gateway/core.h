@@ -10,6 +10,7 @@
 #include "http_client.h"
 #include "kernel.h"
 #include "packages.h"
+#include "pool.h"
 #include "sandbox.h"
 #include "sessions.h"
 #include "zygotes.h"
@@ -34,6 +35,7 @@ struct core {
     struct packages *packages;
     struct zygotes *zygotes; // NULL: kernels start by exec
     struct provisioner *provisioner;
+    struct pool_size pool_size;
     json_t *kernel_env;
     struct executions *executions;
     struct link_key *link_key; // where the gateway dials agents; or NULL

@@ -127,7 +127,7 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .face = &core->face,
         .loop = core->loop,
         .provisioner = provisioner_name(core->provisioner),
-        .pool_size = config->pool_size,
+        .pool_size = core->pool_size.size,
         .started_ms = clock_mono_ms(),
     };
     api_register(gateway->server, &gateway->api);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matches requests and sandboxes. A sandbox is not created for a particular request: the first one
-// that is ready goes to the next request. There are as many as pending requests and empty places
-// together, a few of them starting at a time.
+// Matches requests and sandboxes. A sandbox is not created for a particular request: each is bare
+// at first, and goes to a request without a kernel or gets one; the first kernel that is ready goes
+// to the next request. There are as many as pending requests and empty places together, a few of
+// them starting at a time.
 
 #include "pool_priv.h"
 
@@ -11,7 +12,8 @@
 #include "metrics.h"
 
 enum {
-    MAX_STARTING = 4, // more at a time would only slow each other down
+    MAX_STARTING = 4,      // more at a time would only slow each other down
+    STARTING_PER_FORK = 2, // a machine with many processors starts more
     MIN_BACKOFF_MS = 500,
     MAX_BACKOFF_MS = 30 * 1000,
 };
@@ -38,24 +40,35 @@ pool_back_off(struct pool *pool, const struct kg_error *err)
 }
 
 void
-pool_on_start_failed(struct pool *pool, bool with_kernel, const struct kg_error *err)
+pool_on_kernel_failed(struct pool *pool, const struct kg_error *err)
 {
     pool_back_off(pool, err);
-    struct pool_request *first = pool_first_request(pool, with_kernel);
-    if (first && !(with_kernel && pool_n_ready(pool) > 0))
+    struct pool_request *first = pool_first_request(pool, true);
+    if (first && pool_n_ready(pool) == 0)
         pool_request_answer(first, NULL, NULL, err);
+}
+
+void
+pool_on_sandbox_failed(struct pool *pool, const struct kg_error *err)
+{
+    struct pool_request *first = pool_first_request(pool, false);
+    if (!first) {
+        pool_on_kernel_failed(pool, err);
+        return;
+    }
+    pool_back_off(pool, err);
+    pool_request_answer(first, NULL, NULL, err);
 }
 
 // ---- Work -----------------------------------------------------------------------------------
 
-// An entry in that state that has, or will have, a kernel.
 static struct pool_entry *
 find_entry(const struct pool *pool, enum pool_entry_state state)
 {
     struct pool_entry *entry;
     TAILQ_FOREACH(entry, &pool->entries, link) {
         bool lives = sandbox_state(entry->sandbox) != SANDBOX_GONE; // else on_gone is about to fire
-        if (entry->state == state && !entry->bare && lives)
+        if (entry->state == state && lives)
             return entry;
     }
     return NULL;
@@ -64,12 +77,13 @@ find_entry(const struct pool *pool, enum pool_entry_state state)
 static void
 give(struct pool *pool)
 {
-    for (struct pool_request *request; (request = pool_first_request(pool, true));) {
-        struct pool_entry *entry = find_entry(pool, ENTRY_READY);
-        if (!entry)
-            entry = find_entry(pool, ENTRY_WARMING);
-        if (!entry)
-            return;
+    struct pool_request *request;
+    struct pool_entry *entry;
+    while ((request = pool_first_request(pool, true)) &&
+           ((entry = find_entry(pool, ENTRY_READY)) || (entry = find_entry(pool, ENTRY_WARMING))))
+        pool_entry_give(entry, request);
+    while ((request = pool_first_request(pool, false)) && (entry = find_entry(pool, ENTRY_BARE))) {
+        pool->backoff_ms = 0;
         pool_entry_give(entry, request);
     }
 }
@@ -77,7 +91,7 @@ give(struct pool *pool)
 int
 pool_adopt(struct pool *pool, const char *id, struct kg_error *err)
 {
-    return pool_entry_new(pool, false, id, err);
+    return pool_entry_new(pool, id, err);
 }
 
 void
@@ -93,33 +107,73 @@ pool_on_sandbox_exit(struct pool *pool, const char *id)
 }
 
 struct demand {
-    int64_t bare;        // sandboxes without a kernel that are missing
-    int64_t with_kernel; // sandboxes with one
-    int64_t starting;
+    int64_t kernels;   // how many are missing; negative: there are too many
+    int64_t sandboxes; // the same, with and without a kernel
+    int64_t adopted;   // sandboxes that may have a kernel
+    int64_t kernels_starting;
+    int64_t starting; // these, and sandboxes that are being created
+    int64_t bare;     // sandboxes without a kernel, also those that are being created
+    int64_t needed;   // of these, for the requests that wait
+    bool waits;       // a request does
+    bool urgent;      // for a kernel
 };
 
 static struct demand
 count_demand(const struct pool *pool)
 {
-    struct demand demand = {.with_kernel = pool->settings.size};
+    struct demand demand = {.kernels = pool->settings.size,
+                            .sandboxes = pool->settings.size + pool->settings.n_bare};
     const struct pool_request *request;
-    TAILQ_FOREACH(request, &pool->requests, link)
-        *(request->with_kernel ? &demand.with_kernel : &demand.bare) += 1;
+    TAILQ_FOREACH(request, &pool->requests, link) {
+        demand.sandboxes++;
+        demand.waits = true;
+        demand.needed += !request->with_kernel;
+        demand.kernels += request->with_kernel;
+        demand.urgent |= request->with_kernel;
+    }
     const struct pool_entry *entry;
     TAILQ_FOREACH(entry, &pool->entries, link) {
-        *(entry->bare ? &demand.bare : &demand.with_kernel) -= 1;
+        demand.sandboxes--;
+        demand.bare += entry->state < ENTRY_KERNEL;
+        demand.kernels -= entry->state >= ENTRY_KERNEL;
+        demand.adopted += entry->state == ENTRY_SANDBOX && entry->adopted;
+        demand.kernels_starting += entry->state == ENTRY_KERNEL;
         demand.starting += entry->state == ENTRY_SANDBOX || entry->state == ENTRY_KERNEL;
     }
+    if (demand.kernels > pool->settings.size) // kernels for requests, not for places
+        demand.needed += demand.kernels - pool->settings.size;
     return demand;
+}
+
+// The next bare sandbox that should get its kernel now; or NULL. Forks keep the processors busy: as
+// many as there are if requests wait, else one, so that sandboxes are ready first.
+static struct pool_entry *
+next_for_kernel(const struct pool *pool, const struct demand *demand)
+{
+    int64_t most = demand->urgent ? pool->settings.max_forks : 1;
+    bool room = pool->settings.max_forks == 0 || demand->kernels_starting < most;
+    return demand->kernels > demand->adopted && room ? find_entry(pool, ENTRY_BARE) : NULL;
+}
+
+// With forks, places are filled again when no request needs the processors.
+static bool
+wants_sandbox(const struct pool *pool, const struct demand *demand)
+{
+    if (pool->settings.max_forks > 0 && demand->waits && demand->bare >= demand->needed)
+        return false;
+    int64_t most = pool->settings.max_forks * STARTING_PER_FORK;
+    if (most < MAX_STARTING)
+        most = MAX_STARTING;
+    return demand->sandboxes > 0 && demand->starting < most;
 }
 
 static void
 make(struct pool *pool)
 {
     for (;;) {
-        struct demand demand = count_demand(pool);
-        bool any = demand.bare > 0 || demand.with_kernel > 0;
-        if (!any || demand.starting >= MAX_STARTING)
+        const struct demand demand = count_demand(pool);
+        struct pool_entry *bare = next_for_kernel(pool, &demand);
+        if (!bare && !wants_sandbox(pool, &demand))
             return;
         int64_t wait_ms = pool->backoff_ms ? pool->not_before_ms - clock_mono_ms() : 0;
         if (wait_ms > 0) {
@@ -127,10 +181,26 @@ make(struct pool *pool)
             return;
         }
         struct kg_error err = {0};
-        if (pool_entry_new(pool, demand.bare > 0, NULL, &err) < 0) {
-            pool_on_start_failed(pool, demand.bare <= 0, &err);
+        if (bare) {
+            pool_entry_start_kernel(bare);
+        } else if (pool_entry_new(pool, NULL, &err) < 0) {
+            pool_on_sandbox_failed(pool, &err);
             return;
         }
+    }
+}
+
+static void
+destroy_first(struct pool *pool, const enum pool_entry_state *order, size_t n_states, int64_t n)
+{
+    for (size_t i = 0; i < n_states && n > 0;) {
+        struct pool_entry *entry = find_entry(pool, order[i]);
+        if (!entry) {
+            i++;
+            continue;
+        }
+        n--;
+        pool_entry_destroy(entry);
     }
 }
 
@@ -139,18 +209,10 @@ make(struct pool *pool)
 static void
 clear_surplus(struct pool *pool)
 {
-    static const enum pool_entry_state order[] = {ENTRY_SANDBOX, ENTRY_KERNEL, ENTRY_WARMING,
-                                                  ENTRY_READY};
-    int64_t surplus = -count_demand(pool).with_kernel;
-    for (size_t i = 0; i < KG_ARRAY_LEN(order) && surplus > 0;) {
-        struct pool_entry *entry = find_entry(pool, order[i]);
-        if (!entry) {
-            i++;
-            continue;
-        }
-        surplus--;
-        pool_entry_destroy(entry);
-    }
+    static const enum pool_entry_state with_kernel[] = {ENTRY_KERNEL, ENTRY_WARMING, ENTRY_READY};
+    static const enum pool_entry_state without[] = {ENTRY_SANDBOX, ENTRY_BARE};
+    destroy_first(pool, with_kernel, KG_ARRAY_LEN(with_kernel), -count_demand(pool).kernels);
+    destroy_first(pool, without, KG_ARRAY_LEN(without), -count_demand(pool).sandboxes);
 }
 
 static void
@@ -174,7 +236,8 @@ on_work(void *arg)
     }
     give(pool);
     clear_surplus(pool);
-    make(pool);
+    if (pool->started || !TAILQ_EMPTY(&pool->requests))
+        make(pool);
 }
 
 // ---- Its life -------------------------------------------------------------------------------
@@ -201,6 +264,7 @@ pool_stop(struct pool *pool)
 void
 pool_start(struct pool *pool)
 {
+    pool->started = true;
     loop_timer_start(pool->work, 0);
 }
 

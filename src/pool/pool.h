@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sandboxes for sessions: some are ready in advance, with a warm kernel, and each request gets the
-// next one. A sandbox is never returned to the pool.
+// Sandboxes for sessions: some are ready in advance, with a warm kernel or without one, and each
+// request gets the next one. A sandbox is never returned to the pool.
 #pragma once
 
 #include "base.h"
@@ -18,12 +18,24 @@ struct pool_settings {
     const struct sandbox_context *sandboxes;
     const struct kernel_context *kernels;
     const struct kernelspec *spec; // its kernel is started in advance
-    int64_t size;                  // sandboxes kept ready
+    int64_t size;                  // sandboxes kept ready, with a warm kernel
+    int64_t n_bare;                // besides these, without a kernel
+    int64_t max_forks;             // kernels started at a time; 0: by exec, with their sandboxes
     int64_t agent_idle_timeout_s;
     bool network;
     int64_t sandbox_timeout_ms; // for a sandbox to get ready
     int64_t wait_timeout_ms;    // for a request to get one
 };
+
+// How large a pool should be.
+struct pool_size {
+    int64_t size;
+    int64_t n_bare;
+};
+// Where the settings leave that open (-1): by exec 2 sandboxes and no bare ones; by fork what the
+// machine's memory allows, since a forked kernel costs little, and a bare sandbox nearly nothing.
+struct pool_size pool_size_for(int64_t size, int64_t n_bare, int64_t max_sessions,
+                               int64_t memory_bytes, bool forks);
 
 struct pool *pool_new(struct loop *loop, const struct pool_settings *settings);
 // Starts to make sandboxes.

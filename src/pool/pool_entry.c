@@ -8,13 +8,14 @@
 enum { ADOPT_TIMEOUT_MS = 10 * 1000 };
 
 static const char *const state_names[] = {
-    [ENTRY_SANDBOX] = "sandbox", [ENTRY_KERNEL] = "kernel", [ENTRY_WARMING] = "warming",
-    [ENTRY_READY] = "ready",     [ENTRY_FAILED] = "failed",
+    [ENTRY_SANDBOX] = "sandbox", [ENTRY_BARE] = "bare",   [ENTRY_KERNEL] = "kernel",
+    [ENTRY_WARMING] = "warming", [ENTRY_READY] = "ready", [ENTRY_FAILED] = "failed",
 };
 
 // From each state; a bit for each state that may follow.
 static const unsigned next_states[] = {
-    [ENTRY_SANDBOX] = 1U << ENTRY_KERNEL | 1U << ENTRY_FAILED,
+    [ENTRY_SANDBOX] = 1U << ENTRY_BARE | 1U << ENTRY_KERNEL | 1U << ENTRY_FAILED,
+    [ENTRY_BARE] = 1U << ENTRY_KERNEL | 1U << ENTRY_FAILED,
     [ENTRY_KERNEL] = 1U << ENTRY_WARMING | 1U << ENTRY_READY | 1U << ENTRY_FAILED,
     [ENTRY_WARMING] = 1U << ENTRY_READY | 1U << ENTRY_FAILED,
     [ENTRY_READY] = 1U << ENTRY_FAILED,
@@ -79,7 +80,7 @@ on_kernel_started(struct kernel *kernel, const struct kg_error *err, void *arg)
     struct pool_entry *entry = arg;
     if (err) {
         pool_entry_set_state(entry, ENTRY_FAILED);
-        pool_on_start_failed(entry->pool, true, err);
+        pool_on_kernel_failed(entry->pool, err);
         return;
     }
     entry->pool->backoff_ms = 0;
@@ -140,8 +141,8 @@ static const struct kernel_events kernel_events = {
     .on_execution_done = on_execution_done,
 };
 
-static void
-start_kernel(struct pool_entry *entry)
+void
+pool_entry_start_kernel(struct pool_entry *entry)
 {
     const struct pool_settings *settings = &entry->pool->settings;
     pool_entry_set_state(entry, ENTRY_KERNEL);
@@ -149,18 +150,25 @@ start_kernel(struct pool_entry *entry)
         kernel_new(settings->kernels, entry->sandbox, settings->spec, NULL, &kernel_events, entry);
 }
 
+static void
+become_bare(struct pool_entry *entry)
+{
+    pool_entry_set_state(entry, ENTRY_BARE);
+    loop_timer_start(entry->pool->work, 0);
+}
+
 // The kernel process that an earlier gateway started in an adopted sandbox.
 static void
 on_process(const json_t *body, const struct kg_error *err, void *arg)
 {
-    (void)err; // there is none: start it
+    (void)err; // there is none
     struct pool_entry *entry = arg;
     const struct pool *pool = entry->pool;
     const struct kernel_context *kernels = pool->settings.kernels;
     if (entry->state == ENTRY_FAILED)
         return;
     if (!body) {
-        start_kernel(entry);
+        become_bare(entry);
         return;
     }
     pool_entry_set_state(entry, ENTRY_KERNEL);
@@ -184,19 +192,10 @@ on_sandbox_ready(struct sandbox *sandbox, void *arg)
 {
     (void)sandbox;
     struct pool_entry *entry = arg;
-    struct pool *pool = entry->pool;
-    if (entry->adopted) {
+    if (entry->adopted)
         ask_for_process(entry);
-        return;
-    }
-    struct pool_request *request = entry->bare ? pool_first_request(pool, false) : NULL;
-    if (request) {
-        pool->backoff_ms = 0;
-        pool_entry_give(entry, request);
-        return;
-    }
-    entry->bare = false; // the request was cancelled
-    start_kernel(entry);
+    else
+        become_bare(entry);
 }
 
 static void
@@ -205,9 +204,12 @@ on_sandbox_gone(struct sandbox *sandbox, const struct kg_error *reason, void *ar
     (void)sandbox;
     struct pool_entry *entry = arg;
     struct pool *pool = entry->pool;
-    bool with_kernel = !entry->bare;
+    bool had_kernel = entry->kernel != NULL;
     pool_entry_destroy(entry);
-    pool_on_start_failed(pool, with_kernel, reason);
+    if (had_kernel)
+        pool_on_kernel_failed(pool, reason);
+    else
+        pool_on_sandbox_failed(pool, reason);
 }
 
 static void
@@ -230,7 +232,7 @@ static const struct sandbox_events sandbox_events = {
 // ---- Making one ------------------------------------------------------------------------------
 
 int
-pool_entry_new(struct pool *pool, bool bare, const char *id, struct kg_error *err)
+pool_entry_new(struct pool *pool, const char *id, struct kg_error *err)
 {
     const struct pool_settings *settings = &pool->settings;
     const struct sandbox_spec spec = {
@@ -240,7 +242,6 @@ pool_entry_new(struct pool *pool, bool bare, const char *id, struct kg_error *er
     };
     struct pool_entry *entry = KG_NEW(struct pool_entry);
     entry->pool = pool;
-    entry->bare = bare;
     entry->adopted = id != NULL;
     entry->sandbox =
         id ? sandbox_adopt(settings->sandboxes, id, false, &spec, &sandbox_events, entry, err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool's parts: pending requests (pool_request.c), sandboxes being prepared (pool_entry.c), and
-// the matching of both (pool.c).
+// The pool's parts: pending requests (pool_request.c), sandboxes being prepared (pool_entry.c), the
+// matching of both (pool.c), and its default size (pool_size.c).
 #pragma once
 
 #include <sys/queue.h>
@@ -11,6 +11,7 @@
 
 enum pool_entry_state {
     ENTRY_SANDBOX, // the sandbox is being created
+    ENTRY_BARE,    // the sandbox is ready, and has no kernel
     ENTRY_KERNEL,  // its kernel is being started
     ENTRY_WARMING, // ready, but its kernel is still warming up
     ENTRY_READY,
@@ -21,7 +22,6 @@ struct pool_entry {
     TAILQ_ENTRY(pool_entry) link;
     struct pool *pool;
     enum pool_entry_state state;
-    bool bare;    // for a request without a kernel
     bool adopted; // made by an earlier gateway
     struct sandbox *sandbox;
     struct kernel *kernel;
@@ -47,6 +47,7 @@ struct pool {
     int64_t not_before_ms;   // the next start
     size_t n_destroying;
     char *last_owner; // owner of the request that was served last; or NULL
+    bool started;     // else nothing is made while no request waits
     bool proven;      // a kernel has started once
     bool ending;
     loop_fn on_ended;
@@ -65,8 +66,9 @@ void pool_request_answer(struct pool_request *request, struct sandbox *sandbox,
 // ---- pool_entry.c ---------------------------------------------------------------------------
 
 // Adds an entry with a new sandbox, or with the existing sandbox `id`.
-KG_MUST_CHECK int pool_entry_new(struct pool *pool, bool bare, const char *id,
-                                 struct kg_error *err);
+KG_MUST_CHECK int pool_entry_new(struct pool *pool, const char *id, struct kg_error *err);
+// Of a bare one.
+void pool_entry_start_kernel(struct pool_entry *entry);
 // Asserts that the transition is legal; a failed entry stays failed.
 void pool_entry_set_state(struct pool_entry *entry, enum pool_entry_state state);
 void pool_entry_destroy(struct pool_entry *entry);
@@ -77,6 +79,8 @@ void pool_entry_give(struct pool_entry *entry, struct pool_request *request);
 
 // Counts and logs a failed start; the next start waits, longer each time.
 void pool_back_off(struct pool *pool, const struct kg_error *err);
-// The same, and the next request for such a sandbox fails, unless another sandbox is ready for it.
-void pool_on_start_failed(struct pool *pool, bool with_kernel, const struct kg_error *err);
+// The same, and the next request for a kernel fails, unless one is ready.
+void pool_on_kernel_failed(struct pool *pool, const struct kg_error *err);
+// The same for a sandbox, which would have been for a request without a kernel first.
+void pool_on_sandbox_failed(struct pool *pool, const struct kg_error *err);
 void pool_look_whether_ended(struct pool *pool);

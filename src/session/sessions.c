@@ -25,6 +25,8 @@ sessions_new(struct loop *loop, const struct sessions_settings *settings)
         .kernels = settings->kernels,
         .spec = settings->pooled_spec,
         .size = settings->pool_size,
+        .n_bare = settings->pool_bare,
+        .max_forks = settings->pool_max_forks,
         .agent_idle_timeout_s = settings->idle_timeout_s,
         .network = settings->network,
         .sandbox_timeout_ms = settings->sandbox_start_timeout_ms,

@@ -25,6 +25,8 @@ struct sessions_settings {
     const struct kernelspecs *specs;
     const struct kernelspec *pooled_spec; // the pool starts kernels of this kernelspec
     int64_t pool_size;
+    int64_t pool_bare;      // struct pool_settings
+    int64_t pool_max_forks; // the same
     int64_t max_sessions;
     int64_t max_sessions_per_owner; // 0: no limit of its own
     // The same for one owner at the moment; NULL: the number above applies to each.

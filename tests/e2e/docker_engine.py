@@ -27,6 +27,8 @@ def gateway_environment():
         "KERNELGATE_OCI_RUNTIME": OCI_RUNTIME,
         "KERNELGATE_DOOR": DOOR,
         "KERNELGATE_KERNEL_START": KERNEL_START,
+        # By fork as by exec there are only those sandboxes that a test has asked for.
+        "KERNELGATE_POOL_BARE": "0",
     }
     return {name: value for name, value in settings.items() if value}
 

@@ -65,7 +65,7 @@ def test_unknown_commands_and_flags():
     [
         ("--port", "65536"),
         ("--port", "x"),
-        ("--pool-size", "-1"),
+        ("--pool-size", "-2"),
         ("--idle-timeout", "0"),
         ("--cpus", "0"),
         ("--cpus", "nan"),

@@ -2,6 +2,7 @@
 """Kernels that a zygote forks: they do not differ from kernels started by exec, share no random
 numbers, and are started by exec if anything fails."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -14,7 +15,7 @@ import threading
 import httpx
 import pytest
 from kernelgate import PROJECT, wait_for
-from sandboxes import kill, lives, sandbox_of, sandboxes
+from sandboxes import kill, lives, pooled, sandbox_of, sandboxes
 
 pytestmark = [
     pytest.mark.only("oci", "processes enter the sandboxes of this engine only"),
@@ -252,6 +253,49 @@ def test_a_zygote_has_no_more_than_it_needs(forking):
     assert "KERNELGATE_" not in (proc / "environ").read_text()
     for line in (proc / "cgroup").read_text().splitlines():
         assert line not in (own / "cgroup").read_text().splitlines()
+
+
+def test_a_burst_is_forked_into_sandboxes_that_wait(start_gateway):
+    """Beyond the warm kernels, sessions get the sandboxes that wait without one."""
+    gateway = start_gateway(
+        *("--kernel-start", "fork", "--pool-size", "1", "--pool-bare", "4", "--max-sessions", "10")
+    )
+
+    def full():
+        return gateway.pool()["ready"] == 1 and len(pooled(gateway)) == 5
+
+    wait_for(full, timeout=60)
+    waiting = {sandbox.id for sandbox in pooled(gateway)}
+    assert sum(len(sandbox.pids()) > 1 for sandbox in pooled(gateway)) == 1
+    with concurrent.futures.ThreadPoolExecutor(5) as threads:
+        runs = [
+            threads.submit(gateway.execute, f"print({i})", session_id=f"s{i}") for i in range(5)
+        ]
+        assert [run.result().text() for run in runs] == [f"{i}\n" for i in range(5)]
+    # One of them had a kernel. If the requests come one by one, a place that was filled again may
+    # serve a later one.
+    assert len({sandbox_of(gateway, f"s{i}").id for i in range(5)} & waiting) > 1
+    # The places are filled again.
+    wait_for(full, timeout=60)
+    # A session with an environment of its own gets one of these, too.
+    waiting = {sandbox.id for sandbox in pooled(gateway)}
+    gateway.create_session(session_id="own", env={"COLOUR": "blue"})
+    assert sandbox_of(gateway, "own").id in waiting
+    assert gateway.pool()["ready"] == 1
+
+
+def test_a_gateway_takes_up_sandboxes_that_wait(start_gateway):
+    gateway = start_gateway("--kernel-start", "fork", "--pool-size", "1", "--pool-bare", "2")
+
+    def full():
+        return gateway.pool()["ready"] == 1 and len(pooled(gateway)) == 3
+
+    wait_for(full, timeout=60)
+    before = {sandbox.id for sandbox in pooled(gateway)}
+    gateway.kill()
+    gateway.start()
+    wait_for(full, timeout=60)
+    assert {sandbox.id for sandbox in pooled(gateway)} == before
 
 
 def test_what_an_environment_changes_is_started_by_exec(forking):

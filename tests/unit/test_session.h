@@ -44,10 +44,12 @@ struct opener {
     bool ends;              // the session, when this one is answered
 };
 
-// cmocka's. The pool has no place of its own, or two; or idle sessions are evicted.
+// cmocka's. The pool has no place of its own, or two, or one and two bare sandboxes and starts one
+// kernel at a time; or idle sessions are evicted.
 int session_setup(void **state);
 int session_setup_evicting(void **state);
 int session_setup_with_pool(void **state);
+int session_setup_with_bare(void **state);
 int session_teardown(void **state);
 // One turn of the loop; fails where the test has taken too long.
 void session_turn(struct fixture *f);

@@ -45,7 +45,7 @@ write_specs(const char *dir)
 }
 
 static int
-setup(void **state, int64_t pool_size, bool evict_idle)
+setup(void **state, int64_t pool_size, int64_t n_bare, bool evict_idle)
 {
     struct fixture *f = KG_NEW(struct fixture);
     f->loop = loop_new();
@@ -72,6 +72,8 @@ setup(void **state, int64_t pool_size, bool evict_idle)
         .specs = f->specs,
         .pooled_spec = kernelspecs_at(f->specs, 0),
         .pool_size = pool_size,
+        .pool_bare = n_bare,
+        .pool_max_forks = n_bare > 0,
         .max_sessions = MAX_SESSIONS,
         .evict_idle = evict_idle,
         .idle_timeout_s = 1800,
@@ -87,19 +89,25 @@ setup(void **state, int64_t pool_size, bool evict_idle)
 int
 session_setup(void **state)
 {
-    return setup(state, 0, false);
+    return setup(state, 0, 0, false);
 }
 
 int
 session_setup_evicting(void **state)
 {
-    return setup(state, 0, true);
+    return setup(state, 0, 0, true);
 }
 
 int
 session_setup_with_pool(void **state)
 {
-    return setup(state, 2, false);
+    return setup(state, 2, 0, false);
+}
+
+int
+session_setup_with_bare(void **state)
+{
+    return setup(state, 1, 2, false);
 }
 
 void

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions out of a pool of two.
 
+#include "pool.h"
 #include "test_session.h"
 
 #include <setjmp.h>
@@ -185,13 +186,151 @@ test_it_recovers_when_nothing_can_be_started(void **state)
     assert_true(sessions_can_open(f->sessions));
 }
 
+// ---- With bare sandboxes, as with kernels by fork -------------------------------------------
+
+static void
+test_bare_ones_wait_beside_it(void **state)
+{
+    struct fixture *f = *state;
+    RUN_UNTIL(f, fake_sandboxes_count() == 3 && sessions_n_pooled(f->sessions) == 1);
+    assert_int_equal(sessions_n_starting(f->sessions), 0);
+    assert_string_equal(fake_journal(), "start k0\n");
+}
+
+// No sandbox gets ready any more: what a session waits for is its kernel, at most.
+static void
+test_a_burst_takes_the_bare_ones(void **state)
+{
+    struct fixture *f = *state;
+    RUN_UNTIL(f, fake_sandboxes_count() == 3 && sessions_n_pooled(f->sessions) == 1);
+    fake_script.hold_ready = true;
+    fake_journal_clear();
+    struct opener openers[3] = {0};
+    static const char *const names[] = {"s1", "s2", "s3"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(openers); i++) {
+        struct session_request request = named(f, names[i]);
+        start(f, &openers[i], &request);
+    }
+    for (size_t i = 0; i < KG_ARRAY_LEN(openers); i++) {
+        RUN_UNTIL(f, openers[i].answers > 0);
+        assert_int_equal(openers[i].err.code, KG_OK);
+    }
+    assert_int_equal(fake_journal_count("start k0"), 2);
+    assert_int_equal(fake_journal_count("claim"), 3);
+}
+
+static void
+test_another_language_takes_a_bare_one(void **state)
+{
+    struct fixture *f = *state;
+    RUN_UNTIL(f, fake_sandboxes_count() == 3 && sessions_n_pooled(f->sessions) == 1);
+    fake_script.hold_ready = true;
+    struct opener opener = {0};
+    struct session_request request = named(f, "s1");
+    request.kernelspec = kernelspecs_at(f->specs, 1);
+    open_request(f, &opener, &request);
+    assert_int_equal(opener.err.code, KG_OK);
+    assert_int_equal(sessions_n_pooled(f->sessions), 1);
+}
+
+// A kernel that is ready is of no use to these.
+static void
+test_more_bare_ones_are_made_for_other_languages(void **state)
+{
+    struct fixture *f = *state;
+    RUN_UNTIL(f, fake_sandboxes_count() == 3 && sessions_n_pooled(f->sessions) == 1);
+    struct opener openers[3] = {0};
+    static const char *const names[] = {"s1", "s2", "s3"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(openers); i++) {
+        struct session_request request = named(f, names[i]);
+        request.kernelspec = kernelspecs_at(f->specs, 1);
+        start(f, &openers[i], &request);
+    }
+    for (size_t i = 0; i < KG_ARRAY_LEN(openers); i++) {
+        RUN_UNTIL(f, openers[i].answers > 0);
+        assert_int_equal(openers[i].err.code, KG_OK);
+    }
+    RUN_UNTIL(f, fake_sandboxes_count() == 6 && sessions_n_pooled(f->sessions) == 1);
+}
+
+static void
+test_kernels_start_one_at_a_time(void **state)
+{
+    struct fixture *f = *state;
+    RUN_UNTIL(f, fake_sandboxes_count() == 3 && sessions_n_pooled(f->sessions) == 1);
+    struct opener openers[3] = {0};
+    static const char *const names[] = {"s1", "s2", "s3"};
+    fake_script.mute = true;
+    fake_journal_clear();
+    for (size_t i = 0; i < KG_ARRAY_LEN(openers); i++) {
+        struct session_request request = named(f, names[i]);
+        start(f, &openers[i], &request);
+    }
+    RUN_UNTIL(f, openers[0].answers > 0 && fake_journal_count("start k0") == 1);
+    for (int i = 0; i < 20; i++)
+        session_turn(f);
+    // Nor are the places filled again meanwhile.
+    assert_int_equal(fake_sandboxes_count(), 3);
+    assert_int_equal(fake_journal_count("start k0"), 1);
+    assert_int_equal(openers[1].answers + openers[2].answers, 0);
+    session_open_cancel(openers[1].open);
+    session_open_cancel(openers[2].open);
+}
+
+static void
+test_bare_ones_that_end_are_replaced(void **state)
+{
+    struct fixture *f = *state;
+    RUN_UNTIL(f, fake_sandboxes_count() == 3 && sessions_n_pooled(f->sessions) == 1);
+    fake_sandbox_gone(fake_sandboxes_last());
+    RUN_UNTIL(f, fake_sandboxes_count() == 3);
+    assert_int_equal(sessions_n_pooled(f->sessions), 1);
+}
+
+static void
+test_its_size(void **state)
+{
+    static const int64_t GIB = INT64_C(1) << 30;
+    static const struct {
+        int64_t size, n_bare, max_sessions, memory;
+        bool forks;
+        struct pool_size found;
+    } cases[] = {
+        {-1, -1, 10, 8 * GIB, false, {2, 0}},  // by exec, whatever the machine has
+        {5, 3, 10, 8 * GIB, false, {5, 0}},    //
+        {-1, -1, 10, 2 * GIB, true, {4, 6}},   // one for each 512 MiB
+        {-1, -1, 100, 2 * GIB, true, {4, 16}}, // four times as many bare ones
+        {-1, -1, 10, 64 * GIB, true, {10, 0}}, // no more than there can be sessions
+        {-1, -1, 10, GIB / 2, true, {2, 8}},   //
+        {3, -1, 10, 8 * GIB, true, {3, 7}},    // what is said wins
+        {3, 1, 10, 8 * GIB, true, {3, 1}},     //
+        {0, -1, 10, 8 * GIB, true, {0, 0}},    //
+        {20, -1, 10, 8 * GIB, true, {20, 0}},  //
+    };
+    (void)state;
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        struct pool_size found = pool_size_for(
+            cases[i].size, cases[i].n_bare, cases[i].max_sessions, cases[i].memory, cases[i].forks);
+        assert_int_equal(found.size, cases[i].found.size);
+        assert_int_equal(found.n_bare, cases[i].found.n_bare);
+    }
+}
+
 int
 test_session_pool(void)
 {
+#define BARE(fn) cmocka_unit_test_setup_teardown(fn, session_setup_with_bare, session_teardown)
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, session_setup_with_pool, session_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_it_fills_and_is_filled_again),
         TEST(test_a_session_of_its_own_kind_takes_no_pooled_kernel),
+        BARE(test_bare_ones_wait_beside_it),
+        BARE(test_a_burst_takes_the_bare_ones),
+        BARE(test_another_language_takes_a_bare_one),
+        BARE(test_more_bare_ones_are_made_for_other_languages),
+        BARE(test_kernels_start_one_at_a_time),
+        BARE(test_bare_ones_that_end_are_replaced),
+        cmocka_unit_test(test_its_size),
         TEST(test_a_pooled_kernel_dies),
         TEST(test_a_pooled_kernel_is_lost),
         TEST(test_a_warm_up_that_fails),
