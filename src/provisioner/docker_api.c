@@ -7,8 +7,7 @@
 
 #define CALL_TIMEOUT_MS 20000             // an engine that hangs must not keep a deletion for long
 #define LIST_MAX_BYTES ((size_t)64 << 20) // some 4 KiB per container
-#define LINE_MAX_BYTES ((size_t)256 << 10)
-#define API_MINOR 41 // of 1.x: the oldest that has everything we use
+#define API_MINOR 41                      // of 1.x: the oldest that has everything we use
 
 // ---- The address ----------------------------------------------------------------------------
 
@@ -123,24 +122,6 @@ docker_take_version(struct docker *docker, const json_t *body, struct kg_error *
     const char *name = json_string_value(json_object_get(component, "Name"));
     docker->podman = name && strncmp(name, "Podman", strlen("Podman")) == 0;
     return 0;
-}
-
-// ---- Lines ----------------------------------------------------------------------------------
-
-bool
-docker_lines_feed(struct docker_lines *lines, const void *data, size_t len, docker_line_fn fn,
-                  void *arg)
-{
-    buf_append(&lines->rest, data, len);
-    for (const char *end;
-         lines->rest.len && (end = memchr(lines->rest.data, '\n', lines->rest.len));) {
-        size_t line_len = (size_t)(end - lines->rest.data);
-        json_auto_t *line = json_loadb(lines->rest.data, line_len, 0, NULL);
-        buf_consume(&lines->rest, line_len + 1);
-        if (line)
-            fn(line, arg);
-    }
-    return lines->rest.len <= LINE_MAX_BYTES;
 }
 
 // ---- Containers -----------------------------------------------------------------------------

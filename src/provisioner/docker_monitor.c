@@ -62,7 +62,7 @@ monitor_on_event_data(int status, const void *data, size_t len, void *arg)
         return false;
     }
     docker->monitor.no_events = false;
-    return docker_lines_feed(&docker->monitor.lines, data, len, monitor_on_event, docker);
+    return json_lines_feed(&docker->monitor.lines, data, len, monitor_on_event, docker);
 }
 
 // Does not retry at once: an engine that keeps refusing this request would keep both of us busy.

@@ -46,15 +46,6 @@ remove_listed(struct docker_op *op, const struct http_call_result *list, http_ca
 
 // ---- Destroying -----------------------------------------------------------------------------
 
-// The error of a create is more useful than a later one.
-static void
-end_delete(struct docker_op *op, const struct kg_error *err)
-{
-    if (err->code && !op->base.err.code)
-        op->base.err = *err;
-    op_finish(&op->base);
-}
-
 // The monitor removes the rest as soon as the engine allows it.
 static void
 on_deleted(const struct http_call_result *result, void *arg)
@@ -70,7 +61,7 @@ on_deleted(const struct http_call_result *result, void *arg)
     }
     if (result->status != 404)
         (void)docker_check(docker_of(&op->base), result, &err);
-    end_delete(op, &err);
+    op_finish_delete(&op->base, &err);
 }
 
 static void
@@ -81,7 +72,7 @@ on_listed_for_delete(const struct http_call_result *result, void *arg)
     op->call = NULL;
     if (docker_check(docker_of(&op->base), result, &err) < 0 ||
         !remove_listed(op, result, on_deleted))
-        end_delete(op, &err);
+        op_finish_delete(&op->base, &err);
 }
 
 static void
@@ -91,23 +82,18 @@ ask_delete(void *arg)
     struct kg_error err = {0};
     if (op->container) {
         if (!remove_container(op, op->container, on_deleted))
-            end_delete(op, &err);
+            op_finish_delete(&op->base, &err);
         return;
     }
     op->call = docker_list(docker_of(&op->base), op->base.id, on_listed_for_delete, op, &err);
     if (!op->call)
-        end_delete(op, &err);
+        op_finish_delete(&op->base, &err);
 }
 
-// The folder is removed first: a sandbox that the engine cannot remove now must not be mistaken for
-// a living one later.
 static void
 start_delete(struct docker_op *op)
 {
-    struct kg_error err = {0};
-    op_set_state(&op->base, OP_DELETING);
-    if (folder_remove(op->base.provisioner->state_dir, op->base.id, &err) < 0)
-        log_warning("cannot remove a sandbox's folder", LOG_ERR(&err));
+    op_start_delete(&op->base);
     op->delete_until_ms = clock_mono_ms() + DELETE_MS;
     op->timer = loop_timer_new(op->base.provisioner->loop, ask_delete, op);
     ask_delete(op);

@@ -13,18 +13,12 @@
 #define DOCKER_LABEL_FOLDER                                                                        \
     "kernelgate.folder" // its device:inode, since containers differ in paths
 
-// Lines of JSON that arrive in pieces.
-struct docker_lines {
-    struct buf rest;
-};
-typedef void (*docker_line_fn)(const json_t *line, void *arg);
-
 // The event stream, and the periodic listing of all containers.
 struct docker_monitor {
     struct loop_timer *timer; // the next listing
     struct http_call *look;
     struct http_call *events;
-    struct docker_lines lines;
+    struct json_lines lines;
     int64_t asked_ms;  // when the current listing began, as clock_mono_ms()
     int64_t asked_s;   // and as seconds since 1970
     int64_t events_ms; // when the event stream was last requested
@@ -42,7 +36,7 @@ struct docker_pull {
     docker_pulled_fn on_done;
     struct loop_timer *silence;
     int64_t silence_ms; // after which the pull fails
-    struct docker_lines lines;
+    struct json_lines lines;
     char error[160];
     int64_t logged_ms; // when progress was last logged
 };
@@ -112,9 +106,6 @@ int docker_check(const struct docker *docker, const struct http_call_result *res
 // Reads the API version from the engine's answer to /version.
 KG_MUST_CHECK int docker_take_version(struct docker *docker, const json_t *body,
                                       struct kg_error *err);
-// Calls `fn` for every complete line; false if one is too long.
-bool docker_lines_feed(struct docker_lines *lines, const void *data, size_t len, docker_line_fn fn,
-                       void *arg);
 // `text` as a part of a URL. To be freed.
 char *docker_escape(const char *text);
 // `/containers/<name of the sandbox's container><rest>`. To be freed.

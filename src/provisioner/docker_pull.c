@@ -35,7 +35,7 @@ pull_on_data(int status, const void *data, size_t len, void *arg)
     struct buf *refusal = &docker->pull.lines.rest;
     loop_timer_start(docker->pull.silence, docker->pull.silence_ms);
     if (status < 300)
-        return docker_lines_feed(&docker->pull.lines, data, len, pull_on_progress, docker);
+        return json_lines_feed(&docker->pull.lines, data, len, pull_on_progress, docker);
     buf_append(refusal, data, len);
     return refusal->len <= REFUSAL_MAX_BYTES;
 }
@@ -110,7 +110,7 @@ docker_pull(struct docker *docker, docker_pulled_fn on_done, struct kg_error *er
     if (!pull->silence)
         pull->silence = loop_timer_new(docker->base.loop, pull_on_silence, docker);
     buf_fini(&pull->lines.rest);
-    pull->lines = (struct docker_lines){0};
+    pull->lines = (struct json_lines){0};
     pull->error[0] = '\0';
     pull->logged_ms = 0;
     pull->on_done = on_done;

@@ -10,7 +10,6 @@
 struct answer {
     const struct docker *docker;
     struct loop *loop;
-    int status;
     json_t *body;
     struct kg_error err;
 };
@@ -19,13 +18,12 @@ static void
 on_answer(const struct http_call_result *result, void *arg)
 {
     struct answer *answer = arg;
-    answer->status = result->status;
     (void)docker_check(answer->docker, result, &answer->err);
     answer->body = json_loadb(result->body, result->body_len, 0, NULL);
     loop_stop(answer->loop);
 }
 
-// Runs `fn` with a copy of the engine whose calls use a separate loop.
+// The call is made by a copy of the engine, whose calls use a separate loop.
 static int
 ask_and_wait(const struct docker *docker, const char *method, const char *path, json_t *body,
              json_t **ret, struct kg_error *err)

@@ -47,9 +47,7 @@ finish_delete(struct oci_op *op, const struct loop_process_result *result)
         kg_error_set(&err, KG_INTERNAL, 0, "cannot remove the control group %s", group);
     else if (folder_remove(oci->base.state_dir, op->base.id, &err) == 0)
         err.code = KG_OK;
-    if (!op->base.err.code) // else keeps the error of the create, which is more useful
-        op->base.err = err;
-    op_finish(&op->base);
+    op_finish_delete(&op->base, &err);
 }
 
 static void

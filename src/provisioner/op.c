@@ -94,6 +94,23 @@ count_op(const struct provisioner_op *op)
 }
 
 void
+op_start_delete(struct provisioner_op *op)
+{
+    struct kg_error err = {0};
+    op_set_state(op, OP_DELETING);
+    if (folder_remove(op->provisioner->state_dir, op->id, &err) < 0)
+        log_warning("cannot remove a sandbox's folder", LOG_ERR(&err));
+}
+
+void
+op_finish_delete(struct provisioner_op *op, const struct kg_error *err)
+{
+    if (err->code && !op->err.code)
+        op->err = *err;
+    op_finish(op);
+}
+
+void
 op_finish(struct provisioner_op *op)
 {
     struct provisioner *provisioner = op->provisioner;

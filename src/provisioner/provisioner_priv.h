@@ -156,6 +156,11 @@ struct provisioner_op *op_find(const struct provisioner *provisioner, const char
 void op_set_state(struct provisioner_op *op, enum op_state state);
 // Ends the operation and calls its callback.
 void op_finish(struct provisioner_op *op);
+// Begins to delete, with the sandbox's folder: a sandbox that the engine cannot remove now must not
+// be mistaken for a living one later.
+void op_start_delete(struct provisioner_op *op);
+// op_finish() after a delete that ended with this error. That of a create is more useful, and kept.
+void op_finish_delete(struct provisioner_op *op, const struct kg_error *err);
 // Carries out a claim, for engines whose sandboxes all belong to one gateway.
 void op_claim(struct provisioner_op *op);
 // Destroys what is left of a sandbox that nobody uses. `recovery`, which may be NULL, waits for it.
@@ -213,3 +218,14 @@ bool folder_is_zygotes(const char *state_dir, const char *id);
 // Calls `fn` with the id of every folder.
 KG_MUST_CHECK int folder_list(const char *state_dir, void (*fn)(const char *id, void *arg),
                               void *arg, struct kg_error *err);
+
+// ---- Lines of JSON (json_lines.c) -----------------------------------------------------------
+
+// Lines of JSON that arrive in pieces.
+struct json_lines {
+    struct buf rest;
+};
+typedef void (*json_line_fn)(const json_t *line, void *arg);
+// Calls `fn` for every complete line that is JSON; false if one is too long.
+bool json_lines_feed(struct json_lines *lines, const void *data, size_t len, json_line_fn fn,
+                     void *arg);

@@ -104,11 +104,11 @@ test_lines_come_in_pieces(void **state)
     (void)state;
     static const char text[] = "{\"n\":1}\r\n{\"n\":2}\n\nno JSON\n{\"n\":3}\n{\"n\":4}";
     for (size_t piece = 1; piece < sizeof text; piece++) {
-        struct docker_lines lines = {0};
+        struct json_lines lines = {0};
         KG_AUTO_BUF seen = {0};
         for (size_t at = 0; at < sizeof text - 1; at += piece) {
             size_t len = sizeof text - 1 - at < piece ? sizeof text - 1 - at : piece;
-            assert_true(docker_lines_feed(&lines, text + at, len, on_line, &seen));
+            assert_true(json_lines_feed(&lines, text + at, len, on_line, &seen));
         }
         assert_string_equal(seen.data, "1 2 3 "); // the last one has not ended
         buf_fini(&lines.rest);
@@ -119,10 +119,10 @@ static void
 test_a_line_without_end(void **state)
 {
     (void)state;
-    struct docker_lines lines = {0};
+    struct json_lines lines = {0};
     static const char much[64 * 1024];
     int n = 0;
-    while (docker_lines_feed(&lines, much, sizeof much, on_line, NULL))
+    while (json_lines_feed(&lines, much, sizeof much, on_line, NULL))
         assert_true(n++ < 1000);
     buf_fini(&lines.rest);
 }
