@@ -156,6 +156,9 @@ call_finish(struct http_call *call, CURLcode code)
     struct kg_error err = {0};
     struct http_call_result result = {.body = ""};
     if (code == CURLE_OK) {
+        curl_off_t retry_after_s = 0;
+        curl_easy_getinfo(call->easy, CURLINFO_RETRY_AFTER, &retry_after_s);
+        result.retry_after_s = retry_after_s;
         result.status = status_of(call);
         if (call->body.len > 0)
             result.body = call->body.data;
@@ -427,6 +430,18 @@ call_set_common_options(struct http_call *call)
 }
 
 static void
+set_certificates(CURL *easy, const struct http_call_spec *spec)
+{
+    const char *authorities = spec->ca_file ? spec->ca_file : getenv("SSL_CERT_FILE");
+    if (authorities && *authorities)
+        curl_easy_setopt(easy, CURLOPT_CAINFO, authorities);
+    if (spec->certificate_file)
+        curl_easy_setopt(easy, CURLOPT_SSLCERT, spec->certificate_file);
+    if (spec->key_file)
+        curl_easy_setopt(easy, CURLOPT_SSLKEY, spec->key_file);
+}
+
+static void
 set_options(struct http_call *call, const struct http_call_spec *spec)
 {
     CURL *easy = call->easy;
@@ -434,9 +449,7 @@ set_options(struct http_call *call, const struct http_call_spec *spec)
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)spec->timeout_ms);
-    const char *authorities = getenv("SSL_CERT_FILE");
-    if (authorities && *authorities)
-        curl_easy_setopt(easy, CURLOPT_CAINFO, authorities);
+    set_certificates(easy, spec);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_curl_data);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_curl_header);

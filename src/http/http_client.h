@@ -29,6 +29,11 @@ struct http_call_spec {
     // The addresses that the call may connect to (borrowed); others fail with KG_INVALID. Such a
     // call has a connection of its own. NULL: any address.
     const struct address_policy *policy;
+    // For https, paths of PEM files (NULL: none): the authorities that are trusted instead of the
+    // system's, and the client's certificate with its key.
+    const char *ca_file;
+    const char *certificate_file;
+    const char *key_file;
 };
 
 // The answer. After a transport error `status` is 0 and `err` is set; an HTTP error status is not
@@ -37,6 +42,7 @@ struct http_call_result {
     int status;
     const char *body;
     size_t body_len;
+    int64_t retry_after_s; // what the answer's Retry-After asks for; 0: it has none
     const struct kg_error *err;
 };
 
