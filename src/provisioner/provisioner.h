@@ -24,6 +24,22 @@ struct provisioner_kernel_env {
     const char *host_dir;
 };
 
+// The API server of Kubernetes and the client's credentials. NULL members come from the pod's
+// service account.
+struct provisioner_kubernetes {
+    const char *server;           // https://host:port
+    const char *ca_file;          // PEM; NULL without a service account: the system's authorities
+    const char *token_file;       // read again when it changes
+    const char *certificate_file; // of a client, PEM; NULL: none
+    const char *key_file;
+    const char *namespace;    // of the sandboxes' pods
+    const char *agent_image;  // an image with `cp` and /usr/local/bin/kernelgate-agent
+    const char *installation; // labels the pods; NULL: gateway_id
+    // host:port at which other gateways of this installation reach this one
+    // (provisioner_replicas.h); NULL: it is the only one.
+    const char *replica_address;
+};
+
 struct provisioner_settings {
     const char *engine;      // "auto", "oci", "docker"
     const char *state_dir;   // exists, is ours alone; the engine oci lets other users traverse it
@@ -31,7 +47,8 @@ struct provisioner_settings {
     const char *image;       // "host"; else a rootfs folder (oci) or an image's name (docker)
     const char *oci_runtime; // "auto", "runc", "crun", or a path
     const char *docker_host; // unix:///path or tcp://host:port
-    const char *agent_path;  // the static agent on the host, which every user can execute
+    struct provisioner_kubernetes kubernetes;
+    const char *agent_path; // the static agent on the host, which every user can execute
     struct provisioner_limits limits;
     const struct provisioner_kernel_env *kernel_envs;
     size_t n_kernel_envs;

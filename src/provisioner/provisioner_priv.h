@@ -40,6 +40,8 @@ struct provisioner_engine {
                       struct provisioner_entry *ret, struct kg_error *err);
     // Whether that works with the engine's configuration; NULL if open_entry is NULL.
     bool (*can_enter)(const struct provisioner *provisioner);
+    // Whether something else than operations is under way; NULL: never.
+    bool (*is_busy)(const struct provisioner *provisioner);
     size_t op_size; // of the engine's own struct around a provisioner_op
     // Starts an operation: it leaves OP_QUEUED, and op_finish() ends it at some time.
     void (*op_start)(struct provisioner_op *op);
@@ -53,6 +55,7 @@ struct provisioner_engine {
 
 extern const struct provisioner_engine provisioner_oci;
 extern const struct provisioner_engine provisioner_docker;
+extern const struct provisioner_engine provisioner_kubernetes;
 
 struct provisioner_op;
 

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Internals of the engine "kubernetes": sandboxes are pods, controlled by the API of Kubernetes.
+// The pods are the only record of sandboxes: their owners are in labels and annotations.
+#pragma once
+
+#include <netinet/in.h>
+
+#include "http_client.h"
+#include "provisioner_priv.h"
+#include "provisioner_replicas.h"
+
+#define KUBE_IMAGE "kernelgate-kernel:latest" // if the image setting is "host"
+#define KUBE_CONTAINER "sandbox"
+#define KUBE_LABEL_INSTALLATION "kernelgate/installation"
+#define KUBE_LABEL_STATE "kernelgate/state" // "free" or "claimed"
+#define KUBE_LABEL_SESSION                                                                         \
+    "kernelgate/session" // of a claimed one, with replicas: see kube_session_hash()
+#define KUBE_ANNOTATION_META "kernelgate/meta"
+#define KUBE_ANNOTATION_EPOCH "kernelgate/epoch"
+#define KUBE_ANNOTATION_HOLDER "kernelgate/holder" // the process that made it or took it over
+#define KUBE_NAME_MAX 63
+#define KUBE_VERSION_MAX 63
+#define KUBE_HOLDER_LEN PROVISIONER_REPLICA_ID_LEN
+#define KUBE_HASH_LEN 32
+
+// A pod, as of the latest list or event.
+enum kube_phase {
+    KUBE_PENDING, // or its container has not started yet
+    KUBE_RUNNING, // its container runs, and `ip` is set
+    KUBE_ENDED,   // it will not run any more
+};
+
+struct kube_pod {
+    LIST_ENTRY(kube_pod) link;
+    LIST_ENTRY(kube_pod) session_link; // if `session` is set
+    char session[KUBE_HASH_LEN + 1];   // kube_session_hash() of a claimed one; or empty
+    char holder[KUBE_HOLDER_LEN + 1];
+    char uid[40];
+    int64_t held_ms;     // since when that holder is known
+    uint64_t held_epoch; // the latest with which this gateway has held it; 0: none
+    char id[SANDBOX_ID_MAX + 1];
+    enum kube_phase phase;
+    bool deleting; // its deletion was requested
+    bool stuck;    // pending, and will not start without a change
+    bool claimed;
+    bool ours;      // its holder is this process
+    bool listed;    // in the list that is being read
+    char *meta;     // of a claimed pod, while a recovery needs it
+    char why[160];  // why it is pending, or has ended
+    uint64_t epoch; // link_hello.h
+    char ip[INET6_ADDRSTRLEN];
+};
+
+#define KUBE_BUCKETS 1024 // 10,000 pods in a cache of one replica
+
+struct kubernetes;
+
+// The list of all pods of this installation, and the watch that follows it.
+struct kube_monitor {
+    struct loop_timer *timer; // the next step
+    struct loop_timer *sweep;
+    struct http_call *call; // the list or the watch; NULL: none is under way
+    struct json_lines lines;
+    char *version;     // of the list or of the latest event; NULL: a list is needed
+    char *next;        // token of the list's next page, or NULL
+    int64_t asked_ms;  // when the list began
+    int64_t began_ms;  // when the watch began
+    int n_failures;    // consecutive ones
+    bool gone;         // the watch has reported that `version` is too old
+    bool synced;       // a list is complete
+    int64_t synced_ms; // when the first one was
+    bool down;         // the last call failed
+};
+
+// Another gateway of this installation, by its Lease.
+struct kube_replica {
+    LIST_ENTRY(kube_replica) link;
+    char id[KUBE_HOLDER_LEN + 1];
+    char address[PROVISIONER_ADDRESS_MAX + 1];
+    char renewed[48];  // its renewTime, which is only compared with itself: clocks differ
+    int64_t silent_ms; // for how long it has not changed, while the API server answered
+    bool listed;
+};
+
+// The gateways of this installation, by a list of their Leases every other second.
+struct kube_replicas {
+    char *address; // of this one; NULL: it is the only one
+    struct loop_timer *timer;
+    struct http_call *call;
+    struct http_call *farewell; // the removal of our own Lease
+    LIST_HEAD(, kube_replica) others;
+    size_t n_others;
+    int64_t renewed_ms; // when our own was renewed; 0: it is not there
+    int64_t asked_ms;   // when the list under way began
+    int64_t known_ms;   // when the latest complete list began; 0: there is none
+    bool down;          // the last call failed
+    bool left;          // provisioner_leave() was called
+    loop_fn on_lost;
+    void *on_lost_arg;
+};
+
+struct kubernetes {
+    struct provisioner base;
+    struct http_client *http;
+    char *server; // URL without a slash at its end
+    char *ca_file;
+    char *token_file;
+    char *certificate_file;
+    char *key_file;
+    char *namespace;
+    char *pods_path; // /api/v1/namespaces/<namespace>/pods
+    char *leases_path;
+    char *image;
+    char *agent_image;
+    char *installation;
+    char holder[KUBE_HOLDER_LEN + 1]; // this process
+    struct provisioner_limits limits;
+    struct kube_monitor monitor;
+    LIST_HEAD(, kube_pod) pods[KUBE_BUCKETS];
+    LIST_HEAD(, kube_pod) sessions[KUBE_BUCKETS]; // the same by their session
+    struct kube_replicas replicas;
+    LIST_HEAD(, provisioner_search) searches;
+    struct kube_op *recovery; // waits for the first list
+    bool recovered;           // that has happened once
+};
+
+// A pod that is being taken over by a recovery.
+struct kube_adoption;
+
+struct kube_op {
+    struct provisioner_op base;
+    struct http_call *call;
+    struct loop_timer *timer;
+    int64_t until_ms; // the end of attempts
+    int n_attempts;
+    bool waiting;                       // for the pod to run
+    bool named;                         // claim: the name of the session is ours, or it needs none
+    char version[KUBE_VERSION_MAX + 1]; // destroy: of the pod, whose holder may do that
+    TAILQ_HEAD(, kube_adoption) adoptions;
+    size_t n_adopting; // whose attempts have begun
+};
+
+static inline struct kubernetes *
+kube_of(const struct provisioner_op *op)
+{
+    return (struct kubernetes *)op->provisioner;
+}
+
+// ---- The engine (kubernetes.c) --------------------------------------------------------------
+
+// Sets everything up without asking the API server yet.
+struct kubernetes *kube_open(struct loop *loop, const struct provisioner_settings *settings,
+                             struct kg_error *err);
+void kube_close(struct kubernetes *kube);
+static inline void
+kube_auto_(struct kubernetes **kube)
+{
+    kube_close(*kube);
+}
+#define KUBE_AUTO __attribute__((cleanup(kube_auto_))) struct kubernetes *
+
+// ---- Calls (kubernetes_api.c) ---------------------------------------------------------------
+
+// Finds the API server and the credentials: `settings`, else those of the pod's service account.
+KG_MUST_CHECK int kube_find_access(struct kubernetes *kube,
+                                   const struct provisioner_kubernetes *settings,
+                                   struct kg_error *err);
+// Frees what it has found, also where it failed.
+void kube_access_fini(struct kubernetes *kube);
+// Calls the API server; `path` begins with a slash, `body` (stolen) may be NULL. The body of a
+// PATCH is a JSON patch.
+KG_MUST_CHECK struct http_call *kube_call(struct kubernetes *kube, const char *method,
+                                          const char *path, json_t *body, http_call_fn on_done,
+                                          void *arg, struct kg_error *err);
+// Requests a page of objects, which may take longer.
+KG_MUST_CHECK struct http_call *kube_list(struct kubernetes *kube, const char *path,
+                                          http_call_fn on_done, void *arg, struct kg_error *err);
+// Requests the events of `path`, which the server ends after `seconds`.
+KG_MUST_CHECK struct http_call *kube_watch(struct kubernetes *kube, const char *path, int seconds,
+                                           http_call_data_fn on_data, http_call_fn on_done,
+                                           void *arg, struct kg_error *err);
+// Returns 0 for a status below 300, else -1 with the server's reason in `err`.
+int kube_check(const struct kubernetes *kube, const struct http_call_result *result,
+               struct kg_error *err);
+// Whether the answer says that an object of that name exists already.
+bool kube_already_exists(const struct http_call_result *result);
+// Whether the same call may succeed later: after no answer, too many requests, a conflict, or a
+// server error.
+bool kube_is_transient(const struct http_call_result *result);
+// How long to wait before the next attempt: what the server asks for, else longer each time.
+int64_t kube_pause_ms(const struct http_call_result *result, int n_attempts);
+// The path of a sandbox's pod. To be freed.
+char *kube_pod_path(const struct kubernetes *kube, const char *id);
+
+// ---- Pods (kubernetes_pod.c) ----------------------------------------------------------------
+
+// Whether `name` can be the name of a namespace and the value of a label.
+bool kube_name_valid(const char *name);
+// The pod of a sandbox; `args` (stolen) are the agent's, from its path on.
+json_t *kube_pod_spec(const struct kubernetes *kube, const char *id, json_t *args);
+// Reads a pod of this installation; false if it is not one. `ret->meta` is to be freed.
+bool kube_pod_take(const struct kubernetes *kube, const json_t *pod, struct kube_pod *ret);
+// Whether the session's record of a pod is this text.
+bool kube_pod_has_meta(const json_t *pod, const char *meta);
+// The cache.
+struct kube_pod *kube_pod_find(const struct kubernetes *kube, const char *id);
+// Puts a copy into the cache, unless the cached pod has a higher epoch. Takes over `pod->meta`.
+// Returns the pod in the cache.
+struct kube_pod *kube_pod_keep(struct kubernetes *kube, const struct kube_pod *pod);
+void kube_pod_drop(struct kube_pod *pod);
+void kube_pods_fini(struct kubernetes *kube);
+
+// The pod of a session, or NULL.
+struct kube_pod *kube_pod_of_session(const struct kubernetes *kube, const char *hash);
+
+// ---- Replicas (kubernetes_replicas.c) -------------------------------------------------------
+
+// Whether there may be other gateways of this installation.
+static inline bool
+kube_has_replicas(const struct kubernetes *kube)
+{
+    return kube->replicas.address != NULL;
+}
+KG_MUST_CHECK int kube_replicas_init(struct kubernetes *kube, const char *address,
+                                     struct kg_error *err);
+// Makes our own Lease, renews it, and follows those of the others.
+void kube_replicas_start(struct kubernetes *kube);
+void kube_replicas_fini(struct kubernetes *kube);
+// Whether the others are known as they were after the first list of pods.
+bool kube_replicas_known(const struct kubernetes *kube);
+// Asks for the others now.
+void kube_replicas_look(struct kubernetes *kube);
+// NULL: there is none of that id that lives.
+const struct kube_replica *kube_replica_find(const struct kubernetes *kube, const char *id);
+// Whether the pod's holder is another gateway that has ended.
+bool kube_pod_is_lost(const struct kubernetes *kube, const struct kube_pod *pod);
+
+// ---- Names of sessions (kubernetes_names.c) -------------------------------------------------
+
+// Of an owner's session: KUBE_HASH_LEN hexadecimal digits.
+void kube_session_hash(const char *owner, const char *session_id, char ret[KUBE_HASH_LEN + 1]);
+// The same by a session's record; false: it is one-shot, and nobody else asks for it.
+bool kube_session_hash_of(const json_t *meta, char ret[KUBE_HASH_LEN + 1]);
+// The path of a name's Lease. To be freed.
+char *kube_name_path(const struct kubernetes *kube, const char *hash);
+// The Lease of a name whose session is in that pod.
+json_t *kube_name_lease(const struct kubernetes *kube, const char *hash, const char *sandbox_id,
+                        const char *pod_uid);
+// A patch that gives a name to this gateway; NULL: its session is alive elsewhere, or `lease` is
+// not one.
+json_t *kube_name_takeover(const struct kubernetes *kube, const json_t *lease,
+                           const char *sandbox_id, const char *pod_uid);
+void kube_searches_fini(struct kubernetes *kube);
+
+// ---- Operations (kubernetes_op.c, kubernetes_recovery.c) ------------------------------------
+
+void kube_op_start(struct provisioner_op *op);
+void kube_op_fini(struct provisioner_op *op);
+void kube_op_cancelled(struct provisioner_op *op);
+bool kube_op_explain(const struct provisioner_op *op, struct kg_error *err);
+// Gives the operation, which waits for its pod to run, the pod's latest state; NULL: it is gone.
+void kube_op_on_pod(struct kube_op *op, const struct kube_pod *pod);
+// Continues the recovery: the first list is complete, or has failed.
+void kube_recover_listed(struct kube_op *op, const struct kg_error *err);
+void kube_adoptions_fini(struct kube_op *op);
+
+// ---- Watching pods (kubernetes_monitor.c) ---------------------------------------------------
+
+// Starts to follow the pods, and to remove those without a sandbox. A second call does nothing.
+void kube_monitor_start(struct kubernetes *kube);
+void kube_monitor_fini(struct kubernetes *kube);
+
+// ---- The trial (kubernetes_trial.c) ---------------------------------------------------------
+
+// Asks for rights, and whether a pod would be admitted; blocks.
+KG_MUST_CHECK int kube_trial(struct kubernetes *kube, struct kg_error *err);
+bool kube_doctor(struct kubernetes *kube, provisioner_finding_fn fn, void *arg);

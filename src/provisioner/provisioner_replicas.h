@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several gateways of one installation, its replicas: who holds a session, and where that gateway
+// is. With engines and settings that allow one gateway only, provisioner_replica_id() is NULL, and
+// nothing else here may be called.
+#pragma once
+
+#include "base.h"
+#include "loop.h"
+
+struct provisioner;
+
+enum {
+    PROVISIONER_REPLICA_ID_LEN = 10,
+    PROVISIONER_ADDRESS_MAX = 120,
+    PROVISIONER_REPLICAS_MAX = 64
+};
+
+// The id of this gateway, of a-z2-7: another one for each start. NULL: there are no others.
+const char *provisioner_replica_id(const struct provisioner *provisioner);
+// `fn` fires when a gateway has ended that held sandboxes: provisioner_recover() takes them over.
+void provisioner_on_lost(struct provisioner *provisioner, loop_fn fn, void *arg);
+// Tells the others that this gateway ends, once it has released its sandboxes. Until the API server
+// has answered, provisioner_is_idle() is false.
+void provisioner_leave(struct provisioner *provisioner);
+
+enum provisioner_holder {
+    HOLDER_NOBODY, // there is no such session, or no such replica
+    HOLDER_SELF,
+    HOLDER_OTHER, // at `address`
+    HOLDER_LOST,  // a replica that has ended, and nobody has taken over yet
+};
+struct provisioner_place {
+    enum provisioner_holder holder;
+    char id[PROVISIONER_REPLICA_ID_LEN + 1];
+    char address[PROVISIONER_ADDRESS_MAX + 1]; // host:port
+};
+
+// Where a replica is, by its id (`len` characters).
+struct provisioner_place provisioner_replica_place(const struct provisioner *provisioner,
+                                                   const char *id, size_t len);
+// The living replicas, without this one; returns their number.
+size_t provisioner_other_replicas(const struct provisioner *provisioner,
+                                  struct provisioner_place ret[PROVISIONER_REPLICAS_MAX]);
+// Where an owner's session is, as far as that is known here; false: it is not, and a search will
+// find it.
+bool provisioner_session_place(const struct provisioner *provisioner, const char *owner,
+                               const char *session_id, struct provisioner_place *ret);
+// Asks the API server. The callback fires once, never before this returns. With `err` it is not
+// known.
+struct provisioner_search;
+typedef void (*provisioner_place_fn)(const struct provisioner_place *place,
+                                     const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct provisioner_search *
+provisioner_search_start(struct provisioner *provisioner, const char *owner, const char *session_id,
+                         provisioner_place_fn fn, void *arg, struct kg_error *err);
+void provisioner_search_cancel(struct provisioner_search *search);
