@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ static const char usage[] =
     "kernelgate-agent --door SOCKET --idle-timeout SECONDS\n"
     "kernelgate-agent --listen PORT --sandbox ID --gateway-key HEX --idle-timeout SECONDS\n"
     "                 [--egress-port PORT]\n"
+    "                 [--limit CORE|MSGQUEUE|NOFILE|SIGPENDING=NUMBER]...\n"
     "                 [--data-dir DIR] [--tmp-dir DIR] [--cgroup-root DIR] [--no-log] [--version]\n"
     "kernelgate-agent --prepare [ROOT]\n"
     "PID 1 of a kernelgate sandbox; the gateway starts it.\n";
@@ -34,6 +36,36 @@ parse_number(const char *text, long max, int *ret)
         return -1;
     *ret = (int)value;
     return 0;
+}
+
+// Limits of the agent and of the processes that it starts. Limits that are already lower are kept.
+static int
+lower_limit(const char *text)
+{
+    static const struct {
+        const char *name;
+        int resource;
+    } limits[] = {{"CORE=", RLIMIT_CORE},
+                  {"MSGQUEUE=", RLIMIT_MSGQUEUE},
+                  {"NOFILE=", RLIMIT_NOFILE},
+                  {"SIGPENDING=", RLIMIT_SIGPENDING}};
+    struct rlimit limit;
+    char *end;
+
+    for (size_t i = 0; i < KG_ARRAY_LEN(limits); i++) {
+        size_t len = strlen(limits[i].name);
+        if (strncmp(text, limits[i].name, len) != 0 || text[len] < '0' || text[len] > '9')
+            continue;
+        errno = 0;
+        rlim_t most = strtoul(text + len, &end, 10);
+        if (errno || *end || getrlimit(limits[i].resource, &limit) != 0)
+            return -1;
+        if (most < limit.rlim_max)
+            limit.rlim_max = most;
+        limit.rlim_cur = limit.rlim_max;
+        return setrlimit(limits[i].resource, &limit);
+    }
+    return -1;
 }
 
 static int
@@ -61,6 +93,8 @@ parse_text(int option, struct agent_settings *settings)
         settings->tmp_dir = optarg;
     else if (option == 'C')
         settings->cgroup_root = optarg;
+    else if (option == 'L')
+        return lower_limit(optarg);
     else if (option == 'n')
         settings->no_log = true;
     else
@@ -90,6 +124,7 @@ parse_options(int argc, char **argv, struct agent_settings *settings)
         {"gateway-key", required_argument, NULL, 'k'},
         {"idle-timeout", required_argument, NULL, 'i'},
         {"egress-port", required_argument, NULL, 'e'},
+        {"limit", required_argument, NULL, 'L'},
         {"data-dir", required_argument, NULL, 'D'},
         {"tmp-dir", required_argument, NULL, 'T'},
         {"cgroup-root", required_argument, NULL, 'C'},

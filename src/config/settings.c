@@ -8,7 +8,7 @@
 #define MIB (1024.0 * 1024.0)
 
 static const char *const kernel_starts[] = {"auto", "fork", "exec", NULL};
-static const char *const provisioners[] = {"auto", "oci", "docker", NULL};
+static const char *const provisioners[] = {"auto", "oci", "docker", "kubernetes", NULL};
 static const char *const evictions[] = {"none", "idle", NULL};
 static const char *const networks[] = {"none", "egress", NULL};
 static const char *const log_levels[] = {"debug", "info", "warning", "error", NULL};

@@ -26,13 +26,32 @@ SETTING(CHOICE, provisioner, "provisioner", .fallback = "auto", .choices = provi
         .help = "what makes the sandboxes; auto: oci where it works, else docker")
 SETTING(STRING, image, "image", .fallback = "host", .commands = BOTH,
         .aliases = {{"SANDBOX_IMAGE"}, {"CONTAINER_IMAGE"}},
-        .help = "`host` (oci: this machine's /usr, read-only; docker: kernelgate-kernel:latest); else a "
-                "root filesystem's folder (oci) or an image's name (docker)")
+        .help = "`host` (oci: this machine's /usr, read-only; docker, kubernetes: kernelgate-kernel:latest); "
+                "else a root filesystem's folder (oci) or an image's name")
 SETTING(STRING, oci_runtime, "oci-runtime", .fallback = "auto", .commands = BOTH,
         .help = "runc, crun, runsc (gVisor), a path, or auto: runc, else crun")
 SETTING(STRING, docker_host, "docker-host", .fallback = "unix:///var/run/docker.sock",
         .commands = BOTH, .aliases = {{"DOCKER_HOST"}},
         .help = "where the Docker Engine listens: unix:///path or tcp://host:port")
+SETTING(STRING, kubernetes_server, "kubernetes-server", .commands = BOTH,
+        .help = "URL of the API server; in a pod, by default the one of its cluster, with the service account's certificate, token and namespace")
+SETTING(STRING, kubernetes_ca_file, "kubernetes-ca-file", .commands = BOTH,
+        .help = "the API server's authority, PEM")
+SETTING(STRING, kubernetes_token_file, "kubernetes-token-file", .commands = BOTH,
+        .help = "file with the token for the API server; it is read for each request")
+SETTING(STRING, kubernetes_certificate_file, "kubernetes-certificate-file", .commands = BOTH,
+        .help = "client certificate for the API server, PEM, instead of a token")
+SETTING(STRING, kubernetes_key_file, "kubernetes-key-file", .commands = BOTH,
+        .help = "key of that certificate, PEM")
+SETTING(STRING, kubernetes_namespace, "kubernetes-namespace", .commands = BOTH,
+        .help = "namespace of the sandboxes' pods; by default that of the service account, else default")
+SETTING(STRING, kubernetes_agent_image, "kubernetes-agent-image", .fallback = "kernelgate:latest",
+        .commands = BOTH,
+        .help = "the gateway's own image, from which the sandboxes' pods copy the agent")
+SETTING(STRING, kubernetes_installation, "kubernetes-installation", .commands = BOTH,
+        .help = "a name in the labels of the pods, by which a gateway finds them again when its state folder is gone")
+SETTING(STRING, link_key_file, "link-key-file", .commands = SERVE,
+        .help = "file with the key by which sandboxes know this gateway, where it dials them: 64 hexadecimal digits; by default link.key in the state folder")
 SETTING(CHOICE, network, "network", .fallback = "none", .choices = networks, .commands = SERVE,
         .aliases = {{"ENABLE_NETWORK_ACCESS", ALIAS_EGRESS}},
         .help = "none, or egress: out through a proxy, never to private addresses or this machine")

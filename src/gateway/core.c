@@ -91,21 +91,26 @@ start_client(struct core *core, struct kg_error *err)
     return 0;
 }
 
-// Which side dials is the engine's matter. Tests of the other way have the engine oci do it too.
 static int
-choose_door(struct core *core, struct kg_error *err)
+load_link_key(struct core *core, struct kg_error *err)
 {
-    const char *door = getenv("KERNELGATE_DOOR");
-    if (!door || !*door)
-        return 0;
-    if (strcmp(door, "tcp") != 0)
-        return kg_error_set(err, KG_INVALID, 0, "KERNELGATE_DOOR can only be tcp");
     core->link_key = KG_NEW(struct link_key);
-    if (link_key_load(core->state.dir, core->link_key, err) < 0)
+    if (link_key_load(core->config->link_key_file, core->state.dir, core->link_key, err) < 0)
         return -1;
     link_key_format(core->link_key->public_key, core->engine.gateway_key);
     core->engine.settings.gateway_key = core->engine.gateway_key;
     return 0;
+}
+
+// The engine decides which side dials. For tests, the engine oci supports both.
+static int
+choose_door(struct core *core, struct kg_error *err)
+{
+    const char *door = getenv("KERNELGATE_DOOR");
+    if (door && *door && strcmp(door, "tcp") != 0)
+        return kg_error_set(err, KG_INVALID, 0, "KERNELGATE_DOOR can only be tcp");
+    bool dials = (door && *door) || strcmp(core->config->provisioner, "kubernetes") == 0;
+    return dials ? load_link_key(core, err) : 0;
 }
 
 static int

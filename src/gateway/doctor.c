@@ -65,10 +65,18 @@ show_version(const char *runtime)
         print_finding(what, true, version.line, NULL);
 }
 
+// Whether the sandboxes' image contains the kernels.
+static bool
+has_image(const struct config *config)
+{
+    return strcmp(config->provisioner, "docker") == 0 ||
+           strcmp(config->provisioner, "kubernetes") == 0;
+}
+
 static void
 show_versions(const struct config *config)
 {
-    if (strcmp(config->provisioner, "docker") == 0)
+    if (has_image(config))
         return;
     if (strcmp(config->oci_runtime, "auto") != 0) {
         show_version(config->oci_runtime);
@@ -94,8 +102,7 @@ examine(const struct config *config)
     else if (state_make_trial(&trial, config->state_dir, &err) < 0)
         print_finding("state folder", works = false, err.message, NULL);
     if (works) {
-        // docker has them in its image.
-        works = strcmp(config->provisioner, "docker") == 0 || check_kernels(specs, &layout);
+        works = has_image(config) || check_kernels(specs, &layout);
         struct engine_settings engine;
         engine_settings_init(&engine, config, &layout, specs, trial.dir, "aaaaaaaa");
         works &= provisioner_doctor(&engine.settings, print_finding, NULL);

@@ -41,8 +41,10 @@ void state_drop_trial(struct state_trial *trial);
 
 // ---- link_key.c -----------------------------------------------------------------------------
 
-// Reads the installation's key pair from the state folder, where it is made if it is not there.
-KG_MUST_CHECK int link_key_load(const char *state_dir, struct link_key *ret, struct kg_error *err);
+// Reads the installation's key pair from `configured`. If that is NULL, reads it from the state
+// folder, and creates it there if it does not exist.
+KG_MUST_CHECK int link_key_load(const char *configured, const char *state_dir, struct link_key *ret,
+                                struct kg_error *err);
 
 // ---- layout.c -------------------------------------------------------------------------------
 

@@ -24,12 +24,14 @@ make_file(const char *path, struct kg_error *err)
 }
 
 int
-link_key_load(const char *state_dir, struct link_key *ret, struct kg_error *err)
+link_key_load(const char *configured, const char *state_dir, struct link_key *ret,
+              struct kg_error *err)
 {
-    KG_AUTO_FREE char *path = kg_asprintf("%s/link.key", state_dir);
+    KG_AUTO_FREE char *path =
+        configured ? kg_strdup(configured) : kg_asprintf("%s/link.key", state_dir);
     KG_AUTO_BUF text = {0};
     unsigned char seed[LINK_KEY_LEN];
-    if (access(path, F_OK) < 0 && make_file(path, err) < 0)
+    if (!configured && access(path, F_OK) < 0 && make_file(path, err) < 0)
         return -1;
     if (file_read(path, MAX_FILE_BYTES, &text, err) < 0)
         return -1;

@@ -227,16 +227,26 @@ op_remove_leftover(struct provisioner *provisioner, const char *id, struct provi
 }
 
 bool
-op_take_up(struct provisioner_op *recovery, const char *id, int pid)
+op_report(struct provisioner_op *recovery, const char *id, int pid, const json_t *meta)
 {
-    struct provisioner *provisioner = recovery->provisioner;
-    json_auto_t *meta = NULL;
     struct kg_error err = {0};
-    if (folder_read_meta(provisioner->state_dir, id, &meta, &err) < 0 ||
-        watch_start(provisioner, id, pid, recovery->on_exit, recovery->arg, &err) < 0) {
+    watch_stop(recovery->provisioner, id); // of the time when this gateway held it before
+    if (watch_start(recovery->provisioner, id, pid, recovery->on_exit, recovery->arg, &err) < 0) {
         log_warning("cannot recover a sandbox", LOG_STR("sandbox", id), LOG_ERR(&err));
         return false;
     }
     recovery->on_found(id, meta, recovery->arg);
     return true;
+}
+
+bool
+op_take_up(struct provisioner_op *recovery, const char *id, int pid)
+{
+    json_auto_t *meta = NULL;
+    struct kg_error err = {0};
+    if (folder_read_meta(recovery->provisioner->state_dir, id, &meta, &err) < 0) {
+        log_warning("cannot recover a sandbox", LOG_STR("sandbox", id), LOG_ERR(&err));
+        return false;
+    }
+    return op_report(recovery, id, pid, meta);
 }

@@ -7,14 +7,19 @@
 #include <unistd.h>
 
 #include "provisioner_priv.h"
+#include "provisioner_replicas.h"
 
 // In the order in which "auto" tries them.
-static const struct provisioner_engine *const engines[] = {&provisioner_oci, &provisioner_docker};
+static const struct provisioner_engine *const engines[] = {&provisioner_oci, &provisioner_docker,
+                                                           &provisioner_kubernetes};
 
+// "auto" looks for engines on this machine, so it does not try a cluster.
 static bool
 engine_asked_for(const struct provisioner_engine *engine, const char *name)
 {
-    return strcmp(name, "auto") == 0 || strcmp(name, engine->name) == 0;
+    if (strcmp(name, "auto") == 0)
+        return engine != &provisioner_kubernetes;
+    return strcmp(name, engine->name) == 0;
 }
 
 struct provisioner *
@@ -153,7 +158,8 @@ provisioner_create(struct provisioner *provisioner, const struct provisioner_san
 bool
 provisioner_is_idle(const struct provisioner *provisioner)
 {
-    return TAILQ_EMPTY(&provisioner->ops);
+    bool busy = provisioner->engine->is_busy && provisioner->engine->is_busy(provisioner);
+    return TAILQ_EMPTY(&provisioner->ops) && !busy;
 }
 
 void
@@ -206,7 +212,8 @@ provisioner_recover(struct provisioner *provisioner, provisioner_found_fn on_fou
                     struct kg_error *err)
 {
     (void)err;
-    assert(TAILQ_EMPTY(&provisioner->ops) && TAILQ_EMPTY(&provisioner->watches));
+    bool first = TAILQ_EMPTY(&provisioner->ops) && TAILQ_EMPTY(&provisioner->watches);
+    assert(first || provisioner_replica_id(provisioner));
     struct provisioner_op *op = op_new(provisioner, OP_RECOVER, "", on_done, arg);
     op->on_found = on_found;
     op->on_exit = on_exit;

@@ -41,7 +41,7 @@ struct provisioner_kubernetes {
 };
 
 struct provisioner_settings {
-    const char *engine;      // "auto", "oci", "docker"
+    const char *engine;      // "auto", "oci", "docker", "kubernetes"
     const char *state_dir;   // exists, is ours alone; the engine oci lets other users traverse it
     const char *gateway_id;  // labels everything that this gateway creates: 8 characters of a-z2-7
     const char *image;       // "host"; else a rootfs folder (oci) or an image's name (docker)
@@ -56,7 +56,7 @@ struct provisioner_settings {
     const char *packages_dir; // at /opt/kernelgate/packages, read-only; NULL: none
     // An Ed25519 public key, 64 hexadecimal digits: agents listen on TCP for gateways that have its
     // secret key, and sandboxes share no folder with this machine, not even a door. NULL: agents
-    // dial `door/`. Only the engine oci supports it, for tests.
+    // dial `door/`. The engine kubernetes needs it; oci supports it for tests.
     const char *gateway_key;
 };
 
@@ -172,7 +172,8 @@ KG_MUST_CHECK struct provisioner_op *provisioner_claim(struct provisioner *provi
                                                        provisioner_done_fn on_done, void *arg,
                                                        struct kg_error *err);
 
-// Call it once, before the first provisioner_create(). Reports every living sandbox of this gateway
+// Call it once, before the first provisioner_create(), and with several gateways again for what
+// one of them has left (provisioner_on_lost()). Reports every living sandbox of this gateway
 // id (`meta`, borrowed, is NULL for an unclaimed one) and watches it with `on_exit`. Removes what
 // is left of dead and half-made ones, and sandboxes whose `meta` cannot be read.
 typedef void (*provisioner_found_fn)(const char *id, const json_t *meta, void *arg);

@@ -173,6 +173,8 @@ struct provisioner_op *op_remove_leftover(struct provisioner *provisioner, const
 // False if that fails. A sandbox whose owner cannot be read is not reported: it would look
 // unclaimed.
 bool op_take_up(struct provisioner_op *recovery, const char *id, int pid);
+// The same, if the engine itself has the record; `meta` is NULL for an unclaimed sandbox.
+bool op_report(struct provisioner_op *recovery, const char *id, int pid, const json_t *meta);
 // Ends the recovery when all leftovers are removed. Called once when all removals are started.
 void op_recover_step(struct provisioner_op *op);
 

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+// The unit tests of the engine "kubernetes" are one program of two files.
+#pragma once
+
+#include "kubernetes_priv.h"
+
+extern const struct CMUnitTest kubernetes_fault_tests[];
+extern const size_t n_kubernetes_fault_tests;
