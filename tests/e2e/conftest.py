@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import uuid
 
+import cluster
 import docker_engine
 import dockerd
 import leftovers
@@ -17,7 +18,9 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "only(provisioner or runtime, why): what cannot be shown on another"
     )
-    config.addinivalue_line("markers", "not_on(runtime, why): what does not hold with that one")
+    config.addinivalue_line(
+        "markers", "not_on(provisioner or runtime, why): what does not hold there"
+    )
 
 
 def pytest_collection_modifyitems(config, items):
@@ -28,7 +31,7 @@ def pytest_collection_modifyitems(config, items):
         if only and only.args[0] not in (docker_engine.PROVISIONER, docker_engine.OCI_RUNTIME):
             left_out[item] = f"only {only.args[0]}, {only.args[1]}"
         for mark in item.iter_markers("not_on"):
-            if mark.args[0] == docker_engine.OCI_RUNTIME:
+            if mark.args[0] in (docker_engine.PROVISIONER, docker_engine.OCI_RUNTIME):
                 left_out[item] = f"not on {mark.args[0]}, {mark.args[1]}"
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
@@ -46,7 +49,9 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(scope="session", autouse=True)
 def engine():
-    """The Docker Engine, if the tests run on it."""
+    """The Docker Engine, if the tests run on it; a cluster must run already."""
+    if docker_engine.PROVISIONER == "kubernetes":
+        cluster.prepare()
     if docker_engine.PROVISIONER != "docker":
         yield None
         return

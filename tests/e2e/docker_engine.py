@@ -7,6 +7,7 @@ dockerd.py runs the engine; conftest.py starts it and sets DOCKER_HOST.
 import json
 import os
 
+import cluster
 import httpx
 
 PROVISIONER = os.environ.get("KERNELGATE_PROVISIONER", "oci")
@@ -23,6 +24,8 @@ def gateway_environment():
     """The engine settings of a test's gateway."""
     if PROVISIONER == "docker":
         return {"KERNELGATE_PROVISIONER": "docker", "DOCKER_HOST": os.environ["DOCKER_HOST"]}
+    if PROVISIONER == "kubernetes":
+        return cluster.gateway_environment()
     settings = {
         "KERNELGATE_OCI_RUNTIME": OCI_RUNTIME,
         "KERNELGATE_DOOR": DOOR,

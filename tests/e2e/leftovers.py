@@ -12,6 +12,7 @@ import re
 import sys
 from xml.sax.saxutils import escape, quoteattr
 
+import cluster
 import docker_engine
 
 PREFIX = f"/tmp/kgt-{os.environ.get('KGT_RUN', '')}-"
@@ -36,7 +37,13 @@ def _mounts(pid, state_dir):
 
 
 def sandbox_pids(state_dir):
-    """Sandboxes: processes with a mount of the state folder that this process does not have."""
+    """Sandboxes' processes: those with a mount of the state folder that this process does not have; on
+    Kubernetes, the agents in the pods."""
+    if docker_engine.PROVISIONER == "kubernetes":
+        gateway_id = _read(f"{state_dir}/id")
+        pods = cluster.Cluster().pods(gateway_id) if gateway_id else []
+        names = (pod["metadata"]["name"].removeprefix("kg-") for pod in pods)
+        return list(filter(None, map(cluster.agent_pid, names)))
     own = os.readlink("/proc/self/ns/mnt")
     found = []
     for pid in _pids():
@@ -52,8 +59,11 @@ def sandbox_pids(state_dir):
 def cgroups_of(pids):
     """The control groups of processes, as paths on this machine.
 
-    Groups of this process are left out: the hook that prepares a sandbox runs there.
+    Groups of this process are left out: the hook that prepares a sandbox runs there. Those of pods
+    are the kubelet's.
     """
+    if docker_engine.PROVISIONER == "kubernetes":
+        return set()
     groups = set()
     own = _read("/proc/self/cgroup").splitlines()
     for pid in pids:
@@ -105,7 +115,10 @@ def remove_empty_group(gateway_id):
 
 
 def containers_of_gateway(gateway_id):
-    """The gateway's containers on the Docker Engine."""
+    """The gateway's containers on the Docker Engine, or its pods."""
+    if docker_engine.PROVISIONER == "kubernetes":
+        pods = cluster.Cluster().pods(gateway_id)
+        return [f"pod: {pod['metadata']['name']} {pod['status']['phase']}" for pod in pods]
     if docker_engine.PROVISIONER != "docker":
         return []
     label = f"{docker_engine.LABEL}={gateway_id}"

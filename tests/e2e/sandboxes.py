@@ -8,6 +8,7 @@ import pathlib
 import signal
 import subprocess
 
+import cluster
 import docker_engine
 from kernelgate import wait_for
 
@@ -32,16 +33,24 @@ def kill(pid):
     wait_for(lambda: not lives(pid))
 
 
+def annotation(pod, name):
+    """An annotation of a pod, which may be None; "" if it does not exist."""
+    return pod["metadata"]["annotations"].get(name, "") if pod else ""
+
+
 class Sandbox:
     def __init__(self, gateway, folder):
         self.id = folder.name
         self._state_dir = pathlib.Path(gateway.state_dir)
-        meta = _text(folder / "meta.json")
+        pod = cluster.Cluster().pod(self.id) if docker_engine.PROVISIONER == "kubernetes" else None
+        meta = _text(folder / "meta.json") or annotation(pod, cluster.META)
         self.session = json.loads(meta).get("session_id") if meta else None
         # The engine's name of its container.
         self.container = f"kg-{_text(self._state_dir / 'id')}-{self.id}"
         if docker_engine.PROVISIONER == "docker":
             self.agent = docker_engine.Engine().pid(self.container)
+        elif docker_engine.PROVISIONER == "kubernetes":
+            self.agent = cluster.agent_pid(self.id)
         else:
             self.agent = int(_text(folder / "init.pid") or 0)
 
@@ -69,9 +78,23 @@ class Sandbox:
         if docker_engine.PROVISIONER == "docker":
             docker_engine.Engine().kill(self.container)
             return
+        if docker_engine.PROVISIONER == "kubernetes":
+            cluster.Cluster().delete(self.id)
+            return
         [root] = self._state_dir.glob("oci-*")
         runtime = root.name.removeprefix("oci-")
         subprocess.run([runtime, "--root", root, "kill", self.container, "KILL"], check=True)
+
+    def wait_until_ended(self):
+        """Returns when the engine reports the container's end; a kubelet does so after a moment."""
+
+        def ended():
+            pod = cluster.Cluster().pod(self.id)
+            return not pod or pod["status"]["phase"] in ("Failed", "Succeeded")
+
+        if docker_engine.PROVISIONER == "kubernetes":
+            wait_for(ended)
+
 
 def folders_of_sandboxes(gateway):
     """Also of sandboxes that are being made, but not of zygotes."""

@@ -241,6 +241,7 @@ def test_a_session_that_ends_meanwhile(installer, index):
     assert '"status":"died"' in last
 
 
+@pytest.mark.not_on("kubernetes", "no folder is shared with a pod")
 def test_the_session_has_no_network_and_its_packages_do_not_show(installer, session):
     install(installer, session, "kgone==1.0")
     code = """

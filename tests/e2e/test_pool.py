@@ -138,6 +138,7 @@ def test_what_dies_while_it_waits_is_replaced(gateway, victim):
     gateway.delete_session("after")
 
 
+@pytest.mark.not_on("kubernetes", "its quota and its one node have no room for them")
 def test_fifty_sessions_at_once_with_a_pool_of_two(start_gateway):
     gateway = start_gateway(
         "--pool-size", "2", "--max-sessions", "60", "--memory-mb", "192", "--disk-mb", "16"

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cluster that gateways use if KERNELGATE_PROVISIONER is kubernetes. `script/cluster up` starts it;
+the tests run in its network, by `script/cluster in`.
+
+Gateways have the rights of the service account in deploy/kubernetes, the tests those of the cluster's
+administrator.
+"""
+
+import contextlib
+import os
+import pathlib
+import signal
+import ssl
+import subprocess
+
+import httpx
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+KEYS = PROJECT / "build/cluster/keys"
+SERVER = "https://127.0.0.1:6443"
+NAMESPACE = "kernelgate-sandboxes"
+INSTALLATION = "kernelgate/installation"
+META = "kernelgate/meta"
+
+
+def gateway_environment():
+    return {
+        "KERNELGATE_PROVISIONER": "kubernetes",
+        "KERNELGATE_KUBERNETES_SERVER": SERVER,
+        "KERNELGATE_KUBERNETES_CA_FILE": str(KEYS / "ca.crt"),
+        "KERNELGATE_KUBERNETES_TOKEN_FILE": str(KEYS / "token"),
+        "KERNELGATE_KUBERNETES_NAMESPACE": NAMESPACE,
+        "KERNELGATE_KUBERNETES_AGENT_IMAGE": "localhost/kernelgate:1",
+        "KERNELGATE_IMAGE": "localhost/kernelgate-kernel:1",
+    }
+
+
+def kubectl(*arguments, **options):
+    command = [PROJECT / "script/cluster", "kubectl", *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **options).stdout
+
+
+def prepare():
+    """Makes the namespaces and the gateways' account, as an operator does."""
+    kubectl("apply", "-k", PROJECT / "deploy/kubernetes/base")
+    kubectl("-n", "kernelgate", "scale", "deployment/kernelgate", "--replicas=0")
+    token = kubectl("-n", "kernelgate", "create", "token", "kernelgate", "--duration=12h")
+    (KEYS / "token").write_text(token)
+
+
+class Cluster:
+    def __init__(self):
+        context = ssl.create_default_context(cafile=str(KEYS / "ca.crt"))
+        context.load_cert_chain(KEYS / "admin.crt", KEYS / "admin.key")
+        self._client = httpx.Client(base_url=SERVER, verify=context, timeout=60, trust_env=False)
+
+    def ask(self, method, path, **options):
+        response = self._client.request(method, path, **options)
+        assert response.status_code < 400, f"{method} {path}: {response.text}"
+        return response.json()
+
+    def pods(self, installation=None):
+        """The pods of sandboxes, except those that are being deleted."""
+        selector = f"{INSTALLATION}={installation}" if installation else INSTALLATION
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        items = self.ask("GET", path, params={"labelSelector": selector})["items"]
+        return [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
+
+    def pod(self, sandbox_id):
+        """A sandbox's pod, or None."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/kg-{sandbox_id}"
+        response = self._client.get(path)
+        return response.json() if response.status_code == 200 else None
+
+    def delete(self, sandbox_id):
+        self.ask("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/kg-{sandbox_id}")
+
+
+def agent_pid(sandbox_id):
+    """The pid of a sandbox's agent on this machine, or 0."""
+    wanted = ["--sandbox", sandbox_id]
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            arguments = pathlib.Path("/proc", name, "cmdline").read_text().split("\0")
+        except OSError:
+            continue
+        if arguments[0].endswith("/kernelgate-agent") and wanted == arguments[3:5]:
+            return int(name)
+    return 0
+
+
+@contextlib.contextmanager
+def stopped_api_server():
+    """The API server does not answer meanwhile; connections to it stay."""
+    [pid] = [
+        int(path.parent.name)
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+        if b"/kube-apiserver\0" in path.read_bytes()
+        and str(PROJECT / "build/cluster") in os.readlink(path.parent / "cwd")
+    ]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

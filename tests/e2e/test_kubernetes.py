@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only a cluster shows: faults of the API server, pods that others change, rights, admission."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import textwrap
+
+import cluster
+import pytest
+from kernelgate import BINARY, problem, wait_for
+from sandboxes import pooled, sandbox_of, sandboxes
+
+pytestmark = pytest.mark.only("kubernetes", "it is about the cluster")
+
+
+def patch(sandbox_id, content):
+    path = f"/api/v1/namespaces/{cluster.NAMESPACE}/pods/kg-{sandbox_id}"
+    headers = {"Content-Type": "application/merge-patch+json"}
+    return cluster.Cluster().ask("PATCH", path, json=content, headers=headers)
+
+
+def pods_of(gateway):
+    return cluster.Cluster().pods(pathlib.Path(gateway.state_dir, "id").read_text())
+
+
+def doctor(**settings):
+    environment = {"PATH": os.environ["PATH"], **cluster.gateway_environment(), **settings}
+    return subprocess.run(
+        [BINARY, "doctor"], env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
+
+
+# ---- The pod ---------------------------------------------------------------------------------------
+
+
+def test_the_pod_of_a_session(gateway, session, run):
+    run("pass")
+    pod = cluster.Cluster().pod(sandbox_of(gateway, session).id)
+    labels = pod["metadata"]["labels"]
+    assert labels[cluster.INSTALLATION] == pathlib.Path(gateway.state_dir, "id").read_text()
+    assert labels["kernelgate/state"] == "claimed"
+    assert not pod["spec"].get("automountServiceAccountToken")
+    code = (
+        "import os; print(os.path.exists('/var/run/secrets'), os.access('/run/kg-agent', os.W_OK))"
+    )
+    assert run(code).text() == "False False\n"
+    secret = pathlib.Path(gateway.state_dir, "link.key").read_text()
+    assert secret not in str(pod)
+
+
+def test_no_file_of_the_node_can_be_written(gateway, session, run):
+    """The kubelet mounts one for a last message, which it does not count."""
+    code = """
+        import os
+        for path in ("/dev/termination-log", "/root/termination-log"):
+            try:
+                open(path, "a").write("x")
+                print("written")
+            except OSError as error:
+                print(type(error).__name__)
+        mounts = [line.split() for line in open("/proc/self/mountinfo")]
+        print([mount[4] for mount in mounts if "termination" in mount[4]])
+    """
+    lines = run(textwrap.dedent(code)).text().splitlines()
+    assert lines[0] != "written", lines
+    assert lines[1:] == ["PermissionError", "['/root/termination-log']"]
+
+
+def test_limits_of_processes(gateway, session, run):
+    code = (
+        "import resource as r\n"
+        "for name in ('CORE', 'MSGQUEUE', 'NOFILE', 'SIGPENDING'):\n"
+        "    print(name, *r.getrlimit(getattr(r, 'RLIMIT_' + name, {'MSGQUEUE': 12,"
+        " 'SIGPENDING': 11}.get(name))))"
+    )
+    expected = "CORE 1 1\nMSGQUEUE 0 0\nNOFILE 4096 4096\nSIGPENDING 1024 1024\n"
+    assert run(code).text() == expected
+
+
+def test_a_pod_that_is_deleted_ends_its_session_only(gateway):
+    gateway.execute("x = 1", session_id="deleted")
+    gateway.execute("x = 2", session_id="kept")
+    cluster.Cluster().delete(sandbox_of(gateway, "deleted").id)
+    sessions = "/api/v1/sessions"
+    wait_for(lambda: list(gateway.client.get(sessions).json()["sessions"]) == ["kept"])
+    assert gateway.execute("print(x)", session_id="kept").text() == "2\n"
+    gateway.delete_session("kept")
+    wait_for(
+        lambda: not [pod for pod in pods_of(gateway) if "claimed" in str(pod["metadata"]["labels"])]
+    )
+
+
+def test_a_pod_that_another_has_claimed_is_not_used(start_gateway):
+    gateway = start_gateway("--pool-size", "1")
+    gateway.fill_pool()
+    [taken] = pooled(gateway)
+    patch(taken.id, {"metadata": {"labels": {"kernelgate/state": "claimed"}}})
+    response = gateway.client.post("/api/v1/sessions", json={"session_id": "second"})
+    assert response.status_code in (200, 503), response.text
+    gateway.create_session(session_id="second")
+    assert sandbox_of(gateway, "second").id != taken.id
+    # It is the other's, and stays as long as that wants it.
+    assert cluster.Cluster().pod(taken.id)["status"]["phase"] == "Running"
+    cluster.Cluster().delete(taken.id)
+    wait_for(lambda: not pathlib.Path(gateway.state_dir, "sb", taken.id).exists(), timeout=90)
+
+
+# ---- Recovery --------------------------------------------------------------------------------------
+
+
+def test_sessions_outlive_the_gateway_and_its_state_folder(start_gateway, tmp_path):
+    """The pods are the only record. The installation's name and its key are the operator's."""
+    key = tmp_path / "link.key"
+    key.write_text("5a" * 32 + "\n")
+    flags = (
+        "--pool-size",
+        "0",
+        "--link-key-file",
+        str(key),
+        "--kubernetes-installation",
+        "kept-e2e",
+    )
+    first = start_gateway(*flags)
+    first.execute("x = 41", session_id="kept")
+    pod = cluster.Cluster().pods("kept-e2e")[0]["metadata"]
+    assert pod["annotations"]["kernelgate/epoch"] == "1"
+    first.kill()
+    shutil.rmtree(pathlib.Path(first.state_dir, "sb"))
+    second = start_gateway(*flags)
+    assert second.execute("print(x + 1)", session_id="kept").text() == "42\n"
+    pod = cluster.Cluster().pods("kept-e2e")[0]["metadata"]
+    assert pod["annotations"]["kernelgate/epoch"] == "2"
+    second.delete_session("kept")
+    wait_for(lambda: not cluster.Cluster().pods("kept-e2e"))
+
+
+def test_a_damaged_record_ends_only_that_pod(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    gateway.execute("x = 1", session_id="damaged")
+    gateway.execute("x = 2", session_id="kept")
+    damaged = sandbox_of(gateway, "damaged").id
+    gateway.kill()
+    patch(damaged, {"metadata": {"annotations": {cluster.META: "{no JSON"}}})
+    gateway.start()
+    assert list(gateway.client.get("/api/v1/sessions").json()["sessions"]) == ["kept"]
+    assert gateway.execute("print(x)", session_id="kept").text() == "2\n"
+    wait_for(lambda: damaged not in str(pods_of(gateway)))
+
+
+# ---- The API server --------------------------------------------------------------------------------
+
+
+def test_held_sessions_go_on_without_the_api_server(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    gateway.execute("x = 1", session_id="held")
+    with cluster.stopped_api_server():
+        for _ in range(3):
+            assert gateway.execute("print(x)", session_id="held").text() == "1\n"
+    created = wait_for(
+        lambda: (
+            gateway.client.post("/api/v1/sessions", json={"session_id": "new"}).status_code == 200
+        ),
+        timeout=60,
+    )
+    assert created
+    assert gateway.execute("print(2)", session_id="new").text() == "2\n"
+
+
+# ---- What is missing -------------------------------------------------------------------------------
+
+
+def test_doctor_finds_nothing_missing():
+    result = doctor()
+    assert result.returncode == 0, result.stdout
+    assert "the agent runs in a pod" in result.stdout
+
+
+def test_doctor_names_missing_rights(tmp_path):
+    token = tmp_path / "token"
+    token.write_text(cluster.kubectl("-n", "kernelgate", "create", "token", "default"))
+    result = doctor(KERNELGATE_KUBERNETES_TOKEN_FILE=str(token))
+    assert result.returncode == 1
+    assert "may not create, delete, get, list, patch, watch pods" in result.stdout
+
+
+def test_doctor_names_an_image_that_is_missing():
+    result = doctor(KERNELGATE_IMAGE="localhost/nothing:1")
+    assert result.returncode == 1
+    assert "localhost/nothing:1" in result.stdout
+
+
+def test_a_server_that_cannot_be_trusted(tmp_path):
+    result = doctor(KERNELGATE_KUBERNETES_CA_FILE="/etc/ssl/certs/ca-certificates.crt")
+    assert result.returncode == 1
+    assert "certificate" in result.stdout
+
+
+def test_the_account_can_do_nothing_else():
+    account = "system:serviceaccount:kernelgate:kernelgate"
+    rights = cluster.kubectl("auth", "can-i", "--list", f"--as={account}", "-n", cluster.NAMESPACE)
+    resources = {line.split()[0] for line in rights.splitlines()[1:] if line[0] not in " ["}
+    assert {name for name in resources if "." not in name} == {"pods"}
+    assert "leases.coordination.k8s.io" in resources
+    elsewhere = cluster.kubectl("auth", "can-i", "--list", f"--as={account}", "-n", "default")
+    assert "pods" not in elsewhere
+
+
+def test_a_quota_that_is_used_up_is_told(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    quota = ("-n", cluster.NAMESPACE, "patch", "resourcequota", "sandboxes", "--type=merge", "-p")
+    cluster.kubectl(*quota, '{"spec":{"hard":{"pods":"0"}}}')
+    try:
+        wait_for(lambda: "pods: 0" in cluster.kubectl("-n", cluster.NAMESPACE, "get", "resourcequota",
+                                                      "-o", "yaml").replace('"', ""))  # fmt: skip
+        response = gateway.client.post("/api/v1/sessions", json={})
+        assert "exceeded quota" in problem(response, 503, "provisioner_unavailable")["detail"]
+    finally:
+        cluster.kubectl(*quota, '{"spec":{"hard":{"pods":"50"}}}')
+    wait_for(
+        lambda: gateway.client.post("/api/v1/sessions", json={}).status_code == 200, timeout=60
+    )
+
+
+# ---- Strays ----------------------------------------------------------------------------------------
+
+
+def test_a_pod_without_a_session_is_removed(start_gateway):
+    """One whose create was not known to have succeeded, for instance."""
+    gateway = start_gateway("--pool-size", "0")
+    gateway.execute("x = 1", session_id="here")
+    model = cluster.Cluster().pod(sandbox_of(gateway, "here").id)
+    stray = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "kg-straystray",
+            "labels": model["metadata"]["labels"],
+            "annotations": {
+                name: value
+                for name, value in model["metadata"]["annotations"].items()
+                if name != cluster.META
+            },
+        },
+        "spec": {key: value for key, value in model["spec"].items() if key != "nodeName"},
+    }
+    cluster.Cluster().ask("POST", f"/api/v1/namespaces/{cluster.NAMESPACE}/pods", json=stray)
+    wait_for(lambda: "kg-straystray" not in str(pods_of(gateway)), timeout=60)
+    assert gateway.execute("print(x)", session_id="here").text() == "1\n"
+    assert [sandbox.session for sandbox in sandboxes(gateway)] == ["here"]
