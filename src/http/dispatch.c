@@ -162,8 +162,16 @@ http_request_refuse_secret(struct http_request *request)
 static void
 start_handler(struct http_request *request, const struct http_router_entry *entry)
 {
+    const struct http_server *server = request->server;
     request->handler = entry->route.handler;
     request->handler_arg = entry->arg;
+    if (!server->forward || !server->forward(request, server->forward_arg))
+        http_request_handle(request);
+}
+
+void
+http_request_handle(struct http_request *request)
+{
     if (!body_parse_before_handler(request))
         request->handler(request, request->handler_arg);
 }

@@ -264,3 +264,23 @@ size_t http_upgrade_read(struct http_request *request, void *to, size_t len);
 void http_upgrade_pause(struct http_request *request, bool paused);
 // Closes the connection once all is sent; the request is gone afterwards.
 void http_upgrade_end(struct http_request *request);
+
+// ---- Forwarded requests (tunnel.c) ----------------------------------------------------------
+
+// Called before the handler of each request, when all checks have passed and the body is there.
+// True: it takes the request, and ends it by an answer of another server (below), by any other
+// answer, or by http_request_handle().
+typedef bool (*http_forward_fn)(struct http_request *request, void *arg);
+void http_server_set_forward(struct http_server *server, http_forward_fn fn, void *arg);
+// Calls the handler after all. Its on_gone must be free.
+void http_request_handle(struct http_request *request);
+// The pattern of its route, and its target as the client has sent it.
+const char *http_request_route(const struct http_request *request);
+const char *http_request_target(const struct http_request *request);
+// The head to forward, with all that the client has sent in it but what concerns this connection
+// only, and with the line `extra` ("Name: value"). To be freed.
+char *http_tunnel_head(const struct http_request *request, const char *extra);
+// From now on http_stream_write() sends bytes as they are, which begin with the head of an answer
+// of that status; http_upgrade_read(), _pause() and _end() work, and the connection ends with the
+// answer. Unlike an upgraded connection it counts among http_server_open_requests().
+void http_tunnel_start(struct http_request *request, int status, loop_fn on_data, void *arg);

@@ -99,6 +99,7 @@ struct http_connection {
     bool closing;
     bool lingers; // after its end, since its client may still be sending
     bool upgraded;
+    bool tunnelled; // upgraded to carry an answer: the request still counts as open
     struct http_peer *peer;
     bool trusted; // a request had a valid key
     // identify.c, about the request that is being read:
@@ -200,6 +201,8 @@ struct http_server {
     char **allowed_hosts;
     struct http_authenticator *authenticator; // or NULL
     struct http_quota anonymous_quota;
+    http_forward_fn forward; // or NULL
+    void *forward_arg;
     struct http_owners owners;
     bool draining;
     struct http_router router;
@@ -264,6 +267,9 @@ struct http_request {
     bufferevent_event_cb evhttp_event;
     LIST_ENTRY(http_request) link;
 };
+
+// Makes the connection one of bytes both ways: see http_upgrade_start() and http_tunnel_start().
+void upgrade_take(struct http_request *request, loop_fn on_data, void *arg);
 
 // The head of a request as its client sent it. The strings point into `text`.
 struct http_head {

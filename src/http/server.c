@@ -28,7 +28,7 @@ on_closed(struct evhttp_connection *evcon, void *arg)
     struct http_server *server = conn->server;
     server->by_fd[conn->fd] = NULL;
     server->n_connections--;
-    if (conn->busy && !conn->upgraded)
+    if (conn->busy && (!conn->upgraded || conn->tunnelled))
         server->n_busy--;
     refusal_forget(conn);
     intake_forget(conn);

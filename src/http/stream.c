@@ -116,7 +116,7 @@ http_stream_write(struct http_request *request, const void *data, size_t len)
     if (!request->conn)
         return;
     assert(request->streaming);
-    if (len == 0 || request->method == HTTP_HEAD)
+    if (len == 0 || (request->method == HTTP_HEAD && !request->conn->tunnelled))
         return;
     struct evbuffer *output = output_of(request);
     bool chunked = request->ev->chunked;

@@ -83,27 +83,33 @@ write_head(struct http_request *request, const char *protocol)
 }
 
 void
-http_upgrade_start(struct http_request *request, const char *protocol, loop_fn on_data, void *arg)
+upgrade_take(struct http_request *request, loop_fn on_data, void *arg)
 {
     struct http_connection *conn = request->conn;
-    if (!conn)
-        return;
     assert(!request->streaming);
     request->streaming = true;
     request->ev->chunked = 0;
     request->on_data = on_data;
     request->on_data_arg = arg;
     conn->upgraded = true;
-    conn->server->n_busy--;
     if (conn->server->handling == request)
         conn->server->handling = NULL; // nobody is to watch it for its end but this file
-    write_head(request, protocol);
     stream_init_flush(request);
     bufferevent_getcb(conn->bev, NULL, NULL, &request->evhttp_event, NULL);
     bufferevent_setcb(conn->bev, upgrade_on_read, NULL, upgrade_on_event, conn);
     bufferevent_set_timeouts(conn->bev, NULL, NULL);
     bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
     look_soon(conn);
+}
+
+void
+http_upgrade_start(struct http_request *request, const char *protocol, loop_fn on_data, void *arg)
+{
+    if (!request->conn)
+        return;
+    write_head(request, protocol);
+    request->conn->server->n_busy--;
+    upgrade_take(request, on_data, arg);
 }
 
 size_t
@@ -149,7 +155,7 @@ http_upgrade_end(struct http_request *request)
     http_request_on_gone(request, upgrade_on_ended, request);
     request->on_data = NULL;
     conn->upgraded = false; // an answer again, whose end is being sent
-    conn->server->n_busy++;
+    conn->server->n_busy += !conn->tunnelled;
     conn->lingers = true;
     conn->closing = true; // refusal.c closes it when the output is empty
     bufferevent_disable(conn->bev, EV_READ);

@@ -313,9 +313,103 @@ test_tokens(void **state)
     }
 }
 
+// ---- Forwarded requests ---------------------------------------------------------------------
+
+static char *forwarded; // the head
+
+static bool
+forward_some(struct http_request *request, void *arg)
+{
+    (void)arg;
+    if (!http_request_header(request, "X-Elsewhere"))
+        return false;
+    bench.held = request;
+    forwarded = http_tunnel_head(request, "X-From: here");
+    return true;
+}
+
+static void
+tunnel_on_data(void *arg)
+{
+    char data[16];
+    (void)arg;
+    while (http_upgrade_read(bench.held, data, sizeof data) > 0)
+        ;
+}
+
+static void
+test_a_forwarded_request(void **state)
+{
+    (void)state;
+    char body[8] = {0};
+    KG_AUTO_RAW raw;
+    http_server_set_forward(bench.server, forward_some, NULL);
+    round_trip(); // one that is not forwarded
+    raw_ask(&raw, "POST /echo-protocol?a=%20 HTTP/1.1\r\nHost: localhost\r\nX-Elsewhere: 1\r\n"
+                  "Connection: keep-alive\r\nContent-Length: 4\r\n\r\nbody");
+    WAIT(bench.held);
+    assert_string_equal(forwarded, "POST /echo-protocol?a=%20 HTTP/1.1\r\nHost: localhost\r\n"
+                                   "X-Elsewhere: 1\r\nConnection: close\r\n"
+                                   "Content-Length: 4\r\nX-From: here\r\n\r\n");
+    assert_int_equal(http_request_body_read(bench.held, body, sizeof body), 4);
+    assert_string_equal(body, "body");
+    http_request_on_gone(bench.held, upgrade_on_gone, NULL);
+    http_tunnel_start(bench.held, 200, tunnel_on_data, NULL);
+    assert_int_equal(http_server_open_requests(bench.server), 1);
+    http_stream_write(bench.held, "HTTP/1.1 200 OK\r\n\r\nas it is", 27);
+    WAIT(raw_has(&raw, "\r\n\r\nas it is"));
+    raw_send(&raw, GET("/hello")); // is dropped: the connection ends with the answer
+    http_upgrade_end(KG_STEAL(bench.held));
+    WAIT(raw.closed);
+    assert_int_equal(raw_count(&raw, "HTTP/1.1"), 1);
+    assert_int_equal(http_server_open_requests(bench.server), 0);
+    assert_int_equal(bench.n_gone, 0);
+    free(KG_STEAL(forwarded));
+}
+
+static void
+test_a_forwarded_head_has_no_body(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW raw;
+    http_server_set_forward(bench.server, forward_some, NULL);
+    raw_ask(&raw, "HEAD /echo-protocol HTTP/1.1\r\nHost: localhost\r\nX-Elsewhere: 1\r\n\r\n");
+    WAIT(bench.held);
+    assert_non_null(strstr(forwarded, "HEAD /echo-protocol HTTP/1.1\r\n"));
+    assert_null(strstr(forwarded, "Content-Length"));
+    http_tunnel_start(bench.held, 200, tunnel_on_data, NULL);
+    http_stream_write(bench.held, "HTTP/1.1 200 OK\r\n\r\n", 19);
+    http_upgrade_end(KG_STEAL(bench.held));
+    WAIT(raw.closed);
+    assert_true(raw_has(&raw, "HTTP/1.1 200 OK\r\n\r\n"));
+    free(KG_STEAL(forwarded));
+}
+
+static void
+test_the_client_of_a_forwarded_request_leaves(void **state)
+{
+    (void)state;
+    struct raw raw;
+    http_server_set_forward(bench.server, forward_some, NULL);
+    raw_ask(&raw, "GET /echo-protocol HTTP/1.1\r\nHost: localhost\r\nX-Elsewhere: 1\r\n"
+                  "Connection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+    WAIT(bench.held);
+    assert_non_null(strstr(forwarded, "\r\nUpgrade: echo\r\nConnection: Upgrade\r\n"));
+    http_request_on_gone(bench.held, upgrade_on_gone, NULL);
+    http_tunnel_start(bench.held, 101, tunnel_on_data, NULL);
+    raw_close(&raw);
+    WAIT(bench.n_gone == 1);
+    http_request_abandon(KG_STEAL(bench.held));
+    assert_int_equal(http_server_open_requests(bench.server), 0);
+    free(KG_STEAL(forwarded));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, upgrade_set_up, upgrade_tear_down)
 
 const struct CMUnitTest http_upgrade_tests[] = {
+    TEST(test_a_forwarded_request),
+    TEST(test_a_forwarded_head_has_no_body),
+    TEST(test_the_client_of_a_forwarded_request_leaves),
     TEST(test_bytes_both_ways),
     TEST(test_client_of_an_upgrade_leaves),
     TEST(test_end_with_a_backlog),

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests that another server answers: what is sent to it, and the connection that then carries
+// its answer as it comes.
+
+#include <strings.h>
+
+#include "http_priv.h"
+
+void
+http_server_set_forward(struct http_server *server, http_forward_fn fn, void *arg)
+{
+    server->forward = fn;
+    server->forward_arg = arg;
+}
+
+const char *
+http_request_route(const struct http_request *request)
+{
+    return request->route;
+}
+
+const char *
+http_request_target(const struct http_request *request)
+{
+    return evhttp_request_get_uri(request->ev);
+}
+
+// Of this connection only (RFC 9110, 7.6.1), or written anew.
+static bool
+is_hop(const char *name)
+{
+    static const char *const names[] = {"Connection", "Keep-Alive", "Transfer-Encoding",
+                                        "TE",         "Trailer",    "Content-Length",
+                                        "Expect",     "Upgrade"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(names); i++)
+        if (strcasecmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static void
+append_header(struct buf *head, const char *name, const char *value)
+{
+    buf_append_str(head, name);
+    buf_append_str(head, ": ");
+    buf_append_str(head, value);
+    buf_append_str(head, "\r\n");
+}
+
+char *
+http_tunnel_head(const struct http_request *request, const char *extra)
+{
+    KG_AUTO_BUF head = {0};
+    char method[32];
+    const char *upgrade = evhttp_find_header(request->headers, "Upgrade");
+    bool upgrades = upgrade && http_upgrade_is_asked(request, upgrade);
+    methods_format(request->method, method, sizeof method);
+    buf_append_str(&head, method);
+    buf_append_str(&head, " ");
+    buf_append_str(&head, evhttp_request_get_uri(request->ev));
+    buf_printf(&head, " HTTP/%d.%d\r\n", request->ev->major, request->ev->minor);
+    const struct evkeyval *header;
+    TAILQ_FOREACH(header, request->headers, next)
+        if (!is_hop(header->key))
+            append_header(&head, header->key, header->value);
+    if (upgrades)
+        append_header(&head, "Upgrade", upgrade);
+    append_header(&head, "Connection", upgrades ? "Upgrade" : "close");
+    if (http_request_body_len(request) > 0 || (request->method & (HTTP_POST | HTTP_PUT)))
+        buf_printf(&head, "Content-Length: %zu\r\n", http_request_body_len(request));
+    buf_append_str(&head, extra);
+    buf_append_str(&head, "\r\n\r\n");
+    return buf_take(&head);
+}
+
+void
+http_tunnel_start(struct http_request *request, int status, loop_fn on_data, void *arg)
+{
+    if (!request->conn)
+        return;
+    request->status = status;
+    request->conn->tunnelled = true;
+    upgrade_take(request, on_data, arg);
+}
