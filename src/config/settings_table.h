@@ -50,6 +50,8 @@ SETTING(STRING, kubernetes_agent_image, "kubernetes-agent-image", .fallback = "k
         .help = "the gateway's own image, from which the sandboxes' pods copy the agent")
 SETTING(STRING, kubernetes_installation, "kubernetes-installation", .commands = BOTH,
         .help = "a name in the labels of the pods, by which a gateway finds them again when its state folder is gone")
+SETTING(STRING, kubernetes_replica_address, "kubernetes-replica-address", .commands = LISTEN | CONFIG_DOCTOR,
+        .help = "host:port at which other replicas of this installation reach this one; it turns on replicas, which need keep-sandboxes, link-key-file and kubernetes-installation")
 SETTING(STRING, link_key_file, "link-key-file", .commands = SERVE,
         .help = "file with the key by which sandboxes know this gateway, where it dials them: 64 hexadecimal digits; by default link.key in the state folder")
 SETTING(CHOICE, network, "network", .fallback = "none", .choices = networks, .commands = SERVE,

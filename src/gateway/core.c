@@ -8,6 +8,7 @@
 
 #include "core.h"
 #include "jupyter.h"
+#include "provisioner_replicas.h"
 #include "session.h"
 
 enum {
@@ -71,6 +72,48 @@ recover(struct core *core, struct kg_error *err)
     }
     return 0;
 }
+
+// ---- Replicas -------------------------------------------------------------------------------
+
+static void
+on_taken_over(const struct kg_error *err, void *arg)
+{
+    struct core *core = arg;
+    core->takeover = NULL;
+    if (err)
+        log_warning("not all sessions of another replica were taken over", LOG_ERR(err));
+}
+
+static void
+on_lost(void *arg)
+{
+    struct core *core = arg;
+    struct kg_error err = {0};
+    if (core->takeover)
+        return;
+    core->takeover = provisioner_recover(core->provisioner, on_found, on_taken_over,
+                                         on_adopted_exit, core, &err);
+    if (!core->takeover)
+        log_warning("cannot take over the sessions of another replica", LOG_ERR(&err));
+}
+
+void
+core_follow_replicas(struct core *core)
+{
+    if (provisioner_replica_id(core->provisioner))
+        provisioner_on_lost(core->provisioner, on_lost, core);
+}
+
+void
+core_leave_replicas(struct core *core)
+{
+    if (!provisioner_replica_id(core->provisioner))
+        return;
+    provisioner_op_cancel(KG_STEAL(core->takeover));
+    provisioner_leave(core->provisioner);
+}
+
+// ---- Parts ----------------------------------------------------------------------------------
 
 static char *
 make_file_url(const void *arg, const char *owner, const char *session_id, const char *path)
@@ -215,6 +258,7 @@ make_contexts(struct core *core)
         .max_replay_bytes = REPLAY_BYTES,
         .max_message_bytes = (size_t)config->max_output_bytes + MESSAGE_SLACK,
         .max_waiting_bytes = WAITING_BYTES,
+        .id_suffix = provisioner_replica_id(core->provisioner),
     };
     core->executions = executions_new(core->loop, &logs);
     core->sandbox_context = (struct sandbox_context){
@@ -324,6 +368,9 @@ core_start(struct core *core, struct kg_error *err)
     make_contexts(core);
     make_sessions(core);
     make_face_context(core);
+    if (provisioner_replica_id(core->provisioner))
+        file_links_share_key(core->links, core->link_key->secret_key,
+                             sizeof core->link_key->secret_key);
     return recover(core, err);
 }
 
@@ -367,6 +414,7 @@ core_fini(struct core *core)
         explicit_bzero(core->link_key, sizeof *core->link_key);
     free(core->link_key);
     json_decref(core->kernel_env);
+    provisioner_op_cancel(core->takeover);
     provisioner_free(core->provisioner);
     egress_free(core->egress);
     http_client_free(core->client);

@@ -45,12 +45,17 @@ struct core {
     struct sessions *sessions;
     struct face_context face;
     struct kg_error recovery_error;
+    struct provisioner_op *takeover; // of what another replica has left, under way
 };
 
 // Recovers what an earlier run has left.
 KG_MUST_CHECK int core_start(struct core *core, struct kg_error *err);
 // Starts the zygotes and fills the pool.
 void core_open(struct core *core);
+// From now on takes over what other replicas leave; without replicas does nothing.
+void core_follow_replicas(struct core *core);
+// Does so no more, and leaves this replica's sandboxes to the others, once they are released.
+void core_leave_replicas(struct core *core);
 // Must be called before the loop ends, which waits for removals in the background.
 void core_stop_zygotes(struct core *core);
 // After the faces. Also of one that has not started, or half.

@@ -6,6 +6,7 @@
 #include "core.h"
 #include "mcp.h"
 #include "mcp_tools.h"
+#include "provisioner_replicas.h"
 #ifdef KG_MCP_FIXTURES
 #include "mcp_fixtures.h"
 #endif
@@ -48,6 +49,7 @@ mcp_face_new(struct core *core, const char *upload_root)
         .max_sessions = MAX_MCP_SESSIONS,
         .max_sessions_per_owner = MAX_MCP_SESSIONS_PER_OWNER,
         .session_idle_ms = core->config->idle_timeout_s * 1000,
+        .id_suffix = provisioner_replica_id(core->provisioner),
         .max_replay_bytes = MAX_REPLAY_BYTES,
     };
     face->mcp = mcp_new(&settings);

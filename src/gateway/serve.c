@@ -15,6 +15,8 @@
 #include "loop_lag.h"
 #include "mcp.h"
 #include "notebook.h"
+#include "provisioner_replicas.h"
+#include "replicas.h"
 
 enum {
     MAX_HEADER_BYTES = 32 << 10,
@@ -36,6 +38,7 @@ struct gateway {
     struct api_context api;
     struct mcp_face *mcp;
     struct notebook *notebook; // NULL: that face is off
+    struct replicas *replicas; // NULL: this is the only gateway of its installation
     struct loop_signal *terminate;
     struct loop_signal *interrupt;
     struct loop_timer *drain;
@@ -182,6 +185,37 @@ make_server(struct gateway *gateway, struct kg_error *err)
     return gateway->server ? 0 : -1;
 }
 
+static void
+start_replicas(struct gateway *gateway)
+{
+    struct core *core = &gateway->core;
+    if (!provisioner_replica_id(core->provisioner))
+        return;
+    const struct replicas_settings settings = {
+        .loop = core->loop,
+        .provisioner = core->provisioner,
+        .sessions = core->sessions,
+        .client = core->client,
+    };
+    gateway->replicas = replicas_new(&settings, gateway->server);
+    core_follow_replicas(core);
+}
+
+// What one replica has must be what another one can take over.
+static int
+check_replicas(const struct config *config, struct kg_error *err)
+{
+    if (!config->kubernetes_replica_address)
+        return 0;
+    if (strcmp(config->provisioner, "kubernetes") != 0 || !config->keep_sandboxes ||
+        !config->link_key_file || !config->kubernetes_installation)
+        return kg_error_set(
+            err, KG_INVALID, 0,
+            "setting kubernetes-replica-address: replicas need provisioner "
+            "kubernetes, keep-sandboxes, link-key-file and kubernetes-installation");
+    return 0;
+}
+
 static int
 start_server(struct gateway *gateway, struct kg_error *err)
 {
@@ -225,6 +259,9 @@ on_drain(void *arg)
     core_stop_zygotes(&gateway->core);
     if (gateway->core.config->keep_sandboxes) {
         sessions_release(gateway->core.sessions);
+        if (gateway->replicas)
+            replicas_leave(gateway->replicas);
+        core_leave_replicas(&gateway->core);
         on_idle_look(gateway);
         return;
     }
@@ -256,6 +293,7 @@ gateway_fini(struct gateway *gateway)
     loop_signal_free(gateway->terminate);
     loop_signal_free(gateway->interrupt);
     http_server_free(gateway->server);
+    replicas_free(gateway->replicas);
     mcp_face_free(gateway->mcp);
     notebook_free(gateway->notebook);
     api_keys_free(gateway->keys);
@@ -268,7 +306,7 @@ static int
 run(struct gateway *gateway, struct kg_error *err)
 {
     struct core *core = &gateway->core;
-    if (load_keys(gateway, err) < 0)
+    if (check_replicas(core->config, err) < 0 || load_keys(gateway, err) < 0)
         return -1;
     set_owners(gateway);
     if (state_open(&core->state, core->config->state_dir, err) < 0 || core_start(core, err) < 0)
@@ -276,6 +314,7 @@ run(struct gateway *gateway, struct kg_error *err)
     core_open(core);
     if (start_server(gateway, err) < 0)
         return -1;
+    start_replicas(gateway);
     gateway->drain = loop_timer_new(gateway->core.loop, on_drain, gateway);
     gateway->lag = loop_lag_new(gateway->core.loop);
     gateway->idle = loop_timer_new(gateway->core.loop, on_idle_look, gateway);

@@ -191,6 +191,8 @@ execution_new(struct executions *executions, const struct execution_request *req
     execution->refs = 2; // the caller's and the registry's
     execution->executions = executions;
     id_random(execution->id, EXECUTION_ID_LEN);
+    if (executions->settings.id_suffix)
+        strncat(execution->id, executions->settings.id_suffix, EXECUTION_SUFFIX_MAX);
     execution->owner = kg_strdup(request->owner);
     execution->session_id = kg_strdup(request->session_id);
     execution->code = kg_strdup(request->code);

@@ -11,7 +11,7 @@ enum { EXECUTION_ID_LEN = 24 };
 
 struct execution {
     int refs;
-    char id[EXECUTION_ID_LEN + 1];
+    char id[EXECUTION_ID_LEN + EXECUTION_SUFFIX_MAX + 1];
     char *owner;
     char *session_id;
     char *code;

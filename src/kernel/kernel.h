@@ -129,7 +129,9 @@ struct executions_settings {
     // Of the code and variables that wait, and of messages of taps; small ones do not count. One
     // owner may use half of it. 0: no bound.
     size_t max_waiting_bytes;
+    const char *id_suffix; // of the executions' ids, up to EXECUTION_SUFFIX_MAX characters; or NULL
 };
+enum { EXECUTION_SUFFIX_MAX = 10 };
 struct executions *executions_new(struct loop *loop, const struct executions_settings *settings);
 void executions_free(struct executions *executions);
 KG_DEFINE_AUTO(executions, executions_free)

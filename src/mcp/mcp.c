@@ -42,6 +42,8 @@ mcp_new(const struct mcp_settings *settings)
     mcp->profiles = kg_calloc(n + 1, sizeof mcp->profiles[0]);
     for (size_t i = 0; i < n; i++)
         mcp->profiles[i] = kg_strdup(settings->profiles[i]);
+    if (settings->id_suffix)
+        strncat(mcp->id_suffix, settings->id_suffix, MCP_SUFFIX_MAX);
     randombytes_buf(mcp->key, sizeof mcp->key);
     TAILQ_INIT(&mcp->by_use);
     TAILQ_INIT(&mcp->bodies);

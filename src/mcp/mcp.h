@@ -216,7 +216,9 @@ struct mcp_settings {
     size_t max_sessions_per_owner;
     int64_t session_idle_ms; // without a request, a stream or a running call
     size_t max_replay_bytes; // of the events that a session keeps for Last-Event-ID
+    const char *id_suffix;   // of the MCP sessions' ids, up to MCP_SUFFIX_MAX characters; or NULL
 };
+enum { MCP_SUFFIX_MAX = 10 };
 struct mcp *mcp_new(const struct mcp_settings *settings);
 // Cancels all calls. Afterwards providers must not use a call that they have not answered. Free the
 // HTTP server before, and a stdio transport after.

@@ -339,7 +339,7 @@ struct session_value {
 // closed session is freed after its last call has been answered.
 struct mcp_session {
     struct mcp *mcp;
-    char id[MCP_SESSION_ID_LEN + 1];
+    char id[MCP_SESSION_ID_LEN + MCP_SUFFIX_MAX + 1];
     char *owner;
     char *profile;
     char *base_url; // or NULL
@@ -538,6 +538,7 @@ struct mcp {
     size_t max_sessions;
     size_t max_sessions_per_owner;
     int64_t session_idle_ms;
+    char id_suffix[MCP_SUFFIX_MAX + 1];
     int64_t room_wait_ms;
     size_t max_replay_bytes;
     struct provider_entry *providers;

@@ -13,6 +13,7 @@ mcp_session_new(struct mcp *mcp, const char *owner, const char *profile)
     struct mcp_session *session = KG_NEW(struct mcp_session);
     session->mcp = mcp;
     id_random_hex(session->id, MCP_SESSION_ID_LEN);
+    strncat(session->id, mcp->id_suffix, MCP_SUFFIX_MAX);
     session->owner = kg_strdup(owner);
     session->share = mcp_share_join(mcp, owner);
     session->profile = kg_strdup(profile);

@@ -49,6 +49,13 @@ file_links_free(struct file_links *links)
 }
 
 void
+file_links_share_key(struct file_links *links, const unsigned char *secret, size_t len)
+{
+    static const unsigned char label[] = "kernelgate file links";
+    crypto_generichash(links->key, sizeof links->key, label, sizeof label, secret, len);
+}
+
+void
 file_links_set_sessions(struct file_links *links, struct sessions *sessions)
 {
     links->sessions = sessions;

@@ -116,12 +116,13 @@ class Lines(list):
 class Gateway:
     """One `kernelgate serve` with its own state folder."""
 
-    def __init__(self, *flags, env=None, state_dir=None, key=None, cwd=None, binary=BINARY):
+    def __init__(self, *flags, env=None, state_dir=None, key=None, cwd=None, binary=BINARY, port=0):
         self.state_dir = state_dir or tempfile.mkdtemp(prefix=leftovers.PREFIX)
         self.flags = flags
         self.binary = binary
         self.env = env or {}
         self.key = key
+        self.port = port  # 0: any
         self.cwd = cwd
         self.process = None
         self.log_path = os.path.join(self.state_dir, "stderr.log")
@@ -130,7 +131,10 @@ class Gateway:
     # ---- Start and stop
 
     def command(self):
-        return [self.binary, "serve", "--port", "0", "--state-dir", self.state_dir, *self.flags]
+        return [
+            *(self.binary, "serve", "--port", str(self.port)),
+            *("--state-dir", self.state_dir, *self.flags),
+        ]
 
     def start(self, timeout=60):
         logged = len(self.log()) if os.path.isfile(self.log_path) else 0

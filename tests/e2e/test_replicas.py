@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several gateways of one installation: forwarding, taking over, fencing."""
+
+import concurrent.futures
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+
+import cluster
+import httpx
+import mcp_wire
+import pytest
+from kernelgate import BINARY, HELD, free_port, problem, wait_for
+
+pytestmark = pytest.mark.only("kubernetes", "replicas are gateways of a cluster")
+
+# A replica that is killed is silent for 15 s until the others know, who look every other second.
+TAKEOVER_S = 30
+
+
+@pytest.fixture
+def start_replica(start_gateway, tmp_path):
+    """Starts replicas of one installation; at the end its pods and leases are removed."""
+    installation = f"replicas-{uuid.uuid4().hex[:8]}"
+    key = tmp_path / "link.key"
+    key.write_text("5a" * 32 + "\n")
+    started = []
+
+    def start(*flags, **options):
+        port = free_port()
+        replica = start_gateway(
+            *("--pool-size", "0", "--keep-sandboxes"),
+            *("--link-key-file", str(key), "--kubernetes-installation", installation),
+            *("--kubernetes-replica-address", f"127.0.0.1:{port}", *flags),
+            port=port,
+            **options,
+        )
+        started.append(replica)
+        return replica
+
+    start.installation = installation
+    yield start
+    for replica in started:
+        if replica.process.poll() is None:
+            replica.stop()
+        shutil.rmtree(pathlib.Path(replica.state_dir, "sb"), True)  # of pods that are kept
+    selector = f"kernelgate/installation={installation}"
+    cluster.kubectl("-n", cluster.NAMESPACE, "delete", "pods,leases", "-l", selector)
+
+
+@pytest.fixture
+def pair(start_replica):
+    """Two replicas that know each other."""
+    first, second = start_replica(), start_replica()
+    wait_for(lambda: "replica" in replica_names(start_replica.installation, 2))
+    wait_for(lambda: listed(first) is not None and listed(second) is not None)
+    return first, second
+
+
+def leases(installation, kind):
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.NAMESPACE}/leases"
+    selector = f"kernelgate/installation={installation},kernelgate/kind={kind}"
+    return cluster.Cluster().ask("GET", path, params={"labelSelector": selector})["items"]
+
+
+def replica_names(installation, number):
+    return "replica" if len(leases(installation, "replica")) == number else ""
+
+
+def listed(gateway):
+    response = gateway.client.get("/api/v1/sessions")
+    return sorted(response.json()["sessions"]) if response.status_code == 200 else None
+
+
+def adopted(gateway):
+    return gateway.log().count("session adopted")
+
+
+def answers(gateway, session_id, code, expected):
+    """Whether code in that session prints what is expected; while it is being taken over, it does not
+    run."""
+    body = {"session_id": session_id, "code": code}
+    response = gateway.client.post("/api/v1/execute_sync", json=body)
+    if response.status_code == 503:
+        assert int(response.headers["retry-after"]) >= 1
+        return False
+    assert response.status_code == 200, response.text
+    assert expected in response.text, response.text
+    return True
+
+
+# ---- Forwarding ------------------------------------------------------------------------------------
+
+
+def test_a_session_is_used_through_both(pair):
+    first, second = pair
+    first.execute("x = 41", session_id="shared")
+    lines = second.execute("print(x + 1)", session_id="shared")
+    assert lines.text() == "42\n" and lines.status == "ok"
+    assert listed(first) == listed(second) == ["shared"]
+    assert second.show_session("shared")["session_id"] == "shared"
+    assert second.delete_session("shared").status_code == 200
+    wait_for(lambda: listed(first) == [])
+    assert problem(first.client.get("/api/v1/sessions/shared"), 404, "session_not_found")
+
+
+def test_a_killed_replicas_sessions_are_taken_over(pair):
+    first, second = pair
+    first.execute("x = 41", session_id="kept")
+    assert second.execute("print(x)", session_id="kept").text() == "41\n"
+    first.kill()
+    wait_for(lambda: answers(second, "kept", "print(x + 1)", "42"), timeout=TAKEOVER_S)
+    assert adopted(second) == 1
+
+
+def test_streams_joins_and_links(pair):
+    first, second = pair
+    first.create_session(session_id="held")
+    with second.stream(HELD, session_id="held") as reader:
+        assert reader.next_of("stdout")["text"] == "on\n"
+        execution = reader.response.headers["x-execution-id"]
+        other = uuid.uuid4().hex  # a session of the second, so that both have executions
+        second.execute("pass", session_id=other)
+        for gateway in pair:  # the first one answers, the second one forwards
+            url = f"/api/v1/executions/{execution}"
+            with gateway.client.stream("GET", url) as joined:
+                assert joined.status_code == 200
+                assert '"on\\n"' in next(line for line in joined.iter_lines() if "stdout" in line)
+        second.release("held")
+        assert reader.rest().status == "ok"
+
+
+def test_a_client_that_leaves_ends_its_execution(pair):
+    """The holder notices it, as if the client were its own."""
+    first, second = pair
+    first.create_session(session_id="left")
+    with second.stream("import time; print('on', flush=True); time.sleep(600)",
+                       session_id="left") as reader:  # fmt: skip
+        reader.next_of("stdout")
+        assert first.show_session("left")["is_busy"]
+    wait_for(lambda: not first.show_session("left")["is_busy"])
+
+
+def test_files_go_both_ways(pair):
+    first, second = pair
+    first.create_session(session_id="files")
+    content = bytes(range(256)) * 4096 * 30  # 30 MiB
+    url = "/api/v1/sessions/files/files/large.bin"
+    assert second.client.put(url, content=content).status_code == 201
+    assert second.client.get(url).content == content
+    assert first.client.get(url).content == content
+    assert second.client.head(url).headers["content-length"] == str(len(content))
+    lines = second.execute("open('made.txt', 'w').write('made')", session_id="files")
+    link = httpx.URL(lines.one("file")["url"]).raw_path.decode()
+    for gateway in pair:
+        assert gateway.client.get(link).text == "made"
+
+
+def test_large_code_is_forwarded(pair):
+    first, second = pair
+    first.create_session(session_id="large")
+    code = "#" + "x" * 500_000 + "\nprint(len(value))"
+    lines = second.execute(code, session_id="large", variables={"value": "y" * 1_000_000})
+    assert lines.text() == "1000000\n"
+    assert listed(second) == ["large"]
+
+
+def test_mcp_sessions_stay_with_their_replica(pair):
+    first, second = pair
+    headers = mcp_wire.Client(first).headers
+    for gateway in pair:
+        request = mcp_wire.request("tools/list")
+        tools = gateway.client.post("/mcp", json=request, headers=headers)
+        assert tools.status_code == 200 and "run_python_code" in tools.text
+
+
+def test_an_mcp_request_goes_to_its_session(pair):
+    first, second = pair
+    first.execute("x = 41", session_id="tools")
+    arguments = {"code": "print(x + 1)", "session_id": "tools"}
+    message = mcp_wire.modern("tools/call", name="run_python_code", arguments=arguments)
+    answer = mcp_wire.post_modern(second, message)
+    assert answer.status_code == 200 and "42" in answer.text, answer.text
+    assert listed(second) == ["tools"]
+
+
+def test_credentials_are_checked(start_replica, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("ann:correct-horse-battery\nbob:wrong-horse-battery\n")
+    flags = ("--api-keys-file", str(keys))
+    first = start_replica(*flags, key="correct-horse-battery")
+    second = start_replica(*flags, key="wrong-horse-battery")
+    first.execute("x = 1", session_id="mine")
+    ann = second.client_for("correct-horse-battery")
+    wait_for(lambda: "mine" in ann.get("/api/v1/sessions").json().get("sessions", {}))
+    assert second.execute("print(x)", client=ann, session_id="mine").text() == "1\n"
+    assert problem(second.client.get("/api/v1/sessions/mine"), 404, "session_not_found")
+    assert second.client_for("nobody").get("/api/v1/sessions/mine").status_code == 401
+    assert listed(second) == []
+    # Bob's session of that name is another one.
+    second.execute("x = 2", session_id="mine")
+    assert first.execute("print(x)", session_id="mine").text() == "1\n"
+
+
+# ---- Names -----------------------------------------------------------------------------------------
+
+
+def test_of_two_creations_one_has_the_name(start_replica):
+    first = start_replica("--pool-size", "2")
+    second = start_replica("--pool-size", "2")
+    for gateway in (first, second):
+        gateway.fill_pool()
+    for number in range(4):
+        name = f"race-{number}"
+
+        def create(gateway, name=name):
+            return gateway.client.post("/api/v1/sessions", json={"session_id": name}).status_code
+
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            codes = list(pool.map(create, [first, second]))
+        assert 200 in codes and set(codes) <= {200, 503}, codes
+        first.execute("x = 7", session_id=name)
+        assert second.execute("print(x)", session_id=name).text() == "7\n"
+        assert len(leases(start_replica.installation, "session")) == 1
+        first.delete_session(name)
+        wait_for(lambda: not leases(start_replica.installation, "session"))
+
+
+def test_a_name_can_be_used_again_at_once(pair):
+    first, second = pair
+    for number in range(3):
+        pair[number % 2].execute("x = 1", session_id="again")
+        assert pair[(number + 1) % 2].delete_session("again").status_code == 200
+        lines = pair[number % 2].execute("print('x' in globals())", session_id="again")
+        assert lines.text() == "False\n"
+        assert first.delete_session("again").status_code == 200
+
+
+# ---- Taking over -----------------------------------------------------------------------------------
+
+
+def test_a_replica_that_was_stopped_is_overtaken(pair):
+    """It drives none of its former sessions, and forwards."""
+    first, second = pair
+    first.execute("x = 41", session_id="kept")
+    first.signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: answers(second, "kept", "x += 1; print(x)", "42"), timeout=TAKEOVER_S)
+    finally:
+        first.signal(signal.SIGCONT)
+
+    def runs():
+        """What it accepts before it knows ends as died, and has not run."""
+        body = {"session_id": "kept", "code": "x += 1"}
+        response = first.client.post("/api/v1/execute_sync", json=body)
+        return response.status_code == 200 and response.json()["data"]["status"] == "ok"
+
+    wait_for(runs, timeout=TAKEOVER_S)
+    for gateway in pair:
+        assert gateway.execute("print(x)", session_id="kept").text() == "43\n"
+    assert "another gateway has taken the sandbox over" in first.log()
+    assert adopted(second) == 1 and adopted(first) == 0
+
+
+def test_a_replica_that_ends_leaves_its_sessions_to_the_others(pair, start_replica):
+    first, second = pair
+    first.execute("x = 41", session_id="kept")
+    second.execute("y = 1", session_id="own")
+    first.stop()
+    # Its lease is gone, so nobody waits for that to expire.
+    wait_for(lambda: answers(second, "kept", "print(x + 1)", "42"), timeout=10)
+    assert second.execute("print(y)", session_id="own").text() == "1\n"
+    assert listed(second) == ["kept", "own"]
+    assert len(leases(start_replica.installation, "replica")) == 1
+
+
+def test_a_replica_starts_beside_others(pair, start_replica):
+    """It takes nothing from those that live."""
+    first, second = pair
+    first.execute("x = 41", session_id="kept")
+    third = start_replica()
+    assert third.execute("print(x + 1)", session_id="kept").text() == "42\n"
+    assert adopted(third) == 0
+    assert listed(third) == ["kept"]
+
+
+# ---- The API server --------------------------------------------------------------------------------
+
+
+def test_sessions_stay_where_they_are_while_the_api_server_is_away(pair):
+    first, second = pair
+    first.execute("x = 41", session_id="kept")
+    assert second.execute("print(x)", session_id="kept").text() == "41\n"
+    with cluster.stopped_api_server():
+        end = time.monotonic() + 25  # longer than a lease lives
+        while time.monotonic() < end:
+            assert second.execute("print(x)", session_id="kept").text() == "41\n"
+            time.sleep(1)
+    wait_for(lambda: answers(second, "kept", "print(x)", "41"), timeout=TAKEOVER_S)
+    wait_for(lambda: listed(second) == ["kept"], timeout=TAKEOVER_S)
+    assert adopted(first) == adopted(second) == 0
+
+
+# ---- Settings --------------------------------------------------------------------------------------
+
+
+def test_replicas_need_what_can_be_taken_over():
+    settings = {"PATH": os.environ["PATH"], **cluster.gateway_environment()}
+    settings["KERNELGATE_KUBERNETES_REPLICA_ADDRESS"] = "127.0.0.1:1"
+    result = subprocess.run([BINARY, "serve"], env=settings, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 1
+    assert "replicas need provisioner kubernetes, keep-sandboxes" in result.stderr
