@@ -64,8 +64,10 @@ struct http_authenticator {
     const struct http_authenticator_ops *ops;
 };
 struct http_check; // a check in progress, defined by the authenticator
-// `owner`: as `ret_owner` below.
-typedef void (*http_checked_fn)(const char *owner, void *arg);
+// `owner`: as `ret_owner` below. `err`: the credential could not be checked, and this is the
+// answer, except on HTTP_PUBLIC routes; NULL: it was checked. Both are borrowed for the time of the
+// call.
+typedef void (*http_checked_fn)(const char *owner, const struct kg_error *err, void *arg);
 struct http_authenticator_ops {
     // Either writes the owner's name to `ret_owner` (HTTP_OWNER_MAX + 1 bytes; empty: the
     // credential is not valid) and returns NULL, or returns a check and calls `done` later, once,
@@ -156,6 +158,8 @@ const char *http_request_query(const struct http_request *request, const char *n
 const char *http_request_header(const struct http_request *request, const char *name);
 // The owner; NULL: none, which is possible on HTTP_PUBLIC routes only.
 const char *http_request_owner(const struct http_request *request);
+// What the client has sent to be identified; NULL: nothing. Borrowed.
+const char *http_request_credential(const struct http_request *request);
 const void *http_request_body(struct http_request *request, size_t *ret_len);
 size_t http_request_body_len(const struct http_request *request);
 // Removes the next bytes of the body, at most `len`, and frees their memory; returns their number.

@@ -105,7 +105,8 @@ struct http_connection {
     // identify.c, about the request that is being read:
     char owner[HTTP_OWNER_MAX + 1]; // empty: none, or not known yet
     bool has_credential;
-    struct http_check *check; // in progress: the gate waits for `on_identified`
+    struct kg_error *unchecked; // why the credential could not be checked; NULL: it was
+    struct http_check *check;   // in progress: the gate waits for `on_identified`
     http_identified_fn on_identified;
     struct http_owner *counted_for; // NULL: no request had an owner so far
     // gate.c, about the request that is being read:

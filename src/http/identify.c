@@ -40,6 +40,12 @@ credential_of(const struct http_request *request)
     return key;
 }
 
+const char *
+http_request_credential(const struct http_request *request)
+{
+    return credential_of(request);
+}
+
 static struct http_quota
 quota_of(const struct http_server *server, const char *owner)
 {
@@ -64,10 +70,14 @@ identify_set_owner(struct http_connection *conn, const char *name)
 }
 
 static void
-identify_on_checked(const char *owner, void *arg)
+identify_on_checked(const char *owner, const struct kg_error *err, void *arg)
 {
     struct http_connection *conn = arg;
     conn->check = NULL;
+    if (err) {
+        conn->unchecked = KG_NEW(struct kg_error);
+        *conn->unchecked = *err;
+    }
     identify_set_owner(conn, owner);
     conn->on_identified(conn);
 }
@@ -97,6 +107,7 @@ identify_reset(struct http_connection *conn)
     if (conn->check)
         conn->server->authenticator->ops->cancel(KG_STEAL(conn->check));
     conn->has_credential = false;
+    free(KG_STEAL(conn->unchecked));
     conn->owner[0] = '\0';
 }
 
@@ -135,9 +146,13 @@ identify_check(struct http_connection *conn, struct http_request *request, struc
 {
     const struct http_server *server = conn->server;
     strcpy(request->owner, conn->owner); // of the same size
-    request->wrong_key = conn->has_credential && !conn->owner[0];
+    request->wrong_key = conn->has_credential && !conn->owner[0] && !conn->unchecked;
     if (!conn->owner[0] && (request->flags & HTTP_PUBLIC))
         return 0;
+    if (conn->unchecked) {
+        *err = *conn->unchecked;
+        return -1;
+    }
     if (!conn->owner[0] && !server->authenticator)
         return kg_error_set(err, KG_FORBIDDEN_HOST, 0,
                             "this gateway has no API key, and a proxy says that this request comes "

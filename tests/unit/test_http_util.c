@@ -228,7 +228,7 @@ bench_answer_check(void)
     assert_true(bench.authenticator.n_pending > 0);
     struct http_check *check = bench.authenticator.pending[0];
     remove_check(&bench.authenticator, check);
-    check->done(check->owner, check->arg);
+    check->done(check->owner, NULL, check->arg);
     free(check);
 }
 
