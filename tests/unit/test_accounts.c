@@ -1,0 +1,669 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accounts: their database, and the authenticator that follows its changes.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <event2/event.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "accounts.h"
+#include "accounts_priv.h"
+#include "loop_wait.h"
+
+enum { BUSY_MS = 5000 };
+
+struct bench {
+    struct loop *loop;
+    char dir[40];
+    char path[64];
+    struct accounts *accounts;
+    int n_owners_changed;
+    // Of the last check:
+    bool answered;
+    char owner[HTTP_OWNER_MAX + 1];
+    struct kg_error err;
+};
+
+static struct bench bench;
+
+static int
+set_up(void **state)
+{
+    (void)state;
+    bench = (struct bench){.loop = loop_new(), .dir = "/tmp/kg-test-accounts-XXXXXX"};
+    assert_non_null(mkdtemp(bench.dir));
+    snprintf(bench.path, sizeof bench.path, "%s/accounts.db", bench.dir);
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    (void)state;
+    accounts_free(bench.accounts);
+    loop_free(bench.loop);
+    struct kg_error err;
+    assert_int_equal(path_remove_tree(bench.dir, &err), 0);
+    return 0;
+}
+
+// ---- The database ---------------------------------------------------------------------------
+
+static struct account_store *
+open_store(void)
+{
+    struct kg_error err;
+    struct account_store *store = account_store_open(bench.path, true, BUSY_MS, &err);
+    if (!store)
+        fail_msg("%s", err.message);
+    return store;
+}
+
+static void
+assert_not_opened(const char *why)
+{
+    struct kg_error err = {0};
+    assert_null(account_store_open(bench.path, true, 0, &err));
+    assert_int_equal(err.code, KG_ACCOUNTS_UNAVAILABLE);
+    if (!strstr(err.message, why) || !strstr(err.message, bench.path))
+        fail_msg("%s", err.message);
+}
+
+static int
+set_disabled(struct account_store *store, const char *name, bool disabled, struct kg_error *err)
+{
+    const struct account_change change = {.disabled = &disabled};
+    return account_user_change(store, name, &change, err);
+}
+
+static int
+set_quota(struct account_store *store, const char *name, const struct account_quota *quota,
+          struct kg_error *err)
+{
+    const struct account_change change = {
+        .max_sessions = &quota->max_sessions,
+        .max_requests_per_second = &quota->max_requests_per_second,
+    };
+    return account_user_change(store, name, &change, err);
+}
+
+// Any SQL, as another program would run it.
+static void
+run_sql(const char *sql)
+{
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(bench.path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void
+print_users(const struct account_user *user, void *arg)
+{
+    buf_printf(arg, "%s%s %lld\n", user->name, user->disabled ? " disabled" : "",
+               (long long)user->n_keys);
+    assert_true(user->created_ms > 0);
+}
+
+static void
+assert_users(struct account_store *store, const char *expected)
+{
+    KG_AUTO_BUF text = {0};
+    struct kg_error err;
+    buf_append_str(&text, "");
+    assert_int_equal(account_user_each(store, print_users, &text, &err), 0);
+    assert_string_equal(text.data, expected);
+}
+
+static void
+print_keys(const struct account_key *key, void *arg)
+{
+    assert_int_equal(strlen(key->id), ACCOUNT_KEY_ID_LEN);
+    buf_printf(arg, "%s %s%s\n", key->user, key->name, key->used_ms ? " used" : "");
+}
+
+static void
+assert_keys(struct account_store *store, const char *user, const char *expected)
+{
+    KG_AUTO_BUF text = {0};
+    struct kg_error err;
+    buf_append_str(&text, "");
+    assert_int_equal(account_key_each(store, user, print_keys, &text, &err), 0);
+    assert_string_equal(text.data, expected);
+}
+
+static void
+test_users(void **state)
+{
+    (void)state;
+    KG_AUTO(account_store) store = open_store();
+    struct kg_error err;
+    struct stat st;
+    assert_int_equal(stat(bench.path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(account_user_add(store, "bob", &err), 0);
+    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(account_user_add(store, "bob", &err), -1);
+    assert_int_equal(err.code, KG_INVALID);
+    assert_string_equal(err.message, "there is a user bob already");
+    static const char *const bad[] = {"", "a b", "ä", "default", "anonymous", "a/b"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        assert_int_equal(account_user_add(store, bad[i], &err), -1);
+        assert_int_equal(err.code, KG_INVALID);
+    }
+    char name[HTTP_OWNER_MAX + 2];
+    memset(name, 'x', sizeof name);
+    name[HTTP_OWNER_MAX + 1] = '\0';
+    assert_int_equal(account_user_add(store, name, &err), -1);
+    assert_int_equal(set_disabled(store, "bob", true, &err), 0);
+    assert_users(store, "alice 0\nbob disabled 0\n");
+    assert_int_equal(set_disabled(store, "bob", false, &err), 0);
+    assert_int_equal(account_user_remove(store, "alice", &err), 0);
+    assert_users(store, "bob 0\n");
+    assert_int_equal(account_user_remove(store, "alice", &err), -1);
+    assert_int_equal(err.code, KG_NOT_FOUND);
+    assert_int_equal(set_disabled(store, "alice", true, &err), -1);
+    assert_int_equal(err.code, KG_NOT_FOUND);
+}
+
+static void
+test_administrators(void **state)
+{
+    (void)state;
+    KG_AUTO(account_store) store = open_store();
+    struct kg_error err;
+    const bool yes = true;
+    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(account_user_check_administrator(store, "alice", &err), -1);
+    assert_int_equal(err.code, KG_ADMINISTRATORS_ONLY);
+    const struct account_change promote = {.administrator = &yes};
+    assert_int_equal(account_user_change(store, "alice", &promote, &err), 0);
+    const struct account_quota quota = {.max_sessions = 3};
+    assert_int_equal(set_quota(store, "alice", &quota, &err), 0); // which changes nothing else
+    assert_int_equal(account_user_check_administrator(store, "alice", &err), 0);
+    assert_int_equal(set_disabled(store, "alice", true, &err), 0);
+    assert_int_equal(account_user_check_administrator(store, "alice", &err), -1);
+    assert_int_equal(account_user_check_administrator(store, "default", &err), -1);
+    assert_int_equal(err.code, KG_ADMINISTRATORS_ONLY);
+}
+
+static void
+test_keys(void **state)
+{
+    (void)state;
+    KG_AUTO(account_store) store = open_store();
+    struct kg_error err;
+    char key[ACCOUNT_KEY_LEN + 1], other[ACCOUNT_KEY_LEN + 1], id[ACCOUNT_KEY_ID_LEN + 1];
+    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(account_user_add(store, "bob", &err), 0);
+    assert_int_equal(account_key_add(store, "alice", "laptop", key, &err), 0);
+    assert_int_equal(account_key_add(store, "bob", "", other, &err), 0);
+    assert_true(key_parse(key, id));
+    assert_string_not_equal(key, other);
+    assert_keys(store, "alice", "alice laptop\n");
+    assert_int_equal(account_key_add(store, "carol", "", other, &err), -1);
+    assert_int_equal(err.code, KG_NOT_FOUND);
+    assert_int_equal(account_key_add(store, "bob", "a\nb", other, &err), -1);
+    assert_int_equal(err.code, KG_INVALID);
+    assert_int_equal(account_key_each(store, "carol", print_keys, NULL, &err), -1);
+    assert_int_equal(err.code, KG_NOT_FOUND);
+
+    // The secret is in no file.
+    KG_AUTO_BUF bytes = {0};
+    KG_AUTO_FREE char *log = kg_asprintf("%s-wal", bench.path);
+    assert_int_equal(file_read(bench.path, 1 << 24, &bytes, &err), 0);
+    assert_int_equal(file_read(log, 1 << 24, &bytes, &err), 0);
+    const char *secret = key + ACCOUNT_KEY_LEN - ACCOUNT_KEY_SECRET_LEN;
+    assert_non_null(memmem(bytes.data, bytes.len, id, strlen(id)));
+    assert_null(memmem(bytes.data, bytes.len, secret, strlen(secret)));
+
+    assert_int_equal(account_key_revoke(store, "bob", id, &err), -1);
+    assert_int_equal(err.code, KG_NOT_FOUND);
+    assert_int_equal(account_key_revoke(store, "alice", id, &err), 0);
+    assert_int_equal(account_key_revoke(store, NULL, key, &err), -1);
+    assert_int_equal(err.code, KG_NOT_FOUND);
+    assert_int_equal(account_user_remove(store, "bob", &err), 0);
+    assert_keys(store, NULL, "");
+    for (int i = 0; i < ACCOUNT_KEYS_MAX; i++)
+        assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
+    assert_int_equal(account_key_add(store, "alice", "", key, &err), -1);
+    assert_int_equal(err.code, KG_INVALID);
+}
+
+static void
+test_keys_as_text(void **state)
+{
+    (void)state;
+    char id[ACCOUNT_KEY_ID_LEN + 1];
+    assert_true(key_parse("kgk_abcdefghij_abcdefghijklmnopqrstuvwxyz234567", id));
+    assert_string_equal(id, "abcdefghij");
+    static const char *const bad[] = {
+        "",
+        "kgk_",
+        "kgk_abcdefghij_abcdefghijklmnopqrstuvwxyz23456",
+        "kgk_abcdefghij_abcdefghijklmnopqrstuvwxyz2345678",
+        "kgx_abcdefghij_abcdefghijklmnopqrstuvwxyz234567",
+        "kgk_abcdefghijkabcdefghijklmnopqrstuvwxyz234567",
+        "kgk_ABCDEFGHIJ_abcdefghijklmnopqrstuvwxyz234567",
+        "kgk_abcdefghij_abcdefghijklmnopqrstuvwxyz23456'",
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
+        assert_false(key_parse(bad[i], id));
+}
+
+static void
+test_files_that_are_not_ours(void **state)
+{
+    (void)state;
+    run_sql("CREATE TABLE notes (text)");
+    assert_not_opened("another program");
+    assert_int_equal(unlink(bench.path), 0);
+
+    account_store_close(open_store());
+    run_sql("PRAGMA user_version = 1000");
+    assert_not_opened("has version 1000 of the schema");
+    run_sql("PRAGMA user_version = -1");
+    assert_not_opened("is negative");
+    assert_int_equal(unlink(bench.path), 0);
+
+    FILE *file = fopen(bench.path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 10000; i++)
+        fputs("no database ", file);
+    assert_int_equal(fclose(file), 0);
+    assert_not_opened("is damaged");
+    assert_int_equal(unlink(bench.path), 0);
+
+    snprintf(bench.path, sizeof bench.path, "%s/none/accounts.db", bench.dir);
+    assert_not_opened("No such file or directory");
+}
+
+static void
+test_a_locked_file(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(sqlite3_busy_timeout(store->db, 0), SQLITE_OK);
+    sqlite3 *other;
+    assert_int_equal(sqlite3_open(bench.path, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(account_user_add(store, "alice", &err), -1);
+    assert_int_equal(err.code, KG_ACCOUNTS_UNAVAILABLE);
+    assert_non_null(strstr(err.message, "is locked by another program"));
+    assert_int_equal(sqlite3_close(other), SQLITE_OK);
+    assert_int_equal(account_user_add(store, "alice", &err), 0);
+}
+
+// ---- The authenticator ----------------------------------------------------------------------
+
+struct fixed_key {
+    struct http_authenticator authenticator;
+};
+
+static struct http_check *
+fixed_check(struct http_authenticator *authenticator, const char *credential, char *ret_owner,
+            http_checked_fn done, void *arg)
+{
+    (void)authenticator;
+    (void)done;
+    (void)arg;
+    strcpy(ret_owner, strcmp(credential, "fixed") == 0 ? "default" : "");
+    return NULL;
+}
+
+static struct http_quota
+fixed_quota(const struct http_authenticator *authenticator, const char *owner)
+{
+    (void)authenticator;
+    (void)owner;
+    return (struct http_quota){0};
+}
+
+static const struct http_authenticator_ops fixed_ops = {.check = fixed_check, .quota = fixed_quota};
+static struct fixed_key fixed = {.authenticator.ops = &fixed_ops};
+
+static void
+on_owners(void *arg)
+{
+    (void)arg;
+    bench.n_owners_changed++;
+}
+
+static void
+start_accounts(void)
+{
+    const struct accounts_settings settings = {
+        .loop = bench.loop,
+        .path = bench.path,
+        .fixed = &fixed.authenticator,
+        .alone.max_sessions = 10,
+        .shared.max_sessions = 5,
+        .on_owners = on_owners,
+    };
+    bench.accounts = accounts_new(&settings);
+    accounts_set_fixed_owners(bench.accounts, 1);
+}
+
+static void
+on_checked(const char *owner, const struct kg_error *err, void *arg)
+{
+    (void)arg;
+    bench.answered = true;
+    strcpy(bench.owner, owner);
+    bench.err = err ? *err : (struct kg_error){0};
+}
+
+static struct http_check *
+start_check(const char *credential)
+{
+    struct http_authenticator *authenticator = accounts_authenticator(bench.accounts);
+    bench.answered = false;
+    bench.err = (struct kg_error){0};
+    return authenticator->ops->check(authenticator, credential, bench.owner, on_checked, NULL);
+}
+
+// The owner of a key; empty: none, maybe with an error in the bench.
+static const char *
+owner_of(const char *credential)
+{
+    if (start_check(credential))
+        WAIT_FOR(&bench, bench.answered);
+    return bench.owner;
+}
+
+static void
+test_changes_take_effect_at_once(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    char key[ACCOUNT_KEY_LEN + 1], wrong[ACCOUNT_KEY_LEN + 1];
+    start_accounts();
+    assert_string_equal(owner_of("fixed"), "default");
+    assert_string_equal(owner_of("other"), "");
+    KG_AUTO(account_store) store = open_store();
+    // Many times, since the change must also be seen while the last one is being read.
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(account_user_add(store, "alice", &err), 0);
+        assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
+        assert_string_equal(owner_of(key), "alice");
+        strcpy(wrong, key);
+        wrong[ACCOUNT_KEY_LEN - 1] = wrong[ACCOUNT_KEY_LEN - 1] == 'a' ? 'b' : 'a';
+        assert_string_equal(owner_of(wrong), "");
+        assert_int_equal(account_key_check(store, key, &err), 0);
+        assert_int_equal(account_key_check(store, "fixed", &err), 0);
+        assert_int_equal(account_key_check(store, wrong, &err), -1);
+        assert_int_equal(err.code, KG_UNAUTHORIZED);
+        assert_int_equal(set_disabled(store, "alice", true, &err), 0);
+        assert_int_equal(account_key_check(store, key, &err), -1);
+        assert_string_equal(owner_of(key), "");
+        assert_int_equal(set_disabled(store, "alice", false, &err), 0);
+        assert_string_equal(owner_of(key), "alice");
+        assert_int_equal(account_key_revoke(store, NULL, key, &err), 0);
+        assert_int_equal(account_key_check(store, key, &err), -1);
+        assert_string_equal(owner_of(key), "");
+        assert_int_equal(bench.err.code, KG_OK);
+        assert_int_equal(account_user_remove(store, "alice", &err), 0);
+    }
+    assert_string_equal(owner_of("fixed"), "default");
+}
+
+static void
+test_an_unchanged_file_is_not_read(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    char key[ACCOUNT_KEY_LEN + 1];
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
+    start_accounts();
+    WAIT_FOR(&bench, !start_check(key));
+    for (int i = 0; i < 1000; i++)
+        assert_null(start_check(key));
+    // A lock that others hold changes nothing either.
+    sqlite3 *other;
+    assert_int_equal(sqlite3_open(bench.path, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    assert_string_equal(owner_of(key), "alice");
+    assert_int_equal(sqlite3_close(other), SQLITE_OK);
+}
+
+static void
+test_a_file_that_cannot_be_read(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    char key[ACCOUNT_KEY_LEN + 1];
+    struct account_store *store = open_store();
+    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
+    account_store_close(store);
+    start_accounts();
+    assert_string_equal(owner_of(key), "alice");
+
+    KG_AUTO_FREE char *away = kg_asprintf("%s.away", bench.path);
+    assert_int_equal(rename(bench.path, away), 0);
+    assert_string_equal(owner_of(key), "");
+    assert_int_equal(bench.err.code, KG_ACCOUNTS_UNAVAILABLE);
+    assert_string_equal(owner_of("fixed"), "default");
+    assert_int_equal(bench.err.code, KG_OK);
+    assert_string_equal(owner_of("other"), "");
+    assert_int_equal(bench.err.code, KG_OK);
+    assert_int_equal(access(bench.path, F_OK), -1); // it is not made again
+
+    assert_int_equal(rename(away, bench.path), 0);
+    assert_string_equal(owner_of(key), "alice");
+}
+
+static void
+test_a_client_that_leaves(void **state)
+{
+    (void)state;
+    start_accounts();
+    struct http_check *check = start_check("kgk_abcdefghij_abcdefghijklmnopqrstuvwxyz234567");
+    assert_non_null(check);
+    accounts_authenticator(bench.accounts)->ops->cancel(check);
+    assert_string_equal(owner_of("kgk_abcdefghij_abcdefghijklmnopqrstuvwxyz234567"), "");
+}
+
+static void
+test_the_number_of_owners(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    char key[ACCOUNT_KEY_LEN + 1];
+    start_accounts();
+    struct http_authenticator *authenticator = accounts_authenticator(bench.accounts);
+    owner_of("kgk_abcdefghij_abcdefghijklmnopqrstuvwxyz234567");
+    assert_false(accounts_have_several_owners(bench.accounts));
+    assert_int_equal(authenticator->ops->quota(authenticator, "default").max_sessions, 10);
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    WAIT_FOR(&bench, accounts_have_several_owners(bench.accounts)); // without a request
+    assert_int_equal(bench.n_owners_changed, 1);
+    assert_int_equal(authenticator->ops->quota(authenticator, "default").max_sessions, 5);
+    assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
+    assert_int_equal(set_disabled(store, "alice", true, &err), 0);
+    WAIT_FOR(&bench, !accounts_have_several_owners(bench.accounts));
+}
+
+struct naming {
+    char key[ACCOUNT_KEY_LEN + 1];
+    bool done, discarded;
+    struct kg_error err;
+};
+
+static int
+name_run(struct account_store *store, void *arg, struct kg_error *err)
+{
+    struct naming *naming = arg;
+    return account_key_add(store, "alice", "", naming->key, err);
+}
+
+static void
+name_done(const struct kg_error *err, void *arg)
+{
+    struct naming *naming = arg;
+    naming->done = true;
+    naming->err = err ? *err : (struct kg_error){0};
+}
+
+static void
+name_discard(void *arg)
+{
+    ((struct naming *)arg)->discarded = true;
+}
+
+static void
+test_calls(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    struct naming first = {0}, second = {0}, third = {0};
+    start_accounts();
+    accounts_call(bench.accounts, name_run, name_done, &first);
+    assert_false(first.done);
+    WAIT_FOR(&bench, first.done);
+    assert_int_equal(first.err.code, KG_NOT_FOUND);
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(account_user_add(store, "alice", &err), 0);
+
+    // The key is valid when the call is done; the other one was cancelled before it began.
+    accounts_call(bench.accounts, name_run, name_done, &second);
+    account_call_cancel(accounts_call(bench.accounts, name_run, name_done, &third), name_discard);
+    assert_true(third.discarded);
+    WAIT_FOR(&bench, second.done);
+    assert_int_equal(second.err.code, KG_OK);
+    assert_string_equal(owner_of(second.key), "alice");
+    assert_keys(store, "alice", "alice \n");
+
+    // One that a worker has when the accounts end.
+    third = (struct naming){0};
+    struct account_call *call = accounts_call(bench.accounts, name_run, name_done, &third);
+    event_base_loop(loop_event_base(bench.loop), EVLOOP_ONCE);
+    account_call_cancel(call, name_discard);
+    accounts_free(KG_STEAL(bench.accounts));
+    while (!third.discarded)
+        event_base_loop(loop_event_base(bench.loop), EVLOOP_ONCE);
+    assert_false(third.done);
+}
+
+static void
+test_quotas(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    start_accounts();
+    struct http_authenticator *authenticator = accounts_authenticator(bench.accounts);
+    WAIT_FOR(&bench, accounts_have_several_owners(bench.accounts));
+    struct http_quota quota = authenticator->ops->quota(authenticator, "alice");
+    assert_int_equal(quota.max_sessions, 5);
+    const struct account_quota own = {.max_sessions = 7, .max_requests_per_second = 0.5};
+    assert_int_equal(set_quota(store, "alice", &own, &err), 0);
+    WAIT_FOR(&bench, (quota = authenticator->ops->quota(authenticator, "alice")).max_sessions == 7);
+    assert_float_equal(quota.requests_per_second, 0.5, 0);
+    assert_int_equal(authenticator->ops->quota(authenticator, "bob").max_sessions, 5);
+    const struct account_quota none = {0};
+    assert_int_equal(set_quota(store, "alice", &none, &err), 0);
+    WAIT_FOR(&bench, authenticator->ops->quota(authenticator, "alice").max_sessions == 5);
+    static const struct account_quota bad[] = {
+        {.max_sessions = -1},
+        {.max_sessions = 10001},
+        {.max_requests_per_second = -1},
+        {.max_requests_per_second = 1e7},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        assert_int_equal(set_quota(store, "alice", &bad[i], &err), -1);
+        assert_int_equal(err.code, KG_INVALID);
+    }
+    assert_int_equal(set_quota(store, "bob", &none, &err), -1);
+    assert_int_equal(err.code, KG_NOT_FOUND);
+}
+
+// A file as version 1 of the schema had it.
+static void
+test_an_older_schema(void **state)
+{
+    (void)state;
+    run_sql("PRAGMA journal_mode = WAL;"
+            "CREATE TABLE users (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,"
+            " disabled INTEGER NOT NULL DEFAULT 0, created_ms INTEGER NOT NULL) STRICT;"
+            "CREATE TABLE keys (id TEXT PRIMARY KEY,"
+            " user_id INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,"
+            " name TEXT NOT NULL, hash BLOB NOT NULL, created_ms INTEGER NOT NULL,"
+            " used_ms INTEGER NOT NULL DEFAULT 0) STRICT;"
+            "CREATE INDEX keys_of_user ON keys (user_id);"
+            "PRAGMA application_id = 1801937251; PRAGMA user_version = 1;"
+            "INSERT INTO users (name, created_ms) VALUES ('alice', 1);");
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(bench.path, &db), SQLITE_OK);
+    sqlite3_stmt *insert;
+    const char *sql = "INSERT INTO keys VALUES ('abcdefghij', 1, 'old', ?, 1, 0)";
+    const char *key = "kgk_abcdefghij_abcdefghijklmnopqrstuvwxyz234567";
+    unsigned char hash[KEY_HASH_LEN];
+    key_hash(key, hash);
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &insert, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_bind_blob(insert, 1, hash, sizeof hash, SQLITE_STATIC), SQLITE_OK);
+    assert_int_equal(sqlite3_step(insert), SQLITE_DONE);
+    assert_int_equal(sqlite3_finalize(insert), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+
+    start_accounts();
+    assert_string_equal(owner_of(key), "alice");
+    KG_AUTO(account_store) store = open_store();
+    assert_users(store, "alice 1\n");
+    assert_keys(store, "alice", "alice old\n");
+    struct kg_error err;
+    const struct account_quota quota = {.max_sessions = 1};
+    assert_int_equal(set_quota(store, "alice", &quota, &err), 0);
+}
+
+static void
+test_last_use(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    char key[ACCOUNT_KEY_LEN + 1];
+    struct account_store *store = open_store();
+    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
+    start_accounts();
+    WAIT_FOR(&bench, !start_check(key));
+    accounts_free(KG_STEAL(bench.accounts));
+    assert_keys(store, NULL, "alice  used\n");
+    account_store_close(store);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_users, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_administrators, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_keys, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_keys_as_text, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_files_that_are_not_ours, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_locked_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_changes_take_effect_at_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_unchanged_file_is_not_read, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_file_that_cannot_be_read, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_client_that_leaves, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_number_of_owners, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_calls, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_quotas, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_older_schema, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_last_use, set_up, tear_down),
+    };
+    return cmocka_run_group_tests_name("accounts", tests, NULL, NULL);
+}
