@@ -15,6 +15,8 @@ SETTING(STRING, api_key, "api-key", .secret = true, .commands = SERVE, .aliases 
         .help = "the key that clients send; its owner is `default`")
 SETTING(STRING, api_keys_file, "api-keys-file", .commands = LISTEN,
         .help = "file with one `name:key` or `name:sha256:<hex>` a line")
+SETTING(STRING, accounts_file, "accounts-file", .commands = LISTEN | CONFIG_ACCOUNTS,
+        .help = "database of users and their keys, made if it does not exist; docs/accounts.md")
 SETTING(FLAG, insecure, "insecure", .fallback = "false", .commands = LISTEN,
         .help = "listen beyond loopback even without an API key")
 SETTING(STRING, allowed_origins, "allowed-origins", .commands = LISTEN,

@@ -12,6 +12,8 @@
 int command_serve(int argc, char **argv);
 int command_mcp(int argc, char **argv);
 int command_doctor(int argc, char **argv);
+int command_user(int argc, char **argv);
+int command_key(int argc, char **argv);
 
 // ---- state.c --------------------------------------------------------------------------------
 

@@ -16,6 +16,8 @@ static const char usage[] =
     "  serve     listen for requests\n"
     "  mcp       speak MCP on stdin and stdout\n"
     "  doctor    say whether sandboxes work on this machine, and what is missing\n"
+    "  user      add, list, disable, enable and remove users of accounts\n"
+    "  key       add, list and revoke their keys\n"
     "  version   print the version\n"
     "\n"
     "kernelgate COMMAND --help lists the flags.\n";
@@ -36,8 +38,9 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"serve", command_serve},     {"mcp", command_mcp},           {"doctor", command_doctor},
-    {"version", command_version}, {"--version", command_version},
+    {"serve", command_serve},       {"mcp", command_mcp}, {"doctor", command_doctor},
+    {"user", command_user},         {"key", command_key}, {"version", command_version},
+    {"--version", command_version},
 };
 
 // Large buffers come and go: each is a mapping of its own, which goes back to the system when it is

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "accounts.h"
 #include "api.h"
 #include "auth.h"
 #include "core.h"
@@ -34,6 +35,8 @@ enum {
 struct gateway {
     struct core core;
     struct api_keys *keys; // NULL: there are none
+    struct http_quota alone, shared;
+    struct accounts *accounts; // NULL: there are none
     struct http_server *server;
     struct api_context api;
     struct mcp_face *mcp;
@@ -63,55 +66,108 @@ load_keys(struct gateway *gateway, struct kg_error *err)
 {
     const struct config *config = gateway->core.config;
     bool any = config->api_key || config->api_keys_file;
-    if (!any && !config->insecure && !is_loopback(config->host))
+    if (!any && !config->accounts_file && !config->insecure && !is_loopback(config->host))
         return kg_error_set(err, KG_INVALID, 0,
                             "host is %s, which other machines can reach, and there is no API key: "
-                            "set api-key or api-keys-file, or set insecure to let everybody in",
+                            "set api-key, api-keys-file or accounts-file, or set insecure to let "
+                            "everybody in",
                             config->host);
-    if (!any)
-        return 0;
-    const struct http_quota alone = {
+    gateway->alone = (struct http_quota){
         .requests_per_second = config->max_requests_per_second,
         .max_sessions = config->max_sessions_per_owner,
     };
-    struct http_quota shared = alone;
-    shared.max_connections = (int)config->max_connections / 2;
-    if (shared.max_sessions == 0)
-        shared.max_sessions = (config->max_sessions + 1) / 2;
+    gateway->shared = gateway->alone;
+    gateway->shared.max_connections = (int)config->max_connections / 2;
+    if (gateway->shared.max_sessions == 0)
+        gateway->shared.max_sessions = (config->max_sessions + 1) / 2;
+    if (!any)
+        return 0;
     const struct api_keys_settings settings = {
         .key = config->api_key,
         .path = config->api_keys_file,
-        .alone = alone,
-        .shared = shared,
+        .alone = gateway->alone,
+        .shared = gateway->shared,
     };
     gateway->keys = api_keys_new(&settings, err);
     return gateway->keys ? 0 : -1;
 }
 
+// NULL: requests need no key.
+static struct http_authenticator *
+authenticator_of(const struct gateway *gateway)
+{
+    if (gateway->accounts)
+        return accounts_authenticator(gateway->accounts);
+    return gateway->keys ? api_keys_authenticator(gateway->keys) : NULL;
+}
+
 static int64_t
 max_sessions_of(const char *owner, const void *arg)
 {
-    const struct http_authenticator *authenticator = arg;
-    return authenticator->ops->quota(authenticator, owner).max_sessions;
+    const struct http_authenticator *authenticator = authenticator_of(arg);
+    return authenticator ? authenticator->ops->quota(authenticator, owner).max_sessions : 0;
+}
+
+static bool
+have_several_owners(const struct gateway *gateway)
+{
+    if (gateway->accounts)
+        return accounts_have_several_owners(gateway->accounts);
+    return gateway->keys && api_keys_have_several_owners(gateway->keys);
 }
 
 static void
 set_owners(struct gateway *gateway)
 {
     struct core *core = &gateway->core;
-    if (!gateway->keys)
+    if (!gateway->keys && !core->config->accounts_file)
         return;
-    core->several_owners = api_keys_have_several_owners(gateway->keys);
+    core->several_owners = have_several_owners(gateway);
     core->max_sessions_of = max_sessions_of;
-    core->max_sessions_arg = api_keys_authenticator(gateway->keys);
+    core->max_sessions_arg = gateway;
+}
+
+static void
+on_owners_changed(void *arg)
+{
+    struct gateway *gateway = arg;
+    sessions_set_several_owners(gateway->core.sessions, have_several_owners(gateway));
+}
+
+static void
+count_fixed_owners(struct gateway *gateway)
+{
+    if (gateway->accounts && gateway->keys)
+        accounts_set_fixed_owners(gateway->accounts,
+                                  api_keys_have_several_owners(gateway->keys) ? 2 : 1);
 }
 
 static void
 on_keys_changed(void *arg)
 {
     struct gateway *gateway = arg;
-    sessions_set_several_owners(gateway->core.sessions,
-                                api_keys_have_several_owners(gateway->keys));
+    count_fixed_owners(gateway);
+    on_owners_changed(gateway);
+}
+
+static void
+open_accounts(struct gateway *gateway)
+{
+    const struct config *config = gateway->core.config;
+    if (!config->accounts_file)
+        return;
+    const struct accounts_settings settings = {
+        .loop = gateway->core.loop,
+        .path = config->accounts_file,
+        .fixed = gateway->keys ? api_keys_authenticator(gateway->keys) : NULL,
+        .alone = gateway->alone,
+        .shared = gateway->shared,
+        .on_owners = on_owners_changed,
+        .arg = gateway,
+    };
+    gateway->accounts = accounts_new(&settings);
+    count_fixed_owners(gateway);
+    on_owners_changed(gateway);
 }
 
 static int
@@ -146,7 +202,7 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .prefix = config->jupyter_api_prefix,
         .replay_ms = config->jupyter_replay_time_s * 1000,
         .hold_ms = config->jupyter_hold_time_s * 1000,
-        .id_is_key = config->jupyter_id_as_key && gateway->keys,
+        .id_is_key = config->jupyter_id_as_key && authenticator_of(gateway),
     };
     log_mask_uuids(notebook.id_is_key);
     gateway->notebook = notebook_new(&notebook, err);
@@ -164,7 +220,7 @@ make_server(struct gateway *gateway, struct kg_error *err)
     KG_AUTO_FREE char **hosts = config_split_list(config->allowed_hosts);
     // Beyond loopback the names are up to the proxy: the key protects the gateway.
     static const char *const any_host[] = {"*", NULL};
-    bool any = !*hosts && !is_loopback(config->host) && gateway->keys;
+    bool any = !*hosts && !is_loopback(config->host) && authenticator_of(gateway);
     const size_t small = BODY_FACTOR * (size_t)config->max_code_bytes + BODY_SLACK_BYTES;
     const size_t upload = (size_t)config->max_upload_bytes;
     const struct http_server_settings settings = {
@@ -219,12 +275,13 @@ check_replicas(const struct config *config, struct kg_error *err)
 static int
 start_server(struct gateway *gateway, struct kg_error *err)
 {
+    open_accounts(gateway);
     if (make_server(gateway, err) < 0)
         return -1;
-    if (gateway->keys) {
-        http_server_set_authenticator(gateway->server, api_keys_authenticator(gateway->keys));
+    if (authenticator_of(gateway))
+        http_server_set_authenticator(gateway->server, authenticator_of(gateway));
+    if (gateway->keys)
         api_keys_watch(gateway->keys, gateway->core.loop, on_keys_changed, gateway);
-    }
     return serve_faces(gateway, err);
 }
 
@@ -296,6 +353,7 @@ gateway_fini(struct gateway *gateway)
     replicas_free(gateway->replicas);
     mcp_face_free(gateway->mcp);
     notebook_free(gateway->notebook);
+    accounts_free(gateway->accounts);
     api_keys_free(gateway->keys);
     core_fini(&gateway->core);
 }

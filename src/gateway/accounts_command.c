@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// kernelgate user and kernelgate key: the accounts from the shell. A gateway that runs on the same
+// file notices what they change.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "account_store.h"
+#include "gateway.h"
+
+enum { BUSY_MS = 5000, MAX_WORDS = 3 };
+
+// One verb: what it needs, and what it does with it.
+struct verb {
+    const char *name;
+    const char *words; // as the usage shows them
+    int min_words, max_words;
+    int (*run)(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err);
+    const char *help;
+};
+
+static void
+print_time(int64_t ms)
+{
+    char text[CLOCK_RFC3339_LEN];
+    clock_format_rfc3339(ms, text);
+    printf("\t%s", ms > 0 ? text : "never");
+}
+
+// ---- Users ----------------------------------------------------------------------------------
+
+static int
+user_add(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
+{
+    return account_user_add(store, words[0], err);
+}
+
+static void
+print_user(const struct account_user *user, void *arg)
+{
+    (void)arg;
+    printf("%s\t%s\t%lld keys", user->name, user->disabled ? "disabled" : "enabled",
+           (long long)user->n_keys);
+    print_time(user->created_ms);
+    printf("\tmax-sessions=%lld\tmax-requests-per-second=%.15g",
+           (long long)user->quota.max_sessions, user->quota.max_requests_per_second);
+    printf("\t%s\n", user->administrator ? "administrator" : "user");
+}
+
+static int
+user_list(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
+{
+    (void)words;
+    return account_user_each(store, print_user, NULL, err);
+}
+
+static int
+set_disabled(struct account_store *store, const char *name, bool disabled, struct kg_error *err)
+{
+    const struct account_change change = {.disabled = &disabled};
+    return account_user_change(store, name, &change, err);
+}
+
+static int
+user_role(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
+{
+    bool administrator = strcmp(words[1], "administrator") == 0;
+    if (!administrator && strcmp(words[1], "user") != 0)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "invalid role \"%.40s\": expected administrator or user", words[1]);
+    const struct account_change change = {.administrator = &administrator};
+    return account_user_change(store, words[0], &change, err);
+}
+
+static int
+user_disable(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
+{
+    return set_disabled(store, words[0], true, err);
+}
+
+static int
+user_enable(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
+{
+    return set_disabled(store, words[0], false, err);
+}
+
+// The value of a word such as max-sessions=4.
+static int
+take_limit(const char *word, struct account_quota *quota, struct kg_error *err)
+{
+    size_t len = strcspn(word, "=");
+    bool sessions = len == strlen("max-sessions") && strncmp(word, "max-sessions", len) == 0;
+    bool requests = len == strlen("max-requests-per-second") &&
+                    strncmp(word, "max-requests-per-second", len) == 0;
+    char *end = NULL;
+    double number = word[len] ? strtod(word + len + 1, &end) : 0;
+    bool good = end && end != word + len + 1 && !*end && number >= 0 && number <= INT32_MAX &&
+                (requests || number == (double)(int64_t)number);
+    if (!good || (!sessions && !requests))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "invalid limit \"%.40s\": expected max-sessions=NUMBER or "
+                            "max-requests-per-second=NUMBER",
+                            word);
+    if (sessions)
+        quota->max_sessions = (int64_t)number;
+    else
+        quota->max_requests_per_second = number;
+    return 0;
+}
+
+static int
+user_quota(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
+{
+    struct account_quota quota = {0};
+    for (int i = 1; i < MAX_WORDS && words[i]; i++) {
+        if (take_limit(words[i], &quota, err) < 0)
+            return -1;
+    }
+    const struct account_change change = {
+        .max_sessions = &quota.max_sessions,
+        .max_requests_per_second = &quota.max_requests_per_second,
+    };
+    return account_user_change(store, words[0], &change, err);
+}
+
+static int
+user_remove(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
+{
+    return account_user_remove(store, words[0], err);
+}
+
+static const struct verb user_verbs[] = {
+    {"add", " NAME", 1, 1, user_add, "makes a user, who has no key yet"},
+    {"list", "", 0, 0, user_list,
+     "prints name, state, number of keys, since when it exists, quota, role"},
+    {"quota", " NAME [LIMIT…]", 1, 3, user_quota,
+     "sets max-sessions=N and max-requests-per-second=N; without: the gateway's"},
+    {"disable", " NAME", 1, 1, user_disable, "refuses the user's keys until it is enabled again"},
+    {"enable", " NAME", 1, 1, user_enable, "accepts them again"},
+    {"role", " NAME ROLE", 2, 2, user_role, "makes it an administrator, or a user again"},
+    {"remove", " NAME", 1, 1, user_remove, "removes the user and its keys"},
+    {0},
+};
+
+// ---- Keys -----------------------------------------------------------------------------------
+
+static int
+key_add(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
+{
+    char key[ACCOUNT_KEY_LEN + 1];
+    if (account_key_add(store, words[0], words[1] ? words[1] : "", key, err) < 0)
+        return -1;
+    puts(key);
+    return 0;
+}
+
+static void
+print_key(const struct account_key *key, void *arg)
+{
+    (void)arg;
+    printf("%s\t%s\t%s", key->id, key->user, key->name);
+    print_time(key->created_ms);
+    print_time(key->used_ms);
+    putchar('\n');
+}
+
+static int
+key_list(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
+{
+    return account_key_each(store, words[0], print_key, NULL, err);
+}
+
+static int
+key_revoke(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
+{
+    return account_key_revoke(store, NULL, words[0], err);
+}
+
+static const struct verb key_verbs[] = {
+    {"add", " USER [NAME]", 1, 2, key_add, "makes a key and prints it; it is not kept"},
+    {"list", " [USER]", 0, 1, key_list,
+     "prints id, user, name, and when it was made and used last"},
+    {"revoke", " ID", 1, 1, key_revoke, "makes a key invalid at once"},
+    {0},
+};
+
+// ---- The commands ---------------------------------------------------------------------------
+
+static void
+print_usage(FILE *out, const char *command, const struct verb *verbs)
+{
+    fprintf(out, "usage: kernelgate %s VERB [FLAGS]\n\n", command);
+    for (const struct verb *verb = verbs; verb->name; verb++) {
+        KG_AUTO_FREE char *words = kg_asprintf("%s%s", verb->name, verb->words);
+        fprintf(out, "  %-20s  %s\n", words, verb->help);
+    }
+    fputc('\n', out);
+    config_print_help(out, CONFIG_ACCOUNTS);
+}
+
+static const struct verb *
+find_verb(const struct verb *verbs, const char *name)
+{
+    const struct verb *verb = verbs;
+    while (verb->name && strcmp(verb->name, name) != 0)
+        verb++;
+    return verb->name ? verb : NULL;
+}
+
+static int
+run_verb(const struct config *config, const struct verb *verb, char *const words[MAX_WORDS],
+         struct kg_error *err)
+{
+    if (!config->accounts_file)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "no accounts: set accounts-file to the path of their database");
+    KG_AUTO(account_store)
+    store = account_store_open(config->accounts_file, verb->run == user_add, BUSY_MS, err);
+    return store ? verb->run(store, words, err) : -1;
+}
+
+// The words follow the verb, and the flags follow the words.
+static int
+run_command(int argc, char **argv, const struct verb *verbs)
+{
+    const char *command = argv[0];
+    const struct verb *verb = argc > 1 ? find_verb(verbs, argv[1]) : NULL;
+    bool asked = argc > 1 && strcmp(argv[1], "--help") == 0;
+    char *words[MAX_WORDS] = {0};
+    int n = 0;
+    while (verb && n < verb->max_words && 2 + n < argc && argv[2 + n][0] != '-') {
+        words[n] = argv[2 + n];
+        n++;
+    }
+    if (!verb || n < verb->min_words) {
+        print_usage(asked ? stdout : stderr, command, verbs);
+        return asked ? 0 : 2;
+    }
+    struct kg_error err = {0};
+    struct config config;
+    int code = 2;
+    argv[1 + n] = argv[0]; // whose flags follow
+    if (config_load(&config, CONFIG_ACCOUNTS, argc - 1 - n, argv + 1 + n, ".env", &err) == 0)
+        code = run_verb(&config, verb, words, &err) < 0 ? 1 : 0;
+    if (code != 0)
+        fprintf(stderr, "kernelgate: %s\n", err.message);
+    config_fini(&config);
+    return code;
+}
+
+int
+command_user(int argc, char **argv)
+{
+    return run_command(argc, argv, user_verbs);
+}
+
+int
+command_key(int argc, char **argv)
+{
+    return run_command(argc, argv, key_verbs);
+}
