@@ -4,6 +4,7 @@
 
 #include "base.h"
 
+struct accounts;
 struct face_context;
 struct http_server;
 struct loop;
@@ -12,6 +13,7 @@ struct loop;
 struct api_context {
     const struct face_context *face;
     struct loop *loop;
+    struct accounts *accounts; // NULL: there are none, nor their routes
     const char *provisioner;
     int64_t pool_size;
     int64_t started_ms; // clock_mono_ms()

@@ -4,6 +4,8 @@
 
 #include <jansson.h>
 
+#include "account_store.h"
+#include "accounts.h"
 #include "api.h"
 #include "face.h"
 #include "http.h"
@@ -51,6 +53,23 @@ struct command_body {
 };
 KG_MUST_CHECK int command_body_parse(const struct api_context *context, const json_t *root,
                                      struct command_body *ret, struct kg_error *err);
+
+// The bodies of POST keys, POST users and PATCH users/{id}. `ret` borrows from the JSON, and points
+// into itself.
+struct account_body {
+    const char *name; // of the key or user; or NULL
+    struct account_change change;
+    bool disabled, administrator;
+    int64_t max_sessions;
+    double max_requests_per_second;
+};
+typedef int (*account_body_fn)(const json_t *root, struct account_body *ret, struct kg_error *err);
+KG_MUST_CHECK int key_body_parse(const json_t *root, struct account_body *ret,
+                                 struct kg_error *err);
+KG_MUST_CHECK int user_body_parse(const json_t *root, struct account_body *ret,
+                                  struct kg_error *err);
+KG_MUST_CHECK int user_change_body_parse(const json_t *root, struct account_body *ret,
+                                         struct kg_error *err);
 
 // ---- Streamed answers -----------------------------------------------------------------------
 
@@ -108,8 +127,34 @@ void reply_envelope(struct http_request *request, json_t *data);
 void reply_message(struct http_request *request, json_t *more, const char *fmt, ...)
     KG_PRINTF(3, 4);
 
+// ---- Accounts (account_request.c) ------------------------------------------------------------
+
+struct account_request {
+    struct http_request *request;
+    struct account_call *call;
+    const char *what; // is done, for the log; NULL: nothing is changed
+    char *owner;
+    char *credential; // or NULL
+    account_call_fn run;
+    char *subject; // the user or key that is concerned; or NULL
+    json_t *root;  // `body` borrows from it
+    struct account_body body;
+    json_t *answer; // set by the worker
+};
+struct account_request *account_request_new(struct http_request *request, const char *what,
+                                            const char *subject);
+// Reads the body; -1: has replied with the error and freed the request.
+KG_MUST_CHECK int account_request_read(struct account_request *self, account_body_fn parse);
+// Runs `run` with the account_request on a worker, and answers. The credential is checked there
+// once more: it may have been revoked while the body came.
+void account_request_start(struct account_request *self, const struct api_context *context,
+                           account_call_fn run);
+// null for 0.
+json_t *json_time(int64_t ms);
+
 // ---- Handlers -------------------------------------------------------------------------------
 
 #define ROUTE(method, path, handler, flags) void handler(struct http_request *request, void *arg);
 API_ROUTES(ROUTE)
+API_ACCOUNT_ROUTES(ROUTE)
 #undef ROUTE

@@ -275,3 +275,71 @@ packages_body_parse(const json_t *root, const json_t **ret, struct kg_error *err
     *ret = json_object_get(root, "packages");
     return session_packages_check(*ret, err);
 }
+
+// ---- Accounts -------------------------------------------------------------------------------
+
+int
+key_body_parse(const json_t *root, struct account_body *ret, struct kg_error *err)
+{
+    static const char *const names[] = {"name", NULL};
+    *ret = (struct account_body){0};
+    return check_names(root, names, err) < 0 ? -1 : take_string(root, "name", &ret->name, err);
+}
+
+static int
+take_flag(const json_t *root, const char *name, bool *ret, const bool **ret_given,
+          struct kg_error *err)
+{
+    const json_t *value = member(root, name);
+    if (value && !json_is_boolean(value))
+        return kg_error_set(err, KG_INVALID, 0, "%s must be true or false", name);
+    *ret = json_is_true(value);
+    *ret_given = value ? ret : NULL;
+    return 0;
+}
+
+// The bounds are checked where the limits are written, too; there after a user was made.
+static int
+take_limits(const json_t *root, struct account_body *ret, struct kg_error *err)
+{
+    const json_t *sessions = member(root, "max_sessions");
+    const json_t *requests = member(root, "max_requests_per_second");
+    ret->max_sessions = json_integer_value(sessions);
+    ret->max_requests_per_second = json_number_value(requests);
+    if (sessions && (!json_is_integer(sessions) || ret->max_sessions < 0 ||
+                     ret->max_sessions > ACCOUNT_SESSIONS_MAX))
+        return kg_error_set(err, KG_INVALID, 0, "max_sessions must be a whole number, 0 to %d",
+                            ACCOUNT_SESSIONS_MAX);
+    if (requests && (!json_is_number(requests) || !(ret->max_requests_per_second >= 0) ||
+                     ret->max_requests_per_second > ACCOUNT_REQUESTS_MAX))
+        return kg_error_set(err, KG_INVALID, 0, "max_requests_per_second must be 0 to %d",
+                            ACCOUNT_REQUESTS_MAX);
+    ret->change.max_sessions = sessions ? &ret->max_sessions : NULL;
+    ret->change.max_requests_per_second = requests ? &ret->max_requests_per_second : NULL;
+    return 0;
+}
+
+int
+user_body_parse(const json_t *root, struct account_body *ret, struct kg_error *err)
+{
+    static const char *const names[] = {"name", "administrator", "max_sessions",
+                                        "max_requests_per_second", NULL};
+    *ret = (struct account_body){0};
+    if (check_names(root, names, err) < 0 || take_string(root, "name", &ret->name, err) < 0 ||
+        take_flag(root, "administrator", &ret->administrator, &ret->change.administrator, err) < 0)
+        return -1;
+    return take_limits(root, ret, err);
+}
+
+int
+user_change_body_parse(const json_t *root, struct account_body *ret, struct kg_error *err)
+{
+    static const char *const names[] = {"disabled", "administrator", "max_sessions",
+                                        "max_requests_per_second", NULL};
+    *ret = (struct account_body){0};
+    if (check_names(root, names, err) < 0 ||
+        take_flag(root, "disabled", &ret->disabled, &ret->change.disabled, err) < 0 ||
+        take_flag(root, "administrator", &ret->administrator, &ret->change.administrator, err) < 0)
+        return -1;
+    return take_limits(root, ret, err);
+}

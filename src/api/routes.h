@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All endpoints. Each row makes the handler's prototype and the server's route.
+// All endpoints. Each row makes the handler's prototype and the server's route. Those of accounts
+// are there with the setting accounts-file.
 #pragma once
 
 // clang-format off
@@ -31,4 +32,13 @@
     ROUTE(GET, "/healthz", handle_alive, HTTP_PUBLIC)                                              \
     ROUTE(GET, "/readyz", handle_ready, HTTP_PUBLIC)                                               \
     ROUTE(GET, "/metrics", handle_metrics, HTTP_PUBLIC)
+#define API_ACCOUNT_ROUTES(ROUTE)                                                                  \
+    ROUTE(GET, "/api/v1/keys", handle_key_list, HTTP_KEY_IN_QUERY)                                 \
+    ROUTE(POST, "/api/v1/keys", handle_key_create, 0)                                              \
+    ROUTE(DELETE, "/api/v1/keys/{id}", handle_key_revoke, 0)                                       \
+    ROUTE(GET, "/api/v1/users", handle_user_list, HTTP_KEY_IN_QUERY)                               \
+    ROUTE(POST, "/api/v1/users", handle_user_create, 0)                                            \
+    ROUTE(PATCH, "/api/v1/users/{id}", handle_user_change, 0)                                      \
+    ROUTE(DELETE, "/api/v1/users/{id}", handle_user_remove, 0)                                     \
+    ROUTE(POST, "/api/v1/users/{id}/keys", handle_user_key_create, 0)
 // clang-format on

@@ -185,6 +185,7 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
     gateway->api = (struct api_context){
         .face = &core->face,
         .loop = core->loop,
+        .accounts = gateway->accounts,
         .provisioner = provisioner_name(core->provisioner),
         .pool_size = core->pool_size.size,
         .started_ms = clock_mono_ms(),

@@ -8,7 +8,7 @@ import subprocess
 import httpx
 import pytest
 from contract import NDJSON, OPENAPI, OPERATIONS, check_stream, resolve, validator
-from kernelgate import BINARY, PROJECT
+from kernelgate import BINARY, PROJECT, Gateway
 
 
 def check(instance, schema):
@@ -61,11 +61,27 @@ def test_codes_are_those_of_the_code():
 
 
 @pytest.fixture(scope="module")
+def gateway(engine, tmp_path_factory):
+    """One with accounts, whose routes are documented, too."""
+    flags = ("--accounts-file", str(tmp_path_factory.mktemp("accounts") / "accounts.db"))
+    for words in (["add", "docs"], ["role", "docs", "administrator"], ["add", "other"]):
+        subprocess.run([BINARY, "user", *words, *flags], check=True)
+    command = [BINARY, "key", "add", "docs", *flags]
+    key = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    running = Gateway("--pool-size", "1", *flags, key=key)
+    try:
+        yield running.start()
+    finally:
+        running.clean_up()
+
+
+@pytest.fixture(scope="module")
 def ids(gateway):
-    """A session and an execution that paths can name."""
+    """A session, an execution, a key and a user that paths can name."""
     gateway.create_session(session_id="docs")
     execution = gateway.execute("1", session_id="docs").headers["x-execution-id"]
-    yield {"sessions": "docs", "executions": execution}
+    key = gateway.client.post("/api/v1/keys").json()["id"]
+    yield {"sessions": "docs", "executions": execution, "keys": key, "users": "other"}
     gateway.delete_session("docs")
 
 
@@ -83,10 +99,10 @@ def ask(gateway, method, path, ids):
     bodies = resolve(operation.get("requestBody", {})).get("content", {})
     body = bodies.get("application/json")
     raw = bodies.get("application/octet-stream")
-    collection = "executions" if "/executions/" in path else "sessions"
+    collection = path.removeprefix("/api/v1/").split("/")[0]
     response = gateway.client.request(
         method,
-        path.replace("{id}", ids[collection])
+        path.replace("{id}", ids.get(collection, ids["sessions"]))
         .replace("{path}", "docs.txt")
         .replace("{name}", "numpy"),
         json=body["example"] if body else None,
@@ -120,7 +136,7 @@ def test_answers_are_as_documented(gateway, ids, method, path):
     "method, path", [operation for operation in OPERATIONS if "{id}" in operation[1]], ids=" ".join
 )
 def test_unknown_ids_are_answered_as_documented(gateway, method, path):
-    unknown = {"sessions": "unknown", "executions": "unknown"}
+    unknown = dict.fromkeys(("sessions", "executions", "keys", "users"), "unknown")
     assert ask(gateway, method, path, unknown).status_code == 404
 
 

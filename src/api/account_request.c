@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request that a worker answers from the database of accounts.
+
+#include "account_store.h"
+#include "accounts.h"
+#include "api_priv.h"
+
+static void
+account_request_free(void *arg)
+{
+    struct account_request *self = arg;
+    json_decref(self->root);
+    json_decref(self->answer);
+    free(self->owner);
+    free(self->credential);
+    free(self->subject);
+    free(self);
+}
+
+static void
+on_called(const struct kg_error *err, void *arg)
+{
+    struct account_request *self = arg;
+    http_request_on_gone(self->request, NULL, NULL);
+    if (self->what && !err)
+        log_info("the accounts were changed", LOG_STR("what", self->what),
+                 LOG_STR("by", self->owner), LOG_STR("of", self->subject));
+    if (err) {
+        http_reply_error(self->request, err);
+    } else {
+        http_reply_header(self->request, "Cache-Control", "no-store");
+        http_reply_json(self->request, 200, KG_STEAL(self->answer));
+    }
+    account_request_free(self);
+}
+
+static void
+on_caller_gone(void *arg)
+{
+    struct account_request *self = arg;
+    http_request_abandon(self->request);
+    account_call_cancel(self->call, account_request_free);
+}
+
+struct account_request *
+account_request_new(struct http_request *request, const char *what, const char *subject)
+{
+    struct account_request *self = KG_NEW(struct account_request);
+    self->request = request;
+    self->what = what;
+    self->owner = kg_strdup(http_request_owner(request));
+    const char *credential = http_request_credential(request);
+    self->credential = credential ? kg_strdup(credential) : NULL;
+    self->subject = subject ? kg_strdup(subject) : NULL;
+    return self;
+}
+
+int
+account_request_read(struct account_request *self, account_body_fn parse)
+{
+    struct kg_error err = {0};
+    struct http_request *request = self->request;
+    self->root =
+        http_request_body_len(request) == 0 ? json_object() : http_request_json(request, &err);
+    if (self->root && parse(self->root, &self->body, &err) == 0)
+        return 0;
+    http_reply_error(request, &err);
+    account_request_free(self);
+    return -1;
+}
+
+static int
+check_and_run(struct account_store *store, void *arg, struct kg_error *err)
+{
+    struct account_request *self = arg;
+    if (account_key_check(store, self->credential, err) < 0)
+        return -1;
+    return self->run(store, self, err);
+}
+
+void
+account_request_start(struct account_request *self, const struct api_context *context,
+                      account_call_fn run)
+{
+    self->run = run;
+    self->call = accounts_call(context->accounts, check_and_run, on_called, self);
+    http_request_on_gone(self->request, on_caller_gone, self);
+}

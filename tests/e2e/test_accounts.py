@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users and keys in a database, which the shell changes while the gateway runs."""
+
+import os
+import random
+import sqlite3
+import subprocess
+import time
+
+import mcp_wire
+import pytest
+from kernelgate import BINARY, problem, wait_for
+
+
+class Accounts:
+    """A database, and the commands that change it."""
+
+    def __init__(self, path):
+        self.path = path
+        self.flags = ("--accounts-file", str(path))
+
+    def run(self, *words):
+        command = [BINARY, *words, *self.flags]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    def do(self, *words):
+        result = self.run(*words)
+        assert (result.returncode, result.stderr) == (0, ""), result
+        return result.stdout
+
+    def refused(self, *words):
+        result = self.run(*words)
+        assert result.returncode == 1 and result.stdout == "", result
+        return result.stderr.strip()
+
+    def key(self, user, name=""):
+        return self.do("key", "add", user, *([name] if name else [])).strip()
+
+    def rows(self, *words):
+        return [line.split("\t") for line in self.do(*words).splitlines()]
+
+    def sql(self, text):
+        database = sqlite3.connect(self.path)
+        with database:
+            rows = database.execute(text).fetchall()
+        database.close()
+        return rows
+
+
+@pytest.fixture
+def accounts(tmp_path):
+    return Accounts(tmp_path / "accounts.db")
+
+
+def status(client):
+    return client.get("/api/v1/sessions").status_code
+
+
+def test_two_owners_and_a_revoked_key(start_gateway, accounts, clients):
+    accounts.do("user", "add", "alice")
+    first, second = accounts.key("alice", "laptop"), accounts.key("alice", "of an agent")
+    gateway = start_gateway(*accounts.flags, "--api-key", "fixed", "--pool-size", "0", key="fixed")
+    alice = clients(gateway, first)
+    tools = mcp_wire.Client(gateway, key=second)
+    assert [status(gateway.client), status(alice), status(clients(gateway, None))] == [
+        200,
+        200,
+        401,
+    ]
+
+    # Another user, made while the gateway runs, sees nothing of the first one.
+    accounts.do("user", "add", "bob")
+    bob = clients(gateway, accounts.key("bob"))
+    session = gateway.create_session(alice, session_id="of-alice")
+    assert list(alice.get("/api/v1/sessions").json()["sessions"]) == [session]
+    for other in (bob, gateway.client):
+        assert other.get("/api/v1/sessions").json()["sessions"] == {}
+        problem(other.get(f"/api/v1/sessions/{session}"), 404, "session_not_found")
+    assert mcp_wire.result(tools.post(mcp_wire.request("ping"))) == {}
+
+    # A revoked key is refused as soon as the command has ended, by MCP, too; others stay valid.
+    accounts.do("key", "revoke", second)
+    assert tools.post(mcp_wire.request("ping")).status_code == 401
+    assert status(alice) == 200
+    tools.http.headers["Authorization"] = f"Bearer {first}"
+    assert mcp_wire.result(tools.post(mcp_wire.request("ping"))) == {}
+
+    # So are all keys of a user that is disabled, until it is enabled.
+    accounts.do("user", "disable", "alice")
+    assert [status(alice), status(bob), status(gateway.client)] == [401, 200, 200]
+    assert tools.post(mcp_wire.request("ping")).status_code == 401
+    accounts.do("user", "enable", "alice")
+    assert list(alice.get("/api/v1/sessions").json()["sessions"]) == [session]
+    accounts.do("user", "remove", "alice")
+    assert [status(alice), status(bob)] == [401, 200]
+    tools.http.close()
+    log = gateway.log()
+    assert not any(key in log for key in (first, second))
+
+
+def test_revocations_are_never_late(start_gateway, accounts, clients):
+    accounts.do("user", "add", "alice")
+    gateway = start_gateway(*accounts.flags, "--pool-size", "0")
+    for _ in range(20):
+        key = accounts.key("alice")
+        alice = clients(gateway, key)
+        assert status(alice) == 200
+        accounts.do("key", "revoke", key)
+        assert status(alice) == 401
+
+
+def test_the_commands(accounts):
+    accounts.do("user", "add", "alice")
+    key = accounts.key("alice", "laptop")
+    [[user, state, keys, made, *_]] = accounts.rows("user", "list")
+    assert (user, state, keys) == ("alice", "enabled", "1 keys") and made.endswith("Z")
+    [[id_, user, name, made, used]] = accounts.rows("key", "list", "alice")
+    assert (user, name, used) == ("alice", "laptop", "never") and key.startswith(f"kgk_{id_}_")
+    assert accounts.refused("user", "add", "alice") == "kernelgate: there is a user alice already"
+    assert "is reserved" in accounts.refused("user", "add", "default")
+    assert "there is no user bob" in accounts.refused("key", "add", "bob")
+    assert "there is no key" in accounts.refused("key", "revoke", "aaaaaaaaaa")
+    assert key[-32:].encode() not in accounts.path.read_bytes()
+    for words in (["user"], ["user", "add"], ["key", "nonsense"], ["user", "add", "a", "b"]):
+        assert accounts.run(*words).returncode == 2, words
+    unset = subprocess.run(
+        [BINARY, "user", "list"], capture_output=True, text=True, cwd=accounts.path.parent
+    )
+    assert unset.returncode == 1 and "set accounts-file" in unset.stderr
+
+
+def test_keys_over_http(start_gateway, accounts, clients):
+    for user in ("alice", "bob"):
+        accounts.do("user", "add", user)
+    gateway = start_gateway(*accounts.flags, "--api-key", "fixed", "--pool-size", "0", key="fixed")
+    old = accounts.key("alice", "old")
+    alice, bob = clients(gateway, old), clients(gateway, accounts.key("bob"))
+    made = alice.post("/api/v1/keys", json={"name": "größer"})
+    assert made.status_code == 200 and made.headers["cache-control"] == "no-store"
+    made = made.json()
+    again = clients(gateway, made["key"])
+    assert status(again) == 200
+    listed = alice.get("/api/v1/keys").json()
+    assert listed["total"] == 2 and made["key"] not in str(listed)
+    assert [key["name"] for key in listed["keys"]] == ["old", "größer"]
+
+    # Nobody else has them.
+    assert [key["name"] for key in bob.get("/api/v1/keys").json()["keys"]] == [""]
+    problem(bob.delete(f"/api/v1/keys/{made['id']}"), 404, "not_found")
+    for response in (gateway.client.get("/api/v1/keys"), gateway.client.post("/api/v1/keys")):
+        problem(response, 404, "not_found")
+    problem(clients(gateway, None).get("/api/v1/keys"), 401, "unauthorized")
+
+    # Rotation: the new key revokes the old one, then itself.
+    assert again.delete(f"/api/v1/keys/{old.split('_')[1]}").status_code == 200
+    assert [status(alice), status(again)] == [401, 200]
+    problem(again.delete(f"/api/v1/keys/{old.split('_')[1]}"), 404, "not_found")
+    assert again.delete(f"/api/v1/keys/{made['id']}").status_code == 200
+    assert status(again) == 401
+
+    for body in ({"name": 1}, {"nome": "x"}, {"name": "a\nb"}, {"name": "x" * 65}, []):
+        problem(bob.post("/api/v1/keys", json=body), 400, "invalid_request")
+    assert bob.post("/api/v1/keys").json()["name"] == ""
+    assert gateway.execute("print(1)", client=bob).text() == "1\n"
+
+
+def test_administrators(start_gateway, accounts, clients):
+    for user in ("root", "alice"):
+        accounts.do("user", "add", user)
+    gateway = start_gateway(*accounts.flags, "--api-key", "fixed", "--pool-size", "0", key="fixed")
+    root, alice = (clients(gateway, accounts.key(user)) for user in ("root", "alice"))
+    requests = (
+        ("GET", "/api/v1/users", None),
+        ("POST", "/api/v1/users", {"name": "bob"}),
+        ("PATCH", "/api/v1/users/alice", {"administrator": True}),
+        ("POST", "/api/v1/users/root/keys", {}),
+        ("DELETE", "/api/v1/users/root", None),
+    )
+    for client in (root, alice, gateway.client):
+        for method, path, body in requests:
+            problem(client.request(method, path, json=body), 403, "administrators_only")
+    assert accounts.refused("user", "role", "root", "king").startswith("kernelgate: invalid role")
+    accounts.do("user", "role", "root", "administrator")
+    problem(alice.get("/api/v1/users"), 403, "administrators_only")
+
+    # A user and its key, over HTTP alone.
+    made = root.post("/api/v1/users", json={"name": "bob", "max_sessions": 1})
+    assert made.json()["name"] == "bob"
+    key = root.post("/api/v1/users/bob/keys", json={"name": "first"}).json()["key"]
+    bob = clients(gateway, key)
+    assert status(bob) == 200
+    listed = {user["name"]: user for user in root.get("/api/v1/users").json()["users"]}
+    assert listed["bob"]["max_sessions"] == 1 and listed["bob"]["keys"] == 1
+    assert {name for name, user in listed.items() if user["administrator"]} == {"root"}
+    assert root.patch("/api/v1/users/bob", json={"disabled": True}).status_code == 200
+    assert status(bob) == 401
+    assert root.patch("/api/v1/users/bob", json={"disabled": False}).status_code == 200
+    assert status(bob) == 200
+    assert root.delete("/api/v1/users/bob").status_code == 200
+    assert status(bob) == 401
+
+    for body in ({}, {"name": "root"}, {"name": "default"}, {"name": "x", "max_sessions": -1}):
+        problem(root.post("/api/v1/users", json=body), 400, "invalid_request")
+    for body in ({"name": "x"}, {"disabled": 1}, {"max_requests_per_second": "2"}):
+        problem(root.patch("/api/v1/users/alice", json=body), 400, "invalid_request")
+    problem(root.delete("/api/v1/users/bob"), 404, "not_found")
+    assert "the accounts were changed what=" in gateway.log() and key not in gateway.log()
+
+
+def test_without_accounts_there_are_no_routes(gateway):
+    for method in ("GET", "POST"):
+        problem(gateway.client.request(method, "/api/v1/keys"), 404, "not_found")
+
+
+def test_quotas_of_users(start_gateway, accounts, clients):
+    for user in ("alice", "bob"):
+        accounts.do("user", "add", user)
+    gateway = start_gateway(*accounts.flags, "--pool-size", "0", "--max-sessions", "4")
+    alice, bob = (clients(gateway, accounts.key(user)) for user in ("alice", "bob"))
+    accounts.do("user", "quota", "alice", "max-sessions=1")
+    gateway.create_session(alice, session_id="first")
+    problem(alice.post("/api/v1/sessions", json={}), 429, "max_sessions")
+    gateway.create_session(bob)
+    gateway.create_session(bob)  # half of four
+    problem(bob.post("/api/v1/sessions", json={}), 429, "max_sessions")
+
+    accounts.do("user", "quota", "alice", "max-sessions=2", "max-requests-per-second=0.5")
+    answers = [alice.get("/api/v1/sessions") for _ in range(3)]
+    problem(answers[-1], 429, "rate_limited")
+    assert status(bob) == 200
+    [row, _] = accounts.rows("user", "list")
+    assert row[4:6] == ["max-sessions=2", "max-requests-per-second=0.5"]
+    accounts.do("user", "quota", "alice", "max-sessions=2")
+    gateway.create_session(alice)
+    for limit in ("max-sessions=-1", "max-sessions=1.5", "max-sessions", "sessions=1"):
+        assert "invalid limit" in accounts.refused("user", "quota", "alice", limit)
+    assert "max-sessions must be" in accounts.refused(
+        "user", "quota", "alice", "max-sessions=10001"
+    )
+
+
+def test_last_use_is_recorded(start_gateway, accounts, clients):
+    accounts.do("user", "add", "alice")
+    key = accounts.key("alice")
+    gateway = start_gateway(*accounts.flags, "--pool-size", "0")
+    assert status(clients(gateway, key)) == 200
+    wait_for(lambda: accounts.rows("key", "list")[0][4].endswith("Z"))
+
+
+def break_file(accounts):
+    """Replaces it, as SQLite may not read again what it has in memory."""
+    broken = accounts.path.with_name("broken")
+    broken.write_bytes(os.urandom(accounts.path.stat().st_size))
+    broken.rename(accounts.path)
+
+
+BAD = {
+    "damaged": (break_file, "is damaged"),
+    "newer": (lambda accounts: accounts.sql("PRAGMA user_version = 1000"), "version 1000"),
+    "missing": (lambda accounts: accounts.path.unlink(), "No such file or directory"),
+}
+
+
+@pytest.mark.parametrize("how", BAD)
+@pytest.mark.parametrize("running", [True, False])
+def test_a_file_that_cannot_be_used(start_gateway, accounts, clients, how, running):
+    do, why = BAD[how]
+    accounts.do("user", "add", "alice")
+    key = accounts.key("alice")
+    flags = (*accounts.flags, "--api-key", "fixed", "--pool-size", "0")
+    if not running:
+        do(accounts)
+        if how == "missing":
+            accounts.path.mkdir()
+            why = "unable to open database file"
+    gateway = start_gateway(*flags, key="fixed")
+    alice = clients(gateway, key)
+    if running:
+        assert status(alice) == 200
+        do(accounts)
+    detail = problem(alice.get("/api/v1/sessions"), 503, "accounts_unavailable")["detail"]
+    assert why in detail and str(accounts.path) in detail
+    assert why in gateway.log()
+    assert why in accounts.refused("user", "list")
+    assert status(gateway.client) == 200
+    assert status(clients(gateway, "wrong")) == 401
+    assert gateway.execute("print(1)").text() == "1\n"
+
+
+def test_a_locked_file(start_gateway, accounts, clients):
+    accounts.do("user", "add", "alice")
+    key = accounts.key("alice")
+    gateway = start_gateway(*accounts.flags, "--api-key", "fixed", "--pool-size", "0", key="fixed")
+    alice = clients(gateway, key)
+    assert status(alice) == 200
+    database = sqlite3.connect(accounts.path, isolation_level=None)
+    database.execute("BEGIN IMMEDIATE")
+    assert "is locked by another program" in accounts.refused("user", "add", "bob")
+    assert [status(alice), status(gateway.client)] == [200, 200]
+    database.execute("ROLLBACK")
+    database.close()
+    accounts.do("user", "add", "bob")
+
+
+def test_a_full_disk(start_gateway, accounts, clients, tmp_path):
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    subprocess.run(mount, check=True)
+    try:
+        accounts = Accounts(folder / "accounts.db")
+        accounts.do("user", "add", "alice")
+        key = accounts.key("alice")
+        flags = (*accounts.flags, "--api-key", "fixed", "--pool-size", "0")
+        gateway = start_gateway(*flags, key="fixed")
+        alice = clients(gateway, key)
+        assert status(alice) == 200
+        with open(folder / "ballast", "wb", buffering=0) as ballast, pytest.raises(OSError):
+            while True:
+                ballast.write(b"x" * 512)
+        assert "no space is left for accounts-file" in accounts.refused("user", "add", "bob")
+        assert [status(alice), status(gateway.client)] == [200, 200]
+        wait_for(lambda: "cannot write when keys were used last" in gateway.log())
+        assert [status(alice), status(gateway.client)] == [200, 200]
+        (folder / "ballast").unlink()
+        accounts.do("key", "revoke", key)
+        assert [status(alice), status(gateway.client)] == [401, 200]
+        gateway.stop()
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_kills_in_the_middle_of_writes(start_gateway, accounts, clients):
+    accounts.do("user", "add", "alice")
+    started = time.monotonic()
+    keys = {accounts.key("alice")}
+    takes = time.monotonic() - started
+    gateway = start_gateway(*accounts.flags, "--pool-size", "0")
+    for turn in range(40):
+        command = [BINARY, "key", "add", "alice", *accounts.flags]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as adding:
+            try:
+                adding.wait(random.uniform(0.3, 1.1) * takes)
+            except subprocess.TimeoutExpired:
+                adding.kill()
+            line = adding.stdout.read()
+        keys |= {line.strip()} if line.endswith("\n") else set()
+        if turn % 10 == 5:
+            gateway.kill()
+            gateway.start()
+        assert status(clients(gateway, random.choice(sorted(keys)))) == 200
+    assert accounts.sql("PRAGMA integrity_check") == [("ok",)]
+    assert all(status(clients(gateway, key)) == 200 for key in keys)
+    ids = {row[0] for row in accounts.rows("key", "list")}
+    assert {key.split("_")[1] for key in keys} <= ids
