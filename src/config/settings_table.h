@@ -71,6 +71,10 @@ SETTING(STRING, kernels_dir, "kernels-dir", .commands = BOTH,
         .help = "folder of the kernels' environments, one for each kernelspec, as script/setup makes them")
 SETTING(STRING, agent, "agent", .commands = BOTH,
         .help = "path of the agent's binary; by default the one beside kernelgate")
+SETTING(FLAG, console, "console", .fallback = "true", .commands = LISTEN,
+        .help = "serve the console, a page for people, at /console/; docs/console.md")
+SETTING(STRING, console_dir, "console-dir", .commands = LISTEN,
+        .help = "folder of the console's files, as script/setup builds it")
 SETTING(STRING, default_kernel, "default-kernel", .fallback = "python", .commands = SERVE,
         .aliases = {{"CONTAINER_LANGUAGE"}},
         .help = "the kernelspec of requests that name none")

@@ -57,6 +57,7 @@ struct layout {
     char *enter; // the library that zygotes load
     char *kernelspec_dir;
     char *kernels_dir;
+    char *console_dir;
 };
 void layout_find(struct layout *layout, const struct config *config);
 void layout_fini(struct layout *layout);

@@ -44,6 +44,9 @@ layout_find(struct layout *layout, const struct config *config)
     layout->kernels_dir =
         choose(config->kernels_dir, kg_asprintf("%s/../share/kernelgate/kernels", bin),
                KG_PROJECT_DIR "/build/kernels");
+    layout->console_dir =
+        choose(config->console_dir, kg_asprintf("%s/../share/kernelgate/console", bin),
+               KG_PROJECT_DIR "/build/console");
 }
 
 void
@@ -53,4 +56,5 @@ layout_fini(struct layout *layout)
     free(layout->enter);
     free(layout->kernelspec_dir);
     free(layout->kernels_dir);
+    free(layout->console_dir);
 }

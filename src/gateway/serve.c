@@ -10,6 +10,7 @@
 #include "accounts.h"
 #include "api.h"
 #include "auth.h"
+#include "console.h"
 #include "core.h"
 #include "http.h"
 #include "jupyter.h"
@@ -39,6 +40,7 @@ struct gateway {
     struct accounts *accounts; // NULL: there are none
     struct http_server *server;
     struct api_context api;
+    struct console *console; // NULL: it is off
     struct mcp_face *mcp;
     struct notebook *notebook; // NULL: that face is off
     struct replicas *replicas; // NULL: this is the only gateway of its installation
@@ -191,6 +193,10 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .started_ms = clock_mono_ms(),
     };
     api_register(gateway->server, &gateway->api);
+    if (config->console) {
+        gateway->console = console_new(core->layout.console_dir);
+        console_register(gateway->server, gateway->console);
+    }
     gateway->mcp = mcp_face_new(core, config->upload_root);
     mcp_set_admit(mcp_face_mcp(gateway->mcp), admit, gateway);
     mcp_face_serve_http(gateway->mcp, gateway->server);
@@ -351,6 +357,7 @@ gateway_fini(struct gateway *gateway)
     loop_signal_free(gateway->terminate);
     loop_signal_free(gateway->interrupt);
     http_server_free(gateway->server);
+    console_free(gateway->console);
     replicas_free(gateway->replicas);
     mcp_face_free(gateway->mcp);
     notebook_free(gateway->notebook);
