@@ -28,6 +28,15 @@ RUN for spec in kernelspec/*/kernel.json; do \
     && install deploy/docker/entrypoint /image/usr/local/bin/kernelgate-entrypoint \
     && install -D -m 644 -t /image/usr/share/doc/kernelgate LICENSE
 
+# The console's files. Node and the packages that it is built with stay here.
+FROM ${BASE} AS console
+RUN apt-get update -qq \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        ca-certificates python3-venv
+COPY src/console /src/console
+RUN /src/console/install /tools \
+    && /tools/bin/node /src/console/build.mjs /tools /console
+
 FROM ${BASE}
 # Also the date of a new user's password.
 ARG SOURCE_DATE_EPOCH=1735689600
@@ -39,6 +48,7 @@ RUN apt-get update -qq \
     && apt-get clean && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/* \
         /var/cache/debconf/*-old /var/lib/dpkg/*-old /etc/*-
 COPY --from=build /image /
+COPY --from=console /console /usr/local/share/kernelgate/console
 ENV KERNELGATE_PROVISIONER=docker \
     KERNELGATE_HOST=0.0.0.0 \
     KERNELGATE_STATE_DIR=/run/kernelgate

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gateway's public API, as the console uses it: the key, requests, errors, lines of streams.
+
+const KEY = "kernelgate.key";
+const base = new URL("..", document.baseURI);
+
+export class ApiError extends Error {
+    constructor(
+        readonly status: number,
+        readonly code: string,
+        message: string,
+    ) {
+        super(message);
+    }
+}
+
+export const getKey = () => sessionStorage.getItem(KEY) ?? "";
+export function setKey(key: string) {
+    if (key) sessionStorage.setItem(KEY, key);
+    else sessionStorage.removeItem(KEY);
+}
+
+/** The gateway's address, without a slash at its end. */
+export const address = base.href.replace(/\/$/, "");
+
+/** Called when the gateway refuses the key. */
+let onRefused = () => {};
+export function whenRefused(call: () => void) {
+    onRefused = call;
+}
+
+const path = (parts: string[]) => parts.map(encodeURIComponent).join("/");
+export const session = (id: string, ...rest: string[]) => `api/v1/sessions/${path([id, ...rest])}`;
+export const file = (id: string, name: string) =>
+    `${session(id)}/files/${path(name.split("/"))}`;
+
+export interface Options {
+    method?: string;
+    body?: unknown;
+    raw?: Blob;
+    signal?: AbortSignal;
+}
+
+/** Sends a request below the gateway's address; an answer that is an error is thrown as ApiError. */
+export async function send(where: string, options: Options = {}): Promise<Response> {
+    const headers: Record<string, string> = {};
+    const key = getKey();
+    if (key) headers.Authorization = `Bearer ${key}`;
+    if (options.body !== undefined) headers["Content-Type"] = "application/json";
+    let response: Response;
+    try {
+        response = await fetch(new URL(where, base), {
+            method: options.method ?? "GET",
+            headers,
+            body: options.raw ?? (options.body === undefined ? null : JSON.stringify(options.body)),
+            signal: options.signal ?? null,
+            cache: "no-store",
+            credentials: "same-origin",
+        });
+    } catch (error) {
+        if ((error as Error).name === "AbortError") throw error;
+        throw new ApiError(0, "unreachable", "The gateway does not answer.");
+    }
+    if (response.ok) return response;
+    const problem = await response.json().catch(() => ({}));
+    if (response.status === 401) onRefused();
+    throw new ApiError(
+        response.status,
+        problem.code ?? "",
+        problem.detail ?? problem.title ?? `The gateway answered ${response.status}.`,
+    );
+}
+
+export const ask = async <T>(where: string, options?: Options): Promise<T> =>
+    (await send(where, options)).json();
+
+/** One line of a stream; docs/api.md lists the types. */
+export interface Line {
+    type: string;
+    seq?: number;
+    [member: string]: any;
+}
+
+/** Calls `onLine` for each line of an NDJSON stream as it arrives. */
+export async function readLines(response: Response, onLine: (line: Line) => void) {
+    const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+    let pieces: string[] = [];
+    try {
+        for (;;) {
+            const { value, done } = await reader.read();
+            if (done) return;
+            const ends = value.split("\n");
+            for (let i = 0; i < ends.length - 1; i++) {
+                pieces.push(ends[i]!);
+                const text = pieces.join("");
+                pieces = [];
+                if (text) onLine(JSON.parse(text));
+            }
+            pieces.push(ends[ends.length - 1]!);
+        }
+    } catch (error) {
+        reader.cancel().catch(() => {}); // else the connection stays open
+        throw error;
+    }
+}
+
+export interface Session {
+    session_id: string;
+    created_at: string;
+    last_activity: string;
+    expires_at: string;
+    is_busy: boolean;
+    execution_count: number;
+    kernels: Record<string, { state: string; execution_count: number }>;
+    usage?: { memory_bytes: number; cpu_seconds: number; pids: number; disk_bytes: number };
+}
+
+export interface Kernelspec {
+    name: string;
+    display_name: string;
+    language: string;
+    default: boolean;
+}
+
+export interface Entry {
+    path: string;
+    type: string;
+    size: number;
+    mtime: string;
+    mime?: string;
+}

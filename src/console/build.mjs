@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds the console: node build.mjs PACKAGES TARGET. PACKAGES has node_modules, as package-lock.json
+// names them; TARGET gets index.html, frame.html, and the assets with their hashes in their names,
+// each also compressed.
+
+import { createHash } from "node:crypto";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { basename, dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+
+const source = dirname(fileURLToPath(import.meta.url));
+const [packages, target] = process.argv.slice(2).map((path) => resolve(path));
+const esbuild = createRequire(join(packages, "package.json"))("esbuild");
+const modules = join(packages, "node_modules");
+
+async function write(name, content) {
+    const path = join(target, name);
+    await mkdir(dirname(path), { recursive: true });
+    await writeFile(path, content);
+    await writeFile(`${path}.gz`, gzipSync(content, { level: 9 }));
+}
+
+const built = await esbuild.build({
+    absWorkingDir: source,
+    entryPoints: ["main.tsx", "page.css"],
+    outdir: join(target, "assets"),
+    entryNames: "[name]-[hash]",
+    chunkNames: "[name]-[hash]",
+    assetNames: "[name]-[hash]",
+    bundle: true,
+    splitting: true,
+    minify: true,
+    format: "esm",
+    target: "es2022",
+    jsx: "automatic",
+    jsxImportSource: "preact",
+    nodePaths: [modules],
+    legalComments: "none",
+    define: { "process.env.NODE_ENV": '"production"' },
+    metafile: true,
+    write: false,
+});
+for (const file of built.outputFiles) await write(`assets/${basename(file.path)}`, file.contents);
+
+const names = built.outputFiles.map((file) => basename(file.path));
+const asset = (pattern) => `assets/${names.find((name) => pattern.test(name))}`;
+
+const icon = await readFile(join(source, "icon.svg"));
+const iconName = `assets/icon-${createHash("sha256").update(icon).digest("hex").slice(0, 8)}.svg`;
+await write(iconName, icon);
+
+const page = (await readFile(join(source, "index.html"), "utf8"))
+    .replace("icon.svg", iconName)
+    .replace("page.css", asset(/^page-.*\.css$/))
+    .replace("main.js", asset(/^main-.*\.js$/));
+await write("index.html", page);
+
+// The frame's script and style are inline, and its policy names their hashes.
+const minify = async (name, loader) =>
+    (await esbuild.transform(await readFile(join(source, name), "utf8"), { loader, minify: true }))
+        .code.trim();
+const script = await minify("frame_script.ts", "ts");
+const style = await minify("frame.css", "css");
+const hash = createHash("sha256").update(script).digest("base64");
+const frame = (await readFile(join(source, "frame.html"), "utf8"))
+    .replace("SCRIPT_HASH", () => `sha256-${hash}`)
+    .replace("/* style */", () => style)
+    .replace("/* script */", () => script);
+await write("frame.html", frame);
+
+// What others wrote comes with its licences.
+const used = new Set();
+for (const input of Object.keys(built.metafile.inputs)) {
+    const found = /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(input);
+    if (found) used.add(found[1]);
+}
+const notices = [];
+for (const name of [...used].sort()) {
+    const { version, license } = JSON.parse(await readFile(join(modules, name, "package.json")));
+    const text = await readFile(join(modules, name, "LICENSE"), "utf8").catch(() => "");
+    notices.push(`${name} ${version} (${license})\n\n${text.trim()}\n`);
+}
+await write("licenses.txt", notices.join(`\n${"-".repeat(80)}\n\n`));

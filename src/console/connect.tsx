@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program needs to use this gateway: snippets with its address, to copy.
+
+import { useState } from "preact/hooks";
+
+import { address, getKey } from "./api";
+
+const HIDDEN = "•".repeat(12);
+
+interface Snippet {
+    name: string;
+    text: (key: string) => string;
+}
+
+const header = (key: string) => (key ? ` \\\n  -H 'Authorization: Bearer ${key}'` : "");
+
+const SNIPPETS: Snippet[] = [
+    {
+        name: "curl",
+        text: (key) =>
+            `curl -N -X POST ${address}/api/v1/execute${header(key)} \\
+  -d '{"code":"print(6 * 7)", "session_id":"demo"}'`,
+    },
+    {
+        name: "Python",
+        text: (key) => `import json
+import urllib.request
+
+request = urllib.request.Request(
+    "${address}/api/v1/execute",
+    data=json.dumps({"code": "print(6 * 7)", "session_id": "demo"}).encode(),
+${key ? `    headers={"Authorization": "Bearer ${key}"},\n` : ""})
+with urllib.request.urlopen(request) as lines:
+    for line in lines:
+        print(json.loads(line))`,
+    },
+    {
+        name: "MCP: Claude Code",
+        text: (key) => {
+            const secret = key ? ` \\\n  --header "Authorization: Bearer ${key}"` : "";
+            return `claude mcp add --transport http kernelgate ${address}/mcp${secret}`;
+        },
+    },
+    {
+        name: "MCP: configuration file",
+        text: (key) => {
+            const headers = key ? { headers: { Authorization: `Bearer ${key}` } } : {};
+            const server = { type: "http", url: `${address}/mcp`, ...headers };
+            return JSON.stringify({ mcpServers: { kernelgate: server } }, null, 2);
+        },
+    },
+];
+
+function Copyable({ snippet, shown }: { snippet: Snippet; shown: boolean }) {
+    const [told, setTold] = useState("");
+    const key = getKey();
+    const onCopy = async () => {
+        try {
+            await navigator.clipboard.writeText(snippet.text(key));
+            setTold("Copied");
+        } catch {
+            setTold("The browser does not allow it: show the key, and copy by hand.");
+        }
+        setTimeout(() => setTold(""), 3000);
+    };
+    return (
+        <section class="snippet">
+            <div class="snippet-head">
+                <h2>{snippet.name}</h2>
+                <span role="status" class="quiet">
+                    {told}
+                </span>
+                <button onClick={onCopy} aria-label={`Copy ${snippet.name}`}>
+                    Copy
+                </button>
+            </div>
+            <pre tabIndex={0} aria-label={snippet.name}>
+                {snippet.text(key && !shown ? HIDDEN : key)}
+            </pre>
+        </section>
+    );
+}
+
+export function Connect() {
+    const [shown, setShown] = useState(false);
+    return (
+        <main>
+            <div class="head">
+                <h1>Connect</h1>
+                <span class="space" />
+                {getKey() && (
+                    <button aria-pressed={shown} onClick={() => setShown(!shown)}>
+                        {shown ? "Hide the key" : "Show the key"}
+                    </button>
+                )}
+            </div>
+            <p class="quiet">
+                These use the gateway at {address}
+                {getKey() && ", with the key that you have logged in with"}.
+            </p>
+            {SNIPPETS.map((snippet) => (
+                <Copyable key={snippet.name} snippet={snippet} shown={shown} />
+            ))}
+        </main>
+    );
+}

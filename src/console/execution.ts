@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The output of one execution: what its lines add up to.
+
+import type { Line } from "./api";
+
+const TEXT_MAX = 400_000; // characters of one piece that are shown; the oldest are left out
+const OUTPUTS_MAX = 500;
+
+export type Output =
+    | { kind: "text"; stream: "stdout" | "stderr"; text: string; cut: boolean }
+    | { kind: "rich"; line: Line }
+    | { kind: "error"; line: Line }
+    | { kind: "file"; line: Line }
+    | { kind: "note"; text: string };
+
+export class Execution {
+    outputs: Output[] = [];
+    done: Line | null = null;
+    seq = 0; // of the last line
+    left = 0; // outputs that are not shown
+    private clearLater = false;
+
+    /** Adds a line; those that were added before are ignored. */
+    add(line: Line) {
+        if (line.seq !== undefined) {
+            if (line.seq <= this.seq) return;
+            this.seq = line.seq;
+        }
+        if (line.type === "done") this.done = line;
+        else if (line.type === "clear") this.clear(line.wait);
+        else if (line.type !== "keepalive") this.show(line);
+    }
+
+    private clear(wait: boolean) {
+        this.clearLater = wait;
+        if (!wait) this.outputs = [];
+    }
+
+    private show(line: Line) {
+        if (this.clearLater) this.outputs = [];
+        this.clearLater = false;
+        switch (line.type) {
+            case "stdout":
+            case "stderr":
+                return this.addText(line.type, line.text);
+            case "display":
+            case "result":
+                return this.addRich(line);
+            case "error":
+                return this.push({ kind: "error", line });
+            case "file":
+                return this.push({ kind: "file", line });
+            case "progress":
+                return this.addText("stderr", `${line.text}\n`);
+            case "dropped":
+                return this.push({ kind: "note", text: describeDropped(line) });
+        }
+    }
+
+    private addText(stream: "stdout" | "stderr", text: string) {
+        const last = this.outputs[this.outputs.length - 1];
+        const joined = last?.kind === "text" && last.stream === stream;
+        let whole = joined ? last.text + text : text;
+        let cut = joined && last.cut;
+        if (whole.length > TEXT_MAX) {
+            whole = whole.slice(whole.indexOf("\n", whole.length - TEXT_MAX * 0.75) + 1);
+            if (whole.length > TEXT_MAX) whole = whole.slice(-TEXT_MAX * 0.75);
+            cut = true;
+        }
+        const output: Output = { kind: "text", stream, text: whole, cut };
+        if (joined) this.outputs[this.outputs.length - 1] = output;
+        else this.push(output);
+    }
+
+    private addRich(line: Line) {
+        const id = line.display_id;
+        if (id === undefined) return this.push({ kind: "rich", line });
+        let known = false;
+        this.outputs = this.outputs.map((output) => {
+            if (output.kind !== "rich" || output.line.display_id !== id) return output;
+            known = true;
+            return { kind: "rich", line };
+        });
+        if (!known || !line.update) this.push({ kind: "rich", line });
+    }
+
+    private push(output: Output) {
+        this.outputs.push(output);
+        if (this.outputs.length > OUTPUTS_MAX) {
+            this.outputs.shift();
+            this.left++;
+        }
+    }
+
+    /** The stream ended without `done`, and cannot be joined again. */
+    lose(why: string) {
+        this.push({ kind: "note", text: why });
+        this.done = { type: "done", status: "lost" };
+    }
+}
+
+function describeDropped(line: Line): string {
+    const size = line.bytes ? `, ${line.bytes} bytes` : "";
+    return `Output was dropped: ${line.messages} ${line.messages === 1 ? "message" : "messages"}${size}.`;
+}

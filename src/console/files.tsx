@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of a session: list, upload, download, look at, delete.
+
+import { useState } from "preact/hooks";
+
+import { type Entry, file, send, session } from "./api";
+import { FileLink } from "./file_link";
+import { bytes, duration } from "./format";
+import { usePolled } from "./polling";
+import { Preview } from "./preview";
+
+const POLL_MS = 3000;
+
+interface Listing {
+    files: Entry[];
+    next?: string;
+}
+
+interface RowProps {
+    id: string;
+    entry: Entry;
+    onPreview: () => void;
+    onDelete: () => void;
+}
+
+function Row({ id, entry, onPreview, onDelete }: RowProps) {
+    const [confirming, setConfirming] = useState(false);
+    const depth = Math.min(entry.path.split("/").length - 1, 6);
+    const isFile = entry.type === "file";
+    return (
+        <tr>
+            <th scope="row" class={`depth-${depth}`}>
+                {isFile ? (
+                    <FileLink sessionId={id} path={entry.path} />
+                ) : (
+                    `${entry.path}${entry.type === "dir" ? "/" : ` (${entry.type})`}`
+                )}
+            </th>
+            <td class="number" data-label="Size">
+                {isFile ? bytes(entry.size) : ""}
+            </td>
+            <td class="number" data-label="Changed">
+                {duration(Date.now() - Date.parse(entry.mtime))} ago
+            </td>
+            <td class="row-actions">
+                {isFile && (
+                    <button class="plain small" onClick={onPreview} aria-label={`Preview ${entry.path}`}>
+                        Preview
+                    </button>
+                )}
+                <button
+                    class="plain small danger"
+                    aria-label={confirming ? `Really delete ${entry.path}` : `Delete ${entry.path}`}
+                    onBlur={() => setConfirming(false)}
+                    onClick={() => (confirming ? onDelete() : setConfirming(true))}
+                >
+                    {confirming ? "Really delete" : "Delete"}
+                </button>
+            </td>
+        </tr>
+    );
+}
+
+export function Files({ id }: { id: string }) {
+    const [after, setAfter] = useState<string[]>([]);
+    const last = after[after.length - 1];
+    const where = `${session(id)}/files${last ? `?after=${encodeURIComponent(last)}` : ""}`;
+    const { value, error, refresh } = usePolled<Listing>(where, POLL_MS);
+    const [shown, setShown] = useState<Entry | null>(null);
+    const [failure, setFailure] = useState("");
+    const [uploading, setUploading] = useState("");
+    const [over, setOver] = useState(false);
+    const upload = async (files: Iterable<File>) => {
+        setFailure("");
+        try {
+            for (const each of files) {
+                setUploading(each.name);
+                await send(file(id, each.name), { method: "PUT", raw: each });
+                refresh();
+            }
+        } catch (failed) {
+            setFailure((failed as Error).message);
+        }
+        setUploading("");
+    };
+    const onDrop = (event: DragEvent) => {
+        event.preventDefault();
+        setOver(false);
+        upload([...(event.dataTransfer?.files ?? [])]);
+    };
+    const onDelete = async (entry: Entry) => {
+        setFailure("");
+        try {
+            await send(file(id, entry.path), { method: "DELETE" });
+            if (shown?.path === entry.path) setShown(null);
+        } catch (failed) {
+            setFailure((failed as Error).message);
+        }
+        refresh();
+    };
+    return (
+        <div
+            class={over ? "files over" : "files"}
+            onDragOver={(event) => {
+                event.preventDefault();
+                setOver(true);
+            }}
+            onDragLeave={() => setOver(false)}
+            onDrop={onDrop}
+        >
+            <div class="upload">
+                <label class="button">
+                    Upload files
+                    <input
+                        type="file"
+                        multiple
+                        onChange={(event) => {
+                            const input = event.currentTarget;
+                            upload([...(input.files ?? [])]).then(() => (input.value = ""));
+                        }}
+                    />
+                </label>
+                <span class="quiet" role="status">
+                    {uploading ? `Uploading ${uploading}…` : "or drop them here; they are put in /mnt/data"}
+                </span>
+            </div>
+            {(failure || error) && (
+                <p role="alert" class="error">
+                    {failure || error!.message}
+                </p>
+            )}
+            {!value && !error && <p class="quiet">Loading…</p>}
+            {value?.files.length === 0 && <p class="empty">There are no files.</p>}
+            {value && value.files.length > 0 && (
+                <table class="list">
+                    <thead>
+                        <tr>
+                            <th scope="col">File</th>
+                            <th scope="col" class="number">
+                                Size
+                            </th>
+                            <th scope="col" class="number">
+                                Changed
+                            </th>
+                            <td />
+                        </tr>
+                    </thead>
+                    <tbody>
+                        {value.files.map((entry) => (
+                            <Row
+                                key={entry.path}
+                                id={id}
+                                entry={entry}
+                                onPreview={() => setShown(entry)}
+                                onDelete={() => onDelete(entry)}
+                            />
+                        ))}
+                    </tbody>
+                </table>
+            )}
+            {(after.length > 0 || value?.next) && (
+                <div class="actions">
+                    <button disabled={!after.length} onClick={() => setAfter(after.slice(0, -1))}>
+                        Previous
+                    </button>
+                    <button
+                        disabled={!value?.next}
+                        onClick={() => value?.next && setAfter([...after, value.next])}
+                    >
+                        Next
+                    </button>
+                </div>
+            )}
+            {shown && <Preview sessionId={id} entry={shown} onClose={() => setShown(null)} />}
+        </div>
+    );
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times and sizes as people read them.
+
+export function duration(ms: number): string {
+    const seconds = Math.max(0, Math.round(ms / 1000));
+    if (seconds < 60) return `${seconds} s`;
+    const minutes = Math.floor(seconds / 60);
+    if (minutes < 60) return `${minutes} min`;
+    const hours = Math.floor(minutes / 60);
+    if (hours < 48) return `${hours} h ${minutes % 60} min`;
+    return `${Math.floor(hours / 24)} days`;
+}
+
+export function shortDuration(ms: number): string {
+    if (ms < 1000) return `${Math.round(ms)} ms`;
+    if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+    return duration(ms);
+}
+
+export function bytes(count: number): string {
+    const units = ["bytes", "KiB", "MiB", "GiB"];
+    let unit = 0;
+    while (count >= 1024 && unit < units.length - 1) {
+        count /= 1024;
+        unit++;
+    }
+    return `${unit === 0 || count >= 100 ? Math.round(count) : count.toFixed(1)} ${units[unit]}`;
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// An answer of the gateway that is asked for again while the page is visible.
+
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+
+import { ask } from "./api";
+
+const TIMEOUT_MS = 20_000;
+
+export interface Polled<T> {
+    value: T | null;
+    error: Error | null;
+    refresh: () => void;
+}
+
+export function usePolled<T>(where: string, periodMs: number): Polled<T> {
+    const [value, setValue] = useState<T | null>(null);
+    const [error, setError] = useState<Error | null>(null);
+    const look = useRef(() => {});
+    useEffect(() => {
+        const stopped = new AbortController();
+        let timer = 0;
+        look.current = async () => {
+            clearTimeout(timer);
+            if (!document.hidden) {
+                try {
+                    const signal = AbortSignal.any([stopped.signal, AbortSignal.timeout(TIMEOUT_MS)]);
+                    const answer = await ask<T>(where, { signal });
+                    if (stopped.signal.aborted) return;
+                    setValue(answer);
+                    setError(null);
+                } catch (failed) {
+                    if (stopped.signal.aborted) return;
+                    setError(failed as Error);
+                }
+            }
+            clearTimeout(timer);
+            timer = window.setTimeout(() => look.current(), periodMs);
+        };
+        const onVisible = () => document.hidden || look.current();
+        setValue(null);
+        look.current();
+        document.addEventListener("visibilitychange", onVisible);
+        return () => {
+            stopped.abort();
+            clearTimeout(timer);
+            document.removeEventListener("visibilitychange", onVisible);
+        };
+    }, [where, periodMs]);
+    return { value, error, refresh: useCallback(() => look.current(), []) };
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the page is: the part of its address after #.
+
+import { useEffect, useState } from "preact/hooks";
+
+export type Tab = "console" | "files" | "packages" | "commands";
+export const TABS: Tab[] = ["console", "files", "packages", "commands"];
+
+export type Route = { view: "sandboxes" | "connect" } | { view: "session"; id: string; tab: Tab };
+
+function parse(hash: string): Route {
+    const parts = hash.replace(/^#\/?/, "").split("/");
+    if (parts[0] === "connect") return { view: "connect" };
+    if (parts[0] === "sandboxes" && /^[\w-]{1,64}$/.test(parts[1] ?? "")) {
+        const tab = TABS.find((name) => name === parts[2]) ?? "console";
+        return { view: "session", id: parts[1]!, tab };
+    }
+    return { view: "sandboxes" };
+}
+
+export const linkTo = (id: string, tab: Tab = "console") => `#/sandboxes/${id}/${tab}`;
+
+export function useRoute(): Route {
+    const [route, set] = useState(() => parse(location.hash));
+    useEffect(() => {
+        const onChange = () => set(parse(location.hash));
+        addEventListener("hashchange", onChange);
+        return () => removeEventListener("hashchange", onChange);
+    }, []);
+    return route;
+}

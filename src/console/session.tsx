@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sandbox: what it uses, what can be done with it, and its tabs.
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+
+import { ApiError, send, type Session, session } from "./api";
+import { Cells } from "./cells";
+import { Commands } from "./commands";
+import { Console } from "./console";
+import { Files } from "./files";
+import { bytes, duration } from "./format";
+import { Packages } from "./packages";
+import { usePolled } from "./polling";
+import { linkTo, type Tab, TABS } from "./route";
+import { stateOf } from "./sandboxes";
+
+const POLL_MS = 3000;
+const TITLES: Record<Tab, string> = {
+    console: "Console",
+    files: "Files",
+    packages: "Packages",
+    commands: "Commands",
+};
+
+function Usage({ of }: { of: Session }) {
+    if (!of.usage) return null;
+    return (
+        <>
+            <span title="Memory">{bytes(of.usage.memory_bytes)}</span>
+            <span title="Disk" class="wide">
+                {bytes(of.usage.disk_bytes)} on disk
+            </span>
+            <span title="Processor time" class="wide">
+                {of.usage.cpu_seconds.toFixed(1)} s of processor
+            </span>
+        </>
+    );
+}
+
+export function SessionView({ id, tab }: { id: string; tab: Tab }) {
+    const { value: of, error, refresh } = usePolled<Session>(session(id), POLL_MS);
+    const cells = useMemo(() => new Cells(id), [id]);
+    const [failure, setFailure] = useState("");
+    const [confirming, setConfirming] = useState(false);
+    useEffect(() => () => cells.stop(), [cells]);
+    const act = async (method: string, ...rest: string[]) => {
+        setFailure("");
+        try {
+            await send(session(id, ...rest), { method });
+            if (method === "DELETE") location.hash = "#/";
+        } catch (failed) {
+            setFailure((failed as Error).message);
+        }
+        refresh();
+    };
+    const gone = error instanceof ApiError && error.status === 404;
+    return (
+        <main class="session">
+            <div class="head">
+                <h1>{id}</h1>
+                {of && !gone && (
+                    <p class="usage">
+                        <span class={`state ${stateOf(of)}`}>{stateOf(of)}</span>
+                        <Usage of={of} />
+                        {!of.is_busy && (
+                            <span>
+                                ends in {duration(Date.parse(of.expires_at) - Date.now())}
+                            </span>
+                        )}
+                    </p>
+                )}
+                <span class="space" />
+                <div class="actions" role="group" aria-label="Sandbox">
+                    <button onClick={() => act("POST", "restart")}>Restart kernels</button>
+                    <button
+                        class="danger"
+                        onBlur={() => setConfirming(false)}
+                        onClick={() => (confirming ? act("DELETE") : setConfirming(true))}
+                    >
+                        {confirming ? "End it? Files are lost" : "End"}
+                    </button>
+                </div>
+            </div>
+            {gone && (
+                <p role="alert" class="note">
+                    This sandbox does not run. The first code that you run here starts a new one of
+                    this name.
+                </p>
+            )}
+            {(failure || (error && !gone)) && (
+                <p role="alert" class="error">
+                    {failure || error!.message}
+                </p>
+            )}
+            <nav class="tabs" aria-label="Sandbox">
+                {TABS.map((name) => (
+                    <a key={name} href={linkTo(id, name)} aria-current={tab === name ? "page" : undefined}>
+                        {TITLES[name]}
+                    </a>
+                ))}
+            </nav>
+            {tab === "console" && <Console cells={cells} />}
+            {tab === "files" && <Files id={id} />}
+            {tab === "packages" && <Packages id={id} />}
+            {tab === "commands" && <Commands id={id} />}
+        </main>
+    );
+}
