@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JupyterLab as people start it with the gateway, and pages of it in Chromium."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import types
+
+import httpx
+import nbformat
+import pytest
+from playwright.sync_api import sync_playwright
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+
+from jupyter_wire import list_kernels  # noqa: E402
+from kernelgate import Gateway, free_port, wait_for  # noqa: E402
+from notebook_page import NotebookPage  # noqa: E402
+
+KEY = "key-a"
+
+
+@contextlib.contextmanager
+def run_gateway(*flags):
+    running = Gateway("--jupyter-api", "--pool-size", "1", "--api-key", KEY, *flags, key=KEY)
+    try:
+        yield running.start()
+    finally:
+        running.clean_up()
+
+
+@pytest.fixture(scope="session")
+def gateway():
+    """It is always on the same port, so that JupyterLab finds it again."""
+    with run_gateway("--port", str(free_port())) as running:
+        yield running
+
+
+@pytest.fixture
+def start_gateway():
+    with contextlib.ExitStack() as stack:
+        yield lambda *flags: stack.enter_context(run_gateway(*flags))
+
+
+@pytest.fixture(scope="session")
+def lab(gateway, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lab")
+    port = free_port()
+    settings = folder / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"fetchNews": "false", "checkForUpdates": false}')  # no questions
+    environment = {
+        **os.environ,
+        "HOME": str(folder),
+        "JUPYTER_GATEWAY_AUTH_TOKEN": KEY,
+        "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+    }
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}",
+        "--ServerApp.port_retries=0", "--IdentityProvider.token=", "--expose-app-in-browser",
+        "--ServerApp.disable_check_xsrf=True", f"--gateway-url={gateway.url}",
+    ]  # fmt: skip
+    with open(folder / "log", "w") as log:
+        process = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log)
+    server = types.SimpleNamespace(url=f"http://127.0.0.1:{port}", folder=folder)
+    try:
+        wait_for(lambda: process.poll() is not None or answers(server), 120)
+        yield server
+    finally:
+        process.terminate()
+        process.wait(30)
+        print((folder / "log").read_text()[-6000:])
+
+
+def answers(server):
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(server.url + "/api", trust_env=False).status_code == 200
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
+        context = browser.new_context(viewport={"width": 1280, "height": 1600})
+        context.set_default_timeout(60_000)
+        yield context
+        browser.close()
+
+
+@pytest.fixture
+def open_notebook(gateway, lab, chromium, request):
+    """Opens a notebook with these cells; the same again is another tab on it."""
+    pages = []
+
+    def open_it(*cells):
+        path = lab.folder / f"{request.node.name}.ipynb"
+        if not path.exists():
+            notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))
+            notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3"}
+            nbformat.write(notebook, path)
+        pages.append(NotebookPage(chromium.new_page(), f"{lab.url}/doc/tree/{path.name}"))
+        return pages[-1]
+
+    yield open_it
+    for page in pages:
+        if request.session.testsfailed:
+            page.page.screenshot(path=lab.folder / "failed.png")
+            print(f"{lab.folder}/failed.png: {page.page.inner_text('body')[-3000:]}")
+        page.page.close()
+    with httpx.Client(base_url=lab.url, timeout=60, trust_env=False) as client:
+        for session in client.get("/api/sessions").json():
+            assert client.delete(f"/api/sessions/{session['id']}").status_code == 204
+    assert list_kernels(gateway) == {}

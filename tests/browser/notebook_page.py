@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A notebook in a tab of JupyterLab, used as a person would: keys, buttons, and what is shown."""
+
+from playwright.sync_api import expect
+
+expect.set_options(timeout=60_000)
+
+IDLE = """() => {
+    const kernel = window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel;
+    return kernel?.connectionStatus === "connected" && kernel.status === "idle";
+}"""
+
+
+class NotebookPage:
+    def __init__(self, page, url):
+        self.page = page
+        # JupyterLab says so while the gateway is gone, if it asks for the kernels just then.
+        lost = page.locator(".jp-Dialog", has_text="Server Connection Error")
+        page.add_locator_handler(lost, lambda dialog: dialog.locator(".jp-mod-accept").click())
+        page.goto(url)
+        self.cells = page.locator(".jp-NotebookPanel .jp-CodeCell")
+        self.until_idle()
+
+    def until_idle(self):
+        """Waits until the page's kernel is connected and idle; it shows `idle` before it has one."""
+        self.page.wait_for_function(IDLE)
+
+    def start(self, number):
+        """Runs a cell; returns it as soon as its code has been sent."""
+        cell = self.cells.nth(number)
+        cell.locator(".jp-InputArea-editor").click()
+        self.page.keyboard.press("Control+Enter")
+        return cell
+
+    def run(self, number, count):
+        """Runs a cell to its end, with that execution count."""
+        cell = self.start(number)
+        expect(cell.locator(".jp-InputPrompt")).to_have_text(f"[{count}]:")
+        self.until_idle()
+        return cell
+
+    def press_button(self, name):
+        """Presses a button of the notebook's toolbar."""
+        self.page.locator(f'.jp-NotebookPanel [data-jp-item-name="{name}"]').click()
+
+    def restart(self):
+        self.press_button("restart")
+        self.page.locator(".jp-Dialog .jp-mod-accept").click()
+
+
+def expect_output(cell, text):
+    expect(cell.locator(".jp-OutputArea-output").first).to_contain_text(text)

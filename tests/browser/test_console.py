@@ -1,0 +1,541 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The console in Debian's Chromium, against a gateway with real kernels: what people do in it, and
+what a hostile notebook may not do. Pictures of every view are written to build/results."""
+
+import contextlib
+import json
+import shutil
+import subprocess
+
+import pytest
+from console_page import ConsolePage
+from kernelgate import PROJECT, Gateway, wait_for
+from playwright.sync_api import expect
+
+BUILT = PROJECT / "build/console"
+
+
+@pytest.fixture
+def tab(gateway, chromium):
+    """Opens the console in a browser of its own: nothing is kept between the tests."""
+    pages = []
+    with contextlib.ExitStack() as stack:
+
+        def open_it(to=gateway, **options):
+            context = stack.enter_context(
+                contextlib.closing(chromium.browser.new_context(**options))
+            )
+            context.set_default_timeout(60_000)
+            pages.append(ConsolePage(context.new_page(), to))
+            return pages[-1]
+
+        yield open_it
+        for page in pages:
+            assert page.faults == []
+            assert page.hosts() <= {page.gateway.url.removeprefix("http://")}
+
+
+@pytest.fixture
+def sandbox(gateway, request):
+    name = request.node.name.replace("[", "-").replace("]", "")[:60]
+    gateway.create_session(session_id=name)
+    yield name
+    gateway.client.delete(f"/api/v1/sessions/{name}")
+
+
+def put(gateway, session, path, content=b""):
+    response = gateway.client.put(f"/api/v1/sessions/{session}/files/{path}", content=content)
+    assert response.status_code in (200, 201), response.text
+
+
+# ---- What is built
+
+
+def test_the_page_is_small():
+    files = [path for path in BUILT.rglob("*.gz") if path.name != "licenses.txt.gz"]
+    assert {"index.html.gz", "frame.html.gz"} < {path.name for path in files}
+    assert sum(path.stat().st_size for path in files) <= 350_000
+
+
+def test_the_sources_have_no_type_errors(tmp_path):
+    for path in (PROJECT / "src/console").iterdir():
+        shutil.copy(path, tmp_path)
+    (tmp_path / "node_modules").symlink_to(PROJECT / "build/console-tools/node_modules")
+    checker = PROJECT / "build/browser/node_modules/typescript/bin/tsc"
+    command = [PROJECT / "build/console-tools/bin/node", checker, "--project", tmp_path]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+# ---- Logging in
+
+
+def test_a_key_is_kept_by_its_tab_alone(gateway, tab):
+    console = tab()
+    console.open()
+    console.log_in("wrong")
+    expect(console.page.get_by_role("alert")).to_contain_text("key")
+    console.log_in()
+    expect(console.page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+    kept = console.page.evaluate("[JSON.stringify(localStorage), document.cookie, location.href]")
+    assert not any(gateway.key in text for text in kept)
+    assert console.page.context.cookies() == []
+    console.page.reload()
+    expect(console.page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+    other = console.page.context.new_page()
+    other.goto(f"{gateway.url}/")
+    expect(other.get_by_label("API key")).to_be_visible()
+    console.page.get_by_role("button", name="Log out").click()
+    expect(console.page.get_by_label("API key")).to_be_visible()
+    assert console.page.evaluate("sessionStorage.getItem('kernelgate.key')") is None
+
+
+def test_a_gateway_without_keys_asks_for_none(tab):
+    gateway = Gateway("--pool-size", "0")
+    try:
+        console = tab(gateway.start())
+        console.page.goto(gateway.url)
+        expect(console.page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+        assert console.page.url == f"{gateway.url}/console/"
+        assert console.page.get_by_role("button", name="Log out").count() == 0
+    finally:
+        gateway.clean_up()
+
+
+# ---- Sandboxes
+
+
+def test_sandboxes_appear_and_end(gateway, tab):
+    console = tab()
+    console.enter()
+    page = console.page
+    gateway.create_session(session_id="from-elsewhere")
+    row = page.get_by_role("row").filter(has_text="from-elsewhere")
+    expect(row).to_contain_text("ready")
+    stream = gateway.client.stream(
+        "POST",
+        "/api/v1/execute",
+        json={"code": "while True: pass", "session_id": "from-elsewhere"},
+    )
+    with stream as response:
+        expect(row).to_contain_text("busy")
+        page.get_by_label("Choose from-elsewhere").check()
+        page.get_by_role("button", name="Interrupt").click()
+        lines = [json.loads(line) for line in response.iter_lines()]
+        assert lines[-1]["status"] == "interrupted"
+    page.get_by_role("button", name="End").click()
+    page.get_by_role("button", name="Files are lost").click()
+    expect(row).to_have_count(0)
+    assert gateway.client.get("/api/v1/sessions/from-elsewhere").status_code == 404
+
+
+# ---- The console
+
+
+def test_output_streams_into_the_page(gateway, tab, sandbox):
+    console = tab()
+    console.enter(sandbox)
+    cell = console.run(
+        "import os, time\nprint('\\x1b[31mred\\x1b[0m plain', flush=True)\n"
+        "while not os.path.exists('go'): time.sleep(0.02)\nprint('50%\\r100%\\nend')"
+    )
+    expect(cell.locator(".text")).to_have_text("red plain\n")
+    expect(cell.locator(".c1")).to_have_text("red")
+    expect(cell.locator(".status")).to_have_text("running")
+    put(gateway, sandbox, "go")
+    expect(cell.locator(".text")).to_have_text("red plain\n100%\nend\n")
+    console.until_done(cell)
+
+
+def test_figures_tables_and_errors(tab, sandbox):
+    console = tab()
+    console.enter(sandbox)
+    cell = console.run("import matplotlib.pyplot as plt\nplt.plot([1, 4, 9]);")
+    figure = cell.locator("img")
+    expect(figure).to_be_visible()
+    wait_for(lambda: figure.evaluate("image => image.complete && image.naturalWidth > 100"))
+    cell = console.run("import pandas\npandas.DataFrame({'a': [1, 2]}, index=['x', 'y'])")
+    frame = cell.frame_locator("iframe")
+    expect(frame.locator("td")).to_have_text(["1", "2"])
+    wait_for(lambda: cell.locator("iframe").bounding_box()["height"] > 60)
+    cell = console.run("def f(): return 1 / 0\nf()")
+    expect(cell.get_by_role("alert")).to_contain_text("ZeroDivisionError: division by zero")
+    cell.get_by_text("Traceback", exact=True).click()
+    expect(cell.locator(".failure .text")).to_contain_text("def f(): return 1 / 0")
+
+
+def test_markdown_formulas_and_json(tab, sandbox):
+    console = tab()
+    console.enter(sandbox)
+    cell = console.run(
+        "from IPython.display import JSON, Latex, Markdown, display\n"
+        "display(Markdown('# Title\\n\\n$x^2$ and *more*'))\n"
+        "display(Latex(r'$\\frac{1}{2}$'))\ndisplay(JSON({'a': [1, {'b': None}]}))"
+    )
+    expect(cell.frame_locator("iframe").nth(0).locator("h1")).to_have_text("Title")
+    expect(cell.frame_locator("iframe").nth(0).locator("math msup")).to_have_count(1)
+    expect(cell.frame_locator("iframe").nth(1).locator("mfrac")).to_have_count(1)
+    tree = cell.locator(".json")
+    tree.get_by_text("a: [2]").click()
+    expect(tree.locator(".json-leaf")).to_have_text(["0: 1"])
+
+
+def test_interrupt_and_a_second_language(tab, sandbox):
+    console = tab()
+    console.enter(sandbox)
+    first = console.run("print('on', flush=True)\nwhile True: pass")
+    second = console.run("print('never')")
+    expect(first.locator(".text")).to_contain_text("on")
+    expect(second.locator(".status")).to_have_text("waiting")
+    console.page.get_by_role("button", name="Interrupt").click()
+    expect(first.locator(".status")).to_contain_text("interrupted")
+    expect(second).to_contain_text("Not run.")
+    console.page.get_by_label("Kernel").select_option("javascript")
+    cell = console.run("const text: string = 'from Deno'; text")
+    expect(cell.locator(".text")).to_contain_text("from Deno")
+
+
+def test_a_reload_in_the_middle_of_a_stream(gateway, tab, sandbox):
+    console = tab()
+    console.enter(sandbox)
+    cell = console.run(
+        "import os, time\ni = 0\nwhile not os.path.exists('go'):\n"
+        "    print(i, flush=True); i += 1; time.sleep(0.02)\nprint('end', i)"
+    )
+    expect(cell.locator(".text")).to_contain_text("\n9\n")
+    console.page.reload()
+    expect(cell.locator(".text")).to_contain_text("0\n1\n2\n")
+    expect(cell.locator(".status")).to_have_text("running")
+    before = len(cell.locator(".text").inner_text())
+    wait_for(lambda: len(cell.locator(".text").inner_text()) > before)
+    put(gateway, sandbox, "go")
+    console.until_done(cell)
+    *numbers, end = cell.locator(".text").inner_text().split("\n")[:-1]
+    assert numbers == [str(i) for i in range(len(numbers))]
+    assert end == f"end {len(numbers)}"
+    console.page.reload()
+    expect(cell.locator(".text")).to_contain_text(end)
+    assert len(gateway.client.get(f"/api/v1/sessions/{sandbox}").json()["kernels"]) == 1
+
+
+def test_the_page_survives_the_gateway(gateway, tab, sandbox):
+    console = tab()
+    console.enter(sandbox)
+    console.until_done(console.run("x = 41"))
+    gateway.kill()
+    expect(console.page.get_by_role("alert").first).to_contain_text("does not answer")
+    gateway.start()
+    expect(console.page.get_by_role("alert")).to_have_count(0)
+    cell = console.run("x + 1")
+    expect(cell.locator(".text")).to_have_text("42")
+
+
+def test_a_key_that_is_revoked_leads_to_the_form(tab, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("a:key-of-a\nb:key-of-b\n")
+    gateway = Gateway("--pool-size", "0", "--api-keys-file", str(keys), key="key-of-a")
+    try:
+        console = tab(gateway.start())
+        console.enter()
+        keys.write_text("b:key-of-b\n")
+        expect(console.page.get_by_label("API key")).to_be_visible()
+        expect(console.page.get_by_role("alert")).to_contain_text("no longer")
+    finally:
+        gateway.clean_up()
+
+
+# ---- Files, packages, commands, connect
+
+
+def test_files(gateway, tab, sandbox):
+    console = tab()
+    console.enter(sandbox, "files")
+    page = console.page
+    table = {"name": "a.csv", "mimeType": "text/csv", "buffer": b'city,n\n"Oslo, NO",1\n'}
+    page.get_by_label("Upload files").set_input_files([table])
+    page.get_by_role("button", name="Preview a.csv").click()
+    expect(page.get_by_role("cell", name="Oslo, NO")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="a.csv", exact=True).click()
+    assert download.value.suggested_filename == "a.csv"
+    with open(download.value.path(), "rb") as file:
+        assert file.read() == table["buffer"]
+    drop = """([target, name, text]) => {
+        const data = new DataTransfer();
+        data.items.add(new File([text], name));
+        const event = new DragEvent("drop", {bubbles: true, cancelable: true, dataTransfer: data});
+        target.dispatchEvent(event);
+    }"""
+    page.evaluate(drop, [page.locator(".files").element_handle(), "dropped.txt", "by a drop"])
+    page.get_by_role("button", name="Preview dropped.txt").click()
+    expect(page.locator(".preview")).to_contain_text("by a drop")
+    page.get_by_role("button", name="Delete dropped.txt").click()
+    page.get_by_role("button", name="Really delete dropped.txt").click()
+    expect(page.get_by_role("row").filter(has_text="dropped.txt")).to_have_count(0)
+    listing = gateway.client.get(f"/api/v1/sessions/{sandbox}/files").json()["files"]
+    assert [entry["path"] for entry in listing] == ["a.csv"]
+
+
+def test_packages(tab, sandbox):
+    console = tab()
+    console.enter(sandbox, "packages")
+    page = console.page
+    expect(page.get_by_role("row").filter(has_text="pandas")).to_have_count(1)
+    page.get_by_label("Packages to install").fill("humanize==4.11.0")
+    page.keyboard.press("Enter")
+    expect(page.locator(".packages .outputs")).to_contain_text("Successfully installed humanize")
+    expect(page.get_by_role("row").filter(has_text="humanize")).to_contain_text("4.11.0")
+    page.get_by_label("Packages to install").fill("https://example.org/x.whl")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("example.org")
+
+
+def test_commands(tab, sandbox):
+    console = tab()
+    console.enter(sandbox, "commands")
+    page = console.page
+    page.get_by_label("Command", exact=True).fill("echo out; echo err >&2; exit 3")
+    page.keyboard.press("Enter")
+    expect(console.cells.last.locator(".text.stdout")).to_have_text("out\n")
+    expect(console.cells.last.locator(".text.stderr")).to_have_text("err\n")
+    expect(console.cells.last.locator(".status")).to_contain_text("exit code 3")
+    page.get_by_label("Command", exact=True).fill("echo begun; sleep 1000")
+    page.keyboard.press("Enter")
+    expect(console.cells.last.locator(".text.stdout")).to_have_text("begun\n")
+    console.cells.last.get_by_role("button", name="Stop").click()
+    expect(console.cells.last).to_contain_text("Stopped.")
+
+
+def test_the_snippets_work(gateway, tab):
+    console = tab(permissions=["clipboard-read", "clipboard-write"])
+    console.enter()
+    page = console.page
+    page.get_by_role("banner").get_by_role("link", name="Connect").click()
+    assert gateway.key not in page.inner_text("main")
+    for name, program in (("curl", ["bash"]), ("Python", [shutil.which("python3"), "-"])):
+        page.get_by_role("button", name=f"Copy {name}").click()
+        expect(page.get_by_text("Copied").first).to_be_visible()
+        text = page.evaluate("navigator.clipboard.readText()")
+        done = subprocess.run(program, input=text, capture_output=True, text=True)
+        assert "42" in done.stdout and done.returncode == 0, done
+    gateway.client.delete("/api/v1/sessions/demo")
+    page.get_by_role("button", name="Show the key").click()
+    expect(page.locator("main")).to_contain_text(gateway.key)
+
+
+# ---- A hostile notebook
+
+ATTACK = "window.pwned=1;document.title='pwned';top.location='/healthz?pwned'"
+MARKUP = f"""
+<script>{ATTACK}</script><img src=x onerror="{ATTACK}"><svg onload="{ATTACK}"></svg>
+<img src="https://evil.example/pixel.png"><link rel=stylesheet href="https://evil.example/a.css">
+<iframe src="javascript:{ATTACK}"></iframe><iframe srcdoc="<script>{ATTACK}</script>"></iframe>
+<object data="/console/"></object><embed src="/console/"><base href="https://evil.example/">
+<meta http-equiv=refresh content="0;url=https://evil.example/">
+<style>@import "https://evil.example/b.css"; body {{ background: url(https://evil.example/c) }}</style>
+<form id=form action="/api/v1/sessions" method=post><button id=submit>go</button></form>
+<a id=script href="javascript:{ATTACK}" target=_self>link</a>
+<a id=top href="/healthz?pwned" target=_top>link</a>
+<a id=parent href="/healthz?pwned" target=_parent>link</a>
+<p id=end>end of it</p>
+"""
+SVG = (
+    f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><script>{ATTACK}</script></svg>'
+)
+# The same as text, as a name, as an exception, and in sequences for terminals.
+NOTEBOOK = f"""
+from IPython.display import HTML, JSON, Latex, Markdown, SVG, display
+markup = {MARKUP!r}
+display(HTML(markup))
+display(Markdown(markup + '\\n\\n[link](javascript:{ATTACK.replace("'", "")})\\n\\n$\\\\href{{javascript:x}}{{a}}$'))
+display(Latex('$\\\\href{{javascript:x}}{{a}}$ ' + markup))
+display(SVG({SVG!r}))
+display(JSON({{markup: [markup]}}))
+print(markup)
+print('\\x1b]8;;javascript:alert(1)\\x07link\\x1b]8;;\\x07 \\x1b]0;pwned\\x07 \\x1b[31' + 'm' + markup)
+name = '<img src=x onerror=window.pwned=1>.html'
+open(name, 'w').write(markup)
+open('pwned.svg', 'w').write({SVG!r})
+raise type('<b>E</b>', (Exception,), {{}})(markup)
+"""
+
+# What a script in the frame could try, if there were a way to run one.
+TRIES = """async () => {
+    const results = {};
+    const attempt = async (name, call) => {
+        try { results[name] = String(await call()); } catch (error) { results[name] = error.name; }
+    };
+    await attempt("document", () => parent.document.title);
+    await attempt("storage", () => sessionStorage.length);
+    await attempt("cookie", () => document.cookie);
+    await attempt("request", () => fetch("/api/v1/sessions"));
+    await attempt("navigation", () => { top.location.href = "/healthz?pwned"; return "moved"; });
+    await attempt("origin", () => origin);
+    return results;
+}"""
+
+
+def test_a_hostile_notebook(gateway, tab, sandbox):
+    console = tab()
+    console.enter(sandbox)
+    page = console.page
+    here = page.url
+    page.on("dialog", lambda dialog: console.faults.append(f"dialog: {dialog.message}"))
+    cell = console.run(NOTEBOOK)
+    console.until_done(cell)
+    frames = cell.locator("iframe")
+    expect(frames).to_have_count(3)
+    expect(frames.nth(0).content_frame.locator("#end")).to_be_visible()
+    expect(frames.nth(1).content_frame.locator("#end")).to_be_visible()
+    expect(cell.locator("img")).to_be_visible()
+    shown = frames.nth(0).content_frame
+    for link in ("#script", "#top", "#parent", "#submit"):
+        shown.locator(link).evaluate("element => element.click()")
+    inner = [frame for frame in page.frames if frame != page.main_frame]
+    framed = [frame for frame in inner if frame.url.endswith("/console/frame.html")]
+    assert len(framed) == 3
+    for frame in framed:
+        tried = frame.evaluate(TRIES)
+        assert tried["document"] == tried["storage"] == tried["cookie"] == "SecurityError"
+        assert tried["request"] == "TypeError"
+        assert tried["navigation"] == "SecurityError"
+        assert tried["origin"] == "null"
+    for frame in [page.main_frame, *framed]:
+        assert frame.evaluate("window.pwned") is None, frame.url
+    assert page.title() == "kernelgate"
+    assert page.url.split("#")[0] == here.split("#")[0]
+    assert len(page.context.pages) == 1
+    assert not any("pwned" in url and "/files/" not in url for url in console.requests())
+    assert [url for url in console.requests() if "evil.example" in url] == []
+    # The frames' policy refuses what the notebook tried, and says so.
+    refusals = ("Content Security Policy", "sandbox", "Blocked", "Unsafe attempt", "Refused")
+    assert console.faults and all(any(w in fault for w in refusals) for fault in console.faults)
+    console.faults.clear()
+    assert gateway.client.get(f"/api/v1/sessions/{sandbox}").status_code == 200
+
+
+def test_hostile_files_are_only_shown(gateway, tab, sandbox):
+    put(gateway, sandbox, "%3Cimg src=x onerror=window.pwned=1%3E.html", MARKUP.encode())
+    put(gateway, sandbox, "a.svg", SVG.encode())
+    console = tab()
+    console.enter(sandbox, "files")
+    page = console.page
+    page.get_by_role("button", name="Preview <img").click()
+    expect(page.locator(".preview")).to_contain_text("end of it")
+    page.get_by_role("button", name="Preview a.svg").click()
+    expect(page.locator(".preview img")).to_be_visible()
+    assert page.evaluate("window.pwned") is None
+    assert page.title() == "kernelgate"
+
+
+def test_files_that_an_execution_wrote_open_without_the_origin(gateway, tab, sandbox):
+    console = tab()
+    console.enter(sandbox)
+    for name, content in (("a.html", MARKUP), ("a.svg", SVG)):
+        path = f"/api/v1/sessions/{sandbox}/files/{name}"
+        link = gateway.client.put(path, content=content.encode()).json()["url"]
+        page = console.page.context.new_page()
+        page.goto(gateway.url + link)
+        assert page.evaluate("[window.pwned, origin]") == [None, "null"]
+        page.close()
+
+
+# ---- For everybody
+
+
+def test_the_keyboard_is_enough(gateway, tab):
+    console = tab()
+    console.open()
+    keyboard = console.page.keyboard
+    expect(console.page.get_by_label("API key")).to_be_focused()
+    keyboard.type(gateway.key)
+    keyboard.press("Enter")
+    expect(console.page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+
+    def tab_to(locator):
+        for _ in range(40):
+            keyboard.press("Tab")
+            if locator.evaluate("element => element.matches(':focus')"):
+                return
+        raise AssertionError(f"no Tab leads to {locator}")
+
+    tab_to(console.page.get_by_label("Name of the new sandbox"))
+    keyboard.type("by-keys")
+    keyboard.press("Enter")
+    editor = console.page.get_by_label("Code. Shift and Enter")
+    expect(editor).to_be_focused()
+    keyboard.type("6 * 7")
+    keyboard.press("Shift+Enter")
+    expect(console.cells.last.locator(".text")).to_have_text("42")
+    keyboard.press("Escape")
+    tab_to(console.page.get_by_label("Kernel"))
+    gateway.client.delete("/api/v1/sessions/by-keys")
+
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+DESK = {"viewport": {"width": 1280, "height": 860}}
+EXAMPLE = """import pandas as pd
+cities = pd.DataFrame({
+    "city": ["Lima", "Oslo", "Pune"],
+    "rain": [6.4, 763.2, 722.0],  # mm a year
+})
+cities"""
+FIGURE = """import matplotlib.pyplot as plt
+plt.figure(figsize=(6, 2.4))
+plt.bar(cities["city"], cities["rain"], color="#1f6f5c");"""
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("light", {**DESK, "color_scheme": "light"}),
+        ("dark", {**DESK, "color_scheme": "dark"}),
+        ("phone", {**PHONE, "color_scheme": "light"}),
+        ("phone-dark", {**PHONE, "color_scheme": "dark"}),
+    ],
+)
+def test_every_view_is_accessible(gateway, tab, sandbox, name, options):
+    console = tab(**options)
+    page = console.page
+
+    def look(view):
+        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page.evaluate(overflow) <= 0, view
+        assert console.findings() == [], view
+        console.shoot(f"{view}-{name}")
+
+    console.open(f"#/sandboxes/{sandbox}")
+    expect(page.get_by_label("API key")).to_be_visible()
+    look("login")
+    console.log_in()
+    cell = console.run(EXAMPLE)
+    expect(cell.frame_locator("iframe").locator("td").first).to_be_visible()
+    cell = console.run(FIGURE)
+    expect(cell.locator("img")).to_be_visible()
+    console.until_done(cell)
+    cell = console.run(
+        "print('\\x1b[32mgood\\x1b[0m', '\\x1b[31mbad\\x1b[0m')\nopen('cities.csv', 'w')\n1 / 0"
+    )
+    expect(cell.get_by_role("alert")).to_be_visible()
+    console.until_done(cell)
+    look("console")
+    put(gateway, sandbox, "cities.csv", b"city,rain\nLima,6.4\nOslo,763.2\n")
+    page.get_by_role("link", name="Files").click()
+    page.get_by_role("button", name="Preview cities.csv").click()
+    expect(page.get_by_role("cell", name="Oslo")).to_be_visible()
+    look("files")
+    page.get_by_role("link", name="Packages").click()
+    expect(page.get_by_role("row").filter(has_text="pandas")).to_have_count(1)
+    look("packages")
+    page.get_by_role("link", name="Commands").click()
+    page.get_by_label("Command", exact=True).fill("head -2 cities.csv; exit 1")
+    page.keyboard.press("Enter")
+    expect(console.cells.last.locator(".status")).to_contain_text("exit code 1")
+    look("commands")
+    page.get_by_role("link", name="Sandboxes").click()
+    expect(page.get_by_role("row").filter(has_text=sandbox)).to_have_count(1)
+    page.get_by_label(f"Choose {sandbox}").check()
+    look("sandboxes")
+    page.get_by_role("link", name="Connect").click()
+    expect(page.get_by_role("heading", name="Connect")).to_be_visible()
+    look("connect")
