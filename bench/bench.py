@@ -19,10 +19,7 @@ those of the yardsticks as plain processes. A goal that is missed is marked, and
 """
 
 import argparse
-import json
-import os
 import pathlib
-import platform
 import re
 import statistics
 import subprocess
@@ -33,6 +30,7 @@ import files
 import languages
 import mcp_tool
 import packages
+import report
 import scale
 import soak
 from contestants import BareClient, BareSocket, Kernelgate, KernelGateway
@@ -173,15 +171,6 @@ def scale_goals(results):
     yield ("(h) p99 beside a flood: at most twice the quiet one", f"{ratio:.2f} of it", ratio <= 2)
 
 
-def print_table(title, rows):
-    print(f"\n{title}")
-    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-    width = max(map(len, rows))
-    print(f"  {'':{width}}" + "".join(f"  {column:>14}" for column in columns))
-    for name, row in rows.items():
-        print(f"  {name:{width}}" + "".join(f"  {row.get(column, ''):>14}" for column in columns))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=pathlib.Path, help="where the numbers go as well")
@@ -197,34 +186,28 @@ def main():
     if arguments.soak:
         sys.exit(soak.main(arguments.soak))
     results = measure()
-    results["machine"] = {"kernel": platform.release(), "cores": os.cpu_count()}
-    print_table(f'(a) warm execute("1"), {WARM_ROUNDS} times', results["warm"])
-    print_table("(b) print of 100 MB in lines of 100 bytes", results["flood"])
-    print_table(f"(c) cold start, median of {COLD_ROUNDS}, ms", {Kernelgate.title: results["cold"]})
-    print_table(
+    report.print_table(f'(a) warm execute("1"), {WARM_ROUNDS} times', results["warm"])
+    report.print_table("(b) print of 100 MB in lines of 100 bytes", results["flood"])
+    report.print_table(
+        f"(c) cold start, median of {COLD_ROUNDS}, ms", {Kernelgate.title: results["cold"]}
+    )
+    report.print_table(
         f"(d) memory with {IDLE_SESSIONS} idle sessions", {Kernelgate.title: results["idle"]}
     )
-    print_table("(e) GET /healthz, 32 connections", {Kernelgate.title: results["healthz"]})
-    print_table("(f) first result of a new session", results["starts"])
-    print_table("(g) idle sessions out of the pool", {Kernelgate.title: results["memory"]})
-    print_table('(h) warm execute("1") beside another session', results["neighbour"])
-    print_table(
+    report.print_table("(e) GET /healthz, 32 connections", {Kernelgate.title: results["healthz"]})
+    report.print_table("(f) first result of a new session", results["starts"])
+    report.print_table("(g) idle sessions out of the pool", {Kernelgate.title: results["memory"]})
+    report.print_table('(h) warm execute("1") beside another session', results["neighbour"])
+    report.print_table(
         f"(h) beside {results['slow readers']['readers']} readers that do not read",
         {Kernelgate.title: results["slow readers"]},
     )
-    print_table("(i) a file of 50 MiB", results["files"])
-    print_table("(i) beside a kernel that never ends", results["files beside a busy kernel"])
-    print_table('(j) "1" in each language, and a command', results["languages"])
-    print_table(f"(k) install of {packages.PACKAGE}", results["packages"])
-    print_table('(l) warm run_python_code("1"), in turns', results["mcp"])
-    results["goals"] = [
-        {"goal": goal, "measured": measured, "met": met} for goal, measured, met in goals(results)
-    ]
-    print("\nGoals")
-    for goal in results["goals"]:
-        print(f"  {'met   ' if goal['met'] else 'MISSED'}  {goal['goal']}: {goal['measured']}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+    report.print_table("(i) a file of 50 MiB", results["files"])
+    report.print_table("(i) beside a kernel that never ends", results["files beside a busy kernel"])
+    report.print_table('(j) "1" in each language, and a command', results["languages"])
+    report.print_table(f"(k) install of {packages.PACKAGE}", results["packages"])
+    report.print_table('(l) warm run_python_code("1"), in turns', results["mcp"])
+    report.finish(results, goals(results), arguments.json)
 
 
 main()

@@ -127,19 +127,9 @@ class KernelGateway(_Contestant):
     process = link = None
 
     def start(self):
-        self.write_kernelspec()
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        self.process = subprocess.Popen(
-            [PROJECT / "build/venv/bin/python", "-m", "kernel_gateway", f"--port={port}",
-             "--ip=127.0.0.1", "--KernelGatewayApp.port_retries=0",
-             "--ZMQChannelsWebsocketConnection.limit_rate=False"],
-            env=kernel_environment(self.folder)
-            | {"JUPYTER_PATH": self.folder, "JUPYTER_RUNTIME_DIR": self.folder},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=self.folder,
+        port = self.start_server(
+            "kernel_gateway", "--KernelGatewayApp.port_retries=0",
+            "--ZMQChannelsWebsocketConnection.limit_rate=False",
         )  # fmt: skip
         kernel = self.start_kernel(f"127.0.0.1:{port}/api/kernels")
         self.link = websocket.create_connection(
@@ -149,6 +139,23 @@ class KernelGateway(_Contestant):
         )
         self.count = 0
         self.execute("1")
+
+    def start_server(self, module, *arguments):
+        """Starts a server of Jupyter's with the kernelspec "bench"; returns its port."""
+        self.write_kernelspec()
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        self.process = subprocess.Popen(
+            [PROJECT / "build/venv/bin/python", "-m", module, f"--port={port}", "--ip=127.0.0.1",
+             *arguments],
+            env=kernel_environment(self.folder)
+            | {"JUPYTER_PATH": self.folder, "JUPYTER_RUNTIME_DIR": self.folder},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self.folder,
+        )  # fmt: skip
+        return port
 
     def write_kernelspec(self):
         spec = json.loads((PROJECT / "kernelspec/python/kernel.json").read_text())
@@ -315,7 +322,7 @@ class Kernelgate(_Contestant):
             ("container", "provisioner operation", "done"),
             ("agent", "sandbox state", "ready"),
             ("kernel", "kernel channel linked", None),  # until the first channel is open
-            ("readiness", "kernel state", "ready"),
+            ("readiness", "kernel process state", "up"),
         ):
             times = [
                 e["time"]

@@ -2,6 +2,7 @@
 """What one execution costs the gateway, beside a bare jupyter_client, by turns in one run.
 
 processor time   user and system time of all threads, for each warm execution of `1`
+latency          of a warm execution of `1`, the median
 system calls     of all threads, for each warm execution of `1`, as strace counts them
 flood            MB of printed lines for each second of processor time, and its reciprocal
 idle             wake-ups a second of all threads (voluntary context switches), with one idle kernel
@@ -37,6 +38,7 @@ class Subject:
         self.title = title
         self.contestant = contestant
         self.turns = []
+        self.latencies = []
         self.once = {}
 
     @property
@@ -57,7 +59,9 @@ class Subject:
     def take_turn(self):
         before = self.processor_seconds()
         for _ in range(EXECUTIONS):
+            started = time.perf_counter()
             self.contestant.execute("1")
+            self.latencies.append(time.perf_counter() - started)
         warm = self.processor_seconds() - before
         received = self.contestant.execute(FLOOD)
         flood = self.processor_seconds() - before - warm
@@ -89,6 +93,7 @@ class Subject:
         warm, flood = (statistics.median(column) for column in zip(*self.turns))
         return {
             "ms a warm 1": round(warm * 1000, 3),
+            "latency": round(statistics.median(self.latencies) * 1000, 2),
             "calls": self.once["calls"],
             "MB a second": round(1 / flood, 1),
             "ms a MB": round(flood * 1000, 1),
@@ -117,7 +122,7 @@ def measure(binaries):
 
 
 def print_results(results):
-    columns = ("ms a warm 1", "calls", "MB a second", "ms a MB", "idle")
+    columns = ("ms a warm 1", "latency", "calls", "MB a second", "ms a MB", "idle")
     width = max(map(len, results))
     print(f"{'':{width}}" + "".join(f"  {column:>12}" for column in columns))
     for title, row in results.items():
