@@ -43,13 +43,14 @@ class Podman:
         shutil.rmtree(KEPT / "libpod", ignore_errors=True)  # remembers the other folders' paths
 
     def run(self, *arguments, **options):
-        return subprocess.run([*self.command, *arguments], check=True, **options)
+        return subprocess.run([*self.command, *arguments], check=True, cwd=self.folder, **options)
 
     def start(self, timeout=60):
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
                 [*self.command, "system", "service", "--time=0", self.host],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=self.folder,  # conmon writes files (`oom`) to the working directory
             )  # fmt: skip
         end = time.monotonic() + timeout
         while not (self.folder / "podman.sock").exists():
@@ -66,6 +67,7 @@ class Podman:
         known = subprocess.run(
             [*self.command, "image", "inspect", "-f", template, dockerd.KERNELS],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False,
+            cwd=self.folder,
         )  # fmt: skip
         if known.stdout.strip() == engine.image_hash(dockerd.KERNELS):
             return
@@ -85,7 +87,9 @@ class Podman:
         if self.process and self.process.poll() is None:
             self.stop()
         quiet = subprocess.DEVNULL
-        subprocess.run([*self.command, "rm", "--all", "--force"], stdout=quiet, check=False)
+        subprocess.run(
+            [*self.command, "rm", "--all", "--force"], stdout=quiet, check=False, cwd=self.folder
+        )
         for line in reversed(open("/proc/self/mountinfo", encoding="utf-8").readlines()):
             mount = line.split()[4]
             if mount.startswith((f"{self.folder}/", f"{KEPT}/")) or mount == str(KEPT):

@@ -11,9 +11,9 @@ import socket
 import subprocess
 import tempfile
 
+import contract
 import docker_engine
 import dockerd
-import contract
 import httpx
 import httpx2
 import leftovers
@@ -173,7 +173,7 @@ def test_lines_come_at_once_and_long_cells_pass(client):
             assert reader.rest().text() == "on\noff\n"
         lines = long_one.result()
     assert lines.status == "ok" and lines.text() == "slept\n"
-    assert lines.of("keepalive")
+    assert lines.keepalives
 
 
 def test_a_large_upload_passes(client):

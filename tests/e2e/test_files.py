@@ -452,7 +452,7 @@ def test_within_100_ms_while_the_kernel_is_busy(gateway, session):
 def test_files_renew_the_expiry_and_belong_to_their_owner(start_gateway, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("ann:key-of-ann\nbob:key-of-bob\n")
-    gateway = start_gateway("--api-keys-file", str(keys), "--pool-size", "1", "--idle-timeout", "2")
+    gateway = start_gateway("--api-keys-file", str(keys), "--pool-size", "1", "--idle-timeout", "5")
     ann, bob = gateway.client_for("key-of-ann"), gateway.client_for("key-of-bob")
     session = gateway.create_session(client=ann, session_id="shared-name")
     files = Files(gateway, session)
@@ -463,11 +463,11 @@ def test_files_renew_the_expiry_and_belong_to_their_owner(start_gateway, tmp_pat
     problem(files.put("page.html", b""), 404, "session_not_found")
     assert_links(gateway, ann, bob, url)
     files.client = ann
-    end = time.monotonic() + 3
+    end = time.monotonic() + 6
     while time.monotonic() < end:
         assert files.get("page.html").status_code == 200
         time.sleep(0.5)
-    wait_for(lambda: ann.get(url).status_code in (403, 404), timeout=60, interval=3)
+    wait_for(lambda: ann.get(url).status_code in (403, 404), timeout=60, interval=6)
 
 
 def assert_links(gateway, ann, bob, url):

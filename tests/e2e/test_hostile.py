@@ -114,6 +114,7 @@ print(len(links) + failed)
     "payload", ["b''", "b'OK\\n' * 10", "b'\\xff' * 100000", "b'GET / HTTP/1.1\\r\\n\\r\\n'"]
 )
 def test_the_door_is_dialled_a_thousand_times(gateway, calm, payload):
+    gateway.fill_pool()  # its sandboxes have links, too
     files = gateway.open_files()
     code = DIAL.format(payload=payload)
     lines = gateway.execute(code, session_id="dials", timeout=90)
@@ -122,6 +123,7 @@ def test_the_door_is_dialled_a_thousand_times(gateway, calm, payload):
     assert gateway.execute("print(1)").text() == "1\n"
     usable(gateway, "dials")
     gateway.delete_session("dials")
+    gateway.fill_pool()
     wait_for(lambda: gateway.open_files() <= files + 20)
 
 

@@ -55,7 +55,8 @@ def test_what_one_prints_delays_nobody(gateway, name):
     gateway.execute("1", session_id="a")
 
     def publish():
-        lines = gateway.execute(f"for i in range(2): display({bundle}, raw=True)", session_id="a")
+        code = f"for i in range(2): display({bundle}, raw=True)"
+        lines = gateway.execute(code, session_id="a", timeout=120)
         assert [line["type"] for line in lines] == [kind, kind, "done"]
         assert lines.status == "ok"
 

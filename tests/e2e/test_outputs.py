@@ -6,7 +6,7 @@ import hashlib
 import io
 
 import pytest
-from kernelgate import wait_for
+from kernelgate import HELD, wait_for
 from PIL import Image
 
 FIGURE = "import matplotlib.pyplot as plt\n"
@@ -131,11 +131,14 @@ def test_text(run, code, text):
     assert lines.status == "ok"
 
 
-def test_raw_bytes(run):
-    lines = run(r"import os; os.write(1, b'<\xff\xfe>\n'); print('after')")
-    # ipykernel reads the descriptor in another thread, so the order is not defined.
-    assert "after" in lines.text() and "<\ufffd\ufffd>" in lines.text()
-    assert lines.status == "ok"
+def test_raw_bytes(gateway, session, run):
+    # ipykernel reads the descriptor in another thread, which an execution does not wait for.
+    code = r"import os; os.write(1, b'<\xff\xfe>\n')" + HELD
+    with gateway.stream(code, session_id=session) as reader:
+        while "<\ufffd\ufffd>" not in reader.lines.text():
+            reader.next_of("stdout")
+        gateway.release(session)
+        assert reader.rest().status == "ok"
     assert run("print('next')").text().endswith("next\n")
 
 
