@@ -80,13 +80,19 @@ def mortal(engine):
         engine.start()
 
 
+@pytest.fixture(scope="module")
+def quick(request):
+    """Whether a module's gateways have quick_kernelspecs(): not if it sets WARM_KERNELS."""
+    return not getattr(request.module, "WARM_KERNELS", False)
+
+
 @pytest.fixture
-def start_gateway(engine):
+def start_gateway(engine, quick):
     """Starts gateways with the test's own flags."""
     started = []
 
     def start(*flags, **options):
-        started.append(Gateway(*flags, **options))
+        started.append(Gateway(*flags, quick=quick, **options))
         return started[-1].start()
 
     yield start
@@ -120,9 +126,9 @@ def gateway_flags():
 
 
 @pytest.fixture(scope="module")
-def gateway(engine, gateway_flags):
+def gateway(engine, gateway_flags, quick):
     """One gateway per module, with a pool no larger than the machine."""
-    running = Gateway("--pool-size", "1", *gateway_flags)
+    running = Gateway("--pool-size", "1", *gateway_flags, quick=quick)
     try:
         yield running.start()
     finally:

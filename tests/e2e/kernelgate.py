@@ -2,6 +2,7 @@
 """Runs the built binary and talks to it: the base of every end-to-end test."""
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -42,6 +43,23 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 print('deaf', flush=True)
 while True: pass
 """
+
+
+@functools.cache
+def quick_kernelspecs():
+    """A folder with the project's kernelspecs, where Python's does not import in advance what most tests
+    do not need: that takes a second of processor time for each place of a pool."""
+    folder = PROJECT / "build/quick-kernelspecs"
+    for path in PROJECT.glob("kernelspec/*/kernel.json"):
+        spec = json.loads(path.read_text())
+        if path.parent.name == "python":
+            spec["metadata"]["kernelgate"]["warmup"] = "__import__('kernelgate_kernel')"
+        copy = folder / path.parent.name / "kernel.json"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        new = copy.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps(spec))
+        new.replace(copy)
+    return str(folder)
 
 
 def wait_for(condition, timeout=20, interval=0.05):
@@ -120,9 +138,20 @@ class Lines(list):
 
 
 class Gateway:
-    """One `kernelgate serve` with its own state folder."""
+    """One `kernelgate serve` with its own state folder. Its kernels are warm as users have them, or with
+    `quick` are those of quick_kernelspecs()."""
 
-    def __init__(self, *flags, env=None, state_dir=None, key=None, cwd=None, binary=BINARY, port=0):
+    def __init__(
+        self,
+        *flags,
+        env=None,
+        state_dir=None,
+        key=None,
+        cwd=None,
+        binary=BINARY,
+        port=0,
+        quick=False,
+    ):
         self.state_dir = state_dir or tempfile.mkdtemp(prefix=leftovers.PREFIX)
         self.flags = flags
         self.binary = binary
@@ -130,6 +159,8 @@ class Gateway:
         self.key = key
         self.port = port  # 0: any
         self.cwd = cwd
+        # A zygote imports in advance only once.
+        self.quick = quick and docker_engine.KERNEL_START != "fork"
         self.process = None
         self.log_path = os.path.join(self.state_dir, "stderr.log")
         self._groups = set()
@@ -153,6 +184,7 @@ class Gateway:
                 env={
                     "PATH": os.environ["PATH"],
                     **docker_engine.gateway_environment(),
+                    **({"KERNELGATE_KERNELSPEC_DIR": quick_kernelspecs()} if self.quick else {}),
                     **self.env,
                 },
                 cwd=self.cwd or self.state_dir,

@@ -15,7 +15,9 @@ import xml.etree.ElementTree as ElementTree
 
 MAX_AGAIN = 5
 # The gateways' fixtures check exit codes and leftovers at the end of a test.
-NEVER_BY_LOAD = re.compile("Sanitizer|runtime error:|failed on teardown|SIGABRT|SIGSEGV|core dumped")
+NEVER_BY_LOAD = re.compile(
+    "Sanitizer|runtime error:|failed on teardown|SIGABRT|SIGSEGV|core dumped"
+)
 
 
 def cases_of(path):
@@ -28,7 +30,9 @@ def cases_of(path):
 
 def has_passed(case):
     kinds = ("failure", "error", "skipped")
-    return case.get("status", "run") == "run" and not any(case.find(kind) is not None for kind in kinds)
+    return case.get("status", "run") == "run" and not any(
+        case.find(kind) is not None for kind in kinds
+    )
 
 
 def outcomes(path):

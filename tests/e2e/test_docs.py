@@ -68,7 +68,7 @@ def gateway(engine, tmp_path_factory):
         subprocess.run([BINARY, "user", *words, *flags], check=True)
     command = [BINARY, "key", "add", "docs", *flags]
     key = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    running = Gateway("--pool-size", "1", *flags, key=key)
+    running = Gateway("--pool-size", "1", *flags, key=key, quick=True)
     try:
         yield running.start()
     finally:

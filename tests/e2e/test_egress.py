@@ -32,7 +32,9 @@ def web():
 
 @pytest.fixture(scope="module")
 def out(web):
-    gateway = Gateway("--pool-size", "1", "--network", "egress", "--fetch-allow", "127.0.0.1")
+    gateway = Gateway(
+        "--pool-size", "1", "--network", "egress", "--fetch-allow", "127.0.0.1", quick=True
+    )
     try:
         gateway.start()
         session = gateway.create_session()

@@ -49,7 +49,7 @@ def web():
 @pytest.fixture(scope="module")
 def fetcher(web):
     flags = ("--fetch-allow", "127.0.0.1", "--max-upload-bytes", str(LIMIT))
-    gateway = Gateway("--pool-size", "1", *flags)
+    gateway = Gateway("--pool-size", "1", *flags, quick=True)
     try:
         yield gateway.start()
     finally:

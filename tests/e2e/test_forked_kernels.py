@@ -17,6 +17,8 @@ import pytest
 from kernelgate import PROJECT, wait_for
 from sandboxes import kill, lives, pooled, sandbox_of, sandboxes
 
+WARM_KERNELS = True
+
 pytestmark = [
     pytest.mark.only("oci", "processes enter the sandboxes of this engine only"),
     pytest.mark.not_on("runsc", "its sandboxes have a kernel of their own"),

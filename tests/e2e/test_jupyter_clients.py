@@ -47,7 +47,9 @@ def gateway_flags():
 
 @pytest.fixture(scope="module")
 def gateway_with_key(engine):
-    running = Gateway("--jupyter-api", "--pool-size", "1", "--api-key", "key-a", key="key-a")
+    running = Gateway(
+        "--jupyter-api", "--pool-size", "1", "--api-key", "key-a", key="key-a", quick=True
+    )
     try:
         yield running.start()
     finally:

@@ -142,7 +142,9 @@ class Echo:
 
 @pytest.fixture(scope="module")
 def gateway():
-    running = Gateway("--pool-size", "1", "--allowed-hosts", NAME, env={"API_KEY": KEY}, key=KEY)
+    running = Gateway(
+        "--pool-size", "1", "--allowed-hosts", NAME, env={"API_KEY": KEY}, key=KEY, quick=True
+    )
     try:
         yield running.start()
     finally:

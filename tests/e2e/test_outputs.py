@@ -9,6 +9,8 @@ import pytest
 from kernelgate import HELD, wait_for
 from PIL import Image
 
+WARM_KERNELS = True
+
 FIGURE = "import matplotlib.pyplot as plt\n"
 
 

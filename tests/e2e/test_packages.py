@@ -31,8 +31,9 @@ def index():
 @pytest.fixture(scope="module")
 def installer(index):
     gateway = Gateway(
-        "--pool-size", "1", "--pypi-index-url", index.simple, "--fetch-allow", "127.0.0.1"
-    )
+        "--pool-size", "1", "--pypi-index-url", index.simple, "--fetch-allow", "127.0.0.1",
+        quick=True,
+    )  # fmt: skip
     try:
         yield gateway.start()
     finally:

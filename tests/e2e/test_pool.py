@@ -13,6 +13,8 @@ import pytest
 from kernelgate import HELD, problem, wait_for
 from sandboxes import kill, pooled, sandbox_of, sandboxes
 
+WARM_KERNELS = True
+
 
 def fill(gateway):
     """Waits until every place of the pool is taken; returns the ids of its sandboxes."""

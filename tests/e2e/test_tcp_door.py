@@ -77,7 +77,7 @@ TCP = {"KERNELGATE_DOOR": "tcp"}
 @pytest.fixture(scope="module")
 def gateway(engine, index):  # noqa: F811
     flags = ("--pypi-index-url", index.simple, "--fetch-allow", "127.0.0.1")
-    running = Gateway("--pool-size", "1", *flags, env=TCP)
+    running = Gateway("--pool-size", "1", *flags, env=TCP, quick=True)
     try:
         yield running.start()
     finally:
