@@ -301,7 +301,9 @@ account_store_open(const char *path, bool make, int busy_ms, struct kg_error *er
     sqlite3_busy_timeout(store->db, busy_ms);
     sqlite3_db_config(store->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(store->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    if (run(store,
+    // Before anything is written, even the mode of a file that is another program's.
+    if (store_check_version(store, err) < 0 ||
+        run(store,
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
             "PRAGMA secure_delete = ON",
             err) < 0 ||

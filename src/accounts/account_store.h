@@ -35,9 +35,6 @@ struct account_user {
 };
 typedef void (*account_user_fn)(const struct account_user *user, void *arg);
 
-// KG_INVALID: the name is not allowed, or is taken.
-KG_MUST_CHECK int account_user_add(struct account_store *store, const char *name,
-                                   struct kg_error *err);
 // In the order of their names.
 KG_MUST_CHECK int account_user_each(struct account_store *store, account_user_fn fn, void *arg,
                                     struct kg_error *err);
@@ -51,6 +48,10 @@ struct account_change {
     const int64_t *max_sessions;
     const double *max_requests_per_second;
 };
+// Makes a user who has what `wanted` says. KG_INVALID: the name is not allowed, or is taken, or a
+// limit is.
+KG_MUST_CHECK int account_user_add(struct account_store *store, const char *name,
+                                   const struct account_change *wanted, struct kg_error *err);
 // KG_INVALID: a limit is negative, or more than the setting of the same name may be. KG_NOT_FOUND.
 KG_MUST_CHECK int account_user_change(struct account_store *store, const char *name,
                                       const struct account_change *change, struct kg_error *err);

@@ -58,14 +58,6 @@ insert(struct account_store *store, const char *name, struct kg_error *err)
 }
 
 int
-account_user_add(struct account_store *store, const char *name, struct kg_error *err)
-{
-    if (check_name(name, err) < 0 || store_begin(store, err) < 0)
-        return -1;
-    return insert(store, name, err) < 0 ? store_roll_back(store) : store_commit(store, err);
-}
-
-int
 account_user_each(struct account_store *store, account_user_fn fn, void *arg, struct kg_error *err)
 {
     STORE_AUTO_STATEMENT statement = store_prepare(
@@ -90,22 +82,6 @@ account_user_each(struct account_store *store, account_user_fn fn, void *arg, st
     return row;
 }
 
-// Runs a statement that changes one user, which it has as its last parameter.
-static int
-change(struct account_store *store, sqlite3_stmt *statement, const char *name, struct kg_error *err)
-{
-    if (!statement || store_begin(store, err) < 0)
-        return -1;
-    if (store_step(store, statement, err) < 0)
-        return store_roll_back(store);
-    if (sqlite3_changes(store->db) == 0) {
-        not_found(name, err);
-        return store_roll_back(store);
-    }
-    sqlite3_reset(statement);
-    return store_commit(store, err);
-}
-
 static int
 check_limits(const struct account_change *wanted, struct kg_error *err)
 {
@@ -120,13 +96,23 @@ check_limits(const struct account_change *wanted, struct kg_error *err)
     return 0;
 }
 
-// -1 is never a value.
-int
-account_user_change(struct account_store *store, const char *name,
-                    const struct account_change *wanted, struct kg_error *err)
+// Runs a statement that changes one user, within a transaction.
+static int
+change_one(struct account_store *store, sqlite3_stmt *statement, const char *name,
+           struct kg_error *err)
 {
-    if (check_limits(wanted, err) < 0)
+    if (!statement || store_step(store, statement, err) < 0)
         return -1;
+    if (sqlite3_changes(store->db) == 0)
+        return not_found(name, err);
+    return sqlite3_reset(statement) == SQLITE_OK ? 0 : store_fail(store, err);
+}
+
+// -1 is never a value.
+static int
+update(struct account_store *store, const char *name, const struct account_change *wanted,
+       struct kg_error *err)
+{
     STORE_AUTO_STATEMENT statement = store_prepare(
         store, err,
         "UPDATE users SET disabled = ifnull(nullif(?, -1), disabled), "
@@ -138,7 +124,32 @@ account_user_change(struct account_store *store, const char *name,
         wanted->administrator ? (int64_t)*wanted->administrator : -1,
         wanted->max_sessions ? *wanted->max_sessions : -1,
         wanted->max_requests_per_second ? *wanted->max_requests_per_second : -1.0, name);
-    return change(store, statement, name, err);
+    return change_one(store, statement, name, err);
+}
+
+static int
+end(struct account_store *store, int result, struct kg_error *err)
+{
+    return result < 0 ? store_roll_back(store) : store_commit(store, err);
+}
+
+int
+account_user_add(struct account_store *store, const char *name, const struct account_change *wanted,
+                 struct kg_error *err)
+{
+    if (check_name(name, err) < 0 || check_limits(wanted, err) < 0 || store_begin(store, err) < 0)
+        return -1;
+    int result = insert(store, name, err);
+    return end(store, result < 0 ? result : update(store, name, wanted, err), err);
+}
+
+int
+account_user_change(struct account_store *store, const char *name,
+                    const struct account_change *wanted, struct kg_error *err)
+{
+    if (check_limits(wanted, err) < 0 || store_begin(store, err) < 0)
+        return -1;
+    return end(store, update(store, name, wanted, err), err);
 }
 
 int
@@ -155,10 +166,17 @@ account_user_check_administrator(struct account_store *store, const char *name,
     return found < 0 ? -1 : 0;
 }
 
-int
-account_user_remove(struct account_store *store, const char *name, struct kg_error *err)
+static int delete (struct account_store *store, const char *name, struct kg_error *err)
 {
     STORE_AUTO_STATEMENT statement =
         store_prepare(store, err, "DELETE FROM users WHERE name = ?", "s", name);
-    return change(store, statement, name, err);
+    return change_one(store, statement, name, err);
+}
+
+int
+account_user_remove(struct account_store *store, const char *name, struct kg_error *err)
+{
+    if (store_begin(store, err) < 0)
+        return -1;
+    return end(store, delete (store, name, err), err);
 }

@@ -41,8 +41,7 @@ create_run(struct account_store *store, void *arg, struct kg_error *err)
     struct account_request *self = arg;
     const char *name = self->body.name ? self->body.name : "";
     if (account_user_check_administrator(store, self->owner, err) < 0 ||
-        account_user_add(store, name, err) < 0 ||
-        account_user_change(store, name, &self->body.change, err) < 0)
+        account_user_add(store, name, &self->body.change, err) < 0)
         return -1;
     self->answer = json_pack("{s:s, s:s}", "name", name, "message", "User made");
     self->subject = kg_strdup(name);

@@ -32,7 +32,7 @@ print_time(int64_t ms)
 static int
 user_add(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
 {
-    return account_user_add(store, words[0], err);
+    return account_user_add(store, words[0], &(struct account_change){}, err);
 }
 
 static void

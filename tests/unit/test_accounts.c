@@ -85,6 +85,12 @@ set_disabled(struct account_store *store, const char *name, bool disabled, struc
 }
 
 static int
+add_user(struct account_store *store, const char *name, struct kg_error *err)
+{
+    return account_user_add(store, name, &(struct account_change){0}, err);
+}
+
+static int
 set_quota(struct account_store *store, const char *name, const struct account_quota *quota,
           struct kg_error *err)
 {
@@ -149,20 +155,23 @@ test_users(void **state)
     struct stat st;
     assert_int_equal(stat(bench.path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
-    assert_int_equal(account_user_add(store, "bob", &err), 0);
-    assert_int_equal(account_user_add(store, "alice", &err), 0);
-    assert_int_equal(account_user_add(store, "bob", &err), -1);
+    assert_int_equal(add_user(store, "bob", &err), 0);
+    assert_int_equal(add_user(store, "alice", &err), 0);
+    assert_int_equal(add_user(store, "bob", &err), -1);
     assert_int_equal(err.code, KG_INVALID);
     assert_string_equal(err.message, "there is a user bob already");
     static const char *const bad[] = {"", "a b", "ä", "default", "anonymous", "a/b"};
     for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
-        assert_int_equal(account_user_add(store, bad[i], &err), -1);
+        assert_int_equal(add_user(store, bad[i], &err), -1);
         assert_int_equal(err.code, KG_INVALID);
     }
     char name[HTTP_OWNER_MAX + 2];
     memset(name, 'x', sizeof name);
     name[HTTP_OWNER_MAX + 1] = '\0';
-    assert_int_equal(account_user_add(store, name, &err), -1);
+    assert_int_equal(add_user(store, name, &err), -1);
+    const struct account_change wanted = {.max_sessions = &(int64_t){ACCOUNT_SESSIONS_MAX + 1}};
+    assert_int_equal(account_user_add(store, "carol", &wanted, &err), -1);
+    assert_int_equal(err.code, KG_INVALID);
     assert_int_equal(set_disabled(store, "bob", true, &err), 0);
     assert_users(store, "alice 0\nbob disabled 0\n");
     assert_int_equal(set_disabled(store, "bob", false, &err), 0);
@@ -181,7 +190,7 @@ test_administrators(void **state)
     KG_AUTO(account_store) store = open_store();
     struct kg_error err;
     const bool yes = true;
-    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(add_user(store, "alice", &err), 0);
     assert_int_equal(account_user_check_administrator(store, "alice", &err), -1);
     assert_int_equal(err.code, KG_ADMINISTRATORS_ONLY);
     const struct account_change promote = {.administrator = &yes};
@@ -202,8 +211,8 @@ test_keys(void **state)
     KG_AUTO(account_store) store = open_store();
     struct kg_error err;
     char key[ACCOUNT_KEY_LEN + 1], other[ACCOUNT_KEY_LEN + 1], id[ACCOUNT_KEY_ID_LEN + 1];
-    assert_int_equal(account_user_add(store, "alice", &err), 0);
-    assert_int_equal(account_user_add(store, "bob", &err), 0);
+    assert_int_equal(add_user(store, "alice", &err), 0);
+    assert_int_equal(add_user(store, "bob", &err), 0);
     assert_int_equal(account_key_add(store, "alice", "laptop", key, &err), 0);
     assert_int_equal(account_key_add(store, "bob", "", other, &err), 0);
     assert_true(key_parse(key, id));
@@ -259,12 +268,26 @@ test_keys_as_text(void **state)
         assert_false(key_parse(bad[i], id));
 }
 
+static size_t
+read_file(char *to, size_t size)
+{
+    FILE *file = fopen(bench.path, "r");
+    assert_non_null(file);
+    size_t n = fread(to, 1, size, file);
+    assert_int_equal(fclose(file), 0);
+    return n;
+}
+
 static void
 test_files_that_are_not_ours(void **state)
 {
     (void)state;
+    static char before[16384], after[16384];
     run_sql("CREATE TABLE notes (text)");
+    size_t size = read_file(before, sizeof before);
     assert_not_opened("another program");
+    assert_int_equal(read_file(after, sizeof after), size);
+    assert_memory_equal(after, before, size);
     assert_int_equal(unlink(bench.path), 0);
 
     account_store_close(open_store());
@@ -296,11 +319,11 @@ test_a_locked_file(void **state)
     sqlite3 *other;
     assert_int_equal(sqlite3_open(bench.path, &other), SQLITE_OK);
     assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
-    assert_int_equal(account_user_add(store, "alice", &err), -1);
+    assert_int_equal(add_user(store, "alice", &err), -1);
     assert_int_equal(err.code, KG_ACCOUNTS_UNAVAILABLE);
     assert_non_null(strstr(err.message, "is locked by another program"));
     assert_int_equal(sqlite3_close(other), SQLITE_OK);
-    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(add_user(store, "alice", &err), 0);
 }
 
 // ---- The authenticator ----------------------------------------------------------------------
@@ -392,7 +415,7 @@ test_changes_take_effect_at_once(void **state)
     KG_AUTO(account_store) store = open_store();
     // Many times, since the change must also be seen while the last one is being read.
     for (int i = 0; i < 50; i++) {
-        assert_int_equal(account_user_add(store, "alice", &err), 0);
+        assert_int_equal(add_user(store, "alice", &err), 0);
         assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
         assert_string_equal(owner_of(key), "alice");
         strcpy(wrong, key);
@@ -423,7 +446,7 @@ test_an_unchanged_file_is_not_read(void **state)
     struct kg_error err;
     char key[ACCOUNT_KEY_LEN + 1];
     KG_AUTO(account_store) store = open_store();
-    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(add_user(store, "alice", &err), 0);
     assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
     start_accounts();
     WAIT_FOR(&bench, !start_check(key));
@@ -444,7 +467,7 @@ test_a_file_that_cannot_be_read(void **state)
     struct kg_error err;
     char key[ACCOUNT_KEY_LEN + 1];
     struct account_store *store = open_store();
-    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(add_user(store, "alice", &err), 0);
     assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
     account_store_close(store);
     start_accounts();
@@ -487,7 +510,7 @@ test_the_number_of_owners(void **state)
     assert_false(accounts_have_several_owners(bench.accounts));
     assert_int_equal(authenticator->ops->quota(authenticator, "default").max_sessions, 10);
     KG_AUTO(account_store) store = open_store();
-    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(add_user(store, "alice", &err), 0);
     WAIT_FOR(&bench, accounts_have_several_owners(bench.accounts)); // without a request
     assert_int_equal(bench.n_owners_changed, 1);
     assert_int_equal(authenticator->ops->quota(authenticator, "default").max_sessions, 5);
@@ -535,7 +558,7 @@ test_calls(void **state)
     WAIT_FOR(&bench, first.done);
     assert_int_equal(first.err.code, KG_NOT_FOUND);
     KG_AUTO(account_store) store = open_store();
-    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(add_user(store, "alice", &err), 0);
 
     // The key is valid when the call is done; the other one was cancelled before it began.
     accounts_call(bench.accounts, name_run, name_done, &second);
@@ -563,7 +586,7 @@ test_quotas(void **state)
     (void)state;
     struct kg_error err;
     KG_AUTO(account_store) store = open_store();
-    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(add_user(store, "alice", &err), 0);
     start_accounts();
     struct http_authenticator *authenticator = accounts_authenticator(bench.accounts);
     WAIT_FOR(&bench, accounts_have_several_owners(bench.accounts));
@@ -636,7 +659,7 @@ test_last_use(void **state)
     struct kg_error err;
     char key[ACCOUNT_KEY_LEN + 1];
     struct account_store *store = open_store();
-    assert_int_equal(account_user_add(store, "alice", &err), 0);
+    assert_int_equal(add_user(store, "alice", &err), 0);
     assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
     start_accounts();
     WAIT_FOR(&bench, !start_check(key));
