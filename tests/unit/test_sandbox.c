@@ -1051,13 +1051,18 @@ test_many_calls(void **state)
 
     create_ready(f);
     // More at once than there are links, and more in all than the pace of accepts allows a
-    // stranger.
+    // stranger: 50 at once, and the other 250 in 5 seconds.
     int64_t started = clock_mono_ms();
-    for (int i = 0; i < 300; i++)
+    for (int i = 0; i < 50; i++)
+        (void)start_call(f, "info", NULL);
+    WAIT_FOR(f, f->n_answers == 50);
+    int64_t first = clock_mono_ms() - started;
+    for (int i = 0; i < 250; i++)
         (void)start_call(f, "info", NULL);
     WAIT_FOR(f, f->n_answers == 300);
     assert_non_null(f->body);
-    assert_true(clock_mono_ms() - started < 5000);
+    // A slow machine takes as long for the first ones.
+    assert_true(clock_mono_ms() - started < 4500 + 10 * first);
 }
 
 static void
