@@ -4,8 +4,8 @@
 A test that was skipped or did not run counts as failed. Where there is NAME.again.xml beside NAME.xml,
 it has the tests of NAME.xml that failed and were run once more; what passed then counts as passed, and
 is listed. With --again, prints instead the files whose failed tests should be run once more: none if
-more than MAX_AGAIN failed, or if one found what never depends on the load: a sanitizer's report, a
-crash, something left behind.
+more than MAX_AGAIN failed, or if one found what never depends on the load: a report of a sanitizer
+or valgrind, a crash, something left behind.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ import xml.etree.ElementTree as ElementTree
 MAX_AGAIN = 5
 # The gateways' fixtures check exit codes and leftovers at the end of a test.
 NEVER_BY_LOAD = re.compile(
-    "Sanitizer|runtime error:|failed on teardown|SIGABRT|SIGSEGV|core dumped"
+    "Sanitizer|runtime error:|reported by valgrind|failed on teardown|SIGABRT|SIGSEGV|core dumped"
 )
 
 

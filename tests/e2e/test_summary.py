@@ -56,6 +56,7 @@ def test_a_part_that_did_not_begin_is_tried_again(tmp_path):
     [
         failed(text="ERROR: AddressSanitizer: heap-use-after-free"),
         failed(text="x.c:1: runtime error: signed integer overflow"),
+        failed("valgrind test_http", "reported by valgrind"),
         failed(text="failed on teardown with a process that was left", kind="error"),
     ],
 )
