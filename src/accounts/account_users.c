@@ -166,7 +166,8 @@ account_user_check_administrator(struct account_store *store, const char *name,
     return found < 0 ? -1 : 0;
 }
 
-static int delete (struct account_store *store, const char *name, struct kg_error *err)
+static int
+erase(struct account_store *store, const char *name, struct kg_error *err)
 {
     STORE_AUTO_STATEMENT statement =
         store_prepare(store, err, "DELETE FROM users WHERE name = ?", "s", name);
@@ -178,5 +179,5 @@ account_user_remove(struct account_store *store, const char *name, struct kg_err
 {
     if (store_begin(store, err) < 0)
         return -1;
-    return end(store, delete (store, name, err), err);
+    return end(store, erase(store, name, err), err);
 }
