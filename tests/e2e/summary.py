@@ -2,22 +2,16 @@
 """Adds up JUnit files: prints `N passed, N failed`; fails unless each has tests and all pass.
 
 A test that was skipped or did not run counts as failed. Where there is NAME.again.xml beside NAME.xml,
-it has the tests of NAME.xml that failed and were run once more; what passed then counts as passed, and
-is listed. With --again, prints instead the files whose failed tests should be run once more: none if
-more than MAX_AGAIN failed, or if one found what never depends on the load: a report of a sanitizer
-or valgrind, a crash, something left behind.
+it has the tests of NAME.xml that failed and were run once more, alone; what passed then is listed, and
+counts as failed. With --again, prints instead the files whose failed tests should be run once more: none
+if there are more than MAX_AGAIN, which would take long.
 """
 
 import pathlib
-import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
 MAX_AGAIN = 5
-# The gateways' fixtures check exit codes and leftovers at the end of a test.
-NEVER_BY_LOAD = re.compile(
-    "Sanitizer|runtime error:|reported by valgrind|failed on teardown|SIGABRT|SIGSEGV|core dumped"
-)
 
 
 def cases_of(path):
@@ -44,24 +38,13 @@ def outcomes(path):
     return found or {f"{path.stem}: no tests": False}
 
 
-def is_never_by_load(path):
-    failed = (case for case in cases_of(path) if not has_passed(case))
-    return any(NEVER_BY_LOAD.search(ElementTree.tostring(case, "unicode")) for case in failed)
-
-
-def second_try(path, first):
-    """What `first` is after the second try, and prints what passed only then."""
+def report_second_try(path, first):
+    """Prints which of the failed tests passed when they were run again."""
     again = path.with_name(f"{path.stem}.again.xml")
-    if not again.exists():
-        return first
-    second = outcomes(again)
-    if f"{path.stem}: no tests" in first:  # the part failed before its first test
-        print(f"{path.stem}: ran only when it was started again")
-        return second
-    for name in (name for name, passed in second.items() if passed and not first.get(name, True)):
-        print(f"{path.stem}: passed only when it was run again: {name}")
-        first[name] = True
-    return first
+    if again.exists():
+        for name, passed in outcomes(again).items():
+            if passed and not first.get(name, True):
+                print(f"{path.stem}: failed, and passed when it was run again, alone: {name}")
 
 
 def main():
@@ -69,13 +52,14 @@ def main():
     results = {path: outcomes(path) for path in paths}
     if "--again" in sys.argv:
         failed = {path: list(tests.values()).count(False) for path, tests in results.items()}
-        if sum(failed.values()) <= MAX_AGAIN and not any(map(is_never_by_load, paths)):
+        if sum(failed.values()) <= MAX_AGAIN:
             for path in (path for path, number in failed.items() if number):
                 print(path)
         return 0
-    results = [second_try(path, tests) for path, tests in results.items()]
-    passed = sum(list(tests.values()).count(True) for tests in results)
-    failed = sum(list(tests.values()).count(False) for tests in results)
+    for path, tests in results.items():
+        report_second_try(path, tests)
+    passed = sum(list(tests.values()).count(True) for tests in results.values())
+    failed = sum(list(tests.values()).count(False) for tests in results.values())
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
