@@ -16,7 +16,7 @@
 
 #include "http_priv.h"
 
-enum { LISTEN_BACKLOG = 512, ACCEPT_PAUSE_MS = 100 };
+enum { LISTEN_BACKLOG = 512, ACCEPT_PAUSE_MS = 100, UNSENT_MAX = 128 * 1024 };
 
 // ---- Connections ----------------------------------------------------------------------------
 
@@ -174,9 +174,13 @@ bind_address(const struct addrinfo *ai)
     int on = 1;
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on))
         return -1;
-    // Accepted sockets inherit these two: small writes are sent at once, dead clients are noticed.
+    // Accepted sockets inherit these three: small writes are sent at once, dead clients are
+    // noticed, and of what a client does not read the machine holds little beyond the client's own
+    // window.
+    int unsent = UNSENT_MAX;
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) ||
-        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on))
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) ||
+        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent))
         return -1;
     if (bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, LISTEN_BACKLOG))
         return -1;

@@ -71,6 +71,17 @@ def peak_mb(gateway):
     return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024
 
 
+def send_queues(gateway):
+    """How many bytes the machine holds for each connection from the gateway."""
+    port = int(gateway.url.rpartition(":")[2])
+    rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [
+        int(row[4].partition(":")[0], 16)
+        for row in rows
+        if int(row[1].partition(":")[2], 16) == port and row[3] == "01"
+    ]
+
+
 def check(lines, after=0):
     """Asserts that each line was received or reported as dropped, once and in order."""
     parsed = [json.loads(line) for line in lines]
@@ -134,6 +145,20 @@ def test_readers_that_do_not_read(start_gateway, slow_reader):
     losses = [check(reader.rest()) for reader in readers]
     assert min(losses) > LINES / 4
     assert gateway.execute("print(n)", session_id="other").text() == "20\n"
+
+
+def test_the_machine_holds_little_for_readers_that_do_not_read(start_gateway, slow_reader):
+    """Of the 8 MB for each: what the gateway has sent is not in its own memory, but in the kernel's."""
+    gateway = start_small(start_gateway)
+    body = {"code": FLOOD, "session_id": "s", "timeout": 60}
+    first = slow_reader(gateway, "POST", "/api/v1/execute", body)
+    path = f"/api/v1/executions/{first.headers['x-execution-id']}"
+    for _ in range(9):
+        slow_reader(gateway, "GET", path)
+    wait_for(lambda: not gateway.show_session("s")["is_busy"], timeout=60)
+    held = sorted(send_queues(gateway))[-10:]
+    assert held[0] > 0  # each has more to come
+    assert held[-1] < 512 << 10, held
 
 
 def test_a_reader_that_reads_loses_nothing_beside_slow_ones(start_gateway, slow_reader):
