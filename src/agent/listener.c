@@ -19,6 +19,7 @@ enum {
     ALIVE_IDLE_S = 15,
     ALIVE_INTERVAL_S = 5,
     ALIVE_PROBES = 3,
+    UNSENT_MAX = 128 * 1024,
 };
 
 static const char overtaken[] = "ERR overtaken: another gateway holds this sandbox\n";
@@ -106,13 +107,16 @@ on_guest(int fd, int events, void *arg)
         guest_greeted(guest);
 }
 
-// A gateway that was switched off, or cut off, says nothing at the end of its links.
+// A gateway that was switched off, or cut off, says nothing at the end of its links. Of what it
+// does not read the machine holds little beyond its window.
 static int
 set_options(int fd)
 {
     const int on = 1, idle = ALIVE_IDLE_S, interval = ALIVE_INTERVAL_S, probes = ALIVE_PROBES;
+    const int unsent = UNSENT_MAX;
 
     return setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0 &&
+                   setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent) == 0 &&
                    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) == 0 &&
                    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle) == 0 &&
                    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval) == 0 &&
