@@ -2,9 +2,9 @@
 """The tests' own Docker Engine, with the images of the project's Dockerfiles. Run as a program, it
 builds the images at low priority.
 
-The images are kept in build/docker, so that they are built once; nothing else of it is kept. There
-is no registry: the Dockerfiles' base image is made here by debootstrap, and trusts the same
-certificates as this machine.
+The images are kept in build/docker, and in the user's cache folder for other work trees, so that they
+are built once; nothing else of the engine is kept. There is no registry: the Dockerfiles' base image is
+made here by debootstrap, and trusts the same certificates as this machine.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ import time
 
 import debian
 import leftovers
+import user_cache
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 KEPT = PROJECT / "build/docker"
@@ -153,10 +154,19 @@ class Dockerd:
             )  # fmt: skip
 
     def build(self, name, dockerfile, *inputs):
-        """Builds a Dockerfile of the project, unless the image was built from the same inputs."""
+        """Builds a Dockerfile of the project, unless an image from the same inputs is kept."""
         wanted = hash_of([dockerfile, *inputs])
         if self.image_hash(name) == wanted:
             return
+        kept = user_cache.get(
+            "images", name.partition(":")[0], wanted[:16],
+            lambda path: self._build(name, dockerfile, wanted, path),
+        )  # fmt: skip
+        if self.image_hash(name) != wanted:
+            say(f"loading the image {name}")
+            self.docker("load", "--quiet", "--input", kept, quiet=True)
+
+    def _build(self, name, dockerfile, wanted, archive):
         self.import_image(BASE, lambda root: debian.make_root(root, "bookworm"))
         say(f"building the image {name}")
         log = PROJECT / f"build/{name.partition(':')[0]}.build.log"
@@ -171,6 +181,7 @@ class Dockerd:
             tail = "\n".join(log.read_text("utf-8", "replace").splitlines()[-20:])
             raise RuntimeError(f"{name} was not built:\n{tail}")
         self.docker("image", "prune", "-f", quiet=True)
+        self.docker("save", "--output", archive, name)
 
     def build_kernels(self):
         self.build(KERNELS, "kernelspec/Dockerfile", "kernelspec", "LICENSE")
