@@ -187,7 +187,7 @@ channel_close(struct channel *channel)
     channel->watch = NULL;
     loop_work_cancel(KG_STEAL(channel->delivering), delivery_free);
     guard_free(KG_STEAL(channel->guard));
-    socket_free(KG_STEAL(channel->sock));
+    socket_free(KG_STEAL(channel->sock), channel->channels->loop);
     channel_discard_pending(channel);
 }
 

@@ -27,8 +27,7 @@ struct channel_socket {
 };
 
 // libzmq 4.3 leaks an incomplete message if its socket is closed before libzmq's own thread has
-// seen the end of the connection. So a socket is closed a moment later, when another one is
-// created, read or freed.
+// seen the end of the connection. So a socket is closed a moment later.
 static STAILQ_HEAD(, channel_socket) closing = STAILQ_HEAD_INITIALIZER(closing);
 
 static zsock_t *
@@ -86,10 +85,12 @@ close_those_freed_until(int64_t ms)
 }
 
 static void
-close_old_ones(void)
+close_old_ones(void *arg)
 {
+    struct loop *loop = arg;
+    close_those_freed_until(clock_mono_ms() - CLOSE_DELAY_MS);
     if (!STAILQ_EMPTY(&closing))
-        close_those_freed_until(clock_mono_ms() - CLOSE_DELAY_MS);
+        loop_later(loop, CLOSE_DELAY_MS, close_old_ones, loop);
 }
 
 struct channel_socket *
@@ -97,7 +98,6 @@ socket_new(enum jupyter_channel channel, const char *identity, const char *dir,
            size_t max_message_bytes, int *ret_fd, struct kg_error *err)
 {
     int64_t max_frame = (int64_t)max_message_bytes;
-    close_old_ones();
     zsock_t *zsock = zsock_new(channel == JUPYTER_IOPUB ? ZMQ_SUB : ZMQ_DEALER);
     if (zsock == NULL) {
         (void)kg_error_set(err, KG_INTERNAL, zmq_errno(), "cannot make a ZeroMQ socket");
@@ -125,13 +125,14 @@ socket_new(enum jupyter_channel channel, const char *identity, const char *dir,
 }
 
 void
-socket_free(struct channel_socket *sock)
+socket_free(struct channel_socket *sock, struct loop *loop)
 {
     if (sock == NULL)
         return;
+    if (STAILQ_EMPTY(&closing))
+        loop_later(loop, CLOSE_DELAY_MS, close_old_ones, loop);
     sock->freed_ms = clock_mono_ms();
     STAILQ_INSERT_TAIL(&closing, sock, next);
-    close_old_ones();
 }
 
 void
@@ -160,7 +161,6 @@ socket_receive(const struct channel_socket *sock, struct socket_message *ret)
     void *handle = zsock_resolve(zsock_of(sock));
     bool more = true;
 
-    close_old_ones();
     ret->n_frames = 0;
     ret->cost = 0;
     while (more) {

@@ -16,9 +16,9 @@ struct channel_socket;
 KG_MUST_CHECK struct channel_socket *socket_new(enum jupyter_channel channel, const char *identity,
                                                 const char *dir, size_t max_message_bytes,
                                                 int *ret_fd, struct kg_error *err);
-// Its connection must be closed before. The socket itself is closed a moment later: when another
-// one is created, read or freed, or by socket_fini().
-void socket_free(struct channel_socket *sock);
+// Its connection must be closed before. The socket itself is closed a moment later by the loop, or
+// by socket_fini() if that is freed before.
+void socket_free(struct channel_socket *sock, struct loop *loop);
 // Closes the sockets that wait for that; may block for 100 ms.
 void socket_fini(void);
 // The descriptor to watch, which is edge-triggered (ZMQ_FD), and what can be done now (ZMQ_EVENTS).

@@ -11,6 +11,8 @@
 
 #include <errno.h>
 
+static void later_free(struct later *later);
+
 struct loop *
 loop_new(void)
 {
@@ -27,6 +29,8 @@ loop_free(struct loop *loop)
     if (!loop)
         return;
     work_pool_free(loop->pool);
+    while (!LIST_EMPTY(&loop->later))
+        later_free(LIST_FIRST(&loop->later));
     event_base_free(loop->base);
     free(loop);
 }
@@ -133,6 +137,42 @@ bool
 loop_timer_active(const struct loop_timer *timer)
 {
     return event_pending(timer->event, EV_TIMEOUT, NULL) != 0;
+}
+
+struct later {
+    LIST_ENTRY(later) entry;
+    struct loop_timer *timer;
+    loop_fn fn;
+    void *arg;
+};
+
+static void
+later_free(struct later *later)
+{
+    LIST_REMOVE(later, entry);
+    loop_timer_free(later->timer);
+    free(later);
+}
+
+static void
+on_later(void *arg)
+{
+    struct later *later = arg;
+    loop_fn fn = later->fn;
+    void *fn_arg = later->arg;
+    later_free(later);
+    fn(fn_arg);
+}
+
+void
+loop_later(struct loop *loop, int64_t delay_ms, loop_fn fn, void *arg)
+{
+    struct later *later = KG_NEW(struct later);
+    later->fn = fn;
+    later->arg = arg;
+    later->timer = loop_timer_new(loop, on_later, later);
+    LIST_INSERT_HEAD(&loop->later, later, entry);
+    loop_timer_start(later->timer, delay_ms);
 }
 
 // ---- Descriptors ----------------------------------------------------------------------------

@@ -42,6 +42,8 @@ void loop_timer_fire(struct loop_timer *timer);
 void loop_timer_stop(struct loop_timer *timer);
 bool loop_timer_active(const struct loop_timer *timer);
 KG_DEFINE_AUTO(loop_timer, loop_timer_free)
+// Calls `fn` once, `delay_ms` from now; never, if the loop is freed before.
+void loop_later(struct loop *loop, int64_t delay_ms, loop_fn fn, void *arg);
 
 // ---- Descriptors ----------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 // Shared by the files of this module.
 #pragma once
 
+#include <sys/queue.h>
+
 #include "loop.h"
 
 struct work_pool;
@@ -12,6 +14,7 @@ struct loop {
     bool stopped;           // loop_stop() was called in this run
     loop_fn turn_fn;        // NULL: none
     void *turn_arg;
+    LIST_HEAD(, later) later; // the calls of loop_later() that have not been made
 };
 
 // Ends the threads. All work must have been cancelled; waits for work that is running.

@@ -184,13 +184,8 @@ def test_slow_readers_that_leave_cost_nothing(start_gateway, slow_reader):
         for reader in readers:
             reader.close()
         wait_for(lambda: not gateway.show_session("s")["is_busy"])
-
-    def nothing_is_open():
-        # A kernel's sockets are closed shortly after it has ended, when another kernel's are read.
-        assert gateway.execute("print(1)", session_id="s").text() == "1\n"
-        return gateway.open_files() <= files
-
-    wait_for(nothing_is_open)
+    assert gateway.execute("print(1)", session_id="s").text() == "1\n"
+    wait_for(lambda: gateway.open_files() <= files)
 
 
 @pytest.mark.parametrize("bound, lost", [("20000000", False), ("500000", True)])

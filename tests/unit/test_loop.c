@@ -43,6 +43,27 @@ teardown(void **state)
 }
 
 static void
+on_last(void *arg)
+{
+    struct fixture *f = arg;
+    f->fired++;
+    loop_stop(f->loop);
+}
+
+static void
+test_later(void **state)
+{
+    struct fixture *f = *state;
+    loop_later(f->loop, 2, on_last, f);
+    loop_later(f->loop, 1, on_last, f);
+    assert_int_equal(f->fired, 0);
+    loop_run(f->loop);
+    loop_run(f->loop);
+    assert_int_equal(f->fired, 2);
+    loop_later(f->loop, 0, on_last, f); // is freed with the loop, without a call
+}
+
+static void
 on_third(void *arg)
 {
     struct fixture *f = arg;
@@ -459,6 +480,7 @@ main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
+        TEST(test_later),
         TEST(test_timer_restarts_from_its_callback),
         TEST(test_a_timer_fires_in_the_same_turn),
         TEST(test_turns_are_counted_until_the_loop_is_stopped),
