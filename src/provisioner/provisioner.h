@@ -119,7 +119,8 @@ KG_MUST_CHECK int provisioner_open_entry(const struct provisioner *provisioner, 
 void provisioner_entry_fini(struct provisioner_entry *entry);
 // Appends the system call filter of a sandbox's init, as classic BPF instructions (struct
 // sock_filter).
-KG_MUST_CHECK int provisioner_filter(struct buf *ret, struct kg_error *err);
+KG_MUST_CHECK int provisioner_filter(const struct provisioner *provisioner, struct buf *ret,
+                                     struct kg_error *err);
 
 // Whether sandboxes see folders of this machine: `packages_dir`. If not, files reach them through
 // their agents only, and the image has the kernels' environments.

@@ -237,7 +237,7 @@ open_parts(struct zygotes *zygotes, struct kg_error *err)
     if (zygotes->library_fd < 0)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, errno, "cannot open %s",
                             zygotes->library_path);
-    if (provisioner_filter(&filter, err) < 0)
+    if (provisioner_filter(zygotes->provisioner, &filter, err) < 0)
         return -1;
     zygotes->filter_fd = memfd_create("filter", MFD_CLOEXEC);
     if (zygotes->filter_fd < 0 ||
