@@ -276,6 +276,11 @@ void http_upgrade_end(struct http_request *request);
 // answer, or by http_request_handle().
 typedef bool (*http_forward_fn)(struct http_request *request, void *arg);
 void http_server_set_forward(struct http_server *server, http_forward_fn fn, void *arg);
+// Whether connections from that address are other gateways', which forward requests of many
+// clients: they are not limited as strangers.
+struct sockaddr;
+typedef bool (*http_fellow_fn)(const struct sockaddr *from, void *arg);
+void http_server_set_fellow(struct http_server *server, http_fellow_fn fn, void *arg);
 // Calls the handler after all. Its on_gone must be free.
 void http_request_handle(struct http_request *request);
 // The pattern of its route, and its target as the client has sent it.

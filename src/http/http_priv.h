@@ -204,6 +204,8 @@ struct http_server {
     struct http_quota anonymous_quota;
     http_forward_fn forward; // or NULL
     void *forward_arg;
+    http_fellow_fn fellow; // or NULL
+    void *fellow_arg;
     struct http_owners owners;
     bool draining;
     struct http_router router;
@@ -303,8 +305,8 @@ KG_MUST_CHECK bool chunks_scan(struct http_chunks *chunks, const char *data, siz
 // `max_strangers`: as in struct http_server_settings.
 void peers_init(struct http_peers *peers, int max_strangers);
 void peers_fini(struct http_peers *peers);
-// Counts a connection; NULL: its address has too many without a valid key.
-struct http_peer *peer_take(struct http_peers *peers, const struct sockaddr *from);
+// Counts a connection; NULL: its address has too many without a valid key, and is not `spared`.
+struct http_peer *peer_take(struct http_peers *peers, const struct sockaddr *from, bool spared);
 // One of its connections had its first valid key.
 void peer_trust(struct http_peer *peer);
 // A connection was closed. An address that has sent wrong keys is remembered for a minute.

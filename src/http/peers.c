@@ -76,7 +76,7 @@ peers_fini(struct http_peers *peers)
 }
 
 struct http_peer *
-peer_take(struct http_peers *peers, const struct sockaddr *from)
+peer_take(struct http_peers *peers, const struct sockaddr *from, bool spared)
 {
     unsigned char address[HTTP_ADDRESS_LEN];
     peer_address(from, address);
@@ -86,7 +86,7 @@ peer_take(struct http_peers *peers, const struct sockaddr *from)
         if (memcmp(peer->address, address, sizeof address) == 0)
             break;
     }
-    bool spared = peers->spare_local && peer_is_local(address);
+    spared |= peers->spare_local && peer_is_local(address);
     if (peer && !spared && peer->n_strangers >= peers->max_strangers)
         return NULL;
     if (!peer) {

@@ -67,7 +67,9 @@ adopt_connection(struct http_server *server, struct http_connection *conn)
     // evhttp may have freed the connection already; then only our reference keeps `bev`.
     if (evcon && server->n_connections < server->max_connections &&
         getpeername(bufferevent_getfd(conn->bev), (struct sockaddr *)&from, &from_len) == 0)
-        conn->peer = peer_take(&server->peers, (struct sockaddr *)&from);
+        conn->peer = peer_take(&server->peers, (struct sockaddr *)&from,
+                               server->fellow &&
+                                   server->fellow((struct sockaddr *)&from, server->fellow_arg));
     if (!conn->peer) {
         if (evcon)
             evhttp_connection_free(evcon);

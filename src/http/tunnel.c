@@ -13,6 +13,13 @@ http_server_set_forward(struct http_server *server, http_forward_fn fn, void *ar
     server->forward_arg = arg;
 }
 
+void
+http_server_set_fellow(struct http_server *server, http_fellow_fn fn, void *arg)
+{
+    server->fellow = fn;
+    server->fellow_arg = arg;
+}
+
 const char *
 http_request_route(const struct http_request *request)
 {

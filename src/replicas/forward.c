@@ -252,10 +252,8 @@ forward_start(struct replicas *replicas, struct http_request *request,
     struct forward *forward = KG_NEW(struct forward);
     KG_AUTO_FREE char *mark = replicas_mark(place);
     KG_AUTO_FREE char *head = http_tunnel_head(request, mark);
-    const char *colon = strrchr(place->address, ':');
-    size_t bracket = place->address[0] == '[' && colon > place->address + 2;
-    KG_AUTO_FREE char *host =
-        kg_strndup(place->address + bracket, (size_t)(colon - place->address) - 2 * bracket);
+    int port;
+    KG_AUTO_FREE char *host = replicas_host(place->address, &port);
     const char *upgrade = http_request_header(request, "Upgrade");
     struct kg_error err = {0};
     forward->request = request;
@@ -267,8 +265,8 @@ forward_start(struct replicas *replicas, struct http_request *request,
     loop_timer_start(forward->look, LOOK_MS);
     buf_append_str(&forward->out, head);
     http_request_on_gone(request, forward_on_gone, forward);
-    forward->dial = http_dial_start(replicas->settings.client, host, atoi(colon + 1), NULL,
-                                    DIAL_TIMEOUT_MS, on_connected, forward, &err);
+    forward->dial = http_dial_start(replicas->settings.client, host, port, NULL, DIAL_TIMEOUT_MS,
+                                    on_connected, forward, &err);
     if (!forward->dial)
         fail(forward, err.message);
 }

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "replicas_priv.h"
-#include "session.h"
 #include "sessions.h"
 
 enum { INLINE_BODY_BYTES = 64 << 10 };
@@ -145,27 +144,30 @@ inquiry_new(struct replicas *replicas, struct http_request *request, const char 
 
 // The body may be anything; the request's handler checks it. That of MCP names the session in the
 // arguments of a tool.
-static void
-read_session_id(struct inquiry *inquiry, const char *body, size_t body_len)
+void
+replicas_read_session_id(bool of_mcp, const char *body, size_t body_len,
+                         char ret[SESSION_MAX_ID_LEN + 1])
 {
     static const char *const way[] = {"params", "arguments", "session_id"};
     const char *text = body;
     size_t len = body_len;
-    for (size_t i = inquiry->of_mcp ? 0 : KG_ARRAY_LEN(way) - 1; text && i < KG_ARRAY_LEN(way); i++)
+    for (size_t i = of_mcp ? 0 : KG_ARRAY_LEN(way) - 1; text && i < KG_ARRAY_LEN(way); i++)
         text = json_member(text, len, way[i], &len);
     // Only an id is decoded: each of its characters takes at most six ("\u0061").
     bool is_id = text && len <= 6 * SESSION_MAX_ID_LEN + 2 && *text == '"';
     json_auto_t *value = is_id ? json_loadb(text, len, JSON_DECODE_ANY, NULL) : NULL;
     const char *id = json_string_value(value);
-    if (id && strlen(id) < sizeof inquiry->session_id)
-        memcpy(inquiry->session_id, id, strlen(id));
+    ret[0] = '\0';
+    if (id && strlen(id) <= SESSION_MAX_ID_LEN)
+        memcpy(ret, id, strlen(id) + 1);
 }
 
 static void
 on_worker(void *arg)
 {
     struct inquiry *inquiry = arg;
-    read_session_id(inquiry, inquiry->body, inquiry->body_len);
+    replicas_read_session_id(inquiry->of_mcp, inquiry->body, inquiry->body_len,
+                             inquiry->session_id);
 }
 
 static void
@@ -188,7 +190,7 @@ look_by_body(struct replicas *replicas, struct http_request *request)
     struct inquiry *inquiry = inquiry_new(replicas, request, http_request_owner(request), NULL);
     inquiry->of_mcp = strcmp(http_request_route(request), "/mcp") == 0;
     if (len <= INLINE_BODY_BYTES) {
-        read_session_id(inquiry, body, len);
+        replicas_read_session_id(inquiry->of_mcp, body, len, inquiry->session_id);
         return look(inquiry);
     }
     inquiry->body = kg_realloc(NULL, len); // bounded by the server
@@ -284,12 +286,25 @@ on_request(struct http_request *request, void *arg)
     return false;
 }
 
+static bool
+is_fellow(const struct sockaddr *from, void *arg)
+{
+    const struct replicas *replicas = arg;
+    struct provisioner_place places[PROVISIONER_REPLICAS_MAX];
+    size_t n = provisioner_other_replicas(replicas->settings.provisioner, places);
+    for (size_t i = 0; i < n; i++)
+        if (replicas_is_from(from, places[i].address))
+            return true;
+    return false;
+}
+
 struct replicas *
 replicas_new(const struct replicas_settings *settings, struct http_server *server)
 {
     struct replicas *replicas = KG_NEW(struct replicas);
     replicas->settings = *settings;
     http_server_set_forward(server, on_request, replicas);
+    http_server_set_fellow(server, is_fellow, replicas);
     return replicas;
 }
 

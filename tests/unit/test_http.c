@@ -394,7 +394,7 @@ static struct http_peer *
 take_peer(struct http_peers *peers, uint32_t address)
 {
     struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(address)};
-    struct http_peer *peer = peer_take(peers, (const struct sockaddr *)(const void *)&from);
+    struct http_peer *peer = peer_take(peers, (const struct sockaddr *)(const void *)&from, false);
     assert_non_null(peer);
     return peer;
 }
@@ -1174,6 +1174,30 @@ test_strangers_of_one_address_are_few(void **state)
     connect_until_served();
 }
 
+static bool
+is_fellow(const struct sockaddr *from, void *arg)
+{
+    (void)arg;
+    return from->sa_family == AF_INET;
+}
+
+// Other gateways forward what has no key, too.
+static void
+test_fellow_gateways_are_no_strangers(void **state)
+{
+    (void)state;
+    bench_add_key("alice", "ka");
+    struct http_server_settings settings = bench_settings();
+    settings.max_strangers = 1;
+    bench_restart_server(&settings);
+    http_server_set_fellow(bench.server, is_fellow, NULL);
+    KG_AUTO_RAW first;
+    KG_AUTO_RAW second;
+    raw_open(&first);
+    raw_ask(&second, HELLO);
+    WAIT(raw_has(&second, "hello"));
+}
+
 static void
 test_idle_timeout(void **state)
 {
@@ -1256,6 +1280,7 @@ main(void)
         TEST(test_pipelined_behind_a_late_answer),
         TEST(test_connection_limit),
         TEST(test_strangers_of_one_address_are_few),
+        TEST(test_fellow_gateways_are_no_strangers),
         TEST(test_idle_timeout),
         TEST(test_cannot_listen),
     };

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the module replicas reads: addresses of other replicas, and session ids in bodies.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <netinet/in.h>
+
+#include "replicas_priv.h"
+
+static void
+test_hosts_and_ports(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *address, *host;
+        int port;
+    } cases[] = {{"10.0.0.1:16010", "10.0.0.1", 16010},
+                 {"[fd00::1]:1", "fd00::1", 1},
+                 {"host.name:65535", "host.name", 65535}};
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        int port;
+        KG_AUTO_FREE char *host = replicas_host(cases[i].address, &port);
+        assert_string_equal(host, cases[i].host);
+        assert_int_equal(port, cases[i].port);
+    }
+}
+
+static void
+test_connections_of_replicas(void **state)
+{
+    (void)state;
+    struct sockaddr_in four = {.sin_family = AF_INET};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6}, mapped = {.sin6_family = AF_INET6};
+    inet_pton(AF_INET, "10.0.0.1", &four.sin_addr);
+    inet_pton(AF_INET6, "fd00::1", &six.sin6_addr);
+    inet_pton(AF_INET6, "::ffff:10.0.0.1", &mapped.sin6_addr);
+    const struct sockaddr *from_four = (const struct sockaddr *)&four;
+    const struct sockaddr *from_six = (const struct sockaddr *)&six;
+    assert_true(replicas_is_from(from_four, "10.0.0.1:16010"));
+    assert_true(replicas_is_from((const struct sockaddr *)&mapped, "10.0.0.1:16010"));
+    assert_true(replicas_is_from(from_six, "[fd00::1]:16010"));
+    assert_false(replicas_is_from(from_four, "10.0.0.2:16010"));
+    assert_false(replicas_is_from(from_six, "10.0.0.1:16010"));
+    assert_false(replicas_is_from(from_six, "[fd00::2]:16010"));
+    assert_false(replicas_is_from(from_four, "host.name:16010")); // names are not looked up
+    struct sockaddr local = {.sa_family = AF_UNIX};
+    assert_false(replicas_is_from(&local, "10.0.0.1:16010"));
+}
+
+static void
+assert_session(bool of_mcp, const char *body, const char *expected)
+{
+    char id[SESSION_MAX_ID_LEN + 1];
+    replicas_read_session_id(of_mcp, body, strlen(body), id);
+    assert_string_equal(id, expected);
+}
+
+static void
+test_session_ids_in_bodies(void **state)
+{
+    (void)state;
+    assert_session(false, "{\"code\":\"1\",\"session_id\":\"mine\"}", "mine");
+    assert_session(false, "{\"session_id\":\"m\\u0069ne\"}", "mine");
+    assert_session(false, "{\"code\":\"{\\\"session_id\\\":\\\"x\\\"}\"}", "");
+    assert_session(false, "{\"session_id\":7}", "");
+    assert_session(false, "[]", "");
+    assert_session(false, "", "");
+    assert_session(true, "{\"params\":{\"arguments\":{\"session_id\":\"mine\"}}}", "mine");
+    assert_session(true, "{\"session_id\":\"mine\"}", "");
+    KG_AUTO_FREE char *longest = kg_asprintf("{\"session_id\":\"%0*d\"}", SESSION_MAX_ID_LEN, 1);
+    char id[SESSION_MAX_ID_LEN + 1];
+    replicas_read_session_id(false, longest, strlen(longest), id);
+    assert_int_equal(strlen(id), SESSION_MAX_ID_LEN);
+    KG_AUTO_FREE char *longer = kg_asprintf("{\"session_id\":\"%0*d\"}", SESSION_MAX_ID_LEN + 1, 1);
+    assert_session(false, longer, "");
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hosts_and_ports),
+        cmocka_unit_test(test_connections_of_replicas),
+        cmocka_unit_test(test_session_ids_in_bodies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
