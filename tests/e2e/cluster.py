@@ -43,7 +43,7 @@ def kubectl(*arguments, **options):
 def prepare():
     """Makes the namespaces and the gateways' account, as an operator does."""
     kubectl("apply", "-k", PROJECT / "deploy/kubernetes/base")
-    kubectl("-n", "kernelgate", "scale", "deployment/kernelgate", "--replicas=0")
+    kubectl("-n", "kernelgate", "scale", "deployment", "kernelgate", "nginx", "--replicas=0")
     token = kubectl("-n", "kernelgate", "create", "token", "kernelgate", "--duration=12h")
     (KEYS / "token").write_text(token)
 

@@ -8,9 +8,8 @@ import subprocess
 import textwrap
 
 import cluster
-import httpx
 import pytest
-from kernelgate import BINARY, PROJECT, problem, wait_for
+from kernelgate import BINARY, problem, wait_for
 from sandboxes import pooled, sandbox_of, sandboxes
 
 pytestmark = pytest.mark.only("kubernetes", "it is about the cluster")
@@ -250,63 +249,3 @@ def test_a_pod_without_a_session_is_removed(start_gateway):
     wait_for(lambda: "kg-straystray" not in str(pods_of(gateway)), timeout=60)
     assert gateway.execute("print(x)", session_id="here").text() == "1\n"
     assert [sandbox.session for sandbox in sandboxes(gateway)] == ["here"]
-
-
-# ---- The gateway as a pod --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def deployed(tmp_path):
-    """deploy/kubernetes with this work tree's images; yields how to get clients of its replicas."""
-    in_namespace = ("-n", "kernelgate")
-    (tmp_path / "link.key").write_text("a5" * 32)
-    (tmp_path / "api-keys").write_text("me:correct-horse-battery\n")
-    files = [f"--from-file={tmp_path}/{name}" for name in ("link.key", "api-keys")]
-    cluster.kubectl(*in_namespace, "delete", "secret", "kernelgate", "--ignore-not-found")
-    cluster.kubectl(*in_namespace, "create", "secret", "generic", "kernelgate", *files)
-    cluster.kubectl("apply", "-k", PROJECT / "tests/kubernetes/overlay")
-
-    def clients():
-        cluster.kubectl(
-            *in_namespace, "rollout", "status", "deployment/kernelgate", "--timeout=120s"
-        )
-        path = ("get", "pods", "-l", "app.kubernetes.io/name=kernelgate", "-o")
-        pods = cluster.kubectl(
-            *in_namespace, *path, "jsonpath={.items[?(@.status.phase=='Running')].status.podIP}"
-        )
-        return [
-            httpx.Client(
-                base_url=f"http://{address}:16010",
-                headers={"Authorization": "Bearer correct-horse-battery"},
-                timeout=60,
-                trust_env=False,
-            )
-            for address in pods.split()
-        ]
-
-    yield clients
-    cluster.kubectl(*in_namespace, "scale", "deployment/kernelgate", "--replicas=0")
-    cluster.kubectl(*in_namespace, "wait", "--for=delete", "pod", "--all", "--timeout=60s")
-    installation = ("-l", "kernelgate/installation=kernelgate")
-    cluster.kubectl("-n", cluster.NAMESPACE, "delete", "pods,leases", *installation)
-
-
-def test_any_replicas_pod_answers_for_any_session(deployed):
-    clients = deployed()
-    assert len(clients) == 3
-    body = {"code": "x = 41", "session_id": "kept"}
-    assert clients[0].post("/api/v1/execute_sync", json=body).status_code == 200
-    body = {"code": "print(x + 1)", "session_id": "kept"}
-    for client in clients:
-        answer = client.post("/api/v1/execute_sync", json=body)
-        assert answer.status_code == 200 and "42" in answer.text
-    cluster.kubectl("-n", "kernelgate", "delete", "pod", "--all")
-
-    def answers(client):
-        """False: the session is being taken over."""
-        answer = client.post("/api/v1/execute_sync", json=body)
-        assert answer.status_code == 503 or "42" in answer.text, answer.text
-        return answer.status_code == 200
-
-    clients = deployed()
-    wait_for(lambda: all(map(answers, clients)), timeout=60)

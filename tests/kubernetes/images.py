@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the images of the cluster, as archives that containerd imports, in the folder that is given:
-localhost/pause:1, localhost/kernelgate-kernel:1, localhost/kernelgate:1.
+localhost/pause:1, localhost/kernelgate-kernel:1, localhost/kernelgate:1, localhost/nginx:1.
 
-There is no registry. The two last ones are a minimal root of this machine's release, and what was
+There is no registry. Those of kernelgate are a minimal root of this machine's release, and what was
 built in this work tree. An archive is only made again when what goes into it has changed.
 """
 
@@ -73,6 +73,21 @@ def make_gateway(layer, work):
             archive.add(BINARIES / name, f"usr/local/bin/{name}")
         for spec in sorted(PROJECT.glob("kernelspec/*/kernel.json")):
             archive.add(spec, f"usr/local/share/kernelgate/{spec.relative_to(PROJECT)}")
+
+
+def make_nginx(layer, work):
+    """With logs and temporary files where the official image has them, like tests/e2e/nginx.Dockerfile."""
+    root = work / "root"
+    debian.make_root(root, release(), "nginx-light")
+    (root / "etc/nginx/sites-enabled/default").unlink()
+    shutil.rmtree(root / "var/lib/nginx")
+    (root / "var/cache/nginx").mkdir()
+    (root / "var/lib/nginx").symlink_to("/var/cache/nginx")
+    for log, device in ("access", "stdout"), ("error", "stderr"):
+        path = root / f"var/log/nginx/{log}.log"
+        path.unlink(missing_ok=True)
+        path.symlink_to(f"/dev/{device}")
+    run("tar", "-C", root, "-cf", layer, ".")
 
 
 def make_pause(layer, work):
@@ -161,6 +176,8 @@ def main():
     make_image(folder, "pause", [pause], ["/pause"])
     make_image(folder, "kernelgate-kernel", [base, kernels], ["/bin/sh"])
     make_image(folder, "kernelgate", [base, gateway], ["/usr/local/bin/kernelgate"])
+    nginx = layer_of(folder, "nginx", release(), make_nginx)
+    make_image(folder, "nginx", [nginx], ["/usr/sbin/nginx", "-g", "daemon off;"])
 
 
 if __name__ == "__main__":
