@@ -230,8 +230,8 @@ names_session(const char *route)
     return begins(route, "/api/v1/sessions") || begins(route, "/files/");
 }
 
-// The owner in a signed link counts, not the owner of the key that is sent with it. The holder checks
-// the signature.
+// The owner in a signed link counts, not the owner of the key that is sent with it. The holder
+// checks the signature.
 static const char *
 owner_of(const struct http_request *request)
 {
