@@ -4,6 +4,7 @@
 import { useState } from "preact/hooks";
 
 import { address, getKey } from "./api";
+import { useCopy } from "./copy";
 
 const HIDDEN = "•".repeat(12);
 
@@ -52,17 +53,8 @@ with urllib.request.urlopen(request) as lines:
 ];
 
 function Copyable({ snippet, shown }: { snippet: Snippet; shown: boolean }) {
-    const [told, setTold] = useState("");
+    const [told, copy] = useCopy();
     const key = getKey();
-    const onCopy = async () => {
-        try {
-            await navigator.clipboard.writeText(snippet.text(key));
-            setTold("Copied");
-        } catch {
-            setTold("The browser does not allow it: show the key, and copy by hand.");
-        }
-        setTimeout(() => setTold(""), 3000);
-    };
     return (
         <section class="snippet">
             <div class="snippet-head">
@@ -70,7 +62,7 @@ function Copyable({ snippet, shown }: { snippet: Snippet; shown: boolean }) {
                 <span role="status" class="quiet">
                     {told}
                 </span>
-                <button onClick={onCopy} aria-label={`Copy ${snippet.name}`}>
+                <button onClick={() => copy(snippet.text(key))} aria-label={`Copy ${snippet.name}`}>
                     Copy
                 </button>
             </div>

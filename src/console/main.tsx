@@ -6,11 +6,15 @@ import { useEffect, useState } from "preact/hooks";
 
 import { ApiError, ask, getKey, setKey, whenRefused } from "./api";
 import { Connect } from "./connect";
+import { Keys } from "./keys";
 import { Login } from "./login";
 import { useRoute } from "./route";
 import { Sandboxes } from "./sandboxes";
 import { SessionView } from "./session";
 import { toggleTheme, useTheme } from "./theme";
+import { Users } from "./users";
+
+const LOOK_AGAIN_MS = 5000;
 
 type Access = "unknown" | "refused" | "granted" | "unreachable";
 
@@ -31,7 +35,37 @@ function useAccess() {
     return { access, again: () => setAttempt(attempt + 1), leave: () => set("refused") };
 }
 
-function Bar({ view, onLeave }: { view: string; onLeave: () => void }) {
+/** Of keys and users: which this key may see. There are none without accounts. */
+function useAccounts(access: Access) {
+    const [seen, setSeen] = useState<string[]>([]);
+    useEffect(() => {
+        setSeen([]);
+        if (access !== "granted" || !getKey()) return;
+        const left = new AbortController();
+        const look = async (name: string) => {
+            try {
+                await ask(`api/v1/${name}`, { signal: left.signal });
+                setSeen((before) => [...before, name].sort());
+            } catch (error) {
+                const refused = error instanceof ApiError && [401, 403, 404].includes(error.status);
+                if (!refused && !left.signal.aborted) setTimeout(look, LOOK_AGAIN_MS, name);
+            }
+        };
+        for (const name of ["keys", "users"]) void look(name);
+        return () => left.abort();
+    }, [access]);
+    return seen;
+}
+
+const NAMES: Record<string, string> = { keys: "Keys", users: "Users" };
+
+interface BarProps {
+    view: string;
+    accounts: string[];
+    onLeave: () => void;
+}
+
+function Bar({ view, accounts, onLeave }: BarProps) {
     const theme = useTheme();
     const current = (name: string) => (view === name ? "page" : undefined);
     return (
@@ -43,6 +77,11 @@ function Bar({ view, onLeave }: { view: string; onLeave: () => void }) {
                 <a href="#/" aria-current={current("sandboxes")}>
                     Sandboxes
                 </a>
+                {accounts.map((name) => (
+                    <a key={name} href={`#/${name}`} aria-current={current(name)}>
+                        {NAMES[name]}
+                    </a>
+                ))}
                 <a href="#/connect" aria-current={current("connect")}>
                     Connect
                 </a>
@@ -62,6 +101,7 @@ function Bar({ view, onLeave }: { view: string; onLeave: () => void }) {
 function Page() {
     const { access, again, leave } = useAccess();
     const route = useRoute();
+    const accounts = useAccounts(access);
     const onLeave = () => {
         setKey("");
         sessionStorage.clear(); // the cells, too
@@ -78,8 +118,10 @@ function Page() {
     if (access === "refused") return <Login onKey={again} />;
     return (
         <>
-            <Bar view={route.view} onLeave={onLeave} />
+            <Bar view={route.view} accounts={accounts} onLeave={onLeave} />
             {route.view === "sandboxes" && <Sandboxes />}
+            {route.view === "keys" && <Keys />}
+            {route.view === "users" && <Users />}
             {route.view === "connect" && <Connect />}
             {route.view === "session" && (
                 <SessionView key={route.id} id={route.id} tab={route.tab} />

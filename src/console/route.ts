@@ -6,11 +6,14 @@ import { useEffect, useState } from "preact/hooks";
 export type Tab = "console" | "files" | "packages" | "commands";
 export const TABS: Tab[] = ["console", "files", "packages", "commands"];
 
-export type Route = { view: "sandboxes" | "connect" } | { view: "session"; id: string; tab: Tab };
+export type Route =
+    | { view: "sandboxes" | "keys" | "users" | "connect" }
+    | { view: "session"; id: string; tab: Tab };
 
 function parse(hash: string): Route {
     const parts = hash.replace(/^#\/?/, "").split("/");
-    if (parts[0] === "connect") return { view: "connect" };
+    const view = (["keys", "users", "connect"] as const).find((name) => name === parts[0]);
+    if (view) return { view };
     if (parts[0] === "sandboxes" && /^[\w-]{1,64}$/.test(parts[1] ?? "")) {
         const tab = TABS.find((name) => name === parts[2]) ?? "console";
         return { view: "session", id: parts[1]!, tab };

@@ -16,6 +16,7 @@ from playwright.sync_api import sync_playwright
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
+from console_page import ConsolePage  # noqa: E402
 from jupyter_wire import list_kernels  # noqa: E402
 from kernelgate import Gateway, free_port, wait_for  # noqa: E402
 from notebook_page import NotebookPage  # noqa: E402
@@ -115,3 +116,23 @@ def open_notebook(gateway, lab, chromium, request):
         for session in client.get("/api/sessions").json():
             assert client.delete(f"/api/sessions/{session['id']}").status_code == 204
     assert list_kernels(gateway) == {}
+
+
+@pytest.fixture
+def tab(gateway, chromium):
+    """Opens the console in a browser of its own: nothing is kept between the tests."""
+    pages = []
+    with contextlib.ExitStack() as stack:
+
+        def open_it(to=gateway, **options):
+            context = stack.enter_context(
+                contextlib.closing(chromium.browser.new_context(**options))
+            )
+            context.set_default_timeout(60_000)
+            pages.append(ConsolePage(context.new_page(), to))
+            return pages[-1]
+
+        yield open_it
+        for page in pages:
+            assert page.faults == []
+            assert page.hosts() <= {page.gateway.url.removeprefix("http://")}

@@ -2,37 +2,15 @@
 """The console in Debian's Chromium, against a gateway with real kernels: what people do in it, and
 what a hostile notebook may not do. Pictures of every view are written to build/results."""
 
-import contextlib
 import json
 import shutil
 import subprocess
 
 import pytest
-from console_page import ConsolePage
 from kernelgate import PROJECT, Gateway, wait_for
 from playwright.sync_api import expect
 
 BUILT = PROJECT / "build/console"
-
-
-@pytest.fixture
-def tab(gateway, chromium):
-    """Opens the console in a browser of its own: nothing is kept between the tests."""
-    pages = []
-    with contextlib.ExitStack() as stack:
-
-        def open_it(to=gateway, **options):
-            context = stack.enter_context(
-                contextlib.closing(chromium.browser.new_context(**options))
-            )
-            context.set_default_timeout(60_000)
-            pages.append(ConsolePage(context.new_page(), to))
-            return pages[-1]
-
-        yield open_it
-        for page in pages:
-            assert page.faults == []
-            assert page.hosts() <= {page.gateway.url.removeprefix("http://")}
 
 
 @pytest.fixture

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The console's views of keys and users, against a gateway with a database of accounts."""
+
+import contextlib
+import subprocess
+
+import pytest
+from kernelgate import BINARY, Gateway
+from playwright.sync_api import expect
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'"
+
+
+class Accounts:
+    """A gateway whose users are made in the shell."""
+
+    def __init__(self, gateway, path):
+        self.gateway = gateway
+        self.flags = ("--accounts-file", str(path))
+
+    def do(self, *words):
+        command = [BINARY, *words, *self.flags]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def user(self, name, administrator=False):
+        """Returns a key of the new user."""
+        self.do("user", "add", name)
+        if administrator:
+            self.do("user", "role", name, "administrator")
+        return self.do("key", "add", name, "first")
+
+    def status(self, key):
+        """Of a request with this key."""
+        with contextlib.closing(self.gateway.client_for(key)) as client:
+            return client.get("/api/v1/sessions").status_code
+
+
+@pytest.fixture(scope="module")
+def accounts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("accounts") / "accounts.db"
+    running = Gateway("--pool-size", "0", "--accounts-file", str(path), "--api-key", "fixed")
+    try:
+        yield Accounts(running.start(), path)
+    finally:
+        running.clean_up()
+
+
+@pytest.fixture
+def enter(accounts, tab):
+    """Opens a view with a key."""
+
+    def open_it(view, key, **options):
+        console = tab(accounts.gateway, **options)
+        console.open(f"#/{view}")
+        console.log_in(key)
+        expect(console.page.get_by_role("banner")).to_be_visible()
+        return console
+
+    return open_it
+
+
+def row(page, name):
+    return page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=name))
+
+
+def tab_to(page, name):
+    """Presses Tab until the control of that name has the focus."""
+    control = page.get_by_role("button", name=name).or_(page.get_by_label(name, exact=True))
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if control.evaluate("each => each === document.activeElement"):
+            return
+    pytest.fail(f"{name} cannot be reached with Tab")
+
+
+def test_a_key_is_made_used_and_revoked(accounts, enter):
+    """By keyboard alone."""
+    page = enter("keys", accounts.user("anna")).page
+    expect(row(page, "first")).to_be_visible()
+    tab_to(page, "Name of the new key")
+    page.keyboard.type("for n8n")
+    page.keyboard.press("Enter")
+    made = page.get_by_label("The key", exact=True).inner_text().strip()
+    assert accounts.status(made) == 200
+    expect(row(page, "for n8n")).not_to_contain_text("never")
+    tab_to(page, "Done")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("The key", exact=True)).to_have_count(0)
+    assert made not in page.content()
+    tab_to(page, "Revoke for n8n")
+    page.keyboard.press("Enter")
+    assert accounts.status(made) == 200  # not before it is confirmed
+    page.keyboard.press("Enter")
+    expect(row(page, "for n8n")).to_have_count(0)
+    assert accounts.status(made) == 401
+
+
+def test_the_key_of_the_tab_is_revoked(accounts, enter):
+    key = accounts.user("bert")
+    page = enter("keys", key).page
+    expect(row(page, "first")).to_contain_text("of this tab")
+    page.get_by_role("button", name="Revoke first").click()
+    page.get_by_role("button", name="Revoke, and log out?").click()
+    expect(page.get_by_label("API key")).to_be_visible()
+    assert accounts.status(key) == 401
+
+
+def test_names_of_keys_are_text(accounts, enter):
+    page = enter("keys", accounts.user("carl")).page
+    page.get_by_label("Name of the new key").fill(HOSTILE)
+    page.get_by_role("button", name="New key").click()
+    expect(row(page, HOSTILE)).to_be_visible()
+    assert page.locator("main img").count() == 0
+
+
+def test_who_sees_which_views(accounts, tab):
+    """A key of the settings has no account; users do not see other users."""
+    for key, seen in ("fixed", []), (accounts.user("dora"), ["Keys"]):
+        console = tab(accounts.gateway)
+        console.open("#/users")
+        with (
+            console.page.expect_response("**/api/v1/keys"),
+            console.page.expect_response("**/api/v1/users"),
+        ):
+            console.log_in(key)
+        expect(console.page.get_by_role("alert")).to_be_visible()  # the view is refused, too
+        links = console.page.get_by_role("navigation").get_by_role("link")
+        expect(links).to_have_text(["Sandboxes", *seen, "Connect"])
+
+
+def test_an_administrator_manages_users(accounts, enter):
+    page = enter("users", accounts.user("root", administrator=True)).page
+    expect(page.get_by_role("link", name="Users")).to_be_visible()
+    page.get_by_role("button", name="New user").click()
+    form = page.get_by_role("form", name="New user")
+    form.get_by_label("Name").fill("erik")
+    form.get_by_label("Sandboxes at a time").fill("3")
+    form.get_by_role("button", name="Save").click()
+    expect(row(page, "erik")).to_contain_text("3")
+    page.get_by_role("button", name="New key for erik").click()
+    key = page.get_by_label("The key", exact=True).inner_text().strip()
+    assert accounts.status(key) == 200
+    page.get_by_role("button", name="Change erik").click()
+    form = page.get_by_role("form", name="User erik")
+    expect(form.get_by_label("Sandboxes at a time")).to_have_value("3")
+    form.get_by_label("Requests a second").fill("2.5")
+    form.get_by_label("Disabled").check()
+    form.get_by_label("Administrator").check()
+    form.get_by_role("button", name="Save").click()
+    expect(row(page, "erik")).to_contain_text("administrator, disabled")
+    expect(row(page, "erik")).to_contain_text("2.5")
+    assert accounts.status(key) == 401
+    page.get_by_role("button", name="Change erik").click()
+    page.get_by_role("form", name="User erik").get_by_label("Disabled").uncheck()
+    page.get_by_role("form", name="User erik").get_by_role("button", name="Save").click()
+    expect(row(page, "erik")).not_to_contain_text("disabled")
+    assert accounts.status(key) == 200
+    page.get_by_role("button", name="Remove erik").click()
+    page.get_by_role("heading", name="Users").click()  # leaves the button
+    expect(page.get_by_role("button", name="Remove erik")).to_be_visible()
+    page.get_by_role("button", name="Remove erik").click()
+    page.get_by_role("button", name="with all keys").click()
+    expect(row(page, "erik")).to_have_count(0)
+    assert "erik" not in accounts.do("user", "list")
+
+
+def test_what_the_gateway_refuses_is_told(accounts, enter):
+    page = enter("users", accounts.user("boss", administrator=True)).page
+    page.get_by_role("button", name="New user").click()
+    form = page.get_by_role("form", name="New user")
+    form.get_by_label("Name").fill("boss")
+    form.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("alert")).to_contain_text("boss")
+    expect(form.get_by_label("Name")).to_have_value("boss")  # nothing that was typed is lost
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("light", {"viewport": {"width": 1280, "height": 800}}),
+        ("dark", {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"}),
+        ("phone", {"viewport": {"width": 390, "height": 844}}),
+    ],
+)
+def test_the_views_are_accessible(accounts, enter, name, options):
+    key = accounts.user(f"reader-{name}", administrator=True)
+    for view, button in ("keys", "New key"), ("users", "New user"):
+        console = enter(view, key, **options)
+        page = console.page
+        page.get_by_role("button", name=button, exact=True).click()
+        shown = (
+            page.get_by_label("The key", exact=True) if view == "keys" else page.get_by_role("form")
+        )
+        expect(shown).to_be_visible()
+        expect(page.get_by_role("rowheader").first).to_be_visible()
+        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page.evaluate(overflow) <= 0
+        assert console.findings() == []
+        console.shoot(f"{view}-{name}")
