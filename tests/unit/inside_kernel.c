@@ -78,9 +78,12 @@ leave_an_orphan(void)
     if (fork() != 0)
         return;
     setsid();
+    pid_t parent = getpid();
     if (fork() != 0)
         _exit(0);
     alarm(LIFE_S);
+    while (getppid() == parent) // an orphan is a child of the agent
+        poll(NULL, 0, 1);
     int fd = open("left.tmp", O_WRONLY | O_CREAT | O_TRUNC, 0600);
     dprintf(fd, "%d\n", getpid());
     close(fd);
