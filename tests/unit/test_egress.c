@@ -277,6 +277,21 @@ test_refusals(void **state)
     }
 }
 
+// A request that is malformed is refused for that where there is room, else for want of it.
+static bool
+has_room(void)
+{
+    static const char full[] = "HTTP/1.1 503";
+    char got[sizeof full - 1];
+    KG_AUTO_FD fd = ask("GET / HTTP/1.1\r\n\r\n");
+    while (recv(fd, got, sizeof got, MSG_PEEK) < (ssize_t)sizeof got)
+        turn();
+    if (memcmp(got, full, sizeof got) == 0)
+        return false;
+    expect(fd, "HTTP/1.1 400 Bad Request\r\n");
+    return true;
+}
+
 static void
 test_bounds(void **state)
 {
@@ -288,10 +303,9 @@ test_bounds(void **state)
     expect(fds[MANY - 1], "HTTP/1.1 503 Service Unavailable\r\n");
     // Who leaves makes room.
     close(fds[0]);
-    turn();
-    fds[0] = ask("GET / HTTP/1.1\r\n\r\n");
-    expect(fds[0], "HTTP/1.1 400 Bad Request\r\n");
-    for (int i = 0; i < MANY; i++)
+    while (!has_room())
+        turn();
+    for (int i = 1; i < MANY; i++)
         close(fds[i]);
 }
 
