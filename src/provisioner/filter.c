@@ -68,16 +68,16 @@ add_rules(scmp_filter_ctx filter, const json_t *profile, int *ret_last)
     return 0;
 }
 
-// Calls that are newer than the profile fail with their own error. runc puts the same instructions
-// before the filter.
+// Calls that are newer than the profile fail with ENOSYS, which programs that probe for them
+// expect. runc puts the same instructions before the filter.
 static void
-append_newer_calls(struct buf *ret, int last, int error)
+append_newer_calls(struct buf *ret, int last)
 {
     const struct sock_filter newer[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, (uint32_t)last, 0, 2),
         BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 1, 0), // another ABI: left to the filter
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
     };
     buf_append(ret, newer, sizeof newer);
 }
@@ -107,7 +107,8 @@ provisioner_filter(const struct provisioner *provisioner, struct buf *ret, struc
     if (!filter)
         return kg_error_set(err, KG_INTERNAL, 0, "cannot make the system call filter");
     int failed = add_rules(filter, profile, &last);
-    append_newer_calls(ret, last, provisioner->newer_calls_errno);
+    if (!provisioner->denies_newer_calls)
+        append_newer_calls(ret, last);
     int result = failed ? kg_error_set(err, KG_INTERNAL, -failed, "libseccomp refuses a rule")
                         : append_exported(ret, filter, err);
     seccomp_release(filter);

@@ -52,7 +52,7 @@ struct runtime_kind {
     bool mount_rro;           // supports this mount option
     bool state_files;         // keeps `<id>_sandbox:<id>.state` in its root, not a folder `<id>`
     bool own_kernel;          // sandboxes run on another kernel than the machine's
-    int newer_calls_errno;    // of calls that are newer than the bundle's system call filter
+    bool denies_newer_calls;  // calls newer than the filter fail with EPERM; else with ENOSYS
 };
 
 struct oci {

@@ -109,7 +109,7 @@ use_runtime(struct oci *oci, const char *name, struct kg_error *err)
     oci->runtime_root = kg_asprintf("%s/oci-%s", oci->base.state_dir, slash ? slash + 1 : name);
     oci->kind = runtime_kind_of(name);
     oci->user_namespace = oci->kind->user_namespace;
-    oci->base.newer_calls_errno = oci->kind->newer_calls_errno;
+    oci->base.denies_newer_calls = oci->kind->denies_newer_calls;
     if (oci->runtime)
         return 0;
     return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,

@@ -66,7 +66,7 @@ struct provisioner {
     char *state_dir; // absolute
     char *gateway_id;
     char *gateway_key;                   // NULL: agents dial
-    int newer_calls_errno;               // of calls that are newer than the system call filter
+    bool denies_newer_calls;             // as in struct runtime_kind
     TAILQ_HEAD(, sandbox_watch) watches; // of the living sandboxes
     TAILQ_HEAD(, provisioner_op) ops;    // waiting or running, oldest first
     size_t n_running;                    // running ones, without claims

@@ -24,14 +24,14 @@ static const struct runtime_kind kinds[] = {
      .packages = "runc and crun",
      .flags = no_flags,
      .user_namespace = true,
-     .mount_rro = true,
-     .newer_calls_errno = ENOSYS}, // which programs that probe for them expect
+     .mount_rro = true},
+    // As of 1.8, it has no exception from the filter's default.
     {.name = "crun",
      .packages = "runc and crun",
      .flags = no_flags,
      .user_namespace = true,
      .mount_rro = true,
-     .newer_calls_errno = EPERM}, // crun 1.8 has no exception from the filter's default
+     .denies_newer_calls = true},
     // It makes its own user namespace, in which its processes run as nobody.
     {.name = "runsc",
      .packages = "runsc",
