@@ -53,7 +53,7 @@ with urllib.request.urlopen(request) as lines:
 ];
 
 function Copyable({ snippet, shown }: { snippet: Snippet; shown: boolean }) {
-    const [told, copy] = useCopy();
+    const [told, copy] = useCopy("The browser does not allow it: show the key, and copy by hand.");
     const key = getKey();
     return (
         <section class="snippet">

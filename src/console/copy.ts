@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying a text, and what to say of it for a moment.
+// Copying a text, and what to say of it for a moment; `refused` where the browser does not allow it.
 
 import { useState } from "preact/hooks";
 
-export function useCopy(): [told: string, copy: (text: string) => Promise<void>] {
+export function useCopy(refused: string): [told: string, copy: (text: string) => Promise<void>] {
     const [told, setTold] = useState("");
     const copy = async (text: string) => {
         try {
             await navigator.clipboard.writeText(text);
             setTold("Copied");
         } catch {
-            setTold("The browser does not allow it: copy by hand.");
+            setTold(refused);
         }
         setTimeout(() => setTold(""), 3000);
     };

@@ -25,13 +25,19 @@ export interface MadeKey {
 
 const ago = (time: string) => `${duration(Date.now() - Date.parse(time))} ago`;
 
+interface NewKeyProps {
+    made: MadeKey;
+    title: string;
+    onClose: () => void;
+}
+
 /** A new key, which cannot be shown again. */
-export function NewKey({ made, of, onClose }: { made: MadeKey; of: string; onClose: () => void }) {
-    const [told, copy] = useCopy();
+export function NewKey({ made, title, onClose }: NewKeyProps) {
+    const [told, copy] = useCopy("The browser does not allow it: copy by hand.");
     return (
         <section class="snippet" aria-label="New key">
             <div class="snippet-head">
-                <h2>{`New key ${made.name} ${of}`}</h2>
+                <h2>{title}</h2>
                 <span role="status" class="quiet">
                     {told}
                 </span>
@@ -133,7 +139,13 @@ export function Keys() {
                     {failure || error!.message}
                 </p>
             )}
-            {made && <NewKey made={made} of="" onClose={() => setMade(null)} />}
+            {made && (
+                <NewKey
+                    made={made}
+                    title={made.name ? `New key: ${made.name}` : "New key"}
+                    onClose={() => setMade(null)}
+                />
+            )}
             <p class="quiet">
                 Give each program a key of its own. To replace one, make another, change the program,
                 and revoke the old one: it is refused from the next request on.

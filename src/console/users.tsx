@@ -207,7 +207,11 @@ export function Users() {
                 </p>
             )}
             {made && (
-                <NewKey made={made.key} of={`of ${made.user}`} onClose={() => setMade(null)} />
+                <NewKey
+                    made={made.key}
+                    title={`New key of ${made.user}`}
+                    onClose={() => setMade(null)}
+                />
             )}
             {edited && (
                 <UserForm
