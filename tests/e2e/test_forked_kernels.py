@@ -441,7 +441,8 @@ def test_many_forks_and_ends(forking):
     memory, files, files_of_gateway = sizes()
     run(times - 5)
     assert forks(forking) == times and zygotes(forking) == [zygote]
-    wait_for(lambda: sizes()[1:] == (files, files_of_gateway))
+    # Those of the gateway were counted while it may still have had the last kernel's sockets open.
+    wait_for(lambda: sizes()[1] == files and sizes()[2] <= files_of_gateway)
     assert sizes()[0] <= memory + 1
 
 

@@ -67,7 +67,7 @@ def test_an_id_is_enough_where_settings_say_so(start_gateway, tmp_path):
             handshake(gateway, kernel, stranger)
         started = time.monotonic()
         assert handshake(gateway, kernel, stranger).status_code == 401
-        assert time.monotonic() - started >= 0.1
+        assert time.monotonic() - started > 0.09  # 100 ms, by a clock that counts milliseconds
     assert kernel[:8] in gateway.log() and kernel not in gateway.log()
 
 
