@@ -24,8 +24,6 @@ from engine_proxy import EngineProxy
 from kernelgate import BINARY, HELD, free_port, problem, wait_for
 from sandboxes import pooled, sandbox_of, sandboxes
 
-WARM_KERNELS = True
-
 pytestmark = pytest.mark.only("docker", "it is about that engine")
 
 NO_REGISTRY = "127.0.0.1:1/none"  # nothing listens there

@@ -13,8 +13,6 @@ import pytest
 from kernelgate import HELD, STUBBORN, run_until_timeout, wait_for
 from sandboxes import sandbox_of
 
-WARM_KERNELS = True
-
 
 def test_timeout(run):
     run("x = 1")

@@ -8,8 +8,6 @@ import shutil
 import pytest
 from kernelgate import RELEASE, wait_for
 
-WARM_KERNELS = True
-
 HERE = pathlib.Path(__file__).parent
 # The default of max-output-bytes: what one execution, and so one message, may hold.
 KEPT_MB = 10

@@ -14,8 +14,6 @@ import docker_engine
 import pytest
 from kernelgate import wait_for
 
-WARM_KERNELS = True
-
 
 @pytest.fixture(scope="module")
 def inside(gateway):
