@@ -55,8 +55,8 @@ check_name(const char *name, struct kg_error *err)
 static int
 check_count(struct account_store *store, int64_t user_id, struct kg_error *err)
 {
-    STORE_AUTO_STATEMENT statement =
-        store_prepare(store, err, "SELECT count(*) FROM keys WHERE user_id = ?", "i", user_id);
+    STORE_AUTO_STATEMENT statement = store_prepare(
+        store, err, "SELECT count(*) FROM keys WHERE user_id = ? AND expires_ms = 0", "i", user_id);
     if (!statement || store_step(store, statement, err) < 0)
         return -1;
     if (sqlite3_column_int(statement, 0) >= ACCOUNT_KEYS_MAX)
@@ -65,21 +65,24 @@ check_count(struct account_store *store, int64_t user_id, struct kg_error *err)
     return 0;
 }
 
-static int
-insert(struct account_store *store, const char *user, const char *name, const char *id,
-       const char *key, struct kg_error *err)
+int
+key_insert(struct account_store *store, int64_t user_id, const char *name, int64_t expires_ms,
+           char ret_key[ACCOUNT_KEY_LEN + 1], struct kg_error *err)
 {
-    int64_t user_id = 0;
-    if (user_find_id(store, user, &user_id, err) < 0 || check_count(store, user_id, err) < 0)
-        return -1;
-    STORE_AUTO_STATEMENT statement = store_prepare(
-        store, err, "INSERT INTO keys (id, user_id, name, created_ms, hash) VALUES (?, ?, ?, ?, ?)",
-        "sisi", id, user_id, name, clock_wall_ms());
+    char id[ACCOUNT_KEY_ID_LEN + 1], secret[ACCOUNT_KEY_SECRET_LEN + 1];
+    id_random(id, ACCOUNT_KEY_ID_LEN);
+    id_random(secret, ACCOUNT_KEY_SECRET_LEN);
+    snprintf(ret_key, ACCOUNT_KEY_LEN + 1, ACCOUNT_KEY_PREFIX "%s_%s", id, secret);
+    STORE_AUTO_STATEMENT statement =
+        store_prepare(store, err,
+                      "INSERT INTO keys (id, user_id, name, created_ms, expires_ms, hash) VALUES "
+                      "(?, ?, ?, ?, ?, ?)",
+                      "sisii", id, user_id, name, clock_wall_ms(), expires_ms);
     if (!statement)
         return -1;
     unsigned char hash[KEY_HASH_LEN];
-    key_hash(key, hash);
-    if (sqlite3_bind_blob(statement, 5, hash, sizeof hash, SQLITE_TRANSIENT) != SQLITE_OK)
+    key_hash(ret_key, hash);
+    if (sqlite3_bind_blob(statement, 6, hash, sizeof hash, SQLITE_TRANSIENT) != SQLITE_OK)
         return store_fail(store, err);
     return store_step(store, statement, err);
 }
@@ -88,15 +91,13 @@ int
 account_key_add(struct account_store *store, const char *user, const char *name,
                 char ret_key[ACCOUNT_KEY_LEN + 1], struct kg_error *err)
 {
-    char id[ACCOUNT_KEY_ID_LEN + 1], secret[ACCOUNT_KEY_SECRET_LEN + 1];
+    int64_t user_id = 0;
     if (check_name(name, err) < 0 || store_begin(store, err) < 0)
         return -1;
-    id_random(id, ACCOUNT_KEY_ID_LEN);
-    id_random(secret, ACCOUNT_KEY_SECRET_LEN);
-    snprintf(ret_key, ACCOUNT_KEY_LEN + 1, ACCOUNT_KEY_PREFIX "%s_%s", id, secret);
-    if (insert(store, user, name, id, ret_key, err) < 0)
-        return store_roll_back(store);
-    return store_commit(store, err);
+    bool made = user_find_id(store, user, &user_id, err) == 0 &&
+                check_count(store, user_id, err) == 0 &&
+                key_insert(store, user_id, name, 0, ret_key, err) == 0;
+    return store_end(store, made ? 0 : -1, err);
 }
 
 int
@@ -110,7 +111,8 @@ account_key_each(struct account_store *store, const char *user, account_key_fn f
         store_prepare(store, err,
                       "SELECT keys.id, users.name, keys.name, keys.created_ms, keys.used_ms "
                       "FROM keys JOIN users ON users.id = keys.user_id "
-                      "WHERE ?1 = 0 OR users.id = ?1 ORDER BY keys.created_ms, keys.id",
+                      "WHERE keys.expires_ms = 0 AND (?1 = 0 OR users.id = ?1) "
+                      "ORDER BY keys.created_ms, keys.id",
                       "i", user_id);
     int row = statement ? 1 : -1;
     while (row > 0 && (row = store_step(store, statement, err)) > 0) {
@@ -136,8 +138,9 @@ account_key_check(struct account_store *store, const char *credential, struct kg
     STORE_AUTO_STATEMENT statement =
         store_prepare(store, err,
                       "SELECT keys.hash FROM keys JOIN users ON users.id = keys.user_id "
-                      "WHERE keys.id = ? AND NOT users.disabled",
-                      "s", id);
+                      "WHERE keys.id = ? AND NOT users.disabled AND "
+                      "(keys.expires_ms = 0 OR keys.expires_ms > ?)",
+                      "si", id, clock_wall_ms());
     int found = statement ? store_step(store, statement, err) : -1;
     if (found < 0)
         return -1;

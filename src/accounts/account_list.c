@@ -11,6 +11,7 @@ struct listed_key {
     char id[ACCOUNT_KEY_ID_LEN + 1];
     unsigned char hash[KEY_HASH_LEN];
     char owner[HTTP_OWNER_MAX + 1];
+    int64_t expires_ms; // clock_wall_ms(); 0: never
     bool used;
 };
 
@@ -40,7 +41,7 @@ take_key(struct account_list *list, sqlite3_stmt *row)
         list->keys = kg_realloc(list->keys, list->cap_keys * sizeof *list->keys);
     }
     struct listed_key *key = &list->keys[list->n_keys++];
-    *key = (struct listed_key){0};
+    *key = (struct listed_key){.expires_ms = sqlite3_column_int64(row, 3)};
     strcpy(key->id, id);
     strcpy(key->owner, owner);
     memcpy(key->hash, hash, KEY_HASH_LEN);
@@ -51,7 +52,7 @@ read_keys(struct account_list *list, struct account_store *store, struct kg_erro
 {
     STORE_AUTO_STATEMENT statement =
         store_prepare(store, err,
-                      "SELECT keys.id, keys.hash, users.name FROM keys "
+                      "SELECT keys.id, keys.hash, users.name, keys.expires_ms FROM keys "
                       "JOIN users ON users.id = keys.user_id WHERE NOT users.disabled "
                       "ORDER BY keys.id",
                       "");
@@ -119,6 +120,12 @@ account_list_users(const struct account_list *list)
     return list->n_enabled;
 }
 
+bool
+account_list_is_empty(const struct account_list *list)
+{
+    return list->n_users == 0;
+}
+
 static int
 compare_name(const void *name, const void *user)
 {
@@ -154,7 +161,8 @@ account_list_find(struct account_list *list, const char *id, const char *credent
     struct listed_key *key =
         list->n_keys > 0 ? bsearch(id, list->keys, list->n_keys, sizeof *key, compare_id) : NULL;
     key_hash(credential, hash);
-    if (!key || sodium_memcmp(hash, key->hash, sizeof hash) != 0)
+    if (!key || sodium_memcmp(hash, key->hash, sizeof hash) != 0 ||
+        (key->expires_ms > 0 && key->expires_ms <= clock_wall_ms()))
         return NULL;
     *ret_first = !key->used;
     key->used = true;

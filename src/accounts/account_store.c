@@ -30,6 +30,9 @@ static const char *const migrations[] = {
     "ALTER TABLE users ADD COLUMN max_sessions INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE users ADD COLUMN max_requests_per_second REAL NOT NULL DEFAULT 0;",
     "ALTER TABLE users ADD COLUMN administrator INTEGER NOT NULL DEFAULT 0;",
+    // A key with an end is a login.
+    "ALTER TABLE users ADD COLUMN password TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE keys ADD COLUMN expires_ms INTEGER NOT NULL DEFAULT 0;",
 };
 enum { SCHEMA_VERSION = KG_ARRAY_LEN(migrations) };
 
@@ -152,6 +155,12 @@ store_commit(struct account_store *store, struct kg_error *err)
         return store_roll_back(store);
     utimensat(AT_FDCWD, store->path, NULL, 0);
     return 0;
+}
+
+int
+store_end(struct account_store *store, int result, struct kg_error *err)
+{
+    return result < 0 ? store_roll_back(store) : store_commit(store, err);
 }
 
 void

@@ -29,6 +29,7 @@ struct account_user {
     const char *name; // borrowed for the time of the callback
     bool disabled;
     bool administrator; // may manage users over HTTP
+    bool has_password;
     struct account_quota quota;
     int64_t created_ms; // clock_wall_ms()
     int64_t n_keys;
@@ -95,3 +96,28 @@ KG_MUST_CHECK int account_key_check(struct account_store *store, const char *cre
 // KG_NOT_FOUND.
 KG_MUST_CHECK int account_key_revoke(struct account_store *store, const char *user, const char *id,
                                      struct kg_error *err);
+
+// ---- Passwords and logins -------------------------------------------------------------------
+
+// A hash is a text that password_hash() made (password.h); a user without a password has "". A
+// login is a key that ends, and is not listed: it is valid, or not, wherever a key is.
+enum {
+    ACCOUNT_HASH_SIZE = 128, // with its NUL
+    ACCOUNT_LOGIN_S = 7 * 24 * 3600,
+    ACCOUNT_LOGINS_MAX = 20, // of one user; a further one ends the oldest
+};
+// "" also if there is no such user, or it is disabled.
+KG_MUST_CHECK int account_password_get(struct account_store *store, const char *user,
+                                       char ret_hash[ACCOUNT_HASH_SIZE], struct kg_error *err);
+// Ends the user's logins. KG_NOT_FOUND.
+KG_MUST_CHECK int account_password_set(struct account_store *store, const char *user,
+                                       const char *hash, struct kg_error *err);
+// `hash`: that of the password which was right. KG_UNAUTHORIZED: the user has another one now, or
+// is disabled.
+KG_MUST_CHECK int account_login_add(struct account_store *store, const char *user, const char *hash,
+                                    char ret_key[ACCOUNT_KEY_LEN + 1], struct kg_error *err);
+// Makes a user with a password, and a login. `first`: it becomes an administrator, and must be the
+// only user; else KG_REGISTRATION_CLOSED. KG_INVALID: the name is not allowed, or is taken.
+KG_MUST_CHECK int account_register(struct account_store *store, const char *user, const char *hash,
+                                   bool first, char ret_key[ACCOUNT_KEY_LEN + 1],
+                                   struct kg_error *err);

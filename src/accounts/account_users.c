@@ -43,9 +43,11 @@ user_find_id(struct account_store *store, const char *name, int64_t *ret_id, str
     return found < 0 ? -1 : 0;
 }
 
-static int
-insert(struct account_store *store, const char *name, struct kg_error *err)
+int
+user_insert(struct account_store *store, const char *name, struct kg_error *err)
 {
+    if (check_name(name, err) < 0)
+        return -1;
     STORE_AUTO_STATEMENT statement =
         store_prepare(store, err, "INSERT INTO users (name, created_ms) VALUES (?, ?)", "si", name,
                       clock_wall_ms());
@@ -60,12 +62,13 @@ insert(struct account_store *store, const char *name, struct kg_error *err)
 int
 account_user_each(struct account_store *store, account_user_fn fn, void *arg, struct kg_error *err)
 {
-    STORE_AUTO_STATEMENT statement = store_prepare(
-        store, err,
-        "SELECT name, disabled, created_ms, (SELECT count(*) FROM keys WHERE user_id = users.id), "
-        "max_sessions, max_requests_per_second, administrator "
-        "FROM users ORDER BY name",
-        "");
+    STORE_AUTO_STATEMENT statement =
+        store_prepare(store, err,
+                      "SELECT name, disabled, created_ms, "
+                      "(SELECT count(*) FROM keys WHERE user_id = users.id AND expires_ms = 0), "
+                      "max_sessions, max_requests_per_second, administrator, password <> '' "
+                      "FROM users ORDER BY name",
+                      "");
     int row = statement ? 1 : -1;
     while (row > 0 && (row = store_step(store, statement, err)) > 0) {
         const struct account_user user = {
@@ -76,6 +79,7 @@ account_user_each(struct account_store *store, account_user_fn fn, void *arg, st
             .quota.max_sessions = sqlite3_column_int64(statement, 4),
             .quota.max_requests_per_second = sqlite3_column_double(statement, 5),
             .administrator = sqlite3_column_int(statement, 6) != 0,
+            .has_password = sqlite3_column_int(statement, 7) != 0,
         };
         fn(&user, arg);
     }
@@ -127,20 +131,14 @@ update(struct account_store *store, const char *name, const struct account_chang
     return change_one(store, statement, name, err);
 }
 
-static int
-end(struct account_store *store, int result, struct kg_error *err)
-{
-    return result < 0 ? store_roll_back(store) : store_commit(store, err);
-}
-
 int
 account_user_add(struct account_store *store, const char *name, const struct account_change *wanted,
                  struct kg_error *err)
 {
-    if (check_name(name, err) < 0 || check_limits(wanted, err) < 0 || store_begin(store, err) < 0)
+    if (check_limits(wanted, err) < 0 || store_begin(store, err) < 0)
         return -1;
-    int result = insert(store, name, err);
-    return end(store, result < 0 ? result : update(store, name, wanted, err), err);
+    int result = user_insert(store, name, err);
+    return store_end(store, result < 0 ? result : update(store, name, wanted, err), err);
 }
 
 int
@@ -149,7 +147,7 @@ account_user_change(struct account_store *store, const char *name,
 {
     if (check_limits(wanted, err) < 0 || store_begin(store, err) < 0)
         return -1;
-    return end(store, update(store, name, wanted, err), err);
+    return store_end(store, update(store, name, wanted, err), err);
 }
 
 int
@@ -162,7 +160,7 @@ account_user_check_administrator(struct account_store *store, const char *name,
     int found = statement ? store_step(store, statement, err) : -1;
     if (found == 0)
         return kg_error_set(err, KG_ADMINISTRATORS_ONLY, 0,
-                            "this needs a key of an administrator; kernelgate user role makes one");
+                            "only administrators may do this; kernelgate user role makes one");
     return found < 0 ? -1 : 0;
 }
 
@@ -179,5 +177,5 @@ account_user_remove(struct account_store *store, const char *name, struct kg_err
 {
     if (store_begin(store, err) < 0)
         return -1;
-    return end(store, erase(store, name, err), err);
+    return store_end(store, erase(store, name, err), err);
 }

@@ -15,6 +15,7 @@ enum {
     RETRY_MS = 1000,       // after a failure
     WRITE_USES_MS = 10000, // between the use of a key and its record in the file
     USES_MAX = 4096,
+    TOKEN_LEN = 32,
 };
 
 // A check that waits for the file.
@@ -51,6 +52,7 @@ struct accounts {
     size_t n_users;
     int n_fixed_owners;
     bool several;
+    char first_user_token[TOKEN_LEN + 1]; // empty: there are users
 };
 
 // ---- Jobs -----------------------------------------------------------------------------------
@@ -237,6 +239,25 @@ count_owners(struct accounts *accounts)
     accounts->several = accounts->n_users + (size_t)accounts->n_fixed_owners > 1;
 }
 
+const char *
+accounts_first_user_token(const struct accounts *accounts)
+{
+    return accounts->list && accounts->first_user_token[0] ? accounts->first_user_token : NULL;
+}
+
+static void
+make_first_user_token(struct accounts *accounts)
+{
+    if (!account_list_is_empty(accounts->list)) {
+        accounts->first_user_token[0] = '\0';
+    } else if (!accounts->first_user_token[0]) {
+        id_random(accounts->first_user_token, TOKEN_LEN);
+        log_warning("there are no users: with this token the console makes the first one, an "
+                    "administrator",
+                    LOG_STR("token", accounts->first_user_token));
+    }
+}
+
 static void
 take_list(struct accounts *accounts, struct account_list *list)
 {
@@ -249,6 +270,7 @@ take_list(struct accounts *accounts, struct account_list *list)
     account_list_free(accounts->list);
     accounts->list = list;
     accounts->made = true;
+    make_first_user_token(accounts);
     bool before = accounts->several;
     count_owners(accounts);
     if (accounts->several != before && accounts->settings.on_owners)

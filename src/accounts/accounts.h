@@ -32,6 +32,9 @@ void accounts_free(struct accounts *accounts);
 struct http_authenticator *accounts_authenticator(struct accounts *accounts);
 // How many owners the keys of `fixed` have; 2: several. Before this is called, none.
 void accounts_set_fixed_owners(struct accounts *accounts, int n);
+// While there is no user: a secret that lets its holder make the first one, who is an
+// administrator. The log has told it. NULL: there are users, or the database is not known.
+const char *accounts_first_user_token(const struct accounts *accounts);
 // Whether requests may belong to several owners, as far as the database is known.
 bool accounts_have_several_owners(const struct accounts *accounts);
 

@@ -40,6 +40,8 @@ KG_MUST_CHECK int store_begin(struct account_store *store, struct kg_error *err)
 KG_MUST_CHECK int store_commit(struct account_store *store, struct kg_error *err);
 // Undoes what is not committed; returns -1.
 int store_roll_back(struct account_store *store);
+// Commits, or undoes if `result` is negative.
+KG_MUST_CHECK int store_end(struct account_store *store, int result, struct kg_error *err);
 // Whether a commit waits until the disk has it, which is so after opening.
 void store_set_durable(struct account_store *store, bool durable);
 // Whether the path still is the file that was opened.
@@ -51,6 +53,8 @@ KG_MUST_CHECK int store_has_changed(struct account_store *store, bool *ret, stru
 
 // ---- account_users.c ------------------------------------------------------------------------
 
+// Within a transaction. KG_INVALID: the name is not allowed, or is taken.
+KG_MUST_CHECK int user_insert(struct account_store *store, const char *name, struct kg_error *err);
 // KG_NOT_FOUND.
 KG_MUST_CHECK int user_find_id(struct account_store *store, const char *name, int64_t *ret_id,
                                struct kg_error *err);
@@ -66,6 +70,11 @@ struct key_use {
     char id[ACCOUNT_KEY_ID_LEN + 1];
     int64_t used_ms;
 };
+// Makes a key within a transaction, with a new id and secret. `expires_ms`: clock_wall_ms(); 0:
+// never.
+KG_MUST_CHECK int key_insert(struct account_store *store, int64_t user_id, const char *name,
+                             int64_t expires_ms, char ret_key[ACCOUNT_KEY_LEN + 1],
+                             struct kg_error *err);
 KG_MUST_CHECK int key_write_uses(struct account_store *store, const struct key_use *uses, size_t n,
                                  struct kg_error *err);
 
@@ -80,11 +89,13 @@ void account_list_free(struct account_list *list);
 KG_DEFINE_AUTO(account_list, account_list_free)
 // Those that are not disabled.
 size_t account_list_users(const struct account_list *list);
+// Whether there are no users at all.
+bool account_list_is_empty(const struct account_list *list);
 // NULL: there is no such user. Borrowed.
 const struct account_quota *account_list_quota(const struct account_list *list, const char *user);
 size_t account_list_keys(const struct account_list *list);
-// The owner of a key, borrowed; NULL: it is not valid. `ret_first`: nobody has asked for this key
-// since account_list_forget_uses().
+// The owner of a key, borrowed; NULL: it is not valid, or no longer. `ret_first`: nobody has asked
+// for this key since account_list_forget_uses().
 const char *account_list_find(struct account_list *list, const char *id, const char *credential,
                               bool *ret_first);
 void account_list_forget_uses(struct account_list *list);

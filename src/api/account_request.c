@@ -49,8 +49,7 @@ account_request_new(struct http_request *request, const char *what, const char *
     self->request = request;
     self->what = what;
     self->owner = kg_strdup(http_request_owner(request));
-    const char *credential = http_request_credential(request);
-    self->credential = credential ? kg_strdup(credential) : NULL;
+    self->credential = http_request_credential(request, &self->is_login);
     self->subject = subject ? kg_strdup(subject) : NULL;
     return self;
 }

@@ -7,13 +7,18 @@
 struct accounts;
 struct face_context;
 struct http_server;
+struct login_limits;
 struct loop;
+struct passwords;
 
 // The objects that the endpoints use, all borrowed.
 struct api_context {
     const struct face_context *face;
     struct loop *loop;
-    struct accounts *accounts; // NULL: there are none, nor their routes
+    struct accounts *accounts;         // NULL: there are none, nor their routes
+    struct passwords *passwords;       // with accounts
+    struct login_limits *login_limits; // with accounts
+    bool registration_is_open;
     const char *provisioner;
     int64_t pool_size;
     int64_t started_ms; // clock_mono_ms()

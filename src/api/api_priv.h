@@ -71,6 +71,19 @@ KG_MUST_CHECK int user_body_parse(const json_t *root, struct account_body *ret,
 KG_MUST_CHECK int user_change_body_parse(const json_t *root, struct account_body *ret,
                                          struct kg_error *err);
 
+// The bodies with passwords. Borrowed from the JSON; NULL: absent.
+struct password_body {
+    const char *name;
+    const char *password;
+    const char *old_password;
+    const char *new_password;
+    const char *token;
+};
+// `required` and `optional` are names of the fields above, each ended by NULL; others are refused.
+KG_MUST_CHECK int password_body_parse(const json_t *root, const char *const *required,
+                                      const char *const *optional, struct password_body *ret,
+                                      struct kg_error *err);
+
 // ---- Streamed answers -----------------------------------------------------------------------
 
 enum {
@@ -135,6 +148,7 @@ struct account_request {
     const char *what; // is done, for the log; NULL: nothing is changed
     char *owner;
     char *credential; // or NULL
+    bool is_login;    // the credential came in a cookie
     account_call_fn run;
     char *subject; // the user or key that is concerned; or NULL
     json_t *root;  // `body` borrows from it

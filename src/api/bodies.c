@@ -343,3 +343,27 @@ user_change_body_parse(const json_t *root, struct account_body *ret, struct kg_e
         return -1;
     return take_limits(root, ret, err);
 }
+
+int
+password_body_parse(const json_t *root, const char *const *required, const char *const *optional,
+                    struct password_body *ret, struct kg_error *err)
+{
+    const char *names[8];
+    size_t n = 0;
+    for (const char *const *name = required; *name; name++)
+        names[n++] = *name;
+    for (const char *const *name = optional; *name; name++)
+        names[n++] = *name;
+    names[n] = NULL;
+    if (check_names(root, names, err) < 0 || take_string(root, "name", &ret->name, err) < 0 ||
+        take_string(root, "password", &ret->password, err) < 0 ||
+        take_string(root, "old_password", &ret->old_password, err) < 0 ||
+        take_string(root, "new_password", &ret->new_password, err) < 0 ||
+        take_string(root, "token", &ret->token, err) < 0)
+        return -1;
+    for (const char *const *name = required; *name; name++) {
+        if (!member(root, *name))
+            return kg_error_set(err, KG_INVALID, 0, "%s is missing", *name);
+    }
+    return 0;
+}

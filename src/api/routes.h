@@ -40,5 +40,12 @@
     ROUTE(POST, "/api/v1/users", handle_user_create, 0)                                            \
     ROUTE(PATCH, "/api/v1/users/{id}", handle_user_change, 0)                                      \
     ROUTE(DELETE, "/api/v1/users/{id}", handle_user_remove, 0)                                     \
-    ROUTE(POST, "/api/v1/users/{id}/keys", handle_user_key_create, 0)
+    ROUTE(POST, "/api/v1/users/{id}/keys", handle_user_key_create, 0)                              \
+    ROUTE(PUT, "/api/v1/users/{id}/password", handle_user_password, 0)                             \
+    ROUTE(POST, "/api/v1/login", handle_login, HTTP_PUBLIC)                                        \
+    ROUTE(GET, "/api/v1/login", handle_login_show, 0)                                              \
+    ROUTE(POST, "/api/v1/logout", handle_logout, 0)                                                \
+    ROUTE(PUT, "/api/v1/password", handle_password_change, 0)                                      \
+    ROUTE(GET, "/api/v1/registration", handle_registration_show, HTTP_PUBLIC)                      \
+    ROUTE(POST, "/api/v1/registration", handle_register, HTTP_PUBLIC)
 // clang-format on

@@ -7,6 +7,7 @@
 
 #define MIB (1024.0 * 1024.0)
 
+static const char *const registrations[] = {"closed", "open", NULL};
 static const char *const kernel_starts[] = {"auto", "fork", "exec", NULL};
 static const char *const provisioners[] = {"auto", "oci", "docker", "kubernetes", NULL};
 static const char *const evictions[] = {"none", "idle", NULL};

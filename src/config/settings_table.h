@@ -17,6 +17,8 @@ SETTING(STRING, api_keys_file, "api-keys-file", .commands = LISTEN,
         .help = "file with one `name:key` or `name:sha256:<hex>` a line")
 SETTING(STRING, accounts_file, "accounts-file", .commands = LISTEN | CONFIG_ACCOUNTS,
         .help = "database of users and their keys, made if it does not exist; docs/accounts.md")
+SETTING(CHOICE, registration, "registration", .fallback = "closed", .choices = registrations, .commands = LISTEN,
+        .help = "open: anybody may make an account with a password; closed: administrators make them")
 SETTING(FLAG, insecure, "insecure", .fallback = "false", .commands = LISTEN,
         .help = "listen beyond loopback even without an API key")
 SETTING(STRING, allowed_origins, "allowed-origins", .commands = LISTEN,

@@ -4,9 +4,12 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <termios.h>
+#include <unistd.h>
 
 #include "account_store.h"
 #include "gateway.h"
+#include "password.h"
 
 enum { BUSY_MS = 5000, MAX_WORDS = 3 };
 
@@ -123,6 +126,42 @@ user_quota(struct account_store *store, char *const words[MAX_WORDS], struct kg_
     return account_user_change(store, words[0], &change, err);
 }
 
+// A terminal shows a prompt, and not what is typed.
+static char *
+read_line(void)
+{
+    struct termios shown;
+    char *line = NULL;
+    size_t size = 0;
+    bool asks = tcgetattr(STDIN_FILENO, &shown) == 0;
+    if (asks) {
+        struct termios hidden = shown;
+        hidden.c_lflag &= ~(tcflag_t)ECHO;
+        fputs("New password: ", stderr);
+        tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
+    }
+    ssize_t len = getline(&line, &size, stdin);
+    if (asks) {
+        tcsetattr(STDIN_FILENO, TCSAFLUSH, &shown);
+        fputc('\n', stderr);
+    }
+    if (len > 0 && line[len - 1] == '\n')
+        line[len - 1] = '\0';
+    if (len <= 0 && line)
+        line[0] = '\0';
+    return line;
+}
+
+static int
+user_passwd(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
+{
+    char hash[ACCOUNT_HASH_SIZE];
+    KG_AUTO_FREE char *password = read_line();
+    if (password_check(password ? password : "", err) < 0 || password_hash(password, hash, err) < 0)
+        return -1;
+    return account_password_set(store, words[0], hash, err);
+}
+
 static int
 user_remove(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
 {
@@ -138,6 +177,8 @@ static const struct verb user_verbs[] = {
     {"disable", " NAME", 1, 1, user_disable, "refuses the user's keys until it is enabled again"},
     {"enable", " NAME", 1, 1, user_enable, "accepts them again"},
     {"role", " NAME ROLE", 2, 2, user_role, "makes it an administrator, or a user again"},
+    {"passwd", " NAME", 1, 1, user_passwd,
+     "reads a password, a line on stdin, for logging in to the console"},
     {"remove", " NAME", 1, 1, user_remove, "removes the user and its keys"},
     {0},
 };

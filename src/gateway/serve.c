@@ -14,9 +14,11 @@
 #include "core.h"
 #include "http.h"
 #include "jupyter.h"
+#include "login_limits.h"
 #include "loop_lag.h"
 #include "mcp.h"
 #include "notebook.h"
+#include "password.h"
 #include "provisioner_replicas.h"
 #include "replicas.h"
 
@@ -38,6 +40,8 @@ struct gateway {
     struct api_keys *keys; // NULL: there are none
     struct http_quota alone, shared;
     struct accounts *accounts; // NULL: there are none
+    struct passwords *passwords;
+    struct login_limits *login_limits;
     struct http_server *server;
     struct api_context api;
     struct console *console; // NULL: it is off
@@ -168,6 +172,8 @@ open_accounts(struct gateway *gateway)
         .arg = gateway,
     };
     gateway->accounts = accounts_new(&settings);
+    gateway->passwords = passwords_new(gateway->core.loop);
+    gateway->login_limits = login_limits_new();
     count_fixed_owners(gateway);
     on_owners_changed(gateway);
 }
@@ -188,6 +194,9 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .face = &core->face,
         .loop = core->loop,
         .accounts = gateway->accounts,
+        .passwords = gateway->passwords,
+        .login_limits = gateway->login_limits,
+        .registration_is_open = strcmp(config->registration, "open") == 0,
         .provisioner = provisioner_name(core->provisioner),
         .pool_size = core->pool_size.size,
         .started_ms = clock_mono_ms(),
@@ -361,6 +370,8 @@ gateway_fini(struct gateway *gateway)
     replicas_free(gateway->replicas);
     mcp_face_free(gateway->mcp);
     notebook_free(gateway->notebook);
+    passwords_free(gateway->passwords);
+    login_limits_free(gateway->login_limits);
     accounts_free(gateway->accounts);
     api_keys_free(gateway->keys);
     core_fini(&gateway->core);

@@ -105,6 +105,7 @@ struct http_connection {
     // identify.c, about the request that is being read:
     char owner[HTTP_OWNER_MAX + 1]; // empty: none, or not known yet
     bool has_credential;
+    bool lacks_csrf_token;      // the credential is a login's, and was not asked for
     struct kg_error *unchecked; // why the credential could not be checked; NULL: it was
     struct http_check *check;   // in progress: the gate waits for `on_identified`
     http_identified_fn on_identified;
@@ -428,6 +429,13 @@ bool origin_is_elsewhere(const struct http_request *request);
 // `ret_methods` has the methods of this path (0: the path is unknown).
 const struct http_router_entry *router_find(const struct http_router *router,
                                             struct http_request *request, int *ret_methods);
+
+// ---- cookie.c -------------------------------------------------------------------------------
+
+// The credential in the cookie of a login, to be freed; NULL: there is none.
+char *cookie_login(const struct http_request *request);
+// Whether the page that sends the request knows the login's token, or the request changes nothing.
+bool cookie_is_meant(const struct http_request *request, const char *credential);
 
 // ---- identify.c -----------------------------------------------------------------------------
 

@@ -40,10 +40,14 @@ credential_of(const struct http_request *request)
     return key;
 }
 
-const char *
-http_request_credential(const struct http_request *request)
+char *
+http_request_credential(const struct http_request *request, bool *ret_is_login)
 {
-    return credential_of(request);
+    const char *credential = credential_of(request);
+    bool cookie_counts = !credential && !(request->flags & HTTP_TOKEN_KEY);
+    char *login = cookie_counts ? cookie_login(request) : NULL;
+    *ret_is_login = login != NULL;
+    return credential ? kg_strdup(credential) : login;
 }
 
 static struct http_quota
@@ -87,11 +91,14 @@ identify_start(struct http_connection *conn, const struct http_request *request,
                http_identified_fn on_identified)
 {
     struct http_authenticator *authenticator = conn->server->authenticator;
-    const char *credential = authenticator ? credential_of(request) : NULL;
+    bool is_login = false;
+    KG_AUTO_FREE char *credential =
+        authenticator ? http_request_credential(request, &is_login) : NULL;
     char owner[HTTP_OWNER_MAX + 1] = "";
     conn->has_credential = credential != NULL;
+    conn->lacks_csrf_token = is_login && !cookie_is_meant(request, credential);
     conn->on_identified = on_identified;
-    if (credential)
+    if (credential && !conn->lacks_csrf_token)
         conn->check =
             authenticator->ops->check(authenticator, credential, owner, identify_on_checked, conn);
     else if (!authenticator && !origin_is_elsewhere(request))
@@ -106,7 +113,7 @@ identify_reset(struct http_connection *conn)
 {
     if (conn->check)
         conn->server->authenticator->ops->cancel(KG_STEAL(conn->check));
-    conn->has_credential = false;
+    conn->has_credential = conn->lacks_csrf_token = false;
     free(KG_STEAL(conn->unchecked));
     conn->owner[0] = '\0';
 }
@@ -146,13 +153,19 @@ identify_check(struct http_connection *conn, struct http_request *request, struc
 {
     const struct http_server *server = conn->server;
     strcpy(request->owner, conn->owner); // of the same size
-    request->wrong_key = conn->has_credential && !conn->owner[0] && !conn->unchecked;
+    request->wrong_key =
+        conn->has_credential && !conn->owner[0] && !conn->unchecked && !conn->lacks_csrf_token;
     if (!conn->owner[0] && (request->flags & HTTP_PUBLIC))
         return 0;
     if (conn->unchecked) {
         *err = *conn->unchecked;
         return -1;
     }
+    if (conn->lacks_csrf_token)
+        return kg_error_set(
+            err, KG_CSRF_TOKEN, 0,
+            "a request with the cookie of a login needs its csrf_token in the header "
+            "X-CSRF-Token: GET /api/v1/login tells it");
     if (!conn->owner[0] && !server->authenticator)
         return kg_error_set(err, KG_FORBIDDEN_HOST, 0,
                             "this gateway has no API key, and a proxy says that this request comes "

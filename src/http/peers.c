@@ -49,6 +49,13 @@ peer_is_local(const unsigned char address[HTTP_ADDRESS_LEN])
            (IN6_IS_ADDR_V4MAPPED(&v6) && address[12] == IN_LOOPBACKNET);
 }
 
+const unsigned char *
+http_request_network(const struct http_request *request)
+{
+    const struct http_connection *conn = request->conn;
+    return conn && !peer_is_local(conn->peer->address) ? conn->peer->address : NULL;
+}
+
 static void
 peer_remove(struct http_peers *peers, struct http_peer *peer)
 {

@@ -16,7 +16,9 @@
 
 #include "accounts.h"
 #include "accounts_priv.h"
+#include "login_limits.h"
 #include "loop_wait.h"
+#include "password.h"
 
 enum { BUSY_MS = 5000 };
 
@@ -652,6 +654,196 @@ test_an_older_schema(void **state)
     assert_int_equal(set_quota(store, "alice", &quota, &err), 0);
 }
 
+// ---- Passwords and logins -------------------------------------------------------------------
+
+static void
+test_logins(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    char hash[ACCOUNT_HASH_SIZE], key[ACCOUNT_KEY_LEN + 1], login[ACCOUNT_KEY_LEN + 1];
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(add_user(store, "alice", &err), 0);
+    assert_int_equal(account_key_add(store, "alice", "of alice", key, &err), 0);
+    assert_int_equal(account_password_get(store, "alice", hash, &err), 0);
+    assert_string_equal(hash, "");
+    assert_int_equal(account_login_add(store, "alice", "h", login, &err), -1);
+    assert_int_equal(err.code, KG_UNAUTHORIZED);
+    assert_int_equal(account_password_set(store, "bob", "h", &err), -1);
+    assert_int_equal(err.code, KG_NOT_FOUND);
+    assert_int_equal(account_password_set(store, "alice", "h", &err), 0);
+    assert_int_equal(account_password_get(store, "alice", hash, &err), 0);
+    assert_string_equal(hash, "h");
+
+    // It is valid like a key, until it is over, but not listed as one.
+    assert_int_equal(account_login_add(store, "alice", "h", login, &err), 0);
+    assert_keys(store, "alice", "alice of alice\n");
+    assert_users(store, "alice 1\n");
+    start_accounts();
+    assert_string_equal(owner_of(login), "alice");
+    assert_int_equal(account_key_check(store, login, &err), 0);
+    run_sql("UPDATE keys SET expires_ms = 1 WHERE expires_ms > 0");
+    assert_string_equal(owner_of(login), "");
+    assert_int_equal(account_key_check(store, login, &err), -1);
+    assert_string_equal(owner_of(key), "alice");
+
+    // A disabled user has none, and another password ends all.
+    assert_int_equal(account_login_add(store, "alice", "h", login, &err), 0);
+    assert_int_equal(set_disabled(store, "alice", true, &err), 0);
+    assert_string_equal(owner_of(login), "");
+    assert_int_equal(account_password_get(store, "alice", hash, &err), 0);
+    assert_string_equal(hash, "");
+    assert_int_equal(account_login_add(store, "alice", "h", login, &err), -1);
+    assert_int_equal(set_disabled(store, "alice", false, &err), 0);
+    assert_int_equal(account_login_add(store, "alice", "h", login, &err), 0);
+    assert_string_equal(owner_of(login), "alice");
+    assert_int_equal(account_password_set(store, "alice", "i", &err), 0);
+    assert_string_equal(owner_of(login), "");
+    assert_int_equal(account_login_add(store, "alice", "h", login, &err), -1);
+    assert_string_equal(owner_of(key), "alice");
+}
+
+static int64_t
+count_logins(struct account_store *store)
+{
+    struct kg_error err;
+    STORE_AUTO_STATEMENT statement =
+        store_prepare(store, &err, "SELECT count(*) FROM keys WHERE expires_ms > 0", "");
+    assert_non_null(statement);
+    assert_int_equal(store_step(store, statement, &err), 1);
+    return sqlite3_column_int64(statement, 0);
+}
+
+static void
+test_the_number_of_logins(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    char first[ACCOUNT_KEY_LEN + 1], login[ACCOUNT_KEY_LEN + 1];
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(account_register(store, "alice", "h", false, first, &err), 0);
+    run_sql("UPDATE keys SET created_ms = 1");
+    for (int i = 1; i < ACCOUNT_LOGINS_MAX; i++)
+        assert_int_equal(account_login_add(store, "alice", "h", login, &err), 0);
+    assert_int_equal(account_key_check(store, first, &err), 0);
+    assert_int_equal(account_login_add(store, "alice", "h", login, &err), 0);
+    assert_int_equal(account_key_check(store, first, &err), -1);
+    assert_int_equal(account_key_check(store, login, &err), 0);
+    assert_int_equal(count_logins(store), ACCOUNT_LOGINS_MAX);
+    run_sql("UPDATE keys SET expires_ms = 1");
+    assert_int_equal(account_register(store, "bob", "h", false, login, &err), 0);
+    assert_int_equal(count_logins(store), 1);
+}
+
+static void
+test_registration(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    char key[ACCOUNT_KEY_LEN + 1];
+    start_accounts();
+    WAIT_FOR(&bench, accounts_first_user_token(bench.accounts));
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(account_register(store, "a b", "h", true, key, &err), -1);
+    assert_int_equal(err.code, KG_INVALID);
+    assert_int_equal(account_register(store, "root", "h", true, key, &err), 0);
+    assert_int_equal(account_user_check_administrator(store, "root", &err), 0);
+    assert_string_equal(owner_of(key), "root");
+    assert_null(accounts_first_user_token(bench.accounts));
+    assert_int_equal(account_register(store, "eve", "h", true, key, &err), -1);
+    assert_int_equal(err.code, KG_REGISTRATION_CLOSED);
+    assert_users(store, "root 0\n");
+    assert_int_equal(account_register(store, "eve", "h", false, key, &err), 0);
+    assert_int_equal(account_user_check_administrator(store, "eve", &err), -1);
+    assert_int_equal(account_register(store, "eve", "h", false, key, &err), -1);
+    assert_int_equal(err.code, KG_INVALID);
+}
+
+static void
+test_login_limits(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    unsigned char here[16] = {1}, there[16] = {2};
+    struct login_limits *limits = login_limits_new();
+    int64_t now = 1000000;
+    for (int i = 0; i < LOGIN_FAILURES_OF_NAME; i++) {
+        assert_int_equal(login_limits_check(limits, "alice", here, now, &err), 0);
+        login_limits_fail(limits, "alice", here, now);
+    }
+    assert_int_equal(login_limits_check(limits, "alice", there, now + 1000, &err), -1);
+    assert_int_equal(err.code, KG_RATE_LIMITED);
+    assert_string_equal(err.message, "too many logins with this name failed: try again in 59 s");
+    assert_int_equal(login_limits_check(limits, "bob", here, now, &err), 0);
+    for (int i = LOGIN_FAILURES_OF_NAME; i < LOGIN_FAILURES_OF_NETWORK; i++) {
+        KG_AUTO_FREE char *name = kg_asprintf("name %d", i);
+        login_limits_fail(limits, name, here, now);
+    }
+    assert_int_equal(login_limits_check(limits, "bob", here, now, &err), -1);
+    assert_non_null(strstr(err.message, "from your network"));
+    assert_int_equal(login_limits_check(limits, "bob", there, now, &err), 0);
+    assert_int_equal(login_limits_check(limits, "bob", NULL, now, &err), 0);
+    assert_int_equal(login_limits_check(limits, "alice", here, now + LOGIN_WINDOW_MS, &err), 0);
+    login_limits_free(limits);
+}
+
+struct answer {
+    int n;
+    bool matches;
+    char hash[ACCOUNT_HASH_SIZE];
+};
+
+static void
+on_password(const char *hash, bool matches, const struct kg_error *err, void *arg)
+{
+    struct answer *answer = arg;
+    assert_null(err);
+    answer->n++;
+    answer->matches = matches;
+    strcpy(answer->hash, hash ? hash : "");
+}
+
+static void
+test_passwords(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    struct answer made = {0}, right = {0}, wrong = {0};
+    assert_int_equal(password_check("123456789", &err), -1);
+    assert_int_equal(password_check("1234567890", &err), 0);
+    struct passwords *passwords = passwords_new(bench.loop);
+    assert_non_null(passwords_start(passwords, "correct horse", NULL, on_password, &made, &err));
+    WAIT_FOR(&bench, made.n == 1);
+    assert_int_equal(strncmp(made.hash, "$argon2id$v=19$m=65536,t=2,p=1$", 31), 0);
+    assert_non_null(
+        passwords_start(passwords, "correct horse", made.hash, on_password, &right, &err));
+    assert_non_null(
+        passwords_start(passwords, "wrong horse", made.hash, on_password, &wrong, &err));
+    // One that is cancelled while it waits, and a queue that is full.
+    struct answer none = {0};
+    struct password_job *waiting[PASSWORD_JOBS_MAX - 2];
+    for (size_t i = 0; i < KG_ARRAY_LEN(waiting); i++)
+        assert_non_null(waiting[i] =
+                            passwords_start(passwords, "x", made.hash, on_password, &none, &err));
+    assert_null(passwords_start(passwords, "x", made.hash, on_password, &none, &err));
+    assert_int_equal(err.code, KG_RATE_LIMITED);
+    for (size_t i = 0; i < KG_ARRAY_LEN(waiting); i++)
+        password_job_cancel(waiting[i]);
+    WAIT_FOR(&bench, wrong.n == 1);
+    assert_true(right.n == 1 && right.matches && !wrong.matches && none.n == 0);
+
+    // One that a worker has: the next one begins after it; the queue may be freed before it ends.
+    struct password_job *job =
+        passwords_start(passwords, "correct horse", made.hash, on_password, &none, &err);
+    password_job_cancel(job);
+    assert_non_null(passwords_start(passwords, "correct horse", "", on_password, &wrong, &err));
+    WAIT_FOR(&bench, wrong.n == 2);
+    assert_true(!wrong.matches && none.n == 0);
+    job = passwords_start(passwords, "correct horse", made.hash, on_password, &none, &err);
+    password_job_cancel(job);
+    passwords_free(passwords);
+}
+
 static void
 test_last_use(void **state)
 {
@@ -686,6 +878,11 @@ main(void)
         cmocka_unit_test_setup_teardown(test_calls, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_quotas, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_older_schema, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_logins, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_number_of_logins, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_registration, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_login_limits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_passwords, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_last_use, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("accounts", tests, NULL, NULL);

@@ -210,6 +210,51 @@ test_authentication(void **state)
     assert_true(raw_has(&raw, "\r\nWWW-Authenticate: Bearer\r\n"));
 }
 
+// The cookie of a login, which counts where no key was sent.
+static void
+test_cookies(void **state)
+{
+    (void)state;
+    char token[HTTP_CSRF_TOKEN_LEN + 1], others[HTTP_CSRF_TOKEN_LEN + 1];
+    bench_add_key("alice", "ka");
+    bench_add_key("bob", "kb");
+    http_csrf_token("ka", token);
+    http_csrf_token("kb", others);
+    assert_string_not_equal(token, others);
+    KG_AUTO_FREE char *right = kg_asprintf("X-CSRF-Token: %s", token);
+    KG_AUTO_FREE char *wrong = kg_asprintf("X-CSRF-Token: %s", others);
+    const struct {
+        const char *method;
+        const char *cookie;
+        const char *header;
+        int status;
+        const char *code_or_owner;
+    } cases[] = {
+        {"GET", "kernelgate_login=ka", NULL, 200, "alice"},
+        {"GET", "a=b; kernelgate_login=ka; c=d", NULL, 200, "alice"},
+        {"GET", "a=b;kernelgate_login=ka", NULL, 200, "alice"},
+        {"GET", "kernelgate_login=ka", "X-API-Key: kb", 200, "bob"},
+        {"GET", "kernelgate_login=kc", NULL, 401, "unauthorized"},
+        {"GET", "kernelgate_login=", NULL, 401, "unauthorized"},
+        {"GET", "xkernelgate_login=ka", NULL, 401, "unauthorized"},
+        {"GET", "kernelgate_loginx=ka", NULL, 401, "unauthorized"},
+        {"DELETE", "kernelgate_login=ka", NULL, 403, "csrf_token_required"},
+        {"DELETE", "kernelgate_login=ka", wrong, 403, "csrf_token_required"},
+        {"DELETE", "kernelgate_login=ka", "X-CSRF-Token: ", 403, "csrf_token_required"},
+        {"DELETE", "kernelgate_login=ka", right, 200, "alice"},
+        {"DELETE", "kernelgate_login=ka", "X-API-Key: kb", 200, "bob"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        KG_AUTO_CALL call;
+        KG_AUTO_FREE char *cookie = kg_asprintf("Cookie: %s", cases[i].cookie);
+        call_path(&call, cases[i].method, "/show/x", NULL,
+                  (const char *const[]){cookie, cases[i].header, NULL});
+        assert_int_equal(call.status, cases[i].status);
+        assert_string_equal(field(&call, call.status == 200 ? "owner" : "code"),
+                            cases[i].code_or_owner);
+    }
+}
+
 static void
 test_without_a_key_no_body_is_read(void **state)
 {
@@ -1247,6 +1292,7 @@ main(void)
         TEST(test_draining),
         TEST(test_message_cut_in_a_character),
         TEST(test_authentication),
+        TEST(test_cookies),
         TEST(test_without_a_key_no_body_is_read),
         TEST(test_a_refusal_arrives_although_the_body_comes),
         TEST(test_a_check_may_take_its_time),

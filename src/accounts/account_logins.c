@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Users' passwords, and logins, which are keys that end.
+
+#include <stdio.h>
+#include <string.h>
+
+#include "accounts_priv.h"
+
+int
+account_password_get(struct account_store *store, const char *user,
+                     char ret_hash[ACCOUNT_HASH_SIZE], struct kg_error *err)
+{
+    STORE_AUTO_STATEMENT statement = store_prepare(
+        store, err, "SELECT password FROM users WHERE name = ? AND NOT disabled", "s", user);
+    int found = statement ? store_step(store, statement, err) : -1;
+    const char *hash = found > 0 ? (const char *)sqlite3_column_text(statement, 0) : NULL;
+    bool known = hash && strlen(hash) < ACCOUNT_HASH_SIZE; // else not written by kernelgate
+    strcpy(ret_hash, known ? hash : "");
+    return found < 0 ? -1 : 0;
+}
+
+static int
+end_logins(struct account_store *store, int64_t user_id, struct kg_error *err)
+{
+    STORE_AUTO_STATEMENT statement = store_prepare(
+        store, err, "DELETE FROM keys WHERE user_id = ? AND expires_ms > 0", "i", user_id);
+    return statement ? store_step(store, statement, err) : -1;
+}
+
+static int
+set_password(struct account_store *store, int64_t user_id, const char *hash, struct kg_error *err)
+{
+    STORE_AUTO_STATEMENT statement = store_prepare(
+        store, err, "UPDATE users SET password = ? WHERE id = ?", "si", hash, user_id);
+    return statement ? store_step(store, statement, err) : -1;
+}
+
+int
+account_password_set(struct account_store *store, const char *user, const char *hash,
+                     struct kg_error *err)
+{
+    int64_t id = 0;
+    if (store_begin(store, err) < 0)
+        return -1;
+    bool set = user_find_id(store, user, &id, err) == 0 &&
+               set_password(store, id, hash, err) == 0 && end_logins(store, id, err) == 0;
+    return store_end(store, set ? 0 : -1, err);
+}
+
+// Those that have ended, and the user's oldest beyond what leaves room for one more.
+static int
+make_room(struct account_store *store, int64_t user_id, struct kg_error *err)
+{
+    STORE_AUTO_STATEMENT statement =
+        store_prepare(store, err,
+                      "DELETE FROM keys WHERE expires_ms > 0 AND (expires_ms <= ? OR id IN "
+                      "(SELECT id FROM keys WHERE user_id = ? AND expires_ms > 0 "
+                      "ORDER BY created_ms DESC LIMIT -1 OFFSET ?))",
+                      "iii", clock_wall_ms(), user_id, (int64_t)(ACCOUNT_LOGINS_MAX - 1));
+    return statement ? store_step(store, statement, err) : -1;
+}
+
+static int
+add_login(struct account_store *store, int64_t user_id, char ret_key[ACCOUNT_KEY_LEN + 1],
+          struct kg_error *err)
+{
+    int64_t ends_ms = clock_wall_ms() + ACCOUNT_LOGIN_S * 1000LL;
+    return make_room(store, user_id, err) < 0
+               ? -1
+               : key_insert(store, user_id, "", ends_ms, ret_key, err);
+}
+
+static int
+find_with_hash(struct account_store *store, const char *user, const char *hash, int64_t *ret_id,
+               struct kg_error *err)
+{
+    STORE_AUTO_STATEMENT statement = store_prepare(
+        store, err, "SELECT id FROM users WHERE name = ? AND password = ? AND NOT disabled", "ss",
+        user, hash);
+    int found = statement ? store_step(store, statement, err) : -1;
+    if (found == 0)
+        return kg_error_set(err, KG_UNAUTHORIZED, 0, "the password was changed meanwhile");
+    if (found > 0)
+        *ret_id = sqlite3_column_int64(statement, 0);
+    return found < 0 ? -1 : 0;
+}
+
+int
+account_login_add(struct account_store *store, const char *user, const char *hash,
+                  char ret_key[ACCOUNT_KEY_LEN + 1], struct kg_error *err)
+{
+    int64_t id = 0;
+    if (store_begin(store, err) < 0)
+        return -1;
+    bool added =
+        find_with_hash(store, user, hash, &id, err) == 0 && add_login(store, id, ret_key, err) == 0;
+    return store_end(store, added ? 0 : -1, err);
+}
+
+// ---- Registration ---------------------------------------------------------------------------
+
+// Makes the only user an administrator.
+static int
+promote(struct account_store *store, int64_t user_id, struct kg_error *err)
+{
+    STORE_AUTO_STATEMENT statement = store_prepare(
+        store, err,
+        "UPDATE users SET administrator = 1 WHERE id = ? AND (SELECT count(*) FROM users) = 1", "i",
+        user_id);
+    if (!statement || store_step(store, statement, err) < 0)
+        return -1;
+    if (sqlite3_changes(store->db) == 0)
+        return kg_error_set(err, KG_REGISTRATION_CLOSED, 0, "there is a user already");
+    return 0;
+}
+
+int
+account_register(struct account_store *store, const char *user, const char *hash, bool first,
+                 char ret_key[ACCOUNT_KEY_LEN + 1], struct kg_error *err)
+{
+    int64_t id = 0;
+    if (store_begin(store, err) < 0)
+        return -1;
+    bool made = user_insert(store, user, err) == 0 && user_find_id(store, user, &id, err) == 0 &&
+                (!first || promote(store, id, err) == 0) &&
+                set_password(store, id, hash, err) == 0 && add_login(store, id, ret_key, err) == 0;
+    return store_end(store, made ? 0 : -1, err);
+}

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logins by name and password, passwords, and registration: the resources login, logout, password,
+// users/{id}/password and registration. Only where there are accounts.
+//
+// A request reads the database, then compares or makes a hash, which takes long and so does not
+// keep the database from others, then writes the database.
+
+#include <sodium.h>
+#include <string.h>
+
+#include "account_store.h"
+#include "accounts.h"
+#include "api_priv.h"
+#include "login_limits.h"
+#include "password.h"
+
+struct password_request;
+
+// What a kind of request does, in this order.
+struct password_flow {
+    const char *what; // for the log
+    // Each on a worker. `read` may be NULL.
+    int (*read)(struct password_request *self, struct account_store *store, struct kg_error *err);
+    int (*write)(struct password_request *self, struct account_store *store, struct kg_error *err);
+};
+
+struct password_request {
+    const struct password_flow *flow;
+    struct http_request *request;
+    const struct api_context *context;
+    struct account_call *call; // one of the two, in progress
+    struct password_job *job;
+    char *caller;                  // the owner; or NULL
+    char *credential;              // or NULL
+    char *user;                    // whose password it is
+    char *compared;                // a password that must be the user's; or NULL
+    char *made;                    // the user's new password; or NULL
+    bool is_first;                 // of registration: with the token
+    char hash[ACCOUNT_HASH_SIZE];  // what `compared` is compared with, later that of `made`
+    char key[ACCOUNT_KEY_LEN + 1]; // of the new login; empty: there is none
+    json_t *answer;
+};
+
+static void
+forget(char *secret)
+{
+    if (secret)
+        sodium_memzero(secret, strlen(secret));
+    free(secret);
+}
+
+static void
+password_request_free(void *arg)
+{
+    struct password_request *self = arg;
+    free(self->caller);
+    forget(self->credential);
+    free(self->user);
+    forget(self->compared);
+    forget(self->made);
+    sodium_memzero(self->key, sizeof self->key);
+    json_decref(self->answer);
+    free(self);
+}
+
+static void
+fail(struct password_request *self, const struct kg_error *err)
+{
+    http_request_on_gone(self->request, NULL, NULL);
+    http_reply_error(self->request, err);
+    password_request_free(self);
+}
+
+static void
+on_client_gone(void *arg)
+{
+    struct password_request *self = arg;
+    http_request_abandon(self->request);
+    if (self->call) {
+        account_call_cancel(self->call, password_request_free);
+        return;
+    }
+    password_job_cancel(self->job);
+    password_request_free(self);
+}
+
+// ---- Writing --------------------------------------------------------------------------------
+
+// What the console asks for, too: who somebody is.
+static json_t *
+describe(struct account_store *store, const char *user, const char *login)
+{
+    char hash[ACCOUNT_HASH_SIZE], token[HTTP_CSRF_TOKEN_LEN + 1];
+    bool is_administrator = account_user_check_administrator(store, user, NULL) == 0;
+    bool has_password = account_password_get(store, user, hash, NULL) == 0 && hash[0];
+    if (login)
+        http_csrf_token(login, token);
+    return json_pack("{s:s, s:b, s:b, s:o}", "user", user, "administrator", (int)is_administrator,
+                     "has_password", (int)has_password, "csrf_token",
+                     login ? json_string(token) : json_null());
+}
+
+static int
+write_run(struct account_store *store, void *arg, struct kg_error *err)
+{
+    struct password_request *self = arg;
+    if (account_key_check(store, self->credential, err) < 0 ||
+        self->flow->write(self, store, err) < 0)
+        return -1;
+    self->answer = describe(store, self->user, self->key[0] ? self->key : NULL);
+    return 0;
+}
+
+static void
+on_written(const struct kg_error *err, void *arg)
+{
+    struct password_request *self = arg;
+    self->call = NULL;
+    if (err) {
+        fail(self, err);
+        return;
+    }
+    log_info("the accounts were used", LOG_STR("what", self->flow->what),
+             LOG_STR("by", self->caller ? self->caller : self->user), LOG_STR("of", self->user));
+    if (self->key[0])
+        http_reply_login(self->request, self->key, ACCOUNT_LOGIN_S);
+    http_request_on_gone(self->request, NULL, NULL);
+    http_reply_header(self->request, "Cache-Control", "no-store");
+    http_reply_json(self->request, 200, KG_STEAL(self->answer));
+    password_request_free(self);
+}
+
+static void
+start_writing(struct password_request *self)
+{
+    self->call = accounts_call(self->context->accounts, write_run, on_written, self);
+}
+
+// ---- Passwords ------------------------------------------------------------------------------
+
+static void
+start_job(struct password_request *self, const char *password, const char *hash, password_fn done)
+{
+    struct kg_error err;
+    self->job = passwords_start(self->context->passwords, password, hash, done, self, &err);
+    if (!self->job)
+        fail(self, &err);
+}
+
+static void
+on_made(const char *hash, bool matches, const struct kg_error *err, void *arg)
+{
+    struct password_request *self = arg;
+    (void)matches;
+    self->job = NULL;
+    if (err) {
+        fail(self, err);
+        return;
+    }
+    strcpy(self->hash, hash); // of the same size
+    start_writing(self);
+}
+
+static void
+start_making(struct password_request *self)
+{
+    if (self->made)
+        start_job(self, self->made, NULL, on_made);
+    else
+        start_writing(self);
+}
+
+static void
+on_compared(const char *hash, bool matches, const struct kg_error *none, void *arg)
+{
+    struct password_request *self = arg;
+    (void)hash;
+    (void)none;
+    self->job = NULL;
+    if (matches) {
+        start_making(self);
+        return;
+    }
+    struct kg_error err;
+    KG_AUTO_FREE char *name = kg_strndup(self->user, HTTP_OWNER_MAX);
+    log_warning("a login failed", LOG_STR("user", name));
+    login_limits_fail(self->context->login_limits, self->user, http_request_network(self->request),
+                      clock_mono_ms());
+    if (self->made)
+        kg_error_set(&err, KG_INVALID, 0, "old_password is not the present one");
+    else
+        kg_error_set(&err, KG_UNAUTHORIZED, 0, "the name or the password is wrong");
+    fail(self, &err);
+}
+
+// ---- Reading --------------------------------------------------------------------------------
+
+static int
+read_run(struct account_store *store, void *arg, struct kg_error *err)
+{
+    struct password_request *self = arg;
+    if (account_key_check(store, self->credential, err) < 0)
+        return -1;
+    return self->flow->read(self, store, err);
+}
+
+static void
+on_read(const struct kg_error *err, void *arg)
+{
+    struct password_request *self = arg;
+    self->call = NULL;
+    if (err)
+        fail(self, err);
+    else if (self->compared)
+        start_job(self, self->compared, self->hash, on_compared);
+    else
+        start_making(self);
+}
+
+// ---- Requests -------------------------------------------------------------------------------
+
+static struct password_request *
+password_request_new(struct http_request *request, const struct api_context *context,
+                     const struct password_flow *flow, const char *user)
+{
+    struct password_request *self = KG_NEW(struct password_request);
+    self->flow = flow;
+    self->request = request;
+    self->context = context;
+    self->user = kg_strdup(user);
+    return self;
+}
+
+// For routes that are not public: as whom the request is made.
+static void
+take_caller(struct password_request *self)
+{
+    bool is_login;
+    self->caller = kg_strdup(http_request_owner(self->request));
+    self->credential = http_request_credential(self->request, &is_login);
+}
+
+static void
+password_request_start(struct password_request *self)
+{
+    http_request_on_gone(self->request, on_client_gone, self);
+    if (self->flow->read)
+        self->call = accounts_call(self->context->accounts, read_run, on_read, self);
+    else
+        start_making(self);
+}
+
+// The body, to be released; NULL: has replied with the error.
+static json_t *
+read_body(struct http_request *request, const char *const *required, const char *const *optional,
+          struct password_body *ret)
+{
+    struct kg_error err = {0};
+    json_auto_t *root =
+        http_request_body_len(request) == 0 ? json_object() : http_request_json(request, &err);
+    if (root && password_body_parse(root, required, optional, ret, &err) == 0)
+        return KG_STEAL(root);
+    http_reply_error(request, &err);
+    return NULL;
+}
+
+// Whether a password may be tried, and a new one taken; else replies with the error. Either may be
+// NULL.
+static bool
+admit(struct http_request *request, const struct api_context *context, const char *tried_of,
+      const char *new_password)
+{
+    struct kg_error err;
+    if ((!tried_of ||
+         login_limits_check(context->login_limits, tried_of, http_request_network(request),
+                            clock_mono_ms(), &err) == 0) &&
+        (!new_password || password_check(new_password, &err) == 0))
+        return true;
+    http_reply_error(request, &err);
+    return false;
+}
+
+// ---- POST login -----------------------------------------------------------------------------
+
+static int
+read_hash(struct password_request *self, struct account_store *store, struct kg_error *err)
+{
+    return account_password_get(store, self->user, self->hash, err);
+}
+
+static int
+write_login(struct password_request *self, struct account_store *store, struct kg_error *err)
+{
+    return account_login_add(store, self->user, self->hash, self->key, err);
+}
+
+static const struct password_flow login_flow = {"logged in", read_hash, write_login};
+
+void
+handle_login(struct http_request *request, void *arg)
+{
+    static const char *const required[] = {"name", "password", NULL}, *const optional[] = {NULL};
+    struct password_body body;
+    json_auto_t *root = read_body(request, required, optional, &body);
+    if (!root || !admit(request, arg, body.name, NULL))
+        return;
+    struct password_request *self = password_request_new(request, arg, &login_flow, body.name);
+    self->compared = kg_strdup(body.password);
+    password_request_start(self);
+}
+
+// ---- PUT password ---------------------------------------------------------------------------
+
+static int
+read_own_hash(struct password_request *self, struct account_store *store, struct kg_error *err)
+{
+    if (read_hash(self, store, err) < 0)
+        return -1;
+    if (self->hash[0] && !self->compared)
+        return kg_error_set(err, KG_INVALID, 0, "old_password is missing");
+    return 0;
+}
+
+static int
+write_own(struct password_request *self, struct account_store *store, struct kg_error *err)
+{
+    if (account_password_set(store, self->user, self->hash, err) < 0)
+        return -1;
+    return account_login_add(store, self->user, self->hash, self->key, err);
+}
+
+static const struct password_flow own_flow = {"password changed", read_own_hash, write_own};
+
+void
+handle_password_change(struct http_request *request, void *arg)
+{
+    static const char *const required[] = {"new_password", NULL};
+    static const char *const optional[] = {"old_password", NULL};
+    struct password_body body;
+    const char *owner = http_request_owner(request);
+    json_auto_t *root = read_body(request, required, optional, &body);
+    if (!root || !admit(request, arg, body.old_password ? owner : NULL, body.new_password))
+        return;
+    struct password_request *self = password_request_new(request, arg, &own_flow, owner);
+    take_caller(self);
+    self->compared = body.old_password ? kg_strdup(body.old_password) : NULL;
+    self->made = kg_strdup(body.new_password);
+    password_request_start(self);
+}
+
+// ---- PUT users/{id}/password, for administrators --------------------------------------------
+
+static int
+check_caller(struct password_request *self, struct account_store *store, struct kg_error *err)
+{
+    return account_user_check_administrator(store, self->caller, err);
+}
+
+static int
+write_of_user(struct password_request *self, struct account_store *store, struct kg_error *err)
+{
+    if (check_caller(self, store, err) < 0)
+        return -1;
+    return account_password_set(store, self->user, self->hash, err);
+}
+
+static const struct password_flow user_flow = {"password set", check_caller, write_of_user};
+
+void
+handle_user_password(struct http_request *request, void *arg)
+{
+    static const char *const required[] = {"password", NULL}, *const optional[] = {NULL};
+    struct password_body body;
+    json_auto_t *root = read_body(request, required, optional, &body);
+    if (!root || !admit(request, arg, NULL, body.password))
+        return;
+    struct password_request *self =
+        password_request_new(request, arg, &user_flow, http_request_param(request, "id"));
+    take_caller(self);
+    self->made = kg_strdup(body.password);
+    password_request_start(self);
+}
+
+// ---- Registration ---------------------------------------------------------------------------
+
+void
+handle_registration_show(struct http_request *request, void *arg)
+{
+    const struct api_context *context = arg;
+    http_reply_header(request, "Cache-Control", "no-store");
+    http_reply_json(request, 200,
+                    json_pack("{s:b, s:b}", "open", (int)context->registration_is_open, "first",
+                              (int)(accounts_first_user_token(context->accounts) != NULL)));
+}
+
+static int
+write_new_user(struct password_request *self, struct account_store *store, struct kg_error *err)
+{
+    return account_register(store, self->user, self->hash, self->is_first, self->key, err);
+}
+
+static const struct password_flow register_flow = {"user registered", NULL, write_new_user};
+
+static bool
+is_token(const struct api_context *context, const char *token)
+{
+    const char *right = accounts_first_user_token(context->accounts);
+    return token && right && strlen(token) == strlen(right) &&
+           sodium_memcmp(token, right, strlen(right)) == 0;
+}
+
+// A wrong token counts as a wrong key of that address.
+void
+handle_register(struct http_request *request, void *arg)
+{
+    static const char *const required[] = {"name", "password", NULL};
+    static const char *const optional[] = {"token", NULL};
+    const struct api_context *context = arg;
+    struct password_body body;
+    json_auto_t *root = read_body(request, required, optional, &body);
+    if (!root)
+        return;
+    struct kg_error err;
+    if (body.token && !is_token(context, body.token)) {
+        login_limits_fail(context->login_limits, body.name, http_request_network(request),
+                          clock_mono_ms());
+        http_request_refuse_secret(request);
+        return;
+    }
+    if (!body.token && !context->registration_is_open) {
+        kg_error_set(
+            &err, KG_REGISTRATION_CLOSED, 0,
+            "accounts are made by administrators; the first one is made with the token in the "
+            "gateway's log");
+        http_reply_error(request, &err);
+        return;
+    }
+    if (!admit(request, context, body.name, body.password))
+        return;
+    struct password_request *self = password_request_new(request, arg, &register_flow, body.name);
+    self->made = kg_strdup(body.password);
+    self->is_first = body.token != NULL;
+    password_request_start(self);
+}
+
+// ---- GET login, POST logout -----------------------------------------------------------------
+
+static int
+show_run(struct account_store *store, void *arg, struct kg_error *err)
+{
+    struct account_request *self = arg;
+    (void)err;
+    self->answer = describe(store, self->owner, self->is_login ? self->credential : NULL);
+    return 0;
+}
+
+void
+handle_login_show(struct http_request *request, void *arg)
+{
+    account_request_start(account_request_new(request, NULL, NULL), arg, show_run);
+}
+
+static int
+logout_run(struct account_store *store, void *arg, struct kg_error *err)
+{
+    struct account_request *self = arg;
+    if (!self->is_login)
+        return kg_error_set(
+            err, KG_INVALID, 0,
+            "only a login can be ended, which is a cookie; DELETE /api/v1/keys/{id} "
+            "revokes a key");
+    if (account_key_revoke(store, self->owner, self->credential, err) < 0)
+        return -1;
+    self->answer = json_pack("{s:s}", "message", "Logged out");
+    return 0;
+}
+
+void
+handle_logout(struct http_request *request, void *arg)
+{
+    struct account_request *self = account_request_new(request, "logged out", NULL);
+    if (self->is_login)
+        http_reply_login(request, "", 0);
+    account_request_start(self, arg, logout_run);
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cookie of a login (RFC 6265), and the token that a page must send beside it, so that a
+// request that another page has caused is refused.
+
+#include <assert.h>
+#include <sodium.h>
+#include <string.h>
+#include <strings.h>
+
+#include "http_priv.h"
+
+char *
+cookie_login(const struct http_request *request)
+{
+    const char *header = http_request_header(request, "Cookie");
+    const size_t name_len = strlen(HTTP_LOGIN_COOKIE);
+    while (header && *header) {
+        header += strspn(header, "; ");
+        size_t len = strcspn(header, ";");
+        if (len > name_len && header[name_len] == '=' &&
+            strncmp(header, HTTP_LOGIN_COOKIE, name_len) == 0)
+            return kg_strndup(header + name_len + 1, len - name_len - 1);
+        header += len;
+    }
+    return NULL;
+}
+
+// A keyed hash, so that the token does not tell the credential.
+void
+http_csrf_token(const char *credential, char ret[HTTP_CSRF_TOKEN_LEN + 1])
+{
+    static const unsigned char purpose[] = "kernelgate X-CSRF-Token";
+    unsigned char key[crypto_generichash_KEYBYTES], hash[HTTP_CSRF_TOKEN_LEN / 2];
+    crypto_generichash(key, sizeof key, (const unsigned char *)credential, strlen(credential), NULL,
+                       0);
+    crypto_generichash(hash, sizeof hash, purpose, sizeof purpose - 1, key, sizeof key);
+    sodium_bin2hex(ret, HTTP_CSRF_TOKEN_LEN + 1, hash, sizeof hash);
+}
+
+bool
+cookie_is_meant(const struct http_request *request, const char *credential)
+{
+    const char *sent = http_request_header(request, "X-CSRF-Token");
+    char token[HTTP_CSRF_TOKEN_LEN + 1];
+    if (request->method == HTTP_GET || request->method == HTTP_HEAD)
+        return true;
+    http_csrf_token(credential, token);
+    return sent && strlen(sent) == HTTP_CSRF_TOKEN_LEN &&
+           sodium_memcmp(sent, token, HTTP_CSRF_TOKEN_LEN) == 0;
+}
+
+void
+http_reply_login(struct http_request *request, const char *credential, int64_t seconds)
+{
+    const char *scheme = http_request_header(request, "X-Forwarded-Proto");
+    KG_AUTO_FREE char *cookie = kg_asprintf(
+        HTTP_LOGIN_COOKIE "=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%lld%s", credential,
+        (long long)seconds, scheme && strcasecmp(scheme, "https") == 0 ? "; Secure" : "");
+    http_reply_header(request, "Set-Cookie", cookie);
+}

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logins by name and password, registration, and changes of passwords."""
+
+import concurrent.futures
+import os
+import pty
+import re
+import socket
+import subprocess
+import time
+
+import pytest
+from account_commands import Accounts
+from kernelgate import BINARY, problem, wait_for
+
+PASSWORD = "correct horse"
+
+
+@pytest.fixture
+def accounts(tmp_path):
+    made = Accounts(tmp_path / "accounts.db")
+    made.do("user", "add", "alice")
+    set_password(made, "alice")
+    return made
+
+
+@pytest.fixture
+def gateway(start_gateway, accounts):
+    return start_gateway(*accounts.flags, "--pool-size", "0", "--jupyter-api")
+
+
+def set_password(accounts, user, password=PASSWORD):
+    command = [BINARY, "user", "passwd", user, *accounts.flags]
+    subprocess.run(command, input=password + "\n", text=True, check=True, timeout=60)
+
+
+def ask(client, path="login", **body):
+    return client.post(f"/api/v1/{path}", json=body)
+
+
+def log_in(client, user="alice", password=PASSWORD):
+    """Logs in; from then on the client sends the cookie, and the token, as the console does."""
+    response = ask(client, name=user, password=password)
+    assert response.status_code == 200, response.text
+    client.headers["X-CSRF-Token"] = response.json()["csrf_token"]
+    return response
+
+
+def change_password(client, **body):
+    return client.put("/api/v1/password", json=body)
+
+
+def status(client):
+    return client.get("/api/v1/sessions").status_code
+
+
+def test_a_login(gateway, accounts, clients):
+    page, key = clients(gateway, None), clients(gateway, accounts.key("alice"))
+    problem(page.get("/api/v1/login"), 401, "unauthorized")
+    response = log_in(page)
+    cookie = response.headers["set-cookie"]
+    assert re.fullmatch(
+        r"kernelgate_login=\w+; Path=/; HttpOnly; SameSite=Strict; Max-Age=604800", cookie
+    )
+    me = {"user": "alice", "administrator": False, "has_password": True}
+    token = page.headers["X-CSRF-Token"]
+    assert response.json() == page.get("/api/v1/login").json() == {**me, "csrf_token": token}
+    assert key.get("/api/v1/login").json() == {**me, "csrf_token": None}
+
+    # It is the owner that the keys are of; and no key that the account lists.
+    session = gateway.create_session(page, session_id="of-alice")
+    assert list(key.get("/api/v1/sessions").json()["sessions"]) == [session]
+    assert gateway.execute("print(1)", client=page, session_id=session).text() == "1\n"
+    assert key.get("/api/v1/keys").json()["total"] == page.get("/api/v1/keys").json()["total"] == 1
+
+    # Without the token, or with that of another login, it changes nothing; nor does Jupyter's API
+    # take it.
+    other = clients(gateway, None)
+    log_in(other)
+    others = other.headers["X-CSRF-Token"]
+    assert others != token
+    for wrong in "", others, token[:-1]:
+        page.headers["X-CSRF-Token"] = wrong
+        problem(page.delete(f"/api/v1/sessions/{session}"), 403, "csrf_token_required")
+        assert status(page) == 200
+    del page.headers["X-CSRF-Token"]
+    problem(ask(page, "logout"), 403, "csrf_token_required")
+    assert page.get("/api/kernels").status_code == 401
+    page.headers["X-CSRF-Token"] = token
+
+    response = ask(page, "logout")
+    assert response.status_code == 200 and "Max-Age=0" in response.headers["set-cookie"]
+    assert not page.cookies
+    page.cookies.set("kernelgate_login", cookie.split("=", 1)[1].split(";")[0])
+    assert [status(page), status(other), status(key)] == [401, 200, 200]
+    problem(ask(key, "logout"), 400, "invalid_request")
+    log = gateway.log()
+    assert "logged in" in log and "logged out" in log
+    assert PASSWORD not in log and "kgk_" not in log
+
+
+def test_secure_behind_tls(gateway, clients):
+    page = clients(gateway, None)
+    page.headers["X-Forwarded-Proto"] = "https"
+    assert log_in(page).headers["set-cookie"].endswith("; Secure")
+
+
+def test_wrong_passwords(gateway, accounts, clients):
+    page = clients(gateway, None)
+    accounts.do("user", "add", "keys-only")
+    accounts.do("user", "add", "bob")
+    set_password(accounts, "bob")
+    accounts.do("user", "disable", "bob")
+    answers = [
+        ask(page, name=name, password=password)
+        for name, password in [
+            ("alice", "wrong horse"), ("alice", ""), ("Alice", PASSWORD), ("keys-only", ""),
+            ("keys-only", PASSWORD), ("bob", PASSWORD), ("nobody", PASSWORD), ("' OR 1=1", PASSWORD),
+            ("x" * 1000, PASSWORD),
+        ]
+    ]  # fmt: skip
+    for answer in answers:
+        problem(answer, 401, "unauthorized")
+        assert answer.json()["detail"] == "the name or the password is wrong"
+        assert "set-cookie" not in answer.headers
+    for body in ({}, {"name": "alice"}, {"password": "x"}, {"name": 1, "password": "x"},
+                 {"name": "alice", "password": PASSWORD, "x": 1}):  # fmt: skip
+        problem(ask(page, **body), 400, "invalid_request")
+    assert "a login failed user=" in gateway.log() and "x" * 65 not in gateway.log()
+
+    # A name is limited: the right password is not even looked at. Other names are not.
+    for _ in range(8):
+        problem(ask(page, name="alice", password="wrong horse"), 401, "unauthorized")
+    answer = ask(page, name="alice", password=PASSWORD)
+    problem(answer, 429, "rate_limited")
+    assert "too many logins with this name failed" in answer.json()["detail"]
+    set_password(accounts, "keys-only")
+    log_in(page, "keys-only")
+
+
+def test_a_network_is_limited(start_gateway, accounts, clients):
+    """Not loopback: the address that this machine has beside it."""
+    address = subprocess.run(
+        ["hostname", "-I"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    if not address:
+        pytest.fail("this machine has no address but loopback")
+    gateway = start_gateway(
+        *accounts.flags, "--pool-size", "0", "--host", "0.0.0.0", "--allowed-hosts", "*"
+    )
+    page = clients(gateway, None)
+    url = gateway.url.replace("0.0.0.0", address[0]).replace("127.0.0.1", address[0])
+    accounts.do("user", "add", "bob")
+    set_password(accounts, "bob")
+    for i in range(60):
+        answer = page.post(f"{url}/api/v1/registration", json={"name": f"u{i}", "password": "x" * 10,
+                                                               "token": "wrong"})  # fmt: skip
+        problem(answer, 401, "unauthorized")
+    answer = page.post(f"{url}/api/v1/login", json={"name": "bob", "password": PASSWORD})
+    problem(answer, 429, "rate_limited")
+    assert "from your network" in answer.json()["detail"]
+
+
+def test_changes_of_passwords(gateway, accounts, clients):
+    page, other = clients(gateway, None), clients(gateway, None)
+    key = clients(gateway, accounts.key("alice"))
+    log_in(page), log_in(other)
+    for body in ({}, {"new_password": "battery staple"}, {"new_password": "short", "old_password": PASSWORD},
+                 {"new_password": "x" * 1025, "old_password": PASSWORD},
+                 {"new_password": "battery staple", "old_password": "wrong horse"}):  # fmt: skip
+        problem(change_password(page, **body), 400, "invalid_request")
+        problem(change_password(key, **body), 400, "invalid_request")
+    assert status(other) == 200
+    response = change_password(page, old_password=PASSWORD, new_password="battery staple")
+    assert response.status_code == 200, response.text
+    page.headers["X-CSRF-Token"] = response.json()["csrf_token"]
+    assert [status(page), status(other), status(key)] == [200, 401, 200]
+    gateway.create_session(page)
+    problem(ask(other, name="alice", password=PASSWORD), 401, "unauthorized")
+    log_in(other, password="battery staple")
+
+    # By the shell, also as one types it. All logins end.
+    set_password(accounts, "alice", "third password")
+    assert [status(page), status(other), status(key)] == [401, 401, 200]
+    assert "10 to 1024 bytes" in accounts.refused("user", "passwd", "alice")
+    assert "there is no user" in subprocess.run(
+        [BINARY, "user", "passwd", "nobody", *accounts.flags],
+        input="third password", capture_output=True, text=True, check=False, timeout=60,
+    ).stderr  # fmt: skip
+    main, terminal = pty.openpty()
+    with subprocess.Popen(
+        [BINARY, "user", "passwd", "alice", *accounts.flags], stdin=terminal, stderr=terminal
+    ) as typed:
+        assert b"New password: " in os.read(main, 100)
+        os.write(main, b"fourth password\n")
+        assert typed.wait(60) == 0
+    os.close(terminal)
+    shown = os.read(main, 1000)
+    os.close(main)
+    assert b"fourth" not in shown
+    log_in(page, password="fourth password")
+
+    # A key is enough for the first password of its user.
+    accounts.do("user", "add", "bob")
+    bob = clients(gateway, accounts.key("bob"))
+    assert bob.get("/api/v1/login").json()["has_password"] is False
+    assert change_password(bob, new_password=PASSWORD).json()["has_password"] is True
+    log_in(page, "bob")
+
+
+def test_administrators_set_passwords(gateway, accounts, clients):
+    accounts.do("user", "add", "root")
+    accounts.do("user", "role", "root", "administrator")
+    root, alice, page = (
+        clients(gateway, key) for key in (accounts.key("root"), accounts.key("alice"), None)
+    )
+    body = {"password": "from above, for now"}
+    log_in(page)
+    problem(alice.put("/api/v1/users/alice/password", json=body), 403, "administrators_only")
+    problem(page.put("/api/v1/users/alice/password", json=body), 403, "administrators_only")
+    problem(root.put("/api/v1/users/nobody/password", json=body), 404, "not_found")
+    problem(
+        root.put("/api/v1/users/alice/password", json={"password": "x"}), 400, "invalid_request"
+    )
+    response = root.put("/api/v1/users/alice/password", json=body)
+    assert response.json() == {
+        "user": "alice", "administrator": False, "has_password": True, "csrf_token": None,
+    }  # fmt: skip
+    assert "set-cookie" not in response.headers
+    assert status(page) == 401
+    log_in(page, password=body["password"])
+    users = {it["name"]: it["has_password"] for it in root.get("/api/v1/users").json()["users"]}
+    assert users == {"alice": True, "root": False}
+    assert 'what="password set" by=root of=alice' in gateway.log()
+
+    # An administrator who has logged in needs the token, like anybody.
+    set_password(accounts, "root")
+    log_in(page, "root")
+    assert page.get("/api/v1/users").json()["total"] == 2
+    del page.headers["X-CSRF-Token"]
+    problem(page.delete("/api/v1/users/alice"), 403, "csrf_token_required")
+
+
+def test_the_first_user(start_gateway, tmp_path, clients):
+    accounts = Accounts(tmp_path / "accounts.db")
+    gateway = start_gateway(*accounts.flags, "--pool-size", "0")
+    wait_for(lambda: "there are no users" in gateway.log())
+    token = re.search(r"administrator token=([a-z2-7]{32})\n", gateway.log())[1]
+    page, late = clients(gateway, None), clients(gateway, None)
+
+    def state():
+        return page.get("/api/v1/registration").json()
+
+    def register(client, name, **more):
+        return ask(client, "registration", name=name, password=PASSWORD, **more)
+
+    assert state() == {"open": False, "first": True}
+    problem(register(page, "root"), 403, "registration_closed")
+    problem(register(page, "root", token=token[:-1]), 401, "unauthorized")
+    problem(register(page, "", token=token), 400, "invalid_request")
+    problem(ask(page, "registration", name="root", password="short", token=token), 400,
+            "invalid_request")  # fmt: skip
+
+    # At once from many: there is one first user.
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        names = [f"root-{i}" for i in range(8)]
+        answers = list(
+            pool.map(lambda name: register(clients(gateway, None), name, token=token), names)
+        )
+    [made] = [answer for answer in answers if answer.status_code == 200]
+    assert made.json()["administrator"] is True and made.json()["csrf_token"]
+    assert all(it.status_code in (200, 401, 403) for it in answers), answers
+    assert state() == {"open": False, "first": False}
+    problem(register(late, "eve", token=token), 401, "unauthorized")
+    [row] = accounts.rows("user", "list")
+    assert row[0] == made.json()["user"] and row[-1] == "administrator"
+    page.cookies = made.cookies
+    assert page.get("/api/v1/users").json()["total"] == 1
+
+    # Another start has no token; until all users are gone.
+    gateway.stop()
+    gateway.start()
+    assert gateway.log().count("there are no users") == 1
+    accounts.do("user", "remove", row[0])
+    wait_for(lambda: gateway.log().count("there are no users") == 2)
+
+
+def test_open_registration(start_gateway, accounts, clients):
+    gateway = start_gateway(
+        *accounts.flags, "--pool-size", "0", "--registration", "open", "--max-sessions", "2"
+    )
+    page = clients(gateway, None)
+    assert page.get("/api/v1/registration").json() == {"open": True, "first": False}
+    problem(
+        ask(page, "registration", name="alice", password="battery staple"), 400, "invalid_request"
+    )
+    problem(ask(page, "registration", name="default", password=PASSWORD), 400, "invalid_request")
+    response = ask(page, "registration", name="carol", password=PASSWORD)
+    assert response.json()["user"] == "carol" and response.json()["administrator"] is False
+    page.headers["X-CSRF-Token"] = response.json()["csrf_token"]
+    gateway.create_session(page)
+    problem(ask(page, "sessions"), 429, "max_sessions")  # half of two
+    problem(page.get("/api/v1/users"), 403, "administrators_only")
+    log_in(clients(gateway, None))
+
+
+def test_hashing_delays_nobody(gateway, accounts, clients):
+    """While many log in, requests with a key are answered."""
+    key = clients(gateway, accounts.key("alice"))
+    status(key)
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        pages = [clients(gateway, None) for _ in range(12)]
+        logins = [pool.submit(ask, page, name="alice", password=PASSWORD) for page in pages]
+        answered = 0
+        while not logins[-1].done():
+            assert status(key) == 200
+            answered += not logins[-1].done()
+        assert {login.result().status_code for login in logins} == {200}
+    assert answered >= 24  # two for each hash, at the very least
+
+
+def test_clients_that_leave(gateway, accounts, clients):
+    """In each state of a login; the queue goes on."""
+    body = b'{"name":"alice","password":"correct horse"}'
+    head = b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(
+        body
+    )
+    address = gateway.url.removeprefix("http://").split(":")
+    for delay in [0, 0.01, 0.05, 0.1, 0.2] * 4:
+        with socket.create_connection((address[0], int(address[1]))) as client:
+            client.sendall(head + body)
+            time.sleep(delay)
+    log_in(clients(gateway, None))
