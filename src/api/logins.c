@@ -32,6 +32,7 @@ struct password_request {
     struct password_job *job;
     char *caller;                  // the owner; or NULL
     char *credential;              // or NULL
+    bool by_login;                 // the credential came in a cookie
     char *user;                    // whose password it is
     char *compared;                // a password that must be the user's; or NULL
     char *made;                    // the user's new password; or NULL
@@ -235,9 +236,8 @@ password_request_new(struct http_request *request, const struct api_context *con
 static void
 take_caller(struct password_request *self)
 {
-    bool is_login;
     self->caller = kg_strdup(http_request_owner(self->request));
-    self->credential = http_request_credential(self->request, &is_login);
+    self->credential = http_request_credential(self->request, &self->by_login);
 }
 
 static void
@@ -326,7 +326,7 @@ write_own(struct password_request *self, struct account_store *store, struct kg_
 {
     if (account_password_set(store, self->user, self->hash, err) < 0)
         return -1;
-    return account_login_add(store, self->user, self->hash, self->key, err);
+    return self->by_login ? account_login_add(store, self->user, self->hash, self->key, err) : 0;
 }
 
 static const struct password_flow own_flow = {"password changed", read_own_hash, write_own};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gateway's public API, as the console uses it: the key, requests, errors, lines of streams.
+// The gateway's public API, as the console uses it: the key or login, requests, errors, lines of
+// streams.
 
 const KEY = "kernelgate.key";
 const base = new URL("..", document.baseURI);
@@ -20,10 +21,25 @@ export function setKey(key: string) {
     else sessionStorage.removeItem(KEY);
 }
 
+/** Who one is. The credential is the key, or a cookie, which this page cannot read. */
+export interface Login {
+    user: string;
+    administrator: boolean;
+    has_password: boolean;
+    csrf_token: string | null; // null: by a key
+}
+let login: Login | null = null; // of a gateway with accounts
+export const getLogin = () => login;
+export function setLogin(who: Login | null) {
+    login = who;
+}
+
+export const PASSWORD_MIN = 10;
+
 /** The gateway's address, without a slash at its end. */
 export const address = base.href.replace(/\/$/, "");
 
-/** Called when the gateway refuses the key. */
+/** Called when the gateway refuses the key or the login. */
 let onRefused = () => {};
 export function whenRefused(call: () => void) {
     onRefused = call;
@@ -46,6 +62,7 @@ export async function send(where: string, options: Options = {}): Promise<Respon
     const headers: Record<string, string> = {};
     const key = getKey();
     if (key) headers.Authorization = `Bearer ${key}`;
+    else if (login?.csrf_token) headers["X-CSRF-Token"] = login.csrf_token;
     if (options.body !== undefined) headers["Content-Type"] = "application/json";
     let response: Response;
     try {
@@ -63,7 +80,8 @@ export async function send(where: string, options: Options = {}): Promise<Respon
     }
     if (response.ok) return response;
     const problem = await response.json().catch(() => ({}));
-    if (response.status === 401) onRefused();
+    // Another tab may have logged in as somebody else, whose token this is not.
+    if (response.status === 401 || problem.code === "csrf_token_required") onRefused();
     throw new ApiError(
         response.status,
         problem.code ?? "",

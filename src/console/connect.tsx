@@ -3,10 +3,12 @@
 
 import { useState } from "preact/hooks";
 
-import { address, getKey } from "./api";
+import { address, getKey, getLogin } from "./api";
 import { useCopy } from "./copy";
 
 const HIDDEN = "•".repeat(12);
+// Of those who have logged in with a password.
+const MISSING = "YOUR_KEY";
 
 interface Snippet {
     name: string;
@@ -54,7 +56,7 @@ with urllib.request.urlopen(request) as lines:
 
 function Copyable({ snippet, shown }: { snippet: Snippet; shown: boolean }) {
     const [told, copy] = useCopy("The browser does not allow it: show the key, and copy by hand.");
-    const key = getKey();
+    const key = getKey() || (getLogin() ? MISSING : "");
     return (
         <section class="snippet">
             <div class="snippet-head">
@@ -67,7 +69,7 @@ function Copyable({ snippet, shown }: { snippet: Snippet; shown: boolean }) {
                 </button>
             </div>
             <pre tabIndex={0} aria-label={snippet.name}>
-                {snippet.text(key && !shown ? HIDDEN : key)}
+                {snippet.text(getKey() && !shown ? HIDDEN : key)}
             </pre>
         </section>
     );
@@ -88,7 +90,14 @@ export function Connect() {
             </div>
             <p class="quiet">
                 These use the gateway at {address}
-                {getKey() && ", with the key that you have logged in with"}.
+                {getKey() && ", with the key that you have logged in with"}
+                {!getKey() && getLogin() && (
+                    <>
+                        . Make a <a href="#/keys">key</a> for each program, and write it in place of{" "}
+                        {MISSING}
+                    </>
+                )}
+                .
             </p>
             {SNIPPETS.map((snippet) => (
                 <Copyable key={snippet.name} snippet={snippet} shown={shown} />

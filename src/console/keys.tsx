@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of one's account: what there is, making one, and revoking.
+// The keys of one's account: what there is, making one, and revoking; and its password.
 
 import { useState } from "preact/hooks";
 
-import { ask, getKey, send } from "./api";
+import { ask, getKey, getLogin, type Login, PASSWORD_MIN, send, setLogin } from "./api";
 import { useCopy } from "./copy";
 import { duration } from "./format";
 import { usePolled } from "./polling";
@@ -86,6 +86,65 @@ function Row({ of, confirming, onRevoke, onLeave }: RowProps) {
                 </button>
             </td>
         </tr>
+    );
+}
+
+/** For logging in to this page. */
+function Password() {
+    const [told, setTold] = useState("");
+    const [failure, setFailure] = useState("");
+    const had = getLogin()?.has_password;
+    const onSubmit = async (event: Event) => {
+        event.preventDefault();
+        const form = event.target as HTMLFormElement;
+        const body = Object.fromEntries(new FormData(form));
+        setTold("");
+        setFailure("");
+        try {
+            setLogin(await ask<Login>("api/v1/password", { method: "PUT", body }));
+            setTold("The password is set. Other browsers are logged out.");
+            form.reset();
+        } catch (failed) {
+            setFailure((failed as Error).message);
+        }
+    };
+    return (
+        <form class="panel" aria-label="Password" onSubmit={onSubmit}>
+            <h2>Password</h2>
+            <p class="quiet">For logging in to this page by name. Programs use keys.</p>
+            {had && (
+                <label>
+                    Present password
+                    <input
+                        type="password"
+                        name="old_password"
+                        autocomplete="current-password"
+                        required
+                    />
+                </label>
+            )}
+            <label>
+                New password
+                <input
+                    type="password"
+                    name="new_password"
+                    autocomplete="new-password"
+                    minLength={PASSWORD_MIN}
+                    required
+                />
+            </label>
+            {failure && (
+                <p role="alert" class="error">
+                    {failure}
+                </p>
+            )}
+            <div class="actions">
+                <button type="submit">Set the password</button>
+                <span role="status" class="quiet">
+                    {told}
+                </span>
+            </div>
+        </form>
     );
 }
 
@@ -174,6 +233,7 @@ export function Keys() {
                     </tbody>
                 </table>
             )}
+            {value && <Password />}
         </main>
     );
 }

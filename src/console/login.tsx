@@ -1,59 +1,194 @@
 // SPDX-License-Identifier: Apache-2.0
-// The form for a key. This tab alone keeps it, until it is closed.
+// Logging in: by name and password, or by an API key, which this tab alone keeps until it is closed;
+// and making an account.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { ask, getKey, setKey } from "./api";
+import {
+    ApiError,
+    ask,
+    getKey,
+    getLogin,
+    type Login as Who,
+    PASSWORD_MIN,
+    setKey,
+    setLogin,
+} from "./api";
 
-export function Login({ onKey }: { onKey: () => void }) {
-    const [error, setError] = useState(getKey() ? "The gateway no longer accepts this key." : "");
-    const [busy, setBusy] = useState(false);
-    const input = useRef<HTMLInputElement>(null);
-    useEffect(() => {
+interface Registration {
+    open: boolean;
+    first: boolean;
+}
+
+type Way = "password" | "key" | "account";
+
+const TITLES: Record<Way, string> = {
+    password: "Log in",
+    key: "Log in with an API key",
+    account: "Make an account",
+};
+
+/** Enters with a key, or fails with the reason. */
+async function enterByKey(key: string) {
+    if (!/^[\x21-\x7e]+$/.test(key)) throw new Error("A key has only ASCII characters.");
+    setKey(key);
+    try {
+        await ask("api/v1/kernelspecs");
+    } catch (failed) {
         setKey("");
-        input.current!.focus();
+        throw failed;
+    }
+}
+
+function KeyField({ invalid }: { invalid: boolean }) {
+    return (
+        <>
+            <label for="key">API key</label>
+            <input
+                id="key"
+                name="key"
+                type="password"
+                autocomplete="off"
+                aria-describedby="key-help"
+                aria-invalid={invalid || undefined}
+            />
+            <p id="key-help" class="quiet">
+                This tab keeps the key until it is closed.
+            </p>
+        </>
+    );
+}
+
+interface NameProps {
+    way: Way;
+    registration: Registration;
+    invalid: boolean;
+}
+
+function NameFields({ way, registration, invalid }: NameProps) {
+    const isNew = way === "account";
+    return (
+        <>
+            {isNew && registration.first && (
+                <>
+                    <label for="token">Token from the gateway's log</label>
+                    <input
+                        id="token"
+                        name="token"
+                        autocomplete="off"
+                        spellcheck={false}
+                        required={!registration.open}
+                    />
+                </>
+            )}
+            <label for="name">Name</label>
+            <input
+                id="name"
+                name="name"
+                autocomplete="username"
+                autocapitalize="none"
+                spellcheck={false}
+                required
+                aria-invalid={invalid || undefined}
+            />
+            <label for="password">Password</label>
+            <input
+                id="password"
+                name="password"
+                type="password"
+                autocomplete={isNew ? "new-password" : "current-password"}
+                minLength={isNew ? PASSWORD_MIN : undefined}
+                required
+                aria-invalid={invalid || undefined}
+            />
+        </>
+    );
+}
+
+const lost = () => {
+    if (getKey()) return "The gateway no longer accepts this key.";
+    return getLogin() ? "You are logged out." : "";
+};
+
+export function Login({ onEnter }: { onEnter: () => void }) {
+    const [error, setError] = useState(lost);
+    const [busy, setBusy] = useState(false);
+    const [registration, setRegistration] = useState<Registration | null>(null);
+    const [way, setWay] = useState<Way | null>(null); // null: not known yet
+    const form = useRef<HTMLFormElement>(null);
+    useEffect(() => {
+        const hadKey = getKey() !== "";
+        setKey("");
+        setLogin(null);
+        ask<Registration>("api/v1/registration").then(
+            (found) => {
+                setRegistration(found);
+                setWay(hadKey ? "key" : found.first ? "account" : "password");
+            },
+            () => setWay("key"), // there are no accounts
+        );
     }, []);
+    useEffect(() => form.current?.querySelector("input")?.focus(), [way]);
+    if (!way) return <main class="narrow" aria-busy="true" />;
+    const ways = (["password", "account", "key"] as const).filter(
+        (each) =>
+            each !== way &&
+            registration &&
+            (each !== "account" || registration.open || registration.first),
+    );
     const onSubmit = async (event: Event) => {
         event.preventDefault();
-        const key = input.current!.value.trim();
-        if (!key) return;
-        if (!/^[\x21-\x7e]+$/.test(key)) return setError("A key has only ASCII characters.");
+        const body = Object.fromEntries(new FormData(form.current!)) as Record<string, string>;
+        if (way === "key" && !body.key!.trim()) return;
+        if (!body.token) delete body.token;
         setBusy(true);
-        setKey(key);
         try {
-            await ask("api/v1/kernelspecs");
-            onKey();
+            if (way === "key") await enterByKey(body.key!.trim());
+            else {
+                const where = way === "account" ? "api/v1/registration" : "api/v1/login";
+                setLogin(await ask<Who>(where, { method: "POST", body }));
+            }
+            onEnter();
         } catch (failed) {
-            setKey("");
-            setError((failed as Error).message);
+            const refused = way === "account" && failed instanceof ApiError && failed.status === 401;
+            setError(refused ? "This is not the token." : (failed as Error).message);
             setBusy(false);
-            input.current?.select();
+            form.current?.querySelector<HTMLInputElement>("[type=password]")?.select();
         }
+    };
+    const onWay = (next: Way) => {
+        setError("");
+        setWay(next);
     };
     return (
         <main class="narrow">
-            <form class="login" onSubmit={onSubmit}>
+            <form class="login" ref={form} onSubmit={onSubmit}>
                 <h1>kernelgate</h1>
-                <label for="key">API key</label>
-                <input
-                    id="key"
-                    ref={input}
-                    type="password"
-                    autocomplete="current-password"
-                    aria-describedby="key-help"
-                    aria-invalid={error ? true : undefined}
-                />
-                <p id="key-help" class="quiet">
-                    This tab keeps the key until it is closed.
-                </p>
+                {way === "account" && registration!.first && (
+                    <p class="quiet">There are no users yet. The first one is an administrator.</p>
+                )}
+                {way === "key" ? (
+                    <KeyField invalid={error !== ""} />
+                ) : (
+                    <NameFields
+                        way={way}
+                        registration={registration!}
+                        invalid={error !== ""}
+                    />
+                )}
                 {error && (
                     <p role="alert" class="error">
                         {error}
                     </p>
                 )}
                 <button type="submit" class="primary" disabled={busy}>
-                    Log in
+                    {way === "account" ? "Make the account" : "Log in"}
                 </button>
+                {ways.map((each) => (
+                    <button key={each} type="button" class="plain" onClick={() => onWay(each)}>
+                        {TITLES[each]}
+                    </button>
+                ))}
             </form>
         </main>
     );

@@ -4,7 +4,17 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import { ApiError, ask, getKey, setKey, whenRefused } from "./api";
+import {
+    ApiError,
+    ask,
+    getKey,
+    getLogin,
+    type Login as Who,
+    send,
+    setKey,
+    setLogin,
+    whenRefused,
+} from "./api";
 import { Connect } from "./connect";
 import { Keys } from "./keys";
 import { Login } from "./login";
@@ -18,15 +28,29 @@ const LOOK_AGAIN_MS = 5000;
 
 type Access = "unknown" | "refused" | "granted" | "unreachable";
 
+const isStatus = (error: unknown, status: number) =>
+    error instanceof ApiError && error.status === status;
+
+/** Learns who one is; without accounts, whether one may enter. */
+async function enter() {
+    setLogin(null);
+    try {
+        setLogin(await ask<Who>("api/v1/login"));
+    } catch (error) {
+        if (!isStatus(error, 404)) throw error;
+        await ask("api/v1/kernelspecs");
+    }
+}
+
 function useAccess() {
     const [access, set] = useState<Access>("unknown");
     const [attempt, setAttempt] = useState(0);
     useEffect(() => {
         whenRefused(() => set("refused"));
-        ask("api/v1/kernelspecs").then(
+        enter().then(
             () => set("granted"),
             (error) => {
-                if (error instanceof ApiError && error.status === 401) return;
+                if (isStatus(error, 401)) return;
                 set("unreachable");
                 setTimeout(() => setAttempt(attempt + 1), 2000);
             },
@@ -35,12 +59,12 @@ function useAccess() {
     return { access, again: () => setAttempt(attempt + 1), leave: () => set("refused") };
 }
 
-/** Of keys and users: which this key may see. There are none without accounts. */
+/** Of keys and users: which one may see. There are none without accounts. */
 function useAccounts(access: Access) {
     const [seen, setSeen] = useState<string[]>([]);
     useEffect(() => {
         setSeen([]);
-        if (access !== "granted" || !getKey()) return;
+        if (access !== "granted" || !getLogin()) return;
         const left = new AbortController();
         const look = async (name: string) => {
             try {
@@ -89,7 +113,8 @@ function Bar({ view, accounts, onLeave }: BarProps) {
             <button class="plain" onClick={toggleTheme}>
                 {theme === "dark" ? "Light" : "Dark"}
             </button>
-            {getKey() && (
+            {getLogin() && <span class="quiet user">{getLogin()!.user}</span>}
+            {(getKey() || getLogin()) && (
                 <button class="plain" onClick={onLeave}>
                     Log out
                 </button>
@@ -103,7 +128,9 @@ function Page() {
     const route = useRoute();
     const accounts = useAccounts(access);
     const onLeave = () => {
+        if (!getKey()) send("api/v1/logout", { method: "POST" }).catch(() => {});
         setKey("");
+        setLogin(null);
         sessionStorage.clear(); // the cells, too
         leave();
     };
@@ -115,7 +142,7 @@ function Page() {
                 <p role="alert">The gateway does not answer. Trying again…</p>
             </main>
         );
-    if (access === "refused") return <Login onKey={again} />;
+    if (access === "refused") return <Login onEnter={again} />;
     return (
         <>
             <Bar view={route.view} accounts={accounts} onLeave={onLeave} />

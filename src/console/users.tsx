@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// For administrators: users, their roles and limits, and first keys for them.
+// For administrators: users, their roles and limits, and first keys and passwords for them.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { ask, send } from "./api";
+import { ask, PASSWORD_MIN, send } from "./api";
 import { duration } from "./format";
 import { type MadeKey, NewKey } from "./keys";
 import { usePolled } from "./polling";
@@ -14,6 +14,7 @@ interface User {
     name: string;
     administrator: boolean;
     disabled: boolean;
+    has_password: boolean;
     keys: number;
     created_at: string;
     max_sessions: number;
@@ -29,7 +30,7 @@ const path = (name: string) => `api/v1/users/${encodeURIComponent(name)}`;
 
 interface FormProps {
     of: User | null; // null: a new one
-    onSave: (body: Record<string, unknown>) => void;
+    onSave: (body: Record<string, unknown>, password: string) => void; // "": stays as it is
     onClose: () => void;
 }
 
@@ -43,7 +44,7 @@ function UserForm({ of, onSave, onClose }: FormProps) {
         for (const { member } of LIMITS) body[member] = Number(form.get(member));
         if (of) body.disabled = form.has("disabled");
         else body.name = form.get("name");
-        onSave(body);
+        onSave(body, String(form.get("password")));
     };
     return (
         <form
@@ -82,6 +83,21 @@ function UserForm({ of, onSave, onClose }: FormProps) {
                     />
                 </label>
             ))}
+            <label>
+                {of?.has_password ? "New password" : "Password"}
+                <input
+                    type="password"
+                    name="password"
+                    minLength={PASSWORD_MIN}
+                    autocomplete="new-password"
+                    aria-describedby="password-help"
+                />
+            </label>
+            <p id="password-help" class="quiet">
+                {of?.has_password
+                    ? "Empty: it stays. Another one logs the user out."
+                    : "For logging in by name; it may stay empty."}
+            </p>
             <label class="check">
                 <input type="checkbox" name="administrator" defaultChecked={of?.administrator} />
                 Administrator
@@ -174,10 +190,13 @@ export function Users() {
         refresh();
     };
     const of = edited === "new" ? null : edited;
-    const onSave = (body: Record<string, unknown>) =>
+    const onSave = (body: Record<string, unknown>, password: string) =>
         attempt(async () => {
-            if (of) await send(path(of.name), { method: "PATCH", body });
+            const name = of?.name ?? String(body.name);
+            if (of) await send(path(name), { method: "PATCH", body });
             else await send("api/v1/users", { method: "POST", body });
+            if (password)
+                await send(`${path(name)}/password`, { method: "PUT", body: { password } });
             setEdited(null);
         });
     const onKey = (user: string) =>

@@ -29,7 +29,12 @@ class ConsolePage:
         self.page.goto(f"{self.gateway.url}/console/{path}")
 
     def log_in(self, key=None):
-        self.page.get_by_label("API key").fill(key or self.gateway.key)
+        field = self.page.get_by_label("API key")
+        other = self.page.get_by_role("button", name="Log in with an API key")
+        expect(field.or_(other)).to_be_visible()
+        if other.is_visible():  # there are accounts
+            other.click()
+        field.fill(key or self.gateway.key)
         self.page.keyboard.press("Enter")
 
     def enter(self, session=None, tab="console"):

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 from account_commands import Accounts
-from kernelgate import Gateway
+from kernelgate import Gateway, wait_for
 from playwright.sync_api import expect
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'"
@@ -98,6 +98,7 @@ def test_the_key_of_the_tab_is_revoked(accounts, enter):
     page.get_by_role("button", name="Revoke first").click()
     page.get_by_role("button", name="Revoke, and log out?").click()
     expect(page.get_by_label("API key")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_text("The gateway no longer accepts this key.")
     assert accounts.status(key) == 401
 
 
@@ -170,6 +171,162 @@ def test_what_the_gateway_refuses_is_told(accounts, enter):
     expect(form.get_by_label("Name")).to_have_value("boss")  # nothing that was typed is lost
 
 
+# ---- Names and passwords
+
+PASSWORD = "correct horse"
+
+
+def log_in(page, name, password=PASSWORD):
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("Password", exact=True).fill(password)
+    page.keyboard.press("Enter")
+
+
+@pytest.fixture
+def registering(tmp_path, start):
+    """A gateway without users, where anybody may register; and its accounts."""
+    path = tmp_path / "accounts.db"
+    gateway = start("--accounts-file", str(path), "--registration", "open")
+    return gateway, Users(gateway, path)
+
+
+@pytest.fixture
+def start():
+    with contextlib.ExitStack() as stack:
+
+        def start_it(*flags):
+            running = Gateway("--pool-size", "0", *flags)
+            stack.callback(running.clean_up)
+            return running.start()
+
+        yield start_it
+
+
+def test_the_first_user_and_another_one(registering, tab):
+    gateway, accounts = registering
+    wait_for(lambda: "administrator token=" in gateway.log())
+    token = gateway.log().split("administrator token=")[1].split()[0]
+    console = tab(gateway)
+    page = console.page
+    console.open()
+    expect(page.get_by_text("The first one is an administrator.")).to_be_visible()
+    expect(page.get_by_label("Token from the gateway's log")).to_be_focused()
+    assert console.findings() == []
+    page.get_by_label("Token").fill("not it")
+    log_in(page, "root")
+    expect(page.get_by_role("alert")).to_have_text("This is not the token.")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("root")
+    page.get_by_label("Token").fill(token)
+    log_in(page, "root")
+    expect(page.get_by_role("banner")).to_contain_text("root")
+    expect(page.get_by_role("link", name="Users")).to_be_visible()
+
+    # The cookie is all that the browser keeps, and no script can read it.
+    [cookie] = page.context.cookies()
+    assert cookie["name"] == "kernelgate_login" and cookie["httpOnly"]
+    assert cookie["sameSite"] == "Strict"
+    assert page.evaluate("document.cookie") == ""
+    kept = page.evaluate("JSON.stringify([{...sessionStorage}, {...localStorage}])")
+    assert cookie["value"] not in kept and PASSWORD not in kept
+
+    # It is enough for another tab, and after a reload; what changes something has its token.
+    page.get_by_role("button", name="New sandbox").click()
+    expect(page.get_by_label("Code. Shift and Enter")).to_be_visible()
+    cell = console.run("print(6 * 7)")
+    expect(cell).to_contain_text("42")
+    page.reload()
+    expect(page.get_by_role("banner")).to_contain_text("root")
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(other.get_by_role("banner")).to_contain_text("root")
+
+    # Another person registers, and sees nothing of the first one.
+    second = tab(gateway)
+    second.open()
+    second.page.get_by_role("button", name="Make an account").click()
+    expect(second.page.get_by_label("Token")).to_have_count(0)
+    log_in(second.page, "root")
+    expect(second.page.get_by_role("alert")).to_contain_text("there is a user root already")
+    log_in(second.page, "eva")
+    expect(second.page.get_by_role("banner")).to_contain_text("eva")
+    expect(second.page.get_by_role("link", name="Users")).to_have_count(0)
+    expect(second.page.get_by_role("row")).to_have_count(0)
+
+    # Logging out ends it in all tabs of this browser.
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()
+    assert page.context.cookies() == []
+    other.reload()
+    expect(other.get_by_label("Name", exact=True)).to_be_visible()
+    assert accounts.sql("SELECT count(*) FROM keys") == [(1,)]  # eva's
+
+
+def test_logging_in_by_keyboard(accounts, tab):
+    accounts.do("user", "add", "fritz")
+    accounts.password("fritz", PASSWORD)
+    console = tab(accounts.gateway)
+    page = console.page
+    console.open("#/keys")
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()
+    assert console.findings() == []
+    page.keyboard.type("fritz")
+    page.keyboard.press("Tab")
+    page.keyboard.type("wrong horse")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("the name or the password is wrong")
+    page.keyboard.type(PASSWORD)  # in place of the wrong one, which is selected
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Keys")).to_be_visible()
+
+    # Another password ends the logins of other browsers, not this one.
+    second = tab(accounts.gateway)
+    second.open()
+    log_in(second.page, "fritz")
+    expect(second.page.get_by_role("banner")).to_contain_text("fritz")
+    form = page.get_by_role("form", name="Password")
+    form.get_by_label("Present password").fill("wrong horse")
+    form.get_by_label("New password").fill("battery staple")
+    page.keyboard.press("Enter")
+    expect(form.get_by_role("alert")).to_contain_text("old_password")
+    form.get_by_label("Present password").fill(PASSWORD)
+    page.keyboard.press("Enter")
+    expect(form.get_by_role("status")).to_contain_text("The password is set.")
+    page.get_by_label("Name of the new key").fill("after that")
+    page.get_by_role("button", name="New key").click()
+    expect(row(page, "after that")).to_be_visible()
+    expect(second.page.get_by_label("Name", exact=True)).to_be_visible()
+    expect(second.page.get_by_role("alert")).to_have_text("You are logged out.")
+
+    # Snippets have no key, since the page knows none.
+    page.get_by_role("link", name="Connect").click()
+    expect(page.get_by_label("curl", exact=True)).to_contain_text("Bearer YOUR_KEY")
+
+
+def test_an_administrator_sets_a_password(accounts, enter, tab):
+    page = enter("users", accounts.user("chief", administrator=True)).page
+    page.get_by_role("button", name="New user").click()
+    form = page.get_by_role("form", name="New user")
+    form.get_by_label("Name").fill("gerd")
+    form.get_by_label("Password").fill(PASSWORD)
+    form.get_by_role("button", name="Save").click()
+    expect(row(page, "gerd")).to_be_visible()
+    second = tab(accounts.gateway)
+    second.open()
+    log_in(second.page, "gerd")
+    expect(second.page.get_by_role("banner")).to_contain_text("gerd")
+    page.get_by_role("button", name="Change gerd").click()
+    form = page.get_by_role("form", name="User gerd")
+    expect(form.get_by_label("New password")).to_have_value("")
+    form.get_by_role("button", name="Save").click()
+    expect(form).to_have_count(0)
+    second.page.reload()
+    expect(second.page.get_by_role("banner")).to_contain_text("gerd")  # the password has stayed
+    page.get_by_role("button", name="Change gerd").click()
+    form.get_by_label("New password").fill("battery staple")
+    form.get_by_role("button", name="Save").click()
+    expect(second.page.get_by_role("alert")).to_have_text("You are logged out.")
+
+
 @pytest.mark.parametrize(
     "name, options",
     [
@@ -178,8 +335,13 @@ def test_what_the_gateway_refuses_is_told(accounts, enter):
         ("phone", {"viewport": {"width": 390, "height": 844}}),
     ],
 )
-def test_the_views_are_accessible(accounts, enter, name, options):
+def test_the_views_are_accessible(accounts, enter, tab, name, options):
     key = accounts.user(f"reader-{name}", administrator=True)
+    console = tab(accounts.gateway, **options)
+    console.open()
+    expect(console.page.get_by_label("Password")).to_be_visible()
+    assert console.findings() == []
+    console.shoot(f"login-{name}")
     for view, button in ("keys", "New key"), ("users", "New user"):
         console = enter(view, key, **options)
         page = console.page

@@ -31,6 +31,10 @@ class Accounts:
     def key(self, user, name=""):
         return self.do("key", "add", user, *([name] if name else [])).strip()
 
+    def password(self, user, password):
+        command = [BINARY, "user", "passwd", user, *self.flags]
+        subprocess.run(command, input=password + "\n", text=True, check=True, timeout=60)
+
     def rows(self, *words):
         return [line.split("\t") for line in self.do(*words).splitlines()]
 

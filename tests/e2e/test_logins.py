@@ -20,18 +20,13 @@ PASSWORD = "correct horse"
 def accounts(tmp_path):
     made = Accounts(tmp_path / "accounts.db")
     made.do("user", "add", "alice")
-    set_password(made, "alice")
+    made.password("alice", PASSWORD)
     return made
 
 
 @pytest.fixture
 def gateway(start_gateway, accounts):
     return start_gateway(*accounts.flags, "--pool-size", "0", "--jupyter-api")
-
-
-def set_password(accounts, user, password=PASSWORD):
-    command = [BINARY, "user", "passwd", user, *accounts.flags]
-    subprocess.run(command, input=password + "\n", text=True, check=True, timeout=60)
 
 
 def ask(client, path="login", **body):
@@ -109,7 +104,7 @@ def test_wrong_passwords(gateway, accounts, clients):
     page = clients(gateway, None)
     accounts.do("user", "add", "keys-only")
     accounts.do("user", "add", "bob")
-    set_password(accounts, "bob")
+    accounts.password("bob", PASSWORD)
     accounts.do("user", "disable", "bob")
     answers = [
         ask(page, name=name, password=password)
@@ -134,7 +129,7 @@ def test_wrong_passwords(gateway, accounts, clients):
     answer = ask(page, name="alice", password=PASSWORD)
     problem(answer, 429, "rate_limited")
     assert "too many logins with this name failed" in answer.json()["detail"]
-    set_password(accounts, "keys-only")
+    accounts.password("keys-only", PASSWORD)
     log_in(page, "keys-only")
 
 
@@ -151,7 +146,7 @@ def test_a_network_is_limited(start_gateway, accounts, clients):
     page = clients(gateway, None)
     url = gateway.url.replace("0.0.0.0", address[0]).replace("127.0.0.1", address[0])
     accounts.do("user", "add", "bob")
-    set_password(accounts, "bob")
+    accounts.password("bob", PASSWORD)
     for i in range(60):
         answer = page.post(f"{url}/api/v1/registration", json={"name": f"u{i}", "password": "x" * 10,
                                                                "token": "wrong"})  # fmt: skip
@@ -180,7 +175,7 @@ def test_changes_of_passwords(gateway, accounts, clients):
     log_in(other, password="battery staple")
 
     # By the shell, also as one types it. All logins end.
-    set_password(accounts, "alice", "third password")
+    accounts.password("alice", "third password")
     assert [status(page), status(other), status(key)] == [401, 401, 200]
     assert "10 to 1024 bytes" in accounts.refused("user", "passwd", "alice")
     assert "there is no user" in subprocess.run(
@@ -234,7 +229,7 @@ def test_administrators_set_passwords(gateway, accounts, clients):
     assert 'what="password set" by=root of=alice' in gateway.log()
 
     # An administrator who has logged in needs the token, like anybody.
-    set_password(accounts, "root")
+    accounts.password("root", PASSWORD)
     log_in(page, "root")
     assert page.get("/api/v1/users").json()["total"] == 2
     del page.headers["X-CSRF-Token"]
