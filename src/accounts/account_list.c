@@ -76,6 +76,7 @@ take_user(struct account_list *list, sqlite3_stmt *row)
     *user = (struct listed_user){
         .quota.max_sessions = sqlite3_column_int64(row, 2),
         .quota.max_requests_per_second = sqlite3_column_double(row, 3),
+        .quota.max_memory_mb = sqlite3_column_int64(row, 4),
     };
     strcpy(user->name, name);
     list->n_enabled += sqlite3_column_int(row, 1) == 0;
@@ -86,7 +87,8 @@ read_users(struct account_list *list, struct account_store *store, struct kg_err
 {
     STORE_AUTO_STATEMENT statement = store_prepare(
         store, err,
-        "SELECT name, disabled, max_sessions, max_requests_per_second FROM users ORDER BY name",
+        "SELECT name, disabled, max_sessions, max_requests_per_second, max_memory_mb FROM users "
+        "ORDER BY name",
         "");
     int row = statement ? 1 : -1;
     while (row > 0 && (row = store_step(store, statement, err)) > 0)

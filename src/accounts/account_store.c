@@ -33,6 +33,7 @@ static const char *const migrations[] = {
     // A key with an end is a login.
     "ALTER TABLE users ADD COLUMN password TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE keys ADD COLUMN expires_ms INTEGER NOT NULL DEFAULT 0;",
+    "ALTER TABLE users ADD COLUMN max_memory_mb INTEGER NOT NULL DEFAULT 0;",
 };
 enum { SCHEMA_VERSION = KG_ARRAY_LEN(migrations) };
 

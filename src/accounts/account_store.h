@@ -20,10 +20,16 @@ KG_DEFINE_AUTO(account_store, account_store_close)
 
 // The name of a user is that of the owner whose sessions are used. 1 to 64 characters of
 // A-Za-z0-9._-, and neither "default" nor "anonymous", which are owners without an account.
-enum { ACCOUNT_SESSIONS_MAX = 10000, ACCOUNT_REQUESTS_MAX = 1000000 };
+enum {
+    ACCOUNT_SESSIONS_MAX = 10000,
+    ACCOUNT_REQUESTS_MAX = 1000000,
+    ACCOUNT_MEMORY_MIN_MB = 64,
+    ACCOUNT_MEMORY_MAX_MB = 1 << 20,
+};
 struct account_quota {
     int64_t max_sessions;           // 0: as the gateway's settings say
     double max_requests_per_second; // 0: the same
+    int64_t max_memory_mb;          // of each sandbox's processes; 0: the same
 };
 struct account_user {
     const char *name; // borrowed for the time of the callback
@@ -48,6 +54,7 @@ struct account_change {
     const bool *administrator;
     const int64_t *max_sessions;
     const double *max_requests_per_second;
+    const int64_t *max_memory_mb;
 };
 // Makes a user who has what `wanted` says. KG_INVALID: the name is not allowed, or is taken, or a
 // limit is.

@@ -66,7 +66,8 @@ account_user_each(struct account_store *store, account_user_fn fn, void *arg, st
         store_prepare(store, err,
                       "SELECT name, disabled, created_ms, "
                       "(SELECT count(*) FROM keys WHERE user_id = users.id AND expires_ms = 0), "
-                      "max_sessions, max_requests_per_second, administrator, password <> '' "
+                      "max_sessions, max_requests_per_second, administrator, password <> '', "
+                      "max_memory_mb "
                       "FROM users ORDER BY name",
                       "");
     int row = statement ? 1 : -1;
@@ -80,6 +81,7 @@ account_user_each(struct account_store *store, account_user_fn fn, void *arg, st
             .quota.max_requests_per_second = sqlite3_column_double(statement, 5),
             .administrator = sqlite3_column_int(statement, 6) != 0,
             .has_password = sqlite3_column_int(statement, 7) != 0,
+            .quota.max_memory_mb = sqlite3_column_int64(statement, 8),
         };
         fn(&user, arg);
     }
@@ -97,6 +99,11 @@ check_limits(const struct account_change *wanted, struct kg_error *err)
     if (requests && !(*requests >= 0 && *requests <= ACCOUNT_REQUESTS_MAX))
         return kg_error_set(err, KG_INVALID, 0, "max-requests-per-second must be 0 to %d",
                             ACCOUNT_REQUESTS_MAX);
+    const int64_t *memory = wanted->max_memory_mb;
+    if (memory && *memory != 0 &&
+        (*memory < ACCOUNT_MEMORY_MIN_MB || *memory > ACCOUNT_MEMORY_MAX_MB))
+        return kg_error_set(err, KG_INVALID, 0, "max-memory-mb must be 0, or %d to %d",
+                            ACCOUNT_MEMORY_MIN_MB, ACCOUNT_MEMORY_MAX_MB);
     return 0;
 }
 
@@ -117,17 +124,19 @@ static int
 update(struct account_store *store, const char *name, const struct account_change *wanted,
        struct kg_error *err)
 {
-    STORE_AUTO_STATEMENT statement = store_prepare(
-        store, err,
-        "UPDATE users SET disabled = ifnull(nullif(?, -1), disabled), "
-        "administrator = ifnull(nullif(?, -1), administrator), "
-        "max_sessions = ifnull(nullif(?, -1), max_sessions), "
-        "max_requests_per_second = ifnull(nullif(?, -1.0), max_requests_per_second) "
-        "WHERE name = ?",
-        "iiids", wanted->disabled ? (int64_t)*wanted->disabled : -1,
-        wanted->administrator ? (int64_t)*wanted->administrator : -1,
-        wanted->max_sessions ? *wanted->max_sessions : -1,
-        wanted->max_requests_per_second ? *wanted->max_requests_per_second : -1.0, name);
+    STORE_AUTO_STATEMENT statement =
+        store_prepare(store, err,
+                      "UPDATE users SET disabled = ifnull(nullif(?, -1), disabled), "
+                      "administrator = ifnull(nullif(?, -1), administrator), "
+                      "max_sessions = ifnull(nullif(?, -1), max_sessions), "
+                      "max_requests_per_second = ifnull(nullif(?, -1.0), max_requests_per_second), "
+                      "max_memory_mb = ifnull(nullif(?, -1), max_memory_mb) "
+                      "WHERE name = ?",
+                      "iiidis", wanted->disabled ? (int64_t)*wanted->disabled : -1,
+                      wanted->administrator ? (int64_t)*wanted->administrator : -1,
+                      wanted->max_sessions ? *wanted->max_sessions : -1,
+                      wanted->max_requests_per_second ? *wanted->max_requests_per_second : -1.0,
+                      wanted->max_memory_mb ? *wanted->max_memory_mb : -1, name);
     return change_one(store, statement, name, err);
 }
 

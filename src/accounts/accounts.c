@@ -210,6 +210,8 @@ accounts_quota(const struct http_authenticator *authenticator, const char *owner
         quota.max_sessions = own->max_sessions;
     if (own && own->max_requests_per_second > 0)
         quota.requests_per_second = own->max_requests_per_second;
+    if (own && own->max_memory_mb > 0)
+        quota.max_memory_mb = own->max_memory_mb;
     return quota;
 }
 

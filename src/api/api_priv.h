@@ -62,6 +62,7 @@ struct account_body {
     bool disabled, administrator;
     int64_t max_sessions;
     double max_requests_per_second;
+    int64_t max_memory_mb;
 };
 typedef int (*account_body_fn)(const json_t *root, struct account_body *ret, struct kg_error *err);
 KG_MUST_CHECK int key_body_parse(const json_t *root, struct account_body *ret,

@@ -314,6 +314,15 @@ take_limits(const json_t *root, struct account_body *ret, struct kg_error *err)
                      ret->max_requests_per_second > ACCOUNT_REQUESTS_MAX))
         return kg_error_set(err, KG_INVALID, 0, "max_requests_per_second must be 0 to %d",
                             ACCOUNT_REQUESTS_MAX);
+    const json_t *memory = member(root, "max_memory_mb");
+    ret->max_memory_mb = json_integer_value(memory);
+    if (memory && (!json_is_integer(memory) ||
+                   (ret->max_memory_mb != 0 && (ret->max_memory_mb < ACCOUNT_MEMORY_MIN_MB ||
+                                                ret->max_memory_mb > ACCOUNT_MEMORY_MAX_MB))))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "max_memory_mb must be a whole number, 0 or %d to %d",
+                            ACCOUNT_MEMORY_MIN_MB, ACCOUNT_MEMORY_MAX_MB);
+    ret->change.max_memory_mb = memory ? &ret->max_memory_mb : NULL;
     ret->change.max_sessions = sessions ? &ret->max_sessions : NULL;
     ret->change.max_requests_per_second = requests ? &ret->max_requests_per_second : NULL;
     return 0;
@@ -322,8 +331,8 @@ take_limits(const json_t *root, struct account_body *ret, struct kg_error *err)
 int
 user_body_parse(const json_t *root, struct account_body *ret, struct kg_error *err)
 {
-    static const char *const names[] = {"name", "administrator", "max_sessions",
-                                        "max_requests_per_second", NULL};
+    static const char *const names[] = {
+        "name", "administrator", "max_sessions", "max_requests_per_second", "max_memory_mb", NULL};
     *ret = (struct account_body){0};
     if (check_names(root, names, err) < 0 || take_string(root, "name", &ret->name, err) < 0 ||
         take_flag(root, "administrator", &ret->administrator, &ret->change.administrator, err) < 0)
@@ -334,8 +343,9 @@ user_body_parse(const json_t *root, struct account_body *ret, struct kg_error *e
 int
 user_change_body_parse(const json_t *root, struct account_body *ret, struct kg_error *err)
 {
-    static const char *const names[] = {"disabled", "administrator", "max_sessions",
-                                        "max_requests_per_second", NULL};
+    static const char *const names[] = {"disabled",      "administrator",
+                                        "max_sessions",  "max_requests_per_second",
+                                        "max_memory_mb", NULL};
     *ret = (struct account_body){0};
     if (check_names(root, names, err) < 0 ||
         take_flag(root, "disabled", &ret->disabled, &ret->change.disabled, err) < 0 ||

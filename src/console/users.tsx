@@ -19,11 +19,13 @@ interface User {
     created_at: string;
     max_sessions: number;
     max_requests_per_second: number;
+    max_memory_mb: number;
 }
 
 const LIMITS = [
     { member: "max_sessions", label: "Sandboxes at a time", step: "1", max: 10_000 },
     { member: "max_requests_per_second", label: "Requests a second", step: "any", max: 1_000_000 },
+    { member: "max_memory_mb", label: "MiB of each sandbox", step: "1", max: 1_048_576 },
 ] as const;
 
 const path = (name: string) => `api/v1/users/${encodeURIComponent(name)}`;
@@ -150,6 +152,9 @@ function Row({ of, confirming, onEdit, onKey, onRemove, onLeave }: RowProps) {
             <td class="number" data-label="Requests a second">
                 {of.max_requests_per_second || "–"}
             </td>
+            <td class="number" data-label="MiB of each">
+                {of.max_memory_mb || "–"}
+            </td>
             <td class="number" data-label="Since">
                 {duration(Date.now() - Date.parse(of.created_at))}
             </td>
@@ -254,6 +259,9 @@ export function Users() {
                             </th>
                             <th scope="col" class="number">
                                 Requests/s
+                            </th>
+                            <th scope="col" class="number">
+                                MiB each
                             </th>
                             <th scope="col" class="number">
                                 Since

@@ -11,7 +11,7 @@
 #include "gateway.h"
 #include "password.h"
 
-enum { BUSY_MS = 5000, MAX_WORDS = 3 };
+enum { BUSY_MS = 5000, MAX_WORDS = 4 };
 
 // One verb: what it needs, and what it does with it.
 struct verb {
@@ -47,7 +47,8 @@ print_user(const struct account_user *user, void *arg)
     print_time(user->created_ms);
     printf("\tmax-sessions=%lld\tmax-requests-per-second=%.15g",
            (long long)user->quota.max_sessions, user->quota.max_requests_per_second);
-    printf("\t%s\n", user->administrator ? "administrator" : "user");
+    printf("\t%s\tmax-memory-mb=%lld\n", user->administrator ? "administrator" : "user",
+           (long long)user->quota.max_memory_mb);
 }
 
 static int
@@ -97,15 +98,18 @@ take_limit(const char *word, struct account_quota *quota, struct kg_error *err)
                     strncmp(word, "max-requests-per-second", len) == 0;
     char *end = NULL;
     double number = word[len] ? strtod(word + len + 1, &end) : 0;
+    bool memory = len == strlen("max-memory-mb") && strncmp(word, "max-memory-mb", len) == 0;
     bool good = end && end != word + len + 1 && !*end && number >= 0 && number <= INT32_MAX &&
                 (requests || number == (double)(int64_t)number);
-    if (!good || (!sessions && !requests))
+    if (!good || (!sessions && !requests && !memory))
         return kg_error_set(err, KG_INVALID, 0,
-                            "invalid limit \"%.40s\": expected max-sessions=NUMBER or "
-                            "max-requests-per-second=NUMBER",
+                            "invalid limit \"%.40s\": expected max-sessions=NUMBER, "
+                            "max-requests-per-second=NUMBER or max-memory-mb=NUMBER",
                             word);
     if (sessions)
         quota->max_sessions = (int64_t)number;
+    else if (memory)
+        quota->max_memory_mb = (int64_t)number;
     else
         quota->max_requests_per_second = number;
     return 0;
@@ -122,6 +126,7 @@ user_quota(struct account_store *store, char *const words[MAX_WORDS], struct kg_
     const struct account_change change = {
         .max_sessions = &quota.max_sessions,
         .max_requests_per_second = &quota.max_requests_per_second,
+        .max_memory_mb = &quota.max_memory_mb,
     };
     return account_user_change(store, words[0], &change, err);
 }
@@ -172,8 +177,9 @@ static const struct verb user_verbs[] = {
     {"add", " NAME", 1, 1, user_add, "makes a user, who has no key yet"},
     {"list", "", 0, 0, user_list,
      "prints name, state, number of keys, since when it exists, quota, role"},
-    {"quota", " NAME [LIMIT…]", 1, 3, user_quota,
-     "sets max-sessions=N and max-requests-per-second=N; without: the gateway's"},
+    {"quota", " NAME [LIMIT…]", 1, 4, user_quota,
+     "sets max-sessions=N, max-requests-per-second=N and max-memory-mb=N; without: the "
+     "gateway's"},
     {"disable", " NAME", 1, 1, user_disable, "refuses the user's keys until it is enabled again"},
     {"enable", " NAME", 1, 1, user_enable, "accepts them again"},
     {"role", " NAME ROLE", 2, 2, user_role, "makes it an administrator, or a user again"},

@@ -23,7 +23,8 @@ struct core {
     bool forgetful;      // what an earlier run has left is removed, not taken up
     bool several_owners; // one of them takes half at most of what they share
     int64_t (*max_sessions_of)(const char *owner, const void *arg); // see sessions_settings
-    const void *max_sessions_arg;
+    int64_t (*max_memory_of)(const char *owner, const void *arg);   // the same
+    const void *quota_arg;
     struct layout layout;
     struct kernelspecs *specs;
     const struct kernelspec *default_spec;

@@ -114,6 +114,13 @@ max_sessions_of(const char *owner, const void *arg)
     return authenticator ? authenticator->ops->quota(authenticator, owner).max_sessions : 0;
 }
 
+static int64_t
+max_memory_of(const char *owner, const void *arg)
+{
+    const struct http_authenticator *authenticator = authenticator_of(arg);
+    return authenticator ? authenticator->ops->quota(authenticator, owner).max_memory_mb : 0;
+}
+
 static bool
 have_several_owners(const struct gateway *gateway)
 {
@@ -130,7 +137,8 @@ set_owners(struct gateway *gateway)
         return;
     core->several_owners = have_several_owners(gateway);
     core->max_sessions_of = max_sessions_of;
-    core->max_sessions_arg = gateway;
+    core->max_memory_of = max_memory_of;
+    core->quota_arg = gateway;
 }
 
 static void

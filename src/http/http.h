@@ -17,6 +17,7 @@ struct http_quota {
     double requests_per_second; // bursts may have two seconds' worth
     int max_connections;        // those that have sent its credential; a further one gets 429
     int64_t max_sessions;       // for session/, which asks the authenticator itself
+    int64_t max_memory_mb;      // of each sandbox's processes; 0: the gateway's. The same
 };
 
 struct http_server_settings {

@@ -313,7 +313,7 @@ job_on_ready(struct sandbox *sandbox, void *arg)
     struct kg_error err = {0};
     // After a crash the next gateway sees from this that the sandbox belongs to no session.
     json_auto_t *meta = json_pack("{s:s}", "purpose", "packages");
-    if (sandbox_claim(sandbox, meta, job_on_claimed, arg, &err) < 0)
+    if (sandbox_claim(sandbox, meta, 0, job_on_claimed, arg, &err) < 0)
         job_end(arg, &err);
 }
 

@@ -96,7 +96,7 @@ process_of(json_t *args)
 static json_t *
 memory_of(const struct oci *oci)
 {
-    json_int_t limit = sandbox_memory_bytes(&oci->limits);
+    json_int_t limit = sandbox_memory_bytes(&oci->limits, 0);
     json_t *memory = json_pack("{s:I}", "limit", limit);
     if (oci->cgroups.swap)
         json_object_set_new(memory, "swap", json_integer(limit));

@@ -239,6 +239,51 @@ cgroup_limit(const struct cgroups *cgroups, const char *name)
     }
 }
 
+static int
+write_number(const char *path, int64_t value, struct kg_error *err)
+{
+    KG_AUTO_FREE char *text = kg_asprintf("%lld", (long long)value);
+    KG_AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, text, strlen(text)) < 0)
+        return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, errno, "cannot write %s", path);
+    return 0;
+}
+
+// Of version 1, memory may never have more than memory and swap together, so writing the former first
+// fails if the limit rises.
+static int
+limit_memory_v1(const char *folder, int64_t bytes, struct kg_error *err)
+{
+    KG_AUTO_FREE char *memory = kg_asprintf("%s/memory.limit_in_bytes", folder);
+    KG_AUTO_FREE char *both = kg_asprintf("%s/memory.memsw.limit_in_bytes", folder);
+    if (access(memory, F_OK) < 0)
+        return 0; // another controller's
+    bool has_both = access(both, F_OK) == 0;
+    if (write_number(memory, bytes, err) == 0)
+        return has_both ? write_number(both, bytes, err) : 0;
+    if (!has_both || write_number(both, bytes, err) < 0)
+        return -1;
+    return write_number(memory, bytes, err);
+}
+
+int
+cgroup_limit_memory(const struct cgroups *cgroups, const char *name, int64_t bytes,
+                    struct kg_error *err)
+{
+    for (size_t i = 0; i < cgroups->n_mounts; i++) {
+        KG_AUTO_FREE char *folder = folder_of(&cgroups->mounts[i], name);
+        KG_AUTO_FREE char *max = kg_asprintf("%s/memory.max", folder);
+        int failed = 0;
+        if (!cgroups->mounts[i].v2)
+            failed = limit_memory_v1(folder, bytes, err);
+        else if (access(max, F_OK) == 0)
+            failed = write_number(max, bytes, err);
+        if (failed)
+            return -1;
+    }
+    return 0;
+}
+
 // A partition has its disk's limits.
 static bool
 find_disk(const char *path, struct cgroup_disk *ret)

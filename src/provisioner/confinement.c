@@ -80,9 +80,10 @@ sandbox_agent_args(const struct provisioner_op *op)
 }
 
 int64_t
-sandbox_memory_bytes(const struct provisioner_limits *limits)
+sandbox_memory_bytes(const struct provisioner_limits *limits, int64_t memory_mb)
 {
-    return (limits->memory_mb + limits->disk_mb + limits->tmp_mb) * MIB;
+    int64_t own_mb = memory_mb > 0 ? memory_mb : limits->memory_mb;
+    return (own_mb + limits->disk_mb + limits->tmp_mb) * MIB;
 }
 
 char *

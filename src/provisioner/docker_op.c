@@ -349,6 +349,37 @@ recover(struct docker_op *op)
         op_finish(&op->base);
 }
 
+// ---- Claiming -------------------------------------------------------------------------------
+
+static void
+on_limited(const struct http_call_result *result, void *arg)
+{
+    struct docker_op *op = arg;
+    op->call = NULL;
+    if (docker_check(docker_of(&op->base), result, &op->base.err) < 0)
+        op_finish(&op->base);
+    else
+        op_claim(&op->base);
+}
+
+static void
+start_claim(struct docker_op *op)
+{
+    struct docker *docker = docker_of(&op->base);
+    if (op->base.memory_mb <= 0) {
+        op_claim(&op->base);
+        return;
+    }
+    op_set_state(&op->base, OP_RUNNING);
+    KG_AUTO_FREE char *name = sandbox_container_name(docker->base.gateway_id, op->base.id);
+    KG_AUTO_FREE char *path = kg_asprintf("/containers/%s/update", name);
+    json_int_t bytes = sandbox_memory_bytes(&docker->limits, op->base.memory_mb);
+    json_t *body = json_pack("{s:I, s:I}", "Memory", bytes, "MemorySwap", bytes);
+    op->call = docker_call(docker, "POST", path, body, on_limited, op, &op->base.err);
+    if (!op->call)
+        op_finish(&op->base);
+}
+
 // ---- Starting -------------------------------------------------------------------------------
 
 void
@@ -375,7 +406,7 @@ docker_op_start(struct provisioner_op *base)
             start_create(op);
         break;
     case OP_CLAIM:
-        op_claim(base);
+        start_claim(op);
         break;
     case OP_DESTROY:
         start_delete(op);

@@ -130,7 +130,7 @@ static json_t *
 host_config(const struct docker *docker, const char *id)
 {
     const struct provisioner_limits *limits = &docker->limits;
-    json_int_t memory = sandbox_memory_bytes(limits);
+    json_int_t memory = sandbox_memory_bytes(limits, 0);
     // Not NanoCpus, which Docker limits to the machine's processors.
     json_int_t quota_us = (json_int_t)(limits->cpus * SANDBOX_CPU_PERIOD_US);
     json_t *tmpfs =

@@ -447,6 +447,12 @@ kube_op_start(struct provisioner_op *base)
     case OP_CLAIM:
         op_set_state(base, OP_RUNNING);
         begin_attempts(op);
+        if (base->memory_mb > 0) {
+            kg_error_set(&base->err, KG_INVALID, 0,
+                         "on Kubernetes all sandboxes have the same limit of memory");
+            op_finish(base);
+            break;
+        }
         claim_step(op);
         break;
     case OP_DESTROY:

@@ -21,7 +21,7 @@
 static json_t *
 limits_of(const struct kubernetes *kube)
 {
-    int64_t memory = sandbox_memory_bytes(&kube->limits);
+    int64_t memory = sandbox_memory_bytes(&kube->limits, 0);
     int64_t millis = (int64_t)(kube->limits.cpus * 1000 + 0.5);
     KG_AUTO_FREE char *most_memory = kg_asprintf("%lld", (long long)memory);
     KG_AUTO_FREE char *most_cpu = kg_asprintf("%lldm", (long long)millis);

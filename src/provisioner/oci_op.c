@@ -194,6 +194,20 @@ recover(struct provisioner_op *op)
     op_recover_step(op);
 }
 
+// ---- Claiming -------------------------------------------------------------------------------
+
+static void
+claim(struct provisioner_op *base)
+{
+    const struct oci *oci = oci_of(base);
+    KG_AUTO_FREE char *group = runtime_cgroup(oci, base->id);
+    int64_t bytes = sandbox_memory_bytes(&oci->limits, base->memory_mb);
+    if (base->memory_mb > 0 && cgroup_limit_memory(&oci->cgroups, group, bytes, &base->err) < 0)
+        op_finish(base);
+    else
+        op_claim(base);
+}
+
 // ---- Starting -------------------------------------------------------------------------------
 
 void
@@ -208,7 +222,7 @@ oci_op_start(struct provisioner_op *base)
             start_run(op);
         break;
     case OP_CLAIM:
-        op_claim(base);
+        claim(base);
         break;
     case OP_DESTROY:
         start_kill(op);

@@ -213,6 +213,9 @@ KG_MUST_CHECK int cgroup_open_members(const struct cgroups *cgroups, const char 
 // Sets the group's limits that the runtime cannot: TCP buffers if they are counted apart from other
 // memory, as in version 1, and reads from the disks.
 void cgroup_limit(const struct cgroups *cgroups, const char *name);
+// Changes the limit of the group's memory, swap included.
+KG_MUST_CHECK int cgroup_limit_memory(const struct cgroups *cgroups, const char *name,
+                                      int64_t bytes, struct kg_error *err);
 // Limits all groups in the group together: nine tenths of the machine's memory, half of its process
 // ids.
 void cgroup_bound(const struct cgroups *cgroups, const char *name);

@@ -192,7 +192,8 @@ op_queue_fini(struct provisioner *provisioner)
 void
 op_claim(struct provisioner_op *op)
 {
-    op_set_state(op, OP_RUNNING);
+    if (op->state != OP_RUNNING)
+        op_set_state(op, OP_RUNNING);
     if (folder_write_meta(op->provisioner->state_dir, op->id, op->meta, &op->err) == 0)
         op->err.code = KG_OK;
     op_finish(op);

@@ -197,12 +197,13 @@ provisioner_forget(struct provisioner *provisioner, const char *id)
 
 struct provisioner_op *
 provisioner_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
-                  provisioner_done_fn on_done, void *arg, struct kg_error *err)
+                  int64_t memory_mb, provisioner_done_fn on_done, void *arg, struct kg_error *err)
 {
     if (check_id(id, err) < 0)
         return NULL;
     struct provisioner_op *op = op_new(provisioner, OP_CLAIM, id, on_done, arg);
     op->meta = json_deep_copy(meta);
+    op->memory_mb = memory_mb;
     return op;
 }
 

@@ -168,10 +168,11 @@ void provisioner_forget(struct provisioner *provisioner, const char *id);
 // Records the sandbox's owner: `meta` is the session's own JSON (borrowed). The record outlives the
 // gateway, but need not outlive the machine, since the container does not either. If an engine
 // serves several gateways, one of them gets the sandbox, and the others get KG_NOT_FOUND.
-KG_MUST_CHECK struct provisioner_op *provisioner_claim(struct provisioner *provisioner,
-                                                       const char *id, const json_t *meta,
-                                                       provisioner_done_fn on_done, void *arg,
-                                                       struct kg_error *err);
+// `memory_mb`: another limit of the memory than that of the settings; 0: none. KG_INVALID: the
+// engine cannot change it.
+KG_MUST_CHECK struct provisioner_op *
+provisioner_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
+                  int64_t memory_mb, provisioner_done_fn on_done, void *arg, struct kg_error *err);
 
 // Call it once, before the first provisioner_create(), and with several gateways again for what
 // one of them has left (provisioner_on_lost()). Reports every living sandbox of this gateway

@@ -89,8 +89,9 @@ char *provisioner_real_path(const char *what, const char *path, struct kg_error 
 char *sandbox_container_name(const char *gateway_id, const char *id);
 // The arguments of the agent of the sandbox that an operation creates.
 json_t *sandbox_agent_args(const struct provisioner_op *op);
-// A sandbox's memory limit: its processes and its tmpfs together.
-int64_t sandbox_memory_bytes(const struct provisioner_limits *limits);
+// A sandbox's memory limit: its processes and its tmpfs together. `memory_mb`: of the processes, if
+// it is not that of the limits; else 0.
+int64_t sandbox_memory_bytes(const struct provisioner_limits *limits, int64_t memory_mb);
 // The options of a tmpfs of this size, with a limit on its inodes; `more` begins with a comma. To
 // be freed.
 char *sandbox_tmpfs_options(int64_t size_mb, const char *more);
@@ -141,8 +142,9 @@ struct provisioner_op {
     bool network;                // create
     json_t *zygote_argv;         // create: of a zygote; NULL: of a sandbox
     json_t *zygote_env;
-    json_t *meta;  // claim
-    size_t n_left; // recover: removals that run, and 1 until all are started
+    json_t *meta;      // claim
+    int64_t memory_mb; // claim: 0: as in the settings
+    size_t n_left;     // recover: removals that run, and 1 until all are started
     provisioner_done_fn on_done;
     provisioner_found_fn on_found;
     provisioner_exit_fn on_exit;

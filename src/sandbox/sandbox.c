@@ -436,13 +436,13 @@ on_claimed(const struct kg_error *err, void *arg)
 }
 
 int
-sandbox_claim(struct sandbox *sandbox, const json_t *meta, sandbox_claim_fn fn, void *arg,
-              struct kg_error *err)
+sandbox_claim(struct sandbox *sandbox, const json_t *meta, int64_t memory_mb, sandbox_claim_fn fn,
+              void *arg, struct kg_error *err)
 {
     if (sandbox->state != SANDBOX_READY)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox is not ready");
-    sandbox->op = provisioner_claim(sandbox->context.provisioner, sandbox->id, meta, on_claimed,
-                                    sandbox, err);
+    sandbox->op = provisioner_claim(sandbox->context.provisioner, sandbox->id, meta, memory_mb,
+                                    on_claimed, sandbox, err);
     if (!sandbox->op)
         return -1;
     sandbox->on_claimed = fn;

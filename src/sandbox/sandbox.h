@@ -75,8 +75,8 @@ const char *sandbox_dir(const struct sandbox *sandbox);
 // claim has failed, and the sandbox is ready again. With KG_NOT_FOUND another gateway has the
 // sandbox: it must be destroyed or freed here, which leaves the container alone.
 typedef void (*sandbox_claim_fn)(struct sandbox *sandbox, const struct kg_error *err, void *arg);
-KG_MUST_CHECK int sandbox_claim(struct sandbox *sandbox, const json_t *meta, sandbox_claim_fn fn,
-                                void *arg, struct kg_error *err);
+KG_MUST_CHECK int sandbox_claim(struct sandbox *sandbox, const json_t *meta, int64_t memory_mb,
+                                sandbox_claim_fn fn, void *arg, struct kg_error *err);
 
 // Destroys the container, unless another gateway has it now, and then frees the sandbox. `on_done`
 // (may be NULL) fires once, when nothing is left. Calls under way fail before this returns; after

@@ -84,7 +84,9 @@ claim(struct session *session, struct kg_error *err)
         "{s:s, s:s, s:I, s:I, s:b, s:O}", "session_id", session->id, "owner", session->owner,
         "created_ms", (json_int_t)session->created_wall_ms, "idle_timeout_ms",
         (json_int_t)session->idle_timeout_ms, "one_shot", session->one_shot, "env", session->env);
-    return sandbox_claim(session->sandbox, meta, session_on_claimed, session, err);
+    return sandbox_claim(session->sandbox, meta,
+                         sessions_memory_of(session->sessions, session->owner), session_on_claimed,
+                         session, err);
 }
 
 static void

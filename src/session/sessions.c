@@ -152,8 +152,15 @@ static int64_t
 max_sessions_of(const struct sessions *sessions, const char *owner)
 {
     const struct sessions_settings *settings = &sessions->settings;
-    return settings->max_sessions_of ? settings->max_sessions_of(owner, settings->max_sessions_arg)
+    return settings->max_sessions_of ? settings->max_sessions_of(owner, settings->quota_arg)
                                      : settings->max_sessions_per_owner;
+}
+
+int64_t
+sessions_memory_of(const struct sessions *sessions, const char *owner)
+{
+    const struct sessions_settings *settings = &sessions->settings;
+    return settings->max_memory_of ? settings->max_memory_of(owner, settings->quota_arg) : 0;
 }
 
 static int

@@ -31,7 +31,10 @@ struct sessions_settings {
     int64_t max_sessions_per_owner; // 0: no limit of its own
     // The same for one owner at the moment; NULL: the number above applies to each.
     int64_t (*max_sessions_of)(const char *owner, const void *arg);
-    const void *max_sessions_arg;
+    // The memory, in MiB, of the processes in each of an owner's sandboxes; 0: the engine's limit.
+    // NULL: that of all.
+    int64_t (*max_memory_of)(const char *owner, const void *arg);
+    const void *quota_arg;
     bool several_owners; // shared resources: each owner gets at most half, in turn
     bool evict_idle;     // at the limit, end the session that has been idle longest
     int64_t idle_timeout_s;

@@ -145,6 +145,11 @@ void session_start_kernels(struct session *session);
 // A loop_fn of a struct session.
 void session_step(void *arg);
 
+// ---- sessions.c -----------------------------------------------------------------------------
+
+// As max_memory_of in struct sessions_settings; 0 without it.
+int64_t sessions_memory_of(const struct sessions *sessions, const char *owner);
+
 // ---- session_start.c ------------------------------------------------------------------------
 
 // Creates a session, which waits for a sandbox of the pool, and adds it to the registry.

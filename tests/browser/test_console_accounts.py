@@ -141,11 +141,13 @@ def test_an_administrator_manages_users(accounts, enter):
     form = page.get_by_role("form", name="User erik")
     expect(form.get_by_label("Sandboxes at a time")).to_have_value("3")
     form.get_by_label("Requests a second").fill("2.5")
+    form.get_by_label("MiB of each sandbox").fill("128")
     form.get_by_label("Disabled").check()
     form.get_by_label("Administrator").check()
     form.get_by_role("button", name="Save").click()
     expect(row(page, "erik")).to_contain_text("administrator, disabled")
     expect(row(page, "erik")).to_contain_text("2.5")
+    expect(row(page, "erik")).to_contain_text("128")
     assert accounts.status(key) == 401
     page.get_by_role("button", name="Change erik").click()
     page.get_by_role("form", name="User erik").get_by_label("Disabled").uncheck()

@@ -167,7 +167,12 @@ def test_administrators(start_gateway, accounts, clients):
 
     for body in ({}, {"name": "root"}, {"name": "default"}, {"name": "x", "max_sessions": -1}):
         problem(root.post("/api/v1/users", json=body), 400, "invalid_request")
-    for body in ({"name": "x"}, {"disabled": 1}, {"max_requests_per_second": "2"}):
+    changed = root.patch("/api/v1/users/alice", json={"max_memory_mb": 128})
+    assert changed.status_code == 200
+    listed = {user["name"]: user for user in root.get("/api/v1/users").json()["users"]}
+    assert listed["alice"]["max_memory_mb"] == 128
+    for body in ({"name": "x"}, {"disabled": 1}, {"max_requests_per_second": "2"},
+                 {"max_memory_mb": 63}, {"max_memory_mb": 64.5}):  # fmt: skip
         problem(root.patch("/api/v1/users/alice", json=body), 400, "invalid_request")
     problem(root.delete("/api/v1/users/bob"), 404, "not_found")
     assert "the accounts were changed what=" in gateway.log() and key not in gateway.log()
@@ -198,6 +203,15 @@ def test_quotas_of_users(start_gateway, accounts, clients):
     assert row[4:6] == ["max-sessions=2", "max-requests-per-second=0.5"]
     accounts.do("user", "quota", "alice", "max-sessions=2")
     gateway.create_session(alice)
+    accounts.do(
+        "user", "quota", "alice", "max-sessions=2", "max-requests-per-second=9", "max-memory-mb=64"
+    )
+    assert accounts.rows("user", "list")[0][4:] == [
+        "max-sessions=2", "max-requests-per-second=9", "user", "max-memory-mb=64",
+    ]  # fmt: skip
+    assert "max-memory-mb must be 0, or 64" in accounts.refused(
+        "user", "quota", "alice", "max-memory-mb=63"
+    )
     for limit in ("max-sessions=-1", "max-sessions=1.5", "max-sessions", "sessions=1"):
         assert "invalid limit" in accounts.refused("user", "quota", "alice", limit)
     assert "max-sessions must be" in accounts.refused(

@@ -12,6 +12,7 @@ import threading
 
 import docker_engine
 import pytest
+from account_commands import Accounts
 from kernelgate import wait_for
 
 
@@ -463,3 +464,37 @@ for _ in range(8): threading.Thread(target=spin, daemon=True).start()
 time.sleep(5)
 """
     assert answers_while(gateway, lambda: gateway.execute(code, session_id=session)).status == "ok"
+
+
+# ---- Owners
+
+
+def test_the_memory_of_an_owners_sandboxes(start_gateway, tmp_path, clients):
+    """A quota of an account is enforced, below and above the limit of the settings."""
+    accounts = Accounts(tmp_path / "accounts.db")
+    quotas = {"small": "256", "large": "1024", "default": "0"}
+    for name, memory in quotas.items():
+        accounts.do("user", "add", f"of-{name}")
+        accounts.do("user", "quota", f"of-{name}", f"max-memory-mb={memory}")
+    gateway = start_gateway(
+        *accounts.flags, "--pool-size", "1", "--memory-mb", "512", "--disk-mb", "16"
+    )
+    owner = {name: clients(gateway, accounts.key(f"of-{name}")) for name in quotas}
+
+    def can_have(name, mib):
+        """Beside /mnt/data (16 MiB) and /tmp (64), which count, too."""
+        session = gateway.create_session(owner[name])
+        lines = gateway.execute(
+            f"print(len(b'x' * ({mib} << 20)) >> 20)", client=owner[name], session_id=session
+        )
+        owner[name].delete(f"/api/v1/sessions/{session}")
+        return lines.status == "ok" and lines.text() == f"{mib}\n"
+
+    assert [can_have("small", 150), can_have("small", 400)] == [True, False]
+    assert [can_have("default", 400), can_have("default", 800)] == [True, False]
+    assert [can_have("large", 800), can_have("large", 1200)] == [True, False]
+    # Also of a second kernel, and of one that was restarted: it is the sandbox's limit.
+    session = gateway.create_session(owner["small"])
+    owner["small"].post(f"/api/v1/sessions/{session}/restart").raise_for_status()
+    lines = gateway.execute("len(b'x' * (400 << 20))", client=owner["small"], session_id=session)
+    assert lines.status != "ok"

@@ -628,10 +628,11 @@ sandbox_destroy(struct sandbox *sandbox, sandbox_done_fn on_done, void *arg)
 }
 
 int
-sandbox_claim(struct sandbox *sandbox, const json_t *meta, sandbox_claim_fn fn, void *arg,
-              struct kg_error *err)
+sandbox_claim(struct sandbox *sandbox, const json_t *meta, int64_t memory_mb, sandbox_claim_fn fn,
+              void *arg, struct kg_error *err)
 {
     (void)err;
+    (void)memory_mb;
     assert(sandbox->state == SANDBOX_READY && json_is_object(meta));
     note("claim", "");
     sandbox->state = SANDBOX_CLAIMING;

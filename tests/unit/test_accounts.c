@@ -99,6 +99,7 @@ set_quota(struct account_store *store, const char *name, const struct account_qu
     const struct account_change change = {
         .max_sessions = &quota->max_sessions,
         .max_requests_per_second = &quota->max_requests_per_second,
+        .max_memory_mb = &quota->max_memory_mb,
     };
     return account_user_change(store, name, &change, err);
 }
@@ -594,10 +595,14 @@ test_quotas(void **state)
     WAIT_FOR(&bench, accounts_have_several_owners(bench.accounts));
     struct http_quota quota = authenticator->ops->quota(authenticator, "alice");
     assert_int_equal(quota.max_sessions, 5);
-    const struct account_quota own = {.max_sessions = 7, .max_requests_per_second = 0.5};
+    assert_int_equal(quota.max_memory_mb, 0);
+    const struct account_quota own = {
+        .max_sessions = 7, .max_requests_per_second = 0.5, .max_memory_mb = 64};
     assert_int_equal(set_quota(store, "alice", &own, &err), 0);
     WAIT_FOR(&bench, (quota = authenticator->ops->quota(authenticator, "alice")).max_sessions == 7);
     assert_float_equal(quota.requests_per_second, 0.5, 0);
+    assert_int_equal(quota.max_memory_mb, 64);
+    assert_int_equal(authenticator->ops->quota(authenticator, "bob").max_memory_mb, 0);
     assert_int_equal(authenticator->ops->quota(authenticator, "bob").max_sessions, 5);
     const struct account_quota none = {0};
     assert_int_equal(set_quota(store, "alice", &none, &err), 0);
@@ -607,6 +612,9 @@ test_quotas(void **state)
         {.max_sessions = 10001},
         {.max_requests_per_second = -1},
         {.max_requests_per_second = 1e7},
+        {.max_memory_mb = 63},
+        {.max_memory_mb = (1 << 20) + 1},
+        {.max_memory_mb = -1},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
         assert_int_equal(set_quota(store, "alice", &bad[i], &err), -1);

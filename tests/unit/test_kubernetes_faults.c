@@ -492,13 +492,19 @@ test_a_takeover_that_is_forbidden(void **state)
 // ---- Claims and removals --------------------------------------------------------------------
 
 static void
-claim(struct fixture *f, json_t *meta)
+claim_with(struct fixture *f, json_t *meta, int64_t memory_mb)
 {
     json_auto_t *stolen = meta;
     struct kg_error err = {0};
     int n = f->n_done;
-    assert_non_null(provisioner_claim(&f->kube->base, "a", stolen, on_done, f, &err));
+    assert_non_null(provisioner_claim(&f->kube->base, "a", stolen, memory_mb, on_done, f, &err));
     WAIT_FOR(f, f->n_done == n + 1);
+}
+
+static void
+claim(struct fixture *f, json_t *meta)
+{
+    claim_with(f, meta, 0);
 }
 
 static void
@@ -508,6 +514,10 @@ test_claims(void **state)
     make_sandbox(f);
     claim(f, json_pack("{s:s}", "session_id", "s"));
     assert_int_equal(f->err.code, KG_OK);
+    int n_asked = f->n_requests[CLAIM];
+    claim_with(f, json_object(), 128); // pods keep their limit
+    assert_int_equal(f->err.code, KG_INVALID);
+    assert_int_equal(f->n_requests[CLAIM], n_asked);
     f->answers[CLAIM][0].status = 422; // a test of the patch has failed
     f->answers[CLAIM][1] = (struct fake_answer){.status = 422};
     claim(f, json_object());

@@ -701,7 +701,7 @@ test_recover(void **state)
     create(f, "a");
     json_auto_t *meta = json_pack("{s:s}", "owner", "me");
     struct kg_error err;
-    assert_non_null(provisioner_claim(f->provisioner, "a", meta, on_done, f, &err));
+    assert_non_null(provisioner_claim(f->provisioner, "a", meta, 0, on_done, f, &err));
     wait_for(f, 1);
     assert_int_equal(f->n_failed, 0);
     restart(f);

@@ -211,9 +211,10 @@ provisioner_forget(struct provisioner *provisioner, const char *id)
 
 struct provisioner_op *
 provisioner_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
-                  provisioner_done_fn on_done, void *arg, struct kg_error *err)
+                  int64_t memory_mb, provisioner_done_fn on_done, void *arg, struct kg_error *err)
 {
     (void)id;
+    (void)memory_mb;
     (void)err;
     json_decref(provisioner->meta);
     provisioner->meta = json_deep_copy(meta);
@@ -595,7 +596,7 @@ static void
 claim(struct fixture *f, const json_t *meta)
 {
     struct kg_error err = {0};
-    assert_int_equal(sandbox_claim(f->sandbox, meta, on_claimed, f, &err), 0);
+    assert_int_equal(sandbox_claim(f->sandbox, meta, 0, on_claimed, f, &err), 0);
     assert_int_equal(sandbox_state(f->sandbox), SANDBOX_CLAIMING);
 }
 
@@ -617,7 +618,7 @@ test_life(void **state)
     assert_int_equal(f->err.code, KG_OK);
     assert_int_equal(sandbox_state(f->sandbox), SANDBOX_CLAIMED);
     assert_true(json_equal(f->provisioner.meta, meta));
-    assert_int_equal(sandbox_claim(f->sandbox, meta, on_claimed, f, &err), -1);
+    assert_int_equal(sandbox_claim(f->sandbox, meta, 0, on_claimed, f, &err), -1);
 }
 
 // The agent can be asked meanwhile; what is freed or destroyed hears nothing of its claim.
