@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long another client waits beside large output and bodies, and what ten sessions take."""
+"""How long another client waits beside large output, bodies and logins; what ten sessions take."""
 
 import argparse
 import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
-from contestants import Connection, Kernelgate
+from contestants import BINARY, Connection, Kernelgate
 from mcp_tool import McpConnection
 
 OUTPUTS = {
@@ -46,7 +47,7 @@ connection = http.client.HTTPConnection(sys.argv[1])
 longest = 0
 while not stop.is_set():
     began = time.perf_counter()
-    connection.request("GET", "/api/v1/sessions")
+    connection.request("GET", sys.argv[2])
     connection.getresponse().read()
     longest = max(longest, time.perf_counter() - began)
     time.sleep(0.001)
@@ -54,10 +55,10 @@ print(longest * 1000)
 """
 
 
-def longest_wait_ms(gateway, action):
+def longest_wait_ms(gateway, action, path="/api/v1/sessions"):
     host = gateway.url.removeprefix("http://")
     probe = subprocess.Popen(
-        [sys.executable, "-c", PROBE, host], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", PROBE, host, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     time.sleep(0.2)
     action()
@@ -111,6 +112,32 @@ def mcp_waits_ms(gateway):
     return {name: longest_wait_ms(gateway, action) for name, action in actions.items()}
 
 
+def logins_wait_ms():
+    """Twelve clients log in at once, five times; the other one needs no key."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ("--accounts-file", f"{folder}/accounts.db")
+        command = [BINARY, "user", "add", "alice", *flags]
+        subprocess.run(command, check=True)
+        command[2] = "passwd"
+        subprocess.run(command, check=True, input=b"correct horse\n")
+        with Kernelgate("--pool-size", "0", *flags) as gateway:
+            body = {"name": "alice", "password": "correct horse"}
+
+            def log_in():
+                client = Connection(gateway.url)
+                for _ in range(5):
+                    client.json("POST", "/api/v1/login", body)
+
+            def at_once():
+                threads = [threading.Thread(target=log_in) for _ in range(12)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+
+            return longest_wait_ms(gateway, at_once, "/api/v1/health")
+
+
 def mcp_peak_mib(path, tool, code):
     """While ten sessions answer with 9.8 MB each, all at the same time."""
     with Kernelgate("--pool-size", "1") as gateway:
@@ -144,6 +171,7 @@ def measure():
             code = f"for _ in range(2): display({bundle}, raw=True)"
             results[name] = longest_wait_ms(gateway, lambda code=code: gateway.execute(code))
         results |= mcp_waits_ms(gateway)
+    results["60 logins with passwords"] = logins_wait_ms()
     # One that keeps nothing yet for replay, which is up to 32 MiB more.
     with Kernelgate("--pool-size", "1") as gateway:
         results["peak MiB of ten sessions"] = peak_mib(gateway)
