@@ -3,7 +3,7 @@
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 
-import { ask } from "./api";
+import { ask, type Options } from "./api";
 
 const TIMEOUT_MS = 20_000;
 
@@ -13,7 +13,12 @@ export interface Polled<T> {
     refresh: () => void;
 }
 
-export function usePolled<T>(where: string, periodMs: number): Polled<T> {
+/** `read` asks for an answer; it must be the same function in every call. */
+export function usePolled<T>(
+    where: string,
+    periodMs: number,
+    read: (where: string, options: Options) => Promise<T> = ask<T>,
+): Polled<T> {
     const [value, setValue] = useState<T | null>(null);
     const [error, setError] = useState<Error | null>(null);
     const look = useRef(() => {});
@@ -25,7 +30,7 @@ export function usePolled<T>(where: string, periodMs: number): Polled<T> {
             if (!document.hidden) {
                 try {
                     const signal = AbortSignal.any([stopped.signal, AbortSignal.timeout(TIMEOUT_MS)]);
-                    const answer = await ask<T>(where, { signal });
+                    const answer = await read(where, { signal });
                     if (stopped.signal.aborted) return;
                     setValue(answer);
                     setError(null);
@@ -46,6 +51,6 @@ export function usePolled<T>(where: string, periodMs: number): Polled<T> {
             clearTimeout(timer);
             document.removeEventListener("visibilitychange", onVisible);
         };
-    }, [where, periodMs]);
+    }, [where, periodMs, read]);
     return { value, error, refresh: useCallback(() => look.current(), []) };
 }

@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 
 import { ask, type Kernelspec, send, type Session, session } from "./api";
 import { duration } from "./format";
+import { Gateway } from "./gateway";
 import { usePolled } from "./polling";
 import { linkTo } from "./route";
 
@@ -14,43 +15,6 @@ export const stateOf = (of: Session) =>
     Object.values(of.kernels)
         .map((kernel) => kernel.state)
         .find((state) => state !== "ready") ?? (of.is_busy ? "busy" : "ready");
-
-interface Health {
-    version: string;
-    provisioner: string;
-    active_sessions: number;
-    pool: { ready: number; target: number };
-    uptime: number;
-}
-
-function Gateway() {
-    const { value: health } = usePolled<Health>("api/v1/health", 5000);
-    if (!health) return null;
-    return (
-        <dl class="facts">
-            <div>
-                <dt>Sandboxes of all owners</dt>
-                <dd>{health.active_sessions}</dd>
-            </div>
-            <div>
-                <dt>Ready in the pool</dt>
-                <dd>
-                    {health.pool.ready} of {health.pool.target}
-                </dd>
-            </div>
-            <div>
-                <dt>Running for</dt>
-                <dd>{duration(health.uptime * 1000)}</dd>
-            </div>
-            <div>
-                <dt>Version</dt>
-                <dd>
-                    {health.version}, {health.provisioner}
-                </dd>
-            </div>
-        </dl>
-    );
-}
 
 function NewSandbox({ onError }: { onError: (message: string) => void }) {
     const { value: specs } = usePolled<{ kernelspecs: Record<string, Kernelspec> }>(

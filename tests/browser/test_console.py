@@ -3,6 +3,7 @@
 what a hostile notebook may not do. Pictures of every view are written to build/results."""
 
 import json
+import re
 import shutil
 import subprocess
 
@@ -105,6 +106,64 @@ def test_sandboxes_appear_and_end(gateway, tab):
     page.get_by_role("button", name="Files are lost").click()
     expect(row).to_have_count(0)
     assert gateway.client.get("/api/v1/sessions/from-elsewhere").status_code == 404
+
+
+def plot(page, name):
+    """The last value and the range in a plot's label, and the number of its points."""
+    image = page.get_by_role("img", name=name)
+    label, line = image.get_attribute("aria-label"), image.locator("path").get_attribute("d")
+    value, least, most = re.fullmatch(
+        rf"{name}: (.+), between (.+) and (.+) in the last minutes", label
+    ).groups()
+    return value, least, most, len(re.findall("[ML]", line))
+
+
+def test_counters_are_plotted(gateway, tab):
+    console = tab()
+    console.enter()
+    page = console.page
+    expect(page.get_by_role("img")).to_have_count(4)
+    health = gateway.client.get("/api/v1/health").json()
+    sessions = health["active_sessions"]
+    assert plot(page, "Sandboxes of all owners")[0] == str(sessions)
+    assert plot(page, "Ready in the pool")[0].endswith(f" of {health['pool']['target']}")
+    assert plot(page, "Executions in the last minute")[:3] == ("0", "0", "0")
+    assert plot(page, "Memory of the gateway")[0].endswith("MiB")
+    body = {"code": "1", "session_id": "plotted"}
+    assert gateway.client.post("/api/v1/execute_sync", json=body).status_code == 200
+    more = ("1", "0", "1")
+    wait_for(lambda: plot(page, "Executions in the last minute")[:3] == more, 30)
+    more = (str(sessions + 1), str(sessions), str(sessions + 1))
+    wait_for(lambda: plot(page, "Sandboxes of all owners")[:3] == more)
+    points = plot(page, "Memory of the gateway")[3]
+    assert points >= 2
+    page.get_by_role("banner").get_by_role("link", name="Connect").click()
+    expect(page.get_by_role("img")).to_have_count(0)
+    page.get_by_role("banner").get_by_role("link", name="Sandboxes").click()
+    expect(page.get_by_role("img")).to_have_count(4)
+    assert plot(page, "Memory of the gateway")[3] >= points
+    assert page.locator("[style]").count() == 0
+    gateway.client.delete("/api/v1/sessions/plotted")
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_what_the_gateway_does_not_tell_is_not_plotted(tab, status):
+    """A proxy may keep the metrics to itself; its 401 says nothing of the key."""
+    console = tab()
+    sent = []
+
+    def refuse(route):
+        sent.append(route.request.headers)
+        route.fulfill(status=status, body="no")
+
+    console.page.route("**/metrics", refuse)
+    console.enter()
+    for _ in range(2):
+        with console.page.expect_response("**/metrics"):
+            pass
+    expect(console.page.get_by_role("img")).to_have_count(2)
+    assert len(sent) >= 2 and not any("authorization" in headers for headers in sent)
+    expect(console.page.get_by_role("heading", name="Sandboxes")).to_be_visible()
 
 
 # ---- The console
@@ -513,6 +572,7 @@ def test_every_view_is_accessible(gateway, tab, sandbox, name, options):
     page.get_by_role("link", name="Sandboxes").click()
     expect(page.get_by_role("row").filter(has_text=sandbox)).to_have_count(1)
     page.get_by_label(f"Choose {sandbox}").check()
+    expect(page.get_by_role("img")).to_have_count(4)
     look("sandboxes")
     page.get_by_role("link", name="Connect").click()
     expect(page.get_by_role("heading", name="Connect")).to_be_visible()
