@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A look at a file: images, tables, text. Nothing in it runs.
+// A look at a file: images, PDF, tables, text. Nothing in it runs.
 
+import type { FunctionComponent } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import { file, send, type Entry } from "./api";
@@ -14,6 +15,7 @@ const COLUMNS_MAX = 100;
 
 type Content =
     | { kind: "image"; url: string }
+    | { kind: "pdf"; data: ArrayBuffer; Pdf: FunctionComponent<{ data: ArrayBuffer; name: string }> }
     | { kind: "table"; rows: string[][] }
     | { kind: "text"; text: string }
     | { kind: "none"; why: string };
@@ -59,6 +61,10 @@ async function load(sessionId: string, entry: Entry, signal: AbortSignal): Promi
     const blob = await (await send(file(sessionId, entry.path), { signal })).blob();
     if (type.startsWith("image/"))
         return { kind: "image", url: await asDataUrl(new Blob([blob], { type })) };
+    if (type === "application/pdf") {
+        const { Pdf } = await import("./pdf");
+        return { kind: "pdf", data: await blob.arrayBuffer(), Pdf };
+    }
     const text = await blob.slice(0, TEXT_MAX).text();
     if (text.includes("\0")) return { kind: "none", why: "This file is not text." };
     if (/\.[ct]sv$/i.test(entry.path))
@@ -70,6 +76,8 @@ function Shown({ content, name }: { content: Content; name: string }) {
     switch (content.kind) {
         case "image":
             return <img src={content.url} alt={name} />;
+        case "pdf":
+            return <content.Pdf data={content.data} name={name} />;
         case "none":
             return <p class="quiet">{content.why}</p>;
         case "text":

