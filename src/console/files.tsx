@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a session: list, upload, download, look at, delete.
+// The files of a session, as a tree: upload, download, look at, delete.
 
 import { useState } from "preact/hooks";
 
@@ -19,22 +19,30 @@ interface Listing {
 interface RowProps {
     id: string;
     entry: Entry;
+    closed: boolean; // a folder whose entries are not shown
+    onToggle: () => void;
     onPreview: () => void;
     onDelete: () => void;
 }
 
-function Row({ id, entry, onPreview, onDelete }: RowProps) {
+/** Whether it is in one of these folders, at any depth. */
+const isWithin = (path: string, folders: ReadonlySet<string>) =>
+    path.split("/").some((_, i, parts) => i > 0 && folders.has(parts.slice(0, i).join("/")));
+
+function Row({ id, entry, closed, onToggle, onPreview, onDelete }: RowProps) {
     const [confirming, setConfirming] = useState(false);
     const depth = Math.min(entry.path.split("/").length - 1, 6);
     const isFile = entry.type === "file";
     return (
         <tr>
             <th scope="row" class={`depth-${depth}`}>
-                {isFile ? (
-                    <FileLink sessionId={id} path={entry.path} />
-                ) : (
-                    `${entry.path}${entry.type === "dir" ? "/" : ` (${entry.type})`}`
+                {isFile && <FileLink sessionId={id} path={entry.path} />}
+                {entry.type === "dir" && (
+                    <button class="plain small folder" aria-expanded={!closed} onClick={onToggle}>
+                        {entry.path}/
+                    </button>
                 )}
+                {!isFile && entry.type !== "dir" && `${entry.path} (${entry.type})`}
             </th>
             <td class="number" data-label="Size">
                 {isFile ? bytes(entry.size) : ""}
@@ -68,6 +76,7 @@ export function Files({ id }: { id: string }) {
     const { value, error, refresh } = usePolled<Listing>(where, POLL_MS);
     const [shown, setShown] = useState<Entry | null>(null);
     const [failure, setFailure] = useState("");
+    const [closed, setClosed] = useState<ReadonlySet<string>>(new Set());
     const [uploading, setUploading] = useState("");
     const [over, setOver] = useState(false);
     const upload = async (files: Iterable<File>) => {
@@ -87,6 +96,11 @@ export function Files({ id }: { id: string }) {
         event.preventDefault();
         setOver(false);
         upload([...(event.dataTransfer?.files ?? [])]);
+    };
+    const onToggle = (folder: string) => {
+        const next = new Set(closed);
+        if (!next.delete(folder)) next.add(folder);
+        setClosed(next);
     };
     const onDelete = async (entry: Entry) => {
         setFailure("");
@@ -146,15 +160,19 @@ export function Files({ id }: { id: string }) {
                         </tr>
                     </thead>
                     <tbody>
-                        {value.files.map((entry) => (
-                            <Row
-                                key={entry.path}
-                                id={id}
-                                entry={entry}
-                                onPreview={() => setShown(entry)}
-                                onDelete={() => onDelete(entry)}
-                            />
-                        ))}
+                        {value.files
+                            .filter((entry) => !isWithin(entry.path, closed))
+                            .map((entry) => (
+                                <Row
+                                    key={entry.path}
+                                    id={id}
+                                    entry={entry}
+                                    closed={closed.has(entry.path)}
+                                    onToggle={() => onToggle(entry.path)}
+                                    onPreview={() => setShown(entry)}
+                                    onDelete={() => onDelete(entry)}
+                                />
+                            ))}
                     </tbody>
                 </table>
             )}

@@ -584,6 +584,26 @@ def test_every_view_is_accessible(gateway, tab, sandbox, name, options):
     look("connect")
 
 
+def test_folders_are_opened_and_closed(gateway, tab, sandbox):
+    for path in "a/b/deep.txt", "a/near.txt", "ab.txt":
+        put(gateway, sandbox, path, b"x")
+    console = tab()
+    console.enter(sandbox, "files")
+    page = console.page
+    shown = page.locator("tbody th")
+    expect(shown).to_have_text(["a/", "a/b/", "a/b/deep.txt", "a/near.txt", "ab.txt"])
+    page.get_by_role("button", name="a/b/", exact=True).click()
+    expect(shown).to_have_text(["a/", "a/b/", "a/near.txt", "ab.txt"])
+    folder = page.get_by_role("button", name="a/", exact=True)
+    folder.focus()
+    page.keyboard.press("Enter")
+    expect(folder).to_have_attribute("aria-expanded", "false")
+    expect(shown).to_have_text(["a/", "ab.txt"])
+    assert console.findings() == []
+    page.keyboard.press("Enter")
+    expect(shown).to_have_text(["a/", "a/b/", "a/near.txt", "ab.txt"])  # as it was left
+
+
 # ---- PDF
 
 RED = "1 0 0 rg 0 0 200 100 re f"
