@@ -20,7 +20,7 @@ import { Keys } from "./keys";
 import { Login } from "./login";
 import { useRoute } from "./route";
 import { Sandboxes } from "./sandboxes";
-import { SessionView } from "./session";
+import type { SessionView as View } from "./session";
 import { toggleTheme, useTheme } from "./theme";
 import { Users } from "./users";
 
@@ -81,6 +81,15 @@ function useAccounts(access: Access) {
     return seen;
 }
 
+/** The view of a sandbox, which is most of the page's code: it is loaded after the first view. */
+function useSessionView(wanted: boolean) {
+    const [view, setView] = useState<typeof View | null>(null);
+    useEffect(() => {
+        if (wanted) void import("./session").then((loaded) => setView(() => loaded.SessionView));
+    }, [wanted]);
+    return view;
+}
+
 const NAMES: Record<string, string> = { keys: "Keys", users: "Users" };
 
 interface BarProps {
@@ -127,6 +136,7 @@ function Page() {
     const { access, again, leave } = useAccess();
     const route = useRoute();
     const accounts = useAccounts(access);
+    const SessionView = useSessionView(access === "granted");
     const onLeave = () => {
         if (!getKey()) send("api/v1/logout", { method: "POST" }).catch(() => {});
         setKey("");
@@ -150,7 +160,8 @@ function Page() {
             {route.view === "keys" && <Keys />}
             {route.view === "users" && <Users />}
             {route.view === "connect" && <Connect />}
-            {route.view === "session" && (
+            {route.view === "session" && !SessionView && <main aria-busy="true" />}
+            {route.view === "session" && SessionView && (
                 <SessionView key={route.id} id={route.id} tab={route.tab} />
             )}
         </>

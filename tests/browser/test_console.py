@@ -272,6 +272,35 @@ def test_the_page_survives_the_gateway(gateway, tab, sandbox):
     expect(cell.locator(".text")).to_have_text("42")
 
 
+def test_a_sandbox_that_expires_while_it_is_open(gateway, tab, sandbox):
+    gateway.client.delete(f"/api/v1/sessions/{sandbox}").raise_for_status()
+    gateway.client.post(
+        "/api/v1/sessions", json={"session_id": sandbox, "idle_timeout": 3}
+    ).raise_for_status()
+    console = tab()
+    console.enter(sandbox)  # to look at it does not renew it
+    console.until_done(console.run("x = 41"))
+    alert = console.page.get_by_role("alert")
+    expect(alert).to_contain_text("This sandbox does not run.")
+    expect(console.cells.first).to_contain_text("x = 41")
+    cell = console.run("'x' in globals()")
+    expect(cell.locator(".text")).to_have_text("False")
+    expect(alert).to_have_count(0)
+
+
+def test_the_first_view_loads_what_it_needs(gateway, tab):
+    """It prints how long that takes."""
+    console = tab()
+    console.open()
+    expect(console.page.get_by_label("API key")).to_be_visible()
+    loaded = " ".join(console.requests())
+    assert "/main-" in loaded
+    assert not any(f"/{name}-" in loaded for name in ("session", "markdown", "pdf"))
+    paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    took = wait_for(lambda: console.page.evaluate(paint))
+    print(f"the first view was there after {took:.0f} ms")
+
+
 def test_a_key_that_is_revoked_leads_to_the_form(tab, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("a:key-of-a\nb:key-of-b\n")

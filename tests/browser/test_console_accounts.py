@@ -125,6 +125,31 @@ def test_who_sees_which_views(accounts, tab):
         expect(links).to_have_text(["Sandboxes", *seen, "Connect"])
 
 
+def test_owners_are_apart_in_every_view(accounts, enter):
+    """Whoever knows the address of another owner's sandbox sees that there is none."""
+    name = "of-hanna"
+    key, other = accounts.user("hanna"), accounts.user("ivan")
+    console = enter(f"sandboxes/{name}/console", key)
+    expect(console.run("print('of hanna')").locator(".text")).to_have_text("of hanna")
+    with contextlib.closing(accounts.gateway.client_for(key)) as client:
+        client.put(f"/api/v1/sessions/{name}/files/hers.txt", content=b"x").raise_for_status()
+    page = enter("", other).page
+    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+    expect(page.get_by_text(name)).to_have_count(0)
+    for tab_name in "console", "files", "packages", "commands":
+        page.goto(f"{accounts.gateway.url}/console/#/sandboxes/{name}/{tab_name}")
+        expect(page.get_by_text("This sandbox does not run.")).to_be_visible()
+        expect(page.get_by_text("of hanna")).to_have_count(0)
+        expect(page.get_by_text("hers.txt")).to_have_count(0)
+    page.goto(f"{accounts.gateway.url}/console/#/keys")
+    expect(page.get_by_role("rowheader")).to_have_count(1)
+    page.goto(f"{accounts.gateway.url}/console/#/users")
+    expect(page.get_by_role("alert")).to_contain_text("only administrators")
+    expect(page.get_by_text("hanna")).to_have_count(0)
+    with contextlib.closing(accounts.gateway.client_for(key)) as client:
+        client.delete(f"/api/v1/sessions/{name}")
+
+
 def test_an_administrator_manages_users(accounts, enter):
     page = enter("users", accounts.user("root", administrator=True)).page
     expect(page.get_by_role("link", name="Users")).to_be_visible()
