@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters without names: each name and network has one of them, by a hash with a random key. Two
-// that share one are limited a little earlier, and nobody can choose with whom to share.
+// Counters without names: what they count is known by a hash with a random key. Two that share one
+// are limited a little earlier, and nobody can choose with whom to share.
 
 #include "login_limits.h"
 
@@ -12,8 +12,9 @@ enum { COUNTERS = 4096, NETWORK_LEN = 16 };
 struct login_limits {
     unsigned char key[crypto_shorthash_KEYBYTES];
     int64_t window_ms; // when it began
-    uint16_t of_names[COUNTERS];
+    uint16_t of_both[COUNTERS];
     uint16_t of_networks[COUNTERS];
+    uint16_t of_names[COUNTERS];
 };
 
 struct login_limits *
@@ -30,14 +31,31 @@ login_limits_free(struct login_limits *limits)
     free(limits);
 }
 
-static uint16_t *
-counter(struct login_limits *limits, uint16_t *counters, const void *of, size_t len)
+static uint64_t
+hash_of(const struct login_limits *limits, const void *data, size_t len)
 {
     uint64_t hash;
     unsigned char bytes[crypto_shorthash_BYTES];
-    crypto_shorthash(bytes, of, len, limits->key);
+    crypto_shorthash(bytes, data, len, limits->key);
     memcpy(&hash, bytes, sizeof hash);
-    return &counters[hash % COUNTERS];
+    return hash;
+}
+
+// The counters of one login.
+struct counters {
+    uint16_t *both, *name, *network; // the last one may be NULL
+};
+
+static struct counters
+counters_of(struct login_limits *limits, const char *name, const unsigned char *network)
+{
+    uint64_t of[2] = {hash_of(limits, name, strlen(name)),
+                      network ? hash_of(limits, network, NETWORK_LEN) : 0};
+    return (struct counters){
+        .both = &limits->of_both[hash_of(limits, of, sizeof of) % COUNTERS],
+        .name = &limits->of_names[of[0] % COUNTERS],
+        .network = network ? &limits->of_networks[of[1] % COUNTERS] : NULL,
+    };
 }
 
 static void
@@ -46,8 +64,9 @@ forget(struct login_limits *limits, int64_t now_ms)
     if (now_ms - limits->window_ms < LOGIN_WINDOW_MS)
         return;
     limits->window_ms = now_ms;
-    memset(limits->of_names, 0, sizeof limits->of_names);
+    memset(limits->of_both, 0, sizeof limits->of_both);
     memset(limits->of_networks, 0, sizeof limits->of_networks);
+    memset(limits->of_names, 0, sizeof limits->of_names);
 }
 
 int
@@ -55,14 +74,16 @@ login_limits_check(struct login_limits *limits, const char *name, const unsigned
                    int64_t now_ms, struct kg_error *err)
 {
     forget(limits, now_ms);
-    bool name_failed =
-        *counter(limits, limits->of_names, name, strlen(name)) >= LOGIN_FAILURES_OF_NAME;
-    bool network_failed = network && *counter(limits, limits->of_networks, network, NETWORK_LEN) >=
-                                         LOGIN_FAILURES_OF_NETWORK;
-    if (!name_failed && !network_failed)
+    struct counters failed = counters_of(limits, name, network);
+    const char *what = NULL;
+    if (*failed.both >= LOGIN_FAILURES_OF_BOTH || *failed.name >= LOGIN_FAILURES_OF_NAME)
+        what = "with this name";
+    else if (failed.network && *failed.network >= LOGIN_FAILURES_OF_NETWORK)
+        what = "from your network";
+    if (!what)
         return 0;
     return kg_error_set(err, KG_RATE_LIMITED, 0, "too many logins %s failed: try again in %lld s",
-                        name_failed ? "with this name" : "from your network",
+                        what,
                         (long long)(limits->window_ms + LOGIN_WINDOW_MS - now_ms + 999) / 1000);
 }
 
@@ -77,7 +98,9 @@ login_limits_fail(struct login_limits *limits, const char *name, const unsigned 
                   int64_t now_ms)
 {
     forget(limits, now_ms);
-    add_one(counter(limits, limits->of_names, name, strlen(name)));
-    if (network)
-        add_one(counter(limits, limits->of_networks, network, NETWORK_LEN));
+    struct counters counters = counters_of(limits, name, network);
+    add_one(counters.both);
+    add_one(counters.name);
+    if (counters.network)
+        add_one(counters.network);
 }

@@ -140,6 +140,15 @@ start_writing(struct password_request *self)
 // ---- Passwords ------------------------------------------------------------------------------
 
 static void
+count_failure(const struct api_context *context, const struct http_request *request,
+              const char *user)
+{
+    unsigned char network[HTTP_ADDRESS_LEN];
+    bool known = http_request_network(request, network);
+    login_limits_fail(context->login_limits, user, known ? network : NULL, clock_mono_ms());
+}
+
+static void
 start_job(struct password_request *self, const char *password, const char *hash, password_fn done)
 {
     struct kg_error err;
@@ -185,8 +194,7 @@ on_compared(const char *hash, bool matches, const struct kg_error *none, void *a
     struct kg_error err;
     KG_AUTO_FREE char *name = kg_strndup(self->user, HTTP_OWNER_MAX);
     log_warning("a login failed", LOG_STR("user", name));
-    login_limits_fail(self->context->login_limits, self->user, http_request_network(self->request),
-                      clock_mono_ms());
+    count_failure(self->context, self->request, self->user);
     if (self->made)
         kg_error_set(&err, KG_INVALID, 0, "old_password is not the present one");
     else
@@ -271,9 +279,10 @@ admit(struct http_request *request, const struct api_context *context, const cha
       const char *new_password)
 {
     struct kg_error err;
-    if ((!tried_of ||
-         login_limits_check(context->login_limits, tried_of, http_request_network(request),
-                            clock_mono_ms(), &err) == 0) &&
+    unsigned char network[HTTP_ADDRESS_LEN];
+    bool known = http_request_network(request, network);
+    if ((!tried_of || login_limits_check(context->login_limits, tried_of, known ? network : NULL,
+                                         clock_mono_ms(), &err) == 0) &&
         (!new_password || password_check(new_password, &err) == 0))
         return true;
     http_reply_error(request, &err);
@@ -422,8 +431,7 @@ handle_register(struct http_request *request, void *arg)
         return;
     struct kg_error err;
     if (body.token && !is_token(context, body.token)) {
-        login_limits_fail(context->login_limits, body.name, http_request_network(request),
-                          clock_mono_ms());
+        count_failure(context, request, body.name);
         http_request_refuse_secret(request);
         return;
     }

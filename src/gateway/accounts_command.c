@@ -142,8 +142,8 @@ read_line(void)
     if (asks) {
         struct termios hidden = shown;
         hidden.c_lflag &= ~(tcflag_t)ECHO;
+        tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden); // which drops what was typed before the prompt
         fputs("New password: ", stderr);
-        tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
     }
     ssize_t len = getline(&line, &size, stdin);
     if (asks) {

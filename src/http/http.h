@@ -162,9 +162,11 @@ const char *http_request_owner(const struct http_request *request);
 // What the client has sent to be identified, to be freed; NULL: nothing. `ret_is_login`: it came in
 // the cookie of a login.
 char *http_request_credential(const struct http_request *request, bool *ret_is_login);
-// 16 bytes: the client's IPv6 address, or of an IPv4 address ::ffff:a.b.c.d, or an IPv6 network of 64
-// bits; NULL: loopback, where a proxy may stand for all clients.
-const unsigned char *http_request_network(const struct http_request *request);
+// Where the client is, as it says itself or as a proxy does (X-Real-IP, or the last address in
+// X-Forwarded-For): ::ffff:a.b.c.d of an IPv4 address, or an IPv6 network of 64 bits. False: on
+// loopback, or the client has disconnected.
+enum { HTTP_ADDRESS_LEN = 16 };
+bool http_request_network(const struct http_request *request, unsigned char ret[HTTP_ADDRESS_LEN]);
 const void *http_request_body(struct http_request *request, size_t *ret_len);
 size_t http_request_body_len(const struct http_request *request);
 // Removes the next bytes of the body, at most `len`, and frees their memory; returns their number.
@@ -221,8 +223,8 @@ void http_request_on_gone(struct http_request *request, loop_fn on_gone, void *a
 // Adds a header to the answer, before it starts.
 void http_reply_header(struct http_request *request, const char *name, const char *value);
 // Adds the cookie of a login to the answer: browsers send the credential with each request for so
-// many seconds, but no script can read it. Requests other than GET and HEAD also need the token that
-// belongs to the credential (X-CSRF-Token), which no page of another origin knows. Routes with
+// many seconds, but no script can read it. Requests other than GET and HEAD also need the token
+// that belongs to the credential (X-CSRF-Token), which no page of another origin knows. Routes with
 // HTTP_TOKEN_KEY ignore the cookie.
 #define HTTP_LOGIN_COOKIE "kernelgate_login"
 enum { HTTP_CSRF_TOKEN_LEN = 32 };

@@ -29,7 +29,6 @@ enum {
     HTTP_READ_AHEAD_MAX = 64 * 1024,
     // The largest body that is read without a valid key.
     HTTP_STRANGER_BYTES_MAX = 64 * 1024,
-    HTTP_ADDRESS_LEN = 16,
     HTTP_PEER_SLOTS = 1024,
     HTTP_OWNER_SLOTS = 256,
 };

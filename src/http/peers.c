@@ -49,11 +49,36 @@ peer_is_local(const unsigned char address[HTTP_ADDRESS_LEN])
            (IN6_IS_ADDR_V4MAPPED(&v6) && address[12] == IN_LOOPBACKNET);
 }
 
-const unsigned char *
-http_request_network(const struct http_request *request)
+// What a proxy says of its client; false: nothing that is an address.
+static bool
+forwarded_address(const struct http_request *request, unsigned char ret[HTTP_ADDRESS_LEN])
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    const char *text = http_request_header(request, "X-Real-IP");
+    const char *list = http_request_header(request, "X-Forwarded-For");
+    if (!text && list) {
+        const char *comma = strrchr(list, ',');
+        text = comma ? comma + 1 + strspn(comma + 1, " ") : list;
+    }
+    if (text && inet_pton(AF_INET, text, &v4.sin_addr) == 1)
+        peer_address((const struct sockaddr *)&v4, ret);
+    else if (text && inet_pton(AF_INET6, text, &v6.sin6_addr) == 1)
+        peer_address((const struct sockaddr *)&v6, ret);
+    else
+        return false;
+    return true;
+}
+
+bool
+http_request_network(const struct http_request *request, unsigned char ret[HTTP_ADDRESS_LEN])
 {
     const struct http_connection *conn = request->conn;
-    return conn && !peer_is_local(conn->peer->address) ? conn->peer->address : NULL;
+    if (!conn)
+        return false;
+    if (!forwarded_address(request, ret))
+        memcpy(ret, conn->peer->address, HTTP_ADDRESS_LEN);
+    return !peer_is_local(ret);
 }
 
 static void

@@ -205,7 +205,8 @@ def test_links_lead_somewhere(page):
 
 def test_the_tests_that_security_names_are_there():
     named = set(re.findall(r"`(test_\w+)`", (PROJECT / "docs/security.md").read_text()))
-    sources = [*(PROJECT / "tests/e2e").glob("*.py"), *(PROJECT / "tests/unit").glob("*.c")]
+    patterns = "tests/e2e/*.py", "tests/browser/*.py", "tests/unit/*.c"
+    sources = [path for pattern in patterns for path in PROJECT.glob(pattern)]
     text = "".join(path.read_text() for path in sources)
     there = set(re.findall(r"^(?:def )?(test_\w+)\(", text, re.MULTILINE))
     assert named and named <= there, named - there

@@ -775,15 +775,17 @@ test_login_limits(void **state)
     unsigned char here[16] = {1}, there[16] = {2};
     struct login_limits *limits = login_limits_new();
     int64_t now = 1000000;
-    for (int i = 0; i < LOGIN_FAILURES_OF_NAME; i++) {
+    for (int i = 0; i < LOGIN_FAILURES_OF_BOTH; i++) {
         assert_int_equal(login_limits_check(limits, "alice", here, now, &err), 0);
         login_limits_fail(limits, "alice", here, now);
     }
-    assert_int_equal(login_limits_check(limits, "alice", there, now + 1000, &err), -1);
+    assert_int_equal(login_limits_check(limits, "alice", here, now + 1000, &err), -1);
     assert_int_equal(err.code, KG_RATE_LIMITED);
     assert_string_equal(err.message, "too many logins with this name failed: try again in 59 s");
     assert_int_equal(login_limits_check(limits, "bob", here, now, &err), 0);
-    for (int i = LOGIN_FAILURES_OF_NAME; i < LOGIN_FAILURES_OF_NETWORK; i++) {
+    assert_int_equal(login_limits_check(limits, "alice", there, now, &err), 0);
+    assert_int_equal(login_limits_check(limits, "alice", NULL, now, &err), 0);
+    for (int i = LOGIN_FAILURES_OF_BOTH; i < LOGIN_FAILURES_OF_NETWORK; i++) {
         KG_AUTO_FREE char *name = kg_asprintf("name %d", i);
         login_limits_fail(limits, name, here, now);
     }
@@ -791,6 +793,12 @@ test_login_limits(void **state)
     assert_non_null(strstr(err.message, "from your network"));
     assert_int_equal(login_limits_check(limits, "bob", there, now, &err), 0);
     assert_int_equal(login_limits_check(limits, "bob", NULL, now, &err), 0);
+    for (int i = LOGIN_FAILURES_OF_BOTH; i < LOGIN_FAILURES_OF_NAME; i++) {
+        unsigned char network[16] = {3, (unsigned char)i};
+        assert_int_equal(login_limits_check(limits, "alice", network, now, &err), 0);
+        login_limits_fail(limits, "alice", network, now);
+    }
+    assert_int_equal(login_limits_check(limits, "alice", there, now, &err), -1);
     assert_int_equal(login_limits_check(limits, "alice", here, now + LOGIN_WINDOW_MS, &err), 0);
     login_limits_free(limits);
 }
