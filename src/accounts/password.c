@@ -63,7 +63,7 @@ struct password_job {
 struct passwords {
     struct loop *loop;
     TAILQ_HEAD(password_queue, password_job) jobs; // the first one is with a worker
-    size_t n_jobs;
+    size_t n_requests;
     struct password_job *abandoned; // was cancelled, and is with a worker
 };
 
@@ -101,7 +101,6 @@ static void
 remove_job(struct password_job *job)
 {
     TAILQ_REMOVE(&job->passwords->jobs, job, link);
-    job->passwords->n_jobs--;
 }
 
 static void
@@ -115,14 +114,25 @@ job_done(void *arg)
     job_free(job);
 }
 
+int
+passwords_enter(struct passwords *passwords, struct kg_error *err)
+{
+    if (passwords->n_requests == PASSWORD_REQUESTS_MAX)
+        return kg_error_set(err, KG_RATE_LIMITED, 0, "too many passwords wait to be checked");
+    passwords->n_requests++;
+    return 0;
+}
+
+void
+passwords_leave(struct passwords *passwords)
+{
+    passwords->n_requests--;
+}
+
 struct password_job *
 passwords_start(struct passwords *passwords, const char *password, const char *hash,
-                password_fn done, void *arg, struct kg_error *err)
+                password_fn done, void *arg)
 {
-    if (passwords->n_jobs == PASSWORD_JOBS_MAX) {
-        kg_error_set(err, KG_RATE_LIMITED, 0, "too many passwords wait to be checked");
-        return NULL;
-    }
     struct password_job *job = KG_NEW(struct password_job);
     *job = (struct password_job){
         .passwords = passwords,
@@ -134,7 +144,6 @@ passwords_start(struct passwords *passwords, const char *password, const char *h
     if (hash)
         strcpy(job->hash, hash);
     TAILQ_INSERT_TAIL(&passwords->jobs, job, link);
-    passwords->n_jobs++;
     start_next(passwords);
     return job;
 }
@@ -180,7 +189,7 @@ passwords_free(struct passwords *passwords)
 {
     if (!passwords)
         return;
-    assert(TAILQ_EMPTY(&passwords->jobs));
+    assert(TAILQ_EMPTY(&passwords->jobs) && passwords->n_requests == 0);
     if (passwords->abandoned)
         passwords->abandoned->passwords = NULL;
     free(passwords);

@@ -22,16 +22,19 @@ struct passwords *passwords_new(struct loop *loop);
 // After all its jobs.
 void passwords_free(struct passwords *passwords);
 
+// Requests with passwords, from their first access to the database to their answer: a further one
+// gets KG_RATE_LIMITED, so that strangers cannot keep the database from others.
+enum { PASSWORD_REQUESTS_MAX = 16 };
+KG_MUST_CHECK int passwords_enter(struct passwords *passwords, struct kg_error *err);
+void passwords_leave(struct passwords *passwords);
+
 struct password_job;
 // `hash`: what was made, or NULL, of a comparison; or of one that failed. `matches`: the result of
 // a comparison. `err` is NULL if there was no failure. Borrowed for the time of the call.
 typedef void (*password_fn)(const char *hash, bool matches, const struct kg_error *err, void *arg);
-// Compares the password with `hash`; or, if that is NULL, makes its hash. Both are copied.
-// KG_RATE_LIMITED: PASSWORD_JOBS_MAX wait already.
-enum { PASSWORD_JOBS_MAX = 16 };
-KG_MUST_CHECK struct password_job *passwords_start(struct passwords *passwords,
-                                                   const char *password, const char *hash,
-                                                   password_fn done, void *arg,
-                                                   struct kg_error *err);
+// For a request that has entered. Compares the password with `hash`; or, if that is NULL, makes its
+// hash. Both are copied.
+struct password_job *passwords_start(struct passwords *passwords, const char *password,
+                                     const char *hash, password_fn done, void *arg);
 // `done` will not be called.
 void password_job_cancel(struct password_job *job);

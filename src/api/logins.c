@@ -65,9 +65,16 @@ password_request_free(void *arg)
 }
 
 static void
-fail(struct password_request *self, const struct kg_error *err)
+leave(struct password_request *self)
 {
     http_request_on_gone(self->request, NULL, NULL);
+    passwords_leave(self->context->passwords);
+}
+
+static void
+fail(struct password_request *self, const struct kg_error *err)
+{
+    leave(self);
     http_reply_error(self->request, err);
     password_request_free(self);
 }
@@ -76,6 +83,7 @@ static void
 on_client_gone(void *arg)
 {
     struct password_request *self = arg;
+    passwords_leave(self->context->passwords);
     http_request_abandon(self->request);
     if (self->call) {
         account_call_cancel(self->call, password_request_free);
@@ -125,7 +133,7 @@ on_written(const struct kg_error *err, void *arg)
              LOG_STR("by", self->caller ? self->caller : self->user), LOG_STR("of", self->user));
     if (self->key[0])
         http_reply_login(self->request, self->key, ACCOUNT_LOGIN_S);
-    http_request_on_gone(self->request, NULL, NULL);
+    leave(self);
     http_reply_header(self->request, "Cache-Control", "no-store");
     http_reply_json(self->request, 200, KG_STEAL(self->answer));
     password_request_free(self);
@@ -151,10 +159,7 @@ count_failure(const struct api_context *context, const struct http_request *requ
 static void
 start_job(struct password_request *self, const char *password, const char *hash, password_fn done)
 {
-    struct kg_error err;
-    self->job = passwords_start(self->context->passwords, password, hash, done, self, &err);
-    if (!self->job)
-        fail(self, &err);
+    self->job = passwords_start(self->context->passwords, password, hash, done, self);
 }
 
 static void
@@ -273,7 +278,7 @@ read_body(struct http_request *request, const char *const *required, const char 
 }
 
 // Whether a password may be tried, and a new one taken; else replies with the error. Either may be
-// NULL.
+// NULL. If so, the request has entered.
 static bool
 admit(struct http_request *request, const struct api_context *context, const char *tried_of,
       const char *new_password)
@@ -283,7 +288,8 @@ admit(struct http_request *request, const struct api_context *context, const cha
     bool known = http_request_network(request, network);
     if ((!tried_of || login_limits_check(context->login_limits, tried_of, known ? network : NULL,
                                          clock_mono_ms(), &err) == 0) &&
-        (!new_password || password_check(new_password, &err) == 0))
+        (!new_password || password_check(new_password, &err) == 0) &&
+        passwords_enter(context->passwords, &err) == 0)
         return true;
     http_reply_error(request, &err);
     return false;
@@ -445,6 +451,8 @@ handle_register(struct http_request *request, void *arg)
     }
     if (!admit(request, context, body.name, body.password))
         return;
+    if (!body.token)
+        count_failure(context, request, body.name); // nobody shall make any number of accounts
     struct password_request *self = password_request_new(request, arg, &register_flow, body.name);
     self->made = kg_strdup(body.password);
     self->is_first = body.token != NULL;

@@ -315,6 +315,10 @@ def test_open_registration(start_gateway, accounts, clients):
     problem(page.get("/api/v1/users"), 403, "administrators_only")
     log_in(clients(gateway, None))
 
+    # Nobody makes any number of accounts, or learns in this way which names there are.
+    answers = [ask(page, "registration", name="dora", password=PASSWORD) for _ in range(11)]
+    assert [it.status_code for it in answers] == [200, *[400] * 9, 429]
+
 
 def test_hashing_delays_nobody(gateway, accounts, clients):
     """While many log in, requests with a key are answered."""
@@ -329,6 +333,17 @@ def test_hashing_delays_nobody(gateway, accounts, clients):
             answered += not logins[-1].done()
         assert {login.result().status_code for login in logins} == {200}
     assert answered >= 24  # two for each hash, at the very least
+
+
+def test_a_flood_of_logins_is_bounded(gateway, accounts, clients):
+    """At most 16 have something to do; the others are refused before they reach the database."""
+    key, page = clients(gateway, accounts.key("alice")), clients(gateway, None)
+    with concurrent.futures.ThreadPoolExecutor(60) as pool:
+        asked = [pool.submit(ask, page, name=f"u{i}", password=PASSWORD) for i in range(60)]
+        assert status(key) == 200
+        statuses = [each.result().status_code for each in asked]
+    assert set(statuses) == {401, 429} and statuses.count(401) >= 16
+    log_in(page)
 
 
 def test_clients_that_leave(gateway, accounts, clients):
