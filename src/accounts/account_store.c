@@ -10,7 +10,10 @@
 
 #include "accounts_priv.h"
 
-enum { APPLICATION_ID = 0x6b676163 }; // "kgac"
+enum {
+    APPLICATION_ID = 0x6b676163, // "kgac"
+    AGAIN_US = 5000,
+};
 
 // What leads from each version of the schema to the next one. Never changed afterwards.
 static const char *const migrations[] = {
@@ -63,9 +66,10 @@ fail(const char *path, int code, const char *message, int sys_errno, struct kg_e
 }
 
 int
-store_fail(const struct account_store *store, struct kg_error *err)
+store_fail(struct account_store *store, struct kg_error *err)
 {
     int code = sqlite3_extended_errcode(store->db);
+    store->failure = code & 0xff;
     bool by_system =
         (code & 0xff) == SQLITE_IOERR || (code & 0xff) == SQLITE_CANTOPEN || code == SQLITE_FULL;
     return fail(store->path, code, sqlite3_errmsg(store->db),
@@ -185,12 +189,9 @@ store_has_changed(struct account_store *store, bool *ret, struct kg_error *err)
 // ---- The schema -----------------------------------------------------------------------------
 
 static int
-check_version(struct account_store *store, int64_t version, struct kg_error *err)
+check_version(struct account_store *store, int64_t version, int64_t application, int64_t n_tables,
+              struct kg_error *err)
 {
-    int64_t application = 0, n_tables = 0;
-    if (read_number(store, "PRAGMA application_id", &application, err) < 0 ||
-        read_number(store, "SELECT count(*) FROM sqlite_schema", &n_tables, err) < 0)
-        return -1;
     if (version < 0)
         return kg_error_set(err, KG_ACCOUNTS_UNAVAILABLE, 0,
                             "accounts-file %s is damaged: the version of its schema is negative",
@@ -206,13 +207,27 @@ check_version(struct account_store *store, int64_t version, struct kg_error *err
     return 0;
 }
 
+// Within a transaction, since another program may be making the schema.
+static int
+read_version(struct account_store *store, int64_t *ret, struct kg_error *err)
+{
+    int64_t application = 0, n_tables = 0;
+    if (read_number(store, "PRAGMA user_version", ret, err) < 0 ||
+        read_number(store, "PRAGMA application_id", &application, err) < 0 ||
+        read_number(store, "SELECT count(*) FROM sqlite_schema", &n_tables, err) < 0)
+        return -1;
+    return check_version(store, *ret, application, n_tables, err);
+}
+
 int
 store_check_version(struct account_store *store, struct kg_error *err)
 {
     int64_t version = 0;
-    return read_number(store, "PRAGMA user_version", &version, err) < 0
-               ? -1
-               : check_version(store, version, err);
+    if (run(store, "BEGIN", err) < 0)
+        return -1;
+    int result = read_version(store, &version, err);
+    store_roll_back(store);
+    return result;
 }
 
 static int
@@ -227,23 +242,19 @@ migrate_from(struct account_store *store, int64_t version, struct kg_error *err)
     return run(store, sql, err);
 }
 
-// The version is read again inside the transaction, since two programs may open an old file at
-// once.
 static int
 migrate(struct account_store *store, struct kg_error *err)
 {
     int64_t version = 0;
-    if (read_number(store, "PRAGMA user_version", &version, err) < 0 ||
-        check_version(store, version, err) < 0)
+    if (read_number(store, "PRAGMA user_version", &version, err) < 0)
         return -1;
     if (version == SCHEMA_VERSION)
         return 0;
     if (store_begin(store, err) < 0)
         return -1;
-    if (read_number(store, "PRAGMA user_version", &version, err) < 0 ||
-        check_version(store, version, err) < 0 || migrate_from(store, version, err) < 0)
-        return store_roll_back(store);
-    return store_commit(store, err);
+    bool migrated =
+        read_version(store, &version, err) == 0 && migrate_from(store, version, err) == 0;
+    return store_end(store, migrated ? 0 : -1, err);
 }
 
 static int
@@ -292,6 +303,20 @@ store_is_current(const struct account_store *store)
            inode == store->inode;
 }
 
+// Checks the version first: nothing of another program's file is changed, not even its mode.
+static int
+set_up(struct account_store *store, struct kg_error *err)
+{
+    store->failure = SQLITE_OK;
+    if (store_check_version(store, err) < 0 ||
+        run(store,
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
+            "PRAGMA secure_delete = ON",
+            err) < 0)
+        return -1;
+    return migrate(store, err);
+}
+
 struct account_store *
 account_store_open(const char *path, bool make, int busy_ms, struct kg_error *err)
 {
@@ -311,15 +336,14 @@ account_store_open(const char *path, bool make, int busy_ms, struct kg_error *er
     sqlite3_busy_timeout(store->db, busy_ms);
     sqlite3_db_config(store->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(store->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    // Before anything is written, even the mode of a file that is another program's.
-    if (store_check_version(store, err) < 0 ||
-        run(store,
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
-            "PRAGMA secure_delete = ON",
-            err) < 0 ||
-        migrate(store, err) < 0 || check_pages(store, err) < 0)
-        return NULL;
-    return KG_STEAL(store);
+    // While another program makes the same file, SQLite does not wait for all of its locks.
+    int64_t until_ms = clock_mono_ms() + busy_ms;
+    while (set_up(store, err) < 0) {
+        if (store->failure != SQLITE_BUSY || clock_mono_ms() >= until_ms)
+            return NULL;
+        usleep(AGAIN_US);
+    }
+    return check_pages(store, err) < 0 ? NULL : KG_STEAL(store);
 }
 
 void

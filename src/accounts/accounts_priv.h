@@ -15,12 +15,13 @@
 struct account_store {
     sqlite3 *db;
     char *path;
+    int failure;          // the primary result code of what failed last
     int64_t seen_version; // PRAGMA data_version when the list was read last; 0: never
     uint64_t device, inode;
 };
 
 // Sets the error for what failed last, and returns -1.
-int store_fail(const struct account_store *store, struct kg_error *err);
+int store_fail(struct account_store *store, struct kg_error *err);
 // A statement, to be finished with store_finish(); NULL with the error. The arguments are bound in
 // their order, one for each character of `types`: s (const char *), i (int64_t),
 // d (double).

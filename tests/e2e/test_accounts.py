@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Users and keys in a database, which the shell changes while the gateway runs."""
 
+import concurrent.futures
 import os
 import random
 import sqlite3
@@ -93,6 +94,16 @@ def test_the_commands(accounts):
         [BINARY, "user", "list"], capture_output=True, text=True, cwd=accounts.path.parent
     )
     assert unset.returncode == 1 and "set accounts-file" in unset.stderr
+
+
+def test_commands_at_once_make_the_file(tmp_path):
+    """All of them open a file that none of them has finished making."""
+    for i in range(10):
+        accounts = Accounts(tmp_path / f"{i}.db")
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            added = [pool.submit(accounts.do, "user", "add", f"user-{n}") for n in range(6)]
+        assert [each.result() for each in added] == [""] * 6
+        assert len(accounts.rows("user", "list")) == 6
 
 
 def test_keys_over_http(start_gateway, accounts, clients):
