@@ -27,23 +27,31 @@ end_logins(struct account_store *store, int64_t user_id, struct kg_error *err)
     return statement ? store_step(store, statement, err) : -1;
 }
 
+// `expected`: the present one; NULL: any.
 static int
-set_password(struct account_store *store, int64_t user_id, const char *hash, struct kg_error *err)
+set_password(struct account_store *store, int64_t user_id, const char *expected, const char *hash,
+             struct kg_error *err)
 {
     STORE_AUTO_STATEMENT statement = store_prepare(
-        store, err, "UPDATE users SET password = ? WHERE id = ?", "si", hash, user_id);
-    return statement ? store_step(store, statement, err) : -1;
+        store, err,
+        "UPDATE users SET password = ?1 WHERE id = ?2 AND (?3 IS NULL OR password = ?3)", "sis",
+        hash, user_id, expected);
+    if (!statement || store_step(store, statement, err) < 0)
+        return -1;
+    if (sqlite3_changes(store->db) == 0)
+        return kg_error_set(err, KG_INVALID, 0, "the password was changed meanwhile");
+    return 0;
 }
 
 int
-account_password_set(struct account_store *store, const char *user, const char *hash,
-                     struct kg_error *err)
+account_password_set(struct account_store *store, const char *user, const char *expected,
+                     const char *hash, struct kg_error *err)
 {
     int64_t id = 0;
     if (store_begin(store, err) < 0)
         return -1;
     bool set = user_find_id(store, user, &id, err) == 0 &&
-               set_password(store, id, hash, err) == 0 && end_logins(store, id, err) == 0;
+               set_password(store, id, expected, hash, err) == 0 && end_logins(store, id, err) == 0;
     return store_end(store, set ? 0 : -1, err);
 }
 
@@ -121,8 +129,10 @@ account_register(struct account_store *store, const char *user, const char *hash
     int64_t id = 0;
     if (store_begin(store, err) < 0)
         return -1;
-    bool made = user_insert(store, user, err) == 0 && user_find_id(store, user, &id, err) == 0 &&
+    bool made = (first || user_check_never_removed(store, user, err) == 0) &&
+                user_insert(store, user, err) == 0 && user_find_id(store, user, &id, err) == 0 &&
                 (!first || promote(store, id, err) == 0) &&
-                set_password(store, id, hash, err) == 0 && add_login(store, id, ret_key, err) == 0;
+                set_password(store, id, NULL, hash, err) == 0 &&
+                add_login(store, id, ret_key, err) == 0;
     return store_end(store, made ? 0 : -1, err);
 }

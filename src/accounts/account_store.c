@@ -37,6 +37,8 @@ static const char *const migrations[] = {
     "ALTER TABLE users ADD COLUMN password TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE keys ADD COLUMN expires_ms INTEGER NOT NULL DEFAULT 0;",
     "ALTER TABLE users ADD COLUMN max_memory_mb INTEGER NOT NULL DEFAULT 0;",
+    // Their sessions may still be there.
+    "CREATE TABLE removed_users (name TEXT PRIMARY KEY) STRICT;",
 };
 enum { SCHEMA_VERSION = KG_ARRAY_LEN(migrations) };
 

@@ -45,6 +45,10 @@ typedef void (*account_user_fn)(const struct account_user *user, void *arg);
 // In the order of their names.
 KG_MUST_CHECK int account_user_each(struct account_store *store, account_user_fn fn, void *arg,
                                     struct kg_error *err);
+// Whether a name may be one of a user: see above.
+bool account_user_name_is_valid(const char *name);
+// Sets the error of a name that is taken, KG_INVALID, and returns -1.
+int account_user_taken(const char *name, struct kg_error *err);
 // Fails with KG_ADMINISTRATORS_ONLY if the user is none, is disabled, or does not exist.
 KG_MUST_CHECK int account_user_check_administrator(struct account_store *store, const char *name,
                                                    struct kg_error *err);
@@ -116,15 +120,18 @@ enum {
 // "" also if there is no such user, or it is disabled.
 KG_MUST_CHECK int account_password_get(struct account_store *store, const char *user,
                                        char ret_hash[ACCOUNT_HASH_SIZE], struct kg_error *err);
-// Ends the user's logins. KG_NOT_FOUND.
+// Ends the user's logins. `expected`: the hash that is replaced, else KG_INVALID; NULL: any.
+// KG_NOT_FOUND.
 KG_MUST_CHECK int account_password_set(struct account_store *store, const char *user,
-                                       const char *hash, struct kg_error *err);
+                                       const char *expected, const char *hash,
+                                       struct kg_error *err);
 // `hash`: that of the password which was right. KG_UNAUTHORIZED: the user has another one now, or
 // is disabled.
 KG_MUST_CHECK int account_login_add(struct account_store *store, const char *user, const char *hash,
                                     char ret_key[ACCOUNT_KEY_LEN + 1], struct kg_error *err);
 // Makes a user with a password, and a login. `first`: it becomes an administrator, and must be the
-// only user; else KG_REGISTRATION_CLOSED. KG_INVALID: the name is not allowed, or is taken.
+// only user; else KG_REGISTRATION_CLOSED. KG_INVALID: the name is not allowed, or is taken, or,
+// unless `first`, was that of a user who was removed, whose sessions may still be there.
 KG_MUST_CHECK int account_register(struct account_store *store, const char *user, const char *hash,
                                    bool first, char ret_key[ACCOUNT_KEY_LEN + 1],
                                    struct kg_error *err);

@@ -24,6 +24,12 @@ check_name(const char *name, struct kg_error *err)
     return 0;
 }
 
+bool
+account_user_name_is_valid(const char *name)
+{
+    return check_name(name, NULL) == 0;
+}
+
 static int
 not_found(const char *name, struct kg_error *err)
 {
@@ -44,6 +50,21 @@ user_find_id(struct account_store *store, const char *name, int64_t *ret_id, str
 }
 
 int
+account_user_taken(const char *name, struct kg_error *err)
+{
+    return kg_error_set(err, KG_INVALID, 0, "there is a user %s already", name);
+}
+
+int
+user_check_never_removed(struct account_store *store, const char *name, struct kg_error *err)
+{
+    STORE_AUTO_STATEMENT statement =
+        store_prepare(store, err, "SELECT 1 FROM removed_users WHERE name = ?", "s", name);
+    int found = statement ? store_step(store, statement, err) : -1;
+    return found > 0 ? account_user_taken(name, err) : found;
+}
+
+int
 user_insert(struct account_store *store, const char *name, struct kg_error *err)
 {
     if (check_name(name, err) < 0)
@@ -55,7 +76,7 @@ user_insert(struct account_store *store, const char *name, struct kg_error *err)
         return -1;
     int result = store_step(store, statement, err);
     if (result < 0 && sqlite3_extended_errcode(store->db) == SQLITE_CONSTRAINT_UNIQUE)
-        kg_error_set(err, KG_INVALID, 0, "there is a user %s already", name);
+        account_user_taken(name, err);
     return result;
 }
 
@@ -181,10 +202,19 @@ erase(struct account_store *store, const char *name, struct kg_error *err)
     return change_one(store, statement, name, err);
 }
 
+static int
+note_removed(struct account_store *store, const char *name, struct kg_error *err)
+{
+    STORE_AUTO_STATEMENT statement = store_prepare(
+        store, err, "INSERT OR IGNORE INTO removed_users (name) VALUES (?)", "s", name);
+    return statement ? store_step(store, statement, err) : -1;
+}
+
 int
 account_user_remove(struct account_store *store, const char *name, struct kg_error *err)
 {
     if (store_begin(store, err) < 0)
         return -1;
-    return store_end(store, erase(store, name, err), err);
+    bool removed = erase(store, name, err) == 0 && note_removed(store, name, err) == 0;
+    return store_end(store, removed ? 0 : -1, err);
 }

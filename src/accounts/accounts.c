@@ -225,6 +225,13 @@ accounts_authenticator(struct accounts *accounts)
 }
 
 bool
+accounts_have_fixed_owner(const struct accounts *accounts, const char *owner)
+{
+    const struct http_authenticator *fixed = accounts->settings.fixed;
+    return fixed && fixed->ops->has_owner(fixed, owner);
+}
+
+bool
 accounts_have_several_owners(const struct accounts *accounts)
 {
     return accounts->several;

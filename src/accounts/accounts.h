@@ -35,6 +35,8 @@ void accounts_set_fixed_owners(struct accounts *accounts, int n);
 // While there is no user: a secret that lets its holder make the first one, who is an
 // administrator. The log has told it. NULL: there are users, or the database is not known.
 const char *accounts_first_user_token(const struct accounts *accounts);
+// Whether a key of the settings is this owner's.
+bool accounts_have_fixed_owner(const struct accounts *accounts, const char *owner);
 // Whether requests may belong to several owners, as far as the database is known.
 bool accounts_have_several_owners(const struct accounts *accounts);
 

@@ -56,6 +56,9 @@ KG_MUST_CHECK int store_has_changed(struct account_store *store, bool *ret, stru
 
 // Within a transaction. KG_INVALID: the name is not allowed, or is taken.
 KG_MUST_CHECK int user_insert(struct account_store *store, const char *name, struct kg_error *err);
+// KG_INVALID, as of a name that is taken.
+KG_MUST_CHECK int user_check_never_removed(struct account_store *store, const char *name,
+                                           struct kg_error *err);
 // KG_NOT_FOUND.
 KG_MUST_CHECK int user_find_id(struct account_store *store, const char *name, int64_t *ret_id,
                                struct kg_error *err);

@@ -4,13 +4,14 @@
 
 #include "login_limits.h"
 
+#include <assert.h>
 #include <sodium.h>
 #include <string.h>
 
-enum { COUNTERS = 4096, NETWORK_LEN = 16 };
+enum { COUNTERS = 16384 };
 
 struct login_limits {
-    unsigned char key[crypto_shorthash_KEYBYTES];
+    unsigned char key[LOGIN_LIMITS_KEY_LEN];
     int64_t window_ms; // when it began
     uint16_t of_both[COUNTERS];
     uint16_t of_networks[COUNTERS];
@@ -18,10 +19,14 @@ struct login_limits {
 };
 
 struct login_limits *
-login_limits_new(void)
+login_limits_new(const unsigned char *key)
 {
+    static_assert(LOGIN_LIMITS_KEY_LEN == crypto_shorthash_KEYBYTES, "");
     struct login_limits *limits = KG_NEW(struct login_limits);
-    randombytes_buf(limits->key, sizeof limits->key);
+    if (key)
+        memcpy(limits->key, key, sizeof limits->key);
+    else
+        randombytes_buf(limits->key, sizeof limits->key);
     return limits;
 }
 
@@ -47,14 +52,14 @@ struct counters {
 };
 
 static struct counters
-counters_of(struct login_limits *limits, const char *name, const unsigned char *network)
+counters_of(struct login_limits *limits, const char *name, const char *network)
 {
     uint64_t of[2] = {hash_of(limits, name, strlen(name)),
-                      network ? hash_of(limits, network, NETWORK_LEN) : 0};
+                      hash_of(limits, network, strlen(network))};
     return (struct counters){
         .both = &limits->of_both[hash_of(limits, of, sizeof of) % COUNTERS],
         .name = &limits->of_names[of[0] % COUNTERS],
-        .network = network ? &limits->of_networks[of[1] % COUNTERS] : NULL,
+        .network = *network ? &limits->of_networks[of[1] % COUNTERS] : NULL,
     };
 }
 
@@ -69,38 +74,39 @@ forget(struct login_limits *limits, int64_t now_ms)
     memset(limits->of_names, 0, sizeof limits->of_names);
 }
 
-int
-login_limits_check(struct login_limits *limits, const char *name, const unsigned char *network,
-                   int64_t now_ms, struct kg_error *err)
+// Below the limits none reaches its end.
+static void
+add(const struct counters *counters, int n)
 {
-    forget(limits, now_ms);
-    struct counters failed = counters_of(limits, name, network);
-    const char *what = NULL;
-    if (*failed.both >= LOGIN_FAILURES_OF_BOTH || *failed.name >= LOGIN_FAILURES_OF_NAME)
-        what = "with this name";
-    else if (failed.network && *failed.network >= LOGIN_FAILURES_OF_NETWORK)
-        what = "from your network";
-    if (!what)
-        return 0;
-    return kg_error_set(err, KG_RATE_LIMITED, 0, "too many logins %s failed: try again in %lld s",
-                        what,
-                        (long long)(limits->window_ms + LOGIN_WINDOW_MS - now_ms + 999) / 1000);
+    *counters->both = (uint16_t)(*counters->both + n);
+    *counters->name = (uint16_t)(*counters->name + n);
+    if (counters->network)
+        *counters->network = (uint16_t)(*counters->network + n);
 }
 
-static void
-add_one(uint16_t *count)
+int
+login_limits_take(struct login_limits *limits, const char *name, const char *network,
+                  int64_t now_ms, struct kg_error *err)
 {
-    *count = (uint16_t)(*count + (*count < UINT16_MAX));
+    forget(limits, now_ms);
+    const struct counters failed = counters_of(limits, name, network);
+    const char *what = NULL;
+    if (*failed.both >= LOGIN_FAILURES_OF_BOTH || *failed.name >= LOGIN_FAILURES_OF_NAME)
+        what = *name ? "logins with this name failed" : "registrations";
+    else if (failed.network && *failed.network >= LOGIN_FAILURES_OF_NETWORK)
+        what = "logins from your network failed";
+    if (what)
+        return kg_error_set(err, KG_RATE_LIMITED, 0, "too many %s: try again in %lld s", what,
+                            (long long)(limits->window_ms + LOGIN_WINDOW_MS - now_ms + 999) / 1000);
+    add(&failed, 1);
+    return 0;
 }
 
 void
-login_limits_fail(struct login_limits *limits, const char *name, const unsigned char *network,
-                  int64_t now_ms)
+login_limits_give_back(struct login_limits *limits, const char *name, const char *network,
+                       int64_t taken_ms)
 {
-    forget(limits, now_ms);
-    struct counters counters = counters_of(limits, name, network);
-    add_one(counters.both);
-    add_one(counters.name);
-    if (counters.network)
-        add_one(counters.network);
+    const struct counters counters = counters_of(limits, name, network);
+    if (taken_ms >= limits->window_ms)
+        add(&counters, -1);
 }

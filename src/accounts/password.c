@@ -25,6 +25,8 @@ password_check(const char *password, struct kg_error *err)
     if (len < PASSWORD_MIN || len > PASSWORD_MAX)
         return kg_error_set(err, KG_INVALID, 0, "the password must have %d to %d bytes",
                             PASSWORD_MIN, PASSWORD_MAX);
+    if (utf8_valid_prefix(password, len) != len)
+        return kg_error_set(err, KG_INVALID, 0, "the password must be UTF-8");
     return 0;
 }
 
@@ -63,8 +65,11 @@ struct password_job {
 struct passwords {
     struct loop *loop;
     TAILQ_HEAD(password_queue, password_job) jobs; // the first one is with a worker
-    size_t n_requests;
-    struct password_job *abandoned; // was cancelled, and is with a worker
+    struct password_place {
+        bool taken;
+        char who[PASSWORD_WHO_SIZE];
+    } places[2 * PASSWORD_PLACES_MAX]; // those of strangers first
+    struct password_job *abandoned;    // was cancelled, and is with a worker
 };
 
 static void
@@ -115,18 +120,32 @@ job_done(void *arg)
 }
 
 int
-passwords_enter(struct passwords *passwords, struct kg_error *err)
+passwords_enter(struct passwords *passwords, enum password_clients clients, const char *who,
+                struct kg_error *err)
 {
-    if (passwords->n_requests == PASSWORD_REQUESTS_MAX)
-        return kg_error_set(err, KG_RATE_LIMITED, 0, "too many passwords wait to be checked");
-    passwords->n_requests++;
-    return 0;
+    const int begin = clients == PASSWORD_STRANGERS ? 0 : PASSWORD_PLACES_MAX;
+    int free_place = -1, n_own = 0;
+    assert(strlen(who) < PASSWORD_WHO_SIZE);
+    for (int i = begin; i < begin + PASSWORD_PLACES_MAX; i++) {
+        if (!passwords->places[i].taken)
+            free_place = i;
+        else if (*who && strcmp(passwords->places[i].who, who) == 0)
+            n_own++;
+    }
+    if (free_place < 0 || n_own >= PASSWORD_SHARE_MAX)
+        return kg_error_set(err, KG_RATE_LIMITED, 0,
+                            "too many passwords wait to be checked%s: try again in a second",
+                            n_own >= PASSWORD_SHARE_MAX ? " for you" : "");
+    passwords->places[free_place].taken = true;
+    strcpy(passwords->places[free_place].who, who);
+    return free_place;
 }
 
 void
-passwords_leave(struct passwords *passwords)
+passwords_leave(struct passwords *passwords, int place)
 {
-    passwords->n_requests--;
+    assert(passwords->places[place].taken);
+    passwords->places[place].taken = false;
 }
 
 struct password_job *
@@ -189,7 +208,7 @@ passwords_free(struct passwords *passwords)
 {
     if (!passwords)
         return;
-    assert(TAILQ_EMPTY(&passwords->jobs) && passwords->n_requests == 0);
+    assert(TAILQ_EMPTY(&passwords->jobs));
     if (passwords->abandoned)
         passwords->abandoned->passwords = NULL;
     free(passwords);

@@ -8,7 +8,7 @@
 
 // Measured in bytes of UTF-8.
 enum { PASSWORD_MIN = 10, PASSWORD_MAX = 1024 };
-// KG_INVALID: it is too short or too long.
+// KG_INVALID: it is too short or too long, or not UTF-8.
 KG_MUST_CHECK int password_check(const char *password, struct kg_error *err);
 // These take that time. KG_INTERNAL: there is no memory for it.
 KG_MUST_CHECK int password_hash(const char *password, char ret_hash[ACCOUNT_HASH_SIZE],
@@ -22,11 +22,20 @@ struct passwords *passwords_new(struct loop *loop);
 // After all its jobs.
 void passwords_free(struct passwords *passwords);
 
-// Requests with passwords, from their first access to the database to their answer: a further one
-// gets KG_RATE_LIMITED, so that strangers cannot keep the database from others.
-enum { PASSWORD_REQUESTS_MAX = 16 };
-KG_MUST_CHECK int passwords_enter(struct passwords *passwords, struct kg_error *err);
-void passwords_leave(struct passwords *passwords);
+// The places of requests with passwords, from their first access to the database to their answer:
+// without one a request gets KG_RATE_LIMITED, so that strangers cannot keep the database from
+// others, nor their places from users.
+enum password_clients { PASSWORD_STRANGERS, PASSWORD_USERS };
+enum {
+    PASSWORD_PLACES_MAX = 16, // of strangers, and as many of users
+    PASSWORD_SHARE_MAX = 4,   // of one network, or one user
+};
+// Returns the place. `who`: a network or a user, less than PASSWORD_WHO_SIZE bytes; "": not known,
+// and without a limit of its own.
+enum { PASSWORD_WHO_SIZE = 65 };
+KG_MUST_CHECK int passwords_enter(struct passwords *passwords, enum password_clients clients,
+                                  const char *who, struct kg_error *err);
+void passwords_leave(struct passwords *passwords, int place);
 
 struct password_job;
 // `hash`: what was made, or NULL, of a comparison; or of one that failed. `matches`: the result of

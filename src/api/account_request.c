@@ -18,16 +18,24 @@ account_request_free(void *arg)
 }
 
 static void
+log_changed(const struct account_request *self)
+{
+    if (self->what && self->succeeded)
+        log_info("the accounts were changed", LOG_STR("what", self->what),
+                 LOG_STR("by", self->owner), LOG_STR("of", self->subject));
+}
+
+static void
 on_called(const struct kg_error *err, void *arg)
 {
     struct account_request *self = arg;
     http_request_on_gone(self->request, NULL, NULL);
-    if (self->what && !err)
-        log_info("the accounts were changed", LOG_STR("what", self->what),
-                 LOG_STR("by", self->owner), LOG_STR("of", self->subject));
+    log_changed(self);
     if (err) {
         http_reply_error(self->request, err);
     } else {
+        if (self->ends_login)
+            http_reply_login(self->request, "", 0);
         http_reply_header(self->request, "Cache-Control", "no-store");
         http_reply_json(self->request, 200, KG_STEAL(self->answer));
     }
@@ -35,11 +43,18 @@ on_called(const struct kg_error *err, void *arg)
 }
 
 static void
+on_discarded(void *arg)
+{
+    log_changed(arg);
+    account_request_free(arg);
+}
+
+static void
 on_caller_gone(void *arg)
 {
     struct account_request *self = arg;
     http_request_abandon(self->request);
-    account_call_cancel(self->call, account_request_free);
+    account_call_cancel(self->call, on_discarded);
 }
 
 struct account_request *
@@ -74,7 +89,8 @@ check_and_run(struct account_store *store, void *arg, struct kg_error *err)
     struct account_request *self = arg;
     if (account_key_check(store, self->credential, err) < 0)
         return -1;
-    return self->run(store, self, err);
+    self->succeeded = self->run(store, self, err) == 0;
+    return self->succeeded ? 0 : -1;
 }
 
 void

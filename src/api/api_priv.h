@@ -154,7 +154,9 @@ struct account_request {
     char *subject; // the user or key that is concerned; or NULL
     json_t *root;  // `body` borrows from it
     struct account_body body;
-    json_t *answer; // set by the worker
+    json_t *answer;  // set by the worker
+    bool ends_login; // the answer takes the cookie away
+    bool succeeded;
 };
 struct account_request *account_request_new(struct http_request *request, const char *what,
                                             const char *subject);

@@ -13,6 +13,7 @@
 #include "api_priv.h"
 #include "login_limits.h"
 #include "password.h"
+#include "sessions.h"
 
 struct password_request;
 
@@ -30,15 +31,22 @@ struct password_request {
     const struct api_context *context;
     struct account_call *call; // one of the two, in progress
     struct password_job *job;
-    char *caller;                  // the owner; or NULL
-    char *credential;              // or NULL
-    bool by_login;                 // the credential came in a cookie
-    char *user;                    // whose password it is
-    char *compared;                // a password that must be the user's; or NULL
-    char *made;                    // the user's new password; or NULL
-    bool is_first;                 // of registration: with the token
-    char hash[ACCOUNT_HASH_SIZE];  // what `compared` is compared with, later that of `made`
-    char key[ACCOUNT_KEY_LEN + 1]; // of the new login; empty: there is none
+    char *caller;           // the owner; or NULL
+    char *credential;       // or NULL
+    bool by_login;          // the credential came in a cookie
+    char *user;             // whose password it is
+    char *compared;         // a password that must be the user's; or NULL
+    char *made;             // the user's new password; or NULL
+    bool is_first;          // of registration: with the token
+    bool is_taken;          // the same: the name is that of an owner without an account
+    int place;              // among the requests with passwords
+    const char *counted_as; // a failed login of this name; NULL: is not counted
+    int64_t counted_ms;
+    char network[IP_NETWORK_TEXT_SIZE]; // of the client
+    bool is_local;
+    char hash[ACCOUNT_HASH_SIZE];     // of the present password
+    char new_hash[ACCOUNT_HASH_SIZE]; // of `made`
+    char key[ACCOUNT_KEY_LEN + 1];    // of the new login; empty: there is none
     json_t *answer;
 };
 
@@ -68,7 +76,7 @@ static void
 leave(struct password_request *self)
 {
     http_request_on_gone(self->request, NULL, NULL);
-    passwords_leave(self->context->passwords);
+    passwords_leave(self->context->passwords, self->place);
 }
 
 static void
@@ -80,13 +88,31 @@ fail(struct password_request *self, const struct kg_error *err)
 }
 
 static void
+log_written(const struct password_request *self)
+{
+    log_info("the accounts were used", LOG_STR("what", self->flow->what),
+             LOG_STR("by", self->caller ? self->caller : self->user), LOG_STR("of", self->user));
+}
+
+static void
+on_call_discarded(void *arg)
+{
+    struct password_request *self = arg;
+    if (self->answer)
+        log_written(self);
+    password_request_free(self);
+}
+
+// What it was counted as stays: else clients that do not wait for their answer would not be
+// limited.
+static void
 on_client_gone(void *arg)
 {
     struct password_request *self = arg;
-    passwords_leave(self->context->passwords);
+    passwords_leave(self->context->passwords, self->place);
     http_request_abandon(self->request);
     if (self->call) {
-        account_call_cancel(self->call, password_request_free);
+        account_call_cancel(self->call, on_call_discarded);
         return;
     }
     password_job_cancel(self->job);
@@ -129,8 +155,7 @@ on_written(const struct kg_error *err, void *arg)
         fail(self, err);
         return;
     }
-    log_info("the accounts were used", LOG_STR("what", self->flow->what),
-             LOG_STR("by", self->caller ? self->caller : self->user), LOG_STR("of", self->user));
+    log_written(self);
     if (self->key[0])
         http_reply_login(self->request, self->key, ACCOUNT_LOGIN_S);
     leave(self);
@@ -147,13 +172,22 @@ start_writing(struct password_request *self)
 
 // ---- Passwords ------------------------------------------------------------------------------
 
-static void
-count_failure(const struct api_context *context, const struct http_request *request,
-              const char *user)
+// Logins from loopback are limited by their names only, since proxies without X-Forwarded-For are
+// there. Registrations have none.
+static const char *
+limited_network(const struct password_request *self)
 {
-    unsigned char network[HTTP_ADDRESS_LEN];
-    bool known = http_request_network(request, network);
-    login_limits_fail(context->login_limits, user, known ? network : NULL, clock_mono_ms());
+    return self->is_local && self->counted_as[0] ? "" : self->network;
+}
+
+// It was counted as a failed login, and is none.
+static void
+give_back(struct password_request *self)
+{
+    if (self->counted_as)
+        login_limits_give_back(self->context->login_limits, self->counted_as, limited_network(self),
+                               self->counted_ms);
+    self->counted_as = NULL;
 }
 
 static void
@@ -172,7 +206,7 @@ on_made(const char *hash, bool matches, const struct kg_error *err, void *arg)
         fail(self, err);
         return;
     }
-    strcpy(self->hash, hash); // of the same size
+    strcpy(self->new_hash, hash); // of the same size
     start_writing(self);
 }
 
@@ -193,13 +227,15 @@ on_compared(const char *hash, bool matches, const struct kg_error *none, void *a
     (void)none;
     self->job = NULL;
     if (matches) {
+        give_back(self);
         start_making(self);
         return;
     }
     struct kg_error err;
-    KG_AUTO_FREE char *name = kg_strndup(self->user, HTTP_OWNER_MAX);
-    log_warning("a login failed", LOG_STR("user", name));
-    count_failure(self->context, self->request, self->user);
+    // Somebody may have typed the password there.
+    const char *name = account_user_name_is_valid(self->user) ? self->user : "(not a name)";
+    const char *network = self->network;
+    log_warning("a login failed", LOG_STR("user", name), LOG_STR("network", network));
     if (self->made)
         kg_error_set(&err, KG_INVALID, 0, "old_password is not the present one");
     else
@@ -223,12 +259,14 @@ on_read(const struct kg_error *err, void *arg)
 {
     struct password_request *self = arg;
     self->call = NULL;
-    if (err)
+    if (err) {
+        give_back(self);
         fail(self, err);
-    else if (self->compared)
+    } else if (self->compared) {
         start_job(self, self->compared, self->hash, on_compared);
-    else
+    } else {
         start_making(self);
+    }
 }
 
 // ---- Requests -------------------------------------------------------------------------------
@@ -242,6 +280,8 @@ password_request_new(struct http_request *request, const struct api_context *con
     self->request = request;
     self->context = context;
     self->user = kg_strdup(user);
+    self->is_local = !http_request_network(request, self->network);
+    self->counted_ms = clock_mono_ms();
     return self;
 }
 
@@ -253,9 +293,33 @@ take_caller(struct password_request *self)
     self->credential = http_request_credential(self->request, &self->by_login);
 }
 
+// Takes a place, and counts a login as failed until it is known not to be.
+static int
+enter(struct password_request *self, struct kg_error *err)
+{
+    struct passwords *passwords = self->context->passwords;
+    if (self->made && password_check(self->made, err) < 0)
+        return -1;
+    if (self->counted_as && login_limits_take(self->context->login_limits, self->counted_as,
+                                              limited_network(self), self->counted_ms, err) < 0)
+        return -1;
+    self->place = self->caller ? passwords_enter(passwords, PASSWORD_USERS, self->caller, err)
+                               : passwords_enter(passwords, PASSWORD_STRANGERS,
+                                                 self->is_local ? "" : self->network, err);
+    if (self->place < 0)
+        give_back(self);
+    return self->place < 0 ? -1 : 0;
+}
+
 static void
 password_request_start(struct password_request *self)
 {
+    struct kg_error err;
+    if (enter(self, &err) < 0) {
+        http_reply_error(self->request, &err);
+        password_request_free(self);
+        return;
+    }
     http_request_on_gone(self->request, on_client_gone, self);
     if (self->flow->read)
         self->call = accounts_call(self->context->accounts, read_run, on_read, self);
@@ -275,24 +339,6 @@ read_body(struct http_request *request, const char *const *required, const char 
         return KG_STEAL(root);
     http_reply_error(request, &err);
     return NULL;
-}
-
-// Whether a password may be tried, and a new one taken; else replies with the error. Either may be
-// NULL. If so, the request has entered.
-static bool
-admit(struct http_request *request, const struct api_context *context, const char *tried_of,
-      const char *new_password)
-{
-    struct kg_error err;
-    unsigned char network[HTTP_ADDRESS_LEN];
-    bool known = http_request_network(request, network);
-    if ((!tried_of || login_limits_check(context->login_limits, tried_of, known ? network : NULL,
-                                         clock_mono_ms(), &err) == 0) &&
-        (!new_password || password_check(new_password, &err) == 0) &&
-        passwords_enter(context->passwords, &err) == 0)
-        return true;
-    http_reply_error(request, &err);
-    return false;
 }
 
 // ---- POST login -----------------------------------------------------------------------------
@@ -317,10 +363,11 @@ handle_login(struct http_request *request, void *arg)
     static const char *const required[] = {"name", "password", NULL}, *const optional[] = {NULL};
     struct password_body body;
     json_auto_t *root = read_body(request, required, optional, &body);
-    if (!root || !admit(request, arg, body.name, NULL))
+    if (!root)
         return;
     struct password_request *self = password_request_new(request, arg, &login_flow, body.name);
     self->compared = kg_strdup(body.password);
+    self->counted_as = self->user;
     password_request_start(self);
 }
 
@@ -339,9 +386,10 @@ read_own_hash(struct password_request *self, struct account_store *store, struct
 static int
 write_own(struct password_request *self, struct account_store *store, struct kg_error *err)
 {
-    if (account_password_set(store, self->user, self->hash, err) < 0)
+    if (account_password_set(store, self->user, self->hash, self->new_hash, err) < 0)
         return -1;
-    return self->by_login ? account_login_add(store, self->user, self->hash, self->key, err) : 0;
+    return self->by_login ? account_login_add(store, self->user, self->new_hash, self->key, err)
+                          : 0;
 }
 
 static const struct password_flow own_flow = {"password changed", read_own_hash, write_own};
@@ -352,13 +400,14 @@ handle_password_change(struct http_request *request, void *arg)
     static const char *const required[] = {"new_password", NULL};
     static const char *const optional[] = {"old_password", NULL};
     struct password_body body;
-    const char *owner = http_request_owner(request);
     json_auto_t *root = read_body(request, required, optional, &body);
-    if (!root || !admit(request, arg, body.old_password ? owner : NULL, body.new_password))
+    if (!root)
         return;
-    struct password_request *self = password_request_new(request, arg, &own_flow, owner);
+    struct password_request *self =
+        password_request_new(request, arg, &own_flow, http_request_owner(request));
     take_caller(self);
     self->compared = body.old_password ? kg_strdup(body.old_password) : NULL;
+    self->counted_as = body.old_password ? self->user : NULL;
     self->made = kg_strdup(body.new_password);
     password_request_start(self);
 }
@@ -376,7 +425,7 @@ write_of_user(struct password_request *self, struct account_store *store, struct
 {
     if (check_caller(self, store, err) < 0)
         return -1;
-    return account_password_set(store, self->user, self->hash, err);
+    return account_password_set(store, self->user, NULL, self->new_hash, err);
 }
 
 static const struct password_flow user_flow = {"password set", check_caller, write_of_user};
@@ -387,7 +436,7 @@ handle_user_password(struct http_request *request, void *arg)
     static const char *const required[] = {"password", NULL}, *const optional[] = {NULL};
     struct password_body body;
     json_auto_t *root = read_body(request, required, optional, &body);
-    if (!root || !admit(request, arg, NULL, body.password))
+    if (!root)
         return;
     struct password_request *self =
         password_request_new(request, arg, &user_flow, http_request_param(request, "id"));
@@ -411,7 +460,9 @@ handle_registration_show(struct http_request *request, void *arg)
 static int
 write_new_user(struct password_request *self, struct account_store *store, struct kg_error *err)
 {
-    return account_register(store, self->user, self->hash, self->is_first, self->key, err);
+    if (self->is_taken)
+        return account_user_taken(self->user, err);
+    return account_register(store, self->user, self->new_hash, self->is_first, self->key, err);
 }
 
 static const struct password_flow register_flow = {"user registered", NULL, write_new_user};
@@ -424,7 +475,28 @@ is_token(const struct api_context *context, const char *token)
            sodium_memcmp(token, right, strlen(right)) == 0;
 }
 
-// A wrong token counts as a wrong key of that address.
+// Counts it as a registration, too, so that tokens cannot be guessed, and as a wrong key of that
+// address.
+static void
+refuse_token(struct http_request *request, const struct api_context *context)
+{
+    struct kg_error err;
+    char network[IP_NETWORK_TEXT_SIZE];
+    (void)http_request_network(request, network);
+    if (login_limits_take(context->login_limits, "", network, clock_mono_ms(), &err) < 0)
+        http_reply_error(request, &err);
+    else
+        http_request_refuse_secret(request);
+}
+
+// Whoever registers must not get the sessions of others.
+static bool
+is_owner(const struct api_context *context, const char *name)
+{
+    return accounts_have_fixed_owner(context->accounts, name) ||
+           sessions_count_of(context->face->sessions, name) > 0;
+}
+
 void
 handle_register(struct http_request *request, void *arg)
 {
@@ -437,8 +509,7 @@ handle_register(struct http_request *request, void *arg)
         return;
     struct kg_error err;
     if (body.token && !is_token(context, body.token)) {
-        count_failure(context, request, body.name);
-        http_request_refuse_secret(request);
+        refuse_token(request, context);
         return;
     }
     if (!body.token && !context->registration_is_open) {
@@ -449,13 +520,11 @@ handle_register(struct http_request *request, void *arg)
         http_reply_error(request, &err);
         return;
     }
-    if (!admit(request, context, body.name, body.password))
-        return;
-    if (!body.token)
-        count_failure(context, request, body.name); // nobody shall make any number of accounts
     struct password_request *self = password_request_new(request, arg, &register_flow, body.name);
     self->made = kg_strdup(body.password);
     self->is_first = body.token != NULL;
+    self->is_taken = !body.token && is_owner(context, body.name);
+    self->counted_as = body.token ? NULL : "";
     password_request_start(self);
 }
 
@@ -495,7 +564,6 @@ void
 handle_logout(struct http_request *request, void *arg)
 {
     struct account_request *self = account_request_new(request, "logged out", NULL);
-    if (self->is_login)
-        http_reply_login(request, "", 0);
+    self->ends_login = true;
     account_request_start(self, arg, logout_run);
 }

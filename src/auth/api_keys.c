@@ -52,7 +52,15 @@ keys_quota(const struct http_authenticator *authenticator, const char *owner)
     return key_set_has_several_owners(keys->set) ? keys->shared : keys->alone;
 }
 
-static const struct http_authenticator_ops keys_ops = {.check = keys_check, .quota = keys_quota};
+static bool
+keys_have_owner(const struct http_authenticator *authenticator, const char *owner)
+{
+    const struct api_keys *keys = (const struct api_keys *)authenticator;
+    return key_set_has_owner(keys->set, owner);
+}
+
+static const struct http_authenticator_ops keys_ops = {
+    .check = keys_check, .quota = keys_quota, .has_owner = keys_have_owner};
 
 struct http_authenticator *
 api_keys_authenticator(struct api_keys *keys)

@@ -19,6 +19,7 @@ KG_MUST_CHECK int key_set_add_file(struct key_set *set, const char *path, struct
 // time.
 const char *key_set_find(const struct key_set *set, const char *key);
 size_t key_set_count(const struct key_set *set);
+bool key_set_has_owner(const struct key_set *set, const char *owner);
 bool key_set_has_several_owners(const struct key_set *set);
 bool key_set_equal(const struct key_set *a, const struct key_set *b);
 

@@ -142,6 +142,16 @@ key_set_count(const struct key_set *set)
 }
 
 bool
+key_set_has_owner(const struct key_set *set, const char *owner)
+{
+    for (size_t i = 0; i < set->n; i++) {
+        if (strcmp(set->keys[i].owner, owner) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool
 key_set_has_several_owners(const struct key_set *set)
 {
     for (size_t i = 1; i < set->n; i++) {

@@ -25,6 +25,8 @@ SETTING(STRING, allowed_origins, "allowed-origins", .commands = LISTEN,
         .help = "origins of web pages that may call the API, comma-separated")
 SETTING(STRING, allowed_hosts, "allowed-hosts", .commands = LISTEN,
         .help = "names that the Host header may have besides those of loopback, comma-separated; `*` allows any")
+SETTING(STRING, trusted_proxies, "trusted-proxies", .commands = LISTEN,
+        .help = "addresses and networks of proxies, comma-separated, whose X-Forwarded-For is believed, besides those on loopback; `private`: RFC 1918 and RFC 4193")
 SETTING(CHOICE, provisioner, "provisioner", .fallback = "auto", .choices = provisioners,
         .commands = BOTH, .aliases = {{"BACKEND"}},
         .help = "what makes the sandboxes; auto: oci where it works, else docker")

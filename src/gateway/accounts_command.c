@@ -131,40 +131,61 @@ user_quota(struct account_store *store, char *const words[MAX_WORDS], struct kg_
     return account_user_change(store, words[0], &change, err);
 }
 
-// A terminal shows a prompt, and not what is typed.
-static char *
-read_line(void)
+// A line from stdin, or as much of it as there is room for; returns its length. `cancel` ends it,
+// too, unless it is NUL.
+static size_t
+read_line(char *ret, size_t size, char cancel)
+{
+    size_t len = 0;
+    ssize_t n;
+    while (len < size && (n = read(STDIN_FILENO, ret + len, size - len)) > 0) {
+        len += (size_t)n;
+        if (memchr(ret, '\n', len) || (cancel && ret[len - 1] == cancel))
+            break;
+    }
+    const char *end = memchr(ret, '\n', len);
+    return end ? (size_t)(end - ret) : len;
+}
+
+// A terminal shows a prompt, and not what is typed. Ctrl-C ends the line there, and not the
+// process, which would leave the terminal without its echo.
+static int
+read_password(char *ret, size_t size, struct kg_error *err)
 {
     struct termios shown;
-    char *line = NULL;
-    size_t size = 0;
+    char cancel = '\0';
     bool asks = tcgetattr(STDIN_FILENO, &shown) == 0;
     if (asks) {
         struct termios hidden = shown;
-        hidden.c_lflag &= ~(tcflag_t)ECHO;
+        cancel = (char)shown.c_cc[VINTR];
+        hidden.c_lflag &= ~(tcflag_t)(ECHO | ISIG);
+        hidden.c_cc[VEOL] = shown.c_cc[VINTR];
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden); // which drops what was typed before the prompt
         fputs("New password: ", stderr);
     }
-    ssize_t len = getline(&line, &size, stdin);
+    size_t len = read_line(ret, size - 1, cancel);
     if (asks) {
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &shown);
         fputc('\n', stderr);
     }
-    if (len > 0 && line[len - 1] == '\n')
-        line[len - 1] = '\0';
-    if (len <= 0 && line)
-        line[0] = '\0';
-    return line;
+    if (cancel && len > 0 && ret[len - 1] == cancel)
+        return kg_error_set(err, KG_INVALID, 0, "cancelled: the password stays as it was");
+    len -= !asks && len > 0 && ret[len - 1] == '\r'; // of a file from Windows
+    ret[len] = '\0';
+    if (strlen(ret) != len)
+        return kg_error_set(err, KG_INVALID, 0, "the password must be text: it has a NUL byte");
+    return 0;
 }
 
 static int
 user_passwd(struct account_store *store, char *const words[MAX_WORDS], struct kg_error *err)
 {
     char hash[ACCOUNT_HASH_SIZE];
-    KG_AUTO_FREE char *password = read_line();
-    if (password_check(password ? password : "", err) < 0 || password_hash(password, hash, err) < 0)
-        return -1;
-    return account_password_set(store, words[0], hash, err);
+    char password[PASSWORD_MAX + 4]; // one that is too long, and the end of its line
+    bool hashed = read_password(password, sizeof password, err) == 0 &&
+                  password_check(password, err) == 0 && password_hash(password, hash, err) == 0;
+    explicit_bzero(password, sizeof password);
+    return hashed ? account_password_set(store, words[0], NULL, hash, err) : -1;
 }
 
 static int

@@ -181,7 +181,7 @@ open_accounts(struct gateway *gateway)
     };
     gateway->accounts = accounts_new(&settings);
     gateway->passwords = passwords_new(gateway->core.loop);
-    gateway->login_limits = login_limits_new();
+    gateway->login_limits = login_limits_new(NULL);
     count_fixed_owners(gateway);
     on_owners_changed(gateway);
 }
@@ -242,6 +242,7 @@ make_server(struct gateway *gateway, struct kg_error *err)
     const struct config *config = gateway->core.config;
     KG_AUTO_FREE char **origins = config_split_list(config->allowed_origins);
     KG_AUTO_FREE char **hosts = config_split_list(config->allowed_hosts);
+    KG_AUTO_FREE char **proxies = config_split_list(config->trusted_proxies);
     // Beyond loopback the names are up to the proxy: the key protects the gateway.
     static const char *const any_host[] = {"*", NULL};
     bool any = !*hosts && !is_loopback(config->host) && authenticator_of(gateway);
@@ -256,6 +257,7 @@ make_server(struct gateway *gateway, struct kg_error *err)
         .max_header_bytes = MAX_HEADER_BYTES,
         .max_connections = (int)config->max_connections,
         .idle_timeout_s = CONNECTION_IDLE_S,
+        .trusted_proxies = (const char *const *)proxies,
         .allowed_origins = (const char *const *)origins,
         .allowed_hosts = any ? any_host : (const char *const *)hosts,
         .check_origin_and_host = true,

@@ -3,34 +3,28 @@
 
 #include "address_policy.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <ifaddrs.h>
-#include <netinet/in.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
-enum { V4_OFFSET = 12, ADDRESS_LEN = 16, MAX_HOST_LEN = 253, OWN_MS = 1000 };
+#include "ip_network.h"
 
-// Addresses in their IPv6 form: IPv4 as ::ffff:a.b.c.d.
-struct network {
-    unsigned char bytes[ADDRESS_LEN];
-    int bits;
-};
+enum { MAX_HOST_LEN = 253, OWN_MS = 1000 };
 
 // The addresses of this machine's interfaces, as they were at most OWN_MS ago.
 struct own_addresses {
-    unsigned char (*bytes)[ADDRESS_LEN]; // NULL: they could not be read
+    unsigned char (*bytes)[IP_ADDRESS_LEN]; // NULL: they could not be read
     size_t n;
     int64_t read_ms; // clock_mono_ms(); 0: never
 };
 
 struct address_policy {
-    struct network *networks; // allowed
+    struct ip_network *networks; // allowed
     size_t n_networks;
     char **hosts;
     size_t n_hosts;
-    struct network *special; // the table below, parsed
+    struct ip_network *special; // the table below, parsed
     struct own_addresses *own;
 };
 
@@ -73,71 +67,6 @@ static const struct {
     {"2002::/16", 2},       // 6to4
 };
 
-// ---- Networks -------------------------------------------------------------------------------
-
-static void
-map_v4(unsigned char ret[ADDRESS_LEN], const void *v4)
-{
-    static const unsigned char prefix[V4_OFFSET] = {[10] = 0xff, [11] = 0xff};
-    memcpy(ret, prefix, V4_OFFSET);
-    memcpy(ret + V4_OFFSET, v4, 4);
-}
-
-static bool
-is_mapped_v4(const unsigned char bytes[ADDRESS_LEN])
-{
-    unsigned char mapped[ADDRESS_LEN];
-    map_v4(mapped, bytes + V4_OFFSET);
-    return memcmp(mapped, bytes, ADDRESS_LEN) == 0;
-}
-
-// Whether `text` is an address or a network.
-static bool
-network_parse(const char *text, struct network *ret)
-{
-    char address[INET6_ADDRSTRLEN];
-    unsigned char v4[4];
-    size_t len = strcspn(text, "/");
-    if (len >= sizeof address)
-        return false;
-    memcpy(address, text, len);
-    address[len] = '\0';
-    int max = 128;
-    if (inet_pton(AF_INET, address, v4) == 1) {
-        map_v4(ret->bytes, v4);
-        max = 32;
-    } else if (inet_pton(AF_INET6, address, ret->bytes) != 1) {
-        return false;
-    }
-    char *end;
-    long bits = text[len] ? strtol(text + len + 1, &end, 10) : max;
-    if (text[len] && (end == text + len + 1 || *end || bits < 0 || bits > max))
-        return false;
-    ret->bits = (int)bits + (128 - max);
-    return true;
-}
-
-static bool
-network_has(const struct network *network, const unsigned char bytes[ADDRESS_LEN])
-{
-    size_t whole = (size_t)network->bits / 8;
-    unsigned mask = (0xff00U >> (network->bits % 8)) & 0xff;
-    return memcmp(network->bytes, bytes, whole) == 0 &&
-           (mask == 0 || ((unsigned)(network->bytes[whole] ^ bytes[whole]) & mask) == 0);
-}
-
-static bool
-address_bytes(const struct sockaddr *address, unsigned char ret[ADDRESS_LEN])
-{
-    if (address->sa_family == AF_INET)
-        map_v4(ret, &((const struct sockaddr_in *)(const void *)address)->sin_addr);
-    else if (address->sa_family == AF_INET6)
-        memcpy(ret, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, ADDRESS_LEN);
-    else
-        return false;
-    return true;
-}
-
 // ---- The rule -------------------------------------------------------------------------------
 
 static void
@@ -155,7 +84,7 @@ own_read(struct own_addresses *own)
         max++;
     own->bytes = kg_calloc(max + 1, sizeof own->bytes[0]);
     for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next) {
-        if (i->ifa_addr && address_bytes(i->ifa_addr, own->bytes[own->n]))
+        if (i->ifa_addr && ip_address_of(i->ifa_addr, own->bytes[own->n]))
             own->n++;
     }
     freeifaddrs(interfaces);
@@ -163,26 +92,26 @@ own_read(struct own_addresses *own)
 
 // A service that listens on all addresses of this machine is reachable at its public ones, too.
 static bool
-own_has(struct own_addresses *own, const unsigned char bytes[ADDRESS_LEN])
+own_has(struct own_addresses *own, const unsigned char bytes[IP_ADDRESS_LEN])
 {
     if (!own->read_ms || clock_mono_ms() - own->read_ms >= OWN_MS)
         own_read(own);
     if (!own->bytes)
         return true; // unknown
     for (size_t i = 0; i < own->n; i++) {
-        if (memcmp(own->bytes[i], bytes, ADDRESS_LEN) == 0)
+        if (memcmp(own->bytes[i], bytes, IP_ADDRESS_LEN) == 0)
             return true;
     }
     return false;
 }
 
 static bool
-is_forbidden(const struct address_policy *policy, const unsigned char bytes[ADDRESS_LEN])
+is_forbidden(const struct address_policy *policy, const unsigned char bytes[IP_ADDRESS_LEN])
 {
     for (size_t i = 0; i < KG_ARRAY_LEN(special); i++) {
-        unsigned char carried[ADDRESS_LEN];
-        map_v4(carried, bytes + special[i].v4_at);
-        if (network_has(&policy->special[i], bytes) &&
+        unsigned char carried[IP_ADDRESS_LEN];
+        ip_address_from_v4(carried, bytes + special[i].v4_at);
+        if (ip_network_has(&policy->special[i], bytes) &&
             (special[i].v4_at == 0 || is_forbidden(policy, carried)))
             return true;
     }
@@ -203,15 +132,15 @@ bool
 address_policy_allows(const struct address_policy *policy, const char *host,
                       const struct sockaddr *address)
 {
-    unsigned char bytes[ADDRESS_LEN];
-    if (!address_bytes(address, bytes))
+    unsigned char bytes[IP_ADDRESS_LEN];
+    if (!ip_address_of(address, bytes))
         return false;
     if (!is_forbidden(policy, bytes) || names_host(policy, host))
         return true;
     for (size_t i = 0; i < policy->n_networks; i++) {
         // ::/0 does not allow IPv4 addresses: their mapped form is internal.
-        bool same_family = policy->networks[i].bits >= 96 || !is_mapped_v4(bytes);
-        if (same_family && network_has(&policy->networks[i], bytes))
+        bool same_family = policy->networks[i].bits >= 96 || !ip_address_is_v4(bytes);
+        if (same_family && ip_network_has(&policy->networks[i], bytes))
             return true;
     }
     return false;
@@ -230,8 +159,8 @@ is_host_name(const char *text)
 static int
 add(struct address_policy *policy, const char *item, struct kg_error *err)
 {
-    struct network network;
-    if (network_parse(item, &network))
+    struct ip_network network;
+    if (ip_network_parse(item, &network))
         policy->networks[policy->n_networks++] = network;
     else if (is_host_name(item))
         policy->hosts[policy->n_hosts++] = kg_strdup(item);
@@ -248,7 +177,7 @@ address_policy_new(const char *const *allow, struct kg_error *err)
     policy->own = KG_NEW(struct own_addresses);
     policy->special = kg_calloc(KG_ARRAY_LEN(special), sizeof policy->special[0]);
     for (size_t i = 0; i < KG_ARRAY_LEN(special); i++)
-        if (!network_parse(special[i].network, &policy->special[i]))
+        if (!ip_network_parse(special[i].network, &policy->special[i]))
             abort();
     size_t n = 0;
     while (allow && allow[n])

@@ -5,24 +5,34 @@
 #include <assert.h>
 #include <sodium.h>
 #include <string.h>
-#include <strings.h>
 
 #include "http_priv.h"
 
+static const char *
+cookie_name(const struct http_request *request)
+{
+    return http_request_is_https(request) ? "__Host-" HTTP_LOGIN_COOKIE : HTTP_LOGIN_COOKIE;
+}
+
+// Two of them may differ: one was set by somebody else, and it is not known which.
 char *
 cookie_login(const struct http_request *request)
 {
     const char *header = http_request_header(request, "Cookie");
-    const size_t name_len = strlen(HTTP_LOGIN_COOKIE);
+    const char *name = cookie_name(request);
+    const size_t name_len = strlen(name);
+    KG_AUTO_FREE char *login = NULL;
     while (header && *header) {
         header += strspn(header, "; ");
         size_t len = strcspn(header, ";");
-        if (len > name_len && header[name_len] == '=' &&
-            strncmp(header, HTTP_LOGIN_COOKIE, name_len) == 0)
-            return kg_strndup(header + name_len + 1, len - name_len - 1);
+        if (len > name_len && header[name_len] == '=' && strncmp(header, name, name_len) == 0) {
+            if (login)
+                return NULL;
+            login = kg_strndup(header + name_len + 1, len - name_len - 1);
+        }
         header += len;
     }
-    return NULL;
+    return KG_STEAL(login);
 }
 
 // A keyed hash, so that the token does not tell the credential.
@@ -52,9 +62,8 @@ cookie_is_meant(const struct http_request *request, const char *credential)
 void
 http_reply_login(struct http_request *request, const char *credential, int64_t seconds)
 {
-    const char *scheme = http_request_header(request, "X-Forwarded-Proto");
     KG_AUTO_FREE char *cookie = kg_asprintf(
-        HTTP_LOGIN_COOKIE "=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%lld%s", credential,
-        (long long)seconds, scheme && strcasecmp(scheme, "https") == 0 ? "; Secure" : "");
+        "%s=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%lld%s", cookie_name(request),
+        credential, (long long)seconds, http_request_is_https(request) ? "; Secure" : "");
     http_reply_header(request, "Set-Cookie", cookie);
 }

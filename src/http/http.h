@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "base.h"
+#include "ip_network.h"
 #include "loop.h"
 
 struct http_server;
@@ -37,6 +38,9 @@ struct http_server_settings {
                                         // if it has no valid key. 0: 15
     int max_strangers;                  // connections of one address (IPv6: of one /64) without a
                                         // valid key so far; 0: 64, but no limit on loopback
+    const char *const *trusted_proxies; // NULL-terminated: addresses and networks of proxies whose
+                                        // X-Forwarded-For is believed, besides loopback; "private":
+                                        // RFC 1918 and 4193. NULL: none
     const char *const *allowed_origins; // NULL-terminated; NULL: only the server's own
     const char *const *allowed_hosts;   // NULL-terminated; "*" allows any; NULL: loopback names
     bool check_origin_and_host;
@@ -81,6 +85,8 @@ struct http_authenticator_ops {
     void (*cancel)(struct http_check *check);
     // The owner's current limits. Called often, so it must not block.
     struct http_quota (*quota)(const struct http_authenticator *authenticator, const char *owner);
+    // Whether some valid credential is this owner's. NULL: not known.
+    bool (*has_owner)(const struct http_authenticator *authenticator, const char *owner);
 };
 
 // The authenticator must outlive the server. Without one, all requests belong to the owner
@@ -162,11 +168,13 @@ const char *http_request_owner(const struct http_request *request);
 // What the client has sent to be identified, to be freed; NULL: nothing. `ret_is_login`: it came in
 // the cookie of a login.
 char *http_request_credential(const struct http_request *request, bool *ret_is_login);
-// Where the client is, as it says itself or as a proxy does (X-Real-IP, or the last address in
-// X-Forwarded-For): ::ffff:a.b.c.d of an IPv4 address, or an IPv6 network of 64 bits. False: on
-// loopback, or the client has disconnected.
-enum { HTTP_ADDRESS_LEN = 16 };
-bool http_request_network(const struct http_request *request, unsigned char ret[HTTP_ADDRESS_LEN]);
+// Where the client is: its address, or what trusted proxies say it is. "203.0.113.7" of IPv4,
+// "2001:db8:1:2::/64" of IPv6. False: on loopback, or the client has disconnected, and then it is
+// "".
+bool http_request_network(const struct http_request *request, char ret[IP_NETWORK_TEXT_SIZE]);
+// Whether the client's proxy says that it speaks TLS with it (X-Forwarded-Proto). Any client can
+// say so, and misleads only itself.
+bool http_request_is_https(const struct http_request *request);
 const void *http_request_body(struct http_request *request, size_t *ret_len);
 size_t http_request_body_len(const struct http_request *request);
 // Removes the next bytes of the body, at most `len`, and frees their memory; returns their number.
@@ -226,6 +234,8 @@ void http_reply_header(struct http_request *request, const char *name, const cha
 // many seconds, but no script can read it. Requests other than GET and HEAD also need the token
 // that belongs to the credential (X-CSRF-Token), which no page of another origin knows. Routes with
 // HTTP_TOKEN_KEY ignore the cookie.
+// Behind TLS its name has the prefix __Host- (RFC 6265bis, section 4.1.3.2), with which no other
+// host of the domain, and no other scheme, can set it.
 #define HTTP_LOGIN_COOKIE "kernelgate_login"
 enum { HTTP_CSRF_TOKEN_LEN = 32 };
 void http_reply_login(struct http_request *request, const char *credential, int64_t seconds);

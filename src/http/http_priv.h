@@ -12,6 +12,7 @@
 #include <sys/time.h>
 
 #include "http.h"
+#include "ip_network.h"
 
 struct sockaddr;
 struct http_linger;
@@ -51,7 +52,7 @@ struct http_chunks {
 
 // An address (for IPv6 a /64 network) that has open connections, or that has sent wrong keys.
 struct http_peer {
-    unsigned char address[HTTP_ADDRESS_LEN];
+    struct ip_network network;
     int n_open;
     int n_strangers; // those of them without a valid key so far
     int n_failures;  // wrong keys since `window_ms`
@@ -66,6 +67,12 @@ struct http_peers {
     size_t n_remembered;
     int max_strangers;
     bool spare_local; // no limit on loopback, where proxies connect from
+};
+
+// Those whose X-Forwarded-For is believed, besides those on loopback.
+struct http_proxies {
+    struct ip_network *networks;
+    size_t n;
 };
 
 // An owner that has open connections, or that has sent requests in the last two seconds.
@@ -193,6 +200,7 @@ struct http_server {
     struct http_gate gate;
     struct http_intake intake;
     struct http_peers peers;
+    struct http_proxies proxies;
     TAILQ_HEAD(, http_linger) lingers;
     int n_lingers;
     bool ending;
@@ -419,8 +427,16 @@ KG_MUST_CHECK int origin_check(const struct http_server *server, const struct ht
                                struct kg_error *err);
 // Adds the CORS headers for allowed origins, after origin_check().
 void origin_add_headers(struct http_request *request);
+
+// ---- proxies.c ------------------------------------------------------------------------------
+
+// `trusted`: as in the settings; NULL: none but loopback. KG_INVALID: one is no network. To be
+// freed by proxies_fini() also then.
+KG_MUST_CHECK int proxies_init(struct http_proxies *proxies, const char *const *trusted,
+                               struct kg_error *err);
+void proxies_fini(struct http_proxies *proxies);
 // Whether a proxy has forwarded the request from another machine.
-bool origin_is_elsewhere(const struct http_request *request);
+bool proxies_say_elsewhere(const struct http_request *request);
 
 // ---- router.c -------------------------------------------------------------------------------
 
@@ -431,7 +447,7 @@ const struct http_router_entry *router_find(const struct http_router *router,
 
 // ---- cookie.c -------------------------------------------------------------------------------
 
-// The credential in the cookie of a login, to be freed; NULL: there is none.
+// The credential in the cookie of a login, to be freed; NULL: there is none, or more than one.
 char *cookie_login(const struct http_request *request);
 // Whether the page that sends the request knows the login's token, or the request changes nothing.
 bool cookie_is_meant(const struct http_request *request, const char *credential);

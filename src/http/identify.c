@@ -35,9 +35,9 @@ credential_of(const struct http_request *request)
         strncasecmp(authorization, "Bearer ", 7) == 0)
         return authorization + 7 + strspn(authorization + 7, " ");
     const char *key = http_request_header(request, "X-API-Key");
-    if (!key && (request->flags & HTTP_KEY_IN_QUERY))
+    if (!(key && *key) && (request->flags & HTTP_KEY_IN_QUERY))
         key = http_request_query(request, "api_key");
-    return key;
+    return key && *key ? key : NULL;
 }
 
 char *
@@ -101,7 +101,7 @@ identify_start(struct http_connection *conn, const struct http_request *request,
     if (credential && !conn->lacks_csrf_token)
         conn->check =
             authenticator->ops->check(authenticator, credential, owner, identify_on_checked, conn);
-    else if (!authenticator && !origin_is_elsewhere(request))
+    else if (!authenticator && !proxies_say_elsewhere(request))
         strcpy(owner, "anonymous");
     if (!conn->check)
         identify_set_owner(conn, owner);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps other sites' web pages from calling a local gateway: checks Origin and Host (DNS
-// rebinding), and answers CORS. Also recognizes requests that a proxy on this machine forwards from
-// another one.
+// rebinding), and answers CORS.
 
-#include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
 
@@ -102,64 +100,4 @@ origin_add_headers(struct http_request *request)
     if (headers)
         http_reply_header(request, "Access-Control-Allow-Headers", headers);
     http_reply_header(request, "Access-Control-Max-Age", "600");
-}
-
-// ---- Proxies --------------------------------------------------------------------------------
-
-// An address in the forms that proxies write: 127.0.0.1, ::1, ::ffff:127.0.0.1, with a port
-// 127.0.0.1:80 or [::1]:80, in a Forwarded header maybe in quotation marks.
-static bool
-is_loopback(const char *text, size_t len)
-{
-    char address[INET6_ADDRSTRLEN];
-    struct in_addr v4;
-    struct in6_addr v6;
-    const char *begin = text + strspn(text, " \t\"");
-    bool bracketed = *begin == '[';
-    begin += bracketed;
-    size_t n = strcspn(begin, bracketed ? "]" : " \t\",;");
-    const char *colon = memchr(begin, ':', n);
-    if (!bracketed && colon && !memchr(colon + 1, ':', n - (size_t)(colon + 1 - begin)))
-        n = (size_t)(colon - begin); // a single colon begins a port
-    if (begin + n + bracketed > text + len || n >= sizeof address)
-        return false;
-    memcpy(address, begin, n);
-    address[n] = '\0';
-    if (inet_pton(AF_INET, address, &v4) == 1)
-        return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
-    if (inet_pton(AF_INET6, address, &v6) != 1)
-        return false;
-    return IN6_IS_ADDR_LOOPBACK(&v6) ||
-           (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == IN_LOOPBACKNET);
-}
-
-// Whether all addresses in a list are; of a Forwarded header (RFC 7239) those after "for=".
-static bool
-are_loopback(const char *list, bool is_forwarded)
-{
-    for (const char *item = list; *item; item += *item != '\0') {
-        item += strspn(item, " \t");
-        size_t len = strcspn(item, is_forwarded ? ",;" : ",");
-        size_t skip = 0;
-        if (is_forwarded)
-            skip = strncasecmp(item, "for=", 4) == 0 ? 4 : len;
-        if (skip < len && !is_loopback(item + skip, len - skip))
-            return false;
-        item += len;
-    }
-    return true;
-}
-
-bool
-origin_is_elsewhere(const struct http_request *request)
-{
-    const struct evkeyval *header;
-    TAILQ_FOREACH(header, request->headers, next) {
-        bool is_forwarded = strcasecmp(header->key, "Forwarded") == 0;
-        if ((is_forwarded || strcasecmp(header->key, "X-Forwarded-For") == 0 ||
-             strcasecmp(header->key, "X-Real-IP") == 0) &&
-            !are_loopback(header->value, is_forwarded))
-            return true;
-    }
-    return false;
 }

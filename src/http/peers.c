@@ -2,9 +2,7 @@
 // Client addresses: how many connections of each have had no valid key so far, and how many wrong
 // keys each has sent.
 
-#include <arpa/inet.h>
 #include <assert.h>
-#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -15,70 +13,23 @@ enum {
     WINDOW_MS = 60 * 1000,
     STRANGERS_MAX = 64,
     REMEMBERED_MAX = 1024, // addresses without a connection
-    BITS_V6 = 64,          // what one customer usually has
 };
 
 // FNV-1a modulo the slots.
 static size_t
-peer_slot(const unsigned char address[HTTP_ADDRESS_LEN])
+peer_slot(const struct ip_network *network)
 {
-    return hash_fnv1a(address, HTTP_ADDRESS_LEN) % HTTP_PEER_SLOTS;
+    return hash_fnv1a(network->bytes, IP_ADDRESS_LEN) % HTTP_PEER_SLOTS;
 }
 
-// IPv4 as ::ffff:a.b.c.d, IPv6 by its network.
-static void
-peer_address(const struct sockaddr *from, unsigned char ret[HTTP_ADDRESS_LEN])
+static struct ip_network
+peer_network(const struct sockaddr *from)
 {
-    memset(ret, 0, HTTP_ADDRESS_LEN);
-    if (from->sa_family == AF_INET) {
-        ret[10] = ret[11] = 0xff;
-        memcpy(ret + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
-    } else if (from->sa_family == AF_INET6) {
-        const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
-        bool whole = IN6_IS_ADDR_V4MAPPED(v6) || IN6_IS_ADDR_LOOPBACK(v6);
-        memcpy(ret, v6, whole ? HTTP_ADDRESS_LEN : BITS_V6 / 8);
-    }
-}
-
-static bool
-peer_is_local(const unsigned char address[HTTP_ADDRESS_LEN])
-{
-    struct in6_addr v6;
-    memcpy(&v6, address, sizeof v6);
-    return IN6_IS_ADDR_LOOPBACK(&v6) ||
-           (IN6_IS_ADDR_V4MAPPED(&v6) && address[12] == IN_LOOPBACKNET);
-}
-
-// What a proxy says of its client; false: nothing that is an address.
-static bool
-forwarded_address(const struct http_request *request, unsigned char ret[HTTP_ADDRESS_LEN])
-{
-    struct sockaddr_in v4 = {.sin_family = AF_INET};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
-    const char *text = http_request_header(request, "X-Real-IP");
-    const char *list = http_request_header(request, "X-Forwarded-For");
-    if (!text && list) {
-        const char *comma = strrchr(list, ',');
-        text = comma ? comma + 1 + strspn(comma + 1, " ") : list;
-    }
-    if (text && inet_pton(AF_INET, text, &v4.sin_addr) == 1)
-        peer_address((const struct sockaddr *)&v4, ret);
-    else if (text && inet_pton(AF_INET6, text, &v6.sin6_addr) == 1)
-        peer_address((const struct sockaddr *)&v6, ret);
-    else
-        return false;
-    return true;
-}
-
-bool
-http_request_network(const struct http_request *request, unsigned char ret[HTTP_ADDRESS_LEN])
-{
-    const struct http_connection *conn = request->conn;
-    if (!conn)
-        return false;
-    if (!forwarded_address(request, ret))
-        memcpy(ret, conn->peer->address, HTTP_ADDRESS_LEN);
-    return !peer_is_local(ret);
+    unsigned char address[IP_ADDRESS_LEN] = {0};
+    struct ip_network network;
+    (void)ip_address_of(from, address);
+    ip_network_of_client(address, &network);
+    return network;
 }
 
 static void
@@ -110,20 +61,19 @@ peers_fini(struct http_peers *peers)
 struct http_peer *
 peer_take(struct http_peers *peers, const struct sockaddr *from, bool spared)
 {
-    unsigned char address[HTTP_ADDRESS_LEN];
-    peer_address(from, address);
-    size_t slot = peer_slot(address);
+    const struct ip_network network = peer_network(from);
+    size_t slot = peer_slot(&network);
     struct http_peer *peer;
     LIST_FOREACH(peer, &peers->slots[slot], slot_link) {
-        if (memcmp(peer->address, address, sizeof address) == 0)
+        if (memcmp(peer->network.bytes, network.bytes, IP_ADDRESS_LEN) == 0)
             break;
     }
-    spared |= peers->spare_local && peer_is_local(address);
+    spared |= peers->spare_local && ip_address_is_loopback(network.bytes);
     if (peer && !spared && peer->n_strangers >= peers->max_strangers)
         return NULL;
     if (!peer) {
         peer = KG_NEW(struct http_peer);
-        memcpy(peer->address, address, sizeof address);
+        peer->network = network;
         LIST_INSERT_HEAD(&peers->slots[slot], peer, slot_link);
     } else if (peer->n_open == 0) {
         TAILQ_REMOVE(&peers->remembered, peer, remembered_link);
@@ -167,13 +117,9 @@ peer_leave(struct http_peers *peers, struct http_peer *peer, bool was_trusted, i
 static void
 peer_log(const struct http_peer *peer)
 {
-    char text[INET6_ADDRSTRLEN];
-    struct in6_addr v6;
-    memcpy(&v6, peer->address, sizeof v6);
-    bool v4 = IN6_IS_ADDR_V4MAPPED(&v6);
-    const char *address =
-        inet_ntop(v4 ? AF_INET : AF_INET6, peer->address + (v4 ? 12 : 0), text, sizeof text);
-    log_warning("a request came with a wrong key", LOG_STR("address", address));
+    char buffer[IP_NETWORK_TEXT_SIZE];
+    const char *text = ip_network_format(&peer->network, buffer);
+    log_warning("a request came with a wrong key", LOG_STR("address", text));
 }
 
 bool

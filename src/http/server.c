@@ -329,7 +329,8 @@ http_server_new(struct loop *loop, const struct http_server_settings *settings,
     intake_init(server, settings);
     peers_init(&server->peers, settings->max_strangers);
     set_up_evhttp(server, settings);
-    if (server_listen(server, settings, err))
+    if (proxies_init(&server->proxies, settings->trusted_proxies, err) < 0 ||
+        server_listen(server, settings, err))
         return NULL;
     return KG_STEAL(server);
 }
@@ -352,6 +353,7 @@ http_server_free(struct http_server *server)
     gate_fini(server);
     intake_fini(server);
     peers_fini(&server->peers);
+    proxies_fini(&server->proxies);
     owners_fini(&server->owners);
     evbuffer_free(server->scratch);
     free_strings(server->allowed_origins);

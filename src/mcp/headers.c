@@ -25,11 +25,9 @@ mcp_http_answer_error(struct http_request *request, int status, const json_t *id
 char *
 mcp_http_base_url(const struct http_request *request)
 {
-    // Set by a proxy. A client that sends a wrong value misleads only itself.
-    const char *scheme = http_request_header(request, "X-Forwarded-Proto");
     const char *host = http_request_header(request, "Host");
-    bool https = scheme && strcasecmp(scheme, "https") == 0;
-    return host ? kg_asprintf("%s://%s", https ? "https" : "http", host) : NULL;
+    const char *scheme = http_request_is_https(request) ? "https" : "http";
+    return host ? kg_asprintf("%s://%s", scheme, host) : NULL;
 }
 
 static bool

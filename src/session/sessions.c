@@ -119,8 +119,8 @@ sessions_set_several_owners(struct sessions *sessions, bool several_owners)
 
 // ---- Opening --------------------------------------------------------------------------------
 
-static int64_t
-count_of_owner(const struct sessions *sessions, const char *owner)
+int64_t
+sessions_count_of(const struct sessions *sessions, const char *owner)
 {
     int64_t n = 0;
     const struct session *session;
@@ -168,7 +168,7 @@ make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
 {
     const struct sessions_settings *settings = &sessions->settings;
     int64_t max_of_owner = max_sessions_of(sessions, owner);
-    if (max_of_owner > 0 && count_of_owner(sessions, owner) >= max_of_owner &&
+    if (max_of_owner > 0 && sessions_count_of(sessions, owner) >= max_of_owner &&
         !(settings->evict_idle && evict(sessions, owner)))
         return kg_error_set(err, KG_MAX_SESSIONS, 0,
                             "this key has %lld sessions already; end one, or try again later",

@@ -102,6 +102,8 @@ size_t sessions_n_pooled(const struct sessions *sessions);
 size_t sessions_n_starting(const struct sessions *sessions);
 // Whether a new session would probably get a sandbox.
 bool sessions_can_open(const struct sessions *sessions);
+// The number of one owner's sessions.
+int64_t sessions_count_of(const struct sessions *sessions, const char *owner);
 // The ids of one owner's sessions: an array of strings, a new reference.
 json_t *sessions_ids(const struct sessions *sessions, const char *owner);
 // {id: session_describe()} of one owner's sessions, a new reference.

@@ -677,9 +677,11 @@ test_logins(void **state)
     assert_string_equal(hash, "");
     assert_int_equal(account_login_add(store, "alice", "h", login, &err), -1);
     assert_int_equal(err.code, KG_UNAUTHORIZED);
-    assert_int_equal(account_password_set(store, "bob", "h", &err), -1);
+    assert_int_equal(account_password_set(store, "bob", NULL, "h", &err), -1);
     assert_int_equal(err.code, KG_NOT_FOUND);
-    assert_int_equal(account_password_set(store, "alice", "h", &err), 0);
+    assert_int_equal(account_password_set(store, "alice", "g", "h", &err), -1);
+    assert_int_equal(err.code, KG_INVALID);
+    assert_int_equal(account_password_set(store, "alice", "", "h", &err), 0);
     assert_int_equal(account_password_get(store, "alice", hash, &err), 0);
     assert_string_equal(hash, "h");
 
@@ -705,7 +707,7 @@ test_logins(void **state)
     assert_int_equal(set_disabled(store, "alice", false, &err), 0);
     assert_int_equal(account_login_add(store, "alice", "h", login, &err), 0);
     assert_string_equal(owner_of(login), "alice");
-    assert_int_equal(account_password_set(store, "alice", "i", &err), 0);
+    assert_int_equal(account_password_set(store, "alice", "h", "i", &err), 0);
     assert_string_equal(owner_of(login), "");
     assert_int_equal(account_login_add(store, "alice", "h", login, &err), -1);
     assert_string_equal(owner_of(key), "alice");
@@ -765,6 +767,13 @@ test_registration(void **state)
     assert_int_equal(account_user_check_administrator(store, "eve", &err), -1);
     assert_int_equal(account_register(store, "eve", "h", false, key, &err), -1);
     assert_int_equal(err.code, KG_INVALID);
+
+    // Nobody takes the place of a user who was removed, but an administrator may give it away.
+    assert_int_equal(account_user_remove(store, "eve", &err), 0);
+    assert_int_equal(account_register(store, "eve", "h", false, key, &err), -1);
+    assert_string_equal(err.message, "there is a user eve already");
+    assert_int_equal(add_user(store, "eve", &err), 0);
+    assert_int_equal(account_user_remove(store, "eve", &err), 0);
 }
 
 static void
@@ -772,35 +781,80 @@ test_login_limits(void **state)
 {
     (void)state;
     struct kg_error err;
-    unsigned char here[16] = {1}, there[16] = {2};
-    struct login_limits *limits = login_limits_new();
-    int64_t now = 1000000;
-    for (int i = 0; i < LOGIN_FAILURES_OF_BOTH; i++) {
-        assert_int_equal(login_limits_check(limits, "alice", here, now, &err), 0);
-        login_limits_fail(limits, "alice", here, now);
+    static const unsigned char key[LOGIN_LIMITS_KEY_LEN] = {1}; // no two of the names below collide
+    struct login_limits *limits = login_limits_new(key);
+    const int64_t now = 1000000;
+    const char *here = "203.0.113.1", *there = "2001:db8::/64";
+    // What succeeds is not counted.
+    for (int i = 0; i < 2 * LOGIN_FAILURES_OF_NAME; i++) {
+        assert_int_equal(login_limits_take(limits, "alice", here, now, &err), 0);
+        login_limits_give_back(limits, "alice", here, now);
     }
-    assert_int_equal(login_limits_check(limits, "alice", here, now + 1000, &err), -1);
+    for (int i = 0; i < LOGIN_FAILURES_OF_BOTH; i++)
+        assert_int_equal(login_limits_take(limits, "alice", here, now, &err), 0);
+    assert_int_equal(login_limits_take(limits, "alice", here, now + 1000, &err), -1);
     assert_int_equal(err.code, KG_RATE_LIMITED);
     assert_string_equal(err.message, "too many logins with this name failed: try again in 59 s");
-    assert_int_equal(login_limits_check(limits, "bob", here, now, &err), 0);
-    assert_int_equal(login_limits_check(limits, "alice", there, now, &err), 0);
-    assert_int_equal(login_limits_check(limits, "alice", NULL, now, &err), 0);
-    for (int i = LOGIN_FAILURES_OF_BOTH; i < LOGIN_FAILURES_OF_NETWORK; i++) {
+    assert_int_equal(login_limits_take(limits, "bob", here, now, &err), 0);
+    assert_int_equal(login_limits_take(limits, "alice", there, now, &err), 0);
+    assert_int_equal(login_limits_take(limits, "alice", "", now, &err), 0);
+    for (int i = LOGIN_FAILURES_OF_BOTH + 1; i < LOGIN_FAILURES_OF_NETWORK; i++) {
         KG_AUTO_FREE char *name = kg_asprintf("name %d", i);
-        login_limits_fail(limits, name, here, now);
+        assert_int_equal(login_limits_take(limits, name, here, now, &err), 0);
     }
-    assert_int_equal(login_limits_check(limits, "bob", here, now, &err), -1);
+    assert_int_equal(login_limits_take(limits, "bob", here, now, &err), -1);
     assert_non_null(strstr(err.message, "from your network"));
-    assert_int_equal(login_limits_check(limits, "bob", there, now, &err), 0);
-    assert_int_equal(login_limits_check(limits, "bob", NULL, now, &err), 0);
-    for (int i = LOGIN_FAILURES_OF_BOTH; i < LOGIN_FAILURES_OF_NAME; i++) {
-        unsigned char network[16] = {3, (unsigned char)i};
-        assert_int_equal(login_limits_check(limits, "alice", network, now, &err), 0);
-        login_limits_fail(limits, "alice", network, now);
+    assert_int_equal(login_limits_take(limits, "bob", there, now, &err), 0);
+    assert_int_equal(login_limits_take(limits, "bob", "", now, &err), 0);
+    for (int i = LOGIN_FAILURES_OF_BOTH + 2; i < LOGIN_FAILURES_OF_NAME; i++) {
+        KG_AUTO_FREE char *network = kg_asprintf("203.0.113.%d", i);
+        assert_int_equal(login_limits_take(limits, "alice", network, now, &err), 0);
     }
-    assert_int_equal(login_limits_check(limits, "alice", there, now, &err), -1);
-    assert_int_equal(login_limits_check(limits, "alice", here, now + LOGIN_WINDOW_MS, &err), 0);
+    assert_int_equal(login_limits_take(limits, "alice", there, now, &err), -1);
+
+    // Registrations have no name: one from a network is counted for all of its.
+    for (int i = 0; i < LOGIN_FAILURES_OF_BOTH; i++)
+        assert_int_equal(login_limits_take(limits, "", there, now, &err), 0);
+    assert_int_equal(login_limits_take(limits, "", there, now, &err), -1);
+    assert_non_null(strstr(err.message, "too many registrations"));
+
+    // In the next window nothing is counted, nor given back.
+    assert_int_equal(login_limits_take(limits, "alice", here, now + LOGIN_WINDOW_MS, &err), 0);
+    login_limits_give_back(limits, "alice", here, now);
+    for (int i = 1; i < LOGIN_FAILURES_OF_BOTH; i++)
+        assert_int_equal(login_limits_take(limits, "alice", here, now + LOGIN_WINDOW_MS, &err), 0);
+    assert_int_equal(login_limits_take(limits, "alice", here, now + LOGIN_WINDOW_MS, &err), -1);
     login_limits_free(limits);
+}
+
+// What strangers do leaves room for users, and one network's for others.
+static void
+test_places_of_passwords(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    struct passwords *passwords = passwords_new(bench.loop);
+    int places[PASSWORD_PLACES_MAX];
+    for (int i = 0; i < PASSWORD_SHARE_MAX; i++) {
+        places[i] = passwords_enter(passwords, PASSWORD_STRANGERS, "203.0.113.1", &err);
+        assert_true(places[i] >= 0);
+    }
+    assert_int_equal(passwords_enter(passwords, PASSWORD_STRANGERS, "203.0.113.1", &err), -1);
+    assert_int_equal(err.code, KG_RATE_LIMITED);
+    for (int i = PASSWORD_SHARE_MAX; i < PASSWORD_PLACES_MAX; i++) {
+        places[i] = passwords_enter(passwords, PASSWORD_STRANGERS, "", &err);
+        assert_true(places[i] >= 0);
+    }
+    assert_int_equal(passwords_enter(passwords, PASSWORD_STRANGERS, "203.0.113.2", &err), -1);
+    int of_user = passwords_enter(passwords, PASSWORD_USERS, "203.0.113.1", &err);
+    assert_true(of_user >= 0);
+    passwords_leave(passwords, places[0]);
+    places[0] = passwords_enter(passwords, PASSWORD_STRANGERS, "203.0.113.2", &err);
+    assert_true(places[0] >= 0);
+    for (int i = 0; i < PASSWORD_PLACES_MAX; i++)
+        passwords_leave(passwords, places[i]);
+    passwords_leave(passwords, of_user);
+    passwords_free(passwords);
 }
 
 struct answer {
@@ -827,6 +881,7 @@ test_passwords(void **state)
     struct answer made = {0}, right = {0}, wrong = {0};
     assert_int_equal(password_check("123456789", &err), -1);
     assert_int_equal(password_check("1234567890", &err), 0);
+    assert_int_equal(password_check("123456789\xff", &err), -1);
     struct passwords *passwords = passwords_new(bench.loop);
     assert_non_null(passwords_start(passwords, "correct horse", NULL, on_password, &made));
     WAIT_FOR(&bench, made.n == 1);
@@ -853,12 +908,6 @@ test_passwords(void **state)
     assert_true(!wrong.matches && none.n == 0);
     job = passwords_start(passwords, "correct horse", made.hash, on_password, &none);
     password_job_cancel(job);
-    for (int i = 0; i < PASSWORD_REQUESTS_MAX; i++)
-        assert_int_equal(passwords_enter(passwords, &err), 0);
-    assert_int_equal(passwords_enter(passwords, &err), -1);
-    assert_int_equal(err.code, KG_RATE_LIMITED);
-    for (int i = 0; i < PASSWORD_REQUESTS_MAX; i++)
-        passwords_leave(passwords);
     passwords_free(passwords);
 }
 
@@ -900,6 +949,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_the_number_of_logins, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_registration, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_login_limits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_places_of_passwords, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_passwords, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_last_use, set_up, tear_down),
     };

@@ -189,6 +189,8 @@ test_authentication(void **state)
         {"GET", "/show/x", "X: y", NULL, "API key required"},
         {"GET", "/show/x", "Authorization: Basic a2E=", NULL, "API key required"},
         {"GET", "/show/x", "X-API-Key: kaa", NULL, "Invalid API key"},
+        {"GET", "/show/x", "X-API-Key: ", NULL, "API key required"},
+        {"GET", "/show/x?api_key=ka", "X-API-Key: ", "alice", NULL},
         {"GET", "/show/x?api_key=nope", "X: y", NULL, "Invalid API key"},
         {"DELETE", "/show/x?api_key=ka", "X: y", NULL, "API key required"},
     };
@@ -236,6 +238,16 @@ test_cookies(void **state)
         {"GET", "kernelgate_login=ka", "X-API-Key: kb", 200, "bob"},
         {"GET", "kernelgate_login=kc", NULL, 401, "unauthorized"},
         {"GET", "kernelgate_login=", NULL, 401, "unauthorized"},
+        {"GET", "kernelgate_login=ka", "X-API-Key: ", 200, "alice"},
+        {"GET", "kernelgate_login=ka; kernelgate_login=ka", NULL, 401, "unauthorized"},
+        {"GET", "kernelgate_login=kb; kernelgate_login=ka", NULL, 401, "unauthorized"},
+        {"GET", "kernelgate_login=ka", "X-Forwarded-Proto: https", 401, "unauthorized"},
+        {"GET", "kernelgate_login=kb; __Host-kernelgate_login=ka", "X-Forwarded-Proto: https", 200,
+         "alice"},
+        {"GET", "__Host-kernelgate_login=ka", "X-Forwarded-Proto: HTTPS, http", 200, "alice"},
+        {"GET", "__Host-kernelgate_login=ka", "X-Forwarded-Proto: http, https", 401,
+         "unauthorized"},
+        {"GET", "__Host-kernelgate_login=ka", NULL, 401, "unauthorized"},
         {"GET", "xkernelgate_login=ka", NULL, 401, "unauthorized"},
         {"GET", "kernelgate_loginx=ka", NULL, 401, "unauthorized"},
         {"DELETE", "kernelgate_login=ka", NULL, 403, "csrf_token_required"},
@@ -633,6 +645,62 @@ test_a_proxy_before_a_server_without_keys(void **state)
     raw_exchange(&keyed, "GET /show/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                          "X-Forwarded-For: 192.0.2.7\r\nX-API-Key: ka\r\n\r\n");
     assert_true(raw_has(&keyed, "HTTP/1.1 200 "));
+}
+
+// The peer is on loopback, and so believed in any case.
+static void
+test_networks_behind_proxies(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header;
+        const char *trusted; // besides
+        const char *network;
+    } cases[] = {
+        {NULL, NULL, "127.0.0.1"},
+        {"X-Real-IP: 203.0.113.7", NULL, "127.0.0.1"},
+        {"X-Forwarded-For: 203.0.113.7", NULL, "203.0.113.7"},
+        {"X-Forwarded-For: 203.0.113.7:4711", NULL, "203.0.113.7"},
+        {"X-Forwarded-For: 198.51.100.1, 203.0.113.7", NULL, "203.0.113.7"},
+        {"X-Forwarded-For: 198.51.100.1\r\nX-Forwarded-For: 203.0.113.7", NULL, "203.0.113.7"},
+        {"X-Forwarded-For: 203.0.113.7, 127.0.0.1", NULL, "203.0.113.7"},
+        {"X-Forwarded-For: 203.0.113.7, 10.1.2.3", NULL, "10.1.2.3"},
+        {"X-Forwarded-For: 203.0.113.7, 10.1.2.3", "10.1.2.3", "203.0.113.7"},
+        {"X-Forwarded-For: 203.0.113.7, 10.1.2.3", "10.1.0.0/16", "203.0.113.7"},
+        {"X-Forwarded-For: 203.0.113.7, 10.1.2.3", "10.1.2.0/25", "203.0.113.7"},
+        {"X-Forwarded-For: 203.0.113.7, 10.1.2.3", "10.1.2.128/25", "10.1.2.3"},
+        {"X-Forwarded-For: 203.0.113.7, 172.16.0.1, 192.168.0.1", "private", "203.0.113.7"},
+        {"X-Forwarded-For: 203.0.113.7, 172.32.0.1", "private", "172.32.0.1"},
+        {"X-Forwarded-For: 203.0.113.7, fd00::1", "private", "203.0.113.7"},
+        {"X-Forwarded-For: 10.0.0.1, 10.0.0.2", "private", "10.0.0.1"},
+        {"X-Forwarded-For: [2001:db8:1:2:3::4]:80", NULL, "2001:db8:1:2::/64"},
+        {"X-Forwarded-For: ::ffff:203.0.113.7", NULL, "203.0.113.7"},
+        {"X-Forwarded-For: 203.0.113.7, unknown", NULL, "127.0.0.1"},
+        {"X-Forwarded-For: 203.0.113.7/8", NULL, "127.0.0.1"},
+        {"X-Forwarded-For: ", NULL, "127.0.0.1"},
+        {"X-Forwarded-For: ,,,", NULL, "127.0.0.1"},
+    };
+    bench_add_key("alice", "ka");
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        struct http_server_settings settings = bench_settings();
+        settings.trusted_proxies = (const char *const[]){cases[i].trusted, NULL};
+        bench_restart_server(&settings);
+        KG_AUTO_CALL call;
+        call_path(&call, "GET", "/show/x?api_key=ka", NULL,
+                  (const char *const[]){cases[i].header, NULL});
+        assert_int_equal(call.status, 200);
+        assert_string_equal(field(&call, "network"), cases[i].network);
+        json_auto_t *seen = json_loads(call.body.data, 0, NULL);
+        assert_int_equal(json_is_true(json_object_get(seen, "distant")),
+                         strcmp(cases[i].network, "127.0.0.1") != 0);
+    }
+    struct http_server_settings settings = bench_settings();
+    settings.trusted_proxies = (const char *const[]){"10.0.0.0/33", NULL};
+    struct kg_error err;
+    assert_null(http_server_new(bench.loop, &settings, &err));
+    assert_int_equal(err.code, KG_INVALID);
+    assert_string_equal(err.message, "trusted-proxies: \"10.0.0.0/33\" is neither an address nor a "
+                                     "network (10.0.0.0/8), nor the word private");
 }
 
 static void
@@ -1304,6 +1372,7 @@ main(void)
         cmocka_unit_test(test_owners_are_forgotten),
         TEST(test_wrong_keys_are_slowed),
         TEST(test_a_proxy_before_a_server_without_keys),
+        TEST(test_networks_behind_proxies),
         TEST(test_origin_and_host),
         TEST(test_json_bodies),
         TEST(test_json_values_are_bounded),

@@ -30,9 +30,12 @@ static void
 handle_show(struct http_request *request, void *arg)
 {
     (void)arg;
+    char network[IP_NETWORK_TEXT_SIZE];
+    bool distant = http_request_network(request, network);
     json_t *seen =
-        json_pack("{s:s, s:s?, s:s?}", "name", http_request_param(request, "name"), "q",
-                  http_request_query(request, "q"), "owner", http_request_owner(request));
+        json_pack("{s:s, s:s?, s:s?, s:s, s:b}", "name", http_request_param(request, "name"), "q",
+                  http_request_query(request, "q"), "owner", http_request_owner(request), "network",
+                  network, "distant", (int)distant);
     http_reply_json(request, 200, seen);
 }
 
