@@ -20,7 +20,6 @@ struct api_context {
     struct login_limits *login_limits; // with accounts
     bool registration_is_open;
     const char *provisioner;
-    int64_t pool_size;
     int64_t started_ms; // clock_mono_ms()
 };
 

@@ -11,7 +11,7 @@ handle_metrics(struct http_request *request, void *arg)
 {
     const struct api_context *context = arg;
     metric_set(METRIC_SESSIONS, (double)sessions_count(context->face->sessions));
-    metric_set(METRIC_POOL_TARGET, (double)context->pool_size);
+    metric_set(METRIC_POOL_TARGET, (double)sessions_pool_target(context->face->sessions));
     metric_set(METRIC_POOL_READY, (double)sessions_n_pooled(context->face->sessions));
     metric_set(METRIC_POOL_STARTING, (double)sessions_n_starting(context->face->sessions));
     metrics_read_process();

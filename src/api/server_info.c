@@ -38,7 +38,7 @@ handle_health(struct http_request *request, void *arg)
                   http_server_is_draining(http_request_server(request)) ? "draining" : "healthy",
                   "version", KG_VERSION, "active_sessions", (json_int_t)sessions_count(sessions),
                   "pool", "ready", (json_int_t)sessions_n_pooled(sessions), "target",
-                  (json_int_t)context->pool_size, "uptime", uptime_s, "provisioner",
+                  (json_int_t)sessions_pool_target(sessions), "uptime", uptime_s, "provisioner",
                   context->provisioner));
 }
 

@@ -97,20 +97,46 @@ on_lost(void *arg)
         log_warning("cannot take over the sessions of another replica", LOG_ERR(&err));
 }
 
+static void
+on_lead(void *arg)
+{
+    struct core *core = arg;
+    sessions_set_pool_filling(core->sessions, provisioner_leads(core->provisioner));
+}
+
 void
 core_follow_replicas(struct core *core)
 {
-    if (provisioner_replica_id(core->provisioner))
-        provisioner_on_lost(core->provisioner, on_lost, core);
+    if (!provisioner_replica_id(core->provisioner))
+        return;
+    provisioner_on_lost(core->provisioner, on_lost, core);
+    provisioner_on_lead(core->provisioner, on_lead, core);
+    on_lead(core);
+}
+
+void
+core_retire(struct core *core)
+{
+    if (!provisioner_replica_id(core->provisioner))
+        return;
+    provisioner_op_cancel(KG_STEAL(core->takeover));
+    provisioner_retire(core->provisioner);
+}
+
+void
+core_hand_over(struct core *core)
+{
+    struct provisioner_place others[PROVISIONER_REPLICAS_MAX];
+    if (provisioner_replica_id(core->provisioner) &&
+        provisioner_other_replicas(core->provisioner, others) > 0)
+        sessions_hand_over(core->sessions);
 }
 
 void
 core_leave_replicas(struct core *core)
 {
-    if (!provisioner_replica_id(core->provisioner))
-        return;
-    provisioner_op_cancel(KG_STEAL(core->takeover));
-    provisioner_leave(core->provisioner);
+    if (provisioner_replica_id(core->provisioner))
+        provisioner_leave(core->provisioner);
 }
 
 // ---- Parts ----------------------------------------------------------------------------------
@@ -311,6 +337,8 @@ make_sessions(struct core *core)
         .adopt_timeout_ms = config->max_timeout_s * 1000,
     };
     core->sessions = sessions_new(core->loop, &settings);
+    if (provisioner_replica_id(core->provisioner))
+        sessions_set_pool_filling(core->sessions, false); // until this replica leads
     file_links_set_sessions(core->links, core->sessions);
 }
 

@@ -55,7 +55,11 @@ KG_MUST_CHECK int core_start(struct core *core, struct kg_error *err);
 void core_open(struct core *core);
 // From now on takes over what other replicas leave; without replicas does nothing.
 void core_follow_replicas(struct core *core);
-// Does so no more, and leaves this replica's sandboxes to the others, once they are released.
+// Does so no more, since this replica ends soon; without replicas does nothing.
+void core_retire(struct core *core);
+// Leaves the sessions that are idle to other replicas, if there are any.
+void core_hand_over(struct core *core);
+// Leaves this replica's sandboxes to the others, once they are released.
 void core_leave_replicas(struct core *core);
 // Must be called before the loop ends, which waits for removals in the background.
 void core_stop_zygotes(struct core *core);

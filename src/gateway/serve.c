@@ -206,7 +206,6 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .login_limits = gateway->login_limits,
         .registration_is_open = strcmp(config->registration, "open") == 0,
         .provisioner = provisioner_name(core->provisioner),
-        .pool_size = core->pool_size.size,
         .started_ms = clock_mono_ms(),
     };
     api_register(gateway->server, &gateway->api);
@@ -331,6 +330,7 @@ static void
 on_drain(void *arg)
 {
     struct gateway *gateway = arg;
+    core_hand_over(&gateway->core);
     bool busy =
         sessions_are_busy(gateway->core.sessions) || http_server_open_requests(gateway->server) > 0;
     if (busy && clock_mono_ms() < gateway->drain_deadline_ms) {
@@ -363,6 +363,7 @@ on_terminate(int signum, void *arg)
              LOG_INT("sessions", (int64_t)sessions_count(gateway->core.sessions)));
     http_server_drain(gateway->server);
     mcp_drain(mcp_face_mcp(gateway->mcp));
+    core_retire(&gateway->core);
     gateway->drain_deadline_ms = clock_mono_ms() + gateway->core.config->drain_timeout_s * 1000;
     loop_timer_start(gateway->drain, 0);
 }

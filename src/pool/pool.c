@@ -121,8 +121,9 @@ struct demand {
 static struct demand
 count_demand(const struct pool *pool)
 {
-    struct demand demand = {.kernels = pool->settings.size,
-                            .sandboxes = pool->settings.size + pool->settings.n_bare};
+    struct demand demand = {.kernels = pool_target(pool),
+                            .sandboxes =
+                                pool->filling ? pool->settings.size + pool->settings.n_bare : 0};
     const struct pool_request *request;
     TAILQ_FOREACH(request, &pool->requests, link) {
         demand.sandboxes++;
@@ -140,8 +141,8 @@ count_demand(const struct pool *pool)
         demand.kernels_starting += entry->state == ENTRY_KERNEL;
         demand.starting += entry->state == ENTRY_SANDBOX || entry->state == ENTRY_KERNEL;
     }
-    if (demand.kernels > pool->settings.size) // kernels for requests, not for places
-        demand.needed += demand.kernels - pool->settings.size;
+    if (demand.kernels > pool_target(pool)) // kernels for requests, not for places
+        demand.needed += demand.kernels - pool_target(pool);
     return demand;
 }
 
@@ -167,6 +168,15 @@ wants_sandbox(const struct pool *pool, const struct demand *demand)
     return demand->sandboxes > 0 && demand->starting < most;
 }
 
+// What another gateway keeps ready has a kernel.
+static int
+add_sandbox(struct pool *pool, struct kg_error *err)
+{
+    if (!pool->filling && pool_first_request(pool, true) && pool_entry_take(pool, err) == 0)
+        return 0;
+    return pool_entry_new(pool, NULL, err);
+}
+
 static void
 make(struct pool *pool)
 {
@@ -183,7 +193,7 @@ make(struct pool *pool)
         struct kg_error err = {0};
         if (bare) {
             pool_entry_start_kernel(bare);
-        } else if (pool_entry_new(pool, NULL, &err) < 0) {
+        } else if (add_sandbox(pool, &err) < 0) {
             pool_on_sandbox_failed(pool, &err);
             return;
         }
@@ -191,7 +201,7 @@ make(struct pool *pool)
 }
 
 static void
-destroy_first(struct pool *pool, const enum pool_entry_state *order, size_t n_states, int64_t n)
+remove_first(struct pool *pool, const enum pool_entry_state *order, size_t n_states, int64_t n)
 {
     for (size_t i = 0; i < n_states && n > 0;) {
         struct pool_entry *entry = find_entry(pool, order[i]);
@@ -200,19 +210,22 @@ destroy_first(struct pool *pool, const enum pool_entry_state *order, size_t n_st
             continue;
         }
         n--;
-        pool_entry_destroy(entry);
+        if (pool->filling || entry->state == ENTRY_SANDBOX)
+            pool_entry_destroy(entry);
+        else
+            pool_entry_hand_over(entry);
     }
 }
 
-// Cancelled requests leave entries that are no longer needed: destroys those first that are
-// furthest from ready.
+// Cancelled requests leave entries that are no longer needed: removes those first that are furthest
+// from ready.
 static void
 clear_surplus(struct pool *pool)
 {
     static const enum pool_entry_state with_kernel[] = {ENTRY_KERNEL, ENTRY_WARMING, ENTRY_READY};
     static const enum pool_entry_state without[] = {ENTRY_SANDBOX, ENTRY_BARE};
-    destroy_first(pool, with_kernel, KG_ARRAY_LEN(with_kernel), -count_demand(pool).kernels);
-    destroy_first(pool, without, KG_ARRAY_LEN(without), -count_demand(pool).sandboxes);
+    remove_first(pool, with_kernel, KG_ARRAY_LEN(with_kernel), -count_demand(pool).kernels);
+    remove_first(pool, without, KG_ARRAY_LEN(without), -count_demand(pool).sandboxes);
 }
 
 static void
@@ -248,6 +261,7 @@ pool_new(struct loop *loop, const struct pool_settings *settings)
     struct pool *pool = KG_NEW(struct pool);
     pool->loop = loop;
     pool->settings = *settings;
+    pool->filling = true;
     TAILQ_INIT(&pool->entries);
     TAILQ_INIT(&pool->requests);
     pool->work = loop_timer_new(loop, on_work, pool);
@@ -259,6 +273,19 @@ pool_stop(struct pool *pool)
 {
     pool->ending = true;
     fail_requests(pool);
+}
+
+void
+pool_set_filling(struct pool *pool, bool filling)
+{
+    pool->filling = filling;
+    loop_timer_start(pool->work, 0);
+}
+
+int64_t
+pool_target(const struct pool *pool)
+{
+    return pool->filling ? pool->settings.size : 0;
 }
 
 void
@@ -305,7 +332,7 @@ pool_n_starting(const struct pool *pool)
 bool
 pool_can_serve(const struct pool *pool)
 {
-    if (pool->settings.size > 0 && !pool->proven)
+    if (pool_target(pool) > 0 && !pool->proven)
         return false;
     return pool->backoff_ms == 0 || pool_n_ready(pool) > 0;
 }

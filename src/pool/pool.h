@@ -40,6 +40,11 @@ struct pool_size pool_size_for(int64_t size, int64_t n_bare, int64_t max_session
 struct pool *pool_new(struct loop *loop, const struct pool_settings *settings);
 // Starts to make sandboxes.
 void pool_start(struct pool *pool);
+// Whether this gateway keeps sandboxes ready (the default). If not, another one does for all: a
+// request takes one of those, if there is one, and what no request needs is handed over.
+void pool_set_filling(struct pool *pool, bool filling);
+// Sandboxes with a warm kernel that should be ready here.
+int64_t pool_target(const struct pool *pool);
 // Adopts an unclaimed sandbox of an earlier gateway; and reports the exit of its container.
 KG_MUST_CHECK int pool_adopt(struct pool *pool, const char *sandbox_id, struct kg_error *err);
 void pool_on_sandbox_exit(struct pool *pool, const char *sandbox_id);

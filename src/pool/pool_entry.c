@@ -54,6 +54,16 @@ pool_entry_destroy(struct pool_entry *entry)
 }
 
 void
+pool_entry_hand_over(struct pool_entry *entry)
+{
+    pool_entry_set_state(entry, ENTRY_FAILED); // so that failing calls do nothing more
+    kernel_free(entry->kernel, NULL);
+    sandbox_hand_over(entry->sandbox);
+    TAILQ_REMOVE(&entry->pool->entries, entry, link);
+    free(entry);
+}
+
+void
 pool_entry_give(struct pool_entry *entry, struct pool_request *request)
 {
     struct sandbox *sandbox = entry->sandbox;
@@ -201,12 +211,14 @@ on_sandbox_ready(struct sandbox *sandbox, void *arg)
 static void
 on_sandbox_gone(struct sandbox *sandbox, const struct kg_error *reason, void *arg)
 {
-    (void)sandbox;
     struct pool_entry *entry = arg;
     struct pool *pool = entry->pool;
     bool had_kernel = entry->kernel != NULL;
+    bool is_lost = sandbox_is_lost(sandbox);
     pool_entry_destroy(entry);
-    if (had_kernel)
+    if (is_lost) // to another gateway, which is no failure
+        loop_timer_start(pool->work, 0);
+    else if (had_kernel)
         pool_on_kernel_failed(pool, reason);
     else
         pool_on_sandbox_failed(pool, reason);
@@ -231,25 +243,54 @@ static const struct sandbox_events sandbox_events = {
 
 // ---- Making one ------------------------------------------------------------------------------
 
-int
-pool_entry_new(struct pool *pool, const char *id, struct kg_error *err)
+static struct sandbox_spec
+sandbox_spec_of(const struct pool_settings *settings)
 {
-    const struct pool_settings *settings = &pool->settings;
-    const struct sandbox_spec spec = {
+    return (struct sandbox_spec){
         .agent_idle_timeout_s = (int)settings->agent_idle_timeout_s,
         .network = settings->network,
         .ready_timeout_ms = settings->sandbox_timeout_ms,
     };
+}
+
+static struct pool_entry *
+entry_make(struct pool *pool, bool adopted)
+{
     struct pool_entry *entry = KG_NEW(struct pool_entry);
     entry->pool = pool;
-    entry->adopted = id != NULL;
-    entry->sandbox =
-        id ? sandbox_adopt(settings->sandboxes, id, false, &spec, &sandbox_events, entry, err)
-           : sandbox_create(settings->sandboxes, &spec, &sandbox_events, entry, err);
-    if (!entry->sandbox) {
+    entry->adopted = adopted;
+    return entry;
+}
+
+// Takes the entry. It fails without a sandbox.
+static int
+entry_add(struct pool_entry *entry, struct sandbox *sandbox)
+{
+    entry->sandbox = sandbox;
+    if (!sandbox) {
         free(entry);
         return -1;
     }
-    TAILQ_INSERT_TAIL(&pool->entries, entry, link);
+    TAILQ_INSERT_TAIL(&entry->pool->entries, entry, link);
     return 0;
+}
+
+int
+pool_entry_new(struct pool *pool, const char *id, struct kg_error *err)
+{
+    const struct sandbox_context *sandboxes = pool->settings.sandboxes;
+    const struct sandbox_spec spec = sandbox_spec_of(&pool->settings);
+    struct pool_entry *entry = entry_make(pool, id != NULL);
+    return entry_add(entry,
+                     id ? sandbox_adopt(sandboxes, id, false, &spec, &sandbox_events, entry, err)
+                        : sandbox_create(sandboxes, &spec, &sandbox_events, entry, err));
+}
+
+int
+pool_entry_take(struct pool *pool, struct kg_error *err)
+{
+    const struct sandbox_spec spec = sandbox_spec_of(&pool->settings);
+    struct pool_entry *entry = entry_make(pool, true);
+    return entry_add(entry,
+                     sandbox_take(pool->settings.sandboxes, &spec, &sandbox_events, entry, err));
 }

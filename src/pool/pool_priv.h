@@ -22,7 +22,7 @@ struct pool_entry {
     TAILQ_ENTRY(pool_entry) link;
     struct pool *pool;
     enum pool_entry_state state;
-    bool adopted; // made by an earlier gateway
+    bool adopted; // made by another gateway
     struct sandbox *sandbox;
     struct kernel *kernel;
 };
@@ -47,6 +47,7 @@ struct pool {
     int64_t not_before_ms;   // the next start
     size_t n_destroying;
     char *last_owner; // owner of the request that was served last; or NULL
+    bool filling;     // pool_set_filling()
     bool started;     // else nothing is made while no request waits
     bool proven;      // a kernel has started once
     bool ending;
@@ -67,11 +68,15 @@ void pool_request_answer(struct pool_request *request, struct sandbox *sandbox,
 
 // Adds an entry with a new sandbox, or with the existing sandbox `id`.
 KG_MUST_CHECK int pool_entry_new(struct pool *pool, const char *id, struct kg_error *err);
+// Adds one that another gateway keeps ready; fails if none is known.
+KG_MUST_CHECK int pool_entry_take(struct pool *pool, struct kg_error *err);
 // Of a bare one.
 void pool_entry_start_kernel(struct pool_entry *entry);
 // Asserts that the transition is legal; a failed entry stays failed.
 void pool_entry_set_state(struct pool_entry *entry, enum pool_entry_state state);
 void pool_entry_destroy(struct pool_entry *entry);
+// Frees the entry, and leaves its sandbox to another gateway.
+void pool_entry_hand_over(struct pool_entry *entry);
 // Hands sandbox and kernel to the request's callback, and frees the entry.
 void pool_entry_give(struct pool_entry *entry, struct pool_request *request);
 

@@ -36,6 +36,7 @@ kube_open(struct loop *loop, const struct provisioner_settings *settings, struct
         LIST_INIT(&kube->sessions[i]);
     }
     LIST_INIT(&kube->searches);
+    TAILQ_INIT(&kube->handovers);
     if (provisioner_init(&kube->base, &provisioner_kubernetes, loop, settings, err) < 0 ||
         take_installation(kube, settings, err) < 0 ||
         kube_find_access(kube, &settings->kubernetes, err) < 0 ||
@@ -55,6 +56,7 @@ kube_close(struct kubernetes *kube)
     kube_monitor_fini(kube);
     kube_replicas_fini(kube);
     kube_searches_fini(kube);
+    kube_handovers_fini(kube);
     provisioner_fini(&kube->base);
     kube_pods_fini(kube);
     http_client_free(kube->http);
@@ -130,10 +132,12 @@ static int
 engine_dial(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch,
             struct kg_error *err)
 {
-    const struct kube_pod *pod = kube_pod_find((struct kubernetes *)provisioner, id);
+    const struct kubernetes *kube = (const struct kubernetes *)provisioner;
+    const struct kube_pod *pod = kube_pod_find(kube, id);
     struct sockaddr_storage address;
     socklen_t len = pod && pod->phase == KUBE_RUNNING ? address_of(pod, &address) : 0;
-    if (!len)
+    bool is_others = pod && kube_has_replicas(kube) && !pod->held_epoch;
+    if (!len || is_others)
         return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox's pod does not run");
     KG_AUTO_FD fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -157,7 +161,9 @@ provisioner_replica_id(const struct provisioner *provisioner)
 static bool
 engine_is_busy(const struct provisioner *provisioner)
 {
-    return ((const struct kubernetes *)provisioner)->replicas.farewell != NULL;
+    const struct kubernetes *kube = (const struct kubernetes *)provisioner;
+    return kube->replicas.farewell || kube->replicas.leader.resignation ||
+           !TAILQ_EMPTY(&kube->handovers);
 }
 
 const struct provisioner_engine provisioner_kubernetes = {

@@ -244,3 +244,10 @@ kube_pod_path(const struct kubernetes *kube, const char *id)
 {
     return kg_asprintf("%s/kg-%s", kube->pods_path, id);
 }
+
+json_t *
+kube_precondition(const char *version)
+{
+    return json_pack("{s:s, s:s, s:{s:s}}", "apiVersion", "v1", "kind", "DeleteOptions",
+                     "preconditions", "resourceVersion", version);
+}

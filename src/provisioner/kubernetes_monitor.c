@@ -47,6 +47,8 @@ pod_changed(struct kubernetes *kube, const struct kube_pod *taken)
         kube_op_on_pod(op, pod);
     else if (pod->phase == KUBE_ENDED)
         on_end_of(kube, pod->id, pod->why);
+    if (!pod->holder[0] && !pod->released) // another replica has given it up
+        kube_replicas_look(kube);
 }
 
 static void

@@ -37,9 +37,8 @@ on_timer(void *arg)
         start_create(op);
 }
 
-// Returns whether there will be another attempt after this answer.
-static bool
-try_again(struct kube_op *op, const struct http_call_result *result)
+bool
+kube_op_try_again(struct kube_op *op, const struct http_call_result *result)
 {
     op->n_attempts++;
     int64_t pause_ms = kube_pause_ms(result, op->n_attempts);
@@ -75,7 +74,7 @@ on_deleted(const struct http_call_result *result, void *arg)
     struct kg_error err = {0};
     op->call = NULL;
     op->version[0] = '\0';
-    if (try_again(op, result))
+    if (kube_op_try_again(op, result))
         return;
     if (result->status != 404)
         (void)kube_check(kube_of(&op->base), result, &err);
@@ -85,24 +84,13 @@ on_deleted(const struct http_call_result *result, void *arg)
     end_delete(op, &err);
 }
 
-// The pod is as it was when its holder was right; otherwise there is a conflict, and another
-// attempt.
-static json_t *
-precondition(const struct kube_op *op)
-{
-    return op->version[0]
-               ? json_pack("{s:s, s:s, s:{s:s}}", "apiVersion", "v1", "kind", "DeleteOptions",
-                           "preconditions", "resourceVersion", op->version)
-               : NULL;
-}
-
 static void
 on_held(const struct http_call_result *result, void *arg)
 {
     struct kube_op *op = arg;
     struct kg_error err = {0};
     op->call = NULL;
-    if (try_again(op, result))
+    if (kube_op_try_again(op, result))
         return;
     if (result->status == 422) {
         log_info("another replica has a pod now", LOG_STR("sandbox", op->base.id));
@@ -153,8 +141,10 @@ ask_delete(struct kube_op *op)
         return;
     }
     KG_AUTO_FREE char *path = kube_pod_path(kube_of(&op->base), op->base.id);
-    op->call =
-        kube_call(kube_of(&op->base), "DELETE", path, precondition(op), on_deleted, op, &err);
+    // The pod is as it was when its holder was right; otherwise there is a conflict, and another
+    // attempt.
+    json_t *options = op->version[0] ? kube_precondition(op->version) : NULL;
+    op->call = kube_call(kube_of(&op->base), "DELETE", path, options, on_deleted, op, &err);
     if (!op->call)
         end_delete(op, &err);
 }
@@ -187,8 +177,8 @@ kube_op_on_pod(struct kube_op *op, const struct kube_pod *pod)
     start_delete(op);
 }
 
-static void
-wait_for_pod(struct kube_op *op)
+void
+kube_op_wait_for_pod(struct kube_op *op)
 {
     const struct kube_pod *pod = kube_pod_find(kube_of(&op->base), op->base.id);
     op->waiting = true;
@@ -203,18 +193,22 @@ on_created(const struct http_call_result *result, void *arg)
     op->call = NULL;
     // The answer to an earlier attempt may have been lost.
     bool there = op->n_attempts > 0 && kube_already_exists(result);
-    if (!there && !op->base.cancelled && try_again(op, result))
+    if (!there && !op->base.cancelled && kube_op_try_again(op, result))
         return;
     if (op->base.cancelled || (!there && kube_check(kube_of(&op->base), result, &op->base.err) < 0))
         start_delete(op);
     else
-        wait_for_pod(op);
+        kube_op_wait_for_pod(op);
 }
 
 static void
 start_create(struct kube_op *op)
 {
     struct kubernetes *kube = kube_of(&op->base);
+    if (op->base.takes) {
+        kube_take_start(op);
+        return;
+    }
     json_t *body = kube_pod_spec(kube, op->base.id, sandbox_agent_args(&op->base));
     op->call = kube_call(kube, "POST", kube->pods_path, body, on_created, op, &op->base.err);
     if (!op->call)
@@ -297,7 +291,7 @@ on_claimed(const struct http_call_result *result, void *arg)
 {
     struct kube_op *op = arg;
     op->call = NULL;
-    if (try_again(op, result))
+    if (kube_op_try_again(op, result))
         return;
     if (result->status == 422 && op->n_attempts > 1) {
         ask_who_was_first(op);
@@ -333,7 +327,7 @@ on_named(const struct http_call_result *result, void *arg)
 {
     struct kube_op *op = arg;
     op->call = NULL;
-    if (try_again(op, result))
+    if (kube_op_try_again(op, result))
         return;
     if (result->status == 422) // the Lease has changed since it was read
         kg_error_set(&op->base.err, KG_PROVISIONER_UNAVAILABLE, 0,
@@ -357,7 +351,7 @@ on_name_read(const struct http_call_result *result, void *arg)
     const struct kube_pod *pod = kube_pod_find(kube, op->base.id);
     char hash[KUBE_HASH_LEN + 1];
     op->call = NULL;
-    if (try_again(op, result))
+    if (kube_op_try_again(op, result))
         return;
     if (result->status == 404) {
         loop_timer_start(op->timer, 0);

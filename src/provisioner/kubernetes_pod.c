@@ -292,6 +292,17 @@ kube_pod_has_meta(const json_t *pod, const char *meta)
     return strcmp(text_of(annotations, KUBE_ANNOTATION_META), meta) == 0;
 }
 
+json_t *
+kube_takeover_patch(const struct kubernetes *kube, uint64_t epoch)
+{
+    KG_AUTO_FREE char *old = kg_asprintf("%llu", (unsigned long long)epoch);
+    KG_AUTO_FREE char *next = kg_asprintf("%llu", (unsigned long long)epoch + 1);
+    return json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:s}, {s:s, s:s, s:s}]", "op", "test", "path",
+                     "/metadata/annotations/kernelgate~1epoch", "value", old, "op", "replace",
+                     "path", "/metadata/annotations/kernelgate~1epoch", "value", next, "op", "add",
+                     "path", "/metadata/annotations/kernelgate~1holder", "value", kube->holder);
+}
+
 // ---- The cache ------------------------------------------------------------------------------
 
 static size_t
@@ -334,6 +345,7 @@ kube_pod_keep(struct kubernetes *kube, const struct kube_pod *pod)
     int64_t held_ms = kept && strcmp(kept->holder, pod->holder) == 0 ? kept->held_ms : pod->held_ms;
     uint64_t held_epoch = kept && !pod->ours ? kept->held_epoch : pod->held_epoch;
     bool deleting = kept && kept->deleting;
+    bool released = kept && kept->released && pod->epoch == kept->epoch;
     if (kept)
         kube_pod_drop(kept);
     kept = KG_NEW(struct kube_pod);
@@ -341,10 +353,20 @@ kube_pod_keep(struct kubernetes *kube, const struct kube_pod *pod)
     kept->held_ms = held_ms;
     kept->held_epoch = held_epoch;
     kept->deleting |= deleting;
+    if (released)
+        kube_pod_release(kept);
     LIST_INSERT_HEAD(&kube->pods[bucket_of(pod->id)], kept, link);
     if (kept->session[0])
         LIST_INSERT_HEAD(&kube->sessions[bucket_of(kept->session)], kept, session_link);
     return kept;
+}
+
+void
+kube_pod_release(struct kube_pod *pod)
+{
+    pod->released = true;
+    pod->ours = false;
+    pod->holder[0] = '\0';
 }
 
 void

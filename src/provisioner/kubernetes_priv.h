@@ -15,6 +15,7 @@
 #define KUBE_LABEL_STATE "kernelgate/state" // "free" or "claimed"
 #define KUBE_LABEL_SESSION                                                                         \
     "kernelgate/session" // of a claimed one, with replicas: see kube_session_hash()
+#define KUBE_LABEL_KIND "kernelgate/kind" // of a Lease: "replica", "leader" or "session"
 #define KUBE_ANNOTATION_META "kernelgate/meta"
 #define KUBE_ANNOTATION_EPOCH "kernelgate/epoch"
 #define KUBE_ANNOTATION_HOLDER "kernelgate/holder" // the process that made it or took it over
@@ -44,6 +45,7 @@ struct kube_pod {
     bool stuck;    // pending, and will not start without a change
     bool claimed;
     bool ours;      // its holder is this process
+    bool released;  // this process gives it up, whatever events from before say
     bool listed;    // in the list that is being read
     char *meta;     // of a claimed pod, while a recovery needs it
     char why[160];  // why it is pending, or has ended
@@ -51,6 +53,7 @@ struct kube_pod {
     char ip[INET6_ADDRSTRLEN];
 };
 
+#define KUBE_LOOK_MS 2000 // between two lists of Leases
 #define KUBE_BUCKETS 1024 // 10,000 pods in a cache of one replica
 
 struct kubernetes;
@@ -82,6 +85,16 @@ struct kube_replica {
     bool listed;
 };
 
+// The one that keeps sandboxes ready, by its Lease in the same list.
+struct kube_leader {
+    bool leads; // this gateway does
+    char id[KUBE_HOLDER_LEN + 1];
+    char version[KUBE_VERSION_MAX + 1]; // of the Lease; empty: there is none
+    struct http_call *resignation;      // its removal
+    loop_fn on_lead;
+    void *on_lead_arg;
+};
+
 // The gateways of this installation, by a list of their Leases every other second.
 struct kube_replicas {
     char *address; // of this one; NULL: it is the only one
@@ -94,7 +107,9 @@ struct kube_replicas {
     int64_t asked_ms;   // when the list under way began
     int64_t known_ms;   // when the latest complete list began; 0: there is none
     bool down;          // the last call failed
-    bool left;          // provisioner_leave() was called
+    struct kube_leader leader;
+    bool retired; // provisioner_retire() was called
+    bool left;    // provisioner_leave() was called
     loop_fn on_lost;
     void *on_lost_arg;
 };
@@ -120,12 +135,16 @@ struct kubernetes {
     LIST_HEAD(, kube_pod) sessions[KUBE_BUCKETS]; // the same by their session
     struct kube_replicas replicas;
     LIST_HEAD(, provisioner_search) searches;
+    TAILQ_HEAD(, kube_handover) handovers;
+    size_t n_handing_over;    // of these, those that were begun
     struct kube_op *recovery; // waits for the first list
     bool recovered;           // that has happened once
 };
 
 // A pod that is being taken over by a recovery.
 struct kube_adoption;
+// A pod that is being given up.
+struct kube_handover;
 
 struct kube_op {
     struct provisioner_op base;
@@ -189,6 +208,8 @@ bool kube_already_exists(const struct http_call_result *result);
 bool kube_is_transient(const struct http_call_result *result);
 // How long to wait before the next attempt: what the server asks for, else longer each time.
 int64_t kube_pause_ms(const struct http_call_result *result, int n_attempts);
+// The options of a deletion of what has this version.
+json_t *kube_precondition(const char *version);
 // The path of a sandbox's pod. To be freed.
 char *kube_pod_path(const struct kubernetes *kube, const char *id);
 
@@ -202,12 +223,16 @@ json_t *kube_pod_spec(const struct kubernetes *kube, const char *id, json_t *arg
 bool kube_pod_take(const struct kubernetes *kube, const json_t *pod, struct kube_pod *ret);
 // Whether the session's record of a pod is this text.
 bool kube_pod_has_meta(const json_t *pod, const char *meta);
+// A patch that makes this gateway the pod's holder, if it still has that epoch.
+json_t *kube_takeover_patch(const struct kubernetes *kube, uint64_t epoch);
 // The cache.
 struct kube_pod *kube_pod_find(const struct kubernetes *kube, const char *id);
 // Puts a copy into the cache, unless the cached pod has a higher epoch. Takes over `pod->meta`.
 // Returns the pod in the cache.
 struct kube_pod *kube_pod_keep(struct kubernetes *kube, const struct kube_pod *pod);
 void kube_pod_drop(struct kube_pod *pod);
+// From now on it has no holder here, until another gateway takes it over.
+void kube_pod_release(struct kube_pod *pod);
 void kube_pods_fini(struct kubernetes *kube);
 
 // The pod of a session, or NULL.
@@ -232,8 +257,34 @@ bool kube_replicas_known(const struct kubernetes *kube);
 void kube_replicas_look(struct kubernetes *kube);
 // NULL: there is none of that id that lives.
 const struct kube_replica *kube_replica_find(const struct kubernetes *kube, const char *id);
-// Whether the pod's holder is another gateway that has ended.
+// Whether the pod's holder is another gateway that has ended, or has given it up.
 bool kube_pod_is_lost(const struct kubernetes *kube, const struct kube_pod *pod);
+// Whether this gateway should take such a pod over: any does that with a session, the leader with
+// a pod that is free.
+bool kube_pod_is_due(const struct kubernetes *kube, const struct kube_pod *pod);
+
+// ---- The leader (kubernetes_leader.c) -------------------------------------------------------
+
+// Before a list of Leases, and for each of them: false, it is not the leader's.
+void kube_leader_clear(struct kubernetes *kube);
+bool kube_leader_take(struct kubernetes *kube, const json_t *lease);
+// After a list. Where the leader is none of the others, which live, begins a call to become it, and
+// returns true.
+bool kube_leader_step(struct kubernetes *kube, bool other_leads);
+// Lets another replica become it.
+void kube_leader_resign(struct kubernetes *kube);
+void kube_leader_fini(struct kubernetes *kube);
+
+// ---- Pods that are given up (kubernetes_handover.c) -----------------------------------------
+
+// Another replica takes the pod over at once. A pod of another holder is left alone.
+void kube_hand_over(struct kubernetes *kube, const char *id);
+void kube_handovers_fini(struct kubernetes *kube);
+
+// ---- Free pods of other gateways (kubernetes_free.c) ----------------------------------------
+
+// Takes the operation's pod over, as a create whose pod is there already.
+void kube_take_start(struct kube_op *op);
 
 // ---- Names of sessions (kubernetes_names.c) -------------------------------------------------
 
@@ -255,6 +306,10 @@ void kube_searches_fini(struct kubernetes *kube);
 // ---- Operations (kubernetes_op.c, kubernetes_recovery.c) ------------------------------------
 
 void kube_op_start(struct provisioner_op *op);
+// Whether there will be another attempt after this answer.
+bool kube_op_try_again(struct kube_op *op, const struct http_call_result *result);
+// Ends the creation when the pod runs.
+void kube_op_wait_for_pod(struct kube_op *op);
 void kube_op_fini(struct provisioner_op *op);
 void kube_op_cancelled(struct provisioner_op *op);
 bool kube_op_explain(const struct provisioner_op *op, struct kg_error *err);

@@ -136,7 +136,9 @@ on_answer(struct kube_adoption *adoption, const struct http_call_result *result)
         return;
     }
     struct kube_pod *kept = kube_pod_keep(kube, &pod);
-    if (!op->base.cancelled && !report(op, kept)) // else another replica takes it over
+    if (op->base.cancelled)
+        kube_hand_over(kube, adoption->id);
+    else if (!report(op, kept))
         op_remove_leftover(&kube->base, adoption->id, &op->base);
     free(KG_STEAL(kept->meta));
     adoption_end(adoption);
@@ -187,17 +189,6 @@ on_adopted(const struct http_call_result *result, void *arg)
     }
 }
 
-static json_t *
-takeover_patch(const struct kubernetes *kube, uint64_t epoch)
-{
-    KG_AUTO_FREE char *old = kg_asprintf("%llu", (unsigned long long)epoch);
-    KG_AUTO_FREE char *next = kg_asprintf("%llu", (unsigned long long)epoch + 1);
-    return json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:s}, {s:s, s:s, s:s}]", "op", "test", "path",
-                     "/metadata/annotations/kernelgate~1epoch", "value", old, "op", "replace",
-                     "path", "/metadata/annotations/kernelgate~1epoch", "value", next, "op", "add",
-                     "path", "/metadata/annotations/kernelgate~1holder", "value", kube->holder);
-}
-
 static void
 ask(void *arg)
 {
@@ -206,7 +197,7 @@ ask(void *arg)
     KG_AUTO_FREE char *path = kube_pod_path(kube, adoption->id);
     struct kg_error err = {0};
     adoption->n_attempts++;
-    adoption->call = kube_call(kube, "PATCH", path, takeover_patch(kube, adoption->epoch),
+    adoption->call = kube_call(kube, "PATCH", path, kube_takeover_patch(kube, adoption->epoch),
                                on_adopted, adoption, &err);
     if (!adoption->call)
         adoption_fail(adoption, &err);
@@ -238,7 +229,7 @@ adopt_more(struct kube_op *op)
 static void
 take_pod(struct kube_op *op, const struct kube_pod *pod)
 {
-    if (kube_has_replicas(kube_of(&op->base)) && !kube_pod_is_lost(kube_of(&op->base), pod))
+    if (kube_has_replicas(kube_of(&op->base)) && !kube_pod_is_due(kube_of(&op->base), pod))
         return;
     if (pod->phase != KUBE_RUNNING || pod->deleting || op->base.cancelled) {
         op_remove_leftover(op->base.provisioner, pod->id, &op->base);

@@ -9,12 +9,10 @@
 
 #include "kubernetes_priv.h"
 
-#define LOOK_MS 2000
 #define RENEW_MS 5000
 #define DEAD_MS 15000
 #define FORGET_MS 60000 // the Lease of a dead one is removed
 #define ANNOTATION_ADDRESS "kernelgate/address"
-#define LABEL_KIND "kernelgate/kind"
 
 static void
 look_later(struct kubernetes *kube, int64_t delay_ms)
@@ -59,8 +57,14 @@ kube_replicas_known(const struct kubernetes *kube)
 bool
 kube_pod_is_lost(const struct kubernetes *kube, const struct kube_pod *pod)
 {
-    return !pod->ours && !kube_replica_find(kube, pod->holder) &&
-           pod->held_ms < kube->replicas.known_ms;
+    return !pod->ours && (!pod->holder[0] || (!kube_replica_find(kube, pod->holder) &&
+                                              pod->held_ms < kube->replicas.known_ms));
+}
+
+bool
+kube_pod_is_due(const struct kubernetes *kube, const struct kube_pod *pod)
+{
+    return kube_pod_is_lost(kube, pod) && (pod->claimed || kube->replicas.leader.leads);
 }
 
 // ---- Addresses ------------------------------------------------------------------------------
@@ -130,7 +134,7 @@ anything_is_lost(const struct kubernetes *kube)
     const struct kube_pod *pod;
     for (size_t i = 0; i < KUBE_BUCKETS; i++)
         LIST_FOREACH(pod, &kube->pods[i], link)
-            if (!pod->deleting && kube_pod_is_lost(kube, pod))
+            if (!pod->deleting && kube_pod_is_due(kube, pod))
                 return true;
     return false;
 }
@@ -146,8 +150,10 @@ take_list(struct kubernetes *kube, const json_t *list)
     const json_t *lease;
     LIST_FOREACH(replica, &replicas->others, link)
         replica->listed = false;
+    kube_leader_clear(kube);
     json_array_foreach(json_object_get(list, "items"), i, lease)
-        take_lease(kube, lease, passed_ms < 2 * LOOK_MS ? passed_ms : 2 * LOOK_MS);
+        if (!kube_leader_take(kube, lease))
+            take_lease(kube, lease, passed_ms < 2 * KUBE_LOOK_MS ? passed_ms : 2 * KUBE_LOOK_MS);
     for (replica = LIST_FIRST(&replicas->others); replica; replica = next) {
         next = LIST_NEXT(replica, link);
         if (!replica->listed)
@@ -166,7 +172,7 @@ on_failure(struct kubernetes *kube, const struct kg_error *err)
     if (!kube->replicas.down)
         log_warning("the replicas cannot be followed", LOG_ERR(err));
     kube->replicas.down = true;
-    look_later(kube, LOOK_MS);
+    look_later(kube, KUBE_LOOK_MS);
 }
 
 // ---- Steps: our own Lease, then the list ----------------------------------------------------
@@ -183,7 +189,7 @@ on_forgotten(const struct http_call_result *result, void *arg)
     struct kubernetes *kube = arg;
     (void)result;
     kube->replicas.call = NULL;
-    look_later(kube, LOOK_MS);
+    look_later(kube, KUBE_LOOK_MS);
 }
 
 // Removes the Lease of one that has ended long ago; others have taken over what it held.
@@ -217,8 +223,10 @@ on_listed(const struct http_call_result *result, void *arg)
     if (kube->replicas.down)
         log_info("the replicas are followed again");
     kube->replicas.down = false;
-    if (!forget_one(kube)) // a recovery waits for a list that begins after that of the pods
-        look_later(kube, kube->recovery && kube->monitor.synced ? 1 : LOOK_MS);
+    bool other_leads = kube_replica_find(kube, kube->replicas.leader.id) != NULL;
+    // A recovery waits for a list that begins after that of the pods.
+    if (!kube_leader_step(kube, other_leads) && !forget_one(kube))
+        look_later(kube, kube->recovery && kube->monitor.synced ? 1 : KUBE_LOOK_MS);
     if (kube->recovery && kube_replicas_known(kube))
         kube_recover_listed(KG_STEAL(kube->recovery), NULL);
     else if (kube->recovered && kube->replicas.on_lost && anything_is_lost(kube))
@@ -230,8 +238,8 @@ ask_list(struct kubernetes *kube)
 {
     struct kg_error err = {0};
     KG_AUTO_FREE char *path = kg_asprintf(
-        "%s?limit=%d&labelSelector=" KUBE_LABEL_INSTALLATION "%%3D%s,%s%%3Dreplica",
-        kube->leases_path, 2 * PROVISIONER_REPLICAS_MAX, kube->installation, LABEL_KIND);
+        "%s?limit=%d&labelSelector=" KUBE_LABEL_INSTALLATION "%%3D%s,%s%%20in%%20(leader,replica)",
+        kube->leases_path, 2 * PROVISIONER_REPLICAS_MAX, kube->installation, KUBE_LABEL_KIND);
     kube->replicas.asked_ms = clock_mono_ms();
     kube->replicas.call = kube_call(kube, "GET", path, NULL, on_listed, kube, &err);
     if (!kube->replicas.call)
@@ -258,7 +266,7 @@ own_lease(const struct kubernetes *kube)
     KG_AUTO_FREE char *name = kg_asprintf("kg-r-%s", kube->holder);
     return json_pack("{s:s, s:s, s:{s:s, s:{s:s, s:s}, s:{s:s}}, s:{s:s, s:i, s:s}}", "apiVersion",
                      "coordination.k8s.io/v1", "kind", "Lease", "metadata", "name", name, "labels",
-                     KUBE_LABEL_INSTALLATION, kube->installation, LABEL_KIND, "replica",
+                     KUBE_LABEL_INSTALLATION, kube->installation, KUBE_LABEL_KIND, "replica",
                      "annotations", ANNOTATION_ADDRESS, kube->replicas.address, "spec",
                      "holderIdentity", kube->holder, "leaseDurationSeconds", DEAD_MS / 1000,
                      "renewTime", now);
@@ -317,7 +325,8 @@ step(void *arg)
 void
 kube_replicas_look(struct kubernetes *kube)
 {
-    look_later(kube, 1); // later than what is known now
+    if (kube->replicas.timer)
+        look_later(kube, 1); // later than what is known now
 }
 
 void
@@ -348,6 +357,7 @@ kube_replicas_fini(struct kubernetes *kube)
     loop_timer_free(kube->replicas.timer);
     http_call_cancel(kube->replicas.call);
     http_call_cancel(kube->replicas.farewell);
+    kube_leader_fini(kube);
     for (struct kube_replica *replica; (replica = LIST_FIRST(&kube->replicas.others));)
         drop(kube, replica);
     free(kube->replicas.address);
@@ -380,15 +390,25 @@ on_left(const struct http_call_result *result, void *arg)
 }
 
 void
+provisioner_retire(struct provisioner *provisioner)
+{
+    struct kubernetes *kube = kube_of_provisioner(provisioner);
+    kube->replicas.on_lost = NULL;
+    kube->replicas.retired = true;
+    kube_leader_resign(kube);
+    if (kube->monitor.sweep)
+        loop_timer_stop(kube->monitor.sweep);
+}
+
+void
 provisioner_leave(struct provisioner *provisioner)
 {
     struct kubernetes *kube = kube_of_provisioner(provisioner);
     struct kg_error err = {0};
     KG_AUTO_FREE char *path = own_path(kube);
-    kube->replicas.on_lost = NULL;
+    provisioner_retire(provisioner);
     kube->replicas.left = true;
-    if (kube->monitor.sweep)
-        loop_timer_stop(kube->monitor.sweep);
+    kube_handovers_fini(kube);
     loop_timer_free(KG_STEAL(kube->replicas.timer));
     http_call_cancel(KG_STEAL(kube->replicas.call));
     kube->replicas.farewell = kube_call(kube, "DELETE", path, NULL, on_left, kube, &err);

@@ -155,6 +155,22 @@ provisioner_create(struct provisioner *provisioner, const struct provisioner_san
     return op;
 }
 
+struct provisioner_op *
+provisioner_take(struct provisioner *provisioner, const char *id, provisioner_done_fn on_done,
+                 provisioner_exit_fn on_exit, void *arg, struct kg_error *err)
+{
+    if (check_id(id, err) < 0)
+        return NULL;
+    if (!folder_exists(provisioner->state_dir, id) &&
+        folder_make(provisioner->state_dir, id, err) < 0)
+        return NULL;
+    watch_stop(provisioner, id); // of the time when this gateway held it before
+    struct provisioner_op *op = op_new(provisioner, OP_CREATE, id, on_done, arg);
+    op->takes = true;
+    op->on_exit = on_exit;
+    return op;
+}
+
 bool
 provisioner_is_idle(const struct provisioner *provisioner)
 {

@@ -140,6 +140,7 @@ struct provisioner_op {
     struct kg_error err;         // code KG_OK: none so far
     int idle_timeout_s;          // create
     bool network;                // create
+    bool takes;                  // create: of one that another gateway keeps ready
     json_t *zygote_argv;         // create: of a zygote; NULL: of a sandbox
     json_t *zygote_env;
     json_t *meta;      // claim

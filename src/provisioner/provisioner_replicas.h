@@ -6,8 +6,7 @@
 
 #include "base.h"
 #include "loop.h"
-
-struct provisioner;
+#include "provisioner.h"
 
 enum {
     PROVISIONER_REPLICA_ID_LEN = 10,
@@ -19,6 +18,24 @@ enum {
 const char *provisioner_replica_id(const struct provisioner *provisioner);
 // `fn` fires when a gateway has ended that held sandboxes: provisioner_recover() takes them over.
 void provisioner_on_lost(struct provisioner *provisioner, loop_fn fn, void *arg);
+// This gateway ends soon: it takes nothing over any more.
+void provisioner_retire(struct provisioner *provisioner);
+// Whether this gateway is the one that keeps sandboxes ready for all.
+bool provisioner_leads(const struct provisioner *provisioner);
+// `fn` fires when that has changed.
+void provisioner_on_lead(struct provisioner *provisioner, loop_fn fn, void *arg);
+// The id of a sandbox that another gateway keeps ready; NULL: none is known. Borrowed until the
+// loop's next turn.
+const char *provisioner_free_sandbox(const struct provisioner *provisioner);
+// Takes it over, as provisioner_create() makes one, but if this fails, the sandbox is left alone.
+// KG_NOT_FOUND: it has been claimed, or taken by another gateway.
+KG_MUST_CHECK struct provisioner_op *provisioner_take(struct provisioner *provisioner,
+                                                      const char *id, provisioner_done_fn on_done,
+                                                      provisioner_exit_fn on_exit, void *arg,
+                                                      struct kg_error *err);
+// Gives up a sandbox that this gateway holds and no longer uses, so that another one takes it over
+// at once. Until the API server has answered, provisioner_is_idle() is false.
+void provisioner_hand_over(struct provisioner *provisioner, const char *id);
 // Tells the others that this gateway ends, once it has released its sandboxes. Until the API server
 // has answered, provisioner_is_idle() is false.
 void provisioner_leave(struct provisioner *provisioner);

@@ -62,7 +62,10 @@ follow(struct replicas *replicas, struct http_request *request,
     case HOLDER_SELF:
         return false;
     case HOLDER_OTHER:
-        forward_start(replicas, request, place);
+        if (http_request_header(request, FORWARDED_HEADER)) // the session has just left this one
+            reply_lost(request);
+        else
+            forward_start(replicas, request, place);
         return true;
     case HOLDER_LOST:
         reply_lost(request);
@@ -264,9 +267,7 @@ on_request(struct http_request *request, void *arg)
     const char *mark = http_request_header(request, FORWARDED_HEADER);
     bool is_mine =
         mark && strcmp(mark, provisioner_replica_id(replicas->settings.provisioner)) == 0;
-    if (is_mine && !replicas->left)
-        return false;
-    if (mark || (replicas->left && names_session(route))) {
+    if ((mark && (!is_mine || replicas->left)) || (replicas->left && names_session(route))) {
         reply_lost(request);
         return true;
     }
@@ -279,7 +280,7 @@ on_request(struct http_request *request, void *arg)
         return follow_id(replicas, request, mcp_session);
     if (http_request_method(request) == HTTP_POST && has_body_of_session(route))
         return look_by_body(replicas, request);
-    if (strcmp(route, "/api/v1/sessions") == 0) {
+    if (strcmp(route, "/api/v1/sessions") == 0 && !mark) {
         session_list_start(replicas, request);
         return true;
     }

@@ -7,6 +7,7 @@
 
 #include "egress.h"
 #include "metrics.h"
+#include "provisioner_replicas.h"
 #include "rpc.h"
 #include "sandbox_priv.h"
 
@@ -102,6 +103,17 @@ sandbox_free(struct sandbox *sandbox)
     free(sandbox);
 }
 
+void
+sandbox_hand_over(struct sandbox *sandbox)
+{
+    struct provisioner *provisioner = sandbox->context.provisioner;
+    char id[sizeof sandbox->id];
+
+    memcpy(id, sandbox->id, sizeof id);
+    sandbox_free(sandbox);
+    provisioner_hand_over(provisioner, id);
+}
+
 static void
 on_cleaned_up(const struct kg_error *err, void *arg)
 {
@@ -121,7 +133,7 @@ sandbox_end(struct sandbox *sandbox, const struct kg_error *reason)
     if (sandbox->state == SANDBOX_DESTROYING || sandbox->state == SANDBOX_GONE)
         return;
     log_info("sandbox ended", LOG_STR("sandbox", sandbox->id), LOG_ERR(reason));
-    metric_add(METRIC_SANDBOXES_LOST, 1);
+    metric_add(METRIC_SANDBOXES_LOST, !sandbox->lost);
     sandbox->end_reason = *reason;
     sandbox_set_state(sandbox, SANDBOX_GONE);
     close_gateway_side(sandbox);
@@ -237,6 +249,8 @@ on_made(const struct kg_error *err, void *arg)
 
     sandbox->op = NULL;
     if (err) {
+        if (err->code == KG_NOT_FOUND)
+            let_go(sandbox);
         sandbox_end(sandbox, err);
         return;
     }
@@ -374,6 +388,24 @@ sandbox_create(const struct sandbox_context *context, const struct sandbox_spec 
 }
 
 struct sandbox *
+sandbox_take(const struct sandbox_context *context, const struct sandbox_spec *spec,
+             const struct sandbox_events *events, void *arg, struct kg_error *err)
+{
+    struct provisioner *provisioner = context->provisioner;
+    const char *id =
+        provisioner_replica_id(provisioner) ? provisioner_free_sandbox(provisioner) : NULL;
+    if (!id || strlen(id) >= sizeof((struct sandbox *)NULL)->id) {
+        (void)kg_error_set(err, KG_NOT_FOUND, 0, "no other gateway keeps a sandbox ready");
+        return NULL;
+    }
+    KG_AUTO(sandbox) sandbox = sandbox_new(context, id, events, arg);
+    sandbox->op = provisioner_take(provisioner, sandbox->id, on_made, on_exit_of, sandbox, err);
+    if (!sandbox->op || sandbox_start(sandbox, spec, err) != 0)
+        return NULL;
+    return KG_STEAL(sandbox);
+}
+
+struct sandbox *
 sandbox_adopt(const struct sandbox_context *context, const char *id, bool claimed,
               const struct sandbox_spec *spec, const struct sandbox_events *events, void *arg,
               struct kg_error *err)
@@ -409,6 +441,12 @@ enum sandbox_state
 sandbox_state(const struct sandbox *sandbox)
 {
     return sandbox->state;
+}
+
+bool
+sandbox_is_lost(const struct sandbox *sandbox)
+{
+    return sandbox->lost;
 }
 
 const char *

@@ -62,6 +62,14 @@ KG_MUST_CHECK struct sandbox *sandbox_adopt(const struct sandbox_context *contex
                                             const struct sandbox_events *events, void *arg,
                                             struct kg_error *err);
 void sandbox_on_exit(struct sandbox *sandbox);
+// Takes over an unclaimed sandbox that another replica keeps ready (provisioner_take()). NULL with
+// KG_NOT_FOUND: none is known.
+KG_MUST_CHECK struct sandbox *sandbox_take(const struct sandbox_context *context,
+                                           const struct sandbox_spec *spec,
+                                           const struct sandbox_events *events, void *arg,
+                                           struct kg_error *err);
+// Whether another gateway has it now, as a reason of on_gone.
+bool sandbox_is_lost(const struct sandbox *sandbox);
 
 // Replaces the event handlers, as when the pool passes the sandbox to a session.
 void sandbox_set_events(struct sandbox *sandbox, const struct sandbox_events *events, void *arg);
@@ -87,6 +95,8 @@ void sandbox_destroy(struct sandbox *sandbox, sandbox_done_fn on_done, void *arg
 // (--keep-sandboxes), and its end is not reported any more. Calls under way fail. NULL is fine.
 void sandbox_free(struct sandbox *sandbox);
 KG_DEFINE_AUTO(sandbox, sandbox_free)
+// The same, and another replica gets the container at once (provisioner_hand_over()).
+void sandbox_hand_over(struct sandbox *sandbox);
 
 // ---- Links ----------------------------------------------------------------------------------
 

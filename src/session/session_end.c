@@ -121,15 +121,28 @@ sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done,
 }
 
 static void
-release(struct session *session)
+release(struct session *session, void (*leave)(struct sandbox *sandbox))
 {
     struct sessions *sessions = session->sessions;
     TAILQ_REMOVE(&sessions->live, session, link);
     sessions->n_live--;
     session_set_state(session, SESSION_ENDING);
     dismantle(session, "the gateway is shutting down", NULL);
-    sandbox_free(session->sandbox);
+    leave(session->sandbox);
     dispose(session);
+}
+
+void
+sessions_hand_over(struct sessions *sessions)
+{
+    struct session *next;
+    for (struct session *session = TAILQ_FIRST(&sessions->live); session; session = next) {
+        next = TAILQ_NEXT(session, link);
+        if (!session_is_idle(session))
+            continue;
+        log_info("session handed over", LOG_STR("session", session->id));
+        release(session, sandbox_hand_over);
+    }
 }
 
 void
@@ -139,5 +152,5 @@ sessions_release(struct sessions *sessions)
         packages_stop(sessions->settings.packages);
     pool_stop(sessions->pool);
     for (struct session *session; (session = TAILQ_FIRST(&sessions->live));)
-        release(session);
+        release(session, sandbox_free);
 }

@@ -88,6 +88,12 @@ sessions_start(struct sessions *sessions)
     pool_start(sessions->pool);
 }
 
+void
+sessions_set_pool_filling(struct sessions *sessions, bool filling)
+{
+    pool_set_filling(sessions->pool, filling);
+}
+
 int
 sessions_adopt(struct sessions *sessions, const char *sandbox_id, const json_t *meta,
                struct kg_error *err)
@@ -274,6 +280,12 @@ size_t
 sessions_n_pooled(const struct sessions *sessions)
 {
     return pool_n_ready(sessions->pool);
+}
+
+int64_t
+sessions_pool_target(const struct sessions *sessions)
+{
+    return pool_target(sessions->pool);
 }
 
 size_t

@@ -53,6 +53,8 @@ struct sessions *sessions_new(struct loop *loop, const struct sessions_settings 
 void sessions_set_several_owners(struct sessions *sessions, bool several_owners);
 // Starts to fill the pool. Call it after recovery.
 void sessions_start(struct sessions *sessions);
+// Whether this gateway fills its pool: pool_set_filling().
+void sessions_set_pool_filling(struct sessions *sessions, bool filling);
 // Every session must have ended or been released: see sessions_end_all(), sessions_release().
 void sessions_free(struct sessions *sessions);
 KG_DEFINE_AUTO(sessions, sessions_free)
@@ -100,6 +102,8 @@ size_t sessions_count(const struct sessions *sessions);
 // Sandboxes of the pool that are ready for a session, and those that are being started.
 size_t sessions_n_pooled(const struct sessions *sessions);
 size_t sessions_n_starting(const struct sessions *sessions);
+// How many should be ready for a session.
+int64_t sessions_pool_target(const struct sessions *sessions);
 // Whether a new session would probably get a sandbox.
 bool sessions_can_open(const struct sessions *sessions);
 // The number of one owner's sessions.
@@ -112,5 +116,7 @@ json_t *sessions_describe(const struct sessions *sessions, const char *owner);
 bool sessions_are_busy(const struct sessions *sessions);
 // Ends all sessions and the pool. `on_done` fires once, after the last sandbox is gone.
 void sessions_end_all(struct sessions *sessions, const char *reason, loop_fn on_done, void *arg);
+// Leaves the sessions that are idle to other replicas, which take them over at once.
+void sessions_hand_over(struct sessions *sessions);
 // Detaches all sessions; their sandboxes keep running for the next gateway.
 void sessions_release(struct sessions *sessions);

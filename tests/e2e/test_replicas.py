@@ -76,6 +76,22 @@ def listed(gateway):
     return sorted(response.json()["sessions"]) if response.status_code == 200 else None
 
 
+def pods(installation, state):
+    found = cluster.Cluster().pods(installation)
+    return {
+        pod["metadata"]["name"]
+        for pod in found
+        if pod["metadata"]["labels"]["kernelgate/state"] == state
+    }
+
+
+def leader_of(replicas):
+    """The one that fills the pool."""
+    wait_for(lambda: any(gateway.pool()["target"] for gateway in replicas), timeout=TAKEOVER_S)
+    [leader] = [gateway for gateway in replicas if gateway.pool()["target"]]
+    return leader
+
+
 def adopted(gateway):
     return gateway.log().count("session adopted")
 
@@ -212,8 +228,7 @@ def test_credentials_are_checked(start_replica, tmp_path):
 def test_of_two_creations_one_has_the_name(start_replica):
     first = start_replica("--pool-size", "2")
     second = start_replica("--pool-size", "2")
-    for gateway in (first, second):
-        gateway.fill_pool()
+    leader_of([first, second]).fill_pool()
     for number in range(4):
         name = f"race-{number}"
 
@@ -238,6 +253,30 @@ def test_a_name_can_be_used_again_at_once(pair):
         lines = pair[number % 2].execute("print('x' in globals())", session_id="again")
         assert lines.text() == "False\n"
         assert first.delete_session("again").status_code == 200
+
+
+# ---- The pool --------------------------------------------------------------------------------------
+
+
+def test_one_replica_fills_the_pool_for_all(start_replica):
+    replicas = [start_replica("--pool-size", "2") for _ in range(3)]
+    leader = leader_of(replicas)
+    leader.fill_pool()
+    free = pods(start_replica.installation, "free")
+    assert len(free) == 2
+    others = [gateway for gateway in replicas if gateway is not leader]
+    for gateway in others:  # takes a sandbox of the leader's, with its kernel
+        gateway.execute("pass", session_id=f"of-{others.index(gateway)}")
+        assert listed(gateway) == listed(leader)
+    assert pods(start_replica.installation, "claimed") == free
+    wait_for(lambda: len(pods(start_replica.installation, "free")) == 2)
+    leader.fill_pool()
+    assert "could not be started" not in leader.log()
+    free = pods(start_replica.installation, "free")
+    leader.kill()
+    leader_of(others).fill_pool()
+    assert pods(start_replica.installation, "free") == free
+    assert pods(start_replica.installation, "claimed").isdisjoint(free)
 
 
 # ---- Taking over -----------------------------------------------------------------------------------
@@ -276,6 +315,26 @@ def test_a_replica_that_ends_leaves_its_sessions_to_the_others(pair, start_repli
     assert second.execute("print(y)", session_id="own").text() == "1\n"
     assert listed(second) == ["kept", "own"]
     assert len(leases(start_replica.installation, "replica")) == 1
+
+
+def test_idle_sessions_are_handed_over_at_once(start_replica):
+    """The other replica has them while a cell of the one that ends still runs."""
+    first, second = start_replica("--drain-timeout", "60"), start_replica()
+    wait_for(lambda: listed(first) is not None and listed(second) is not None)
+    first.execute("x = 41", session_id="idle")
+    first.create_session(session_id="busy")
+    second.execute("y = 1", session_id="own")
+    with first.stream(HELD, session_id="busy") as reader:
+        assert reader.next_of("stdout")["text"] == "on\n"
+        first.signal(signal.SIGTERM)
+        wait_for(lambda: answers(second, "idle", "print(x + 1)", "42"), timeout=8)
+        assert second.show_session("busy")["is_busy"]
+        assert adopted(second) == 1
+        second.release("busy")
+        assert reader.rest().status == "ok"
+    wait_for(lambda: answers(second, "busy", "print(1)", "1"), timeout=8)
+    assert first.wait() == 0
+    assert second.execute("print(y)", session_id="own").text() == "1\n"
 
 
 def test_a_replica_starts_beside_others(pair, start_replica):

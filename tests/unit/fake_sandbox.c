@@ -569,6 +569,28 @@ sandbox_adopt(const struct sandbox_context *context, const char *id, bool claime
     return make(id, claimed, events, arg);
 }
 
+struct sandbox *
+sandbox_take(const struct sandbox_context *context, const struct sandbox_spec *spec,
+             const struct sandbox_events *events, void *arg, struct kg_error *err)
+{
+    (void)context;
+    (void)spec;
+    if (!fake_script.n_free) {
+        kg_error_set(err, KG_NOT_FOUND, 0, "there is none");
+        return NULL;
+    }
+    fake_script.n_free--;
+    note("take", "");
+    return make("taken", false, events, arg);
+}
+
+bool
+sandbox_is_lost(const struct sandbox *sandbox)
+{
+    (void)sandbox;
+    return fake_script.lost;
+}
+
 void
 sandbox_on_exit(struct sandbox *sandbox)
 {
@@ -614,6 +636,13 @@ sandbox_free(struct sandbox *sandbox)
     TAILQ_REMOVE(&fakes.sandboxes, sandbox, link);
     free(sandbox->dir);
     free(sandbox);
+}
+
+void
+sandbox_hand_over(struct sandbox *sandbox)
+{
+    note("hand over", "");
+    sandbox_free(sandbox);
 }
 
 void

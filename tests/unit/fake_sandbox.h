@@ -13,6 +13,8 @@ struct fake_script {
     bool refuse_create; // sandbox_create() fails
     bool hold_ready;    // sandboxes get ready by fake_sandbox_ready() only
     bool refuse_claim;
+    int n_free;        // so many calls of sandbox_take() find a sandbox
+    bool lost;         // what sandbox_is_lost() says
     int lose_claims;   // so many claims find that another gateway was quicker
     bool hold_claims;  // claims are answered by fake_sandboxes_release() only
     bool refuse_calls; // no call to an agent can be started

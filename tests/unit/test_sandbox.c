@@ -24,6 +24,7 @@
 #include "link_line.h"
 #include "loop_wait.h"
 #include "provisioner.h"
+#include "provisioner_replicas.h"
 #include "rpc.h"
 #include "sandbox.h"
 
@@ -167,6 +168,37 @@ provisioner_destroy(struct provisioner *provisioner, const char *id, provisioner
         return NULL;
     }
     return op_new(provisioner, DESTROY, on_done, arg);
+}
+
+void
+provisioner_hand_over(struct provisioner *provisioner, const char *id)
+{
+    (void)provisioner;
+    (void)id;
+}
+
+const char *
+provisioner_replica_id(const struct provisioner *provisioner)
+{
+    (void)provisioner;
+    return NULL; // it is the only gateway
+}
+
+const char *
+provisioner_free_sandbox(const struct provisioner *provisioner)
+{
+    (void)provisioner;
+    return NULL;
+}
+
+struct provisioner_op *
+provisioner_take(struct provisioner *provisioner, const char *id, provisioner_done_fn on_done,
+                 provisioner_exit_fn on_exit, void *arg, struct kg_error *err)
+{
+    (void)id;
+    (void)on_exit;
+    (void)err;
+    return op_new(provisioner, CREATE, on_done, arg);
 }
 
 void

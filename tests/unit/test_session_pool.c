@@ -81,6 +81,43 @@ test_a_pooled_kernel_is_lost(void **state)
     assert_int_equal(fake_sandboxes_count(), 2);
 }
 
+// Another gateway keeps sandboxes ready for all.
+static void
+test_a_pool_that_is_not_filled_here(void **state)
+{
+    struct fixture *f = *state;
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
+    sessions_set_pool_filling(f->sessions, false);
+    assert_int_equal(sessions_pool_target(f->sessions), 0);
+    RUN_UNTIL(f, fake_journal_count("hand over") == 2);
+    assert_int_equal(sessions_n_pooled(f->sessions), 0);
+    assert_true(sessions_can_open(f->sessions));
+    fake_script.n_free = 1;
+    struct opener opener = {0};
+    struct session_request request = named(f, "s1");
+    start(f, &opener, &request);
+    RUN_UNTIL(f, fake_journal_count("take") == 1);
+    fake_sandbox_run(fake_sandboxes_last(), "k0");
+    RUN_UNTIL(f, opener.answers == 1);
+    assert_int_equal(opener.err.code, KG_OK);
+    assert_string_equal(sandbox_id(session_sandbox(opener.session)), "taken");
+    assert_int_equal(fake_journal_count("destroy"), 0);
+    sessions_set_pool_filling(f->sessions, true);
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
+}
+
+// It is made up for, and the next start does not wait.
+static void
+test_a_pooled_sandbox_is_taken(void **state)
+{
+    struct fixture *f = *state;
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
+    fake_script.lost = true;
+    fake_sandbox_gone(fake_sandboxes_last());
+    assert_true(sessions_can_open(f->sessions));
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
+}
+
 static void
 test_a_warm_up_that_fails(void **state)
 {
@@ -331,6 +368,8 @@ test_session_pool(void)
         BARE(test_kernels_start_one_at_a_time),
         BARE(test_bare_ones_that_end_are_replaced),
         cmocka_unit_test(test_its_size),
+        TEST(test_a_pool_that_is_not_filled_here),
+        TEST(test_a_pooled_sandbox_is_taken),
         TEST(test_a_pooled_kernel_dies),
         TEST(test_a_pooled_kernel_is_lost),
         TEST(test_a_warm_up_that_fails),

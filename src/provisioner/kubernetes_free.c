@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Free pods, which the leader keeps ready: another replica that needs one takes it over with the
+// kernel in it, and claims it like a pod of its own. The agent then cuts the leader's links, which
+// so learns that it should make another one.
+#include <sodium.h>
+
+#include "kubernetes_priv.h"
+
+static bool
+can_be_taken(const struct kubernetes *kube, const struct kube_pod *pod)
+{
+    return !pod->claimed && !pod->ours && !pod->deleting && pod->phase == KUBE_RUNNING &&
+           !op_find(&kube->base, pod->id);
+}
+
+// The first one after a random place, so that replicas seldom want the same.
+const char *
+provisioner_free_sandbox(const struct provisioner *provisioner)
+{
+    const struct kubernetes *kube = (const struct kubernetes *)provisioner;
+    const struct kube_pod *pod;
+    size_t start = randombytes_uniform(KUBE_BUCKETS);
+    for (size_t i = 0; i < KUBE_BUCKETS; i++)
+        LIST_FOREACH(pod, &kube->pods[(start + i) % KUBE_BUCKETS], link)
+            if (can_be_taken(kube, pod))
+                return pod->id;
+    return NULL;
+}
+
+static void
+take_fail(struct kube_op *op)
+{
+    struct kg_error err = {0};
+    if (!op->base.err.code)
+        kg_error_set(&op->base.err, KG_NOT_FOUND, 0, "another gateway has taken the sandbox");
+    if (folder_remove(op->base.provisioner->state_dir, op->base.id, &err) < 0)
+        log_warning("cannot remove a sandbox's folder", LOG_ERR(&err));
+    op_finish(&op->base);
+}
+
+// 422: it is claimed, or has another epoch. After a lost answer that may be our own: then nobody
+// uses the pod, and it is removed as a stray.
+static void
+on_taken(const struct http_call_result *result, void *arg)
+{
+    struct kube_op *op = arg;
+    struct kubernetes *kube = kube_of(&op->base);
+    struct kube_pod pod;
+    op->call = NULL;
+    if (!op->base.cancelled && kube_op_try_again(op, result))
+        return;
+    if (result->status == 422 || result->status == 404 ||
+        kube_check(kube, result, &op->base.err) < 0) {
+        take_fail(op);
+        return;
+    }
+    json_auto_t *body = json_loadb(result->body, result->body_len, 0, NULL);
+    if (!kube_pod_take(kube, body, &pod) || !pod.ours) {
+        take_fail(op);
+        return;
+    }
+    (void)kube_pod_keep(kube, &pod);
+    if (op->base.cancelled) {
+        kube_hand_over(kube, op->base.id);
+        take_fail(op);
+    } else {
+        kube_op_wait_for_pod(op);
+    }
+}
+
+void
+kube_take_start(struct kube_op *op)
+{
+    struct kubernetes *kube = kube_of(&op->base);
+    const struct kube_pod *pod = kube_pod_find(kube, op->base.id);
+    KG_AUTO_FREE char *path = kube_pod_path(kube, op->base.id);
+    if (!pod) {
+        take_fail(op);
+        return;
+    }
+    json_t *patch = kube_takeover_patch(kube, pod->epoch);
+    json_array_append_new(patch, json_pack("{s:s, s:s, s:s}", "op", "test", "path",
+                                           "/metadata/labels/kernelgate~1state", "value", "free"));
+    op->call = kube_call(kube, "PATCH", path, patch, on_taken, op, &op->base.err);
+    if (!op->call)
+        take_fail(op);
+}
