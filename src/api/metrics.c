@@ -11,6 +11,8 @@ handle_metrics(struct http_request *request, void *arg)
 {
     const struct api_context *context = arg;
     metric_set(METRIC_SESSIONS, (double)sessions_count(context->face->sessions));
+    metric_set(METRIC_INSTALLATION_SESSIONS,
+               (double)sessions_count_everywhere(context->face->sessions));
     metric_set(METRIC_POOL_TARGET, (double)sessions_pool_target(context->face->sessions));
     metric_set(METRIC_POOL_READY, (double)sessions_n_pooled(context->face->sessions));
     metric_set(METRIC_POOL_STARTING, (double)sessions_n_starting(context->face->sessions));

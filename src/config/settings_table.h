@@ -84,10 +84,10 @@ SETTING(STRING, default_kernel, "default-kernel", .fallback = "python", .command
         .help = "the kernelspec of requests that name none")
 SETTING(INTEGER, max_sessions, "max-sessions", .fallback = "10", .min = 1, .max = 10000,
         .commands = BOTH, .aliases = {{"MAX_KERNELS"}, {"SANDBOX_MAX_SESSIONS"}},
-        .help = "sessions at a time")
+        .help = "sessions at a time, of all replicas together")
 SETTING(INTEGER, max_sessions_per_owner, "max-sessions-per-owner", .fallback = "0", .min = 0,
         .max = 10000, .commands = SERVE,
-        .help = "sessions of one owner at a time; 0: half of max-sessions while the keys have several owners, else no limit")
+        .help = "sessions of one owner at a time, of all replicas together; 0: half of max-sessions while the keys have several owners, else no limit")
 SETTING(CHOICE, evict, "evict", .fallback = "none", .choices = evictions, .commands = SERVE,
         .help = "at the limit of sessions: none refuses a new one with 429, idle ends the one that has been idle longest")
 SETTING(REAL, max_requests_per_second, "max-requests-per-second", .fallback = "0", .min = 0,

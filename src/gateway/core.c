@@ -305,6 +305,13 @@ make_contexts(struct core *core)
     };
 }
 
+static size_t
+count_elsewhere(const char *owner, const void *arg)
+{
+    const struct core *core = arg;
+    return provisioner_claimed_elsewhere(core->provisioner, owner);
+}
+
 static void
 make_sessions(struct core *core)
 {
@@ -324,6 +331,8 @@ make_sessions(struct core *core)
         .max_sessions_of = core->max_sessions_of,
         .max_memory_of = core->max_memory_of,
         .quota_arg = core->quota_arg,
+        .count_elsewhere = provisioner_replica_id(core->provisioner) ? count_elsewhere : NULL,
+        .count_elsewhere_arg = core,
         .several_owners = core->several_owners,
         .evict_idle = strcmp(config->evict, "idle") == 0,
         .idle_timeout_s = config->idle_timeout_s,

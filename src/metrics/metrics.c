@@ -37,6 +37,8 @@ static const struct metric_row table[METRIC_N] = {
     [METRIC_HTTP_PROBLEMS] = COUNTER("kernelgate_http_problems_total",
                                      "Problem documents sent, by their code.", .labels = {"code"}),
     [METRIC_SESSIONS] = GAUGE("kernelgate_sessions", "Open sessions."),
+    [METRIC_INSTALLATION_SESSIONS] =
+        GAUGE("kernelgate_installation_sessions", "Open sessions of all replicas together."),
     [METRIC_SESSION_OPEN_SECONDS] =
         HISTOGRAM("kernelgate_session_open_seconds",
                   "Time from a request for a new session until its kernel is ready."),

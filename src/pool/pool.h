@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sandboxes for sessions: some are ready in advance, with a warm kernel or without one, and each
-// request gets the next one. A sandbox is never returned to the pool.
+// request gets the next one. One that was claimed is never returned to the pool.
 #pragma once
 
 #include "base.h"
@@ -61,6 +61,8 @@ typedef void (*pool_fn)(struct sandbox *sandbox, struct kernel *kernel, const st
 struct pool_request *pool_ask(struct pool *pool, const char *owner, bool with_kernel, pool_fn fn,
                               void *arg);
 void pool_request_cancel(struct pool_request *request);
+// Takes back what a request got, and what has not been claimed. `kernel` may be NULL.
+void pool_give_back(struct pool *pool, struct sandbox *sandbox, struct kernel *kernel);
 
 size_t pool_n_ready(const struct pool *pool);
 // Sandboxes that are being created, or whose kernel is being started.

@@ -294,3 +294,16 @@ pool_entry_take(struct pool *pool, struct kg_error *err)
     return entry_add(entry,
                      sandbox_take(pool->settings.sandboxes, &spec, &sandbox_events, entry, err));
 }
+
+void
+pool_give_back(struct pool *pool, struct sandbox *sandbox, struct kernel *kernel)
+{
+    struct pool_entry *entry = entry_make(pool, false);
+    entry->kernel = kernel;
+    entry->state = kernel ? ENTRY_READY : ENTRY_BARE;
+    sandbox_set_events(sandbox, &sandbox_events, entry);
+    if (kernel)
+        kernel_set_events(kernel, &kernel_events, entry);
+    (void)entry_add(entry, sandbox);
+    loop_timer_start(pool->work, 0);
+}

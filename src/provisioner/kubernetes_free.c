@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Free pods, which the leader keeps ready: another replica that needs one takes it over with the
-// kernel in it, and claims it like a pod of its own. The agent then cuts the leader's links, which
-// so learns that it should make another one.
+// Pods of other gateways: how many have a session; and free ones, which the leader keeps ready:
+// another replica that needs one takes it over with the kernel in it, and claims it like a pod of
+// its own. The agent then cuts the leader's links, which so learns that it should make another one.
 #include <sodium.h>
+#include <string.h>
 
 #include "kubernetes_priv.h"
 
@@ -25,6 +26,22 @@ provisioner_free_sandbox(const struct provisioner *provisioner)
             if (can_be_taken(kube, pod))
                 return pod->id;
     return NULL;
+}
+
+size_t
+provisioner_claimed_elsewhere(const struct provisioner *provisioner, const char *owner)
+{
+    const struct kubernetes *kube = (const struct kubernetes *)provisioner;
+    const struct kube_pod *pod;
+    char hash[KUBE_HASH_LEN + 1] = "";
+    size_t n = 0;
+    if (owner)
+        kube_owner_hash(owner, hash);
+    for (size_t i = 0; i < KUBE_BUCKETS; i++)
+        LIST_FOREACH(pod, &kube->pods[i], link)
+            n += pod->claimed && !pod->ours && !pod->deleting && pod->phase != KUBE_ENDED &&
+                 (!owner || strcmp(pod->owner, hash) == 0);
+    return n;
 }
 
 static void

@@ -15,6 +15,7 @@ struct kube_handover {
     struct http_call *call;
     struct loop_timer *timer; // the next attempt
     int n_attempts;
+    uint64_t epoch; // with which this gateway held it: it may take the pod again meanwhile
     char id[SANDBOX_ID_MAX + 1];
 };
 
@@ -64,9 +65,11 @@ handover_ask(void *arg)
     struct kubernetes *kube = handover->kube;
     struct kg_error err = {0};
     KG_AUTO_FREE char *path = kube_pod_path(kube, handover->id);
+    KG_AUTO_FREE char *epoch = kg_asprintf("%llu", (unsigned long long)handover->epoch);
     json_t *patch =
-        json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:s}]", "op", "test", "path",
-                  "/metadata/annotations/kernelgate~1holder", "value", kube->holder, "op",
+        json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:s}, {s:s, s:s, s:s}]", "op", "test", "path",
+                  "/metadata/annotations/kernelgate~1holder", "value", kube->holder, "op", "test",
+                  "path", "/metadata/annotations/kernelgate~1epoch", "value", epoch, "op",
                   "replace", "path", "/metadata/annotations/kernelgate~1holder", "value", "");
     kube->n_handing_over += handover->n_attempts == 0;
     handover->n_attempts++;
@@ -103,6 +106,7 @@ kube_hand_over(struct kubernetes *kube, const char *id)
     kube_pod_release(pod);
     struct kube_handover *handover = KG_NEW(struct kube_handover);
     handover->kube = kube;
+    handover->epoch = pod->epoch;
     handover->timer = loop_timer_new(kube->base.loop, handover_ask, handover);
     memcpy(handover->id, id, strlen(id) + 1); // `id` of a pod has room
     TAILQ_INSERT_TAIL(&kube->handovers, handover, entry);

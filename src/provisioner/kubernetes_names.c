@@ -11,6 +11,7 @@ struct provisioner_search {
     LIST_ENTRY(provisioner_search) link;
     struct kubernetes *kube;
     struct http_call *call;
+    json_t *lease; // while its pod is asked for
     char hash[KUBE_HASH_LEN + 1];
     provisioner_place_fn fn;
     void *arg;
@@ -26,6 +27,12 @@ kube_session_hash(const char *owner, const char *session_id, char ret[KUBE_HASH_
     crypto_generichash_update(&state, (const unsigned char *)session_id, strlen(session_id));
     crypto_generichash_final(&state, hash, sizeof hash);
     sodium_bin2hex(ret, KUBE_HASH_LEN + 1, hash, sizeof hash);
+}
+
+void
+kube_owner_hash(const char *owner, char ret[KUBE_HASH_LEN + 1])
+{
+    kube_session_hash(owner, "", ret); // no session has an empty id
 }
 
 bool
@@ -102,6 +109,21 @@ living_holder(const struct kubernetes *kube, const char *hash, const char *sandb
     return kube_replica_find(kube, creator) ? creator : NULL;
 }
 
+// A pod that is about to be claimed may have come from another holder a moment ago; and one that is
+// not known may be new.
+const char *
+kube_name_doubt(const struct kubernetes *kube, const json_t *lease)
+{
+    const char *hash, *sandbox, *creator;
+    if (!read_lease(lease, &hash, &sandbox, &creator))
+        return NULL;
+    const struct kube_pod *pod = kube_pod_find(kube, sandbox);
+    bool lives = pod && !pod->deleting && pod->phase != KUBE_ENDED;
+    bool doubt = pod ? lives && !pod->claimed && strcmp(pod->holder, creator) != 0
+                     : !kube_replica_find(kube, creator);
+    return doubt ? sandbox : NULL;
+}
+
 json_t *
 kube_name_takeover(const struct kubernetes *kube, const json_t *lease, const char *sandbox_id,
                    const char *pod_uid)
@@ -111,7 +133,10 @@ kube_name_takeover(const struct kubernetes *kube, const json_t *lease, const cha
     const char *version = json_string_value(json_object_get(meta, "resourceVersion"));
     if (!version || !read_lease(lease, &hash, &other, &creator))
         return NULL;
-    if (strcmp(other, sandbox_id) != 0 && living_holder(kube, hash, other, creator))
+    // Of an earlier attempt. Another gateway may have made the name for a pod that it has taken
+    // from this one; then its claim may still come.
+    bool own = strcmp(other, sandbox_id) == 0 && strcmp(creator, kube->holder) == 0;
+    if (!own && living_holder(kube, hash, other, creator))
         return NULL;
     return json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:o}, {s:s, s:s, s:s}]", "op", "test", "path",
                      "/metadata/resourceVersion", "value", version, "op", "add", "path",
@@ -148,29 +173,54 @@ static void
 search_free(struct provisioner_search *search)
 {
     LIST_REMOVE(search, link);
+    json_decref(search->lease);
     free(search);
+}
+
+static void
+search_end(struct provisioner_search *search, const struct kg_error *err)
+{
+    const struct kubernetes *kube = search->kube;
+    struct provisioner_place place = {.holder = HOLDER_NOBODY};
+    provisioner_place_fn fn = search->fn;
+    void *fn_arg = search->arg;
+    const char *hash, *sandbox, *creator;
+    const char *holder = read_lease(search->lease, &hash, &sandbox, &creator)
+                             ? living_holder(kube, hash, sandbox, creator)
+                             : NULL;
+    if (holder)
+        place = place_of(kube, holder);
+    search_free(search);
+    fn(&place, err->code ? err : NULL, fn_arg);
+}
+
+static void
+on_pod_read(const struct http_call_result *result, void *arg)
+{
+    struct provisioner_search *search = arg;
+    struct kg_error err = {0};
+    search->call = NULL;
+    if (result->status != 404 && kube_check(search->kube, result, &err) == 0)
+        kube_pod_learn(search->kube, result);
+    search_end(search, &err);
 }
 
 static void
 on_read(const struct http_call_result *result, void *arg)
 {
     struct provisioner_search *search = arg;
-    const struct kubernetes *kube = search->kube;
-    struct provisioner_place place = {.holder = HOLDER_NOBODY};
+    struct kubernetes *kube = search->kube;
     struct kg_error err = {0};
-    provisioner_place_fn fn = search->fn;
-    void *fn_arg = search->arg;
-    if (result->status != 404 && kube_check(kube, result, &err) == 0) {
-        json_auto_t *lease = json_loadb(result->body, result->body_len, 0, NULL);
-        const char *hash, *sandbox, *creator;
-        const char *holder = read_lease(lease, &hash, &sandbox, &creator)
-                                 ? living_holder(kube, hash, sandbox, creator)
-                                 : NULL;
-        if (holder)
-            place = place_of(kube, holder);
+    search->call = NULL;
+    if (result->status != 404 && kube_check(kube, result, &err) == 0)
+        search->lease = json_loadb(result->body, result->body_len, 0, NULL);
+    const char *sandbox = kube_name_doubt(kube, search->lease);
+    if (sandbox) {
+        KG_AUTO_FREE char *path = kube_pod_path(kube, sandbox);
+        search->call = kube_call(kube, "GET", path, NULL, on_pod_read, search, &err);
     }
-    search_free(search);
-    fn(&place, err.code ? &err : NULL, fn_arg);
+    if (!search->call)
+        search_end(search, &err);
 }
 
 struct provisioner_search *

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates, claims and destroys sandboxes. Each operation is one call to the API server, which is
-// repeated after temporary errors. A create then waits for its pod to run.
+// Creates and destroys sandboxes. Each operation is one call to the API server, which is repeated
+// after temporary errors (kubernetes_attempts.c). A create then waits for its pod to run.
 #include <string.h>
 
 #include "kubernetes_priv.h"
 
-#define ATTEMPTS_MS 15000
-#define META_MAX_BYTES ((size_t)200 << 10) // the API takes 256 KiB of annotations
-
-static void start_create(struct kube_op *op);
 static void ask_delete(struct kube_op *op);
-static void claim_step(struct kube_op *op);
 
 void
 kube_op_fini(struct provisioner_op *base)
@@ -20,42 +15,8 @@ kube_op_fini(struct provisioner_op *base)
         kube_of(base)->recovery = NULL;
     http_call_cancel(op->call);
     loop_timer_free(op->timer);
+    json_decref(op->lease);
     kube_adoptions_fini(op);
-}
-
-// ---- Attempts -------------------------------------------------------------------------------
-
-static void
-on_timer(void *arg)
-{
-    struct kube_op *op = arg;
-    if (op->base.state == OP_DELETING)
-        ask_delete(op);
-    else if (op->base.kind == OP_CLAIM)
-        claim_step(op);
-    else
-        start_create(op);
-}
-
-bool
-kube_op_try_again(struct kube_op *op, const struct http_call_result *result)
-{
-    op->n_attempts++;
-    int64_t pause_ms = kube_pause_ms(result, op->n_attempts);
-    if (!kube_is_transient(result) || clock_mono_ms() + pause_ms >= op->until_ms)
-        return false;
-    loop_timer_start(op->timer, pause_ms);
-    return true;
-}
-
-static void
-begin_attempts(struct kube_op *op)
-{
-    op->n_attempts = 0;
-    op->until_ms = clock_mono_ms() + ATTEMPTS_MS;
-    if (!op->timer)
-        op->timer = loop_timer_new(op->base.provisioner->loop, on_timer, op);
-    loop_timer_stop(op->timer);
 }
 
 // ---- Destroying -----------------------------------------------------------------------------
@@ -154,7 +115,7 @@ start_delete(struct kube_op *op)
 {
     op->waiting = false;
     op_start_delete(&op->base);
-    begin_attempts(op);
+    kube_op_begin_attempts(op, ask_delete);
     ask_delete(op);
 }
 
@@ -228,191 +189,6 @@ kube_op_explain(const struct provisioner_op *base, struct kg_error *err)
     return true;
 }
 
-// ---- Claiming -------------------------------------------------------------------------------
-
-// The server applies the whole patch or nothing. A test fails if another gateway has claimed the
-// pod or taken it over.
-static json_t *
-claim_patch(const struct kubernetes *kube, const struct kube_op *op, const char *meta)
-{
-    char hash[KUBE_HASH_LEN + 1];
-    json_t *patch =
-        json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:s}, {s:s, s:s, s:s}, {s:s, s:s, s:s}]", "op",
-                  "test", "path", "/metadata/labels/kernelgate~1state", "value", "free", "op",
-                  "test", "path", "/metadata/annotations/kernelgate~1holder", "value", kube->holder,
-                  "op", "replace", "path", "/metadata/labels/kernelgate~1state", "value", "claimed",
-                  "op", "add", "path", "/metadata/annotations/kernelgate~1meta", "value", meta);
-    if (kube_has_replicas(kube) && kube_session_hash_of(op->base.meta, hash))
-        json_array_append_new(patch,
-                              json_pack("{s:s, s:s, s:s}", "op", "add", "path",
-                                        "/metadata/labels/kernelgate~1session", "value", hash));
-    return patch;
-}
-
-static void
-end_claim(struct kube_op *op, bool ours)
-{
-    if (!ours)
-        kg_error_set(&op->base.err, KG_NOT_FOUND, 0, "the sandbox's pod is gone or claimed");
-    op_finish(&op->base);
-}
-
-static void
-on_read_claimed(const struct http_call_result *result, void *arg)
-{
-    struct kube_op *op = arg;
-    KG_AUTO_FREE char *meta = json_dumps(op->base.meta, JSON_COMPACT);
-    op->call = NULL;
-    if (result->status == 200) {
-        json_auto_t *pod = json_loadb(result->body, result->body_len, 0, NULL);
-        end_claim(op, kube_pod_has_meta(pod, meta));
-        return;
-    }
-    if (result->status == 404) {
-        end_claim(op, false);
-        return;
-    }
-    (void)kube_check(kube_of(&op->base), result, &op->base.err);
-    op_finish(&op->base);
-}
-
-// If the answer to an earlier attempt was lost, the existing claim may be our own.
-static void
-ask_who_was_first(struct kube_op *op)
-{
-    KG_AUTO_FREE char *path = kube_pod_path(kube_of(&op->base), op->base.id);
-    op->call = kube_call(kube_of(&op->base), "GET", path, NULL, on_read_claimed, op, &op->base.err);
-    if (!op->call)
-        op_finish(&op->base);
-}
-
-static void
-on_claimed(const struct http_call_result *result, void *arg)
-{
-    struct kube_op *op = arg;
-    op->call = NULL;
-    if (kube_op_try_again(op, result))
-        return;
-    if (result->status == 422 && op->n_attempts > 1) {
-        ask_who_was_first(op);
-    } else if (result->status == 422 || result->status == 404) {
-        end_claim(op, false);
-    } else {
-        (void)kube_check(kube_of(&op->base), result, &op->base.err);
-        op_finish(&op->base);
-    }
-}
-
-static void
-ask_claim(struct kube_op *op)
-{
-    KG_AUTO_FREE char *path = kube_pod_path(kube_of(&op->base), op->base.id);
-    KG_AUTO_FREE char *meta = json_dumps(op->base.meta, JSON_COMPACT);
-    if (!meta || strlen(meta) > META_MAX_BYTES)
-        kg_error_set(&op->base.err, KG_INVALID, 0,
-                     "the session's record, with its environment, has more than %zu KiB",
-                     META_MAX_BYTES >> 10);
-    else
-        op->call =
-            kube_call(kube_of(&op->base), "PATCH", path, claim_patch(kube_of(&op->base), op, meta),
-                      on_claimed, op, &op->base.err);
-    if (!op->call)
-        op_finish(&op->base);
-}
-
-// ---- The name of a session ------------------------------------------------------------------
-
-static void
-on_named(const struct http_call_result *result, void *arg)
-{
-    struct kube_op *op = arg;
-    op->call = NULL;
-    if (kube_op_try_again(op, result))
-        return;
-    if (result->status == 422) // the Lease has changed since it was read
-        kg_error_set(&op->base.err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "another replica creates a session of this name");
-    else
-        (void)kube_check(kube_of(&op->base), result, &op->base.err);
-    if (op->base.err.code) {
-        op_finish(&op->base);
-        return;
-    }
-    op->named = true;
-    begin_attempts(op);
-    ask_claim(op);
-}
-
-static void
-on_name_read(const struct http_call_result *result, void *arg)
-{
-    struct kube_op *op = arg;
-    struct kubernetes *kube = kube_of(&op->base);
-    const struct kube_pod *pod = kube_pod_find(kube, op->base.id);
-    char hash[KUBE_HASH_LEN + 1];
-    op->call = NULL;
-    if (kube_op_try_again(op, result))
-        return;
-    if (result->status == 404) {
-        loop_timer_start(op->timer, 0);
-        return;
-    }
-    json_auto_t *lease = json_loadb(result->body, result->body_len, 0, NULL);
-    json_t *patch = NULL;
-    if (pod && kube_check(kube, result, &op->base.err) == 0)
-        patch = kube_name_takeover(kube, lease, op->base.id, pod->uid);
-    if (patch && kube_session_hash_of(op->base.meta, hash)) {
-        KG_AUTO_FREE char *path = kube_name_path(kube, hash);
-        op->call = kube_call(kube, "PATCH", path, patch, on_named, op, &op->base.err);
-    } else if (!op->base.err.code) {
-        kg_error_set(&op->base.err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "another replica has just created a session of this name; try again");
-    }
-    if (!op->call)
-        op_finish(&op->base);
-}
-
-static void
-on_name_made(const struct http_call_result *result, void *arg)
-{
-    struct kube_op *op = arg;
-    char hash[KUBE_HASH_LEN + 1];
-    if (!kube_already_exists(result) || !kube_session_hash_of(op->base.meta, hash)) {
-        on_named(result, op);
-        return;
-    }
-    KG_AUTO_FREE char *path = kube_name_path(kube_of(&op->base), hash);
-    op->call = kube_call(kube_of(&op->base), "GET", path, NULL, on_name_read, op, &op->base.err);
-    if (!op->call)
-        op_finish(&op->base);
-}
-
-static void
-ask_name(struct kube_op *op, const char *hash)
-{
-    struct kubernetes *kube = kube_of(&op->base);
-    const struct kube_pod *pod = kube_pod_find(kube, op->base.id);
-    if (pod)
-        op->call = kube_call(kube, "POST", kube->leases_path,
-                             kube_name_lease(kube, hash, op->base.id, pod->uid), on_name_made, op,
-                             &op->base.err);
-    else
-        end_claim(op, false);
-    if (pod && !op->call)
-        op_finish(&op->base);
-}
-
-static void
-claim_step(struct kube_op *op)
-{
-    char hash[KUBE_HASH_LEN + 1];
-    if (!op->named && kube_has_replicas(kube_of(&op->base)) &&
-        kube_session_hash_of(op->base.meta, hash))
-        ask_name(op, hash);
-    else
-        ask_claim(op);
-}
-
 // ---- Starting -------------------------------------------------------------------------------
 
 void
@@ -432,7 +208,7 @@ kube_op_start(struct provisioner_op *base)
     switch (base->kind) {
     case OP_CREATE:
         op_set_state(base, OP_RUNNING);
-        begin_attempts(op);
+        kube_op_begin_attempts(op, start_create);
         if (base->cancelled)
             start_delete(op);
         else
@@ -440,14 +216,13 @@ kube_op_start(struct provisioner_op *base)
         break;
     case OP_CLAIM:
         op_set_state(base, OP_RUNNING);
-        begin_attempts(op);
         if (base->memory_mb > 0) {
             kg_error_set(&base->err, KG_INVALID, 0,
                          "on Kubernetes all sandboxes have the same limit of memory");
             op_finish(base);
             break;
         }
-        claim_step(op);
+        kube_claim_start(op);
         break;
     case OP_DESTROY:
         start_delete(op);

@@ -276,6 +276,9 @@ kube_pod_take(const struct kubernetes *kube, const json_t *pod, struct kube_pod 
         memcpy(ret->uid, text_of(meta, "uid"), strlen(text_of(meta, "uid")));
     if (strlen(session) < sizeof ret->session)
         memcpy(ret->session, session, strlen(session));
+    if (strlen(text_of(labels, KUBE_LABEL_OWNER)) < sizeof ret->owner)
+        memcpy(ret->owner, text_of(labels, KUBE_LABEL_OWNER),
+               strlen(text_of(labels, KUBE_LABEL_OWNER)));
     ret->held_ms = clock_mono_ms();
     ret->held_epoch = ret->ours ? ret->epoch : 0;
     ret->claimed = strcmp(text_of(labels, KUBE_LABEL_STATE), "claimed") == 0;
@@ -359,6 +362,16 @@ kube_pod_keep(struct kubernetes *kube, const struct kube_pod *pod)
     if (kept->session[0])
         LIST_INSERT_HEAD(&kube->sessions[bucket_of(kept->session)], kept, session_link);
     return kept;
+}
+
+void
+kube_pod_learn(struct kubernetes *kube, const struct http_call_result *result)
+{
+    struct kube_pod pod;
+    json_auto_t *body =
+        result->status == 200 ? json_loadb(result->body, result->body_len, 0, NULL) : NULL;
+    if (body && kube_pod_take(kube, body, &pod))
+        (void)kube_pod_keep(kube, &pod);
 }
 
 void

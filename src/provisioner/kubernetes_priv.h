@@ -15,7 +15,8 @@
 #define KUBE_LABEL_STATE "kernelgate/state" // "free" or "claimed"
 #define KUBE_LABEL_SESSION                                                                         \
     "kernelgate/session" // of a claimed one, with replicas: see kube_session_hash()
-#define KUBE_LABEL_KIND "kernelgate/kind" // of a Lease: "replica", "leader" or "session"
+#define KUBE_LABEL_OWNER "kernelgate/owner" // the same: see kube_owner_hash()
+#define KUBE_LABEL_KIND "kernelgate/kind"   // of a Lease: "replica", "leader" or "session"
 #define KUBE_ANNOTATION_META "kernelgate/meta"
 #define KUBE_ANNOTATION_EPOCH "kernelgate/epoch"
 #define KUBE_ANNOTATION_HOLDER "kernelgate/holder" // the process that made it or took it over
@@ -35,6 +36,7 @@ struct kube_pod {
     LIST_ENTRY(kube_pod) link;
     LIST_ENTRY(kube_pod) session_link; // if `session` is set
     char session[KUBE_HASH_LEN + 1];   // kube_session_hash() of a claimed one; or empty
+    char owner[KUBE_HASH_LEN + 1];     // kube_owner_hash() of a claimed one; or empty
     char holder[KUBE_HOLDER_LEN + 1];
     char uid[40];
     int64_t held_ms;     // since when that holder is known
@@ -150,9 +152,11 @@ struct kube_op {
     struct provisioner_op base;
     struct http_call *call;
     struct loop_timer *timer;
-    int64_t until_ms; // the end of attempts
+    void (*attempt)(struct kube_op *op); // when the timer fires
+    int64_t until_ms;                    // the end of attempts
     int n_attempts;
     bool waiting;                       // for the pod to run
+    json_t *lease;                      // claim: of the name, which another session may have
     bool named;                         // claim: the name of the session is ours, or it needs none
     char version[KUBE_VERSION_MAX + 1]; // destroy: of the pod, whose holder may do that
     TAILQ_HEAD(, kube_adoption) adoptions;
@@ -231,6 +235,8 @@ struct kube_pod *kube_pod_find(const struct kubernetes *kube, const char *id);
 // Returns the pod in the cache.
 struct kube_pod *kube_pod_keep(struct kubernetes *kube, const struct kube_pod *pod);
 void kube_pod_drop(struct kube_pod *pod);
+// Puts the answer to a question for a pod into the cache.
+void kube_pod_learn(struct kubernetes *kube, const struct http_call_result *result);
 // From now on it has no holder here, until another gateway takes it over.
 void kube_pod_release(struct kube_pod *pod);
 void kube_pods_fini(struct kubernetes *kube);
@@ -290,7 +296,9 @@ void kube_take_start(struct kube_op *op);
 
 // Of an owner's session: KUBE_HASH_LEN hexadecimal digits.
 void kube_session_hash(const char *owner, const char *session_id, char ret[KUBE_HASH_LEN + 1]);
-// The same by a session's record; false: it is one-shot, and nobody else asks for it.
+// Of an owner.
+void kube_owner_hash(const char *owner, char ret[KUBE_HASH_LEN + 1]);
+// Of a session by its record; false: it is one-shot, and nobody else asks for it.
 bool kube_session_hash_of(const json_t *meta, char ret[KUBE_HASH_LEN + 1]);
 // The path of a name's Lease. To be freed.
 char *kube_name_path(const struct kubernetes *kube, const char *hash);
@@ -301,13 +309,25 @@ json_t *kube_name_lease(const struct kubernetes *kube, const char *hash, const c
 // not one.
 json_t *kube_name_takeover(const struct kubernetes *kube, const json_t *lease,
                            const char *sandbox_id, const char *pod_uid);
+// The sandbox that must be read before it is known whether its session has the name, since the
+// cache may be older than the Lease; NULL: none. Borrowed from `lease`.
+const char *kube_name_doubt(const struct kubernetes *kube, const json_t *lease);
 void kube_searches_fini(struct kubernetes *kube);
+
+// ---- Attempts (kubernetes_attempts.c) -------------------------------------------------------
+
+// The next attempts are calls of `attempt`, for 15 seconds from now.
+void kube_op_begin_attempts(struct kube_op *op, void (*attempt)(struct kube_op *op));
+// Whether there will be another attempt after this answer.
+bool kube_op_try_again(struct kube_op *op, const struct http_call_result *result);
+
+// ---- Claims (kubernetes_claim.c) ------------------------------------------------------------
+
+void kube_claim_start(struct kube_op *op);
 
 // ---- Operations (kubernetes_op.c, kubernetes_recovery.c) ------------------------------------
 
 void kube_op_start(struct provisioner_op *op);
-// Whether there will be another attempt after this answer.
-bool kube_op_try_again(struct kube_op *op, const struct http_call_result *result);
 // Ends the creation when the pod runs.
 void kube_op_wait_for_pod(struct kube_op *op);
 void kube_op_fini(struct provisioner_op *op);

@@ -167,7 +167,8 @@ KG_MUST_CHECK struct provisioner_op *provisioner_destroy(struct provisioner *pro
 void provisioner_forget(struct provisioner *provisioner, const char *id);
 // Records the sandbox's owner: `meta` is the session's own JSON (borrowed). The record outlives the
 // gateway, but need not outlive the machine, since the container does not either. If an engine
-// serves several gateways, one of them gets the sandbox, and the others get KG_NOT_FOUND.
+// serves several gateways, one of them gets the sandbox, and the others get KG_NOT_FOUND. With
+// KG_SESSION_BUSY another one has a session of this name, and the sandbox is unclaimed as before.
 // `memory_mb`: another limit of the memory than that of the settings; 0: none. KG_INVALID: the
 // engine cannot change it.
 KG_MUST_CHECK struct provisioner_op *

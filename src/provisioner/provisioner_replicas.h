@@ -24,6 +24,9 @@ void provisioner_retire(struct provisioner *provisioner);
 bool provisioner_leads(const struct provisioner *provisioner);
 // `fn` fires when that has changed.
 void provisioner_on_lead(struct provisioner *provisioner, loop_fn fn, void *arg);
+// Sandboxes that other gateways hold for sessions, of that owner or (NULL) of all, as far as that
+// is known here: what others have just claimed may be missing.
+size_t provisioner_claimed_elsewhere(const struct provisioner *provisioner, const char *owner);
 // The id of a sandbox that another gateway keeps ready; NULL: none is known. Borrowed until the
 // loop's next turn.
 const char *provisioner_free_sandbox(const struct provisioner *provisioner);

@@ -80,7 +80,8 @@ const char *sandbox_dir(const struct sandbox *sandbox);
 
 // Records the owner (provisioner_claim()): ready -> claiming -> claimed. `fn` fires once, in a
 // later turn of the loop, unless the sandbox ends, is destroyed or is freed before. With `err` the
-// claim has failed, and the sandbox is ready again. With KG_NOT_FOUND another gateway has the
+// claim has failed, and the sandbox is ready again. With KG_SESSION_BUSY it can be used for another
+// session. With KG_NOT_FOUND another gateway has the
 // sandbox: it must be destroyed or freed here, which leaves the container alone.
 typedef void (*sandbox_claim_fn)(struct sandbox *sandbox, const struct kg_error *err, void *arg);
 KG_MUST_CHECK int sandbox_claim(struct sandbox *sandbox, const json_t *meta, int64_t memory_mb,

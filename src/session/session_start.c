@@ -62,6 +62,17 @@ session_on_claim_lost(struct session *session)
     session_fail(session, &err);
 }
 
+// Another gateway has a session of this name. Nothing has happened in the sandbox.
+static void
+session_on_name_refused(struct session *session, const struct kg_error *refusal)
+{
+    struct kg_error err = {0};
+    struct kernel *kernel = session->n_kernels > 0 ? session->kernels[--session->n_kernels] : NULL;
+    pool_give_back(session->sessions->pool, KG_STEAL(session->sandbox), kernel);
+    kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "%s", refusal->message);
+    session_fail(session, &err);
+}
+
 static void
 session_on_claimed(struct sandbox *sandbox, const struct kg_error *err, void *arg)
 {
@@ -69,6 +80,8 @@ session_on_claimed(struct sandbox *sandbox, const struct kg_error *err, void *ar
     struct session *session = arg;
     if (err && err->code == KG_NOT_FOUND) {
         session_on_claim_lost(session);
+    } else if (err && err->code == KG_SESSION_BUSY) {
+        session_on_name_refused(session, err);
     } else if (err) {
         session_fail(session, err);
     } else {

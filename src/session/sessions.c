@@ -125,10 +125,19 @@ sessions_set_several_owners(struct sessions *sessions, bool several_owners)
 
 // ---- Opening --------------------------------------------------------------------------------
 
+static size_t
+count_elsewhere(const struct sessions *sessions, const char *owner)
+{
+    const struct sessions_settings *settings = &sessions->settings;
+    return settings->count_elsewhere
+               ? settings->count_elsewhere(owner, settings->count_elsewhere_arg)
+               : 0;
+}
+
 int64_t
 sessions_count_of(const struct sessions *sessions, const char *owner)
 {
-    int64_t n = 0;
+    int64_t n = (int64_t)count_elsewhere(sessions, owner);
     const struct session *session;
     TAILQ_FOREACH(session, &sessions->live, link)
         n += strcmp(session->owner, owner) == 0;
@@ -174,16 +183,16 @@ make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
 {
     const struct sessions_settings *settings = &sessions->settings;
     int64_t max_of_owner = max_sessions_of(sessions, owner);
+    size_t n = sessions_count_everywhere(sessions);
     if (max_of_owner > 0 && sessions_count_of(sessions, owner) >= max_of_owner &&
         !(settings->evict_idle && evict(sessions, owner)))
         return kg_error_set(err, KG_MAX_SESSIONS, 0,
                             "this key has %lld sessions already; end one, or try again later",
                             (long long)max_of_owner);
-    if ((int64_t)sessions->n_live >= settings->max_sessions &&
+    if ((int64_t)n >= settings->max_sessions &&
         !(settings->evict_idle && (evict(sessions, owner) || evict(sessions, NULL))))
         return kg_error_set(err, KG_MAX_SESSIONS, 0,
-                            "there are %zu sessions already; end one, or try again later",
-                            sessions->n_live);
+                            "there are %zu sessions already; end one, or try again later", n);
     return 0;
 }
 
@@ -239,6 +248,12 @@ size_t
 sessions_count(const struct sessions *sessions)
 {
     return sessions->n_live;
+}
+
+size_t
+sessions_count_everywhere(const struct sessions *sessions)
+{
+    return sessions->n_live + count_elsewhere(sessions, NULL);
 }
 
 json_t *

@@ -35,6 +35,10 @@ struct sessions_settings {
     // NULL: that of all.
     int64_t (*max_memory_of)(const char *owner, const void *arg);
     const void *quota_arg;
+    // Sessions of other gateways that count too, of one owner or (NULL) of all; NULL: there are
+    // none.
+    size_t (*count_elsewhere)(const char *owner, const void *arg);
+    const void *count_elsewhere_arg;
     bool several_owners; // shared resources: each owner gets at most half, in turn
     bool evict_idle;     // at the limit, end the session that has been idle longest
     int64_t idle_timeout_s;
@@ -99,6 +103,8 @@ struct session *sessions_find(struct sessions *sessions, const char *owner, cons
 // ---- All of them ----------------------------------------------------------------------------
 
 size_t sessions_count(const struct sessions *sessions);
+// With those of the other gateways of the installation.
+size_t sessions_count_everywhere(const struct sessions *sessions);
 // Sandboxes of the pool that are ready for a session, and those that are being started.
 size_t sessions_n_pooled(const struct sessions *sessions);
 size_t sessions_n_starting(const struct sessions *sessions);

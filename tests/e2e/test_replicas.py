@@ -2,11 +2,14 @@
 """Several gateways of one installation: forwarding, taking over, fencing."""
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 import time
 import uuid
 
@@ -238,7 +241,7 @@ def test_of_two_creations_one_has_the_name(start_replica):
         with concurrent.futures.ThreadPoolExecutor() as pool:
             codes = list(pool.map(create, [first, second]))
         assert 200 in codes and set(codes) <= {200, 503}, codes
-        first.execute("x = 7", session_id=name)
+        assert first.execute("x = 7", session_id=name).status == "ok"
         assert second.execute("print(x)", session_id=name).text() == "7\n"
         assert len(leases(start_replica.installation, "session")) == 1
         first.delete_session(name)
@@ -253,6 +256,25 @@ def test_a_name_can_be_used_again_at_once(pair):
         lines = pair[number % 2].execute("print('x' in globals())", session_id="again")
         assert lines.text() == "False\n"
         assert first.delete_session("again").status_code == 200
+
+
+# ---- Limits ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", ["--max-sessions", "--max-sessions-per-owner"])
+def test_a_limit_is_for_all_replicas(start_replica, limit):
+    first, second = replicas = [start_replica(limit, "2") for _ in range(2)]
+    first.create_session(session_id="one")
+    wait_for(lambda: listed(second) == ["one"])
+    second.create_session(session_id="two")
+    wait_for(lambda: listed(first) == ["one", "two"])
+    for gateway in replicas:
+        assert "kernelgate_installation_sessions 2" in gateway.client.get("/metrics").text
+        refused = gateway.client.post("/api/v1/sessions", json={"session_id": "three"})
+        assert problem(refused, 429, "max_sessions")
+    first.delete_session("two")
+    body = {"session_id": "three"}
+    wait_for(lambda: first.client.post("/api/v1/sessions", json=body).status_code == 200)
 
 
 # ---- The pool --------------------------------------------------------------------------------------
@@ -345,6 +367,74 @@ def test_a_replica_starts_beside_others(pair, start_replica):
     assert third.execute("print(x + 1)", session_id="kept").text() == "42\n"
     assert adopted(third) == 0
     assert listed(third) == ["kept"]
+
+
+class Cut:
+    """Forwards connections to the API server, until it is cut."""
+
+    def __init__(self):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._passes = threading.Event()
+        self._passes.set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", 6443))
+                for source, sink in ((client, server), (server, client)):
+                    threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self._passes.wait()
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.restore()
+        self._listener.close()
+
+    def cut(self):
+        self._passes.clear()
+
+    def restore(self):
+        self._passes.set()
+
+
+def test_a_replica_without_the_api_server_is_overtaken(start_replica):
+    """Both reach the sandbox all the time. Each cell runs once: in the order of the epochs."""
+    with Cut() as way:
+        server = {"KERNELGATE_KUBERNETES_SERVER": f"https://127.0.0.1:{way.port}"}
+        first, second = start_replica(env=server), start_replica()
+        wait_for(lambda: listed(first) is not None and listed(second) is not None)
+        first.execute("ran = []", session_id="kept")
+        assert second.execute("ran.append('before')", session_id="kept").status == "ok"
+        way.cut()
+        # It knows nothing, and goes on until the agent refuses it.
+        assert first.execute("ran.append('cut')", session_id="kept").status == "ok"
+        wait_for(lambda: adopted(second) == 1, timeout=TAKEOVER_S)
+        assert second.execute("ran.append('over')", session_id="kept").status == "ok"
+        with contextlib.suppress(httpx.HTTPError):
+            first.client.post(
+                "/api/v1/execute_sync",
+                json={"session_id": "kept", "code": "ran.append('late')"},
+                timeout=2,
+            )
+        way.restore()
+        wait_for(
+            lambda: answers(first, "kept", "ran.append('back'); print('on')", "on"), timeout=30
+        )
+        expected = "['before', 'cut', 'over', 'back']\n"
+        assert second.execute("print(ran)", session_id="kept").text() == expected
+        assert adopted(first) == 0 and adopted(second) == 1
 
 
 # ---- The API server --------------------------------------------------------------------------------

@@ -495,6 +495,8 @@ end_claim(struct sandbox *sandbox)
     struct kg_error err = {0};
     if (fake_script.refuse_claim)
         kg_error_set(&err, KG_DISK_FULL, 0, "the claim cannot be written");
+    if (fake_script.refuse_name)
+        kg_error_set(&err, KG_SESSION_BUSY, 0, "another gateway has the name");
     if (fake_script.lose_claims > 0) {
         fake_script.lose_claims--;
         kg_error_set(&err, KG_NOT_FOUND, 0, "another gateway has the sandbox");

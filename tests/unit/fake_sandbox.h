@@ -13,6 +13,7 @@ struct fake_script {
     bool refuse_create; // sandbox_create() fails
     bool hold_ready;    // sandboxes get ready by fake_sandbox_ready() only
     bool refuse_claim;
+    bool refuse_name;  // claims find that another gateway has the session's name
     int n_free;        // so many calls of sandbox_take() find a sandbox
     bool lost;         // what sandbox_is_lost() says
     int lose_claims;   // so many claims find that another gateway was quicker

@@ -491,6 +491,86 @@ test_a_name_is_taken_over_from_a_pod_that_is_gone(void **state)
     free(kube);
 }
 
+// The cache may be older than the name.
+static void
+test_a_name_is_looked_at_twice(void **state)
+{
+    (void)state;
+    struct kubernetes *kube = KG_NEW(struct kubernetes);
+    kube->installation = installation;
+    memcpy(kube->holder, "here", 5);
+    json_auto_t *lease = json_object();
+    assert_null(kube_name_doubt(kube, lease)); // it is not one of ours
+    json_object_update_new(lease, kube_name_lease(kube, "5a5a", "abc234", "uid-1"));
+    assert_string_equal(kube_name_doubt(kube, lease), "abc234"); // the pod is not known
+    struct kube_pod pod = {.id = "abc234", .holder = "here", .phase = KUBE_RUNNING};
+    (void)kube_pod_keep(kube, &pod);
+    assert_null(kube_name_doubt(kube, lease)); // it is about to be claimed
+    memcpy(pod.holder, "there", 6);
+    (void)kube_pod_keep(kube, &pod);
+    assert_string_equal(kube_name_doubt(kube, lease), "abc234"); // it may have come from there
+    // It was taken by the gateway that has made the name, and is about to be claimed there.
+    memcpy(kube->holder, "away", 5);
+    json_auto_t *theirs = kube_name_lease(kube, "5a5a", "abc234", "uid-1");
+    json_object_set_new(json_object_get(theirs, "metadata"), "resourceVersion", json_string("7"));
+    memcpy(kube->holder, "here", 5);
+    memcpy(pod.holder, "away", 5);
+    (void)kube_pod_keep(kube, &pod);
+    assert_null(kube_name_takeover(kube, theirs, "abc234", "uid-1"));
+    pod.claimed = true;
+    (void)kube_pod_keep(kube, &pod);
+    assert_null(kube_name_doubt(kube, lease));
+    kube_pods_fini(kube);
+    free(kube);
+}
+
+// What is said about it later counts from the next epoch on.
+static void
+test_a_pod_that_is_given_up(void **state)
+{
+    (void)state;
+    struct kubernetes *kube = KG_NEW(struct kubernetes);
+    struct kube_pod pod = {.id = "abc234", .holder = "here", .ours = true, .epoch = 3};
+    struct kube_pod *kept = kube_pod_keep(kube, &pod);
+    assert_false(kube_pod_is_lost(kube, kept));
+    kube_pod_release(kept);
+    kept = kube_pod_keep(kube, &pod); // an event from before
+    assert_false(kept->ours);
+    assert_string_equal(kept->holder, "");
+    assert_true(kube_pod_is_lost(kube, kept));
+    assert_false(kube_pod_is_due(kube, kept)); // of free ones, only the leader's
+    kube->replicas.leader.leads = true;
+    assert_true(kube_pod_is_due(kube, kept));
+    pod.epoch = 4;
+    assert_true(kube_pod_keep(kube, &pod)->ours);
+    kube_pods_fini(kube);
+    free(kube);
+}
+
+static void
+test_sessions_of_other_gateways(void **state)
+{
+    (void)state;
+    struct kubernetes *kube = KG_NEW(struct kubernetes);
+    struct kube_pod pod = {.holder = "there", .claimed = true, .phase = KUBE_RUNNING};
+    static const char *const ids[] = {"aaaaaa", "bbbbbb", "cccccc"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(ids); i++) {
+        memcpy(pod.id, ids[i], 7);
+        kube_owner_hash(i == 0 ? "ann" : "bob", pod.owner);
+        (void)kube_pod_keep(kube, &pod);
+    }
+    assert_int_equal(provisioner_claimed_elsewhere(&kube->base, NULL), 3);
+    assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "ann"), 1);
+    assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "bob"), 2);
+    assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "eve"), 0);
+    pod.ours = true;
+    (void)kube_pod_keep(kube, &pod);
+    kube_pod_find(kube, "bbbbbb")->deleting = true;
+    assert_int_equal(provisioner_claimed_elsewhere(&kube->base, NULL), 1);
+    kube_pods_fini(kube);
+    free(kube);
+}
+
 static void
 test_addresses_of_replicas(void **state)
 {
@@ -532,6 +612,9 @@ main(void)
         cmocka_unit_test(test_the_pod_of_a_session),
         cmocka_unit_test(test_the_epoch_that_was_held),
         cmocka_unit_test(test_a_name_is_taken_over_from_a_pod_that_is_gone),
+        cmocka_unit_test(test_a_name_is_looked_at_twice),
+        cmocka_unit_test(test_a_pod_that_is_given_up),
+        cmocka_unit_test(test_sessions_of_other_gateways),
         cmocka_unit_test(test_addresses_of_replicas),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

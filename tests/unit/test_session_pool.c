@@ -106,6 +106,25 @@ test_a_pool_that_is_not_filled_here(void **state)
     RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
 }
 
+// What was to be its sandbox is used for the next session.
+static void
+test_a_name_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
+    fake_script.refuse_name = true;
+    struct opener refused = {0}, opener = {0};
+    open_named(f, &refused, "s1");
+    assert_int_equal(refused.err.code, KG_PROVISIONER_UNAVAILABLE);
+    assert_int_equal(sessions_count(f->sessions), 0);
+    assert_int_equal(sessions_n_pooled(f->sessions), 2);
+    fake_script.refuse_name = false;
+    open_named(f, &opener, "s1");
+    assert_int_equal(opener.err.code, KG_OK);
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
+    RUN_UNTIL(f, fake_sandboxes_count() == 3);
+}
+
 // It is made up for, and the next start does not wait.
 static void
 test_a_pooled_sandbox_is_taken(void **state)
@@ -370,6 +389,7 @@ test_session_pool(void)
         cmocka_unit_test(test_its_size),
         TEST(test_a_pool_that_is_not_filled_here),
         TEST(test_a_pooled_sandbox_is_taken),
+        TEST(test_a_name_is_refused),
         TEST(test_a_pooled_kernel_dies),
         TEST(test_a_pooled_kernel_is_lost),
         TEST(test_a_warm_up_that_fails),
