@@ -294,11 +294,10 @@ def test_one_replica_fills_the_pool_for_all(start_replica):
     wait_for(lambda: len(pods(start_replica.installation, "free")) == 2)
     leader.fill_pool()
     assert "could not be started" not in leader.log()
-    free = pods(start_replica.installation, "free")
     leader.kill()
     leader_of(others).fill_pool()
-    assert pods(start_replica.installation, "free") == free
-    assert pods(start_replica.installation, "claimed").isdisjoint(free)
+    # It may have made some before it adopts those of the dead one; what is too many is removed.
+    wait_for(lambda: len(pods(start_replica.installation, "free")) == 2)
 
 
 # ---- Taking over -----------------------------------------------------------------------------------
