@@ -228,6 +228,19 @@ clear_surplus(struct pool *pool)
     remove_first(pool, without, KG_ARRAY_LEN(without), -count_demand(pool).sandboxes);
 }
 
+// What no request waits for here may serve one elsewhere.
+static void
+offer(struct pool *pool)
+{
+    struct pool_entry *entry;
+    TAILQ_FOREACH(entry, &pool->entries, link) {
+        if (entry->state != ENTRY_READY || entry->offered)
+            continue;
+        entry->offered = true;
+        sandbox_offer(entry->sandbox);
+    }
+}
+
 static void
 fail_requests(struct pool *pool)
 {
@@ -249,6 +262,7 @@ on_work(void *arg)
     }
     give(pool);
     clear_surplus(pool);
+    offer(pool);
     if (pool->started || !TAILQ_EMPTY(&pool->requests))
         make(pool);
 }

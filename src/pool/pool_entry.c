@@ -105,8 +105,10 @@ on_kernel_warm(struct kernel *kernel, void *arg)
 {
     (void)kernel;
     struct pool_entry *entry = arg;
-    if (entry->state == ENTRY_WARMING) // it may have failed meanwhile
-        pool_entry_set_state(entry, ENTRY_READY);
+    if (entry->state != ENTRY_WARMING) // it may have failed meanwhile
+        return;
+    pool_entry_set_state(entry, ENTRY_READY);
+    loop_timer_start(entry->pool->work, 0);
 }
 
 static void

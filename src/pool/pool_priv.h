@@ -23,6 +23,7 @@ struct pool_entry {
     struct pool *pool;
     enum pool_entry_state state;
     bool adopted; // made by another gateway
+    bool offered; // to other gateways
     struct sandbox *sandbox;
     struct kernel *kernel;
 };

@@ -36,7 +36,7 @@ kube_open(struct loop *loop, const struct provisioner_settings *settings, struct
         LIST_INIT(&kube->sessions[i]);
     }
     LIST_INIT(&kube->searches);
-    TAILQ_INIT(&kube->handovers);
+    TAILQ_INIT(&kube->marks);
     if (provisioner_init(&kube->base, &provisioner_kubernetes, loop, settings, err) < 0 ||
         take_installation(kube, settings, err) < 0 ||
         kube_find_access(kube, &settings->kubernetes, err) < 0 ||
@@ -56,7 +56,7 @@ kube_close(struct kubernetes *kube)
     kube_monitor_fini(kube);
     kube_replicas_fini(kube);
     kube_searches_fini(kube);
-    kube_handovers_fini(kube);
+    kube_marks_fini(kube);
     provisioner_fini(&kube->base);
     kube_pods_fini(kube);
     http_client_free(kube->http);
@@ -163,7 +163,7 @@ engine_is_busy(const struct provisioner *provisioner)
 {
     const struct kubernetes *kube = (const struct kubernetes *)provisioner;
     return kube->replicas.farewell || kube->replicas.leader.resignation ||
-           !TAILQ_EMPTY(&kube->handovers);
+           !TAILQ_EMPTY(&kube->marks);
 }
 
 const struct provisioner_engine provisioner_kubernetes = {

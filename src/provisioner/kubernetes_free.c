@@ -10,7 +10,8 @@
 static bool
 can_be_taken(const struct kubernetes *kube, const struct kube_pod *pod)
 {
-    return !pod->claimed && !pod->ours && !pod->deleting && pod->phase == KUBE_RUNNING &&
+    return pod->ready && !pod->claimed && !pod->ours && !pod->deleting &&
+           pod->phase == KUBE_RUNNING &&
            !op_find(&kube->base, pod->id);
 }
 
@@ -78,7 +79,7 @@ on_taken(const struct http_call_result *result, void *arg)
     }
     (void)kube_pod_keep(kube, &pod);
     if (op->base.cancelled) {
-        kube_hand_over(kube, op->base.id);
+        kube_mark(kube, op->base.id, KUBE_MARK_RELEASED);
         take_fail(op);
     } else {
         kube_op_wait_for_pod(op);

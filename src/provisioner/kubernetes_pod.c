@@ -281,6 +281,7 @@ kube_pod_take(const struct kubernetes *kube, const json_t *pod, struct kube_pod 
                strlen(text_of(labels, KUBE_LABEL_OWNER)));
     ret->held_ms = clock_mono_ms();
     ret->held_epoch = ret->ours ? ret->epoch : 0;
+    ret->ready = strcmp(text_of(annotations, KUBE_ANNOTATION_READY), "true") == 0;
     ret->claimed = strcmp(text_of(labels, KUBE_LABEL_STATE), "claimed") == 0;
     if (ret->claimed && kube->recovery)
         ret->meta = kg_strdup(text_of(annotations, KUBE_ANNOTATION_META));

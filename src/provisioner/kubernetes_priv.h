@@ -19,6 +19,7 @@
 #define KUBE_LABEL_KIND "kernelgate/kind"   // of a Lease: "replica", "leader" or "session"
 #define KUBE_ANNOTATION_META "kernelgate/meta"
 #define KUBE_ANNOTATION_EPOCH "kernelgate/epoch"
+#define KUBE_ANNOTATION_READY "kernelgate/ready"   // "true": its kernel is
 #define KUBE_ANNOTATION_HOLDER "kernelgate/holder" // the process that made it or took it over
 #define KUBE_NAME_MAX 63
 #define KUBE_VERSION_MAX 63
@@ -46,6 +47,7 @@ struct kube_pod {
     bool deleting; // its deletion was requested
     bool stuck;    // pending, and will not start without a change
     bool claimed;
+    bool ready;     // its kernel is, so another gateway may take it while it is not claimed
     bool ours;      // its holder is this process
     bool released;  // this process gives it up, whatever events from before say
     bool listed;    // in the list that is being read
@@ -137,16 +139,16 @@ struct kubernetes {
     LIST_HEAD(, kube_pod) sessions[KUBE_BUCKETS]; // the same by their session
     struct kube_replicas replicas;
     LIST_HEAD(, provisioner_search) searches;
-    TAILQ_HEAD(, kube_handover) handovers;
-    size_t n_handing_over;    // of these, those that were begun
+    TAILQ_HEAD(, kube_mark) marks;
+    size_t n_marking;         // of these, those that were begun
     struct kube_op *recovery; // waits for the first list
     bool recovered;           // that has happened once
 };
 
 // A pod that is being taken over by a recovery.
 struct kube_adoption;
-// A pod that is being given up.
-struct kube_handover;
+// A patch of a pod under way.
+struct kube_mark;
 
 struct kube_op {
     struct provisioner_op base;
@@ -281,11 +283,15 @@ bool kube_leader_step(struct kubernetes *kube, bool other_leads);
 void kube_leader_resign(struct kubernetes *kube);
 void kube_leader_fini(struct kubernetes *kube);
 
-// ---- Pods that are given up (kubernetes_handover.c) -----------------------------------------
+// ---- What others are told of a pod (kubernetes_marks.c) -------------------------------------
 
-// Another replica takes the pod over at once. A pod of another holder is left alone.
-void kube_hand_over(struct kubernetes *kube, const char *id);
-void kube_handovers_fini(struct kubernetes *kube);
+enum kube_mark_kind {
+    KUBE_MARK_RELEASED, // another replica takes the pod over at once
+    KUBE_MARK_READY,    // another replica may take it for a session
+};
+// A pod of another holder is left alone.
+void kube_mark(struct kubernetes *kube, const char *id, enum kube_mark_kind kind);
+void kube_marks_fini(struct kubernetes *kube);
 
 // ---- Free pods of other gateways (kubernetes_free.c) ----------------------------------------
 

@@ -137,7 +137,7 @@ on_answer(struct kube_adoption *adoption, const struct http_call_result *result)
     }
     struct kube_pod *kept = kube_pod_keep(kube, &pod);
     if (op->base.cancelled)
-        kube_hand_over(kube, adoption->id);
+        kube_mark(kube, adoption->id, KUBE_MARK_RELEASED);
     else if (!report(op, kept))
         op_remove_leftover(&kube->base, adoption->id, &op->base);
     free(KG_STEAL(kept->meta));

@@ -408,7 +408,7 @@ provisioner_leave(struct provisioner *provisioner)
     KG_AUTO_FREE char *path = own_path(kube);
     provisioner_retire(provisioner);
     kube->replicas.left = true;
-    kube_handovers_fini(kube);
+    kube_marks_fini(kube);
     loop_timer_free(KG_STEAL(kube->replicas.timer));
     http_call_cancel(KG_STEAL(kube->replicas.call));
     kube->replicas.farewell = kube_call(kube, "DELETE", path, NULL, on_left, kube, &err);

@@ -27,7 +27,9 @@ void provisioner_on_lead(struct provisioner *provisioner, loop_fn fn, void *arg)
 // Sandboxes that other gateways hold for sessions, of that owner or (NULL) of all, as far as that
 // is known here: what others have just claimed may be missing.
 size_t provisioner_claimed_elsewhere(const struct provisioner *provisioner, const char *owner);
-// The id of a sandbox that another gateway keeps ready; NULL: none is known. Borrowed until the
+// The kernel of an unclaimed sandbox of this gateway is ready: others may take it.
+void provisioner_offer(struct provisioner *provisioner, const char *id);
+// The id of a sandbox that another gateway has offered; NULL: none is known. Borrowed until the
 // loop's next turn.
 const char *provisioner_free_sandbox(const struct provisioner *provisioner);
 // Takes it over, as provisioner_create() makes one, but if this fails, the sandbox is left alone.

@@ -114,6 +114,14 @@ sandbox_hand_over(struct sandbox *sandbox)
     provisioner_hand_over(provisioner, id);
 }
 
+void
+sandbox_offer(struct sandbox *sandbox)
+{
+    struct provisioner *provisioner = sandbox->context.provisioner;
+    if (provisioner_replica_id(provisioner))
+        provisioner_offer(provisioner, sandbox->id);
+}
+
 static void
 on_cleaned_up(const struct kg_error *err, void *arg)
 {

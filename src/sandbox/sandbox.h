@@ -98,6 +98,8 @@ void sandbox_free(struct sandbox *sandbox);
 KG_DEFINE_AUTO(sandbox, sandbox_free)
 // The same, and another replica gets the container at once (provisioner_hand_over()).
 void sandbox_hand_over(struct sandbox *sandbox);
+// An unclaimed one, with a kernel that is ready: another replica may take it (sandbox_take()).
+void sandbox_offer(struct sandbox *sandbox);
 
 // ---- Links ----------------------------------------------------------------------------------
 

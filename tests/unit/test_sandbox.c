@@ -177,6 +177,13 @@ provisioner_hand_over(struct provisioner *provisioner, const char *id)
     (void)id;
 }
 
+void
+provisioner_offer(struct provisioner *provisioner, const char *id)
+{
+    (void)provisioner;
+    (void)id;
+}
+
 const char *
 provisioner_replica_id(const struct provisioner *provisioner)
 {

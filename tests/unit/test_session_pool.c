@@ -106,6 +106,20 @@ test_a_pool_that_is_not_filled_here(void **state)
     RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
 }
 
+// Once each, and not what goes to a request.
+static void
+test_what_is_ready_is_offered(void **state)
+{
+    struct fixture *f = *state;
+    RUN_UNTIL(f, fake_script.n_offered == 2);
+    assert_int_equal(sessions_n_pooled(f->sessions), 2);
+    struct opener opener = {0};
+    open_named(f, &opener, "s1");
+    assert_int_equal(opener.err.code, KG_OK);
+    RUN_UNTIL(f, fake_script.n_offered == 3);
+    assert_int_equal(sessions_n_pooled(f->sessions), 2);
+}
+
 // What was to be its sandbox is used for the next session.
 static void
 test_a_name_is_refused(void **state)
@@ -389,6 +403,7 @@ test_session_pool(void)
         cmocka_unit_test(test_its_size),
         TEST(test_a_pool_that_is_not_filled_here),
         TEST(test_a_pooled_sandbox_is_taken),
+        TEST(test_what_is_ready_is_offered),
         TEST(test_a_name_is_refused),
         TEST(test_a_pooled_kernel_dies),
         TEST(test_a_pooled_kernel_is_lost),

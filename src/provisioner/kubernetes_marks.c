@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this gateway tells the others about pods that it holds, each by one patch of the pod: that
+// it gives the pod up, so that another replica takes it over without waiting for the end of this
+// one's Lease (kubernetes_recovery.c); and that its kernel is ready, so that another replica may
+// take it for a session (kubernetes_free.c).
+#include <string.h>
+
+#include "kubernetes_priv.h"
+
+#define MAX_CALLS 8
+#define MAX_ATTEMPTS 5
+
+struct kube_mark {
+    TAILQ_ENTRY(kube_mark) entry;
+    struct kubernetes *kube;
+    enum kube_mark_kind kind;
+    struct http_call *call;
+    struct loop_timer *timer; // the next attempt
+    int n_attempts;
+    uint64_t epoch; // with which this gateway held it: it may take the pod again meanwhile
+    char id[SANDBOX_ID_MAX + 1];
+};
+
+static const char *const failures[] = {
+    [KUBE_MARK_RELEASED] =
+        "cannot hand a sandbox over; another replica takes it when this one has ended",
+    [KUBE_MARK_READY] = "cannot offer a sandbox to the other replicas",
+};
+
+static void ask_more(struct kubernetes *kube);
+
+static void
+mark_free(struct kube_mark *mark)
+{
+    TAILQ_REMOVE(&mark->kube->marks, mark, entry);
+    mark->kube->n_marking -= mark->n_attempts > 0;
+    http_call_cancel(mark->call);
+    loop_timer_free(mark->timer);
+    free(mark);
+}
+
+static void
+mark_end(struct kube_mark *mark, const struct kg_error *err)
+{
+    struct kubernetes *kube = mark->kube;
+    if (err->code)
+        log_warning(failures[mark->kind], LOG_STR("sandbox", mark->id), LOG_ERR(err));
+    mark_free(mark);
+    ask_more(kube);
+}
+
+// 422: another replica has it already. 404: it has ended.
+static void
+on_marked(const struct http_call_result *result, void *arg)
+{
+    struct kube_mark *mark = arg;
+    struct kg_error err = {0};
+    mark->call = NULL;
+    if (kube_is_transient(result) && mark->n_attempts < MAX_ATTEMPTS) {
+        loop_timer_start(mark->timer, kube_pause_ms(result, mark->n_attempts));
+        return;
+    }
+    if (result->status != 422 && result->status != 404)
+        (void)kube_check(mark->kube, result, &err);
+    mark_end(mark, &err);
+}
+
+static json_t *
+change_of(enum kube_mark_kind kind)
+{
+    return kind == KUBE_MARK_READY
+               ? json_pack("{s:s, s:s, s:s}", "op", "add", "path",
+                           "/metadata/annotations/kernelgate~1ready", "value", "true")
+               : json_pack("{s:s, s:s, s:s}", "op", "replace", "path",
+                           "/metadata/annotations/kernelgate~1holder", "value", "");
+}
+
+static void
+mark_ask(void *arg)
+{
+    struct kube_mark *mark = arg;
+    struct kubernetes *kube = mark->kube;
+    struct kg_error err = {0};
+    KG_AUTO_FREE char *path = kube_pod_path(kube, mark->id);
+    KG_AUTO_FREE char *epoch = kg_asprintf("%llu", (unsigned long long)mark->epoch);
+    json_t *patch = json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:s}, o]", "op", "test", "path",
+                              "/metadata/annotations/kernelgate~1holder", "value", kube->holder,
+                              "op", "test", "path", "/metadata/annotations/kernelgate~1epoch",
+                              "value", epoch, change_of(mark->kind));
+    kube->n_marking += mark->n_attempts == 0;
+    mark->n_attempts++;
+    mark->call = kube_call(kube, "PATCH", path, patch, on_marked, mark, &err);
+    if (!mark->call)
+        mark_end(mark, &err);
+}
+
+static struct kube_mark *
+next_mark(const struct kubernetes *kube)
+{
+    struct kube_mark *mark;
+    TAILQ_FOREACH(mark, &kube->marks, entry) {
+        if (!mark->n_attempts)
+            return mark;
+    }
+    return NULL;
+}
+
+static void
+ask_more(struct kubernetes *kube)
+{
+    struct kube_mark *mark;
+    while (kube->n_marking < MAX_CALLS && (mark = next_mark(kube)))
+        mark_ask(mark);
+}
+
+void
+kube_mark(struct kubernetes *kube, const char *id, enum kube_mark_kind kind)
+{
+    struct kube_pod *pod = kube_pod_find(kube, id);
+    if (!pod || !pod->ours || pod->deleting || (kind == KUBE_MARK_READY && pod->ready))
+        return;
+    if (kind == KUBE_MARK_RELEASED)
+        kube_pod_release(pod);
+    struct kube_mark *mark = KG_NEW(struct kube_mark);
+    mark->kube = kube;
+    mark->kind = kind;
+    mark->epoch = pod->epoch;
+    mark->timer = loop_timer_new(kube->base.loop, mark_ask, mark);
+    memcpy(mark->id, id, strlen(id) + 1); // `id` of a pod has room
+    TAILQ_INSERT_TAIL(&kube->marks, mark, entry);
+    ask_more(kube);
+}
+
+void
+kube_marks_fini(struct kubernetes *kube)
+{
+    for (struct kube_mark *mark; (mark = TAILQ_FIRST(&kube->marks));)
+        mark_free(mark);
+}
+
+void
+provisioner_hand_over(struct provisioner *provisioner, const char *id)
+{
+    kube_mark((struct kubernetes *)provisioner, id, KUBE_MARK_RELEASED);
+}
+
+void
+provisioner_offer(struct provisioner *provisioner, const char *id)
+{
+    kube_mark((struct kubernetes *)provisioner, id, KUBE_MARK_READY);
+}
