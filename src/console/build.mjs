@@ -51,7 +51,15 @@ const icon = await readFile(join(source, "icon.svg"));
 const iconName = `assets/icon-${createHash("sha256").update(icon).digest("hex").slice(0, 8)}.svg`;
 await write(iconName, icon);
 
+// What the first view's code imports is fetched with it, and not after it.
+const isMain = ([, output]) => output.entryPoint === "main.tsx";
+const [, main] = Object.entries(built.metafile.outputs).find(isMain);
+const preloads = main.imports
+    .filter(({ kind }) => kind === "import-statement")
+    .map(({ path }) => `<link rel="modulepreload" href="assets/${basename(path)}" />`);
+
 const page = (await readFile(join(source, "index.html"), "utf8"))
+    .replace("<!-- preloads -->", preloads.join("\n        "))
     .replace("icon.svg", iconName)
     .replace("page.css", asset(/^page-.*\.css$/))
     .replace("main.js", asset(/^main-.*\.js$/));

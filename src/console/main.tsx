@@ -25,20 +25,23 @@ import { toggleTheme, useTheme } from "./theme";
 import { Users } from "./users";
 
 const LOOK_AGAIN_MS = 5000;
+const LOAD_REST_MS = 500;
 
 type Access = "unknown" | "refused" | "granted" | "unreachable";
 
 const isStatus = (error: unknown, status: number) =>
     error instanceof ApiError && error.status === status;
 
-/** Learns who one is; without accounts, whether one may enter. */
+/** Learns who one is; without accounts, whether one may enter. Asks both at once. */
 async function enter() {
     setLogin(null);
+    const allowed = ask("api/v1/kernelspecs");
+    allowed.catch(() => {});
     try {
         setLogin(await ask<Who>("api/v1/login"));
     } catch (error) {
         if (!isStatus(error, 404)) throw error;
-        await ask("api/v1/kernelspecs");
+        await allowed;
     }
 }
 
@@ -82,11 +85,14 @@ function useAccounts(access: Access) {
 }
 
 /** The view of a sandbox, which is most of the page's code: it is loaded after the first view. */
-function useSessionView(wanted: boolean) {
+function useSessionView(allowed: boolean, wanted: boolean) {
     const [view, setView] = useState<typeof View | null>(null);
     useEffect(() => {
-        if (wanted) void import("./session").then((loaded) => setView(() => loaded.SessionView));
-    }, [wanted]);
+        if (!allowed) return;
+        const load = () => void import("./session").then((it) => setView(() => it.SessionView));
+        const timer = setTimeout(load, wanted ? 0 : LOAD_REST_MS);
+        return () => clearTimeout(timer);
+    }, [allowed, wanted]);
     return view;
 }
 
@@ -136,7 +142,7 @@ function Page() {
     const { access, again, leave } = useAccess();
     const route = useRoute();
     const accounts = useAccounts(access);
-    const SessionView = useSessionView(access === "granted");
+    const SessionView = useSessionView(access === "granted", route.view === "session");
     const onLeave = () => {
         if (!getKey()) send("api/v1/logout", { method: "POST" }).catch(() => {});
         setKey("");
