@@ -13,6 +13,7 @@
 
 #include "agent.h"
 #include "prepare.h"
+#include "reach.h"
 
 enum { IDLE_TIMEOUT_MAX_S = 365 * 24 * 3600, PORT_MAX = 65535, AGENT_LOG_MAX = 256 << 10 };
 
@@ -23,6 +24,7 @@ static const char usage[] =
     "                 [--limit CORE|MSGQUEUE|NOFILE|SIGPENDING=NUMBER]...\n"
     "                 [--data-dir DIR] [--tmp-dir DIR] [--cgroup-root DIR] [--no-log] [--version]\n"
     "kernelgate-agent --prepare [ROOT]\n"
+    "kernelgate-agent --reach NAME=ADDRESS:PORT [--reach ...]\n"
     "PID 1 of a kernelgate sandbox; the gateway starts it.\n";
 
 static int
@@ -130,18 +132,26 @@ parse_options(int argc, char **argv, struct agent_settings *settings)
         {"cgroup-root", required_argument, NULL, 'C'},
         {"no-log", no_argument, NULL, 'n'},
         {"version", no_argument, NULL, 'v'},
+        {"reach", required_argument, NULL, 'r'},
         {NULL, 0, NULL, 0},
     };
-    int option;
+    const char *targets[REACH_MAX];
+    int n_targets = 0, option;
 
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (option == 'v') {
             puts("kernelgate-agent " KG_VERSION);
             return 0;
         }
-        if (parse_text(option, settings) != 0)
+        if (option == 'r' && n_targets == REACH_MAX)
+            return 2;
+        if (option == 'r')
+            targets[n_targets++] = optarg;
+        else if (parse_text(option, settings) != 0)
             return 2;
     }
+    if (n_targets > 0)
+        return optind == argc ? reach_main(targets, n_targets) : 2;
     return optind == argc && is_complete(settings) ? -1 : 2;
 }
 
@@ -227,7 +237,7 @@ main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     int status = parse_options(argc, argv, &settings);
     if (status >= 0) {
-        if (status)
+        if (status == 2)
             fputs(usage, stderr);
         return status;
     }

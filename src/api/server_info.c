@@ -55,13 +55,11 @@ handle_ready(struct http_request *request, void *arg)
 {
     const struct api_context *context = arg;
     struct kg_error err = {0};
-    if (http_server_is_draining(http_request_server(request)))
+    if (http_server_is_draining(http_request_server(request))) {
         kg_error_set(&err, KG_DRAINING, 0, "the gateway is shutting down");
-    else if (!sessions_can_open(context->face->sessions))
-        kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "no sandbox is ready yet; if this lasts, the log has the reason");
-    if (err.code == KG_OK)
+    } else if (sessions_check_ready(context->face->sessions, &err) == 0) {
         http_reply_json(request, 200, json_pack("{s:s}", "status", "ready"));
-    else
-        http_reply_error(request, &err);
+        return;
+    }
+    http_reply_error(request, &err);
 }

@@ -58,6 +58,8 @@ SETTING(STRING, kubernetes_installation, "kubernetes-installation", .commands = 
         .help = "a name in the labels of the pods, by which a gateway finds them again when its state folder is gone")
 SETTING(STRING, kubernetes_replica_address, "kubernetes-replica-address", .commands = LISTEN | CONFIG_DOCTOR,
         .help = "host:port at which other replicas of this installation reach this one; it turns on replicas, which need keep-sandboxes, link-key-file and kubernetes-installation")
+SETTING(FLAG, unenforced_network, "unenforced-network", .fallback = "false", .commands = BOTH,
+        .help = "be ready although the cluster lets sandboxes reach more than loopback; docs/kubernetes.md")
 SETTING(STRING, link_key_file, "link-key-file", .commands = SERVE,
         .help = "file with the key by which sandboxes know this gateway, where it dials them: 64 hexadecimal digits; by default link.key in the state folder")
 SETTING(CHOICE, network, "network", .fallback = "none", .choices = networks, .commands = SERVE,

@@ -117,8 +117,6 @@ core_follow_replicas(struct core *core)
 void
 core_retire(struct core *core)
 {
-    if (!provisioner_replica_id(core->provisioner))
-        return;
     provisioner_op_cancel(KG_STEAL(core->takeover));
     provisioner_retire(core->provisioner);
 }

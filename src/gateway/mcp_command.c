@@ -54,6 +54,7 @@ on_input_end(void *arg)
     command->end_by_ms = clock_mono_ms() + END_MS;
     loop_timer_stop(command->pool);
     core_stop_zygotes(&command->core);
+    core_retire(&command->core);
     sessions_end_all(command->core.sessions, "the client has gone", on_end_look, command);
 }
 

@@ -15,6 +15,7 @@ enum {
     MAX_STARTING = 4,      // more at a time would only slow each other down
     STARTING_PER_FORK = 2, // a machine with many processors starts more
     MIN_BACKOFF_MS = 500,
+    CHECK_AGAIN_MS = 500,
     MAX_BACKOFF_MS = 30 * 1000,
 };
 
@@ -177,10 +178,23 @@ add_sandbox(struct pool *pool, struct kg_error *err)
     return pool_entry_new(pool, NULL, err);
 }
 
+// Whether sandboxes of this engine can be used; else requests fail, and it is asked again later.
+static bool
+can_make(struct pool *pool)
+{
+    struct kg_error err = {0};
+    if (sandbox_check(pool->settings.sandboxes, &err) == 0)
+        return true;
+    for (struct pool_request *request; (request = TAILQ_FIRST(&pool->requests));)
+        pool_request_answer(request, NULL, NULL, &err);
+    loop_timer_start(pool->work, CHECK_AGAIN_MS);
+    return false;
+}
+
 static void
 make(struct pool *pool)
 {
-    for (;;) {
+    while (can_make(pool)) {
         const struct demand demand = count_demand(pool);
         struct pool_entry *bare = next_for_kernel(pool, &demand);
         if (!bare && !wants_sandbox(pool, &demand))
@@ -343,12 +357,16 @@ pool_n_starting(const struct pool *pool)
     return (size_t)count_demand(pool).starting;
 }
 
-bool
-pool_can_serve(const struct pool *pool)
+int
+pool_check_ready(const struct pool *pool, struct kg_error *err)
 {
-    if (pool_target(pool) > 0 && !pool->proven)
-        return false;
-    return pool->backoff_ms == 0 || pool_n_ready(pool) > 0;
+    bool proven = pool_target(pool) == 0 || pool->proven;
+    if (sandbox_check(pool->settings.sandboxes, err) < 0)
+        return -1;
+    if (proven && (pool->backoff_ms == 0 || pool_n_ready(pool) > 0))
+        return 0;
+    return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                        "no sandbox is ready yet; if this lasts, the log has the reason");
 }
 
 void

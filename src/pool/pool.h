@@ -67,9 +67,9 @@ void pool_give_back(struct pool *pool, struct sandbox *sandbox, struct kernel *k
 size_t pool_n_ready(const struct pool *pool);
 // Sandboxes that are being created, or whose kernel is being started.
 size_t pool_n_starting(const struct pool *pool);
-// Whether a request would probably be served: a kernel has started before, and the last start did
-// not fail.
-bool pool_can_serve(const struct pool *pool);
+// Fails unless a request would probably be served: sandboxes can be used, a kernel has started
+// before, and the last start did not fail.
+KG_MUST_CHECK int pool_check_ready(const struct pool *pool, struct kg_error *err);
 // Stops creating sandboxes; all requests fail.
 void pool_stop(struct pool *pool);
 // The same, and destroys all sandboxes. `on_done` fires once, after the last one is gone.

@@ -42,6 +42,7 @@ kube_open(struct loop *loop, const struct provisioner_settings *settings, struct
         kube_find_access(kube, &settings->kubernetes, err) < 0 ||
         kube_replicas_init(kube, settings->kubernetes.replica_address, err) < 0)
         return NULL;
+    kube_network_init(kube, settings->kubernetes.unenforced_network);
     kube->pods_path = kg_asprintf("/api/v1/namespaces/%s/pods", kube->namespace);
     kube->leases_path =
         kg_asprintf("/apis/coordination.k8s.io/v1/namespaces/%s/leases", kube->namespace);
@@ -53,6 +54,7 @@ kube_close(struct kubernetes *kube)
 {
     if (!kube)
         return;
+    kube_network_fini(kube);
     kube_monitor_fini(kube);
     kube_replicas_fini(kube);
     kube_searches_fini(kube);
@@ -163,7 +165,21 @@ engine_is_busy(const struct provisioner *provisioner)
 {
     const struct kubernetes *kube = (const struct kubernetes *)provisioner;
     return kube->replicas.farewell || kube->replicas.leader.resignation ||
-           !TAILQ_EMPTY(&kube->marks);
+           !TAILQ_EMPTY(&kube->marks) || (kube->network.retired && kube_network_is_busy(kube));
+}
+
+static void
+engine_retire(struct provisioner *provisioner)
+{
+    struct kubernetes *kube = (struct kubernetes *)provisioner;
+    kube_network_retire(kube);
+    kube_replicas_retire(kube);
+}
+
+static int
+engine_check(const struct provisioner *provisioner, struct kg_error *err)
+{
+    return kube_network_check((const struct kubernetes *)provisioner, err);
 }
 
 const struct provisioner_engine provisioner_kubernetes = {
@@ -173,6 +189,8 @@ const struct provisioner_engine provisioner_kubernetes = {
     .doctor = engine_doctor,
     .dial = engine_dial,
     .is_busy = engine_is_busy,
+    .retire = engine_retire,
+    .check = engine_check,
     .op_size = sizeof(struct kube_op),
     .op_start = engine_op_start,
     .op_cancelled = kube_op_cancelled,

@@ -11,8 +11,7 @@ static bool
 can_be_taken(const struct kubernetes *kube, const struct kube_pod *pod)
 {
     return pod->ready && !pod->claimed && !pod->ours && !pod->deleting &&
-           pod->phase == KUBE_RUNNING &&
-           !op_find(&kube->base, pod->id);
+           pod->phase == KUBE_RUNNING && !op_find(&kube->base, pod->id);
 }
 
 // The first one after a random place, so that replicas seldom want the same.

@@ -115,7 +115,7 @@ sweep(void *arg)
         return;
     for (struct kube_pod *pod = next_pod(kube, &bucket, NULL); pod;
          pod = next_pod(kube, &bucket, pod))
-        if (pod->ours && !pod->deleting)
+        if (pod->ours && !pod->deleting && !kube_network_uses(kube, pod->id))
             remove_stray(pod->id, kube);
     if (folder_list(kube->base.state_dir, remove_stray, kube, &err) < 0)
         log_warning("cannot list the sandboxes' folders", LOG_ERR(&err));

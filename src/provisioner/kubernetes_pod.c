@@ -132,6 +132,20 @@ kube_pod_spec(const struct kubernetes *kube, const char *id, json_t *args)
                      metadata(kube, id), "spec", spec);
 }
 
+json_t *
+kube_trial_pod(const struct kubernetes *kube, const char *id, json_t *args)
+{
+    json_t *pod = kube_pod_spec(kube, id, args);
+    json_t *spec = json_object_get(pod, "spec");
+    json_t *container = json_array_get(json_object_get(spec, "containers"), 0);
+    json_object_set_new(container, "terminationMessagePolicy",
+                        json_string("FallbackToLogsOnError"));
+    json_array_append_new(json_object_get(container, "env"),
+                          json_pack("{s:s, s:{s:{s:s}}}", "name", "NODE_ADDRESS", "valueFrom",
+                                    "fieldRef", "fieldPath", "status.hostIP"));
+    return pod;
+}
+
 // ---- The answer -----------------------------------------------------------------------------
 
 bool

@@ -118,6 +118,28 @@ struct kube_replicas {
     void *on_lost_arg;
 };
 
+// Trials of what a sandbox can reach.
+struct kube_network {
+    bool unenforced; // it may reach anything: there are no trials
+    bool started;
+    bool retired;
+    bool closed; // the latest trial has reached nothing
+    char *why;   // else: why that is not so; NULL: the first trial has not ended
+    enum kube_network_stage {
+        KUBE_NETWORK_BEGIN, // no trial is under way
+        KUBE_NETWORK_NEIGHBOUR,
+        KUBE_NETWORK_PROBER,
+        KUBE_NETWORK_REMOVE,
+    } stage;
+    struct loop_timer *timer;
+    struct http_call *call;
+    loop_fn on_tried; // after each trial; or NULL
+    void *on_tried_arg;
+    int64_t until_ms;                   // when the pod must have started
+    char neighbour[SANDBOX_ID_MAX + 1]; // their pods; or empty
+    char prober[SANDBOX_ID_MAX + 1];
+};
+
 struct kubernetes {
     struct provisioner base;
     struct http_client *http;
@@ -138,6 +160,7 @@ struct kubernetes {
     LIST_HEAD(, kube_pod) pods[KUBE_BUCKETS];
     LIST_HEAD(, kube_pod) sessions[KUBE_BUCKETS]; // the same by their session
     struct kube_replicas replicas;
+    struct kube_network network;
     LIST_HEAD(, provisioner_search) searches;
     TAILQ_HEAD(, kube_mark) marks;
     size_t n_marking;         // of these, those that were begun
@@ -225,6 +248,9 @@ char *kube_pod_path(const struct kubernetes *kube, const char *id);
 bool kube_name_valid(const char *name);
 // The pod of a sandbox; `args` (stolen) are the agent's, from its path on.
 json_t *kube_pod_spec(const struct kubernetes *kube, const char *id, json_t *args);
+// A pod like a sandbox's that tries something and ends: what it prints is its termination message,
+// and NODE_ADDRESS is in its environment.
+json_t *kube_trial_pod(const struct kubernetes *kube, const char *id, json_t *args);
 // Reads a pod of this installation; false if it is not one. `ret->meta` is to be freed.
 bool kube_pod_take(const struct kubernetes *kube, const json_t *pod, struct kube_pod *ret);
 // Whether the session's record of a pod is this text.
@@ -258,6 +284,8 @@ KG_MUST_CHECK int kube_replicas_init(struct kubernetes *kube, const char *addres
                                      struct kg_error *err);
 // Makes our own Lease, renews it, and follows those of the others.
 void kube_replicas_start(struct kubernetes *kube);
+// It takes nothing over any more, and does not lead.
+void kube_replicas_retire(struct kubernetes *kube);
 void kube_replicas_fini(struct kubernetes *kube);
 // Whether the others are known as they were after the first list of pods.
 bool kube_replicas_known(const struct kubernetes *kube);
@@ -330,6 +358,21 @@ bool kube_op_try_again(struct kube_op *op, const struct http_call_result *result
 // ---- Claims (kubernetes_claim.c) ------------------------------------------------------------
 
 void kube_claim_start(struct kube_op *op);
+
+// ---- The network (kubernetes_network.c) -----------------------------------------------------
+
+// `unenforced`: as in the settings.
+void kube_network_init(struct kubernetes *kube, bool unenforced);
+// Begins the first trial.
+void kube_network_start(struct kubernetes *kube);
+// Ends the trial under way; kube_network_is_busy() until its pods are removed.
+void kube_network_retire(struct kubernetes *kube);
+bool kube_network_is_busy(const struct kubernetes *kube);
+void kube_network_fini(struct kubernetes *kube);
+// Whether a pod belongs to the trial under way.
+bool kube_network_uses(const struct kubernetes *kube, const char *id);
+// Fails with the reason unless sandboxes reach nothing, or may reach anything.
+KG_MUST_CHECK int kube_network_check(const struct kubernetes *kube, struct kg_error *err);
 
 // ---- Operations (kubernetes_op.c, kubernetes_recovery.c) ------------------------------------
 

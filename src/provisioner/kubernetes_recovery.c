@@ -272,6 +272,7 @@ kube_recover_listed(struct kube_op *op, const struct kg_error *failure)
     if (!kube->recovered && folder_list(kube->base.state_dir, recover_folder, op, &err) < 0)
         log_warning("cannot list the sandboxes' folders", LOG_ERR(&err));
     kube->recovered = true;
+    kube_network_start(kube); // a recovery would remove its pods
     adopt_more(op);
     op_recover_step(&op->base);
 }

@@ -390,9 +390,8 @@ on_left(const struct http_call_result *result, void *arg)
 }
 
 void
-provisioner_retire(struct provisioner *provisioner)
+kube_replicas_retire(struct kubernetes *kube)
 {
-    struct kubernetes *kube = kube_of_provisioner(provisioner);
     kube->replicas.on_lost = NULL;
     kube->replicas.retired = true;
     kube_leader_resign(kube);
@@ -406,7 +405,7 @@ provisioner_leave(struct provisioner *provisioner)
     struct kubernetes *kube = kube_of_provisioner(provisioner);
     struct kg_error err = {0};
     KG_AUTO_FREE char *path = own_path(kube);
-    provisioner_retire(provisioner);
+    kube_replicas_retire(kube);
     kube->replicas.left = true;
     kube_marks_fini(kube);
     loop_timer_free(KG_STEAL(kube->replicas.timer));

@@ -160,6 +160,32 @@ try_pod(struct kubernetes *kube, struct kg_error *err)
     return result;
 }
 
+static void
+on_tried(void *arg)
+{
+    loop_stop(arg);
+}
+
+static bool
+try_network(struct kubernetes *kube, provisioner_finding_fn fn, void *arg)
+{
+    struct kg_error err = {0};
+    if (kube->network.unenforced) {
+        fn("kubernetes: network", true, "unenforced-network accepts what sandboxes reach", arg);
+        return true;
+    }
+    kube->network.on_tried = on_tried;
+    kube->network.on_tried_arg = kube->base.loop;
+    kube_network_start(kube);
+    loop_run(kube->base.loop);
+    bool closed = kube_network_check(kube, &err) == 0;
+    fn("kubernetes: network", closed,
+       closed ? "a sandbox reaches neither the API server, the node nor another sandbox"
+              : err.message,
+       arg);
+    return closed;
+}
+
 bool
 kube_doctor(struct kubernetes *kube, provisioner_finding_fn fn, void *arg)
 {
@@ -181,5 +207,5 @@ kube_doctor(struct kubernetes *kube, provisioner_finding_fn fn, void *arg)
     struct kg_error err = {0};
     bool runs = try_pod(kube, &err) == 0;
     fn("kubernetes: pod", runs, runs ? "the agent runs in a pod" : err.message, arg);
-    return runs;
+    return runs && try_network(kube, fn, arg);
 }

@@ -171,6 +171,19 @@ provisioner_take(struct provisioner *provisioner, const char *id, provisioner_do
     return op;
 }
 
+int
+provisioner_check(const struct provisioner *provisioner, struct kg_error *err)
+{
+    return provisioner->engine->check ? provisioner->engine->check(provisioner, err) : 0;
+}
+
+void
+provisioner_retire(struct provisioner *provisioner)
+{
+    if (provisioner->engine->retire)
+        provisioner->engine->retire(provisioner);
+}
+
 bool
 provisioner_is_idle(const struct provisioner *provisioner)
 {

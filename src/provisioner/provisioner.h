@@ -38,6 +38,7 @@ struct provisioner_kubernetes {
     // host:port at which other gateways of this installation reach this one
     // (provisioner_replicas.h); NULL: it is the only one.
     const char *replica_address;
+    bool unenforced_network; // sandboxes may reach what the cluster lets them reach
 };
 
 struct provisioner_settings {
@@ -70,6 +71,10 @@ KG_MUST_CHECK struct provisioner *provisioner_new(struct loop *loop,
 void provisioner_free(struct provisioner *provisioner);
 KG_DEFINE_AUTO(provisioner, provisioner_free)
 const char *provisioner_name(const struct provisioner *provisioner);
+// Fails if new sandboxes cannot be used, or would not be what is promised: the engine has tried it.
+KG_MUST_CHECK int provisioner_check(const struct provisioner *provisioner, struct kg_error *err);
+// This gateway ends soon: it takes nothing over any more, nor tries anything.
+void provisioner_retire(struct provisioner *provisioner);
 // Whether no operation is under way, not even a cancelled one that ends in the background.
 bool provisioner_is_idle(const struct provisioner *provisioner);
 

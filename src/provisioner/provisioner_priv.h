@@ -42,6 +42,9 @@ struct provisioner_engine {
     bool (*can_enter)(const struct provisioner *provisioner);
     // Whether something else than operations is under way; NULL: never.
     bool (*is_busy)(const struct provisioner *provisioner);
+    // As provisioner_check() and provisioner_retire(); NULL: there is nothing to do.
+    int (*check)(const struct provisioner *provisioner, struct kg_error *err);
+    void (*retire)(struct provisioner *provisioner);
     size_t op_size; // of the engine's own struct around a provisioner_op
     // Starts an operation: it leaves OP_QUEUED, and op_finish() ends it at some time.
     void (*op_start)(struct provisioner_op *op);

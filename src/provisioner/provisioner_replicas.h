@@ -18,8 +18,6 @@ enum {
 const char *provisioner_replica_id(const struct provisioner *provisioner);
 // `fn` fires when a gateway has ended that held sandboxes: provisioner_recover() takes them over.
 void provisioner_on_lost(struct provisioner *provisioner, loop_fn fn, void *arg);
-// This gateway ends soon: it takes nothing over any more.
-void provisioner_retire(struct provisioner *provisioner);
 // Whether this gateway is the one that keeps sandboxes ready for all.
 bool provisioner_leads(const struct provisioner *provisioner);
 // `fn` fires when that has changed.

@@ -114,6 +114,12 @@ sandbox_hand_over(struct sandbox *sandbox)
     provisioner_hand_over(provisioner, id);
 }
 
+int
+sandbox_check(const struct sandbox_context *context, struct kg_error *err)
+{
+    return provisioner_check(context->provisioner, err);
+}
+
 void
 sandbox_offer(struct sandbox *sandbox)
 {

@@ -87,6 +87,9 @@ typedef void (*sandbox_claim_fn)(struct sandbox *sandbox, const struct kg_error 
 KG_MUST_CHECK int sandbox_claim(struct sandbox *sandbox, const json_t *meta, int64_t memory_mb,
                                 sandbox_claim_fn fn, void *arg, struct kg_error *err);
 
+// Fails if new sandboxes cannot be used: provisioner_check().
+KG_MUST_CHECK int sandbox_check(const struct sandbox_context *context, struct kg_error *err);
+
 // Destroys the container, unless another gateway has it now, and then frees the sandbox. `on_done`
 // (may be NULL) fires once, when nothing is left. Calls under way fail before this returns; after
 // it no event fires.

@@ -309,8 +309,8 @@ sessions_n_starting(const struct sessions *sessions)
     return pool_n_starting(sessions->pool);
 }
 
-bool
-sessions_can_open(const struct sessions *sessions)
+int
+sessions_check_ready(const struct sessions *sessions, struct kg_error *err)
 {
-    return pool_can_serve(sessions->pool);
+    return pool_check_ready(sessions->pool, err);
 }

@@ -110,8 +110,8 @@ size_t sessions_n_pooled(const struct sessions *sessions);
 size_t sessions_n_starting(const struct sessions *sessions);
 // How many should be ready for a session.
 int64_t sessions_pool_target(const struct sessions *sessions);
-// Whether a new session would probably get a sandbox.
-bool sessions_can_open(const struct sessions *sessions);
+// Fails unless a new session would probably get a sandbox that can be used.
+KG_MUST_CHECK int sessions_check_ready(const struct sessions *sessions, struct kg_error *err);
 // The number of one owner's sessions.
 int64_t sessions_count_of(const struct sessions *sessions, const char *owner);
 // The ids of one owner's sessions: an array of strings, a new reference.

@@ -31,6 +31,7 @@ def gateway_environment():
         "KERNELGATE_KUBERNETES_TOKEN_FILE": str(KEYS / "token"),
         "KERNELGATE_KUBERNETES_NAMESPACE": NAMESPACE,
         "KERNELGATE_KUBERNETES_AGENT_IMAGE": "localhost/kernelgate:1",
+        "KERNELGATE_UNENFORCED_NETWORK": "true",  # but for closed_network()
         "KERNELGATE_IMAGE": "localhost/kernelgate-kernel:1",
     }
 
@@ -87,6 +88,21 @@ def agent_pid(sandbox_id):
         if arguments[0].endswith("/kernelgate-agent") and wanted == arguments[3:5]:
             return int(name)
     return 0
+
+
+@contextlib.contextmanager
+def closed_network():
+    """Pods reach nothing, which is what a network plugin makes of the NetworkPolicy."""
+    drop = "-i cni0 -p tcp --syn -j DROP"
+    rules = [f"INPUT {drop}", f"FORWARD {drop}"]
+    pathlib.Path("/proc/sys/net/bridge/bridge-nf-call-iptables").write_text("1")
+    for rule in rules:
+        subprocess.run(["iptables", "-w", "-I", *rule.split()], check=True)
+    try:
+        yield
+    finally:
+        for rule in rules:
+            subprocess.run(["iptables", "-w", "-D", *rule.split()], check=True)
 
 
 @contextlib.contextmanager

@@ -168,6 +168,73 @@ def test_held_sessions_go_on_without_the_api_server(start_gateway):
     assert gateway.execute("print(2)", session_id="new").text() == "2\n"
 
 
+# ---- The network -----------------------------------------------------------------------------------
+
+NETWORK = "--unenforced-network=false"
+
+
+def readiness(gateway):
+    response = gateway.client.get("/readyz")
+    return "" if response.status_code == 200 else response.json()["detail"]
+
+
+def test_an_open_network_makes_it_not_ready(start_gateway):
+    gateway = start_gateway("--pool-size", "0", NETWORK)
+    assert readiness(gateway) == "what a sandbox can reach is being tried"
+    wait_for(lambda: "does not enforce the NetworkPolicy" in readiness(gateway), timeout=90)
+    detail = readiness(gateway)
+    assert "a sandbox reaches" in detail and "another sandbox" in detail, detail
+    assert "the node's kubelet" in detail and "--unenforced-network" in detail
+    created = gateway.client.post("/api/v1/sessions", json={})
+    problem(created, 503, "provisioner_unavailable")
+    assert created.json()["detail"] == detail
+    assert gateway.client.get("/healthz").status_code == 200
+    wait_for(lambda: pods_of(gateway) == [])
+    result = doctor(KERNELGATE_UNENFORCED_NETWORK="false")
+    assert result.returncode == 1
+    assert "a sandbox reaches the node's kubelet, another sandbox" in result.stdout
+
+
+def test_a_closed_network_is_proved(start_gateway):
+    with cluster.closed_network():
+        gateway = start_gateway("--pool-size", "0", NETWORK)
+        assert readiness(gateway) == "what a sandbox can reach is being tried"
+        wait_for(lambda: readiness(gateway) == "", timeout=90)
+        wait_for(lambda: pods_of(gateway) == [])
+        assert "the cluster enforces the NetworkPolicy" in gateway.log()
+        code = """
+            import os, socket
+            answers = []
+            for host, port in [
+                ("127.0.0.1", 22), ("10.77.0.1", 6443), ("10.77.0.1", 10250), ("10.78.0.1", 10250),
+                ("169.254.169.254", 80), (OTHER, 16011),
+            ]:
+                try:
+                    socket.create_connection((host, port), timeout=2).close()
+                    answers.append(host)
+                except ConnectionRefusedError:
+                    answers.append(f"{host} refuses")
+                except OSError:
+                    pass
+            print(answers)
+        """
+        gateway.execute("1", session_id="other")
+        other = cluster.Cluster().pod(sandbox_of(gateway, "other").id)["status"]["podIP"]
+        code = textwrap.dedent(code).replace("OTHER", repr(other))
+        assert gateway.execute(code, session_id="one").text() == "['127.0.0.1 refuses']\n"
+        result = doctor(KERNELGATE_UNENFORCED_NETWORK="false")
+        assert result.returncode == 0, result.stdout
+        assert "a sandbox reaches neither the API server" in result.stdout
+
+
+def test_a_trial_leaves_nothing(start_gateway):
+    """Of a gateway that ends while it tries."""
+    gateway = start_gateway("--pool-size", "0", NETWORK)
+    wait_for(lambda: pods_of(gateway))
+    gateway.stop()
+    assert pods_of(gateway) == []
+
+
 # ---- What is missing -------------------------------------------------------------------------------
 
 

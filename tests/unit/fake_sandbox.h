@@ -16,6 +16,7 @@ struct fake_script {
     bool refuse_name;  // claims find that another gateway has the session's name
     int n_free;        // so many calls of sandbox_take() find a sandbox
     int n_offered;     // calls of sandbox_offer()
+    bool is_open;      // sandbox_check() fails
     bool lost;         // what sandbox_is_lost() says
     int lose_claims;   // so many claims find that another gateway was quicker
     bool hold_claims;  // claims are answered by fake_sandboxes_release() only

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -723,11 +725,54 @@ test_idle_timeout(void **state)
     agent_place_remove(&place);
 }
 
+// ---- What it reaches ------------------------------------------------------------------------
+
+// Takes the options, which are freed.
+static void
+assert_reach(char *options, int expected_status, const char *expected_text)
+{
+    char text[200] = "";
+    KG_AUTO_FREE char *given = options;
+    KG_AUTO_FREE char *command = kg_asprintf(AGENT_PATH " %s 2>/dev/null", given);
+    FILE *agent = popen(command, "r");
+    assert_non_null(agent);
+    size_t len = fread(text, 1, sizeof text - 1, agent);
+    int status = pclose(agent);
+    text[len] = '\0';
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), expected_status);
+    assert_string_equal(text, expected_text);
+}
+
+static void
+test_reach(void **state)
+{
+    (void)state;
+    struct sockaddr_in6 addr = {.sin6_family = AF_INET6}; // of both families
+    socklen_t len = sizeof addr;
+    KG_AUTO_FD fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&addr, len), 0);
+    assert_int_equal(listen(fd, 20), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
+    int open_port = ntohs(addr.sin6_port), closed_port = agent_free_port();
+    assert_reach(
+        kg_asprintf("--reach closed=127.0.0.1:%d --reach v6=::1:%d", closed_port, closed_port), 0,
+        "");
+    assert_reach(kg_asprintf("--reach 'the one=127.0.0.1:%d' --limit NOFILE=100 "
+                             "--reach closed=127.0.0.1:%d --reach 'the other=::1:%d'",
+                             open_port, closed_port, open_port),
+                 1, "the one, the other");
+    assert_reach(kg_strdup("--reach 'x=$(HOST):1'"), 2, "not NAME=ADDRESS:PORT: x=$(HOST):1\n");
+    assert_reach(kg_strdup("--reach x=127.0.0.1:0"), 2, "not NAME=ADDRESS:PORT: x=127.0.0.1:0\n");
+    assert_reach(kg_strdup("--reach x=10.0.0.0/8:1"), 2, "not NAME=ADDRESS:PORT: x=10.0.0.0/8:1\n");
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_target),
+        cmocka_unit_test(test_reach),
         cmocka_unit_test(test_cgroup),
         cmocka_unit_test(test_splice_half_close),
         cmocka_unit_test(test_splice_half_closed_for_long),

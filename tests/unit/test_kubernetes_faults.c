@@ -90,7 +90,7 @@ set_up(void **state)
         .state_dir = f->dir,
         .gateway_id = "abcdefgh",
         .image = "an/image:1",
-        .kubernetes = {.server = url, .agent_image = "agent:1"},
+        .kubernetes = {.server = url, .agent_image = "agent:1", .unenforced_network = true},
         .limits = {.memory_mb = 64, .disk_mb = 16, .tmp_mb = 16, .cpus = 1, .pids = 16},
         .gateway_key = "5a",
     };

@@ -177,6 +177,14 @@ provisioner_hand_over(struct provisioner *provisioner, const char *id)
     (void)id;
 }
 
+int
+provisioner_check(const struct provisioner *provisioner, struct kg_error *err)
+{
+    (void)provisioner;
+    (void)err;
+    return 0;
+}
+
 void
 provisioner_offer(struct provisioner *provisioner, const char *id)
 {

@@ -16,7 +16,7 @@ test_it_fills_and_is_filled_again(void **state)
 {
     struct fixture *f = *state;
     RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
-    assert_true(sessions_can_open(f->sessions));
+    assert_int_equal(sessions_check_ready(f->sessions, NULL), 0);
     assert_int_equal(sessions_count(f->sessions), 0);
     assert_string_equal(fake_journal(), "start k0\nstart k0\n");
 
@@ -91,7 +91,7 @@ test_a_pool_that_is_not_filled_here(void **state)
     assert_int_equal(sessions_pool_target(f->sessions), 0);
     RUN_UNTIL(f, fake_journal_count("hand over") == 2);
     assert_int_equal(sessions_n_pooled(f->sessions), 0);
-    assert_true(sessions_can_open(f->sessions));
+    assert_int_equal(sessions_check_ready(f->sessions, NULL), 0);
     fake_script.n_free = 1;
     struct opener opener = {0};
     struct session_request request = named(f, "s1");
@@ -118,6 +118,30 @@ test_what_is_ready_is_offered(void **state)
     assert_int_equal(opener.err.code, KG_OK);
     RUN_UNTIL(f, fake_script.n_offered == 3);
     assert_int_equal(sessions_n_pooled(f->sessions), 2);
+}
+
+// As long as the engine's sandboxes are not what they must be.
+static void
+test_it_is_not_ready(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
+    fake_script.is_open = true;
+    assert_int_equal(sessions_check_ready(f->sessions, &err), -1);
+    assert_string_equal(err.message, "sandboxes reach the API server");
+    struct opener first = {0}, second = {0}, refused = {0}, later = {0};
+    open_named(f, &first, "s1"); // from the pool, which is not filled again
+    open_named(f, &second, "s2");
+    assert_true(first.err.code == KG_OK && second.err.code == KG_OK);
+    open_named(f, &refused, "s3");
+    assert_string_equal(refused.err.message, "sandboxes reach the API server");
+    assert_int_equal(fake_sandboxes_count(), 2);
+    fake_script.is_open = false;
+    assert_int_equal(sessions_check_ready(f->sessions, &err), 0);
+    open_named(f, &later, "s3");
+    assert_int_equal(later.err.code, KG_OK);
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
 }
 
 // What was to be its sandbox is used for the next session.
@@ -147,7 +171,7 @@ test_a_pooled_sandbox_is_taken(void **state)
     RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
     fake_script.lost = true;
     fake_sandbox_gone(fake_sandboxes_last());
-    assert_true(sessions_can_open(f->sessions));
+    assert_int_equal(sessions_check_ready(f->sessions, NULL), 0);
     RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
 }
 
@@ -247,13 +271,13 @@ test_it_recovers_when_nothing_can_be_started(void **state)
     open_named(f, &refused, "s1");
     assert_int_equal(refused.err.code, KG_PROVISIONER_UNAVAILABLE);
     assert_int_equal(sessions_count(f->sessions), 0);
-    assert_false(sessions_can_open(f->sessions));
+    assert_int_equal(sessions_check_ready(f->sessions, NULL), -1);
 
     fake_script.refuse_create = false;
     open_named(f, &served, "s1");
     assert_int_equal(served.err.code, KG_OK);
     RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
-    assert_true(sessions_can_open(f->sessions));
+    assert_int_equal(sessions_check_ready(f->sessions, NULL), 0);
 }
 
 // ---- With bare sandboxes, as with kernels by fork -------------------------------------------
@@ -404,6 +428,7 @@ test_session_pool(void)
         TEST(test_a_pool_that_is_not_filled_here),
         TEST(test_a_pooled_sandbox_is_taken),
         TEST(test_what_is_ready_is_offered),
+        TEST(test_it_is_not_ready),
         TEST(test_a_name_is_refused),
         TEST(test_a_pooled_kernel_dies),
         TEST(test_a_pooled_kernel_is_lost),
