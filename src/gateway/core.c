@@ -291,6 +291,7 @@ make_contexts(struct core *core)
         .link_key = core->link_key,
         .egress = core->egress,
         .shares_folders = provisioner_shares_folders(core->provisioner),
+        .living = &core->living,
     };
     core->kernel_context = (struct kernel_context){
         .loop = core->loop,

@@ -42,6 +42,7 @@ struct core {
     struct link_key *link_key; // where the gateway dials agents; or NULL
     struct file_links *links;
     struct sandbox_context sandbox_context;
+    struct living_sandboxes living;
     struct kernel_context kernel_context;
     struct sessions *sessions;
     struct face_context face;

@@ -94,7 +94,10 @@ sandbox_free(struct sandbox *sandbox)
     if (!sandbox)
         return;
     close_gateway_side(sandbox);
-    provisioner_forget(sandbox->context.provisioner, sandbox->id);
+    if (!sandbox->lost) // else it was forgotten, and the same container may be here again
+        provisioner_forget(sandbox->context.provisioner, sandbox->id);
+    if (sandbox->context.living)
+        LIST_REMOVE(sandbox, link);
     fail_calls(sandbox);
     loop_timer_free(sandbox->ready_timer);
     loop_timer_free(sandbox->end_timer);
@@ -298,6 +301,30 @@ on_exit_of(const char *id, void *arg)
     sandbox_on_exit(arg);
 }
 
+static int
+overtaken(struct kg_error *err)
+{
+    return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                        "another gateway has taken the sandbox over");
+}
+
+// The container was another gateway's meanwhile, and that has given it up before this one has
+// noticed: what worked with it here ends, and does not touch it any more.
+static void
+supersede(const struct sandbox_context *context, const char *id)
+{
+    struct kg_error err = {0};
+    struct sandbox *sandbox;
+
+    (void)overtaken(&err);
+    LIST_FOREACH(sandbox, context->living, link) {
+        if (strcmp(sandbox->id, id) != 0)
+            continue;
+        sandbox->lost = true;
+        sandbox_end(sandbox, &err);
+    }
+}
+
 static struct sandbox *
 sandbox_new(const struct sandbox_context *context, const char *id,
             const struct sandbox_events *events, void *arg)
@@ -314,6 +341,10 @@ sandbox_new(const struct sandbox_context *context, const char *id,
     TAILQ_INIT(&sandbox->calls);
     sandbox->ready_timer = loop_timer_new(context->loop, on_ready_timeout, sandbox);
     sandbox->end_timer = loop_timer_new(context->loop, on_end_step, sandbox);
+    if (context->living) {
+        supersede(context, id);
+        LIST_INSERT_HEAD(context->living, sandbox, link);
+    }
     return sandbox;
 }
 
@@ -331,8 +362,7 @@ on_overtaken(void *arg)
     struct kg_error err;
 
     let_go(sandbox);
-    (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
-                       "another gateway has taken the sandbox over");
+    (void)overtaken(&err);
     sandbox_end(sandbox, &err);
 }
 
@@ -342,6 +372,8 @@ dial_agent(uint64_t *ret_epoch, void *arg)
     const struct sandbox *sandbox = arg;
     struct kg_error err;
 
+    if (!sandbox->made) // if it is being taken over, an earlier epoch of it may be known
+        return -1;
     int fd = provisioner_dial(sandbox->context.provisioner, sandbox->id, ret_epoch, &err);
     if (fd < 0)
         log_debug("cannot dial an agent", LOG_STR("sandbox", sandbox->id), LOG_ERR(&err));

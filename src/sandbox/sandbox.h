@@ -4,6 +4,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <sys/queue.h>
 
 #include "base.h"
 
@@ -19,7 +20,11 @@ struct sandbox_context {
     const struct link_key *link_key; // of this installation; NULL: agents dial the gateway
     struct egress *egress;           // of sandboxes with `network`; NULL: they have no way out
     bool shares_folders;             // see provisioner_shares_folders()
+    // Those of this gateway, so that one that comes back from another gateway is known; NULL: none
+    // does.
+    struct living_sandboxes *living;
 };
+LIST_HEAD(living_sandboxes, sandbox);
 
 enum sandbox_state {
     SANDBOX_CREATING, // the container is being created, or its agent has not answered yet

@@ -14,6 +14,7 @@ struct event_stream;
 struct wire;
 
 struct sandbox {
+    LIST_ENTRY(sandbox) link; // if the context has a list
     struct sandbox_context context;
     struct sandbox_events events;
     void *arg;

@@ -127,6 +127,7 @@ class PythonClient(McpClient):
 
     def __init__(self, mode, transport, url=None, command=None, key=None):
         self.mode, self.transport, self.url, self.command = mode, transport, url, command
+        self.key = key
         self.steps = None
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_until_complete, args=(self._serve(),))
@@ -136,7 +137,13 @@ class PythonClient(McpClient):
 
     def _target(self):
         from mcp import StdioServerParameters
+        from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 
+        if self.transport == "http" and self.key:
+            headers = {"Authorization": f"Bearer {self.key}"}
+            return streamable_http_client(
+                self.url, http_client=create_mcp_http_client(headers=headers)
+            )
         if self.transport == "http":
             return self.url
         return StdioServerParameters(command=self.command[0], args=self.command[1:])

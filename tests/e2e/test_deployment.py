@@ -4,12 +4,13 @@
 import json
 import os
 import time
+import types
 
 import cluster
 import httpx
 import pytest
 from kernelgate import PROJECT, wait_for
-from mcp_clients import NodeClient
+from mcp_clients import client_of as client_of_sdk
 
 pytestmark = pytest.mark.only("kubernetes", "it is about the cluster")
 
@@ -142,10 +143,11 @@ def test_a_large_upload(nginx):
             ask(client, "DELETE", f"/api/v1/sessions/{session}")
 
 
-@pytest.mark.parametrize("sdk", ["1", "2-auto"])
+@pytest.mark.parametrize("sdk", ["1", "2-auto", "python-legacy", "python-auto"])
 def test_mcp_clients(nginx, sdk):
     """Requests of one client reach its sessions through any replica."""
-    with NodeClient(sdk, "http", f"http://{nginx}/mcp", key=KEY) as client:
+    server = types.SimpleNamespace(url=f"http://{nginx}")
+    with client_of_sdk(sdk, "http", server, key=KEY) as client:
         session = client.call("run_code", {"code": "x = 41"}).session_id
         for _ in range(5):
             answer = client.call("run_code", {"code": "x + 1", "session_id": session})

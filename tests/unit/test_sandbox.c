@@ -1476,6 +1476,33 @@ test_overtaken(void **state)
     sandbox_free(KG_STEAL(f->sandbox));
 }
 
+// The container was elsewhere for a moment: what worked with it here ends without touching it.
+static void
+test_it_comes_back(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    struct living_sandboxes living = {0};
+
+    f->context.living = &living;
+    create_ready(f);
+    f->provisioner.epoch = 3;
+    KG_AUTO(sandbox)
+    again = sandbox_adopt(&f->context, sandbox_id(f->sandbox), false, &spec, &events, f, &err);
+    assert_non_null(again);
+    assert_int_equal(sandbox_state(f->sandbox), SANDBOX_GONE);
+    assert_true(sandbox_is_lost(f->sandbox) && !sandbox_is_lost(again));
+    WAIT_FOR(f, f->n_ready == 2 && f->n_gone == 1);
+    assert_string_equal(f->reason.message, "another gateway has taken the sandbox over");
+    sandbox_destroy(KG_STEAL(f->sandbox), on_destroyed, f);
+    WAIT_FOR(f, f->n_destroyed == 1);
+    assert_int_equal(f->provisioner.n_destroyed, 0);
+    assert_non_null(f->provisioner.on_exit); // that of the new one
+    f->sandbox = KG_STEAL(again);
+    assert_int_equal(call(f, "info", NULL), KG_OK);
+    sandbox_free(KG_STEAL(f->sandbox));
+}
+
 // One that comes back with an old epoch takes nothing up, and destroys nothing.
 static void
 test_late_gateway(void **state)
@@ -1530,6 +1557,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_pretended_agent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_body_waits_for_its_agent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_overtaken, setup_tcp, teardown),
+        cmocka_unit_test_setup_teardown(test_it_comes_back, setup_tcp, teardown),
         cmocka_unit_test_setup_teardown(test_late_gateway, setup_tcp, teardown),
         cmocka_unit_test_setup_teardown(test_agent_of_another_version, setup, teardown),
     };
