@@ -36,14 +36,17 @@ static const struct metric_row table[METRIC_N] = {
                 .labels = {"route", "method", "status"}),
     [METRIC_HTTP_PROBLEMS] = COUNTER("kernelgate_http_problems_total",
                                      "Problem documents sent, by their code.", .labels = {"code"}),
-    [METRIC_SESSIONS] = GAUGE("kernelgate_sessions", "Open sessions."),
+    [METRIC_SESSIONS] = GAUGE("kernelgate_sessions",
+                              "Open sessions; of several replicas, those that this one holds."),
     [METRIC_INSTALLATION_SESSIONS] =
-        GAUGE("kernelgate_installation_sessions", "Open sessions of all replicas together."),
+        GAUGE("kernelgate_installation_sessions",
+              "Open sessions of all replicas together, which max-sessions bounds."),
     [METRIC_SESSION_OPEN_SECONDS] =
         HISTOGRAM("kernelgate_session_open_seconds",
                   "Time from a request for a new session until its kernel is ready."),
     [METRIC_POOL_TARGET] =
-        GAUGE("kernelgate_pool_target", "Desired number of ready sandboxes: pool-size."),
+        GAUGE("kernelgate_pool_target", "Desired number of ready sandboxes: pool-size; of several "
+                                        "replicas, 0 for those that do not fill the pool."),
     [METRIC_POOL_READY] = GAUGE("kernelgate_pool_ready", "Ready sandboxes with a warm kernel."),
     [METRIC_POOL_STARTING] =
         GAUGE("kernelgate_pool_starting",
