@@ -114,6 +114,10 @@ handle_session_list(struct http_request *request, void *arg)
 {
     const struct api_context *context = arg;
     json_t *sessions = sessions_describe(context->face->sessions, http_request_owner(request));
+    const json_t *body;
+    size_t i;
+    json_array_foreach(http_request_elsewhere(request), i, body)
+        json_object_update(sessions, json_object_get(body, "sessions"));
     json_int_t total = (json_int_t)json_object_size(sessions);
     http_reply_json(request, 200, json_pack("{s:o, s:I}", "sessions", sessions, "total", total));
 }

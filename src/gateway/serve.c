@@ -277,6 +277,7 @@ start_replicas(struct gateway *gateway)
         .provisioner = core->provisioner,
         .sessions = core->sessions,
         .client = core->client,
+        .jupyter_prefix = core->config->jupyter_api_prefix,
     };
     gateway->replicas = replicas_new(&settings, gateway->server);
     core_follow_replicas(core);

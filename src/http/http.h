@@ -308,6 +308,13 @@ typedef bool (*http_fellow_fn)(const struct sockaddr *from, void *arg);
 void http_server_set_fellow(struct http_server *server, http_fellow_fn fn, void *arg);
 // Calls the handler after all. Its on_gone must be free.
 void http_request_handle(struct http_request *request);
+// It has come from another replica, which has found that it is for this one.
+void http_request_set_forwarded(struct http_request *request);
+bool http_request_is_forwarded(const struct http_request *request);
+// What other servers have answered to the same request, an array of bodies (taken). Handlers of
+// lists add it to what they list: they get it borrowed, NULL if nobody was asked.
+void http_request_set_elsewhere(struct http_request *request, json_t *bodies);
+json_t *http_request_elsewhere(const struct http_request *request);
 // The pattern of its route, and its target as the client has sent it.
 const char *http_request_route(const struct http_request *request);
 const char *http_request_target(const struct http_request *request);

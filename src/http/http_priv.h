@@ -261,7 +261,9 @@ struct http_request {
     void *handler_arg;
     struct http_parsed *json; // its body, where a worker has parsed it
     size_t json_len;
-    size_t taken_len; // of a body that was taken and is not done
+    bool forwarded;    // see http_request_set_forwarded()
+    json_t *elsewhere; // see http_request_set_elsewhere()
+    size_t taken_len;  // of a body that was taken and is not done
     loop_fn on_gone;
     void *on_gone_arg;
     bool streaming;

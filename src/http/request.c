@@ -134,6 +134,7 @@ request_free(struct http_request *request)
     loop_timer_free(request->flush_timer);
     loop_timer_free(request->slow_timer);
     parsed_free(request->json);
+    json_decref(request->elsewhere);
     request_fini_target(request);
     free(request);
 }

@@ -20,6 +20,31 @@ http_server_set_fellow(struct http_server *server, http_fellow_fn fn, void *arg)
     server->fellow_arg = arg;
 }
 
+void
+http_request_set_forwarded(struct http_request *request)
+{
+    request->forwarded = true;
+}
+
+bool
+http_request_is_forwarded(const struct http_request *request)
+{
+    return request->forwarded;
+}
+
+void
+http_request_set_elsewhere(struct http_request *request, json_t *bodies)
+{
+    json_decref(request->elsewhere);
+    request->elsewhere = bodies;
+}
+
+json_t *
+http_request_elsewhere(const struct http_request *request)
+{
+    return request->elsewhere;
+}
+
 const char *
 http_request_route(const struct http_request *request)
 {

@@ -21,6 +21,20 @@ enum {
 
 // ---- Folders --------------------------------------------------------------------------------
 
+// Those of sessions that other replicas hold, after `n` others.
+static void
+add_folders_elsewhere(const struct contents_call *call, struct buf *text, size_t n)
+{
+    const json_t *body, *model;
+    size_t i, j;
+    json_array_foreach(http_request_elsewhere(call->request), i, body)
+        json_array_foreach(json_object_get(body, "content"), j, model) {
+            KG_AUTO_FREE char *dump = json_dumps(model, JSON_COMPACT);
+            buf_append_str(text, n++ > 0 ? "," : "");
+            buf_append_str(text, dump);
+        }
+}
+
 // The root has one folder for each of the owner's sessions.
 static void
 show_root(struct contents_call *call)
@@ -55,6 +69,8 @@ show_root(struct contents_call *call)
         contents_model_begin(&text, &model);
         buf_append_str(&text, "null}");
     }
+    if (call->with_content)
+        add_folders_elsewhere(call, &text, n);
     buf_append_str(&text, call->with_content ? "]}" : "}");
     contents_finish(call, &text);
 }

@@ -150,3 +150,13 @@ reply_no_content(void *request)
 {
     http_reply(request, 204, NULL, NULL, 0);
 }
+
+void
+reply_list(struct http_request *request, json_t *models)
+{
+    json_t *list;
+    size_t i;
+    json_array_foreach(http_request_elsewhere(request), i, list)
+        json_array_extend(models, list);
+    http_reply_json(request, 200, models);
+}

@@ -9,7 +9,7 @@
 void
 handle_kernel_list(struct http_request *request, void *arg)
 {
-    http_reply_json(request, 200, kernel_models(arg, http_request_owner(request)));
+    reply_list(request, kernel_models(arg, http_request_owner(request)));
 }
 
 // ---- Start ----------------------------------------------------------------------------------

@@ -87,6 +87,8 @@ void reply_failure(struct http_request *request, const struct kg_error *err);
 void reply_failure_as(struct http_request *request, int status, const struct kg_error *err);
 // A loop_fn of a request.
 void reply_no_content(void *request);
+// Replies with a list (taken), to which the lists of other replicas are added.
+void reply_list(struct http_request *request, json_t *models);
 
 // ---- kernel_start.c -------------------------------------------------------------------------
 

@@ -169,7 +169,7 @@ handle_notebook_session_list(struct http_request *request, void *arg)
         if (strcmp(record->owner, http_request_owner(request)) == 0)
             json_array_append_new(models, session_record_model(notebook, record));
     }
-    http_reply_json(request, 200, models);
+    reply_list(request, models);
 }
 
 static void

@@ -17,10 +17,11 @@ struct replicas_settings {
     struct provisioner *provisioner;
     struct sessions *sessions;
     struct http_client *client;
+    const char *jupyter_prefix; // of the second set of routes of Jupyter's API; or NULL
 };
 
-// From now on requests of `server` may be forwarded: those that name a session, an execution or an
-// MCP session, and lists of sessions.
+// From now on requests of `server` may be forwarded: those that name a session, an execution, an
+// MCP session, or a kernel or notebook of Jupyter's API. Lists have what all replicas hold.
 struct replicas *replicas_new(const struct replicas_settings *settings, struct http_server *server);
 // When the sessions have been released: requests for them are refused until another replica has
 // taken them over.

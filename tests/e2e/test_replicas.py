@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -15,6 +16,7 @@ import uuid
 
 import cluster
 import httpx
+import jupyter_wire
 import mcp_wire
 import pytest
 from kernelgate import BINARY, HELD, free_port, problem, wait_for
@@ -205,6 +207,69 @@ def test_an_mcp_request_goes_to_its_session(pair):
     answer = mcp_wire.post_modern(second, message)
     assert answer.status_code == 200 and "42" in answer.text, answer.text
     assert listed(second) == ["tools"]
+
+
+def test_the_old_sse_transport(pair):
+    """Its stream is at one replica, and its messages come to the other one."""
+    first, second = pair
+    with first.client.stream("GET", "/sse") as stream:
+        events = mcp_wire.events(stream.iter_lines())
+        endpoint = next(events)["data"]
+        sent = second.client.post(endpoint, json=mcp_wire.initialize("2024-11-05"))
+        assert sent.status_code == 202, sent.text
+        assert json.loads(next(events)["data"])["result"]["protocolVersion"] == "2024-11-05"
+
+
+def test_kernels_of_jupyters_api(start_replica):
+    first, second = start_replica("--jupyter-api"), start_replica("--jupyter-api")
+    wait_for(lambda: "replica" in replica_names(start_replica.installation, 2))
+    wait_for(lambda: listed(first) is not None and listed(second) is not None)
+    kernel = jupyter_wire.start_kernel(first)
+    assert kernel in jupyter_wire.list_kernels(second)
+    with jupyter_wire.Channels(second, kernel) as channels:
+        messages = channels.run("x = 41; print(x + 1)")
+        assert jupyter_wire.text(messages) == "42\n"
+        large = 1 << 20
+        [data] = jupyter_wire.of(channels.run(f"'y' * {large}"), "execute_result")
+        assert len(data["content"]["data"]["text/plain"]) == large + 2
+        assert jupyter_wire.connections(second, kernel) == 1
+    assert second.client.get(f"/api/kernels/{kernel}").json()["id"] == kernel
+    # Files of the session.
+    path = f"/api/contents/{kernel}/a.txt"
+    saved = second.client.put(path, json={"type": "file", "format": "text", "content": "a"})
+    assert saved.status_code in (200, 201), saved.text
+    assert first.client.get(path).json()["content"] == "a"
+    folders = second.client.get("/api/contents").json()["content"]
+    assert [folder["name"] for folder in folders] == [kernel]
+    assert second.client.post(f"/api/kernels/{kernel}/restart").status_code == 200
+    assert second.client.delete(f"/api/kernels/{kernel}").status_code == 204
+    wait_for(lambda: not jupyter_wire.list_kernels(first))
+
+
+def test_notebooks_of_jupyters_api(start_replica):
+    first, second = start_replica("--jupyter-api"), start_replica("--jupyter-api")
+    wait_for(lambda: "replica" in replica_names(start_replica.installation, 2))
+    wait_for(lambda: listed(first) is not None and listed(second) is not None)
+    body = {"path": "a.ipynb", "type": "notebook", "name": "a", "kernel": {"name": "python3"}}
+    made = first.client.post("/api/sessions", json=body)
+    assert made.status_code == 201, made.text
+    # The other replica answers with the same session, and changes and ends it.
+    again = second.client.post("/api/sessions", json=body)
+    assert again.status_code == 201 and again.json()["id"] == made.json()["id"]
+    url = made.headers["location"]
+    assert [model["id"] for model in second.client.get("/api/sessions").json()] == [
+        made.json()["id"]
+    ]
+    assert second.client.get(url).json()["path"] == "a.ipynb"
+    assert second.client.patch(url, json={"path": "b.ipynb"}).json()["path"] == "b.ipynb"
+    assert first.client.get(url).json()["path"] == "b.ipynb"
+    # A session for a kernel is made where that is.
+    kernel = made.json()["kernel"]["id"]
+    other = {"path": "c.ipynb", "type": "notebook", "name": "c", "kernel": {"id": kernel}}
+    assert second.client.post("/api/sessions", json=other).json()["kernel"]["id"] == kernel
+    assert len(second.client.get("/api/kernels").json()) == 1
+    assert second.client.delete(url).status_code == 204
+    assert first.client.get(url).status_code == second.client.get(url).status_code == 404
 
 
 def test_credentials_are_checked(start_replica, tmp_path):

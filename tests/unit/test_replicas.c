@@ -71,13 +71,40 @@ test_session_ids_in_bodies(void **state)
     assert_session(false, "[]", "");
     assert_session(false, "", "");
     assert_session(true, "{\"params\":{\"arguments\":{\"session_id\":\"mine\"}}}", "mine");
+    assert_session(true, "{\"params\":{\"arguments\":{\"sandbox_id\":\"mine\"}}}", "mine");
     assert_session(true, "{\"session_id\":\"mine\"}", "");
+    assert_session(false, "{\"sandbox_id\":\"mine\"}", "");
     KG_AUTO_FREE char *longest = kg_asprintf("{\"session_id\":\"%0*d\"}", SESSION_MAX_ID_LEN, 1);
     char id[SESSION_MAX_ID_LEN + 1];
     replicas_read_session_id(false, longest, strlen(longest), id);
     assert_int_equal(strlen(id), SESSION_MAX_ID_LEN);
     KG_AUTO_FREE char *longer = kg_asprintf("{\"session_id\":\"%0*d\"}", SESSION_MAX_ID_LEN + 1, 1);
     assert_session(false, longer, "");
+}
+
+static void
+assert_resource(const char *prefix, const char *route, const char *expected)
+{
+    const struct replicas replicas = {.settings.jupyter_prefix = prefix};
+    const char *resource = replicas_jupyter_resource(&replicas, route);
+    if (expected)
+        assert_string_equal(resource, expected);
+    else
+        assert_null(resource);
+}
+
+static void
+test_routes_of_jupyter(void **state)
+{
+    (void)state;
+    assert_resource(NULL, "/api/kernels/{id}/channels", "kernels/{id}/channels");
+    assert_resource(NULL, "/api/sessions", "sessions");
+    assert_resource(NULL, "/api/contents/{path...}", "contents/{path...}");
+    assert_resource("/j", "/j/api/kernels", "kernels");
+    assert_resource("/j", "/api/kernels", "kernels");
+    assert_resource(NULL, "/api/kernelspecs", NULL);
+    assert_resource(NULL, "/api/v1/sessions", NULL);
+    assert_resource(NULL, "/j/api/kernels", NULL);
 }
 
 int
@@ -87,6 +114,7 @@ main(void)
         cmocka_unit_test(test_hosts_and_ports),
         cmocka_unit_test(test_connections_of_replicas),
         cmocka_unit_test(test_session_ids_in_bodies),
+        cmocka_unit_test(test_routes_of_jupyter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
