@@ -9,16 +9,24 @@
 #define SESSION_HEADER "Mcp-Session-Id"
 #define VERSION_HEADER "MCP-Protocol-Version"
 
+// False: answered with an error.
+static bool
+check_version(struct http_request *request, const json_t *id)
+{
+    const char *version = http_request_header(request, VERSION_HEADER);
+    if (!version || revision_find(version) >= 0)
+        return true;
+    mcp_http_answer_error(request, 400, id, MCP_INVALID_REQUEST,
+                          "unsupported " VERSION_HEADER "; initialize returns a supported one");
+    return false;
+}
+
 // The session that the headers name; NULL: answered with an error. Also refuses unknown versions.
 static struct mcp_session *
 session_of(struct mcp *mcp, struct http_request *request, const json_t *id)
 {
-    const char *version = http_request_header(request, VERSION_HEADER);
-    if (version && revision_find(version) < 0) {
-        mcp_http_answer_error(request, 400, id, MCP_INVALID_REQUEST,
-                              "unsupported " VERSION_HEADER "; initialize returns a supported one");
+    if (!check_version(request, id))
         return NULL;
-    }
     const char *header = http_request_header(request, SESSION_HEADER);
     if (!header) {
         mcp_http_answer_error(request, 400, id, MCP_INVALID_REQUEST,
@@ -65,6 +73,36 @@ receive_in_session(struct mcp_session *session, struct http_request *request,
     else
         http_reply(request, 202, NULL, NULL, 0);
     mcp_receive(session, outlet, KG_STEAL(received->message), received->weights);
+}
+
+// Whether another replica has the request's MCP session, and has forwarded it to where the tool's
+// session is.
+static bool
+is_of_guest(const struct mcp *mcp, const struct http_request *request)
+{
+    const char *id = http_request_header(request, SESSION_HEADER);
+    size_t len = id ? strlen(id) : 0;
+    size_t suffix_len = strlen(mcp->id_suffix);
+    return http_request_is_forwarded(request) && len > suffix_len &&
+           strcmp(id + len - suffix_len, mcp->id_suffix) != 0;
+}
+
+// Clients name the revision with each request since 2025-06-18; without a name it is 2025-03-26
+// (2025-06-18, Transports, "Protocol Version Header").
+static void
+receive_of_guest(struct mcp *mcp, struct http_request *request, struct received *received,
+                 const char *profile, struct accepted accepted)
+{
+    const char *version = http_request_header(request, VERSION_HEADER);
+    if (!check_version(request, json_object_get(received->message, "id")))
+        return;
+    struct mcp_session *session = mcp_session_new(mcp, http_request_owner(request), profile);
+    session->is_guest = true;
+    session->initialized = true;
+    session->revision = version ? (enum mcp_revision)revision_find(version) : MCP_2025_03_26;
+    session->base_url = mcp_http_base_url(request);
+    receive_in_session(session, request, received, true, accepted);
+    mcp_session_release(session); // its call may have ended, or never begun
 }
 
 static void
@@ -148,6 +186,8 @@ post_message(struct mcp *mcp, struct http_request *request, struct received *rec
         refuse_missing_claim(request, message);
     else if (is_request && strcmp(rpc_string(message, "method"), "initialize") == 0)
         post_initialize(mcp, request, received, profile, accepted);
+    else if (is_request && is_of_guest(mcp, request))
+        receive_of_guest(mcp, request, received, profile, accepted);
     else if ((session = session_of(mcp, request, json_object_get(message, "id"))))
         receive_in_session(session, request, received, is_request, accepted);
 }

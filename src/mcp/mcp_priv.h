@@ -355,6 +355,7 @@ struct mcp_session {
     unsigned last_question;
     bool initialized;
     bool one_stream; // all answers are sent to `news` (the old SSE)
+    bool is_guest;   // for one request of a client whose MCP session another replica has
     bool registered; // can be found by its id, expires, can be evicted
     bool closed;
     int64_t used_ms;
@@ -376,11 +377,11 @@ struct mcp_session *mcp_session_find(struct mcp *mcp, const char *owner, const c
 struct sse *mcp_session_stream(struct mcp_session *session, bool kept);
 // Cancels its calls and ends its streams.
 void mcp_session_close(struct mcp_session *session);
-// A call of the session has ended.
+// A call of the session has ended. A guest ends with its last one.
 void mcp_session_release(struct mcp_session *session);
 // Closes sessions that were idle for too long.
 void mcp_sessions_expire(struct mcp *mcp);
-// Frees closed sessions without calls.
+// Frees closed sessions and guests without calls.
 void mcp_sessions_reap(struct mcp *mcp);
 
 // ---- Answers (answer.c) ---------------------------------------------------------------------

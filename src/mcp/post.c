@@ -49,7 +49,8 @@ on_request_gone(void *arg)
 static bool
 has_priming_event(const struct post *post)
 {
-    return post->session && revision_get(post->session->revision)->priming_event;
+    const struct mcp_session *session = post->session;
+    return session && !session->is_guest && revision_get(session->revision)->priming_event;
 }
 
 // Begins to answer with a stream if possible. Returns whether there is one.
@@ -59,8 +60,8 @@ begin_stream(struct post *post)
     if (post->sse || !post->request || !post->accepted.stream)
         return post->sse != NULL;
     loop_timer_stop(post->later);
-    post->sse =
-        post->session ? mcp_session_stream(post->session, true) : sse_new(post->mcp, NULL, false);
+    post->sse = post->session ? mcp_session_stream(post->session, !post->session->is_guest)
+                              : sse_new(post->mcp, NULL, false);
     post->sse->on_gone = post_on_stream_gone;
     post->sse->on_gone_arg = post;
     sse_connect(post->sse, KG_STEAL(post->request), 0);

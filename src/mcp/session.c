@@ -203,7 +203,7 @@ mcp_session_close(struct mcp_session *session)
 void
 mcp_session_release(struct mcp_session *session)
 {
-    if (!session->closed)
+    if (!session->closed && !session->is_guest)
         touch(session);
     else if (session->n_calls == 0)
         loop_timer_start(session->mcp->reaper, 0); // not now: a provider may be on the stack
@@ -215,7 +215,7 @@ mcp_sessions_reap(struct mcp *mcp)
     struct mcp_session *session = LIST_FIRST(&mcp->sessions);
     while (session) {
         struct mcp_session *next = LIST_NEXT(session, link);
-        if (session->closed && session->n_calls == 0)
+        if ((session->closed || session->is_guest) && session->n_calls == 0)
             session_free(session);
         session = next;
     }

@@ -209,6 +209,27 @@ def test_an_mcp_request_goes_to_its_session(pair):
     assert listed(second) == ["tools"]
 
 
+def test_a_tool_reaches_a_session_of_another_replica(pair):
+    """From within an MCP session, whose replica is another one."""
+    first, second = pair
+    first.execute("x = 41", session_id="tools")
+    mcp = mcp_wire.Client(second)
+    arguments = {"code": "print(x + 1)", "session_id": "tools"}
+    answer = mcp.post(mcp_wire.call("run_python_code", **arguments))
+    assert answer.status_code == 200 and "42" in answer.text, answer.text
+    # A slow one streams its progress.
+    arguments["code"] = (
+        "import time\nfor i in range(3): print(i, flush=True); time.sleep(0.5)\nx += 1"
+    )
+    with mcp.stream(message=mcp_wire.call("run_python_code", token="t", **arguments)) as stream:
+        events = [json.loads(event["data"]) for event in stream.events if event["data"]]
+    assert not events[-1]["result"].get("isError"), events[-1]
+    assert {event.get("method") for event in events[:-1]} == {"notifications/progress"}
+    assert mcp_wire.result(mcp.post(mcp_wire.request("tools/list")))["tools"]
+    assert first.execute("print(x)", session_id="tools").text() == "42\n"
+    assert listed(second) == ["tools"]
+
+
 def test_the_old_sse_transport(pair):
     """Its stream is at one replica, and its messages come to the other one."""
     first, second = pair
