@@ -21,6 +21,9 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "not_on(provisioner or runtime, why): what does not hold there"
     )
+    config.addinivalue_line(
+        "markers", "once: what no engine changes, and takes long; it is run without choosing one"
+    )
 
 
 def pytest_collection_modifyitems(config, items):
@@ -30,6 +33,8 @@ def pytest_collection_modifyitems(config, items):
         only = item.get_closest_marker("only")
         if only and only.args[0] not in (docker_engine.PROVISIONER, docker_engine.OCI_RUNTIME):
             left_out[item] = f"only {only.args[0]}, {only.args[1]}"
+        if item.get_closest_marker("once") and docker_engine.IS_CHOSEN:
+            left_out[item] = "once, no engine changes it"
         for mark in item.iter_markers("not_on"):
             if mark.args[0] in (docker_engine.PROVISIONER, docker_engine.OCI_RUNTIME):
                 left_out[item] = f"not on {mark.args[0]}, {mark.args[1]}"

@@ -13,6 +13,8 @@ import httpx
 PROVISIONER = os.environ.get("KERNELGATE_PROVISIONER", "oci")
 # For the provisioner oci; "" leaves the choice to the gateway.
 OCI_RUNTIME = os.environ.get("KERNELGATE_OCI_RUNTIME", "")
+# Whether the tests are run for an engine or runtime, beside those of the default ones.
+IS_CHOSEN = PROVISIONER != "oci" or bool(OCI_RUNTIME)
 # "tcp": the gateways dial the agents; "": what the engine has by itself.
 DOOR = os.environ.get("KERNELGATE_DOOR", "")
 # "fork" or "exec"; "": the gateway's default.

@@ -174,6 +174,7 @@ def test_a_session_that_is_being_made(start_gateway):
     maker.join()
 
 
+@pytest.mark.once
 def test_commands_are_activity(start_gateway):
     gateway = start_gateway("--pool-size", "0")
     session = gateway.create_session(idle_timeout=2)

@@ -389,6 +389,7 @@ def test_a_full_disk(files, run, gateway, session):
     assert "large" in files.names()
 
 
+@pytest.mark.once
 def test_uploads_are_bounded_taken_together(gateway, files):
     """Sixteen uploads of 45 MiB that stop before their end: memory stays near the bound."""
     url = urllib.parse.urlsplit(gateway.url)
@@ -449,6 +450,7 @@ def test_within_100_ms_while_the_kernel_is_busy(gateway, session):
         assert time.monotonic() - started < most
 
 
+@pytest.mark.once
 def test_files_renew_the_expiry_and_belong_to_their_owner(start_gateway, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("ann:key-of-ann\nbob:key-of-bob\n")
@@ -500,6 +502,7 @@ def assert_links(gateway, ann, bob, url):
     assert nobody.get(f"/api/v1/sessions/shared-name?{query}").status_code == 401
 
 
+@pytest.mark.once
 def test_a_link_ends_with_its_session(start_gateway):
     key = "key-of-somebody"
     gateway = start_gateway("--api-key", key, "--pool-size", "0", key=key)
@@ -524,6 +527,7 @@ def test_a_link_ends_with_its_session(start_gateway):
 # ---- Eviction
 
 
+@pytest.mark.once
 def test_eviction_does_not_end_a_download(start_gateway):
     gateway = start_gateway("--max-sessions", "1", "--evict", "idle", "--pool-size", "0")
     gateway.create_session(session_id="a")
@@ -543,6 +547,7 @@ def test_eviction_does_not_end_a_download(start_gateway):
     assert gateway.client.get("/api/v1/sessions/a").status_code == 404
 
 
+@pytest.mark.once
 def test_eviction_does_not_end_an_upload(start_gateway):
     gateway = start_gateway("--max-sessions", "1", "--evict", "idle", "--pool-size", "0")
 

@@ -225,12 +225,14 @@ def test_an_idle_session_ends(gateway):
     assert session_id not in listed
 
 
+@pytest.mark.once
 def test_a_running_execution_is_activity(gateway):
     session_id = gateway.create_session(session_id=name(), idle_timeout=1)
     lines = gateway.execute("import time; time.sleep(3); print('done')", session_id=session_id)
     assert lines.text() == "done\n"
 
 
+@pytest.mark.once
 def test_max_sessions(start_gateway):
     gateway = start_gateway("--max-sessions", "2", "--pool-size", "0")
     first = gateway.create_session()
@@ -387,6 +389,7 @@ def two_owners(start_gateway, tmp_path):
     return start
 
 
+@pytest.mark.once
 def test_one_owner_takes_half_of_the_sessions(two_owners):
     gateway, bob = two_owners("--max-sessions", "3", "--pool-size", "0")
     gateway.create_session(session_id="a")

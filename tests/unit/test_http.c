@@ -756,8 +756,11 @@ static char *
 array_of(const char *value, size_t n)
 {
     KG_AUTO_BUF text = {0};
-    for (size_t i = 0; i < n; i++)
-        buf_printf(&text, "%c%s", i ? ',' : '[', value);
+    size_t len = strlen(value);
+    for (size_t i = 0; i < n; i++) {
+        buf_append(&text, i ? "," : "[", 1);
+        buf_append(&text, value, len);
+    }
     buf_append_str(&text, "]");
     return buf_take(&text);
 }
@@ -767,26 +770,33 @@ static void
 test_json_values_are_bounded(void **state)
 {
     (void)state;
+    enum { LIMIT = HTTP_JSON_VALUE_BYTES_MAX / 12 };
     static const struct {
         const char *value;
         size_t n;
         bool fits;
     } cases[] = {
-        {"7", 1000 * 1000, true},          {"-1.5e-3", 1000 * 1000, true},
-        {"[1,2]", 250 * 1000, true},       {"{\"a\":1,\"b\":\"c\"}", 100 * 1000, true},
-        {"{}", 400 * 1000, false},         {"[]", 600 * 1000, false},
-        {"1", 2200 * 1000, false},         {"\"\"", 1200 * 1000, false},
-        {"\"{},[],:\"", 200 * 1000, true},
+        {"7", 83 * 1000, true},           {"-1.5e-3", 83 * 1000, true},
+        {"[1,2]", 20 * 1000, true},       {"{\"a\":1,\"b\":\"c\"}", 8 * 1000, true},
+        {"{}", 34 * 1000, false},         {"[]", 50 * 1000, false},
+        {"1", 184 * 1000, false},         {"\"\"", 100 * 1000, false},
+        {"\"{},[],:\"", 16 * 1000, true},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
         struct kg_error err = {0};
+        bool beyond;
         KG_AUTO_FREE char *text = array_of(cases[i].value, cases[i].n);
-        json_auto_t *json = http_json_parse(text, strlen(text), &err);
+        json_auto_t *json = http_json_parse_within(text, strlen(text), LIMIT, &beyond, &err);
         assert_int_equal(json != NULL, cases[i].fits);
+        assert_int_equal(beyond, !cases[i].fits);
         assert_int_equal(err.code, cases[i].fits ? KG_OK : KG_INVALID);
         if (!cases[i].fits)
-            assert_non_null(strstr(err.message, "the limit is 96 MiB"));
+            assert_non_null(strstr(err.message, "the limit is 8 MiB"));
     }
+    struct kg_error err = {0};
+    KG_AUTO_FREE char *text = array_of("{}", 400 * 1000);
+    assert_null(http_json_parse(text, strlen(text), &err));
+    assert_non_null(strstr(err.message, "the limit is 96 MiB"));
 }
 
 // jansson overlooks a NUL after a number, while json_member() returns the text with it.
