@@ -19,6 +19,7 @@ import time
 import docker_engine
 import dockerd
 import httpx
+import leftovers
 import pytest
 from engine_proxy import EngineProxy
 from kernelgate import BINARY, HELD, free_port, problem, wait_for
@@ -49,8 +50,12 @@ def new_session(gateway, code="print('new')"):
 # ---- What it is
 
 
-def test_what_the_engine_is_told(gateway, session, docker):
-    sandbox = sandbox_of(gateway, session)
+def test_what_the_engine_is_told(start_gateway, docker):
+    # No gateway may make containers while the other tests end the engine: a container that is being
+    # started then can leave a process that the engine has forgotten.
+    gateway = start_gateway("--pool-size", "0")
+    gateway.create_session(session_id="s")
+    sandbox = sandbox_of(gateway, "s")
     made = docker.ask("GET", f"/containers/{sandbox.container}/json")
     config, host = made["Config"], made["HostConfig"]
     mib = 1 << 20
@@ -89,7 +94,7 @@ def test_what_the_engine_is_told(gateway, session, docker):
     }  # fmt: skip
     assert gateway.client.get("/api/v1/health").json()["provisioner"] == "docker"
     names = "import getpass, os, pwd\nprint(getpass.getuser(), pwd.getpwuid(os.getuid()).pw_name)"
-    assert gateway.execute(names, session_id=session).text() == "sandbox sandbox\n"
+    assert gateway.execute(names, session_id="s").text() == "sandbox sandbox\n"
 
 
 def test_auto_takes_docker_where_there_is_no_runtime(start_gateway):
@@ -170,6 +175,13 @@ def test_no_engine_is_said_at_the_start(tmp_path):
 # ---- The engine goes away
 
 
+def wait_for_sandboxes(gateway, known):
+    """Until there are those sessions alone, and no container that has ended."""
+    gateway_id = pathlib.Path(gateway.state_dir, "id").read_text().strip()
+    wait_for(lambda: {each.session for each in sandboxes(gateway)} - {None} == known, timeout=40)
+    wait_for(lambda: "Exited" not in str(leftovers.containers_of_gateway(gateway_id)), timeout=40)
+
+
 @pytest.mark.parametrize("live_restore", [True, False])
 def test_the_engine_is_killed_and_comes_back(start_gateway, mortal, live_restore):
     mortal.stop()
@@ -202,8 +214,7 @@ def test_the_engine_is_killed_and_comes_back(start_gateway, mortal, live_restore
     else:  # the engine ends what it does not restore, and that is noticed
         wait_for(lambda: gateway.client.get("/api/v1/sessions/s").status_code == 404, timeout=60)
     # The container that was released while the engine was down is removed as well.
-    known = {"s"} if live_restore else set()
-    wait_for(lambda: {each.session for each in sandboxes(gateway)} - {None} == known, timeout=40)
+    wait_for_sandboxes(gateway, {"s"} if live_restore else set())
     assert gateway.execute("print(7)", session_id="again").text() == "7\n"
 
 
@@ -221,8 +232,7 @@ def test_the_engine_is_stopped_in_good_order(start_gateway, mortal, live_restore
         wait_for(lambda: gateway.client.get("/api/v1/sessions/s").status_code == 404)
     mortal.start(live_restore=live_restore)
     wait_for(lambda: new_session(gateway).status_code == 200, timeout=60)
-    known = {"s"} if live_restore else set()
-    wait_for(lambda: {each.session for each in sandboxes(gateway)} - {None} == known, timeout=40)
+    wait_for_sandboxes(gateway, {"s"} if live_restore else set())
 
 
 def test_a_session_that_is_ended_while_the_engine_is_away(start_gateway, docker, mortal):
