@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import contextlib
+import datetime
 import json
 import os
 import pathlib
@@ -101,6 +102,11 @@ def adopted(gateway):
     return gateway.log().count("session adopted")
 
 
+def started_at(gateway):
+    """By its own clock."""
+    return datetime.datetime.fromisoformat(gateway.log().split()[0])
+
+
 def answers(gateway, session_id, code, expected):
     """Whether code in that session prints what is expected; while it is being taken over, it does not
     run."""
@@ -129,12 +135,27 @@ def test_a_session_is_used_through_both(pair):
     assert problem(first.client.get("/api/v1/sessions/shared"), 404, "session_not_found")
 
 
-def test_a_killed_replicas_sessions_are_taken_over(pair):
-    first, second = pair
-    first.execute("x = 41", session_id="kept")
-    assert second.execute("print(x)", session_id="kept").text() == "41\n"
+def test_a_killed_replicas_sessions_are_taken_over(start_replica):
+    """Their clocks are a minute apart, four times as long as a replica may be silent."""
+    [library] = pathlib.Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+    fast = {
+        "LD_PRELOAD": str(library),
+        "FAKETIME": "+60s",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "ASAN_OPTIONS": "verify_asan_link_order=0",
+    }
+    first, second = start_replica(), start_replica(env=fast)
+    wait_for(lambda: "replica" in replica_names(start_replica.installation, 2))
+    first.execute("x = 41", session_id="first")
+    second.execute("x = 51", session_id="second")
+    ahead = started_at(second) - started_at(first)
+    assert ahead > datetime.timedelta(seconds=50)
+    time.sleep(5)  # each has looked for the other one twice
+    assert answers(first, "second", "print(x + 1)", "52")
+    assert answers(second, "first", "print(x + 1)", "42")
+    assert adopted(first) == adopted(second) == 0
     first.kill()
-    wait_for(lambda: answers(second, "kept", "print(x + 1)", "42"), timeout=TAKEOVER_S)
+    wait_for(lambda: answers(second, "first", "print(x + 1)", "42"), timeout=TAKEOVER_S)
     assert adopted(second) == 1
 
 
