@@ -39,6 +39,10 @@ SETTING(STRING, oci_runtime, "oci-runtime", .fallback = "auto", .commands = BOTH
 SETTING(STRING, docker_host, "docker-host", .fallback = "unix:///var/run/docker.sock",
         .commands = BOTH, .aliases = {{"DOCKER_HOST"}},
         .help = "where the Docker Engine listens: unix:///path or tcp://host:port")
+SETTING(STRING, kubeconfig, "kubeconfig", .commands = BOTH,
+        .help = "a file of kubectl's, whose current context names the API server, its authority, the credential and the namespace")
+SETTING(STRING, kubernetes_pod_template, "kubernetes-pod-template", .commands = BOTH,
+        .help = "YAML file of a Pod whose labels, annotations, scheduling and runtime class the sandboxes' pods get; docs/kubernetes.md")
 SETTING(STRING, kubernetes_server, "kubernetes-server", .commands = BOTH,
         .help = "URL of the API server; in a pod, by default the one of its cluster, with the service account's certificate, token and namespace")
 SETTING(STRING, kubernetes_ca_file, "kubernetes-ca-file", .commands = BOTH,

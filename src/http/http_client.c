@@ -430,15 +430,30 @@ call_set_common_options(struct http_call *call)
 }
 
 static void
+set_pem(CURL *easy, CURLoption option, const char *pem)
+{
+    struct curl_blob blob = {.flags = CURL_BLOB_COPY};
+    if (!pem)
+        return;
+    blob.data = (void *)(uintptr_t)pem; // which is copied
+    blob.len = strlen(pem);
+    curl_easy_setopt(easy, option, &blob);
+}
+
+static void
 set_certificates(CURL *easy, const struct http_call_spec *spec)
 {
     const char *authorities = spec->ca_file ? spec->ca_file : getenv("SSL_CERT_FILE");
-    if (authorities && *authorities)
+    if (spec->ca_pem)
+        set_pem(easy, CURLOPT_CAINFO_BLOB, spec->ca_pem);
+    else if (authorities && *authorities)
         curl_easy_setopt(easy, CURLOPT_CAINFO, authorities);
     if (spec->certificate_file)
         curl_easy_setopt(easy, CURLOPT_SSLCERT, spec->certificate_file);
     if (spec->key_file)
         curl_easy_setopt(easy, CURLOPT_SSLKEY, spec->key_file);
+    set_pem(easy, CURLOPT_SSLCERT_BLOB, spec->certificate_pem);
+    set_pem(easy, CURLOPT_SSLKEY_BLOB, spec->key_pem);
 }
 
 static void

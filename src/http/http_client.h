@@ -29,11 +29,14 @@ struct http_call_spec {
     // The addresses that the call may connect to (borrowed); others fail with KG_INVALID. Such a
     // call has a connection of its own. NULL: any address.
     const struct address_policy *policy;
-    // For https, paths of PEM files (NULL: none): the authorities that are trusted instead of the
-    // system's, and the client's certificate with its key.
+    // For https, the authorities that are trusted instead of the system's, and the client's
+    // certificate with its key: paths of PEM files, or PEM. NULL: none.
     const char *ca_file;
+    const char *ca_pem;
     const char *certificate_file;
+    const char *certificate_pem;
     const char *key_file;
+    const char *key_pem;
 };
 
 // The answer. After a transport error `status` is 0 and `err` is set; an HTTP error status is not

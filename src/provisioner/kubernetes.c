@@ -39,13 +39,14 @@ kube_open(struct loop *loop, const struct provisioner_settings *settings, struct
     TAILQ_INIT(&kube->marks);
     if (provisioner_init(&kube->base, &provisioner_kubernetes, loop, settings, err) < 0 ||
         take_installation(kube, settings, err) < 0 ||
-        kube_find_access(kube, &settings->kubernetes, err) < 0 ||
+        kube_find_access(&kube->access, &settings->kubernetes, err) < 0 ||
+        kube_template_read(settings->kubernetes.pod_template, &kube->template, err) < 0 ||
         kube_replicas_init(kube, settings->kubernetes.replica_address, err) < 0)
         return NULL;
     kube_network_init(kube, settings->kubernetes.unenforced_network);
-    kube->pods_path = kg_asprintf("/api/v1/namespaces/%s/pods", kube->namespace);
+    kube->pods_path = kg_asprintf("/api/v1/namespaces/%s/pods", kube->access.namespace);
     kube->leases_path =
-        kg_asprintf("/apis/coordination.k8s.io/v1/namespaces/%s/leases", kube->namespace);
+        kg_asprintf("/apis/coordination.k8s.io/v1/namespaces/%s/leases", kube->access.namespace);
     return KG_STEAL(kube);
 }
 
@@ -62,7 +63,8 @@ kube_close(struct kubernetes *kube)
     provisioner_fini(&kube->base);
     kube_pods_fini(kube);
     http_client_free(kube->http);
-    kube_access_fini(kube);
+    kube_access_fini(&kube->access);
+    json_decref(kube->template);
     free(kube->pods_path);
     free(kube->leases_path);
     free(kube->image);
@@ -77,8 +79,8 @@ engine_create(struct loop *loop, const struct provisioner_settings *settings, st
     KUBE_AUTO kube = kube_open(loop, settings, err);
     if (!kube || kube_trial(kube, err) < 0)
         return NULL;
-    log_info("sandboxes are pods of kubernetes", LOG_STR("server", kube->server),
-             LOG_STR("namespace", kube->namespace), LOG_STR("image", kube->image));
+    log_info("sandboxes are pods of kubernetes", LOG_STR("server", kube->access.server),
+             LOG_STR("namespace", kube->access.namespace), LOG_STR("image", kube->image));
     return &KG_STEAL(kube)->base;
 }
 

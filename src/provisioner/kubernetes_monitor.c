@@ -253,7 +253,7 @@ monitor_on_listed(const struct http_call_result *result, void *arg)
         step_later(kube, 0);
     } else if (!take_version(kube, page)) {
         kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "%.100s has not answered with a list of pods", kube->server);
+                     "%.100s has not answered with a list of pods", kube->access.server);
         on_failure(kube, result, &err);
     } else {
         on_success(kube);

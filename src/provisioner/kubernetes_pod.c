@@ -128,8 +128,10 @@ kube_pod_spec(const struct kubernetes *kube, const char *id, json_t *args)
         agent_container(kube), "containers", sandbox_container(kube, args), "volumes",
         memory_volume("agent", AGENT_MB), memory_volume("data", kube->limits.disk_mb),
         memory_volume("tmp", kube->limits.tmp_mb));
-    return json_pack("{s:s, s:s, s:o, s:o}", "apiVersion", "v1", "kind", "Pod", "metadata",
-                     metadata(kube, id), "spec", spec);
+    json_t *pod = json_pack("{s:s, s:s, s:o, s:o}", "apiVersion", "v1", "kind", "Pod", "metadata",
+                            metadata(kube, id), "spec", spec);
+    kube_template_apply(kube->template, pod);
+    return pod;
 }
 
 json_t *

@@ -140,19 +140,30 @@ struct kube_network {
     char prober[SANDBOX_ID_MAX + 1];
 };
 
+// Where the API server is, and what it knows this gateway by. Of a file and a text at most one is
+// set; NULL: there is none.
+struct kube_access {
+    char *server; // URL without a slash at its end
+    char *ca_file;
+    char *ca_pem;
+    char *token_file; // read for each call
+    char *token;
+    char *certificate_file;
+    char *certificate_pem;
+    char *key_file;
+    char *key_pem;
+    char *namespace; // of the pods
+};
+
 struct kubernetes {
     struct provisioner base;
     struct http_client *http;
-    char *server; // URL without a slash at its end
-    char *ca_file;
-    char *token_file;
-    char *certificate_file;
-    char *key_file;
-    char *namespace;
+    struct kube_access access;
     char *pods_path; // /api/v1/namespaces/<namespace>/pods
     char *leases_path;
     char *image;
     char *agent_image;
+    json_t *template; // NULL, or what the operator adds to each pod: {metadata, spec}
     char *installation;
     char holder[KUBE_HOLDER_LEN + 1]; // this process
     struct provisioner_limits limits;
@@ -207,14 +218,30 @@ kube_auto_(struct kubernetes **kube)
 }
 #define KUBE_AUTO __attribute__((cleanup(kube_auto_))) struct kubernetes *
 
-// ---- Calls (kubernetes_api.c) ---------------------------------------------------------------
+// ---- Access (kubernetes_access.c) -----------------------------------------------------------
 
 // Finds the API server and the credentials: `settings`, else those of the pod's service account.
-KG_MUST_CHECK int kube_find_access(struct kubernetes *kube,
+KG_MUST_CHECK int kube_find_access(struct kube_access *access,
                                    const struct provisioner_kubernetes *settings,
                                    struct kg_error *err);
-// Frees what it has found, also where it failed.
-void kube_access_fini(struct kubernetes *kube);
+// The header with the token, to be freed; NULL: there is none.
+KG_MUST_CHECK int kube_authorization(const struct kube_access *access, char **ret,
+                                     struct kg_error *err);
+// Frees what was found, also where that failed.
+void kube_access_fini(struct kube_access *access);
+// Reads a file of kubectl's (kubernetes_config.c).
+KG_MUST_CHECK int kube_take_config(struct kube_access *access, const char *path,
+                                   struct kg_error *err);
+
+// ---- What the operator adds to pods (kubernetes_template.c) ---------------------------------
+
+// Reads the file; NULL: there is none. `ret` is NULL, or an object to be freed.
+KG_MUST_CHECK int kube_template_read(const char *path, json_t **ret, struct kg_error *err);
+// Adds it to a pod, whose own members win.
+void kube_template_apply(const json_t *template, json_t *pod);
+
+// ---- Calls (kubernetes_api.c) ---------------------------------------------------------------
+
 // Calls the API server; `path` begins with a slash, `body` (stolen) may be NULL. The body of a
 // PATCH is a JSON patch.
 KG_MUST_CHECK struct http_call *kube_call(struct kubernetes *kube, const char *method,

@@ -56,7 +56,7 @@ ask_right(const struct kubernetes *kube, const char *group, const char *resource
     json_t *question =
         json_pack("{s:s, s:s, s:{s:{s:s, s:s, s:s, s:s}}}", "apiVersion", "authorization.k8s.io/v1",
                   "kind", "SelfSubjectAccessReview", "spec", "resourceAttributes", "namespace",
-                  kube->namespace, "group", group, "resource", resource, "verb", verb);
+                  kube->access.namespace, "group", group, "resource", resource, "verb", verb);
     json_auto_t *answer = NULL;
     if (ask_and_wait(kube, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
                      question, &answer, err) < 0)
@@ -83,7 +83,7 @@ check_rights_over(const struct kubernetes *kube, const char *group, const char *
     return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
                         "kubernetes: this account may not %s %s in the namespace %s (see the Role "
                         "in deploy/kubernetes)",
-                        missing.data, resource, kube->namespace);
+                        missing.data, resource, kube->access.namespace);
 }
 
 static int
@@ -112,7 +112,7 @@ check_admission(const struct kubernetes *kube, struct kg_error *err)
 {
     char id[SANDBOX_ID_MAX + 1] = {0};
     id_random(id, 10);
-    KG_AUTO_FREE char *path = kg_asprintf("%s?dryRun=All", kube->pods_path);
+    KG_AUTO_FREE char *path = kg_asprintf("%s?dryRun=All&fieldValidation=Strict", kube->pods_path);
     return ask_and_wait(kube, "POST", path, trial_pod(kube, id), NULL, err);
 }
 

@@ -24,9 +24,10 @@ struct provisioner_kernel_env {
     const char *host_dir;
 };
 
-// The API server of Kubernetes and the client's credentials. NULL members come from the pod's
-// service account.
+// The API server of Kubernetes and the client's credentials. NULL members come from the file of
+// kubectl's, or from the pod's service account.
 struct provisioner_kubernetes {
+    const char *kubeconfig;       // NULL: none; else the next five must be NULL
     const char *server;           // https://host:port
     const char *ca_file;          // PEM; NULL without a service account: the system's authorities
     const char *token_file;       // read again when it changes
@@ -35,6 +36,8 @@ struct provisioner_kubernetes {
     const char *namespace;    // of the sandboxes' pods
     const char *agent_image;  // an image with `cp` and /usr/local/bin/kernelgate-agent
     const char *installation; // labels the pods; NULL: gateway_id
+    const char
+        *pod_template; // YAML file of what the pods have besides (kubernetes_template.c); or NULL
     // host:port at which other gateways of this installation reach this one
     // (provisioner_replicas.h); NULL: it is the only one.
     const char *replica_address;

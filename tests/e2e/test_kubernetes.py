@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What only a cluster shows: faults of the API server, pods that others change, rights, admission."""
 
+import base64
 import os
 import pathlib
 import shutil
@@ -233,6 +234,98 @@ def test_a_trial_leaves_nothing(start_gateway):
     wait_for(lambda: pods_of(gateway))
     gateway.stop()
     assert pods_of(gateway) == []
+
+
+# ---- Files of the operator's ------------------------------------------------------------------------
+
+TEMPLATE = """
+kind: Pod
+metadata:
+  labels: {team: data}
+  annotations: {example/note: "7"}
+spec:
+  nodeSelector: {kubernetes.io/os: linux}
+  tolerations:
+  - {key: sandboxes, operator: Exists}
+"""
+
+
+def test_a_template_of_pods(start_gateway, tmp_path):
+    template = tmp_path / "pod.yaml"
+    template.write_text(TEMPLATE)
+    gateway = start_gateway("--pool-size", "0", "--kubernetes-pod-template", str(template))
+    assert gateway.execute("print(1)", session_id="s").text() == "1\n"
+    pod = cluster.Cluster().pod(sandbox_of(gateway, "s").id)
+    assert pod["metadata"]["labels"]["team"] == "data"
+    assert pod["metadata"]["annotations"]["example/note"] == "7"
+    assert pod["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert {"key": "sandboxes", "operator": "Exists"} in pod["spec"]["tolerations"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("kind: Pod\nspec:\n  hostNetwork: true\n", "spec.hostNetwork cannot be set"),
+        ("kind: Pod\nspec:\n\ttolerations: []\n", "line 3"),
+        # The API server's own check.
+        ("kind: Pod\nspec:\n  tolerations: [{keyy: a}]\n", 'unknown field "spec.tolerations'),
+    ],
+)
+def test_a_template_that_is_wrong(tmp_path, text, why):
+    template = tmp_path / "pod.yaml"
+    template.write_text(text)
+    result = doctor(KERNELGATE_KUBERNETES_POD_TEMPLATE=str(template))
+    assert result.returncode == 1 and why in result.stdout, result.stdout
+
+
+def kubeconfig(folder, user):
+    """A file that names the authority by its content, and what the user has by paths."""
+    authority = base64.b64encode((cluster.KEYS / "ca.crt").read_bytes()).decode()
+    path = folder / "config"
+    path.write_text(
+        f"""
+apiVersion: v1
+kind: Config
+current-context: lab
+contexts:
+- name: lab
+  context: {{cluster: here, user: me, namespace: {cluster.NAMESPACE}}}
+clusters:
+- name: here
+  cluster: {{server: "{cluster.SERVER}", certificate-authority-data: {authority}}}
+users:
+- name: me
+  user: {user}
+"""
+    )
+    settings = ("SERVER", "CA_FILE", "TOKEN_FILE", "NAMESPACE")
+    unset = {f"KERNELGATE_KUBERNETES_{name}": "" for name in settings}
+    return {**unset, "KERNELGATE_KUBECONFIG": str(path)}
+
+
+def test_kubectls_file_with_a_client_certificate(start_gateway, tmp_path):
+    for name in ("admin.crt", "admin.key"):
+        shutil.copy(cluster.KEYS / name, tmp_path)
+    settings = kubeconfig(tmp_path, "{client-certificate: admin.crt, client-key: admin.key}")
+    gateway = start_gateway("--pool-size", "0", env=settings)
+    assert gateway.execute("print(1)", session_id="s").text() == "1\n"
+    assert cluster.Cluster().pod(sandbox_of(gateway, "s").id)
+
+
+def test_kubectls_file_with_data_and_a_token(tmp_path):
+    certificate, key = (
+        base64.b64encode((cluster.KEYS / name).read_bytes()).decode()
+        for name in ("admin.crt", "admin.key")
+    )
+    by_data = f"{{client-certificate-data: {certificate}, client-key-data: {key}}}"
+    by_token = f"{{token: {(cluster.KEYS / 'token').read_text()}}}"
+    for user in (by_data, by_token):
+        result = doctor(**kubeconfig(tmp_path, user))
+        assert result.returncode == 0, result.stdout
+    result = doctor(**kubeconfig(tmp_path, "{token: none}"))
+    assert result.returncode == 1 and "401" in result.stdout, result.stdout
+    result = doctor(**kubeconfig(tmp_path, "{exec: {command: aws}}"))
+    assert result.returncode == 1 and "exec of the user me is not supported" in result.stdout
 
 
 # ---- What is missing -------------------------------------------------------------------------------

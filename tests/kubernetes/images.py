@@ -25,7 +25,7 @@ import debian  # noqa: E402
 
 PACKAGES = (
     "python3", "fonts-dejavu-core", "fonts-wqy-microhei", "curl", "libcurl4", "libczmq4",
-    "libevent-2.1-7", "libevent-pthreads-2.1-7", "libjansson4", "libsodium23", "libsqlite3-0", "libwslay1", "libzmq5",
+    "libevent-2.1-7", "libevent-pthreads-2.1-7", "libjansson4", "libsodium23", "libsqlite3-0", "libwslay1", "libyaml-0-2", "libzmq5",
 )  # fmt: skip
 USERS = (("sandbox", 1000, "/tmp"), ("kernelgate", 10001, "/"))
 BINARIES = PROJECT / "build/release/bin"

@@ -20,7 +20,7 @@ static struct kubernetes
 engine(void)
 {
     return (struct kubernetes){
-        .server = server,
+        .access.server = server,
         .installation = installation,
         .image = image,
         .agent_image = agent_image,
@@ -333,14 +333,14 @@ static void
 expect_server(const char *expected)
 {
     const struct provisioner_kubernetes none = {0};
-    struct kubernetes kube = {0};
+    struct kube_access access = {0};
     struct kg_error err = {0};
-    assert_int_equal(kube_find_access(&kube, &none, &err), expected ? 0 : -1);
+    assert_int_equal(kube_find_access(&access, &none, &err), expected ? 0 : -1);
     if (expected)
-        assert_string_equal(kube.server, expected);
+        assert_string_equal(access.server, expected);
     else
         assert_non_null(strstr(err.message, "kubernetes-server"));
-    kube_access_fini(&kube);
+    kube_access_fini(&access);
 }
 
 static void
@@ -374,15 +374,15 @@ test_settings(void **state)
         {{.server = "https://api", .certificate_file = "/dev/null"}, "go together"},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(all); i++) {
-        struct kubernetes kube = {0};
+        struct kube_access access = {0};
         struct kg_error err = {0};
-        int found = kube_find_access(&kube, &all[i].settings, &err);
+        int found = kube_find_access(&access, &all[i].settings, &err);
         assert_int_equal(found, all[i].wrong ? -1 : 0);
         if (all[i].wrong)
             assert_non_null(strstr(err.message, all[i].wrong));
         else
-            assert_string_equal(kube.server, "https://api:6443");
-        kube_access_fini(&kube);
+            assert_string_equal(access.server, "https://api:6443");
+        kube_access_fini(&access);
     }
 }
 
@@ -620,5 +620,7 @@ main(void)
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     failed += _cmocka_run_group_tests("kubernetes_faults", kubernetes_fault_tests,
                                       n_kubernetes_fault_tests, NULL, NULL);
+    failed += _cmocka_run_group_tests("kubernetes_files", kubernetes_file_tests,
+                                      n_kubernetes_file_tests, NULL, NULL);
     return failed;
 }
