@@ -2,6 +2,7 @@
 """The gateways under test. Each is checked when it ends: exit code, sanitizers, leftovers."""
 
 import os
+import pathlib
 import shutil
 import tempfile
 import uuid
@@ -11,7 +12,7 @@ import docker_engine
 import dockerd
 import leftovers
 import pytest
-from kernelgate import Gateway, wait_for
+from kernelgate import Gateway, free_port, wait_for
 
 
 def pytest_configure(config):
@@ -108,6 +109,36 @@ def start_gateway(engine, quick):
         except AssertionError as error:
             errors.append(str(error))
     assert not errors, "\n".join(errors)
+
+
+@pytest.fixture
+def start_replica(start_gateway, tmp_path):
+    """Starts replicas of one installation; at the end its pods and leases are removed."""
+    installation = f"replicas-{uuid.uuid4().hex[:8]}"
+    key = tmp_path / "link.key"
+    key.write_text("5a" * 32 + "\n")
+    started = []
+
+    def start(*flags, **options):
+        port = free_port()
+        replica = start_gateway(
+            *("--pool-size", "0", "--keep-sandboxes"),
+            *("--link-key-file", str(key), "--kubernetes-installation", installation),
+            *("--kubernetes-replica-address", f"127.0.0.1:{port}", *flags),
+            port=port,
+            **options,
+        )
+        started.append(replica)
+        return replica
+
+    start.installation = installation
+    yield start
+    for replica in started:
+        if replica.process.poll() is None:
+            replica.stop()
+        shutil.rmtree(pathlib.Path(replica.state_dir, "sb"), True)  # of pods that are kept
+    selector = f"kernelgate/installation={installation}"
+    cluster.kubectl("-n", cluster.NAMESPACE, "delete", "pods,leases", "-l", selector)
 
 
 @pytest.fixture

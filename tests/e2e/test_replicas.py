@@ -7,7 +7,6 @@ import datetime
 import json
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,42 +19,10 @@ import httpx
 import jupyter_wire
 import mcp_wire
 import pytest
-from kernelgate import BINARY, HELD, free_port, problem, wait_for
+from kernelgate import BINARY, HELD, problem, wait_for
+from replicas import TAKEOVER_S, adopted, answers, leader_of, leases, listed, pods
 
 pytestmark = pytest.mark.only("kubernetes", "replicas are gateways of a cluster")
-
-# A replica that is killed is silent for 15 s until the others know, who look every other second.
-TAKEOVER_S = 30
-
-
-@pytest.fixture
-def start_replica(start_gateway, tmp_path):
-    """Starts replicas of one installation; at the end its pods and leases are removed."""
-    installation = f"replicas-{uuid.uuid4().hex[:8]}"
-    key = tmp_path / "link.key"
-    key.write_text("5a" * 32 + "\n")
-    started = []
-
-    def start(*flags, **options):
-        port = free_port()
-        replica = start_gateway(
-            *("--pool-size", "0", "--keep-sandboxes"),
-            *("--link-key-file", str(key), "--kubernetes-installation", installation),
-            *("--kubernetes-replica-address", f"127.0.0.1:{port}", *flags),
-            port=port,
-            **options,
-        )
-        started.append(replica)
-        return replica
-
-    start.installation = installation
-    yield start
-    for replica in started:
-        if replica.process.poll() is None:
-            replica.stop()
-        shutil.rmtree(pathlib.Path(replica.state_dir, "sb"), True)  # of pods that are kept
-    selector = f"kernelgate/installation={installation}"
-    cluster.kubectl("-n", cluster.NAMESPACE, "delete", "pods,leases", "-l", selector)
 
 
 @pytest.fixture
@@ -67,57 +34,13 @@ def pair(start_replica):
     return first, second
 
 
-def leases(installation, kind):
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.NAMESPACE}/leases"
-    selector = f"kernelgate/installation={installation},kernelgate/kind={kind}"
-    return cluster.Cluster().ask("GET", path, params={"labelSelector": selector})["items"]
-
-
 def replica_names(installation, number):
     return "replica" if len(leases(installation, "replica")) == number else ""
-
-
-def listed(gateway):
-    response = gateway.client.get("/api/v1/sessions")
-    return sorted(response.json()["sessions"]) if response.status_code == 200 else None
-
-
-def pods(installation, state):
-    found = cluster.Cluster().pods(installation)
-    return {
-        pod["metadata"]["name"]
-        for pod in found
-        if pod["metadata"]["labels"]["kernelgate/state"] == state
-    }
-
-
-def leader_of(replicas):
-    """The one that fills the pool."""
-    wait_for(lambda: any(gateway.pool()["target"] for gateway in replicas), timeout=TAKEOVER_S)
-    [leader] = [gateway for gateway in replicas if gateway.pool()["target"]]
-    return leader
-
-
-def adopted(gateway):
-    return gateway.log().count("session adopted")
 
 
 def started_at(gateway):
     """By its own clock."""
     return datetime.datetime.fromisoformat(gateway.log().split()[0])
-
-
-def answers(gateway, session_id, code, expected):
-    """Whether code in that session prints what is expected; while it is being taken over, it does not
-    run."""
-    body = {"session_id": session_id, "code": code}
-    response = gateway.client.post("/api/v1/execute_sync", json=body)
-    if response.status_code == 503:
-        assert int(response.headers["retry-after"]) >= 1
-        return False
-    assert response.status_code == 200, response.text
-    assert expected in response.text, response.text
-    return True
 
 
 # ---- Forwarding ------------------------------------------------------------------------------------
