@@ -128,12 +128,11 @@ refuse_key(struct http_request *request, const struct kg_error *err)
 // While the server drains, requests that start work are refused; those that watch or end it are
 // not.
 static int
-request_admit(const struct http_request *request, struct kg_error *err)
+refuse_work(const struct http_request *request, struct kg_error *err)
 {
-    struct http_server *server = request->conn->server;
-    if (server->draining && (request->flags & HTTP_STARTS_WORK))
+    if (request->server->draining && (request->flags & HTTP_STARTS_WORK))
         return kg_error_set(err, KG_DRAINING, 0, "the gateway is shutting down");
-    return http_server_admit(server, request->owner, err);
+    return 0;
 }
 
 int
@@ -145,7 +144,9 @@ http_request_set_owner(struct http_request *request, const char *owner, struct k
     if (identify_as(conn, request, owner, err) < 0)
         return -1;
     connection_trust(conn);
-    return request_admit(request, err);
+    if (refuse_work(request, err) < 0)
+        return -1;
+    return http_server_admit(conn->server, request->owner, err);
 }
 
 void
@@ -169,10 +170,19 @@ start_handler(struct http_request *request, const struct http_router_entry *entr
         http_request_handle(request);
 }
 
+bool
+http_request_starts_work(const struct http_request *request)
+{
+    return request->flags & HTTP_STARTS_WORK;
+}
+
 void
 http_request_handle(struct http_request *request)
 {
-    if (!body_parse_before_handler(request))
+    struct kg_error err;
+    if (!(request->flags & HTTP_PUBLIC) && refuse_work(request, &err) < 0)
+        http_reply_error(request, &err);
+    else if (!body_parse_before_handler(request))
         request->handler(request, request->handler_arg);
 }
 
@@ -212,7 +222,7 @@ dispatch_handle(struct http_connection *conn, struct evhttp_request *ev)
                               "given",
                               HTTP_STRANGER_BYTES_MAX);
     if (!failed && !(request->flags & HTTP_PUBLIC))
-        failed = request_admit(request, &err);
+        failed = http_server_admit(server, request->owner, &err);
     if (failed && err.code == KG_UNAUTHORIZED && request->wrong_key)
         refuse_key(request, &err);
     else if (failed)

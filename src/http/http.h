@@ -296,9 +296,10 @@ void http_upgrade_end(struct http_request *request);
 
 // ---- Forwarded requests (tunnel.c) ----------------------------------------------------------
 
-// Called before the handler of each request, when all checks have passed and the body is there.
-// True: it takes the request, and ends it by an answer of another server (below), by any other
-// answer, or by http_request_handle().
+// Called before the handler of each request, when all checks have passed and the body is there,
+// also of one that a draining server would refuse: another one may do the work. True: it takes the
+// request, and ends it by an answer of another server (below), by any other answer, or by
+// http_request_handle().
 typedef bool (*http_forward_fn)(struct http_request *request, void *arg);
 void http_server_set_forward(struct http_server *server, http_forward_fn fn, void *arg);
 // Whether connections from that address are other gateways', which forward requests of many
@@ -306,8 +307,11 @@ void http_server_set_forward(struct http_server *server, http_forward_fn fn, voi
 struct sockaddr;
 typedef bool (*http_fellow_fn)(const struct sockaddr *from, void *arg);
 void http_server_set_fellow(struct http_server *server, http_fellow_fn fn, void *arg);
-// Calls the handler after all. Its on_gone must be free.
+// Calls the handler after all, or refuses the request if the server drains. Its on_gone must be
+// free.
 void http_request_handle(struct http_request *request);
+// Whether its route has HTTP_STARTS_WORK.
+bool http_request_starts_work(const struct http_request *request);
 // It has come from another replica, which has found that it is for this one.
 void http_request_set_forwarded(struct http_request *request);
 bool http_request_is_forwarded(const struct http_request *request);
@@ -319,7 +323,7 @@ json_t *http_request_elsewhere(const struct http_request *request);
 const char *http_request_route(const struct http_request *request);
 const char *http_request_target(const struct http_request *request);
 // The head to forward, with all that the client has sent in it but what concerns this connection
-// only, and with the line `extra` ("Name: value"). To be freed.
+// only, and with the line `extra` ("Name: value") in place of such a line. To be freed.
 char *http_tunnel_head(const struct http_request *request, const char *extra);
 // From now on http_stream_write() sends bytes as they are, which begin with the head of an answer
 // of that status; http_upgrade_read(), _pause() and _end() work, and the connection ends with the

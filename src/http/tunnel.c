@@ -2,6 +2,7 @@
 // Requests that another server answers: what is sent to it, and the connection that then carries
 // its answer as it comes.
 
+#include <string.h>
 #include <strings.h>
 
 #include "http_priv.h"
@@ -70,6 +71,13 @@ is_hop(const char *name)
     return false;
 }
 
+static bool
+has_name(const char *line, const char *name)
+{
+    size_t len = strlen(name);
+    return strncasecmp(line, name, len) == 0 && line[len] == ':';
+}
+
 static void
 append_header(struct buf *head, const char *name, const char *value)
 {
@@ -93,7 +101,7 @@ http_tunnel_head(const struct http_request *request, const char *extra)
     buf_printf(&head, " HTTP/%d.%d\r\n", request->ev->major, request->ev->minor);
     const struct evkeyval *header;
     TAILQ_FOREACH(header, request->headers, next)
-        if (!is_hop(header->key))
+        if (!is_hop(header->key) && !has_name(extra, header->key))
             append_header(&head, header->key, header->value);
     if (upgrades)
         append_header(&head, "Upgrade", upgrade);

@@ -27,8 +27,9 @@ struct forward {
     struct loop_fd *watch;
     struct loop_timer *look; // whether the other replica lives
     struct provisioner_place place;
-    struct buf out; // for the other replica
-    size_t sent;    // of that
+    struct forward_retry retry; // `fn` NULL: there is no other place
+    struct buf out;             // for the other replica
+    size_t sent;                // of that
     char first[STATUS_LEN];
     size_t n_first;
     bool started;  // the answer
@@ -48,6 +49,8 @@ forward_free(struct forward *forward)
     if (forward->fd >= 0)
         close(forward->fd);
     buf_fini(&forward->out);
+    if (forward->retry.fn)
+        forward->retry.discard(forward->retry.arg);
     free(forward);
 }
 
@@ -63,14 +66,21 @@ static void
 fail(struct forward *forward, const char *why)
 {
     struct http_request *request = forward->request;
+    // What was not sent has not run, so another replica may get it.
+    const struct forward_retry retry = forward->fd < 0 ? forward->retry : (struct forward_retry){0};
     struct kg_error err = {0};
-    http_request_on_gone(request, NULL, NULL);
-    forward_free(forward);
     kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
                  "the replica that holds this does not answer (%s); if it has ended, another one "
                  "takes over within 20 seconds",
                  why);
-    http_reply_error(request, &err);
+    http_request_on_gone(request, NULL, NULL);
+    if (retry.fn)
+        forward->retry.fn = NULL;
+    forward_free(forward);
+    if (retry.fn)
+        retry.fn(&err, retry.arg);
+    else
+        http_reply_error(request, &err);
 }
 
 // Of the other replica, or of the connection to it.
@@ -247,10 +257,10 @@ on_connected(int fd, const struct kg_error *err, void *arg)
 
 void
 forward_start(struct replicas *replicas, struct http_request *request,
-              const struct provisioner_place *place)
+              const struct provisioner_place *place, int n, const struct forward_retry *retry)
 {
     struct forward *forward = KG_NEW(struct forward);
-    KG_AUTO_FREE char *mark = replicas_mark(place);
+    KG_AUTO_FREE char *mark = replicas_mark(place, n);
     KG_AUTO_FREE char *head = http_tunnel_head(request, mark);
     int port;
     KG_AUTO_FREE char *host = replicas_host(place->address, &port);
@@ -260,6 +270,8 @@ forward_start(struct replicas *replicas, struct http_request *request,
     forward->replicas = replicas;
     forward->fd = -1;
     forward->place = *place;
+    if (retry)
+        forward->retry = *retry;
     forward->upgrades = upgrade && http_upgrade_is_asked(request, upgrade);
     forward->look = loop_timer_new(replicas->settings.loop, on_look, forward);
     loop_timer_start(forward->look, LOOK_MS);

@@ -62,7 +62,9 @@ record_on_answers(struct replicas *replicas, struct http_request *request,
 {
     const struct provisioner_place *place =
         place_of(answers, n, "id", http_request_param(request, "id"));
-    if (!place || !replicas_follow(replicas, request, place))
+    if (place)
+        replicas_send(replicas, request, place, NULL);
+    else
         http_request_handle(request);
 }
 
@@ -74,9 +76,10 @@ creation_on_answers(struct replicas *replicas, struct http_request *request,
     json_auto_t *path = read_string(request, "path", NULL);
     json_auto_t *kernel = read_string(request, "kernel", "id");
     const struct provisioner_place *place = place_of(answers, n, "path", json_string_value(path));
-    if (place && replicas_follow(replicas, request, place))
-        return;
-    if (!replicas_look(replicas, request, http_request_owner(request), json_string_value(kernel)))
+    if (place)
+        replicas_send(replicas, request, place, NULL);
+    else if (!inquiry_start(replicas, request, http_request_owner(request),
+                            json_string_value(kernel)))
         http_request_handle(request);
 }
 
@@ -101,14 +104,20 @@ replicas_on_jupyter_request(struct replicas *replicas, struct http_request *requ
     enum http_method method = http_request_method(request);
     bool changes = method != HTTP_GET && method != HTTP_HEAD;
     if (begins(resource, "kernels/{id}"))
-        return replicas_look(replicas, request, owner, http_request_param(request, "id"));
+        return inquiry_start(replicas, request, owner, http_request_param(request, "id"));
     if (begins(resource, "contents/{path...}")) { // its first part is a session
         const char *path = http_request_param(request, "path");
         KG_AUTO_FREE char *id = kg_strndup(path, strcspn(path, "/"));
-        return replicas_look(replicas, request, owner, id);
+        return inquiry_start(replicas, request, owner, id);
     }
+    if (changes && strcmp(resource, "kernels") == 0)
+        return inquiry_start(replicas, request, owner, NULL);
     if (is_forwarded)
         return false;
+    if (replicas->left) {
+        replicas_reply_lost(request);
+        return true;
+    }
     if (begins(resource, "sessions/{id}"))
         ask_for_records(replicas, request, resource, record_on_answers);
     else if (changes && strcmp(resource, "sessions") == 0)

@@ -14,15 +14,10 @@ follow_id(struct replicas *replicas, struct http_request *request, const char *i
     const struct provisioner_place place = provisioner_replica_place(
         replicas->settings.provisioner, id + len - PROVISIONER_REPLICA_ID_LEN,
         PROVISIONER_REPLICA_ID_LEN);
-    return replicas_follow(replicas, request, &place);
-}
-
-// Whether a request of that route is about sessions by its path.
-static bool
-names_session(const struct replicas *replicas, const char *route)
-{
-    return begins(route, "/api/v1/sessions") || begins(route, "/files/") ||
-           replicas_jupyter_resource(replicas, route);
+    if (place.holder != HOLDER_OTHER)
+        return false;
+    replicas_send(replicas, request, &place, NULL);
+    return true;
 }
 
 // The owner in a signed link counts, not the owner of the key that is sent with it. The holder
@@ -53,33 +48,32 @@ on_request(struct http_request *request, void *arg)
     struct replicas *replicas = arg;
     const char *route = http_request_route(request);
     const char *mcp_session = http_request_header(request, "Mcp-Session-Id");
-    const char *mark = http_request_header(request, FORWARDED_HEADER);
     const char *jupyter = replicas_jupyter_resource(replicas, route);
-    bool is_mine =
-        mark && strcmp(mark, provisioner_replica_id(replicas->settings.provisioner)) == 0;
-    if ((mark && (!is_mine || replicas->left)) ||
-        (replicas->left && names_session(replicas, route))) {
-        replicas_refuse_lost(request);
+    int n_forwards = replicas_times_forwarded(replicas, request);
+    bool is_list =
+        strcmp(route, "/api/v1/sessions") == 0 && http_request_method(request) == HTTP_GET;
+    if (n_forwards < 0 || (replicas->left && is_list)) {
+        replicas_reply_lost(request);
         return true;
     }
+    if (n_forwards > 0)
+        http_request_set_forwarded(request);
     if (begins(route, "/api/v1/sessions/{id}") || begins(route, "/files/{id}"))
-        return replicas_look(replicas, request, owner_of(request),
+        return inquiry_start(replicas, request, owner_of(request),
                              http_request_param(request, "id"));
     if (begins(route, "/api/v1/executions/{id}"))
         return follow_id(replicas, request, http_request_param(request, "id"));
-    if (mark)
-        http_request_set_forwarded(request);
-    if (strcmp(route, "/mcp") == 0 && mcp_session && mark)
+    if (strcmp(route, "/mcp") == 0 && mcp_session && n_forwards > 0)
         return false; // either the MCP session is here, or the session of the tool
     if (strcmp(route, "/mcp") == 0 && mcp_session && follow_id(replicas, request, mcp_session))
         return true;
     if (begins(route, "/messages"))
         return follow_id(replicas, request, http_request_query(request, "session_id"));
     if (jupyter)
-        return replicas_on_jupyter_request(replicas, request, jupyter, mark != NULL);
+        return replicas_on_jupyter_request(replicas, request, jupyter, n_forwards > 0);
     if (http_request_method(request) == HTTP_POST && has_body_of_session(route))
-        return replicas_look_by_body(replicas, request);
-    if (strcmp(route, "/api/v1/sessions") == 0 && !mark) {
+        return inquiry_start_by_body(replicas, request);
+    if (is_list && n_forwards == 0) {
         survey_start_list(replicas, request);
         return true;
     }
@@ -103,6 +97,7 @@ replicas_new(const struct replicas_settings *settings, struct http_server *serve
 {
     struct replicas *replicas = KG_NEW(struct replicas);
     replicas->settings = *settings;
+    replicas->server = server;
     http_server_set_forward(server, on_request, replicas);
     http_server_set_fellow(server, is_fellow, replicas);
     return replicas;
@@ -112,6 +107,7 @@ void
 replicas_leave(struct replicas *replicas)
 {
     replicas->left = true;
+    replicas->left_ms = clock_mono_ms();
 }
 
 void

@@ -23,8 +23,8 @@ struct replicas_settings {
 // From now on requests of `server` may be forwarded: those that name a session, an execution, an
 // MCP session, or a kernel or notebook of Jupyter's API. Lists have what all replicas hold.
 struct replicas *replicas_new(const struct replicas_settings *settings, struct http_server *server);
-// When the sessions have been released: requests for them are refused until another replica has
-// taken them over.
+// When the sessions have been released: requests for them go to another replica once it has taken
+// them over. While `server` drains, others get also what would start work here.
 void replicas_leave(struct replicas *replicas);
 // After the server, which ends the requests.
 void replicas_free(struct replicas *replicas);

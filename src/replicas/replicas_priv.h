@@ -3,8 +3,9 @@
 //
 //     replicas.c           what each request names
 //     jupyter_requests.c   the same for Jupyter's API
-//     whereabouts.c        where the session is that a request names
+//     inquiry.c            where the session is that a request names
 //     survey.c             what the other replicas answer to a question
+//     mark.c               what a forwarded request carries
 //     forward.c            one forwarded request
 //     fellows.c            addresses of other replicas
 #pragma once
@@ -16,21 +17,28 @@
 #include "replicas.h"
 #include "session.h"
 
-// A request that has it was forwarded to the replica of that id, and is not forwarded again.
-// Another one, which may have got that one's address, refuses it.
+// A request that has it was forwarded to the replica of that id. Another one, which may have got
+// that one's address, refuses it. From the second time on it also says how often: the session may
+// move meanwhile, but nothing is forwarded for ever.
 #define FORWARDED_HEADER "X-Kernelgate-Forwarded"
+
+enum { MAX_FORWARDS = 4 };
 
 struct replicas {
     struct replicas_settings settings;
+    struct http_server *server;
     bool left;
+    int64_t left_ms;
 };
 
-// The header for a request to that replica. To be freed.
-static inline char *
-replicas_mark(const struct provisioner_place *place)
-{
-    return kg_asprintf(FORWARDED_HEADER ": %s", place->id);
-}
+// The header for a request that is forwarded to that replica for the n-th time. To be freed.
+char *replicas_mark(const struct provisioner_place *place, int n);
+// How often a request with that header (or NULL) has been forwarded; -1: not to the replica `id`.
+int replicas_read_mark(const char *mark, const char *id);
+int replicas_times_forwarded(const struct replicas *replicas, const struct http_request *request);
+// The session of a request has no holder, and that lasts.
+void replicas_lost_error(struct kg_error *err);
+void replicas_reply_lost(struct http_request *request);
 
 // The host of host:port, without brackets, and its port. To be freed.
 char *replicas_host(const char *address, int *ret_port);
@@ -53,9 +61,34 @@ is_among(const char *text, const char *const *all, size_t n)
     return false;
 }
 
-// Sends the request to another replica, and its answer to the client (forward.c).
+// Reads the session's id in the body of a request, or of an MCP call of a tool; empty: there is
+// none.
+void replicas_read_session_id(bool of_mcp, const char *body, size_t body_len,
+                              char ret[SESSION_MAX_ID_LEN + 1]);
+
+// What becomes of a request whose replica cannot be reached: `fn` answers it, now or later, else
+// `discard` is called.
+struct forward_retry {
+    void (*fn)(const struct kg_error *err, void *arg);
+    void (*discard)(void *arg);
+    void *arg;
+};
+// Sends the request to another replica for the n-th time, and its answer to the client
+// (forward.c). `retry` may be NULL.
 void forward_start(struct replicas *replicas, struct http_request *request,
-                   const struct provisioner_place *place);
+                   const struct provisioner_place *place, int n, const struct forward_retry *retry);
+
+// Forwards a request that belongs to that replica, unless it was forwarded too often. Takes the
+// inquiry, which may be NULL.
+struct inquiry;
+void replicas_send(struct replicas *replicas, struct http_request *request,
+                   const struct provisioner_place *place, struct inquiry *inquiry);
+// Finds out where the session of a request is, by its id or what its body says, and lets it be
+// answered there; while that is nowhere, or about to be elsewhere, the request waits for some
+// seconds (inquiry.c). False: it is for this replica, now.
+bool inquiry_start(struct replicas *replicas, struct http_request *request, const char *owner,
+                   const char *session_id);
+bool inquiry_start_by_body(struct replicas *replicas, struct http_request *request);
 
 // Asks all other replicas GET `target`, with the credential of the request's client, and calls `fn`
 // with their answers, maybe before this returns (survey.c). `fn` must end the request. If one does
@@ -70,27 +103,6 @@ void survey_start(struct replicas *replicas, struct http_request *request, const
                   survey_fn fn);
 // Asks the request itself, and calls its handler with the answers: http_request_elsewhere().
 void survey_start_list(struct replicas *replicas, struct http_request *request);
-
-// ---- whereabouts.c --------------------------------------------------------------------------
-
-// Those that return a bool have taken the request, or return false if it is for this replica.
-
-// Answers that the session is being taken over.
-void replicas_refuse_lost(struct http_request *request);
-bool replicas_follow(struct replicas *replicas, struct http_request *request,
-                     const struct provisioner_place *place);
-// Looks for a session of that owner. There is none if one of them is NULL or empty. False may come
-// later as a call of the request's handler.
-bool replicas_look(struct replicas *replicas, struct http_request *request, const char *owner,
-                   const char *session_id);
-// The same for the session that the body names.
-bool replicas_look_by_body(struct replicas *replicas, struct http_request *request);
-// Reads the session's id in the body of a request, or of an MCP call of a tool; empty: there is
-// none.
-void replicas_read_session_id(bool of_mcp, const char *body, size_t body_len,
-                              char ret[SESSION_MAX_ID_LEN + 1]);
-
-// ---- jupyter_requests.c ---------------------------------------------------------------------
 
 // The resource that a route of Jupyter's API is about, as in "kernels/{id}"; NULL: it is another
 // route.

@@ -76,7 +76,7 @@ ask(struct question *question, const char *target, const struct provisioner_plac
 {
     static const char *const names[] = {"Authorization", "X-API-Key", "Host"};
     const struct survey *survey = question->survey;
-    KG_AUTO_FREE char *mark = replicas_mark(place);
+    KG_AUTO_FREE char *mark = replicas_mark(place, 1);
     KG_AUTO_FREE char *url = kg_asprintf("http://%s%s", place->address, target);
     char *lines[KG_ARRAY_LEN(names)] = {0};
     const char *headers[KG_ARRAY_LEN(names) + 2] = {mark};

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """deploy/kubernetes as an operator applies it: replicas of the gateway as pods, and nginx in front."""
 
+import collections
+import concurrent.futures
+import contextlib
+import itertools
 import json
 import os
+import socket
+import threading
 import time
 import types
 
@@ -18,6 +24,9 @@ KEY = "correct-horse-battery"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 # The sessions that are open at a time. The node has room for 100 with these limits.
 SESSIONS = int(os.environ.get("KERNELGATE_CLUSTER_SESSIONS", "9"))
+# How often all replicas are replaced under load, and by how many clients.
+ROLLOUTS = int(os.environ.get("KERNELGATE_ROLLOUTS", "1"))
+CLIENTS = 4
 SMALL = {
     "MAX_SESSIONS": SESSIONS + 10,
     "MEMORY_MB": 96,
@@ -25,6 +34,9 @@ SMALL = {
     "CPUS": 0.5,
     "POOL_SIZE": 1,
 }
+
+
+NODE = "10.77.0.1"  # as pods reach it
 
 
 def in_namespace(*arguments):
@@ -65,16 +77,89 @@ def deployed(tmp_path_factory):
     cluster.kubectl("-n", cluster.NAMESPACE, "delete", "pods,leases", *installation)
 
 
+class Service:
+    """What kube-proxy does, which the cluster does not have: each connection to the Service's address
+    goes to the next one of its endpoints that are ready."""
+
+    def __init__(self, name):
+        self._path = "/apis/discovery.k8s.io/v1/namespaces/kernelgate/endpointslices"
+        self._selector = {"labelSelector": f"kubernetes.io/service-name={name}"}
+        self.connections = collections.Counter()
+        self._turns = itertools.count()
+        self._ready = []
+        self._stop = threading.Event()
+        self._listener = socket.create_server(("0.0.0.0", 0), backlog=128)
+        self.address = f"{NODE}:{self._listener.getsockname()[1]}"
+        self._threads = [threading.Thread(target=run) for run in (self._follow, self._accept)]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        wait_for(lambda: self._ready)
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+    def _follow(self):
+        api = cluster.Cluster()
+        while not self._stop.wait(0.1):
+            slices = api.ask("GET", self._path, params=self._selector)["items"]
+            endpoints = [endpoint for each in slices for endpoint in each["endpoints"] or []]
+            self._ready = sorted(
+                endpoint["addresses"][0]
+                for endpoint in endpoints
+                if endpoint["conditions"]["ready"]
+            )
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client):
+        ready = self._ready
+        address = ready[next(self._turns) % len(ready)]
+        self.connections[address] += 1
+        with contextlib.closing(client), contextlib.suppress(OSError):
+            with socket.create_connection((address, 16010), timeout=5) as server:
+                server.settimeout(None)
+                back = threading.Thread(target=_pump, args=(server, client), daemon=True)
+                back.start()
+                _pump(client, server)
+                back.join()
+
+
+def _pump(source, sink):
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
 @pytest.fixture(scope="module")
-def nginx(deployed, tmp_path_factory):
-    """The address of nginx, which knows the replicas by their pods' addresses: the cluster's Services
-    have none."""
+def service(deployed):
+    addresses("kernelgate")
+    with Service("kernelgate") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def nginx(service, tmp_path_factory):
+    """The address of nginx, which knows the replicas by their Service."""
     folder = tmp_path_factory.mktemp("overlay")
     backend = (PROJECT / "deploy/nginx/backend-kubernetes.conf").read_text()
-    service = "    server kernelgate:16010;\n"
-    assert service in backend
-    servers = "".join(f"    server {address}:16010;\n" for address in addresses("kernelgate"))
-    (folder / "backend.conf").write_text(backend.replace(service, servers))
+    server = "    server kernelgate:16010;\n"
+    assert server in backend
+    (folder / "backend.conf").write_text(
+        backend.replace(server, f"    server {service.address};\n")
+    )
     overlay = os.path.relpath(PROJECT / "tests/kubernetes/overlay", folder)
     (folder / "kustomization.yaml").write_text(f"""
 apiVersion: kustomize.config.k8s.io/v1beta1
@@ -111,8 +196,9 @@ def test_the_api_server_accepts(overlay):
     cluster.kubectl("apply", "--dry-run=server", "-k", PROJECT / "deploy/kubernetes" / overlay)
 
 
-def test_sessions_are_used_through_any_replica(nginx):
-    """nginx gives each request to the next replica, whichever holds the session."""
+def test_sessions_are_used_through_any_replica(nginx, service):
+    """Each request goes to the next replica, whichever holds the session."""
+    service.connections.clear()
     sessions = [f"session-{number}" for number in range(SESSIONS)]
     with client_of(nginx) as client:
         for number, session in enumerate(sessions):
@@ -125,9 +211,8 @@ def test_sessions_are_used_through_any_replica(nginx):
         assert set(sessions) <= listed.keys()
         for session in sessions:
             assert ask(client, "DELETE", f"/api/v1/sessions/{session}").status_code == 200
-    log = in_namespace("logs", "deployment/nginx")
     for address in addresses("kernelgate"):
-        assert log.count(f" {address}:16010 200 ") > SESSIONS
+        assert service.connections[address] > SESSIONS
 
 
 def test_a_large_upload(nginx):
@@ -173,3 +258,71 @@ def test_replicas_that_are_replaced(deployed):
     in_namespace("delete", "pod", "-l", "app.kubernetes.io/name=kernelgate")
     replicas = addresses("kernelgate")
     wait_for(lambda: all(map(answers, replicas)), timeout=60)
+
+
+# ---- A rolling update ------------------------------------------------------------------------------
+
+
+class Load:
+    """Clients that send short requests all the time, through nginx. None may fail."""
+
+    def __init__(self, nginx):
+        self.nginx = nginx
+        self.stop = threading.Event()
+        self.requests = collections.Counter()
+        self.in_use = set()
+        self.longest = 0
+
+    def _ask(self, client, method, path, **options):
+        began = time.monotonic()
+        answer = ask(client, method, path, **options)
+        self.longest = max(self.longest, time.monotonic() - began)
+        self.requests[f"{method} {path.split('/')[3]}"] += 1
+        assert answer.status_code in (200, 201), f"{method} {path}: {answer.text}"
+        return answer
+
+    def _run(self, client, code, **fields):
+        answer = self._ask(client, "POST", "/api/v1/execute_sync", json={"code": code, **fields})
+        result = answer.json()["data"]
+        assert result["status"] == "ok", result
+        return "".join(result["texts"]).strip()
+
+    def use_session(self, session):
+        """Each cell runs once, in the same kernel."""
+        with client_of(self.nginx) as client:
+            self._run(client, "x = 0", session_id=session)
+            self.in_use.add(session)
+            for number in itertools.count(1):
+                assert self._run(client, "x += 1; print(x)", session_id=session) == str(number)
+                path = f"/api/v1/sessions/{session}"
+                self._ask(client, "PUT", f"{path}/files/number", content=str(number).encode())
+                read = self._ask(client, "GET", f"{path}/files/number")
+                assert read.text == str(number)
+                assert self._ask(client, "GET", path).json()["session_id"] == session
+                if self.stop.wait(0.5):
+                    break
+            self._ask(client, "DELETE", path)
+            return number
+
+    def make_sessions(self):
+        with client_of(self.nginx) as client:
+            while not self.stop.wait(1):
+                assert self._run(client, "print(6 * 7)") == "42"
+
+
+def test_a_rolling_update_under_load(nginx):
+    load = Load(nginx)
+    before = set(addresses("kernelgate"))
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS + 1) as pool:
+        clients = [pool.submit(load.use_session, f"rolling-{n}") for n in range(CLIENTS)]
+        clients.append(pool.submit(load.make_sessions))
+        try:
+            wait_for(lambda: len(load.in_use) == CLIENTS, timeout=60)
+            for _ in range(ROLLOUTS):
+                in_namespace("rollout", "restart", "deployment/kernelgate")
+                after = set(addresses("kernelgate"))
+        finally:
+            load.stop.set()
+        rounds = [client.result(120) for client in clients]
+    assert not before & after and len(after) == 3
+    print(f"{dict(load.requests)}, {rounds} rounds, the longest request {load.longest:.1f} s")

@@ -378,12 +378,18 @@ def test_idle_sessions_are_handed_over_at_once(start_replica):
     with first.stream(HELD, session_id="busy") as reader:
         assert reader.next_of("stdout")["text"] == "on\n"
         first.signal(signal.SIGTERM)
-        wait_for(lambda: answers(second, "idle", "print(x + 1)", "42"), timeout=8)
+        wait_for(lambda: "draining" in first.log())
+        # Requests wait for it, also those that still come to the one that ends.
+        assert first.execute("print(x + 1)", session_id="idle").text() == "42\n"
+        assert second.execute("print(x + 1)", session_id="idle").text() == "42\n"
+        assert first.execute("print(6 * 7)").text() == "42\n"
+        first.execute("z = 1", session_id="new")
+        assert second.execute("print(z)", session_id="new").text() == "1\n"
         assert second.show_session("busy")["is_busy"]
         assert adopted(second) == 1
         second.release("busy")
         assert reader.rest().status == "ok"
-    wait_for(lambda: answers(second, "busy", "print(1)", "1"), timeout=8)
+    assert second.execute("print(1)", session_id="busy").text() == "1\n"
     assert first.wait() == 0
     assert second.execute("print(y)", session_id="own").text() == "1\n"
 

@@ -107,6 +107,26 @@ test_routes_of_jupyter(void **state)
     assert_resource(NULL, "/j/api/kernels", NULL);
 }
 
+static void
+test_marks(void **state)
+{
+    (void)state;
+    const struct provisioner_place place = {.id = "abcdefghij"};
+    static const char name[] = FORWARDED_HEADER ": ";
+    for (int n = 1; n <= MAX_FORWARDS; n++) {
+        KG_AUTO_FREE char *line = replicas_mark(&place, n);
+        assert_memory_equal(line, name, strlen(name));
+        assert_int_equal(replicas_read_mark(line + strlen(name), place.id), n);
+        assert_int_equal(replicas_read_mark(line + strlen(name), "abcdefghik"), -1);
+    }
+    assert_int_equal(replicas_read_mark(NULL, place.id), 0);
+    static const char *const wrong[] = {
+        "",           "abcdefghi", "abcdefghij ", "abcdefghij 1", "abcdefghij 22", "abcdefghij -1",
+        "abcdefghijk"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(wrong); i++)
+        assert_int_equal(replicas_read_mark(wrong[i], place.id), -1);
+}
+
 int
 main(void)
 {
@@ -115,6 +135,7 @@ main(void)
         cmocka_unit_test(test_connections_of_replicas),
         cmocka_unit_test(test_session_ids_in_bodies),
         cmocka_unit_test(test_routes_of_jupyter),
+        cmocka_unit_test(test_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

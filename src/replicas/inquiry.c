@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the session is that a request names: here, or at the replica to which the request goes
-// then.
+// Where a session is that a request names: here, at another replica, or for the moment nowhere,
+// since the replica that held it ends or has ended. Then the request waits until the session has
+// arrived somewhere, so that clients do not notice that a replica is replaced.
+#include <sodium.h>
 #include <string.h>
 
 #include "replicas_priv.h"
 #include "sessions.h"
 
-enum { INLINE_BODY_BYTES = 64 << 10 };
+enum {
+    INLINE_BODY_BYTES = 64 << 10,
+    WAIT_MS = 10000,
+    LOOK_MS = 50,
+    DIAL_AGAIN_MS = 250,
+    LEAVE_MS = 700, // less than a gateway that ends gives to answers
+};
 
 // A request whose session is being looked for.
 struct inquiry {
     struct replicas *replicas;
     struct http_request *request;
     struct provisioner_search *search;
-    struct loop_work *work; // reads the session's id in a large body
+    struct loop_work *work;   // reads the session's id in a large body
+    struct loop_timer *timer; // NULL: it has not waited
+    int64_t until_ms;
     bool of_mcp;
     char *body;
     size_t body_len;
@@ -21,10 +31,15 @@ struct inquiry {
     char session_id[SESSION_MAX_ID_LEN + 1]; // empty: none
 };
 
+static bool look(struct inquiry *inquiry);
+
 static void
 inquiry_free(void *arg)
 {
     struct inquiry *inquiry = arg;
+    if (!inquiry)
+        return;
+    loop_timer_free(inquiry->timer);
     free(inquiry->body);
     free(inquiry);
 }
@@ -42,35 +57,132 @@ inquiry_on_gone(void *arg)
         inquiry_free(inquiry);
 }
 
-// ---- To where the session is ----------------------------------------------------------------
-
-void
-replicas_refuse_lost(struct http_request *request)
+static void
+look_or_handle(struct inquiry *inquiry)
 {
-    struct kg_error err = {0};
-    kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
-                 "the session is being taken over from a replica that has ended; try again");
-    http_reply_error(request, &err);
+    struct http_request *request = inquiry->request;
+    http_request_on_gone(request, NULL, NULL);
+    if (!look(inquiry))
+        http_request_handle(request);
 }
 
-bool
-replicas_follow(struct replicas *replicas, struct http_request *request,
-                const struct provisioner_place *place)
+// ---- Waiting --------------------------------------------------------------------------------
+
+static void
+on_wait(void *arg)
 {
+    look_or_handle(arg);
+}
+
+// Then it has ended before it could answer.
+static bool
+has_left(const struct replicas *replicas, int64_t now_ms)
+{
+    return replicas->left && now_ms >= replicas->left_ms + LEAVE_MS;
+}
+
+static void
+wait_for(struct inquiry *inquiry, const struct kg_error *err, int64_t delay_ms)
+{
+    struct http_request *request = inquiry->request;
+    const int64_t now_ms = clock_mono_ms();
+    if (!inquiry->timer) {
+        inquiry->timer = loop_timer_new(inquiry->replicas->settings.loop, on_wait, inquiry);
+        inquiry->until_ms = now_ms + WAIT_MS;
+    }
+    if (now_ms >= inquiry->until_ms || has_left(inquiry->replicas, now_ms)) {
+        const struct kg_error answer = *err;
+        inquiry_free(inquiry);
+        http_reply_error(request, &answer);
+        return;
+    }
+    http_request_on_gone(request, inquiry_on_gone, inquiry);
+    loop_timer_start(inquiry->timer, delay_ms);
+}
+
+static void
+wait_for_holder(struct inquiry *inquiry)
+{
+    struct kg_error err = {0};
+    replicas_lost_error(&err);
+    wait_for(inquiry, &err, LOOK_MS);
+}
+
+// ---- To where the session is ----------------------------------------------------------------
+
+static void
+on_unreachable(const struct kg_error *err, void *arg)
+{
+    wait_for(arg, err, DIAL_AGAIN_MS);
+}
+
+void
+replicas_send(struct replicas *replicas, struct http_request *request,
+              const struct provisioner_place *place, struct inquiry *inquiry)
+{
+    int n = replicas_times_forwarded(replicas, request) + 1;
+    const struct forward_retry retry = {on_unreachable, inquiry_free, inquiry};
+    if (n <= MAX_FORWARDS) {
+        forward_start(replicas, request, place, n, inquiry ? &retry : NULL);
+        return;
+    }
+    inquiry_free(inquiry);
+    replicas_reply_lost(request);
+}
+
+// The API's work, and what begins at MCP.
+static bool
+starts_work(const struct http_request *request)
+{
+    return http_request_starts_work(request) || strcmp(http_request_route(request), "/mcp") == 0;
+}
+
+// This replica ends: another one, whichever, does the work. False: there is none. Takes the
+// inquiry if there is.
+static bool
+send_elsewhere(struct inquiry *inquiry)
+{
+    struct replicas *replicas = inquiry->replicas;
+    struct provisioner_place places[PROVISIONER_REPLICAS_MAX];
+    size_t n = provisioner_other_replicas(replicas->settings.provisioner, places);
+    if (!n)
+        return false;
+    replicas_send(replicas, inquiry->request, &places[randombytes_uniform((uint32_t)n)], inquiry);
+    return true;
+}
+
+static bool
+has_others(const struct replicas *replicas)
+{
+    struct provisioner_place places[PROVISIONER_REPLICAS_MAX];
+    return provisioner_other_replicas(replicas->settings.provisioner, places) > 0;
+}
+
+// False: it is for this replica. Takes the inquiry.
+static bool
+follow(struct inquiry *inquiry, const struct provisioner_place *place)
+{
+    struct replicas *replicas = inquiry->replicas;
+    bool ends = http_server_is_draining(replicas->server);
     switch (place->holder) {
     case HOLDER_NOBODY:
-    case HOLDER_SELF:
-        return false;
+        if (ends && starts_work(inquiry->request) && send_elsewhere(inquiry))
+            return true;
+        break;
+    case HOLDER_SELF: // while this replica ends, the session follows
+        if (ends && has_others(replicas) && (replicas->left || starts_work(inquiry->request))) {
+            wait_for_holder(inquiry);
+            return true;
+        }
+        break;
     case HOLDER_OTHER:
-        if (http_request_header(request, FORWARDED_HEADER)) // the session has just left this one
-            replicas_refuse_lost(request);
-        else
-            forward_start(replicas, request, place);
+        replicas_send(replicas, inquiry->request, place, inquiry);
         return true;
     case HOLDER_LOST:
-        replicas_refuse_lost(request);
+        wait_for_holder(inquiry);
         return true;
     }
+    inquiry_free(inquiry);
     return false;
 }
 
@@ -79,13 +191,14 @@ on_found(const struct provisioner_place *place, const struct kg_error *err, void
 {
     struct inquiry *inquiry = arg;
     struct http_request *request = inquiry->request;
-    struct replicas *replicas = inquiry->replicas;
+    inquiry->search = NULL;
     http_request_on_gone(request, NULL, NULL);
-    inquiry_free(inquiry);
-    if (err)
+    if (err) {
+        inquiry_free(inquiry);
         http_reply_error(request, err);
-    else if (!replicas_follow(replicas, request, place))
+    } else if (!follow(inquiry, place)) {
         http_request_handle(request);
+    }
 }
 
 static bool
@@ -104,16 +217,16 @@ look(struct inquiry *inquiry)
     struct replicas *replicas = inquiry->replicas;
     struct http_request *request = inquiry->request;
     struct provisioner *provisioner = replicas->settings.provisioner;
-    struct provisioner_place place;
+    struct provisioner_place place = {.holder = HOLDER_NOBODY};
     struct kg_error err = {0};
-    if (!inquiry->session_id[0] || is_here(replicas, inquiry->owner, inquiry->session_id)) {
-        inquiry_free(inquiry);
-        return false;
+    if (!inquiry->session_id[0])
+        return follow(inquiry, &place);
+    if (is_here(replicas, inquiry->owner, inquiry->session_id)) {
+        place.holder = HOLDER_SELF;
+        return follow(inquiry, &place);
     }
-    if (provisioner_session_place(provisioner, inquiry->owner, inquiry->session_id, &place)) {
-        inquiry_free(inquiry);
-        return replicas_follow(replicas, request, &place);
-    }
+    if (provisioner_session_place(provisioner, inquiry->owner, inquiry->session_id, &place))
+        return follow(inquiry, &place);
     if (!http_request_owner(request)) { // a stranger costs no call of the API server
         inquiry_free(inquiry);
         return false;
@@ -141,6 +254,13 @@ inquiry_new(struct replicas *replicas, struct http_request *request, const char 
     if (session_id && inquiry->owner[0] && strlen(session_id) < sizeof inquiry->session_id)
         memcpy(inquiry->session_id, session_id, strlen(session_id));
     return inquiry;
+}
+
+bool
+inquiry_start(struct replicas *replicas, struct http_request *request, const char *owner,
+              const char *session_id)
+{
+    return look(inquiry_new(replicas, request, owner, session_id));
 }
 
 // ---- The session that a body names ----------------------------------------------------------
@@ -180,23 +300,13 @@ static void
 on_body_read(void *arg)
 {
     struct inquiry *inquiry = arg;
-    struct http_request *request = inquiry->request;
     inquiry->work = NULL;
     free(KG_STEAL(inquiry->body));
-    http_request_on_gone(request, NULL, NULL);
-    if (!look(inquiry))
-        http_request_handle(request);
+    look_or_handle(inquiry);
 }
 
 bool
-replicas_look(struct replicas *replicas, struct http_request *request, const char *owner,
-              const char *session_id)
-{
-    return look(inquiry_new(replicas, request, owner, session_id));
-}
-
-bool
-replicas_look_by_body(struct replicas *replicas, struct http_request *request)
+inquiry_start_by_body(struct replicas *replicas, struct http_request *request)
 {
     size_t len;
     const char *body = http_request_body(request, &len);
