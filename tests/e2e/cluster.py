@@ -105,17 +105,30 @@ def closed_network():
             subprocess.run(["iptables", "-w", "-D", *rule.split()], check=True)
 
 
+def pid_of(component):
+    """The pid of a program of the cluster, as kube-apiserver, kubelet or containerd; 0: it has ended."""
+    folder = str(PROJECT / "build/cluster")
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            program = path.read_bytes().split(b"\0")[0].decode()
+            if (
+                program.rpartition("/")[2] == component
+                and os.readlink(path.parent / "cwd") == folder
+            ):
+                return int(path.parent.name)
+    return 0
+
+
 @contextlib.contextmanager
-def stopped_api_server():
-    """The API server does not answer meanwhile; connections to it stay."""
-    [pid] = [
-        int(path.parent.name)
-        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")
-        if b"/kube-apiserver\0" in path.read_bytes()
-        and str(PROJECT / "build/cluster") in os.readlink(path.parent / "cwd")
-    ]
+def stopped(component):
+    """It does nothing meanwhile; connections to it stay."""
+    pid = pid_of(component)
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def stopped_api_server():
+    return stopped("kube-apiserver")

@@ -93,7 +93,7 @@ def test_claims_of_one_pool(start_replica):
     sampler.start()
     began, sessions = time.monotonic(), 0
     with concurrent.futures.ThreadPoolExecutor(REPLICAS) as pool:
-        for number in range(CLAIMS // REPLICAS):
+        for number in range(-(-CLAIMS // REPLICAS)):
             # By turns one name for all, and one for each.
             names = [f"race-{number}-{i * (number % 2)}" for i in range(REPLICAS)]
             race(replicas, names, pool)
