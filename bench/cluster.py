@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replicas on the cluster of script/cluster, by the release build.
+
+(a) warm execute("1"), asked of the replica that holds the session, and of another one, which forwards it
+(b) first result of a new session out of the pool, on Kubernetes beside oci
+(c) sessions a second: of so many at a time, each made, used once and ended
+(d) a replica that knows many sandboxes: its memory, GET sessions of one of their owners, and the first
+    result of a new session. The sandboxes are pods that no node runs, held by a replica that is none.
+"""
+
+import argparse
+import concurrent.futures
+import datetime
+import http.server
+import json
+import pathlib
+import ssl
+import statistics
+import tempfile
+import threading
+import time
+import uuid
+
+import httpx
+import report
+import scale
+from contestants import PROJECT, Connection, Kernelgate
+
+KEYS = PROJECT / "build/cluster/keys"
+SERVER = "https://127.0.0.1:6443"
+NAMESPACE = "kernelgate-bench"
+BLOCKS, ROUNDS = 10, 200
+STARTS = 20
+AT_A_TIME = (1, 4)
+SESSIONS_A_SECOND = 40
+OF_OWNER = 100  # sessions of one owner among many
+SETTINGS = {
+    "PROVISIONER": "kubernetes",
+    "KUBERNETES_SERVER": SERVER,
+    "KUBERNETES_CA_FILE": KEYS / "ca.crt",
+    "KUBERNETES_CERTIFICATE_FILE": KEYS / "admin.crt",
+    "KUBERNETES_KEY_FILE": KEYS / "admin.key",
+    "KUBERNETES_NAMESPACE": NAMESPACE,
+    "KUBERNETES_AGENT_IMAGE": "localhost/kernelgate:1",
+    "UNENFORCED_NETWORK": "true",
+    "IMAGE": "localhost/kernelgate-kernel:1",
+}
+FLAGS = [
+    text
+    for name, value in SETTINGS.items()
+    for text in (f"--{name.lower().replace('_', '-')}", str(value))
+    if name != "UNENFORCED_NETWORK"
+] + ["--unenforced-network"]
+SMALL = ["--memory-mb", "96", "--disk-mb", "128"]
+
+
+class Api:
+    """The API server, as its administrator."""
+
+    def __init__(self):
+        context = ssl.create_default_context(cafile=str(KEYS / "ca.crt"))
+        context.load_cert_chain(KEYS / "admin.crt", KEYS / "admin.key")
+        self.http = httpx.Client(base_url=SERVER, verify=context, timeout=60, trust_env=False)
+
+    def ask(self, method, path, **options):
+        response = self.http.request(method, path, **options)
+        if response.status_code >= 400:
+            raise RuntimeError(f"{method} {path}: {response.text}")
+        return response.json()
+
+    def pods(self, query=""):
+        return self.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/pods{query}")["items"]
+
+
+class Namespace:
+    """One without a quota."""
+
+    def __enter__(self):
+        self.api = Api()
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        self.api.ask("POST", "/api/v1/namespaces", json=body)
+        for _ in range(600):
+            if self.api.http.get(
+                f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
+            ).is_success:
+                break
+            time.sleep(0.05)
+        return self.api
+
+    def __exit__(self, *_):
+        pods = f"/api/v1/namespaces/{NAMESPACE}/pods?gracePeriodSeconds=0"
+        self.api.ask("DELETE", pods, timeout=300)
+        self.api.ask("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
+        while self.api.http.get(f"/api/v1/namespaces/{NAMESPACE}").status_code != 404:
+            time.sleep(0.5)
+
+
+class Replica(Kernelgate):
+    def __init__(self, installation, key, port, *flags):
+        super().__init__(
+            *FLAGS, *SMALL, "--keep-sandboxes", "--link-key-file", str(key),
+            "--kubernetes-installation", installation,
+            "--kubernetes-replica-address", f"127.0.0.1:{port}", "--port", str(port), *flags,
+        )  # fmt: skip
+
+
+def link_key(folder):
+    path = pathlib.Path(folder, "link.key")
+    path.write_text("5a" * 32 + "\n")
+    return path
+
+
+def spread(times):
+    cuts = statistics.quantiles(times, n=100, method="inclusive")
+    return {"p50_ms": round(cuts[49] * 1000, 2), "p95_ms": round(cuts[94] * 1000, 2)}
+
+
+# ---- Forwarding ------------------------------------------------------------------------------------
+
+
+def forwarded(folder):
+    key, installation = link_key(folder), f"bench-{uuid.uuid4().hex[:8]}"
+    times = {"the holder": [], "another replica": []}
+    with Replica(installation, key, 17001) as first, Replica(installation, key, 17002) as second:
+        first.execute("1")
+        while True:
+            try:
+                second.execute("1")
+                break
+            except RuntimeError:
+                time.sleep(0.2)
+        for gateway in (first, second):
+            for _ in range(ROUNDS):
+                gateway.execute("1")
+        # By turns, since the machine is not always equally busy.
+        for _ in range(BLOCKS):
+            for name, gateway in zip(times, (first, second)):
+                times[name] += [scale.timed(gateway.execute, "1") for _ in range(ROUNDS)]
+        first.connection.end("bench")
+    return {name: spread(values) for name, values in times.items()}
+
+
+# ---- New sessions ----------------------------------------------------------------------------------
+
+
+def pooled(gateway, count):
+    times = []
+    for number in range(count):
+        gateway.fill_pool()
+        times.append(scale.start_and_end(gateway, f"pooled-{number}"))
+    return spread(times)
+
+
+def a_second(gateway, at_a_time, count):
+    def use(number):
+        with Connection(gateway.url) as connection:
+            connection.execute("1", f"second-{number}")
+            connection.end(f"second-{number}")
+
+    gateway.fill_pool()
+    with concurrent.futures.ThreadPoolExecutor(at_a_time) as threads:
+        began = time.perf_counter()
+        list(threads.map(use, range(count)))
+        return round(count / (time.perf_counter() - began), 2)
+
+
+def starts(engines):
+    pool, throughput = {}, {}
+    for name, flags in engines.items():
+        with Kernelgate(*flags, "--pool-size", "4", "--max-sessions", "40") as gateway:
+            gateway.fill_pool()
+            pool[name] = pooled(gateway, STARTS)
+            throughput[name] = {
+                f"{n} at a time": a_second(gateway, n, SESSIONS_A_SECOND) for n in AT_A_TIME
+            }
+    return pool, throughput
+
+
+# ---- Many sandboxes --------------------------------------------------------------------------------
+
+
+class Holder:
+    """What a replica sees of the one that holds the pods: its Lease, and its lists of sessions."""
+
+    def __init__(self, api, installation, sessions):
+        self.id = "benchholde"
+        self.api, self.stopped = api, threading.Event()
+        content = json.dumps({"sessions": sessions, "total": len(sessions)}).encode()
+
+        class Answer(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+        labels = {"kernelgate/installation": installation, "kernelgate/kind": "replica"}
+        address = f"127.0.0.1:{self.server.server_address[1]}"
+        meta = {"name": f"kg-r-{self.id}", "labels": labels}
+        meta["annotations"] = {"kernelgate/address": address}
+        spec = {"holderIdentity": self.id, "leaseDurationSeconds": 15, "renewTime": self.now()}
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        api.ask("POST", self.path, json=lease | {"metadata": meta, "spec": spec})
+        threading.Thread(target=self.renew, daemon=True).start()
+
+    @staticmethod
+    def now():
+        return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def renew(self):
+        headers = {"Content-Type": "application/merge-patch+json"}
+        api = Api()
+        while not self.stopped.wait(3):
+            patch = {"spec": {"renewTime": self.now()}}
+            api.ask("PATCH", f"{self.path}/kg-r-{self.id}", json=patch, headers=headers)
+
+    def stop(self):
+        self.stopped.set()
+        self.server.shutdown()
+
+
+def claimed_pod(model, holder, number):
+    """Like a real one's, but that no scheduler takes it: it stays pending."""
+    labels = model["metadata"]["labels"] | {
+        "kernelgate/state": "claimed",
+        "kernelgate/session": f"{number:032x}",
+        "kernelgate/owner": f"{number // OF_OWNER:032x}",
+    }
+    meta = {"session_id": f"session-{number}", "owner": f"owner-{number // OF_OWNER}", "env": {}}
+    annotations = model["metadata"]["annotations"] | {
+        "kernelgate/holder": holder,
+        "kernelgate/epoch": "1",
+        "kernelgate/meta": json.dumps(meta),
+    }
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    name = "".join(letters[number // 26**i % 26] for i in range(8))
+    spec = {key: value for key, value in model["spec"].items() if key != "nodeName"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"kg-{name}", "labels": labels, "annotations": annotations},
+        "spec": spec | {"schedulerName": "nobody"},
+    }
+
+
+def create_pods(model, holder, numbers):
+    local = threading.local()
+
+    def create(number):
+        if not hasattr(local, "api"):
+            local.api = Api()
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        local.api.ask("POST", path, json=claimed_pod(model, holder, number))
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        list(threads.map(create, numbers))
+
+
+def listing(gateway):
+    times = [scale.timed(gateway.connection.json, "GET", "/api/v1/sessions") for _ in range(300)]
+    return spread(times)
+
+
+def loaded(folder, api, count):
+    """A row for one replica alone, and one with so many pods of another one."""
+    key, installation, rows = link_key(folder), f"many-{uuid.uuid4().hex[:8]}", {}
+
+    def measure(name):
+        flags = ("--pool-size", "4", "--max-sessions", "10000")
+        with Replica(installation, key, 17003, *flags) as gateway:
+            gateway.fill_pool()
+            row = {"memory_mb": round(gateway.memory_kb("VmRSS") / 1024, 1)}
+            row |= {f"list_{at}": value for at, value in listing(gateway).items()}
+            row |= {f"first_{at}": value for at, value in pooled(gateway, STARTS // 2).items()}
+            row["per_second"] = a_second(gateway, 4, SESSIONS_A_SECOND // 2)
+            row["peak_mb"] = round(gateway.memory_kb("VmHWM") / 1024, 1)
+            rows[name] = row
+            gateway.execute("1", "model")
+            session = gateway.connection.json("GET", "/api/v1/sessions/model")
+            query = (
+                f"?labelSelector=kernelgate/installation={installation},kernelgate/state=claimed"
+            )
+            models = [pod for pod in api.pods(query) if "nodeName" in pod["spec"]]
+            [model] = [pod for pod in models if "deletionTimestamp" not in pod["metadata"]]
+            gateway.connection.end("model")
+        return model, session
+
+    model, session = measure("no other pods")
+    sessions = {f"session-{i}": session | {"session_id": f"session-{i}"} for i in range(OF_OWNER)}
+    holder = Holder(api, installation, sessions)
+    try:
+        create_pods(model, holder.id, range(count))
+        measure(f"{count} pods")
+    finally:
+        holder.stop()
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", help="write the figures to this file, too")
+    parser.add_argument(
+        "--pods", type=int, default=9950, help="sandboxes of (d), below 10,000; 0: none"
+    )
+    parser.add_argument("--only", choices=("forward", "start", "pods"), help="only that part")
+    arguments = parser.parse_args()
+    results, goals = {}, []
+    with Namespace() as api, tempfile.TemporaryDirectory(prefix="kgb-", dir="/tmp") as folder:
+        if arguments.only in (None, "forward"):
+            rows = results["forward"] = forwarded(folder)
+            report.print_table('(a) warm execute("1"), asked of', rows)
+            here, there = (row["p50_ms"] for row in rows.values())
+            added = round(there - here, 2)
+            goals.append(("forwarding adds at most 1 ms", f"{added} ms", added <= 1))
+        if arguments.only in (None, "start"):
+            engines = {"kubernetes": FLAGS + SMALL, "oci": ["--provisioner", "oci", *SMALL]}
+            pool, throughput = starts(engines)
+            results |= {"pool": pool, "throughput": throughput}
+            report.print_table("(b) first result of a new session, from the pool", pool)
+            report.print_table("(c) sessions a second, pool of 4", throughput)
+        if arguments.only in (None, "pods") and arguments.pods:
+            rows = results["pods"] = loaded(folder, api, arguments.pods)
+            report.print_table(f"(d) a replica, and {OF_OWNER} sessions of the owner", rows)
+            row = rows[f"{arguments.pods} pods"]
+            memory, listing_ms = row["memory_mb"], row["list_p50_ms"]
+            goals.append(("a replica that knows them needs at most 64 MiB", memory, memory <= 64))
+            goals.append(("GET sessions takes at most 5 ms", listing_ms, listing_ms <= 5))
+    report.finish(results, goals, arguments.json and pathlib.Path(arguments.json))
+
+
+if __name__ == "__main__":
+    main()
