@@ -13,12 +13,12 @@ import time
 
 import cluster
 import pytest
-from kernelgate import problem, wait_for
+from kernelgate import HELD, problem, wait_for
 from sandboxes import sandbox_of
 
 pytestmark = pytest.mark.only("kubernetes", "it is about the cluster")
 
-SECONDS = int(os.environ.get("KERNELGATE_FAULT_SECONDS", "8"))
+SECONDS = int(os.environ.get("KERNELGATE_FAULT_SECONDS", "4"))
 START_TIMEOUT_S = 30
 
 
@@ -35,31 +35,41 @@ def pod_of(gateway, session):
     return f"kg-{sandbox_of(gateway, session).id}"
 
 
+def listed(gateway):
+    return gateway.client.get("/api/v1/sessions").json()["sessions"]
+
+
 def create(gateway, session):
     return gateway.client.post("/api/v1/sessions", json={"session_id": session})
 
 
-def goes_on(gateway, seconds):
-    """The session `held` answers all that time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def goes_on(gateway, seconds, condition=lambda: True):
+    """The session `held` answers all that time, and until the condition holds."""
+    begin = time.monotonic()
+    while time.monotonic() < begin + seconds or not condition():
+        assert time.monotonic() < begin + seconds + 30, condition
         assert gateway.execute("print(x)", session_id="held").text() == "41\n"
         time.sleep(0.2)
 
 
 def test_the_kubelet_stops_for_a_while(start_gateway):
     gateway = start_gateway("--pool-size", "0")
-    gateway.execute("x = 41", session_id="held")
-    gateway.execute("x = 1", session_id="deleted")
-    gateway.execute("x = 2", session_id="ends")
     with concurrent.futures.ThreadPoolExecutor() as pool:
+        made = pool.map(lambda name: create(gateway, name), ("held", "deleted", "ends"))
+        assert [response.status_code for response in made] == [200] * 3
+        gateway.execute("x = 41", session_id="held")
         with cluster.stopped("kubelet"):
             created = pool.submit(create, gateway, "new")
             # What needs no kubelet is done: a session's end, and a sandbox that ends by itself.
             assert gateway.delete_session("deleted").status_code == 200
-            os.kill(sandbox_of(gateway, "ends").agent, signal.SIGKILL)
-            wait_for(lambda: sorted(listed(gateway)) in (["held"], ["held", "new"]))
-            goes_on(gateway, SECONDS)
+            with gateway.stream(HELD, session_id="ends") as reader:
+                reader.next_of("stdout")
+                os.kill(sandbox_of(gateway, "ends").agent, signal.SIGKILL)
+                lines = pool.submit(reader.rest)
+                goes_on(gateway, SECONDS, lines.done)
+                assert lines.result().of("error")[-1]["ename"] == "KernelDied"
+                assert lines.result().status == "died"
+            assert "ends" not in listed(gateway)
         response = created.result(60)
     if SECONDS > START_TIMEOUT_S:
         refusal = problem(response, 503, "provisioner_unavailable")
@@ -73,10 +83,6 @@ def test_the_kubelet_stops_for_a_while(start_gateway):
     assert gateway.execute("print(x)", session_id="held").text() == "41\n"
     kept = {pod_of(gateway, "held"), pod_of(gateway, "next")}
     wait_for(lambda: objects(gateway) == kept, timeout=60)
-
-
-def listed(gateway):
-    return gateway.client.get("/api/v1/sessions").json()["sessions"]
 
 
 def test_the_container_runtime_starts_again(start_gateway):

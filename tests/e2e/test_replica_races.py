@@ -18,7 +18,7 @@ from replicas import leader_of, leases, listed, pods
 
 pytestmark = pytest.mark.only("kubernetes", "replicas are gateways of a cluster")
 
-CLAIMS = int(os.environ.get("KERNELGATE_CLAIMS", "24"))
+CLAIMS = int(os.environ.get("KERNELGATE_CLAIMS", "15"))
 POOL = 3
 REPLICAS = 3
 SMALL = ("--memory-mb", "96", "--disk-mb", "128", "--cpus", "0.5", "--max-sessions", "30")
