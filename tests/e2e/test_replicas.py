@@ -78,6 +78,8 @@ def test_a_killed_replicas_sessions_are_taken_over(start_replica):
     assert answers(second, "first", "print(x + 1)", "42")
     assert adopted(first) == adopted(second) == 0
     first.kill()
+    with pytest.raises(httpx.ReadTimeout):  # a client that does not wait
+        second.client.get("/api/v1/sessions/first", timeout=0.5)
     wait_for(lambda: answers(second, "first", "print(x + 1)", "42"), timeout=TAKEOVER_S)
     assert adopted(second) == 1
 
