@@ -361,6 +361,10 @@ on_overtaken(void *arg)
     struct sandbox *sandbox = arg;
     struct kg_error err;
 
+    if (sandbox->state == SANDBOX_CLAIMING) { // the claim fails, so another sandbox can be tried
+        sandbox->overtaken = true;
+        return;
+    }
     let_go(sandbox);
     (void)overtaken(&err);
     sandbox_end(sandbox, &err);
@@ -509,12 +513,14 @@ on_claimed(const struct kg_error *err, void *arg)
     struct sandbox *sandbox = arg;
 
     sandbox->op = NULL;
-    if (err && err->code == KG_NOT_FOUND) {
+    if (err && (err->code == KG_NOT_FOUND || sandbox->overtaken)) {
         let_go(sandbox);
         sandbox_set_state(sandbox, SANDBOX_GONE);
         close_gateway_side(sandbox);
     } else {
         sandbox_set_state(sandbox, err ? SANDBOX_READY : SANDBOX_CLAIMED);
+        if (sandbox->overtaken) // after the claim
+            on_overtaken(sandbox);
     }
     sandbox->on_claimed(sandbox, err, sandbox->on_claimed_arg);
 }

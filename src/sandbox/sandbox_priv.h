@@ -23,9 +23,10 @@ struct sandbox {
     char *dir;
     enum sandbox_state state;
     bool adopted_claimed;
-    bool lost;     // another gateway has it now
-    bool made;     // the provisioner has created it
-    bool answered; // the agent has answered
+    bool lost;      // another gateway has it now
+    bool overtaken; // its agent has said so while it was being claimed
+    bool made;      // the provisioner has created it
+    bool answered;  // the agent has answered
     struct door *door;
     struct egress_user *egress; // or NULL
     TAILQ_HEAD(, sandbox_call) calls;

@@ -26,7 +26,7 @@
 #include "provisioner.h"
 #include "provisioner_replicas.h"
 #include "rpc.h"
-#include "sandbox.h"
+#include "sandbox_priv.h"
 
 // ---- A fake provisioner ---------------------------------------------------------------------
 
@@ -1476,6 +1476,40 @@ test_overtaken(void **state)
     sandbox_free(KG_STEAL(f->sandbox));
 }
 
+// Another gateway takes the container while it is being claimed here: the claim's answer says so,
+// and not the end of the sandbox.
+static void
+test_overtaken_while_it_is_claimed(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    json_auto_t *meta = json_object();
+
+    f->provisioner.slow = f->provisioner.loses = true;
+    create_ready(f);
+    claim(f, meta);
+    struct provisioner elsewhere = f->provisioner;
+    struct sandbox_context context = f->context;
+    elsewhere.epoch = 2;
+    context.provisioner = &elsewhere;
+    KG_AUTO(sandbox)
+    second = sandbox_adopt(&context, sandbox_id(f->sandbox), false, &spec, &events, f, &err);
+    assert_non_null(second);
+    WAIT_FOR(f, f->n_ready == 2 && f->sandbox->overtaken);
+    assert_int_equal(sandbox_state(f->sandbox), SANDBOX_CLAIMING);
+    loop_timer_start(f->provisioner.claim->timer, 0);
+    WAIT_FOR(f, f->n_claimed == 1);
+    assert_int_equal(f->err.code, KG_NOT_FOUND);
+    assert_int_equal(sandbox_state(f->sandbox), SANDBOX_GONE);
+    assert_true(sandbox_is_lost(f->sandbox));
+    assert_int_equal(f->n_gone, 0);
+    sandbox_destroy(KG_STEAL(f->sandbox), on_destroyed, f);
+    WAIT_FOR(f, f->n_destroyed == 1);
+    assert_int_equal(f->provisioner.n_destroyed, 0);
+    f->sandbox = KG_STEAL(second);
+    sandbox_free(KG_STEAL(f->sandbox));
+}
+
 // The container was elsewhere for a moment: what worked with it here ends without touching it.
 static void
 test_it_comes_back(void **state)
@@ -1557,6 +1591,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_pretended_agent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_body_waits_for_its_agent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_overtaken, setup_tcp, teardown),
+        cmocka_unit_test_setup_teardown(test_overtaken_while_it_is_claimed, setup_tcp, teardown),
         cmocka_unit_test_setup_teardown(test_it_comes_back, setup_tcp, teardown),
         cmocka_unit_test_setup_teardown(test_late_gateway, setup_tcp, teardown),
         cmocka_unit_test_setup_teardown(test_agent_of_another_version, setup, teardown),
