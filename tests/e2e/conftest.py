@@ -23,7 +23,7 @@ def pytest_configure(config):
         "markers", "not_on(provisioner or runtime, why): what does not hold there"
     )
     config.addinivalue_line(
-        "markers", "once: what no engine changes, and takes long; it is run without choosing one"
+        "markers", "once: what no engine changes; it is run where none was chosen"
     )
 
 

@@ -163,6 +163,7 @@ def test_beside_a_busy_kernel(command, gateway, session):
         assert busy.rest().status == "interrupted"
 
 
+@pytest.mark.once
 def test_a_session_that_is_being_made(start_gateway):
     gateway = start_gateway("--pool-size", "0")
     maker = threading.Thread(target=gateway.create_session, kwargs={"session_id": "early"})
@@ -199,6 +200,7 @@ def test_the_session_ends_meanwhile(gateway):
     assert '"CommandLost"' in rest[0] and '"status":"died","exit_code":null' in rest[1]
 
 
+@pytest.mark.once
 def test_metrics(command, gateway):
     def count(status):
         text = gateway.client.get("/metrics").text
@@ -232,6 +234,7 @@ def test_exit_by_signal(command):
     assert (done["status"], done["exit_code"], done["signal"]) == ("error", 139, "SIGSEGV")
 
 
+@pytest.mark.once
 def test_what_one_answer_holds(command):
     answer = command.wait("yes | head -c 3000000; echo late >&2")
     assert answer["stdout"] == "y\n" * (1 << 19)
@@ -269,6 +272,7 @@ def test_a_client_that_leaves(command):
         wait_for(lambda: not re.search("marker-1|sleep 111", processes(command)))
 
 
+@pytest.mark.once
 def test_a_client_that_leaves_before_the_answer(command):
     url = httpx.URL(command.client.base_url)
     body = b'{"command":"sleep 1444"}'
@@ -346,6 +350,7 @@ def test_kernels_come_and_go_beside_it(command, gateway, session, run):
     assert run("print(z)").text() == "8\n"
 
 
+@pytest.mark.once
 def test_how_many_at_a_time(command, gateway, session):
     with contextlib.ExitStack() as stack:
         streams = []

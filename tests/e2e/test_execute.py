@@ -112,6 +112,7 @@ def test_shell_escapes_and_top_level_await(run):
     assert run("import asyncio\nawait asyncio.sleep(0.01)\nprint('awaited')").text() == "awaited\n"
 
 
+@pytest.mark.once
 def test_a_body_is_json_whatever_its_content_type(gateway):
     for kind in ("application/x-www-form-urlencoded", "text/plain", None):
         response = gateway.client.post(
@@ -250,6 +251,7 @@ def test_unknown_kernels(gateway):
         problem(response, 404, "unknown_kernel")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "fields", [{"kernel": "python"}, {"language": "py"}, {"kernel": "python3"}]
 )
@@ -257,6 +259,7 @@ def test_kernels_by_name_and_alias(run, fields):
     assert run("print(1)", **fields).text() == "1\n"
 
 
+@pytest.mark.once
 def test_code_at_its_limit_and_above(gateway, session):
     fits = "#" * (1 << 20)
     assert gateway.execute(fits, session_id=session).status == "ok"
@@ -308,6 +311,7 @@ def test_execute_sync_has_the_very_lines_of_a_stream(gateway, session):
     assert "".join(response.json()["data"]["texts"]) == "\u2028é\n"
 
 
+@pytest.mark.once
 def test_execute_sync_of_more_than_it_may_hold(start_gateway):
     gateway = start_gateway("--pool-size", "1", "--max-output-bytes", "65536")
     code = (
@@ -323,6 +327,7 @@ def test_execute_sync_of_more_than_it_may_hold(start_gateway):
     assert data["status"] == "ok"
 
 
+@pytest.mark.once
 def test_execute_sync_of_nothing(gateway, session):
     data = sync(gateway, "pass", session_id=session)
     assert (data["texts"], data["images"], data["errors"], data["status"]) == ([], [], [], "ok")

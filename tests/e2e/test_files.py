@@ -109,6 +109,7 @@ def test_overwrite_0_keeps_what_is_there(files):
     assert files.get("a").content == b"1" and files.get("big").content[:1] == b"2"
 
 
+@pytest.mark.once
 @pytest.mark.not_on("runsc", "its times end in 2262")
 def test_times_that_no_date_can_say(files, run):
     run("import os; open('late', 'w'); os.utime('late', (2**40,) * 2)")
@@ -142,6 +143,7 @@ def test_50_mib_both_ways(files, run):
     assert files.names() == ["large.bin", "larger.bin"]
 
 
+@pytest.mark.once
 def test_curl_sees_the_413(files, tmp_path):
     too_large = tmp_path / "too-large"
     with too_large.open("wb") as file:
@@ -270,6 +272,7 @@ def test_bad_paths(files):
     assert files.names() == []
 
 
+@pytest.mark.once
 def test_nul_and_bad_utf8_and_control_characters(files, run):
     for path in ["a%00b", "%ff", "a%"]:
         assert files.raw("GET", f"{files.base}/{path}")[0] == 400
@@ -363,6 +366,7 @@ def test_a_slow_reader_holds_the_file_back(gateway, files, run):
         client.close()
 
 
+@pytest.mark.once
 def test_an_upload_whose_client_dies_leaves_nothing(gateway, files, run):
     url = urllib.parse.urlsplit(gateway.url)
     for sent in [10, 3 * MIB]:

@@ -133,6 +133,7 @@ def test_a_busy_kernel_does_not_wait(installer, session):
         assert reader.rest().text().endswith("there\n")
 
 
+@pytest.mark.once
 def test_two_installs_of_one_thing_are_one_download(installer, index):
     ids = [installer.create_session() for _ in range(2)]
     before = downloads(installer)
@@ -152,6 +153,7 @@ def test_two_installs_of_one_thing_are_one_download(installer, index):
         installer.delete_session(i)
 
 
+@pytest.mark.once
 def test_what_cannot_be_had_is_told(installer, session):
     for package, reason in {
         "kgnothing": "no such package",
@@ -170,6 +172,7 @@ def test_what_cannot_be_had_is_told(installer, session):
     assert result["status"] == "failed" and "~=1" in result["message"]
 
 
+@pytest.mark.once
 def test_an_answer_at_once_and_one_at_the_end(installer, index, session):
     path = f"/api/v1/sessions/{session}/packages"
     hold = threading.Event()
@@ -193,6 +196,7 @@ def test_an_answer_at_once_and_one_at_the_end(installer, index, session):
     assert response.status_code == 200 and response.json()["packages"][0]["version"] == "1.0"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "package",
     [
@@ -220,6 +224,7 @@ def test_what_is_no_name_is_refused(installer, session, package):
     problem(response, 400, "invalid_request")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "body", [{}, {"packages": []}, {"packages": "x"}, {"packages": [1]}, {"packages": ["x"] * 33}]
 )
@@ -284,6 +289,7 @@ def test_after_a_restart_packages_and_cache_are_there(start_gateway, index):
     wait_for(lambda: sandboxes(gateway) == [])
 
 
+@pytest.mark.once
 def test_a_download_that_a_crash_left_is_removed(start_gateway, index):
     index.answers["/simple/kghang/"] = lambda handler: time.sleep(20)
     gateway = start_gateway(
@@ -299,6 +305,7 @@ def test_a_download_that_a_crash_left_is_removed(start_gateway, index):
     wait_for(lambda: [it.session for it in sandboxes(gateway)] == [session_id])
 
 
+@pytest.mark.once
 def test_the_end_of_the_gateway_ends_a_download(start_gateway, index):
     index.answers["/simple/kghang/"] = lambda handler: time.sleep(20)
     flags = ("--pool-size", "0", "--fetch-allow", "127.0.0.1", "--drain-timeout", "1")

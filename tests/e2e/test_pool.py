@@ -110,6 +110,7 @@ def test_a_session_of_its_own_leaves_the_pool_full(gateway):
     assert len(fill(gateway)) == 1
 
 
+@pytest.mark.once
 def test_env_of_a_session_with_a_pool(gateway):
     fill(gateway)
     gateway.create_session(session_id="env", env={"COLOUR": "blue"})

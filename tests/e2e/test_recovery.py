@@ -200,6 +200,7 @@ def test_a_kernel_that_died_meanwhile_is_started_again(start_gateway):
     assert lines.text() == "False k\n"
 
 
+@pytest.mark.once
 def test_an_adopted_session_expires(start_gateway):
     gateway = start_gateway("--pool-size", "0")
     gateway.create_session(session_id="stays")
@@ -221,6 +222,7 @@ def test_an_adopted_session_whose_container_dies(start_gateway):
     assert gateway.execute("print(2)", session_id="s").text() == "2\n"
 
 
+@pytest.mark.once
 def test_owners_survive(start_gateway, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("alice:key-of-alice\nbob:key-of-bob\n")
@@ -261,6 +263,7 @@ def test_sigterm_while_lines_are_streamed(start_gateway):
     gateway.assert_nothing_left()
 
 
+@pytest.mark.once
 def test_sigterm_while_a_reader_takes_nothing(start_gateway):
     gateway = start_gateway("--pool-size", "0", "--drain-timeout", "1")
     with gateway.stream("while True: print('x' * 1000)", session_id="s", timeout=60) as reader:
@@ -405,6 +408,7 @@ def test_a_full_state_folder_while_sandboxes_wait(small_folder, start_gateway):
     assert gateway.execute("print(1)", session_id="s").text() == "1\n"
 
 
+@pytest.mark.once
 def test_a_gateway_that_cannot_listen_after_its_recovery(start_gateway):
     gateway = start_gateway("--pool-size", "0")
     Execution(gateway, TICKING).until("stdout")  # one-shot: its sandbox is of no use to the next

@@ -75,6 +75,7 @@ def test_create(gateway):
     gateway.delete_session(session_id)
 
 
+@pytest.mark.once
 def test_create_without_a_body_or_an_id(gateway):
     ids = [gateway.create_session(), gateway.create_session()]
     assert ids[0] != ids[1]
@@ -276,6 +277,7 @@ def test_a_session_queue_is_bounded(gateway, session):
 # ---- Owners
 
 
+@pytest.mark.once
 def test_one_owners_session_is_404_to_another(start_gateway, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text(
@@ -364,6 +366,7 @@ def test_more_env_than_a_kernel_gets_is_refused(gateway):
         assert response.status_code == 400 and detail in response.json()["detail"]
 
 
+@pytest.mark.once
 def test_one_thread_runs_the_gateway(gateway, run):
     run("print(1)")
     names = pathlib.Path(f"/proc/{gateway.process.pid}/task").glob("*/comm")
@@ -430,6 +433,7 @@ def test_ending_many_sessions_keeps_nobody_from_getting_one(two_owners, tmp_path
 # ---- Bounds that must agree
 
 
+@pytest.mark.once
 def test_more_sessions_than_can_be_connected(start_gateway, tmp_path):
     for i in range(8):
         (tmp_path / f"python{i}").symlink_to(PROJECT / "kernelspec/python")
