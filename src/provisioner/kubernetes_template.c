@@ -37,6 +37,31 @@ check_members(const json_t *object, const char *where, const char *const *allowe
     return 0;
 }
 
+// Kubernetes, container runtimes and network plugins take settings of a pod's isolation from
+// annotations: profiles, devices, limits, other networks. NULL: it is not such a name.
+static const char *
+isolation_prefix(const char *name)
+{
+    static const char *const prefixes[] = {"cdi.k8s.io/",
+                                           "container.apparmor.security.beta.kubernetes.io/",
+                                           "container.seccomp.security.alpha.kubernetes.io/",
+                                           "cpu-quota.crio.io",
+                                           "dev.gvisor.",
+                                           "devices.nri.io",
+                                           "io.katacontainers.",
+                                           "io.kubernetes.cri-o.",
+                                           "k8s.v1.cni.cncf.io/",
+                                           "org.systemd.property.",
+                                           "run.oci.",
+                                           "seccomp.security.alpha.kubernetes.io/",
+                                           "security.alpha.kubernetes.io/",
+                                           "v1.multus-cni.io/"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(prefixes); i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return prefixes[i];
+    return NULL;
+}
+
 // Labels and annotations.
 static int
 check_texts(const json_t *metadata, const char *member, struct kg_error *err)
@@ -54,6 +79,11 @@ check_texts(const json_t *metadata, const char *member, struct kg_error *err)
         if (strncmp(name, "kernelgate/", 11) == 0 || strcmp(name, "app.kubernetes.io/name") == 0)
             return kg_error_set(err, KG_INVALID, 0, "metadata.%s: %.80s is kernelgate's own",
                                 member, name);
+        const char *prefix = isolation_prefix(name);
+        if (prefix)
+            return kg_error_set(err, KG_INVALID, 0,
+                                "metadata.%s: %s cannot be set: it could open the sandboxes",
+                                member, prefix);
     }
     return 0;
 }
