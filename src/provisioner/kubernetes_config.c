@@ -33,17 +33,21 @@ find_section(struct section *section, const json_t *config, const char *list, st
                         section->kind, section->name ? section->name : "that is the current one");
 }
 
-// What would have to be respected, and is not supported.
+// A member that would have to be respected, and is not supported.
+struct refusal {
+    const char *name; // NULL ends a list
+    const char *why;  // and what to do
+};
+
 static int
-refuse(const struct section *section, const char *const *names, struct kg_error *err)
+refuse(const struct section *section, const struct refusal *refusals, struct kg_error *err)
 {
-    for (; *names; names++) {
-        const json_t *value = json_object_get(section->value, *names);
+    for (; refusals->name; refusals++) {
+        const json_t *value = json_object_get(section->value, refusals->name);
         if (value && !json_is_null(value) && !json_is_false(value))
             return kg_error_set(err, KG_INVALID, 0,
-                                "kubeconfig: %s of the %s %.80s is not supported; a token, or a "
-                                "client certificate with its key, is",
-                                *names, section->kind, section->name);
+                                "kubeconfig: %s of the %s %.60s is not supported: %s",
+                                refusals->name, section->kind, section->name, refusals->why);
     }
     return 0;
 }
@@ -104,8 +108,12 @@ copy_of(const struct section *section, const char *name)
 static int
 take_cluster(struct kube_access *access, const struct section *cluster, struct kg_error *err)
 {
-    static const char *const unsupported[] = {"insecure-skip-tls-verify", "tls-server-name",
-                                              "proxy-url", NULL};
+    static const struct refusal unsupported[] = {
+        {"insecure-skip-tls-verify",
+         "anybody on the way could read the credential; name the certificate-authority"},
+        {"tls-server-name", "server must have a name that is in its certificate"},
+        {"proxy-url", "the gateway connects to the server itself"},
+        {NULL, NULL}};
     if (refuse(cluster, unsupported, err) < 0)
         return -1;
     access->server = copy_of(cluster, "server");
@@ -118,8 +126,11 @@ take_cluster(struct kube_access *access, const struct section *cluster, struct k
 static int
 take_user(struct kube_access *access, const struct section *user, struct kg_error *err)
 {
-    static const char *const unsupported[] = {"exec",   "auth-provider", "username",      "as",
-                                              "as-uid", "as-groups",     "as-user-extra", NULL};
+    static const char *const advice = "use a token, or a client certificate with its key";
+    static const char *const own = "the credential must be the gateway's own";
+    const struct refusal unsupported[] = {
+        {"exec", advice}, {"auth-provider", advice}, {"username", advice},   {"as", own},
+        {"as-uid", own},  {"as-groups", own},        {"as-user-extra", own}, {NULL, NULL}};
     if (refuse(user, unsupported, err) < 0 ||
         take_path(user, "tokenFile", &access->token_file, err) < 0 ||
         take_pem(user, "client-certificate", &access->certificate_file, &access->certificate_pem,
@@ -148,8 +159,8 @@ kube_take_config(struct kube_access *access, const char *path, struct kg_error *
 {
     KG_AUTO_BUF text = {0};
     struct kg_error why = {0};
-    if (file_read(path, CONFIG_MAX_BYTES, &text, err) < 0)
-        return -1;
+    if (file_read(path, CONFIG_MAX_BYTES, &text, &why) < 0)
+        return kg_error_set(err, KG_INVALID, 0, "kubeconfig: %s", why.message);
     json_auto_t *config = json_of_yaml(text.data ? text.data : "", text.len, &why);
     if (!config)
         return kg_error_set(err, KG_INVALID, 0, "kubeconfig: %s: %.120s", path, why.message);

@@ -128,8 +128,8 @@ kube_template_read(const char *path, json_t **ret, struct kg_error *err)
     *ret = NULL;
     if (!path)
         return 0;
-    if (file_read(path, TEMPLATE_MAX_BYTES, &text, err) < 0)
-        return -1;
+    if (file_read(path, TEMPLATE_MAX_BYTES, &text, &why) < 0)
+        return kg_error_set(err, KG_INVALID, 0, "kubernetes-pod-template: %s", why.message);
     json_auto_t *template = json_of_yaml(text.data ? text.data : "", text.len, &why);
     if (!template || check(template, &why) < 0)
         return kg_error_set(err, KG_INVALID, 0, "kubernetes-pod-template: %s: %.140s", path,

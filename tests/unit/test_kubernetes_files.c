@@ -100,9 +100,13 @@ test_bad_configurations(void **state)
         {CONTEXT USER(""), "no cluster lab"},
         {CONTEXT CLUSTER(""), "no user me"},
         {CONTEXT CLUSTER("    insecure-skip-tls-verify: true\n") USER(""),
-         "insecure-skip-tls-verify of the cluster lab is not supported"},
+         "insecure-skip-tls-verify of the cluster lab is not supported: anybody on the way could "
+         "read the credential; name the certificate-authority"},
+        {CONTEXT CLUSTER("    proxy-url: http://proxy\n") USER(""),
+         "proxy-url of the cluster lab is not supported: the gateway connects to the server "
+         "itself"},
         {CONTEXT CLUSTER("") USER("    exec: {command: aws}\n"),
-         "exec of the user me is not supported"},
+         "exec of the user me is not supported: use a token, or a client certificate with its key"},
         {CONTEXT CLUSTER("") USER("    client-key-data: b25l\n"), "go together"},
         {CONTEXT CLUSTER("    certificate-authority-data: '%'\n") USER(""), "is not base64"},
         {CONTEXT CLUSTER("") USER("    tokenFile: none\n"), "cannot find tokenFile"},
@@ -122,6 +126,11 @@ test_bad_configurations(void **state)
     const struct provisioner_kubernetes both = {.kubeconfig = "/x", .server = "https://api"};
     assert_int_equal(kube_find_access(&access, &both, &err), -1);
     assert_non_null(strstr(err.message, "remove kubernetes-server"));
+    kube_access_fini(&access);
+    const struct provisioner_kubernetes missing = {.kubeconfig = "/nowhere/config"};
+    access = (struct kube_access){0};
+    assert_int_equal(kube_find_access(&access, &missing, &err), -1);
+    assert_non_null(strstr(err.message, "kubeconfig: cannot open /nowhere/config"));
     kube_access_fini(&access);
 }
 
@@ -199,6 +208,7 @@ test_bad_templates(void **state)
     struct kg_error err = {0};
     json_t *template;
     assert_int_equal(kube_template_read("/nowhere/pod.yaml", &template, &err), -1);
+    assert_non_null(strstr(err.message, "kubernetes-pod-template: cannot open /nowhere/pod.yaml"));
     assert_int_equal(kube_template_read(NULL, &template, &err), 0);
     assert_null(template);
 }
