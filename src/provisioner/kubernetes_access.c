@@ -87,6 +87,7 @@ take_settings(struct kube_access *access, const struct provisioner_kubernetes *s
 {
     // A pod's service account is valid only in the pod's cluster.
     bool own = !settings->server;
+    access->source = own ? "the pod's service account" : "the settings";
     access->server = own ? server_of_cluster() : kg_strdup(settings->server);
     if (take_file(&access->ca_file, "kubernetes-ca-file", settings->ca_file,
                   own ? ACCOUNT "/ca.crt" : NULL, err) < 0 ||
@@ -112,6 +113,7 @@ take_config(struct kube_access *access, const struct provisioner_kubernetes *set
                             "kubeconfig names the API server and the credential: remove "
                             "kubernetes-server, -ca-file, -token-file, -certificate-file and "
                             "-key-file");
+    access->source = "kubeconfig";
     return kube_take_config(access, settings->kubeconfig, err);
 }
 
@@ -124,6 +126,19 @@ kube_find_access(struct kube_access *access, const struct provisioner_kubernetes
     return found < 0 || check_server(access, err) < 0 || take_namespace(access, settings, err) < 0
                ? -1
                : 0;
+}
+
+char *
+kube_access_describe(const struct kube_access *access)
+{
+    bool has_token = access->token_file || access->token;
+    bool has_certificate = access->certificate_file || access->certificate_pem;
+    const char *credential = has_token && has_certificate ? "a token and a client certificate"
+                             : has_token                  ? "a token"
+                             : has_certificate            ? "a client certificate"
+                                                          : "no credential";
+    return kg_asprintf("%s, namespace %s, with %s, from %s", access->server, access->namespace,
+                       credential, access->source);
 }
 
 void

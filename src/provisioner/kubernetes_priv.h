@@ -143,7 +143,8 @@ struct kube_network {
 // Where the API server is, and what it knows this gateway by. Of a file and a text at most one is
 // set; NULL: there is none.
 struct kube_access {
-    char *server; // URL without a slash at its end
+    const char *source; // of the following, in words
+    char *server;       // URL without a slash at its end
     char *ca_file;
     char *ca_pem;
     char *token_file; // read for each call
@@ -227,6 +228,8 @@ KG_MUST_CHECK int kube_find_access(struct kube_access *access,
 // The header with the token, to be freed; NULL: there is none.
 KG_MUST_CHECK int kube_authorization(const struct kube_access *access, char **ret,
                                      struct kg_error *err);
+// What was found, without secrets: server, namespace, kind of credential, source. To be freed.
+char *kube_access_describe(const struct kube_access *access);
 // Frees what was found, also where that failed.
 void kube_access_fini(struct kube_access *access);
 // Reads a file of kubectl's (kubernetes_config.c).

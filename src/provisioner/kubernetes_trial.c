@@ -197,6 +197,8 @@ kube_doctor(struct kubernetes *kube, provisioner_finding_fn fn, void *arg)
         {"kubernetes: rights", "pods can be created, deleted, read, watched and changed",
          check_rights},
         {"kubernetes: admission", "the namespace admits a sandbox's pod", check_admission}};
+    KG_AUTO_FREE char *access = kube_access_describe(&kube->access);
+    fn("kubernetes: access", true, access, arg);
     for (size_t i = 0; i < KG_ARRAY_LEN(checks); i++) {
         struct kg_error err = {0};
         bool ok = checks[i].check(kube, &err) == 0;

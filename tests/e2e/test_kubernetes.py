@@ -319,9 +319,10 @@ def test_kubectls_file_with_data_and_a_token(tmp_path):
     )
     by_data = f"{{client-certificate-data: {certificate}, client-key-data: {key}}}"
     by_token = f"{{token: {(cluster.KEYS / 'token').read_text()}}}"
-    for user in (by_data, by_token):
+    for user, credential in ((by_data, "a client certificate"), (by_token, "a token")):
         result = doctor(**kubeconfig(tmp_path, user))
         assert result.returncode == 0, result.stdout
+        assert f"with {credential}, from kubeconfig" in result.stdout
     result = doctor(**kubeconfig(tmp_path, "{token: none}"))
     assert result.returncode == 1 and "401" in result.stdout, result.stdout
     result = doctor(**kubeconfig(tmp_path, "{exec: {command: aws}}"))

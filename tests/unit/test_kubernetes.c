@@ -330,6 +330,13 @@ test_names(void **state)
 // ---- Access ---------------------------------------------------------------------------------
 
 static void
+expect_description(const struct kube_access *access, const char *expected)
+{
+    KG_AUTO_FREE char *description = kube_access_describe(access);
+    assert_string_equal(description, expected);
+}
+
+static void
 expect_server(const char *expected)
 {
     const struct provisioner_kubernetes none = {0};
@@ -381,7 +388,8 @@ test_settings(void **state)
         if (all[i].wrong)
             assert_non_null(strstr(err.message, all[i].wrong));
         else
-            assert_string_equal(access.server, "https://api:6443");
+            expect_description(&access, "https://api:6443, namespace boxes, with no credential, "
+                                        "from the settings");
         kube_access_fini(&access);
     }
 }

@@ -71,6 +71,9 @@ test_a_configuration(void **state)
     KG_AUTO_FREE char *header = NULL;
     assert_int_equal(kube_authorization(&access, &header, &err), 0);
     assert_string_equal(header, "Authorization: Bearer secret");
+    KG_AUTO_FREE char *description = kube_access_describe(&access);
+    assert_string_equal(description, "https://api:6443, namespace boxes, with a token and a client "
+                                     "certificate, from kubeconfig");
     kube_access_fini(&access);
 }
 
