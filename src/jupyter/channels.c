@@ -384,7 +384,12 @@ static size_t
 sift_iopub(char *bytes, size_t len, void *arg)
 {
     const struct channel *channel = arg;
-    return channel->channels->keep_raw ? len : iopub_sift(bytes, len);
+    struct jupyter_channels *channels = channel->channels;
+    size_t left = channels->keep_raw ? len : iopub_sift(bytes, len);
+
+    if (left < len && channels->events.on_begun != NULL)
+        channels->events.on_begun(channels->arg);
+    return left;
 }
 
 int

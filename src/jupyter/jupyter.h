@@ -138,6 +138,9 @@ struct jupyter_channels_events {
     // A channel has room again; see jupyter_channels_has_room(). May be NULL. Must not free the
     // channels.
     void (*on_room)(enum jupyter_channel channel, void *arg);
+    // The kernel has begun to handle a request: its message that says so was left out. May be NULL.
+    // Must not free the channels.
+    void (*on_begun)(void *arg);
 };
 
 struct jupyter_channels_settings {

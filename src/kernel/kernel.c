@@ -180,6 +180,13 @@ kernel_on_message(enum jupyter_channel channel, struct jupyter_message *message,
 }
 
 static void
+kernel_on_begun(void *arg)
+{
+    struct kernel *kernel = arg;
+    runner_on_begun(&kernel->runner);
+}
+
+static void
 kernel_on_room(void *arg)
 {
     struct kernel *kernel = arg;
@@ -195,6 +202,7 @@ static const struct process_events process_events = {
     .on_stuck = kernel_on_stuck,
     .on_interrupted = kernel_on_interrupted,
     .on_message = kernel_on_message,
+    .on_begun = kernel_on_begun,
     .on_room = kernel_on_room,
     .shape = runner_shape,
     .shaped_free = runner_shaped_free,

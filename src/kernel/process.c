@@ -90,6 +90,13 @@ process_on_stdin_settled(void *arg)
 }
 
 static void
+process_on_begun(void *arg)
+{
+    struct kernel_process *process = arg;
+    process->events->on_begun(process->arg);
+}
+
+static void
 process_on_room(enum jupyter_channel channel, void *arg)
 {
     struct kernel_process *process = arg;
@@ -112,6 +119,7 @@ open_channels(struct kernel_process *process)
         .on_bad_message = process_on_bad_message,
         .on_lost = process_on_channel_lost,
         .on_room = process_on_room,
+        .on_begun = process_on_begun,
     };
     struct kg_error err = {0};
     if (dir_make(process->dir, 0700, &err) == 0)

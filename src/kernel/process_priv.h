@@ -44,6 +44,8 @@ struct process_events {
     // Every message that comes while the process is starting or up. The message is freed after the
     // call.
     void (*on_message)(enum jupyter_channel channel, struct jupyter_message *message, void *arg);
+    // The kernel has begun to handle a request, and the message that says so was left out.
+    void (*on_begun)(void *arg);
     // Messages of taps can be sent again: see process_can_send().
     void (*on_room)(void *arg);
     // As in struct jupyter_channels_events.

@@ -72,6 +72,7 @@ send_request(struct kernel_runner *runner, struct request_code *request)
 {
     struct kg_error err = {0};
     int sent;
+    runner->run.begun = false;
     request_code_free(runner->run.copy);
     runner->run.copy = runner->hub->was_used ? request_code_copy(request) : NULL;
     if (strlen(request->text) > LARGE_REQUEST) {
@@ -224,10 +225,10 @@ on_code_reply(struct kernel_runner *runner, struct jupyter_message *message)
 }
 
 static bool
-is_idle(const struct jupyter_message *message)
+is_status(const struct jupyter_message *message, const char *state)
 {
     return strcmp(message->msg_type, "status") == 0 &&
-           strcmp(string_of(message->content, "execution_state", ""), "idle") == 0;
+           strcmp(string_of(message->content, "execution_state", ""), state) == 0;
 }
 
 // The answer to a silent request; NULL: none has come.
@@ -259,7 +260,7 @@ static void
 on_output(struct kernel_runner *runner, struct jupyter_message *message)
 {
     struct run *run = &runner->run;
-    if (!is_idle(message)) {
+    if (!is_status(message, "idle")) {
         if (strcmp(message->msg_type, "error") == 0 && !run->replied)
             run->status = EXECUTION_ERROR; // until a reply says otherwise
         take_lines(run, message);
@@ -296,6 +297,22 @@ on_startup_reply(struct kernel_runner *runner, const json_t *content)
     update_hold(runner);
 }
 
+// An interrupt that was asked for meanwhile has waited: ipykernel ignores signals between requests.
+// Messages that are left out do not name their request, but while they are, no tap has one.
+void
+runner_on_begun(struct kernel_runner *runner)
+{
+    struct run *run = &runner->run;
+    if (!run->execution)
+        return;
+    bool is_late = !run->begun && run->execution->state == EXECUTION_INTERRUPTING;
+    run->begun = true;
+    if (!is_late)
+        return;
+    loop_timer_start(run->grace, GRACE_MS);
+    process_interrupt(runner->process);
+}
+
 void
 runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
                   struct jupyter_message *message)
@@ -313,13 +330,15 @@ runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
             metric_add(METRIC_KERNEL_LATE_MESSAGES, 1);
         return;
     }
+    if (channel == JUPYTER_IOPUB && is_status(message, "busy"))
+        runner_on_begun(runner);
     switch (run->step) {
     case RUN_STARTUP:
     case RUN_VARIABLES:
     case RUN_ENV:
         if (is_reply)
             on_setup_reply(runner, message->content);
-        else if (channel == JUPYTER_IOPUB && is_idle(message))
+        else if (channel == JUPYTER_IOPUB && is_status(message, "idle"))
             loop_timer_start(run->settle, SETTLE_MS);
         return;
     case RUN_CODE:
@@ -514,7 +533,8 @@ stop_execution(struct kernel_runner *runner, struct execution *execution,
         execution_set_state(execution, EXECUTION_INTERRUPTING);
         loop_timer_stop(runner->run.timeout);
         loop_timer_start(runner->run.grace, GRACE_MS);
-        process_interrupt(runner->process);
+        if (runner->run.begun)
+            process_interrupt(runner->process);
         return;
     case EXECUTION_INTERRUPTING:
     case EXECUTION_KILLING:

@@ -51,6 +51,7 @@ struct run {
     struct execution *execution; // NULL: none runs
     enum run_step step;
     char msg_id[JUPYTER_MSG_ID_SIZE]; // of the request that is awaited
+    bool begun; // the kernel handles the request
     bool replied;
     bool idle;
     bool exiting; // the code called exit(): the process will end
@@ -126,3 +127,4 @@ void runner_on_replacing(struct kernel_runner *runner);
 void runner_on_replaced(struct kernel_runner *runner);
 void runner_on_stuck(struct kernel_runner *runner, const struct kg_error *err);
 void runner_on_interrupted(struct kernel_runner *runner);
+void runner_on_begun(struct kernel_runner *runner);

@@ -3,9 +3,13 @@
 
 import contextlib
 import json
+import os
+import signal
+import time
 
 import pytest
 from kernelgate import HELD, LineReader, problem, wait_for
+from sandboxes import sandbox_of
 
 TWICE = f"{HELD}print('off')"
 
@@ -83,6 +87,23 @@ def test_interrupt(gateway, session):
         response = gateway.client.post(f"/api/v1/executions/{execution_id}/interrupt")
         assert response.status_code == 200
         assert reader.rest().status == "interrupted"
+
+
+def test_an_interrupt_before_the_kernel_has_begun(gateway, session):
+    """The kernel ignores signals between requests: one that came then would be lost, and the kernel be
+    killed after the grace, with its variables."""
+    gateway.execute("x = 41", session_id=session)
+    kernel = sandbox_of(gateway, session).kernel()
+    os.kill(kernel, signal.SIGSTOP)
+    try:
+        with gateway.stream("import time; time.sleep(60)", session_id=session) as reader:
+            gateway.client.post(f"/api/v1/sessions/{session}/interrupt")
+            time.sleep(1)  # of the three seconds
+            os.kill(kernel, signal.SIGCONT)
+            assert reader.rest().status == "interrupted"
+    finally:
+        os.kill(kernel, signal.SIGCONT)
+    assert gateway.execute("print(x + 1)", session_id=session).text() == "42\n"
 
 
 def test_interrupting_what_waits_takes_it_out_of_the_queue(gateway, session):

@@ -137,7 +137,6 @@ static void
 run(struct fake_kernel *kernel, const char *code)
 {
     kernel->count++;
-    say_state(kernel, "busy");
     if (strcmp(code, "hang") == 0)
         kernel->running = HANGING;
     else if (strcmp(code, "stubborn") == 0)
@@ -198,6 +197,7 @@ on_execute(struct fake_kernel *kernel, const json_t *content)
     bool silent = json_is_true(json_object_get(content, "silent"));
     KG_AUTO_FREE char *what = kg_asprintf("%s %s", silent ? "silent" : "run", code);
     kernel->events->on_request(what, kernel->arg);
+    say_state(kernel, "busy");
     if (kernel->aborts) {
         kernel->aborts = false;
         reply(kernel, "aborted");
