@@ -2,7 +2,7 @@
 // Logging in: by name and password, or by an API key, which this tab alone keeps until it is closed;
 // and making an account.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import {
     ApiError,
@@ -105,6 +105,16 @@ function NameFields({ way, registration, invalid }: NameProps) {
     );
 }
 
+const askRegistration = () => ask<Registration>("api/v1/registration");
+// Asked while the page loads, for those who have to log in first.
+let registering = getKey() ? null : askRegistration();
+registering?.catch(() => {});
+
+/** For those who need not log in now: later on the answer is out of date. */
+export function forgetRegistration() {
+    registering = null;
+}
+
 const lost = () => {
     if (getKey()) return "The gateway no longer accepts this key.";
     return getLogin() ? "You are logged out." : "";
@@ -116,17 +126,18 @@ export function Login({ onEnter }: { onEnter: () => void }) {
     const [registration, setRegistration] = useState<Registration | null>(null);
     const [way, setWay] = useState<Way | null>(null); // null: not known yet
     const form = useRef<HTMLFormElement>(null);
-    useEffect(() => {
+    useLayoutEffect(() => {
         const hadKey = getKey() !== "";
         setKey("");
         setLogin(null);
-        ask<Registration>("api/v1/registration").then(
+        (registering ?? askRegistration()).then(
             (found) => {
                 setRegistration(found);
                 setWay(hadKey ? "key" : found.first ? "account" : "password");
             },
             () => setWay("key"), // there are no accounts
         );
+        forgetRegistration();
     }, []);
     useEffect(() => form.current?.querySelector("input")?.focus(), [way]);
     if (!way) return <main class="narrow" aria-busy="true" />;

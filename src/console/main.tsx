@@ -2,7 +2,7 @@
 // The page: who is here, where they are, and the view of it.
 
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
 import {
     ApiError,
@@ -17,7 +17,7 @@ import {
 } from "./api";
 import { Connect } from "./connect";
 import { Keys } from "./keys";
-import { Login } from "./login";
+import { forgetRegistration, Login } from "./login";
 import { useRoute } from "./route";
 import { Sandboxes } from "./sandboxes";
 import type { SessionView as View } from "./session";
@@ -45,19 +45,25 @@ async function enter() {
     }
 }
 
+let entering: Promise<void> | null = enter(); // while the first view is drawn
+
 function useAccess() {
     const [access, set] = useState<Access>("unknown");
     const [attempt, setAttempt] = useState(0);
-    useEffect(() => {
+    useLayoutEffect(() => {
         whenRefused(() => set("refused"));
-        enter().then(
-            () => set("granted"),
+        (entering ?? enter()).then(
+            () => {
+                forgetRegistration();
+                set("granted");
+            },
             (error) => {
-                if (isStatus(error, 401)) return;
+                if (isStatus(error, 401)) return set("refused");
                 set("unreachable");
                 setTimeout(() => setAttempt(attempt + 1), 2000);
             },
         );
+        entering = null;
     }, [attempt]);
     return { access, again: () => setAttempt(attempt + 1), leave: () => set("refused") };
 }
