@@ -88,6 +88,11 @@ static void
 on_kernel_started(struct kernel *kernel, const struct kg_error *err, void *arg)
 {
     struct pool_entry *entry = arg;
+    if (err && entry->adopted) {
+        log_warning("a kernel of another gateway cannot be used", LOG_ERR(err));
+        fail(entry);
+        return;
+    }
     if (err) {
         pool_entry_set_state(entry, ENTRY_FAILED);
         pool_on_kernel_failed(entry->pool, err);
@@ -158,6 +163,7 @@ pool_entry_start_kernel(struct pool_entry *entry)
 {
     const struct pool_settings *settings = &entry->pool->settings;
     pool_entry_set_state(entry, ENTRY_KERNEL);
+    entry->adopted = false; // not its kernel
     entry->kernel =
         kernel_new(settings->kernels, entry->sandbox, settings->spec, NULL, &kernel_events, entry);
 }
@@ -216,9 +222,10 @@ on_sandbox_gone(struct sandbox *sandbox, const struct kg_error *reason, void *ar
     struct pool_entry *entry = arg;
     struct pool *pool = entry->pool;
     bool had_kernel = entry->kernel != NULL;
-    bool is_lost = sandbox_is_lost(sandbox);
+    // If another gateway has taken it, or has made it, that says nothing of those made here.
+    bool is_elsewhere = sandbox_is_lost(sandbox) || entry->adopted;
     pool_entry_destroy(entry);
-    if (is_lost) // to another gateway, which is no failure
+    if (is_elsewhere)
         loop_timer_start(pool->work, 0);
     else if (had_kernel)
         pool_on_kernel_failed(pool, reason);

@@ -22,7 +22,7 @@ struct pool_entry {
     TAILQ_ENTRY(pool_entry) link;
     struct pool *pool;
     enum pool_entry_state state;
-    bool adopted; // made by another gateway
+    bool adopted; // another gateway has made it, and the kernel in it
     bool offered; // to other gateways
     struct sandbox *sandbox;
     struct kernel *kernel;

@@ -285,7 +285,8 @@ json_t *kube_trial_pod(const struct kubernetes *kube, const char *id, json_t *ar
 bool kube_pod_take(const struct kubernetes *kube, const json_t *pod, struct kube_pod *ret);
 // Whether the session's record of a pod is this text.
 bool kube_pod_has_meta(const json_t *pod, const char *meta);
-// A patch that makes this gateway the pod's holder, if it still has that epoch.
+// A patch that makes this gateway the pod's holder, if it still has that epoch. The pod is no
+// longer offered to other replicas.
 json_t *kube_takeover_patch(const struct kubernetes *kube, uint64_t epoch);
 // The cache.
 struct kube_pod *kube_pod_find(const struct kubernetes *kube, const char *id);

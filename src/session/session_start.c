@@ -50,8 +50,11 @@ static void
 session_on_claim_lost(struct session *session)
 {
     struct kg_error err = {0};
+    log_info("another gateway has claimed a session's sandbox", LOG_STR("session", session->id),
+             LOG_STR("sandbox", sandbox_id(session->sandbox)));
     while (session->n_kernels > 0)
         kernel_free(session->kernels[--session->n_kernels], NULL);
+    session->broken = false; // one of those kernels may have noticed it first
     sandbox_free(KG_STEAL(session->sandbox));
     if (++session->n_claims_lost < MAX_CLAIMS) {
         ask_pool(session);

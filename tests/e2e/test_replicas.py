@@ -323,6 +323,9 @@ def test_one_replica_fills_the_pool_for_all(start_replica):
         gateway.execute("pass", session_id=f"of-{others.index(gateway)}")
         assert listed(gateway) == listed(leader)
     assert pods(start_replica.installation, "claimed") == free
+    for pod in cluster.Cluster().pods(start_replica.installation):  # offered to no third one
+        if pod["metadata"]["labels"]["kernelgate/state"] == "claimed":
+            assert pod["metadata"]["annotations"]["kernelgate/ready"] == ""
     wait_for(lambda: len(pods(start_replica.installation, "free")) == 2)
     leader.fill_pool()
     assert "could not be started" not in leader.log()
