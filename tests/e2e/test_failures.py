@@ -10,7 +10,7 @@ import time
 
 import httpx
 import pytest
-from kernelgate import HELD, STUBBORN, run_until_timeout, wait_for
+from kernelgate import HELD, PROJECT, STUBBORN, run_until_timeout, wait_for
 from sandboxes import sandbox_of
 
 
@@ -310,16 +310,20 @@ def test_a_request_that_leaves_while_its_kernel_starts_leaves_nothing(start_gate
     wait_for(lambda: gateway.client.get("/api/v1/sessions").json()["total"] == 0)
 
 
-def test_what_waits_for_a_warm_up_does_not_disturb_it(start_gateway):
+def test_what_waits_for_a_warm_up_does_not_disturb_it(start_gateway, tmp_path):
     def warming():
         text = gateway.client.get("/metrics").text
         pool = dict(re.findall(r"^kernelgate_pool_(\w+) (\d+)$", text, re.MULTILINE))
         return pool["starting"] == "0" and pool["ready"] == "0" and gateway.sandbox_pids()
 
-    gateway = start_gateway("--pool-size", "1")
-    wait_for(warming, timeout=60, interval=0.005)
-    # Its timeout does not run yet, and no interrupt hits an import that is half done.
-    with gateway.stream("print('ran')", session_id="w", timeout=0.5):
-        pass
-    lines = gateway.execute("import matplotlib.pyplot as plt\nplt.plot([1])", session_id="w")
-    assert lines.status == "ok" and lines.of("display"), lines
+    spec = json.loads((PROJECT / "kernelspec/python/kernel.json").read_text())
+    metadata = {"kernelgate": {"warmup": "import time; time.sleep(3); import wave"}}
+    kernelspec(tmp_path, "python", spec["argv"], env=spec["env"], metadata=metadata)
+    gateway = start_gateway("--kernelspec-dir", str(tmp_path), "--pool-size", "1")
+    wait_for(warming, timeout=60)
+    with gateway.stream("print('ran')", session_id="w"):
+        pass  # the client leaves
+    # A timeout does not run yet either, and no interrupt hits an import that is half done.
+    code = "import sys; print('wave' in sys.modules)"
+    lines = gateway.execute(code, session_id="w", timeout=0.5)
+    assert lines.status == "ok" and lines.text() == "True\n", lines

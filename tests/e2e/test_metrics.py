@@ -163,10 +163,12 @@ def test_times_of_an_execution(gateway, session, grown):
     begun = time.monotonic()
     with gateway.stream(HELD, session_id=session) as reader:
         reader.next_of("stdout")
+        gateway.client.get("/healthz")  # the metric follows the line
         seen = time.monotonic()
         time.sleep(1.2)
         gateway.release(session)
         reader.rest()
+    gateway.client.get("/healthz")
     ended = time.monotonic()
     assert grown("kernelgate_execution_first_line_seconds_count") == 1
     assert grown("kernelgate_execution_seconds_count") == 1
