@@ -86,7 +86,7 @@ class Service:
         self._selector = {"labelSelector": f"kubernetes.io/service-name={name}"}
         self.connections = collections.Counter()
         self._turns = itertools.count()
-        self._ready = []
+        self.ready = []
         self._stop = threading.Event()
         self._listener = socket.create_server(("0.0.0.0", 0), backlog=128)
         self.address = f"{NODE}:{self._listener.getsockname()[1]}"
@@ -95,7 +95,7 @@ class Service:
     def __enter__(self):
         for thread in self._threads:
             thread.start()
-        wait_for(lambda: self._ready)
+        wait_for(lambda: self.ready)
         return self
 
     def __exit__(self, *_):
@@ -108,9 +108,12 @@ class Service:
     def _follow(self):
         api = cluster.Cluster()
         while not self._stop.wait(0.1):
-            slices = api.ask("GET", self._path, params=self._selector)["items"]
+            try:
+                slices = api.ask("GET", self._path, params=self._selector)["items"]
+            except (AssertionError, httpx.HTTPError):
+                continue  # what is known stays
             endpoints = [endpoint for each in slices for endpoint in each["endpoints"] or []]
-            self._ready = sorted(
+            self.ready = sorted(
                 endpoint["addresses"][0]
                 for endpoint in endpoints
                 if endpoint["conditions"]["ready"]
@@ -123,10 +126,11 @@ class Service:
                 threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
     def _carry(self, client):
-        ready = self._ready
-        address = ready[next(self._turns) % len(ready)]
-        self.connections[address] += 1
         with contextlib.closing(client), contextlib.suppress(OSError):
+            if not (ready := self.ready):
+                return
+            address = ready[next(self._turns) % len(ready)]
+            self.connections[address] += 1
             with socket.create_connection((address, 16010), timeout=5) as server:
                 server.settimeout(None)
                 back = threading.Thread(target=_pump, args=(server, client), daemon=True)
@@ -310,14 +314,21 @@ class Load:
                 assert self._run(client, "print(6 * 7)") == "42"
 
 
-def test_a_rolling_update_under_load(nginx):
+def test_a_rolling_update_under_load(nginx, service):
     load = Load(nginx)
     before = set(addresses("kernelgate"))
+    wait_for(lambda: set(service.ready) == before, timeout=60)  # others were just deleted
     with concurrent.futures.ThreadPoolExecutor(CLIENTS + 1) as pool:
         clients = [pool.submit(load.use_session, f"rolling-{n}") for n in range(CLIENTS)]
         clients.append(pool.submit(load.make_sessions))
         try:
-            wait_for(lambda: len(load.in_use) == CLIENTS, timeout=60)
+            wait_for(
+                lambda: len(load.in_use) == CLIENTS or any(client.done() for client in clients),
+                timeout=60,
+            )
+            for client in clients:
+                if client.done():
+                    client.result()  # raises what went wrong
             for _ in range(ROLLOUTS):
                 in_namespace("rollout", "restart", "deployment/kernelgate")
                 after = set(addresses("kernelgate"))
