@@ -57,7 +57,7 @@ struct kube_pod {
     char ip[INET6_ADDRSTRLEN];
 };
 
-#define KUBE_LOOK_MS 2000 // between two lists of Leases
+#define KUBE_LOOK_MS 1000 // between two lists of Leases
 #define KUBE_BUCKETS 1024 // 10,000 pods in a cache of one replica
 
 struct kubernetes;
@@ -99,7 +99,7 @@ struct kube_leader {
     void *on_lead_arg;
 };
 
-// The gateways of this installation, by a list of their Leases every other second.
+// The gateways of this installation, by a list of their Leases every second.
 struct kube_replicas {
     char *address; // of this one; NULL: it is the only one
     struct loop_timer *timer;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gateways of one installation. Each has a Lease `kg-r-<id>`, with its address, and renews it.
-// The others look at it every other second: one that is gone, or was not renewed for long enough,
+// The others look at it every second: one that is gone, or was not renewed for long enough,
 // belongs to a gateway that has ended. What that one held is then lost, until another gateway takes
 // it over; the epoch of each pod decides between several that try (kubernetes_recovery.c).
 #include <stdio.h>
@@ -153,7 +153,7 @@ take_list(struct kubernetes *kube, const json_t *list)
     kube_leader_clear(kube);
     json_array_foreach(json_object_get(list, "items"), i, lease)
         if (!kube_leader_take(kube, lease))
-            take_lease(kube, lease, passed_ms < 2 * KUBE_LOOK_MS ? passed_ms : 2 * KUBE_LOOK_MS);
+            take_lease(kube, lease, passed_ms < 4 * KUBE_LOOK_MS ? passed_ms : 4 * KUBE_LOOK_MS);
     for (replica = LIST_FIRST(&replicas->others); replica; replica = next) {
         next = LIST_NEXT(replica, link);
         if (!replica->listed)
