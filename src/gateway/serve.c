@@ -30,6 +30,7 @@ enum {
     CONNECTION_IDLE_S = 75,
     DRAIN_LOOK_MS = 20,
     LAST_LINES_MS = 1000,
+    LAST_WAITS_MS = LAST_LINES_MS - 300, // then there is time for the answers
     HELD_BODIES_BYTES = 256 << 20,
     MMAP_THRESHOLD = 128 << 10,
 };
@@ -266,6 +267,13 @@ make_server(struct gateway *gateway, struct kg_error *err)
     return gateway->server ? 0 : -1;
 }
 
+static bool
+use_mcp_session(const char *owner, const char *id, void *arg)
+{
+    const struct gateway *gateway = arg;
+    return mcp_use_session(mcp_face_mcp(gateway->mcp), owner, id);
+}
+
 static void
 start_replicas(struct gateway *gateway)
 {
@@ -278,6 +286,8 @@ start_replicas(struct gateway *gateway)
         .sessions = core->sessions,
         .client = core->client,
         .jupyter_prefix = core->config->jupyter_api_prefix,
+        .use_mcp_session = use_mcp_session,
+        .arg = gateway,
     };
     gateway->replicas = replicas_new(&settings, gateway->server);
     core_follow_replicas(core);
@@ -344,7 +354,7 @@ on_drain(void *arg)
     if (gateway->core.config->keep_sandboxes) {
         sessions_release(gateway->core.sessions);
         if (gateway->replicas)
-            replicas_leave(gateway->replicas);
+            replicas_leave(gateway->replicas, gateway->drain_deadline_ms + LAST_WAITS_MS);
         core_leave_replicas(&gateway->core);
         on_idle_look(gateway);
         return;

@@ -51,6 +51,7 @@ mcp_call_new(const struct origin *origin, enum mcp_revision revision, json_t *me
     call->profile = kg_strdup(origin->profile);
     const char *base_url = origin->session ? origin->session->base_url : origin->base_url;
     call->base_url = base_url ? kg_strdup(base_url) : NULL;
+    call->elsewhere = json_incref(origin->elsewhere);
     call->revision = revision;
     call->message = message;
     call->weight = weight;
@@ -106,6 +107,7 @@ mcp_call_free(struct mcp_call *call)
     json_decref(call->joined);
     json_decref(call->filter);
     attachments_fini(&call->attachments);
+    json_decref(call->elsewhere);
     free(call->base_url);
     free(call->profile);
     free(call->owner);
@@ -168,6 +170,12 @@ const char *
 mcp_call_owner(const struct mcp_call *call)
 {
     return call->owner;
+}
+
+json_t *
+mcp_call_elsewhere(const struct mcp_call *call)
+{
+    return call->elsewhere;
 }
 
 const char *

@@ -57,7 +57,7 @@ post_initialize(struct mcp *mcp, struct http_request *request, struct received *
     }
     http_reply_header(request, SESSION_HEADER, session->id);
     mcp_receive(session, mcp_post_new(mcp, session, request, accepted), KG_STEAL(received->message),
-                received->weights);
+                received->weights, NULL);
     if (!session->initialized)
         mcp_session_close(session);
 }
@@ -68,11 +68,14 @@ receive_in_session(struct mcp_session *session, struct http_request *request,
                    struct received *received, bool answers, struct accepted accepted)
 {
     struct outlet *outlet = NULL;
-    if (answers)
+    json_t *elsewhere = NULL;
+    if (answers) {
+        elsewhere = http_request_elsewhere(request);
         outlet = mcp_post_new(session->mcp, session, request, accepted);
-    else
+    } else {
         http_reply(request, 202, NULL, NULL, 0);
-    mcp_receive(session, outlet, KG_STEAL(received->message), received->weights);
+    }
+    mcp_receive(session, outlet, KG_STEAL(received->message), received->weights, elsewhere);
 }
 
 // Whether another replica has the request's MCP session, and has forwarded it to where the tool's
@@ -97,12 +100,24 @@ receive_of_guest(struct mcp *mcp, struct http_request *request, struct received 
     if (!check_version(request, json_object_get(received->message, "id")))
         return;
     struct mcp_session *session = mcp_session_new(mcp, http_request_owner(request), profile);
-    session->is_guest = true;
+    session->host_id = kg_strdup(http_request_header(request, SESSION_HEADER));
     session->initialized = true;
     session->revision = version ? (enum mcp_revision)revision_find(version) : MCP_2025_03_26;
     session->base_url = mcp_http_base_url(request);
     receive_in_session(session, request, received, true, accepted);
     mcp_session_release(session); // its call may have ended, or never begun
+}
+
+// Of a call of another replica's MCP session that may run here: survey_tell().
+static void
+notify_guests(struct mcp *mcp, struct http_request *request, const struct received *received)
+{
+    const char *owner = http_request_owner(request);
+    const char *host_id = http_request_header(request, SESSION_HEADER);
+    struct mcp_session *guest = NULL;
+    while ((guest = mcp_session_next_guest(mcp, guest, owner, host_id)))
+        mcp_receive(guest, NULL, json_deep_copy(received->message), NULL, NULL);
+    http_reply(request, 202, NULL, NULL, 0);
 }
 
 static void
@@ -145,6 +160,7 @@ post_stateless(struct mcp *mcp, struct http_request *request, struct received *r
         .base_url = base_url,
         .outlet = mcp_post_new(mcp, NULL, request, accepted),
         .weights = received->weights,
+        .elsewhere = http_request_elsewhere(request),
     };
     mcp_dispatch_stateless(&origin, KG_STEAL(received->message));
 }
@@ -188,6 +204,8 @@ post_message(struct mcp *mcp, struct http_request *request, struct received *rec
         post_initialize(mcp, request, received, profile, accepted);
     else if (is_request && is_of_guest(mcp, request))
         receive_of_guest(mcp, request, received, profile, accepted);
+    else if (kind == MESSAGE_NOTIFICATION && is_of_guest(mcp, request))
+        notify_guests(mcp, request, received);
     else if ((session = session_of(mcp, request, json_object_get(message, "id"))))
         receive_in_session(session, request, received, is_request, accepted);
 }

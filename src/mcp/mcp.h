@@ -74,6 +74,9 @@ void mcp_add_provider(struct mcp *mcp, const struct mcp_provider *provider, void
 // bounded.
 const char *mcp_call_owner(const struct mcp_call *call);
 const char *mcp_call_profile(const struct mcp_call *call);
+// What other replicas list, an array of what GET /api/v1/sessions answers there; NULL: nobody was
+// asked.
+json_t *mcp_call_elsewhere(const struct mcp_call *call);
 enum mcp_revision mcp_call_revision(const struct mcp_call *call);
 // The name of the tool or prompt, or the URI of the resource or of the resource template.
 const char *mcp_call_name(const struct mcp_call *call);
@@ -232,6 +235,8 @@ typedef int (*mcp_admit_fn)(const char *owner, void *arg, struct kg_error *err);
 void mcp_set_admit(struct mcp *mcp, mcp_admit_fn admit, void *arg);
 // From now on refuses tools/call, and ends the streams on which no answer is expected.
 void mcp_drain(struct mcp *mcp);
+// Whether the owner has an MCP session of that id, which then counts as used.
+bool mcp_use_session(struct mcp *mcp, const char *owner, const char *id);
 
 // Adds /mcp, /sse and /messages/ to the server; `mcp` must outlive it.
 void mcp_serve_http(struct mcp *mcp, struct http_server *server);

@@ -215,7 +215,8 @@ struct mcp_call {
     struct outlet *outlet;
     char *owner;
     char *profile;
-    char *base_url; // or NULL
+    char *base_url;    // or NULL
+    json_t *elsewhere; // or NULL
     enum mcp_revision revision;
     json_t *message;
     size_t weight;                // of the message and the filter; counted in mcp->held_bytes
@@ -260,6 +261,7 @@ struct origin {
     const char *base_url; // NULL: the session's
     struct outlet *outlet;
     const size_t *weights; // of the message, or of each message of a batch; NULL: unknown
+    json_t *elsewhere;     // see http_request_elsewhere(); or NULL
 };
 
 struct mcp_call *mcp_call_new(const struct origin *origin, enum mcp_revision revision,
@@ -355,7 +357,8 @@ struct mcp_session {
     unsigned last_question;
     bool initialized;
     bool one_stream; // all answers are sent to `news` (the old SSE)
-    bool is_guest;   // for one request of a client whose MCP session another replica has
+    char *host_id; // this is a guest: for one request of the MCP session of that id, which another
+                   // replica has; or NULL
     bool registered; // can be found by its id, expires, can be evicted
     bool closed;
     int64_t used_ms;
@@ -373,6 +376,10 @@ struct mcp_session *mcp_session_new(struct mcp *mcp, const char *owner, const ch
 KG_MUST_CHECK int mcp_session_register(struct mcp_session *session, struct kg_error *err);
 // NULL: this owner has no such session. Counts as use.
 struct mcp_session *mcp_session_find(struct mcp *mcp, const char *owner, const char *id);
+// The owner's guest of the MCP session `host_id` that follows `after` (NULL: the first); NULL:
+// none.
+struct mcp_session *mcp_session_next_guest(struct mcp *mcp, struct mcp_session *after,
+                                           const char *owner, const char *host_id);
 // A new stream of the session, which is in use until the stream's client leaves.
 struct sse *mcp_session_stream(struct mcp_session *session, bool kept);
 // Cancels its calls and ends its streams.
@@ -485,8 +492,9 @@ void mcp_dispatch_batch(const struct origin *origin, enum mcp_revision revision,
 // What is wrong with a message or batch of this session at this time, or NULL.
 const char *mcp_receive_check(const struct mcp_session *session, const json_t *message);
 // Handles a checked message or batch (taken). Without requests in it `outlet` may be NULL.
+// `elsewhere` is what http_request_elsewhere() says, or NULL.
 void mcp_receive(struct mcp_session *session, struct outlet *outlet, json_t *message,
-                 const size_t *weights);
+                 const size_t *weights, json_t *elsewhere);
 
 // ---- HTTP (headers.c, body.c, post.c, old_sse.c) --------------------------------------------
 

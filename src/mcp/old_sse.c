@@ -83,7 +83,7 @@ take_message(struct mcp *mcp, struct http_request *request, struct received *rec
         return;
     }
     http_reply(request, 202, "text/plain", "Accepted", 8);
-    mcp_receive(session, session->news, KG_STEAL(received->message), received->weights);
+    mcp_receive(session, session->news, KG_STEAL(received->message), received->weights, NULL);
 }
 
 void

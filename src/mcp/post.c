@@ -50,7 +50,7 @@ static bool
 has_priming_event(const struct post *post)
 {
     const struct mcp_session *session = post->session;
-    return session && !session->is_guest && revision_get(session->revision)->priming_event;
+    return session && !session->host_id && revision_get(session->revision)->priming_event;
 }
 
 // Begins to answer with a stream if possible. Returns whether there is one.
@@ -60,7 +60,7 @@ begin_stream(struct post *post)
     if (post->sse || !post->request || !post->accepted.stream)
         return post->sse != NULL;
     loop_timer_stop(post->later);
-    post->sse = post->session ? mcp_session_stream(post->session, !post->session->is_guest)
+    post->sse = post->session ? mcp_session_stream(post->session, !post->session->host_id)
                               : sse_new(post->mcp, NULL, false);
     post->sse->on_gone = post_on_stream_gone;
     post->sse->on_gone_arg = post;

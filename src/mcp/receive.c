@@ -24,14 +24,15 @@ mcp_receive_check(const struct mcp_session *session, const json_t *message)
 
 void
 mcp_receive(struct mcp_session *session, struct outlet *outlet, json_t *message,
-            const size_t *weights)
+            const size_t *weights, json_t *elsewhere)
 {
     const struct origin origin = {.mcp = session->mcp,
                                   .session = session,
                                   .owner = session->owner,
                                   .profile = session->profile,
                                   .outlet = outlet,
-                                  .weights = weights};
+                                  .weights = weights,
+                                  .elsewhere = elsewhere};
     if (json_is_array(message)) {
         mcp_dispatch_batch(&origin, session->revision, message);
     } else if (!rpc_is_request(message)) {

@@ -44,6 +44,7 @@ session_free(struct mcp_session *session)
     json_decref(session->subscriptions);
     json_decref(session->client_capabilities);
     free(session->base_url);
+    free(session->host_id);
     free(session->profile);
     free(session->owner);
     free(session);
@@ -153,6 +154,23 @@ mcp_session_find(struct mcp *mcp, const char *owner, const char *id)
     return NULL;
 }
 
+bool
+mcp_use_session(struct mcp *mcp, const char *owner, const char *id)
+{
+    return mcp_session_find(mcp, owner, id) != NULL;
+}
+
+struct mcp_session *
+mcp_session_next_guest(struct mcp *mcp, struct mcp_session *after, const char *owner,
+                       const char *host_id)
+{
+    struct mcp_session *session = after ? LIST_NEXT(after, link) : LIST_FIRST(&mcp->sessions);
+    while (session && !(session->host_id && strcmp(session->host_id, host_id) == 0 &&
+                        strcmp(session->owner, owner) == 0))
+        session = LIST_NEXT(session, link);
+    return session;
+}
+
 // ---- Streams --------------------------------------------------------------------------------
 
 static void
@@ -203,7 +221,7 @@ mcp_session_close(struct mcp_session *session)
 void
 mcp_session_release(struct mcp_session *session)
 {
-    if (!session->closed && !session->is_guest)
+    if (!session->closed && !session->host_id)
         touch(session);
     else if (session->n_calls == 0)
         loop_timer_start(session->mcp->reaper, 0); // not now: a provider may be on the stack
@@ -215,7 +233,7 @@ mcp_sessions_reap(struct mcp *mcp)
     struct mcp_session *session = LIST_FIRST(&mcp->sessions);
     while (session) {
         struct mcp_session *next = LIST_NEXT(session, link);
-        if ((session->closed || session->is_guest) && session->n_calls == 0)
+        if ((session->closed || session->host_id) && session->n_calls == 0)
             session_free(session);
         session = next;
     }

@@ -65,7 +65,8 @@ stdio_take(struct mcp_stdio *stdio, struct received *received)
     }
     const char *why = mcp_receive_check(stdio->session, received->message);
     if (!why) {
-        mcp_receive(stdio->session, &stdio->base, KG_STEAL(received->message), received->weights);
+        mcp_receive(stdio->session, &stdio->base, KG_STEAL(received->message), received->weights,
+                    NULL);
         return;
     }
     const json_t *id = json_object_get(received->message, "id");

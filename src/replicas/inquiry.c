@@ -9,11 +9,10 @@
 #include "sessions.h"
 
 enum {
-    INLINE_BODY_BYTES = 64 << 10,
+    INLINE_BODY_BYTES = 64 << 10, // names, paths and ids come in shorter ones
     WAIT_MS = 10000,
     LOOK_MS = 50,
     DIAL_AGAIN_MS = 250,
-    LEAVE_MS = 700, // less than a gateway that ends gives to answers
 };
 
 // A request whose session is being looked for.
@@ -74,11 +73,10 @@ on_wait(void *arg)
     look_or_handle(arg);
 }
 
-// Then it has ended before it could answer.
 static bool
-has_left(const struct replicas *replicas, int64_t now_ms)
+ends_now(const struct replicas *replicas, int64_t now_ms)
 {
-    return replicas->left && now_ms >= replicas->left_ms + LEAVE_MS;
+    return replicas->left && now_ms >= replicas->ends_ms;
 }
 
 static void
@@ -90,7 +88,7 @@ wait_for(struct inquiry *inquiry, const struct kg_error *err, int64_t delay_ms)
         inquiry->timer = loop_timer_new(inquiry->replicas->settings.loop, on_wait, inquiry);
         inquiry->until_ms = now_ms + WAIT_MS;
     }
-    if (now_ms >= inquiry->until_ms || has_left(inquiry->replicas, now_ms)) {
+    if (now_ms >= inquiry->until_ms || ends_now(inquiry->replicas, now_ms)) {
         const struct kg_error answer = *err;
         inquiry_free(inquiry);
         http_reply_error(request, &answer);
@@ -264,6 +262,23 @@ inquiry_start(struct replicas *replicas, struct http_request *request, const cha
 }
 
 // ---- The session that a body names ----------------------------------------------------------
+
+json_t *
+replicas_read_string(struct http_request *request, const char *name, const char *inner)
+{
+    size_t len;
+    const char *text = http_request_body(request, &len);
+    if (!text || len > INLINE_BODY_BYTES)
+        return NULL;
+    text = json_member(text, len, name, &len);
+    if (text && inner)
+        text = json_member(text, len, inner, &len);
+    json_t *value = text ? json_loadb(text, len, JSON_DECODE_ANY, NULL) : NULL;
+    if (json_is_string(value))
+        return value;
+    json_decref(value);
+    return NULL;
+}
 
 // The body may be anything; the request's handler checks it. That of MCP names the session in the
 // arguments of a tool.

@@ -5,8 +5,6 @@
 
 #include "replicas_priv.h"
 
-enum { BODY_BYTES_MAX = 64 << 10 }; // paths and ids are shorter
-
 const char *
 replicas_jupyter_resource(const struct replicas *replicas, const char *route)
 {
@@ -19,25 +17,6 @@ replicas_jupyter_resource(const struct replicas *replicas, const char *route)
         if (next == '\0' || next == '/')
             return route + strlen("/api/");
     }
-    return NULL;
-}
-
-// A member of a body that is an object, and of an object in it if `inner` is set. NULL: it is no
-// string.
-static json_t *
-read_string(struct http_request *request, const char *name, const char *inner)
-{
-    size_t len;
-    const char *text = http_request_body(request, &len);
-    if (!text || len > BODY_BYTES_MAX)
-        return NULL;
-    text = json_member(text, len, name, &len);
-    if (text && inner)
-        text = json_member(text, len, inner, &len);
-    json_t *value = text ? json_loadb(text, len, JSON_DECODE_ANY, NULL) : NULL;
-    if (json_is_string(value))
-        return value;
-    json_decref(value);
     return NULL;
 }
 
@@ -73,8 +52,8 @@ static void
 creation_on_answers(struct replicas *replicas, struct http_request *request,
                     const struct survey_answer *answers, size_t n)
 {
-    json_auto_t *path = read_string(request, "path", NULL);
-    json_auto_t *kernel = read_string(request, "kernel", "id");
+    json_auto_t *path = replicas_read_string(request, "path", NULL);
+    json_auto_t *kernel = replicas_read_string(request, "kernel", "id");
     const struct provisioner_place *place = place_of(answers, n, "path", json_string_value(path));
     if (place)
         replicas_send(replicas, request, place, NULL);
@@ -123,7 +102,7 @@ replicas_on_jupyter_request(struct replicas *replicas, struct http_request *requ
     else if (changes && strcmp(resource, "sessions") == 0)
         ask_for_records(replicas, request, resource, creation_on_answers);
     else if (!changes && is_among(resource, lists, KG_ARRAY_LEN(lists)))
-        survey_start_list(replicas, request);
+        survey_start_list(replicas, request, http_request_target(request));
     else
         return false;
     return true;

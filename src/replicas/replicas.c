@@ -4,16 +4,21 @@
 
 #include "replicas_priv.h"
 
-// What carries a replica's id at its end.
+// Where that is which carries a replica's id at its end.
+static struct provisioner_place
+place_of_id(const struct replicas *replicas, const char *id)
+{
+    const size_t own_len = PROVISIONER_REPLICA_ID_LEN;
+    size_t len = id ? strlen(id) : 0;
+    if (len <= own_len)
+        return (struct provisioner_place){.holder = HOLDER_NOBODY};
+    return provisioner_replica_place(replicas->settings.provisioner, id + len - own_len, own_len);
+}
+
 static bool
 follow_id(struct replicas *replicas, struct http_request *request, const char *id)
 {
-    size_t len = id ? strlen(id) : 0;
-    if (len <= PROVISIONER_REPLICA_ID_LEN)
-        return false;
-    const struct provisioner_place place = provisioner_replica_place(
-        replicas->settings.provisioner, id + len - PROVISIONER_REPLICA_ID_LEN,
-        PROVISIONER_REPLICA_ID_LEN);
+    const struct provisioner_place place = place_of_id(replicas, id);
     if (place.holder != HOLDER_OTHER)
         return false;
     replicas_send(replicas, request, &place, NULL);
@@ -38,21 +43,80 @@ static bool
 has_body_of_session(const char *route)
 {
     static const char *const routes[] = {"/api/v1/execute", "/api/v1/execute_sync",
-                                         "/api/v1/sessions", "/mcp"};
+                                         "/api/v1/sessions"};
     return is_among(route, routes, KG_ARRAY_LEN(routes));
 }
+
+// What all replicas know together. One that has left no longer does.
+static bool
+list_of_all(struct replicas *replicas, struct http_request *request, const char *target)
+{
+    if (replicas->left)
+        replicas_reply_lost(request);
+    else
+        survey_start_list(replicas, request, target);
+    return true;
+}
+
+// ---- MCP ------------------------------------------------------------------------------------
+
+static bool
+is_list_of_sessions(struct http_request *request)
+{
+    static const char *const tools[] = {"list_sessions", "list_active_sessions"};
+    json_auto_t *name = replicas_read_string(request, "params", "name");
+    return name && is_among(json_string_value(name), tools, KG_ARRAY_LEN(tools));
+}
+
+static bool
+is_cancellation(struct http_request *request)
+{
+    json_auto_t *method = replicas_read_string(request, "method", NULL);
+    return method && strcmp(json_string_value(method), "notifications/cancelled") == 0;
+}
+
+// Whether the MCP session of a request has ended, or never was. Only its replica knows.
+static bool
+lacks_mcp_session(const struct replicas *replicas, const struct http_request *request,
+                  const char *mcp_session, bool is_forwarded)
+{
+    const struct replicas_settings *settings = &replicas->settings;
+    const char *owner = http_request_owner(request);
+    if (!mcp_session || (is_forwarded && place_of_id(replicas, mcp_session).holder != HOLDER_SELF))
+        return false;
+    return !owner || !settings->use_mcp_session(owner, mcp_session, settings->arg);
+}
+
+// An MCP session is at one replica, and its tools where their sessions are.
+static bool
+on_mcp_request(struct replicas *replicas, struct http_request *request, const char *mcp_session,
+               bool is_forwarded)
+{
+    if (mcp_session && !is_forwarded && follow_id(replicas, request, mcp_session))
+        return true;
+    if (http_request_method(request) != HTTP_POST ||
+        lacks_mcp_session(replicas, request, mcp_session, is_forwarded))
+        return false;
+    if (is_list_of_sessions(request))
+        return list_of_all(replicas, request, "/api/v1/sessions");
+    if (is_cancellation(request)) {
+        if (place_of_id(replicas, mcp_session).holder == HOLDER_SELF)
+            survey_tell(replicas, request);
+        return false;
+    }
+    return inquiry_start_by_body(replicas, request);
+}
+
+// ---- All requests ---------------------------------------------------------------------------
 
 static bool
 on_request(struct http_request *request, void *arg)
 {
     struct replicas *replicas = arg;
     const char *route = http_request_route(request);
-    const char *mcp_session = http_request_header(request, "Mcp-Session-Id");
     const char *jupyter = replicas_jupyter_resource(replicas, route);
     int n_forwards = replicas_times_forwarded(replicas, request);
-    bool is_list =
-        strcmp(route, "/api/v1/sessions") == 0 && http_request_method(request) == HTTP_GET;
-    if (n_forwards < 0 || (replicas->left && is_list)) {
+    if (n_forwards < 0) {
         replicas_reply_lost(request);
         return true;
     }
@@ -63,20 +127,18 @@ on_request(struct http_request *request, void *arg)
                              http_request_param(request, "id"));
     if (begins(route, "/api/v1/executions/{id}"))
         return follow_id(replicas, request, http_request_param(request, "id"));
-    if (strcmp(route, "/mcp") == 0 && mcp_session && n_forwards > 0)
-        return false; // either the MCP session is here, or the session of the tool
-    if (strcmp(route, "/mcp") == 0 && mcp_session && follow_id(replicas, request, mcp_session))
-        return true;
+    if (strcmp(route, "/mcp") == 0)
+        return on_mcp_request(replicas, request, http_request_header(request, "Mcp-Session-Id"),
+                              n_forwards > 0);
     if (begins(route, "/messages"))
         return follow_id(replicas, request, http_request_query(request, "session_id"));
     if (jupyter)
         return replicas_on_jupyter_request(replicas, request, jupyter, n_forwards > 0);
     if (http_request_method(request) == HTTP_POST && has_body_of_session(route))
         return inquiry_start_by_body(replicas, request);
-    if (is_list && n_forwards == 0) {
-        survey_start_list(replicas, request);
-        return true;
-    }
+    if (strcmp(route, "/api/v1/sessions") == 0 && http_request_method(request) == HTTP_GET &&
+        (n_forwards == 0 || replicas->left))
+        return list_of_all(replicas, request, http_request_target(request));
     return false;
 }
 
@@ -104,10 +166,10 @@ replicas_new(const struct replicas_settings *settings, struct http_server *serve
 }
 
 void
-replicas_leave(struct replicas *replicas)
+replicas_leave(struct replicas *replicas, int64_t ends_ms)
 {
     replicas->left = true;
-    replicas->left_ms = clock_mono_ms();
+    replicas->ends_ms = ends_ms;
 }
 
 void

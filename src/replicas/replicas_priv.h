@@ -4,7 +4,7 @@
 //     replicas.c           what each request names
 //     jupyter_requests.c   the same for Jupyter's API
 //     inquiry.c            where the session is that a request names
-//     survey.c             what the other replicas answer to a question
+//     survey.c             what the other replicas answer to a question, or are told
 //     mark.c               what a forwarded request carries
 //     forward.c            one forwarded request
 //     fellows.c            addresses of other replicas
@@ -28,7 +28,7 @@ struct replicas {
     struct replicas_settings settings;
     struct http_server *server;
     bool left;
-    int64_t left_ms;
+    int64_t ends_ms; // if it has left
 };
 
 // The header for a request that is forwarded to that replica for the n-th time. To be freed.
@@ -61,6 +61,10 @@ is_among(const char *text, const char *const *all, size_t n)
     return false;
 }
 
+// A member of a request's body, which is an object, or if `inner` is set of an object in it. NULL:
+// it is no string, or the body is larger than those of interest here.
+KG_MUST_CHECK json_t *replicas_read_string(struct http_request *request, const char *name,
+                                           const char *inner);
 // Reads the session's id in the body of a request, or of an MCP call of a tool; empty: there is
 // none.
 void replicas_read_session_id(bool of_mcp, const char *body, size_t body_len,
@@ -101,8 +105,11 @@ typedef void (*survey_fn)(struct replicas *replicas, struct http_request *reques
                           const struct survey_answer *answers, size_t n);
 void survey_start(struct replicas *replicas, struct http_request *request, const char *target,
                   survey_fn fn);
-// Asks the request itself, and calls its handler with the answers: http_request_elsewhere().
-void survey_start_list(struct replicas *replicas, struct http_request *request);
+// The same for a request that lists what `target` lists, whose handler is called with the answers:
+// http_request_elsewhere().
+void survey_start_list(struct replicas *replicas, struct http_request *request, const char *target);
+// Sends the request to all other replicas, too. Their answers are not awaited.
+void survey_tell(struct replicas *replicas, struct http_request *request);
 
 // The resource that a route of Jupyter's API is about, as in "kernels/{id}"; NULL: it is another
 // route.

@@ -7,6 +7,51 @@
 
 enum { TIMEOUT_MS = 5000, MAX_BYTES = 1 << 20 };
 
+// The client's credential as a header, wherever it had that; NULL: none. To be freed.
+static char *
+authorization_of(const struct http_request *request)
+{
+    bool is_login;
+    KG_AUTO_FREE char *credential = http_request_credential(request, &is_login);
+    for (const char *c = credential; c && *c; c++)
+        if (*c <= ' ' || *c > '~') // it may come from a query, and would end the header
+            return NULL;
+    return credential ? kg_asprintf("Authorization: Bearer %s", credential) : NULL;
+}
+
+// Sends `spec` to the replica at `place`, with the credential of the request's client. A call with
+// a body has the headers that say what it is.
+static struct http_call *
+call_start(struct replicas *replicas, struct http_request *request,
+           const struct http_call_spec *spec, const char *target,
+           const struct provisioner_place *place, http_call_fn fn, void *arg, struct kg_error *err)
+{
+    static const char *const names[] = {"Host", "Content-Type", "Accept", "Mcp-Session-Id",
+                                        "MCP-Protocol-Version"};
+    size_t n_names = spec->body ? KG_ARRAY_LEN(names) : 1;
+    KG_AUTO_FREE char *mark = replicas_mark(place, 1);
+    KG_AUTO_FREE char *authorization = authorization_of(request);
+    KG_AUTO_FREE char *url = kg_asprintf("http://%s%s", place->address, target);
+    char *lines[KG_ARRAY_LEN(names)] = {0};
+    const char *headers[KG_ARRAY_LEN(names) + 3] = {mark, authorization};
+    size_t n = authorization ? 2 : 1;
+    for (size_t i = 0; i < n_names; i++) {
+        const char *value = http_request_header(request, names[i]);
+        if (value)
+            headers[n++] = lines[i] = kg_asprintf("%s: %s", names[i], value);
+    }
+    struct http_call_spec whole = *spec;
+    whole.url = url;
+    whole.headers = headers;
+    whole.timeout_ms = TIMEOUT_MS;
+    struct http_call *call = http_call_start(replicas->settings.client, &whole, NULL, fn, arg, err);
+    for (size_t i = 0; i < n_names; i++)
+        free(lines[i]);
+    return call;
+}
+
+// ---- Questions ------------------------------------------------------------------------------
+
 struct question {
     struct survey *survey;
     struct http_call *call;
@@ -70,38 +115,11 @@ on_answer(const struct http_call_result *result, void *arg)
         survey_finish(survey);
 }
 
-static struct http_call *
-ask(struct question *question, const char *target, const struct provisioner_place *place,
-    struct kg_error *err)
-{
-    static const char *const names[] = {"Authorization", "X-API-Key", "Host"};
-    const struct survey *survey = question->survey;
-    KG_AUTO_FREE char *mark = replicas_mark(place, 1);
-    KG_AUTO_FREE char *url = kg_asprintf("http://%s%s", place->address, target);
-    char *lines[KG_ARRAY_LEN(names)] = {0};
-    const char *headers[KG_ARRAY_LEN(names) + 2] = {mark};
-    size_t n = 1;
-    for (size_t i = 0; i < KG_ARRAY_LEN(names); i++) {
-        const char *value = http_request_header(survey->request, names[i]);
-        if (value)
-            headers[n++] = lines[i] = kg_asprintf("%s: %s", names[i], value);
-    }
-    const struct http_call_spec spec = {.method = "GET",
-                                        .url = url,
-                                        .headers = headers,
-                                        .timeout_ms = TIMEOUT_MS,
-                                        .max_body_bytes = MAX_BYTES};
-    struct http_call *call =
-        http_call_start(survey->replicas->settings.client, &spec, NULL, on_answer, question, err);
-    for (size_t i = 0; i < KG_ARRAY_LEN(names); i++)
-        free(lines[i]);
-    return call;
-}
-
 void
 survey_start(struct replicas *replicas, struct http_request *request, const char *target,
              survey_fn fn)
 {
+    const struct http_call_spec spec = {.method = "GET", .max_body_bytes = MAX_BYTES};
     struct provisioner_place places[PROVISIONER_REPLICAS_MAX];
     struct survey *survey = KG_NEW(struct survey);
     survey->replicas = replicas;
@@ -113,7 +131,8 @@ survey_start(struct replicas *replicas, struct http_request *request, const char
         struct question *question = &survey->questions[i];
         question->survey = survey;
         survey->answers[i].place = places[i];
-        question->call = ask(question, target, &places[i], &survey->err);
+        question->call = call_start(replicas, request, &spec, target, &places[i], on_answer,
+                                    question, &survey->err);
         survey->n_left += question->call != NULL;
     }
     if (survey->n_left == 0)
@@ -135,7 +154,32 @@ list_on_answers(struct replicas *replicas, struct http_request *request,
 }
 
 void
-survey_start_list(struct replicas *replicas, struct http_request *request)
+survey_start_list(struct replicas *replicas, struct http_request *request, const char *target)
 {
-    survey_start(replicas, request, http_request_target(request), list_on_answers);
+    survey_start(replicas, request, target, list_on_answers);
+}
+
+// ---- News -----------------------------------------------------------------------------------
+
+static void
+on_told(const struct http_call_result *result, void *arg)
+{
+    (void)arg;
+    if (result->err)
+        log_warning("another replica was not told", LOG_ERR(result->err));
+}
+
+void
+survey_tell(struct replicas *replicas, struct http_request *request)
+{
+    struct provisioner_place places[PROVISIONER_REPLICAS_MAX];
+    struct http_call_spec spec = {.method = "POST"};
+    spec.body = http_request_body(request, &spec.body_len);
+    size_t n = provisioner_other_replicas(replicas->settings.provisioner, places);
+    for (size_t i = 0; i < n; i++) {
+        struct kg_error err = {0};
+        if (!call_start(replicas, request, &spec, http_request_target(request), &places[i], on_told,
+                        NULL, &err))
+            on_told(&(struct http_call_result){.err = &err}, NULL);
+    }
 }

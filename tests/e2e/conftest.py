@@ -2,7 +2,6 @@
 """The gateways under test. Each is checked when it ends: exit code, sanitizers, leftovers."""
 
 import os
-import pathlib
 import shutil
 import tempfile
 import uuid
@@ -12,7 +11,8 @@ import docker_engine
 import dockerd
 import leftovers
 import pytest
-from kernelgate import Gateway, free_port, wait_for
+import replicas
+from kernelgate import Gateway, gateways, wait_for
 
 
 def pytest_configure(config):
@@ -95,50 +95,15 @@ def quick(request):
 @pytest.fixture
 def start_gateway(engine, quick):
     """Starts gateways with the test's own flags."""
-    started = []
-
-    def start(*flags, **options):
-        started.append(Gateway(*flags, quick=quick, **options))
-        return started[-1].start()
-
-    yield start
-    errors = []
-    for gateway in reversed(started):
-        try:
-            gateway.clean_up()
-        except AssertionError as error:
-            errors.append(str(error))
-    assert not errors, "\n".join(errors)
+    with gateways(quick) as start:
+        yield start
 
 
 @pytest.fixture
 def start_replica(start_gateway, tmp_path):
     """Starts replicas of one installation; at the end its pods and leases are removed."""
-    installation = f"replicas-{uuid.uuid4().hex[:8]}"
-    key = tmp_path / "link.key"
-    key.write_text("5a" * 32 + "\n")
-    started = []
-
-    def start(*flags, **options):
-        port = free_port()
-        replica = start_gateway(
-            *("--pool-size", "0", "--keep-sandboxes"),
-            *("--link-key-file", str(key), "--kubernetes-installation", installation),
-            *("--kubernetes-replica-address", f"127.0.0.1:{port}", *flags),
-            port=port,
-            **options,
-        )
-        started.append(replica)
-        return replica
-
-    start.installation = installation
-    yield start
-    for replica in started:
-        if replica.process.poll() is None:
-            replica.stop()
-        shutil.rmtree(pathlib.Path(replica.state_dir, "sb"), True)  # of pods that are kept
-    selector = f"kernelgate/installation={installation}"
-    cluster.kubectl("-n", cluster.NAMESPACE, "delete", "pods,leases", "-l", selector)
+    with replicas.installation(start_gateway, tmp_path) as start:
+        yield start
 
 
 @pytest.fixture

@@ -381,3 +381,22 @@ def problem(response, status, code):
     assert body["status"] == status and body["code"] == code, body
     assert isinstance(body["title"], str) and isinstance(body["detail"], str) and "type" in body
     return body
+
+
+@contextlib.contextmanager
+def gateways(quick):
+    """Yields a function that starts gateways; cleans up after all of them."""
+    started = []
+
+    def start(*flags, **options):
+        started.append(Gateway(*flags, quick=quick, **options))
+        return started[-1].start()
+
+    yield start
+    errors = []
+    for gateway in reversed(started):
+        try:
+            gateway.clean_up()
+        except AssertionError as error:
+            errors.append(str(error))
+    assert not errors, "\n".join(errors)

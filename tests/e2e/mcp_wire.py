@@ -97,7 +97,7 @@ def modern(method, id_=1, version="2026-07-28", **params):
     return {"jsonrpc": "2.0", "id": id_, "method": method, "params": {"_meta": meta, **params}}
 
 
-def post_modern(gateway, message, **headers):
+def post_modern(gateway, message, profile=None, **headers):
     params = message["params"]
     named = {"Mcp-Name": params.get("name") or params.get("uri")} if len(params) > 1 else {}
     headers = {
@@ -107,4 +107,5 @@ def post_modern(gateway, message, **headers):
         **headers,
     }
     headers = {k: v for k, v in headers.items() if v is not None}
-    return gateway.client.post("/mcp", json=message, headers={**BOTH, **headers})
+    query = {"profile": profile} if profile else None
+    return gateway.client.post("/mcp", params=query, json=message, headers={**BOTH, **headers})

@@ -19,23 +19,44 @@ import httpx
 import jupyter_wire
 import mcp_wire
 import pytest
-from kernelgate import BINARY, HELD, problem, wait_for
-from replicas import TAKEOVER_S, adopted, answers, leader_of, leases, listed, pods
+from kernelgate import BINARY, HELD, gateways, problem, wait_for
+from replicas import (
+    TAKEOVER_S,
+    adopted,
+    answers,
+    installation,
+    leader_of,
+    leases,
+    listed,
+    pair_of,
+    pods,
+    wait_until_known,
+)
 
 pytestmark = pytest.mark.only("kubernetes", "replicas are gateways of a cluster")
 
 
 @pytest.fixture
 def pair(start_replica):
-    """Two replicas that know each other."""
-    first, second = start_replica(), start_replica()
-    wait_for(lambda: "replica" in replica_names(start_replica.installation, 2))
-    wait_for(lambda: listed(first) is not None and listed(second) is not None)
-    return first, second
+    """Two replicas of the test's own, which know each other."""
+    return pair_of(start_replica)
 
 
-def replica_names(installation, number):
-    return "replica" if len(leases(installation, "replica")) == number else ""
+@pytest.fixture(scope="module")
+def lasting_pair(engine, quick, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pair")
+    with gateways(quick) as start_gateway, installation(start_gateway, folder) as start_replica:
+        yield pair_of(start_replica)
+
+
+@pytest.fixture
+def shared_pair(lasting_pair):
+    """Two replicas for tests that end none of them."""
+    yield lasting_pair
+    first, second = lasting_pair
+    for session_id in listed(first):
+        first.delete_session(session_id)
+    wait_for(lambda: listed(first) == listed(second) == [])
 
 
 def started_at(gateway):
@@ -46,8 +67,8 @@ def started_at(gateway):
 # ---- Forwarding ------------------------------------------------------------------------------------
 
 
-def test_a_session_is_used_through_both(pair):
-    first, second = pair
+def test_a_session_is_used_through_both(shared_pair):
+    first, second = shared_pair
     first.execute("x = 41", session_id="shared")
     lines = second.execute("print(x + 1)", session_id="shared")
     assert lines.text() == "42\n" and lines.status == "ok"
@@ -68,31 +89,33 @@ def test_a_killed_replicas_sessions_are_taken_over(start_replica):
         "ASAN_OPTIONS": "verify_asan_link_order=0",
     }
     first, second = start_replica(), start_replica(env=fast)
-    wait_for(lambda: "replica" in replica_names(start_replica.installation, 2))
+    wait_until_known(start_replica.installation, 2)
     first.execute("x = 41", session_id="first")
     second.execute("x = 51", session_id="second")
     ahead = started_at(second) - started_at(first)
     assert ahead > datetime.timedelta(seconds=50)
-    time.sleep(5)  # each has looked for the other one twice
+    time.sleep(5)  # each has looked for the other one several times
     assert answers(first, "second", "print(x + 1)", "52")
     assert answers(second, "first", "print(x + 1)", "42")
     assert adopted(first) == adopted(second) == 0
     first.kill()
+    killed = time.monotonic()
     with pytest.raises(httpx.ReadTimeout):  # a client that does not wait
         second.client.get("/api/v1/sessions/first", timeout=0.5)
     wait_for(lambda: answers(second, "first", "print(x + 1)", "42"), timeout=TAKEOVER_S)
+    assert time.monotonic() - killed < 20  # docs/kubernetes.md
     assert adopted(second) == 1
 
 
-def test_streams_joins_and_links(pair):
-    first, second = pair
+def test_streams_joins_and_links(shared_pair):
+    first, second = shared_pair
     first.create_session(session_id="held")
     with second.stream(HELD, session_id="held") as reader:
         assert reader.next_of("stdout")["text"] == "on\n"
         execution = reader.response.headers["x-execution-id"]
         other = uuid.uuid4().hex  # a session of the second, so that both have executions
         second.execute("pass", session_id=other)
-        for gateway in pair:  # the first one answers, the second one forwards
+        for gateway in shared_pair:  # the first one answers, the second one forwards
             url = f"/api/v1/executions/{execution}"
             with gateway.client.stream("GET", url) as joined:
                 assert joined.status_code == 200
@@ -101,9 +124,9 @@ def test_streams_joins_and_links(pair):
         assert reader.rest().status == "ok"
 
 
-def test_a_client_that_leaves_ends_its_execution(pair):
+def test_a_client_that_leaves_ends_its_execution(shared_pair):
     """The holder notices it, as if the client were its own."""
-    first, second = pair
+    first, second = shared_pair
     first.create_session(session_id="left")
     with second.stream("import time; print('on', flush=True); time.sleep(600)",
                        session_id="left") as reader:  # fmt: skip
@@ -112,8 +135,8 @@ def test_a_client_that_leaves_ends_its_execution(pair):
     wait_for(lambda: not first.show_session("left")["is_busy"])
 
 
-def test_files_go_both_ways(pair):
-    first, second = pair
+def test_files_go_both_ways(shared_pair):
+    first, second = shared_pair
     first.create_session(session_id="files")
     content = bytes(range(256)) * 4096 * 30  # 30 MiB
     url = "/api/v1/sessions/files/files/large.bin"
@@ -123,12 +146,12 @@ def test_files_go_both_ways(pair):
     assert second.client.head(url).headers["content-length"] == str(len(content))
     lines = second.execute("open('made.txt', 'w').write('made')", session_id="files")
     link = httpx.URL(lines.one("file")["url"]).raw_path.decode()
-    for gateway in pair:
+    for gateway in shared_pair:
         assert gateway.client.get(link).text == "made"
 
 
-def test_large_code_is_forwarded(pair):
-    first, second = pair
+def test_large_code_is_forwarded(shared_pair):
+    first, second = shared_pair
     first.create_session(session_id="large")
     code = "#" + "x" * 500_000 + "\nprint(len(value))"
     lines = second.execute(code, session_id="large", variables={"value": "y" * 1_000_000})
@@ -136,17 +159,17 @@ def test_large_code_is_forwarded(pair):
     assert listed(second) == ["large"]
 
 
-def test_mcp_sessions_stay_with_their_replica(pair):
-    first, second = pair
+def test_mcp_sessions_stay_with_their_replica(shared_pair):
+    first, second = shared_pair
     headers = mcp_wire.Client(first).headers
-    for gateway in pair:
+    for gateway in shared_pair:
         request = mcp_wire.request("tools/list")
         tools = gateway.client.post("/mcp", json=request, headers=headers)
         assert tools.status_code == 200 and "run_python_code" in tools.text
 
 
-def test_an_mcp_request_goes_to_its_session(pair):
-    first, second = pair
+def test_an_mcp_request_goes_to_its_session(shared_pair):
+    first, second = shared_pair
     first.execute("x = 41", session_id="tools")
     arguments = {"code": "print(x + 1)", "session_id": "tools"}
     message = mcp_wire.modern("tools/call", name="run_python_code", arguments=arguments)
@@ -155,9 +178,9 @@ def test_an_mcp_request_goes_to_its_session(pair):
     assert listed(second) == ["tools"]
 
 
-def test_a_tool_reaches_a_session_of_another_replica(pair):
+def test_a_tool_reaches_a_session_of_another_replica(shared_pair):
     """From within an MCP session, whose replica is another one."""
-    first, second = pair
+    first, second = shared_pair
     first.execute("x = 41", session_id="tools")
     mcp = mcp_wire.Client(second)
     arguments = {"code": "print(x + 1)", "session_id": "tools"}
@@ -168,7 +191,7 @@ def test_a_tool_reaches_a_session_of_another_replica(pair):
         "import time\nfor i in range(3): print(i, flush=True); time.sleep(0.5)\nx += 1"
     )
     with mcp.stream(message=mcp_wire.call("run_python_code", token="t", **arguments)) as stream:
-        events = [json.loads(event["data"]) for event in stream.events if event["data"]]
+        events = [json.loads(event["data"]) for event in stream.events if event.get("data")]
     assert not events[-1]["result"].get("isError"), events[-1]
     assert {event.get("method") for event in events[:-1]} == {"notifications/progress"}
     assert mcp_wire.result(mcp.post(mcp_wire.request("tools/list")))["tools"]
@@ -176,9 +199,78 @@ def test_a_tool_reaches_a_session_of_another_replica(pair):
     assert listed(second) == ["tools"]
 
 
-def test_the_old_sse_transport(pair):
-    """Its stream is at one replica, and its messages come to the other one."""
+def test_an_mcp_session_lives_by_what_it_does_at_another_replica(start_replica):
+    first, second = start_replica("--idle-timeout", "4"), start_replica("--idle-timeout", "4")
+    wait_until_known(start_replica.installation, 2)
+    first.create_session(session_id="tools", idle_timeout=600)
+    mcp = mcp_wire.Client(second)
+    message = mcp_wire.call("run_python_code", code="print('ran')", session_id="tools")
+    for _ in range(7):  # seconds
+        assert "ran" in mcp.post(message).text
+        time.sleep(1)
+    # After its end nothing runs on its behalf.
+    assert mcp.http.delete("/mcp", headers=mcp.headers).status_code == 204
+    answer = mcp.post(message)
+    assert answer.status_code == 404 and "ran" not in answer.text, answer.text
+
+
+def test_a_tool_is_reached_by_way_of_its_mcp_session(pair, start_replica):
+    """The client's request comes to one replica, its MCP session is at another one, and the tool's
+    session at a third."""
     first, second = pair
+    third = start_replica()
+    wait_until_known(start_replica.installation, 3)
+    wait_for(lambda: listed(first) == listed(second) == listed(third) == [])
+    first.execute("x = 41", session_id="tools")
+    mcp = mcp_wire.Client(second)
+    arguments = {"code": "print(x + 1)", "session_id": "tools"}
+    answer = third.client.post(
+        "/mcp", json=mcp_wire.call("run_python_code", **arguments), headers=mcp.headers
+    )
+    assert answer.status_code == 200 and "42" in answer.text, answer.text
+    assert listed(third) == ["tools"]
+
+
+def test_a_tool_at_another_replica_is_cancelled(shared_pair):
+    first, second = shared_pair
+    first.execute("x = 41", session_id="tools")
+    mcp = mcp_wire.Client(second)
+    other = mcp_wire.Client(second)
+    code = "import time\nfor i in range(600): print(i, flush=True); time.sleep(0.1)"
+    arguments = {"code": code, "session_id": "tools"}
+    message = mcp_wire.call("run_python_code", "long", token="t", **arguments)
+    with mcp.stream(message=message) as stream:
+        next(event for event in stream.events if event.get("data"))
+        assert other.post(mcp_wire.cancelled("long")).status_code == 202  # not its call
+        next(event for event in stream.events if event.get("data"))
+        assert mcp.post(mcp_wire.cancelled("long")).status_code == 202
+        left = [json.loads(event["data"]) for event in stream.events if event.get("data")]
+    assert all(message.get("method") == "notifications/progress" for message in left)
+    # It was interrupted, and its session goes on.
+    assert first.execute("print(x + 1, i < 300)", session_id="tools").text() == "42 True\n"
+
+
+def test_tools_list_the_sessions_of_all_replicas(shared_pair):
+    first, second = shared_pair
+    first.execute("pass", session_id="here")
+    second.execute("pass", session_id="there")
+    message = mcp_wire.modern("tools/call", name="list_sessions", arguments={})
+    again = mcp_wire.modern("tools/call", name="list_active_sessions", arguments={})
+    for gateway in shared_pair:
+        listed_here = mcp_wire.result(mcp_wire.post_modern(gateway, message))["structuredContent"]
+        assert set(listed_here["sessions"]) == {"here", "there"} and listed_here["total"] == 2
+        answer = mcp_wire.post_modern(gateway, again, profile="sandbox-mcp")
+        [content] = mcp_wire.result(answer)["content"]
+        assert set(json.loads(content["text"])["sessions"]) == {"here", "there"}
+    # Also from within an MCP session, whose requests come by way of the other replica.
+    mcp = mcp_wire.Client(first)
+    answer = second.client.post("/mcp", json=mcp_wire.call("list_sessions"), headers=mcp.headers)
+    assert set(mcp_wire.result(answer)["structuredContent"]["sessions"]) == {"here", "there"}
+
+
+def test_the_old_sse_transport(shared_pair):
+    """Its stream is at one replica, and its messages come to the other one."""
+    first, second = shared_pair
     with first.client.stream("GET", "/sse") as stream:
         events = mcp_wire.events(stream.iter_lines())
         endpoint = next(events)["data"]
@@ -189,7 +281,7 @@ def test_the_old_sse_transport(pair):
 
 def test_kernels_of_jupyters_api(start_replica):
     first, second = start_replica("--jupyter-api"), start_replica("--jupyter-api")
-    wait_for(lambda: "replica" in replica_names(start_replica.installation, 2))
+    wait_until_known(start_replica.installation, 2)
     wait_for(lambda: listed(first) is not None and listed(second) is not None)
     kernel = jupyter_wire.start_kernel(first)
     assert kernel in jupyter_wire.list_kernels(second)
@@ -215,7 +307,7 @@ def test_kernels_of_jupyters_api(start_replica):
 
 def test_notebooks_of_jupyters_api(start_replica):
     first, second = start_replica("--jupyter-api"), start_replica("--jupyter-api")
-    wait_for(lambda: "replica" in replica_names(start_replica.installation, 2))
+    wait_until_known(start_replica.installation, 2)
     wait_for(lambda: listed(first) is not None and listed(second) is not None)
     body = {"path": "a.ipynb", "type": "notebook", "name": "a", "kernel": {"name": "python3"}}
     made = first.client.post("/api/sessions", json=body)
@@ -280,12 +372,12 @@ def test_of_two_creations_one_has_the_name(start_replica):
         wait_for(lambda: not leases(start_replica.installation, "session"))
 
 
-def test_a_name_can_be_used_again_at_once(pair):
-    first, second = pair
+def test_a_name_can_be_used_again_at_once(shared_pair):
+    first, second = shared_pair
     for number in range(3):
-        pair[number % 2].execute("x = 1", session_id="again")
-        assert pair[(number + 1) % 2].delete_session("again").status_code == 200
-        lines = pair[number % 2].execute("print('x' in globals())", session_id="again")
+        shared_pair[number % 2].execute("x = 1", session_id="again")
+        assert shared_pair[(number + 1) % 2].delete_session("again").status_code == 200
+        lines = shared_pair[number % 2].execute("print('x' in globals())", session_id="again")
         assert lines.text() == "False\n"
         assert first.delete_session("again").status_code == 200
 

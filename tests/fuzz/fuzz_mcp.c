@@ -169,7 +169,7 @@ take_line(struct mcp_session *session, struct client *client, const char *line, 
         return 0;
     }
     size_t n = requests_in(message);
-    mcp_receive(session, &client->base, message, NULL);
+    mcp_receive(session, &client->base, message, NULL, NULL);
     return n;
 }
 

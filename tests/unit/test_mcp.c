@@ -333,7 +333,7 @@ test_messages_of_calls_are_bounded(void **state)
     say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}");
     assert_int_equal(json_array_size(f->sink.answers), 0);
     assert_true(f->mcp->held_bytes > MCP_HELD_MAX);
-    mcp_receive(f->session, &f->sink.base, large_request(2), NULL);
+    mcp_receive(f->session, &f->sink.base, large_request(2), NULL, NULL);
     assert_int_equal(take_code(f), MCP_SERVER_ERROR);
     mcp_call_finish(f->held, json_object());
     assert_int_equal(take_code(f), 0);
@@ -348,11 +348,11 @@ test_messages_of_one_owner_are_bounded(void **state)
     struct mcp_call *heavy = f->held;
     heavy->weight += MCP_OWNER_HELD_MAX;
     f->mcp->held_bytes += MCP_OWNER_HELD_MAX;
-    mcp_receive(f->session, &f->sink.base, large_request(2), NULL);
+    mcp_receive(f->session, &f->sink.base, large_request(2), NULL, NULL);
     assert_int_equal(take_code(f), MCP_SERVER_ERROR);
     free(heavy->owner);
     heavy->owner = kg_strdup("another");
-    mcp_receive(f->session, &f->sink.base, large_request(2), NULL);
+    mcp_receive(f->session, &f->sink.base, large_request(2), NULL, NULL);
     assert_int_equal(json_array_size(f->sink.answers), 0);
     mcp_call_finish(f->held, json_object());
     assert_int_equal(take_code(f), 0);

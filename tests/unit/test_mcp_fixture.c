@@ -60,7 +60,7 @@ say(struct mcp_fixture *f, const char *fmt, ...)
     va_end(args);
     json_t *message = quoted("%s", text);
     assert_null(mcp_receive_check(f->session, message));
-    mcp_receive(f->session, &f->sink.base, message, NULL);
+    mcp_receive(f->session, &f->sink.base, message, NULL, NULL);
 }
 
 static void

@@ -148,6 +148,9 @@ const char *job_own_session_id(const struct job *job);
 // Ends a session. `fn` is called when all of it is gone.
 void job_close_session(struct job *job, struct session *session,
                        void (*fn)(struct job *job, const char *session_id));
+// All sessions of the owner, those at other replicas included: {id: what GET sessions says of it}.
+// A new reference, to values that nothing else has.
+json_t *job_describe_sessions(const struct job *job);
 // An array of the ids of all sessions of the owner. A new reference.
 json_t *job_session_ids(const struct job *job);
 // The session `id`; NULL: the MCP session's own.

@@ -64,6 +64,20 @@ forget_own_session(const struct job *job, const char *id)
 }
 
 json_t *
+job_describe_sessions(const struct job *job)
+{
+    json_t *sessions =
+        sessions_describe(job->tools->settings.face->sessions, mcp_call_owner(job->call));
+    const json_t *body;
+    size_t i;
+    json_array_foreach(mcp_call_elsewhere(job->call), i, body) {
+        json_auto_t *copy = json_deep_copy(json_object_get(body, "sessions"));
+        json_object_update(sessions, copy);
+    }
+    return sessions;
+}
+
+json_t *
 job_session_ids(const struct job *job)
 {
     return sessions_ids(job->tools->settings.face->sessions, mcp_call_owner(job->call));

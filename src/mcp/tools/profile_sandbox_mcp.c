@@ -75,8 +75,7 @@ execute_python_code(struct job *job)
 static void
 list_active_sessions(struct job *job)
 {
-    json_auto_t *all =
-        sessions_describe(job->tools->settings.face->sessions, mcp_call_owner(job->call));
+    json_auto_t *all = job_describe_sessions(job);
     json_t *sessions = json_object();
     const char *id;
     json_t *about;

@@ -73,8 +73,7 @@ append_session(struct buf *text, const char *id, const json_t *about, bool is_ow
 void
 tool_list_sessions(struct job *job)
 {
-    json_t *sessions =
-        sessions_describe(job->tools->settings.face->sessions, mcp_call_owner(job->call));
+    json_t *sessions = job_describe_sessions(job);
     const char *own = job_own_session_id(job);
     KG_AUTO_BUF text = {0};
     const char *id;
