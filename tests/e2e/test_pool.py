@@ -49,6 +49,7 @@ def test_a_session_takes_a_sandbox_that_waits(gateway):
     gateway.delete_session("claims")
 
 
+@pytest.mark.once
 def test_the_first_result_from_a_pool_is_quick(start_gateway):
     cold = start_gateway("--pool-size", "0")
     warm = start_gateway("--pool-size", "1")
