@@ -2,20 +2,26 @@
 """Replicas on the cluster of script/cluster, by the release build.
 
 (a) warm execute("1"), asked of the replica that holds the session, and of another one, which forwards it
-(b) first result of a new session out of the pool, on Kubernetes beside oci
+(b) first result of a new session out of the pool, on Kubernetes beside oci and docker
 (c) sessions a second: of so many at a time, each made, used once and ended
 (d) a replica that knows many sandboxes: its memory, GET sessions of one of their owners, and the first
     result of a new session. The sandboxes are pods that no node runs, held by a replica that is none.
+(e) a replica is killed under load: how long until another one answers for each of its sessions
 """
 
 import argparse
 import concurrent.futures
+import contextlib
 import datetime
+import http.client
 import http.server
 import json
+import math
 import pathlib
+import signal
 import ssl
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -26,6 +32,10 @@ import report
 import scale
 from contestants import PROJECT, Connection, Kernelgate
 
+sys.path.insert(0, str(PROJECT / "tests/e2e"))
+
+import dockerd
+
 KEYS = PROJECT / "build/cluster/keys"
 SERVER = "https://127.0.0.1:6443"
 NAMESPACE = "kernelgate-bench"
@@ -34,6 +44,8 @@ STARTS = 20
 AT_A_TIME = (1, 4)
 SESSIONS_A_SECOND = 40
 OF_OWNER = 100  # sessions of one owner among many
+KILLED, OF_KILLED = 5, 4  # times that a replica is killed, and sessions that it holds
+TAKEN_OVER_S = 20
 SETTINGS = {
     "PROVISIONER": "kubernetes",
     "KUBERNETES_SERVER": SERVER,
@@ -104,6 +116,18 @@ class Replica(Kernelgate):
         )  # fmt: skip
 
 
+@contextlib.contextmanager
+def docker():
+    """The flags for the tests' own Docker Engine."""
+    engine = dockerd.Dockerd(dockerd.KEPT)
+    try:
+        engine.start()
+        engine.build_kernels()
+        yield ["--provisioner", "docker", "--docker-host", engine.host]
+    finally:
+        engine.close()
+
+
 def link_key(folder):
     path = pathlib.Path(folder, "link.key")
     path.write_text("5a" * 32 + "\n")
@@ -138,6 +162,68 @@ def forwarded(folder):
                 times[name] += [scale.timed(gateway.execute, "1") for _ in range(ROUNDS)]
         first.connection.end("bench")
     return {name: spread(values) for name, values in times.items()}
+
+
+# ---- Taking over -----------------------------------------------------------------------------------
+
+
+class Load:
+    """A client that uses a session again and again, by way of whichever replica answers."""
+
+    def __init__(self, replicas, session):
+        self.replicas, self.session = replicas, session
+        self.answered = []  # the times of its results
+        self.thread = threading.Thread(target=self.run)
+        self.stopped = threading.Event()
+
+    def run(self):
+        turn = 0
+        while not self.stopped.wait(0.05):
+            turn += 1
+            url = self.replicas[turn % len(self.replicas)].url
+            with contextlib.suppress(OSError, RuntimeError, http.client.HTTPException):
+                with Connection(url) as connection:
+                    assert connection.execute("print(x)", self.session) == len("41\n")
+                self.answered.append(time.monotonic())
+
+    def first_after(self, moment):
+        """The seconds until it had a result again; None: it has none."""
+        return next((at - moment for at in list(self.answered) if at > moment), None)
+
+
+def killed(folder):
+    key, times = link_key(folder), []
+    for number in range(KILLED):
+        installation = f"killed-{uuid.uuid4().hex[:8]}"
+        with contextlib.ExitStack() as stack:
+            first = Replica(installation, key, 17004)
+            second = stack.enter_context(Replica(installation, key, 17005))
+            first.__enter__()
+            names = [f"killed-{i}" for i in range(OF_KILLED)]
+            for name in names:
+                first.execute("x = 41", name)
+            loads = [Load([second, first], name) for name in names]
+            try:
+                for load in loads:
+                    load.thread.start()
+                time.sleep(5 + number)  # at another moment between two renewals
+                first.process.send_signal(signal.SIGKILL)
+                moment = time.monotonic()
+                while time.monotonic() < moment + 3 * TAKEN_OVER_S:
+                    after = [load.first_after(moment + 0.2) for load in loads]
+                    if None not in after:
+                        break
+                    time.sleep(0.1)
+                times += [math.inf if took is None else took + 0.2 for took in after]
+            finally:
+                for load in loads:
+                    load.stopped.set()
+                    load.thread.join()
+                first.__exit__(None, None, None)
+            with Connection(second.url) as connection:
+                for name in names:
+                    connection.end(name)
+    return {"first_answer_p50_s": statistics.median(times), "first_answer_max_s": max(times)}
 
 
 # ---- New sessions ----------------------------------------------------------------------------------
@@ -308,7 +394,9 @@ def main():
     parser.add_argument(
         "--pods", type=int, default=9950, help="sandboxes of (d), below 10,000; 0: none"
     )
-    parser.add_argument("--only", choices=("forward", "start", "pods"), help="only that part")
+    parser.add_argument(
+        "--only", choices=("forward", "start", "pods", "kill"), help="only that part"
+    )
     arguments = parser.parse_args()
     results, goals = {}, []
     with Namespace() as api, tempfile.TemporaryDirectory(prefix="kgb-", dir="/tmp") as folder:
@@ -319,11 +407,20 @@ def main():
             added = round(there - here, 2)
             goals.append(("forwarding adds at most 1 ms", f"{added} ms", added <= 1))
         if arguments.only in (None, "start"):
-            engines = {"kubernetes": FLAGS + SMALL, "oci": ["--provisioner", "oci", *SMALL]}
-            pool, throughput = starts(engines)
+            oci = ["--provisioner", "oci"]
+            with docker() as flags:
+                engines = {"kubernetes": FLAGS, "oci": oci, "docker": flags}
+                pool, throughput = starts({name: each + SMALL for name, each in engines.items()})
             results |= {"pool": pool, "throughput": throughput}
             report.print_table("(b) first result of a new session, from the pool", pool)
             report.print_table("(c) sessions a second, pool of 4", throughput)
+        if arguments.only in (None, "kill"):
+            row = {name: round(value, 1) for name, value in killed(folder).items()}
+            results["killed"] = row
+            report.print_table("(e) a replica is killed under load", {"another one": row})
+            longest = row["first_answer_max_s"]
+            within = (f"another replica answers within {TAKEN_OVER_S} s", f"{longest} s")
+            goals.append((*within, longest <= TAKEN_OVER_S))
         if arguments.only in (None, "pods") and arguments.pods:
             rows = results["pods"] = loaded(folder, api, arguments.pods)
             report.print_table(f"(d) a replica, and {OF_OWNER} sessions of the owner", rows)
