@@ -31,6 +31,7 @@ enum {
     DRAIN_LOOK_MS = 20,
     LAST_LINES_MS = 1000,
     LAST_WAITS_MS = LAST_LINES_MS - 300, // then there is time for the answers
+    LAST_REQUESTS_MS = 1000,
     HELD_BODIES_BYTES = 256 << 20,
     MMAP_THRESHOLD = 128 << 10,
 };
@@ -55,6 +56,7 @@ struct gateway {
     struct loop_lag *lag;
     struct loop_timer *idle;
     int64_t drain_deadline_ms;
+    int64_t idle_since_ms; // when nothing was left to wait for; 0: not yet
 };
 
 // ---- Start ----------------------------------------------------------------------------------
@@ -323,6 +325,19 @@ start_server(struct gateway *gateway, struct kg_error *err)
 
 // ---- End ------------------------------------------------------------------------------------
 
+// What clients are sending at the end is still answered. Who connects later is refused, and can try
+// another gateway.
+static bool
+has_last_requests(struct gateway *gateway)
+{
+    int64_t now_ms = clock_mono_ms();
+    if (gateway->idle_since_ms == 0)
+        gateway->idle_since_ms = now_ms;
+    bool comes =
+        !http_server_stop_listening(gateway->server) || http_server_is_receiving(gateway->server);
+    return comes && now_ms < gateway->idle_since_ms + LAST_REQUESTS_MS;
+}
+
 // Waits until cancelled sandboxes are removed, and a moment longer so that clients can receive the
 // last lines of their executions.
 static void
@@ -331,7 +346,7 @@ on_idle_look(void *arg)
     struct gateway *gateway = arg;
     bool telling = http_server_open_requests(gateway->server) > 0 &&
                    clock_mono_ms() < gateway->drain_deadline_ms + LAST_LINES_MS;
-    if (provisioner_is_idle(gateway->core.provisioner) && !telling)
+    if (provisioner_is_idle(gateway->core.provisioner) && !telling && !has_last_requests(gateway))
         loop_stop(gateway->core.loop);
     else
         loop_timer_start(gateway->idle, DRAIN_LOOK_MS);

@@ -104,6 +104,11 @@ void http_server_set_authenticator(struct http_server *server,
 // From now on routes with HTTP_STARTS_WORK answer KG_DRAINING.
 void http_server_drain(struct http_server *server);
 bool http_server_is_draining(const struct http_server *server);
+// Stops listening, once no connection waits to be accepted; false: one does, so it is to be called
+// again in another turn of the loop.
+KG_MUST_CHECK bool http_server_stop_listening(struct http_server *server);
+// Whether a client is sending a request, or has connected and not yet begun to.
+bool http_server_is_receiving(const struct http_server *server);
 // Counts one request of an owner; KG_RATE_LIMITED if it is more than the owner's quota allows.
 KG_MUST_CHECK int http_server_admit(struct http_server *server, const char *owner,
                                     struct kg_error *err);

@@ -192,6 +192,7 @@ struct http_server {
     struct loop *loop;
     struct evhttp *evhttp;
     struct evconnlistener *listener;
+    struct evhttp_bound_socket *bound; // evhttp's for the listener; NULL: it no longer listens
     struct loop_timer *accept_pause;
     int port;
     int max_connections;

@@ -9,6 +9,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -250,10 +251,36 @@ server_listen(struct http_server *server, const struct http_server_settings *set
     server->port = socket_port(fd);
     server->listener = evconnlistener_new(loop_event_base(server->loop), NULL, NULL,
                                           LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
-    if (!server->listener || !evhttp_bind_listener(server->evhttp, server->listener))
+    if (!server->listener ||
+        !(server->bound = evhttp_bind_listener(server->evhttp, server->listener)))
         abort();
     evconnlistener_set_error_cb(server->listener, on_accept_error);
     return 0;
+}
+
+bool
+http_server_stop_listening(struct http_server *server)
+{
+    if (!server->bound)
+        return true;
+    struct pollfd waiting = {.fd = evconnlistener_get_fd(server->listener), .events = POLLIN};
+    if (poll(&waiting, 1, 0) != 0)
+        return false;
+    loop_timer_stop(server->accept_pause);
+    evhttp_del_accept_socket(server->evhttp, KG_STEAL(server->bound)); // frees the listener, too
+    server->listener = NULL;
+    return true;
+}
+
+bool
+http_server_is_receiving(const struct http_server *server)
+{
+    const struct http_connection *conn;
+    LIST_FOREACH(conn, &server->connections, link)
+        if (!conn->busy && !conn->upgraded && !conn->closing && !conn->refused &&
+            (conn->deadline_ms > 0 || !conn->gated))
+            return true;
+    return !LIST_EMPTY(&server->fresh);
 }
 
 // ---- The server -----------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: help, settings, the ready line, doctor, draining."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 
+import httpx
 import pytest
 from kernelgate import BINARY, HELD, problem, wait_for
 
@@ -229,5 +231,25 @@ def test_draining_has_an_end(start_gateway):
 def test_the_end_comes_while_kernels_start(start_gateway):
     gateway = start_gateway("--pool-size", "2")
     gateway.signal(signal.SIGTERM)
+    assert gateway.wait() == 0
+    gateway.assert_nothing_left()
+
+
+def test_what_is_being_sent_at_the_end_is_answered(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    url = httpx.URL(gateway.url)
+    with socket.create_connection((url.host, url.port), timeout=10) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\n")
+        gateway.signal(signal.SIGTERM)
+
+        def refuses():
+            with contextlib.suppress(ConnectionRefusedError):
+                socket.create_connection((url.host, url.port)).close()
+                return False
+            return True
+
+        wait_for(refuses)
+        client.sendall(b"Host: localhost\r\nConnection: close\r\n\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
     assert gateway.wait() == 0
     gateway.assert_nothing_left()
