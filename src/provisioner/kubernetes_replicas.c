@@ -435,6 +435,13 @@ provisioner_replica_place(const struct provisioner *provisioner, const char *id,
     return place;
 }
 
+bool
+provisioner_replica_is_silent(const struct provisioner *provisioner, const char *id)
+{
+    const struct kube_replica *replica = find_any(kube_of_provisioner(provisioner), id);
+    return replica && is_dead(replica);
+}
+
 size_t
 provisioner_other_replicas(const struct provisioner *provisioner,
                            struct provisioner_place ret[PROVISIONER_REPLICAS_MAX])

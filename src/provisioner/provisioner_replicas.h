@@ -58,6 +58,9 @@ struct provisioner_place {
 // Where a replica is, by its id (`len` characters).
 struct provisioner_place provisioner_replica_place(const struct provisioner *provisioner,
                                                    const char *id, size_t len);
+// Whether a replica does not renew its Lease. One that ends by itself removes it, and so is not
+// silent: it still answers what was sent to it.
+bool provisioner_replica_is_silent(const struct provisioner *provisioner, const char *id);
 // The living replicas, without this one; returns their number.
 size_t provisioner_other_replicas(const struct provisioner *provisioner,
                                   struct provisioner_place ret[PROVISIONER_REPLICAS_MAX]);

@@ -16,7 +16,8 @@ enum {
     HIGH_WATERMARK = 256 << 10,
     LOW_WATERMARK = 64 << 10,
     LOOK_MS = 1000,
-    STATUS_LEN = 12, // "HTTP/1.1 200"
+    ENDING_MS = 10000, // for an answer of a replica that has removed its Lease
+    STATUS_LEN = 12,   // "HTTP/1.1 200"
 };
 
 struct forward {
@@ -26,6 +27,7 @@ struct forward {
     int fd;
     struct loop_fd *watch;
     struct loop_timer *look; // whether the other replica lives
+    int64_t until_ms;        // for an answer; 0: the replica does not end
     struct provisioner_place place;
     struct forward_retry retry; // `fn` NULL: there is no other place
     struct buf out;             // for the other replica
@@ -108,9 +110,15 @@ static void
 on_look(void *arg)
 {
     struct forward *forward = arg;
-    const struct provisioner_place now = provisioner_replica_place(
-        forward->replicas->settings.provisioner, forward->place.id, strlen(forward->place.id));
-    if (now.holder == HOLDER_OTHER)
+    const struct provisioner *provisioner = forward->replicas->settings.provisioner;
+    const char *id = forward->place.id;
+    const int64_t now_ms = clock_mono_ms();
+    bool lives = provisioner_replica_place(provisioner, id, strlen(id)).holder == HOLDER_OTHER;
+    if (lives)
+        forward->until_ms = 0;
+    else if (forward->until_ms == 0)
+        forward->until_ms = now_ms + ENDING_MS;
+    if (lives || (now_ms < forward->until_ms && !provisioner_replica_is_silent(provisioner, id)))
         loop_timer_start(forward->look, LOOK_MS);
     else
         end(forward, "it does not renew its lease");
