@@ -277,9 +277,17 @@ def test_a_sandbox_that_expires_while_it_is_open(gateway, tab, sandbox):
     gateway.client.post(
         "/api/v1/sessions", json={"session_id": sandbox, "idle_timeout": 3}
     ).raise_for_status()
-    console = tab()
-    console.enter(sandbox)  # to look at it does not renew it
-    console.until_done(console.run("x = 41"))
+    wait = {"command": "echo waits; while [ ! -e go ]; do sleep 0.1; done"}
+    path = f"/api/v1/sessions/{sandbox}/commands"
+    # It does not expire before that command ends, however long the page takes to load.
+    with gateway.client.stream("POST", path, json=wait) as running:
+        lines = running.iter_lines()
+        assert any("waits" in line for line in lines)
+        console = tab()
+        console.enter(sandbox)  # to look at it does not renew it
+        console.until_done(console.run("x = 41"))
+        put(gateway, sandbox, "go")
+        assert any('"done"' in line for line in lines)
     alert = console.page.get_by_role("alert")
     expect(alert).to_contain_text("This sandbox does not run.")
     expect(console.cells.first).to_contain_text("x = 41")

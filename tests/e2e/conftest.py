@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gateways under test. Each is checked when it ends: exit code, sanitizers, leftovers."""
 
+import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 import uuid
 
@@ -97,6 +99,21 @@ def start_gateway(engine, quick):
     """Starts gateways with the test's own flags."""
     with gateways(quick) as start:
         yield start
+
+
+@pytest.fixture
+def small_folder():
+    """Makes state folders on file systems of a size. It stands before `start_gateway` in a test's
+    arguments: then a gateway has been cleaned up before its folder is unmounted."""
+    with contextlib.ExitStack() as stack:
+
+        def make(size):
+            place = stack.enter_context(tempfile.TemporaryDirectory(prefix="kgs-", dir="/tmp"))
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "kgs", place], check=True)
+            stack.callback(subprocess.run, ["umount", place], check=True)
+            return tempfile.mkdtemp(prefix=os.path.basename(leftovers.PREFIX), dir=place)
+
+        yield make
 
 
 @pytest.fixture

@@ -2,13 +2,10 @@
 """Files that the gateway fetches: their names, and addresses that no request may reach."""
 
 import contextlib
-import subprocess
-import tempfile
 import threading
 import time
 
 import httpx
-import leftovers
 import pytest
 from kernelgate import Gateway, problem, wait_for
 from web import Web
@@ -183,19 +180,12 @@ def test_one_owner_takes_half_of_the_downloads(start_gateway, tmp_path, web):
         thread.join(30)
 
 
-def test_a_download_that_the_state_folder_cannot_hold(start_gateway, web):
-    # leftovers.py knows a gateway's sandboxes by this name, so no other gateway may have the same.
-    folder = tempfile.mkdtemp(prefix=leftovers.PREFIX)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", folder], check=True)
-    try:
-        flags = ("--pool-size", "0", "--fetch-allow", "127.0.0.1")
-        gateway = start_gateway(*flags, state_dir=folder)
-        data = create(gateway, file_urls=[f"{web.url}/data.csv"])  # one may have 50 MiB
-        assert [item["code"] for item in data["errors"]] == ["disk_full"]
-        assert "set state-dir" in data["errors"][0]["error"]
-        gateway.stop()
-    finally:
-        subprocess.run(["umount", folder], check=True)
+def test_a_download_that_the_state_folder_cannot_hold(small_folder, start_gateway, web):
+    flags = ("--pool-size", "0", "--fetch-allow", "127.0.0.1")
+    gateway = start_gateway(*flags, state_dir=small_folder("40m"))
+    data = create(gateway, file_urls=[f"{web.url}/data.csv"])  # one may have 50 MiB
+    assert [item["code"] for item in data["errors"]] == ["disk_full"]
+    assert "set state-dir" in data["errors"][0]["error"]
 
 
 @pytest.mark.parametrize(

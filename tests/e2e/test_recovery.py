@@ -9,12 +9,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 
 import docker_engine
 import httpx
-import leftovers
 import pytest
 from kernelgate import HELD, problem, wait_for
 from sandboxes import folders_of_sandboxes, kill, lives, pooled, sandbox_of, sandboxes
@@ -356,17 +354,6 @@ def test_a_dead_container_frees_its_slot_at_once(start_gateway):
 # ---- The state folder is full
 
 
-@pytest.fixture
-def small_folder():
-    """A state folder on a file system of 4 MiB."""
-    with tempfile.TemporaryDirectory(prefix="kgs-", dir="/tmp") as place:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "kgs", place], check=True)
-        try:
-            yield tempfile.mkdtemp(prefix=os.path.basename(leftovers.PREFIX), dir=place)
-        finally:
-            subprocess.run(["umount", place], check=True)
-
-
 def fill_up(folder):
     with contextlib.suppress(OSError), open(f"{folder}/filler", "wb", buffering=0) as file:
         while True:
@@ -376,16 +363,17 @@ def fill_up(folder):
 
 @pytest.mark.not_on("kubernetes", "a claim writes nothing into the state folder")
 def test_a_full_state_folder(small_folder, start_gateway):
-    gateway = start_gateway("--pool-size", "0", state_dir=small_folder)
+    folder = small_folder("4m")
+    gateway = start_gateway("--pool-size", "0", state_dir=folder)
     gateway.execute("x = 1", session_id="s")
-    fill_up(small_folder)
+    fill_up(folder)
     response = gateway.client.post("/api/v1/sessions", json={"session_id": "new"})
     refusal = response.json()
     assert response.status_code in (503, 507) and "space" in refusal["detail"].lower(), refusal
     # Existing sessions keep working, and new ones can be made when there is space again.
     assert gateway.execute("print(x)", session_id="s").text() == "1\n"
     assert list(gateway.client.get("/api/v1/sessions").json()["sessions"]) == ["s"]
-    os.unlink(f"{small_folder}/filler")
+    os.unlink(f"{folder}/filler")
     wait_for(
         lambda: gateway.client.post("/api/v1/sessions", json={}).status_code == 200,
         timeout=60,
@@ -395,15 +383,16 @@ def test_a_full_state_folder(small_folder, start_gateway):
 
 @pytest.mark.not_on("kubernetes", "a claim writes nothing into the state folder")
 def test_a_full_state_folder_while_sandboxes_wait(small_folder, start_gateway):
-    gateway = start_gateway("--pool-size", "1", state_dir=small_folder)
+    folder = small_folder("4m")
+    gateway = start_gateway("--pool-size", "1", state_dir=folder)
     gateway.fill_pool()
-    fill_up(small_folder)
+    fill_up(folder)
     # A sandbox is not given to a session whose owner cannot be stored.
     response = gateway.client.post("/api/v1/sessions", json={"session_id": "s"})
     assert response.status_code in (503, 507) and "space" in response.text, response.text
     assert total(gateway) == 0
     assert gateway.client.get("/healthz").status_code == 200
-    os.unlink(f"{small_folder}/filler")
+    os.unlink(f"{folder}/filler")
     gateway.fill_pool()
     assert gateway.execute("print(1)", session_id="s").text() == "1\n"
 
