@@ -245,6 +245,11 @@ def _play(connection, cells, write_end):
     os._exit(0)
 
 
+def _function(name):
+    module, _, function = name.rpartition(".")
+    return getattr(importlib.import_module(module), function)
+
+
 def _threads():
     return len(os.listdir("/proc/self/task"))
 
@@ -257,14 +262,26 @@ def _end_threads():
     os.waitpid(pid, 0)
 
 
+def _forget_other_folders():
+    """Only the interpreter's own folders are alike in the zygote and in the sandboxes."""
+    for path in list(sys.path_importer_cache):
+        if not path.startswith((sys.prefix, sys.base_prefix)):
+            del sys.path_importer_cache[path]
+
+
 def prepare(hello):
-    """Imports what a kernel and a first cell load, and keeps the garbage collector away from it."""
+    """Does what is alike in all kernels, and keeps the garbage collector away from it: imports what a
+    kernel and a first cell load, and calls the kernelspec's own function."""
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     late = hello.get("late", [])
     names = _rehearse(hello)
     failed = _import_all(names, late)
+    if "prepare" in hello:
+        _function(hello["prepare"])(kernel_module(hello["argv"])[1])
+    _renew_randomness()  # so that in the forks it finds its caches filled
     if _threads() > 1:
         _end_threads()
+    _forget_other_folders()
     gc.disable()
     gc.collect()
     gc.freeze()
@@ -327,18 +344,11 @@ def _has_packages_of_its_own():
     return any(folder and os.path.exists(folder) for folder in folders)
 
 
-def _forget_missing_folders():
-    for path, finder in list(sys.path_importer_cache.items()):
-        if finder is None or not os.path.exists(path):
-            del sys.path_importer_cache[path]
-
-
 def become_kernel(hello, request, command_line):
     argv = [part.replace("{connection_file}", request["connection_file"]) for part in hello["argv"]]
     if _has_packages_of_its_own():
         os.execv(argv[0], argv)
     command_line.set(argv)
-    _forget_missing_folders()
     _renew_randomness()
     gc.enable()
     run_kernel(hello["argv"], request["connection_file"])

@@ -264,6 +264,7 @@ make_zygotes(struct core *core, struct kg_error *err)
             .kernel_argv = spec->argv,
             .env = env,
             .late = spec->zygote_late,
+            .prepare = spec->zygote_prepare,
             .warmup = spec->warmup_code,
         };
         zygotes_add(core->zygotes, &zygote);

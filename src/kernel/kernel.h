@@ -28,10 +28,11 @@ struct kernelspec {
     char *variables_code; // sets variables
     char *env_code;       // sets the environment of one execution
     char *env_restore_code;
-    char *startup_code;  // the first code that each new process runs; NULL: none
-    json_t *zygote_argv; // of strings: starts a process that forks such kernels; NULL: none
-    json_t *zygote_late; // of strings: modules that it leaves to the kernels; or NULL
-    char *warmup_code;   // imports the modules that first executions wait for; NULL: none
+    char *startup_code;   // the first code that each new process runs; NULL: none
+    json_t *zygote_argv;  // of strings: starts a process that forks such kernels; NULL: none
+    json_t *zygote_late;  // of strings: modules that it leaves to the kernels; or NULL
+    char *zygote_prepare; // MODULE.FUNCTION that it calls before it forks; NULL: none
+    char *warmup_code;    // imports the modules that first executions wait for; NULL: none
 };
 
 struct kernelspecs;

@@ -25,6 +25,7 @@ kernelspec_free(struct kernelspec *spec)
     json_decref(spec->aliases);
     json_decref(spec->zygote_argv);
     json_decref(spec->zygote_late);
+    free(spec->zygote_prepare);
     free(spec->name);
     free(spec->display_name);
     free(spec->language);
@@ -94,15 +95,18 @@ fill_zygote(struct kernelspec *spec, const json_t *zygote, const char *path, str
 {
     json_t *argv = json_object_get(zygote, "argv");
     json_t *late = json_object_get(zygote, "late");
+    const json_t *prepare = json_object_get(zygote, "prepare");
     if (!zygote)
         return 0;
     if (!is_list_of_strings(argv) || json_array_size(argv) == 0 ||
-        (late && !is_list_of_strings(late)))
+        (late && !is_list_of_strings(late)) || (prepare && !json_is_string(prepare)))
         return kg_error_set(err, KG_INVALID, 0,
-                            "%s: zygote must have argv, and may have late, both lists of strings",
+                            "%s: zygote must have argv, and may have late, both lists of strings, "
+                            "and prepare, a string",
                             path);
     spec->zygote_argv = json_incref(argv);
     spec->zygote_late = json_incref(late);
+    spec->zygote_prepare = optional_string(zygote, "prepare");
     return 0;
 }
 

@@ -9,7 +9,8 @@
 #include "metrics.h"
 #include "zygotes.h"
 
-enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000, RETRY_LINK_MS = 10 };
+enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000 };
+enum { RETRY_LINK_MS = 10, RETRY_LINK_OF_FORK_MS = 3 }; // a forked kernel listens much earlier
 enum { RETRY_INFO_MS = 20, RETRY_INFO_LATER_MS = 1000, RETRY_SOON = 100, MAX_SAID = 160 };
 
 // shell, iopub and control: without these no process is ready. They are linked in this order.
@@ -141,7 +142,7 @@ start_on_link(int fd, const struct kg_error *link_err, void *arg)
     start->call = NULL;
     if (fd < 0) {
         log_debug("no link yet", LOG_STR("kernel", start->spec->name), LOG_ERR(link_err));
-        loop_timer_start(start->retry, RETRY_LINK_MS);
+        loop_timer_start(start->retry, start->forking ? RETRY_LINK_OF_FORK_MS : RETRY_LINK_MS);
         return;
     }
     if (jupyter_channels_attach(start->channels, start->channel, fd, &err) < 0) {

@@ -223,8 +223,8 @@ zygotes_add(struct zygotes *zygotes, const struct zygote_spec *spec)
     breed->plan.kernel = kg_strdup(spec->kernel);
     breed->plan.argv = padded_argv(spec);
     breed->plan.env = json_deep_copy(spec->env);
-    breed->plan.hello = json_pack("{s:O, s:s*, s:O*}", "argv", spec->kernel_argv, "warmup",
-                                  spec->warmup, "late", spec->late);
+    breed->plan.hello = json_pack("{s:O, s:s*, s:O*, s:s*}", "argv", spec->kernel_argv, "warmup",
+                                  spec->warmup, "late", spec->late, "prepare", spec->prepare);
     breed->work = loop_timer_new(zygotes->loop, on_work, breed);
     TAILQ_INSERT_TAIL(&zygotes->breeds, breed, link);
 }

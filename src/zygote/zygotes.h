@@ -26,6 +26,7 @@ struct zygote_spec {
     const json_t *kernel_argv; // of the kernelspec
     const json_t *env;         // of its kernels: an object of strings
     const json_t *late;        // modules that a kernel imports itself; or NULL
+    const char *prepare;       // MODULE.FUNCTION that it calls after the imports; or NULL
     const char *warmup;        // code of the rehearsal; or NULL
 };
 void zygotes_add(struct zygotes *zygotes, const struct zygote_spec *spec);

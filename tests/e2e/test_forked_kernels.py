@@ -83,6 +83,30 @@ found |= {
     "threads": sorted(re.sub(r"\d", "N", thread.name) for thread in threading.enumerate()),
     "streams": [sys.__stdin__.encoding, sys.__stdout__.encoding, sys.__stdout__.line_buffering],
 }
+
+# What ipykernel and IPython have made of themselves.
+shell = get_ipython()
+kernel, app, session = shell.kernel, shell.kernel.parent, shell.kernel.session
+parts = [shell, kernel, app, session, shell.displayhook, shell.display_pub, shell.history_manager,
+         app.profile_dir, *(each for each in shell.configurables if each is not kernel.comm_manager)]
+found |= {f"traits {n}": {name: type(value).__name__ for name, value in part.trait_values().items()}
+          for n, part in enumerate(parts)}
+found |= {f"config {n}": json.dumps(part.config, default=str, sort_keys=True) for n, part in enumerate(parts)}
+found |= {
+    "same session": [part.session is session for part in
+                     (app, shell.displayhook, shell.display_pub, kernel.debugger, kernel.iopub_thread)],
+    "same socket": [part.pub_socket is kernel.iopub_socket for part in (shell.displayhook, shell.display_pub)],
+    "debugger": [kernel.debugger.shell_socket is kernel.debug_shell_socket,
+                 kernel.debugger.debugpy_client.debugpy_stream is kernel.debugpy_stream],
+    "streams of the kernel": [kernel._stdout is sys.stdout, kernel._stderr is sys.stderr],
+    "main module": sys.modules["__main__"] is shell.user_module,
+    "topic": shell.displayhook.topic.replace(kernel.ident.encode(), b"ID").decode(),
+    "names": sorted(shell.user_ns), "hidden names": sorted(shell.user_ns_hidden),
+    "connection file": app.connection_file,
+    "profile": sorted([path, *map(sorted, names)] for path, *names in os.walk(app.ipython_dir)),
+    "log": [app.log.level, [type(handler).__name__ for handler in app.log.handlers]],
+    "hooks": [sys.excepthook.__qualname__, type(sys.displayhook).__name__],
+}
 print(re.sub(r"\.kg-python-[a-z2-7]{8}", ".kg-python-ID", json.dumps(found)))
 """
 
@@ -160,7 +184,7 @@ def test_a_forked_kernel_differs_in_nothing(start_gateway, forking):
     # Each sandbox has its own.
     for name in [name for name in differences if name.startswith("namespace ")]:
         del differences[name]
-    assert differences == {}
+    assert differences == {}, json.dumps(differences, indent=1)
 
 
 def test_sessions_share_no_random_numbers(forking):
@@ -172,6 +196,7 @@ print(json.dumps([
     numpy.random.default_rng().random(), numpy.random.RandomState().rand(),
     str(uuid.uuid1()), str(uuid.uuid4()), tempfile.mktemp(), ssl.RAND_bytes(16).hex(),
     bytes(multiprocessing.current_process().authkey).hex(), os.urandom(8).hex(),
+    get_ipython().kernel.ident, get_ipython().kernel.session.session,
 ]))
 """
     drawn = [json.loads(forking.execute(code).text()) for _ in range(3)]
@@ -321,6 +346,20 @@ def test_packages_of_a_session_come_before_those_of_the_zygote(forking):
     assert forking.execute("import numpy; print(numpy.mine)", session_id=session_id).text() == "1\n"
 
 
+def test_settings_of_a_session_are_read(forking):
+    """By a restarted kernel, although the zygote has read the settings of all."""
+    session_id = forking.create_session(session_id="one")
+    folder = "/tmp/.ipython/profile_default"
+    forking.execute(
+        f"open('{folder}/ipython_config.py', 'w').write('get_config().InteractiveShell.ast_node_interactivity = \"all\"')",
+        session_id=session_id,
+    )
+    response = forking.client.post(f"/api/v1/sessions/{session_id}/restart")
+    assert response.status_code == 200, response.text
+    lines = forking.execute("get_ipython().ast_node_interactivity", session_id=session_id)
+    assert lines.one("result")["text"] == "'all'", lines
+
+
 def test_without_a_zygote_kernels_start_by_exec(forking):
     [zygote] = zygotes(forking)
     os.kill(zygote, signal.SIGSTOP)
@@ -331,6 +370,21 @@ def test_without_a_zygote_kernels_start_by_exec(forking):
     wait_for_zygote(forking, times=2)
     assert forking.execute("print(2)", session_id="two").text() == "2\n"
     assert forks(forking) == 1
+
+
+def test_a_zygote_that_cannot_be_prepared(start_gateway, tmp_path):
+    """Kernels are started by exec, and the log has the reason."""
+    shutil.copytree(PROJECT / "kernelspec/python", tmp_path / "python")
+    path = tmp_path / "python/kernel.json"
+    spec = json.loads(path.read_text())
+    spec["metadata"]["kernelgate"]["zygote"]["prepare"] = "kernelgate_forked_app.missing"
+    path.write_text(json.dumps(spec))
+    gateway = start_gateway(
+        *("--kernel-start", "fork", "--pool-size", "0", "--kernelspec-dir", str(tmp_path))
+    )
+    reason = "AttributeError: module 'kernelgate_forked_app' has no attribute 'missing'"
+    wait_for(lambda: reason in gateway.log(), timeout=60)
+    assert gateway.execute("print(1)").text() == "1\n" and forks(gateway) == 0
 
 
 def test_a_gateway_that_is_killed_leaves_no_zygote(forking):

@@ -105,6 +105,10 @@ test_malformed(void **state)
          "{\"argv\":[\"x\"],\"language\":\"x\",\"metadata\":{\"kernelgate\":{\"transport\":\"u"
          "dp\"}}}",
          "transport must be ipc or tcp"},
+        {"x",
+         "{\"argv\":[\"x\"],\"language\":\"x\",\"metadata\":{\"kernelgate\":{\"zygote\":{"
+         "\"argv\":[\"x\"],\"prepare\":[]}}}}",
+         "and prepare, a string"},
         {"Big", MINIMAL, "is named with 1 to 32 of a-z0-9_-"},
         {"a b", MINIMAL, "is named with"},
         {"a23456789012345678901234567890123", MINIMAL, "is named with"},

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An ipykernel application of which the zygote has made most: its settings, its kernel and its shell.
+
+Only what differs from kernel to kernel is left to a fork: sockets, threads, the session of messages, ids.
+So a fork runs less, and writes to fewer pages that it shares with the zygote.
+
+kernel.json names prepare(), which the zygote calls before the first fork.
+"""
+
+import os
+import sys
+import uuid
+from pathlib import Path
+
+from ipykernel import ipkernel, kernelapp
+
+# Settings name the classes that they are for, so these keep the names of their base classes.
+
+
+class IPythonKernel(ipkernel.IPythonKernel):
+    """A kernel that exists before its sockets."""
+
+    @classmethod
+    def instance(cls, *args, **members):
+        """Called once by the zygote, and by the application in the fork with the rest of the members."""
+        if not cls.initialized():
+            return super().instance(*args, **members)
+        kernel = super().instance()
+        if members:
+            kernel._take(members)
+        return kernel
+
+    def _take(self, members):
+        for name in members.keys() - {"parent", "log", "profile_dir", "user_ns"}:
+            setattr(self, name, members[name])
+        self.ident = str(uuid.uuid4())
+        self._stdout, self._stderr = sys.stdout, sys.stderr
+        for part in (self.shell.displayhook, self.shell.display_pub):
+            part.session = self.session
+            part.pub_socket = self.iopub_socket
+        self.shell.displayhook.topic = self._topic("execute_result")
+        if hasattr(self, "debugger"):
+            self.debugger = self.debugger_class(
+                self.log,
+                self.debugpy_stream,
+                self._publish_debug_event,
+                self.debug_shell_socket,
+                self.session,
+                self._kernel_modules,
+                self.debug_just_my_code,
+                self.filter_internal_frames,
+            )
+        sys.modules["__main__"] = self.shell.user_module
+
+
+class IPKernelApp(kernelapp.IPKernelApp):
+    """An application without the steps of initialize() that the zygote has done."""
+
+    def prepare(self, argv):
+        """In the zygote. `argv` has a placeholder for the connection file's path."""
+        super(kernelapp.IPKernelApp, self).initialize(argv)
+        self.kernel_class = IPythonKernel
+        self.kernel = IPythonKernel.instance(
+            parent=self, log=self.log, profile_dir=self.profile_dir, user_ns=self.user_ns
+        )
+
+    def _is_prepared(self):
+        return self.kernel is not None
+
+    def parse_command_line(self, argv=None):
+        if not self._is_prepared():
+            super().parse_command_line(argv)
+            return
+        argv = sys.argv[1:]
+        self.connection_file = argv[argv.index("-f") + 1]
+        for config in (self.config, self.cli_config):
+            config.IPKernelApp.connection_file = self.connection_file
+
+    def init_profile_dir(self):
+        if not self._is_prepared():
+            super().init_profile_dir()
+            return
+        folder = Path(self.profile_dir.location)
+        if any(
+            folder.glob("*config*")
+        ):  # the session's own settings, which the zygote has not read
+            os.execv(sys.orig_argv[0], sys.orig_argv)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.profile_dir.check_dirs()
+
+    def init_config_files(self):
+        if not self._is_prepared():
+            super().init_config_files()
+
+    def load_config_file(self, *args, **options):
+        if not self._is_prepared():
+            super().load_config_file(*args, **options)
+
+    def update_config(self, config):
+        if not self._is_prepared():
+            super().update_config(config)
+
+
+def prepare(argv):
+    """Makes the application that ipykernel_launcher uses in the forks."""
+    main = sys.modules["__main__"]
+    IPKernelApp.instance().prepare(argv)
+    sys.modules["__main__"] = main
