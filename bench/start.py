@@ -22,12 +22,13 @@ from contestants import BareClient, Connection, Kernelgate
 STAGGER_SECONDS = 0.2
 BURST = 20
 ARRAY = "import numpy as np; a = np.arange(1000)"
+TABLE = "import pandas as pd; pd.DataFrame({'a': [1, 2]}).a.sum()"
 WAYS = ("exec", "fork")
 SETTLE = 20  # sessions before anything's growth is measured
 
 
 class Starter(Kernelgate):
-    """A gateway without a pool, whose zygote is ready where there is one."""
+    """A gateway whose zygote is ready where there is one."""
 
     def __init__(self, way, *flags):
         self.way = way
@@ -154,11 +155,19 @@ def bare(count):
 def measure(way, count):
     rows = {}
     with Starter(way, "--pool-size", "0") as gateway:
+        rows["pandas used, one after the other"] = sequential(gateway, count, TABLE)
         rows["numpy used, one after the other"] = sequential(gateway, count, ARRAY)
         rows["one after the other"] = sequential(gateway, count, "1")
         rows["one every 200 ms"] = together(gateway, count, "1", STAGGER_SECONDS)
         rows["all at once"] = together(gateway, count, "1", 0)
         rows["held, with numpy"] = held(gateway, count)
+    with Starter(way) as gateway:  # its pool as by default, which grows with memory by fork
+        gateway.fill_pool()
+        rows["numpy used, one after the other, default pool"] = sequential(gateway, count, ARRAY)
+        gateway.fill_pool()
+        rows["one every 200 ms, default pool"] = together(gateway, count, "1", STAGGER_SECONDS)
+        gateway.fill_pool()
+        rows["all at once, default pool"] = together(gateway, count, "1", 0)
     with Starter(way, "--pool-size", "2") as gateway:
         gateway.fill_pool()
         rows[f"{BURST} at once, pool of 2"] = together(gateway, BURST, "1", 0)
