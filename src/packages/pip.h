@@ -31,3 +31,6 @@ void pip_output_clear(struct pip_output *output);
 KG_MUST_CHECK int pip_output_check(const struct pip_output *output,
                                    const struct sandbox_command_result *result,
                                    const struct kg_error *end_err, struct kg_error *err);
+// Parses the result; NULL with `err` if it is not a JSON object, or has far more values than
+// truthful ones, so that parsing it would hold the loop.
+KG_MUST_CHECK json_t *pip_result_parse(const char *text, size_t len, struct kg_error *err);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "pip.h"
 #include "requirement.h"
 #include "wheels.h"
 
@@ -82,14 +83,6 @@ check_resolution(const json_t *root, struct kg_error *err)
 json_t *
 resolution_parse(const char *text, size_t len, struct kg_error *err)
 {
-    json_error_t why;
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
-    if (!root) {
-        kg_error_set(err, KG_INTERNAL, 0, "the resolution is not JSON: %.100s", why.text);
-        return NULL;
-    }
-    if (check_resolution(root, err) == 0)
-        return root;
-    json_decref(root);
-    return NULL;
+    json_auto_t *root = pip_result_parse(text, len, err);
+    return root && check_resolution(root, err) == 0 ? KG_STEAL(root) : NULL;
 }

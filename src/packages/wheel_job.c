@@ -234,7 +234,7 @@ job_on_end(const struct sandbox_command_result *result, const struct kg_error *e
     const struct buf *text = &job->output.result;
     job->command = NULL;
     if (pip_output_check(&job->output, result, end_err, &err) == 0)
-        job->resolution = resolution_parse(text->data ? text->data : "", text->len, &err);
+        job->resolution = resolution_parse(text->data, text->len, &err);
     if (job->resolution)
         take_next(job);
     else

@@ -109,7 +109,7 @@ wheels_find(const struct wheels *wheels, const json_t *packages, bool *ret_fresh
     struct stat st;
     if (stat(path, &st) < 0 || file_read(path, MAX_RECORD_BYTES, &text, &err) < 0)
         return NULL;
-    json_t *resolution = resolution_parse(text.data ? text.data : "", text.len, &err);
+    json_t *resolution = resolution_parse(text.data, text.len, &err);
     size_t i;
     json_t *item;
     json_array_foreach(json_object_get(resolution, "wheels"), i, item) {

@@ -327,11 +327,13 @@ on_checked(const struct sandbox_command_result *result, const struct kg_error *e
     struct kg_error err = {0};
     const struct buf *text = &install->output.result;
     install->command = NULL;
-    if (pip_output_check(&install->output, result, end_err, &err) < 0) {
+    json_auto_t *root = NULL;
+    if (pip_output_check(&install->output, result, end_err, &err) == 0)
+        root = pip_result_parse(text->data, text->len, &err);
+    if (!root) {
         install_end(install, &err);
         return;
     }
-    json_auto_t *root = json_loadb(text->data ? text->data : "", text->len, 0, NULL);
     install->satisfied = json_incref(json_object_get(root, "satisfied"));
     install->missing = json_array();
     size_t i;

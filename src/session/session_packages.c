@@ -100,8 +100,10 @@ on_end(const struct sandbox_command_result *result, const struct kg_error *end_e
     struct kg_error err = {0};
     json_auto_t *body = NULL;
     query->command = NULL;
-    if (pip_output_check(&query->output, result, end_err, &err) == 0) {
-        json_auto_t *root = json_loadb(text->data ? text->data : "", text->len, 0, NULL);
+    json_auto_t *root = NULL;
+    if (pip_output_check(&query->output, result, end_err, &err) == 0)
+        root = pip_result_parse(text->data, text->len, &err);
+    if (root) {
         const json_t *found = json_object_get(root, "packages");
         body = query->name ? describe_one(query, found) : describe_all(query, found);
     }

@@ -61,6 +61,12 @@ fake_command_start_and_print(struct sandbox_command *command, const char *text)
 }
 
 void
+fake_command_print(struct sandbox_command *command, const char *text)
+{
+    command->events.on_output(SANDBOX_STDOUT, text, strlen(text), command->arg);
+}
+
+void
 fake_command_end(struct sandbox_command *command, const struct sandbox_command_result *result,
                  const struct kg_error *err)
 {

@@ -14,6 +14,8 @@ bool fake_command_paused(const struct sandbox_command *command);
 // The next start fails.
 void fake_command_refuse(void);
 void fake_command_start_and_print(struct sandbox_command *command, const char *text);
+// A command whose start nobody waits for: its result.
+void fake_command_print(struct sandbox_command *command, const char *text);
 // `result` or `err`; the command is gone then.
 void fake_command_end(struct sandbox_command *command, const struct sandbox_command_result *result,
                       const struct kg_error *err);

@@ -150,6 +150,31 @@ test_resolutions(void **state)
     }
 }
 
+// It is weighed before it is parsed: what is parsed then is small.
+static void
+test_a_resolution_with_too_many_values(void **state)
+{
+    (void)state;
+    static const char head[] = "{\"wheels\":[],\"satisfied\":[],\"x\":[";
+    const int counts[] = {1000, 100 * 1000};
+    for (size_t i = 0; i < KG_ARRAY_LEN(counts); i++) {
+        KG_AUTO_BUF text = {0};
+        struct kg_error err = {0};
+        buf_append_str(&text, head);
+        for (int j = 0; j < counts[i]; j++)
+            buf_append_str(&text, "[],");
+        buf_append_str(&text, "0]}");
+        json_auto_t *parsed = resolution_parse(text.data, text.len, &err);
+        assert_true((parsed != NULL) == (i == 0));
+        assert_string_equal(err.message, i == 0 ? "" : "pip's result has too many values");
+    }
+    char deep[64];
+    struct kg_error err = {0};
+    memset(deep, '[', sizeof deep);
+    assert_null(resolution_parse(deep, sizeof deep, &err));
+    assert_string_equal(err.message, "pip's result has too many values");
+}
+
 // ---- The cache ------------------------------------------------------------------------------
 
 struct cache {
@@ -738,6 +763,7 @@ main(void)
         cmocka_unit_test(test_wheel_names),
         cmocka_unit_test(test_the_oldest_wheels_leave),
         cmocka_unit_test(test_resolutions),
+        cmocka_unit_test(test_a_resolution_with_too_many_values),
         cmocka_unit_test_setup_teardown(test_shared_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_only_the_named_bytes_get_in, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_name_does_not_make_a_wheel, set_up, tear_down),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session's commands: what they wait for, their environment, what keeps a session.
+// A session's commands: what they wait for, their environment, what keeps a session; and what those
+// for packages say, which is untrusted.
 
 #include "test_session.h"
 
@@ -11,7 +12,10 @@
 #include <cmocka.h>
 
 #include "fake_command.h"
+#include "packages_priv.h"
 #include "session_commands.h"
+#include "session_packages.h"
+#include "sessions_priv.h"
 
 // Somebody who runs a command.
 struct caller {
@@ -193,6 +197,103 @@ test_keeps_a_session(void **state)
     RUN_UNTIL(f, sessions_count(f->sessions) == 0);
 }
 
+// ---- Packages -------------------------------------------------------------------------------
+
+// Somebody who lists or installs packages.
+struct packager {
+    int n_ends;
+    json_t *result;
+    struct kg_error err;
+};
+
+static void
+on_packages(const json_t *result, const struct kg_error *err, void *arg)
+{
+    struct packager *packager = arg;
+    packager->n_ends++;
+    packager->result = json_incref((json_t *)(uintptr_t)result);
+    packager->err = err ? *err : (struct kg_error){0};
+}
+
+// Ends the newest command, which has printed `text`.
+static void
+say(const char *text)
+{
+    struct sandbox_command *command = fake_command_last();
+    fake_command_print(command, text);
+    fake_command_end(command, &(const struct sandbox_command_result){0}, NULL);
+}
+
+// {"packages": {"p0": "1", …}}, or "satisfied", which is as heavy.
+static char *
+say_many(const char *name, int n)
+{
+    KG_AUTO_BUF text = {0};
+    buf_printf(&text, "{\"%s\":{", name);
+    for (int i = 0; i < n; i++)
+        buf_printf(&text, "%s\"p%d\":\"1\"", i ? "," : "", i);
+    buf_append_str(&text, "}}");
+    return buf_take(&text);
+}
+
+static void
+test_lists_of_packages(void **state)
+{
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    struct packages packages = {.python = (char *)(uintptr_t) "/bin/python",
+                                .sandboxes = &f->sandboxes};
+    struct kg_error err = {0};
+    open_named(f, &opener, "s1");
+    opener.session->sessions->settings.packages = &packages;
+    const struct {
+        const char *name;
+        int n;
+        const char *refused; // or NULL
+    } lists[] = {
+        {"packages", 0, NULL},
+        {"packages", 5000, NULL},
+        {"packages", 20000, "pip's result has too many values"},
+        {NULL, 0, "pip's result is not a JSON object"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(lists); i++) {
+        struct packager packager = {0};
+        assert_non_null(session_packages_list(opener.session, NULL, on_packages, &packager, &err));
+        KG_AUTO_FREE char *text =
+            lists[i].name ? say_many(lists[i].name, lists[i].n) : kg_strdup("[]");
+        say(text);
+        json_auto_t *result = packager.result;
+        assert_int_equal(packager.n_ends, 1);
+        assert_true((result != NULL) == (lists[i].refused == NULL));
+        assert_string_equal(packager.err.message, lists[i].refused ? lists[i].refused : "");
+    }
+}
+
+static void
+test_an_installation_that_finds_too_much(void **state)
+{
+    static const struct session_install_events install_events = {.on_end = on_packages};
+    struct fixture *f = *state;
+    struct opener opener = {0};
+    struct packages packages = {.python = (char *)(uintptr_t) "/bin/python",
+                                .sandboxes = &f->sandboxes};
+    struct packager packager = {0};
+    json_auto_t *names = json_pack("[s]", "foo");
+    struct kg_error err = {0};
+    open_named(f, &opener, "s1");
+    opener.session->sessions->settings.packages = &packages;
+    assert_non_null(session_install_start(opener.session, names, &install_events, &packager, &err));
+    RUN_UNTIL(f, fake_command_last());
+    KG_AUTO_FREE char *text = say_many("satisfied", 20000);
+    say(text);
+    assert_int_equal(packager.n_ends, 1);
+    json_auto_t *result = packager.result;
+    const json_t *foo = json_array_get(json_object_get(result, "packages"), 0);
+    assert_string_equal(json_string_value(json_object_get(result, "status")), "error");
+    assert_string_equal(json_string_value(json_object_get(foo, "message")),
+                        "pip's result has too many values");
+}
+
 int
 test_session_commands(void)
 {
@@ -203,6 +304,8 @@ test_session_commands(void)
         TEST(test_waits_for_the_sandbox),
         TEST(test_ends_with_the_session),
         TEST(test_keeps_a_session),
+        TEST(test_lists_of_packages),
+        TEST(test_an_installation_that_finds_too_much),
     };
     return cmocka_run_group_tests_name("session: commands", tests, NULL, NULL);
 }
