@@ -61,12 +61,12 @@ static const char *const allowed[] = {
     "setxattr", "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync",
     "sync_file_range", "syncfs", "tee", "truncate", "umask", "unlink", "unlinkat", "utime",
     "utimensat", "utimes", "vmsplice", "write", "writev",
-    // waiting, pipes, sockets (but for socket itself)
+    // waiting, pipes, sockets (but for socket and socketpair)
     "accept", "accept4", "bind", "connect", "epoll_create", "epoll_create1", "epoll_ctl",
     "epoll_pwait", "epoll_pwait2", "epoll_wait", "eventfd", "eventfd2", "getpeername",
     "getsockname", "getsockopt", "listen", "pipe", "pipe2", "poll", "ppoll", "pselect6", "recvfrom",
     "recvmmsg", "recvmsg", "select", "sendmmsg", "sendmsg", "sendto", "setsockopt", "shutdown",
-    "signalfd", "signalfd4", "socketpair",
+    "signalfd", "signalfd4",
     // System V IPC
     "msgctl", "msgget", "msgrcv", "msgsnd", "semctl", "semget", "semop", "semtimedop", "shmat",
     "shmctl", "shmdt", "shmget",
@@ -78,17 +78,25 @@ static const char *const allowed[] = {
 };
 // clang-format on
 
-// Other families and protocols load modules of the host's kernel, or reach parts of it that are not
-// needed here. `protocol` -1: any.
+// Other families, types and protocols load modules of the host's kernel (SOCK_DCCP does so with
+// protocol 0), or reach parts of it that are not needed here. -1: any.
 static const struct {
     int family;
+    int type;
     int protocol;
 } sockets[] = {
-    {AF_UNIX, -1},           {AF_INET, 0},
-    {AF_INET, IPPROTO_TCP},  {AF_INET, IPPROTO_UDP},
-    {AF_INET6, 0},           {AF_INET6, IPPROTO_TCP},
-    {AF_INET6, IPPROTO_UDP}, {AF_NETLINK, NETLINK_ROUTE},
+    {AF_UNIX, -1, -1},
+    {AF_INET, SOCK_STREAM, 0},
+    {AF_INET, SOCK_STREAM, IPPROTO_TCP},
+    {AF_INET, SOCK_DGRAM, 0},
+    {AF_INET, SOCK_DGRAM, IPPROTO_UDP},
+    {AF_INET6, SOCK_STREAM, 0},
+    {AF_INET6, SOCK_STREAM, IPPROTO_TCP},
+    {AF_INET6, SOCK_DGRAM, 0},
+    {AF_INET6, SOCK_DGRAM, IPPROTO_UDP},
+    {AF_NETLINK, -1, NETLINK_ROUTE},
 };
+#define SOCKET_TYPE_MASK 0xf // the other bits are SOCK_CLOEXEC and SOCK_NONBLOCK
 
 // TIOCSETD loads modules of line disciplines; the others write input to a terminal or the console.
 static const uint32_t forbidden_ioctls[] = {TIOCSETD, TIOCSTI, TIOCLINUX};
@@ -160,10 +168,13 @@ allow_sockets(json_t *rules)
 {
     for (size_t i = 0; i < KG_ARRAY_LEN(sockets); i++) {
         json_t *args = json_pack("[o]", arg_equals(0, sockets[i].family));
+        if (sockets[i].type >= 0)
+            json_array_append_new(args, arg_masked_equals(1, SOCKET_TYPE_MASK, sockets[i].type));
         if (sockets[i].protocol >= 0)
             json_array_append_new(args, arg_equals(2, sockets[i].protocol));
         allow_where(rules, "socket", args);
     }
+    allow_where(rules, "socketpair", json_pack("[o]", arg_equals(0, AF_UNIX)));
 }
 
 static json_t *

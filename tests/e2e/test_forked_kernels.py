@@ -45,6 +45,13 @@ def refused(number, *args):
     ctypes.set_errno(0)
     return [libc.syscall(number, *args), ctypes.get_errno()]
 
+def socket_of(*args):
+    ctypes.set_errno(0)
+    fd = libc.socket(*args)
+    error = ctypes.get_errno()
+    if fd >= 0: os.close(fd)
+    return [fd >= 0, error]
+
 status = dict(line.split(":\t", 1) for line in text("/proc/self/status").splitlines())
 counts = r"Vm|Rss|Huge|voluntary|nonvoluntary|Threads|FDSize|SigQ|Pid|PPid|Tgid|NS"
 found = {f"status {name}": value for name, value in status.items() if not re.match(counts, name)}
@@ -68,6 +75,8 @@ calls = dict(ptrace=101, mount=165, unshare=272, setns=308, keyctl=250, bpf=321,
              userfaultfd=323, clone3=435, io_uring_setup=425, open_tree=428, newer=1000, reboot=169,
              swapon=167, quotactl=179, kcmp=312, process_vm_readv=310, add_key=248, seccomp=317)
 found |= {f"call {name}": refused(number, 0, 0, 0, 0, 0, 0) for name, number in calls.items()}
+kinds = [(family, kind | 0o2000000, 0) for family in (1, 2, 10, 16, 30) for kind in range(1, 7)]
+found |= {f"socket {args}": socket_of(*args) for args in [*kinds, (2, 1, 6), (2, 1, 132), (2, 2, 17)]}
 found |= {
     "parent": os.getppid(), "leads its session": os.getsid(0) == os.getpid(),
     "leads its group": os.getpgid(0) == os.getpid(), "ids": os.getresuid() + os.getresgid(),

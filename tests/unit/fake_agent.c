@@ -102,6 +102,7 @@ forbidden_arguments(int fd)
     const unsigned long high = 1UL << 32;
     const struct rlimit none = {0};
     struct rlimit old;
+    int pair[2];
     say(fd, "tiocsti", syscall(SYS_ioctl, fd, TIOCSTI, ""));
     say(fd, "tiocsti_high", syscall(SYS_ioctl, fd, high | TIOCSTI, ""));
     say(fd, "tiocsetd", syscall(SYS_ioctl, fd, TIOCSETD, NULL));
@@ -122,6 +123,14 @@ forbidden_arguments(int fd)
     say(fd, "tcp", socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
     say(fd, "sctp", socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_SCTP));
     say(fd, "mptcp", socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_MPTCP));
+    say(fd, "udp", socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    say(fd, "dccp", socket(AF_INET, SOCK_DCCP | SOCK_CLOEXEC, 0));
+    say(fd, "dccp_high", syscall(SYS_socket, AF_INET, high | SOCK_DCCP, 0));
+    say(fd, "seqpacket", socket(AF_INET6, SOCK_SEQPACKET, 0));
+    say(fd, "raw", socket(AF_INET6, SOCK_RAW, IPPROTO_UDP));
+    say(fd, "pair", socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
+    say(fd, "pair_tipc", socketpair(AF_TIPC, SOCK_STREAM, 0, pair));
+    say(fd, "pair_inet", socketpair(AF_INET, SOCK_STREAM, 0, pair));
 }
 
 static void

@@ -414,7 +414,8 @@ test_forbidden_arguments(void **state)
         "prctl_dumpable=allowed\nsetrlimit_core=EPERM\nprlimit_core=EPERM\n"
         "prlimit_core_high=EPERM\nprlimit_core_read=allowed\nprlimit_data_read=allowed\n"
         "prlimit_data=allowed\nprlimit_by_pid=EPERM\nnetlink_route=allowed\nnetlink_generic=EPERM\n"
-        "tcp=allowed\nsctp=EPERM\nmptcp=EPERM\n");
+        "tcp=allowed\nsctp=EPERM\nmptcp=EPERM\nudp=allowed\ndccp=EPERM\ndccp_high=EPERM\n"
+        "seqpacket=EPERM\nraw=EPERM\npair=allowed\npair_tipc=EPERM\npair_inet=EPERM\n");
     destroy(f, "a");
 }
 
