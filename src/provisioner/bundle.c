@@ -64,16 +64,23 @@ mounts_of(const struct oci *oci, const char *id)
     return mounts;
 }
 
-// A gateway may lack the privilege to raise a hard limit.
+unsigned
+bundle_rlimit(const struct sandbox_rlimit *limit)
+{
+    struct rlimit own = {0};
+    getrlimit((__rlimit_resource_t)limit->resource, &own);
+    const struct rlimit raised = {.rlim_cur = own.rlim_cur, .rlim_max = limit->value};
+    bool enough = own.rlim_max >= limit->value ||
+                  setrlimit((__rlimit_resource_t)limit->resource, &raised) == 0;
+    return enough ? limit->value : (unsigned)own.rlim_max;
+}
+
 static json_t *
 rlimits_of(void)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < sandbox_n_rlimits; i++) {
-        struct rlimit own = {0};
-        getrlimit((__rlimit_resource_t)sandbox_rlimits[i].resource, &own);
-        rlim_t wanted = sandbox_rlimits[i].value;
-        json_int_t value = (json_int_t)(own.rlim_max < wanted ? own.rlim_max : wanted);
+        json_int_t value = bundle_rlimit(&sandbox_rlimits[i]);
         KG_AUTO_FREE char *name = kg_asprintf("RLIMIT_%s", sandbox_rlimits[i].name);
         json_array_append_new(
             list, json_pack("{s:s, s:I, s:I}", "type", name, "soft", value, "hard", value));

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct findings {
@@ -53,16 +54,31 @@ find_inotify(const struct findings *out, int64_t max_sessions)
     out->fn("oci: inotify", number >= wanted, number >= wanted ? enough : few, out->arg);
 }
 
+// With a limit of 0 instead of 1, Linux starts the program that reads the pipe.
+static bool
+crashes_are_bounded(void)
+{
+    for (size_t i = 0; i < sandbox_n_rlimits; i++)
+        if (sandbox_rlimits[i].resource == RLIMIT_CORE)
+            return bundle_rlimit(&sandbox_rlimits[i]) > 0;
+    return false;
+}
+
 static void
 find_core_pattern(const struct findings *out)
 {
     KG_AUTO_BUF text = {0};
     bool piped = file_read("/proc/sys/kernel/core_pattern", 256, &text, NULL) == 0 && text.len &&
                  text.data[0] == '|';
-    out->fn("oci: core dumps", true,
-            piped
-                ? "kernel.core_pattern is a pipe; crashes inside a sandbox do not start its program"
-                : "kernel.core_pattern is not a pipe",
+    bool bounded = crashes_are_bounded();
+    out->fn("oci: core dumps", !piped || bounded,
+            !piped    ? "kernel.core_pattern is not a pipe"
+            : bounded ? "kernel.core_pattern is a pipe; crashes inside a sandbox do not start its"
+                        " program"
+                      : "kernel.core_pattern is a pipe, and crashes inside a sandbox start its"
+                        " program as the host's root: this process has a hard limit of 0 for core"
+                        " files, and may not raise it; start kernelgate with a limit of 1"
+                        " (LimitCORE=1) or with CAP_SYS_RESOURCE",
             out->arg);
 }
 

@@ -164,6 +164,10 @@ KG_MUST_CHECK int bundle_write(const struct oci *oci, const char *id, json_t *ar
 KG_MUST_CHECK int bundle_write_zygote(const struct oci *oci, const char *id, json_t *args,
                                       const json_t *env, struct kg_error *err);
 
+// The limit that sandboxes get: the wanted one, unless the gateway has a lower hard limit and may
+// not raise it. Raises the gateway's own hard limit.
+unsigned bundle_rlimit(const struct sandbox_rlimit *limit);
+
 // ---- Mounts (mounts.c) ----------------------------------------------------------------------
 
 // Appends one mount; `options` are separated by commas.

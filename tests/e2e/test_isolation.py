@@ -13,7 +13,7 @@ import threading
 import docker_engine
 import pytest
 from account_commands import Accounts
-from kernelgate import wait_for
+from kernelgate import BINARY, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +251,22 @@ print(json.dumps((lowered, child.wait(), resource.getrlimit(resource.RLIMIT_CORE
         child.send_signal(signal.SIGSEGV)
     wait_for(lambda: "sleep" in crashes())
     assert "kgt-inside" not in crashes()
+
+
+@pytest.mark.only("oci", "the engine's limits count with others, and not the gateway's")
+def test_doctor_says_when_crashes_inside_start_a_program(crashes):
+    none = ["prlimit", "--core=0:0"]
+    weak = [*none, "setpriv", "--bounding-set=-sys_resource"]
+    rights = re.search(r"^CapEff:\s(\w+)", pathlib.Path("/proc/self/status").read_text(), re.M)[1]
+    may_raise = bool(int(rights, 16) >> 24 & 1)  # CAP_SYS_RESOURCE
+    for started_by, bounded in (([], True), (none, may_raise), (weak, False)):
+        result = subprocess.run(
+            [*started_by, BINARY, "doctor", "--oci-runtime", "/no/such/runtime"],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        [line] = [line for line in result.stdout.splitlines() if "core_pattern" in line]
+        assert line.startswith("ok " if bounded else "-- ") and "is a pipe" in line
+        assert ("start kernelgate with a limit of 1" in line) == (not bounded)
 
 
 @pytest.mark.not_on("runsc", "its kernel is the sandbox's own: nobody else finds them used up")

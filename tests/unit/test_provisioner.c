@@ -8,14 +8,16 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "provisioner.h"
+#include "oci_priv.h"
 
 #define WAIT_MS 20000
 
@@ -322,6 +324,25 @@ test_user_and_privileges(void **state)
                 "1 1 bytes \n1024 1024 signals \n0 0 bytes \n");
     destroy(f, "a");
     assert_nothing_left(f);
+}
+
+// Where a gateway was started with a hard limit of 0, as by `ulimit -c 0`, and may raise it.
+static void
+test_a_core_limit_of_none_is_raised(void **state)
+{
+    (void)state;
+    const struct sandbox_rlimit wanted = {"CORE", RLIMIT_CORE, 1};
+    int status = 0;
+    pid_t pid = fork(); // without that right, a limit stays lowered
+    if (pid == 0) {
+        const struct rlimit none = {0}, one = {.rlim_max = 1};
+        setrlimit(RLIMIT_CORE, &none);
+        unsigned limit = bundle_rlimit(&wanted);
+        setrlimit(RLIMIT_CORE, &none);
+        _exit(limit == (setrlimit(RLIMIT_CORE, &one) == 0 ? 1 : 0) ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
 }
 
 // The user inside is neither root nor user 1000 on the host, and another one for each sandbox.
@@ -875,6 +896,7 @@ main(void)
     }
     const struct CMUnitTest tests[] = {
         TEST(test_user_and_privileges),
+        cmocka_unit_test(test_a_core_limit_of_none_is_raised),
         TEST(test_user_namespace),
         TEST(test_files),
         TEST(test_forbidden_calls),
