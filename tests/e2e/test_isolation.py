@@ -369,9 +369,17 @@ import stat
 try: os.mknod('/tmp/device', stat.S_IFBLK | 0o600, os.makedev(8, 0)); device = 'made'
 except OSError as error: device = type(error).__name__
 raw = ('sd', 'vd', 'nvme', 'kmsg', 'mem', 'loop', 'fuse')
-print(json.dumps(dict(device=device, raw=[n for n in os.listdir('/dev') if n.startswith(raw)])))
+mounts = [line.split()[1:4:2] for line in open('/proc/self/mounts')]
+print(json.dumps(dict(device=device, raw=[n for n in os.listdir('/dev') if n.startswith(raw)],
+                      mounts={path: options.split(',') for path, options in mounts})))
 """)
     assert found["device"] != "made" and found["raw"] == []
+    if docker_engine.PROVISIONER == "kubernetes":  # there is no option for it
+        return
+    places = {"/tmp", "/mnt/data", "/dev/shm"}
+    if docker_engine.PROVISIONER == "oci":
+        places |= {"/", "/usr", "/opt/kernelgate/python", "/opt/kernelgate/packages"}
+    assert all({"nosuid", "nodev"} <= set(found["mounts"][path]) for path in places)
 
 
 def test_nothing_of_the_gateways_environment_shows(start_gateway):

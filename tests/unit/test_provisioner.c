@@ -232,6 +232,21 @@ assert_bounded(const char *pattern)
     globfree(&found);
 }
 
+// That the one file that the pattern matches, if there is one, holds this number.
+static void
+assert_holds(const char *pattern, long long number)
+{
+    glob_t found;
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        KG_AUTO_BUF text = {0};
+        struct kg_error err;
+        assert_int_equal(found.gl_pathc, 1);
+        assert_int_equal(file_read(found.gl_pathv[0], 64, &text, &err), 0);
+        assert_int_equal(strtoll(text.data, NULL, 10), number);
+    }
+    globfree(&found);
+}
+
 static size_t
 count_containers(const struct fixture *f)
 {
@@ -491,8 +506,10 @@ test_one_group_of_all(void **state)
         KG_AUTO_FREE char *memory =
             kg_asprintf("%s/memory.%s", i ? v2 : v1, i ? "max" : "limit_in_bytes");
         KG_AUTO_FREE char *pids = kg_asprintf("%s/pids.max", i ? v2 : v1);
+        KG_AUTO_FREE char *weight = kg_asprintf("%s/cpu.%s", i ? v2 : v1, i ? "weight" : "shares");
         assert_bounded(memory);
         assert_bounded(pids);
+        assert_holds(weight, i ? 100 : 1024);
     }
     destroy(f, "a");
     provisioner_free(f->provisioner);
