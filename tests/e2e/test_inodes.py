@@ -133,3 +133,26 @@ print(json.dumps(len(fds)))
     fd = libc.inotify_init1(os.O_CLOEXEC)
     assert fd >= 0, os.strerror(ctypes.get_errno())
     os.close(fd)
+
+
+@pytest.mark.only("oci", "nothing sets the limits of a Docker sandbox's own user")
+@pytest.mark.not_on("runsc", "watches are its own kernel's, whose end is the session's")
+def test_watches_of_inotify_are_bounded(two):
+    """They too count against the host's root; 8192 is what the sandbox's user namespace allows."""
+    found = two(
+        0,
+        """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+fd, n = libc.inotify_init1(os.O_CLOEXEC), 0
+os.makedirs('watched')
+while n < 8200:
+    with open(f'watched/{n}', 'w'): pass
+    if libc.inotify_add_watch(fd, f'watched/{n}'.encode(), 2) < 0: break
+    n += 1
+error = ctypes.get_errno()
+os.close(fd)
+print(json.dumps((n, os.strerror(error))))
+""",
+    )
+    assert found == [8192, "No space left on device"]

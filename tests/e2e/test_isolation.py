@@ -329,6 +329,16 @@ print(json.dumps(sent))
     assert any((4 << 20) < used() < (96 << 20) for _ in range(5))
 
 
+@pytest.mark.only("oci", "test_docker.py reads what the engine is told")
+@pytest.mark.not_on("runsc", "its kernel has no such file of the machine's processes")
+def test_sandboxes_are_the_first_to_be_killed(inside):
+    """The machine's OOM killer takes kernels first, then agents, then what else there is."""
+    paths = "/proc/self/oom_score_adj", "/proc/1/oom_score_adj"
+    kernel, agent = inside(f"print(json.dumps([int(open(path).read()) for path in {paths}]))")
+    assert (kernel, agent) == (1000, 500)
+    assert int(pathlib.Path("/proc/self/oom_score_adj").read_text()) < agent
+
+
 @pytest.mark.only("oci", "Docker can be told, but its engine's disks are not known here")
 @pytest.mark.not_on("runsc", "its kernel knows no O_DIRECT: what is read comes from memory")
 def test_reading_from_the_disk_is_bounded(inside):
@@ -346,6 +356,14 @@ while total < 400 << 20:
 print(json.dumps((time.monotonic() - start, total)))
 """)
     assert total / seconds < 260 << 20
+    limits = inside("""
+import glob
+paths = glob.glob('/sys/fs/cgroup/io.max') + glob.glob('/sys/fs/cgroup/blkio/*.read_*_device')
+print(json.dumps([open(path).read() for path in sorted(paths)]))
+""")
+    text = " ".join(limits)
+    assert re.search(rf"\d+:\d+ (rbps=)?{200 << 20}\b", text), text
+    assert re.search(r"\b(riops=|\d+:\d+ )10000\b", text), text
 
 
 def test_threads_and_child_processes_work(inside):

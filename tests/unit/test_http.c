@@ -319,6 +319,39 @@ test_without_a_key_no_body_is_read(void **state)
     WAIT(raw_has(&keyed, "HTTP/1.1 200 "));
 }
 
+struct drip {
+    struct raw raw;
+    struct loop_timer *timer;
+    int n_sent;
+};
+
+static void
+on_drip(void *arg)
+{
+    struct drip *drip = arg;
+    drip->n_sent += send(drip->raw.fd, "x", 1, MSG_NOSIGNAL) == 1;
+    loop_timer_start(drip->timer, 200);
+}
+
+// Bytes that keep coming move no deadline.
+static void
+test_a_head_that_drips_is_cut(void **state)
+{
+    (void)state;
+    struct http_server_settings settings = bench_settings();
+    settings.head_timeout_s = 1;
+    bench_restart_server(&settings);
+    struct drip drip = {0};
+    drip.timer = loop_timer_new(bench.loop, on_drip, &drip);
+    raw_ask(&drip.raw, "GET /hello HTTP/1.1\r\nHost: localhost\r\nX-Slow: ");
+    on_drip(&drip);
+    WAIT(drip.raw.closed);
+    loop_timer_free(drip.timer);
+    assert_in_range(drip.n_sent, 3, 20);
+    assert_int_equal(drip.raw.in.len, 0);
+    raw_close(&drip.raw);
+}
+
 // A body that comes after its refusal is read and dropped, so that no reset destroys the answer.
 static void
 test_a_refusal_arrives_although_the_body_comes(void **state)
@@ -1372,6 +1405,7 @@ main(void)
         TEST(test_authentication),
         TEST(test_cookies),
         TEST(test_without_a_key_no_body_is_read),
+        TEST(test_a_head_that_drips_is_cut),
         TEST(test_a_refusal_arrives_although_the_body_comes),
         TEST(test_a_check_may_take_its_time),
         TEST(test_a_check_ends_with_its_connection),
