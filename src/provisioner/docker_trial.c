@@ -117,7 +117,7 @@ docker_trial(struct docker *docker, struct kg_error *err)
 // ---- doctor ---------------------------------------------------------------------------------
 
 static void
-find_users(const struct docker *docker, const json_t *info, provisioner_finding_fn fn, void *arg)
+find_gaps(const struct docker *docker, const json_t *info, provisioner_finding_fn fn, void *arg)
 {
     const char *version = json_string_value(json_object_get(info, "CgroupVersion"));
     bool v1 = version && strcmp(version, "1") == 0;
@@ -130,6 +130,10 @@ find_users(const struct docker *docker, const json_t *info, provisioner_finding_
        v1 ? "not limited with control groups version 1 (boot with "
             "systemd.unified_cgroup_hierarchy=1)"
           : "count towards their sandbox's memory",
+       arg);
+    fn("docker: other limits", false,
+       "none on terminals, inotify and disk reads of a sandbox, nor on all sandboxes together; the"
+       " engine oci has them",
        arg);
 }
 
@@ -151,7 +155,7 @@ find_limits(struct docker *docker, provisioner_finding_fn fn, void *arg)
                           needed && others ? ", " : "", others ? others : "")
             : kg_strdup("memory, processes, swap, processors");
     fn("docker: limits", !needed && !others, detail, arg);
-    find_users(docker, info, fn, arg);
+    find_gaps(docker, info, fn, arg);
     return !needed;
 }
 

@@ -110,6 +110,9 @@ def test_doctor():
     assert result.returncode == 0, result.stdout + result.stderr
     for finding in ("engine", "limits", "image", "sandbox"):
         assert re.search(rf"^ok +docker: {finding}\b", result.stdout, re.MULTILINE)
+    # What docs/security.md says about Docker.
+    [line] = re.findall(r"^-- +docker: other limits .*", result.stdout, re.MULTILINE)
+    assert all(word in line for word in ("terminals", "inotify", "disk reads", "together"))
 
 
 @pytest.mark.parametrize(
