@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <event2/event.h>
 
+#include "mcp_priv.h"
 #include "tools_priv.h"
 
 // ---- Text -----------------------------------------------------------------------------------
@@ -170,6 +172,76 @@ test_the_newest_line(void **state)
     text_add(&text, "10%\r2\x1b[0m0%", 12);
     assert_string_equal(text_newest_line(&text), "20%");
     text_fini(&text);
+}
+
+// ---- Bytes of files -------------------------------------------------------------------------
+
+enum { FILE_BYTES = 200 << 10 }; // what a worker takes
+
+struct file_job {
+    struct job job; // the first member
+    int n_done;
+    bool is_text;
+    json_t *string;
+};
+
+static void
+on_string(struct job *job, json_t *string, bool is_text)
+{
+    struct file_job *file = (struct file_job *)job;
+    file->n_done++;
+    file->string = string;
+    file->is_text = is_text;
+}
+
+static void
+on_decoded(struct job *job)
+{
+    ((struct file_job *)job)->n_done++;
+}
+
+static void
+turn_until(struct loop *loop, const struct file_job *file, int n_done)
+{
+    while (file->n_done < n_done)
+        event_base_loop(loop_event_base(loop), EVLOOP_ONCE);
+}
+
+static void
+test_large_files_are_read_on_a_worker(void **state)
+{
+    (void)state;
+    struct loop *loop = loop_new();
+    struct mcp_tools tools = {.settings.loop = loop};
+    struct mcp_call call = {.owner = (char *)(uintptr_t) "ann"};
+    struct file_job file = {.job = {.tools = &tools, .call = &call}};
+    KG_AUTO_FREE char *bytes = kg_calloc(1, FILE_BYTES + 1);
+    memset(bytes, 'x', FILE_BYTES);
+    job_bytes_as_string(&file.job, bytes, FILE_BYTES, true, on_string);
+    assert_int_equal(file.n_done, 0);
+    memset(bytes, 0, FILE_BYTES); // it has its own copy
+    turn_until(loop, &file, 1);
+    assert_true(file.is_text);
+    assert_int_equal(json_string_length(file.string), FILE_BYTES);
+    assert_int_equal(strspn(json_string_value(file.string), "x"), FILE_BYTES);
+    json_decref(KG_STEAL(file.string));
+
+    job_bytes_as_string(&file.job, bytes, FILE_BYTES, true, on_string);
+    turn_until(loop, &file, 2);
+    assert_false(file.is_text);
+    job_decode_base64(&file.job, json_string_value(file.string), on_decoded);
+    assert_int_equal(file.n_done, 2);
+    turn_until(loop, &file, 3);
+    assert_int_equal(file.job.file.data.len, FILE_BYTES);
+    assert_memory_equal(file.job.file.data.data, bytes, FILE_BYTES);
+    json_decref(file.string);
+
+    // A call that ends meanwhile: what the worker has is its own.
+    job_bytes_as_string(&file.job, bytes, FILE_BYTES, false, on_string);
+    file.job.cancel_work(file.job.work);
+    loop_free(loop);
+    assert_int_equal(file.n_done, 3);
+    buf_fini(&file.job.file.data);
 }
 
 // ---- Outcomes and results -------------------------------------------------------------------
@@ -631,6 +703,7 @@ main(void)
         cmocka_unit_test(test_what_can_be_read),
         cmocka_unit_test(test_characters_are_not_split),
         cmocka_unit_test(test_the_newest_line),
+        cmocka_unit_test(test_large_files_are_read_on_a_worker),
         cmocka_unit_test(test_results),
         cmocka_unit_test(test_errors_are_kept_cut),
         cmocka_unit_test(test_an_image_is_an_image_and_a_file_a_link),

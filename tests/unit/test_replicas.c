@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 
 #include "replicas_priv.h"
+#include "test_http_util.h"
 
 static void
 test_hosts_and_ports(void **state)
@@ -82,6 +83,35 @@ test_session_ids_in_bodies(void **state)
     assert_session(false, longer, "");
 }
 
+static bool
+on_request(struct http_request *request, void *arg)
+{
+    return inquiry_start_by_body(arg, request);
+}
+
+// The body of a large request is read on a worker, and the request handled then.
+static void
+test_large_bodies_are_read_on_a_worker(void **state)
+{
+    (void)state;
+    struct replicas replicas = {.settings.loop = bench.loop, .server = bench.server};
+    http_server_set_forward(bench.server, on_request, &replicas);
+    KG_AUTO_FREE char *code = repeated('x', 200 << 10);
+    KG_AUTO_FREE char *body = kg_asprintf("{\"code\":\"%s\"}", code);
+    KG_AUTO_CALL call;
+    call_path(&call, "POST", "/echo", body, NULL);
+    assert_int_equal(call.status, 200);
+    assert_int_equal(call.body.len, strlen(body));
+    // A client that leaves meanwhile.
+    KG_AUTO_FREE char *request =
+        kg_asprintf("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
+                    strlen(body), body);
+    KG_AUTO_RAW raw;
+    raw_ask(&raw, request);
+    raw_close(&raw);
+    round_trip();
+}
+
 static void
 assert_resource(const char *prefix, const char *route, const char *expected)
 {
@@ -134,6 +164,8 @@ main(void)
         cmocka_unit_test(test_hosts_and_ports),
         cmocka_unit_test(test_connections_of_replicas),
         cmocka_unit_test(test_session_ids_in_bodies),
+        cmocka_unit_test_setup_teardown(test_large_bodies_are_read_on_a_worker, bench_set_up,
+                                        bench_tear_down),
         cmocka_unit_test(test_routes_of_jupyter),
         cmocka_unit_test(test_marks),
     };
