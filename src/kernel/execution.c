@@ -9,6 +9,7 @@
 
 enum { KEEP_MS = 10 * 60 * 1000, MAX_ENDED = 4096 };
 enum { SMALL_SHARE = 4096 }; // of what may wait: always taken
+enum { BUCKETS = 1024 };
 
 TAILQ_HEAD(execution_list, execution);
 
@@ -17,6 +18,7 @@ struct execution_share {
     LIST_ENTRY(execution_share) link;
     char *owner;
     size_t n_executions;
+    struct execution_list ended; // oldest first
     size_t n_ended;
     size_t replay_bytes;  // of the logs of those that have ended
     size_t waiting_bytes; // of the code and variables of those that wait
@@ -32,6 +34,7 @@ struct executions {
     struct output_budget *budget; // of the logs of those that are live
     size_t waiting_bytes;         // code and variables of those that wait
     LIST_HEAD(, execution_share) shares;
+    LIST_HEAD(execution_bucket, execution) buckets[BUCKETS]; // by id
 };
 
 static const char *const state_names[] = {
@@ -47,6 +50,12 @@ static const char *const status_names[] = {
     [EXECUTION_TIMEOUT] = "timeout", [EXECUTION_INTERRUPTED] = "interrupted",
     [EXECUTION_DIED] = "died",
 };
+
+static struct execution_bucket *
+bucket_of(struct executions *executions, const char *id)
+{
+    return &executions->buckets[hash_fnv1a(id, strlen(id)) % BUCKETS];
+}
 
 // ---- Shares ---------------------------------------------------------------------------------
 
@@ -68,6 +77,7 @@ share_enter(struct executions *executions, const char *owner)
     if (!share) {
         share = KG_NEW(struct execution_share);
         share->owner = kg_strdup(owner);
+        TAILQ_INIT(&share->ended);
         LIST_INSERT_HEAD(&executions->shares, share, link);
     }
     share->n_executions++;
@@ -94,12 +104,7 @@ oldest_of_largest(const struct executions *executions, bool by_bytes)
                                   : share->n_ended > largest->n_ended))
             largest = share;
     }
-    struct execution *execution;
-    TAILQ_FOREACH(execution, &executions->ended, in_registry) {
-        if (execution->share == largest)
-            break;
-    }
-    return execution;
+    return TAILQ_FIRST(&largest->ended);
 }
 
 // ---- One execution --------------------------------------------------------------------------
@@ -208,6 +213,7 @@ execution_new(struct executions *executions, const struct execution_request *req
     output_log_init(&execution->log, executions->budget, executions->settings.max_log_bytes,
                     max_message ? max_message : SIZE_MAX);
     TAILQ_INSERT_TAIL(&executions->live, execution, in_registry);
+    LIST_INSERT_HEAD(bucket_of(executions, execution->id), execution, in_bucket);
     return execution;
 }
 
@@ -317,11 +323,13 @@ forget(struct execution *execution)
     struct executions *executions = execution->executions;
     if (execution->state == EXECUTION_DONE) {
         TAILQ_REMOVE(&executions->ended, execution, in_registry);
+        TAILQ_REMOVE(&execution->share->ended, execution, in_share);
         count_ended(execution, -1);
     } else {
         TAILQ_REMOVE(&executions->live, execution, in_registry);
         output_log_leave_budget(&execution->log);
     }
+    LIST_REMOVE(execution, in_bucket);
     execution_release_count(execution);
     share_leave(KG_STEAL(execution->share));
     execution->executions = NULL;
@@ -353,6 +361,7 @@ retire(struct execution *execution)
     TAILQ_REMOVE(&executions->live, execution, in_registry);
     output_log_leave_budget(&execution->log);
     TAILQ_INSERT_TAIL(&executions->ended, execution, in_registry);
+    TAILQ_INSERT_TAIL(&execution->share->ended, execution, in_share);
     count_ended(execution, +1);
     if (execution->log.bytes_held > executions->settings.max_replay_bytes)
         forget(execution);
@@ -418,24 +427,15 @@ executions_free(struct executions *executions)
     free(executions);
 }
 
-static struct execution *
-find_in(const struct execution_list *list, const char *id, const char *owner)
-{
-    struct execution *execution;
-    TAILQ_FOREACH(execution, list, in_registry) {
-        if (strcmp(execution->id, id) == 0 && strcmp(execution->owner, owner) == 0)
-            return execution;
-    }
-    return NULL;
-}
-
 struct execution *
 executions_find(struct executions *executions, const char *id, const char *owner,
                 struct kg_error *err)
 {
-    struct execution *found = find_in(&executions->live, id, owner);
-    if (!found)
-        found = find_in(&executions->ended, id, owner);
+    struct execution *found;
+    LIST_FOREACH(found, bucket_of(executions, id), in_bucket) {
+        if (strcmp(found->id, id) == 0 && strcmp(found->owner, owner) == 0)
+            break;
+    }
     if (!found)
         kg_error_set(err, KG_NOT_FOUND, 0,
                      "there is no execution %.40s; they are kept for 10 minutes", id);

@@ -35,6 +35,8 @@ struct execution {
     struct executions *executions; // NULL once forgotten
     struct execution_share *share; // its owner's, of the registry; NULL as well
     TAILQ_ENTRY(execution) in_registry;
+    TAILQ_ENTRY(execution) in_share; // of those that have ended
+    LIST_ENTRY(execution) in_bucket;
 };
 
 // Makes a queued execution, known to the registry. The caller holds a reference.
