@@ -74,6 +74,7 @@ end(struct session *session, const char *reason, const struct kg_error *opens_er
 {
     struct sessions *sessions = session->sessions;
     TAILQ_REMOVE(&sessions->live, session, link);
+    LIST_REMOVE(session, in_bucket);
     sessions->n_live--;
     TAILQ_INSERT_TAIL(&sessions->ending, session, link);
     session_set_state(session, SESSION_ENDING);
@@ -125,6 +126,7 @@ release(struct session *session, void (*leave)(struct sandbox *sandbox))
 {
     struct sessions *sessions = session->sessions;
     TAILQ_REMOVE(&sessions->live, session, link);
+    LIST_REMOVE(session, in_bucket);
     sessions->n_live--;
     session_set_state(session, SESSION_ENDING);
     dismantle(session, "the gateway is shutting down", NULL);

@@ -176,6 +176,7 @@ session_make(struct sessions *sessions, const char *owner, const char *id, const
     session->step = loop_timer_new(sessions->loop, session_step, session);
     loop_timer_start(session->expiry, session->idle_timeout_ms);
     TAILQ_INSERT_TAIL(&sessions->live, session, link);
+    LIST_INSERT_HEAD(session_bucket_of(sessions, session->id), session, in_bucket);
     sessions->n_live++;
     return session;
 }

@@ -2,6 +2,7 @@
 // A session's state and activity: what all other files of the module use.
 
 #include <assert.h>
+#include <string.h>
 
 #include "sessions_priv.h"
 
@@ -10,6 +11,12 @@ static const char *const state_names[] = {
     [SESSION_READY] = "ready",
     [SESSION_ENDING] = "ending",
 };
+
+struct session_bucket *
+session_bucket_of(struct sessions *sessions, const char *id)
+{
+    return &sessions->buckets[hash_fnv1a(id, strlen(id)) % SESSION_BUCKETS];
+}
 
 void
 session_set_state(struct session *session, enum session_state state)

@@ -51,11 +51,11 @@ static struct session *
 find(struct sessions *sessions, const char *owner, const char *id)
 {
     struct session *session;
-    TAILQ_FOREACH(session, &sessions->live, link) {
+    LIST_FOREACH(session, session_bucket_of(sessions, id), in_bucket) {
         if (strcmp(session->id, id) == 0 && strcmp(session->owner, owner) == 0)
-            return session;
+            break;
     }
-    return NULL;
+    return session;
 }
 
 static int

@@ -46,6 +46,7 @@ struct session_restart {
 struct session {
     struct sessions *sessions;
     TAILQ_ENTRY(session) link;
+    LIST_ENTRY(session) in_bucket; // while it is live
     enum session_state state;
     char *owner;
     char id[SESSION_MAX_ID_LEN + 1];
@@ -79,11 +80,14 @@ struct session {
     void *on_ended_arg;
 };
 
+enum { SESSION_BUCKETS = 256 };
+
 struct sessions {
     struct loop *loop;
     struct sessions_settings settings;
     struct pool *pool;
     TAILQ_HEAD(session_list, session) live;
+    LIST_HEAD(session_bucket, session) buckets[SESSION_BUCKETS]; // the live ones, by id
     TAILQ_HEAD(, session) ending;
     size_t n_live;
     size_t n_downloading; // downloads under way, of all sessions
@@ -95,6 +99,8 @@ struct sessions {
 
 // ---- session_state.c ------------------------------------------------------------------------
 
+// Where the live sessions of this id are, of all owners.
+struct session_bucket *session_bucket_of(struct sessions *sessions, const char *id);
 void session_set_state(struct session *session, enum session_state state);
 // NULL: there is none yet.
 struct kernel *session_find_kernel(const struct session *session, const struct kernelspec *spec);
