@@ -8,8 +8,7 @@
 #include "packages_script.h"
 #include "pip.h"
 
-// The weight is that of some 10,000 packages, which are parsed in a few milliseconds.
-enum { RESULT_MAX = 512 << 10, LINE_MAX_LEN = 1024, WEIGHT_MAX = 2 << 20, DEPTH_MAX = 8 };
+enum { RESULT_MAX = 512 << 10, LINE_MAX_LEN = 1024 };
 
 // ---- Output ---------------------------------------------------------------------------------
 
@@ -69,21 +68,6 @@ pip_output_check(const struct pip_output *output, const struct sandbox_command_r
                             output->failure + sizeof nothing - 1);
     return kg_error_set(err, KG_INTERNAL, 0, "pip failed: %s",
                         output->failure[0] ? output->failure : "it gives no reason");
-}
-
-json_t *
-pip_result_parse(const char *text, size_t len, struct kg_error *err)
-{
-    const struct json_weight weight = json_weigh(text, len);
-    if (weight.depth > DEPTH_MAX || weight.bytes > WEIGHT_MAX) {
-        kg_error_set(err, KG_INTERNAL, 0, "pip's result has too many values");
-        return NULL;
-    }
-    json_auto_t *root = len > 0 ? json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    if (json_is_object(root))
-        return KG_STEAL(root);
-    kg_error_set(err, KG_INTERNAL, 0, "pip's result is not a JSON object");
-    return NULL;
 }
 
 // ---- Command line ---------------------------------------------------------------------------
