@@ -404,6 +404,17 @@ def test_the_snippets_work(gateway, tab):
 
 # ---- A hostile notebook
 
+
+def test_no_text_becomes_html(gateway, tab):
+    """Not even one of the page's own code."""
+    console = tab()
+    console.enter()
+    attempt = "try { document.body.innerHTML = '<b>x</b>' } catch (error) { error.name }"
+    assert console.page.evaluate(attempt) == "TypeError"
+    assert console.page.get_by_role("banner").count() == 1
+    assert len(console.faults) == 1 and "TrustedHTML" in console.faults.pop()
+
+
 ATTACK = "window.pwned=1;document.title='pwned';top.location='/healthz?pwned'"
 MARKUP = f"""
 <script>{ATTACK}</script><img src=x onerror="{ATTACK}"><svg onload="{ATTACK}"></svg>
@@ -585,7 +596,7 @@ def test_every_view_is_accessible(gateway, tab, sandbox, name, options):
 
     console.open(f"#/sandboxes/{sandbox}")
     expect(page.get_by_label("API key")).to_be_visible()
-    look("login")
+    look("login-by-key")
     console.log_in()
     cell = console.run(EXAMPLE)
     expect(cell.frame_locator("iframe").locator("td").first).to_be_visible()
@@ -603,6 +614,9 @@ def test_every_view_is_accessible(gateway, tab, sandbox, name, options):
     page.get_by_role("button", name="Preview cities.csv").click()
     expect(page.get_by_role("cell", name="Oslo")).to_be_visible()
     look("files")
+    put(gateway, sandbox, "hello.pdf", pdf_file(TEXT))
+    show_pdf(console, "hello.pdf")
+    look("pdf")
     page.get_by_role("link", name="Packages").click()
     expect(page.get_by_role("row").filter(has_text="pandas")).to_have_count(1)
     look("packages")
@@ -685,7 +699,6 @@ plt.plot([1, 3, 2]); plt.title("a figure"); plt.savefig("figure.pdf")
     expect(console.page.get_by_role("img", name="two.pdf, page 2 of 2")).to_be_visible()
     assert console.findings() == []
     assert show_pdf(console, "figure.pdf").nth(0).evaluate(INKED) > 3
-    console.shoot("pdf")
     assert show_pdf(console, "many.pdf").count() == 20
     expect(console.page.get_by_text("These are the first 20 of 25 pages.")).to_be_visible()
     console.page.get_by_role("button", name="Preview broken.pdf").click()

@@ -66,6 +66,7 @@ def test_the_policy_of_the_page_and_of_its_frames(served):
     assert policy["default-src"] == "'none'" and policy["script-src"] == "'self'"
     assert policy["style-src"] == policy["connect-src"] == policy["frame-src"] == "'self'"
     assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
+    assert policy["require-trusted-types-for"] == "'script'" and policy["trusted-types"] == "'none'"
     assert "unsafe" not in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
