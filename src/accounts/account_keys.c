@@ -29,6 +29,13 @@ key_parse(const char *credential, char *ret_id)
     return true;
 }
 
+bool
+account_key_id(const char *credential, char ret_id[ACCOUNT_KEY_ID_LEN + 1])
+{
+    ret_id[0] = '\0';
+    return key_parse(credential, ret_id);
+}
+
 void
 key_hash(const char *key, unsigned char ret[KEY_HASH_LEN])
 {

@@ -45,6 +45,9 @@ typedef void (*account_user_fn)(const struct account_user *user, void *arg);
 // In the order of their names.
 KG_MUST_CHECK int account_user_each(struct account_store *store, account_user_fn fn, void *arg,
                                     struct kg_error *err);
+// Fails with KG_NOT_FOUND if there is no such user.
+KG_MUST_CHECK int account_user_check(struct account_store *store, const char *name,
+                                     struct kg_error *err);
 // Whether a name may be one of a user: see above.
 bool account_user_name_is_valid(const char *name);
 // Sets the error of a name that is taken, KG_INVALID, and returns -1.
@@ -90,6 +93,9 @@ struct account_key {
     int64_t used_ms; // 0: never
 };
 typedef void (*account_key_fn)(const struct account_key *key, void *arg);
+
+// The id of a key or login; false: the credential has another form, and `ret_id` is "".
+bool account_key_id(const char *credential, char ret_id[ACCOUNT_KEY_ID_LEN + 1]);
 
 // Makes a key and writes it to `ret_key`; it cannot be had again. KG_NOT_FOUND: there is no such
 // user. KG_INVALID: the name is not allowed, or the user has ACCOUNT_KEYS_MAX keys.

@@ -50,6 +50,13 @@ user_find_id(struct account_store *store, const char *name, int64_t *ret_id, str
 }
 
 int
+account_user_check(struct account_store *store, const char *name, struct kg_error *err)
+{
+    int64_t id;
+    return user_find_id(store, name, &id, err);
+}
+
+int
 account_user_taken(const char *name, struct kg_error *err)
 {
     return kg_error_set(err, KG_INVALID, 0, "there is a user %s already", name);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A request that a worker answers from the database of accounts.
 
+#include <string.h>
+
 #include "account_store.h"
 #include "accounts.h"
 #include "api_priv.h"
@@ -17,12 +19,46 @@ account_request_free(void *arg)
     free(self);
 }
 
+// "disabled=true, max_sessions=3": what a body has asked for, without names, which may be secret.
+static void
+list_changes(const json_t *body, struct buf *ret)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)body, name, value) {
+        KG_AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+        if (strcmp(name, "name") != 0 && !json_is_null(value))
+            buf_printf(ret, "%s%s=%s", ret->len > 0 ? ", " : "", name, text);
+    }
+}
+
 static void
 log_changed(const struct account_request *self)
 {
-    if (self->what && self->succeeded)
-        log_info("the accounts were changed", LOG_STR("what", self->what),
-                 LOG_STR("by", self->owner), LOG_STR("of", self->subject));
+    KG_AUTO_BUF changes = {0};
+    if (!self->what || !self->succeeded)
+        return;
+    list_changes(self->root, &changes);
+    const struct account_event event = {
+        .what = self->what,
+        .by = self->owner,
+        .credential = self->credential,
+        .user = self->subject,
+        .key_id = self->key_id,
+        .changed = changes.data,
+        .network = self->network,
+    };
+    account_log("the accounts were changed", &event);
+}
+
+void
+account_request_reply(struct account_request *self)
+{
+    if (self->ends_login)
+        http_reply_login(self->request, "", 0);
+    http_reply_header(self->request, "Cache-Control", "no-store");
+    http_reply_json(self->request, 200, KG_STEAL(self->answer));
+    account_request_free(self);
 }
 
 static void
@@ -33,20 +69,21 @@ on_called(const struct kg_error *err, void *arg)
     log_changed(self);
     if (err) {
         http_reply_error(self->request, err);
+        account_request_free(self);
+    } else if (self->then) {
+        self->then(self);
     } else {
-        if (self->ends_login)
-            http_reply_login(self->request, "", 0);
-        http_reply_header(self->request, "Cache-Control", "no-store");
-        http_reply_json(self->request, 200, KG_STEAL(self->answer));
+        account_request_reply(self);
     }
-    account_request_free(self);
 }
 
 static void
 on_discarded(void *arg)
 {
-    log_changed(arg);
-    account_request_free(arg);
+    struct account_request *self = arg;
+    if (!self->then) // what it was to do after that is not done
+        log_changed(self);
+    account_request_free(self);
 }
 
 static void
@@ -65,6 +102,7 @@ account_request_new(struct http_request *request, const char *what, const char *
     self->what = what;
     self->owner = kg_strdup(http_request_owner(request));
     self->credential = http_request_credential(request, &self->is_login);
+    (void)http_request_network(request, self->network);
     self->subject = subject ? kg_strdup(subject) : NULL;
     return self;
 }
@@ -97,6 +135,7 @@ void
 account_request_start(struct account_request *self, const struct api_context *context,
                       account_call_fn run)
 {
+    self->context = context;
     self->run = run;
     self->call = accounts_call(context->accounts, check_and_run, on_called, self);
     http_request_on_gone(self->request, on_caller_gone, self);

@@ -19,6 +19,7 @@ struct api_context {
     struct passwords *passwords;       // with accounts
     struct login_limits *login_limits; // with accounts
     bool registration_is_open;
+    int64_t max_sessions, memory_mb; // of all owners; of a sandbox: the settings
     const char *provisioner;
     int64_t started_ms; // clock_mono_ms()
 };

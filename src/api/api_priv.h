@@ -145,16 +145,22 @@ void reply_message(struct http_request *request, json_t *more, const char *fmt, 
 
 struct account_request {
     struct http_request *request;
+    const struct api_context *context;
     struct account_call *call;
     const char *what; // is done, for the log; NULL: nothing is changed
     char *owner;
-    char *credential; // or NULL
-    bool is_login;    // the credential came in a cookie
+    char *credential;                   // or NULL
+    bool is_login;                      // the credential came in a cookie
+    char network[IP_NETWORK_TEXT_SIZE]; // of the client
     account_call_fn run;
-    char *subject; // the user or key that is concerned; or NULL
-    json_t *root;  // `body` borrows from it
+    char *subject;                       // the user or key that is concerned; or NULL
+    char key_id[ACCOUNT_KEY_ID_LEN + 1]; // of the key that was made or revoked, for the log
+    json_t *root;                        // `body` borrows from it
     struct account_body body;
-    json_t *answer;  // set by the worker
+    json_t *answer; // set by the worker
+    // On the loop, when the worker has succeeded: does the rest, then account_request_reply(), now
+    // or later. NULL: there is nothing more to do.
+    void (*then)(struct account_request *self);
     bool ends_login; // the answer takes the cookie away
     bool succeeded;
 };
@@ -166,8 +172,32 @@ KG_MUST_CHECK int account_request_read(struct account_request *self, account_bod
 // once more: it may have been revoked while the body came.
 void account_request_start(struct account_request *self, const struct api_context *context,
                            account_call_fn run);
+// Sends the answer, and frees the request.
+void account_request_reply(struct account_request *self);
 // null for 0.
 json_t *json_time(int64_t ms);
+
+// ---- Who has done what with accounts (account_log.c) -----------------------------------------
+
+// What is NULL or empty is left out of the line.
+struct account_event {
+    const char *what;
+    const char *by;         // the owner who has done it
+    const char *credential; // of the request: the line has the id of the key or login
+    const char *user;       // that is concerned
+    const char *key_id;     // that is concerned
+    const char *changed;
+    const char *network; // of the client
+};
+void account_log(const char *event, const struct account_event *of);
+
+// ---- Logins (login_state.c) ------------------------------------------------------------------
+
+// Who somebody is, as the console asks, too. `login`: the credential, if it is one; or NULL. On a
+// worker.
+json_t *login_describe(struct account_store *store, const char *user, const char *login);
+// Adds what a user has at the moment, and may have. On the loop.
+void login_describe_use(json_t *answer, const struct api_context *context, const char *user);
 
 // ---- Handlers -------------------------------------------------------------------------------
 

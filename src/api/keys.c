@@ -2,7 +2,7 @@
 // The resource /api/v1/keys: the keys of the caller's account; and new keys of other users, for
 // administrators. Only where there are accounts.
 
-#include <string.h>
+#include <stdio.h>
 
 #include "account_store.h"
 #include "accounts.h"
@@ -52,8 +52,8 @@ add_key(struct account_request *self, struct account_store *store, const char *u
     const char *name = self->body.name ? self->body.name : "";
     if (account_key_add(store, user, name, key, err) < 0)
         return -1;
-    self->answer = json_pack("{s:s%, s:s, s:s}", "id", key + strlen(ACCOUNT_KEY_PREFIX),
-                             (size_t)ACCOUNT_KEY_ID_LEN, "name", name, "key", key);
+    account_key_id(key, self->key_id);
+    self->answer = json_pack("{s:s, s:s, s:s}", "id", self->key_id, "name", name, "key", key);
     return 0;
 }
 
@@ -98,6 +98,10 @@ revoke_run(struct account_store *store, void *arg, struct kg_error *err)
     struct account_request *self = arg;
     if (account_key_revoke(store, self->owner, self->subject, err) < 0)
         return -1;
+    // It may be the whole key, which is not for the log.
+    if (!account_key_id(self->subject, self->key_id))
+        snprintf(self->key_id, sizeof self->key_id, "%s", self->subject);
+    free(KG_STEAL(self->subject));
     self->answer = json_pack("{s:s}", "message", "Key revoked");
     return 0;
 }

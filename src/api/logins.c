@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logins by name and password, passwords, and registration: the resources login, logout, password,
+// Logins by name and password, passwords, and registration: POST login, and the resources password,
 // users/{id}/password and registration. Only where there are accounts.
 //
 // A request reads the database, then compares or makes a hash, which takes long and so does not
@@ -47,6 +47,7 @@ struct password_request {
     char hash[ACCOUNT_HASH_SIZE];     // of the present password
     char new_hash[ACCOUNT_HASH_SIZE]; // of `made`
     char key[ACCOUNT_KEY_LEN + 1];    // of the new login; empty: there is none
+    char key_id[ACCOUNT_KEY_ID_LEN + 1];
     json_t *answer;
 };
 
@@ -90,8 +91,15 @@ fail(struct password_request *self, const struct kg_error *err)
 static void
 log_written(const struct password_request *self)
 {
-    log_info("the accounts were used", LOG_STR("what", self->flow->what),
-             LOG_STR("by", self->caller ? self->caller : self->user), LOG_STR("of", self->user));
+    const struct account_event event = {
+        .what = self->flow->what,
+        .by = self->caller ? self->caller : self->user,
+        .credential = self->credential,
+        .user = self->user,
+        .key_id = self->key_id,
+        .network = self->network,
+    };
+    account_log("the accounts were used", &event);
 }
 
 static void
@@ -121,20 +129,6 @@ on_client_gone(void *arg)
 
 // ---- Writing --------------------------------------------------------------------------------
 
-// What the console asks for, too: who somebody is.
-static json_t *
-describe(struct account_store *store, const char *user, const char *login)
-{
-    char hash[ACCOUNT_HASH_SIZE], token[HTTP_CSRF_TOKEN_LEN + 1];
-    bool is_administrator = account_user_check_administrator(store, user, NULL) == 0;
-    bool has_password = account_password_get(store, user, hash, NULL) == 0 && hash[0];
-    if (login)
-        http_csrf_token(login, token);
-    return json_pack("{s:s, s:b, s:b, s:o}", "user", user, "administrator", (int)is_administrator,
-                     "has_password", (int)has_password, "csrf_token",
-                     login ? json_string(token) : json_null());
-}
-
 static int
 write_run(struct account_store *store, void *arg, struct kg_error *err)
 {
@@ -142,7 +136,9 @@ write_run(struct account_store *store, void *arg, struct kg_error *err)
     if (account_key_check(store, self->credential, err) < 0 ||
         self->flow->write(self, store, err) < 0)
         return -1;
-    self->answer = describe(store, self->user, self->key[0] ? self->key : NULL);
+    if (self->key[0])
+        account_key_id(self->key, self->key_id);
+    self->answer = login_describe(store, self->user, self->key[0] ? self->key : NULL);
     return 0;
 }
 
@@ -160,6 +156,7 @@ on_written(const struct kg_error *err, void *arg)
         http_reply_login(self->request, self->key, ACCOUNT_LOGIN_S);
     leave(self);
     http_reply_header(self->request, "Cache-Control", "no-store");
+    login_describe_use(self->answer, self->context, self->user);
     http_reply_json(self->request, 200, KG_STEAL(self->answer));
     password_request_free(self);
 }
@@ -526,44 +523,4 @@ handle_register(struct http_request *request, void *arg)
     self->is_taken = !body.token && is_owner(context, body.name);
     self->counted_as = body.token ? NULL : "";
     password_request_start(self);
-}
-
-// ---- GET login, POST logout -----------------------------------------------------------------
-
-static int
-show_run(struct account_store *store, void *arg, struct kg_error *err)
-{
-    struct account_request *self = arg;
-    (void)err;
-    self->answer = describe(store, self->owner, self->is_login ? self->credential : NULL);
-    return 0;
-}
-
-void
-handle_login_show(struct http_request *request, void *arg)
-{
-    account_request_start(account_request_new(request, NULL, NULL), arg, show_run);
-}
-
-static int
-logout_run(struct account_store *store, void *arg, struct kg_error *err)
-{
-    struct account_request *self = arg;
-    if (!self->is_login)
-        return kg_error_set(
-            err, KG_INVALID, 0,
-            "only a login can be ended, which is a cookie; DELETE /api/v1/keys/{id} "
-            "revokes a key");
-    if (account_key_revoke(store, self->owner, self->credential, err) < 0)
-        return -1;
-    self->answer = json_pack("{s:s}", "message", "Logged out");
-    return 0;
-}
-
-void
-handle_logout(struct http_request *request, void *arg)
-{
-    struct account_request *self = account_request_new(request, "logged out", NULL);
-    self->ends_login = true;
-    account_request_start(self, arg, logout_run);
 }

@@ -41,6 +41,7 @@
     ROUTE(PATCH, "/api/v1/users/{id}", handle_user_change, 0)                                      \
     ROUTE(DELETE, "/api/v1/users/{id}", handle_user_remove, 0)                                     \
     ROUTE(POST, "/api/v1/users/{id}/keys", handle_user_key_create, 0)                              \
+    ROUTE(DELETE, "/api/v1/users/{id}/sessions", handle_user_sessions_end, 0)                      \
     ROUTE(PUT, "/api/v1/users/{id}/password", handle_user_password, 0)                             \
     ROUTE(POST, "/api/v1/login", handle_login, HTTP_PUBLIC)                                        \
     ROUTE(GET, "/api/v1/login", handle_login_show, 0)                                              \

@@ -4,6 +4,7 @@
 #include "account_store.h"
 #include "accounts.h"
 #include "api_priv.h"
+#include "sessions.h"
 
 static void
 add_to_list(const struct account_user *user, void *arg)
@@ -31,10 +32,25 @@ list_run(struct account_store *store, void *arg, struct kg_error *err)
     return 0;
 }
 
+static void
+add_sessions(struct account_request *self)
+{
+    size_t i;
+    json_t *user;
+    json_array_foreach(json_object_get(self->answer, "users"), i, user) {
+        const char *name = json_string_value(json_object_get(user, "name"));
+        int64_t n = sessions_count_of(self->context->face->sessions, name);
+        json_object_set_new(user, "sessions", json_integer((json_int_t)n));
+    }
+    account_request_reply(self);
+}
+
 void
 handle_user_list(struct http_request *request, void *arg)
 {
-    account_request_start(account_request_new(request, NULL, NULL), arg, list_run);
+    struct account_request *self = account_request_new(request, NULL, NULL);
+    self->then = add_sessions;
+    account_request_start(self, arg, list_run);
 }
 
 static int

@@ -208,6 +208,8 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .passwords = gateway->passwords,
         .login_limits = gateway->login_limits,
         .registration_is_open = strcmp(config->registration, "open") == 0,
+        .max_sessions = config->max_sessions,
+        .memory_mb = config->memory_mb,
         .provisioner = provisioner_name(core->provisioner),
         .started_ms = clock_mono_ms(),
     };

@@ -4,6 +4,7 @@
 import concurrent.futures
 import os
 import random
+import re
 import sqlite3
 import subprocess
 import time
@@ -152,6 +153,7 @@ def test_administrators(start_gateway, accounts, clients):
         ("PATCH", "/api/v1/users/alice", {"administrator": True}),
         ("POST", "/api/v1/users/root/keys", {}),
         ("DELETE", "/api/v1/users/root", None),
+        ("DELETE", "/api/v1/users/root/sessions", None),
     )
     for client in (root, alice, gateway.client):
         for method, path, body in requests:
@@ -186,7 +188,102 @@ def test_administrators(start_gateway, accounts, clients):
                  {"max_memory_mb": 63}, {"max_memory_mb": 64.5}):  # fmt: skip
         problem(root.patch("/api/v1/users/alice", json=body), 400, "invalid_request")
     problem(root.delete("/api/v1/users/bob"), 404, "not_found")
-    assert "the accounts were changed what=" in gateway.log() and key not in gateway.log()
+    assert key not in gateway.log()
+
+
+def audit(gateway):
+    """The fields of the lines that say who has done what with accounts."""
+    lines = re.findall(r"the accounts were (?:changed|used) (.+)", gateway.log())
+    return [{k: q or v for k, q, v in re.findall(r'(\w+)=(?:"([^"]*)"|(\S+))', x)} for x in lines]
+
+
+def test_the_audit_log(start_gateway, accounts, clients):
+    for user in ("root", "alice"):
+        accounts.do("user", "add", user)
+        accounts.password(user, "correct horse")
+    accounts.do("user", "role", "root", "administrator")
+    gateway = start_gateway(*accounts.flags, "--pool-size", "0")
+    key = accounts.key("root")
+    root, alice = clients(gateway, key), clients(gateway, None)
+    body = {"name": "root", "password": "wrong horse"}
+    assert alice.post("/api/v1/login", json=body).status_code == 401
+    entered = alice.post("/api/v1/login", json={"name": "alice", "password": "correct horse"})
+    alice.headers["X-CSRF-Token"] = entered.json()["csrf_token"]
+    login = alice.cookies["kernelgate_login"].split("_")[1]
+    made = alice.post("/api/v1/keys", json={"name": "of an agent"}).json()
+    assert alice.delete(f"/api/v1/keys/{made['key']}").status_code == 200  # the whole key
+    body = {"name": "bob", "max_sessions": 1}
+    assert root.post("/api/v1/users", json=body).status_code == 200
+    for_bob = root.post("/api/v1/users/bob/keys", json={"name": "secret name"}).json()
+    body = {"disabled": True, "max_requests_per_second": 2.5}
+    assert root.patch("/api/v1/users/bob", json=body).status_code == 200
+    assert root.delete("/api/v1/users/bob/sessions").json()["ended"] == 0
+    assert root.delete("/api/v1/users/bob").status_code == 200
+    problem(alice.delete("/api/v1/users/root"), 403, "administrators_only")
+    assert alice.post("/api/v1/logout").status_code == 200
+
+    here = {"network": "127.0.0.1"}
+    by_alice = {"by": "alice", "with": login, **here}
+    by_root = {"by": "root", "with": key.split("_")[1], **here}
+    assert audit(gateway) == [
+        {"what": "logged in", "by": "alice", "of": "alice", "key": login, **here},
+        {"what": "key made", "key": made["id"], **by_alice},
+        {"what": "key revoked", "key": made["id"], **by_alice},
+        {"what": "user made", "of": "bob", "changed": "max_sessions=1", **by_root},
+        {"what": "key made", "of": "bob", "key": for_bob["id"], **by_root},
+        {
+            "what": "user changed", "of": "bob",
+            "changed": "disabled=true, max_requests_per_second=2.5", **by_root,
+        },
+        {"what": "sessions ended", "of": "bob", **by_root},
+        {"what": "user removed", "of": "bob", **by_root},
+        {"what": "logged out", **by_alice},
+    ]  # fmt: skip
+    log = gateway.log()
+    assert "a login failed user=root network=127.0.0.1" in log
+    for secret in (made["key"], for_bob["key"], "secret name", "of an agent", "horse"):
+        assert secret not in log, secret
+
+
+def test_an_administrator_ends_the_sessions_of_a_user(start_gateway, accounts, clients):
+    """One that is disabled: what runs ends as if the user had ended the sessions."""
+    for user in ("root", "alice", "bob"):
+        accounts.do("user", "add", user)
+    accounts.do("user", "role", "root", "administrator")
+    gateway = start_gateway(*accounts.flags, "--pool-size", "0")
+    root, alice, bob = (clients(gateway, accounts.key(user)) for user in ("root", "alice", "bob"))
+
+    def sessions():
+        users = root.get("/api/v1/users").json()["users"]
+        return {user["name"]: user["sessions"] for user in users}
+
+    gateway.create_session(bob, session_id="of-bob")
+    gateway.create_session(alice, session_id="commands")
+    assert sessions() == {"alice": 1, "bob": 1, "root": 0}
+    command = {"command": "echo begun; sleep 1000"}
+    with (
+        gateway.stream("print('begun', flush=True)\nwhile True: pass", alice) as running,
+        alice.stream("POST", "/api/v1/sessions/commands/commands", json=command) as shell,
+    ):
+        lines = shell.iter_lines()
+        assert "begun" in next(lines)
+        assert running.next()["text"] == "begun\n"
+        assert sessions() == {"alice": 2, "bob": 1, "root": 0}
+        assert root.patch("/api/v1/users/alice", json={"disabled": True}).status_code == 200
+        assert status(alice) == 401
+        assert sessions()["alice"] == 2  # they go on
+        response = root.delete("/api/v1/users/alice/sessions")
+        assert response.json() == {"message": "Sessions ended", "ended": 2}
+        rest = running.rest()
+        assert rest.status == "died" and "ended by an administrator" in str(rest)
+        assert '"status":"died"' in list(lines)[-1]
+    assert sessions() == {"alice": 0, "bob": 1, "root": 0}
+    assert root.patch("/api/v1/users/alice", json={"disabled": False}).status_code == 200
+    assert alice.get("/api/v1/sessions").json()["sessions"] == {}
+    assert list(bob.get("/api/v1/sessions").json()["sessions"]) == ["of-bob"]
+    assert root.delete("/api/v1/users/alice/sessions").json()["ended"] == 0
+    problem(root.delete("/api/v1/users/nobody/sessions"), 404, "not_found")
+    problem(bob.delete("/api/v1/users/alice/sessions"), 403, "administrators_only")
 
 
 def test_without_accounts_there_are_no_routes(gateway):
@@ -199,8 +296,17 @@ def test_quotas_of_users(start_gateway, accounts, clients):
         accounts.do("user", "add", user)
     gateway = start_gateway(*accounts.flags, "--pool-size", "0", "--max-sessions", "4")
     alice, bob = (clients(gateway, accounts.key(user)) for user in ("alice", "bob"))
+
+    def use(client):
+        login = client.get("/api/v1/login").json()
+        return login["sessions"], login["quota"]
+
+    usual = {"max_sessions": 2, "max_requests_per_second": 0, "max_memory_mb": 512}
+    assert use(alice) == (0, usual)  # half of four, since there are two owners
     accounts.do("user", "quota", "alice", "max-sessions=1")
     gateway.create_session(alice, session_id="first")
+    assert use(alice) == (1, {**usual, "max_sessions": 1})
+    assert use(bob) == (0, usual)
     problem(alice.post("/api/v1/sessions", json={}), 429, "max_sessions")
     gateway.create_session(bob)
     gateway.create_session(bob)  # half of four
@@ -220,6 +326,8 @@ def test_quotas_of_users(start_gateway, accounts, clients):
     assert accounts.rows("user", "list")[0][4:] == [
         "max-sessions=2", "max-requests-per-second=9", "user", "max-memory-mb=64",
     ]  # fmt: skip
+    own = {"max_sessions": 2, "max_requests_per_second": 9, "max_memory_mb": 64}
+    assert use(alice) == (2, own)
     assert "max-memory-mb must be 0, or 64" in accounts.refused(
         "user", "quota", "alice", "max-memory-mb=63"
     )

@@ -58,7 +58,9 @@ def test_a_login(gateway, accounts, clients):
     assert re.fullmatch(
         r"kernelgate_login=\w+; Path=/; HttpOnly; SameSite=Strict; Max-Age=604800", cookie
     )
+    quota = {"max_sessions": 10, "max_requests_per_second": 0, "max_memory_mb": 512}
     me = {"user": "alice", "administrator": False, "has_password": True}
+    me |= {"sessions": 0, "quota": quota}
     token = page.headers["X-CSRF-Token"]
     assert response.json() == page.get("/api/v1/login").json() == {**me, "csrf_token": token}
     assert key.get("/api/v1/login").json() == {**me, "csrf_token": None}
@@ -296,6 +298,8 @@ def test_administrators_set_passwords(gateway, accounts, clients):
     response = root.put("/api/v1/users/alice/password", json=body)
     assert response.json() == {
         "user": "alice", "administrator": False, "has_password": True, "csrf_token": None,
+        "sessions": 0,
+        "quota": {"max_sessions": 5, "max_requests_per_second": 0, "max_memory_mb": 512},
     }  # fmt: skip
     assert "set-cookie" not in response.headers
     assert status(page) == 401
