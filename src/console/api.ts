@@ -27,11 +27,18 @@ export interface Login {
     administrator: boolean;
     has_password: boolean;
     csrf_token: string | null; // null: by a key
+    sessions: number;
+    quota: { max_sessions: number; max_requests_per_second: number; max_memory_mb: number };
 }
 let login: Login | null = null; // of a gateway with accounts
 export const getLogin = () => login;
 export function setLogin(who: Login | null) {
     login = who;
+}
+
+export interface Registration {
+    open: boolean;
+    first: boolean; // there are no users yet
 }
 
 export const PASSWORD_MIN = 10;

@@ -89,6 +89,19 @@ function Row({ of, confirming, onRevoke, onLeave }: RowProps) {
     );
 }
 
+/** What one's account has now, and may have. */
+function Quota() {
+    const { value } = usePolled<Login>("api/v1/login", POLL_MS);
+    if (!value) return null;
+    const { max_sessions, max_requests_per_second, max_memory_mb } = value.quota;
+    return (
+        <p class="quiet">
+            {`Your account has ${value.sessions} of ${max_sessions} sandboxes, ${max_memory_mb} MiB each`}
+            {max_requests_per_second > 0 && `, and ${max_requests_per_second} requests a second`}.
+        </p>
+    );
+}
+
 /** For logging in to this page. */
 function Password() {
     const [told, setTold] = useState("");
@@ -209,6 +222,7 @@ export function Keys() {
                 Give each program a key of its own. To replace one, make another, change the program,
                 and revoke the old one: it is refused from the next request on.
             </p>
+            <Quota />
             {value && (
                 <table class="list">
                     <thead>

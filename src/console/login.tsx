@@ -11,14 +11,10 @@ import {
     getLogin,
     type Login as Who,
     PASSWORD_MIN,
+    type Registration,
     setKey,
     setLogin,
 } from "./api";
-
-interface Registration {
-    open: boolean;
-    first: boolean;
-}
 
 type Way = "password" | "key" | "account";
 

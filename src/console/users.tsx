@@ -3,7 +3,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { ask, PASSWORD_MIN, send } from "./api";
+import { ask, PASSWORD_MIN, type Registration, send } from "./api";
 import { duration } from "./format";
 import { type MadeKey, NewKey } from "./keys";
 import { usePolled } from "./polling";
@@ -16,6 +16,7 @@ interface User {
     disabled: boolean;
     has_password: boolean;
     keys: number;
+    sessions: number;
     created_at: string;
     max_sessions: number;
     max_requests_per_second: number;
@@ -107,7 +108,7 @@ function UserForm({ of, onSave, onClose }: FormProps) {
             {of && (
                 <label class="check">
                     <input type="checkbox" name="disabled" defaultChecked={of.disabled} />
-                    Disabled: keys are refused, sandboxes stay until they expire
+                    Disabled: keys are refused, sandboxes stay until they expire or are ended
                 </label>
             )}
             <p id="limits-help" class="quiet">
@@ -125,16 +126,18 @@ function UserForm({ of, onSave, onClose }: FormProps) {
     );
 }
 
+type Action = "end" | "remove";
+
 interface RowProps {
     of: User;
-    confirming: boolean;
+    confirming: Action | null;
     onEdit: () => void;
     onKey: () => void;
-    onRemove: () => void;
+    onAction: (action: Action) => void;
     onLeave: () => void;
 }
 
-function Row({ of, confirming, onEdit, onKey, onRemove, onLeave }: RowProps) {
+function Row({ of, confirming, onEdit, onKey, onAction, onLeave }: RowProps) {
     return (
         <tr>
             <th scope="row">{of.name}</th>
@@ -147,7 +150,8 @@ function Row({ of, confirming, onEdit, onKey, onRemove, onLeave }: RowProps) {
                 {of.keys}
             </td>
             <td class="number" data-label="Sandboxes">
-                {of.max_sessions || "–"}
+                {of.sessions}
+                {of.max_sessions > 0 && ` of ${of.max_sessions}`}
             </td>
             <td class="number" data-label="Requests a second">
                 {of.max_requests_per_second || "–"}
@@ -165,16 +169,38 @@ function Row({ of, confirming, onEdit, onKey, onRemove, onLeave }: RowProps) {
                 <button class="small plain" aria-label={`New key for ${of.name}`} onClick={onKey}>
                     New key
                 </button>
+                {of.sessions > 0 && (
+                    <button
+                        class="small danger"
+                        aria-label={confirming === "end" ? undefined : `End sandboxes of ${of.name}`}
+                        onClick={() => onAction("end")}
+                        onBlur={onLeave}
+                    >
+                        {confirming === "end" ? `End ${of.sessions}? Files are lost` : "End sandboxes"}
+                    </button>
+                )}
                 <button
                     class="small danger"
-                    aria-label={confirming ? undefined : `Remove ${of.name}`}
-                    onClick={onRemove}
+                    aria-label={confirming === "remove" ? undefined : `Remove ${of.name}`}
+                    onClick={() => onAction("remove")}
                     onBlur={onLeave}
                 >
-                    {confirming ? "Remove, with all keys?" : "Remove"}
+                    {confirming === "remove" ? "Remove, with all keys?" : "Remove"}
                 </button>
             </td>
         </tr>
+    );
+}
+
+function RegistrationState() {
+    const { value } = usePolled<Registration>("api/v1/registration", POLL_MS);
+    if (!value) return null;
+    return (
+        <p class="quiet">
+            {value.open
+                ? "Registration is open: everybody who reaches this page can make an account."
+                : "Registration is closed: administrators make the users."}
+        </p>
     );
 }
 
@@ -183,10 +209,10 @@ export function Users() {
     const [edited, setEdited] = useState<User | "new" | null>(null);
     const [made, setMade] = useState<{ key: MadeKey; user: string } | null>(null);
     const [failure, setFailure] = useState("");
-    const [confirming, setConfirming] = useState("");
+    const [confirming, setConfirming] = useState<{ name: string; action: Action } | null>(null);
     const attempt = async (act: () => Promise<unknown>) => {
         setFailure("");
-        setConfirming("");
+        setConfirming(null);
         try {
             await act();
         } catch (failed) {
@@ -212,9 +238,11 @@ export function Users() {
             });
             setMade({ key, user });
         });
-    const onRemove = (name: string) => {
-        if (confirming !== name) return setConfirming(name);
-        void attempt(() => send(path(name), { method: "DELETE" }));
+    const onAction = (name: string, action: Action) => {
+        if (confirming?.name !== name || confirming.action !== action)
+            return setConfirming({ name, action });
+        const where = action === "end" ? `${path(name)}/sessions` : path(name);
+        void attempt(() => send(where, { method: "DELETE" }));
     };
     return (
         <main>
@@ -230,6 +258,7 @@ export function Users() {
                     {failure || error!.message}
                 </p>
             )}
+            <RegistrationState />
             {made && (
                 <NewKey
                     made={made.key}
@@ -274,11 +303,13 @@ export function Users() {
                             <Row
                                 key={each.name}
                                 of={each}
-                                confirming={confirming === each.name}
+                                confirming={
+                                    confirming?.name === each.name ? confirming.action : null
+                                }
                                 onEdit={() => setEdited(each)}
                                 onKey={() => onKey(each.name)}
-                                onRemove={() => onRemove(each.name)}
-                                onLeave={() => setConfirming("")}
+                                onAction={(action) => onAction(each.name, action)}
+                                onLeave={() => setConfirming(null)}
                             />
                         ))}
                     </tbody>

@@ -134,11 +134,12 @@ def test_owners_are_apart_in_every_view(accounts, enter):
     with contextlib.closing(accounts.gateway.client_for(key)) as client:
         client.put(f"/api/v1/sessions/{name}/files/hers.txt", content=b"x").raise_for_status()
     page = enter("", other).page
-    expect(page.get_by_role("heading", name="Sandboxes")).to_be_visible()
+    expect(page.get_by_text("No sandbox runs.")).to_be_visible()  # what follows has been answered
     expect(page.get_by_text(name)).to_have_count(0)
-    for tab_name in "console", "files", "packages", "commands":
+    for tab_name, answers in (("console", 1), ("files", 2), ("packages", 2), ("commands", 1)):
         page.goto(f"{accounts.gateway.url}/console/#/sandboxes/{name}/{tab_name}")
         expect(page.get_by_text("This sandbox does not run.")).to_be_visible()
+        expect(page.get_by_role("alert")).to_have_count(answers)
         expect(page.get_by_text("of hanna")).to_have_count(0)
         expect(page.get_by_text("hers.txt")).to_have_count(0)
     page.goto(f"{accounts.gateway.url}/console/#/keys")
@@ -158,7 +159,8 @@ def test_an_administrator_manages_users(accounts, enter):
     form.get_by_label("Name").fill("erik")
     form.get_by_label("Sandboxes at a time").fill("3")
     form.get_by_role("button", name="Save").click()
-    expect(row(page, "erik").get_by_role("cell", name="3", exact=True)).to_be_visible()
+    expect(row(page, "erik").get_by_role("cell", name="0 of 3", exact=True)).to_be_visible()
+    expect(page.get_by_text("Registration is closed")).to_be_visible()
     page.get_by_role("button", name="New key for erik").click()
     key = page.get_by_label("The key", exact=True).inner_text().strip()
     assert accounts.status(key) == 200
@@ -186,6 +188,42 @@ def test_an_administrator_manages_users(accounts, enter):
     page.get_by_role("button", name="with all keys").click()
     expect(row(page, "erik")).to_have_count(0)
     assert "erik" not in accounts.do("user", "list")
+
+
+def test_an_administrator_ends_sandboxes(accounts, enter):
+    """Of a user who is disabled; the button is there while there are any."""
+    key = accounts.user("kurt")
+    with contextlib.closing(accounts.gateway.client_for(key)) as client:
+        for _ in range(2):
+            accounts.gateway.create_session(client)
+    accounts.do("user", "disable", "kurt")
+    page = enter("users", accounts.user("abbot", administrator=True)).page
+    expect(row(page, "kurt").get_by_role("cell", name="2", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="End sandboxes of abbot")).to_have_count(0)
+    end = page.get_by_role("button", name="End sandboxes of kurt")
+    end.click()
+    page.get_by_role("heading", name="Users").click()  # leaves the button
+    end.click()
+    page.get_by_role("button", name="End 2? Files are lost").click()
+    expect(row(page, "kurt").get_by_role("cell", name="0", exact=True)).to_be_visible()
+    expect(end).to_have_count(0)
+    accounts.do("user", "enable", "kurt")
+    with contextlib.closing(accounts.gateway.client_for(key)) as client:
+        assert client.get("/api/v1/sessions").json()["sessions"] == {}
+
+
+def test_the_keys_view_shows_the_quota(accounts, enter):
+    key = accounts.user("lena")
+    accounts.do("user", "quota", "lena", "max-sessions=4", "max-memory-mb=128")
+    page = enter("keys", key).page
+    expect(page.get_by_text("has 0 of 4 sandboxes, 128 MiB each.")).to_be_visible()
+    limits = "max-sessions=4", "max-memory-mb=128", "max-requests-per-second=50"
+    accounts.do("user", "quota", "lena", *limits)
+    with contextlib.closing(accounts.gateway.client_for(key)) as client:
+        session = accounts.gateway.create_session(client)
+        more = "has 1 of 4 sandboxes, 128 MiB each, and 50 requests a second."
+        expect(page.get_by_text(more)).to_be_visible()
+        client.delete(f"/api/v1/sessions/{session}").raise_for_status()
 
 
 def test_what_the_gateway_refuses_is_told(accounts, enter):
@@ -274,9 +312,12 @@ def test_the_first_user_and_another_one(registering, tab):
     expect(second.page.get_by_label("Token")).to_have_count(0)
     log_in(second.page, "root")
     expect(second.page.get_by_role("alert")).to_contain_text("there is a user root already")
-    log_in(second.page, "eva")
+    with second.page.expect_response("**/api/v1/users"):
+        log_in(second.page, "eva")
     expect(second.page.get_by_role("banner")).to_contain_text("eva")
+    expect(second.page.get_by_role("link", name="Keys")).to_be_visible()
     expect(second.page.get_by_role("link", name="Users")).to_have_count(0)
+    expect(second.page.get_by_text("No sandbox runs.")).to_be_visible()
     expect(second.page.get_by_role("row")).to_have_count(0)
 
     # Logging out ends it in all tabs of this browser. What the page asked when it was loaded is old.
@@ -363,13 +404,29 @@ def test_an_administrator_sets_a_password(accounts, enter, tab):
         ("phone", {"viewport": {"width": 390, "height": 844}}),
     ],
 )
-def test_the_views_are_accessible(accounts, enter, tab, name, options):
-    key = accounts.user(f"reader-{name}", administrator=True)
-    console = tab(accounts.gateway, **options)
+def test_the_views_are_accessible(accounts, registering, enter, tab, name, options):
+    def look(console, view):
+        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert console.page.evaluate(overflow) <= 0, view
+        assert console.findings() == [], view
+        console.shoot(f"{view}-{name}")
+
+    gateway, others = registering
+    console = tab(gateway, **options)
     console.open()
-    expect(console.page.get_by_label("Password")).to_be_visible()
-    assert console.findings() == []
-    console.shoot(f"login-{name}")
+    expect(console.page.get_by_label("Token from the gateway's log")).to_be_visible()
+    look(console, "first-user")
+    others.do("user", "add", "first")
+    wait_for(lambda: not gateway.client.get("/api/v1/registration").json()["first"])
+    console.page.reload()
+    expect(console.page.get_by_role("button", name="Make an account")).to_be_visible()
+    look(console, "login")
+    console.page.get_by_role("button", name="Make an account").click()
+    expect(console.page.get_by_label("Token from the gateway's log")).to_have_count(0)
+    look(console, "registration")
+    key = accounts.user(f"reader-{name}", administrator=True)
+    with contextlib.closing(accounts.gateway.client_for(key)) as client:
+        session = accounts.gateway.create_session(client)  # which can be ended
     for view, button in ("keys", "New key"), ("users", "New user"):
         console = enter(view, key, **options)
         page = console.page
@@ -379,7 +436,13 @@ def test_the_views_are_accessible(accounts, enter, tab, name, options):
         )
         expect(shown).to_be_visible()
         expect(page.get_by_role("rowheader").first).to_be_visible()
-        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert page.evaluate(overflow) <= 0
-        assert console.findings() == []
-        console.shoot(f"{view}-{name}")
+        look(console, view)
+    page.get_by_role("button", name="Cancel").click()
+    end = page.get_by_role("button", name=f"End sandboxes of reader-{name}")
+    end.click()
+    expect(end).to_have_count(0)  # it asks whether it shall
+    look(console, "users-end")
+    page.get_by_role("button", name="End 1? Files are lost").click()
+    expect(row(page, f"reader-{name}")).to_contain_text("0")
+    with contextlib.closing(accounts.gateway.client_for(key)) as client:
+        wait_for(lambda: client.get(f"/api/v1/sessions/{session}").status_code == 404)
