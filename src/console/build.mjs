@@ -44,7 +44,21 @@ const built = await esbuild.build({
 });
 for (const file of built.outputFiles) await write(`assets/${basename(file.path)}`, file.contents);
 
-const names = built.outputFiles.map((file) => basename(file.path));
+// What runs before anything is drawn is a script of its own.
+const early = await esbuild.build({
+    absWorkingDir: source,
+    entryPoints: { theme: "theme_choice.ts" },
+    outdir: join(target, "assets"),
+    entryNames: "[name]-[hash]",
+    bundle: true,
+    minify: true,
+    format: "iife",
+    target: "es2022",
+    write: false,
+});
+for (const file of early.outputFiles) await write(`assets/${basename(file.path)}`, file.contents);
+
+const names = [...built.outputFiles, ...early.outputFiles].map((file) => basename(file.path));
 const asset = (pattern) => `assets/${names.find((name) => pattern.test(name))}`;
 
 const icon = await readFile(join(source, "icon.svg"));
@@ -61,6 +75,7 @@ const preloads = main.imports
 const page = (await readFile(join(source, "index.html"), "utf8"))
     .replace("<!-- preloads -->", preloads.join("\n        "))
     .replace("icon.svg", iconName)
+    .replace("theme.js", asset(/^theme-.*\.js$/))
     .replace("page.css", asset(/^page-.*\.css$/))
     .replace("main.js", asset(/^main-.*\.js$/));
 await write("index.html", page);

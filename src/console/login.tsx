@@ -170,7 +170,7 @@ export function Login({ onEnter }: { onEnter: () => void }) {
     return (
         <main class="narrow">
             <form class="login" ref={form} onSubmit={onSubmit}>
-                <h1>kernelgate</h1>
+                <h1>{TITLES[way]}</h1>
                 {way === "account" && registration!.first && (
                     <p class="quiet">There are no users yet. The first one is an administrator.</p>
                 )}

@@ -16,9 +16,10 @@ import {
     whenRefused,
 } from "./api";
 import { Connect } from "./connect";
+import { askEarly, forgetEarly } from "./early";
 import { Keys } from "./keys";
 import { forgetRegistration, Login } from "./login";
-import { useRoute } from "./route";
+import { getRoute, useRoute } from "./route";
 import { Sandboxes } from "./sandboxes";
 import type { SessionView as View } from "./session";
 import { toggleTheme, useTheme } from "./theme";
@@ -35,8 +36,9 @@ const isStatus = (error: unknown, status: number) =>
 /** Learns who one is; without accounts, whether one may enter. Asks both at once. */
 async function enter() {
     setLogin(null);
-    const allowed = ask("api/v1/kernelspecs");
-    allowed.catch(() => {});
+    forgetEarly();
+    const allowed = askEarly("api/v1/kernelspecs");
+    if (getRoute().view === "sandboxes") void askEarly("api/v1/sessions");
     try {
         setLogin(await ask<Who>("api/v1/login"));
     } catch (error) {
@@ -58,6 +60,7 @@ function useAccess() {
                 set("granted");
             },
             (error) => {
+                forgetEarly();
                 if (isStatus(error, 401)) return set("refused");
                 set("unreachable");
                 setTimeout(() => setAttempt(attempt + 1), 2000);
@@ -104,6 +107,19 @@ function useSessionView(allowed: boolean, wanted: boolean) {
 
 const NAMES: Record<string, string> = { keys: "Keys", users: "Users" };
 
+const Brand = () => (
+    <a class="brand" href="#/">
+        kernelgate
+    </a>
+);
+
+/** The bar of those who are not in. index.html has it, too. */
+const PlainBar = () => (
+    <header class="bar">
+        <Brand />
+    </header>
+);
+
 interface BarProps {
     view: string;
     accounts: string[];
@@ -115,9 +131,7 @@ function Bar({ view, accounts, onLeave }: BarProps) {
     const current = (name: string) => (view === name ? "page" : undefined);
     return (
         <header class="bar">
-            <a class="brand" href="#/">
-                kernelgate
-            </a>
+            <Brand />
             <nav aria-label="Main">
                 <a href="#/" aria-current={current("sandboxes")}>
                     Sandboxes
@@ -156,15 +170,20 @@ function Page() {
         sessionStorage.clear(); // the cells, too
         leave();
     };
-    if (access === "unknown") return <main aria-busy="true" />;
-    if (access === "unreachable")
+    if (access !== "granted")
         return (
-            <main class="narrow">
-                <h1>kernelgate</h1>
-                <p role="alert">The gateway does not answer. Trying again…</p>
-            </main>
+            <>
+                <PlainBar />
+                {access === "unknown" && <main aria-busy="true" />}
+                {access === "unreachable" && (
+                    <main class="narrow">
+                        <h1>Not reachable</h1>
+                        <p role="alert">The gateway does not answer. Trying again…</p>
+                    </main>
+                )}
+                {access === "refused" && <Login onEnter={again} />}
+            </>
         );
-    if (access === "refused") return <Login onEnter={again} />;
     return (
         <>
             <Bar view={route.view} accounts={accounts} onLeave={onLeave} />

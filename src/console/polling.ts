@@ -4,6 +4,7 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 
 import { ask, type Options } from "./api";
+import { takeEarly } from "./early";
 
 const TIMEOUT_MS = 20_000;
 
@@ -13,13 +14,16 @@ export interface Polled<T> {
     refresh: () => void;
 }
 
-/** `read` asks for an answer; it must be the same function in every call. */
+/** `read` asks for an answer; it must be the same function in every call. An answer that was asked for
+ * early is taken in place of the first one. */
 export function usePolled<T>(
     where: string,
     periodMs: number,
     read: (where: string, options: Options) => Promise<T> = ask<T>,
 ): Polled<T> {
-    const [value, setValue] = useState<T | null>(null);
+    const [early] = useState(() => (read === ask ? takeEarly(where) : undefined));
+    const first = useRef(early);
+    const [value, setValue] = useState<T | null>((early?.value as T) ?? null);
     const [error, setError] = useState<Error | null>(null);
     const look = useRef(() => {});
     useEffect(() => {
@@ -30,7 +34,9 @@ export function usePolled<T>(
             if (!document.hidden) {
                 try {
                     const signal = AbortSignal.any([stopped.signal, AbortSignal.timeout(TIMEOUT_MS)]);
-                    const answer = await read(where, { signal });
+                    const known = first.current?.answer as Promise<T> | undefined;
+                    first.current = undefined;
+                    const answer = await (known ?? read(where, { signal }));
                     if (stopped.signal.aborted) return;
                     setValue(answer);
                     setError(null);
@@ -43,7 +49,7 @@ export function usePolled<T>(
             timer = window.setTimeout(() => look.current(), periodMs);
         };
         const onVisible = () => document.hidden || look.current();
-        setValue(null);
+        if (!first.current) setValue(null);
         look.current();
         document.addEventListener("visibilitychange", onVisible);
         return () => {

@@ -23,10 +23,12 @@ function parse(hash: string): Route {
 
 export const linkTo = (id: string, tab: Tab = "console") => `#/sandboxes/${id}/${tab}`;
 
+export const getRoute = () => parse(location.hash);
+
 export function useRoute(): Route {
-    const [route, set] = useState(() => parse(location.hash));
+    const [route, set] = useState(getRoute);
     useEffect(() => {
-        const onChange = () => set(parse(location.hash));
+        const onChange = () => set(getRoute());
         addEventListener("hashchange", onChange);
         return () => removeEventListener("hashchange", onChange);
     }, []);

@@ -1,27 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dark or light: what the system says, until a person chooses.
+// The page's theme, and what has to be drawn anew when it changes.
 
 import { useEffect, useState } from "preact/hooks";
 
-export type Theme = "light" | "dark";
-const CHOICE = "kernelgate.theme";
-const system = matchMedia("(prefers-color-scheme: dark)");
+import { getTheme, setTheme, showTheme, system, type Theme } from "./theme_choice";
+
 const listeners = new Set<() => void>();
 
-export function getTheme(): Theme {
-    const chosen = localStorage.getItem(CHOICE);
-    if (chosen === "light" || chosen === "dark") return chosen;
-    return system.matches ? "dark" : "light";
-}
-
 function show() {
-    document.documentElement.dataset.theme = getTheme();
+    showTheme();
     for (const call of listeners) call();
 }
 system.addEventListener("change", show);
 
 export function toggleTheme() {
-    localStorage.setItem(CHOICE, getTheme() === "dark" ? "light" : "dark");
+    setTheme(getTheme() === "dark" ? "light" : "dark");
     show();
 }
 
@@ -34,4 +27,3 @@ export function useTheme(): Theme {
     }, []);
     return theme;
 }
-show();

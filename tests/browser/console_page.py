@@ -41,7 +41,7 @@ class ConsolePage:
         """Opens a view with the gateway's key."""
         self.open(f"#/sandboxes/{session}/{tab}" if session else "")
         self.log_in()
-        expect(self.page.get_by_role("banner")).to_be_visible()
+        expect(self.page.get_by_role("navigation", name="Main")).to_be_visible()
 
     def run(self, code):
         """Runs a cell; returns it at once."""

@@ -49,7 +49,7 @@ def enter(accounts, tab):
         console = tab(accounts.gateway, **options)
         console.open(f"#/{view}")
         console.log_in(key)
-        expect(console.page.get_by_role("banner")).to_be_visible()
+        expect(console.page.get_by_role("navigation", name="Main")).to_be_visible()
         return console
 
     return open_it

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the first view needs is asked for while the page loads, at once with who may see it.
+
+import { ask } from "./api";
+
+interface Early {
+    answer: Promise<unknown>;
+    value?: unknown; // once it is there
+}
+
+const early = new Map<string, Early>();
+
+/** Asks now; the first to want this answer gets it. */
+export function askEarly(where: string): Promise<unknown> {
+    const each: Early = { answer: ask(where) };
+    early.set(where, each);
+    each.answer.then(
+        (value) => (each.value = value),
+        () => early.get(where) === each && early.delete(where),
+    );
+    return each.answer;
+}
+
+/** An answer, which is not kept any longer. */
+export function takeEarly(where: string): Early | undefined {
+    const found = early.get(where);
+    early.delete(where);
+    return found;
+}
+
+/** For another key or login these are not the answers. */
+export function forgetEarly() {
+    early.clear();
+}
