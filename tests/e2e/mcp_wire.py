@@ -69,8 +69,9 @@ class Client:
         return self.http.post("/mcp", json=message, headers={**self.headers, **headers})
 
     @contextlib.contextmanager
-    def stream(self, method="POST", message=None, **headers):
+    def stream(self, method="POST", message=None, timeout=60, **headers):
         options = {"json": message} if message is not None else {}
+        options["timeout"] = timeout
         if method == "GET":
             headers.setdefault("Accept", "text/event-stream")
         headers = {**self.headers, **{k.replace("_", "-"): v for k, v in headers.items()}}

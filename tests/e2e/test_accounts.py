@@ -2,6 +2,8 @@
 """Users and keys in a database, which the shell changes while the gateway runs."""
 
 import concurrent.futures
+import contextlib
+import json
 import os
 import random
 import re
@@ -9,10 +11,11 @@ import sqlite3
 import subprocess
 import time
 
+import httpx
 import mcp_wire
 import pytest
 from account_commands import Accounts
-from kernelgate import BINARY, problem, wait_for
+from kernelgate import BINARY, HELD, problem, wait_for
 
 
 @pytest.fixture
@@ -427,6 +430,70 @@ def test_a_full_disk(start_gateway, accounts, clients, tmp_path):
         gateway.stop()
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_streams_of_a_revoked_key(start_gateway, accounts, clients):
+    """They stay open, and bring the results of what was begun before; nothing new is begun."""
+    accounts.do("user", "add", "alice")
+    key, other = accounts.key("alice"), accounts.key("alice")
+    gateway = start_gateway(*accounts.flags, "--pool-size", "0")
+    alice, old = clients(gateway, other), clients(gateway, None)
+    tools = mcp_wire.Client(gateway, key=key)
+    with (
+        old.stream("GET", "/sse", params={"api_key": key}) as stream,
+        tools.stream("GET", timeout=1) as notifications,
+    ):
+        coming = mcp_wire.events(stream.iter_lines())
+        endpoint = next(coming)["data"]
+        assert old.post(endpoint, json=mcp_wire.initialize("2024-11-05")).status_code == 202
+        assert "result" in next(coming)["data"]
+        call = mcp_wire.call("run_python_code", code=HELD, session_id="held")
+        assert old.post(endpoint, json=call).status_code == 202
+        wait_for(lambda: alice.get("/api/v1/sessions/held").json().get("is_busy"))
+        accounts.do("key", "revoke", key)
+        assert old.post(endpoint, json=mcp_wire.request("ping")).status_code == 401
+        assert tools.post(mcp_wire.request("ping")).status_code == 401
+        with pytest.raises(httpx.ReadTimeout):  # and not the end of the stream
+            list(notifications.events)
+        gateway.release("held", alice)
+        later = (json.loads(event["data"]) for event in coming if "data" in event)
+        answer = next(message for message in later if "method" not in message)
+        assert answer["id"] == call["id"] and not answer["result"].get("isError"), answer
+    tools.http.close()
+
+
+def test_a_gateway_that_is_killed_while_it_writes(start_gateway, accounts, clients):
+    """What it has acknowledged is there when the next one begins."""
+    accounts.do("user", "add", "alice")
+    first = accounts.key("alice")
+    gateway = start_gateway(*accounts.flags, "--pool-size", "0")
+    made = {}
+
+    def make_keys(client):
+        with contextlib.suppress(httpx.TransportError):
+            while True:
+                answer = client.post("/api/v1/keys")
+                assert answer.status_code == 200, answer.text
+                made[answer.json()["id"]] = answer.json()["key"]
+
+    for _ in range(5):
+        before = len(made)
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            making = [pool.submit(make_keys, clients(gateway, first)) for _ in range(3)]
+            wait_for(lambda before=before: len(made) > before + 2, interval=0.001)
+            time.sleep(random.uniform(0, 0.02))
+            gateway.kill()
+        for each in making:
+            each.result()
+        assert accounts.sql("PRAGMA integrity_check") == [("ok",)]
+        gateway.start()
+        alice = clients(gateway, first)
+        kept = {key["id"] for key in alice.get("/api/v1/keys").json()["keys"]}
+        assert made.keys() <= kept
+        assert status(clients(gateway, random.choice(list(made.values())))) == 200
+        for id_ in kept - {first.split("_")[1]}:  # there may be a hundred
+            assert alice.delete(f"/api/v1/keys/{id_}").status_code == 200
+        made.clear()
 
 
 def test_kills_in_the_middle_of_writes(start_gateway, accounts, clients):
