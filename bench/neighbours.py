@@ -38,16 +38,24 @@ BODY_BYTES = (9 << 20) - 1024  # with what is around it, the most that is allowe
 # All ten answers become ready at the same time.
 AT_ONCE_S = 15
 
+LOGINS = "60 logins with passwords"
+LOGINS_GOAL_MS = 10
+USERS = (
+    "alice",
+    "bob",
+)  # a name may fail ten times, and a login counts as failed until it has ended
+
 # In a process of its own, since a thread would wait for the reader's.
 PROBE = """
 import http.client, sys, threading, time
 stop = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
 connection = http.client.HTTPConnection(sys.argv[1])
+headers = {"Authorization": f"Bearer {sys.argv[2]}"} if sys.argv[2] else {}
 longest = 0
 while not stop.is_set():
     began = time.perf_counter()
-    connection.request("GET", sys.argv[2])
+    connection.request("GET", "/api/v1/sessions", headers=headers)
     connection.getresponse().read()
     longest = max(longest, time.perf_counter() - began)
     time.sleep(0.001)
@@ -55,10 +63,10 @@ print(longest * 1000)
 """
 
 
-def longest_wait_ms(gateway, action, path="/api/v1/sessions"):
+def longest_wait_ms(gateway, action, key=""):
     host = gateway.url.removeprefix("http://")
     probe = subprocess.Popen(
-        [sys.executable, "-c", PROBE, host, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", PROBE, host, key], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     time.sleep(0.2)
     action()
@@ -113,29 +121,34 @@ def mcp_waits_ms(gateway):
 
 
 def logins_wait_ms():
-    """Twelve clients log in at once, five times; the other one needs no key."""
+    """Twelve clients log in at once, five times; the other one has a key of an account."""
     with tempfile.TemporaryDirectory() as folder:
         flags = ("--accounts-file", f"{folder}/accounts.db")
-        command = [BINARY, "user", "add", "alice", *flags]
-        subprocess.run(command, check=True)
-        command[2] = "passwd"
-        subprocess.run(command, check=True, input=b"correct horse\n")
-        with Kernelgate("--pool-size", "0", *flags) as gateway:
-            body = {"name": "alice", "password": "correct horse"}
 
-            def log_in():
+        def do(*words, **options):
+            command = [BINARY, *words, *flags]
+            return subprocess.run(command, check=True, text=True, **options)
+
+        for name in USERS:
+            do("user", "add", name)
+            do("user", "passwd", name, input="correct horse\n")
+        key = do("key", "add", USERS[0], capture_output=True).stdout.strip()
+        with Kernelgate("--pool-size", "0", *flags) as gateway:
+
+            def log_in(name):
                 client = Connection(gateway.url)
+                body = {"name": name, "password": "correct horse"}
                 for _ in range(5):
                     client.json("POST", "/api/v1/login", body)
 
             def at_once():
-                threads = [threading.Thread(target=log_in) for _ in range(12)]
+                threads = [threading.Thread(target=log_in, args=(name,)) for name in USERS * 6]
                 for thread in threads:
                     thread.start()
                 for thread in threads:
                     thread.join()
 
-            return longest_wait_ms(gateway, at_once, "/api/v1/health")
+            return longest_wait_ms(gateway, at_once, key)
 
 
 def mcp_peak_mib(path, tool, code):
@@ -171,7 +184,7 @@ def measure():
             code = f"for _ in range(2): display({bundle}, raw=True)"
             results[name] = longest_wait_ms(gateway, lambda code=code: gateway.execute(code))
         results |= mcp_waits_ms(gateway)
-    results["60 logins with passwords"] = logins_wait_ms()
+    results[LOGINS] = logins_wait_ms()
     # One that keeps nothing yet for replay, which is up to 32 MiB more.
     with Kernelgate("--pool-size", "1") as gateway:
         results["peak MiB of ten sessions"] = peak_mib(gateway)
@@ -189,7 +202,8 @@ def main():
     results = measure()
     print("| another client waits at most, beside | ms |\n|---|---|")
     for name, value in results.items():
-        print(f"| {name} | {value:.1f} |")
+        goal = f" (the goal: {LOGINS_GOAL_MS})" if name == LOGINS else ""
+        print(f"| {name} | {value:.1f}{goal} |")
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 

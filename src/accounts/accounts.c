@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The authenticator. The database is read on a worker, one job at a time, and its keys are kept in
 // memory. A check finds the key there, unless the file has changed: then it waits until the file
-// has been read by a job that began after the check.
+// has been read by a job that began after the change.
 
 #include <assert.h>
 #include <string.h>
@@ -41,6 +41,7 @@ struct accounts {
     TAILQ_HEAD(, account_call) calls;
     uint64_t n_started; // jobs
     bool stale;         // the file may have changed since the last job began
+    bool behind;        // the file may have changed between what `list` is of and the present job
     bool made;          // the file was there once: it is not made again
     struct loop_timer *begin;
     struct loop_timer *again;
@@ -63,7 +64,8 @@ static void
 start_job(struct accounts *accounts, bool with_uses)
 {
     assert(!accounts->work);
-    account_watch_changed(accounts->watch); // what has happened so far, the job will see
+    // What has happened so far, the job will see.
+    accounts->behind = account_watch_changed(accounts->watch) || accounts->stale;
     accounts->stale = false;
     accounts->n_started++;
     struct account_job *job = KG_NEW(struct account_job);
@@ -172,7 +174,7 @@ accounts_check(struct http_authenticator *authenticator, const char *credential,
     if (ret_owner[0] || !key_parse(credential, id))
         return NULL;
     accounts->stale |= account_watch_changed(accounts->watch);
-    if (accounts->list && !accounts->stale && !accounts->work) {
+    if (accounts->list && !accounts->stale && !accounts->behind) {
         strcpy(ret_owner, find(accounts, id, credential)); // at most HTTP_OWNER_MAX characters
         return NULL;
     }
@@ -299,6 +301,7 @@ job_done(void *arg)
     struct account_job *job = arg;
     struct accounts *accounts = job->accounts;
     accounts->work = NULL;
+    accounts->behind = false;
     accounts->store = KG_STEAL(job->store);
     if (job->list)
         take_list(accounts, KG_STEAL(job->list));

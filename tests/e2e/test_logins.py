@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import socket
+import statistics
 import subprocess
 import termios
 import time
@@ -409,17 +410,22 @@ def test_nobody_registers_as_another_owner(start_gateway, accounts, clients, tmp
 
 
 def test_hashing_delays_nobody(gateway, accounts, clients):
-    """While many log in, requests with a key are answered."""
+    """While many log in, requests with a key of an account are answered. It prints how long the others
+    waited; script/bench --neighbours measures that with the release build."""
     key = clients(gateway, accounts.key("alice"))
     status(key)
+    waits = []
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         pages = [clients(gateway, None) for _ in range(8)]
         logins = [pool.submit(ask, page, name="alice", password=PASSWORD) for page in pages]
         answered = 0
         while not logins[-1].done():
+            asked = time.monotonic()
             assert status(key) == 200
+            waits.append((time.monotonic() - asked) * 1000)
             answered += not logins[-1].done()
         assert {login.result().status_code for login in logins} == {200}
+    print(f"waits: median {statistics.median(waits):.1f} ms, longest {max(waits):.1f} ms")
     assert answered >= 16  # two for each hash, at the very least
 
 
