@@ -114,6 +114,44 @@ def test_sandboxes_appear_and_end(gateway, tab):
     assert gateway.client.get("/api/v1/sessions/from-elsewhere").status_code == 404
 
 
+def test_two_sandboxes_are_chosen(gateway, tab):
+    """What is done is done with both, and not with a third one."""
+
+    def session(name):
+        return gateway.client.get(f"/api/v1/sessions/{name}")
+
+    def expiries():
+        return {name: session(name).json()["expires_at"] for name in ("one", "two", "other")}
+
+    for name in ("one", "two", "other"):
+        gateway.create_session(session_id=name)
+        gateway.execute("x = 1", session_id=name)
+    console = tab()
+    console.enter()
+    page = console.page
+    for name in ("one", "two"):
+        page.get_by_label(f"Choose {name}", exact=True).check()
+    expect(page.get_by_role("status").filter(has_text="2 chosen")).to_be_visible()
+    before = expiries()
+    page.get_by_role("button", name="Renew").click()
+    wait_for(lambda: all(expiries()[name] > before[name] for name in ("one", "two")))
+    assert expiries()["other"] == before["other"]
+    with (
+        page.expect_response("**/sessions/one/restart"),
+        page.expect_response("**/sessions/two/restart"),
+    ):
+        page.get_by_role("button", name="Restart").click()
+    for name, left in (("one", False), ("two", False), ("other", True)):
+        assert gateway.execute("print('x' in globals())", session_id=name).text() == f"{left}\n"
+    page.get_by_role("button", name="End").click()
+    page.get_by_role("button", name="End 2? Files are lost").click()
+    expect(page.get_by_role("link", name="one")).to_have_count(0)
+    expect(page.get_by_role("link", name="two")).to_have_count(0)
+    expect(page.get_by_role("link", name="other")).to_be_visible()
+    assert [session(name).status_code for name in ("one", "two", "other")] == [404, 404, 200]
+    gateway.client.delete("/api/v1/sessions/other")
+
+
 def plot(page, name):
     """The last value and the range in a plot's label, and the number of its points."""
     image = page.get_by_role("img", name=name)
@@ -236,6 +274,31 @@ def test_interrupt_and_a_second_language(tab, sandbox):
     console.page.get_by_label("Kernel").select_option("javascript")
     cell = console.run("const text: string = 'from Deno'; text")
     expect(cell.locator(".text")).to_contain_text("from Deno")
+
+
+def test_the_controls_of_the_console(tab, sandbox):
+    console = tab()
+    console.enter(sandbox)
+    page = console.page
+    console.until_done(console.run("x = 41"))
+    editor = page.get_by_label("Code. Shift and Enter")
+    expect(editor).not_to_contain_text("x = 41")
+    editor.press("ArrowUp")
+    expect(editor).to_have_text("x = 41")
+    page.get_by_label("Time limit").select_option("5 minutes")
+    with page.expect_request("**/api/v1/execute") as sent:
+        editor.press("Shift+Enter")
+    assert sent.value.post_data_json["timeout"] == 300
+    console.until_done(console.cells.last)
+    with page.expect_response("**/restart") as restarted:
+        page.get_by_role("button", name="Restart kernels").click()
+    assert restarted.value.ok
+    expect(console.run("'x' in globals()").locator(".text")).to_have_text("False")
+    page.get_by_role("button", name="Clear").click()
+    expect(console.cells).to_have_count(0)
+    page.reload()
+    expect(editor).to_be_visible()
+    expect(console.cells).to_have_count(0)
 
 
 def test_a_reload_in_the_middle_of_a_stream(gateway, tab, sandbox):
