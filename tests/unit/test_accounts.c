@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <event2/event.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -583,6 +584,58 @@ test_calls(void **state)
     assert_false(third.done);
 }
 
+// A call that a worker is busy with until it is told to end.
+struct holding {
+    atomic_bool begun, end;
+    bool done;
+};
+
+static int
+hold_run(struct account_store *store, void *arg, struct kg_error *err)
+{
+    (void)store;
+    (void)err;
+    struct holding *holding = arg;
+    atomic_store(&holding->begun, true);
+    while (!atomic_load(&holding->end))
+        usleep(1000);
+    return 0;
+}
+
+static void
+hold_done(const struct kg_error *err, void *arg)
+{
+    (void)err;
+    ((struct holding *)arg)->done = true;
+}
+
+static void
+test_a_check_waits_for_changes_only(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    char key[ACCOUNT_KEY_LEN + 1];
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(add_user(store, "alice", &err), 0);
+    assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
+    start_accounts();
+    WAIT_FOR(&bench, !start_check(key));
+    struct holding holding = {0};
+    accounts_call(bench.accounts, hold_run, hold_done, &holding);
+    WAIT_FOR(&bench, atomic_load(&holding.begun));
+    assert_null(start_check(key));
+    assert_string_equal(bench.owner, "alice");
+
+    // What was changed meanwhile is not in the list yet.
+    assert_int_equal(account_key_revoke(store, NULL, key, &err), 0);
+    assert_non_null(start_check(key));
+    assert_false(bench.answered);
+    atomic_store(&holding.end, true);
+    WAIT_FOR(&bench, bench.answered);
+    assert_string_equal(bench.owner, "");
+    assert_true(holding.done);
+}
+
 static void
 test_quotas(void **state)
 {
@@ -943,6 +996,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_a_client_that_leaves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_number_of_owners, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_calls, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_check_waits_for_changes_only, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_quotas, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_older_schema, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_logins, set_up, tear_down),
