@@ -412,19 +412,23 @@ def test_a_full_disk(start_gateway, accounts, clients, tmp_path):
     try:
         accounts = Accounts(folder / "accounts.db")
         accounts.do("user", "add", "alice")
+        accounts.password("alice", "correct horse")
         key = accounts.key("alice")
         flags = (*accounts.flags, "--api-key", "fixed", "--pool-size", "0")
         gateway = start_gateway(*flags, key="fixed")
-        alice = clients(gateway, key)
+        alice, page = clients(gateway, key), clients(gateway, None)
+        login = {"name": "alice", "password": "correct horse"}
         assert status(alice) == 200
         with open(folder / "ballast", "wb", buffering=0) as ballast, pytest.raises(OSError):
             while True:
                 ballast.write(b"x" * 512)
         assert "no space is left for accounts-file" in accounts.refused("user", "add", "bob")
+        problem(page.post("/api/v1/login", json=login), 507, "disk_full")  # which is written
         assert [status(alice), status(gateway.client)] == [200, 200]
         wait_for(lambda: "cannot write when keys were used last" in gateway.log())
         assert [status(alice), status(gateway.client)] == [200, 200]
         (folder / "ballast").unlink()
+        assert page.post("/api/v1/login", json=login).status_code == 200
         accounts.do("key", "revoke", key)
         assert [status(alice), status(gateway.client)] == [401, 200]
         gateway.stop()
