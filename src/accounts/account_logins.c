@@ -93,9 +93,9 @@ find_with_hash(struct account_store *store, const char *user, const char *hash, 
     return found < 0 ? -1 : 0;
 }
 
-int
-account_login_add(struct account_store *store, const char *user, const char *hash,
-                  char ret_key[ACCOUNT_KEY_LEN + 1], struct kg_error *err)
+static int
+find_and_add(struct account_store *store, const char *user, const char *hash,
+             char ret_key[ACCOUNT_KEY_LEN + 1], struct kg_error *err)
 {
     int64_t id = 0;
     if (store_begin(store, err) < 0)
@@ -103,6 +103,17 @@ account_login_add(struct account_store *store, const char *user, const char *has
     bool added =
         find_with_hash(store, user, hash, &id, err) == 0 && add_login(store, id, ret_key, err) == 0;
     return store_end(store, added ? 0 : -1, err);
+}
+
+// A power failure may undo it, and one logs in again: checks of keys wait for the file meanwhile.
+int
+account_login_add(struct account_store *store, const char *user, const char *hash,
+                  char ret_key[ACCOUNT_KEY_LEN + 1], struct kg_error *err)
+{
+    store_set_durable(store, false);
+    int result = find_and_add(store, user, hash, ret_key, err);
+    store_set_durable(store, true);
+    return result;
 }
 
 // ---- Registration ---------------------------------------------------------------------------

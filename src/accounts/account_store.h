@@ -132,7 +132,7 @@ KG_MUST_CHECK int account_password_set(struct account_store *store, const char *
                                        const char *expected, const char *hash,
                                        struct kg_error *err);
 // `hash`: that of the password which was right. KG_UNAUTHORIZED: the user has another one now, or
-// is disabled.
+// is disabled. A power failure may undo it.
 KG_MUST_CHECK int account_login_add(struct account_store *store, const char *user, const char *hash,
                                     char ret_key[ACCOUNT_KEY_LEN + 1], struct kg_error *err);
 // Makes a user with a password, and a login. `first`: it becomes an administrator, and must be the

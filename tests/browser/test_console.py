@@ -404,7 +404,7 @@ def test_the_first_screen_is_there_soon(gateway, tab):
     for name, of in times.items():
         print(f"{name}: median {statistics.median(of):.0f} ms, best {min(of):.0f} ms")
     plain, screen, listed = map(min, times.values())
-    assert screen <= max(150, 4 * plain) and listed <= max(300, 8 * plain)
+    assert screen <= max(200, 6 * plain) and listed <= max(400, 10 * plain)
 
 
 def test_the_bar_is_there_without_scripts(gateway, tab):
