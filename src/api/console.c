@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@
 // The page runs its own scripts only, and asks nobody but its gateway. Rendered output is shown in
 // frames of frame.html: without the page's origin, and with the rest of their policy in the file.
 static const char page_policy[] =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'%s; img-src 'self' data: blob:; "
     "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 static const char frame_policy[] =
@@ -37,6 +38,7 @@ struct console_file {
 
 struct console {
     char *dir;
+    char *page_policy; // allows the page's own style, by its hash
     struct console_file files[CONSOLE_FILES_MAX];
     size_t n_files;
     size_t bytes;
@@ -130,6 +132,23 @@ load(struct console *console, struct kg_error *err)
     return add_folder(console, ASSETS, err);
 }
 
+// " 'sha256-…'" of the page's <style>; "" if it has none. To be freed.
+static char *
+style_source(struct console *console)
+{
+    unsigned char hash[crypto_hash_sha256_BYTES];
+    char text[sodium_base64_ENCODED_LEN(sizeof hash, sodium_base64_VARIANT_ORIGINAL)];
+    const struct console_file *page = find_file(console, "index.html");
+    const char *begin = page && page->plain.data ? strstr(page->plain.data, "<style>") : NULL;
+    const char *end = begin ? strstr(begin, "</style>") : NULL;
+    if (!end)
+        return kg_strdup("");
+    begin += strlen("<style>");
+    crypto_hash_sha256(hash, (const unsigned char *)begin, (size_t)(end - begin));
+    sodium_bin2base64(text, sizeof text, hash, sizeof hash, sodium_base64_VARIANT_ORIGINAL);
+    return kg_asprintf(" 'sha256-%s'", text);
+}
+
 struct console *
 console_new(const char *dir)
 {
@@ -137,6 +156,8 @@ console_new(const char *dir)
     console->dir = kg_strdup(dir);
     if (load(console, &console->error) < 0)
         log_warning("the console is not served", LOG_STR("folder", dir), LOG_ERR(&console->error));
+    KG_AUTO_FREE char *style = style_source(console);
+    console->page_policy = kg_asprintf(page_policy, style);
     return console;
 }
 
@@ -151,20 +172,22 @@ console_free(struct console *console)
         buf_fini(&console->files[i].gzip);
     }
     free(console->dir);
+    free(console->page_policy);
     free(console);
 }
 
 // ---- Serving --------------------------------------------------------------------------------
 
 static void
-add_headers(struct http_request *request, const char *name)
+add_headers(struct http_request *request, const struct console *console, const char *name)
 {
     bool is_asset = strncmp(name, ASSETS, strlen(ASSETS)) == 0;
     bool is_frame = strcmp(name, FRAME) == 0;
     // The names of assets contain their hash.
     http_reply_header(request, "Cache-Control",
                       is_asset ? "public, max-age=31536000, immutable" : "no-cache");
-    http_reply_header(request, "Content-Security-Policy", is_frame ? frame_policy : page_policy);
+    http_reply_header(request, "Content-Security-Policy",
+                      is_frame ? frame_policy : console->page_policy);
     http_reply_header(request, "Cross-Origin-Opener-Policy", "same-origin");
     http_reply_header(request, "Cross-Origin-Resource-Policy", "same-origin");
     http_reply_header(request, "Referrer-Policy", "no-referrer");
@@ -196,13 +219,13 @@ keep(void *arg)
 }
 
 static void
-reply_file(struct http_request *request, struct console_file *file)
+reply_file(struct http_request *request, const struct console *console, struct console_file *file)
 {
     bool compressed = file->gzip.len > 0 && accepts_gzip(request);
     const struct buf *content = compressed ? &file->gzip : &file->plain;
     const char *etag = compressed ? file->gzip_etag : file->etag;
     const char *known = http_request_header(request, "If-None-Match");
-    add_headers(request, file->name);
+    add_headers(request, console, file->name);
     http_reply_header(request, "ETag", etag);
     if (known && etag_list_has(known, etag)) {
         http_reply(request, 304, NULL, NULL, 0);
@@ -237,7 +260,7 @@ handle_file(struct http_request *request, void *arg)
     }
     struct console_file *file = find_file(console, *path ? path : "index.html");
     if (file) {
-        reply_file(request, file);
+        reply_file(request, console, file);
         return;
     }
     kg_error_set(&err, KG_NOT_FOUND, 0, "the console has no such file");

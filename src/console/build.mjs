@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the console: node build.mjs PACKAGES TARGET. PACKAGES has node_modules, as package-lock.json
-// names them; TARGET gets index.html, frame.html, and the assets with their hashes in their names,
-// each also compressed.
+// names them; TARGET gets index.html, with the page's style, frame.html, and the assets with their
+// hashes in their names, each also compressed.
 
 import { createHash } from "node:crypto";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
@@ -42,9 +42,11 @@ const built = await esbuild.build({
     metafile: true,
     write: false,
 });
-for (const file of built.outputFiles) await write(`assets/${basename(file.path)}`, file.contents);
+const isScript = (file) => file.path.endsWith(".js");
+for (const file of built.outputFiles.filter(isScript))
+    await write(`assets/${basename(file.path)}`, file.contents);
 
-// What runs before anything is drawn is a script of its own.
+// What needs not wait for the page's code is a script of its own.
 const early = await esbuild.build({
     absWorkingDir: source,
     entryPoints: { theme: "theme_choice.ts" },
@@ -57,6 +59,11 @@ const early = await esbuild.build({
     write: false,
 });
 for (const file of early.outputFiles) await write(`assets/${basename(file.path)}`, file.contents);
+
+// Those who have not chosen see their system's theme before any script has run.
+const [css] = built.outputFiles.filter((file) => file.path.endsWith(".css"));
+const dark = /:root\[data-theme=("?)dark\1\](\{[^}]*\})/.exec(css.text);
+const style = `${css.text.trim()}@media (prefers-color-scheme:dark){:root:not([data-theme])${dark[2]}}`;
 
 const names = [...built.outputFiles, ...early.outputFiles].map((file) => basename(file.path));
 const asset = (pattern) => `assets/${names.find((name) => pattern.test(name))}`;
@@ -76,7 +83,7 @@ const page = (await readFile(join(source, "index.html"), "utf8"))
     .replace("<!-- preloads -->", preloads.join("\n        "))
     .replace("icon.svg", iconName)
     .replace("theme.js", asset(/^theme-.*\.js$/))
-    .replace("page.css", asset(/^page-.*\.css$/))
+    .replace("/* style */", () => style)
     .replace("main.js", asset(/^main-.*\.js$/));
 await write("index.html", page);
 
@@ -85,11 +92,11 @@ const minify = async (name, loader) =>
     (await esbuild.transform(await readFile(join(source, name), "utf8"), { loader, minify: true }))
         .code.trim();
 const script = await minify("frame_script.ts", "ts");
-const style = await minify("frame.css", "css");
+const frameStyle = await minify("frame.css", "css");
 const hash = createHash("sha256").update(script).digest("base64");
 const frame = (await readFile(join(source, "frame.html"), "utf8"))
     .replace("SCRIPT_HASH", () => `sha256-${hash}`)
-    .replace("/* style */", () => style)
+    .replace("/* style */", () => frameStyle)
     .replace("/* script */", () => script);
 await write("frame.html", frame);
 

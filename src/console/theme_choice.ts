@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dark or light: what the system says, until a person chooses. Also a script of its own, which the
-// page runs before it draws anything.
+// Dark or light: what the system says, until a person chooses. Also a script of its own, which does
+// not wait for the page's code.
 
 export type Theme = "light" | "dark";
 const CHOICE = "kernelgate.theme";

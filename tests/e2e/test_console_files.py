@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The route that serves the console's files: what it sends, and what it cannot be made to send."""
 
+import base64
 import gzip
+import hashlib
 import pathlib
 import subprocess
 
 import pytest
 from kernelgate import Gateway, problem
 
-PAGE = b"<!doctype html><title>page</title>" + b"x" * 100_000
+STYLE = b"body { margin: 0 }"
+PAGE = b"<!doctype html><title>page</title><style>%s</style>" % STYLE + b"x" * 100_000
 SCRIPT = b"export const a = 1;" * 100
 
 
@@ -64,7 +67,9 @@ def test_the_policy_of_the_page_and_of_its_frames(served):
         part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
     )
     assert policy["default-src"] == "'none'" and policy["script-src"] == "'self'"
-    assert policy["style-src"] == policy["connect-src"] == policy["frame-src"] == "'self'"
+    assert policy["connect-src"] == policy["frame-src"] == "'self'"
+    digest = base64.b64encode(hashlib.sha256(STYLE).digest()).decode()
+    assert policy["style-src"] == f"'self' 'sha256-{digest}'"  # the page's own
     assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
     assert policy["require-trusted-types-for"] == "'script'" and policy["trusted-types"] == "'none'"
     assert "unsafe" not in headers["content-security-policy"]
