@@ -229,7 +229,9 @@ adopt_more(struct kube_op *op)
 static void
 take_pod(struct kube_op *op, const struct kube_pod *pod)
 {
-    if (kube_has_replicas(kube_of(&op->base)) && !kube_pod_is_due(kube_of(&op->base), pod))
+    const struct kubernetes *kube = kube_of(&op->base);
+    // A cancelled takeover leaves the pods to other replicas.
+    if (kube_has_replicas(kube) && (op->base.cancelled || !kube_pod_is_due(kube, pod)))
         return;
     if (pod->phase != KUBE_RUNNING || pod->deleting || op->base.cancelled) {
         op_remove_leftover(op->base.provisioner, pod->id, &op->base);

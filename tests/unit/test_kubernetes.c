@@ -630,5 +630,7 @@ main(void)
                                       n_kubernetes_fault_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("kubernetes_files", kubernetes_file_tests,
                                       n_kubernetes_file_tests, NULL, NULL);
+    failed += _cmocka_run_group_tests("kubernetes_replicas", kubernetes_replica_tests,
+                                      n_kubernetes_replica_tests, NULL, NULL);
     return failed;
 }

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one of several gateways does with pods that another one has, or has had, and an API server
+// whose answers say so. It has a list of answers for each kind of request; the last one stays.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "fake_server.h"
+#include "loop_wait.h"
+#include "test_kubernetes.h"
+
+#define MAX_ANSWERS 3
+
+enum kind { LIST, WATCH, READ_POD, PATCH_POD, DELETE_POD, LEASES, NAME, READ_NAME, PATCH_NAME, OTHER, N_KINDS };
+
+struct fixture {
+    struct loop *loop;
+    char dir[40];
+    struct fake_server *server;
+    struct kubernetes *kube;
+    struct fake_answer answers[N_KINDS][MAX_ANSWERS];
+    int n_requests[N_KINDS];
+    char *patch; // the latest one of a pod
+    int n_done, n_found;
+    struct kg_error err;
+};
+
+// ---- The server -----------------------------------------------------------------------------
+
+static bool
+begins(const char *request, const char *line)
+{
+    return strncmp(request, line, strlen(line)) == 0;
+}
+
+static enum kind
+kind_of(const char *request)
+{
+#define LEASES_PATH "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    if (begins(request, "GET /api/v1/namespaces/default/pods?"))
+        return strstr(request, "watch=1") ? WATCH : LIST;
+    if (begins(request, "GET /api/v1/namespaces/default/pods/"))
+        return READ_POD;
+    if (begins(request, "PATCH /api/v1/namespaces/default/pods/"))
+        return PATCH_POD;
+    if (begins(request, "DELETE /api/v1/namespaces/default/pods/"))
+        return DELETE_POD;
+    if (begins(request, "GET " LEASES_PATH "?"))
+        return LEASES;
+    if (begins(request, "GET " LEASES_PATH "/kg-s-"))
+        return READ_NAME;
+    if (begins(request, "PATCH " LEASES_PATH "/kg-s-"))
+        return PATCH_NAME;
+    return begins(request, "POST " LEASES_PATH) && strstr(request, "kg-s-") ? NAME : OTHER;
+}
+
+static struct fake_answer
+answer(const char *request, void *arg)
+{
+    struct fixture *f = arg;
+    enum kind kind = kind_of(request);
+    int n = f->n_requests[kind]++;
+    if (kind == PATCH_POD) {
+        free(f->patch);
+        f->patch = kg_strdup(request);
+    }
+    if (n >= MAX_ANSWERS)
+        n = MAX_ANSWERS - 1;
+    while (n > 0 && !f->answers[kind][n].status)
+        n--;
+    return f->answers[kind][n];
+}
+
+// ---- Fixture --------------------------------------------------------------------------------
+
+#define EMPTY "{\"metadata\":{\"resourceVersion\":\"5\"},\"items\":[]}"
+#define RUNNING                                                                                    \
+    "{\"phase\":\"Running\",\"podIP\":\"127.0.0.1\",\"containerStatuses\":[{\"name\":\"sandbox\"," \
+    "\"state\":{\"running\":{}}}]}"
+#define CLAIMED_BY(holder, epoch)                                                                  \
+    "{\"metadata\":{\"name\":\"kg-a\",\"resourceVersion\":\"9\",\"labels\":{"                      \
+    "\"kernelgate/installation\":\"abcdefgh\",\"kernelgate/state\":\"claimed\"},\"annotations\":{" \
+    "\"kernelgate/epoch\":\"" epoch "\",\"kernelgate/holder\":\"" holder                           \
+    "\",\"kernelgate/meta\":\"{\\\"session_id\\\":\\\"s\\\"}\"}},\"status\":" RUNNING "}"
+
+static void
+on_done(const struct kg_error *err, void *arg)
+{
+    struct fixture *f = arg;
+    f->n_done++;
+    f->err = err ? *err : (struct kg_error){0};
+}
+
+static void
+on_found(const char *id, const json_t *meta, void *arg)
+{
+    struct fixture *f = arg;
+    assert_string_equal(id, "a");
+    assert_string_equal(json_string_value(json_object_get(meta, "session_id")), "s");
+    f->n_found++;
+}
+
+static void
+on_exit_of(const char *id, void *arg)
+{
+    (void)arg;
+    fail_msg("%s has ended", id);
+}
+
+static struct provisioner_op *
+recover(struct fixture *f)
+{
+    struct kg_error err = {0};
+    struct provisioner_op *op =
+        provisioner_recover(&f->kube->base, on_found, on_done, on_exit_of, f, &err);
+    assert_non_null(op);
+    return op;
+}
+
+// A gateway that is the only one as yet, and has found no pods at its start.
+static int
+set_up(void **state)
+{
+    struct fixture *f = KG_NEW(struct fixture);
+    struct kg_error err = {0};
+    f->loop = loop_new();
+    strcpy(f->dir, "/tmp/kg-test-kubernetes-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    f->server = fake_server_new(f->loop, NULL, answer, f);
+    KG_AUTO_FREE char *url = kg_asprintf("http://127.0.0.1:%d", fake_server_port(f->server));
+    const struct provisioner_settings settings = {
+        .engine = "kubernetes",
+        .state_dir = f->dir,
+        .gateway_id = "abcdefgh",
+        .image = "an/image:1",
+        .kubernetes = {.server = url,
+                       .agent_image = "agent:1",
+                       .replica_address = "127.0.0.1:1",
+                       .unenforced_network = true},
+        .limits = {.memory_mb = 64, .disk_mb = 16, .tmp_mb = 16, .cpus = 1, .pids = 16},
+        .gateway_key = "5a",
+    };
+    f->kube = kube_open(f->loop, &settings, &err);
+    assert_non_null(f->kube);
+    for (int kind = 0; kind < N_KINDS; kind++)
+        f->answers[kind][0] = (struct fake_answer){.status = 200};
+    f->answers[LIST][0].body = f->answers[LEASES][0].body = EMPTY;
+    f->answers[WATCH][0] = (struct fake_answer){.status = 200, .body = "", .open = true};
+    (void)recover(f);
+    WAIT_FOR(f, f->n_done == 1);
+    assert_int_equal(f->err.code, KG_OK);
+    *state = f;
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    WAIT_FOR(f, provisioner_is_idle(&f->kube->base));
+    kube_close(f->kube);
+    fake_server_free(f->server);
+    loop_free(f->loop);
+    free(f->patch);
+    assert_int_equal(path_remove_tree(f->dir, &err), 0);
+    free(f);
+    return 0;
+}
+
+// ---- Taking over ----------------------------------------------------------------------------
+
+// Its session lives, and another replica takes it over.
+static void
+test_a_takeover_that_is_cancelled_removes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    const struct kube_pod pod = {.id = "a", .epoch = 1, .phase = KUBE_RUNNING, .claimed = true};
+    assert_true(kube_pod_is_due(f->kube, kube_pod_keep(f->kube, &pod)));
+    provisioner_op_cancel(recover(f));
+    WAIT_FOR(f, provisioner_is_idle(&f->kube->base));
+    assert_int_equal(f->n_requests[PATCH_POD], 0);
+    assert_int_equal(f->n_requests[DELETE_POD], 0);
+    assert_false(kube_pod_find(f->kube, "a")->deleting);
+}
+
+#define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+const struct CMUnitTest kubernetes_replica_tests[] = {
+    WITH_SERVER(test_a_takeover_that_is_cancelled_removes_nothing),
+};
+const size_t n_kubernetes_replica_tests = KG_ARRAY_LEN(kubernetes_replica_tests);
