@@ -54,7 +54,7 @@ on_held(const struct http_call_result *result, void *arg)
     if (kube_op_try_again(op, result))
         return;
     if (result->status == 422) {
-        log_info("another replica has a pod now", LOG_STR("sandbox", op->base.id));
+        log_info("a pod is another replica's, or has a session now", LOG_STR("sandbox", op->base.id));
         end_delete(op, &err);
         return;
     }
@@ -75,19 +75,26 @@ on_held(const struct http_call_result *result, void *arg)
     ask_delete(op);
 }
 
-// Whose pod it is in the cache counts: our own, or that of a replica that has ended.
+// Whose pod it is in the cache counts: our own, or that of a replica that has ended. That one may
+// have claimed it since.
 static void
 ask_held(struct kube_op *op)
 {
     const struct kubernetes *kube = kube_of(&op->base);
     const struct kube_pod *pod = kube_pod_find(kube, op->base.id);
-    const char *holder = pod && kube_pod_is_lost(kube, pod) ? pod->holder : kube->holder;
+    bool lost = pod && kube_pod_is_lost(kube, pod);
+    const char *holder = lost ? pod->holder : kube->holder;
     struct kg_error err = {0};
     KG_AUTO_FREE char *path = kube_pod_path(kube, op->base.id);
     json_t *patch =
         json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:s}]", "op", "test", "path",
                   "/metadata/annotations/kernelgate~1holder", "value", holder, "op", "replace",
                   "path", "/metadata/annotations/kernelgate~1holder", "value", kube->holder);
+    if (lost)
+        json_array_insert_new(patch, 0,
+                              json_pack("{s:s, s:s, s:s}", "op", "test", "path",
+                                        "/metadata/labels/kernelgate~1state", "value",
+                                        pod->claimed ? "claimed" : "free"));
     op->call = kube_call(kube_of(&op->base), "PATCH", path, patch, on_held, op, &err);
     if (!op->call)
         end_delete(op, &err);

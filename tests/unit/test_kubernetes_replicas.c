@@ -187,9 +187,26 @@ test_a_takeover_that_is_cancelled_removes_nothing(void **state)
     assert_false(kube_pod_find(f->kube, "a")->deleting);
 }
 
+// The cache is older than the session that its former holder has put into it.
+static void
+test_a_pod_that_was_claimed_meanwhile_is_not_removed(void **state)
+{
+    struct fixture *f = *state;
+    const struct kube_pod pod = {.id = "a", .epoch = 1, .phase = KUBE_PENDING};
+    (void)kube_pod_keep(f->kube, &pod);
+    WAIT_FOR(f, f->kube->replicas.leader.leads);
+    f->answers[PATCH_POD][0].status = 422;
+    (void)recover(f);
+    WAIT_FOR(f, f->n_done == 2);
+    assert_non_null(strstr(f->patch, "{\"op\":\"test\",\"path\":\"/metadata/labels/"
+                                     "kernelgate~1state\",\"value\":\"free\"}"));
+    assert_int_equal(f->n_requests[DELETE_POD], 0);
+}
+
 #define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 const struct CMUnitTest kubernetes_replica_tests[] = {
     WITH_SERVER(test_a_takeover_that_is_cancelled_removes_nothing),
+    WITH_SERVER(test_a_pod_that_was_claimed_meanwhile_is_not_removed),
 };
 const size_t n_kubernetes_replica_tests = KG_ARRAY_LEN(kubernetes_replica_tests);
