@@ -56,7 +56,7 @@ on_read_claimed(const struct http_call_result *result, void *arg)
     op->call = NULL;
     if (result->status == 200) {
         json_auto_t *pod = json_loadb(result->body, result->body_len, 0, NULL);
-        end_claim(op, kube_pod_has_meta(pod, meta));
+        end_claim(op, strcmp(kube_pod_meta(pod), meta) == 0);
         return;
     }
     if (result->status == 404) {

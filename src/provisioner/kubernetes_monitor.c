@@ -315,12 +315,10 @@ monitor_on_event(const json_t *event, void *arg)
     (void)take_version(kube, object); // the only content of a BOOKMARK
     if (strcmp(type, "BOOKMARK") == 0 || !kube_pod_take(kube, object, &pod))
         return;
-    if (strcmp(type, "DELETED") == 0) {
-        free(pod.meta);
+    if (strcmp(type, "DELETED") == 0)
         pod_gone(kube, pod.id);
-    } else {
+    else
         pod_changed(kube, &pod);
-    }
 }
 
 static bool

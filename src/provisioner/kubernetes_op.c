@@ -54,7 +54,8 @@ on_held(const struct http_call_result *result, void *arg)
     if (kube_op_try_again(op, result))
         return;
     if (result->status == 422) {
-        log_info("a pod is another replica's, or has a session now", LOG_STR("sandbox", op->base.id));
+        log_info("a pod is another replica's, or has a session now",
+                 LOG_STR("sandbox", op->base.id));
         end_delete(op, &err);
         return;
     }

@@ -299,17 +299,15 @@ kube_pod_take(const struct kubernetes *kube, const json_t *pod, struct kube_pod 
     ret->held_epoch = ret->ours ? ret->epoch : 0;
     ret->ready = strcmp(text_of(annotations, KUBE_ANNOTATION_READY), "true") == 0;
     ret->claimed = strcmp(text_of(labels, KUBE_LABEL_STATE), "claimed") == 0;
-    if (ret->claimed && kube->recovery)
-        ret->meta = kg_strdup(text_of(annotations, KUBE_ANNOTATION_META));
     take_status(json_object_get(pod, "status"), ret);
     return true;
 }
 
-bool
-kube_pod_has_meta(const json_t *pod, const char *meta)
+const char *
+kube_pod_meta(const json_t *pod)
 {
     const json_t *annotations = json_object_get(json_object_get(pod, "metadata"), "annotations");
-    return strcmp(text_of(annotations, KUBE_ANNOTATION_META), meta) == 0;
+    return text_of(annotations, KUBE_ANNOTATION_META);
 }
 
 json_t *
@@ -361,7 +359,6 @@ kube_pod_keep(struct kubernetes *kube, const struct kube_pod *pod)
     struct kube_pod *kept = kube_pod_find(kube, pod->id);
     if (kept && pod->epoch < kept->epoch) { // an event from before the pod was taken over
         kept->listed |= pod->listed;
-        free(pod->meta);
         return kept;
     }
     int64_t held_ms = kept && strcmp(kept->holder, pod->holder) == 0 ? kept->held_ms : pod->held_ms;
@@ -407,7 +404,6 @@ kube_pod_drop(struct kube_pod *pod)
     LIST_REMOVE(pod, link);
     if (pod->session[0])
         LIST_REMOVE(pod, session_link);
-    free(pod->meta);
     free(pod);
 }
 

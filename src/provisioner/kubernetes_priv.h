@@ -51,7 +51,6 @@ struct kube_pod {
     bool ours;      // its holder is this process
     bool released;  // this process gives it up, whatever events from before say
     bool listed;    // in the list that is being read
-    char *meta;     // of a claimed pod, while a recovery needs it
     char why[160];  // why it is pending, or has ended
     uint64_t epoch; // link_hello.h
     char ip[INET6_ADDRSTRLEN];
@@ -281,17 +280,17 @@ json_t *kube_pod_spec(const struct kubernetes *kube, const char *id, json_t *arg
 // A pod like a sandbox's that tries something and ends: what it prints is its termination message,
 // and NODE_ADDRESS is in its environment.
 json_t *kube_trial_pod(const struct kubernetes *kube, const char *id, json_t *args);
-// Reads a pod of this installation; false if it is not one. `ret->meta` is to be freed.
+// Reads a pod of this installation; false if it is not one.
 bool kube_pod_take(const struct kubernetes *kube, const json_t *pod, struct kube_pod *ret);
-// Whether the session's record of a pod is this text.
-bool kube_pod_has_meta(const json_t *pod, const char *meta);
+// The record of a pod's session, or empty. Borrowed.
+const char *kube_pod_meta(const json_t *pod);
 // A patch that makes this gateway the pod's holder, if it still has that epoch. The pod is no
 // longer offered to other replicas.
 json_t *kube_takeover_patch(const struct kubernetes *kube, uint64_t epoch);
 // The cache.
 struct kube_pod *kube_pod_find(const struct kubernetes *kube, const char *id);
-// Puts a copy into the cache, unless the cached pod has a higher epoch. Takes over `pod->meta`.
-// Returns the pod in the cache.
+// Puts a copy into the cache, unless the cached pod has a higher epoch. Returns the pod in the
+// cache.
 struct kube_pod *kube_pod_keep(struct kubernetes *kube, const struct kube_pod *pod);
 void kube_pod_drop(struct kube_pod *pod);
 // Puts the answer to a question for a pod into the cache.

@@ -40,22 +40,22 @@ kube_adoptions_fini(struct kube_op *op)
 // Reads the record of a pod's session; NULL if the sandbox is not claimed. Returns false if the
 // record is damaged.
 static bool
-read_meta(const struct kube_pod *pod, json_t **ret)
+read_meta(const struct kube_pod *pod, const json_t *answer, json_t **ret)
 {
-    *ret = pod->claimed && pod->meta ? json_loads(pod->meta, 0, NULL) : NULL;
+    *ret = pod->claimed ? json_loads(kube_pod_meta(answer), 0, NULL) : NULL;
     return *ret || !pod->claimed;
 }
 
-// Reports the sandbox. Returns false if it cannot be used.
+// Reports the sandbox, of which `answer` has the record. Returns false if it cannot be used.
 static bool
-report(struct kube_op *op, const struct kube_pod *pod)
+report(struct kube_op *op, const struct kube_pod *pod, const json_t *answer)
 {
     struct provisioner *provisioner = op->base.provisioner;
     json_auto_t *meta = NULL;
     struct kg_error err = {0};
     if (pod->phase != KUBE_RUNNING || pod->deleting || op->base.cancelled)
         return false;
-    if (!read_meta(pod, &meta)) {
+    if (!read_meta(pod, answer, &meta)) {
         log_warning("a pod's record of its session is damaged", LOG_STR("sandbox", pod->id));
         return false;
     }
@@ -100,10 +100,9 @@ try_again(struct kube_adoption *adoption, const struct http_call_result *result)
 }
 
 static bool
-take_answer(struct kubernetes *kube, const struct http_call_result *result, struct kube_pod *ret,
-            struct kg_error *err)
+take_answer(struct kubernetes *kube, const struct http_call_result *result, const json_t *body,
+            struct kube_pod *ret, struct kg_error *err)
 {
-    json_auto_t *body = json_loadb(result->body, result->body_len, 0, NULL);
     if (kube_check(kube, result, err) < 0)
         return false;
     if (kube_pod_take(kube, body, ret))
@@ -121,26 +120,22 @@ on_answer(struct kube_adoption *adoption, const struct http_call_result *result)
     struct kubernetes *kube = kube_of(&op->base);
     struct kg_error err = {0};
     struct kube_pod pod;
-    kube->recovery = op; // so that the record is kept
-    bool taken = take_answer(kube, result, &pod, &err);
-    kube->recovery = NULL;
-    if (!taken) {
+    json_auto_t *body = json_loadb(result->body, result->body_len, 0, NULL);
+    if (!take_answer(kube, result, body, &pod, &err)) {
         adoption_fail(adoption, &err);
         return;
     }
     if (!pod.ours || pod.epoch != adoption->epoch + 1) {
         log_info("another gateway has a pod of this installation",
                  LOG_STR("sandbox", adoption->id));
-        free(pod.meta);
         adoption_end(adoption);
         return;
     }
-    struct kube_pod *kept = kube_pod_keep(kube, &pod);
+    const struct kube_pod *kept = kube_pod_keep(kube, &pod);
     if (op->base.cancelled)
         kube_mark(kube, adoption->id, KUBE_MARK_RELEASED);
-    else if (!report(op, kept))
+    else if (!report(op, kept, body))
         op_remove_leftover(&kube->base, adoption->id, &op->base);
-    free(KG_STEAL(kept->meta));
     adoption_end(adoption);
 }
 

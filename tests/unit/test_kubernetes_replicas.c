@@ -14,7 +14,19 @@
 
 #define MAX_ANSWERS 3
 
-enum kind { LIST, WATCH, READ_POD, PATCH_POD, DELETE_POD, LEASES, NAME, READ_NAME, PATCH_NAME, OTHER, N_KINDS };
+enum kind {
+    LIST,
+    WATCH,
+    READ_POD,
+    PATCH_POD,
+    DELETE_POD,
+    LEASES,
+    NAME,
+    READ_NAME,
+    PATCH_NAME,
+    OTHER,
+    N_KINDS
+};
 
 struct fixture {
     struct loop *loop;
@@ -80,11 +92,18 @@ answer(const char *request, void *arg)
 #define RUNNING                                                                                    \
     "{\"phase\":\"Running\",\"podIP\":\"127.0.0.1\",\"containerStatuses\":[{\"name\":\"sandbox\"," \
     "\"state\":{\"running\":{}}}]}"
-#define CLAIMED_BY(holder, epoch)                                                                  \
-    "{\"metadata\":{\"name\":\"kg-a\",\"resourceVersion\":\"9\",\"labels\":{"                      \
-    "\"kernelgate/installation\":\"abcdefgh\",\"kernelgate/state\":\"claimed\"},\"annotations\":{" \
-    "\"kernelgate/epoch\":\"" epoch "\",\"kernelgate/holder\":\"" holder                           \
-    "\",\"kernelgate/meta\":\"{\\\"session_id\\\":\\\"s\\\"}\"}},\"status\":" RUNNING "}"
+
+// A pod that has a session. To be freed.
+static char *
+claimed_by(const char *holder, int epoch)
+{
+    return kg_asprintf(
+        "{\"metadata\":{\"name\":\"kg-a\",\"resourceVersion\":\"9\",\"labels\":{"
+        "\"kernelgate/installation\":\"abcdefgh\",\"kernelgate/state\":\"claimed\"},"
+        "\"annotations\":{\"kernelgate/epoch\":\"%d\",\"kernelgate/holder\":\"%s\","
+        "\"kernelgate/meta\":\"{\\\"session_id\\\":\\\"s\\\"}\"}},\"status\":" RUNNING "}",
+        epoch, holder);
+}
 
 static void
 on_done(const struct kg_error *err, void *arg)
@@ -173,6 +192,29 @@ tear_down(void **state)
 
 // ---- Taking over ----------------------------------------------------------------------------
 
+static void
+take_over(struct fixture *f)
+{
+    const struct kube_pod pod = {.id = "a", .epoch = 1, .phase = KUBE_RUNNING, .claimed = true};
+    (void)kube_pod_keep(f->kube, &pod);
+    (void)recover(f);
+    WAIT_FOR(f, f->n_done == 2);
+    assert_int_equal(f->err.code, KG_OK);
+    assert_int_equal(f->n_requests[DELETE_POD], 0);
+}
+
+// The answer has the session's record, which the cache has not.
+static void
+test_a_takeover(void **state)
+{
+    struct fixture *f = *state;
+    KG_AUTO_FREE char *answer = claimed_by(f->kube->holder, 2);
+    f->answers[PATCH_POD][0].body = answer;
+    take_over(f);
+    assert_int_equal(f->n_found, 1);
+    assert_true(kube_pod_find(f->kube, "a")->ours);
+}
+
 // Its session lives, and another replica takes it over.
 static void
 test_a_takeover_that_is_cancelled_removes_nothing(void **state)
@@ -206,6 +248,7 @@ test_a_pod_that_was_claimed_meanwhile_is_not_removed(void **state)
 #define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 const struct CMUnitTest kubernetes_replica_tests[] = {
+    WITH_SERVER(test_a_takeover),
     WITH_SERVER(test_a_takeover_that_is_cancelled_removes_nothing),
     WITH_SERVER(test_a_pod_that_was_claimed_meanwhile_is_not_removed),
 };
