@@ -125,14 +125,11 @@ on_answer(struct kube_adoption *adoption, const struct http_call_result *result)
         adoption_fail(adoption, &err);
         return;
     }
-    if (!pod.ours || pod.epoch != adoption->epoch + 1) {
+    const struct kube_pod *kept = kube_pod_keep(kube, &pod);
+    if (!pod.ours || pod.epoch != adoption->epoch + 1)
         log_info("another gateway has a pod of this installation",
                  LOG_STR("sandbox", adoption->id));
-        adoption_end(adoption);
-        return;
-    }
-    const struct kube_pod *kept = kube_pod_keep(kube, &pod);
-    if (op->base.cancelled)
+    else if (op->base.cancelled)
         kube_mark(kube, adoption->id, KUBE_MARK_RELEASED);
     else if (!report(op, kept, body))
         op_remove_leftover(&kube->base, adoption->id, &op->base);
@@ -152,7 +149,7 @@ on_read_back(const struct http_call_result *result, void *arg)
         on_answer(adoption, result);
 }
 
-// If the answer to an earlier attempt was lost, we may have changed the epoch ourselves.
+// Another gateway has changed the epoch; or we have, if the answer to an earlier attempt was lost.
 static void
 read_back(struct kube_adoption *adoption)
 {
@@ -171,17 +168,12 @@ on_adopted(const struct http_call_result *result, void *arg)
     adoption->call = NULL;
     if (try_again(adoption, result))
         return;
-    if (result->status == 422 && adoption->n_attempts > 1) {
+    if (result->status == 422)
         read_back(adoption);
-    } else if (result->status == 422) {
-        log_info("another gateway has a pod of this installation",
-                 LOG_STR("sandbox", adoption->id));
+    else if (result->status == 404)
         adoption_end(adoption);
-    } else if (result->status == 404) {
-        adoption_end(adoption);
-    } else {
+    else
         on_answer(adoption, result);
-    }
 }
 
 static void

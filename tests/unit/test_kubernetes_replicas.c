@@ -215,6 +215,19 @@ test_a_takeover(void **state)
     assert_true(kube_pod_find(f->kube, "a")->ours);
 }
 
+// The next requests for its session go there, whether or not an event has come.
+static void
+test_a_takeover_that_another_replica_was_faster_with(void **state)
+{
+    struct fixture *f = *state;
+    KG_AUTO_FREE char *pod = claimed_by("another", 2);
+    f->answers[PATCH_POD][0].status = 422;
+    f->answers[READ_POD][0].body = pod;
+    take_over(f);
+    assert_int_equal(f->n_found, 0);
+    assert_string_equal(kube_pod_find(f->kube, "a")->holder, "another");
+}
+
 // Its session lives, and another replica takes it over.
 static void
 test_a_takeover_that_is_cancelled_removes_nothing(void **state)
@@ -249,6 +262,7 @@ test_a_pod_that_was_claimed_meanwhile_is_not_removed(void **state)
 
 const struct CMUnitTest kubernetes_replica_tests[] = {
     WITH_SERVER(test_a_takeover),
+    WITH_SERVER(test_a_takeover_that_another_replica_was_faster_with),
     WITH_SERVER(test_a_takeover_that_is_cancelled_removes_nothing),
     WITH_SERVER(test_a_pod_that_was_claimed_meanwhile_is_not_removed),
 };
