@@ -134,6 +134,19 @@ on_named(const struct http_call_result *result, void *arg)
     ask_claim(op);
 }
 
+// With the pod of the session that had it, the Lease may have been removed since it was read.
+static void
+on_name_taken(const struct http_call_result *result, void *arg)
+{
+    struct kube_op *op = arg;
+    if (result->status != 404) {
+        on_named(result, op);
+        return;
+    }
+    op->call = NULL;
+    loop_timer_start(op->timer, 0);
+}
+
 // The Lease says that another session has the name, or has had it.
 static void
 take_name(struct kube_op *op)
@@ -144,7 +157,7 @@ take_name(struct kube_op *op)
     json_t *patch = pod ? kube_name_takeover(kube, op->lease, op->base.id, pod->uid) : NULL;
     if (patch && kube_session_hash_of(op->base.meta, hash)) {
         KG_AUTO_FREE char *path = kube_name_path(kube, hash);
-        op->call = kube_call(kube, "PATCH", path, patch, on_named, op, &op->base.err);
+        op->call = kube_call(kube, "PATCH", path, patch, on_name_taken, op, &op->base.err);
     } else {
         kg_error_set(&op->base.err, KG_SESSION_BUSY, 0,
                      "another replica has just created a session of this name; try again");

@@ -258,6 +258,36 @@ test_a_pod_that_was_claimed_meanwhile_is_not_removed(void **state)
     assert_int_equal(f->n_requests[DELETE_POD], 0);
 }
 
+// ---- Names ----------------------------------------------------------------------------------
+
+// The cluster removes the Lease, whose pod is gone, between two requests for it.
+static void
+test_a_name_whose_lease_is_removed_meanwhile(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    json_auto_t *meta = json_pack("{s:s, s:s}", "owner", "ann", "session_id", "s");
+    struct kube_pod pod = {.id = "a", .uid = "u", .phase = KUBE_RUNNING, .ours = true};
+    (void)kube_pod_keep(f->kube, &pod);
+    memcpy(pod.id, "b", 2);
+    pod.deleting = true;
+    (void)kube_pod_keep(f->kube, &pod);
+    json_auto_t *lease = kube_name_lease(f->kube, "5a5a", "b", "v");
+    json_object_set_new(json_object_get(lease, "metadata"), "resourceVersion", json_string("7"));
+    KG_AUTO_FREE char *text = json_dumps(lease, 0);
+    f->answers[NAME][0] =
+        (struct fake_answer){.status = 409, .body = "{\"reason\":\"AlreadyExists\"}"};
+    f->answers[NAME][1] = (struct fake_answer){.status = 201};
+    f->answers[READ_NAME][0].body = text;
+    f->answers[PATCH_NAME][0].status = 404;
+    assert_non_null(provisioner_claim(&f->kube->base, "a", meta, 0, on_done, f, &err));
+    WAIT_FOR(f, f->n_done == 2);
+    assert_int_equal(f->err.code, KG_OK);
+    assert_int_equal(f->n_requests[NAME], 2);
+    assert_int_equal(f->n_requests[PATCH_NAME], 1);
+    assert_int_equal(f->n_requests[PATCH_POD], 1);
+}
+
 #define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 const struct CMUnitTest kubernetes_replica_tests[] = {
@@ -265,5 +295,6 @@ const struct CMUnitTest kubernetes_replica_tests[] = {
     WITH_SERVER(test_a_takeover_that_another_replica_was_faster_with),
     WITH_SERVER(test_a_takeover_that_is_cancelled_removes_nothing),
     WITH_SERVER(test_a_pod_that_was_claimed_meanwhile_is_not_removed),
+    WITH_SERVER(test_a_name_whose_lease_is_removed_meanwhile),
 };
 const size_t n_kubernetes_replica_tests = KG_ARRAY_LEN(kubernetes_replica_tests);
