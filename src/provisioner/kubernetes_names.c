@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of sessions. A session that others can ask for has a Lease `kg-s-<hash>`: of several
-// gateways that create one of the same name, the first has it. Its owner is the session's pod, with
-// which the cluster removes it. Who holds the session is the pod's matter, not the Lease's.
+// Names of sessions. A session that others can ask for has a Lease `kg-s-<installation>-<hash>`: of
+// several gateways that create one of the same name, the first has it. Its owner is the session's
+// pod, with which the cluster removes it. Who holds the session is the pod's matter, not the
+// Lease's.
 #include <sodium.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ kube_session_hash_of(const json_t *meta, char ret[KUBE_HASH_LEN + 1])
 char *
 kube_name_path(const struct kubernetes *kube, const char *hash)
 {
-    return kg_asprintf("%s/kg-s-%s", kube->leases_path, hash);
+    return kg_asprintf("%s/kg-s-%s-%s", kube->leases_path, kube->installation, hash);
 }
 
 // ---- Claiming one ---------------------------------------------------------------------------
@@ -66,7 +67,7 @@ json_t *
 kube_name_lease(const struct kubernetes *kube, const char *hash, const char *sandbox_id,
                 const char *pod_uid)
 {
-    KG_AUTO_FREE char *name = kg_asprintf("kg-s-%s", hash);
+    KG_AUTO_FREE char *name = kg_asprintf("kg-s-%s-%s", kube->installation, hash);
     return json_pack("{s:s, s:s, s:{s:s, s:{s:s, s:s}, s:o}, s:{s:s}}", "apiVersion",
                      "coordination.k8s.io/v1", "kind", "Lease", "metadata", "name", name, "labels",
                      KUBE_LABEL_INSTALLATION, kube->installation, "kernelgate/kind", "session",
@@ -88,7 +89,7 @@ read_lease(const json_t *lease, const char **ret_hash, const char **ret_sandbox,
     if (!pod || strncmp(pod, "kg-", 3) != 0 || !sandbox_id_valid(pod + 3) || !*ret_holder ||
         !name || strncmp(name, "kg-s-", 5) != 0)
         return false;
-    *ret_hash = name + 5;
+    *ret_hash = strrchr(name, '-') + 1;
     *ret_sandbox = pod + 3;
     return true;
 }

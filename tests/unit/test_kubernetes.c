@@ -415,6 +415,24 @@ test_hashes_of_sessions(void **state)
     assert_false(kube_session_hash_of(meta, two));
 }
 
+// In one namespace, each has its own.
+static void
+test_names_of_two_installations(void **state)
+{
+    (void)state;
+    static char there[] = "there", leases[] = "/leases";
+    struct kubernetes one = engine(), two = engine();
+    two.installation = there;
+    one.leases_path = two.leases_path = leases;
+    KG_AUTO_FREE char *path = kube_name_path(&one, "5a5a");
+    KG_AUTO_FREE char *other = kube_name_path(&two, "5a5a");
+    assert_string_equal(path, "/leases/kg-s-here-5a5a");
+    assert_string_equal(other, "/leases/kg-s-there-5a5a");
+    json_auto_t *lease = kube_name_lease(&one, "5a5a", "abc234", "uid-1");
+    const json_t *name = json_object_get(json_object_get(lease, "metadata"), "name");
+    assert_string_equal(json_string_value(name), "kg-s-here-5a5a");
+}
+
 static void
 test_the_pod_of_a_session(void **state)
 {
@@ -617,6 +635,7 @@ main(void)
         cmocka_unit_test(test_the_server_of_the_cluster),
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_hashes_of_sessions),
+        cmocka_unit_test(test_names_of_two_installations),
         cmocka_unit_test(test_the_pod_of_a_session),
         cmocka_unit_test(test_the_epoch_that_was_held),
         cmocka_unit_test(test_a_name_is_taken_over_from_a_pod_that_is_gone),
