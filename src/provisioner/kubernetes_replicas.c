@@ -3,6 +3,7 @@
 // The others look at it every second: one that is gone, or was not renewed for long enough,
 // belongs to a gateway that has ended. What that one held is then lost, until another gateway takes
 // it over; the epoch of each pod decides between several that try (kubernetes_recovery.c).
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -79,6 +80,17 @@ is_address(const char *text)
            strspn(colon + 1, "0123456789") == strlen(colon + 1) && strlen(colon + 1) <= 5 &&
            atoi(colon + 1) >= 1 && atoi(colon + 1) <= 65535 &&
            strcspn(text, " /?#@\r\n") == strlen(text);
+}
+
+// With brackets around an IPv6 address that has none, as in $(POD_IP):16010. To be freed.
+static char *
+with_brackets(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    struct in6_addr unused;
+    KG_AUTO_FREE char *host = kg_strndup(text, colon ? (size_t)(colon - text) : 0);
+    return inet_pton(AF_INET6, host, &unused) == 1 ? kg_asprintf("[%s]%s", host, colon)
+                                                   : kg_strdup(text);
 }
 
 // ---- What the Leases say --------------------------------------------------------------------
@@ -344,10 +356,11 @@ kube_replicas_init(struct kubernetes *kube, const char *address, struct kg_error
     LIST_INIT(&kube->replicas.others);
     if (!address)
         return 0;
-    if (!is_address(address))
+    KG_AUTO_FREE char *whole = with_brackets(address);
+    if (!is_address(whole))
         return kg_error_set(err, KG_INVALID, 0,
                             "kubernetes-replica-address: %.120s is not host:port", address);
-    kube->replicas.address = kg_strdup(address);
+    kube->replicas.address = KG_STEAL(whole);
     return 0;
 }
 

@@ -618,6 +618,19 @@ test_addresses_of_replicas(void **state)
     }
 }
 
+// As $(POD_IP):16010 makes it.
+static void
+test_an_address_without_brackets(void **state)
+{
+    (void)state;
+    struct kubernetes *kube = KG_NEW(struct kubernetes);
+    struct kg_error err = {0};
+    assert_int_equal(kube_replicas_init(kube, "fd00::a:1:16010", &err), 0);
+    assert_string_equal(kube->replicas.address, "[fd00::a:1]:16010");
+    kube_replicas_fini(kube);
+    free(kube);
+}
+
 int
 main(void)
 {
@@ -643,6 +656,7 @@ main(void)
         cmocka_unit_test(test_a_pod_that_is_given_up),
         cmocka_unit_test(test_sessions_of_other_gateways),
         cmocka_unit_test(test_addresses_of_replicas),
+        cmocka_unit_test(test_an_address_without_brackets),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     failed += _cmocka_run_group_tests("kubernetes_faults", kubernetes_fault_tests,
