@@ -145,6 +145,14 @@ provisioner_hand_over(struct provisioner *provisioner, const char *id)
 }
 
 void
+provisioner_overtaken(struct provisioner *provisioner, const char *id)
+{
+    struct kube_pod *pod = kube_pod_find((struct kubernetes *)provisioner, id);
+    if (pod && pod->ours) // else an event has said who has it
+        kube_pod_release(pod);
+}
+
+void
 provisioner_offer(struct provisioner *provisioner, const char *id)
 {
     kube_mark((struct kubernetes *)provisioner, id, KUBE_MARK_READY);

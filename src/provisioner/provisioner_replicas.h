@@ -39,6 +39,9 @@ KG_MUST_CHECK struct provisioner_op *provisioner_take(struct provisioner *provis
 // Gives up a sandbox that this gateway holds and no longer uses, so that another one takes it over
 // at once. Until the API server has answered, provisioner_is_idle() is false.
 void provisioner_hand_over(struct provisioner *provisioner, const char *id);
+// Another gateway has a sandbox that this one held, as its agent says. Until it is known which one,
+// the sandbox's session is a lost one.
+void provisioner_overtaken(struct provisioner *provisioner, const char *id);
 // Tells the others that this gateway ends, once it has released its sandboxes. Until the API server
 // has answered, provisioner_is_idle() is false.
 void provisioner_leave(struct provisioner *provisioner);

@@ -359,6 +359,7 @@ static void
 on_overtaken(void *arg)
 {
     struct sandbox *sandbox = arg;
+    struct provisioner *provisioner = sandbox->context.provisioner;
     struct kg_error err;
 
     if (sandbox->state == SANDBOX_CLAIMING) { // the claim fails, so another sandbox can be tried
@@ -366,6 +367,8 @@ on_overtaken(void *arg)
         return;
     }
     let_go(sandbox);
+    if (provisioner_replica_id(provisioner))
+        provisioner_overtaken(provisioner, sandbox->id);
     (void)overtaken(&err);
     sandbox_end(sandbox, &err);
 }

@@ -565,6 +565,8 @@ def test_a_replica_without_the_api_server_is_overtaken(start_replica):
                 json={"session_id": "kept", "code": "ran.append('late')"},
                 timeout=2,
             )
+        # It does not know who has the session, and does not say that nobody has.
+        problem(first.client.get("/api/v1/sessions/kept"), 503, "provisioner_unavailable")
         way.restore()
         wait_for(
             lambda: answers(first, "kept", "ran.append('back'); print('on')", "on"), timeout=30

@@ -258,6 +258,25 @@ test_a_pod_that_was_claimed_meanwhile_is_not_removed(void **state)
     assert_int_equal(f->n_requests[DELETE_POD], 0);
 }
 
+// The agent says so, and no event does: its session is not answered as one that has ended.
+static void
+test_a_pod_that_was_overtaken(void **state)
+{
+    struct fixture *f = *state;
+    struct kube_pod pod = {.id = "a", .epoch = 1, .phase = KUBE_RUNNING, .claimed = true};
+    struct provisioner_place place;
+    pod.ours = true;
+    memcpy(pod.holder, f->kube->holder, sizeof pod.holder);
+    kube_session_hash("ann", "s", pod.session);
+    (void)kube_pod_keep(f->kube, &pod);
+    provisioner_overtaken(&f->kube->base, "b");
+    assert_true(provisioner_session_place(&f->kube->base, "ann", "s", &place));
+    assert_int_equal(place.holder, HOLDER_SELF);
+    provisioner_overtaken(&f->kube->base, "a");
+    assert_true(provisioner_session_place(&f->kube->base, "ann", "s", &place));
+    assert_int_equal(place.holder, HOLDER_LOST);
+}
+
 // ---- Names ----------------------------------------------------------------------------------
 
 // The cluster removes the Lease, whose pod is gone, between two requests for it.
@@ -295,6 +314,7 @@ const struct CMUnitTest kubernetes_replica_tests[] = {
     WITH_SERVER(test_a_takeover_that_another_replica_was_faster_with),
     WITH_SERVER(test_a_takeover_that_is_cancelled_removes_nothing),
     WITH_SERVER(test_a_pod_that_was_claimed_meanwhile_is_not_removed),
+    WITH_SERVER(test_a_pod_that_was_overtaken),
     WITH_SERVER(test_a_name_whose_lease_is_removed_meanwhile),
 };
 const size_t n_kubernetes_replica_tests = KG_ARRAY_LEN(kubernetes_replica_tests);

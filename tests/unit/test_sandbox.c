@@ -177,6 +177,13 @@ provisioner_hand_over(struct provisioner *provisioner, const char *id)
     (void)id;
 }
 
+void
+provisioner_overtaken(struct provisioner *provisioner, const char *id)
+{
+    (void)provisioner;
+    (void)id;
+}
+
 int
 provisioner_check(const struct provisioner *provisioner, struct kg_error *err)
 {
