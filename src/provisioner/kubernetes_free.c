@@ -44,6 +44,22 @@ provisioner_claimed_elsewhere(const struct provisioner *provisioner, const char 
     return n;
 }
 
+bool
+provisioner_holds_for(const struct provisioner *provisioner, const char *replica_id,
+                      const char *owner)
+{
+    const struct kubernetes *kube = (const struct kubernetes *)provisioner;
+    const struct kube_pod *pod;
+    char hash[KUBE_HASH_LEN + 1];
+    kube_owner_hash(owner, hash);
+    for (size_t i = 0; i < KUBE_BUCKETS; i++)
+        LIST_FOREACH(pod, &kube->pods[i], link)
+            if (pod->claimed && !pod->deleting && pod->phase != KUBE_ENDED &&
+                strcmp(pod->holder, replica_id) == 0 && strcmp(pod->owner, hash) == 0)
+                return true;
+    return false;
+}
+
 static void
 take_fail(struct kube_op *op)
 {

@@ -25,6 +25,9 @@ void provisioner_on_lead(struct provisioner *provisioner, loop_fn fn, void *arg)
 // Sandboxes that other gateways hold for sessions, of that owner or (NULL) of all, as far as that
 // is known here: what others have just claimed may be missing.
 size_t provisioner_claimed_elsewhere(const struct provisioner *provisioner, const char *owner);
+// Whether another gateway holds sandboxes for sessions of that owner, as far as that is known here.
+bool provisioner_holds_for(const struct provisioner *provisioner, const char *replica_id,
+                           const char *owner);
 // The kernel of an unclaimed sandbox of this gateway is ready: others may take it.
 void provisioner_offer(struct provisioner *provisioner, const char *id);
 // The id of a sandbox that another gateway has offered; NULL: none is known. Borrowed until the

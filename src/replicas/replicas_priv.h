@@ -95,11 +95,11 @@ bool inquiry_start(struct replicas *replicas, struct http_request *request, cons
 bool inquiry_start_by_body(struct replicas *replicas, struct http_request *request);
 
 // Asks all other replicas GET `target`, with the credential of the request's client, and calls `fn`
-// with their answers, maybe before this returns (survey.c). `fn` must end the request. If one does
-// not answer 200, the request is answered with an error.
+// with their answers, maybe before this returns (survey.c). `fn` must end the request. If one that
+// holds sessions of the client's does not answer 200, the request is answered with an error.
 struct survey_answer {
     struct provisioner_place place;
-    json_t *body;
+    json_t *body; // NULL: it has not answered
 };
 typedef void (*survey_fn)(struct replicas *replicas, struct http_request *request,
                           const struct survey_answer *answers, size_t n);

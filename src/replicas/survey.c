@@ -98,16 +98,26 @@ survey_finish(struct survey *survey)
     survey_free(survey);
 }
 
-// A list that lacks sessions would look as if they had ended.
+// A list that lacks sessions would look as if they had ended. A replica without sessions of the
+// client's has nothing to add.
+static bool
+is_missed(const struct survey *survey, const struct provisioner_place *place)
+{
+    const char *owner = http_request_owner(survey->request);
+    return !owner ||
+           provisioner_holds_for(survey->replicas->settings.provisioner, place->id, owner);
+}
+
 static void
 on_answer(const struct http_call_result *result, void *arg)
 {
     struct question *question = arg;
     struct survey *survey = question->survey;
-    json_t *body = result->err ? NULL : json_loadb(result->body, result->body_len, 0, NULL);
+    struct survey_answer *answer = &survey->answers[question - survey->questions];
     question->call = NULL;
-    survey->answers[question - survey->questions].body = body;
-    if (result->status != 200 || !body)
+    if (!result->err && result->status == 200)
+        answer->body = json_loadb(result->body, result->body_len, 0, NULL);
+    if (!answer->body && is_missed(survey, &answer->place))
         kg_error_set(&survey->err, KG_PROVISIONER_UNAVAILABLE, 0,
                      "a replica does not list its sessions; if it has ended, another one takes "
                      "over within 20 seconds");
@@ -148,7 +158,8 @@ list_on_answers(struct replicas *replicas, struct http_request *request,
     (void)replicas;
     json_t *bodies = json_array();
     for (size_t i = 0; i < n; i++)
-        json_array_append(bodies, answers[i].body);
+        if (answers[i].body)
+            json_array_append(bodies, answers[i].body);
     http_request_set_elsewhere(request, bodies);
     http_request_handle(request);
 }

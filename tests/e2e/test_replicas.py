@@ -349,6 +349,26 @@ def test_credentials_are_checked(start_replica, tmp_path):
     assert first.execute("print(x)", session_id="mine").text() == "1\n"
 
 
+def test_a_killed_replica_is_missed_by_those_who_have_sessions_there(start_replica, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("ann:correct-horse-battery\nbob:wrong-horse-battery\n")
+    flags = ("--api-keys-file", str(keys))
+    first = start_replica(*flags, key="correct-horse-battery")
+    second = start_replica(*flags, key="wrong-horse-battery")
+    wait_until_known(start_replica.installation, 2)
+    first.execute("x = 41", session_id="of-ann")
+    second.execute("x = 51", session_id="of-bob")
+    ann = second.client_for("correct-horse-battery")
+    wait_for(lambda: "of-ann" in ann.get("/api/v1/sessions").json().get("sessions", {}))
+    first.kill()
+    assert listed(second) == ["of-bob"]
+    problem(ann.get("/api/v1/sessions"), 503, "provisioner_unavailable")
+    wait_for(
+        lambda: "of-ann" in ann.get("/api/v1/sessions").json().get("sessions", {}),
+        timeout=TAKEOVER_S,
+    )
+
+
 # ---- Names -----------------------------------------------------------------------------------------
 
 

@@ -589,6 +589,9 @@ test_sessions_of_other_gateways(void **state)
     assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "ann"), 1);
     assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "bob"), 2);
     assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "eve"), 0);
+    assert_true(provisioner_holds_for(&kube->base, "there", "bob"));
+    assert_false(provisioner_holds_for(&kube->base, "there", "eve"));
+    assert_false(provisioner_holds_for(&kube->base, "away", "bob"));
     pod.ours = true;
     (void)kube_pod_keep(kube, &pod);
     kube_pod_find(kube, "bbbbbb")->deleting = true;
