@@ -186,6 +186,16 @@ try_network(struct kubernetes *kube, provisioner_finding_fn fn, void *arg)
     return closed;
 }
 
+// The gateway that leads an installation removes pods of it that have no living holder.
+static void
+leave_installation(struct kubernetes *kube)
+{
+    char id[SANDBOX_ID_MAX + 1] = {0};
+    id_random(id, 10);
+    free(kube->installation);
+    kube->installation = kg_asprintf("doctor-%s", id);
+}
+
 bool
 kube_doctor(struct kubernetes *kube, provisioner_finding_fn fn, void *arg)
 {
@@ -198,6 +208,7 @@ kube_doctor(struct kubernetes *kube, provisioner_finding_fn fn, void *arg)
          check_rights},
         {"kubernetes: admission", "the namespace admits a sandbox's pod", check_admission}};
     KG_AUTO_FREE char *access = kube_access_describe(&kube->access);
+    leave_installation(kube);
     fn("kubernetes: access", true, access, arg);
     for (size_t i = 0; i < KG_ARRAY_LEN(checks); i++) {
         struct kg_error err = {0};

@@ -617,6 +617,19 @@ def test_sessions_stay_where_they_are_while_the_api_server_is_away(pair):
     assert adopted(first) == adopted(second) == 0
 
 
+# ---- Beside them -----------------------------------------------------------------------------------
+
+
+def test_doctor_of_an_installation_that_runs(pair, start_replica):
+    """Its leader removes pods of the installation that have no holder."""
+    leader_of(pair)
+    settings = {"PATH": os.environ["PATH"], **cluster.gateway_environment()}
+    settings["KERNELGATE_KUBERNETES_INSTALLATION"] = start_replica.installation
+    result = subprocess.run([BINARY, "doctor"], env=settings, stdout=subprocess.PIPE, text=True)
+    assert result.returncode == 0, result.stdout
+    assert "the agent runs in a pod" in result.stdout
+
+
 # ---- Settings --------------------------------------------------------------------------------------
 
 
