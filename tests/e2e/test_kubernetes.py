@@ -2,6 +2,7 @@
 """What only a cluster shows: faults of the API server, pods that others change, rights, admission."""
 
 import base64
+import contextlib
 import os
 import pathlib
 import shutil
@@ -358,27 +359,72 @@ def test_a_server_that_cannot_be_trusted(tmp_path):
     assert "certificate" in result.stdout
 
 
+@contextlib.contextmanager
+def account_without_leases(folder):
+    """A token that allows what a single gateway needs."""
+    there = ("-n", cluster.NAMESPACE)
+    verbs = "--verb=create,delete,get,list,patch,watch"
+    cluster.kubectl(*there, "create", "serviceaccount", "few")
+    try:
+        cluster.kubectl(*there, "create", "role", "few", verbs, "--resource=pods")
+        account = f"--serviceaccount={cluster.NAMESPACE}:few"
+        cluster.kubectl(*there, "create", "rolebinding", "few", "--role=few", account)
+        (folder / "token").write_text(cluster.kubectl(*there, "create", "token", "few"))
+        yield str(folder / "token")
+    finally:
+        cluster.kubectl(
+            *there, "delete", "serviceaccount,role,rolebinding", "few", "--ignore-not-found"
+        )
+
+
+def test_doctor_names_missing_rights_of_a_replica(tmp_path):
+    with account_without_leases(tmp_path) as token:
+        assert doctor(KERNELGATE_KUBERNETES_TOKEN_FILE=token).returncode == 0
+        result = doctor(
+            KERNELGATE_KUBERNETES_TOKEN_FILE=token,
+            KERNELGATE_KUBERNETES_REPLICA_ADDRESS="127.0.0.1:1",
+            KERNELGATE_KEEP_SANDBOXES="true",
+        )
+    assert result.returncode == 1
+    assert "may not create, delete, get, list, patch leases" in result.stdout, result.stdout
+
+
 def test_the_account_can_do_nothing_else():
+    """What it can do beside what every account can: answer for itself, and read about the API."""
     account = "system:serviceaccount:kernelgate:kernelgate"
-    rights = cluster.kubectl("auth", "can-i", "--list", f"--as={account}", "-n", cluster.NAMESPACE)
-    resources = {line.split()[0] for line in rights.splitlines()[1:] if line[0] not in " ["}
-    assert {name for name in resources if "." not in name} == {"pods"}
-    assert "leases.coordination.k8s.io" in resources
-    elsewhere = cluster.kubectl("auth", "can-i", "--list", f"--as={account}", "-n", "default")
-    assert "pods" not in elsewhere
+    nobody = "system:serviceaccount:kernelgate:default"
+
+    def rights(name, namespace):
+        table = cluster.kubectl("auth", "can-i", "--list", f"--as={name}", "-n", namespace)
+        return {" ".join(line.split()) for line in table.splitlines()[1:]}
+
+    assert rights(account, cluster.NAMESPACE) - rights(nobody, cluster.NAMESPACE) == {
+        "pods [] [] [create delete get list patch watch]",
+        "leases.coordination.k8s.io [] [] [create delete get list patch]",
+    }
+    for namespace in ("default", "kernelgate", "kube-system"):
+        assert rights(account, namespace) == rights(nobody, namespace)
 
 
-def test_a_quota_that_is_used_up_is_told(start_gateway):
-    gateway = start_gateway("--pool-size", "0")
+@contextlib.contextmanager
+def quota_used_up():
     quota = ("-n", cluster.NAMESPACE, "patch", "resourcequota", "sandboxes", "--type=merge", "-p")
     cluster.kubectl(*quota, '{"spec":{"hard":{"pods":"0"}}}')
     try:
         wait_for(lambda: "pods: 0" in cluster.kubectl("-n", cluster.NAMESPACE, "get", "resourcequota",
                                                       "-o", "yaml").replace('"', ""))  # fmt: skip
-        response = gateway.client.post("/api/v1/sessions", json={})
-        assert "exceeded quota" in problem(response, 503, "provisioner_unavailable")["detail"]
+        yield
     finally:
         cluster.kubectl(*quota, '{"spec":{"hard":{"pods":"50"}}}')
+
+
+def test_a_quota_that_is_used_up_is_told(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    with quota_used_up():
+        response = gateway.client.post("/api/v1/sessions", json={})
+        assert "exceeded quota" in problem(response, 503, "provisioner_unavailable")["detail"]
+        result = doctor()
+        assert result.returncode == 1 and "exceeded quota" in result.stdout, result.stdout
     wait_for(
         lambda: gateway.client.post("/api/v1/sessions", json={}).status_code == 200, timeout=60
     )
