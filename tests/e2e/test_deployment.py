@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import socket
+import subprocess
 import threading
 import time
 import types
@@ -262,6 +263,26 @@ def test_replicas_that_are_replaced(deployed):
     in_namespace("delete", "pod", "-l", "app.kubernetes.io/name=kernelgate")
     replicas = addresses("kernelgate")
     wait_for(lambda: all(map(answers, replicas)), timeout=60)
+
+
+def test_a_new_replica_gets_requests_when_it_is_ready_or_after_a_minute(deployed, tmp_path):
+    deployment = json.loads(in_namespace("get", "deployment", "kernelgate", "-o", "json"))
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    probe = container["startupProbe"]
+    command = [part.replace("/tmp/", f"{tmp_path}/") for part in probe["exec"]["command"]]
+    curl = tmp_path / "curl"
+
+    def passes(answer):
+        """If that is what /readyz answers."""
+        curl.write_text(f'#!/bin/sh\ncase "$*" in */readyz) exit {22 * (answer != 200)};; esac\n')
+        curl.chmod(0o755)
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        return subprocess.run(command, env={"PATH": path}).returncode == 0
+
+    assert passes(200)
+    n_refused = next(n for n in itertools.count() if passes(503))
+    assert 50 <= n_refused * probe["periodSeconds"] <= 60
+    assert n_refused < probe["failureThreshold"]
 
 
 # ---- A rolling update ------------------------------------------------------------------------------
