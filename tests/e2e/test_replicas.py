@@ -4,6 +4,7 @@
 import concurrent.futures
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import pathlib
@@ -105,6 +106,35 @@ def test_a_killed_replicas_sessions_are_taken_over(start_replica):
     wait_for(lambda: answers(second, "first", "print(x + 1)", "42"), timeout=TAKEOVER_S)
     assert time.monotonic() - killed < 20  # docs/kubernetes.md
     assert adopted(second) == 1
+
+
+def test_a_replica_is_killed_under_load(pair):
+    """What it ran breaks off; nobody else notices."""
+    first, second = pair
+    first.execute("x = 41", session_id="kept")
+    second.execute("y = 0", session_id="own")
+    stop = threading.Event()
+
+    def use_own():
+        for number in itertools.count(1):
+            lines = second.execute("y += 1; print(y)", session_id="own")
+            assert lines.text() == f"{number}\n" and lines.status == "ok", lines
+            if stop.wait(0.1):
+                return number
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        used = pool.submit(use_own)
+        try:
+            with second.stream(HELD, session_id="kept") as reader:
+                reader.next_of("stdout")
+                first.kill()
+                with pytest.raises(httpx.RemoteProtocolError):
+                    reader.rest()
+            second.release("kept")
+            wait_for(lambda: answers(second, "kept", "print(x + 1)", "42"), timeout=TAKEOVER_S)
+        finally:
+            stop.set()
+        assert used.result() > 20
 
 
 def test_streams_joins_and_links(shared_pair):
@@ -456,14 +486,18 @@ def test_one_replica_fills_the_pool_for_all(start_replica):
 
 
 def test_a_replica_that_was_stopped_is_overtaken(pair):
-    """It drives none of its former sessions, and forwards."""
+    """It drives none of its former sessions, and forwards. Its cell goes on, and is not run again."""
     first, second = pair
-    first.execute("x = 41", session_id="kept")
-    first.signal(signal.SIGSTOP)
-    try:
-        wait_for(lambda: answers(second, "kept", "x += 1; print(x)", "42"), timeout=TAKEOVER_S)
-    finally:
-        first.signal(signal.SIGCONT)
+    first.execute("x = 41; n = 0", session_id="kept")
+    with first.stream(f"n += 1\n{HELD}", session_id="kept") as reader:
+        reader.next_of("stdout")
+        first.signal(signal.SIGSTOP)
+        try:
+            second.release("kept")
+            wait_for(lambda: answers(second, "kept", "x += 1; print(x)", "42"), timeout=TAKEOVER_S)
+        finally:
+            first.signal(signal.SIGCONT)
+        assert reader.rest().status == "died"
 
     def runs():
         """What it accepts before it knows ends as died, and has not run."""
@@ -473,7 +507,7 @@ def test_a_replica_that_was_stopped_is_overtaken(pair):
 
     wait_for(runs, timeout=TAKEOVER_S)
     for gateway in pair:
-        assert gateway.execute("print(x)", session_id="kept").text() == "43\n"
+        assert gateway.execute("print(x, n)", session_id="kept").text() == "43 1\n"
     assert "another gateway has taken the sandbox over" in first.log()
     assert adopted(second) == 1 and adopted(first) == 0
 
@@ -599,12 +633,13 @@ def test_a_replica_without_the_api_server_is_overtaken(start_replica):
 # ---- The API server --------------------------------------------------------------------------------
 
 
-def test_sessions_stay_where_they_are_while_the_api_server_is_away(pair):
+@pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
+def test_sessions_stay_where_they_are_while_the_api_server_is_away(pair, component):
     first, second = pair
     first.execute("x = 41", session_id="kept")
     assert second.execute("print(x)", session_id="kept").text() == "41\n"
     seconds = max(25, int(os.environ.get("KERNELGATE_FAULT_SECONDS", "0")))  # 25: a lease and more
-    with concurrent.futures.ThreadPoolExecutor() as pool, cluster.stopped_api_server():
+    with concurrent.futures.ThreadPoolExecutor() as pool, cluster.stopped(component):
         end = time.monotonic() + seconds
         new = pool.submit(first.client.post, "/api/v1/sessions", json={"session_id": "new"})
         while time.monotonic() < end:
@@ -622,7 +657,7 @@ def test_sessions_stay_where_they_are_while_the_api_server_is_away(pair):
 
 def test_doctor_of_an_installation_that_runs(pair, start_replica):
     """Its leader removes pods of the installation that have no holder."""
-    leader_of(pair)
+    wait_for(lambda: leases(start_replica.installation, "leader"))
     settings = {"PATH": os.environ["PATH"], **cluster.gateway_environment()}
     settings["KERNELGATE_KUBERNETES_INSTALLATION"] = start_replica.installation
     result = subprocess.run([BINARY, "doctor"], env=settings, stdout=subprocess.PIPE, text=True)

@@ -24,6 +24,7 @@ enum kind {
     NAME,
     READ_NAME,
     PATCH_NAME,
+    DELETE_REPLICA,
     OTHER,
     N_KINDS
 };
@@ -66,6 +67,8 @@ kind_of(const char *request)
         return READ_NAME;
     if (begins(request, "PATCH " LEASES_PATH "/kg-s-"))
         return PATCH_NAME;
+    if (begins(request, "DELETE " LEASES_PATH "/kg-r-"))
+        return DELETE_REPLICA;
     return begins(request, "POST " LEASES_PATH) && strstr(request, "kg-s-") ? NAME : OTHER;
 }
 
@@ -277,6 +280,30 @@ test_a_pod_that_was_overtaken(void **state)
     assert_int_equal(place.holder, HOLDER_LOST);
 }
 
+// ---- Replicas -------------------------------------------------------------------------------
+
+static void
+test_the_lease_of_a_replica_that_was_killed_is_removed(void **state)
+{
+    struct fixture *f = *state;
+    KG_AUTO_FREE char *list = kg_asprintf(
+        "{\"items\":[{\"metadata\":{\"annotations\":{\"kernelgate/address\":\"there:1\"}},"
+        "\"spec\":{\"holderIdentity\":\"abcdefghij\",\"renewTime\":\"x\"}},"
+        "{\"metadata\":{\"labels\":{\"kernelgate/kind\":\"leader\"},\"resourceVersion\":\"1\"},"
+        "\"spec\":{\"holderIdentity\":\"%s\"}}]}",
+        f->kube->holder);
+    f->answers[LEASES][0].body = list;
+    WAIT_FOR(f, kube_replica_find(f->kube, "abcdefghij"));
+    struct kube_replica *replica = LIST_FIRST(&f->kube->replicas.others);
+    int n_lists = f->n_requests[LEASES];
+    WAIT_FOR(f, f->n_requests[LEASES] > n_lists);
+    assert_int_equal(f->n_requests[DELETE_REPLICA], 0);
+    replica->silent_ms = 60000;
+    WAIT_FOR(f, f->n_requests[DELETE_REPLICA] == 1);
+    assert_null(kube_replica_find(f->kube, "abcdefghij"));
+    f->answers[LEASES][0].body = EMPTY;
+}
+
 // ---- Names ----------------------------------------------------------------------------------
 
 // The cluster removes the Lease, whose pod is gone, between two requests for it.
@@ -315,6 +342,7 @@ const struct CMUnitTest kubernetes_replica_tests[] = {
     WITH_SERVER(test_a_takeover_that_is_cancelled_removes_nothing),
     WITH_SERVER(test_a_pod_that_was_claimed_meanwhile_is_not_removed),
     WITH_SERVER(test_a_pod_that_was_overtaken),
+    WITH_SERVER(test_the_lease_of_a_replica_that_was_killed_is_removed),
     WITH_SERVER(test_a_name_whose_lease_is_removed_meanwhile),
 };
 const size_t n_kubernetes_replica_tests = KG_ARRAY_LEN(kubernetes_replica_tests);
