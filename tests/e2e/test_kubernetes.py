@@ -94,6 +94,37 @@ def test_a_pod_that_is_deleted_ends_its_session_only(gateway):
     )
 
 
+def evict(sandbox_id):
+    """As `kubectl drain` does."""
+    path = f"/api/v1/namespaces/{cluster.NAMESPACE}/pods/kg-{sandbox_id}/eviction"
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": f"kg-{sandbox_id}", "namespace": cluster.NAMESPACE},
+    }
+    cluster.Cluster().ask("POST", path, json=eviction)
+
+
+def limit_time(sandbox_id):
+    """After it the kubelet ends the pod."""
+    patch(sandbox_id, {"spec": {"activeDeadlineSeconds": 1}})
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [(evict, "the sandbox's pod has ended"), (limit_time, 'reason="DeadlineExceeded: ')],
+)
+def test_a_pod_that_the_cluster_ends(start_gateway, end, said):
+    gateway = start_gateway("--pool-size", "0")
+    gateway.create_session(session_id="ended")
+    with gateway.stream("import time; print('on'); time.sleep(600)", session_id="ended") as reader:
+        reader.next_of("stdout")
+        end(sandbox_of(gateway, "ended").id)
+        assert reader.rest().status == "died"
+    wait_for(lambda: not gateway.client.get("/api/v1/sessions").json()["sessions"])
+    wait_for(lambda: said in gateway.log() and pods_of(gateway) == [])
+
+
 def test_a_pod_that_another_has_claimed_is_not_used(start_gateway):
     gateway = start_gateway("--pool-size", "1")
     gateway.fill_pool()
