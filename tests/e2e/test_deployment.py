@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import socket
 import subprocess
 import threading
@@ -283,6 +284,16 @@ def test_a_new_replica_gets_requests_when_it_is_ready_or_after_a_minute(deployed
     n_refused = next(n for n in itertools.count() if passes(503))
     assert 50 <= n_refused * probe["periodSeconds"] <= 60
     assert n_refused < probe["failureThreshold"]
+
+
+def test_executions_end_within_the_grace_period(deployed):
+    """What the gateway does after `drain-timeout` takes less than 10 seconds."""
+    deployment = json.loads(in_namespace("get", "deployment", "kernelgate", "-o", "json"))
+    pod = deployment["spec"]["template"]["spec"]
+    [_, seconds] = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    settings = (PROJECT / "docs/settings.md").read_text()
+    drain = re.search(r"`drain-timeout` \(s\) \| (\d+) ", settings)[1]
+    assert pod["terminationGracePeriodSeconds"] >= int(seconds) + int(drain) + 10
 
 
 # ---- A rolling update ------------------------------------------------------------------------------
