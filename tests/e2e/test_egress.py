@@ -94,6 +94,7 @@ def test_a_port_where_nobody_listens(out):
     assert out("print(ask('CONNECT 127.0.0.1:1 HTTP/1.1'))").startswith("HTTP/1.1 502 ")
 
 
+@pytest.mark.not_on("kubernetes", "a pod has a network, which the cluster closes")
 def test_there_is_still_no_network(out):
     assert out("print(os.listdir('/sys/class/net'))") == "['lo']"
     code = "print(socket.socket().connect_ex(('203.0.113.1', 80)))"
@@ -120,7 +121,7 @@ with socket.socket(socket.AF_UNIX) as door:
         door.connect("/run/kg/door.sock")
         door.sendall(b"KGDIAL 1\\nCONNECT 203.0.113.7:443 HTTP/1.1\\r\\n\\r\\n")
         print(door.recv(100))
-    except ConnectionError:
+    except OSError:  # or there is no such socket
         print(b"")
 """
     assert gateway.execute(code, session_id=session).text().split() == ["None", "111", "b''"]
