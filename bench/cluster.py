@@ -7,6 +7,8 @@
 (d) a replica that knows many sandboxes: its memory, GET sessions of one of their owners, and the first
     result of a new session. The sandboxes are pods that no node runs, held by a replica that is none.
 (e) a replica is killed under load: how long until another one answers for each of its sessions
+(f) claims a second that the API server takes: a Lease of a name and a patch of a free pod, as a replica
+    asks for them. No node runs the pods.
 """
 
 import argparse
@@ -43,6 +45,7 @@ BLOCKS, ROUNDS = 10, 200
 STARTS = 20
 AT_A_TIME = (1, 4)
 SESSIONS_A_SECOND = 40
+CLAIMS, CLAIMS_AT_A_TIME = 400, (1, 8)
 OF_OWNER = 100  # sessions of one owner among many
 KILLED, OF_KILLED = 5, 4  # times that a replica is killed, and sessions that it holds
 TAKEN_OVER_S = 20
@@ -262,6 +265,75 @@ def starts(engines):
     return pool, throughput
 
 
+# ---- Claims ----------------------------------------------------------------------------------------
+
+
+def free_pod(name):
+    container = {"name": "sandbox", "image": "localhost/kernelgate-kernel:1"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {"kernelgate/state": "free"},
+            "annotations": {"kernelgate/holder": "bench", "kernelgate/epoch": "1"},
+        },
+        "spec": {"schedulerName": "nobody", "containers": [container]},
+    }
+
+
+def name_of(pod):
+    """The Lease of its session's name."""
+    owner = {"apiVersion": "v1", "kind": "Pod"}
+    owner |= {key: pod["metadata"][key] for key in ("name", "uid")}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": pod["metadata"]["name"], "ownerReferences": [owner]},
+        "spec": {"holderIdentity": "bench"},
+    }
+
+
+def claim_patch(session):
+    state, meta = "/metadata/labels/kernelgate~1state", {"session_id": session}
+    return [
+        {"op": "test", "path": state, "value": "free"},
+        {"op": "test", "path": "/metadata/annotations/kernelgate~1holder", "value": "bench"},
+        {"op": "replace", "path": state, "value": "claimed"},
+        {
+            "op": "add",
+            "path": "/metadata/annotations/kernelgate~1meta",
+            "value": json.dumps(meta | {"owner": "bench", "env": {}}),
+        },
+    ]
+
+
+def claims(api):
+    pods, row = f"/api/v1/namespaces/{NAMESPACE}/pods", {}
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+    headers = {"Content-Type": "application/json-patch+json"}
+    local = threading.local()
+
+    def claim(pod):
+        if not hasattr(local, "api"):
+            local.api = Api()
+        name = pod["metadata"]["name"]
+        local.api.ask("POST", leases, json=name_of(pod))
+        patch = json.dumps(claim_patch(name))
+        local.api.ask("PATCH", f"{pods}/{name}", content=patch, headers=headers)
+
+    for at_a_time in CLAIMS_AT_A_TIME:
+        made = [
+            api.ask("POST", pods, json=free_pod(f"claim-{at_a_time}-{number}"))
+            for number in range(CLAIMS)
+        ]
+        with concurrent.futures.ThreadPoolExecutor(at_a_time) as threads:
+            began = time.perf_counter()
+            list(threads.map(claim, made))
+            row[f"{at_a_time} at a time"] = round(CLAIMS / (time.perf_counter() - began), 1)
+    return row
+
+
 # ---- Many sandboxes --------------------------------------------------------------------------------
 
 
@@ -395,7 +467,7 @@ def main():
         "--pods", type=int, default=9950, help="sandboxes of (d), below 10,000; 0: none"
     )
     parser.add_argument(
-        "--only", choices=("forward", "start", "pods", "kill"), help="only that part"
+        "--only", choices=("forward", "start", "pods", "kill", "claims"), help="only that part"
     )
     arguments = parser.parse_args()
     results, goals = {}, []
@@ -421,6 +493,9 @@ def main():
             longest = row["first_answer_max_s"]
             within = (f"another replica answers within {TAKEN_OVER_S} s", f"{longest} s")
             goals.append((*within, longest <= TAKEN_OVER_S))
+        if arguments.only in (None, "claims"):
+            results["claims"] = claims(api)
+            report.print_table("(f) claims a second", {"the API server": results["claims"]})
         if arguments.only in (None, "pods") and arguments.pods:
             rows = results["pods"] = loaded(folder, api, arguments.pods)
             report.print_table(f"(d) a replica, and {OF_OWNER} sessions of the owner", rows)
