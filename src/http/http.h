@@ -64,7 +64,7 @@ enum { HTTP_OWNER_MAX = 64 };
 
 // Turns credentials into owners. The server asks once for each request that has a credential, when
 // its head is complete and none of its body has been read. The owner stays the owner of the request
-// until its end, even if the credential is revoked.
+// until its end, even if the credential is revoked; see http_credential_check().
 struct http_authenticator {
     const struct http_authenticator_ops *ops;
 };
@@ -94,6 +94,23 @@ struct http_authenticator_ops {
 // only HTTP_PUBLIC routes accept them.
 void http_server_set_authenticator(struct http_server *server,
                                    struct http_authenticator *authenticator);
+
+// The credential by which a request's owner was found, for connections that outlive the request: it
+// can be checked again.
+struct http_credential;
+enum http_validity { HTTP_VALID, HTTP_INVALID, HTTP_UNKNOWN };
+// What a check has found that could not be answered at once. HTTP_UNKNOWN: the credential could not
+// be checked. The callback may free the credential, but not check it again.
+typedef void (*http_rechecked_fn)(enum http_validity validity, void *arg);
+// NULL: the owner was not found by a credential (no authenticator, http_request_set_owner()). The
+// authenticator must outlive it.
+struct http_credential *http_credential_new(const struct http_request *request,
+                                            http_rechecked_fn on_checked, void *arg);
+void http_credential_free(struct http_credential *credential);
+// As for a new request with this credential, and at the same cost. It is valid as long as it is the
+// same owner's. HTTP_UNKNOWN: `on_checked` is called later, once for the checks that were asked for
+// until then, and never from inside this function.
+KG_MUST_CHECK enum http_validity http_credential_check(struct http_credential *credential);
 
 // ---- Admission ------------------------------------------------------------------------------
 

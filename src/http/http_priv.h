@@ -247,6 +247,7 @@ struct http_request {
     char id[HTTP_ID_LEN + 1];
     char owner[HTTP_OWNER_MAX + 1]; // empty: none
     bool wrong_key;                 // it has a key, which is not valid
+    bool is_identified;             // the owner was found by its credential
     struct loop_timer *slow_timer;  // until a wrong key is refused
     const char *route;              // its pattern; NULL: none was found
     int flags;                      // of its route

@@ -155,6 +155,7 @@ identify_check(struct http_connection *conn, struct http_request *request, struc
     strcpy(request->owner, conn->owner); // of the same size
     request->wrong_key =
         conn->has_credential && !conn->owner[0] && !conn->unchecked && !conn->lacks_csrf_token;
+    request->is_identified = conn->has_credential && conn->owner[0];
     if (!conn->owner[0] && (request->flags & HTTP_PUBLIC))
         return 0;
     if (conn->unchecked) {

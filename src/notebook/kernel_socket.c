@@ -9,6 +9,9 @@
 // not read meanwhile. What all clients say, whole messages and parts of messages, takes at most
 // MAX_RECEIVED_BYTES here, that of one owner half of it; messages of up to WEBSOCKET_SMALL_BYTES
 // are not counted while they are received.
+//
+// A client's key is checked again for each message, before the tap gets it, and every RECHECK_MS
+// for a client that sends nothing, or is disconnected.
 
 #include <string.h>
 
@@ -22,6 +25,8 @@ enum {
     SHARED_MIN_BYTES = 16 << 10,
     MAX_RECEIVED_BYTES = 64 << 20, // or twice the largest message
     RETRY_MS = 50,
+    RECHECK_MS = 5 * 1000,
+    RETRY_KEY_MS = 1000, // if keys cannot be checked
     SESSION_ID_MAX = 128, // of a client, in the query
     // As for the streams of executions (api/execution_stream.c).
     CROWDED_TICK_MS = 500,
@@ -46,6 +51,7 @@ struct kernel_socket {
     struct session_client *client; // keeps the kernel from expiring; or NULL
     int64_t said_ms;               // when either side last sent a message
     char *owner;
+    struct http_credential *key; // of the client; NULL: it needs none, or the kernel's id is one
     char kernel_id[KERNEL_ID_LEN + 1];
     char *session_id; // of the client; "": none
     bool is_v1;
@@ -55,6 +61,7 @@ struct kernel_socket {
     struct loop_timer *crowded;
     struct loop_timer *quiet; // frees `client`
     struct loop_timer *away;  // frees the socket of a disconnected client
+    struct loop_timer *recheck;
     size_t last_backlog;
     int n_slow_ticks;
 };
@@ -77,6 +84,8 @@ kernel_socket_free(struct kernel_socket *socket)
     loop_timer_free(socket->crowded);
     loop_timer_free(socket->quiet);
     loop_timer_free(socket->away);
+    loop_timer_free(socket->recheck);
+    http_credential_free(socket->key);
     free(socket->session_id);
     free(socket->owner);
     free(socket);
@@ -120,6 +129,48 @@ kernel_socket_close(struct kernel_socket *socket, int status, const char *reason
     if (socket->ws)
         websocket_close(socket->ws, status, reason);
     kernel_socket_free(socket);
+}
+
+// ---- The key --------------------------------------------------------------------------------
+
+static void
+revoke(struct kernel_socket *socket)
+{
+    log_info("the key of a WebSocket is no longer valid", LOG_STR("kernel", socket->kernel_id),
+             LOG_STR("owner", socket->owner));
+    kernel_socket_close(socket, WEBSOCKET_POLICY, "the API key is no longer valid");
+}
+
+// Messages have waited for the answer.
+static void
+socket_on_key_checked(enum http_validity validity, void *arg)
+{
+    struct kernel_socket *socket = arg;
+    if (validity == HTTP_INVALID)
+        revoke(socket);
+    else if (!STAILQ_EMPTY(&socket->delayed))
+        loop_timer_start(socket->retry, validity == HTTP_VALID ? 0 : RETRY_KEY_MS);
+}
+
+static void
+socket_on_recheck(void *arg)
+{
+    struct kernel_socket *socket = arg;
+    loop_timer_start(socket->recheck, RECHECK_MS);
+    if (http_credential_check(socket->key) == HTTP_INVALID)
+        revoke(socket);
+}
+
+// What the client sends from now on needs this key.
+static void
+set_key(struct kernel_socket *socket, const struct http_request *request)
+{
+    http_credential_free(socket->key);
+    socket->key = http_credential_new(request, socket_on_key_checked, socket);
+    if (socket->key)
+        loop_timer_start(socket->recheck, RECHECK_MS);
+    else
+        loop_timer_stop(socket->recheck);
 }
 
 // ---- The kernel -----------------------------------------------------------------------------
@@ -338,6 +389,21 @@ socket_may_receive(size_t len, void *arg)
     return of_owner <= half && all <= 2 * half;
 }
 
+static int
+check_key(const struct kernel_socket *socket, struct kg_error *err)
+{
+    enum http_validity validity = socket->key ? http_credential_check(socket->key) : HTTP_VALID;
+    switch (validity) {
+    case HTTP_VALID:
+        return 0;
+    case HTTP_INVALID:
+        return kg_error_set(err, KG_UNAUTHORIZED, 0, "the API key is no longer valid");
+    case HTTP_UNKNOWN:
+        return kg_error_set(err, KG_SESSION_BUSY, 0, "the API key is being checked");
+    }
+    return 0;
+}
+
 // Gives the tap a message; the error is KG_SESSION_BUSY or KG_RATE_LIMITED where it is to be tried
 // again. It counts as one request, however often it is tried.
 static int
@@ -345,7 +411,7 @@ send_message(struct kernel_socket *socket, bool is_text, const void *data, size_
              bool *is_admitted, struct kg_error *err)
 {
     struct framed framed;
-    if (read_message(socket, is_text, data, len, &framed, err) < 0 ||
+    if (check_key(socket, err) < 0 || read_message(socket, is_text, data, len, &framed, err) < 0 ||
         (!*is_admitted && http_server_admit(socket->server, socket->owner, err) < 0))
         return -1;
     *is_admitted = true;
@@ -517,6 +583,7 @@ kernel_socket_new(struct notebook *notebook, const struct http_request *request,
     socket->crowded = loop_timer_new(notebook->loop, socket_on_crowded_tick, socket);
     socket->quiet = loop_timer_new(notebook->loop, socket_on_quiet, socket);
     socket->away = loop_timer_new(notebook->loop, socket_on_away, socket);
+    socket->recheck = loop_timer_new(notebook->loop, socket_on_recheck, socket);
     STAILQ_INIT(&socket->delayed);
     TAILQ_INSERT_TAIL(&notebook->sockets, socket, link);
     const struct kernel_tap_settings settings = {.owner = socket->owner};
@@ -543,6 +610,7 @@ kernel_socket_start(struct kernel_socket *socket, struct http_request *request)
     socket->last_backlog = 0;
     socket->n_slow_ticks = 0;
     loop_timer_stop(socket->away);
+    set_key(socket, request);
     touch(socket);
     socket->ws = websocket_start(request, &(const struct websocket_settings){
                                               .loop = socket->notebook->loop,

@@ -7,7 +7,11 @@ import subprocess
 import sys
 import time
 
+import pytest
+import websocket
+from account_commands import Accounts
 from jupyter_wire import Channels, connections, handshake, start_kernel, text
+from kernelgate import wait_for
 
 
 def test_keys(start_gateway, tmp_path):
@@ -69,6 +73,96 @@ def test_an_id_is_enough_where_settings_say_so(start_gateway, tmp_path):
         assert handshake(gateway, kernel, stranger).status_code == 401
         assert time.monotonic() - started > 0.09  # 100 ms, by a clock that counts milliseconds
     assert kernel[:8] in gateway.log() and kernel not in gateway.log()
+
+
+class FileOfKeys:
+    """Two keys of alice, in a file."""
+
+    def __init__(self, folder):
+        self.path = folder / "keys"
+        self.flags = ("--api-keys-file", str(self.path))
+        self.keys = ["key-1", "key-2"]
+        self.path.write_text("alice:key-1\nalice:key-2\n")
+
+    def revoke(self):
+        self.path.write_text("alice:key-2\n")
+
+    def restore(self):
+        pass
+
+
+class KeysOfAccount:
+    """Two keys of an account."""
+
+    def __init__(self, folder):
+        self.accounts = Accounts(folder / "accounts.db")
+        self.flags = self.accounts.flags
+        self.accounts.do("user", "add", "alice")
+        self.keys = [self.accounts.key("alice"), self.accounts.key("alice")]
+
+    def revoke(self):
+        self.accounts.do("key", "revoke", self.keys[0])
+
+    def restore(self):
+        pass
+
+
+class DisabledAccount(KeysOfAccount):
+    def revoke(self):
+        self.accounts.do("user", "disable", "alice")
+
+    def restore(self):
+        self.accounts.do("user", "enable", "alice")
+
+
+@pytest.mark.parametrize("kind", [FileOfKeys, KeysOfAccount, DisabledAccount])
+def test_a_revoked_key_ends_its_websockets(start_gateway, clients, tmp_path, kind):
+    """A client that sends, one that only reads, and one that is away."""
+    store = kind(tmp_path)
+    first, second = store.keys
+    gateway = start_gateway("--jupyter-api", "--pool-size", "0", *store.flags, key=second)
+    kernel = start_kernel(gateway)
+    with Channels(gateway, kernel, query=f"?token={first}&session_id=lab") as away:
+        away.run("1")
+    wait_for(lambda: connections(gateway, kernel) == 0)
+    gateway.execute("print('missed')", session_id=kernel)
+    sender = Channels(gateway, kernel, query=f"?token={first}")
+    reader = Channels(gateway, kernel, query=f"?token={first}")
+    assert text(sender.run("print(1)")) == "1\n"
+    store.revoke()
+    old = clients(gateway, first)
+    wait_for(lambda: old.get("/api/kernels").status_code == 401)
+    sender.execute("open('ran', 'w').close()")
+    assert sender.closing_status() == 1008
+    assert reader.closing_status() == 1008
+    wait_for(lambda: gateway.log().count("the key of a WebSocket is no longer valid") == 2)
+    store.restore()
+    assert connections(gateway, kernel) == 0
+    assert gateway.client.get(f"/api/v1/sessions/{kernel}/files/ran").status_code == 404
+    with Channels(gateway, kernel, query=f"?token={second}&session_id=lab") as new:
+        assert text(new.run("print(2)")) == "2\n"
+        assert text(new.seen) == ""
+    assert first not in gateway.log()
+
+
+def test_messages_wait_while_keys_cannot_be_checked(start_gateway, tmp_path):
+    accounts = Accounts(tmp_path / "accounts.db")
+    accounts.do("user", "add", "alice")
+    key = accounts.key("alice")
+    gateway = start_gateway("--jupyter-api", "--pool-size", "0", *accounts.flags, key=key)
+    kernel = start_kernel(gateway)
+    with Channels(gateway, kernel, query=f"?token={key}") as client:
+        client.run("1")
+        aside = accounts.path.with_name("aside")
+        accounts.path.rename(aside)
+        wait_for(lambda: gateway.client.get("/api/kernels").status_code == 503)
+        running = client.execute("print(2)")
+        client.ws.settimeout(3)
+        with pytest.raises(websocket.WebSocketTimeoutException):
+            client.next()
+        client.ws.settimeout(30)
+        aside.rename(accounts.path)
+        assert text(client.until_idle(running)) == "2\n"
 
 
 NBCLIENT = """

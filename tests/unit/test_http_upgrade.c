@@ -313,6 +313,65 @@ test_tokens(void **state)
     }
 }
 
+// ---- Credentials that are checked again -----------------------------------------------------
+
+static enum http_validity checked_as;
+static int n_rechecked;
+
+static void
+on_rechecked(enum http_validity validity, void *arg)
+{
+    (void)arg;
+    checked_as = validity;
+    n_rechecked++;
+}
+
+static struct http_credential *
+credential_of(const char *path, const char *header)
+{
+    KG_AUTO_RAW raw;
+    KG_AUTO_FREE char *head =
+        kg_asprintf("GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n", path, header);
+    raw_ask(&raw, head);
+    WAIT(bench.held);
+    struct http_request *request = KG_STEAL(bench.held);
+    struct http_credential *credential = http_credential_new(request, on_rechecked, NULL);
+    http_reply(request, 200, "text/plain", "", 0);
+    WAIT(raw_has(&raw, "HTTP/1.1 200 "));
+    return credential;
+}
+
+static void
+test_a_credential_is_checked_again(void **state)
+{
+    (void)state;
+    struct test_authenticator *authenticator = &bench.authenticator;
+    assert_null(credential_of("/hold", "X-API-Key: k-1")); // no authenticator
+    bench_add_key("anna", "k-1");
+    assert_null(credential_of("/hold", "X-API-Key: wrong"));
+    assert_null(credential_of("/hold", "X-Other: k-1"));
+    struct http_credential *credential = credential_of("/hold-private", "X-API-Key: k-1");
+    assert_int_equal(http_credential_check(credential), HTTP_VALID);
+    authenticator->owners[0] = "bert";
+    assert_int_equal(http_credential_check(credential), HTTP_INVALID);
+    authenticator->owners[0] = "anna";
+    authenticator->slow = true;
+    n_rechecked = 0;
+    assert_int_equal(http_credential_check(credential), HTTP_UNKNOWN);
+    assert_int_equal(http_credential_check(credential), HTTP_UNKNOWN);
+    assert_int_equal(authenticator->n_pending, 1);
+    bench_answer_check();
+    assert_true(n_rechecked == 1 && checked_as == HTTP_VALID);
+    authenticator->keys[0] = "another";
+    assert_int_equal(http_credential_check(credential), HTTP_UNKNOWN);
+    bench_answer_check();
+    assert_true(n_rechecked == 2 && checked_as == HTTP_INVALID);
+    assert_int_equal(http_credential_check(credential), HTTP_UNKNOWN);
+    int n_cancelled = authenticator->n_cancelled;
+    http_credential_free(credential);
+    assert_int_equal(authenticator->n_cancelled, n_cancelled + 1);
+}
+
 // ---- Forwarded requests ---------------------------------------------------------------------
 
 static char *forwarded; // the head
@@ -418,5 +477,6 @@ const struct CMUnitTest http_upgrade_tests[] = {
     TEST(test_another_secret_than_a_key),
     TEST(test_what_is_no_upgrade),
     TEST(test_tokens),
+    TEST(test_a_credential_is_checked_again),
 };
 const size_t n_http_upgrade_tests = KG_ARRAY_LEN(http_upgrade_tests);
