@@ -249,6 +249,8 @@ execution_unref(struct execution *execution)
     free(execution->env);
     free(execution->owner);
     free(execution->session_id);
+    free(execution->kernel);
+    free(execution->msg_id);
     free(execution);
 }
 
@@ -368,6 +370,17 @@ retire(struct execution *execution)
     sweep(executions);
 }
 
+// A message that was too large is counted as dropped; its line says so.
+void
+execution_take_lines(struct execution *execution, struct jupyter_message *message)
+{
+    if (message->cut_bytes > 0 && message->shaped) {
+        metric_add(METRIC_OUTPUT_DROPPED_LINES, 1);
+        metric_add(METRIC_OUTPUT_DROPPED_BYTES, (double)message->cut_bytes);
+    }
+    output_append_lines(&execution->log, KG_STEAL(message->shaped));
+}
+
 void
 execution_finish(struct execution *execution, enum execution_status status, bool kernel_restarted)
 {
@@ -381,6 +394,7 @@ execution_finish(struct execution *execution, enum execution_status status, bool
         json_object_set_new(done, "more_files", json_integer(execution->more_files));
     execution_set_state(execution, EXECUTION_DONE);
     execution->on_interrupt = NULL;
+    execution->status = status;
     execution->ended_ms = clock_mono_ms();
     execution->log.last_message++;
     log_info("execution ended", LOG_STR("execution", execution->id),
@@ -440,4 +454,70 @@ executions_find(struct executions *executions, const char *id, const char *owner
         kg_error_set(err, KG_NOT_FOUND, 0,
                      "there is no execution %.40s; they are kept for 10 minutes", id);
     return found;
+}
+
+// ---- Descriptions ---------------------------------------------------------------------------
+
+// A time of clock_mono_us(); 0: null.
+static json_t *
+describe_time(int64_t mono_us)
+{
+    char text[CLOCK_RFC3339_LEN];
+    if (mono_us == 0)
+        return json_null();
+    clock_format_rfc3339(clock_wall_ms() - (clock_mono_us() - mono_us) / 1000, text);
+    return json_string(text);
+}
+
+static json_t *
+describe(const struct execution *execution)
+{
+    bool is_done = execution->state == EXECUTION_DONE;
+    json_t *body =
+        json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "execution_id", execution->id, "state",
+                  state_names[execution->state], "kernel", execution->kernel, "created_at",
+                  describe_time(execution->log.opened_us), "started_at",
+                  describe_time(execution->started_us), "ended_at",
+                  describe_time(execution->ended_ms * 1000));
+    if (is_done)
+        json_object_set_new(body, "status", json_string(status_names[execution->status]));
+    if (execution->msg_id)
+        json_object_set_new(body, "msg_id", json_string(execution->msg_id));
+    return body;
+}
+
+static int
+compare_newest(const void *a, const void *b)
+{
+    const struct execution *one = *(struct execution *const *)a;
+    const struct execution *other = *(struct execution *const *)b;
+    return (one->log.opened_us < other->log.opened_us) - (one->log.opened_us > other->log.opened_us);
+}
+
+static size_t
+gather(const struct execution_list *list, const char *owner, const char *session_id,
+       const struct execution **to)
+{
+    size_t n = 0;
+    const struct execution *execution;
+    TAILQ_FOREACH(execution, list, in_registry) {
+        if (strcmp(execution->session_id, session_id) == 0 && strcmp(execution->owner, owner) == 0)
+            to[n++] = execution;
+    }
+    return n;
+}
+
+json_t *
+executions_describe(const struct executions *executions, const char *owner, const char *session_id)
+{
+    const struct execution_share *share = share_find(executions, owner);
+    size_t max = share ? share->n_executions : 0; // counts other things, too
+    KG_AUTO_FREE const struct execution **found = kg_calloc(max + 1, sizeof *found);
+    size_t n = gather(&executions->live, owner, session_id, found);
+    n += gather(&executions->ended, owner, session_id, found + n);
+    qsort(found, n, sizeof *found, compare_newest);
+    json_t *list = json_array();
+    for (size_t i = 0; i < n && i < EXECUTIONS_DESCRIBED_MAX; i++)
+        json_array_append_new(list, describe(found[i]));
+    return json_pack("{s:o, s:I}", "executions", list, "total", (json_int_t)n);
 }

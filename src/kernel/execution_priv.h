@@ -14,6 +14,8 @@ struct execution {
     char id[EXECUTION_ID_LEN + EXECUTION_SUFFIX_MAX + 1];
     char *owner;
     char *session_id;
+    char *kernel; // the name of its kernelspec
+    char *msg_id; // of a tap's request; NULL: the request is the gateway's
     char *code;
     char *variables;      // JSON text, or NULL; as the code only until that is sent
     char *env;            // the same, kept
@@ -24,6 +26,7 @@ struct execution {
     int64_t more_files; // beyond those that have lines
     enum execution_state state;
     enum execution_status stop_status; // while interrupting or killing: how it will have ended
+    enum execution_status status;      // once it is done
     int64_t count;                     // the kernel's execution_count
     int64_t started_us;
     int64_t ended_ms;
@@ -61,6 +64,8 @@ size_t executions_max_message_bytes(const struct executions *executions); // 0: 
 size_t executions_max_log_bytes(const struct executions *executions);
 struct output_budget *executions_budget(const struct executions *executions); // borrowed
 void execution_set_state(struct execution *execution, enum execution_state state);
+// Appends the lines of one of its messages, which are taken from it.
+void execution_take_lines(struct execution *execution, struct jupyter_message *message);
 // Appends the `done` line; the execution's kernel has no more to do with it.
 void execution_finish(struct execution *execution, enum execution_status status,
                       bool kernel_restarted);

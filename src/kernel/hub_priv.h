@@ -6,6 +6,7 @@
 #include "execution_priv.h"
 #include "kernel_tap.h"
 #include "process_priv.h"
+#include "tap_runs_priv.h"
 
 struct hub_events {
     // A message whose parent is a message of the gateway's own.
@@ -25,6 +26,7 @@ struct kernel_hub {
     struct kernel_process *process;
     const struct hub_events *events;
     void *arg;
+    struct tap_runs runs;
     TAILQ_HEAD(, kernel_tap) taps;
     int n_taps;
     struct tap_requests unanswered; // sent on shell or control, in their order
@@ -40,8 +42,8 @@ struct kernel_hub {
 
 void hub_init(struct kernel_hub *hub, const struct kernel_context *context,
               struct kernel_process *process, const struct hub_events *events, void *arg);
-// Ends every tap.
-void hub_fini(struct kernel_hub *hub);
+// Ends every tap, and its executions as `died`, because of `evalue`.
+void hub_fini(struct kernel_hub *hub, const char *evalue);
 // While it is held nothing of a tap is sent on shell.
 void hub_hold(struct kernel_hub *hub, bool hold);
 // Whether a tap has an execute_request that is unanswered, or waits to be sent.

@@ -255,8 +255,9 @@ kernel_free(struct kernel *kernel, const char *reason)
 {
     if (!kernel)
         return;
-    runner_end(&kernel->runner, reason ? reason : "the session was ended");
-    hub_fini(&kernel->hub);
+    const char *evalue = reason ? reason : "the session was ended";
+    runner_end(&kernel->runner, evalue);
+    hub_fini(&kernel->hub, evalue);
     process_fini(&kernel->process);
     runner_fini(&kernel->runner);
     free(kernel);
@@ -314,8 +315,10 @@ kernel_interrupt(struct kernel *kernel)
     bool any = kernel_is_busy(kernel);
     bool runs = kernel->runner.run.execution != NULL;
     runner_interrupt(&kernel->runner);
-    if (!runs && (kernel->process.start.adopting || kernel->hub.n_executing > 0))
+    if (!runs && (kernel->process.start.adopting || kernel->hub.n_executing > 0)) {
+        tap_runs_on_interrupt(&kernel->hub.runs);
         process_interrupt(&kernel->process);
+    }
     return any;
 }
 

@@ -139,6 +139,11 @@ KG_DEFINE_AUTO(executions, executions_free)
 // Borrowed; NULL with KG_NOT_FOUND for an unknown id or another owner's.
 struct execution *executions_find(struct executions *executions, const char *id, const char *owner,
                                   struct kg_error *err);
+// Those of an owner's session that the registry has, those of taps included: the newest
+// EXECUTIONS_DESCRIBED_MAX of them, the newest first, and how many there are.
+enum { EXECUTIONS_DESCRIBED_MAX = 100 };
+json_t *executions_describe(const struct executions *executions, const char *owner,
+                            const char *session_id);
 
 // ---- Kernels --------------------------------------------------------------------------------
 

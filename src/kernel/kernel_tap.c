@@ -60,6 +60,7 @@ struct kernel_tap {
     char *sessions[MAX_SESSIONS];
     size_t next_session;
     char *owner;
+    char *session_id;
     struct execution_share *share; // NULL once it has ended
 };
 
@@ -204,6 +205,18 @@ can_send(struct kernel_hub *hub, const struct tap_request *request)
 }
 
 static void
+add_run(struct kernel_hub *hub, const struct tap_request *request)
+{
+    const struct tap_run_request run = {
+        .owner = request->tap->owner,
+        .session_id = request->tap->session_id,
+        .header_session = request->session,
+        .msg_id = request->msg_id,
+    };
+    tap_runs_add(&hub->runs, &run);
+}
+
+static void
 send_request(struct kernel_hub *hub, struct tap_request *request)
 {
     struct kg_error err = {0};
@@ -213,6 +226,8 @@ send_request(struct kernel_hub *hub, struct tap_request *request)
     } else if (request->channel == JUPYTER_STDIN) {
         request_free(request);
     } else {
+        if (request->is_execute && request->channel == JUPYTER_SHELL)
+            add_run(hub, request);
         add_unanswered(hub, request);
     }
 }
@@ -360,6 +375,8 @@ hub_on_message(struct kernel_hub *hub, enum jupyter_channel channel,
     struct tap_request *answered =
         !is_own && is_answer(channel, message) ? find_unanswered(hub, message) : NULL;
     distribute(hub, channel, message);
+    if (!is_own)
+        tap_runs_on_message(&hub->runs, channel, message);
     if (answered)
         answer(hub, answered);
     if (is_own)
@@ -397,6 +414,10 @@ hub_on_replacing(struct kernel_hub *hub, bool by_request)
     struct kernel_tap *tap;
     hub->replaced_by_request = by_request;
     forget_unanswered(hub);
+    if (by_request)
+        tap_runs_end(&hub->runs, EXECUTION_INTERRUPTED, NULL, true);
+    else
+        tap_runs_end(&hub->runs, EXECUTION_DIED, "the kernel's process has ended", true);
     TAILQ_FOREACH(tap, &hub->taps, link) {
         tap->n_input_requests = 0;
         if (hub->was_up)
@@ -558,6 +579,7 @@ hub_open_tap(struct kernel_hub *hub, const struct kernel_tap_settings *settings,
     tap->on_ready = on_ready;
     tap->arg = arg;
     tap->owner = kg_strdup(settings->owner);
+    tap->session_id = kg_strdup(settings->session_id);
     tap->share = executions_enter(hub->executions, settings->owner);
     tap->wake = loop_timer_new(hub->loop, tap_on_wake, tap);
     tap->is_asleep = true;
@@ -586,6 +608,7 @@ kernel_tap_close(struct kernel_tap *tap)
     for (size_t i = 0; i < MAX_SESSIONS; i++)
         free(tap->sessions[i]);
     free(tap->owner);
+    free(tap->session_id);
     free(tap);
 }
 
@@ -632,13 +655,15 @@ hub_init(struct kernel_hub *hub, const struct kernel_context *context,
         .events = events,
         .arg = arg,
     };
+    tap_runs_init(&hub->runs, context, process);
     TAILQ_INIT(&hub->taps);
     TAILQ_INIT(&hub->unanswered);
 }
 
 void
-hub_fini(struct kernel_hub *hub)
+hub_fini(struct kernel_hub *hub, const char *evalue)
 {
+    tap_runs_end(&hub->runs, EXECUTION_DIED, evalue, false);
     for (struct kernel_tap *tap; (tap = TAILQ_FIRST(&hub->taps));) {
         tap_leave(tap);
         tap_queue_push_event(&tap->queue, KERNEL_TAP_ENDED);

@@ -44,6 +44,7 @@ enum { KERNEL_MAX_TAPS = 32 }; // of one kernel
 
 struct kernel_tap_settings {
     const char *owner; // whose share of all that waits for kernels the messages count in
+    const char *session_id; // that the kernel belongs to
     // Of the messages that wait to be taken; 0: as much as the log of an execution holds.
     size_t max_bytes;
 };
@@ -63,7 +64,9 @@ bool kernel_tap_has_ended(const struct kernel_tap *tap);
 
 // ---- Sending --------------------------------------------------------------------------------
 
-// Sends a message on shell, control or stdin; everything is copied. The header needs `msg_id` and
+// Sends a message on shell, control or stdin; everything is copied. An execute_request on shell
+// becomes an execution (kernel.h) when the kernel gets it, with the tap's owner and session, which
+// does not depend on the tap. The header needs `msg_id` and
 // `msg_type`, strings of 1 to 128 and 1 to 64 bytes, and `session` of 1 to 128; `username`, `date`
 // and `version` are filled in where they are missing or of no use. An absent `parent_header` or
 // `metadata` (len 0) is {}. Signed with the kernel's key.

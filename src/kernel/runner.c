@@ -188,17 +188,6 @@ runner_shaped_free(void *shaped)
     output_lines_free(shaped);
 }
 
-// A message that was too large is counted as dropped; its line says so.
-static void
-take_lines(struct run *run, struct jupyter_message *message)
-{
-    if (message->cut_bytes > 0 && message->shaped) {
-        metric_add(METRIC_OUTPUT_DROPPED_LINES, 1);
-        metric_add(METRIC_OUTPUT_DROPPED_BYTES, (double)message->cut_bytes);
-    }
-    output_append_lines(&run->execution->log, KG_STEAL(message->shaped));
-}
-
 static void
 on_code_reply(struct kernel_runner *runner, struct jupyter_message *message)
 {
@@ -214,7 +203,7 @@ on_code_reply(struct kernel_runner *runner, struct jupyter_message *message)
     if (message->cut_bytes == 0)
         run->status = ok ? EXECUTION_OK : EXECUTION_ERROR;
     run->exiting = asks_exit(content);
-    take_lines(run, message);
+    execution_take_lines(run->execution, message);
     run->replied = true;
     if (!run->exiting)
         run_files_ask(&runner->files, run->execution);
@@ -263,7 +252,7 @@ on_output(struct kernel_runner *runner, struct jupyter_message *message)
     if (!is_status(message, "idle")) {
         if (strcmp(message->msg_type, "error") == 0 && !run->replied)
             run->status = EXECUTION_ERROR; // until a reply says otherwise
-        take_lines(run, message);
+        execution_take_lines(run->execution, message);
         return;
     }
     run->idle = true;
@@ -496,6 +485,7 @@ runner_execute(struct kernel_runner *runner, const struct execution_request *req
     if (executions_check_room(runner->context->executions, request, err) < 0)
         return NULL;
     struct execution *execution = execution_new(runner->context->executions, request);
+    execution->kernel = kg_strdup(spec->name);
     execution->on_interrupt = runner_on_execution_interrupt;
     execution->on_interrupt_arg = runner;
     TAILQ_INSERT_TAIL(&runner->queue, execution, in_queue);

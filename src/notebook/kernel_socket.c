@@ -586,7 +586,8 @@ kernel_socket_new(struct notebook *notebook, const struct http_request *request,
     socket->recheck = loop_timer_new(notebook->loop, socket_on_recheck, socket);
     STAILQ_INIT(&socket->delayed);
     TAILQ_INSERT_TAIL(&notebook->sockets, socket, link);
-    const struct kernel_tap_settings settings = {.owner = socket->owner};
+    const struct kernel_tap_settings settings = {.owner = socket->owner,
+                                                 .session_id = socket->kernel_id};
     do {
         socket->tap =
             kernel_tap_open(session_first_kernel(session), &settings, socket_on_tap, socket, err);

@@ -70,7 +70,7 @@ start_on_tap(void *arg)
 static int
 ask_for_info(struct kernel_start *start, struct kernel *kernel, struct kg_error *err)
 {
-    const struct kernel_tap_settings settings = {.owner = start->owner};
+    const struct kernel_tap_settings settings = {.owner = start->owner, .session_id = start->id};
     KG_AUTO_FREE char *header =
         kg_asprintf("{\"msg_id\":\"%s\",\"session\":\"%s\",\"msg_type\":\"kernel_info_request\"}",
                     start->id, start->id);

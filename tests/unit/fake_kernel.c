@@ -197,6 +197,10 @@ on_execute(struct fake_kernel *kernel, const json_t *content)
     bool silent = json_is_true(json_object_get(content, "silent"));
     KG_AUTO_FREE char *what = kg_asprintf("%s %s", silent ? "silent" : "run", code);
     kernel->events->on_request(what, kernel->arg);
+    if (strcmp(code, "quiet") == 0) {
+        reply(kernel, "ok");
+        return;
+    }
     say_state(kernel, "busy");
     if (kernel->aborts) {
         kernel->aborts = false;

@@ -50,7 +50,8 @@ struct tap_client *
 tap_client_new(struct kernel *kernel, const char *session, size_t max_bytes)
 {
     struct tap_client *client = KG_NEW(struct tap_client);
-    const struct kernel_tap_settings settings = {.owner = "me", .max_bytes = max_bytes};
+    const struct kernel_tap_settings settings = {
+        .owner = "me", .session_id = "s1", .max_bytes = max_bytes};
     struct kg_error err;
     client->session = session;
     client->tap = kernel_tap_open(kernel, &settings, tap_client_on_ready, client, &err);

@@ -15,6 +15,7 @@ int test_kernel_run(void);
 int test_kernel_stop(void);
 int test_kernel_artifacts(void);
 int test_kernel_tap(void);
+int test_kernel_tap_runs(void);
 
 // ---- Lines ----------------------------------------------------------------------------------
 

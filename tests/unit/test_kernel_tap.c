@@ -455,7 +455,7 @@ test_taps_are_counted(void **state)
     struct tap_client *clients[KERNEL_MAX_TAPS];
     for (size_t i = 0; i < KERNEL_MAX_TAPS; i++)
         clients[i] = tap_client_new(f->kernel, "alice", 0);
-    const struct kernel_tap_settings settings = {.owner = "me"};
+    const struct kernel_tap_settings settings = {.owner = "me", .session_id = "s1"};
     assert_null(kernel_tap_open(f->kernel, &settings, NULL, NULL, &err));
     assert_int_equal(err.code, KG_SESSION_BUSY);
     for (size_t i = 0; i < KERNEL_MAX_TAPS; i++)

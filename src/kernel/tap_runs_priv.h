@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executions of taps: each execute_request that a tap has sent to its kernel is one, with a log
+// that others can read. Its client does not depend on it, and gets the kernel's messages as they
+// are.
+#pragma once
+
+#include <sys/queue.h>
+
+#include "execution_priv.h"
+#include "process_priv.h"
+
+struct tap_run;
+
+struct tap_runs {
+    struct loop *loop;
+    struct executions *executions;
+    struct kernel_process *process;
+    TAILQ_HEAD(, tap_run) list; // in the order in which they were sent
+    int n;
+};
+
+// The request: whose it is, and its header's session and msg_id.
+struct tap_run_request {
+    const char *owner;
+    const char *session_id;
+    const char *header_session;
+    const char *msg_id;
+};
+
+void tap_runs_init(struct tap_runs *runs, const struct kernel_context *context,
+                   struct kernel_process *process);
+// An execute_request was sent to the kernel on shell.
+void tap_runs_add(struct tap_runs *runs, const struct tap_run_request *request);
+// A message of the kernel, on any channel. Takes its lines if it is about one of the requests.
+void tap_runs_on_message(struct tap_runs *runs, enum jupyter_channel channel,
+                         struct jupyter_message *message);
+// The kernel is being interrupted: what runs ends as `interrupted`.
+void tap_runs_on_interrupt(struct tap_runs *runs);
+// Ends all; `evalue` says in their logs why the kernel has died (NULL: nothing is to be said).
+void tap_runs_end(struct tap_runs *runs, enum execution_status status, const char *evalue,
+                  bool kernel_restarted);
