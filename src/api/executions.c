@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET executions/{id}, which joins or replays an execution, and POST executions/{id}/interrupt.
+// GET executions/{id}, which joins or replays an execution, POST executions/{id}/interrupt, and GET
+// sessions/{id}/executions, which lists them.
 
 #include <errno.h>
 
 #include "api_priv.h"
+#include "session.h"
 
 static struct execution *
 find(struct http_request *request, const struct api_context *context, struct kg_error *err)
@@ -55,4 +57,15 @@ handle_execution_interrupt(struct http_request *request, void *arg)
     execution_interrupt(execution);
     reply_message(request, json_pack("{s:b}", "interrupted", running), "Execution %s %s",
                   execution_id(execution), running ? "interrupted" : "has ended already");
+}
+
+void
+handle_execution_list(struct http_request *request, void *arg)
+{
+    const struct api_context *context = arg;
+    const struct session *session = api_find_session(request, context);
+    if (session)
+        http_reply_json(request, 200,
+                        executions_describe(context->face->executions,
+                                            http_request_owner(request), session_id(session)));
 }

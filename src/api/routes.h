@@ -13,6 +13,7 @@
     ROUTE(GET, "/api/v1/sessions", handle_session_list, HTTP_KEY_IN_QUERY)                         \
     ROUTE(GET, "/api/v1/sessions/{id}", handle_session_show, HTTP_KEY_IN_QUERY)                    \
     ROUTE(DELETE, "/api/v1/sessions/{id}", handle_session_delete, 0)                               \
+    ROUTE(GET, "/api/v1/sessions/{id}/executions", handle_execution_list, HTTP_KEY_IN_QUERY)       \
     ROUTE(POST, "/api/v1/sessions/{id}/interrupt", handle_session_interrupt, 0)                    \
     ROUTE(POST, "/api/v1/sessions/{id}/restart", handle_session_restart, 0)                        \
     ROUTE(POST, "/api/v1/sessions/{id}/commands", handle_session_command,                          \
