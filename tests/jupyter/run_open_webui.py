@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Open WebUI's engine `jupyter` asks the gateway at KG_URL, in the same order and with the same
-libraries. Its own code cannot be imported without all of Open WebUI."""
+libraries. open_webui_itself.py runs its own code."""
 
 import asyncio
 import json
