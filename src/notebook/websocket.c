@@ -18,6 +18,8 @@
 enum {
     PING_MS = 30 * 1000,
     MAX_SILENT_PINGS = 3, // answered by nothing at all
+    // Of one message: empty ones would have no bound.
+    MAX_FRAGMENTS = 16384,
 };
 
 struct websocket {
@@ -30,6 +32,7 @@ struct websocket {
     size_t max_message_bytes;
     struct buf message; // that is being received
     size_t incoming;    // its bytes, with all of its present frame
+    int n_fragments;    // its frames so far
     bool is_text;
     bool in_control;   // a control frame comes, maybe between those of a message
     bool is_receiving; // wslay is on the stack
@@ -241,8 +244,14 @@ websocket_on_frame(wslay_event_context_ptr wslay,
     ws->in_control = wslay_is_ctrl_frame(frame->opcode);
     if (ws->in_control)
         return;
-    if (frame->opcode != WSLAY_CONTINUATION_FRAME)
+    if (frame->opcode != WSLAY_CONTINUATION_FRAME) {
         ws->is_text = frame->opcode == WSLAY_TEXT_FRAME;
+        ws->n_fragments = 0;
+    }
+    if (++ws->n_fragments > MAX_FRAGMENTS) {
+        queue_close(ws, WEBSOCKET_POLICY, "the message has too many fragments");
+        return;
+    }
     if (frame->payload_length > ws->max_message_bytes - ws->message.len) {
         queue_close(ws, WSLAY_CODE_MESSAGE_TOO_BIG, "the message is too large");
         return;

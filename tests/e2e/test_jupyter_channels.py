@@ -322,6 +322,13 @@ def test_refused_handshakes(gateway, kernel, headers, status):
     assert connections(gateway, kernel) == before
 
 
+def test_a_handshake_with_a_huge_head(gateway, kernel):
+    assert handshake(gateway, kernel, X_Huge="x" * 1_000_000).status_code == 400
+    assert connections(gateway, kernel) == 0
+    with Channels(gateway, kernel) as client:
+        assert text(client.run("print(1)")) == "1\n"
+
+
 def test_the_kernel_must_exist(gateway):
     for unknown in "11111111-2222-4333-8444-555555555555", "x", "..":
         assert handshake(gateway, unknown).status_code == 404
@@ -434,6 +441,18 @@ def test_bad_frames(gateway, kernel, frame, status):
     with Channels(gateway, kernel) as client:
         client.ws.sock.sendall(frame)
         assert client.closing_status() == status
+
+
+@pytest.mark.parametrize("data", [b"", b"x"], ids=["empty", "tiny"])
+def test_fragments_without_an_end(gateway, kernel, data):
+    """A message may have 16,384."""
+    fragment = struct.pack("!BB4x", 0, 0x80 | len(data)) + data
+    with Channels(gateway, kernel) as client:
+        client.ws.sock.sendall(b"\x02\x80\0\0\0\0" + fragment * 16_383)
+        client.ws.ping("here")
+        assert client.ws.recv_data(control_frame=True)[1] == b"here"
+        client.ws.sock.sendall(fragment + b"x")
+        assert client.closing_status() == 1008
 
 
 def test_unfinished_messages_of_an_owner_are_bounded_together(gateway, kernel):

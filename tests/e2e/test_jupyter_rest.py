@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from jupyter_wire import Channels, list_kernels, start_kernel, text
-from kernelgate import Gateway, problem, wait_for
+from kernelgate import HELD, Gateway, problem, wait_for
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -234,6 +234,31 @@ def test_limits_are_those_of_sessions(start_gateway):
     response = gateway.client.post("/api/kernels")
     assert "1 sessions already" in failure(response, 429)
     assert response.headers["retry-after"]
+
+
+def test_last_activity_follows_the_messages_of_a_websocket(gateway, kernel):
+    """Those of the client, and what the kernel says long after the last of them."""
+
+    def last():
+        return list_kernels(gateway)[kernel]["last_activity"]
+
+    with Channels(gateway, kernel) as client:
+        connected = last()
+        client.run("1")
+        answered = last()
+        assert answered > connected
+        assert last() == answered  # asking is no activity
+        client.until_idle(client.send("kernel_info_request", {}))
+        informed = last()
+        assert informed > answered
+        running = client.execute(HELD)
+        client.until(lambda message: message["content"].get("text") == "on\n")
+        begun = last()
+        gateway.release(kernel)
+        client.until_idle(running)
+        assert last() > begun > informed
+        status = gateway.client.get("/api/status").json()
+        assert status["last_activity"] >= last()
 
 
 def test_a_connected_client_keeps_its_kernel(start_gateway):
