@@ -66,6 +66,6 @@ handle_execution_list(struct http_request *request, void *arg)
     const struct session *session = api_find_session(request, context);
     if (session)
         http_reply_json(request, 200,
-                        executions_describe(context->face->executions,
-                                            http_request_owner(request), session_id(session)));
+                        executions_describe(context->face->executions, http_request_owner(request),
+                                            session_id(session)));
 }

@@ -473,12 +473,11 @@ static json_t *
 describe(const struct execution *execution)
 {
     bool is_done = execution->state == EXECUTION_DONE;
-    json_t *body =
-        json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "execution_id", execution->id, "state",
-                  state_names[execution->state], "kernel", execution->kernel, "created_at",
-                  describe_time(execution->log.opened_us), "started_at",
-                  describe_time(execution->started_us), "ended_at",
-                  describe_time(execution->ended_ms * 1000));
+    json_t *body = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "execution_id", execution->id,
+                             "state", state_names[execution->state], "kernel", execution->kernel,
+                             "created_at", describe_time(execution->log.opened_us), "started_at",
+                             describe_time(execution->started_us), "ended_at",
+                             describe_time(execution->ended_ms * 1000));
     if (is_done)
         json_object_set_new(body, "status", json_string(status_names[execution->status]));
     if (execution->msg_id)
@@ -491,7 +490,8 @@ compare_newest(const void *a, const void *b)
 {
     const struct execution *one = *(struct execution *const *)a;
     const struct execution *other = *(struct execution *const *)b;
-    return (one->log.opened_us < other->log.opened_us) - (one->log.opened_us > other->log.opened_us);
+    return (one->log.opened_us < other->log.opened_us) -
+           (one->log.opened_us > other->log.opened_us);
 }
 
 static size_t

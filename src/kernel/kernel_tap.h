@@ -43,7 +43,7 @@ struct kernel_message {
 enum { KERNEL_MAX_TAPS = 32 }; // of one kernel
 
 struct kernel_tap_settings {
-    const char *owner; // whose share of all that waits for kernels the messages count in
+    const char *owner;      // whose share of all that waits for kernels the messages count in
     const char *session_id; // that the kernel belongs to
     // Of the messages that wait to be taken; 0: as much as the log of an execution holds.
     size_t max_bytes;

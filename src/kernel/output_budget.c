@@ -36,17 +36,27 @@ budget_leave(struct output_budget *budget, struct budget_member *member)
     member->is_counted = false;
 }
 
-// A quarter belongs to the members in any case: what readers are still sending cannot be dropped,
-// and must not empty every log.
+static struct budget_member *
+largest_of(const struct output_budget *budget, bool yields, const void *newest)
+{
+    struct budget_member *largest = NULL, *member;
+    TAILQ_FOREACH(member, &budget->members, link) {
+        if (member->yields == yields && (!largest || *member->held > *largest->held) &&
+            member->can_drop(member, newest))
+            largest = member;
+    }
+    return largest;
+}
+
+// A quarter belongs to the members that do not yield in any case: what readers are still sending
+// cannot be dropped, and must not empty every log.
 void
 budget_enforce(struct output_budget *budget, const void *newest)
 {
-    while (budget->held > budget->max && budget->held - budget->sending > budget->max / 4) {
-        struct budget_member *largest = NULL, *member;
-        TAILQ_FOREACH(member, &budget->members, link) {
-            if ((!largest || *member->held > *largest->held) && member->can_drop(member, newest))
-                largest = member;
-        }
+    while (budget->held > budget->max) {
+        struct budget_member *largest = largest_of(budget, true, newest);
+        if (!largest && budget->held - budget->sending > budget->max / 4)
+            largest = largest_of(budget, false, newest);
         if (!largest)
             return;
         largest->drop(largest, newest);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What readers of kernels' output may hold altogether: the logs of executions under way, the queues
 // of taps, and what is still being sent although its log or queue has dropped it. Beyond the bound
-// the member that holds most loses its oldest message, whichever member has grown.
+// the member that holds most loses its oldest message, whichever member has grown. Those that yield
+// are first.
 #pragma once
 
 #include <stdbool.h>
@@ -11,6 +12,7 @@
 struct budget_member {
     TAILQ_ENTRY(budget_member) link;
     bool is_counted; // has joined a budget
+    bool yields;     // nobody reads it
     void *owner;
     const size_t *held; // bytes
     // Whether there is a message that may be dropped; `newest` (may be another member's) may not.

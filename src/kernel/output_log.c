@@ -155,17 +155,23 @@ oldest_run(const struct output_log *log, const struct output_entry *newest)
     return entry && ours && entry->message == newest->message ? NULL : entry;
 }
 
+// No reader is about to take the newest message of a log that yields.
+static struct output_entry *
+oldest_of(const struct budget_member *member, const void *newest)
+{
+    return oldest_run(member->owner, member->yields ? NULL : newest);
+}
+
 static bool
 log_can_drop(const struct budget_member *member, const void *newest)
 {
-    return oldest_run(member->owner, newest) != NULL;
+    return oldest_of(member, newest) != NULL;
 }
 
 static void
 log_drop(struct budget_member *member, const void *newest)
 {
-    struct output_log *log = member->owner;
-    drop_run(log, oldest_run(log, newest));
+    drop_run(member->owner, oldest_of(member, newest));
 }
 
 void
@@ -182,6 +188,19 @@ output_log_init(struct output_log *log, struct output_budget *budget, size_t max
         .owner = log, .held = &log->bytes_held, .can_drop = log_can_drop, .drop = log_drop};
     budget_join(budget, &log->in_budget);
     budget->refs++;
+}
+
+static void
+update_yields(struct output_log *log)
+{
+    log->in_budget.yields = log->is_spare && TAILQ_EMPTY(&log->subscriptions);
+}
+
+void
+output_log_set_spare(struct output_log *log)
+{
+    log->is_spare = true;
+    update_yields(log);
 }
 
 static bool
@@ -305,6 +324,7 @@ execution_subscribe(struct execution *execution, int64_t after_seq, loop_fn on_r
     subscription->next = entry;
     subscription->finished = !entry && execution->state == EXECUTION_DONE;
     TAILQ_INSERT_TAIL(&log->subscriptions, subscription, link);
+    update_yields(log);
     return subscription;
 }
 
@@ -313,7 +333,9 @@ subscription_free(struct subscription *subscription)
 {
     if (!subscription)
         return;
-    TAILQ_REMOVE(&subscription->execution->log.subscriptions, subscription, link);
+    struct output_log *log = &subscription->execution->log;
+    TAILQ_REMOVE(&log->subscriptions, subscription, link);
+    update_yields(log);
     execution_unref(subscription->execution);
     buf_fini(&subscription->dropped);
     free(subscription);

@@ -39,6 +39,7 @@ struct output_log {
     TAILQ_HEAD(subscriptions, subscription) subscriptions;
     struct output_budget *budget;
     struct budget_member in_budget; // while its execution has not ended
+    bool is_spare;                  // see output_log_set_spare()
     int64_t opened_us;              // clock_mono_us()
     int64_t last_seq;
     int64_t last_message;
@@ -53,6 +54,8 @@ struct output_log {
 void output_log_init(struct output_log *log, struct output_budget *budget, size_t max_bytes,
                      size_t max_message_bytes);
 void output_log_fini(struct output_log *log);
+// While nobody reads this log, it yields to what others hold.
+void output_log_set_spare(struct output_log *log);
 // The execution has ended: what it holds counts as replay from here on.
 void output_log_leave_budget(struct output_log *log);
 // Whether more is held than the budget allows: by lines that readers are still sending.

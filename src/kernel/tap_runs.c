@@ -85,10 +85,17 @@ tap_runs_end(struct tap_runs *runs, enum execution_status status, const char *ev
 
 // ---- Interrupts -----------------------------------------------------------------------------
 
+// Once one of the answers has come, an interrupt would hit what runs next.
+static bool
+is_answered(const struct tap_run *run)
+{
+    return run->replied || run->idle;
+}
+
 static void
 mark_interrupted(struct tap_run *run)
 {
-    if (run->execution->state == EXECUTION_RUNNING)
+    if (run->execution->state == EXECUTION_RUNNING && !is_answered(run))
         execution_set_state(run->execution, EXECUTION_INTERRUPTING);
 }
 
@@ -96,7 +103,8 @@ static void
 run_interrupt(struct tap_run *run)
 {
     mark_interrupted(run);
-    process_interrupt(run->runs->process);
+    if (!is_answered(run))
+        process_interrupt(run->runs->process);
 }
 
 static void
@@ -238,6 +246,7 @@ tap_runs_add(struct tap_runs *runs, const struct tap_run_request *request)
     run->execution = execution_new(runs->executions, &execution);
     run->execution->kernel = kg_strdup(runs->process->spec->name);
     run->execution->msg_id = kg_strdup(request->msg_id);
+    output_log_set_spare(&run->execution->log); // the client gets its output in any case
     run->execution->on_interrupt = run_on_interrupt;
     run->execution->on_interrupt_arg = run;
     execution_release_request(run->execution);

@@ -26,7 +26,7 @@ enum {
     MAX_RECEIVED_BYTES = 64 << 20, // or twice the largest message
     RETRY_MS = 50,
     RECHECK_MS = 5 * 1000,
-    RETRY_KEY_MS = 1000, // if keys cannot be checked
+    RETRY_KEY_MS = 1000,  // if keys cannot be checked
     SESSION_ID_MAX = 128, // of a client, in the query
     // As for the streams of executions (api/execution_stream.c).
     CROWDED_TICK_MS = 500,

@@ -304,6 +304,37 @@ test_the_largest_log_makes_room(void **state)
         execution_unref(quiet[i]);
 }
 
+// Even with its newest message, but only as long as nobody reads it.
+static void
+test_a_spare_log_makes_room_first(void **state)
+{
+    struct log_fixture *f = *state;
+    KG_AUTO(executions) executions = small_executions(f->loop);
+    KG_AUTO(execution) first = running_execution(executions);
+    KG_AUTO(execution) second = running_execution(executions);
+    KG_AUTO(execution) spare = running_execution(executions);
+    output_log_set_spare(&spare->log);
+    print(spare, 3000);
+    print(first, 5000);
+    assert_true(spare->log.bytes_held > 0);
+    print(second, 5000);
+    assert_int_equal(spare->log.bytes_held, 0);
+    print(spare, 3000);
+    assert_int_equal(spare->log.bytes_held, 0);
+    json_auto_t *kept = all_lines(first);
+    assert_int_equal(json_array_size(kept), 1);
+    assert_true(is_type(json_array_get(kept, 0), "stdout"));
+
+    struct reader reader = {0};
+    reader.subscription = execution_subscribe(spare, 0, on_ready, &reader);
+    print(spare, 3000);
+    assert_true(spare->log.bytes_held > 3000);
+    assert_int_equal(first->log.bytes_held, 0);
+    subscription_free(reader.subscription);
+    print(first, 5000);
+    assert_int_equal(spare->log.bytes_held, 0);
+}
+
 static void
 test_a_message_whose_lines_are_too_large(void **state)
 {
@@ -542,6 +573,7 @@ test_kernel_log(void)
         cmocka_unit_test_setup_teardown(test_errors_and_done_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_only_few_and_small_errors_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_largest_log_makes_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_spare_log_makes_room_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_message_whose_lines_are_too_large, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_line_that_is_held, setup, teardown),
         cmocka_unit_test_setup_teardown(test_replay_has_shares, setup, teardown),

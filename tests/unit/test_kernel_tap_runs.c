@@ -169,7 +169,9 @@ test_a_later_answer_ends_an_earlier_one(void **state)
     KG_AUTO(tap_client) client = start_with_client(f);
     KG_AUTO(execution) first = run_by_tap(f, client, "no idle");
     RUN_UNTIL(f, tap_client_find(client, KERNEL_SHELL, "execute_reply"));
+    execution_interrupt(first); // it would hit another one
     assert_int_equal(execution_state(first), EXECUTION_RUNNING);
+    assert_null(f->kernel->process.interrupting);
     KG_AUTO(execution) second = run_by_tap(f, client, "print");
     run_until_done(f, second);
     assert_done(first, "ok", false);
