@@ -98,6 +98,7 @@ def test_links_lead_on(release, operation_id, status, name):
         "executeSync": {},
         "installPackages": {"id": "demo", "wait": 1},
         "joinExecution": {"id": executed.headers["x-execution-id"]},
+        "listExecutions": {"id": "demo"},
         "listFiles": {"id": "demo", "limit": 1},
         "listPackages": {"id": "demo"},
         "putFile": {"id": "demo", "path": "a.csv" if status == "200" else "new/é b.csv"},
