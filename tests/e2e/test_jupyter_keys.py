@@ -117,7 +117,7 @@ class DisabledAccount(KeysOfAccount):
 
 @pytest.mark.parametrize("kind", [FileOfKeys, KeysOfAccount, DisabledAccount])
 def test_a_revoked_key_ends_its_websockets(start_gateway, clients, tmp_path, kind):
-    """A client that sends, one that only reads, and one that is away."""
+    """A client that sends, one that only reads, and one that is away; not that of another key."""
     store = kind(tmp_path)
     first, second = store.keys
     gateway = start_gateway("--jupyter-api", "--pool-size", "0", *store.flags, key=second)
@@ -128,6 +128,7 @@ def test_a_revoked_key_ends_its_websockets(start_gateway, clients, tmp_path, kin
     gateway.execute("print('missed')", session_id=kernel)
     sender = Channels(gateway, kernel, query=f"?token={first}")
     reader = Channels(gateway, kernel, query=f"?token={first}")
+    others = [] if kind is DisabledAccount else [Channels(gateway, kernel, query=f"?token={second}")]
     assert text(sender.run("print(1)")) == "1\n"
     store.revoke()
     old = clients(gateway, first)
@@ -137,7 +138,10 @@ def test_a_revoked_key_ends_its_websockets(start_gateway, clients, tmp_path, kin
     assert reader.closing_status() == 1008
     wait_for(lambda: gateway.log().count("the key of a WebSocket is no longer valid") == 2)
     store.restore()
-    assert connections(gateway, kernel) == 0
+    assert connections(gateway, kernel) == len(others)
+    for other in others:
+        assert text(other.run("print(3)")) == "3\n"
+        other.ws.close()
     assert gateway.client.get(f"/api/v1/sessions/{kernel}/files/ran").status_code == 404
     with Channels(gateway, kernel, query=f"?token={second}&session_id=lab") as new:
         assert text(new.run("print(2)")) == "2\n"
