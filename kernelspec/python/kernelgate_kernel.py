@@ -9,6 +9,7 @@ import io
 import json
 import os
 import sys
+import threading
 
 import zmq
 from ipykernel import iostream
@@ -115,8 +116,26 @@ class _LaterFolders:
         return None  # the other finders continue
 
 
+def _send_at_once(iopub):
+    """Lets the thread that sends messages send its own at once.
+
+    ipykernel lets it wake itself for each message, by a pipe that holds 2,000 wake-ups: one print of some
+    megabytes after the other fills it, and the thread then waits for itself.
+    """
+    schedule = iopub.schedule
+
+    def schedule_or_call(function):
+        if threading.current_thread() is iopub.thread:
+            function()
+        else:
+            schedule(function)
+
+    iopub.schedule = schedule_or_call
+
+
 def load_ipython_extension(shell):
-    """Make a flood of output wait for its reader; ipykernel would drop messages silently."""
+    """Make a flood of output wait for its reader; ipykernel would drop messages silently, or hang."""
     sys.meta_path.insert(0, _LaterFolders())
-    thread = shell.kernel.iopub_thread
-    thread.schedule(lambda: thread.socket.setsockopt(zmq.XPUB_NODROP, 1))
+    iopub = shell.kernel.iopub_thread
+    _send_at_once(iopub)
+    iopub.schedule(lambda: iopub.socket.setsockopt(zmq.XPUB_NODROP, 1))

@@ -200,6 +200,13 @@ def test_100_mb_in_lines(gateway, run):
     assert run("print(1)").text() == "1\n"
 
 
+def test_60_mb_in_prints_of_a_megabyte(gateway, run):
+    """The kernel's thread that sends output woke itself up for each message, until that blocked it."""
+    lines = run("for i in range(60): print('x' * 1000000)\nprint('last')", timeout=120)
+    assert lines.status == "ok", lines.done
+    assert lines.text().endswith("x\nlast\n")
+
+
 def test_a_reader_that_falls_behind_learns_what_it_lost(gateway, session):
     code = "for i in range(60): display({'text/plain': str(i) * 500_000}, raw=True)"
     with gateway.stream(code, session_id=session) as reader:
