@@ -128,7 +128,9 @@ def test_a_revoked_key_ends_its_websockets(start_gateway, clients, tmp_path, kin
     gateway.execute("print('missed')", session_id=kernel)
     sender = Channels(gateway, kernel, query=f"?token={first}")
     reader = Channels(gateway, kernel, query=f"?token={first}")
-    others = [] if kind is DisabledAccount else [Channels(gateway, kernel, query=f"?token={second}")]
+    others = (
+        [] if kind is DisabledAccount else [Channels(gateway, kernel, query=f"?token={second}")]
+    )
     assert text(sender.run("print(1)")) == "1\n"
     store.revoke()
     old = clients(gateway, first)
