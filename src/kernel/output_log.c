@@ -210,7 +210,7 @@ is_kept(struct output_log *log, enum output_worth worth, size_t len)
     case OUTPUT_DROPPABLE:
         return false;
     case OUTPUT_KEPT_IF_SMALL:
-        return len <= MAX_KEPT_BYTES && log->n_kept++ < MAX_KEPT;
+        return !log->is_spare && len <= MAX_KEPT_BYTES && log->n_kept++ < MAX_KEPT;
     case OUTPUT_KEPT:
         return true;
     }

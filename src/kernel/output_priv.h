@@ -54,7 +54,7 @@ struct output_log {
 void output_log_init(struct output_log *log, struct output_budget *budget, size_t max_bytes,
                      size_t max_message_bytes);
 void output_log_fini(struct output_log *log);
-// While nobody reads this log, it yields to what others hold.
+// While nobody reads this log, it yields to what others hold, with its errors, too.
 void output_log_set_spare(struct output_log *log);
 // The execution has ended: what it holds counts as replay from here on.
 void output_log_leave_budget(struct output_log *log);

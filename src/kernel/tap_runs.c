@@ -12,7 +12,8 @@
 
 enum {
     SETTLE_MS = 1000,
-    MAX_RUNS = 512, // of one kernel; twice as many as may be unanswered
+    MAX_SETTLES = 30, // while a reply is on its way
+    MAX_RUNS = 512,   // of one kernel; twice as many as may be unanswered
 };
 
 struct tap_run {
@@ -26,6 +27,7 @@ struct tap_run {
     bool is_unwanted; // to be interrupted when it begins
     enum execution_status status;
     struct loop_timer *settle; // from idle without a reply; NULL before
+    int n_settles;
 };
 
 // ---- The end --------------------------------------------------------------------------------
@@ -55,7 +57,8 @@ static void
 run_on_settle(void *arg)
 {
     struct tap_run *run = arg;
-    if (jupyter_channels_is_receiving(run->runs->process->channels, JUPYTER_SHELL))
+    bool receiving = jupyter_channels_is_receiving(run->runs->process->channels, JUPYTER_SHELL);
+    if (receiving && ++run->n_settles < MAX_SETTLES)
         loop_timer_start(run->settle, SETTLE_MS); // a large reply is on its way
     else
         run_end_normally(run);
