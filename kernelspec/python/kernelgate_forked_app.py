@@ -7,6 +7,7 @@ So a fork runs less, and writes to fewer pages that it shares with the zygote.
 kernel.json names prepare(), which the zygote calls before the first fork.
 """
 
+import atexit
 import os
 import sys
 import uuid
@@ -50,6 +51,10 @@ class IPythonKernel(ipkernel.IPythonKernel):
                 self.debug_just_my_code,
                 self.filter_internal_frames,
             )
+        atexit.unregister(
+            self.shell.atexit_operations
+        )  # it runs before what was registered earlier
+        atexit.register(self.shell.atexit_operations)
         sys.modules["__main__"] = self.shell.user_module
 
 

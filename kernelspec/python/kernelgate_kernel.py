@@ -116,26 +116,27 @@ class _LaterFolders:
         return None  # the other finders continue
 
 
-def _send_at_once(iopub):
-    """Lets the thread that sends messages send its own at once.
+def _wake_by_callback(iopub):
+    """Lets the thread that sends messages wake itself by a callback of its loop.
 
-    ipykernel lets it wake itself for each message, by a pipe that holds 2,000 wake-ups: one print of some
-    megabytes after the other fills it, and the thread then waits for itself.
+    ipykernel lets it use the pipe by which others wake it for each of its messages. That holds 2,000
+    wake-ups: one print of some megabytes after the other fills it, and the thread then waits for itself.
     """
     schedule = iopub.schedule
 
-    def schedule_or_call(function):
+    def schedule_in_order(function):
         if threading.current_thread() is iopub.thread:
-            function()
+            iopub._events.append(function)
+            iopub.io_loop.add_callback(iopub._handle_event, None)
         else:
             schedule(function)
 
-    iopub.schedule = schedule_or_call
+    iopub.schedule = schedule_in_order
 
 
 def load_ipython_extension(shell):
     """Make a flood of output wait for its reader; ipykernel would drop messages silently, or hang."""
     sys.meta_path.insert(0, _LaterFolders())
     iopub = shell.kernel.iopub_thread
-    _send_at_once(iopub)
+    _wake_by_callback(iopub)
     iopub.schedule(lambda: iopub.socket.setsockopt(zmq.XPUB_NODROP, 1))

@@ -207,6 +207,16 @@ def test_60_mb_in_prints_of_a_megabyte(gateway, run):
     assert lines.text().endswith("x\nlast\n")
 
 
+def test_displays_and_prints_come_in_order(run):
+    """Also when the timer that flushes printed text is due in between."""
+    lines = run("for i in range(2000): display(i); print(i)", timeout=120)
+    shown = {"display": "<{}>", "stdout": "{}"}
+    text = "".join(
+        shown[line["type"]].format(line["text"]) for line in lines if line["type"] in shown
+    )
+    assert text == "".join(f"<{i}>{i}\n" for i in range(2000))
+
+
 def test_a_reader_that_falls_behind_learns_what_it_lost(gateway, session):
     code = "for i in range(60): display({'text/plain': str(i) * 500_000}, raw=True)"
     with gateway.stream(code, session_id=session) as reader:
