@@ -139,7 +139,7 @@ static void
 on_name_taken(const struct http_call_result *result, void *arg)
 {
     struct kube_op *op = arg;
-    if (result->status != 404) {
+    if (result->status != 404 || clock_mono_ms() >= op->until_ms) {
         on_named(result, op);
         return;
     }

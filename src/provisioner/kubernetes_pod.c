@@ -394,7 +394,7 @@ void
 kube_pod_release(struct kube_pod *pod)
 {
     pod->released = true;
-    pod->ours = false;
+    pod->ours = pod->ready = false;
     pod->holder[0] = '\0';
 }
 
