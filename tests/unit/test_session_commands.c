@@ -236,16 +236,25 @@ say_many(const char *name, int n)
     return buf_take(&text);
 }
 
+// Only what a session takes from it; the sessions use it until they end.
+static void
+give_packages(struct fixture *f)
+{
+    static struct packages packages;
+    packages = (struct packages){.python = (char *)(uintptr_t) "/bin/python",
+                                 .sandboxes = &f->sandboxes,
+                                 .jobs = TAILQ_HEAD_INITIALIZER(packages.jobs)};
+    f->sessions->settings.packages = &packages;
+}
+
 static void
 test_lists_of_packages(void **state)
 {
     struct fixture *f = *state;
     struct opener opener = {0};
-    struct packages packages = {.python = (char *)(uintptr_t) "/bin/python",
-                                .sandboxes = &f->sandboxes};
     struct kg_error err = {0};
     open_named(f, &opener, "s1");
-    opener.session->sessions->settings.packages = &packages;
+    give_packages(f);
     const struct {
         const char *name;
         int n;
@@ -275,13 +284,11 @@ test_an_installation_that_finds_too_much(void **state)
     static const struct session_install_events install_events = {.on_end = on_packages};
     struct fixture *f = *state;
     struct opener opener = {0};
-    struct packages packages = {.python = (char *)(uintptr_t) "/bin/python",
-                                .sandboxes = &f->sandboxes};
     struct packager packager = {0};
     json_auto_t *names = json_pack("[s]", "foo");
     struct kg_error err = {0};
     open_named(f, &opener, "s1");
-    opener.session->sessions->settings.packages = &packages;
+    give_packages(f);
     assert_non_null(session_install_start(opener.session, names, &install_events, &packager, &err));
     RUN_UNTIL(f, fake_command_last());
     KG_AUTO_FREE char *text = say_many("satisfied", 20000);
