@@ -23,7 +23,7 @@ static const char usage[] =
     "                 [--egress-port PORT]\n"
     "                 [--limit CORE|MSGQUEUE|NOFILE|SIGPENDING=NUMBER]...\n"
     "                 [--data-dir DIR] [--tmp-dir DIR] [--cgroup-root DIR] [--no-log] [--version]\n"
-    "kernelgate-agent --prepare [ROOT]\n"
+    "kernelgate-agent --prepare [ROOT [PATH OPTIONS]...]\n"
     "kernelgate-agent --reach NAME=ADDRESS:PORT [--reach ...]\n"
     "PID 1 of a kernelgate sandbox; the gateway starts it.\n";
 
@@ -229,7 +229,7 @@ main(int argc, char **argv)
     struct kg_error err = {0};
 
     if (argc >= 2 && strcmp(argv[1], "--prepare") == 0)
-        return prepare_main(argc > 2 ? argv[2] : NULL);
+        return prepare_main(argc > 2 ? argv[2] : NULL, argc > 2 ? argv + 3 : argv + 2);
     // Before anything else: from here on the tenant can neither trace the agent nor open its /proc.
     prctl(PR_SET_DUMPABLE, 0);
     // Orphans come to PID 1 anyway; on a host this makes them come too.

@@ -91,12 +91,10 @@ replace_device(size_t i, const char *folder)
 // The devices are in a tmpfs of the host's user namespace, as one of the sandbox's has none that
 // work. It is in sight for as long as this takes.
 static int
-replace_devices(const char *root)
+replace_devices(void)
 {
     static const char folder[] = "dev/shm";
     umask(0);
-    if (chdir(root) != 0)
-        return failed(root);
     if (mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NOEXEC, "size=4k,nr_inodes=16,mode=755") !=
         0)
         return failed(folder);
@@ -106,6 +104,28 @@ replace_devices(const char *root)
     if (umount2(folder, MNT_DETACH) != 0)
         return failed(folder);
     return result;
+}
+
+// ---- Overlays -------------------------------------------------------------------------------
+
+// As the host's root they also show folders that other users cannot reach.
+static int
+mount_overlays(char *const *overlays)
+{
+    for (; overlays[0] && overlays[1]; overlays += 2)
+        if (mount("overlay", overlays[0] + 1, "overlay", MS_RDONLY | MS_NOSUID | MS_NODEV,
+                  overlays[1]) != 0)
+            return failed(overlays[0]);
+    return 0;
+}
+
+// Changes the mounts of the container, whose root is at `root` in this process's mount namespace.
+static int
+prepare_mounts(const char *root, char *const *overlays)
+{
+    if (chdir(root) != 0)
+        return failed(root);
+    return replace_devices() == 0 ? mount_overlays(overlays) : -1;
 }
 
 // ---- Counters -------------------------------------------------------------------------------
@@ -138,7 +158,7 @@ limit_counters(int proc)
 }
 
 int
-prepare_main(const char *root)
+prepare_main(const char *root, char *const *overlays)
 {
     int pid = read_pid();
     if (pid < 0)
@@ -149,7 +169,7 @@ prepare_main(const char *root)
     if (proc < 0 || mounts < 0 || users < 0)
         return 1;
     bool own = is_own_namespace(users); // then these would be the host's
-    if (root && (setns(mounts, CLONE_NEWNS) != 0 || replace_devices(root) != 0))
+    if (root && (setns(mounts, CLONE_NEWNS) != 0 || prepare_mounts(root, overlays) != 0))
         return 1;
     if (!own && (setns(users, CLONE_NEWUSER) != 0 || limit_counters(proc) != 0))
         return 1;

@@ -37,6 +37,12 @@ add_door(const struct oci *oci, const char *id, json_t *mounts)
     mount_add(mounts, SANDBOX_DOOR, "bind", door, "bind,ro,nosuid,nodev,noexec");
 }
 
+static char *
+env_path(const struct oci_kernel_env *env)
+{
+    return kg_asprintf(SANDBOX_KERNELS "/%s", env->name);
+}
+
 static json_t *
 mounts_of(const struct oci *oci, const char *id)
 {
@@ -48,7 +54,7 @@ mounts_of(const struct oci *oci, const char *id)
         host_image_mounts(oci, mounts);
     for (size_t i = 0; i < oci->n_kernel_envs; i++) {
         const struct oci_kernel_env *env = &oci->kernel_envs[i];
-        KG_AUTO_FREE char *at = kg_asprintf(SANDBOX_KERNELS "/%s", env->name);
+        KG_AUTO_FREE char *at = env_path(env);
         if (env->changes) // an overlay may miss changes
             mount_add_folder(mounts, at, env->host_dir);
         else
@@ -149,14 +155,31 @@ linux_of(const struct oci *oci, const char *id)
     return linux_part;
 }
 
-// Limits the counters of the sandbox's user namespace, and gives it its own device files, before
-// anything runs in it.
+static void
+append_hidden_overlays(const struct oci *oci, json_t *args)
+{
+    for (size_t i = 0; i < oci->n_kernel_envs; i++) {
+        const struct oci_kernel_env *env = &oci->kernel_envs[i];
+        KG_AUTO_FREE char *options =
+            env->changes ? NULL : mount_hidden_overlay(oci, env->host_dir);
+        KG_AUTO_FREE char *at = env_path(env);
+        if (!options)
+            continue;
+        json_array_append_new(args, json_string(at));
+        json_array_append_new(args, json_string(options));
+    }
+}
+
+// Limits the counters of the sandbox's user namespace, gives it its own device files, and makes the
+// overlays that the runtime could not make, before anything runs in it.
 static json_t *
 hooks_of(const struct oci *oci)
 {
     json_t *args = json_pack("[s, s]", "kernelgate-agent", "--prepare");
-    if (oci->inodes != INODES_SHARED)
+    if (oci->inodes != INODES_SHARED) {
         json_array_append_new(args, json_string(oci->root_dir));
+        append_hidden_overlays(oci, args);
+    }
     return json_pack("{s:[{s:s, s:o, s:i}]}", "createRuntime", "path", oci->agent_path, "args",
                      args, "timeout", HOOK_TIMEOUT_S);
 }

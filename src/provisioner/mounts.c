@@ -132,12 +132,18 @@ mount_root_is_overlay(const struct oci *oci)
     return oci->inodes == INODES_OWN && is_whole(oci, oci->root_dir);
 }
 
+static char *
+layers_option(const struct oci *oci, const char *upper, const char *lower)
+{
+    return kg_asprintf("lowerdir=%s/%s:%s", oci->base.state_dir, upper, lower);
+}
+
 static void
 add_layers(const struct oci *oci, json_t *mounts, const char *destination, const char *upper,
            const char *lower)
 {
-    KG_AUTO_FREE char *options =
-        kg_asprintf("lowerdir=%s/%s:%s," OPTIONS, oci->base.state_dir, upper, lower);
+    KG_AUTO_FREE char *layers = layers_option(oci, upper, lower);
+    KG_AUTO_FREE char *options = kg_asprintf("%s," OPTIONS, layers);
     mount_add(mounts, destination, "overlay", "overlay", options);
 }
 
@@ -147,12 +153,30 @@ mount_add_root(const struct oci *oci, json_t *mounts)
     add_layers(oci, mounts, "/", LAYER, oci->root_dir);
 }
 
+static bool
+can_overlay(const struct oci *oci, const char *path)
+{
+    return oci->inodes != INODES_SHARED && is_whole(oci, path);
+}
+
+// Whether the runtime, which mounts as the root of the sandbox's user namespace, cannot reach it.
+static bool
+is_hidden(const struct oci *oci, const char *path)
+{
+    return oci->user_namespace && !path_reachable(path);
+}
+
 void
 mount_add_overlay(const struct oci *oci, json_t *mounts, const char *destination, const char *path)
 {
-    if (oci->inodes != INODES_SHARED && is_whole(oci, path) &&
-        (!oci->user_namespace || path_reachable(path)))
+    if (can_overlay(oci, path) && !is_hidden(oci, path))
         add_layers(oci, mounts, destination, EMPTY, path);
     else
         mount_add_folder(mounts, destination, path);
+}
+
+char *
+mount_hidden_overlay(const struct oci *oci, const char *path)
+{
+    return can_overlay(oci, path) && is_hidden(oci, path) ? layers_option(oci, EMPTY, path) : NULL;
 }

@@ -175,9 +175,11 @@ void mount_add(json_t *mounts, const char *destination, const char *type, const 
                const char *options);
 // Mounts the host's folder `path` read-only, with the mounts below it.
 void mount_add_folder(json_t *mounts, const char *destination, const char *path);
-// The same, as an overlay if that is possible.
+// The same, as an overlay if the runtime can make one.
 void mount_add_overlay(const struct oci *oci, json_t *mounts, const char *destination,
                        const char *path);
+// If only the hook can make an overlay of the folder: the overlay's options. Else NULL.
+char *mount_hidden_overlay(const struct oci *oci, const char *path);
 // Whether the root is an overlay, which then also contains the agent.
 bool mount_root_is_overlay(const struct oci *oci);
 void mount_add_root(const struct oci *oci, json_t *mounts);

@@ -6,6 +6,8 @@ import fcntl
 import json
 import os
 import pathlib
+import shutil
+import subprocess
 
 import docker_engine
 import pytest
@@ -39,6 +41,16 @@ def two(gateway):
         gateway.delete_session(session_id)
 
 
+@pytest.fixture
+def hidden_kernels():
+    """The kernels' environments in a folder that only root can enter, as below root's home."""
+    folder = PROJECT / f"build/hidden-{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    subprocess.run(["cp", "-al", PROJECT / "build/kernels", folder], check=True)
+    yield folder / "kernels"
+    shutil.rmtree(folder)
+
+
 def locked(paths):
     """The files that this process cannot lock."""
     found = []
@@ -64,6 +76,19 @@ print(json.dumps(found))
     assert two(0, lock) == list(FILES)  # they are held, by the first round
     assert two(1, lock) == []
     assert locked(filter(None, FILES.values())) == []
+
+
+@pytest.mark.only("oci", "Docker's images have the environments")
+def test_locks_in_environments_that_only_root_can_reach(start_gateway, hidden_kernels):
+    gateway = start_gateway("--pool-size", "0", "--kernels-dir", str(hidden_kernels))
+    lock = """
+        import fcntl, sys
+        file = open(sys.prefix + "/pyvenv.cfg")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """
+    for session in ("a", "b"):
+        assert gateway.execute(lock, session_id=session).status == "ok"
+    assert locked([hidden_kernels / "python/pyvenv.cfg"]) == []
 
 
 def test_watches_see_nothing_of_the_host(two):

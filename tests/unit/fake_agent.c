@@ -169,7 +169,7 @@ main(int argc, char **argv)
         return 0;
     }
     if (argc >= 2 && !strcmp(argv[1], "--prepare"))
-        return prepare_main(argc > 2 ? argv[2] : NULL);
+        return prepare_main(argc > 2 ? argv[2] : NULL, argc > 2 ? argv + 3 : argv + 2);
     const char *door = door_path(argc, argv);
     signal(SIGALRM, on_alarm); // by default PID 1 would ignore it
     alarm(LIFETIME_S);
