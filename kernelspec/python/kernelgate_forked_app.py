@@ -51,9 +51,8 @@ class IPythonKernel(ipkernel.IPythonKernel):
                 self.debug_just_my_code,
                 self.filter_internal_frames,
             )
-        atexit.unregister(
-            self.shell.atexit_operations
-        )  # it runs before what was registered earlier
+        # Registered again, it runs before what was registered earlier.
+        atexit.unregister(self.shell.atexit_operations)
         atexit.register(self.shell.atexit_operations)
         sys.modules["__main__"] = self.shell.user_module
 
