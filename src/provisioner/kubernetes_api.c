@@ -103,12 +103,23 @@ kube_already_exists(const struct http_call_result *result)
     return reason && strcmp(reason, "AlreadyExists") == 0;
 }
 
+// Whether the account may not do this, or the server has only started: until it has read the roles,
+// it denies everything. Of the other 403, a quota's message has no user.
+static bool
+is_denied(const struct http_call_result *result)
+{
+    json_auto_t *body =
+        result->status == 403 ? json_loadb(result->body, result->body_len, 0, NULL) : NULL;
+    const char *message = json_string_value(json_object_get(body, "message"));
+    return message && strstr(message, " is forbidden: User ");
+}
+
 // Another 409 is a conflict within the server, of quotas for instance.
 bool
 kube_is_transient(const struct http_call_result *result)
 {
     return result->err || result->status == 429 || result->status >= 500 ||
-           (result->status == 409 && !kube_already_exists(result));
+           (result->status == 409 && !kube_already_exists(result)) || is_denied(result);
 }
 
 int64_t

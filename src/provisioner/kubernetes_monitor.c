@@ -341,6 +341,7 @@ monitor_on_watch_end(const struct http_call_result *result, void *arg)
     buf_fini(&monitor->lines.rest);
     monitor->lines.rest = (struct buf){0};
     if (monitor->gone || result->status == 410) {
+        log_info("the pods are listed again, since the watch cannot be continued");
         free(KG_STEAL(monitor->version));
         monitor->gone = false;
     } else if (!result->err && result->status >= 300) {

@@ -261,8 +261,8 @@ int kube_check(const struct kubernetes *kube, const struct http_call_result *res
                struct kg_error *err);
 // Whether the answer says that an object of that name exists already.
 bool kube_already_exists(const struct http_call_result *result);
-// Whether the same call may succeed later: after no answer, too many requests, a conflict, or a
-// server error.
+// Whether the same call may succeed later: after no answer, too many requests, a conflict, a server
+// error, or a denial.
 bool kube_is_transient(const struct http_call_result *result);
 // How long to wait before the next attempt: what the server asks for, else longer each time.
 int64_t kube_pause_ms(const struct http_call_result *result, int n_attempts);

@@ -60,6 +60,11 @@ class Cluster:
         assert response.status_code < 400, f"{method} {path}: {response.text}"
         return response.json()
 
+    def answers(self):
+        with contextlib.suppress(httpx.TransportError):
+            return self._client.get("/readyz").status_code == 200
+        return False
+
     def pods(self, installation=None):
         """The pods of sandboxes, except those that are being deleted."""
         selector = f"{INSTALLATION}={installation}" if installation else INSTALLATION
@@ -128,7 +133,3 @@ def stopped(component):
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
-
-
-def stopped_api_server():
-    return stopped("kube-apiserver")

@@ -182,25 +182,6 @@ def test_a_damaged_record_ends_only_that_pod(start_gateway):
     wait_for(lambda: damaged not in str(pods_of(gateway)))
 
 
-# ---- The API server --------------------------------------------------------------------------------
-
-
-def test_held_sessions_go_on_without_the_api_server(start_gateway):
-    gateway = start_gateway("--pool-size", "0")
-    gateway.execute("x = 1", session_id="held")
-    with cluster.stopped_api_server():
-        for _ in range(3):
-            assert gateway.execute("print(x)", session_id="held").text() == "1\n"
-    created = wait_for(
-        lambda: (
-            gateway.client.post("/api/v1/sessions", json={"session_id": "new"}).status_code == 200
-        ),
-        timeout=60,
-    )
-    assert created
-    assert gateway.execute("print(2)", session_id="new").text() == "2\n"
-
-
 # ---- The network -----------------------------------------------------------------------------------
 
 NETWORK = "--unenforced-network=false"

@@ -254,6 +254,8 @@ test_answers(void **state)
     const struct kubernetes kube = engine();
     static const char exists[] = "{\"reason\":\"AlreadyExists\",\"message\":\"pods exist\"}";
     static const char conflict[] = "{\"reason\":\"Conflict\"}";
+    static const char denied[] = "{\"message\":\"pods is forbidden: User \\\"a\\\" cannot\"}";
+    static const char quota[] = "{\"message\":\"pods \\\"a\\\" is forbidden: exceeded quota\"}";
     const struct {
         struct http_call_result result;
         bool good;
@@ -278,6 +280,16 @@ test_answers(void **state)
          false,
          false,
          "kubernetes: no reason given (403)"},
+        {{.status = 403, .body = denied, .body_len = sizeof denied - 1},
+         false,
+         true,
+         false,
+         "kubernetes: pods is forbidden: User \"a\" cannot (403)"},
+        {{.status = 403, .body = quota, .body_len = sizeof quota - 1},
+         false,
+         false,
+         false,
+         "kubernetes: pods \"a\" is forbidden: exceeded quota (403)"},
         {{.status = 429, .body = ""}, false, true, false, "kubernetes: no reason given (429)"},
         {{.status = 503, .body = ""}, false, true, false, "kubernetes: no reason given (503)"},
         {{.body = "", .err = &broken},
