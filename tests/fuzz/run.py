@@ -22,7 +22,7 @@ def run(target, seconds, found):
     with tempfile.TemporaryDirectory() as new:
         result = subprocess.run(
             [
-                target, f"-max_total_time={seconds}", "-timeout=10", f"-artifact_prefix={found}/{name}-",
+                target, f"-max_total_time={seconds}", "-timeout=30", f"-artifact_prefix={found}/{name}-",
                 new, PROJECT / "tests/fuzz/corpus" / name,
             ],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
