@@ -160,8 +160,7 @@ append_hidden_overlays(const struct oci *oci, json_t *args)
 {
     for (size_t i = 0; i < oci->n_kernel_envs; i++) {
         const struct oci_kernel_env *env = &oci->kernel_envs[i];
-        KG_AUTO_FREE char *options =
-            env->changes ? NULL : mount_hidden_overlay(oci, env->host_dir);
+        KG_AUTO_FREE char *options = env->changes ? NULL : mount_hidden_overlay(oci, env->host_dir);
         KG_AUTO_FREE char *at = env_path(env);
         if (!options)
             continue;
