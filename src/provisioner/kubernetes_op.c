@@ -155,6 +155,15 @@ kube_op_wait_for_pod(struct kube_op *op)
         kube_op_on_pod(op, pod);
 }
 
+// Says at once that there is no sandbox. An attempt without an answer may have made a pod, which an
+// operation of its own removes.
+static void
+fail_create(struct kube_op *op)
+{
+    op_remove_leftover(op->base.provisioner, op->base.id, NULL);
+    op_finish(&op->base);
+}
+
 static void
 on_created(const struct http_call_result *result, void *arg)
 {
@@ -164,8 +173,10 @@ on_created(const struct http_call_result *result, void *arg)
     bool there = op->n_attempts > 0 && kube_already_exists(result);
     if (!there && !op->base.cancelled && kube_op_try_again(op, result))
         return;
-    if (op->base.cancelled || (!there && kube_check(kube_of(&op->base), result, &op->base.err) < 0))
+    if (op->base.cancelled)
         start_delete(op);
+    else if (!there && kube_check(kube_of(&op->base), result, &op->base.err) < 0)
+        fail_create(op);
     else
         kube_op_wait_for_pod(op);
 }

@@ -158,8 +158,10 @@ def test_the_api_server_has_too_much_to_do(start_gateway):
     gateway.execute("x = 41", session_id="held")
     with concurrent.futures.ThreadPoolExecutor() as pool:
         with rejected():
+            began = time.monotonic()
             refused = pool.submit(create, gateway, "refused")
             goes_on(gateway, 0, refused.done)
+            assert time.monotonic() - began < 25  # it is tried for 15 s
             accepted = pool.submit(create, gateway, "accepted")
             goes_on(gateway, 2)
             assert not accepted.done()

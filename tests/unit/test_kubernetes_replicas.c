@@ -8,11 +8,8 @@
 
 #include <cmocka.h>
 
-#include "fake_server.h"
 #include "loop_wait.h"
 #include "test_kubernetes.h"
-
-#define MAX_ANSWERS 3
 
 enum kind {
     LIST,
@@ -25,20 +22,7 @@ enum kind {
     READ_NAME,
     PATCH_NAME,
     DELETE_REPLICA,
-    OTHER,
-    N_KINDS
-};
-
-struct fixture {
-    struct loop *loop;
-    char dir[40];
-    struct fake_server *server;
-    struct kubernetes *kube;
-    struct fake_answer answers[N_KINDS][MAX_ANSWERS];
-    int n_requests[N_KINDS];
-    char *patch; // the latest one of a pod
-    int n_done, n_found;
-    struct kg_error err;
+    OTHER
 };
 
 // ---- The server -----------------------------------------------------------------------------
@@ -49,7 +33,7 @@ begins(const char *request, const char *line)
     return strncmp(request, line, strlen(line)) == 0;
 }
 
-static enum kind
+static int
 kind_of(const char *request)
 {
 #define LEASES_PATH "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -72,29 +56,7 @@ kind_of(const char *request)
     return begins(request, "POST " LEASES_PATH) && strstr(request, "kg-s-") ? NAME : OTHER;
 }
 
-static struct fake_answer
-answer(const char *request, void *arg)
-{
-    struct fixture *f = arg;
-    enum kind kind = kind_of(request);
-    int n = f->n_requests[kind]++;
-    if (kind == PATCH_POD) {
-        free(f->patch);
-        f->patch = kg_strdup(request);
-    }
-    if (n >= MAX_ANSWERS)
-        n = MAX_ANSWERS - 1;
-    while (n > 0 && !f->answers[kind][n].status)
-        n--;
-    return f->answers[kind][n];
-}
-
 // ---- Fixture --------------------------------------------------------------------------------
-
-#define EMPTY "{\"metadata\":{\"resourceVersion\":\"5\"},\"items\":[]}"
-#define RUNNING                                                                                    \
-    "{\"phase\":\"Running\",\"podIP\":\"127.0.0.1\",\"containerStatuses\":[{\"name\":\"sandbox\"," \
-    "\"state\":{\"running\":{}}}]}"
 
 // A pod that has a session. To be freed.
 static char *
@@ -106,14 +68,6 @@ claimed_by(const char *holder, int epoch)
         "\"annotations\":{\"kernelgate/epoch\":\"%d\",\"kernelgate/holder\":\"%s\","
         "\"kernelgate/meta\":\"{\\\"session_id\\\":\\\"s\\\"}\"}},\"status\":" RUNNING "}",
         epoch, holder);
-}
-
-static void
-on_done(const struct kg_error *err, void *arg)
-{
-    struct fixture *f = arg;
-    f->n_done++;
-    f->err = err ? *err : (struct kg_error){0};
 }
 
 static void
@@ -137,7 +91,7 @@ recover(struct fixture *f)
 {
     struct kg_error err = {0};
     struct provisioner_op *op =
-        provisioner_recover(&f->kube->base, on_found, on_done, on_exit_of, f, &err);
+        provisioner_recover(&f->kube->base, on_found, fixture_on_done, on_exit_of, f, &err);
     assert_non_null(op);
     return op;
 }
@@ -146,50 +100,13 @@ recover(struct fixture *f)
 static int
 set_up(void **state)
 {
-    struct fixture *f = KG_NEW(struct fixture);
-    struct kg_error err = {0};
-    f->loop = loop_new();
-    strcpy(f->dir, "/tmp/kg-test-kubernetes-XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
-    f->server = fake_server_new(f->loop, NULL, answer, f);
-    KG_AUTO_FREE char *url = kg_asprintf("http://127.0.0.1:%d", fake_server_port(f->server));
-    const struct provisioner_settings settings = {
-        .engine = "kubernetes",
-        .state_dir = f->dir,
-        .gateway_id = "abcdefgh",
-        .image = "an/image:1",
-        .kubernetes = {.server = url,
-                       .agent_image = "agent:1",
-                       .replica_address = "127.0.0.1:1",
-                       .unenforced_network = true},
-        .limits = {.memory_mb = 64, .disk_mb = 16, .tmp_mb = 16, .cpus = 1, .pids = 16},
-        .gateway_key = "5a",
-    };
-    f->kube = kube_open(f->loop, &settings, &err);
-    assert_non_null(f->kube);
-    for (int kind = 0; kind < N_KINDS; kind++)
-        f->answers[kind][0] = (struct fake_answer){.status = 200};
+    struct fixture *f = fixture_new(kind_of, "127.0.0.1:1");
     f->answers[LIST][0].body = f->answers[LEASES][0].body = EMPTY;
     f->answers[WATCH][0] = (struct fake_answer){.status = 200, .body = "", .open = true};
     (void)recover(f);
     WAIT_FOR(f, f->n_done == 1);
     assert_int_equal(f->err.code, KG_OK);
     *state = f;
-    return 0;
-}
-
-static int
-tear_down(void **state)
-{
-    struct fixture *f = *state;
-    struct kg_error err = {0};
-    WAIT_FOR(f, provisioner_is_idle(&f->kube->base));
-    kube_close(f->kube);
-    fake_server_free(f->server);
-    loop_free(f->loop);
-    free(f->patch);
-    assert_int_equal(path_remove_tree(f->dir, &err), 0);
-    free(f);
     return 0;
 }
 
@@ -256,8 +173,8 @@ test_a_pod_that_was_claimed_meanwhile_is_not_removed(void **state)
     f->answers[PATCH_POD][0].status = 422;
     (void)recover(f);
     WAIT_FOR(f, f->n_done == 2);
-    assert_non_null(strstr(f->patch, "{\"op\":\"test\",\"path\":\"/metadata/labels/"
-                                     "kernelgate~1state\",\"value\":\"free\"}"));
+    assert_non_null(strstr(f->latest[PATCH_POD], "{\"op\":\"test\",\"path\":\"/metadata/labels/"
+                                                 "kernelgate~1state\",\"value\":\"free\"}"));
     assert_int_equal(f->n_requests[DELETE_POD], 0);
 }
 
@@ -326,7 +243,7 @@ test_a_name_whose_lease_is_removed_meanwhile(void **state)
     f->answers[NAME][1] = (struct fake_answer){.status = 201};
     f->answers[READ_NAME][0].body = text;
     f->answers[PATCH_NAME][0].status = 404;
-    assert_non_null(provisioner_claim(&f->kube->base, "a", meta, 0, on_done, f, &err));
+    assert_non_null(provisioner_claim(&f->kube->base, "a", meta, 0, fixture_on_done, f, &err));
     WAIT_FOR(f, f->n_done == 2);
     assert_int_equal(f->err.code, KG_OK);
     assert_int_equal(f->n_requests[NAME], 2);
@@ -334,7 +251,7 @@ test_a_name_whose_lease_is_removed_meanwhile(void **state)
     assert_int_equal(f->n_requests[PATCH_POD], 1);
 }
 
-#define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, set_up, fixture_tear_down)
 
 const struct CMUnitTest kubernetes_replica_tests[] = {
     WITH_SERVER(test_a_takeover),
