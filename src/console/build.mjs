@@ -46,10 +46,10 @@ const isScript = (file) => file.path.endsWith(".js");
 for (const file of built.outputFiles.filter(isScript))
     await write(`assets/${basename(file.path)}`, file.contents);
 
-// What needs not wait for the page's code is a script of its own.
+// What runs before the page's code is a script of its own.
 const early = await esbuild.build({
     absWorkingDir: source,
-    entryPoints: { theme: "theme_choice.ts" },
+    entryPoints: ["start.ts"],
     outdir: join(target, "assets"),
     entryNames: "[name]-[hash]",
     bundle: true,
@@ -82,7 +82,7 @@ const preloads = main.imports
 const page = (await readFile(join(source, "index.html"), "utf8"))
     .replace("<!-- preloads -->", preloads.join("\n        "))
     .replace("icon.svg", iconName)
-    .replace("theme.js", asset(/^theme-.*\.js$/))
+    .replace("start.js", asset(/^start-.*\.js$/))
     .replace("/* style */", () => style)
     .replace("main.js", asset(/^main-.*\.js$/));
 await write("index.html", page);

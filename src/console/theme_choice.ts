@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dark or light: what the system says, until a person chooses. Also a script of its own, which does
-// not wait for the page's code.
+// Dark or light: what the system says, until a person chooses.
 
 export type Theme = "light" | "dark";
 const CHOICE = "kernelgate.theme";
@@ -19,4 +18,3 @@ export function setTheme(theme: Theme) {
 export function showTheme() {
     document.documentElement.dataset.theme = getTheme();
 }
-showTheme();
