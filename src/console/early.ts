@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the first view needs is asked for while the page loads, at once with who may see it.
+// What the first view needs is asked for at once with who may see it.
 
 import { ask } from "./api";
 

@@ -106,8 +106,8 @@ def test_ten_sessions_at_their_worst_take_bounded_memory(start):
             return not any(session["is_busy"] for session in sessions.values())
 
         wait_for(is_over, timeout=120)
-    # 64 MiB of logs, with the lines that readers hold, and the messages in transit: 137 MiB on an
-    # otherwise idle machine (script/bench --neighbours), more where the threads fall behind.
+    # 64 MiB of logs, with the lines that readers hold, and the messages in transit. Seen: 137 MiB on an
+    # otherwise idle machine (script/bench --neighbours), 161 on a busy one.
     assert peak <= 180
 
 
