@@ -145,7 +145,7 @@ test_refusals(void **state)
     (void)ask_for(f);
     WAIT_FOR(f, f->n_done == 1);
     expect(f, "exceeded quota: boxes");
-    assert_in_range(f->n_requests[DELETE], 0, 1); // nobody waits for its answer
+    assert_true(f->n_requests[DELETE] <= 1); // nobody waits for its answer
     WAIT_FOR(f, f->n_requests[DELETE] == 2);
     assert_false(folder_exists(f->dir, "a"));
 }
