@@ -13,6 +13,8 @@
 #include "metrics.h"
 
 enum { SETTLE_MS = 1000, EXIT_MS = 2000, WARM_UP_MS = 30 * 1000, GRACE_MS = 3000 };
+// A kernel that has begun for less than EARLY_MS may have missed a signal, so another one follows.
+enum { EARLY_MS = 200, AGAIN_MS = 1000 };
 // Code or values above this are made into a request on a worker.
 enum { LARGE_REQUEST = 64 * 1024 };
 enum { MAX_ABORTED = 16 }; // requests of one execution
@@ -286,20 +288,38 @@ on_startup_reply(struct kernel_runner *runner, const json_t *content)
     update_hold(runner);
 }
 
+// Between its busy status and the code, ipykernel still ignores signals.
+static void
+run_interrupt(struct kernel_runner *runner)
+{
+    struct run *run = &runner->run;
+    process_interrupt(runner->process);
+    if (clock_mono_ms() - run->begun_ms < EARLY_MS)
+        loop_timer_start(run->again, AGAIN_MS);
+}
+
+static void
+run_on_again(void *arg)
+{
+    struct kernel_runner *runner = arg;
+    if (!runner->run.replied && !runner->run.idle)
+        process_interrupt(runner->process);
+}
+
 // An interrupt that was asked for meanwhile has waited: ipykernel ignores signals between requests.
 // Messages that are left out do not name their request, but while they are, no tap has one.
 void
 runner_on_begun(struct kernel_runner *runner)
 {
     struct run *run = &runner->run;
-    if (!run->execution)
+    if (!run->execution || run->begun)
         return;
-    bool is_late = !run->begun && run->execution->state == EXECUTION_INTERRUPTING;
     run->begun = true;
-    if (!is_late)
+    run->begun_ms = clock_mono_ms();
+    if (run->execution->state != EXECUTION_INTERRUPTING)
         return;
     loop_timer_start(run->grace, GRACE_MS);
-    process_interrupt(runner->process);
+    run_interrupt(runner);
 }
 
 void
@@ -388,6 +408,7 @@ run_stop_timers(struct run *run)
 {
     loop_timer_stop(run->timeout);
     loop_timer_stop(run->settle);
+    loop_timer_stop(run->again);
     loop_timer_stop(run->grace);
 }
 
@@ -524,7 +545,7 @@ stop_execution(struct kernel_runner *runner, struct execution *execution,
         loop_timer_stop(runner->run.timeout);
         loop_timer_start(runner->run.grace, GRACE_MS);
         if (runner->run.begun)
-            process_interrupt(runner->process);
+            run_interrupt(runner);
         return;
     case EXECUTION_INTERRUPTING:
     case EXECUTION_KILLING:
@@ -702,6 +723,7 @@ runner_init(struct kernel_runner *runner, const struct kernel_context *context,
     runner->warming = loop_timer_new(loop, runner_on_warming_too_long, runner);
     runner->run.timeout = loop_timer_new(loop, run_on_timeout, runner);
     runner->run.settle = loop_timer_new(loop, run_on_settle, runner);
+    runner->run.again = loop_timer_new(loop, run_on_again, runner);
     runner->run.grace = loop_timer_new(loop, run_on_grace_over, runner);
     update_hold(runner);
 }
@@ -724,5 +746,6 @@ runner_fini(struct kernel_runner *runner)
     loop_timer_free(runner->warming);
     loop_timer_free(runner->run.timeout);
     loop_timer_free(runner->run.settle);
+    loop_timer_free(runner->run.again);
     loop_timer_free(runner->run.grace);
 }

@@ -51,7 +51,8 @@ struct run {
     struct execution *execution; // NULL: none runs
     enum run_step step;
     char msg_id[JUPYTER_MSG_ID_SIZE]; // of the request that is awaited
-    bool begun; // the kernel handles the request
+    bool begun;                       // the kernel handles the request, since:
+    int64_t begun_ms;
     bool replied;
     bool idle;
     bool exiting; // the code called exit(): the process will end
@@ -62,6 +63,7 @@ struct run {
     enum execution_status status;
     struct loop_timer *timeout;
     struct loop_timer *settle; // from idle without a reply, or from a reply that says exit
+    struct loop_timer *again;  // until the interrupt is repeated
     struct loop_timer *grace;  // from the interrupt to the kill
 };
 

@@ -106,6 +106,25 @@ def test_an_interrupt_before_the_kernel_has_begun(gateway, session):
     assert gateway.execute("print(x + 1)", session_id=session).text() == "42\n"
 
 
+SLOW_TO_BEGIN = """
+import time
+x, usual = 41, get_ipython().kernel.should_handle
+def should_handle(*arguments):
+    time.sleep(0.5)
+    return usual(*arguments)
+get_ipython().kernel.should_handle = should_handle
+"""
+
+
+def test_an_interrupt_that_the_kernel_misses_is_repeated(gateway, session):
+    """It ignores signals after it has said that it begins, until the code runs."""
+    gateway.execute(SLOW_TO_BEGIN, session_id=session)
+    with gateway.stream("time.sleep(60)", session_id=session) as reader:
+        gateway.client.post(f"/api/v1/sessions/{session}/interrupt")
+        assert reader.rest().status == "interrupted"
+    assert gateway.execute("print(x + 1)", session_id=session).text() == "42\n"
+
+
 def test_interrupting_what_waits_takes_it_out_of_the_queue(gateway, session):
     with gateway.stream(HELD, session_id=session) as first:
         first.next_of("stdout")

@@ -28,7 +28,7 @@ struct fake_kernel {
     // The request that came last, and whether it runs until an interrupt.
     zframe_t *identity;
     struct buf header;
-    enum { DONE, HANGING, STUBBORN, SLOW_SILENT, ASKING } running;
+    enum { DONE, HANGING, DEAF, STUBBORN, SLOW_SILENT, ASKING } running;
     bool aborts; // the next execute_request
     int count;
 };
@@ -139,6 +139,8 @@ run(struct fake_kernel *kernel, const char *code)
     kernel->count++;
     if (strcmp(code, "hang") == 0)
         kernel->running = HANGING;
+    else if (strcmp(code, "deaf") == 0)
+        kernel->running = DEAF;
     else if (strcmp(code, "stubborn") == 0)
         kernel->running = STUBBORN;
     else if (strcmp(code, "ask") == 0) {
@@ -188,6 +190,8 @@ fake_kernel_interrupt(struct fake_kernel *kernel)
         raise_error(kernel, "KeyboardInterrupt", "");
     else if (running == SLOW_SILENT)
         end_well(kernel);
+    else if (running == DEAF)
+        kernel->running = HANGING;
 }
 
 static void

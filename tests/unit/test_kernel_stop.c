@@ -83,6 +83,20 @@ test_interrupt(void **state)
     assert_int_equal(kernel_state(f->kernel), KERNEL_READY);
 }
 
+// By the kernel, which had just begun.
+static void
+test_an_interrupt_is_missed(void **state)
+{
+    struct fixture *f = *state;
+    start_ready_kernel(f);
+    KG_AUTO(execution) execution = execute(f, "deaf");
+    RUN_UNTIL(f, fake_journal_count("run deaf") == 1);
+    execution_interrupt(execution);
+    run_until_done(f, execution);
+    assert_done(execution, "interrupted", false);
+    assert_string_equal(fake_journal(), "run deaf\nsignal python\nsignal python\n");
+}
+
 static void
 test_interrupt_by_message(void **state)
 {
@@ -333,6 +347,7 @@ test_kernel_stop(void)
         TEST(test_timeout_kills_what_cannot_be_interrupted),
         TEST(test_reply_without_idle),
         TEST(test_interrupt),
+        TEST(test_an_interrupt_is_missed),
         TEST(test_interrupt_by_message),
         TEST(test_nothing_starts_while_a_signal_is_under_way),
         TEST(test_interrupt_before_the_code),
