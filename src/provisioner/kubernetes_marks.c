@@ -8,7 +8,7 @@
 #include "kubernetes_priv.h"
 
 #define MAX_CALLS 8
-#define MAX_ATTEMPTS 5
+#define ATTEMPTS_UNTIL_SAID 5
 
 struct kube_mark {
     TAILQ_ENTRY(kube_mark) entry;
@@ -22,8 +22,7 @@ struct kube_mark {
 };
 
 static const char *const failures[] = {
-    [KUBE_MARK_RELEASED] =
-        "cannot hand a sandbox over; another replica takes it when this one has ended",
+    [KUBE_MARK_RELEASED] = "cannot hand a sandbox over to the other replicas",
     [KUBE_MARK_READY] = "cannot offer a sandbox to the other replicas",
 };
 
@@ -40,29 +39,38 @@ mark_free(struct kube_mark *mark)
 }
 
 static void
+say_failure(const struct kube_mark *mark, const struct kg_error *err)
+{
+    log_warning(failures[mark->kind], LOG_STR("sandbox", mark->id), LOG_ERR(err));
+}
+
+static void
 mark_end(struct kube_mark *mark, const struct kg_error *err)
 {
     struct kubernetes *kube = mark->kube;
     if (err->code)
-        log_warning(failures[mark->kind], LOG_STR("sandbox", mark->id), LOG_ERR(err));
+        say_failure(mark, err);
     mark_free(mark);
     ask_more(kube);
 }
 
-// 422: another replica has it already. 404: it has ended.
+// 422: another replica has it already. 404: it has ended. After a temporary error it is tried again
+// for as long as this replica lives: nobody would use the pod before that.
 static void
 on_marked(const struct http_call_result *result, void *arg)
 {
     struct kube_mark *mark = arg;
     struct kg_error err = {0};
     mark->call = NULL;
-    if (kube_is_transient(result) && mark->n_attempts < MAX_ATTEMPTS) {
-        loop_timer_start(mark->timer, kube_pause_ms(result, mark->n_attempts));
-        return;
-    }
     if (result->status != 422 && result->status != 404)
         (void)kube_check(mark->kube, result, &err);
-    mark_end(mark, &err);
+    if (!kube_is_transient(result)) {
+        mark_end(mark, &err);
+        return;
+    }
+    if (mark->n_attempts == ATTEMPTS_UNTIL_SAID)
+        say_failure(mark, &err);
+    loop_timer_start(mark->timer, kube_pause_ms(result, mark->n_attempts));
 }
 
 static json_t *

@@ -197,6 +197,24 @@ test_a_pod_that_was_overtaken(void **state)
     assert_int_equal(place.holder, HOLDER_LOST);
 }
 
+// ---- Giving up ------------------------------------------------------------------------------
+
+// Nobody could use the pod until this gateway has ended.
+static void
+test_a_pod_is_given_up_when_the_server_is_back(void **state)
+{
+    struct fixture *f = *state;
+    struct kube_pod pod = {.id = "a", .epoch = 1, .phase = KUBE_RUNNING, .ours = true};
+    memcpy(pod.holder, f->kube->holder, sizeof pod.holder);
+    (void)kube_pod_keep(f->kube, &pod);
+    f->answers[PATCH_POD][0] = (struct fake_answer){.status = 503, .header = "Retry-After: 1\r\n"};
+    provisioner_hand_over(&f->kube->base, "a");
+    WAIT_FOR(f, f->n_requests[PATCH_POD] == 5);
+    f->answers[PATCH_POD][0] = (struct fake_answer){.status = 200};
+    WAIT_FOR(f, TAILQ_EMPTY(&f->kube->marks));
+    assert_int_equal(f->n_requests[PATCH_POD], 6);
+}
+
 // ---- Replicas -------------------------------------------------------------------------------
 
 static void
@@ -259,6 +277,7 @@ const struct CMUnitTest kubernetes_replica_tests[] = {
     WITH_SERVER(test_a_takeover_that_is_cancelled_removes_nothing),
     WITH_SERVER(test_a_pod_that_was_claimed_meanwhile_is_not_removed),
     WITH_SERVER(test_a_pod_that_was_overtaken),
+    WITH_SERVER(test_a_pod_is_given_up_when_the_server_is_back),
     WITH_SERVER(test_the_lease_of_a_replica_that_was_killed_is_removed),
     WITH_SERVER(test_a_name_whose_lease_is_removed_meanwhile),
 };
