@@ -393,6 +393,7 @@ def test_an_administrator_sets_a_password(accounts, enter, tab):
     page.get_by_role("button", name="Change gerd").click()
     form.get_by_label("New password").fill("battery staple")
     form.get_by_role("button", name="Save").click()
+    expect(form).to_have_count(0)
     expect(second.page.get_by_role("alert")).to_have_text("You are logged out.")
 
 

@@ -46,6 +46,16 @@ def pytest_collection_modifyitems(config, items):
     config.kg_left_out = left_out
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """What replicas did goes into the report of a test that fails: afterwards their pods are gone."""
+    report = yield
+    start = getattr(item, "funcargs", {}).get("start_replica")
+    if start and report.when == "call" and report.failed:
+        report.sections.append(("replicas", replicas.describe(start)))
+    return report
+
+
 def pytest_terminal_summary(terminalreporter, config):
     left_out = getattr(config, "kg_left_out", {})
     if left_out:

@@ -11,6 +11,7 @@ from kernelgate import free_port, wait_for
 
 # A replica that is killed is silent for 15 s until the others know, who look every second.
 TAKEOVER_S = 30
+LOG_SHOWN = 30_000  # characters of each replica
 
 
 @contextlib.contextmanager
@@ -34,6 +35,7 @@ def installation(start_gateway, folder):
         return replica
 
     start.installation = name
+    start.started = started
     yield start
     for replica in started:
         if replica.process.poll() is None:
@@ -41,6 +43,14 @@ def installation(start_gateway, folder):
         shutil.rmtree(pathlib.Path(replica.state_dir, "sb"), True)  # of pods that are kept
     selector = f"kernelgate/installation={name}"
     cluster.kubectl("-n", cluster.NAMESPACE, "delete", "pods,leases", "-l", selector)
+
+
+def describe(start):
+    """The pods of the installation, and the ends of its replicas' logs."""
+    table = cluster.kubectl("-n", cluster.NAMESPACE, "get", "pods", "-o", "yaml",
+                            "-l", f"kernelgate/installation={start.installation}")  # fmt: skip
+    logs = [f"{replica.url}:\n{replica.log()[-LOG_SHOWN:]}" for replica in start.started]
+    return "\n".join([table, *logs])
 
 
 def pair_of(start_replica):

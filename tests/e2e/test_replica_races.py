@@ -87,7 +87,8 @@ def race(replicas, names, pool):
 
 def test_claims_of_one_pool(start_replica):
     installation = start_replica.installation
-    replicas = [start_replica("--pool-size", str(POOL), *SMALL) for _ in range(REPLICAS)]
+    flags = ("--pool-size", str(POOL), "--log-level", "debug", *SMALL)
+    replicas = [start_replica(*flags) for _ in range(REPLICAS)]
     leader_of(replicas).fill_pool()
     sampler = Sampler(installation)
     sampler.start()
