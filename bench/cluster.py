@@ -5,7 +5,8 @@
 (b) first result of a new session out of the pool, on Kubernetes beside oci and docker
 (c) sessions a second: of so many at a time, each made, used once and ended
 (d) a replica that knows many sandboxes: its memory, GET sessions of one of their owners, and the first
-    result of a new session. The sandboxes are pods that no node runs, held by a replica that is none.
+    result of a new session. The sandboxes are pods that no node runs, held by a replica that is none;
+    those above 9,950 have no session.
 (e) a replica is killed under load: how long until another one answers for each of its sessions
 (f) claims a second that the API server takes: a Lease of a name and a patch of a free pod, as a replica
     asks for them. No node runs the pods.
@@ -47,6 +48,7 @@ AT_A_TIME = (1, 4)
 SESSIONS_A_SECOND = 40
 CLAIMS, CLAIMS_AT_A_TIME = 400, (1, 8)
 OF_OWNER = 100  # sessions of one owner among many
+MOST_CLAIMED = 9950  # of many; more wait for a session, since an installation has at most 10,000
 KILLED, OF_KILLED = 5, 4  # times that a replica is killed, and sessions that it holds
 TAKEN_OVER_S = 20
 SETTINGS = {
@@ -383,8 +385,8 @@ class Holder:
         self.server.shutdown()
 
 
-def claimed_pod(model, holder, number):
-    """Like a real one's, but that no scheduler takes it: it stays pending."""
+def held_pod(model, holder, number):
+    """Like that of a session, but that no scheduler takes it: it stays pending."""
     labels = model["metadata"]["labels"] | {
         "kernelgate/state": "claimed",
         "kernelgate/session": f"{number:032x}",
@@ -396,6 +398,11 @@ def claimed_pod(model, holder, number):
         "kernelgate/epoch": "1",
         "kernelgate/meta": json.dumps(meta),
     }
+    if number >= MOST_CLAIMED:
+        labels["kernelgate/state"] = "free"
+        del labels["kernelgate/session"], labels["kernelgate/owner"]
+        del annotations["kernelgate/meta"]
+        annotations.pop("kernelgate/ready", None)
     letters = "abcdefghijklmnopqrstuvwxyz"
     name = "".join(letters[number // 26**i % 26] for i in range(8))
     spec = {key: value for key, value in model["spec"].items() if key != "nodeName"}
@@ -414,7 +421,7 @@ def create_pods(model, holder, numbers):
         if not hasattr(local, "api"):
             local.api = Api()
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        local.api.ask("POST", path, json=claimed_pod(model, holder, number))
+        local.api.ask("POST", path, json=held_pod(model, holder, number))
 
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         list(threads.map(create, numbers))
@@ -463,9 +470,7 @@ def loaded(folder, api, count):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", help="write the figures to this file, too")
-    parser.add_argument(
-        "--pods", type=int, default=9950, help="sandboxes of (d), below 10,000; 0: none"
-    )
+    parser.add_argument("--pods", type=int, default=10_000, help="sandboxes of (d); 0: none")
     parser.add_argument(
         "--only", choices=("forward", "start", "pods", "kill", "claims"), help="only that part"
     )
