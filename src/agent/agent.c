@@ -114,6 +114,7 @@ agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_e
     }
     agent->children = children_new(loop);
     agent->events = events_new();
+    agent->memory_report = memory_report_new(loop, settings->cgroup_root, agent->events);
     make_kernels(agent);
     if (make_links(agent, err) != 0)
         return NULL;
@@ -130,6 +131,7 @@ agent_free(struct agent *agent)
     proxy_free(agent->proxy);
     listener_free(agent->listener);
     links_free(agent->links);
+    memory_report_free(agent->memory_report);
     events_free(agent->events);
     server_free(agent->server);
     changes_free(agent->changes);

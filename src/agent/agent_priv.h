@@ -10,6 +10,7 @@
 #include "kernels.h"
 #include "links.h"
 #include "listener.h"
+#include "memory_report.h"
 #include "proxy.h"
 #include "request.h"
 
@@ -21,6 +22,7 @@ struct agent {
     int64_t started_ms;
     struct children *children;
     struct events *events;
+    struct memory_report *memory_report;
     struct commands *commands;
     struct kernels *kernels;
     struct links *links;

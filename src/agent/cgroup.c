@@ -85,12 +85,17 @@ read_number(const char *root, const char *controller, const char *file, const ch
     return find_number(text.data, key);
 }
 
+int64_t
+cgroup_memory(const char *root)
+{
+    int64_t bytes = read_number(root, "memory", "memory.usage_in_bytes", NULL);
+    return bytes >= 0 ? bytes : read_number(root, NULL, "memory.current", NULL);
+}
+
 void
 cgroup_usage(const char *root, struct cgroup_usage *ret)
 {
-    ret->memory_bytes = read_number(root, "memory", "memory.usage_in_bytes", NULL);
-    if (ret->memory_bytes < 0)
-        ret->memory_bytes = read_number(root, NULL, "memory.current", NULL);
+    ret->memory_bytes = cgroup_memory(root);
     int64_t cpu_ns = read_number(root, "cpuacct", "cpuacct.usage", NULL);
     ret->cpu_us = cpu_ns >= 0 ? cpu_ns / 1000 : read_number(root, NULL, "cpu.stat", "usage_usec");
     ret->pids = read_number(root, "pids", "pids.current", NULL);

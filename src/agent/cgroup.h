@@ -12,5 +12,7 @@ struct cgroup_usage {
 };
 
 void cgroup_usage(const char *root, struct cgroup_usage *ret);
+// Its memory_bytes alone.
+int64_t cgroup_memory(const char *root);
 // How many processes the out-of-memory killer has taken so far; -1 where unknown.
 int64_t cgroup_oom_kills(const char *root);

@@ -61,6 +61,18 @@ events_add(struct events *events, json_t *event)
     flush(events);
 }
 
+bool
+events_send(struct events *events, json_t *event)
+{
+    if (!events->listener || request_backlog(events->listener) > 0 ||
+        json_array_size(events->queue) > 0) {
+        json_decref(event);
+        return false;
+    }
+    events_add(events, event);
+    return true;
+}
+
 void
 events_listen(struct events *events, struct request *request)
 {

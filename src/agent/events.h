@@ -9,6 +9,9 @@ struct events *events_new(void);
 void events_free(struct events *events);
 // Takes the reference of `event`. If too many wait, the oldest one is dropped.
 void events_add(struct events *events, json_t *event);
+// Takes the reference of an event that matters only now: false, and it is dropped, if nobody
+// listens or others wait.
+bool events_send(struct events *events, json_t *event);
 // Answers with an endless stream, one event (JSON) in each part of the data. The newest listener
 // gets all; the stream of an older one is ended.
 void events_listen(struct events *events, struct request *request);

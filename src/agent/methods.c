@@ -346,11 +346,15 @@ stats_call(struct request *request, void *arg)
                             number_or_null(disk_bytes)));
 }
 
+// {"memory": whether events of type `memory` are wanted}
 static void
 events_call(struct request *request, void *arg)
 {
     const struct agent *agent = arg;
+    bool memory = json_is_true(json_object_get(request_params(request), "memory"));
+
     events_listen(agent->events, request);
+    memory_report_begin(agent->memory_report, memory);
 }
 
 static void

@@ -51,28 +51,56 @@ agent_error_parse(const char *text, size_t len, struct kg_error *err)
                        reason[0] ? reason : "no reason given");
 }
 
-int
-agent_event_parse(const char *text, size_t len, struct agent_event *ret, struct kg_error *err)
+static int
+kernel_exit_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
 {
-    json_auto_t *event = agent_object_parse(text, len, err);
-    const char *type, *name;
+    const char *name;
     json_int_t pid, exit_code, signum;
     int oom;
 
-    if (!event ||
-        json_unpack(event, "{s:s, s:s, s:I, s:I, s:I, s:b}", "type", &type, "name", &name, "pid",
-                    &pid, "exit_code", &exit_code, "signal", &signum, "oom", &oom) != 0)
+    if (json_unpack(event, "{s:s, s:I, s:I, s:I, s:b}", "name", &name, "pid", &pid, "exit_code",
+                    &exit_code, "signal", &signum, "oom", &oom) != 0)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is malformed");
-    if (strcmp(type, "kernel_exit") != 0)
-        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has an unknown type");
     if (!link_target_valid(name) || strlen(name) > AGENT_KERNEL_NAME_MAX)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has an invalid kernel name");
     if (pid < 1 || pid > INT_MAX || exit_code < -1 || exit_code > 255 || signum < 0 || signum > 64)
         return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has numbers out of range");
-    *ret = (struct agent_event){
-        .pid = (int)pid, .exit_code = (int)exit_code, .signal = (int)signum, .oom = oom != 0};
+    *ret = (struct agent_event){.type = AGENT_KERNEL_EXIT,
+                                .pid = (int)pid,
+                                .exit_code = (int)exit_code,
+                                .signal = (int)signum,
+                                .oom = oom != 0};
     memcpy(ret->kernel, name, strlen(name) + 1);
     return 0;
+}
+
+static int
+memory_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
+{
+    const json_int_t max = INT64_C(1) << 53; // a number that every JSON reader takes
+    json_int_t bytes;
+
+    if (json_unpack(event, "{s:I}", "bytes", &bytes) != 0)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is malformed");
+    if (bytes < 0 || bytes > max)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has numbers out of range");
+    *ret = (struct agent_event){.type = AGENT_MEMORY, .memory_bytes = bytes};
+    return 0;
+}
+
+int
+agent_event_parse(const char *text, size_t len, struct agent_event *ret, struct kg_error *err)
+{
+    json_auto_t *event = agent_object_parse(text, len, err);
+    const char *type = json_string_value(json_object_get(event, "type"));
+
+    if (!type)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is malformed");
+    if (strcmp(type, "kernel_exit") == 0)
+        return kernel_exit_parse(event, ret, err);
+    if (strcmp(type, "memory") == 0)
+        return memory_parse(event, ret, err);
+    return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has an unknown type");
 }
 
 int

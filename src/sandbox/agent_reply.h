@@ -15,13 +15,16 @@ KG_MUST_CHECK json_t *agent_object_parse(const char *text, size_t len, struct kg
 // The content of an ERROR frame becomes `err`.
 void agent_error_parse(const char *text, size_t len, struct kg_error *err);
 
-// A kernel_exit event.
 struct agent_event {
+    enum { AGENT_KERNEL_EXIT, AGENT_MEMORY } type;
+    // A kernel has ended:
     char kernel[AGENT_KERNEL_NAME_MAX + 1];
     int pid; // in the sandbox
     int exit_code;
     int signal;
     bool oom;
+    // What the sandbox uses now:
+    int64_t memory_bytes;
 };
 KG_MUST_CHECK int agent_event_parse(const char *text, size_t len, struct agent_event *ret,
                                     struct kg_error *err);

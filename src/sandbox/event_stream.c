@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The endless call `events` of a sandbox's agent, which reports kernels that have ended.
+// The endless call `events` of a sandbox's agent, which reports kernels that have ended, and how
+// much memory the sandbox uses.
 #include "agent_reply.h"
 #include "sandbox_priv.h"
 
@@ -36,6 +37,10 @@ stream_on_data(const void *data, size_t len, void *arg)
         return;
     }
     stream->retry_ms = RETRY_MIN_MS;
+    if (event.type == AGENT_MEMORY) {
+        sandbox->memory_bytes = event.memory_bytes;
+        return;
+    }
     sandbox->events.on_kernel_exit(sandbox, event.kernel, event.pid, event.exit_code, event.signal,
                                    event.oom, sandbox->arg);
 }
@@ -56,8 +61,9 @@ open_stream(void *arg)
 {
     static const struct sandbox_stream_events events = {.on_data = stream_on_data,
                                                         .on_end = stream_on_end};
-    const struct sandbox_stream_spec spec = {.method = "events",
-                                             .head_timeout_ms = OPEN_TIMEOUT_MS};
+    json_auto_t *params = json_pack("{s:b}", "memory", 1);
+    const struct sandbox_stream_spec spec = {
+        .method = "events", .params = params, .head_timeout_ms = OPEN_TIMEOUT_MS};
     struct event_stream *stream = arg;
     struct kg_error err;
 

@@ -334,6 +334,7 @@ sandbox_new(const struct sandbox_context *context, const char *id,
     sandbox->context = *context;
     sandbox->events = *events;
     sandbox->arg = arg;
+    sandbox->memory_bytes = -1;
     memcpy(sandbox->id, id, strlen(id) + 1);
     KG_AUTO_FREE char *door = provisioner_sandbox_dir(context->provisioner, id);
     sandbox->door_path = kg_asprintf("%s/door.sock", door);
@@ -500,6 +501,12 @@ bool
 sandbox_is_lost(const struct sandbox *sandbox)
 {
     return sandbox->lost;
+}
+
+int64_t
+sandbox_memory(const struct sandbox *sandbox)
+{
+    return sandbox->memory_bytes;
 }
 
 const char *

@@ -22,8 +22,8 @@ enum {
 const char *session_id(const struct session *session);
 // Borrowed; NULL while the session is still waiting for its sandbox.
 struct sandbox *session_sandbox(const struct session *session);
-// {session_id, created_at, last_activity, expires_at, is_busy, execution_count, kernels}; times
-// are RFC 3339. A new reference.
+// {session_id, created_at, last_activity, expires_at, is_busy, execution_count, kernels,
+// memory_bytes}; times are RFC 3339; memory_bytes is sandbox_memory(), or null. A new reference.
 json_t *session_describe(const struct session *session);
 // The kernel that the session was opened with, borrowed; NULL while it has none.
 struct kernel *session_first_kernel(const struct session *session);

@@ -24,12 +24,15 @@ session_describe(const struct session *session)
                                       kernel_state_name(kernel_state(kernel)), "execution_count",
                                       (json_int_t)kernel_execution_count(kernel)));
     }
+    int64_t memory = session->sandbox ? sandbox_memory(session->sandbox) : -1;
     bool busy = session_is_busy(session);
     int64_t active_ms = busy ? clock_wall_ms() : session->active_wall_ms;
-    return json_pack("{s:s, s:o, s:o, s:o, s:b, s:I, s:o}", "session_id", session->id, "created_at",
-                     rfc3339(session->created_wall_ms), "last_activity", rfc3339(active_ms),
-                     "expires_at", rfc3339(active_ms + session->idle_timeout_ms), "is_busy", busy,
-                     "execution_count", (json_int_t)session->execution_count, "kernels", kernels);
+    return json_pack("{s:s, s:o, s:o, s:o, s:b, s:I, s:o, s:o}", "session_id", session->id,
+                     "created_at", rfc3339(session->created_wall_ms), "last_activity",
+                     rfc3339(active_ms), "expires_at",
+                     rfc3339(active_ms + session->idle_timeout_ms), "is_busy", busy,
+                     "execution_count", (json_int_t)session->execution_count, "kernels", kernels,
+                     "memory_bytes", memory >= 0 ? json_integer(memory) : json_null());
 }
 
 struct execution *

@@ -123,6 +123,17 @@ def test_show_and_list(gateway, session):
     assert listed["sessions"][session]["session_id"] == session
 
 
+def test_the_list_has_the_used_memory(gateway, session):
+    gateway.execute("kept = b'x' * (48 << 20)", session_id=session)
+    used = gateway.show_session(session)["usage"]["memory_bytes"]
+    assert used > 48 << 20
+
+    def listed():
+        return gateway.client.get("/api/v1/sessions").json()["sessions"][session]["memory_bytes"]
+
+    wait_for(lambda: abs((listed() or 0) - used) < 16 << 20)
+
+
 def test_is_busy_while_it_executes(gateway, session):
     with gateway.stream(
         "print(1, flush=True)\nimport time; time.sleep(30)", session_id=session

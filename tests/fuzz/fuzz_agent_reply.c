@@ -45,6 +45,10 @@ check_event(const char *text, size_t len)
         assert(err.code == KG_INTERNAL);
         return;
     }
+    if (event.type == AGENT_MEMORY) {
+        assert(event.memory_bytes >= 0);
+        return;
+    }
     assert(strlen(event.kernel) >= 1 && strlen(event.kernel) <= AGENT_KERNEL_NAME_MAX);
     assert(event.pid >= 1 && event.signal >= 0 && event.signal <= 64);
 }

@@ -709,6 +709,12 @@ sandbox_state(const struct sandbox *sandbox)
     return sandbox->state;
 }
 
+int64_t
+sandbox_memory(const struct sandbox *sandbox)
+{
+    return sandbox->state == SANDBOX_CREATING ? -1 : FAKE_SANDBOX_MEMORY;
+}
+
 const char *
 sandbox_dir(const struct sandbox *sandbox)
 {

@@ -8,6 +8,8 @@
 #include "loop.h"
 #include "sandbox.h"
 
+enum { FAKE_SANDBOX_MEMORY = 5 << 20 }; // what sandbox_memory() says once the agent has answered
+
 // What goes wrong; a test sets it, fake_sandboxes_init() clears it.
 struct fake_script {
     bool refuse_create; // sandbox_create() fails

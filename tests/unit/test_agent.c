@@ -429,10 +429,10 @@ next_event(int fd)
 }
 
 static int
-open_events(struct fixture *f)
+open_events(struct fixture *f, const char *params)
 {
     KG_AUTO_BUF text = {0};
-    int fd = send_request(f, "events", "{}", 0);
+    int fd = send_request(f, "events", params, 0);
 
     assert_int_equal(read_frame(fd, &text), FRAME_HEAD);
     return fd;
@@ -450,7 +450,7 @@ test_exits(void **state)
             break;
     }
     // It happened before anybody listened.
-    KG_AUTO_FD events = open_events(f);
+    KG_AUTO_FD events = open_events(f, "{}");
     json_auto_t *early = next_event(events);
     assert_string_equal(text_of(early, "type"), "kernel_exit");
     assert_string_equal(text_of(early, "name"), "early");
@@ -477,6 +477,40 @@ test_exits(void **state)
     json_auto_t *starved = next_event(events);
     assert_true(json_is_true(json_object_get(starved, "oom")));
     do_call(f, "kernels.signal", "{\"name\":\"python\",\"signal\":\"KILL\"}", KG_NOT_FOUND);
+}
+
+static void
+assert_memory(int events, int bytes)
+{
+    json_auto_t *event = next_event(events);
+
+    assert_string_equal(text_of(event, "type"), "memory");
+    assert_int_equal(number_of(event, "bytes"), bytes);
+}
+
+static void
+test_memory(void **state)
+{
+    struct fixture *f = *state;
+    const char *tmp = f->place.tmp;
+
+    write_file(tmp, "memory.current", "5000000\n");
+    KG_AUTO_FD events = open_events(f, "{\"memory\":true}");
+    assert_memory(events, 5000000);
+    write_file(tmp, "memory.current", "5000001\n"); // too little to be told
+    start_kernel(f, "python", "exit", "ipc");
+    json_auto_t *exited = next_event(events);
+    assert_string_equal(text_of(exited, "type"), "kernel_exit");
+    write_file(tmp, "memory.current", "9000000\n");
+    assert_memory(events, 9000000);
+
+    // Another listener is told at once, and one that has not asked for it not at all.
+    KG_AUTO_FD again = open_events(f, "{\"memory\":true}");
+    assert_memory(again, 9000000);
+    KG_AUTO_FD older = open_events(f, "{}");
+    start_kernel(f, "python", "exit", "ipc");
+    json_auto_t *first = next_event(older);
+    assert_string_equal(text_of(first, "type"), "kernel_exit");
 }
 
 static pid_t
@@ -524,7 +558,7 @@ test_stop_leaves_nothing(void **state)
     }
     // What was asked for is no event.
     start_kernel(f, "other", "exit", "ipc");
-    KG_AUTO_FD events = open_events(f);
+    KG_AUTO_FD events = open_events(f, "{}");
     json_auto_t *event = next_event(events);
     assert_string_equal(text_of(event, "name"), "other");
 }
@@ -784,6 +818,7 @@ main(void)
                                         agent_teardown),
         cmocka_unit_test_setup_teardown(test_splice_throughput, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_exits, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_memory, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_stop_leaves_nothing, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_expected, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_unannounced, agent_setup, agent_teardown),

@@ -570,6 +570,10 @@ test_agent_replies(void **state)
     assert_string_equal(event.kernel, "python");
     assert_int_equal(event.signal, 9);
     assert_true(event.oom);
+    static const char memory[] = "{\"type\":\"memory\",\"bytes\":1048576}";
+    assert_int_equal(agent_event_parse(memory, sizeof memory - 1, &event, &err), 0);
+    assert_int_equal(event.type, AGENT_MEMORY);
+    assert_int_equal(event.memory_bytes, 1 << 20);
     static const char *const bad[] = {
         "",
         "{",
@@ -580,6 +584,9 @@ test_agent_replies(void **state)
         "\"oom\":false}",
         "{\"type\":\"kernel_exit\",\"name\":\"p\",\"pid\":7,\"exit_code\":999,\"signal\":0,"
         "\"oom\":false}",
+        "{\"type\":\"memory\"}",
+        "{\"type\":\"memory\",\"bytes\":-1}",
+        "{\"type\":\"memory\",\"bytes\":9223372036854775807}",
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
         assert_int_equal(agent_event_parse(bad[i], strlen(bad[i]), &event, &err), -1);
@@ -1353,6 +1360,10 @@ test_pretended_agent(void **state)
     WAIT_FOR(f, f->n_exits == 1);
     assert_true(f->oom);
     assert_int_equal(f->kernel_pid, 7);
+    assert_int_equal(sandbox_memory(f->sandbox), -1);
+    say(events_fd, FRAME_DATA, "{\"type\":\"memory\",\"bytes\":4096}");
+    WAIT_FOR(f, sandbox_memory(f->sandbox) == 4096);
+    assert_int_equal(f->n_exits, 1);
     say(events_fd, FRAME_DATA, "nonsense");
     WAIT_FOR(f, is_closed(events_fd));
 

@@ -337,13 +337,15 @@ test_several_kernels(void **state)
     RUN_UNTIL(f, execution_state(hanging) == EXECUTION_RUNNING);
     json_auto_t *description = session_describe(openers[0].session);
     int busy;
-    json_int_t count;
+    json_int_t count, memory;
     const char *state_of_k1, *state_of_k2;
-    assert_int_equal(json_unpack(description, "{s:b, s:I, s:{s:{s:s}, s:{s:s}}}", "is_busy", &busy,
-                                 "execution_count", &count, "kernels", "k1", "state", &state_of_k1,
-                                 "k2", "state", &state_of_k2),
+    assert_int_equal(json_unpack(description, "{s:b, s:I, s:I, s:{s:{s:s}, s:{s:s}}}", "is_busy",
+                                 &busy, "execution_count", &count, "memory_bytes", &memory,
+                                 "kernels", "k1", "state", &state_of_k1, "k2", "state",
+                                 &state_of_k2),
                      0);
     assert_true(busy);
+    assert_int_equal(memory, FAKE_SANDBOX_MEMORY);
     assert_int_equal(count, 1);
     assert_string_equal(state_of_k1, "busy");
     assert_string_equal(state_of_k2, "ready");

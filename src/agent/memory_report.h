@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tells the gateway how much memory the sandbox uses, by events, while the gateway wants to know:
+// at most every five seconds, and only when it has changed.
+#pragma once
+
+#include "events.h"
+#include "loop.h"
+
+struct memory_report;
+// `cgroup_root` and `events` are borrowed.
+struct memory_report *memory_report_new(struct loop *loop, const char *cgroup_root,
+                                        struct events *events);
+void memory_report_free(struct memory_report *report);
+// For the listener that has just come: tells it all anew, or nothing if it has not asked for it.
+void memory_report_begin(struct memory_report *report, bool wanted);
