@@ -52,6 +52,11 @@ with urllib.request.urlopen(request) as lines:
             return JSON.stringify({ mcpServers: { kernelgate: server } }, null, 2);
         },
     },
+    {
+        name: "JupyterLab",
+        text: (key) => `# The gateway must have been started with --jupyter-api.
+${key && `JUPYTER_GATEWAY_AUTH_TOKEN='${key}' `}jupyter lab --gateway-url ${address}`,
+    },
 ];
 
 function Copyable({ snippet, shown }: { snippet: Snippet; shown: boolean }) {

@@ -4,7 +4,7 @@
 import { useState } from "preact/hooks";
 
 import { ask, type Kernelspec, send, type Session, session } from "./api";
-import { duration } from "./format";
+import { bytes, duration } from "./format";
 import { Gateway } from "./gateway";
 import { usePolled } from "./polling";
 import { linkTo } from "./route";
@@ -91,6 +91,9 @@ function Row({ of, chosen, onChoose }: RowProps) {
             <td data-label="Kernels">{Object.keys(of.kernels).join(", ") || "none"}</td>
             <td class="number" data-label="Executions">
                 {of.execution_count}
+            </td>
+            <td class="number" data-label="Memory">
+                {of.memory_bytes != null && bytes(of.memory_bytes)}
             </td>
             <td class="number" data-label="Age">
                 {duration(now - Date.parse(of.created_at))}
@@ -201,6 +204,9 @@ export function Sandboxes() {
                                 <th scope="col">Kernels</th>
                                 <th scope="col" class="number">
                                     Executions
+                                </th>
+                                <th scope="col" class="number">
+                                    Memory
                                 </th>
                                 <th scope="col" class="number">
                                     Age

@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from console_page import ConsolePage  # noqa: E402
 from jupyter_wire import list_kernels  # noqa: E402
 from kernelgate import Gateway, free_port, wait_for  # noqa: E402
-from notebook_page import NotebookPage  # noqa: E402
+from notebook_page import NotebookPage, lab_command  # noqa: E402
 
 KEY = "key-a"
 
@@ -56,15 +56,15 @@ def lab(gateway, tmp_path_factory):
     environment = {
         **os.environ,
         "HOME": str(folder),
-        "JUPYTER_GATEWAY_AUTH_TOKEN": KEY,
         "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
     }
-    command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}",
-        "--ServerApp.port_retries=0", "--IdentityProvider.token=", "--expose-app-in-browser",
-        "--ServerApp.disable_check_xsrf=True", f"--gateway-url={gateway.url}",
-    ]  # fmt: skip
+    options = (
+        f"--no-browser --allow-root --port={port} --ServerApp.port_retries=0 --IdentityProvider.token="
+        " --expose-app-in-browser --ServerApp.disable_check_xsrf=True"
+    )
+    jupyter = f'jupyter() {{ exec {sys.executable} -m "jupyter$1" "${{@:2}}"; }}'
+    command = ["bash", "-c", f"{jupyter}\n{lab_command(gateway.url, KEY)} {options}"]
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log)
     server = types.SimpleNamespace(url=f"http://127.0.0.1:{port}", folder=folder)

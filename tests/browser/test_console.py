@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 from kernelgate import PROJECT, Gateway, wait_for
+from notebook_page import lab_command
 from pdf_file import pdf_file
 from playwright.sync_api import expect
 
@@ -97,6 +98,7 @@ def test_sandboxes_appear_and_end(gateway, tab):
     gateway.create_session(session_id="from-elsewhere")
     row = page.get_by_role("row").filter(has_text="from-elsewhere")
     expect(row).to_contain_text("ready")
+    expect(row).to_contain_text("MiB")
     stream = gateway.client.stream(
         "POST",
         "/api/v1/execute",
@@ -548,6 +550,8 @@ def test_the_snippets_work(gateway, tab):
     gateway.client.delete("/api/v1/sessions/demo")
     page.get_by_role("button", name="Show the key").click()
     expect(page.locator("main")).to_contain_text(gateway.key)
+    lab = page.get_by_label("JupyterLab", exact=True)
+    assert lab.inner_text() == lab_command(gateway.url, gateway.key)
 
 
 # ---- A hostile notebook
