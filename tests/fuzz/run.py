@@ -40,7 +40,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=pathlib.Path, help="where the built targets are")
     parser.add_argument("targets", nargs="*", help="names, as in `zmtp`; all by default")
-    parser.add_argument("--seconds", type=int, default=10, help="for each target")
+    parser.add_argument("--seconds", type=int, default=20, help="for each target")
     parser.add_argument("--junit-xml", help="where to say what passed and failed")
     options = parser.parse_args()
     # By the sources, so that a target which was not built counts as failed.
