@@ -13,7 +13,7 @@
 #include "metrics.h"
 
 enum { SETTLE_MS = 1000, EXIT_MS = 2000, WARM_UP_MS = 30 * 1000, GRACE_MS = 3000 };
-// A kernel that has begun for less than EARLY_MS may have missed a signal, so another one follows.
+// A kernel that began less than EARLY_MS ago may have missed a signal, so another one follows.
 enum { EARLY_MS = 200, AGAIN_MS = 1000 };
 // Code or values above this are made into a request on a worker.
 enum { LARGE_REQUEST = 64 * 1024 };
@@ -74,7 +74,7 @@ send_request(struct kernel_runner *runner, struct request_code *request)
 {
     struct kg_error err = {0};
     int sent;
-    runner->run.begun = false;
+    runner->run.begun = runner->run.heard = false;
     request_code_free(runner->run.copy);
     runner->run.copy = runner->hub->was_used ? request_code_copy(request) : NULL;
     if (strlen(request->text) > LARGE_REQUEST) {
@@ -252,6 +252,7 @@ on_output(struct kernel_runner *runner, struct jupyter_message *message)
 {
     struct run *run = &runner->run;
     if (!is_status(message, "idle")) {
+        run->heard |= strcmp(message->msg_type, "status") != 0;
         if (strcmp(message->msg_type, "error") == 0 && !run->replied)
             run->status = EXECUTION_ERROR; // until a reply says otherwise
         execution_take_lines(run->execution, message);
@@ -294,7 +295,7 @@ run_interrupt(struct kernel_runner *runner)
 {
     struct run *run = &runner->run;
     process_interrupt(runner->process);
-    if (clock_mono_ms() - run->begun_ms < EARLY_MS)
+    if (!run->heard && clock_mono_ms() - run->begun_ms < EARLY_MS)
         loop_timer_start(run->again, AGAIN_MS);
 }
 
@@ -302,7 +303,9 @@ static void
 run_on_again(void *arg)
 {
     struct kernel_runner *runner = arg;
-    if (!runner->run.replied && !runner->run.idle)
+    const struct run *run = &runner->run;
+    if (!run->replied && !run->idle &&
+        !jupyter_channels_is_receiving(runner->process->channels, JUPYTER_SHELL))
         process_interrupt(runner->process);
 }
 

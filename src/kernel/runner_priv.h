@@ -53,6 +53,7 @@ struct run {
     char msg_id[JUPYTER_MSG_ID_SIZE]; // of the request that is awaited
     bool begun;                       // the kernel handles the request, since:
     int64_t begun_ms;
+    bool heard; // a message of the code has come: it runs
     bool replied;
     bool idle;
     bool exiting; // the code called exit(): the process will end

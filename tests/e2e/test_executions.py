@@ -110,7 +110,7 @@ SLOW_TO_BEGIN = """
 import time
 x, usual = 41, get_ipython().kernel.should_handle
 def should_handle(*arguments):
-    time.sleep(0.5)
+    time.sleep(0.15)
     return usual(*arguments)
 get_ipython().kernel.should_handle = should_handle
 """

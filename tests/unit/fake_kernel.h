@@ -2,7 +2,7 @@
 // A kernel made of plain ZeroMQ sockets in the test's own loop. Its language has these words:
 //   print      writes "hello\n" to stdout           raise      ends with a NameError
 //   hang       runs until it is interrupted          stubborn   runs for ever
-//   deaf       the same, but misses the first interrupt
+//   deaf       like hang, but misses the first interrupt
 //   no reply   says idle and never replies           no idle    replies and never says idle
 //   error, no reply    raises, says idle, never replies
 //   die, oom   the process ends by SIGKILL (oom: for want of memory)

@@ -83,9 +83,9 @@ test_interrupt(void **state)
     assert_int_equal(kernel_state(f->kernel), KERNEL_READY);
 }
 
-// By the kernel, which had just begun.
+// A kernel that has just begun misses an interrupt.
 static void
-test_an_interrupt_is_missed(void **state)
+test_an_interrupt_that_is_missed(void **state)
 {
     struct fixture *f = *state;
     start_ready_kernel(f);
@@ -347,7 +347,7 @@ test_kernel_stop(void)
         TEST(test_timeout_kills_what_cannot_be_interrupted),
         TEST(test_reply_without_idle),
         TEST(test_interrupt),
-        TEST(test_an_interrupt_is_missed),
+        TEST(test_an_interrupt_that_is_missed),
         TEST(test_interrupt_by_message),
         TEST(test_nothing_starts_while_a_signal_is_under_way),
         TEST(test_interrupt_before_the_code),
