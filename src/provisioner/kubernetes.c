@@ -167,7 +167,7 @@ engine_is_busy(const struct provisioner *provisioner)
 {
     const struct kubernetes *kube = (const struct kubernetes *)provisioner;
     return kube->replicas.farewell || kube->replicas.leader.resignation ||
-           !TAILQ_EMPTY(&kube->marks) || (kube->network.retired && kube_network_is_busy(kube));
+           kube_marks_are_busy(kube) || (kube->network.retired && kube_network_is_busy(kube));
 }
 
 static void

@@ -8,7 +8,7 @@
 #include "kubernetes_priv.h"
 
 #define MAX_CALLS 8
-#define ATTEMPTS_UNTIL_SAID 5
+#define ATTEMPTS_BEFORE_WARNING 5
 
 struct kube_mark {
     TAILQ_ENTRY(kube_mark) entry;
@@ -32,7 +32,7 @@ static void
 mark_free(struct kube_mark *mark)
 {
     TAILQ_REMOVE(&mark->kube->marks, mark, entry);
-    mark->kube->n_marking -= mark->n_attempts > 0;
+    mark->kube->n_marking -= mark->call != NULL;
     http_call_cancel(mark->call);
     loop_timer_free(mark->timer);
     free(mark);
@@ -55,22 +55,25 @@ mark_end(struct kube_mark *mark, const struct kg_error *err)
 }
 
 // 422: another replica has it already. 404: it has ended. After a temporary error it is tried again
-// for as long as this replica lives: nobody would use the pod before that.
+// for as long as this replica lives: no other one could use the pod before that.
 static void
 on_marked(const struct http_call_result *result, void *arg)
 {
     struct kube_mark *mark = arg;
+    struct kubernetes *kube = mark->kube;
     struct kg_error err = {0};
     mark->call = NULL;
+    kube->n_marking--;
     if (result->status != 422 && result->status != 404)
-        (void)kube_check(mark->kube, result, &err);
+        (void)kube_check(kube, result, &err);
     if (!kube_is_transient(result)) {
         mark_end(mark, &err);
         return;
     }
-    if (mark->n_attempts == ATTEMPTS_UNTIL_SAID)
+    if (mark->n_attempts == ATTEMPTS_BEFORE_WARNING)
         say_failure(mark, &err);
     loop_timer_start(mark->timer, kube_pause_ms(result, mark->n_attempts));
+    ask_more(kube);
 }
 
 static json_t *
@@ -84,9 +87,8 @@ change_of(enum kube_mark_kind kind)
 }
 
 static void
-mark_ask(void *arg)
+mark_ask(struct kube_mark *mark)
 {
-    struct kube_mark *mark = arg;
     struct kubernetes *kube = mark->kube;
     struct kg_error err = {0};
     KG_AUTO_FREE char *path = kube_pod_path(kube, mark->id);
@@ -95,9 +97,9 @@ mark_ask(void *arg)
                               "/metadata/annotations/kernelgate~1holder", "value", kube->holder,
                               "op", "test", "path", "/metadata/annotations/kernelgate~1epoch",
                               "value", epoch, change_of(mark->kind));
-    kube->n_marking += mark->n_attempts == 0;
     mark->n_attempts++;
     mark->call = kube_call(kube, "PATCH", path, patch, on_marked, mark, &err);
+    kube->n_marking += mark->call != NULL;
     if (!mark->call)
         mark_end(mark, &err);
 }
@@ -107,7 +109,7 @@ next_mark(const struct kubernetes *kube)
 {
     struct kube_mark *mark;
     TAILQ_FOREACH(mark, &kube->marks, entry) {
-        if (!mark->n_attempts)
+        if (!mark->call && !loop_timer_active(mark->timer))
             return mark;
     }
     return NULL;
@@ -119,6 +121,13 @@ ask_more(struct kubernetes *kube)
     struct kube_mark *mark;
     while (kube->n_marking < MAX_CALLS && (mark = next_mark(kube)))
         mark_ask(mark);
+}
+
+static void
+on_pause_over(void *arg)
+{
+    struct kube_mark *mark = arg;
+    ask_more(mark->kube);
 }
 
 void
@@ -133,10 +142,21 @@ kube_mark(struct kubernetes *kube, const char *id, enum kube_mark_kind kind)
     mark->kube = kube;
     mark->kind = kind;
     mark->epoch = pod->epoch;
-    mark->timer = loop_timer_new(kube->base.loop, mark_ask, mark);
+    mark->timer = loop_timer_new(kube->base.loop, on_pause_over, mark);
     memcpy(mark->id, id, strlen(id) + 1); // `id` of a pod has room
     TAILQ_INSERT_TAIL(&kube->marks, mark, entry);
     ask_more(kube);
+}
+
+bool
+kube_marks_are_busy(const struct kubernetes *kube)
+{
+    const struct kube_mark *mark;
+    TAILQ_FOREACH(mark, &kube->marks, entry) {
+        if (mark->n_attempts < ATTEMPTS_BEFORE_WARNING)
+            return true;
+    }
+    return false;
 }
 
 void

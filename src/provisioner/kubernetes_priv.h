@@ -174,7 +174,7 @@ struct kubernetes {
     struct kube_network network;
     LIST_HEAD(, provisioner_search) searches;
     TAILQ_HEAD(, kube_mark) marks;
-    size_t n_marking;         // of these, those that were begun
+    size_t n_marking;         // of these, those that the server is being asked for
     struct kube_op *recovery; // waits for the first list
     bool recovered;           // that has happened once
 };
@@ -349,6 +349,8 @@ enum kube_mark_kind {
 };
 // A pod of another holder is left alone.
 void kube_mark(struct kubernetes *kube, const char *id, enum kube_mark_kind kind);
+// Whether the end of this gateway should wait for marks; not for those that have failed often.
+bool kube_marks_are_busy(const struct kubernetes *kube);
 void kube_marks_fini(struct kubernetes *kube);
 
 // ---- Free pods of other gateways (kubernetes_free.c) ----------------------------------------
