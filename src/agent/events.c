@@ -62,6 +62,12 @@ events_add(struct events *events, json_t *event)
 }
 
 bool
+events_has_listener(const struct events *events)
+{
+    return events->listener != NULL;
+}
+
+bool
 events_send(struct events *events, json_t *event)
 {
     if (!events->listener || request_backlog(events->listener) > 0 ||

@@ -12,21 +12,24 @@ struct memory_report {
     const char *cgroup_root;
     struct events *events;
     struct loop_timer *timer;
-    int64_t told; // bytes; -1: nothing yet
+    int64_t reported; // bytes; -1: none yet
 };
 
 static void
 look(void *arg)
 {
     struct memory_report *report = arg;
-    int64_t now = cgroup_memory(report->cgroup_root);
+    int64_t now;
 
+    if (!events_has_listener(report->events))
+        return; // until the next one comes
+    now = cgroup_memory(report->cgroup_root);
     loop_timer_start(report->timer, INTERVAL_MS);
-    if (now < 0 || (report->told >= 0 && llabs(now - report->told) < CHANGE_MIN))
+    if (now < 0 || (report->reported >= 0 && llabs(now - report->reported) < CHANGE_MIN))
         return;
     if (events_send(report->events,
                     json_pack("{s:s, s:I}", "type", "memory", "bytes", (json_int_t)now)))
-        report->told = now;
+        report->reported = now;
 }
 
 struct memory_report *
@@ -52,7 +55,7 @@ memory_report_free(struct memory_report *report)
 void
 memory_report_begin(struct memory_report *report, bool wanted)
 {
-    report->told = -1;
+    report->reported = -1;
     if (wanted)
         loop_timer_start(report->timer, 0);
     else

@@ -53,6 +53,7 @@ stream_on_end(const json_t *result, const struct kg_error *err, void *arg)
     (void)err;
 
     stream->call = NULL;
+    stream->sandbox->memory_bytes = -1;
     retry_later(stream);
 }
 

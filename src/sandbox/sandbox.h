@@ -80,7 +80,8 @@ bool sandbox_is_lost(const struct sandbox *sandbox);
 void sandbox_set_events(struct sandbox *sandbox, const struct sandbox_events *events, void *arg);
 const char *sandbox_id(const struct sandbox *sandbox);
 enum sandbox_state sandbox_state(const struct sandbox *sandbox);
-// Bytes that it used some seconds ago, as its agent has told (untrusted); -1 where that is unknown.
+// Bytes that it uses, as its agent last reported (untrusted; within some seconds, and 1 MiB); -1
+// where that is unknown.
 int64_t sandbox_memory(const struct sandbox *sandbox);
 // A folder for the gateway's own endpoints of this sandbox, private to it. Borrowed.
 const char *sandbox_dir(const struct sandbox *sandbox);

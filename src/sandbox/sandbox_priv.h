@@ -27,7 +27,7 @@ struct sandbox {
     bool overtaken;       // its agent has said so while it was being claimed
     bool made;            // the provisioner has created it
     bool answered;        // the agent has answered
-    int64_t memory_bytes; // as the agent has told; -1: it has not
+    int64_t memory_bytes; // as the agent last reported; -1: it has not
     struct door *door;
     struct egress_user *egress; // or NULL
     TAILQ_HEAD(, sandbox_call) calls;
