@@ -55,7 +55,7 @@ struct kernel_socket {
     char kernel_id[KERNEL_ID_LEN + 1];
     char *session_id; // of the client; "": none
     bool is_v1;
-    bool said_restarting; // or dead, last
+    bool owes_idle; // "restarting" or "dead" was sent last
     STAILQ_HEAD(, delayed) delayed;
     size_t delayed_bytes;
     struct loop_timer *retry;
@@ -319,18 +319,19 @@ write_item(struct kernel_socket *socket, const struct kernel_tap_item *item)
         write_loss(socket, item);
         return true;
     case KERNEL_TAP_RESTARTING:
-        socket->said_restarting = true;
+        socket->owes_idle = true;
         write_state(socket, "restarting");
         return true;
     case KERNEL_TAP_DEAD:
-        socket->said_restarting = true;
+        socket->owes_idle = true;
         write_state(socket, "dead");
         return true;
     case KERNEL_TAP_READY:
-        // Its own status may have been published before iopub was connected.
-        if (socket->said_restarting)
+        // Its own status may have been published before iopub was connected, which a kernel greets
+        // with iopub_welcome.
+        if (socket->owes_idle)
             write_state(socket, "idle");
-        socket->said_restarting = false;
+        socket->owes_idle = false;
         return true;
     case KERNEL_TAP_STARTING:
     case KERNEL_TAP_REQUESTED: // clients take `restarting` for the kernel's death

@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """What replicas did goes into the report of a test that fails: afterwards their pods are gone."""
+    """What replicas did goes into the report of a test that fails: afterwards their pods are removed."""
     report = yield
     start = getattr(item, "funcargs", {}).get("start_replica")
     if start and report.when == "call" and report.failed:

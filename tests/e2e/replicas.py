@@ -4,6 +4,7 @@
 import contextlib
 import pathlib
 import shutil
+import subprocess
 import uuid
 
 import cluster
@@ -47,8 +48,13 @@ def installation(start_gateway, folder):
 
 def describe(start):
     """The pods of the installation, and the ends of its replicas' logs."""
-    table = cluster.kubectl("-n", cluster.NAMESPACE, "get", "pods", "-o", "yaml",
-                            "-l", f"kernelgate/installation={start.installation}")  # fmt: skip
+    selector = f"kernelgate/installation={start.installation}"
+    try:
+        table = cluster.kubectl(
+            "-n", cluster.NAMESPACE, "get", "pods", "-o", "yaml", "-l", selector
+        )
+    except subprocess.CalledProcessError as error:
+        table = str(error)
     logs = [f"{replica.url}:\n{replica.log()[-LOG_SHOWN:]}" for replica in start.started]
     return "\n".join([table, *logs])
 
