@@ -26,7 +26,7 @@ PROJECT = contract.PROJECT
 BINARY = os.environ.get("KERNELGATE_BIN", str(PROJECT / "build/dev/bin/kernelgate"))
 RELEASE = str(PROJECT / "build/release/bin/kernelgate")
 READY_LINE = re.compile(r"kernelgate listening on (http://\S+:\d+)\n")
-SANITIZER = re.compile(r"(ERROR: \w+Sanitizer|runtime error:|Assertion .* failed)")
+SANITIZER = re.compile(r"((ERROR|WARNING): \w+Sanitizer|runtime error:|Assertion .* failed)")
 
 
 # Code that runs until `Gateway.release()`, so that a test can act meanwhile on any machine.

@@ -296,6 +296,7 @@ def test_execute_sync(gateway, session):
 def test_execute_sync_has_the_very_lines_of_a_stream(gateway, session):
     code = (
         "display({'application/json': [0.1 + 0.2, 1e22, {'text': 'a\\0 é'}]}, raw=True)\n"
+        "display({'application/json': ['x' * 100_000]}, raw=True)\n"  # a worker writes the answer
         "print('\\u2028é')"
     )
     texts = []
