@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shell commands in a session's sandbox, beside its kernels. A command ends with its stream.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { readLines, send, session } from "./api";
 import { Execution } from "./execution";
@@ -33,10 +33,8 @@ export function Commands({ id }: { id: string }) {
     const input = useRef<HTMLInputElement>(null);
     const latest = useRef(runs);
     latest.current = runs;
-    useEffect(() => {
-        input.current!.focus();
-        return () => latest.current.forEach((run) => run.stop.abort());
-    }, []);
+    useLayoutEffect(() => input.current!.focus(), []);
+    useEffect(() => () => latest.current.forEach((run) => run.stop.abort()), []);
     const start = async (command: string) => {
         const run = {
             number: ++count.current,

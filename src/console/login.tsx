@@ -2,7 +2,7 @@
 // Logging in: by name and password, or by an API key, which this tab alone keeps until it is closed;
 // and making an account.
 
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import {
     ApiError,
@@ -135,7 +135,7 @@ export function Login({ onEnter }: { onEnter: () => void }) {
         );
         forgetRegistration();
     }, []);
-    useEffect(() => form.current?.querySelector("input")?.focus(), [way]);
+    useLayoutEffect(() => form.current?.querySelector("input")?.focus(), [way]);
     if (!way) return <main class="narrow" aria-busy="true" />;
     const ways = (["password", "account", "key"] as const).filter(
         (each) =>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // For administrators: users, their roles and limits, and first keys and passwords for them.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { ask, PASSWORD_MIN, type Registration, send } from "./api";
 import { duration } from "./format";
@@ -39,7 +39,8 @@ interface FormProps {
 
 function UserForm({ of, onSave, onClose }: FormProps) {
     const form = useRef<HTMLFormElement>(null);
-    useEffect(() => form.current!.querySelector("input")!.focus(), []);
+    // At once: later, it would take the focus from a field that is being filled in.
+    useLayoutEffect(() => form.current!.querySelector("input")!.focus(), []);
     const onSubmit = (event: Event) => {
         event.preventDefault();
         const form = new FormData(event.target as HTMLFormElement);

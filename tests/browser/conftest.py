@@ -119,7 +119,7 @@ def open_notebook(gateway, lab, chromium, request):
 
 
 @pytest.fixture
-def tab(gateway, chromium):
+def tab(gateway, chromium, request):
     """Opens the console in a browser of its own: nothing is kept between the tests."""
     pages = []
     with contextlib.ExitStack() as stack:
@@ -132,7 +132,10 @@ def tab(gateway, chromium):
             pages.append(ConsolePage(context.new_page(), to))
             return pages[-1]
 
+        before = request.session.testsfailed
         yield open_it
         for page in pages:
+            if request.session.testsfailed > before:
+                print(page.describe())
             assert page.faults == []
             assert page.hosts() <= {page.gateway.url.removeprefix("http://")}

@@ -25,6 +25,11 @@ class ConsolePage:
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.faults.append(message.text)
 
+    def describe(self):
+        """For the report of a failed test."""
+        fields = self.page.locator("input").evaluate_all("all => all.map((each) => each.outerHTML)")
+        return "\n".join([self.page.url, self.page.inner_text("body")[-3000:], *fields])
+
     def open(self, path=""):
         self.page.goto(f"{self.gateway.url}/console/{path}")
 

@@ -371,6 +371,24 @@ def test_logging_in_by_keyboard(accounts, tab):
     expect(page.get_by_label("curl", exact=True)).to_contain_text("Bearer YOUR_KEY")
 
 
+def test_a_form_has_the_focus_as_soon_as_it_is_there(accounts, enter):
+    """Were it taken later, typed text could go to another field than the person's."""
+    page = enter("users", accounts.user("prompt", administrator=True)).page
+    expect(row(page, "prompt")).to_be_visible()
+    focused = page.evaluate(
+        """() => new Promise((done) => {
+            new MutationObserver(() => {
+                const form = document.querySelector("form.panel");
+                if (form) done(form.contains(document.activeElement));
+            }).observe(document.body, { childList: true, subtree: true });
+            [...document.querySelectorAll("button")]
+                .find((button) => button.textContent === "New user")
+                .click();
+        })"""
+    )
+    assert focused
+
+
 def test_an_administrator_sets_a_password(accounts, enter, tab):
     page = enter("users", accounts.user("chief", administrator=True)).page
     page.get_by_role("button", name="New user").click()
