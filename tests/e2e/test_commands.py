@@ -279,8 +279,8 @@ def test_a_client_that_leaves_before_the_answer(command):
     head = f"POST {command.url}?wait=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
     with socket.create_connection((url.host, url.port)) as connection:
         connection.sendall(head.encode() + b"\r\n\r\n" + body)
-        wait_for(lambda: "1444" in processes(command))
-    wait_for(lambda: "1444" not in processes(command))
+        wait_for(lambda: "sleep 1444" in processes(command))
+    wait_for(lambda: "sleep 1444" not in processes(command))
 
 
 def test_a_command_that_kills_its_keeper(command):
@@ -309,7 +309,7 @@ def test_a_timeout_that_is_ignored(command):
         lambda lines: lines.text().count("up") == 4,
     )
     assert (lines.done["status"], lines.done["signal"]) == ("timeout", "SIGKILL")
-    assert "1222" not in processes(command)
+    assert "sleep 1222" not in processes(command)
 
 
 @pytest.mark.not_on("runsc", "256 copies of Python take more memory there: it ends the session")
@@ -333,7 +333,7 @@ def test_background(command, run):
     assert run("print(2)").text() == "2\n"
     assert "sleep 1333" in processes(command)
     command.wait(f"kill {lines.text()}")
-    wait_for(lambda: "1333" not in processes(command))
+    wait_for(lambda: "sleep 1333" not in processes(command))
 
 
 def test_kernels_come_and_go_beside_it(command, gateway, session, run):

@@ -454,7 +454,7 @@ def reach(family, address):
     return 'reached'
 print(reach(socket.AF_INET, ('127.0.0.1', 4242)), reach(socket.AF_UNIX, '\\0kg-abstract'),
       'kg-abstract' in open('/proc/net/unix').read(),
-      any('4242' in open(p).read() for p in glob.glob('/proc/[0-9]*/cmdline')))
+      any('sleep\\x004242' in open(p).read() for p in glob.glob('/proc/[0-9]*/cmdline')))
 """,
         session_id=second,
     )
