@@ -203,8 +203,8 @@ test_splice_half_closed_for_long(void **state)
     assert_int_equal(shutdown(test.near[0], SHUT_WR), 0);
     int64_t began_ms = clock_mono_ms(), wrote_ms = began_ms;
     while (clock_mono_ms() - began_ms < HALF_CLOSED_MS * 3 / 2) {
-        assert_int_equal(write(test.far[0], "a", 1), 1);
         wrote_ms = clock_mono_ms();
+        assert_int_equal(write(test.far[0], "a", 1), 1);
         do
             turn(&test);
         while (read(test.near[0], &byte, 1) != 1);

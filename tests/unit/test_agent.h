@@ -8,7 +8,7 @@
 #include "base.h"
 #include "rpc.h"
 
-enum { PATIENCE_MS = 20 * 1000 };
+enum { PATIENCE_MS = 60 * 1000 };
 
 struct fixture {
     struct agent_place place;
