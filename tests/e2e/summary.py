@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds up JUnit files: prints `N passed, N failed`; fails unless each has tests and all pass.
+"""Adds up JUnit files: prints `N passed, N failed`; fails unless each has tests and all pass. Before that
+line, it prints why each failed test failed, so that the end of a long output tells.
 
 A test that was skipped or did not run counts as failed. Where there is NAME.again.xml beside NAME.xml,
 it has the tests of NAME.xml that failed and were run once more, alone; what passed then is listed, and
@@ -8,10 +9,14 @@ if there are more than MAX_AGAIN, which would take long.
 """
 
 import pathlib
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
 MAX_AGAIN = 5
+REASON_LINES = 12
+REASON_WIDTH = 300
+FAULT = re.compile(r"\[  (ERROR  |  LINE|FAILED ) |Sanitizer|runtime error|Assertion")
 
 
 def cases_of(path):
@@ -27,6 +32,28 @@ def has_passed(case):
     return case.get("status", "run") == "run" and not any(
         case.find(kind) is not None for kind in kinds
     )
+
+
+def report_reasons(path):
+    for case in cases_of(path):
+        if has_passed(case):
+            continue
+        name = f"{case.get('classname', '')} {case.get('name')}".strip()
+        print(f"{path.stem}: failed: {name}")
+        for line in reason_of(case):
+            print(f"    {line[:REASON_WIDTH]}")
+
+
+def reason_of(case):
+    """The lines of a message, as pytest writes it; else of what the test has printed, as ctest writes it:
+    those of cmocka and of sanitizers, or the last ones."""
+    found = [case.find(kind) for kind in ("failure", "error", "skipped")]
+    messages = [each.get("message") or each.text or "" for each in found if each is not None]
+    lines = "\n".join(messages).strip().splitlines()
+    if lines and lines != ["Failed"]:  # what ctest says of every failure
+        return lines[:REASON_LINES]
+    output = (case.findtext("system-out") or "").strip().splitlines()
+    return [line for line in output if FAULT.search(line)][:REASON_LINES] or output[-REASON_LINES:]
 
 
 def outcomes(path):
@@ -57,6 +84,7 @@ def main():
                 print(path)
         return 0
     for path, tests in results.items():
+        report_reasons(path)
         report_second_try(path, tests)
     passed = sum(list(tests.values()).count(True) for tests in results.values())
     failed = sum(list(tests.values()).count(False) for tests in results.values())
