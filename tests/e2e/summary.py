@@ -16,7 +16,7 @@ import xml.etree.ElementTree as ElementTree
 MAX_AGAIN = 5
 REASON_LINES = 12
 REASON_WIDTH = 300
-FAULT = re.compile(r"\[  (ERROR  |  LINE|FAILED ) |Sanitizer|runtime error|Assertion")
+FAULT = re.compile(r"\[ +(ERROR|LINE|FAILED) |Sanitizer|runtime error|Assertion")
 
 
 def cases_of(path):
