@@ -132,9 +132,10 @@ on_failure(struct kubernetes *kube, const struct http_call_result *result,
         kube_recover_listed(KG_STEAL(kube->recovery), err);
         return;
     }
-    if (!monitor->down)
+    if (!monitor->failure)
         log_warning("the pods cannot be followed", LOG_ERR(err));
-    monitor->down = true;
+    free(monitor->failure);
+    monitor->failure = kg_strdup(err->message);
     monitor->n_failures++;
     step_later(kube, kube_pause_ms(result, monitor->n_failures));
 }
@@ -142,9 +143,9 @@ on_failure(struct kubernetes *kube, const struct http_call_result *result,
 static void
 on_success(struct kubernetes *kube)
 {
-    if (kube->monitor.down)
+    if (kube->monitor.failure)
         log_info("the pods are followed again");
-    kube->monitor.down = false;
+    free(KG_STEAL(kube->monitor.failure));
     kube->monitor.n_failures = 0;
 }
 
@@ -405,4 +406,5 @@ kube_monitor_fini(struct kubernetes *kube)
     buf_fini(&kube->monitor.lines.rest);
     free(kube->monitor.version);
     free(kube->monitor.next);
+    free(kube->monitor.failure);
 }

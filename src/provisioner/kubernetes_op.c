@@ -199,12 +199,21 @@ bool
 kube_op_explain(const struct provisioner_op *base, struct kg_error *err)
 {
     const struct kube_op *op = (const struct kube_op *)base;
-    const struct kube_pod *pod = kube_pod_find(kube_of(base), base->id);
+    const struct kubernetes *kube = kube_of(base);
+    const struct kube_pod *pod = kube_pod_find(kube, base->id);
+    // What is known of the pod may be old if one of these has failed.
+    const char *failure = kube->monitor.failure ? kube->monitor.failure : kube->replicas.failure;
     if (!op->waiting)
         return false;
-    kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
-                 "the sandbox's pod has not started yet%s%.180s", pod && pod->why[0] ? ": " : "",
-                 pod ? pod->why : "");
+    if (failure)
+        kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                     "the sandbox's pod has not started yet, as far as is known; the API server "
+                     "fails: %.140s",
+                     failure);
+    else
+        kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,
+                     "the sandbox's pod has not started yet%s%.180s",
+                     pod && pod->why[0] ? ": " : "", pod ? pod->why : "");
     return true;
 }
 

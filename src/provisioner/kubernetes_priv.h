@@ -75,7 +75,7 @@ struct kube_monitor {
     bool gone;         // the watch has reported that `version` is too old
     bool synced;       // a list is complete
     int64_t synced_ms; // when the first one was
-    bool down;         // the last call failed
+    char *failure;     // why the last call failed; NULL: it did not
 };
 
 // Another gateway of this installation, by its Lease.
@@ -109,7 +109,7 @@ struct kube_replicas {
     int64_t renewed_ms; // when our own was renewed; 0: it is not there
     int64_t asked_ms;   // when the list under way began
     int64_t known_ms;   // when the latest complete list began; 0: there is none
-    bool down;          // the last call failed
+    char *failure;      // why the last call failed; NULL: it did not
     struct kube_leader leader;
     bool retired; // provisioner_retire() was called
     bool left;    // provisioner_leave() was called

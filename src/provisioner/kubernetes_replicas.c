@@ -181,9 +181,10 @@ on_failure(struct kubernetes *kube, const struct kg_error *err)
         kube_recover_listed(KG_STEAL(kube->recovery), err);
         return;
     }
-    if (!kube->replicas.down)
+    if (!kube->replicas.failure)
         log_warning("the replicas cannot be followed", LOG_ERR(err));
-    kube->replicas.down = true;
+    free(kube->replicas.failure);
+    kube->replicas.failure = kg_strdup(err->message);
     look_later(kube, KUBE_LOOK_MS);
 }
 
@@ -232,9 +233,9 @@ on_listed(const struct http_call_result *result, void *arg)
     }
     json_auto_t *list = json_loadb(result->body, result->body_len, 0, NULL);
     take_list(kube, list);
-    if (kube->replicas.down)
+    if (kube->replicas.failure)
         log_info("the replicas are followed again");
-    kube->replicas.down = false;
+    free(KG_STEAL(kube->replicas.failure));
     bool other_leads = kube_replica_find(kube, kube->replicas.leader.id) != NULL;
     // A recovery waits for a list that begins after that of the pods.
     if (!kube_leader_step(kube, other_leads) && !forget_one(kube))
@@ -374,6 +375,7 @@ kube_replicas_fini(struct kubernetes *kube)
     for (struct kube_replica *replica; (replica = LIST_FIRST(&kube->replicas.others));)
         drop(kube, replica);
     free(kube->replicas.address);
+    free(kube->replicas.failure);
 }
 
 // ---- For the gateway ------------------------------------------------------------------------

@@ -181,6 +181,19 @@ test_a_create_that_is_cancelled_while_the_pod_waits(void **state)
     assert_int_equal(f->n_done, 0);
 }
 
+// Nothing that was heard of the pod before says how it is now.
+static void
+test_a_create_while_the_pods_cannot_be_followed(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    f->answers[WATCH][0] = (struct fake_answer){.status = 500};
+    struct provisioner_op *op = ask_for(f);
+    WAIT_FOR(f, provisioner_op_explain(op, &err) && strstr(err.message, "the API server fails: "));
+    provisioner_op_cancel(op);
+    WAIT_FOR(f, provisioner_is_idle(&f->kube->base));
+}
+
 // ---- The watch ------------------------------------------------------------------------------
 
 // A sandbox that runs, seen by the first watch, which ends then.
@@ -235,7 +248,7 @@ test_a_server_that_is_ill(void **state)
     struct fixture *f = *state;
     make_sandbox(f);
     f->answers[WATCH][1] = (struct fake_answer){.status = 500};
-    WAIT_FOR(f, f->kube->monitor.down);
+    WAIT_FOR(f, f->kube->monitor.failure);
     WAIT_FOR(f, f->n_requests[WATCH] >= 4);
     int n = f->n_requests[WATCH];
     assert_true(f->asked_ms[WATCH][n - 1] - f->asked_ms[WATCH][n - 2] >= 500);
@@ -243,7 +256,7 @@ test_a_server_that_is_ill(void **state)
     f->answers[WATCH][1] =
         (struct fake_answer){.status = 200, .body = EVENT("DELETED", POD("a", "{}"))};
     WAIT_FOR(f, f->n_exits == 1);
-    assert_false(f->kube->monitor.down);
+    assert_null(f->kube->monitor.failure);
 }
 
 static void
@@ -268,10 +281,10 @@ test_no_list(void **state)
     struct fixture *f = *state;
     f->answers[LIST][0].body = "<html>";
     kube_monitor_start(f->kube);
-    WAIT_FOR(f, f->kube->monitor.down);
+    WAIT_FOR(f, f->kube->monitor.failure);
     f->answers[LIST][0].body = EMPTY;
     WAIT_FOR(f, f->n_requests[WATCH] == 1);
-    assert_false(f->kube->monitor.down);
+    assert_null(f->kube->monitor.failure);
 }
 
 // Only those of this process are strays: another gateway may have the others by now.
@@ -503,6 +516,7 @@ const struct CMUnitTest kubernetes_fault_tests[] = {
     WITH_SERVER(test_refusals),
     WITH_SERVER(test_an_image_that_is_missing),
     WITH_SERVER(test_a_create_that_is_cancelled_while_the_pod_waits),
+    WITH_SERVER(test_a_create_while_the_pods_cannot_be_followed),
     WITH_SERVER(test_a_watch_goes_on_from_the_last_version),
     WITH_SERVER(test_a_version_that_the_server_has_forgotten),
     WITH_SERVER(test_a_server_that_is_ill),

@@ -239,6 +239,26 @@ test_the_lease_of_a_replica_that_was_killed_is_removed(void **state)
     f->answers[LEASES][0].body = EMPTY;
 }
 
+// The watch over the pods may be silent for long before it is known to be broken.
+static void
+test_a_create_while_the_replicas_cannot_be_followed(void **state)
+{
+    struct fixture *f = *state;
+    const struct provisioner_sandbox_spec spec = {.id = "b", .agent_idle_timeout_s = 60};
+    struct kg_error err = {0};
+    struct provisioner_op *op =
+        provisioner_create(&f->kube->base, &spec, fixture_on_done, on_exit_of, f, &err);
+    assert_non_null(op);
+    WAIT_FOR(f, provisioner_op_explain(op, &err));
+    assert_null(strstr(err.message, "API server"));
+    f->answers[LEASES][0] = (struct fake_answer){.status = 504};
+    WAIT_FOR(f, provisioner_op_explain(op, &err) && strstr(err.message, "the API server fails: "));
+    f->answers[LEASES][0] = (struct fake_answer){.status = 200, .body = EMPTY};
+    WAIT_FOR(f, provisioner_op_explain(op, &err) && !strstr(err.message, "API server"));
+    provisioner_op_cancel(op);
+    WAIT_FOR(f, provisioner_is_idle(&f->kube->base));
+}
+
 // ---- Names ----------------------------------------------------------------------------------
 
 // The cluster removes the Lease, whose pod is gone, between two requests for it.
@@ -279,6 +299,7 @@ const struct CMUnitTest kubernetes_replica_tests[] = {
     WITH_SERVER(test_a_pod_that_was_overtaken),
     WITH_SERVER(test_a_pod_is_given_up_when_the_server_is_back),
     WITH_SERVER(test_the_lease_of_a_replica_that_was_killed_is_removed),
+    WITH_SERVER(test_a_create_while_the_replicas_cannot_be_followed),
     WITH_SERVER(test_a_name_whose_lease_is_removed_meanwhile),
 };
 const size_t n_kubernetes_replica_tests = KG_ARRAY_LEN(kubernetes_replica_tests);
