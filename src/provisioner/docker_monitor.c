@@ -20,7 +20,7 @@ on_end_of(struct docker *docker, const struct docker_container *container, const
     if (op && op->kind == OP_CREATE) {
         const char *made = ((struct docker_op *)op)->container; // not one that had its name
         ((struct docker_op *)op)->died |= made && strcmp(made, container->id) == 0;
-    } else if (watch) {
+    } else if (watch && (!watch->container || strcmp(watch->container, container->id) == 0)) {
         log_info("the agent has ended", LOG_STR("sandbox", container->sandbox),
                  LOG_STR("exit_code", exit_code));
         watch_fire(watch);

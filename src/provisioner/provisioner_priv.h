@@ -193,6 +193,7 @@ struct sandbox_watch {
     struct provisioner *provisioner;
     char id[SANDBOX_ID_MAX + 1];
     struct loop_pid_watch *pid;  // of its init, if the engine does not report its end
+    char *container;             // Docker's id of it; NULL for other engines
     int64_t since_ms;            // clock_mono_ms()
     provisioner_exit_fn on_exit; // NULL: muted
     void *arg;

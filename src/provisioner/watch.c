@@ -9,6 +9,7 @@ watch_free(struct sandbox_watch *watch)
 {
     TAILQ_REMOVE(&watch->provisioner->watches, watch, next);
     loop_pid_watch_free(watch->pid);
+    free(watch->container);
     free(watch);
 }
 

@@ -27,6 +27,8 @@ struct fixture {
     int n_creates, n_pulls, n_starts, n_lists, n_events;
     int64_t events_ms[FAKE_SERVER_MAX_REQUESTS];
     int n_done;
+    int n_exits;
+    char ended[SANDBOX_ID_MAX + 1]; // the sandbox that ended last
     struct kg_error err;
 };
 
@@ -127,8 +129,9 @@ on_done(const struct kg_error *err, void *arg)
 static void
 on_exit_of(const char *id, void *arg)
 {
-    (void)id;
-    (void)arg;
+    struct fixture *f = arg;
+    f->n_exits++;
+    snprintf(f->ended, sizeof f->ended, "%s", id);
 }
 
 static struct provisioner_op *
@@ -250,6 +253,38 @@ test_events_that_are_refused(void **state)
     assert_false(f->docker->monitor.down); // nor said to be back each time
 }
 
+#define LABELS(sandbox) "\"kernelgate.gateway\":\"abcdefgh\",\"kernelgate.sandbox\":\"" sandbox "\""
+#define RUNS(container, sandbox)                                                                   \
+    "{\"Id\":\"" container "\",\"State\":\"running\",\"Names\":[\"/kg-abcdefgh-" sandbox "\"],"    \
+    "\"Labels\":{" LABELS(sandbox) "}}"
+#define DIED(container, sandbox)                                                                   \
+    "{\"Action\":\"die\",\"Actor\":{\"ID\":\"" container "\",\"Attributes\":{"                     \
+    "\"name\":\"kg-abcdefgh-" sandbox "\"," LABELS(sandbox) "}}}\n"
+
+// A container that had the sandbox's name was removed for it, and the report of its end comes late.
+static void
+test_the_end_of_another_container_of_that_name(void **state)
+{
+    struct fixture *f = *state;
+    f->start = (struct answer){204, ""};
+    f->events = (struct answer){0};
+    f->create = (struct answer){201, "{\"Id\":\"new\"}"};
+    (void)ask_for(f, "a");
+    WAIT_FOR(f, f->n_done == 1 && f->n_events == 1);
+    f->create = (struct answer){201, "{\"Id\":\"other\"}"};
+    (void)ask_for(f, "b");
+    WAIT_FOR(f, f->n_done == 2);
+    // As if the stream of events had broken.
+    http_call_cancel(KG_STEAL(f->docker->monitor.events));
+    f->list = (struct answer){200, "[" RUNS("new", "a") "," RUNS("other", "b") "]"};
+    f->events = (struct answer){200, DIED("old", "a") DIED("other", "b")};
+    loop_timer_start(f->docker->monitor.timer, 0);
+    WAIT_FOR(f, f->n_exits > 0);
+    assert_int_equal(f->n_exits, 1);
+    assert_string_equal(f->ended, "b");
+    assert_non_null(watch_find(&f->docker->base, "a"));
+}
+
 #define WITH_ENGINE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 const struct CMUnitTest docker_fault_tests[] = {
@@ -259,5 +294,6 @@ const struct CMUnitTest docker_fault_tests[] = {
     WITH_ENGINE(test_warnings_and_a_container_that_runs_already),
     WITH_ENGINE(test_events_that_end_at_once),
     WITH_ENGINE(test_events_that_are_refused),
+    WITH_ENGINE(test_the_end_of_another_container_of_that_name),
 };
 const size_t n_docker_fault_tests = KG_ARRAY_LEN(docker_fault_tests);
