@@ -12,6 +12,7 @@ import pathlib
 import signal
 import ssl
 import subprocess
+import time
 
 import httpx
 
@@ -124,12 +125,37 @@ def pid_of(component):
     return 0
 
 
+def states_of_threads(pid):
+    """The letters of proc(5), as T for a thread that is stopped; none if the process has ended."""
+    states = set()
+    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            states.add(path.read_text().rpartition(")")[2].split()[0])
+    return states - set("ZX")
+
+
+def signal_and_wait(pid, number, states):
+    """Signals are sent at once, but each thread goes on until it notices: it may still answer."""
+    os.kill(pid, number)
+    deadline = time.monotonic() + 30
+    while not states_of_threads(pid) <= states:
+        assert time.monotonic() < deadline, states_of_threads(pid)
+        time.sleep(0.001)
+
+
+def kill(component):
+    """Returns the pid that it had."""
+    pid = pid_of(component)
+    signal_and_wait(pid, signal.SIGKILL, set())
+    return pid
+
+
 @contextlib.contextmanager
 def stopped(component):
     """It does nothing meanwhile; connections to it stay."""
     pid = pid_of(component)
-    os.kill(pid, signal.SIGSTOP)
     try:
+        signal_and_wait(pid, signal.SIGSTOP, {"T"})
         yield
     finally:
         os.kill(pid, signal.SIGCONT)

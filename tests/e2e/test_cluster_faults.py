@@ -78,9 +78,8 @@ def test_the_api_server_is_killed(start_gateway):
     gateway.execute("x = 41", session_id="held")
     deleted = sandbox_of(gateway, "deleted").id
     api = cluster.Cluster()
-    before = cluster.pid_of("kube-apiserver")
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        os.kill(before, signal.SIGKILL)
+        before = cluster.kill("kube-apiserver")
         forget_events()
         created = pool.submit(create, gateway, "new")
         goes_on(gateway, 1, api.answers)
@@ -211,8 +210,7 @@ def test_the_container_runtime_starts_again(start_gateway):
     """Containers outlive it; what it was about to do is done later."""
     gateway = start_gateway("--pool-size", "0")
     gateway.execute("x = 41", session_id="held")
-    before = cluster.pid_of("containerd")
-    os.kill(before, signal.SIGKILL)
+    before = cluster.kill("containerd")
     response = create(gateway, "new")  # waits until the kubelet has tried again
     assert response.status_code == 200, response.text
     assert cluster.pid_of("containerd") not in (0, before)
