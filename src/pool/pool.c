@@ -157,11 +157,15 @@ next_for_kernel(const struct pool *pool, const struct demand *demand)
     return demand->kernels > demand->adopted && room ? find_entry(pool, ENTRY_BARE) : NULL;
 }
 
-// With forks, places are filled again when no request needs the processors.
+// With forks, places are filled again when no request needs the processors. And while a bare
+// sandbox waits for its fork, another one would only delay that.
 static bool
 wants_sandbox(const struct pool *pool, const struct demand *demand)
 {
-    if (pool->settings.max_forks > 0 && demand->waits && demand->bare >= demand->needed)
+    bool forks = pool->settings.max_forks > 0;
+    if (forks && demand->waits && demand->bare >= demand->needed)
+        return false;
+    if (forks && demand->urgent && find_entry(pool, ENTRY_BARE))
         return false;
     int64_t most = pool->settings.max_forks * STARTING_PER_FORK;
     if (most < MAX_STARTING)

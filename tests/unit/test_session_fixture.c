@@ -74,7 +74,7 @@ setup(void **state, int64_t pool_size, int64_t n_bare, bool evict_idle)
         .pool_size = pool_size,
         .pool_bare = n_bare,
         .pool_max_forks = n_bare > 0,
-        .max_sessions = MAX_SESSIONS,
+        .max_sessions = n_bare > 0 ? 2 * MAX_SESSIONS : MAX_SESSIONS, // more than bare ones
         .evict_idle = evict_idle,
         .idle_timeout_s = 1800,
         .sandbox_start_timeout_ms = DEADLINE_MS,

@@ -371,6 +371,29 @@ test_kernels_start_one_at_a_time(void **state)
     session_open_cancel(openers[2].open);
 }
 
+// While bare sandboxes wait for their forks, the processors make no more of them.
+static void
+test_forks_come_before_more_sandboxes(void **state)
+{
+    struct fixture *f = *state;
+    RUN_UNTIL(f, fake_sandboxes_count() == 3 && sessions_n_pooled(f->sessions) == 1);
+    struct opener openers[4] = {0};
+    static const char *const names[] = {"s1", "s2", "s3", "s4"};
+    fake_script.mute = true;
+    fake_journal_clear();
+    for (size_t i = 0; i < KG_ARRAY_LEN(openers); i++) {
+        struct session_request request = named(f, names[i]);
+        start(f, &openers[i], &request);
+    }
+    RUN_UNTIL(f, openers[0].answers > 0 && fake_journal_count("start k0") == 1);
+    for (int i = 0; i < 20; i++)
+        session_turn(f);
+    assert_int_equal(fake_sandboxes_count(), 3);
+    session_open_cancel(openers[1].open);
+    session_open_cancel(openers[2].open);
+    session_open_cancel(openers[3].open);
+}
+
 static void
 test_bare_ones_that_end_are_replaced(void **state)
 {
@@ -423,6 +446,7 @@ test_session_pool(void)
         BARE(test_another_language_takes_a_bare_one),
         BARE(test_more_bare_ones_are_made_for_other_languages),
         BARE(test_kernels_start_one_at_a_time),
+        BARE(test_forks_come_before_more_sandboxes),
         BARE(test_bare_ones_that_end_are_replaced),
         cmocka_unit_test(test_its_size),
         TEST(test_a_pool_that_is_not_filled_here),
