@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An ipykernel application of which the zygote has made most: its settings, its kernel and its shell.
 
-Only what differs from kernel to kernel is left to a fork: sockets, threads, the session of messages, ids.
+Only what differs from kernel to kernel is left to a fork: sockets, threads, keys, ids.
 So a fork runs less, and writes to fewer pages that it shares with the zygote.
 
 kernel.json names prepare(), which the zygote calls before the first fork.
@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 
 from ipykernel import ipkernel, kernelapp
+from jupyter_client import session
 
 # Settings name the classes that they are for, so these keep the names of their base classes.
 
@@ -63,10 +64,12 @@ class IPKernelApp(kernelapp.IPKernelApp):
     def prepare(self, argv):
         """In the zygote. `argv` has a placeholder for the connection file's path."""
         super(kernelapp.IPKernelApp, self).initialize(argv)
+        self.session = session.Session(parent=self)
         self.kernel_class = IPythonKernel
         self.kernel = IPythonKernel.instance(
             parent=self, log=self.log, profile_dir=self.profile_dir, user_ns=self.user_ns
         )
+        self.kernel.shell._sys_modules_keys = set(sys.modules)
 
     def _is_prepared(self):
         return self.kernel is not None
@@ -79,6 +82,12 @@ class IPKernelApp(kernelapp.IPKernelApp):
         self.connection_file = argv[argv.index("-f") + 1]
         for config in (self.config, self.cli_config):
             config.IPKernelApp.connection_file = self.connection_file
+
+    def init_connection_file(self):
+        # The session of messages was made with the application; its key is in the connection file.
+        self.session.session = session.new_id()
+        self.session.pid = os.getpid()
+        super().init_connection_file()
 
     def init_profile_dir(self):
         if not self._is_prepared():
@@ -99,6 +108,19 @@ class IPKernelApp(kernelapp.IPKernelApp):
     def load_config_file(self, *args, **options):
         if not self._is_prepared():
             super().load_config_file(*args, **options)
+
+    def init_code(self):
+        """Does what IPython's does, but for its last step: the zygote has noted the loaded modules. To
+        note them again would write to the pages of all their names."""
+        self._run_startup_files()
+        self._run_exec_lines()
+        self._run_exec_files()
+        if self.hide_initial_ns:
+            self.shell.user_ns_hidden.update(self.shell.user_ns)
+        self._run_cmd_line_code()
+        self._run_module()
+        sys.stdout.flush()
+        sys.stderr.flush()
 
     def update_config(self, config):
         if not self._is_prepared():

@@ -11,13 +11,14 @@ The kernel's module (`-m MODULE` in the kernelspec's argv) runs in the fork as `
 it. The rest of the argument list only makes room for the fork's own command line.
 """
 
+import builtins
 import ctypes
 import errno
 import gc
 import importlib
+import importlib.util
 import json
 import os
-import runpy
 import select
 import signal
 import socket
@@ -141,6 +142,37 @@ def _content(descriptor):
     return content
 
 
+class Program:
+    """The module that a kernel's argv runs, found and compiled once for all forks."""
+
+    def __init__(self, argv):
+        at = argv.index("-m")
+        name, self.arguments = argv[at + 1], argv[at + 2 :]
+        self._argv = argv
+        self._spec = importlib.util.find_spec(name)
+        if self._spec and self._spec.submodule_search_locations is not None:  # a package
+            self._spec = importlib.util.find_spec(f"{name}.__main__")
+        if not self._spec:
+            raise ImportError(f"{name} cannot be run", name=name)
+        self._code = self._spec.loader.get_code(self._spec.name)
+
+    def run(self, connection_file):
+        """Does what `python -m MODULE …` does after its start."""
+
+        def completed(parts):
+            return [part.replace("{connection_file}", connection_file) for part in parts]
+
+        sys.argv = [self._spec.origin, *completed(self.arguments)]
+        sys.orig_argv = completed(self._argv)
+        sys.path.insert(0, os.getcwd())
+        module = sys.modules["__main__"] = types.ModuleType("__main__")
+        module.__spec__, module.__loader__ = self._spec, self._spec.loader
+        module.__file__, module.__cached__ = self._spec.origin, self._spec.cached
+        module.__package__ = self._spec.parent
+        module.__builtins__ = builtins
+        exec(self._code, vars(module))
+
+
 def _read_all(descriptor):
     with os.fdopen(descriptor, "rb") as file:
         return file.read()
@@ -177,14 +209,14 @@ def _import_all(names, late):
     return failed
 
 
-def _rehearse(hello):
+def _rehearse(hello, program):
     """Starts a kernel in a child, runs cells in it, and returns the modules that this has loaded."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.close(read_end)
-            _be_rehearsed(hello, write_end)
+            _be_rehearsed(hello, program, write_end)
         finally:
             os._exit(1)
     os.close(write_end)
@@ -195,7 +227,7 @@ def _rehearse(hello):
     return json.loads(text)
 
 
-def _be_rehearsed(hello, write_end):
+def _be_rehearsed(hello, program, write_end):
     import tempfile
     import threading
 
@@ -219,7 +251,7 @@ def _be_rehearsed(hello, write_end):
     cells = [cell for cell in (hello.get("warmup"), TYPICAL_CELL) if cell]
     thread = threading.Thread(target=_play, args=(connection, cells, write_end), daemon=True)
     thread.start()
-    run_kernel(hello["argv"], path)
+    program.run(path)
 
 
 def _play(connection, cells, write_end):
@@ -269,15 +301,15 @@ def _forget_other_folders():
             del sys.path_importer_cache[path]
 
 
-def prepare(hello):
+def prepare(hello, program):
     """Does what is alike in all kernels, and keeps the garbage collector away from it: imports what a
     kernel and a first cell load, and calls the kernelspec's own function."""
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     late = hello.get("late", [])
-    names = _rehearse(hello)
+    names = _rehearse(hello, program)
     failed = _import_all(names, late)
     if "prepare" in hello:
-        _function(hello["prepare"])(kernel_module(hello["argv"])[1])
+        _function(hello["prepare"])(program.arguments)
     _renew_randomness()  # so that in the forks it finds its caches filled
     if _threads() > 1:
         _end_threads()
@@ -289,23 +321,6 @@ def prepare(hello):
 
 
 # ---- In a fork ------------------------------------------------------------------------------
-
-
-def run_kernel(argv, connection_file):
-    """Does what `python -m MODULE …` does after its start."""
-    module, arguments = kernel_module(argv)
-    arguments = [part.replace("{connection_file}", connection_file) for part in arguments]
-    sys.argv = [module, *arguments]
-    sys.orig_argv = [part.replace("{connection_file}", connection_file) for part in argv]
-    sys.path.insert(0, os.getcwd())
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    runpy._run_module_as_main(module)
-
-
-def kernel_module(argv):
-    """The module that an argv runs, and its arguments."""
-    at = argv.index("-m")
-    return argv[at + 1], argv[at + 2 :]
 
 
 class CommandLine:
@@ -344,14 +359,14 @@ def _has_packages_of_its_own():
     return any(folder and os.path.exists(folder) for folder in folders)
 
 
-def become_kernel(hello, request, command_line):
+def become_kernel(hello, request, command_line, program):
     argv = [part.replace("{connection_file}", request["connection_file"]) for part in hello["argv"]]
     if _has_packages_of_its_own():
         os.execv(argv[0], argv)
     command_line.set(argv)
     _renew_randomness()
     gc.enable()
-    run_kernel(hello["argv"], request["connection_file"])
+    program.run(request["connection_file"])
 
 
 class Entrants:
@@ -429,7 +444,8 @@ def main():
     try:
         command_line = CommandLine()
         library = Library(*descriptors)
-        modules = prepare(hello)
+        program = Program(hello["argv"])
+        modules = prepare(hello, program)
         if _threads() != 1:
             raise OSError(errno.EBUSY, f"{_threads()} threads are left after the imports")
     except Exception as error:
@@ -437,7 +453,7 @@ def main():
         raise
     channel.send({"ready": modules, "milliseconds": int((time.monotonic() - started) * 1000)})
     request = serve(channel, library)
-    become_kernel(hello, request, command_line)
+    become_kernel(hello, request, command_line, program)
 
 
 if __name__ == "__main__":

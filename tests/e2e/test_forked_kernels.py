@@ -104,6 +104,15 @@ found |= {f"config {n}": json.dumps(part.config, default=str, sort_keys=True) fo
 found |= {
     "same session": [part.session is session for part in
                      (app, shell.displayhook, shell.display_pub, kernel.debugger, kernel.iopub_thread)],
+    "session of messages": [
+        session.pid == os.getpid(), session.bsession == session.session.encode(),
+        session.key.decode() == json.loads(text(app.abs_connection_file))["key"],
+        session.message_count > 0, session.none.decode()],
+    "modules known": [
+        shell._sys_modules_keys <= set(sys.modules),
+        {"__main__", "ipykernel.kernelapp", "IPython.extensions"} <= shell._sys_modules_keys],
+    "main program": [getattr(sys.modules["__main__"], name, "missing") is None
+                     for name in ("__spec__", "__loader__", "__package__", "__file__", "__cached__")],
     "same socket": [part.pub_socket is kernel.iopub_socket for part in (shell.displayhook, shell.display_pub)],
     "debugger": [kernel.debugger.shell_socket is kernel.debug_shell_socket,
                  kernel.debugger.debugpy_client.debugpy_stream is kernel.debugpy_stream],
