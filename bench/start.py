@@ -1,21 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How soon new sessions are usable, with kernels by exec and by fork; and beside no gateway at all.
+"""How soon new sessions are usable, with kernels by fork and by exec; with the Docker Engine; and beside
+no gateway at all.
 
 Time to interactive, as ComputeSDK's public benchmark defines it: from the request for a session until its
 first command is done; one after the other, one every 200 ms, and all at once. Then sessions that stay, each
-with numpy imported and an array made: wall clock time and memory (PSS of the sandbox) of each. At last forks
-and ends in a row: what they leave, and how much gateway and zygote have grown.
+with numpy imported and an array made: wall clock time and memory (PSS of the sandbox) of each; and memory of
+those that have used pandas and are idle. At last forks and ends in a row: what they leave, and how much
+gateway and zygote have grown. The Docker Engine is the tests' own; needs root and docker.io.
 """
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
 import re
 import statistics
+import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/e2e"))
+
+import dockerd
 import scale
 from contestants import BareClient, Connection, Kernelgate
 
@@ -23,7 +30,8 @@ STAGGER_SECONDS = 0.2
 BURST = 20
 ARRAY = "import numpy as np; a = np.arange(1000)"
 TABLE = "import pandas as pd; pd.DataFrame({'a': [1, 2]}).a.sum()"
-WAYS = ("exec", "fork")
+FORK = ("--kernel-start", "fork")
+EXEC = ("--kernel-start", "exec")
 SETTLE = 20  # sessions before anything's growth is measured
 
 
@@ -31,32 +39,49 @@ class Starter(Kernelgate):
     """A gateway whose zygote is ready where there is one."""
 
     def __init__(self, way, *flags):
-        self.way = way
-        super().__init__("--kernel-start", way, "--max-sessions", "200", *flags)
+        self.forks = "fork" in way
+        super().__init__(*way, "--max-sessions", "200", *flags)
 
     def start(self):
         super().start()
+        self.wait(
+            lambda: not self.forks or "kernels can be forked" in self.log.read_text(),
+            "no zygote gets ready",
+        )
+
+    def wait(self, condition, failure):
         for _ in range(3000):
-            if self.way == "exec" or "kernels can be forked" in self.log.read_text():
+            if condition():
                 return
             time.sleep(0.02)
-        raise RuntimeError(f"no zygote gets ready: {self.log.read_text()[-2000:]}")
+        raise RuntimeError(f"{failure}: {self.log.read_text()[-2000:]}")
 
     def fill_pool(self):
         """Its sandboxes without a kernel, too."""
         super().fill_pool()
-        for _ in range(3000):
+
+        def is_quiet():
             metrics = self.connection.ask("GET", "/metrics").read()
-            if re.search(rb"^kernelgate_pool_starting 0$", metrics, re.MULTILINE):
-                return
-            time.sleep(0.02)
+            return re.search(rb"^kernelgate_pool_starting 0$", metrics, re.MULTILINE)
+
+        self.wait(is_quiet, "the pool keeps starting sandboxes")
 
     def processes(self):
         """The process ids of the sandboxes' agents, and of the zygote if there is one."""
-        folders = [path.parent for path in pathlib.Path(self.folder, "sb").glob("*/init.pid")]
-        pids = {folder: (folder / "init.pid").read_text() for folder in folders}
-        zygotes = [pids.pop(folder) for folder in folders if (folder / "zygote").exists()]
-        return list(pids.values()), zygotes
+        zygotes = [
+            (mark.parent / "init.pid").read_text()
+            for mark in pathlib.Path(self.folder, "sb").glob("*/zygote")
+        ]
+        return list(self.agents()), zygotes
+
+    def agents(self):
+        """On any engine: agents have a folder of this gateway mounted."""
+        folders = f"{os.path.basename(self.folder)}/sb/"
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                is_agent = (path / "cmdline").read_bytes().startswith(b"/run/kg-agent\0")
+                if is_agent and folders in (path / "mountinfo").read_text():
+                    yield path.name
 
     def memory_kb_of_sandboxes(self):
         """Of each sandbox with its processes; a zygote is none."""
@@ -98,10 +123,10 @@ def together(gateway, count, code, stagger):
         return spread(list(threads.map(start, range(count))))
 
 
-def held(gateway, count):
+def held(gateway, count, code):
     with concurrent.futures.ThreadPoolExecutor(count) as threads:
         began = time.perf_counter()
-        list(threads.map(lambda number: session_time(gateway, number, ARRAY, False), range(count)))
+        list(threads.map(lambda number: session_time(gateway, number, code, False), range(count)))
         seconds = time.perf_counter() - began
     return {"seconds": round(seconds, 1), "MiB": round(gateway.memory_kb_of_sandboxes() / 1024, 1)}
 
@@ -111,14 +136,14 @@ def in_a_row(gateway, count):
 
     def sizes():
         for _ in range(1000):
-            agents, [zygote] = gateway.processes()
-            children = pathlib.Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()
-            if not agents and not children:
+            left, [zygote] = gateway.processes()
+            left += pathlib.Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()
+            if not left:
                 break
             time.sleep(0.02)
         memory = [gateway.memory_kb("VmRSS"), memory_kb(zygote)]
         files = [len(os.listdir(f"/proc/{pid}/fd")) for pid in (gateway.process.pid, zygote)]
-        return len(agents) + len(children), memory, files
+        return len(left), memory, files
 
     sequential(gateway, SETTLE, "1")
     _, memory, files = sizes()
@@ -160,7 +185,9 @@ def measure(way, count):
         rows["one after the other"] = sequential(gateway, count, "1")
         rows["one every 200 ms"] = together(gateway, count, "1", STAGGER_SECONDS)
         rows["all at once"] = together(gateway, count, "1", 0)
-        rows["held, with numpy"] = held(gateway, count)
+        rows["held, with numpy"] = held(gateway, count, ARRAY)
+    with Starter(way, "--pool-size", "0") as gateway:
+        rows[f"{BURST} that are idle, with pandas"] = held(gateway, BURST, TABLE)
     with Starter(way) as gateway:  # its pool as by default, which grows with memory by fork
         gateway.fill_pool()
         rows["numpy used, one after the other, default pool"] = sequential(gateway, count, ARRAY)
@@ -176,8 +203,18 @@ def measure(way, count):
 
 def measure_in_a_row(count):
     # One zygote makes 1,000: the next one would show no growth.
-    with Starter("fork", "--pool-size", "0") as gateway:
+    with Starter(FORK, "--pool-size", "0") as gateway:
         return in_a_row(gateway, count)
+
+
+def measure_docker(count):
+    engine = dockerd.Dockerd(dockerd.KEPT)
+    try:
+        engine.start()
+        engine.build_kernels()
+        return measure((*EXEC, "--provisioner", "docker", "--docker-host", engine.host), count)
+    finally:
+        engine.close()
 
 
 def main():
@@ -188,7 +225,11 @@ def main():
         "--row", type=int, default=1000, help="forks and ends in a row, at most 1,000; 0: none"
     )
     arguments = parser.parse_args()
-    results = {way: measure(way, arguments.count) for way in WAYS if arguments.count > 0}
+    results = {}
+    if arguments.count > 0:
+        results["fork"] = measure(FORK, arguments.count)
+        results["exec"] = measure(EXEC, arguments.count)
+        results["exec, Docker"] = measure_docker(arguments.count)
     if arguments.row > SETTLE:
         row = measure_in_a_row(arguments.row)
         results.setdefault("fork", {})[f"{arguments.row} forks in a row"] = row
