@@ -14,6 +14,7 @@ import signal
 import subprocess
 import tarfile
 import tempfile
+import threading
 import time
 
 import docker_engine
@@ -407,10 +408,10 @@ class NameTaker:
 def taken_names(start_gateway, docker, meddle):
     """Starts a gateway whose first container finds its name taken, by one with `labels(name)`."""
 
-    def start(labels):
+    def start(labels, change=None):
         taker = NameTaker(docker, labels)
-        gateway = start_gateway("--pool-size", "0", env={"DOCKER_HOST": meddle(before=taker)})
-        return gateway, taker
+        host = meddle(before=taker, change=change)
+        return start_gateway("--pool-size", "0", env={"DOCKER_HOST": host}), taker
 
     return start
 
@@ -427,14 +428,35 @@ def test_a_name_that_another_container_has(taken_names, docker):
         docker.remove(taker.names[0])
 
 
-def test_a_name_that_a_half_made_container_of_ours_has(taken_names, docker):
-    def ours(name):
-        _, gateway_id, sandbox = name.split("-")
-        return {"kernelgate.gateway": gateway_id, "kernelgate.sandbox": sandbox}
+def ours(name):
+    _, gateway_id, sandbox = name.split("-")
+    return {"kernelgate.gateway": gateway_id, "kernelgate.sandbox": sandbox}
 
+
+def test_a_name_that_a_half_made_container_of_ours_has(taken_names):
     gateway, taker = taken_names(ours)
     assert new_session(gateway).status_code == 200
     assert len(taker.names) == 1
+
+
+def test_the_end_of_a_half_made_container_is_reported_late(taken_names, docker):
+    """It had the name of the session's container, whose end it is not."""
+    reported, released = threading.Event(), threading.Event()
+
+    def hold_back(data):
+        if re.search(rb'"Action":"died?"', data):
+            reported.set()
+            released.wait(60)
+        return data
+
+    gateway, _ = taken_names(ours, hold_back)
+    gateway.execute("x = 1", session_id="kept")
+    assert reported.wait(60)
+    gateway.create_session(session_id="next")
+    released.set()
+    docker.kill(sandbox_of(gateway, "next").container)  # which is reported after it
+    wait_for(lambda: gateway.client.get("/api/v1/sessions/next").status_code == 404)
+    assert gateway.execute("print(x)", session_id="kept").text() == "1\n"
 
 
 def test_leftovers_of_an_earlier_run_are_removed(start_gateway, docker):

@@ -22,6 +22,7 @@ from test_docker import (  # noqa: F401
     test_containers_removed_by_hand,
     test_doctor,
     test_more_processors_than_there_are,
+    test_the_end_of_a_half_made_container_is_reported_late,
 )
 from test_isolation import (  # noqa: F401
     inside,
