@@ -282,6 +282,18 @@ test_it_recovers_when_nothing_can_be_started(void **state)
 
 // ---- With bare sandboxes, as with kernels by fork -------------------------------------------
 
+// Asks for sessions named s1, s2, …
+static void
+start_all(struct fixture *f, struct opener *openers, size_t n)
+{
+    static const char *const names[] = {"s1", "s2", "s3", "s4"};
+    assert_true(n <= KG_ARRAY_LEN(names));
+    for (size_t i = 0; i < n; i++) {
+        struct session_request request = named(f, names[i]);
+        start(f, &openers[i], &request);
+    }
+}
+
 static void
 test_bare_ones_wait_beside_it(void **state)
 {
@@ -300,11 +312,7 @@ test_a_burst_takes_the_bare_ones(void **state)
     fake_script.hold_ready = true;
     fake_journal_clear();
     struct opener openers[3] = {0};
-    static const char *const names[] = {"s1", "s2", "s3"};
-    for (size_t i = 0; i < KG_ARRAY_LEN(openers); i++) {
-        struct session_request request = named(f, names[i]);
-        start(f, &openers[i], &request);
-    }
+    start_all(f, openers, KG_ARRAY_LEN(openers));
     for (size_t i = 0; i < KG_ARRAY_LEN(openers); i++) {
         RUN_UNTIL(f, openers[i].answers > 0);
         assert_int_equal(openers[i].err.code, KG_OK);
@@ -353,13 +361,9 @@ test_kernels_start_one_at_a_time(void **state)
     struct fixture *f = *state;
     RUN_UNTIL(f, fake_sandboxes_count() == 3 && sessions_n_pooled(f->sessions) == 1);
     struct opener openers[3] = {0};
-    static const char *const names[] = {"s1", "s2", "s3"};
     fake_script.mute = true;
     fake_journal_clear();
-    for (size_t i = 0; i < KG_ARRAY_LEN(openers); i++) {
-        struct session_request request = named(f, names[i]);
-        start(f, &openers[i], &request);
-    }
+    start_all(f, openers, KG_ARRAY_LEN(openers));
     RUN_UNTIL(f, openers[0].answers > 0 && fake_journal_count("start k0") == 1);
     for (int i = 0; i < 20; i++)
         session_turn(f);
@@ -378,13 +382,9 @@ test_forks_come_before_more_sandboxes(void **state)
     struct fixture *f = *state;
     RUN_UNTIL(f, fake_sandboxes_count() == 3 && sessions_n_pooled(f->sessions) == 1);
     struct opener openers[4] = {0};
-    static const char *const names[] = {"s1", "s2", "s3", "s4"};
     fake_script.mute = true;
     fake_journal_clear();
-    for (size_t i = 0; i < KG_ARRAY_LEN(openers); i++) {
-        struct session_request request = named(f, names[i]);
-        start(f, &openers[i], &request);
-    }
+    start_all(f, openers, KG_ARRAY_LEN(openers));
     RUN_UNTIL(f, openers[0].answers > 0 && fake_journal_count("start k0") == 1);
     for (int i = 0; i < 20; i++)
         session_turn(f);
