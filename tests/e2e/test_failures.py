@@ -311,16 +311,13 @@ def test_a_request_that_leaves_while_its_kernel_starts_leaves_nothing(start_gate
 
 
 def test_what_waits_for_a_warm_up_does_not_disturb_it(start_gateway, tmp_path):
-    def warming():
-        text = gateway.client.get("/metrics").text
-        pool = dict(re.findall(r"^kernelgate_pool_(\w+) (\d+)$", text, re.MULTILINE))
-        return pool["starting"] == "0" and pool["ready"] == "0" and gateway.sandbox_pids()
-
     spec = json.loads((PROJECT / "kernelspec/python/kernel.json").read_text())
     metadata = {"kernelgate": {"warmup": "import time; time.sleep(3); import wave"}}
     kernelspec(tmp_path, "python", spec["argv"], env=spec["env"], metadata=metadata)
-    gateway = start_gateway("--kernelspec-dir", str(tmp_path), "--pool-size", "1")
-    wait_for(warming, timeout=60)
+    gateway = start_gateway(
+        "--kernelspec-dir", str(tmp_path), "--pool-size", "1", "--log-level", "debug"
+    )
+    wait_for(lambda: re.search("pool entry state .* to=warming", gateway.log()), timeout=60)
     with gateway.stream("print('ran')", session_id="w"):
         pass  # the client leaves
     # A timeout does not run yet either, and no interrupt hits an import that is half done.
