@@ -133,7 +133,8 @@ def test_doctor_says_what_is_missing(flags, finding, words):
 
 @pytest.fixture
 def meddle(engine):
-    """Starts a proxy in front of the engine; returns its host."""
+    """Starts a proxy in front of the engine; returns its host. Before start_gateway in a test's
+    arguments, so that it outlives the gateways."""
     proxies = []
 
     def start(**options):
@@ -405,7 +406,7 @@ class NameTaker:
 
 
 @pytest.fixture
-def taken_names(start_gateway, docker, meddle):
+def taken_names(meddle, start_gateway, docker):
     """Starts a gateway whose first container finds its name taken, by one with `labels(name)`."""
 
     def start(labels, change=None):
