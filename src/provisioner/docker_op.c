@@ -104,7 +104,7 @@ start_delete(struct docker_op *op)
 // The end of another container that had the sandbox's name is not the end of this one, however late
 // it is reported.
 static void
-watch_container(const struct docker_op *op, const char *sandbox, const char *container)
+set_watched_container(const struct docker_op *op, const char *sandbox, const char *container)
 {
     struct sandbox_watch *watch = watch_find(op->base.provisioner, sandbox);
     if (watch && container)
@@ -126,7 +126,7 @@ on_started(const struct http_call_result *result, void *arg)
         return;
     }
     watch_start(op->base.provisioner, op->base.id, 0, op->base.on_exit, op->base.arg, NULL);
-    watch_container(op, op->base.id, op->container);
+    set_watched_container(op, op->base.id, op->container);
     op_finish(&op->base);
 }
 
@@ -326,7 +326,7 @@ take_listed(struct docker_op *op, const json_t *element)
             !op_take_up(&op->base, container.sandbox, 0))
             op_remove_leftover(&docker->base, container.sandbox, &op->base);
         else
-            watch_container(op, container.sandbox, container.id);
+            set_watched_container(op, container.sandbox, container.id);
     } else if (is_abandoned(docker, &container)) {
         struct provisioner_op *removal =
             op_remove_leftover(&docker->base, container.sandbox, &op->base);

@@ -135,7 +135,7 @@ def tab(gateway, chromium, request):
         before = request.session.testsfailed
         yield open_it
         for page in pages:
-            if request.session.testsfailed > before:
+            if request.session.testsfailed > before and not page.page.is_closed():
                 print(page.describe())
             assert page.faults == []
             assert page.hosts() <= {page.gateway.url.removeprefix("http://")}

@@ -26,8 +26,7 @@ struct fixture {
     struct answer create, pull, start, list, events;
     int n_creates, n_pulls, n_starts, n_lists, n_events;
     int64_t events_ms[FAKE_SERVER_MAX_REQUESTS];
-    int n_done;
-    int n_exits;
+    int n_done, n_found, n_exits;
     char ended[SANDBOX_ID_MAX + 1]; // the sandbox that ended last
     struct kg_error err;
 };
@@ -261,7 +260,24 @@ test_events_that_are_refused(void **state)
     "{\"Action\":\"die\",\"Actor\":{\"ID\":\"" container "\",\"Attributes\":{"                     \
     "\"name\":\"kg-abcdefgh-" sandbox "\"," LABELS(sandbox) "}}}\n"
 
-// A container that had the sandbox's name was removed for it, and the report of its end comes late.
+// A container that had the name of sandbox "a" was removed for it, and the report of its end comes
+// late. That of the container of sandbox "b" comes after it.
+static void
+set_late_report(struct fixture *f)
+{
+    f->list = (struct answer){200, "[" RUNS("new", "a") "," RUNS("other", "b") "]"};
+    f->events = (struct answer){200, DIED("old", "a") DIED("other", "b")};
+}
+
+static void
+assert_only_b_ends(struct fixture *f)
+{
+    WAIT_FOR(f, f->n_exits > 0);
+    assert_int_equal(f->n_exits, 1);
+    assert_string_equal(f->ended, "b");
+    assert_non_null(watch_find(&f->docker->base, "a"));
+}
+
 static void
 test_the_end_of_another_container_of_that_name(void **state)
 {
@@ -276,13 +292,33 @@ test_the_end_of_another_container_of_that_name(void **state)
     WAIT_FOR(f, f->n_done == 2);
     // As if the stream of events had broken.
     http_call_cancel(KG_STEAL(f->docker->monitor.events));
-    f->list = (struct answer){200, "[" RUNS("new", "a") "," RUNS("other", "b") "]"};
-    f->events = (struct answer){200, DIED("old", "a") DIED("other", "b")};
+    set_late_report(f);
     loop_timer_start(f->docker->monitor.timer, 0);
-    WAIT_FOR(f, f->n_exits > 0);
-    assert_int_equal(f->n_exits, 1);
-    assert_string_equal(f->ended, "b");
-    assert_non_null(watch_find(&f->docker->base, "a"));
+    assert_only_b_ends(f);
+}
+
+static void
+on_found(const char *id, const json_t *meta, void *arg)
+{
+    struct fixture *f = arg;
+    (void)id;
+    (void)meta;
+    f->n_found++;
+}
+
+// The same for sandboxes that an earlier run of the gateway has made.
+static void
+test_the_end_of_another_container_after_a_recovery(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    assert_int_equal(folder_make(f->dir, "a", &err), 0);
+    assert_int_equal(folder_make(f->dir, "b", &err), 0);
+    set_late_report(f);
+    assert_non_null(provisioner_recover(&f->docker->base, on_found, on_done, on_exit_of, f, &err));
+    WAIT_FOR(f, f->n_done == 1);
+    assert_int_equal(f->n_found, 2);
+    assert_only_b_ends(f);
 }
 
 #define WITH_ENGINE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -295,5 +331,6 @@ const struct CMUnitTest docker_fault_tests[] = {
     WITH_ENGINE(test_events_that_end_at_once),
     WITH_ENGINE(test_events_that_are_refused),
     WITH_ENGINE(test_the_end_of_another_container_of_that_name),
+    WITH_ENGINE(test_the_end_of_another_container_after_a_recovery),
 };
 const size_t n_docker_fault_tests = KG_ARRAY_LEN(docker_fault_tests);

@@ -355,43 +355,40 @@ test_more_bare_ones_are_made_for_other_languages(void **state)
     RUN_UNTIL(f, fake_sandboxes_count() == 6 && sessions_n_pooled(f->sessions) == 1);
 }
 
+// Asks for more sessions than there are kernels, while no further kernel gets ready: one fork has
+// begun, and all is as it was a while later.
+static void
+hold_the_first_fork(struct fixture *f, struct opener *openers, size_t n)
+{
+    RUN_UNTIL(f, fake_sandboxes_count() == 3 && sessions_n_pooled(f->sessions) == 1);
+    fake_script.mute = true;
+    fake_journal_clear();
+    start_all(f, openers, n);
+    RUN_UNTIL(f, openers[0].answers > 0 && fake_journal_count("start k0") == 1);
+    for (int i = 0; i < 20; i++)
+        session_turn(f);
+    assert_int_equal(fake_sandboxes_count(), 3);
+    assert_int_equal(fake_journal_count("start k0"), 1);
+    for (size_t i = 1; i < n; i++) {
+        assert_int_equal(openers[i].answers, 0);
+        session_open_cancel(openers[i].open);
+    }
+}
+
+// Nor are the pool's places filled again meanwhile.
 static void
 test_kernels_start_one_at_a_time(void **state)
 {
-    struct fixture *f = *state;
-    RUN_UNTIL(f, fake_sandboxes_count() == 3 && sessions_n_pooled(f->sessions) == 1);
     struct opener openers[3] = {0};
-    fake_script.mute = true;
-    fake_journal_clear();
-    start_all(f, openers, KG_ARRAY_LEN(openers));
-    RUN_UNTIL(f, openers[0].answers > 0 && fake_journal_count("start k0") == 1);
-    for (int i = 0; i < 20; i++)
-        session_turn(f);
-    // Nor are the places filled again meanwhile.
-    assert_int_equal(fake_sandboxes_count(), 3);
-    assert_int_equal(fake_journal_count("start k0"), 1);
-    assert_int_equal(openers[1].answers + openers[2].answers, 0);
-    session_open_cancel(openers[1].open);
-    session_open_cancel(openers[2].open);
+    hold_the_first_fork(*state, openers, KG_ARRAY_LEN(openers));
 }
 
-// While bare sandboxes wait for their forks, the processors make no more of them.
+// The last session has no sandbox yet; it is made when none waits for its fork.
 static void
 test_forks_come_before_more_sandboxes(void **state)
 {
-    struct fixture *f = *state;
-    RUN_UNTIL(f, fake_sandboxes_count() == 3 && sessions_n_pooled(f->sessions) == 1);
     struct opener openers[4] = {0};
-    fake_script.mute = true;
-    fake_journal_clear();
-    start_all(f, openers, KG_ARRAY_LEN(openers));
-    RUN_UNTIL(f, openers[0].answers > 0 && fake_journal_count("start k0") == 1);
-    for (int i = 0; i < 20; i++)
-        session_turn(f);
-    assert_int_equal(fake_sandboxes_count(), 3);
-    session_open_cancel(openers[1].open);
-    session_open_cancel(openers[2].open);
-    session_open_cancel(openers[3].open);
+    hold_the_first_fork(*state, openers, KG_ARRAY_LEN(openers));
 }
 
 static void
