@@ -20,6 +20,7 @@ enum {
     LOG_TAIL_MAX = 4096,
     STOP_STEP_MS = 2,
     STOP_ALL_AFTER_MS = 2000, // what outruns single kills for so long costs the other kernels too
+    ENTER_MS = 5000,          // as long as a stop waits for a kernel that is coming in
     MAX_KERNELS = 16,
     KILL_TRIES = 200,
 };
@@ -41,6 +42,7 @@ struct kernel {
     struct loop_fd *output_watch;
     struct buf log_tail;
     bool expected; // kernels_expect() was called, kernels_admit() not yet
+    int64_t expected_ms;
     bool stopping;
     int64_t stop_started_ms;
     struct loop_timer *stop_timer;
@@ -301,6 +303,7 @@ kernels_expect(struct kernels *kernels, const struct kernel_spec *spec, const ch
     if (!kernel)
         return -1;
     kernel->expected = true;
+    kernel->expected_ms = clock_mono_ms();
     kernel->oom_kills_before = cgroup_oom_kills(kernels->settings.cgroup_root);
     kernel->output_fd = connection_make_output(&kernel->connection, err);
     if (kernel->output_fd >= 0)
@@ -358,6 +361,20 @@ kill_unowned(struct kernels *kernels)
     return processes_kill(spared, n_spared);
 }
 
+// Whether a kernel is coming in: its process may be here, and cannot be told yet from what another
+// kernel left behind.
+static bool
+is_one_coming_in(const struct kernels *kernels)
+{
+    const struct kernel *kernel;
+
+    TAILQ_FOREACH(kernel, &kernels->list, entry) {
+        if (kernel->expected && clock_mono_ms() - kernel->expected_ms < ENTER_MS)
+            return true;
+    }
+    return false;
+}
+
 static void
 on_stop_step(void *arg)
 {
@@ -367,6 +384,11 @@ on_stop_step(void *arg)
 
     if (kernel->pid)
         (void)kill(-kernel->pid, SIGKILL);
+    if (is_one_coming_in(kernels)) {
+        kernel->stop_started_ms = clock_mono_ms(); // nothing else was killed yet
+        loop_timer_start(kernel->stop_timer, STOP_STEP_MS);
+        return;
+    }
     if ((all ? processes_kill(NULL, 0) : kill_unowned(kernels)) > 0 || kernel->pid) {
         loop_timer_start(kernel->stop_timer, STOP_STEP_MS);
         return;

@@ -57,6 +57,8 @@ KG_MUST_CHECK int kernels_signal(struct kernels *kernels, const char *name, int 
 // `stopped` is false where another stop of the same kernel took this one's place.
 typedef void (*kernel_stopped_fn)(bool stopped, void *arg);
 // Kills the kernel and whatever it left behind, closes its links, removes its files; then `fn`.
+// While another kernel is expected it waits, for 5 s at most, so that one that comes in is not
+// killed.
 KG_MUST_CHECK int kernels_stop(struct kernels *kernels, const char *name, kernel_stopped_fn fn,
                                void *arg, struct kg_error *err);
 // A non-blocking descriptor, connected to what the kernel listens on.

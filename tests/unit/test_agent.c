@@ -637,6 +637,40 @@ test_unannounced(void **state)
     }
 }
 
+// A stop spares a kernel by fork that comes in meanwhile, but does not wait for ever for one that
+// never does.
+static void
+test_stop_beside_expected(void **state)
+{
+    struct fixture *f = *state;
+    static const char expected[] =
+        "{\"name\":\"a\",\"id\":\"abcd2345\",\"key\":\"k\",\"transport\":\"ipc\"}";
+    static const char stop_other[] = "{\"name\":\"other\"}";
+
+    do_call(f, "kernels.expect", expected, KG_OK);
+    // As above, what another kernel leaves behind stands for the kernel by fork.
+    start_kernel(f, "other", "leave", "ipc");
+    pid_t comes_in = wait_for_orphan(f);
+    KG_AUTO_FD stop = send_request(f, "kernels.stop", stop_other, 0);
+    json_decref(call(f, "info", "{}", KG_OK));
+    KG_AUTO_FREE char *admit = kg_asprintf("{\"name\":\"a\",\"pid\":%d}", (int)comes_in);
+    do_call(f, "kernels.admit", admit, KG_OK);
+    json_decref(read_result(stop, KG_OK));
+    json_auto_t *kernel = call(f, "kernels.describe", "{\"name\":\"a\"}", KG_OK);
+    assert_string_equal(text_of(kernel, "state"), "running");
+    assert_int_equal(kill(comes_in, 0), 0);
+    do_call(f, "kernels.stop", "{\"name\":\"a\"}", KG_OK);
+    wait_until_reaped(comes_in);
+
+    do_call(f, "kernels.expect", expected, KG_OK);
+    start_kernel(f, "other", "leave", "ipc");
+    pid_t orphan = wait_for_orphan(f);
+    do_call(f, "kernels.stop", stop_other, KG_OK);
+    wait_until_reaped(orphan);
+    do_call(f, "kernels.stop", "{\"name\":\"a\"}", KG_OK);
+    assert_int_equal(count_entries(f->place.tmp), 0);
+}
+
 static void
 test_api_refuses(void **state)
 {
@@ -818,6 +852,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_stop_leaves_nothing, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_expected, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_unannounced, agent_setup, agent_teardown),
+        cmocka_unit_test_setup_teardown(test_stop_beside_expected, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_api_refuses, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_command, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_command_text, agent_setup, agent_teardown),
