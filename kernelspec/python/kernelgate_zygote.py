@@ -155,6 +155,11 @@ class Program:
         if not self._spec:
             raise ImportError(f"{name} cannot be run", name=name)
         self._code = self._spec.loader.get_code(self._spec.name)
+        self._module = types.ModuleType("__main__")
+        self._module.__spec__, self._module.__loader__ = self._spec, self._spec.loader
+        self._module.__file__, self._module.__cached__ = self._spec.origin, self._spec.cached
+        self._module.__package__ = self._spec.parent
+        self._module.__builtins__ = builtins
 
     def run(self, connection_file):
         """Does what `python -m MODULE …` does after its start."""
@@ -165,12 +170,8 @@ class Program:
         sys.argv = [self._spec.origin, *completed(self.arguments)]
         sys.orig_argv = completed(self._argv)
         sys.path.insert(0, os.getcwd())
-        module = sys.modules["__main__"] = types.ModuleType("__main__")
-        module.__spec__, module.__loader__ = self._spec, self._spec.loader
-        module.__file__, module.__cached__ = self._spec.origin, self._spec.cached
-        module.__package__ = self._spec.parent
-        module.__builtins__ = builtins
-        exec(self._code, vars(module))
+        sys.modules["__main__"] = self._module
+        exec(self._code, vars(self._module))
 
 
 def _read_all(descriptor):
@@ -196,6 +197,12 @@ def _loaded():
     ]
 
 
+def _files():
+    """The files of all modules, by their names; None for those that have none."""
+    files = {name: getattr(module, "__file__", None) for name, module in sys.modules.copy().items()}
+    return {name: file if isinstance(file, str) else None for name, file in files.items()}
+
+
 def _import_all(names, late):
     """Returns how many could not be imported: those exist only inside a kernel."""
     failed = 0
@@ -210,7 +217,8 @@ def _import_all(names, late):
 
 
 def _rehearse(hello, program):
-    """Starts a kernel in a child, runs cells in it, and returns the modules that this has loaded."""
+    """Starts a kernel in a child, and runs cells in it. Returns the names of the modules that were then
+    loaded, and the files of those that were loaded when the kernel was ready, by their names."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -224,7 +232,8 @@ def _rehearse(hello, program):
     os.waitpid(pid, 0)
     if not text:
         raise RuntimeError("the rehearsal has failed")
-    return json.loads(text)
+    report = json.loads(text)
+    return report["loaded"], report["started"]
 
 
 def _be_rehearsed(hello, program, write_end):
@@ -270,10 +279,13 @@ def _play(connection, cells, write_end):
     requests += [
         ("execute_request", {"code": cell, "silent": False, "allow_stdin": False}) for cell in cells
     ]
+    report = {}
     for kind, content in requests:
         session.send(shell, kind, content)
         shell.recv_multipart()
-    _write_all(write_end, json.dumps(_loaded()).encode())
+        report.setdefault("started", _files())
+    report["loaded"] = _loaded()
+    _write_all(write_end, json.dumps(report).encode())
     os._exit(0)
 
 
@@ -306,10 +318,10 @@ def prepare(hello, program):
     kernel and a first cell load, and calls the kernelspec's own function."""
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     late = hello.get("late", [])
-    names = _rehearse(hello, program)
+    names, started = _rehearse(hello, program)
     failed = _import_all(names, late)
     if "prepare" in hello:
-        _function(hello["prepare"])(program.arguments)
+        _function(hello["prepare"])(program.arguments, started)
     _renew_randomness()  # so that in the forks it finds its caches filled
     if _threads() > 1:
         _end_threads()

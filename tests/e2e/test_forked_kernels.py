@@ -4,6 +4,7 @@ numbers, and are started by exec if anything fails."""
 
 import concurrent.futures
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -14,6 +15,7 @@ import threading
 
 import httpx
 import pytest
+from jupyter_wire import Channels, one, start_kernel, text
 from kernelgate import PROJECT, wait_for
 from sandboxes import kill, lives, pooled, sandbox_of, sandboxes
 
@@ -26,7 +28,7 @@ pytestmark = [
 
 # What a kernel sees of itself. Random names are replaced.
 INSIDE = r"""
-import ctypes, gc, json, os, re, resource, signal, stat, sys, threading
+import ctypes, gc, json, logging, os, pdb, re, resource, signal, stat, sys, threading
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -108,14 +110,27 @@ found |= {
         session.pid == os.getpid(), session.bsession == session.session.encode(),
         session.key.decode() == json.loads(text(app.abs_connection_file))["key"],
         session.message_count > 0, session.none.decode()],
-    "modules known": [
-        shell._sys_modules_keys <= set(sys.modules),
-        {"__main__", "ipykernel.kernelapp", "IPython.extensions"} <= shell._sys_modules_keys],
+    "modules known": sorted(shell._sys_modules_keys.difference(sys.builtin_module_names)),
+    # A fork has some more of IPython's own, and the zygote's.
+    "files without steps": sorted(path for path in set(kernel._kernel_modules)
+                                  if not re.search("/(IPython/|kernelgate_zygote.py)", path)),
     "main program": [getattr(sys.modules["__main__"], name, "missing") is None
                      for name in ("__spec__", "__loader__", "__package__", "__file__", "__cached__")],
     "same socket": [part.pub_socket is kernel.iopub_socket for part in (shell.displayhook, shell.display_pub)],
     "debugger": [kernel.debugger.shell_socket is kernel.debug_shell_socket,
-                 kernel.debugger.debugpy_client.debugpy_stream is kernel.debugpy_stream],
+                 kernel.debugger.debugpy_client.debugpy_stream is kernel.debugpy_stream,
+                 kernel.debugger.event_callback == kernel._publish_debug_event,
+                 kernel.debugger.just_my_code, kernel.debugger.filter_internal_frames],
+    "pdb": [pdb.Pdb.__module__, pdb.set_trace.__module__],
+    "log of tornado": [
+        [type(handler).__name__, handler.stream is sys.__stderr__, handler.formatter._fmt, handler.level]
+        for handler in logging.getLogger("tornado").handlers],
+    "extensions": [sorted(shell.extension_manager.loaded), app.default_extensions, app.extensions],
+    "magics": [{kind: sorted(names) for kind, names in shell.magics_manager.lsmagic().items()},
+               list(shell.magics_manager.registry)],
+    "configurables": [type(each).__name__ for each in shell.configurables],
+    "same application": [app.shell is shell, app.kernel is kernel, type(app).instance() is app],
+    "connection folder": app.connection_dir,
     "streams of the kernel": [kernel._stdout is sys.stdout, kernel._stderr is sys.stderr],
     "main module": sys.modules["__main__"] is shell.user_module,
     "topic": shell.displayhook.topic.replace(kernel.ident.encode(), b"ID").decode(),
@@ -230,6 +245,51 @@ def test_a_figure_and_a_table_show(forking):
     )
     assert lines.status == "ok", lines
     assert lines.of("display")[0]["image"] and "<table" in json.dumps(lines), lines
+
+
+def test_a_debugger_steps_into_packages(start_gateway):
+    """It shows the cell's frames alone, and steps into pandas: to a user that is no part of the kernel."""
+    gateway = start_gateway("--kernel-start", "fork", "--pool-size", "0", "--jupyter-api")
+    wait_for_zygote(gateway)
+    numbers = itertools.count(1)
+    with Channels(gateway, start_kernel(gateway)) as channels:
+
+        def ask(command, **arguments):
+            request = {"type": "request", "command": command, "arguments": arguments}
+            request["seq"] = next(numbers)
+            reply = one(
+                channels.until_idle(channels.send("debug_request", request, channel="control")),
+                "debug_reply",
+            )["content"]
+            assert reply["success"], reply
+            return reply.get("body")
+
+        def files_where_it_stops():
+            def is_stop(message):
+                return message["content"].get("event") == "stopped"
+
+            stops = [message for message in channels.seen if is_stop(message)]
+            stop = stops[0] if stops else channels.until(is_stop)[-1]
+            channels.seen.clear()
+            thread = stop["content"]["body"]["threadId"]
+            frames = ask("stackTrace", threadId=thread)["stackFrames"]
+            return thread, [frame["source"]["path"] for frame in frames]
+
+        code = "import pandas\ntable = pandas.DataFrame()"
+        ask("initialize", clientID="test", adapterID="", linesStartAt1=True, pathFormat="path")
+        ask("attach")
+        cell = ask("dumpCell", code=code)["sourcePath"]
+        ask("setBreakpoints", source={"path": cell}, breakpoints=[{"line": 2}])
+        ask("configurationDone")
+        channels.execute(code)
+        thread, files = files_where_it_stops()
+        assert files == [cell]
+        ask("stepIn", threadId=thread)
+        thread, files = files_where_it_stops()
+        assert files[0].endswith("/pandas/core/frame.py") and files[1:] == [cell], files
+        ask("disconnect")
+        assert text(channels.run("print(len(table))")) == "0\n"
+    assert forks(gateway) == 1
 
 
 def test_an_interrupt_and_a_restart(forking):
