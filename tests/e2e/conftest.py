@@ -46,13 +46,23 @@ def pytest_collection_modifyitems(config, items):
     config.kg_left_out = left_out
 
 
+LOG_SHOWN = 20_000  # characters of each gateway
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """What replicas did goes into the report of a test that fails: afterwards their pods are removed."""
+    """What gateways and pods did goes into the report of a test that fails: afterwards it is removed."""
     report = yield
-    start = getattr(item, "funcargs", {}).get("start_replica")
-    if start and report.when == "call" and report.failed:
-        report.sections.append(("replicas", replicas.describe(start)))
+    if report.when != "call" or not report.failed:
+        return report
+    used = item.funcargs
+    if "start_replica" in used:
+        report.sections.append(("pods", replicas.describe(used["start_replica"])))
+    started = [value for value in used.values() if isinstance(value, Gateway)]
+    started += getattr(used.get("start_gateway"), "started", [])
+    for gateway in dict.fromkeys(started):
+        if os.path.isfile(gateway.log_path):
+            report.sections.append((f"log of {gateway.url}", gateway.log()[-LOG_SHOWN:]))
     return report
 
 

@@ -392,6 +392,7 @@ def gateways(quick):
         started.append(Gateway(*flags, quick=quick, **options))
         return started[-1].start()
 
+    start.started = started
     yield start
     errors = []
     for gateway in reversed(started):

@@ -12,7 +12,6 @@ from kernelgate import free_port, wait_for
 
 # A replica that is killed is silent for 15 s until the others know, who look every second.
 TAKEOVER_S = 30
-LOG_SHOWN = 30_000  # characters of each replica
 
 
 @contextlib.contextmanager
@@ -47,16 +46,12 @@ def installation(start_gateway, folder):
 
 
 def describe(start):
-    """The pods of the installation, and the ends of its replicas' logs."""
+    """The pods of the installation."""
     selector = f"kernelgate/installation={start.installation}"
     try:
-        table = cluster.kubectl(
-            "-n", cluster.NAMESPACE, "get", "pods", "-o", "yaml", "-l", selector
-        )
+        return cluster.kubectl("-n", cluster.NAMESPACE, "get", "pods", "-o", "yaml", "-l", selector)
     except subprocess.CalledProcessError as error:
-        table = str(error)
-    logs = [f"{replica.url}:\n{replica.log()[-LOG_SHOWN:]}" for replica in start.started]
-    return "\n".join([table, *logs])
+        return str(error)
 
 
 def pair_of(start_replica):
