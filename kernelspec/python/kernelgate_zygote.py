@@ -222,25 +222,33 @@ def _rehearse(hello, program):
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        try:
-            os.close(read_end)
-            _be_rehearsed(hello, program, write_end)
-        finally:
-            os._exit(1)
+        _end_with_report(write_end, _be_rehearsed, hello, program, write_end)
     os.close(write_end)
     text = _read_all(read_end)
     os.waitpid(pid, 0)
-    if not text:
-        raise RuntimeError("the rehearsal has failed")
-    report = json.loads(text)
+    report = json.loads(text) if text else {"error": "its process has ended"}
+    if "error" in report:
+        raise RuntimeError(f"the rehearsal has failed: {report['error']}")
     return report["loaded"], report["started"]
+
+
+def _end_with_report(write_end, part, *args):
+    """Plays a part of the rehearsal, and ends its process with what the part returns or fails with."""
+    try:
+        try:
+            report = part(*args)
+        except BaseException as error:
+            report = {"error": f"{type(error).__name__}: {error}"}
+        _write_all(write_end, json.dumps(report).encode())
+    finally:
+        os._exit(0)
 
 
 def _be_rehearsed(hello, program, write_end):
     import tempfile
     import threading
 
-    signal.alarm(REHEARSAL_SECONDS)
+    signal.alarm(REHEARSAL_SECONDS + 5)  # if not even the client can go on
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
@@ -258,16 +266,20 @@ def _be_rehearsed(hello, program, write_end):
     with open(path, "w", encoding="utf-8") as file:
         json.dump(connection, file)
     cells = [cell for cell in (hello.get("warmup"), TYPICAL_CELL) if cell]
-    thread = threading.Thread(target=_play, args=(connection, cells, write_end), daemon=True)
-    thread.start()
+    client = (write_end, _be_client, connection, cells)
+    threading.Thread(target=_end_with_report, args=client, daemon=True).start()
     program.run(path)
+    return {"error": "its kernel has ended"}
 
 
-def _play(connection, cells, write_end):
-    """The client of the rehearsal: runs the cells, then reports the modules and ends the process."""
+def _be_client(connection, cells):
+    """Runs the cells, and returns what _rehearse() returns."""
+    import threading
+
     import zmq
     from jupyter_client.session import Session
 
+    end = time.monotonic() + REHEARSAL_SECONDS
     session = Session(key=connection["key"].encode())
     context = zmq.Context()
     shell = context.socket(zmq.DEALER)
@@ -282,11 +294,15 @@ def _play(connection, cells, write_end):
     report = {}
     for kind, content in requests:
         session.send(shell, kind, content)
+        if not shell.poll(max(0, end - time.monotonic()) * 1000):
+            frame = sys._current_frames()[threading.main_thread().ident]
+            where = f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+            raise TimeoutError(f"{kind} took more than {REHEARSAL_SECONDS} s; it is in {where}")
         shell.recv_multipart()
-        report.setdefault("started", _files())
+        if not report:
+            report["started"] = _files()
     report["loaded"] = _loaded()
-    _write_all(write_end, json.dumps(report).encode())
-    os._exit(0)
+    return report
 
 
 def _function(name):

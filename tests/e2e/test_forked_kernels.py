@@ -12,6 +12,8 @@ import re
 import shutil
 import signal
 import threading
+import time
+import warnings
 
 import httpx
 import pytest
@@ -177,7 +179,11 @@ def forks(gateway):
 
 
 def wait_for_zygote(gateway, times=1):
-    wait_for(lambda: gateway.log().count("kernels can be forked") >= times, timeout=60)
+    """One that fails is made again; a wait that long is reported with the test's success."""
+    start = time.monotonic()
+    wait_for(lambda: gateway.log().count("kernels can be forked") >= times, timeout=150)
+    if time.monotonic() - start > 60:
+        warnings.warn(f"a zygote took long:\n{gateway.log()}", stacklevel=2)
 
 
 def zygotes(gateway):
@@ -441,26 +447,56 @@ def test_settings_of_a_session_are_read(forking):
 def test_without_a_zygote_kernels_start_by_exec(forking):
     [zygote] = zygotes(forking)
     os.kill(zygote, signal.SIGSTOP)
-    with forking.stream("print(1)", session_id="one") as reader:
-        kill(zygote)  # while it is asked to fork, or before
-        assert reader.rest().text() == "1\n"
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        lines = threads.submit(forking.execute, "print(1)", session_id="one")
+        wait_for(lambda: "is asked to fork" in forking.log())
+        kill(zygote)
+        assert lines.result().text() == "1\n"
     assert forks(forking) == 0
     wait_for_zygote(forking, times=2)
     assert forking.execute("print(2)", session_id="two").text() == "2\n"
     assert forks(forking) == 1
 
 
-def test_a_zygote_that_cannot_be_prepared(start_gateway, tmp_path):
+@pytest.mark.once
+def test_a_zygote_that_hangs(forking):
+    """It is replaced when it has not answered for 20 s, and the kernel is started by exec."""
+    os.kill(zygotes(forking)[0], signal.SIGSTOP)
+    assert forking.execute("print(1)", session_id="one").text() == "1\n"
+    assert "the zygote did not answer in time" in forking.log() and forks(forking) == 0
+    wait_for_zygote(forking, times=2)
+    assert forking.execute("print(2)", session_id="two").text() == "2\n"
+    assert forks(forking) == 1
+
+
+ZYGOTE = "import kernelgate_zygote as zygote; zygote.REHEARSAL_SECONDS = 5; zygote.main()"
+NO_ZYGOTES = [
+    (
+        {"prepare": "kernelgate_forked_app.missing"},
+        "1",
+        "AttributeError: module 'kernelgate_forked_app' has no attribute 'missing'",
+    ),
+    ({}, "import os; os._exit(1)", "the rehearsal has failed: its process has ended"),
+    (
+        {"argv": ["/opt/kernelgate/python/bin/python", "-c", ZYGOTE]},
+        "import time; time.sleep(1000)",
+        "TimeoutError: execute_request took more than 5 s; it is in",
+    ),
+]
+
+
+@pytest.mark.parametrize("zygote, warmup, reason", NO_ZYGOTES)
+def test_a_zygote_that_cannot_be_prepared(start_gateway, tmp_path, zygote, warmup, reason):
     """Kernels are started by exec, and the log has the reason."""
     shutil.copytree(PROJECT / "kernelspec/python", tmp_path / "python")
     path = tmp_path / "python/kernel.json"
     spec = json.loads(path.read_text())
-    spec["metadata"]["kernelgate"]["zygote"]["prepare"] = "kernelgate_forked_app.missing"
+    spec["metadata"]["kernelgate"]["warmup"] = warmup
+    spec["metadata"]["kernelgate"]["zygote"] |= zygote
     path.write_text(json.dumps(spec))
     gateway = start_gateway(
         *("--kernel-start", "fork", "--pool-size", "0", "--kernelspec-dir", str(tmp_path))
     )
-    reason = "AttributeError: module 'kernelgate_forked_app' has no attribute 'missing'"
     wait_for(lambda: reason in gateway.log(), timeout=60)
     assert gateway.execute("print(1)").text() == "1\n" and forks(gateway) == 0
 
