@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speeds up the first use of matplotlib, and adds a font for Chinese, Japanese and Korean.
 
-A .pth file imports this in every Python of the environment. When matplotlib's font manager is
-imported, it gets a prebuilt list of fonts, and a fallback font after the families that code asks for.
+A .pth file imports this in every Python of the environment, so it imports nothing that an interpreter
+has not loaded at its start. When matplotlib's font manager is imported, it gets a prebuilt list of
+fonts, and a fallback font after the families that code asks for.
 """
 
-import importlib.abc
-import importlib.util
 import os
-import shutil
 import sys
 
 FONT_LISTS = os.path.join(sys.prefix, "share", "kernelgate", "matplotlib")
 FALLBACK_FAMILY = "WenQuanYi Micro Hei"
 
 
-class _FontManagerHook(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _FontManagerHook:
+    """A finder and a loader as importlib describes them."""
+
     def find_spec(self, name, path, target=None):
         if name != "matplotlib.font_manager":
             return None
+        import importlib.util
+
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         self._loader, spec.loader = spec.loader, self
@@ -47,6 +49,8 @@ class _Once:
 
 def _provide_font_lists():
     # The environment is read-only and matplotlib locks the lists it reads, so it gets copies.
+    import shutil
+
     import matplotlib
 
     try:

@@ -120,6 +120,13 @@ def test_environment(start_gateway):
         )
 
 
+def test_python_starts_with_few_modules(command):
+    """What the environment adds to every interpreter imports none that take time."""
+    loaded = command.wait("python -c 'import sys; print(*sys.modules)'")["stdout"].split()
+    assert "kernelgate_fonts" in loaded
+    assert not {"importlib.util", "pathlib", "shutil"}.intersection(loaded)
+
+
 def test_pass_through_env_is_checked(start_gateway):
     with pytest.raises(AssertionError, match='pass-through-env: "1A" is no name of a variable'):
         start_gateway("--pass-through-env", "HOME,1A")
