@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 
 import docker_engine
@@ -46,9 +45,14 @@ def hidden_kernels():
     """The kernels' environments in a folder that only root can enter, as below root's home."""
     folder = PROJECT / f"build/hidden-{os.getpid()}"
     folder.mkdir(mode=0o700)
-    subprocess.run(["cp", "-al", PROJECT / "build/kernels", folder], check=True)
-    yield folder / "kernels"
-    shutil.rmtree(folder)
+    kernels = folder / "kernels"
+    kernels.mkdir()
+    # Hard links would change the files' times, which another job's tar notices.
+    subprocess.run(["mount", "--bind", PROJECT / "build/kernels", kernels], check=True)
+    yield kernels
+    subprocess.run(["umount", "-l", kernels], check=True)
+    kernels.rmdir()
+    folder.rmdir()
 
 
 def locked(paths):
