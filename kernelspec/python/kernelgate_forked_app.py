@@ -14,6 +14,7 @@ import sys
 import uuid
 from collections.abc import Mapping
 
+import kernelgate_debugger
 import zmq
 from ipykernel import ipkernel, kernelapp
 from IPython.core import application
@@ -45,7 +46,7 @@ class IPythonKernel(ipkernel.IPythonKernel):
         self.shell.displayhook.topic = self._topic("execute_result")
         if hasattr(self, "debugger"):
             self.debugger.shell_socket = self.debug_shell_socket
-            self.debugger.debugpy_client.debugpy_stream = self.debugpy_stream
+            self.debugger.debugpy_stream = self.debugpy_stream
         # Registered again, it runs before what was registered earlier.
         atexit.unregister(self.shell.atexit_operations)
         atexit.register(self.shell.atexit_operations)
@@ -93,6 +94,7 @@ class IPKernelApp(kernelapp.IPKernelApp, BaseIPythonApplication):
             profile_dir=self.profile_dir,
             user_ns=self.user_ns,
             session=self.session,
+            debugger_class=kernelgate_debugger.Debugger,
         )
         super().init_shell()
         for extension in self.default_extensions:

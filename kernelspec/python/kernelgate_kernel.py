@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """kernelgate's additions to ipykernel: messages that always encode, output in pieces, variables,
-environment, packages installed later.
+environment, packages installed later, a debugger that is loaded when it is used.
 
 kernel.json and ipython_kernel_config.py use these functions; the user's namespace has none of them.
 """
@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 
+import kernelgate_debugger
 import zmq
 from ipykernel import iostream
 from IPython import get_ipython
@@ -23,6 +24,8 @@ _PIECE_CHARS = 24 * 1024
 _UNSENT_CHARS = 24 * 1024
 
 _saved_env = {}
+
+kernelgate_debugger.replace()
 
 
 class OutStream(iostream.OutStream):

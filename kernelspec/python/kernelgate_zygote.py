@@ -189,12 +189,9 @@ def _write_all(descriptor, data):
 
 
 def _loaded():
-    """The modules that can be imported again elsewhere."""
-    return [
-        name
-        for name, module in list(sys.modules.items())
-        if name != "__main__" and getattr(module, "__spec__", None) is not None
-    ]
+    """The modules that can be imported again elsewhere. Other names of theirs come with an import."""
+    specs = {name: getattr(module, "__spec__", None) for name, module in list(sys.modules.items())}
+    return [name for name, spec in specs.items() if spec and spec.name == name != "__main__"]
 
 
 def _files():
@@ -355,8 +352,8 @@ class CommandLine:
     """The memory that /proc/self/cmdline shows."""
 
     def __init__(self):
-        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
         self._start, self._end = int(fields[45]), int(fields[46])  # arg_start, arg_end
 
     def set(self, argv):

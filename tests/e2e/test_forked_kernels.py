@@ -120,7 +120,7 @@ found |= {
                      for name in ("__spec__", "__loader__", "__package__", "__file__", "__cached__")],
     "same socket": [part.pub_socket is kernel.iopub_socket for part in (shell.displayhook, shell.display_pub)],
     "debugger": [kernel.debugger.shell_socket is kernel.debug_shell_socket,
-                 kernel.debugger.debugpy_client.debugpy_stream is kernel.debugpy_stream,
+                 kernel.debugger.debugpy_stream is kernel.debugpy_stream,
                  kernel.debugger.event_callback == kernel._publish_debug_event,
                  kernel.debugger.just_my_code, kernel.debugger.filter_internal_frames],
     "pdb": [pdb.Pdb.__module__, pdb.set_trace.__module__],
@@ -253,10 +253,12 @@ def test_a_figure_and_a_table_show(forking):
     assert lines.of("display")[0]["image"] and "<table" in json.dumps(lines), lines
 
 
-def test_a_debugger_steps_into_packages(start_gateway):
+@pytest.mark.parametrize("way", ["exec", "fork"])
+def test_a_debugger_steps_into_packages(start_gateway, way):
     """It shows the cell's frames alone, and steps into pandas: to a user that is no part of the kernel."""
-    gateway = start_gateway("--kernel-start", "fork", "--pool-size", "0", "--jupyter-api")
-    wait_for_zygote(gateway)
+    gateway = start_gateway("--kernel-start", way, "--pool-size", "0", "--jupyter-api")
+    if way == "fork":
+        wait_for_zygote(gateway)
     numbers = itertools.count(1)
     with Channels(gateway, start_kernel(gateway)) as channels:
 
@@ -281,6 +283,9 @@ def test_a_debugger_steps_into_packages(start_gateway):
             frames = ask("stackTrace", threadId=thread)["stackFrames"]
             return thread, [frame["source"]["path"] for frame in frames]
 
+        # It is loaded when it is used.
+        assert text(channels.run("import sys; print('debugpy' in sys.modules)")) == "False\n"
+        channels.seen.clear()
         code = "import pandas\ntable = pandas.DataFrame()"
         ask("initialize", clientID="test", adapterID="", linesStartAt1=True, pathFormat="path")
         ask("attach")
@@ -295,7 +300,7 @@ def test_a_debugger_steps_into_packages(start_gateway):
         assert files[0].endswith("/pandas/core/frame.py") and files[1:] == [cell], files
         ask("disconnect")
         assert text(channels.run("print(len(table))")) == "0\n"
-    assert forks(gateway) == 1
+    assert forks(gateway) == (way == "fork")
 
 
 def test_an_interrupt_and_a_restart(forking):
