@@ -254,7 +254,7 @@ def test_a_flood_waits_for_its_reader(command, gateway, session):
     # A new connection: the kernel enlarges the buffer of one that has read much.
     reader = Commands(gateway, session)
     reader.client = gateway.client_for(None)
-    script = "for i in $(seq 256); do head -c 65536 /dev/zero | tr '\\0' x; echo $i > n; done"
+    script = 'python -uc \'for i in range(256): print(end=65536 * "x"); open("n", "w").write(str(i + 1))\''
 
     def count():
         return int(command.wait("cat n")["stdout"] or 0)
@@ -265,6 +265,7 @@ def test_a_flood_waits_for_its_reader(command, gateway, session):
         lines = Lines(response)
         for text in response.iter_lines():
             lines.add(text)
+    assert lines.text("stderr") == "" and lines.done["exit_code"] == 0
     assert lines.text() == "x" * (16 << 20)
 
 
