@@ -270,7 +270,7 @@ def _be_rehearsed(hello, program, write_end):
 
 
 def _be_client(connection, cells):
-    """Runs the cells, and returns what _rehearse() returns."""
+    """Runs the cells, and reports the modules."""
     import threading
 
     import zmq

@@ -62,7 +62,7 @@ def pytest_runtest_makereport(item, call):
     started += getattr(used.get("start_gateway"), "started", [])
     for gateway in dict.fromkeys(started):
         if os.path.isfile(gateway.log_path):
-            report.sections.append((f"log of {gateway.url}", gateway.log()[-LOG_SHOWN:]))
+            report.sections.append((gateway.log_path, gateway.log()[-LOG_SHOWN:]))
     return report
 
 
