@@ -152,10 +152,11 @@ def kill(component):
 
 @contextlib.contextmanager
 def stopped(component):
-    """It does nothing meanwhile; connections to it stay."""
+    """It does nothing meanwhile; connections to it stay. It may be killed meanwhile."""
     pid = pid_of(component)
     try:
         signal_and_wait(pid, signal.SIGSTOP, {"T"})
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)

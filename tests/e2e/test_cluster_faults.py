@@ -79,8 +79,9 @@ def test_the_api_server_is_killed(start_gateway):
     deleted = sandbox_of(gateway, "deleted").id
     api = cluster.Cluster()
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        before = cluster.kill("kube-apiserver")
-        forget_events()
+        with cluster.stopped("kube-apiserver"):  # the next one finds the events forgotten
+            forget_events()
+            before = cluster.kill("kube-apiserver")
         created = pool.submit(create, gateway, "new")
         goes_on(gateway, 1, api.answers)
         api.delete(deleted)
