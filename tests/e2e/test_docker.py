@@ -181,10 +181,13 @@ def test_no_engine_is_said_at_the_start(tmp_path):
 
 
 def wait_for_sandboxes(gateway, known):
-    """Until there are those sessions alone, and no container that has ended."""
+    """Until there are those sessions alone, and no container that has ended or is half removed."""
     gateway_id = pathlib.Path(gateway.state_dir, "id").read_text().strip()
     wait_for(lambda: {each.session for each in sandboxes(gateway)} - {None} == known, timeout=40)
-    wait_for(lambda: "Exited" not in str(leftovers.containers_of_gateway(gateway_id)), timeout=40)
+    wait_for(
+        lambda: all(" Up " in each for each in leftovers.containers_of_gateway(gateway_id)),
+        timeout=40,
+    )
 
 
 @pytest.mark.parametrize("live_restore", [True, False])
