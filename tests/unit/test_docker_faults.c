@@ -25,7 +25,6 @@ struct fixture {
     struct docker *docker;
     struct answer create, pull, start, list, events;
     int n_creates, n_pulls, n_starts, n_lists, n_events;
-    int64_t events_ms[FAKE_SERVER_MAX_REQUESTS];
     int n_done, n_found, n_exits;
     char ended[SANDBOX_ID_MAX + 1]; // the sandbox that ended last
     struct kg_error err;
@@ -49,8 +48,7 @@ choose(struct fixture *f, const char *request)
         return f->start;
     }
     if (strstr(request, "GET /events")) {
-        assert_true(f->n_events < FAKE_SERVER_MAX_REQUESTS);
-        f->events_ms[f->n_events++] = clock_mono_ms();
+        f->n_events++;
         return f->events;
     }
     if (strstr(request, "GET /containers/json")) {
@@ -228,11 +226,11 @@ test_warnings_and_a_container_that_runs_already(void **state)
 static void
 listen_in_vain(struct fixture *f, struct answer events)
 {
+    int64_t began_ms = clock_mono_ms();
     f->events = events;
     docker_monitor_start(f->docker);
     WAIT_FOR(f, f->n_events == 3);
-    for (int i = 1; i < 3; i++)
-        assert_true(f->events_ms[i] - f->events_ms[i - 1] >= 900);
+    assert_true(clock_mono_ms() - began_ms >= 1900); // a second between two, however late they come
     assert_true(f->n_lists <= f->n_events + 1);
 }
 
