@@ -415,7 +415,7 @@ test_a_sifted_message_is_left_out(void **state)
 
 // ---- Slots for large messages ---------------------------------------------------------------
 
-enum { N_LARGE = 4 };
+enum { N_SLOTS = 4 };
 static const char large_head[] = "\x02\0\0\0\0\0\x90\0\0";
 
 static void
@@ -502,17 +502,19 @@ count_complete(const struct fixture *f)
     return complete;
 }
 
-// However many kernels publish large messages at once, few of them are in memory.
+// However many kernels publish large messages at once, few of them are in memory: one, or as many
+// as there are slots, where this process gets so little time that kernels look slow.
 static void
 test_few_large_messages_come_in_at_a_time(void **state)
 {
     struct fixture *f = *state;
-    for (size_t i = 0; i < N_LARGE; i++)
+    for (size_t i = 0; i < MAX_LARGES; i++)
         (void)large_new(f, LARGE_BODY);
-    for (size_t n_complete = 1; n_complete <= N_LARGE; n_complete++) {
+    for (size_t n_taken = 0; n_taken < MAX_LARGES;) {
         run_until_quiet(f);
-        assert_int_equal(count_complete(f), n_complete);
-        for (size_t i = 0; i < N_LARGE; i++) // the one that is there is taken
+        assert_in_range(count_complete(f) - n_taken, 1, N_SLOTS);
+        n_taken = count_complete(f);
+        for (size_t i = 0; i < MAX_LARGES; i++) // what is there is taken
             if (large_is_complete(&f->larges[i]) && !f->larges[i].taken)
                 large_take(&f->larges[i]);
     }
@@ -571,7 +573,7 @@ static void
 test_stalled_messages_are_bounded_together(void **state)
 {
     struct fixture *f = *state;
-    static const size_t bound = (size_t)4 * LARGE_BOUND;
+    static const size_t bound = (size_t)N_SLOTS * LARGE_BOUND;
     for (size_t i = 0; i < MAX_LARGES; i++)
         (void)large_new(f, LARGE_BODY - CHUNK);
     while (count_complete(f) < MAX_LARGES) { // or the deadline passes
