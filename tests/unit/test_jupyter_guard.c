@@ -415,7 +415,7 @@ test_a_sifted_message_is_left_out(void **state)
 
 // ---- Slots for large messages ---------------------------------------------------------------
 
-enum { N_SLOTS = 4 };
+enum { N_SLOTS = 4 }; // fast and slow ones, of all guards
 static const char large_head[] = "\x02\0\0\0\0\0\x90\0\0";
 
 static void
