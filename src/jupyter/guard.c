@@ -62,6 +62,7 @@ struct guard {
     bool slot_done;                   // its message has gone inward completely
     TAILQ_ENTRY(guard) in_slot_queue; // in SLOT_WAITING
     struct loop_timer *pace_timer;    // in SLOT_FAST and SLOT_SLOW
+    int64_t pace_begin_ms;            // clock_mono_ms()
     size_t moved;                     // bytes that went inward since the timer was started
     bool was_paused;                  // since then, at least for a moment
     int fast_checks;
@@ -110,6 +111,7 @@ static void
 pace_start(struct guard *guard, int64_t ms)
 {
     guard->moved = 0;
+    guard->pace_begin_ms = clock_mono_ms();
     guard->was_paused = (guard->link_events & LOOP_READ) == 0;
     loop_timer_start(guard->pace_timer, ms);
 }
@@ -162,13 +164,16 @@ guard_abandon(struct guard *guard)
 }
 
 // Only the peer's time counts, not the time in which the guard did not read, or a complete message
-// waited to be taken.
+// waited to be taken. If the timer fires late by half its time, this process was not run, and could
+// not read.
 static void
 guard_on_pace_timer(void *arg)
 {
     struct guard *guard = arg;
     bool fast = guard->slot == SLOT_FAST;
-    bool counts = !guard->was_paused && !guard->slot_done;
+    int64_t pace_ms = fast ? FAST_MS : SLOW_MS;
+    bool late = clock_mono_ms() - guard->pace_begin_ms > pace_ms + pace_ms / 2;
+    bool counts = !late && !guard->was_paused && !guard->slot_done;
     bool is_last_check = fast && counts && ++guard->fast_checks >= MAX_FAST_CHECKS;
     bool is_slow = is_last_check || guard->moved < (fast ? FAST_BYTES : SLOW_BYTES);
     if (counts && is_slow && fast && slow_slots_held < SLOW_SLOTS)
@@ -176,7 +181,7 @@ guard_on_pace_timer(void *arg)
     else if (counts && is_slow && (!fast || is_last_check))
         guard_abandon(guard);
     else
-        pace_start(guard, fast ? FAST_MS : SLOW_MS);
+        pace_start(guard, pace_ms);
 }
 
 // Whether the guard may read. Asks for a slot when a large message has begun, and returns the slot

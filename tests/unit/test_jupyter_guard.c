@@ -549,6 +549,21 @@ test_large_messages_take_turns(void **state)
 
 // Peers that stop in the middle of a message do not keep the others from theirs, and a message that
 // continues comes as it is.
+// What was not read while this process did not run is not the peer's fault.
+static void
+test_a_guard_that_was_not_run_does_not_judge(void **state)
+{
+    struct fixture *f = *state;
+    struct large *first = large_new(f, 0);
+    (void)large_new(f, LARGE_BODY);
+    run_until_quiet(f); // the first has the fast slot
+    large_continue(first);
+    assert_int_equal(usleep(200 * 1000), 0);
+    run_until_quiet(f);
+    assert_true(large_is_complete(first));
+    assert_int_equal(count_complete(f), 1);
+}
+
 static void
 test_a_stalled_message_keeps_nobody_waiting(void **state)
 {
@@ -635,6 +650,8 @@ test_jupyter_guard(void)
         cmocka_unit_test_setup_teardown(test_a_sifted_message_is_left_out, setup, teardown),
         cmocka_unit_test_setup_teardown(test_few_large_messages_come_in_at_a_time, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_messages_take_turns, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_guard_that_was_not_run_does_not_judge, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_a_stalled_message_keeps_nobody_waiting, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_stalled_messages_are_bounded_together, setup,
