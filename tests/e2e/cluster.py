@@ -128,9 +128,10 @@ def pid_of(component):
 def states_of_threads(pid):
     """The letters of proc(5), as T for a thread that is stopped; none if the process has ended."""
     states = set()
-    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(OSError):
-            states.add(path.read_text().rpartition(")")[2].split()[0])
+    with contextlib.suppress(FileNotFoundError):  # the process may end at any time
+        for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):  # and so may a thread
+                states.add(path.read_text().rpartition(")")[2].split()[0])
     return states - set("ZX")
 
 
