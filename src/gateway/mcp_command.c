@@ -68,6 +68,7 @@ on_signal(int signum, void *arg)
 static void
 command_fini(struct command *command)
 {
+    loop_hold_termination();
     loop_timer_free(command->pool);
     loop_timer_free(command->ending);
     loop_signal_free(command->terminate);
@@ -150,6 +151,7 @@ run_bridge(const struct config *config, struct kg_error *err)
     KG_AUTO(loop_signal) terminate = loop_signal_new(loop, SIGTERM, on_bridge_signal, loop);
     KG_AUTO(loop_signal) interrupt = loop_signal_new(loop, SIGINT, on_bridge_signal, loop);
     loop_run(loop);
+    loop_hold_termination();
     return 0;
 }
 

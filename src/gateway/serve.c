@@ -399,6 +399,7 @@ on_terminate(int signum, void *arg)
 static void
 gateway_fini(struct gateway *gateway)
 {
+    loop_hold_termination();
     loop_timer_free(gateway->drain);
     loop_lag_free(gateway->lag);
     loop_timer_free(gateway->idle);

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <event2/event.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/pidfd.h>
 #include <unistd.h>
@@ -263,6 +264,16 @@ loop_signal_free(struct loop_signal *signal)
         return;
     event_free(signal->event);
     free(signal);
+}
+
+void
+loop_hold_termination(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
 // ---- Other processes ------------------------------------------------------------------------

@@ -66,6 +66,9 @@ typedef void (*loop_signal_fn)(int signum, void *arg);
 struct loop_signal *loop_signal_new(struct loop *loop, int signum, loop_signal_fn fn, void *arg);
 void loop_signal_free(struct loop_signal *signal);
 KG_DEFINE_AUTO(loop_signal, loop_signal_free)
+// Holds back SIGTERM and SIGINT from now on: a process that is ending, and frees its watches of
+// them, is not killed by a further one.
+void loop_hold_termination(void);
 
 // ---- Child processes ------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 
 import httpx
 import pytest
@@ -224,6 +225,16 @@ def test_draining_has_an_end(start_gateway):
         reader.next_of("stdout")
         gateway.signal(signal.SIGTERM)
         assert reader.rest().status in ("died", "interrupted")
+    assert gateway.wait() == 0
+    gateway.assert_nothing_left()
+
+
+def test_more_signals_do_not_cut_the_end_short(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    gateway.execute("1", session_id="idle")
+    while gateway.process.poll() is None:
+        gateway.signal(signal.SIGTERM)
+        time.sleep(0.0005)
     assert gateway.wait() == 0
     gateway.assert_nothing_left()
 

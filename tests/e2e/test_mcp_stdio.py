@@ -8,6 +8,7 @@ import pathlib
 import select
 import subprocess
 import threading
+import time
 
 import pytest
 from kernelgate import BINARY, free_port, wait_for
@@ -114,6 +115,14 @@ def test_stdio_ends_while_a_call_runs(stdio):
 
 
 @pytest.mark.only("oci", "it looks into the sandboxes' folders")
+def test_more_signals_do_not_cut_the_end_short(stdio):
+    stdio.ask(initialize())
+    while stdio.process.poll() is None:
+        stdio.process.terminate()
+        time.sleep(0.0005)
+    stdio.end()
+
+
 def test_a_killed_one(tmp_path):  # a short name: it is in the paths of sockets
     """Each process has its own state folder; the next one cleans up in the first free one."""
     state = str(tmp_path / "s")
