@@ -114,7 +114,6 @@ def test_stdio_ends_while_a_call_runs(stdio):
     stdio.end()
 
 
-@pytest.mark.only("oci", "it looks into the sandboxes' folders")
 def test_more_signals_do_not_cut_the_end_short(stdio):
     stdio.ask(initialize())
     while stdio.process.poll() is None:
@@ -123,6 +122,7 @@ def test_more_signals_do_not_cut_the_end_short(stdio):
     stdio.end()
 
 
+@pytest.mark.only("oci", "it looks into the sandboxes' folders")
 def test_a_killed_one(tmp_path):  # a short name: it is in the paths of sockets
     """Each process has its own state folder; the next one cleans up in the first free one."""
     state = str(tmp_path / "s")

@@ -547,8 +547,6 @@ test_large_messages_take_turns(void **state)
     assert_true(first->read > 2 * LARGE_BODY);
 }
 
-// Peers that stop in the middle of a message do not keep the others from theirs, and a message that
-// continues comes as it is.
 // What was not read while this process did not run is not the peer's fault.
 static void
 test_a_guard_that_was_not_run_does_not_judge(void **state)
@@ -564,6 +562,8 @@ test_a_guard_that_was_not_run_does_not_judge(void **state)
     assert_int_equal(count_complete(f), 1);
 }
 
+// Peers that stop in the middle of a message do not keep the others from theirs, and a message that
+// continues comes as it is.
 static void
 test_a_stalled_message_keeps_nobody_waiting(void **state)
 {
