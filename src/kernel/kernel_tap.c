@@ -550,7 +550,22 @@ kernel_tap_send(struct kernel_tap *tap, const struct kernel_message *message, st
     return 0;
 }
 
+bool
+kernel_tap_is_sending(const struct kernel_tap *tap)
+{
+    return tap->n_waiting > 0;
+}
+
 // ---- Life -----------------------------------------------------------------------------------
+
+static void
+use_sessions_of(struct kernel_tap *tap, const struct kernel_tap *twin)
+{
+    for (size_t i = 0; i < MAX_SESSIONS; i++)
+        tap->sessions[i] = twin->sessions[i] ? kg_strdup(twin->sessions[i]) : NULL;
+    tap->next_session = twin->next_session;
+    tap->n_input_requests = twin->n_input_requests;
+}
 
 static void
 tap_leave(struct kernel_tap *tap)
@@ -583,6 +598,8 @@ hub_open_tap(struct kernel_hub *hub, const struct kernel_tap_settings *settings,
     tap->share = executions_enter(hub->executions, settings->owner);
     tap->wake = loop_timer_new(hub->loop, tap_on_wake, tap);
     tap->is_asleep = true;
+    if (settings->twin)
+        use_sessions_of(tap, settings->twin);
     TAILQ_INIT(&tap->waiting);
     tap_queue_init(&tap->queue, executions_budget(hub->executions), max_bytes);
     TAILQ_INSERT_TAIL(&hub->taps, tap, link);

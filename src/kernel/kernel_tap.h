@@ -47,6 +47,8 @@ struct kernel_tap_settings {
     const char *session_id; // that the kernel belongs to
     // Of the messages that wait to be taken; 0: as much as the log of an execution holds.
     size_t max_bytes;
+    // Another tap of the same client, whose sessions this one has used as well; NULL: none.
+    const struct kernel_tap *twin;
 };
 
 // Opens a tap on a kernel in any state. The first item reports that state. `on_ready` fires when
@@ -81,6 +83,8 @@ bool kernel_tap_has_ended(const struct kernel_tap *tap);
 // is not JSON the tap gets a KERNEL_TAP_REFUSED item.
 KG_MUST_CHECK int kernel_tap_send(struct kernel_tap *tap, const struct kernel_message *message,
                                   struct kg_error *err);
+// Whether messages that were sent still wait: kernel_tap_close() discards them.
+bool kernel_tap_is_sending(const struct kernel_tap *tap);
 
 // ---- Receiving ------------------------------------------------------------------------------
 

@@ -4,6 +4,12 @@
 // A disconnected client may reconnect. Its tap is kept for a while, and the messages that it gets
 // meanwhile are sent to the next connection with the same session_id.
 //
+// A client may have connected again before the end of its earlier connection was noticed. The
+// connection that came last is not always the one in use: for a page of JupyterLab,
+// jupyter_server's gateway client opens two and abandons the first, which may arrive after the
+// second and is not closed. So both are kept, each with a tap, and both get all messages. The one
+// on which the client sends something is the one in use; it closes the others.
+//
 // Bounds: what the kernel says waits in the tap's queue while more than WEBSOCKET_HIGH_WATERMARK
 // waits for the client. What the client says waits here if the tap takes no more; the WebSocket is
 // not read meanwhile. What all clients say, whole messages and parts of messages, takes at most
@@ -55,7 +61,8 @@ struct kernel_socket {
     char kernel_id[KERNEL_ID_LEN + 1];
     char *session_id; // of the client; "": none
     bool is_v1;
-    bool owes_idle; // "restarting" or "dead" was sent last
+    bool owes_idle;     // "restarting" or "dead" was sent last
+    bool may_have_twin; // another connection of the same client, unless that has ended
     STAILQ_HEAD(, delayed) delayed;
     size_t delayed_bytes;
     struct loop_timer *retry;
@@ -98,13 +105,40 @@ socket_on_away(void *arg)
     kernel_socket_free(arg);
 }
 
+static bool
+is_of_kernel(const struct kernel_socket *socket, const char *owner, const char *kernel_id)
+{
+    return strcmp(socket->kernel_id, kernel_id) == 0 && strcmp(socket->owner, owner) == 0;
+}
+
+static bool
+are_twins(const struct kernel_socket *a, const struct kernel_socket *b)
+{
+    return a != b && a->ws && b->ws && *a->session_id &&
+           strcmp(a->session_id, b->session_id) == 0 && is_of_kernel(a, b->owner, b->kernel_id);
+}
+
+static bool
+has_twin(const struct kernel_socket *socket)
+{
+    const struct kernel_socket *other;
+    if (!socket->may_have_twin)
+        return false;
+    TAILQ_FOREACH(other, &socket->notebook->sockets, link) {
+        if (are_twins(socket, other))
+            return true;
+    }
+    return false;
+}
+
 // The connection has ended. A client with a session_id may reconnect.
 static void
 kernel_socket_leave(struct kernel_socket *socket)
 {
     struct notebook *notebook = socket->notebook;
+    bool is_needed = *socket->session_id && !has_twin(socket);
     socket->ws = NULL;
-    if (!*socket->session_id || notebook->replay_ms == 0 || kernel_tap_has_ended(socket->tap)) {
+    if (!is_needed || notebook->replay_ms == 0 || kernel_tap_has_ended(socket->tap)) {
         kernel_socket_free(socket);
         return;
     }
@@ -130,6 +164,21 @@ kernel_socket_close(struct kernel_socket *socket, int status, const char *reason
     if (socket->ws)
         websocket_close(socket->ws, status, reason);
     kernel_socket_free(socket);
+}
+
+// The client has sent something here.
+static void
+close_twins(struct kernel_socket *socket)
+{
+    struct kernel_socket *other, *next;
+    if (!socket->may_have_twin)
+        return;
+    for (other = TAILQ_FIRST(&socket->notebook->sockets); other; other = next) {
+        next = TAILQ_NEXT(other, link);
+        if (are_twins(socket, other))
+            kernel_socket_close(other, WEBSOCKET_POLICY, "the client uses another connection");
+    }
+    socket->may_have_twin = false;
 }
 
 // ---- The key --------------------------------------------------------------------------------
@@ -471,6 +520,7 @@ socket_on_message(bool is_text, const void *data, size_t len, void *arg)
     struct kg_error err = {0};
     bool is_admitted = false;
     touch(socket);
+    close_twins(socket);
     if (!STAILQ_EMPTY(&socket->delayed))
         delay(socket, is_text, data, len, false); // their order is kept
     else if (send_message(socket, is_text, data, len, &is_admitted, &err) == 0)
@@ -531,12 +581,6 @@ socket_on_drain(void *arg)
     pump(arg);
 }
 
-static bool
-is_of_kernel(const struct kernel_socket *socket, const char *owner, const char *kernel_id)
-{
-    return strcmp(socket->kernel_id, kernel_id) == 0 && strcmp(socket->owner, owner) == 0;
-}
-
 // The session_id of a client; "" if it has none, or one that is too long.
 static const char *
 session_id_of(const struct http_request *request)
@@ -545,10 +589,9 @@ session_id_of(const struct http_request *request)
     return text && strlen(text) <= SESSION_ID_MAX ? text : "";
 }
 
-// The socket of the same client, which is disconnected, or has reconnected before the gateway
-// noticed the end of its earlier connection. NULL if there is none.
+// A socket of the same client, connected or not; NULL if there is none.
 static struct kernel_socket *
-take_over(struct notebook *notebook, const struct http_request *request, const char *kernel_id)
+find_earlier(struct notebook *notebook, const struct http_request *request, const char *kernel_id)
 {
     struct kernel_socket *socket;
     const char *name = session_id_of(request);
@@ -558,7 +601,22 @@ take_over(struct notebook *notebook, const struct http_request *request, const c
             !kernel_tap_has_ended(socket->tap))
             break;
     }
-    if (socket && socket->ws)
+    return socket;
+}
+
+// Whether messages wait in the socket that a tap of another one would not get.
+static bool
+has_waiting(const struct kernel_socket *socket)
+{
+    return !STAILQ_EMPTY(&socket->delayed) || kernel_tap_is_sending(socket->tap) ||
+           websocket_backlog(socket->ws) > WEBSOCKET_HIGH_WATERMARK;
+}
+
+// The socket is for another connection from now on.
+static struct kernel_socket *
+take_over(struct kernel_socket *socket)
+{
+    if (socket->ws)
         websocket_close(KG_STEAL(socket->ws), WEBSOCKET_POLICY, "the client has connected again");
     return socket;
 }
@@ -580,7 +638,7 @@ forget_oldest(struct notebook *notebook, const struct kernel_socket *newest)
 
 static struct kernel_socket *
 kernel_socket_new(struct notebook *notebook, const struct http_request *request,
-                  struct session *session, struct kg_error *err)
+                  struct session *session, struct kernel_socket *twin, struct kg_error *err)
 {
     struct kernel_socket *socket = KG_NEW(struct kernel_socket);
     socket->notebook = notebook;
@@ -595,16 +653,19 @@ kernel_socket_new(struct notebook *notebook, const struct http_request *request,
     socket->recheck = loop_timer_new(notebook->loop, socket_on_recheck, socket);
     STAILQ_INIT(&socket->delayed);
     TAILQ_INSERT_TAIL(&notebook->sockets, socket, link);
-    const struct kernel_tap_settings settings = {.owner = socket->owner,
-                                                 .session_id = socket->kernel_id};
+    const struct kernel_tap_settings settings = {
+        .owner = socket->owner, .session_id = socket->kernel_id, .twin = twin ? twin->tap : NULL};
     do {
         socket->tap =
             kernel_tap_open(session_first_kernel(session), &settings, socket_on_tap, socket, err);
     } while (!socket->tap && err->code == KG_SESSION_BUSY && forget_oldest(notebook, socket));
-    if (socket->tap)
-        return socket;
-    kernel_socket_free(socket);
-    return NULL;
+    if (!socket->tap) {
+        kernel_socket_free(socket);
+        return NULL;
+    }
+    if (twin)
+        socket->may_have_twin = twin->may_have_twin = true;
+    return socket;
 }
 
 static void
@@ -638,9 +699,12 @@ void
 kernel_socket_open(struct notebook *notebook, struct http_request *request, struct session *session)
 {
     struct kg_error err = {0};
-    struct kernel_socket *socket = take_over(notebook, request, session_id(session));
-    if (!socket)
-        socket = kernel_socket_new(notebook, request, session, &err);
+    struct kernel_socket *earlier = find_earlier(notebook, request, session_id(session));
+    struct kernel_socket *socket = NULL;
+    if (!earlier || (earlier->ws && !has_waiting(earlier)))
+        socket = kernel_socket_new(notebook, request, session, earlier, &err);
+    if (!socket && earlier)
+        socket = take_over(earlier);
     if (socket)
         kernel_socket_start(socket, request);
     else

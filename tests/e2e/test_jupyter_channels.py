@@ -193,16 +193,6 @@ def test_outputs_of_the_rest_api_are_seen(gateway, kernel):
         client.until(lambda message: message["content"].get("text") == "from REST\n")
 
 
-def test_the_same_client_again_replaces_the_connection(gateway, kernel):
-    with Channels(gateway, kernel, query="?session_id=abc") as old:
-        old.run("1")
-        with Channels(gateway, kernel, query="?session_id=other") as third:
-            with Channels(gateway, kernel, query="?session_id=abc") as new:
-                assert old.closing_status() == 1008
-                assert text(new.run("print(1)")) == "1\n"
-            assert text(third.run("print(2)")) == "2\n"
-
-
 def test_a_refused_handshake_replaces_nothing(gateway, kernel):
     with Channels(gateway, kernel, query="?session_id=abc") as client:
         path = f"/api/kernels/{kernel}/channels?session_id=abc"

@@ -59,19 +59,6 @@ def test_what_was_missed_comes_after_a_reconnect(gateway, v1):
     gateway.client.delete(f"/api/kernels/{kernel}")
 
 
-def test_what_waits_passes_to_a_connection_that_replaces_another(gateway):
-    kernel = start_kernel(gateway)
-    with Channels(gateway, kernel, query="?session_id=lab") as old:
-        running = old.execute(HELD + "print('done')")
-        old.until(lambda message: message["content"].get("text") == "on\n")
-        with Channels(gateway, kernel, query="?session_id=lab") as new:
-            assert connections(gateway, kernel) == 1
-            gateway.release(kernel)
-            messages = new.until_idle(running)
-            assert text(messages) == "done\n" and one(messages, "execute_reply")
-    gateway.client.delete(f"/api/kernels/{kernel}")
-
-
 def test_what_is_kept_for_a_client_that_is_away_is_bounded(start_gateway):
     """Output is dropped, and that is said; each `status` comes."""
     gateway = start_bounded_gateway(start_gateway, 2)
