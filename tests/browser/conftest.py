@@ -18,10 +18,22 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
 from console_page import ConsolePage  # noqa: E402
 from jupyter_wire import list_kernels  # noqa: E402
-from kernelgate import Gateway, free_port, wait_for  # noqa: E402
+from kernelgate import LOG_SHOWN, Gateway, add_logs, free_port, wait_for  # noqa: E402
 from notebook_page import NotebookPage, lab_command  # noqa: E402
 
 KEY = "key-a"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """What gateways and JupyterLab did goes into the report of a test that fails."""
+    report = yield
+    if report.when == "call" and report.failed:
+        add_logs(report, item.funcargs)
+        if "lab" in item.funcargs:
+            log = (item.funcargs["lab"].folder / "log").read_text("utf-8", "replace")
+            report.sections.append(("JupyterLab", log[-LOG_SHOWN:]))
+    return report
 
 
 @contextlib.contextmanager
@@ -43,7 +55,13 @@ def gateway():
 @pytest.fixture
 def start_gateway():
     with contextlib.ExitStack() as stack:
-        yield lambda *flags: stack.enter_context(run_gateway(*flags))
+
+        def start(*flags):
+            start.started.append(stack.enter_context(run_gateway(*flags)))
+            return start.started[-1]
+
+        start.started = []
+        yield start
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +92,6 @@ def lab(gateway, tmp_path_factory):
     finally:
         process.terminate()
         process.wait(30)
-        print((folder / "log").read_text()[-6000:])
 
 
 def answers(server):
@@ -104,6 +121,7 @@ def open_notebook(gateway, lab, chromium, request):
             notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3"}
             nbformat.write(notebook, path)
         pages.append(NotebookPage(chromium.new_page(), f"{lab.url}/doc/tree/{path.name}"))
+        pages[-1].until_idle()
         return pages[-1]
 
     yield open_it

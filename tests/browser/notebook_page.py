@@ -25,7 +25,6 @@ class NotebookPage:
         page.add_locator_handler(lost, lambda dialog: dialog.locator(".jp-mod-accept").click())
         page.goto(url)
         self.cells = page.locator(".jp-NotebookPanel .jp-CodeCell")
-        self.until_idle()
 
     def until_idle(self):
         """Waits until the page's kernel is connected and idle; it shows `idle` before it has one."""

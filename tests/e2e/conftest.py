@@ -14,7 +14,7 @@ import dockerd
 import leftovers
 import pytest
 import replicas
-from kernelgate import Gateway, gateways, wait_for
+from kernelgate import Gateway, add_logs, gateways, wait_for
 
 
 def pytest_configure(config):
@@ -46,9 +46,6 @@ def pytest_collection_modifyitems(config, items):
     config.kg_left_out = left_out
 
 
-LOG_SHOWN = 20_000  # characters of each gateway
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """What gateways and pods did goes into the report of a test that fails: afterwards it is removed."""
@@ -58,11 +55,7 @@ def pytest_runtest_makereport(item, call):
     used = item.funcargs
     if "start_replica" in used:
         report.sections.append(("pods", replicas.describe(used["start_replica"])))
-    started = [value for value in used.values() if isinstance(value, Gateway)]
-    started += getattr(used.get("start_gateway"), "started", [])
-    for gateway in dict.fromkeys(started):
-        if os.path.isfile(gateway.log_path):
-            report.sections.append((gateway.log_path, gateway.log()[-LOG_SHOWN:]))
+    add_logs(report, used)
     return report
 
 

@@ -401,3 +401,15 @@ def gateways(quick):
         except AssertionError as error:
             errors.append(str(error))
     assert not errors, "\n".join(errors)
+
+
+LOG_SHOWN = 20_000  # characters
+
+
+def add_logs(report, fixtures):
+    """Adds the logs of a test's gateways to the report of its failure: afterwards they are removed."""
+    used = [value for value in fixtures.values() if isinstance(value, Gateway)]
+    used += getattr(fixtures.get("start_gateway"), "started", [])
+    for gateway in dict.fromkeys(used):
+        if os.path.isfile(gateway.log_path):
+            report.sections.append((gateway.log_path, gateway.log()[-LOG_SHOWN:]))
