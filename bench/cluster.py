@@ -35,7 +35,7 @@ import report
 import scale
 from contestants import PROJECT, Connection, Kernelgate
 
-sys.path.insert(0, str(PROJECT / "tests/e2e"))
+sys.path.insert(0, str(PROJECT / "tests/support"))
 
 import dockerd
 

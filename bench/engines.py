@@ -7,7 +7,7 @@ runtimes of oci, runc and runsc (gVisor).
 
 Container start and cold start (nothing to the first result), a claim from the pool, warm execution,
 a command, the end of a session, and for runtimes the memory of a sandbox with an idle kernel. The
-Docker Engine is the tests' own (tests/e2e/dockerd.py), with the image that kernelspec/Dockerfile
+Docker Engine is the tests' own (tests/support/dockerd.py), with the image that kernelspec/Dockerfile
 makes; needs root and docker.io, or runsc.
 """
 
@@ -18,7 +18,7 @@ import pathlib
 import statistics
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/e2e"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/support"))
 
 import dockerd
 import scale

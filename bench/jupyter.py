@@ -27,7 +27,7 @@ import report
 import websocket
 from contestants import PROJECT, BareSocket, Kernelgate, KernelGateway
 
-sys.path.insert(0, str(PROJECT / "tests/e2e"))
+sys.path.insert(0, str(PROJECT / "tests/support"))
 from jupyter_wire import V1, decode_v1, encode_v1  # noqa: E402
 
 PRINT_100_MB = "line = 'y' * 99\nfor i in range(1_000_000): print(line)"

@@ -17,7 +17,7 @@ import threading
 import time
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PROJECT / "tests/e2e"))
+sys.path.insert(0, str(PROJECT / "tests/support"))
 
 from kernelgate import Gateway, wait_for  # noqa: E402
 from sandboxes import kill, sandboxes  # noqa: E402

@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/e2e"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/support"))
 
 import dockerd
 import scale

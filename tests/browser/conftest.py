@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from playwright.sync_api import sync_playwright
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from console_page import ConsolePage  # noqa: E402
 from jupyter_wire import list_kernels  # noqa: E402

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(PROJECT / "tests/e2e"))
+sys.path.insert(0, str(PROJECT / "tests/support"))
 
 import debian  # noqa: E402
 import leftovers  # noqa: E402

@@ -19,7 +19,7 @@ import tarfile
 import tempfile
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(PROJECT / "tests/e2e"))
+sys.path.insert(0, str(PROJECT / "tests/support"))
 
 import debian  # noqa: E402
 
@@ -80,7 +80,7 @@ def make_gateway(layer, work):
 
 
 def make_nginx(layer, work):
-    """With logs and temporary files where the official image has them, like tests/e2e/nginx.Dockerfile."""
+    """With logs and temporary files where the official image has them, like tests/support/nginx.Dockerfile."""
     root = work / "root"
     debian.make_root(root, release(), "nginx-light")
     (root / "etc/nginx/sites-enabled/default").unlink()

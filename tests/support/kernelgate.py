@@ -160,7 +160,8 @@ class Gateway:
         self.port = port  # 0: any
         self.cwd = cwd
         # A zygote imports in advance only once.
-        self.quick = quick and docker_engine.KERNEL_START != "fork"
+        self.forks = self._forks()
+        self.quick = quick and not self.forks
         self.process = None
         self.log_path = os.path.join(self.state_dir, "stderr.log")
         self._groups = set()
@@ -200,10 +201,14 @@ class Gateway:
         self.client = self.client_for(self.key)
         # From now on all kernels are forked, except those of kernelspecs without a zygote. A log that
         # is a FIFO has one reader, which is not this.
-        by_exec = {"--kernelspec-dir", "exec"} & set(self.flags)
-        if docker_engine.KERNEL_START == "fork" and not by_exec and os.path.isfile(self.log_path):
+        if self.forks and os.path.isfile(self.log_path):
             wait_for(lambda: "kernels can be forked" in self.log()[logged:], timeout)
         return self
+
+    def _forks(self):
+        """Whether Python's kernels are forked: by the run's choice, or by the flags."""
+        chosen = docker_engine.KERNEL_START == "fork" or "fork" in self.flags
+        return chosen and not {"--kernelspec-dir", "exec"} & set(self.flags)
 
     def client_for(self, key):
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -384,18 +389,23 @@ def problem(response, status, code):
 
 
 @contextlib.contextmanager
-def gateways(quick):
+def gateways(quick, layer_flags=()):
     """Yields a function that starts gateways; cleans up after all of them."""
     started = []
 
     def start(*flags, **options):
-        started.append(Gateway(*flags, quick=quick, **options))
+        started.append(Gateway(*layer_flags, *flags, **{"quick": quick, **options}))
         return started[-1].start()
 
     start.started = started
     yield start
+    clean_up_all(started)
+
+
+def clean_up_all(started):
+    """Cleans up after gateways, the last one first; then fails if one of them was not in order."""
     errors = []
-    for gateway in reversed(started):
+    for gateway in reversed(list(started)):
         try:
             gateway.clean_up()
         except AssertionError as error:

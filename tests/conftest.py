@@ -14,7 +14,7 @@ import dockerd
 import leftovers
 import pytest
 import replicas
-from kernelgate import Gateway, add_logs, gateways, wait_for
+from kernelgate import Gateway, add_logs, clean_up_all, gateways, wait_for
 
 
 def pytest_configure(config):
@@ -107,10 +107,16 @@ def quick(request):
     return not getattr(request.module, "WARM_KERNELS", False)
 
 
+@pytest.fixture(scope="session")
+def layer_flags():
+    """What every gateway of a layer is started with; the layer's conftest.py can define its own."""
+    return []
+
+
 @pytest.fixture
-def start_gateway(engine, quick):
+def start_gateway(engine, quick, layer_flags):
     """Starts gateways with the test's own flags."""
-    with gateways(quick) as start:
+    with gateways(quick, layer_flags) as start:
         yield start
 
 
@@ -156,10 +162,33 @@ def gateway_flags():
     return []
 
 
+@pytest.fixture(scope="session")
+def shared_gateways(engine):
+    """One gateway for each set of flags, for all modules: tests keep apart by sessions and owners."""
+    running = {}
+
+    def get(*flags, quick):
+        key = (flags, quick)
+        if key not in running:
+            running[key] = Gateway(*flags, quick=quick)
+            running[key].start()
+        return running[key]
+
+    yield get
+    clean_up_all(running.values())
+
+
 @pytest.fixture(scope="module")
-def gateway(engine, gateway_flags, quick):
-    """One gateway per module, with a pool no larger than the machine."""
-    running = Gateway("--pool-size", "1", *gateway_flags, quick=quick)
+def gateway(request, shared_gateways, layer_flags, gateway_flags, quick):
+    """The shared gateway with the module's flags, and a pool no larger than the machine. A module with
+    OWN_GATEWAY = True has one for itself, which ends with it."""
+    flags = ["--pool-size", "1", *layer_flags, *gateway_flags]
+    if docker_engine.SHARED_FORK and "--kernelspec-dir" not in flags:
+        flags += ["--kernel-start", "fork"]
+    if not getattr(request.module, "OWN_GATEWAY", False):
+        yield shared_gateways(*flags, quick=quick)
+        return
+    running = Gateway(*flags, quick=quick)
     try:
         yield running.start()
     finally:

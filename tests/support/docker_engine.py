@@ -19,6 +19,9 @@ IS_CHOSEN = PROVISIONER != "oci" or bool(OCI_RUNTIME)
 DOOR = os.environ.get("KERNELGATE_DOOR", "")
 # "fork" or "exec"; "": the gateway's default.
 KERNEL_START = os.environ.get("KERNELGATE_KERNEL_START", "")
+# Whether gateways that many tests share fork their kernels, as most users' do: not where the run has
+# chosen otherwise.
+SHARED_FORK = PROVISIONER == "oci" and not OCI_RUNTIME and not DOOR and not KERNEL_START
 LABEL = "kernelgate.gateway"
 
 

@@ -194,7 +194,7 @@ class Dockerd:
 
     def build_nginx(self):
         """Makes a substitute for the official image of this name from Debian's package."""
-        self.build(NGINX, "tests/e2e/nginx.Dockerfile")
+        self.build(NGINX, "tests/support/nginx.Dockerfile")
 
 
 def say(text):
