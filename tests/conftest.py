@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gateways under test. Each is checked when it ends: exit code, sanitizers, leftovers."""
+"""The gateways under test, for all tests in Python. Each is checked when it ends: exit code, sanitizers,
+leftovers."""
 
 import contextlib
 import os
@@ -11,6 +12,7 @@ import uuid
 import cluster
 import docker_engine
 import dockerd
+import events
 import leftovers
 import pytest
 import replicas
@@ -18,12 +20,14 @@ from kernelgate import Gateway, add_logs, clean_up_all, gateways, wait_for
 
 
 def pytest_configure(config):
+    events.pytest_configure(config)
     config.addinivalue_line(
         "markers", "only(provisioner or runtime, why): what cannot be shown on another"
     )
     config.addinivalue_line(
         "markers", "not_on(provisioner or runtime, why): what does not hold there"
     )
+    config.addinivalue_line("markers", "threads: what ThreadSanitizer should see, too")
     config.addinivalue_line(
         "markers", "once: what no engine changes; it is run where none was chosen"
     )

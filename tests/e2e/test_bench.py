@@ -5,7 +5,7 @@ import sys
 
 from kernelgate import BINARY, PROJECT
 
-sys.path.insert(0, str(PROJECT / "bench"))
+sys.path.append(str(PROJECT / "bench"))
 
 
 def test_the_log_has_the_parts_of_a_cold_start():

@@ -62,10 +62,8 @@ def quick_kernelspecs():
     return str(folder)
 
 
-def wait_for(condition, timeout=20, interval=0.05):
-    """Returns the first true value of `condition()`; fails at the timeout.
-
-    The default is below an execution's default timeout (30 s), whose end would hide a failure."""
+def wait_for(condition, timeout=60, interval=0.02):
+    """Returns the first true value of `condition()`; fails at the timeout, which only a hang reaches."""
     end = time.monotonic() + timeout
     while True:
         value = condition()
@@ -258,7 +256,7 @@ class Gateway:
                     leftovers.remove_empty_group(content)
                 left += leftovers.groups_of_gateway(content)
                 left += leftovers.containers_of_gateway(content)
-        assert not left, "\n".join([*left, "The gateway's log ends:", self.log()[-4000:]])
+        assert not left, "\n".join(["left behind:", *left, "The gateway's log ends:", self.log()[-4000:]])
 
     def clean_up(self):
         """Cleans up after a test, whatever happened in it."""

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests: script/test [PART…] [--all] [--again] [arguments of pytest]
+
+Without parts, what a change should pass, and what CI runs. With arguments of pytest, as in
+`script/test -k timeout` or `script/test tests/e2e/test_pool.py`, the tests of `component` and `e2e`, or of
+the part that is named, that these select.
+
+  --all          every part. A part that has passed on this machine with the same sources, tests and
+                 tools is left out, and named
+  --again        with --all: leaves nothing out
+  --provisioner docker, --oci-runtime NAME
+                 all end-to-end tests on that engine, or with that OCI runtime
+
+A test that fails is run again at the end, alone and beside a busy processor. What fails again has failed.
+What passes both times is listed as unsteady, with its log in build/results/unsteady. These are not
+forgiven: a report of a sanitizer, a crash, something left behind, more than three unsteady tests, and a
+test that was unsteady on this machine before and that nobody has explained (the file `unsteady` in the
+cache folder has the list).
+
+The last line is `N passed, N failed`; those before it say why what failed has failed."""
+
+import dataclasses
+import os
+import sys
+
+import parts as table
+import run
+from parts import PARTS, Pytest, engine
+
+
+def usage():
+    lines = [__doc__.strip(), "", "Parts (* without arguments):"]
+    for option in dict.fromkeys(part.option for part in PARTS):
+        part = next(part for part in PARTS if part.option == option)
+        lines.append(f"  {'*' if part.by_default else ' '} --{option:<12} {part.what}")
+    return "\n".join(lines)
+
+
+def fail(text):
+    print(f"script/test: {text}; script/test --help lists what it takes", file=sys.stderr)
+    sys.exit(2)
+
+
+def select(arguments):
+    """The parts that a command line asks for, and whether parts may be left out."""
+    options = {part.option for part in PARTS}
+    names, settings, rest = [], {}, []
+    everything = again = False
+    words = iter(arguments)
+    for word in words:
+        if word in ("--help", "-h"):
+            print(usage())
+            sys.exit(0)
+        if word == "--all":
+            everything = True
+        elif word == "--again":
+            again = True
+        elif word in ("--provisioner", "--oci-runtime"):
+            value = next(words, None)
+            if value is None:
+                fail(f"{word} needs a name")
+            settings[f"KERNELGATE_{word[2:].upper().replace('-', '_')}"] = value
+        elif word.startswith("--") and word[2:] in options:
+            names.append(word[2:])
+        else:
+            rest = [word, *words]
+    if settings:
+        return [on_engine(settings, rest)], False
+    if everything:
+        names = list(options)
+    if not names:
+        names = ["component", "e2e"] if rest else [part.option for part in PARTS if part.by_default]
+    chosen = [part for part in PARTS if part.option in names]
+    if rest:
+        chosen = [with_arguments(part, rest) for part in chosen]
+    return chosen, everything and not again
+
+
+def with_arguments(part, rest):
+    if not isinstance(part.tests, Pytest):
+        fail(f"the part {part.name} takes no arguments of pytest")
+    paths = [word for word in rest if os.path.exists(word.partition("::")[0])]
+    own = [path for path in paths if any(path.startswith(test) for test in part.tests.tests)]
+    kept = [word for word in rest if word not in paths]
+    tests = (*(own if paths else part.tests.tests), *kept)
+    return dataclasses.replace(part, tests=dataclasses.replace(part.tests, tests=tests))
+
+
+def on_engine(settings, rest):
+    """All end-to-end tests on another engine, or with another OCI runtime."""
+    name = "docker" if settings.get("KERNELGATE_PROVISIONER") == "docker" else "e2e"
+    part = next(part for part in PARTS if part.name == name)
+    prepare = part.prepare
+    if name == "docker":
+        prepare += "; RUNLEVEL=1 install_packages podman"
+    tests = Pytest(("tests/e2e", *rest), engine(**settings))
+    return dataclasses.replace(part, tests=tests, prepare=prepare)
+
+
+def main():
+    chosen, may_leave_out = select(sys.argv[1:])
+    chosen = [part for part in chosen if not isinstance(part.tests, Pytest) or part.tests.tests]
+    os.chdir(table.PROJECT)
+    return run.Run(chosen, may_leave_out).main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the suite: what each runs, what must be there before, and what its result depends on."""
+
+import dataclasses
+import os
+import pathlib
+import re
+
+# What a preparation ends with where the distribution does not have what a part needs.
+UNAVAILABLE = 77
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+WORKERS = os.cpu_count()
+# Tests run as root, for containers.
+AS_ROOT = [] if os.geteuid() == 0 else ["sudo"]
+VENV = "build/venv/bin/python"
+DEV = "build/dev/bin/kernelgate"
+RELEASE = "build/release/bin/kernelgate"
+# What the gateway is built from.
+PRODUCT = ("CMakeLists.txt", "CMakePresets.json", "cmake", "src", "kernelspec", "docs/openapi.yaml")
+SUPPORT = ("tests/conftest.py", "tests/support", "script/common", "script/setup", "pytest.ini")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ctest:
+    """Programs that ctest runs from the build folder of a preset."""
+
+    preset: str
+    arguments: tuple = ()
+    launcher: tuple = ()
+
+    def command(self, report, workers, only=()):
+        names = ["-R", f"^({'|'.join(map(re.escape, only))})$"] if only else list(self.arguments)
+        return [
+            *AS_ROOT, *self.launcher, "ctest", "--test-dir", f"build/{self.preset}", "-j", str(workers),
+            "--output-on-failure", "--output-junit", str(report), *names,
+        ]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Pytest:
+    """Tests in Python; `settings` are of the environment, and `launcher` runs the command."""
+
+    tests: tuple
+    settings: tuple = ()
+    python: str = VENV
+    launcher: tuple = ()
+
+    def command(self, report, workers, only=()):
+        settings = {"KERNELGATE_BIN": str(PROJECT / DEV), **dict(self.settings)}
+        settings |= {name: os.environ[name] for name in ("KGT_RUN", "KGT_EVENTS")}
+        # A module's tests share what it has made: they stay in one process.
+        spread = ["-n", str(workers), "--dist", "loadfile"] if workers > 1 else []
+        return [
+            *AS_ROOT, *self.launcher, "env", *(f"{name}={value}" for name, value in settings.items()),
+            self.python, "-m", "pytest", "-p", "no:cacheprovider", "--junit-xml", str(report),
+            *spread, *(only or self.tests),
+        ]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A program that writes a JUnit file. What it finds is not a matter of chance: it has no second try."""
+
+    arguments: tuple
+
+    def command(self, report, workers, only=()):
+        return [part.format(report=report, workers=workers) for part in self.arguments]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    name: str
+    what: str  # for --help
+    tests: Ctest | Pytest | Program
+    prepare: str  # with the functions of script/common
+    inputs: tuple  # files and folders
+    tools: tuple = ()  # packages of the distribution, beside those that all parts use
+    by_default: bool = False
+    wide: bool = False  # it uses all processors; else one
+    after: str = ""  # a command that cleans up
+    folder: pathlib.Path = PROJECT  # where its tests are named from
+
+    @property
+    def option(self):
+        """Parts whose names begin alike have one option: `--tsan` runs `tsan` and `tsan-e2e`."""
+        return self.name.partition("-")[0]
+
+
+def engine(**settings):
+    return tuple(settings.items())
+
+
+def tests(folder, names):
+    return tuple(f"tests/{folder}/test_{name}.py" for name in names.split())
+
+
+E2E = (*PRODUCT, *SUPPORT, "tests/e2e", "deploy", "docs", "README.md", ".env.example")
+DOCKER = (*E2E, "Dockerfile", "docker-compose.yml", ".dockerignore")
+BASE = "script/setup; make_test_environment; build dev"
+NODE = "make_node_environment; make_jupyter_environment"
+CHROMIUM = "install_packages chromium; make_browser_environment"
+CLUSTER = tests(
+    "e2e",
+    "kubernetes deployment cluster_faults replicas replica_races execute sessions commands files"
+    " packages pool recovery failures isolation egress mcp_cluster",
+)
+UNDER_VALGRIND = (
+    "accounts agent api auth base config docker door egress http kubernetes loop mcp_tools metrics"
+    " packages provisioner rpc sandbox session"
+).split()
+
+PARTS = (
+    Part(
+        "unit", "unit tests and corpus replays, under sanitizers",
+        Ctest("dev"), BASE,
+        ("CMakeLists.txt", "CMakePresets.json", "cmake", "src", "tests/unit", "tests/fuzz", "script/include-graph"),
+        by_default=True, wide=True,
+    ),
+    Part(
+        "component", "the gateway with a scripted kernel in a sandbox without a container",
+        Pytest(("tests/component", "tests/suite", "tests/interop")), f"{BASE}; {NODE}",
+        (*PRODUCT, *SUPPORT, "tests/component", "tests/suite", "tests/interop", "docs", "script"),
+        by_default=True, wide=True,
+    ),
+    Part(
+        "e2e", "end to end: real kernels in real containers, by runc",
+        Pytest(("tests/e2e",)), f"{BASE}; {NODE}", E2E, by_default=True, wide=True,
+    ),
+    Part(
+        "docker", "what the Docker Engine does differently, on an engine of its own",
+        Pytest(tests("e2e", "docker compose inodes isolation recovery"), engine(KERNELGATE_PROVISIONER="docker")),
+        f"{BASE}; {NODE}; install_docker; as_root {VENV} tests/support/dockerd.py",
+        DOCKER, ("docker.io", "docker-cli"), by_default=True,
+    ),
+    Part(
+        "browser", "the console, and JupyterLab with the gateway for its kernels, in Chromium",
+        Pytest(("tests/browser",), (("KERNELGATE_BIN", str(PROJECT / RELEASE)),), "build/browser/bin/python"),
+        f"{BASE}; {NODE}; {CHROMIUM}", (*PRODUCT, *SUPPORT, "tests/browser"), ("chromium",), by_default=True,
+    ),
+    Part(
+        "runsc", "core and isolation with runsc (gVisor), where the distribution has it",
+        Pytest(tests("e2e", "commands execute files isolation runsc"), engine(KERNELGATE_OCI_RUNTIME="runsc")),
+        f"{BASE}; apt-cache show runsc >/dev/null || exit {UNAVAILABLE}; install_packages runsc", E2E, ("runsc",), wide=True,
+    ),
+    Part(
+        "crun", "isolation and forked kernels with crun",
+        Pytest(
+            tests("e2e", "forked_kernels isolation"), engine(KERNELGATE_OCI_RUNTIME="crun"),
+            launcher=("tests/support/cgroups_v1",),
+        ),
+        f"{BASE}; install_packages crun", E2E, ("crun",), wide=True,
+    ),
+    Part(
+        "kubernetes", "a cluster of one node, which is built once (script/cluster)",
+        Pytest(CLUSTER, engine(KERNELGATE_PROVISIONER="kubernetes"), launcher=("script/cluster", "in")),
+        f"{BASE}; {NODE}; install_packages libfaketime; script/cluster up", (*DOCKER, "tests/kubernetes", "script/cluster"),
+        ("containerd",), after="script/cluster down",
+    ),
+    Part(
+        "tsan", "unit tests of modules with work for other threads, under ThreadSanitizer",
+        # With full address randomization, gcc's ThreadSanitizer finds no room for its shadow memory. The
+        # modules of those that are left out do all of their work on the loop.
+        Ctest(
+            "tsan", ("-E", r"^unit\.(agent|docker|door|egress|kubernetes|provisioner|sandbox)$"),
+            ("setarch", "-R"),
+        ),
+        f"{BASE}; build tsan", ("CMakeLists.txt", "CMakePresets.json", "cmake", "src", "tests/unit"), wide=True,
+    ),
+    Part(
+        "tsan-e2e", "the work for other threads that no unit test starts, under ThreadSanitizer",
+        Pytest(
+            ("tests/e2e", "tests/component", "-m", "threads"),
+            engine(KERNELGATE_BIN=str(PROJECT / "tests/support/gateway_under_tsan")),
+        ),
+        f"{BASE}; {NODE}; build tsan", (*PRODUCT, *SUPPORT, "tests/e2e", "tests/component"),
+    ),
+    Part(
+        "valgrind", "unit tests, and the agents that they start, under valgrind",
+        Program(("script/valgrind", "--junit-xml={report}", *UNDER_VALGRIND)),
+        f"{BASE}; install_packages valgrind; build valgrind",
+        ("CMakeLists.txt", "CMakePresets.json", "cmake", "src", "tests/unit", "script/valgrind"),
+        ("valgrind",), wide=True,
+    ),
+    Part(
+        "fuzz", "each fuzz target for 20 seconds, with clang's libFuzzer",
+        Program(("tests/fuzz/run.py", "build/fuzz/bin", "--junit-xml={report}")),
+        f"{BASE}; install_packages clang libclang-rt-dev; build fuzz",
+        ("CMakeLists.txt", "CMakePresets.json", "cmake", "src", "tests/fuzz"), ("clang",), wide=True,
+    ),
+    Part(
+        "analyze", "gcc's -fanalyzer and clang-tidy",
+        Program(("tests/suite/analyze", "{report}")), f"{BASE}; install_packages clang-tidy",
+        ("CMakeLists.txt", "CMakePresets.json", "cmake", "src", ".clang-tidy", "script/clang-tidy"),
+        ("clang-tidy",), wide=True,
+    ),
+    Part(
+        "fresh", "script/server in new root folders of Debian 12 and 13",
+        Pytest(("tests/fresh",)), f"{BASE}; install_packages debootstrap",
+        ("CMakeLists.txt", "CMakePresets.json", "cmake", "src", "kernelspec", "script", "tests/fresh"),
+    ),
+    Part(
+        "load", "bounds on time, pace, memory and processor time: the release build, alone",
+        Pytest(("tests/load",), (("KERNELGATE_BIN", str(PROJECT / RELEASE)),)), BASE,
+        (*PRODUCT, *SUPPORT, "tests/load", "bench"), wide=True,
+    ),
+)  # fmt: skip
