@@ -190,7 +190,9 @@ def gateway(request, shared_gateways, layer_flags, gateway_flags, quick):
     if docker_engine.SHARED_FORK and "--kernelspec-dir" not in flags:
         flags += ["--kernel-start", "fork"]
     if not getattr(request.module, "OWN_GATEWAY", False):
-        yield shared_gateways(*flags, quick=quick)
+        shared = shared_gateways(*flags, quick=quick)
+        yield shared
+        shared.end_sessions()  # the next module may need all that the gateway allows
         return
     running = Gateway(*flags, quick=quick)
     try:

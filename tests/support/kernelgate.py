@@ -326,6 +326,12 @@ class Gateway:
     def delete_session(self, session_id, client=None):
         return (client or self.client).delete(f"/api/v1/sessions/{session_id}")
 
+    def end_sessions(self):
+        """Ends the sessions of those without a key."""
+        response = self.client.get("/api/v1/sessions")
+        for session_id in response.json()["sessions"] if response.status_code == 200 else ():
+            self.delete_session(session_id)
+
     def release(self, session_id, client=None):
         """Lets HELD end in a session, which may be one that the gateway is only taking up again."""
         url = f"/api/v1/sessions/{session_id}/files/go"
