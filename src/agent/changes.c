@@ -206,7 +206,6 @@ changes_since(struct changes *changes, json_t *question, struct kg_error *err)
 {
     enum { WITHIN_S_MAX = 366 * 24 * 3600 };
     struct look look = {.changes = changes};
-    struct timespec now;
     const char *name;
     json_int_t within_us;
 
@@ -223,8 +222,7 @@ changes_since(struct changes *changes, json_t *question, struct kg_error *err)
         (void)kg_error_set(err, KG_INVALID, 0, "too many cursors");
         return NULL;
     }
-    clock_gettime(CLOCK_REALTIME, &now);
-    look.since_ns = nanoseconds(now) - within_us * 1000 - DELAY_NS;
+    look.since_ns = (clock_wall_ms() * 1000 - within_us) * 1000 - DELAY_NS;
     look.files = json_array();
     look_around(&look, cursor);
     return json_pack("{s:o, s:I}", "files", look.files, "more", look.more);

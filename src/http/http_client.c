@@ -31,6 +31,7 @@ struct http_call {
     struct http_client *client;
     CURL *easy;
     struct curl_slist *headers;
+    struct loop_timer *timeout; // of the whole call; NULL: none
     const struct address_policy *policy;
     char *host;              // of the URL, for the policy
     bool refused;            // the policy has refused an address
@@ -58,6 +59,7 @@ static void
 call_free(struct http_call *call)
 {
     LIST_REMOVE(call, link);
+    loop_timer_free(call->timeout);
     if (call->easy) {
         curl_multi_remove_handle(call->client->multi, call->easy);
         curl_easy_cleanup(call->easy);
@@ -187,6 +189,25 @@ dial_finish(struct http_call *call, CURLcode code)
     call->on_dialled(KG_STEAL_FD(fd), err.code ? &err : NULL, call->arg);
 }
 
+static void
+finish(struct http_call *call, CURLcode code)
+{
+    if (call->on_dialled)
+        dial_finish(call, code);
+    else
+        call_finish(call, code);
+}
+
+static void
+on_timeout(void *arg)
+{
+    struct http_call *call = arg;
+    struct http_client *client = call->client;
+    client_enter(client);
+    finish(call, CURLE_OPERATION_TIMEDOUT);
+    client_leave(client);
+}
+
 // ---- curl and the loop ----------------------------------------------------------------------
 
 static void
@@ -199,10 +220,8 @@ finish_calls(struct http_client *client)
             continue;
         struct http_call *call = NULL;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
-        if (!call->over && call->on_dialled)
-            dial_finish(call, message->data.result);
-        else if (!call->over)
-            call_finish(call, message->data.result);
+        if (!call->over)
+            finish(call, message->data.result);
     }
 }
 
@@ -463,7 +482,6 @@ set_options(struct http_call *call, const struct http_call_spec *spec)
     call_set_common_options(call);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)spec->timeout_ms);
     set_certificates(easy, spec);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_curl_data);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
@@ -501,9 +519,13 @@ call_new(struct http_client *client, void *arg)
 
 // The last step: from here on the call's callbacks fire.
 static void
-call_begin(struct http_call *call)
+call_begin(struct http_call *call, int64_t timeout_ms)
 {
     struct http_client *client = call->client;
+    if (timeout_ms > 0) {
+        call->timeout = loop_timer_new(client->loop, on_timeout, call);
+        loop_timer_start(call->timeout, timeout_ms);
+    }
     client_enter(client);
     call_changed(call);
     client_leave(client);
@@ -527,7 +549,7 @@ http_call_start(struct http_client *client, const struct http_call_spec *spec,
     }
     if (spec->policy)
         curl_easy_setopt(call->easy, CURLOPT_FORBID_REUSE, 1L);
-    call_begin(call);
+    call_begin(call, spec->timeout_ms);
     return call;
 }
 
@@ -554,13 +576,12 @@ http_dial_start(struct http_client *client, const char *host, int port,
     call->on_dialled = fn;
     call_set_common_options(call);
     curl_easy_setopt(call->easy, CURLOPT_CONNECT_ONLY, 1L);
-    curl_easy_setopt(call->easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
     if (strpbrk(host, "/?#@\\[]%") || curl_easy_setopt(call->easy, CURLOPT_URL, url) != CURLE_OK ||
         call_set_policy(call, url, policy) < 0) {
         kg_error_set(err, KG_INVALID, 0, "bad host name");
         call_free(call);
         return NULL;
     }
-    call_begin(call);
+    call_begin(call, timeout_ms);
     return call;
 }

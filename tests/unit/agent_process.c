@@ -4,10 +4,12 @@
 
 #include <arpa/inet.h>
 #include <assert.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,12 +28,27 @@ agent_place_make(struct agent_place *place)
     snprintf(place->tmp, sizeof place->tmp, "%s/tmp", place->dir);
     if (mkdir(place->data, 0700) != 0 || mkdir(place->tmp, 0700) != 0)
         abort();
+    snprintf(place->clock, sizeof place->clock, "%s/clock", place->dir);
+    KG_AUTO_FD fd = open(place->clock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, sizeof *place->added_ms) != 0)
+        abort();
+    void *shared = mmap(NULL, sizeof *place->added_ms, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (shared == MAP_FAILED)
+        abort();
+    place->added_ms = shared;
+}
+
+void
+agent_clock_advance(const struct agent_place *place, int64_t ms)
+{
+    *place->added_ms += ms;
 }
 
 void
 agent_place_remove(const struct agent_place *place)
 {
     struct kg_error err;
+    munmap(place->added_ms, sizeof *place->added_ms);
     if (path_remove_tree(place->dir, &err) != 0)
         abort();
 }
@@ -56,6 +73,7 @@ start(const struct agent_place *place, const char *const *door, int idle_timeout
     // The leak check traces the process, which root may do although the agent is not dumpable.
     if (geteuid() != 0)
         setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
+    setenv("AGENT_CLOCK", place->clock, 1);
     snprintf(timeout, sizeof timeout, "%d", idle_timeout_s);
     for (size_t i = 9; *door; i++)
         argv[i] = *door++;

@@ -2,6 +2,8 @@
 // The real agent as an ordinary process, in temporary folders, for the tests on both its sides.
 #pragma once
 
+#include <stdatomic.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 // A folder with `data` and `tmp` in it; removed by agent_place_remove().
@@ -9,10 +11,15 @@ struct agent_place {
     char dir[64];
     char data[80];
     char tmp[80];
+    char clock[80];
+    atomic_int_least64_t *added_ms; // to the time of its agents
 };
 
 void agent_place_make(struct agent_place *place);
 void agent_place_remove(const struct agent_place *place);
+// Moves the time of its agents on by `ms`; it passes as the machine's besides. Their timers look
+// every few milliseconds.
+void agent_clock_advance(const struct agent_place *place, int64_t ms);
 // Ends with the caller, at the latest.
 pid_t agent_process_start(const struct agent_place *place, const char *door, int idle_timeout_s);
 // The same, where gateways that hold the other half of `key` (hexadecimal) dial it.

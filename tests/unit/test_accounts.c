@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <event2/event.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -586,7 +587,8 @@ test_calls(void **state)
 
 // A call that a worker is busy with until it is told to end.
 struct holding {
-    atomic_bool begun, end;
+    atomic_bool begun;
+    sem_t end;
     bool done;
 };
 
@@ -597,8 +599,7 @@ hold_run(struct account_store *store, void *arg, struct kg_error *err)
     (void)err;
     struct holding *holding = arg;
     atomic_store(&holding->begun, true);
-    while (!atomic_load(&holding->end))
-        usleep(1000);
+    sem_wait(&holding->end);
     return 0;
 }
 
@@ -621,6 +622,7 @@ test_a_check_waits_for_changes_only(void **state)
     start_accounts();
     WAIT_FOR(&bench, !start_check(key));
     struct holding holding = {0};
+    sem_init(&holding.end, 0, 0);
     accounts_call(bench.accounts, hold_run, hold_done, &holding);
     WAIT_FOR(&bench, atomic_load(&holding.begun));
     assert_null(start_check(key));
@@ -630,10 +632,11 @@ test_a_check_waits_for_changes_only(void **state)
     assert_int_equal(account_key_revoke(store, NULL, key, &err), 0);
     assert_non_null(start_check(key));
     assert_false(bench.answered);
-    atomic_store(&holding.end, true);
+    sem_post(&holding.end);
     WAIT_FOR(&bench, bench.answered);
     assert_string_equal(bench.owner, "");
     assert_true(holding.done);
+    sem_destroy(&holding.end);
 }
 
 static void

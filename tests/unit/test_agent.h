@@ -6,9 +6,8 @@
 
 #include "agent_process.h"
 #include "base.h"
+#include "loop_wait.h"
 #include "rpc.h"
-
-enum { PATIENCE_MS = 60 * 1000 };
 
 struct fixture {
     struct agent_place place;

@@ -17,6 +17,7 @@
 #include "files.h"
 #include "loop.h"
 #include "test_agent.h"
+#include "virtual_clock.h"
 
 // ---- A folder to work in --------------------------------------------------------------------
 
@@ -276,6 +277,18 @@ test_changes(void **state)
     agent_place_remove(&place);
 }
 
+// Moves the time to `ms` after the last change of a file.
+static void
+set_age(const struct agent_place *place, const char *name, int64_t ms)
+{
+    KG_AUTO_FREE char *path = inside(place, name);
+    struct stat st;
+
+    assert_int_equal(stat(path, &st), 0);
+    int64_t changed_ms = st.st_ctim.tv_sec * INT64_C(1000) + st.st_ctim.tv_nsec / 1000000;
+    virtual_clock_move(changed_ms + ms - clock_wall_ms());
+}
+
 void
 test_changes_are_bounded_in_time_and_number(void **state)
 {
@@ -288,7 +301,7 @@ test_changes_are_bounded_in_time_and_number(void **state)
         KG_AUTO_FREE char *name = kg_asprintf("f%03d", i);
         write_text(&place, name, "x");
     }
-    usleep(300 * 1000); // the age of these files is what is tested
+    set_age(&place, "f149", 300);
     // Another cursor, and an execution that began after all that.
     json_auto_t *late = ask(changes, "{\"cursor\":\"deno\",\"within_us\":1000}");
     assert_int_equal(count(late), 0);
@@ -359,12 +372,12 @@ test_files_calls(void **state)
     // A body that is not completed leaves nothing.
     int fd = send_request(f, "files.write", "{\"path\":\"d\",\"keep\":false}", 4);
     send_frame(fd, FRAME_DATA, "ab", 2);
-    int64_t give_up = clock_mono_ms() + PATIENCE_MS;
+    int64_t give_up = wait_now_ms() + PATIENCE_MS;
     while (count_entries(f->place.data) != 2)
-        assert_true(clock_mono_ms() < give_up);
+        assert_true(wait_now_ms() < give_up);
     close(fd);
     while (count_entries(f->place.data) != 1)
-        assert_true(clock_mono_ms() < give_up);
+        assert_true(wait_now_ms() < give_up);
     // Nor does one that is longer than was said: it ends the link.
     KG_AUTO_BUF rest = {0};
     fd = send_request(f, "files.write", "{\"path\":\"d\",\"keep\":false}", 4);

@@ -5,6 +5,7 @@
 
 #include "api_priv.h"
 #include "test_http_util.h"
+#include "virtual_clock.h"
 
 enum { TICK_MS = 50 };
 
@@ -48,20 +49,6 @@ open_stream(struct raw *raw, struct watched *watched, bool of_lines)
     stream_watch_start(watched->watch);
 }
 
-static void
-ignore(void *arg)
-{
-    (void)arg;
-}
-
-static void
-wait_ms(int64_t ms)
-{
-    KG_AUTO(loop_timer) timer = loop_timer_new(bench.loop, ignore, NULL);
-    loop_timer_start(timer, ms);
-    WAIT(!loop_timer_active(timer));
-}
-
 // Until the sockets' buffers are full and bytes stay behind.
 static void
 fill(void)
@@ -72,7 +59,7 @@ fill(void)
         if (http_stream_backlog(bench.held) < CHUNK)
             http_stream_write(bench.held, chunk, CHUNK);
         before = http_stream_backlog(bench.held);
-        wait_ms(10);
+        virtual_clock_advance(bench.loop, 10);
     }
 }
 
@@ -96,12 +83,12 @@ test_a_reader_that_is_slow_is_not_cut(void **state)
     raw_pause(&raw, true);
     for (int i = 0; i < 4; i++) {
         fill();
-        wait_ms(2 * TICK_MS);
+        virtual_clock_advance(bench.loop, 2 * TICK_MS);
         assert_int_equal(watched.n_stalled, 0);
         read_some(&raw);
     }
     fill();
-    WAIT(watched.n_stalled == 1); // now it reads nothing any more
+    PASS_TIME_UNTIL(&bench, watched.n_stalled == 1); // now it reads nothing any more
 }
 
 static void
@@ -117,11 +104,11 @@ test_a_reader_that_stops_while_more_comes_is_not_cut(void **state)
     size_t backlog;
     do {
         backlog = http_stream_backlog(bench.held);
-        wait_ms(8 * TICK_MS);
+        virtual_clock_advance(bench.loop, 8 * TICK_MS);
         assert_int_equal(watched.n_stalled, 0);
     } while (http_stream_backlog(bench.held) != backlog);
     watched.waits = true;
-    WAIT(watched.n_stalled == 1);
+    PASS_TIME_UNTIL(&bench, watched.n_stalled == 1);
 }
 
 static void
@@ -131,7 +118,7 @@ test_keepalives(void **state)
     struct watched watched = {.waits = true};
     KG_AUTO_RAW raw;
     open_stream(&raw, &watched, true);
-    WAIT(raw_count(&raw, "{\"type\":\"keepalive\"}\n") == 5);
+    PASS_TIME_UNTIL(&bench, raw_count(&raw, "{\"type\":\"keepalive\"}\n") == 5);
     assert_int_equal(watched.n_stalled, 0);
     stream_watch_free(watched.watch);
     http_stream_end(KG_STEAL(bench.held));

@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "fake_server.h"
-#include "loop_wait.h"
 #include "test_docker.h"
+#include "virtual_clock.h"
 
 // What the engine says to one request.
 struct answer {
@@ -106,7 +106,7 @@ tear_down(void **state)
 {
     struct fixture *f = *state;
     struct kg_error err = {0};
-    WAIT_FOR(f, provisioner_is_idle(&f->docker->base));
+    PASS_TIME_UNTIL(f, provisioner_is_idle(&f->docker->base));
     docker_close(f->docker);
     fake_server_free(f->server);
     loop_free(f->loop);
@@ -156,7 +156,7 @@ test_an_image_that_stays_missing(void **state)
 {
     struct fixture *f = *state;
     (void)ask_for(f, "a");
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     assert_said(f, "No such image");
     assert_int_equal(f->n_pulls, 1);
     assert_int_equal(f->n_creates, 2);
@@ -180,7 +180,7 @@ test_why_a_pull_failed(void **state)
     for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
         f->pull = cases[i].answer;
         (void)ask_for(f, "a");
-        WAIT_FOR(f, f->n_done == (int)i + 1);
+        PASS_TIME_UNTIL(f, f->n_done == (int)i + 1);
         assert_said(f, cases[i].words);
         assert_said(f, "registry/image:1");
     }
@@ -194,14 +194,14 @@ test_a_pull_that_goes_silent(void **state)
     f->docker->pull.silence_ms = 1000;
     f->pull = (struct answer){0};
     struct provisioner_op *op = ask_for(f, "a");
-    WAIT_FOR(f, f->n_pulls == 1);
+    PASS_TIME_UNTIL(f, f->n_pulls == 1);
     assert_true(provisioner_op_explain(op, &err));
     assert_non_null(strstr(err.message, "registry/image:1 is being pulled"));
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     assert_said(f, "no progress");
     // The next one is not kept by it.
     (void)ask_for(f, "b");
-    WAIT_FOR(f, f->n_done == 2 && f->n_pulls == 2);
+    PASS_TIME_UNTIL(f, f->n_done == 2 && f->n_pulls == 2);
 }
 
 // ---- Creates --------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ test_warnings_and_a_container_that_runs_already(void **state)
     f->start = (struct answer){304, ""};
     struct provisioner_op *op = ask_for(f, "a");
     assert_false(provisioner_op_explain(op, &err));
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     assert_int_equal(f->err.code, KG_OK);
     assert_true(f->docker->warned);
     assert_non_null(watch_find(&f->docker->base, "a"));
@@ -229,8 +229,8 @@ listen_in_vain(struct fixture *f, struct answer events)
     int64_t began_ms = clock_mono_ms();
     f->events = events;
     docker_monitor_start(f->docker);
-    WAIT_FOR(f, f->n_events == 3);
-    assert_true(clock_mono_ms() - began_ms >= 1900); // a second between two, however late they come
+    PASS_TIME_UNTIL(f, f->n_events == 3);
+    assert_true(clock_mono_ms() - began_ms >= 2000); // a second between two
     assert_true(f->n_lists <= f->n_events + 1);
 }
 
@@ -270,7 +270,7 @@ set_late_report(struct fixture *f)
 static void
 assert_only_b_ends(struct fixture *f)
 {
-    WAIT_FOR(f, f->n_exits > 0);
+    PASS_TIME_UNTIL(f, f->n_exits > 0);
     assert_int_equal(f->n_exits, 1);
     assert_string_equal(f->ended, "b");
     assert_non_null(watch_find(&f->docker->base, "a"));
@@ -284,10 +284,10 @@ test_the_end_of_another_container_of_that_name(void **state)
     f->events = (struct answer){0};
     f->create = (struct answer){201, "{\"Id\":\"new\"}"};
     (void)ask_for(f, "a");
-    WAIT_FOR(f, f->n_done == 1 && f->n_events == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1 && f->n_events == 1);
     f->create = (struct answer){201, "{\"Id\":\"other\"}"};
     (void)ask_for(f, "b");
-    WAIT_FOR(f, f->n_done == 2);
+    PASS_TIME_UNTIL(f, f->n_done == 2);
     // As if the stream of events had broken.
     http_call_cancel(KG_STEAL(f->docker->monitor.events));
     set_late_report(f);
@@ -314,7 +314,7 @@ test_the_end_of_another_container_after_a_recovery(void **state)
     assert_int_equal(folder_make(f->dir, "b", &err), 0);
     set_late_report(f);
     assert_non_null(provisioner_recover(&f->docker->base, on_found, on_done, on_exit_of, f, &err));
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     assert_int_equal(f->n_found, 2);
     assert_only_b_ends(f);
 }

@@ -23,8 +23,8 @@
 #include "agent_process.h"
 #include "door.h"
 #include "link_hello.h"
-#include "loop_wait.h"
 #include "rpc.h"
+#include "virtual_clock.h"
 
 static const char sandbox[] = "abcdefghij";
 
@@ -183,18 +183,21 @@ test_unix(void **state)
     assert_int_equal(write(wrong, "GET / HTTP/1.1\r\n", 16), 16);
     assert_int_equal(write(good, "KGLI", 4), 4);
     assert_int_equal(write(chatty, "KGLINK 1\n!", 10), 10); // nobody asked
-    WAIT_FOR(f, is_closed(wrong) && is_closed(chatty));
+    LET_TIME_RUN_UNTIL(f, is_closed(wrong) && is_closed(chatty));
     (void)open_link(f, "agent");
     assert_int_equal(write(good, "NK 1\n", 5), 5);
-    WAIT_FOR(f, read(good, text, sizeof text) == 6);
+    LET_TIME_RUN_UNTIL(f, read(good, text, sizeof text) == 6);
     assert_string_equal(text, "agent\n");
     assert_int_equal(write(good, "OK\nx", 4), 4);
-    WAIT_FOR(f, f->n_links == 1);
+    LET_TIME_RUN_UNTIL(f, f->n_links == 1);
     assert_int_equal(read(f->link, text, sizeof text), 1);
 
     // One that says nothing is closed after a while.
     KG_AUTO_FD silent = dial(path);
-    WAIT_FOR(f, is_closed(silent));
+    virtual_clock_advance(f->loop, 1999);
+    assert_false(is_closed(silent));
+    virtual_clock_advance(f->loop, 1);
+    assert_true(is_closed(silent));
 
     KG_AUTO_FREE char *long_path = kg_asprintf("%s/%0110d", f->place.dir, 1);
     assert_null(door_unix_new(f->loop, long_path, &events, &err));
@@ -212,13 +215,13 @@ test_unix_answers(void **state)
     (void)open_link(f, "python/shell");
     int lost = dial(path);
     assert_int_equal(write(lost, "KGLINK 1\n", 9), 9);
-    WAIT_FOR(f, read(lost, text, sizeof text) == 13);
+    LET_TIME_RUN_UNTIL(f, read(lost, text, sizeof text) == 13);
     close(lost);
     KG_AUTO_FD next = dial(path);
     assert_int_equal(write(next, "KGLINK 1\n", 9), 9);
-    WAIT_FOR(f, read(next, text, sizeof text) == 13);
+    LET_TIME_RUN_UNTIL(f, read(next, text, sizeof text) == 13);
     assert_int_equal(write(next, "ERR not found: python\n", 22), 22);
-    WAIT_FOR(f, f->n_failed == 1);
+    LET_TIME_RUN_UNTIL(f, f->n_failed == 1);
     assert_int_equal(f->err.code, KG_NOT_FOUND);
     assert_int_equal(f->n_links, 0);
 }
@@ -236,12 +239,12 @@ test_unix_way_out(void **state)
     KG_AUTO_FREE char *without = open_unix(f, false);
     KG_AUTO_FD early = dial(without);
     assert_int_equal(write(early, "KGDIAL 1\n", 9), 9);
-    WAIT_FOR(f, is_closed(early));
+    LET_TIME_RUN_UNTIL(f, is_closed(early));
     door_free(f->door);
     KG_AUTO_FREE char *path = open_unix(f, true);
     KG_AUTO_FD late = dial(path);
     assert_int_equal(write(late, "KGDIAL 1\nCONNECT", 16), 16);
-    WAIT_FOR(f, f->out >= 0);
+    LET_TIME_RUN_UNTIL(f, f->out >= 0);
     assert_int_equal(read(f->out, text, sizeof text), 7);
     assert_string_equal(text, "CONNECT");
 }
@@ -254,26 +257,33 @@ test_unix_is_bounded(void **state)
 
     KG_AUTO_FREE char *path = open_unix(f, false);
     for (size_t i = 0; i < KG_ARRAY_LEN(fds); i++) {
-        WAIT_FOR(f, (fds[i] = dial(path)) >= 0);
+        LET_TIME_RUN_UNTIL(f, (fds[i] = dial(path)) >= 0);
         assert_int_equal(send(fds[i], "KGLINK 1\n", 9, MSG_NOSIGNAL), 9);
     }
-    WAIT_FOR(f, count_open(fds, KG_ARRAY_LEN(fds)) == 16);
+    LET_TIME_RUN_UNTIL(f, count_open(fds, KG_ARRAY_LEN(fds)) == 16);
     close_all(fds, KG_ARRAY_LEN(fds));
 }
 
-// Another process dials with a socket of ours.
+// Another process dials with a socket of ours; it has done so when this returns.
 static pid_t
 dial_elsewhere(const char *path, int fd)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    int dialled[2];
+    char byte;
 
     memcpy(addr.sun_path, path, strlen(path) + 1);
+    assert_int_equal(pipe(dialled), 0);
     pid_t child = fork();
     if (child == 0) {
-        if (connect(fd, (const struct sockaddr *)&addr, sizeof addr) == 0)
+        if (connect(fd, (const struct sockaddr *)&addr, sizeof addr) == 0 &&
+            write(dialled[1], "!", 1) == 1)
             pause();
         _exit(1);
     }
+    close(dialled[1]);
+    assert_int_equal(read(dialled[0], &byte, 1), 1);
+    close(dialled[0]);
     return child;
 }
 
@@ -298,22 +308,20 @@ test_a_dialler_that_has_ended(void **state)
     KG_AUTO_FD late = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
     // It ends before it is accepted.
     pid_t child = dial_elsewhere(path, early);
-    while (send(early, "KGLINK 1\n", 9, MSG_NOSIGNAL) < 0)
-        usleep(1000);
+    assert_int_equal(send(early, "KGLINK 1\n", 9, MSG_NOSIGNAL), 9);
     end_child(child);
-    WAIT_FOR(f, is_closed(early));
+    LET_TIME_RUN_UNTIL(f, is_closed(early));
     // It ends before it has said hello.
     child = dial_elsewhere(path, late);
-    while (send(late, "KGLI", 4, MSG_NOSIGNAL) < 0)
-        usleep(1000);
-    WAIT_FOR(f, ioctl(late, SIOCOUTQ, &unread) == 0 && unread == 0);
+    assert_int_equal(send(late, "KGLI", 4, MSG_NOSIGNAL), 4);
+    LET_TIME_RUN_UNTIL(f, ioctl(late, SIOCOUTQ, &unread) == 0 && unread == 0);
     end_child(child);
     assert_int_equal(send(late, "NK 1\n", 5, MSG_NOSIGNAL), 5);
-    WAIT_FOR(f, is_closed(late));
+    LET_TIME_RUN_UNTIL(f, is_closed(late));
 
     KG_AUTO_FD agent = dial(path);
     assert_int_equal(write(agent, "KGLINK 1\n", 9), 9);
-    WAIT_FOR(f, read(agent, text, sizeof text) == 6); // the first that was asked
+    LET_TIME_RUN_UNTIL(f, read(agent, text, sizeof text) == 6); // the first that was asked
     door_call_cancel(call);
 }
 
@@ -355,7 +363,7 @@ static int
 take(struct fixture *f, int listener)
 {
     int fd = -1;
-    WAIT_FOR(f, (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0);
+    LET_TIME_RUN_UNTIL(f, (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0);
     return fd;
 }
 
@@ -370,7 +378,7 @@ greet(struct fixture *f, int fd, const char *target, const char *answer)
     assert_int_equal(write(fd, challenge, 5), 5); // it may come in pieces
     loop_turn(f->loop);
     assert_int_equal(write(fd, challenge + 5, sizeof challenge - 5), sizeof challenge - 5);
-    WAIT_FOR(f, recv(fd, hello, sizeof hello, MSG_PEEK) == (ssize_t)sizeof hello);
+    LET_TIME_RUN_UNTIL(f, recv(fd, hello, sizeof hello, MSG_PEEK) == (ssize_t)sizeof hello);
     assert_int_equal(read(fd, hello, sizeof hello), sizeof hello);
     assert_int_equal(link_hello_open(hello, challenge, f->key.public_key, &said), 0);
     assert_string_equal(said.sandbox, sandbox);
@@ -392,12 +400,12 @@ test_tcp(void **state)
     KG_AUTO_FD listener = listen_here(f);
     KG_AUTO_FD fd = take(f, listener);
     greet(f, fd, "python/shell", "OK\nx");
-    WAIT_FOR(f, f->n_links == 1);
+    LET_TIME_RUN_UNTIL(f, f->n_links == 1);
     assert_int_equal(read(f->link, text, sizeof text), 1);
     (void)open_link(f, "agent");
     KG_AUTO_FD second = take(f, listener);
     greet(f, second, "agent", "ERR not found: it\n");
-    WAIT_FOR(f, f->n_failed == 1);
+    LET_TIME_RUN_UNTIL(f, f->n_failed == 1);
     assert_int_equal(f->err.code, KG_NOT_FOUND);
 }
 
@@ -411,21 +419,21 @@ test_tcp_strangers(void **state)
     struct door_call *cancelled = open_link(f, "python/shell");
     KG_AUTO_FD wrong = take(f, listener);
     assert_int_equal(write(wrong, "HTTP/1.1", 8), 8);
-    WAIT_FOR(f, is_closed(wrong));
+    LET_TIME_RUN_UNTIL(f, is_closed(wrong));
     int gone = take(f, listener); // it tries again
     close(gone);
     KG_AUTO_FD unused = take(f, listener);
     door_call_cancel(cancelled);
     (void)open_link(f, "agent"); // takes the connection of the one that has left
     greet(f, unused, "agent", "OK\n");
-    WAIT_FOR(f, f->n_links == 1);
+    LET_TIME_RUN_UNTIL(f, f->n_links == 1);
     (void)open_link(f, "agent");
     KG_AUTO_FD flood = take(f, listener);
     char junk[300];
     memset(junk, 'x', sizeof junk);
     greet(f, flood, "agent", "");
     (void)!write(flood, junk, sizeof junk);
-    WAIT_FOR(f, f->n_failed == 1);
+    LET_TIME_RUN_UNTIL(f, f->n_failed == 1);
     assert_string_equal(f->err.message, "the agent's answer is malformed");
     struct door_call *left = open_link(f, "agent");
     door_free(KG_STEAL(f->door));
@@ -450,7 +458,7 @@ test_tcp_way_out(void **state)
         greet(f, ways[i], "egress", "OK\n");
     }
     assert_int_equal(write(ways[2], "KGDIAL 1\nCONNECT", 16), 16);
-    WAIT_FOR(f, f->out >= 0);
+    LET_TIME_RUN_UNTIL(f, f->out >= 0);
     assert_int_equal(read(f->out, text, sizeof text), 7);
     assert_string_equal(text, "CONNECT");
     KG_AUTO_FD another = take(f, listener); // in its place
@@ -468,7 +476,7 @@ test_tcp_overtaken(void **state)
     struct door_call *call = open_link(f, RPC_TARGET);
     KG_AUTO_FD fd = take(f, listener);
     greet(f, fd, RPC_TARGET, "ERR overtaken: by another\n");
-    WAIT_FOR(f, f->n_overtaken == 1);
+    LET_TIME_RUN_UNTIL(f, f->n_overtaken == 1);
     assert_int_equal(f->n_failed, 0);
     door_call_cancel(call);
 }
@@ -485,14 +493,14 @@ start_agent(struct fixture *f)
     f->agent = agent_process_listen(&f->place, f->port, sandbox, key, 60);
     open_tcp(f, false);
     (void)open_link(f, RPC_TARGET);
-    WAIT_FOR(f, f->n_links == 1);
+    LET_TIME_RUN_UNTIL(f, f->n_links == 1);
 }
 
 static int
 connect_agent(struct fixture *f, unsigned char challenge[LINK_CHALLENGE_LEN])
 {
     int fd = agent_dial(f->port);
-    WAIT_FOR(f, recv(fd, challenge, LINK_CHALLENGE_LEN, 0) == LINK_CHALLENGE_LEN);
+    LET_TIME_RUN_UNTIL(f, recv(fd, challenge, LINK_CHALLENGE_LEN, 0) == LINK_CHALLENGE_LEN);
     assert_true(link_challenge_check(challenge, LINK_CHALLENGE_LEN));
     return fd;
 }
@@ -518,16 +526,16 @@ test_agent_refuses_strangers(void **state)
     KG_AUTO_FD wrong_key = connect_agent(f, challenge);
     link_hello_sign(&right, challenge, &other, hello);
     say(wrong_key, hello);
-    WAIT_FOR(f, is_closed(wrong_key));
+    LET_TIME_RUN_UNTIL(f, is_closed(wrong_key));
 
     KG_AUTO_FD replayed = connect_agent(f, challenge);
     KG_AUTO_FD good = connect_agent(f, challenge);
     link_hello_sign(&right, challenge, &f->key, hello);
     say(replayed, hello); // signed for another challenge
-    WAIT_FOR(f, is_closed(replayed));
+    LET_TIME_RUN_UNTIL(f, is_closed(replayed));
     say(good, hello);
     char answer[4] = {0};
-    WAIT_FOR(f, recv(good, answer, 3, 0) == 3);
+    LET_TIME_RUN_UNTIL(f, recv(good, answer, 3, 0) == 3);
     assert_string_equal(answer, "OK\n");
 
     struct link_hello_tcp elsewhere = right;
@@ -535,7 +543,7 @@ test_agent_refuses_strangers(void **state)
     KG_AUTO_FD wrong_sandbox = connect_agent(f, challenge);
     link_hello_sign(&elsewhere, challenge, &f->key, hello);
     say(wrong_sandbox, hello);
-    WAIT_FOR(f, is_closed(wrong_sandbox));
+    LET_TIME_RUN_UNTIL(f, is_closed(wrong_sandbox));
 }
 
 // Those that say nothing keep nobody out, and are closed.
@@ -549,9 +557,10 @@ test_agent_is_bounded(void **state)
     for (size_t i = 0; i < KG_ARRAY_LEN(fds); i++)
         fds[i] = agent_dial(f->port);
     (void)open_link(f, RPC_TARGET);
-    WAIT_FOR(f, f->n_links == 2);
-    WAIT_FOR(f, count_open(fds, KG_ARRAY_LEN(fds)) <= 32);
-    WAIT_FOR(f, count_open(fds, KG_ARRAY_LEN(fds)) == 0);
+    LET_TIME_RUN_UNTIL(f, f->n_links == 2);
+    LET_TIME_RUN_UNTIL(f, count_open(fds, KG_ARRAY_LEN(fds)) <= 32);
+    agent_clock_advance(&f->place, 5000); // they have said nothing
+    LET_TIME_RUN_UNTIL(f, count_open(fds, KG_ARRAY_LEN(fds)) == 0);
     close_all(fds, KG_ARRAY_LEN(fds));
 }
 
@@ -567,11 +576,11 @@ test_agent_keeps_the_highest_epoch(void **state)
     assert_false(is_closed(old));
     f->epoch = 4;
     (void)open_link(f, RPC_TARGET);
-    WAIT_FOR(f, f->n_links == 2);
-    WAIT_FOR(f, is_closed(old));
+    LET_TIME_RUN_UNTIL(f, f->n_links == 2);
+    LET_TIME_RUN_UNTIL(f, is_closed(old));
     f->epoch = 3;
     struct door_call *refused = open_link(f, RPC_TARGET);
-    WAIT_FOR(f, f->n_overtaken == 1);
+    LET_TIME_RUN_UNTIL(f, f->n_overtaken == 1);
     door_call_cancel(refused);
     assert_false(is_closed(f->link));
 }

@@ -2,17 +2,15 @@
 // The loopback's server with its handlers, and raw sockets that can misbehave.
 
 #include "test_http_util.h"
+#include "virtual_clock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <event2/event.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-enum { TEST_TIME_MS = 20000 };
 
 struct bench bench;
 
@@ -237,13 +235,6 @@ bench_answer_check(void)
 
 // ---- The loopback ---------------------------------------------------------------------------
 
-static void
-on_deadline(void *arg)
-{
-    (void)arg;
-    bench.late = true;
-}
-
 struct http_server_settings
 bench_settings(void)
 {
@@ -274,8 +265,7 @@ bench_set_up(void **state)
     (void)state;
     bench = (struct bench){.loop = loop_new()};
     bench.client = http_client_new(bench.loop);
-    bench.deadline = loop_timer_new(bench.loop, on_deadline, NULL);
-    loop_timer_start(bench.deadline, TEST_TIME_MS);
+    bench.give_up_ms = wait_now_ms() + PATIENCE_MS;
     struct http_server_settings settings = bench_settings();
     bench_restart_server(&settings);
     return 0;
@@ -289,7 +279,6 @@ bench_tear_down(void **state)
     http_server_free(bench.server);
     if (bench.held)
         http_reply(bench.held, 200, NULL, NULL, 0);
-    loop_timer_free(bench.deadline);
     loop_free(bench.loop);
     return 0;
 }
@@ -297,8 +286,8 @@ bench_tear_down(void **state)
 void
 bench_turn(void)
 {
-    event_base_loop(loop_event_base(bench.loop), EVLOOP_ONCE);
-    assert_false(bench.late);
+    virtual_clock_turn(bench.loop);
+    assert_true(wait_now_ms() < bench.give_up_ms);
 }
 
 // ---- Raw connections ------------------------------------------------------------------------

@@ -33,8 +33,7 @@ struct bench {
     struct http_server *server;
     struct http_client *client;
     struct test_authenticator authenticator;
-    struct loop_timer *deadline;
-    bool late;
+    int64_t give_up_ms; // by the machine's clock
     char url[64];
     // Set by the handlers of test_http_util.c:
     struct http_request *held; // by /hold and /stream, until a test answers it

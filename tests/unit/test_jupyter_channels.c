@@ -23,11 +23,11 @@
 
 #define KEY "0123456789abcdef"
 
-enum { DEADLINE_MS = 120 * 1000, LINGER_MS = 60 * 1000 }; // valgrind takes its time
+enum { DEADLINE_S = 120, LINGER_MS = 60 * 1000 }; // valgrind takes its time
 
 struct fixture {
     struct loop *loop;
-    struct loop_timer *deadline;
+    struct event *deadline; // by the machine's clock
     bool timed_out;
     char dir[32];
     struct jupyter_channels *channels;
@@ -48,7 +48,7 @@ struct fixture {
     uint64_t cut_bytes;
     bool in_order;
     _Atomic size_t shaped_elsewhere; // than on the loop's thread
-    _Atomic bool holds_worker;       // where it shapes a message
+    pthread_mutex_t worker;          // locked: it is held where it shapes a message
     bool free_on_message;
     char last_type[32];
     struct kg_error last_error;
@@ -62,9 +62,11 @@ progress(struct fixture *f)
 }
 
 static void
-on_deadline(void *arg)
+on_deadline(evutil_socket_t fd, short what, void *arg)
 {
     struct fixture *f = arg;
+    (void)fd;
+    (void)what;
     f->timed_out = true;
     loop_stop(f->loop);
 }
@@ -75,9 +77,9 @@ run_until(struct fixture *f, bool (*done)(struct fixture *f))
     f->done = done;
     if (done(f))
         return;
-    loop_timer_start(f->deadline, DEADLINE_MS);
+    event_add(f->deadline, &(const struct timeval){.tv_sec = DEADLINE_S});
     loop_run(f->loop);
-    loop_timer_stop(f->deadline);
+    event_del(f->deadline);
     assert_false(f->timed_out);
 }
 
@@ -114,8 +116,8 @@ shape(enum jupyter_channel channel, struct jupyter_message *message)
     (void)message;
     if (!pthread_equal(pthread_self(), loop_thread))
         the_fixture->shaped_elsewhere++;
-    while (the_fixture->holds_worker)
-        usleep(1000);
+    pthread_mutex_lock(&the_fixture->worker);
+    pthread_mutex_unlock(&the_fixture->worker);
     return kg_strdup("shaped"); // a leak, where nobody frees it
 }
 
@@ -245,9 +247,10 @@ setup(void **state)
     struct kg_error err;
 
     f->loop = loop_new();
-    f->deadline = loop_timer_new(f->loop, on_deadline, f);
+    f->deadline = event_new(loop_event_base(f->loop), -1, 0, on_deadline, f);
     f->session = jupyter_session_new(KEY);
     f->in_order = true;
+    pthread_mutex_init(&f->worker, NULL);
     strcpy(f->dir, "/tmp/kg-jupyter-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     const struct jupyter_channels_settings settings = {.dir = f->dir, .key = KEY};
@@ -274,7 +277,8 @@ teardown(void **state)
     for (int i = 0; i < JUPYTER_N_CHANNELS; i++)
         kernel_stop(f, (enum jupyter_channel)i);
     jupyter_session_free(f->session);
-    loop_timer_free(f->deadline);
+    event_free(f->deadline);
+    pthread_mutex_destroy(&f->worker);
     loop_free(f->loop);
     int removed = path_remove_tree(f->dir, &err);
     free(f);
@@ -407,11 +411,11 @@ test_freed_while_a_message_is_being_read(void **state)
     publish(f, 0, 1);
     run_until(f, one_message);
     publish(f, 1, 9 * 1000 * 1000);
-    f->holds_worker = true;
+    pthread_mutex_lock(&f->worker);
     while (f->shaped_elsewhere == 0) // the worker has it, and does not wake the loop
         event_base_loop(loop_event_base(f->loop), EVLOOP_NONBLOCK);
     jupyter_channels_free(KG_STEAL(f->channels));
-    f->holds_worker = false;
+    pthread_mutex_unlock(&f->worker);
     assert_int_equal(f->messages, 1);
 }
 

@@ -8,7 +8,8 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <event2/event.h>
+
+#include "virtual_clock.h"
 
 // ---- Lines ----------------------------------------------------------------------------------
 
@@ -148,18 +149,11 @@ restart(struct fixture *f, struct kg_error *err)
 
 // ---- The fixture ----------------------------------------------------------------------------
 
-static void
-on_deadline(void *arg)
-{
-    struct fixture *f = arg;
-    f->timed_out = true;
-}
-
 void
 fixture_turn(struct fixture *f)
 {
-    event_base_loop(loop_event_base(f->loop), EVLOOP_ONCE);
-    assert_false(f->timed_out);
+    virtual_clock_turn(f->loop);
+    assert_true(wait_now_ms() < f->give_up_ms);
 }
 
 void
@@ -177,8 +171,7 @@ fixture_setup(void **state)
     struct fixture *f = KG_NEW(struct fixture);
     struct kg_error err = {0};
     f->loop = loop_new();
-    f->deadline = loop_timer_new(f->loop, on_deadline, f);
-    loop_timer_start(f->deadline, DEADLINE_MS);
+    f->give_up_ms = wait_now_ms() + PATIENCE_MS;
     fake_sandboxes_init(f->loop);
     f->env = json_pack("{s:s, s:s}", "A", "every kernel's", "B", "every kernel's");
     f->context = (struct kernel_context){
@@ -213,7 +206,6 @@ fixture_teardown(void **state)
     sandbox_free(f->sandbox);
     executions_free(f->context.executions);
     fake_sandboxes_fini();
-    loop_timer_free(f->deadline);
     loop_free(f->loop);
     json_decref(f->env);
     json_decref(f->spec.argv);
@@ -270,6 +262,7 @@ run_until_done(struct fixture *f, struct execution *execution)
 static struct execution *
 request(struct fixture *f, const struct execution_request *request, struct kg_error *err)
 {
+    virtual_clock_move(1); // executions are ordered by their times
     return kernel_execute(f->kernel, request, err);
 }
 

@@ -157,12 +157,16 @@ test_messages_as_lines(void **state)
 static void
 check_split(const char *unit, size_t lead, size_t n_units)
 {
-    enum { MIB = 1 << 20 };
+    enum { MIB = 1 << 20, MANY = 1000 };
     KG_AUTO_BUF text = {0};
     for (size_t i = 0; i < lead; i++)
         buf_append(&text, "a", 1);
-    for (size_t i = 0; i < n_units; i++)
-        buf_append_str(&text, unit);
+    KG_AUTO_BUF many = {0}; // one by one they take long
+    for (size_t i = 0; i < MANY; i++)
+        buf_append_str(&many, unit);
+    for (size_t i = 0; i < n_units / MANY; i++)
+        buf_append(&text, many.data, many.len);
+    buf_append(&text, many.data, n_units % MANY * strlen(unit));
     json_auto_t *content =
         json_pack("{s:s, s:s#}", "name", "stdout", "text", text.data, (int)text.len);
     json_auto_t *lines = lines_of("stream", content);

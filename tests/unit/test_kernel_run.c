@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "virtual_clock.h"
+
 static bool
 is_counted(const char *sample)
 {
@@ -77,9 +79,12 @@ test_idle_without_a_reply(void **state)
     start_ready_kernel(f);
     KG_AUTO(execution) fine = execute(f, "no reply");
     KG_AUTO(execution) failed = execute(f, "error, no reply");
-    run_until_done(f, fine);
+    RUN_UNTIL(f, f->kernel->runner.run.idle);
+    assert_int_equal(execution_state(fine), EXECUTION_RUNNING);
+    virtual_clock_advance(f->loop, 1000);
     assert_done(fine, "ok", false);
-    run_until_done(f, failed);
+    RUN_UNTIL(f, f->kernel->runner.run.idle && f->kernel->runner.run.execution == failed);
+    virtual_clock_advance(f->loop, 1000);
     assert_done(failed, "error", false);
     assert_last_error(failed, "UnicodeError", "");
 }

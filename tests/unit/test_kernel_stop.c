@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "virtual_clock.h"
+
 // ---- Timeout --------------------------------------------------------------------------------
 
 static void
@@ -16,11 +18,15 @@ test_timeout_interrupts(void **state)
 {
     struct fixture *f = *state;
     start_ready_kernel(f);
-    KG_AUTO(execution) execution = execute_for(f, "hang", 500);
+    KG_AUTO(execution) execution = execute_for(f, "hang", 60 * 1000);
     KG_AUTO(execution) next = execute(f, "print");
+    RUN_UNTIL(f, fake_journal_count("run hang") == 1);
+    virtual_clock_advance(f->loop, 59 * 1000);
+    assert_int_equal(execution_state(execution), EXECUTION_RUNNING);
+    virtual_clock_advance(f->loop, 1000);
     run_until_done(f, execution);
     assert_done(execution, "timeout", false);
-    assert_last_error(execution, "TimeoutError", "longer than 0.5 s");
+    assert_last_error(execution, "TimeoutError", "longer than 60 s");
     run_until_done(f, next);
     assert_done(next, "ok", false);
     assert_string_equal(fake_journal(), "run hang\nsignal python\nrun print\n");
@@ -33,9 +39,14 @@ test_timeout_kills_what_cannot_be_interrupted(void **state)
     start_ready_kernel(f);
     KG_AUTO(execution) execution = execute_for(f, "stubborn", 500);
     KG_AUTO(execution) next = execute(f, "print");
-    int64_t began_ms = clock_mono_ms();
+    RUN_UNTIL(f, execution_state(execution) == EXECUTION_INTERRUPTING);
+    int64_t interrupted_ms = clock_mono_ms();
+    RUN_UNTIL(f, fake_journal_count("signal python") == 1);
+    virtual_clock_advance(f->loop, interrupted_ms + 2999 - clock_mono_ms()); // its grace
+    assert_int_equal(execution_state(execution), EXECUTION_INTERRUPTING);
+    virtual_clock_advance(f->loop, 1);
+    assert_int_not_equal(execution_state(execution), EXECUTION_INTERRUPTING);
     run_until_done(f, execution);
-    assert_in_range(clock_mono_ms() - began_ms, 3000, 10000); // its grace
     assert_done(execution, "timeout", true);
     assert_last_error(execution, "TimeoutError", "longer than 0.5 s");
     run_until_done(f, next);
@@ -51,11 +62,14 @@ test_reply_without_idle(void **state)
 {
     struct fixture *f = *state;
     start_ready_kernel(f);
-    KG_AUTO(execution) execution = execute_for(f, "no idle", 1500);
+    KG_AUTO(execution) execution = execute_for(f, "no idle", 60 * 1000);
     RUN_UNTIL(f, f->kernel->runner.run.replied);
     fake_kernel_print(fake_sandbox_kernel(f->sandbox, "python"), "after the reply");
     RUN_UNTIL(f, execution->log.last_seq == 1);
-    RUN_UNTIL(f, execution_state(execution) == EXECUTION_INTERRUPTING);
+    virtual_clock_advance(f->loop, 59 * 1000);
+    assert_int_equal(execution_state(execution), EXECUTION_RUNNING);
+    virtual_clock_advance(f->loop, 1000);
+    assert_int_equal(execution_state(execution), EXECUTION_INTERRUPTING);
     kernel_free(KG_STEAL(f->kernel), NULL);
     assert_done(execution, "died", false);
 }
@@ -92,6 +106,8 @@ test_an_interrupt_that_is_missed(void **state)
     KG_AUTO(execution) execution = execute(f, "deaf");
     RUN_UNTIL(f, fake_journal_count("run deaf") == 1);
     execution_interrupt(execution);
+    RUN_UNTIL(f, loop_timer_active(f->kernel->runner.run.again));
+    virtual_clock_advance(f->loop, 1000);
     run_until_done(f, execution);
     assert_done(execution, "interrupted", false);
     assert_string_equal(fake_journal(), "run deaf\nsignal python\nsignal python\n");
@@ -303,7 +319,8 @@ test_code_that_only_says_that_it_exits(void **state)
     struct fixture *f = *state;
     start_ready_kernel(f);
     KG_AUTO(execution) execution = execute(f, "exit");
-    run_until_done(f, execution);
+    RUN_UNTIL(f, f->kernel->runner.run.exiting);
+    virtual_clock_advance(f->loop, 2000);
     assert_done(execution, "ok", false);
     assert_int_equal(kernel_state(f->kernel), KERNEL_READY);
 }
@@ -316,6 +333,8 @@ test_channels_are_lost(void **state)
     KG_AUTO(execution) execution = execute(f, "hang");
     RUN_UNTIL(f, fake_journal_count("run hang") == 1);
     fake_sandbox_kill(f->sandbox, "python"); // and nobody says so
+    RUN_UNTIL(f, loop_timer_active(f->kernel->process.lost));
+    virtual_clock_advance(f->loop, 1000);
     run_until_done(f, execution);
     assert_done(execution, "died", true);
     assert_last_error(execution, "KernelDied", "lost the kernel's channels");

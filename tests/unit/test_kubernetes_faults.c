@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "loop_wait.h"
 #include "test_kubernetes.h"
+#include "virtual_clock.h"
 
 enum kind { LIST, WATCH, READ, CREATE, CLAIM, DELETE };
 
@@ -86,7 +86,7 @@ test_a_pod_that_comes_to_run(void **state)
     f->answers[WATCH][0].body =
         EVENT("ADDED", POD("a", "{\"phase\":\"Pending\"}")) EVENT("MODIFIED", POD("a", RUNNING));
     (void)ask_for(f);
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     assert_int_equal(f->err.code, KG_OK);
     int fd = provisioner_dial(&f->kube->base, "a", &epoch, &err);
     assert_true(fd >= 0); // it is connecting; nobody has to listen
@@ -103,10 +103,11 @@ test_too_many_requests(void **state)
     f->answers[CREATE][2] = (struct fake_answer){.status = 201};
     f->answers[WATCH][0].body = EVENT("ADDED", POD("a", RUNNING));
     (void)ask_for(f);
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     assert_int_equal(f->err.code, KG_OK);
     assert_int_equal(f->n_requests[CREATE], 3);
-    assert_true(f->asked_ms[CREATE][1] - f->asked_ms[CREATE][0] >= 900);
+    assert_int_equal(f->asked_ms[CREATE][1] - f->asked_ms[CREATE][0], 1000);
+    assert_int_equal(f->asked_ms[CREATE][2] - f->asked_ms[CREATE][1], 1000);
 }
 
 static void
@@ -118,7 +119,7 @@ test_an_answer_that_was_lost(void **state)
         (struct fake_answer){.status = 409, .body = "{\"reason\":\"AlreadyExists\"}"};
     f->answers[WATCH][0].body = EVENT("ADDED", POD("a", RUNNING));
     (void)ask_for(f);
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     assert_int_equal(f->err.code, KG_OK);
 }
 
@@ -130,7 +131,7 @@ test_no_answer_at_all(void **state)
     f->answers[CREATE][1] = (struct fake_answer){.status = 201};
     f->answers[WATCH][0].body = EVENT("ADDED", POD("a", RUNNING));
     (void)ask_for(f);
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     assert_int_equal(f->err.code, KG_OK);
     assert_int_equal(f->n_requests[CREATE], 2);
 }
@@ -143,10 +144,10 @@ test_refusals(void **state)
     f->answers[CREATE][0] = (struct fake_answer){.status = 403, .body = quota};
     f->answers[DELETE][0] = (struct fake_answer){.status = 200, .silent = true};
     (void)ask_for(f);
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     expect(f, "exceeded quota: boxes");
     assert_true(f->n_requests[DELETE] <= 1); // nobody waits for its answer
-    WAIT_FOR(f, f->n_requests[DELETE] == 2);
+    PASS_TIME_UNTIL(f, f->n_requests[DELETE] == 2);
     assert_false(folder_exists(f->dir, "a"));
 }
 
@@ -159,7 +160,7 @@ test_an_image_that_is_missing(void **state)
                           "\"state\":{\"waiting\":{\"reason\":\"ErrImagePull\",\"message\":"
                           "\"no agent:1\"}}}]}"));
     (void)ask_for(f);
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     expect(f, "cannot start: ErrImagePull: no agent:1");
 }
 
@@ -172,11 +173,11 @@ test_a_create_that_is_cancelled_while_the_pod_waits(void **state)
         EVENT("ADDED", POD("a", "{\"phase\":\"Pending\",\"conditions\":[{\"type\":\"PodScheduled\","
                                 "\"status\":\"False\",\"reason\":\"Unschedulable\"}]}"));
     struct provisioner_op *op = ask_for(f);
-    WAIT_FOR(f, kube_pod_find(f->kube, "a") && f->n_requests[CREATE]);
-    WAIT_FOR(f, provisioner_op_explain(op, &err));
+    PASS_TIME_UNTIL(f, kube_pod_find(f->kube, "a") && f->n_requests[CREATE]);
+    PASS_TIME_UNTIL(f, provisioner_op_explain(op, &err));
     assert_non_null(strstr(err.message, "Unschedulable"));
     provisioner_op_cancel(op);
-    WAIT_FOR(f, provisioner_is_idle(&f->kube->base));
+    PASS_TIME_UNTIL(f, provisioner_is_idle(&f->kube->base));
     assert_int_equal(f->n_requests[DELETE], 1);
     assert_int_equal(f->n_done, 0);
 }
@@ -189,9 +190,10 @@ test_a_create_while_the_pods_cannot_be_followed(void **state)
     struct kg_error err = {0};
     f->answers[WATCH][0] = (struct fake_answer){.status = 500};
     struct provisioner_op *op = ask_for(f);
-    WAIT_FOR(f, provisioner_op_explain(op, &err) && strstr(err.message, "the API server fails: "));
+    PASS_TIME_UNTIL(f, provisioner_op_explain(op, &err) &&
+                           strstr(err.message, "the API server fails: "));
     provisioner_op_cancel(op);
-    WAIT_FOR(f, provisioner_is_idle(&f->kube->base));
+    PASS_TIME_UNTIL(f, provisioner_is_idle(&f->kube->base));
 }
 
 // ---- The watch ------------------------------------------------------------------------------
@@ -203,7 +205,7 @@ make_sandbox(struct fixture *f)
     f->answers[WATCH][0] =
         (struct fake_answer){.status = 200, .body = EVENT("ADDED", POD("a", RUNNING))};
     (void)ask_for(f);
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     assert_int_equal(f->err.code, KG_OK);
 }
 
@@ -216,7 +218,7 @@ test_a_watch_goes_on_from_the_last_version(void **state)
     f->answers[WATCH][2] = (struct fake_answer){
         .status = 200, .body = EVENT("DELETED", POD("a", RUNNING)), .open = true};
     make_sandbox(f);
-    WAIT_FOR(f, f->n_exits == 1);
+    PASS_TIME_UNTIL(f, f->n_exits == 1);
     assert_int_equal(f->n_requests[LIST], 1);
     assert_non_null(strstr(f->lines.data, "resourceVersion=5&"));
     assert_non_null(strstr(f->lines.data, "resourceVersion=9&"));
@@ -235,11 +237,11 @@ test_a_version_that_the_server_has_forgotten(void **state)
         f->answers[LIST][0].body =
             "{\"metadata\":{\"resourceVersion\":\"20\"},\"items\":[" POD("a", RUNNING) "]}";
         f->answers[WATCH][1] = gone[i];
-        WAIT_FOR(f, f->n_requests[LIST] > n);
+        PASS_TIME_UNTIL(f, f->n_requests[LIST] > n);
     }
     assert_int_equal(f->n_exits, 0);
     f->answers[LIST][0].body = EMPTY; // its end was not seen
-    WAIT_FOR(f, f->n_exits == 1);
+    PASS_TIME_UNTIL(f, f->n_exits == 1);
 }
 
 static void
@@ -248,14 +250,14 @@ test_a_server_that_is_ill(void **state)
     struct fixture *f = *state;
     make_sandbox(f);
     f->answers[WATCH][1] = (struct fake_answer){.status = 500};
-    WAIT_FOR(f, f->kube->monitor.failure);
-    WAIT_FOR(f, f->n_requests[WATCH] >= 4);
-    int n = f->n_requests[WATCH];
-    assert_true(f->asked_ms[WATCH][n - 1] - f->asked_ms[WATCH][n - 2] >= 500);
+    PASS_TIME_UNTIL(f, f->kube->monitor.failure);
+    PASS_TIME_UNTIL(f, f->n_requests[WATCH] >= 4);
+    assert_int_equal(f->asked_ms[WATCH][2] - f->asked_ms[WATCH][1], 500);
+    assert_int_equal(f->asked_ms[WATCH][3] - f->asked_ms[WATCH][2], 1000);
     assert_int_equal(f->n_exits, 0);
     f->answers[WATCH][1] =
         (struct fake_answer){.status = 200, .body = EVENT("DELETED", POD("a", "{}"))};
-    WAIT_FOR(f, f->n_exits == 1);
+    PASS_TIME_UNTIL(f, f->n_exits == 1);
     assert_null(f->kube->monitor.failure);
 }
 
@@ -269,7 +271,7 @@ test_a_list_in_pages(void **state)
         .status = 200,
         .body = "{\"metadata\":{\"resourceVersion\":\"5\"},\"items\":[" POD("b", RUNNING) "]}"};
     kube_monitor_start(f->kube);
-    WAIT_FOR(f, f->n_requests[WATCH] == 1);
+    PASS_TIME_UNTIL(f, f->n_requests[WATCH] == 1);
     assert_int_equal(f->n_requests[LIST], 2);
     assert_non_null(strstr(f->lines.data, "&continue=more%2F%2B"));
     assert_true(kube_pod_find(f->kube, "a") && kube_pod_find(f->kube, "b"));
@@ -281,9 +283,9 @@ test_no_list(void **state)
     struct fixture *f = *state;
     f->answers[LIST][0].body = "<html>";
     kube_monitor_start(f->kube);
-    WAIT_FOR(f, f->kube->monitor.failure);
+    PASS_TIME_UNTIL(f, f->kube->monitor.failure);
     f->answers[LIST][0].body = EMPTY;
-    WAIT_FOR(f, f->n_requests[WATCH] == 1);
+    PASS_TIME_UNTIL(f, f->n_requests[WATCH] == 1);
     assert_null(f->kube->monitor.failure);
 }
 
@@ -302,9 +304,9 @@ test_strays(void **state)
         f->kube->holder);
     f->answers[LIST][0].body = list;
     kube_monitor_start(f->kube);
-    WAIT_FOR(f, f->n_requests[WATCH] == 1);
+    PASS_TIME_UNTIL(f, f->n_requests[WATCH] == 1);
     loop_timer_fire(f->kube->monitor.sweep);
-    WAIT_FOR(f, f->n_requests[DELETE] && provisioner_is_idle(&f->kube->base));
+    PASS_TIME_UNTIL(f, f->n_requests[DELETE] && provisioner_is_idle(&f->kube->base));
     assert_int_equal(f->n_requests[DELETE], 1);
     assert_non_null(strstr(f->lines.data, "DELETE /api/v1/namespaces/default/pods/kg-c "));
 }
@@ -321,7 +323,7 @@ test_an_event_from_before_a_takeover(void **state)
                              .body = EVENT("MODIFIED", POD("a", "{\"phase\":\"Pending\"}"))
                                  EVENT("ADDED", POD("b", RUNNING)),
                              .open = true};
-    WAIT_FOR(f, kube_pod_find(f->kube, "b"));
+    PASS_TIME_UNTIL(f, kube_pod_find(f->kube, "b"));
     const struct kube_pod *kept = kube_pod_find(f->kube, "a");
     assert_int_equal(kept->epoch, 2);
     assert_int_equal(kept->phase, KUBE_RUNNING);
@@ -347,9 +349,9 @@ recover(struct fixture *f)
         "{\"metadata\":{\"resourceVersion\":\"5\"},\"items\":[" POD("a", RUNNING) "]}";
     assert_non_null(
         provisioner_recover(&f->kube->base, on_found, fixture_on_done, on_exit_of, f, &err));
-    WAIT_FOR(f, f->n_requests[CLAIM]);
+    PASS_TIME_UNTIL(f, f->n_requests[CLAIM]);
     loop_timer_fire(f->kube->monitor.sweep); // its pod is no stray
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     assert_int_equal(f->n_requests[DELETE], 0);
 }
 
@@ -436,7 +438,7 @@ claim_with(struct fixture *f, json_t *meta, int64_t memory_mb)
     int n = f->n_done;
     assert_non_null(
         provisioner_claim(&f->kube->base, "a", stolen, memory_mb, fixture_on_done, f, &err));
-    WAIT_FOR(f, f->n_done == n + 1);
+    PASS_TIME_UNTIL(f, f->n_done == n + 1);
 }
 
 static void
@@ -501,7 +503,7 @@ test_a_removal_that_is_repeated(void **state)
     f->answers[DELETE][0] = (struct fake_answer){.status = 500};
     f->answers[DELETE][1] = (struct fake_answer){.status = 404};
     assert_non_null(provisioner_destroy(&f->kube->base, "a", fixture_on_done, f, &err));
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     assert_int_equal(f->err.code, KG_OK);
     assert_int_equal(f->n_requests[DELETE], 2);
 }

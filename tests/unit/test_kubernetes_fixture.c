@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "loop_wait.h"
 #include "test_kubernetes.h"
+#include "virtual_clock.h"
 
 static struct fake_answer
 answer(const char *request, void *arg)
@@ -62,7 +62,7 @@ fixture_tear_down(void **state)
 {
     struct fixture *f = *state;
     struct kg_error err = {0};
-    WAIT_FOR(f, provisioner_is_idle(&f->kube->base));
+    PASS_TIME_UNTIL(f, provisioner_is_idle(&f->kube->base));
     kube_close(f->kube);
     fake_server_free(f->server);
     loop_free(f->loop);

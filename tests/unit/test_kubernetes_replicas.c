@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "loop_wait.h"
 #include "test_kubernetes.h"
+#include "virtual_clock.h"
 
 enum kind {
     LIST,
@@ -104,7 +104,7 @@ set_up(void **state)
     f->answers[LIST][0].body = f->answers[LEASES][0].body = EMPTY;
     f->answers[WATCH][0] = (struct fake_answer){.status = 200, .body = "", .open = true};
     (void)recover(f);
-    WAIT_FOR(f, f->n_done == 1);
+    PASS_TIME_UNTIL(f, f->n_done == 1);
     assert_int_equal(f->err.code, KG_OK);
     *state = f;
     return 0;
@@ -118,7 +118,7 @@ take_over(struct fixture *f)
     const struct kube_pod pod = {.id = "a", .epoch = 1, .phase = KUBE_RUNNING, .claimed = true};
     (void)kube_pod_keep(f->kube, &pod);
     (void)recover(f);
-    WAIT_FOR(f, f->n_done == 2);
+    PASS_TIME_UNTIL(f, f->n_done == 2);
     assert_int_equal(f->err.code, KG_OK);
     assert_int_equal(f->n_requests[DELETE_POD], 0);
 }
@@ -156,7 +156,7 @@ test_a_takeover_that_is_cancelled_removes_nothing(void **state)
     const struct kube_pod pod = {.id = "a", .epoch = 1, .phase = KUBE_RUNNING, .claimed = true};
     assert_true(kube_pod_is_due(f->kube, kube_pod_keep(f->kube, &pod)));
     provisioner_op_cancel(recover(f));
-    WAIT_FOR(f, provisioner_is_idle(&f->kube->base));
+    PASS_TIME_UNTIL(f, provisioner_is_idle(&f->kube->base));
     assert_int_equal(f->n_requests[PATCH_POD], 0);
     assert_int_equal(f->n_requests[DELETE_POD], 0);
     assert_false(kube_pod_find(f->kube, "a")->deleting);
@@ -169,10 +169,10 @@ test_a_pod_that_was_claimed_meanwhile_is_not_removed(void **state)
     struct fixture *f = *state;
     const struct kube_pod pod = {.id = "a", .epoch = 1, .phase = KUBE_PENDING};
     (void)kube_pod_keep(f->kube, &pod);
-    WAIT_FOR(f, f->kube->replicas.leader.leads);
+    PASS_TIME_UNTIL(f, f->kube->replicas.leader.leads);
     f->answers[PATCH_POD][0].status = 422;
     (void)recover(f);
-    WAIT_FOR(f, f->n_done == 2);
+    PASS_TIME_UNTIL(f, f->n_done == 2);
     assert_non_null(strstr(f->latest[PATCH_POD], "{\"op\":\"test\",\"path\":\"/metadata/labels/"
                                                  "kernelgate~1state\",\"value\":\"free\"}"));
     assert_int_equal(f->n_requests[DELETE_POD], 0);
@@ -209,9 +209,9 @@ test_a_pod_is_given_up_when_the_server_is_back(void **state)
     (void)kube_pod_keep(f->kube, &pod);
     f->answers[PATCH_POD][0] = (struct fake_answer){.status = 503, .header = "Retry-After: 1\r\n"};
     provisioner_hand_over(&f->kube->base, "a");
-    WAIT_FOR(f, f->n_requests[PATCH_POD] == 5);
+    PASS_TIME_UNTIL(f, f->n_requests[PATCH_POD] == 5);
     f->answers[PATCH_POD][0] = (struct fake_answer){.status = 200};
-    WAIT_FOR(f, TAILQ_EMPTY(&f->kube->marks));
+    PASS_TIME_UNTIL(f, TAILQ_EMPTY(&f->kube->marks));
     assert_int_equal(f->n_requests[PATCH_POD], 6);
 }
 
@@ -228,13 +228,13 @@ test_the_lease_of_a_replica_that_was_killed_is_removed(void **state)
         "\"spec\":{\"holderIdentity\":\"%s\"}}]}",
         f->kube->holder);
     f->answers[LEASES][0].body = list;
-    WAIT_FOR(f, kube_replica_find(f->kube, "abcdefghij"));
+    PASS_TIME_UNTIL(f, kube_replica_find(f->kube, "abcdefghij"));
     struct kube_replica *replica = LIST_FIRST(&f->kube->replicas.others);
     int n_lists = f->n_requests[LEASES];
-    WAIT_FOR(f, f->n_requests[LEASES] > n_lists);
+    PASS_TIME_UNTIL(f, f->n_requests[LEASES] > n_lists);
     assert_int_equal(f->n_requests[DELETE_REPLICA], 0);
     replica->silent_ms = 60000;
-    WAIT_FOR(f, f->n_requests[DELETE_REPLICA] == 1);
+    PASS_TIME_UNTIL(f, f->n_requests[DELETE_REPLICA] == 1);
     assert_null(kube_replica_find(f->kube, "abcdefghij"));
     f->answers[LEASES][0].body = EMPTY;
 }
@@ -249,14 +249,15 @@ test_a_create_while_the_replicas_cannot_be_followed(void **state)
     struct provisioner_op *op =
         provisioner_create(&f->kube->base, &spec, fixture_on_done, on_exit_of, f, &err);
     assert_non_null(op);
-    WAIT_FOR(f, provisioner_op_explain(op, &err));
+    PASS_TIME_UNTIL(f, provisioner_op_explain(op, &err));
     assert_null(strstr(err.message, "API server"));
     f->answers[LEASES][0] = (struct fake_answer){.status = 504};
-    WAIT_FOR(f, provisioner_op_explain(op, &err) && strstr(err.message, "the API server fails: "));
+    PASS_TIME_UNTIL(f, provisioner_op_explain(op, &err) &&
+                           strstr(err.message, "the API server fails: "));
     f->answers[LEASES][0] = (struct fake_answer){.status = 200, .body = EMPTY};
-    WAIT_FOR(f, provisioner_op_explain(op, &err) && !strstr(err.message, "API server"));
+    PASS_TIME_UNTIL(f, provisioner_op_explain(op, &err) && !strstr(err.message, "API server"));
     provisioner_op_cancel(op);
-    WAIT_FOR(f, provisioner_is_idle(&f->kube->base));
+    PASS_TIME_UNTIL(f, provisioner_is_idle(&f->kube->base));
 }
 
 // ---- Names ----------------------------------------------------------------------------------
@@ -282,7 +283,7 @@ test_a_name_whose_lease_is_removed_meanwhile(void **state)
     f->answers[READ_NAME][0].body = text;
     f->answers[PATCH_NAME][0].status = 404;
     assert_non_null(provisioner_claim(&f->kube->base, "a", meta, 0, fixture_on_done, f, &err));
-    WAIT_FOR(f, f->n_done == 2);
+    PASS_TIME_UNTIL(f, f->n_done == 2);
     assert_int_equal(f->err.code, KG_OK);
     assert_int_equal(f->n_requests[NAME], 2);
     assert_int_equal(f->n_requests[PATCH_NAME], 1);

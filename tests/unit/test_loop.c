@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Timers, descriptors, signals, child processes, work off the loop.
+// Timers, descriptors, signals, child processes, work off the loop, by the machine's clock.
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -197,11 +197,10 @@ on_process(const struct loop_process_result *result, void *arg)
 }
 
 static void
-run_shell(struct fixture *f, const char *command, int64_t timeout_ms)
+run_shell(struct fixture *f, const char *command)
 {
     const char *const argv[] = {"sh", "-c", command, NULL};
-    const struct loop_process_spec spec = {
-        .argv = argv, .timeout_ms = timeout_ms, .output_max = 16};
+    const struct loop_process_spec spec = {.argv = argv, .output_max = 16};
     struct kg_error err = {0};
     assert_non_null(loop_process_start(f->loop, &spec, on_process, f, &err));
     assert_int_equal(f->fired, 0);
@@ -212,7 +211,7 @@ run_shell(struct fixture *f, const char *command, int64_t timeout_ms)
 static void
 test_process_exit_code_and_last_output(void **state)
 {
-    run_shell(*state, "seq 1 1000; echo end >&2; exit 3", 0);
+    run_shell(*state, "seq 1 1000; echo end >&2; exit 3");
     struct fixture *f = *state;
     assert_int_equal(f->result.exit_code, 3);
     assert_int_equal(f->result.signal, 0);
@@ -223,28 +222,9 @@ test_process_exit_code_and_last_output(void **state)
 static void
 test_process_stdin_is_an_empty_pipe(void **state)
 {
-    run_shell(*state, "case $(readlink /proc/self/fd/0) in pipe:*) exit $(wc -c);; esac; exit 9",
-              0);
+    run_shell(*state, "case $(readlink /proc/self/fd/0) in pipe:*) exit $(wc -c);; esac; exit 9");
     struct fixture *f = *state;
     assert_int_equal(f->result.exit_code, 0);
-}
-
-static void
-test_process_timeout(void **state)
-{
-    run_shell(*state, "exec sleep 60", 50);
-    struct fixture *f = *state;
-    assert_true(f->result.timed_out);
-    assert_int_equal(f->result.signal, SIGKILL);
-}
-
-static void
-test_process_that_leaves_its_pipe_to_a_daemon(void **state)
-{
-    run_shell(*state, "sleep 5 & echo $!", 0);
-    struct fixture *f = *state;
-    assert_int_equal(f->result.exit_code, 0);
-    kill((pid_t)strtol(f->output, NULL, 10), SIGKILL);
 }
 
 static void
@@ -488,8 +468,6 @@ main(void)
         TEST(test_descriptor_pauses_and_resumes),
         TEST(test_process_exit_code_and_last_output),
         TEST(test_process_stdin_is_an_empty_pipe),
-        TEST(test_process_timeout),
-        TEST(test_process_that_leaves_its_pipe_to_a_daemon),
         TEST(test_process_that_does_not_exist),
         TEST(test_process_inherits_nothing),
         TEST(test_cancel_and_pid_watch),

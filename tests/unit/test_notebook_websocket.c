@@ -6,6 +6,7 @@
 
 #include "test_http_util.h"
 #include "test_notebook.h"
+#include "virtual_clock.h"
 #include "websocket_priv.h"
 
 enum { TEST_PING_MS = 50 };
@@ -103,7 +104,7 @@ test_pings_without_an_answer(void **state)
     (void)state;
     KG_AUTO_RAW raw;
     open_websocket(&raw);
-    WAIT(n_ended == 1 && raw.closed);
+    PASS_TIME_UNTIL(&bench, n_ended == 1 && raw.closed);
     assert_int_equal(count_pings(&raw), 3);
 }
 
@@ -114,11 +115,11 @@ test_pings_with_answers(void **state)
     KG_AUTO_RAW raw;
     open_websocket(&raw);
     for (int answered = 0; answered < 12; answered++) {
-        WAIT(count_pings(&raw) > answered);
+        PASS_TIME_UNTIL(&bench, count_pings(&raw) > answered);
         assert_int_equal(send(raw.fd, PONG, strlen(PONG), MSG_NOSIGNAL), strlen(PONG));
     }
     assert_int_equal(n_ended, 0);
-    WAIT(n_ended == 1);
+    PASS_TIME_UNTIL(&bench, n_ended == 1);
 }
 
 // What waits for it does not become less, so it is not there; a close could not be sent.
@@ -137,7 +138,7 @@ test_pings_of_a_client_that_takes_nothing(void **state)
         websocket_begin(served, true, PIECE);
         websocket_write(served, piece, PIECE);
     }
-    WAIT(n_ended == 1);
+    PASS_TIME_UNTIL(&bench, n_ended == 1);
     raw_pause(&raw, false);
     WAIT(raw.closed);
 }

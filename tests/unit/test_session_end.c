@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "virtual_clock.h"
+
 // ---- Restart --------------------------------------------------------------------------------
 
 static void
@@ -252,50 +254,38 @@ open_for_a_second(struct fixture *f, struct opener *opener, const char *id)
 }
 
 static void
-wait_until_ms(struct fixture *f, struct loop_timer *timer, int64_t when_ms)
+assert_expires_after_a_second(struct fixture *f, const char *id)
 {
-    loop_timer_start(timer, when_ms - clock_mono_ms());
-    RUN_UNTIL(f, clock_mono_ms() >= when_ms);
-}
-
-static void
-ignore(void *arg)
-{
-    (void)arg;
+    virtual_clock_advance(f->loop, 900);
+    assert_non_null(sessions_find(f->sessions, "me", id, NULL));
+    virtual_clock_advance(f->loop, 100);
+    assert_null(sessions_find(f->sessions, "me", id, NULL));
 }
 
 static void
 test_expiry(void **state)
 {
     struct fixture *f = *state;
-    KG_AUTO(loop_timer) timer = loop_timer_new(f->loop, ignore, NULL);
     struct opener idle = {0}, touched = {0}, busy = {.code = "hang"};
     open_for_a_second(f, &busy, "busy");
-    int64_t busy_ms = clock_mono_ms(), idle_ms = clock_mono_ms();
+    RUN_UNTIL(f, fake_journal_count("run hang") == 1);
     open_for_a_second(f, &idle, "idle");
-    RUN_UNTIL(f, !sessions_find(f->sessions, "me", "idle", NULL));
-    assert_in_range(clock_mono_ms() - idle_ms, 1000, DEADLINE_MS);
+    assert_expires_after_a_second(f, "idle");
 
-    // A machine that stands still for a while lets it expire before it is touched: then once more.
-    do {
-        open_for_a_second(f, &touched, "touched");
-        wait_until_ms(f, timer, clock_mono_ms() + 300);
-    } while (!sessions_find(f->sessions, "me", "touched", NULL));
-    int64_t touched_ms = clock_mono_ms();
+    open_for_a_second(f, &touched, "touched");
+    virtual_clock_advance(f->loop, 900);
     session_touch(touched.session);
-    RUN_UNTIL(f, !sessions_find(f->sessions, "me", "touched", NULL));
-    assert_in_range(clock_mono_ms() - touched_ms, 1000, DEADLINE_MS);
+    assert_expires_after_a_second(f, "touched");
 
     // A running execution keeps its session, which is idle from its end on.
-    wait_until_ms(f, timer, busy_ms + 2200);
+    virtual_clock_advance(f->loop, 10 * 1000);
     assert_non_null(sessions_find(f->sessions, "me", "busy", NULL));
     assert_int_equal(execution_state(busy.execution), EXECUTION_RUNNING);
-    int64_t interrupted_ms = clock_mono_ms();
     session_interrupt(busy.session);
     RUN_UNTIL(f, execution_state(busy.execution) == EXECUTION_DONE);
     execution_unref(busy.execution);
+    assert_expires_after_a_second(f, "busy");
     RUN_UNTIL(f, fake_sandboxes_count() == 0);
-    assert_in_range(clock_mono_ms() - interrupted_ms, 1000, DEADLINE_MS);
 }
 
 // ---- Callbacks that change the session they are called for -----------------------------------

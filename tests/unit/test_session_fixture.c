@@ -9,22 +9,16 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <event2/event.h>
+
+#include "virtual_clock.h"
 
 // ---- The fixture ----------------------------------------------------------------------------
-
-static void
-on_deadline(void *arg)
-{
-    struct fixture *f = arg;
-    f->timed_out = true;
-}
 
 void
 session_turn(struct fixture *f)
 {
-    event_base_loop(loop_event_base(f->loop), EVLOOP_ONCE);
-    assert_false(f->timed_out);
+    virtual_clock_turn(f->loop);
+    assert_true(wait_now_ms() < f->give_up_ms);
 }
 
 static void
@@ -49,8 +43,7 @@ setup(void **state, int64_t pool_size, int64_t n_bare, bool evict_idle)
 {
     struct fixture *f = KG_NEW(struct fixture);
     f->loop = loop_new();
-    f->deadline = loop_timer_new(f->loop, on_deadline, f);
-    loop_timer_start(f->deadline, DEADLINE_MS);
+    f->give_up_ms = wait_now_ms() + PATIENCE_MS;
     fake_sandboxes_init(f->loop);
     strcpy(f->dir, "/tmp/kg-session-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
@@ -122,8 +115,7 @@ session_teardown(void **state)
 {
     struct fixture *f = *state;
     f->ended = 0;
-    f->timed_out = false;
-    loop_timer_start(f->deadline, DEADLINE_MS);
+    f->give_up_ms = wait_now_ms() + PATIENCE_MS;
     sessions_end_all(f->sessions, "the test is over", on_ended, f);
     RUN_UNTIL(f, f->ended > 0);
     assert_int_equal(fake_sandboxes_count(), 0);
@@ -131,7 +123,6 @@ session_teardown(void **state)
     executions_free(f->kernels.executions);
     kernelspecs_free(f->specs);
     fake_sandboxes_fini();
-    loop_timer_free(f->deadline);
     loop_free(f->loop);
     int removed = path_remove_tree(f->dir, NULL);
     free(f);
