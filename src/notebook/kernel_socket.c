@@ -265,6 +265,14 @@ socket_on_quiet(void *arg)
 
 // ---- From the kernel ------------------------------------------------------------------------
 
+// What a client held is freed after its turn of the loop. Until then others do not count as slow:
+// on a busy machine their timers may run in the same turn.
+static bool
+was_another_cut(const struct notebook *notebook)
+{
+    return notebook->cut_ms > 0 && clock_mono_ms() - notebook->cut_ms < CROWDED_TICK_MS;
+}
+
 static void
 socket_on_crowded_tick(void *arg)
 {
@@ -272,10 +280,11 @@ socket_on_crowded_tick(void *arg)
     size_t backlog = websocket_backlog(socket->ws);
     bool is_slow = backlog > 0 && backlog <= socket->last_backlog &&
                    socket->last_backlog - backlog < CROWDED_TICK_BYTES &&
-                   kernel_tap_is_crowded(socket->tap);
+                   kernel_tap_is_crowded(socket->tap) && !was_another_cut(socket->notebook);
     socket->last_backlog = backlog;
     socket->n_slow_ticks = is_slow ? socket->n_slow_ticks + 1 : 0;
     if (socket->n_slow_ticks == CROWDED_TICKS) {
+        socket->notebook->cut_ms = clock_mono_ms();
         websocket_abort(socket->ws);
         kernel_socket_leave(socket);
     } else if (backlog > 0) {
@@ -604,12 +613,13 @@ find_earlier(struct notebook *notebook, const struct http_request *request, cons
     return socket;
 }
 
-// Whether messages wait in the socket that a tap of another one would not get.
+// Whether messages wait in the socket that a tap of another one would not get. Those of the tap
+// wait from the high watermark until the backlog has fallen to the low one.
 static bool
 has_waiting(const struct kernel_socket *socket)
 {
     return !STAILQ_EMPTY(&socket->delayed) || kernel_tap_is_sending(socket->tap) ||
-           websocket_backlog(socket->ws) > WEBSOCKET_HIGH_WATERMARK;
+           websocket_backlog(socket->ws) > WEBSOCKET_LOW_WATERMARK;
 }
 
 // The socket is for another connection from now on.
