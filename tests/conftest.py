@@ -189,6 +189,7 @@ def gateway(request, shared_gateways, layer_flags, gateway_flags, quick):
     flags = ["--pool-size", "1", *layer_flags, *gateway_flags]
     if docker_engine.SHARED_FORK and "--kernelspec-dir" not in flags:
         flags += ["--kernel-start", "fork"]
+        quick = False  # a zygote imports in advance only once
     if not getattr(request.module, "OWN_GATEWAY", False):
         shared = shared_gateways(*flags, quick=quick)
         yield shared

@@ -1,52 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands in a session's sandbox: beside its kernels, and those that misbehave."""
+"""Commands in real containers: beside real kernels, and those that misbehave."""
 
-import contextlib
 import re
-import socket
-import threading
-import time
 
-import docker_engine
-import httpx
 import pytest
-from kernelgate import Lines, run_until_timeout, wait_for
-
-
-class Commands:
-    """Runs commands in one session."""
-
-    def __init__(self, gateway, session):
-        self.client = gateway.client
-        self.url = f"/api/v1/sessions/{session}/commands"
-
-    @contextlib.contextmanager
-    def stream(self, command, **fields):
-        with self.client.stream("POST", self.url, json={"command": command, **fields}) as response:
-            if response.status_code != 200:
-                response.read()
-                raise AssertionError(f"{response.status_code} {response.text}")
-            yield response
-
-    def __call__(self, command, **fields):
-        with self.stream(command, **fields) as response:
-            lines = Lines(response)
-            for text in response.iter_lines():
-                lines.add(text)
-        return lines
-
-    def wait(self, command, **fields):
-        response = self.client.post(
-            self.url, params={"wait": 1}, json={"command": command, **fields}
-        )
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    def problem(self, command, status, code, **fields):
-        response = self.client.post(self.url, json={"command": command, **fields})
-        assert response.status_code == status, response.text
-        assert response.json()["code"] == code
-        return response.json()["detail"]
+from kernelgate import run_until_timeout, wait_for
+from session_commands import Commands
 
 
 @pytest.fixture
@@ -79,18 +38,6 @@ def test_a_command(command, gateway, session):
     assert command("true").done["status"] == "ok"
 
 
-def test_one_answer(command, session):
-    answer = command.wait("echo out; echo err >&2")
-    assert answer.pop("duration_ms") >= 0
-    assert answer == {
-        "stdout": "out\n",
-        "stderr": "err\n",
-        "status": "ok",
-        "exit_code": 0,
-        "session_id": session,
-    }
-
-
 def test_its_place(command, run):
     assert command.wait("pwd; id -un; echo $HOME")["stdout"] == "/mnt/data\nsandbox\n/tmp\n"
     run("import os; os.makedirs('a/ä b'); open('a/x', 'w').write('from python')")
@@ -103,23 +50,6 @@ def test_its_place(command, run):
     assert run("print(open('mine').read())").text() == "hers\n\n"
 
 
-def test_environment(start_gateway):
-    gateway = start_gateway(
-        "--pool-size", "0", "--pass-through-env", "GIVEN,MISSING", env={"GIVEN": "gw ä"}
-    )
-    session = gateway.create_session(env={"A": "session", "B": "session"})
-    command = Commands(gateway, session)
-    show = 'echo "$GIVEN|$A|$B|${MISSING-unset}"'
-    assert command.wait(show, env={"B": "own", "GIVEN": "x"})["stdout"] == "x|session|own|unset\n"
-    assert command.wait(show)["stdout"] == "gw ä|session|session|unset\n"
-    code = "import os; print(os.environ['GIVEN'], os.environ['A'])"
-    assert gateway.execute(code, session_id=session).text() == "gw ä session\n"
-    for name in ("", "A=B", "1A", "A B", "A\n"):
-        assert "env must map names" in command.problem(
-            "true", 400, "invalid_request", env={name: ""}
-        )
-
-
 def test_python_starts_with_few_modules(command):
     """What the environment adds to every interpreter imports none that take time."""
     loaded = command.wait("python -c 'import sys; print(*sys.modules)'")["stdout"].split()
@@ -127,73 +57,12 @@ def test_python_starts_with_few_modules(command):
     assert not {"importlib.util", "pathlib", "shutil"}.intersection(loaded)
 
 
-def test_pass_through_env_is_checked(start_gateway):
-    with pytest.raises(AssertionError, match='pass-through-env: "1A" is no name of a variable'):
-        start_gateway("--pass-through-env", "HOME,1A")
-
-
-def test_bad_requests(command, gateway, session):
-    assert "unknown field" in command.problem("true", 400, "invalid_request", shell="bash")
-    assert "timeout must be" in command.problem("true", 400, "invalid_request", timeout=0)
-    assert "131071" in command.problem("x" * 131072, 413, "code_too_large")
-    assert command.wait("echo " + "x" * 131000 + " | wc -c")["stdout"] == "131001\n"
-    for url, status, code in (
-        ("/api/v1/sessions/nobody/commands", 404, "session_not_found"),
-        (f"/api/v1/sessions/{session}/commands?wait=yes", 400, "invalid_request"),
-    ):
-        response = gateway.client.post(url, json={"command": "true"})
-        assert (response.status_code, response.json()["code"]) == (status, code)
-
-
-def test_it_is_streamed(command):
-    """The second line is printed when the client has seen the first."""
-    with command.stream("echo one; while ! [ -e go ]; do sleep 0.05; done; echo two") as response:
-        lines = response.iter_lines()
-        assert '"one\\n"' in next(lines)
-        command.wait("touch go")
-        assert '"two\\n"' in next(lines)
-
-
 def test_beside_a_busy_kernel(command, gateway, session):
-    def quick():
-        started = time.monotonic()
-        assert command.wait("echo quick")["stdout"] == "quick\n"
-        return time.monotonic() - started
-
-    # runsc's own work also counts against the sandbox's processor limit.
-    most = 1 if docker_engine.OCI_RUNTIME == "runsc" else 0.1
     with gateway.stream("print('busy', flush=True)\nwhile True: pass", session_id=session) as busy:
         busy.next()
-        # The machine may be busy with other things: one of many tries has to be quick.
-        assert any(quick() < most for _ in range(20))
+        assert command.wait("echo meanwhile")["stdout"] == "meanwhile\n"
         gateway.client.post(f"/api/v1/sessions/{session}/interrupt")
         assert busy.rest().status == "interrupted"
-
-
-@pytest.mark.once
-def test_a_session_that_is_being_made(start_gateway):
-    gateway = start_gateway("--pool-size", "0")
-    maker = threading.Thread(target=gateway.create_session, kwargs={"session_id": "early"})
-    maker.start()
-    wait_for(
-        lambda: "early" in gateway.client.get("/api/v1/sessions").json()["sessions"], interval=0
-    )
-    assert Commands(gateway, "early").wait("echo there")["stdout"] == "there\n"
-    maker.join()
-
-
-@pytest.mark.once
-def test_commands_are_activity(start_gateway):
-    gateway = start_gateway("--pool-size", "0")
-    session = gateway.create_session(idle_timeout=2)
-    command = Commands(gateway, session)
-    with command.stream("sleep 4; echo end") as response:
-        wait_for(lambda: gateway.show_session(session)["is_busy"])
-        assert '"end\\n"' in "".join(response.iter_lines())
-    # It may have expired already.
-    left = gateway.client.get("/api/v1/sessions").json()["sessions"]
-    assert not any(shown["is_busy"] for shown in left.values())
-    wait_for(lambda: not gateway.client.get("/api/v1/sessions").json()["total"])
 
 
 def test_the_session_ends_meanwhile(gateway):
@@ -207,66 +76,7 @@ def test_the_session_ends_meanwhile(gateway):
     assert '"CommandLost"' in rest[0] and '"status":"died","exit_code":null' in rest[1]
 
 
-@pytest.mark.once
-def test_metrics(command, gateway):
-    def count(status):
-        text = gateway.client.get("/metrics").text
-        row = f'kernelgate_commands_total{{status="{status}"}} '
-        return int(text.split(row)[1].split("\n")[0])
-
-    before = count("ok"), count("error"), count("timeout")
-    command("true"), command("false"), command("sleep 9", timeout=0.1)
-    assert (count("ok"), count("error"), count("timeout")) == tuple(n + 1 for n in before)
-
-
 # ---- What they do ---------------------------------------------------------------------------
-
-
-def test_text(command):
-    """A character in two writes, invalid bytes, a NUL, and U+2028."""
-    lines = command(
-        r"printf '\303'; sleep 0.2; printf '\244\377\000\342\200\250'; printf '\360\237'"
-    )
-    assert lines.text() == "ä\ufffd\0\u2028\ufffd"
-    assert command.wait("head -c 100000 /dev/urandom")["status"] == "ok"
-
-
-def test_a_mebibyte_without_a_newline(command):
-    lines = command("head -c 1048576 /dev/zero | tr '\\0' x")
-    assert lines.text() == "x" * 1048576
-
-
-def test_exit_by_signal(command):
-    done = command("kill -SEGV $$").done
-    assert (done["status"], done["exit_code"], done["signal"]) == ("error", 139, "SIGSEGV")
-
-
-@pytest.mark.once
-def test_what_one_answer_holds(command):
-    answer = command.wait("yes | head -c 3000000; echo late >&2")
-    assert answer["stdout"] == "y\n" * (1 << 19)
-    assert answer["dropped_bytes"] == 3000000 - (1 << 20) + len("late\n")
-    assert (answer["stderr"], answer["status"]) == ("", "ok")
-
-
-def test_a_flood_waits_for_its_reader(command, gateway, session):
-    """16 MiB for a client that does not read at first."""
-    # A new connection: the kernel enlarges the buffer of one that has read much.
-    reader = Commands(gateway, session)
-    reader.client = gateway.client_for(None)
-    script = 'python -uc \'for i in range(256): print(end=65536 * "x"); open("n", "w").write(str(i + 1))\''
-
-    def count():
-        return int(command.wait("cat n")["stdout"] or 0)
-
-    with reader.client, reader.stream(script) as response:
-        wait_for(lambda: 0 < count() == (time.sleep(0.3), count())[1], timeout=30)
-        assert count() < 192
-        lines = Lines(response)
-        for text in response.iter_lines():
-            lines.add(text)
-    assert lines.text("stderr") == "" and lines.done["exit_code"] == 0
-    assert lines.text() == "x" * (16 << 20)
 
 
 def test_a_client_that_leaves(command):
@@ -280,32 +90,11 @@ def test_a_client_that_leaves(command):
         wait_for(lambda: not re.search("marker-1|sleep 111", processes(command)))
 
 
-@pytest.mark.once
-def test_a_client_that_leaves_before_the_answer(command):
-    url = httpx.URL(command.client.base_url)
-    body = b'{"command":"sleep 1444"}'
-    head = f"POST {command.url}?wait=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
-    with socket.create_connection((url.host, url.port)) as connection:
-        connection.sendall(head.encode() + b"\r\n\r\n" + body)
-        wait_for(lambda: "sleep 1444" in processes(command))
-    wait_for(lambda: "sleep 1444" not in processes(command))
-
-
 def test_a_command_that_kills_its_keeper(command):
     """The command ends with its keeper; others are not affected."""
     done = command("kill -9 $PPID; sleep 60").done
     assert (done["status"], done["signal"]) == ("error", "SIGKILL")
     assert command.wait("echo next")["stdout"] == "next\n"
-
-
-def test_timeout(command):
-    script = "trap 'echo bye; exit 5' TERM; echo up; sleep 1000 & wait"
-    lines = run_until_timeout(
-        lambda timeout: command(script, timeout=timeout), lambda lines: "up" in lines.text()
-    )
-    assert lines.text() == "up\nbye\n"
-    assert (lines.done["status"], lines.done["exit_code"]) == ("timeout", 5)
-    assert "sleep 1000" not in processes(command)
 
 
 def test_a_timeout_that_is_ignored(command):
@@ -328,7 +117,7 @@ def test_a_fork_bomb(command, run):
         lambda timeout: command(f'python -c "{bomb}"', timeout=timeout),
         lambda lines: lines.text() == "up\n",
     )
-    assert lines.done["status"] == "timeout" and lines.done["duration_ms"] < 30_000
+    assert lines.done["status"] == "timeout"
     assert command.wait("echo back")["stdout"] == "back\n"
     assert run("print(x)").text() == "1\n"  # the kernel has lost nothing
 
@@ -342,37 +131,6 @@ def test_background(command, run):
     assert "sleep 1333" in processes(command)
     command.wait(f"kill {lines.text()}")
     wait_for(lambda: "sleep 1333" not in processes(command))
-
-
-def test_kernels_come_and_go_beside_it(command, gateway, session, run):
-    run("y = 7")
-    with command.stream("echo up; while ! [ -e go ]; do sleep 0.05; done; echo went") as response:
-        lines = response.iter_lines()
-        next(lines)
-        restart = gateway.client.post(f"/api/v1/sessions/{session}/restart")
-        assert restart.status_code == 200
-        command("sleep 1000", timeout=0.1)
-        run("z = 8; open('go', 'w').close()")
-        assert '"went\\n"' in next(lines)
-        assert '"status":"ok"' in next(lines)
-    assert run("print(z)").text() == "8\n"
-
-
-@pytest.mark.once
-def test_how_many_at_a_time(command, gateway, session):
-    with contextlib.ExitStack() as stack:
-        streams = []
-        for _ in range(16):
-            response = stack.enter_context(command.stream("echo up; sleep 1000"))
-            streams.append(response.iter_lines())
-            next(streams[-1])
-        assert "16 commands run already" in command.problem("true", 429, "session_busy")
-
-    def runs():
-        url = f"/api/v1/sessions/{session}/commands"
-        return gateway.client.post(url, json={"command": "true"}).status_code == 200
-
-    wait_for(runs)
 
 
 def test_disk_full(command, run):

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The way out of a sandbox: what goes through the proxy, what it refuses, and that there is no
-other one."""
+other one. More of what it refuses is in tests/component/test_egress.py."""
 
 import socket
 
 import pytest
-from kernelgate import Gateway, wait_for
+from kernelgate import Gateway
 from web import Web
 
 # Defined in the sandbox: what the proxy answers to `head`, and what comes through a tunnel.
 CLIENT = """
 import os, socket, urllib.request
 def ask(head, then=b""):
-    with socket.create_connection(("127.0.0.1", 3128), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", 3128), timeout=60) as s:
         s.sendall(head.encode() + b"\\r\\n\\r\\n")
         answer = s.recv(65536)
         if then:
@@ -41,7 +41,7 @@ def out(web):
         gateway.execute(CLIENT, session_id=session)
 
         def run(code):
-            return gateway.execute(code, session_id=session, timeout=30).text().strip()
+            return gateway.execute(code, session_id=session, timeout=300).text().strip()
 
         run.gateway = gateway
         yield run
@@ -57,15 +57,6 @@ def test_requests_and_tunnels_go_through(out, web):
     head = f"CONNECT 127.0.0.1:{web.port} HTTP/1.1"
     answer = out(f"print(ask({head!r}, b'GET /x HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'))")
     assert answer.startswith("HTTP/1.1 200") and answer.endswith("from outside")
-
-
-def test_an_idle_tunnel_costs_no_processor_time(out, web):
-    tunnel = "idle = socket.create_connection(('127.0.0.1', 3128), timeout=10)\n"
-    tunnel += f"idle.sendall(b'CONNECT 127.0.0.1:{web.port} HTTP/1.1\\r\\n\\r\\n')\n"
-    assert out(f"{tunnel}print(idle.recv(100).decode())").startswith("HTTP/1.1 200")
-    # If the gateway watched a descriptor that nobody reads, this would be near 1.
-    wait_for(lambda: out.gateway.processor_share() < 0.1, timeout=20)
-    out("idle.close()")
 
 
 def own_address():
@@ -84,31 +75,11 @@ def test_what_is_private_is_refused(out):
     assert answer.startswith("HTTP/1.1 403 ")
 
 
-def test_what_is_no_request_is_refused(out):
-    heads = ["GET / HTTP/1.1", "GET https://example.org/ HTTP/1.1", "CONNECT x HTTP/1.1", "hello"]
-    for head in heads:
-        assert out(f"print(ask({head!r}))").startswith("HTTP/1.1 400 "), head
-
-
-def test_a_port_where_nobody_listens(out):
-    assert out("print(ask('CONNECT 127.0.0.1:1 HTTP/1.1'))").startswith("HTTP/1.1 502 ")
-
-
 @pytest.mark.not_on("kubernetes", "a pod has a network, which the cluster closes")
 def test_there_is_still_no_network(out):
     assert out("print(os.listdir('/sys/class/net'))") == "['lo']"
     code = "print(socket.socket().connect_ex(('203.0.113.1', 80)))"
     assert int(out(code)) > 0
-
-
-def test_many_connections_are_bounded_and_leave_the_session_alive(out):
-    code = """
-many = [socket.create_connection(("127.0.0.1", 3128)) for _ in range(60)]
-for s in many: s.close()
-while not (answer := ask("GET / HTTP/1.1")): pass  # until it is seen that these have gone
-print(answer[:12])
-"""
-    assert out(code) == "HTTP/1.1 400"
 
 
 def test_without_the_setting_there_is_no_way_out(gateway):

@@ -17,7 +17,8 @@ CLIENTS = PROJECT / "tests/jupyter"
 
 
 def run_client(command, gateway, tmp_path):
-    """Runs a client in a process of its own."""
+    """Runs a client in a process of its own. It must end the kernels that it has started."""
+    before = list_kernels(gateway).keys()
     result = subprocess.run(
         command,
         env={
@@ -37,7 +38,7 @@ def run_client(command, gateway, tmp_path):
     )
     said = result.stdout + result.stderr
     assert result.returncode == 0 and result.stdout.endswith("done\n"), said[-4000:]
-    assert list_kernels(gateway) == {}
+    assert list_kernels(gateway).keys() == before
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +48,8 @@ def gateway_flags():
 
 @pytest.fixture(scope="module")
 def gateway_with_key(engine):
-    running = Gateway(
-        "--jupyter-api", "--pool-size", "1", "--api-key", "key-a", key="key-a", quick=True
-    )
+    flags = "--jupyter-api", "--pool-size", "1", "--kernel-start", "fork"
+    running = Gateway(*flags, "--api-key", "key-a", key="key-a")
     try:
         yield running.start()
     finally:
@@ -74,9 +74,9 @@ def test_jupyterlab_services(gateway_with_key, tmp_path, part):
 
 
 @pytest.fixture
-def lab(start_gateway, tmp_path):
+def lab(gateway_with_key, tmp_path):
     """A Jupyter server that gets its kernels from the gateway, as `jupyter lab --gateway-url`."""
-    gateway = start_gateway("--jupyter-api", "--pool-size", "1", "--api-key", "key-a", key="key-a")
+    gateway = gateway_with_key
     port = free_port()
     command = [
         sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root",
@@ -97,11 +97,11 @@ def lab(start_gateway, tmp_path):
     server = types.SimpleNamespace(url=f"http://127.0.0.1:{port}", gateway=gateway)
     try:
         with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as server.client:
-            wait_for(lambda: answers(server), 60)
+            wait_for(lambda: answers(server))
             yield server
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
         print((tmp_path / "log").read_text()[-6000:])
 
 

@@ -1,32 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A language is added by a folder with a kernelspec, and nothing else."""
 
-import re
-import shutil
 import subprocess
 
 import pytest
 from kernelgate import PROJECT
-
-
-@pytest.mark.parametrize("name", ["javascript", "python"])
-def test_only_the_named_wheels_are_installed(name, tmp_path):
-    folder = PROJECT / "kernelspec" / name
-    lines = (folder / "requirements.txt").read_text().replace("\\\n", " ").splitlines()
-    packages = [line for line in lines if not line.startswith("#")]
-    assert packages
-    for line in packages:
-        assert re.fullmatch(r"[\w.-]+==[\w.]+( +--hash=sha256:[0-9a-f]{64})+", line), line
-    # The installer refuses a wheel with another hash.
-    for part in folder.iterdir():
-        shutil.copy(part, tmp_path)
-    wrong = re.sub(r"sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, packages[0])
-    (tmp_path / "requirements.txt").write_text(wrong + "\n")
-    run = subprocess.run(
-        ["bash", tmp_path / "install", tmp_path / "target", f"/opt/kernelgate/{name}"],
-        capture_output=True, text=True, timeout=200,
-    )  # fmt: skip
-    assert run.returncode != 0 and "DO NOT MATCH THE HASHES" in run.stderr, run.stderr
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +44,3 @@ def test_another_language(start_gateway, kernelspecs):
             "/api/v1/execute", json={"code": "1", "session_id": session, "kernel": "bash", **field}
         )
         assert (response.status_code, response.json()["code"]) == (400, "invalid_request")
-
-
-def test_a_broken_kernelspec_is_said(start_gateway, tmp_path):
-    (tmp_path / "odd").mkdir()
-    (tmp_path / "odd/kernel.json").write_text('{"argv": "bash", "language": "x"}')
-    with pytest.raises(AssertionError, match="odd/kernel.json: argv must be a list of strings"):
-        start_gateway("--kernelspec-dir", str(tmp_path))

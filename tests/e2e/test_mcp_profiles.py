@@ -1,114 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The profiles: prompts written for other systems work unchanged, with real clients."""
+"""The profiles with Python's own packages; all else is in tests/component/test_mcp_profiles.py."""
 
-import base64
-import hashlib
-import re
-import threading
-import time
-
-import httpx
-import pytest
-from kernelgate import problem
+from kernelgate import wait_for
 from mcp_clients import client_of
-from web import Index
 
 FIGURE = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
-PNG = base64.b64encode(b"\x89PNG").decode()[:5]
 
 
-@pytest.fixture(scope="module")
-def profiles():
-    """One client per profile, made on first use."""
-    clients = {}
-    yield clients
-    for client in clients.values():
-        client.__exit__()
-
-
-@pytest.fixture
-def use(gateway, profiles):
-    def use(profile, sdk="1", transport="http"):
-        if profile not in profiles:
-            profiles[profile] = client_of(sdk, transport, gateway, profile).__enter__()
-        client = profiles[profile]
-
-        def tool(called, /, **arguments):
-            result = client.call(called, arguments)
-            assert not result.is_error, result.text
-            return result.json
-
-        tool.client = client
-        return tool
-
-    return use
-
-
-def names_of(client):
-    return {name for name in client.tools() if not name.startswith(("test_", "json_schema"))}
-
-
-# ---- sandbox-mcp
-
-
-def test_sandbox_mcp(use):
-    tool = use("sandbox-mcp")
-    assert names_of(tool.client) == {
-        "execute_python_code",
-        "list_active_sessions",
-        "terminate_session",
-        "create_session_with_files",
-    }
-    created = tool("create_session_with_files", file_urls=["http://127.0.0.1:1/data.csv"])
-    assert set(created) == {
-        "session_id",
-        "working_directory",
-        "downloaded_files",
-        "errors",
-        "status",
-    }
-    assert created["working_directory"] == "/mnt/data" and created["downloaded_files"] == []
-    assert created["errors"][0]["url"] == "http://127.0.0.1:1/data.csv"
-
-    first = tool(
-        "execute_python_code", code="x = 6; print('hi'); x * 7", session_id=None, timeout=None
-    )
-    session = first["session_id"]
-    assert first == {"output": "hi\n42", "images": [], "session_id": session}
-    figure = tool("execute_python_code", code=FIGURE, session_id=session)
-    (image,) = figure["images"]
-    assert image["type"] == "image" and image["format"] == "png" and image["data"].startswith(PNG)
-    assert tool("execute_python_code", code="x", session_id=session)["output"] == "6"
-    error = tool("execute_python_code", code="1/0", session_id=session)
-    assert set(error) == {"error", "traceback"}
-    assert error["error"] == "ZeroDivisionError: division by zero"
-    timeout = tool("execute_python_code", code="while True: pass", session_id=session, timeout=1)
-    assert timeout["error"].startswith("TimeoutError")
-
-    listed = tool("list_active_sessions")
-    assert listed["total"] == len(listed["sessions"])
-    about = listed["sessions"][session]
-    assert (
-        set(about) == {"execution_count", "last_activity", "status"} and about["status"] == "active"
-    )
-    content = tool.client.do("read", uri=f"session://{session}")["contents"][0]
-    assert session in content["text"]
-    arguments = {"task_description": "add 1 and 2", "include_comments": "false"}
-    prompt = tool.client.do("prompt", name="code_execution_prompt", args=arguments)
-    assert "add 1 and 2" in prompt["messages"][0]["content"]["text"]
-    for expected in ("success", "warning"):
-        assert tool("terminate_session", session_id=session)["status"] == expected
-    assert tool("terminate_session", session_id="../x")["status"] == "error"
-    tool("terminate_session", session_id=created["session_id"])
-
-
-# ---- code-sandbox
-
-
-def test_code_sandbox(use, own_gateway):
+def test_code_sandbox(own_gateway):
     """Over stdio, as its users have it."""
     with client_of("1", "stdio", profile="code-sandbox", flags=own_gateway) as client:
-        assert names_of(client) >= {"run_python_code"}
+        assert "run_python_code" in client.tools()
         run = lambda code: client.call("run_python_code", {"code": code})  # noqa: E731
         assert run("x = 1\nprint('  hello  ')").text == "hello"
         failed = run("print('before'); x").json
@@ -123,240 +25,31 @@ def test_code_sandbox(use, own_gateway):
         assert '"installed_libraries"' in text and "pandas" in text
 
 
-def test_code_sandbox_runs_javascript_by_both_names(use):
-    client = use("code-sandbox").client
-    assert {"run_javascript_code", "run_js_code"} <= names_of(client)
-    for name in ("run_javascript_code", "run_js_code"):
-        assert client.call(name, {"code": "console.log(6 * 7)"}).text == "42"
-
-
-# ---- mcp-code-sandbox
-
-
-def test_mcp_code_sandbox(use):
-    tool = use("mcp-code-sandbox", "2-legacy")
-    tools = tool.client.tools()
-    assert tools["sandbox_list_artifacts"]["annotations"]["readOnlyHint"] is True
-    assert tools["sandbox_close_session"]["annotations"]["destructiveHint"] is True
-    csv = base64.b64encode(b"a,b\n1,2\n3,4\n").decode()
-    uploaded = tool("sandbox_upload_file", filename="data.csv", content_base64=csv)
-    session = uploaded["session_id"]
-    assert re.fullmatch("sess_[0-9a-f]{12}", session) and uploaded["path"] == "data.csv"
-    again = {"filename": "data.csv", "content_base64": csv, "session_id": session}
-    assert tool("sandbox_upload_file", **again)["error"] == "file_exists"
-    assert "error" not in tool("sandbox_upload_file", **again, overwrite=True)
-
-    code = (
-        "import pandas as pd\ndata = pd.read_csv('data.csv')\nprint(data['a'].sum())\n"
-        "data.describe().to_csv('summary.csv')"
-    )
-    run = tool("sandbox_run_python", code=code, session_id=session)
-    assert re.fullmatch(r"run_\d{8}T\d{6}Z_[0-9a-f]{4}", run["run_id"])
-    assert (run["session_id"], run["exit_code"], run["stdout"]) == (session, 0, "4\n")
-    assert run["stdout_truncated"] is False and run["duration_ms"] >= 0
-    (artifact,) = run["artifacts"]
-    assert artifact["path"] == artifact["filename"] == "summary.csv"
-    assert artifact["mime_type"] == "text/csv" and artifact["size_bytes"] > 20
-    link = httpx.get(artifact["download_url"], trust_env=False)
-    assert link.status_code == 200 and link.text.startswith(",a,b")
-
-    failed = tool("sandbox_run_python", code="1/0", session_id=session)
-    assert failed["exit_code"] == 1 and "ZeroDivisionError" in failed["stderr"]
-    listed = tool("sandbox_list_artifacts", session_id=session)["artifacts"]
-    assert [entry["path"] for entry in listed] == ["data.csv", "summary.csv"]
-    read = tool("sandbox_read_artifact", session_id=session, path="summary.csv")
-    assert set(read) == {"path", "filename", "mime_type", "size_bytes", "content_base64"}
-    assert base64.b64decode(read["content_base64"]).decode() == link.text
-    assert tool("sandbox_close_session", session_id=session) == {"status": "closed"}
-
-
-@pytest.mark.parametrize(
-    "name, arguments, code",
-    [
-        ("sandbox_run_python", {"code": "1", "session_id": "mine"}, "invalid_session_id"),
-        (
-            "sandbox_run_python",
-            {"code": "1", "session_id": "sess_0123456789ab"},
-            "session_not_found",
-        ),
-        ("sandbox_run_python", {"code": "x" * (1 << 20 | 1)}, "code_too_large"),
-        ("sandbox_upload_file", {"filename": "../x", "content_base64": ""}, "invalid_filename"),
-        ("sandbox_upload_file", {"filename": "x", "content_base64": "%"}, "invalid_content"),
-        (
-            "sandbox_read_artifact",
-            {"session_id": "sess_0123456789ab", "path": "../x"},
-            "session_not_found",
-        ),
-        ("sandbox_close_session", {"session_id": "sess_0123456789ab"}, "session_not_found"),
-    ],
-)
-def test_mcp_code_sandbox_answers_errors(use, name, arguments, code):
-    answer = use("mcp-code-sandbox", "2-legacy")(name, **arguments)
-    assert set(answer) == {"error", "message", "size_bytes", "download_url"}
-    assert answer["error"] == code and answer["message"]
-
-
-# ---- mcp-sandbox
-
-
-def test_mcp_sandbox(use, gateway):
-    """Over the old HTTP+SSE, as its users have it."""
-    tool = use("mcp-sandbox", "1", "sse")
-    created = tool("create_sandbox", name="analysis")
-    sandbox = {"sandbox_id": created["sandbox_id"]}
-    assert created == {
-        **sandbox, "user_id": "anonymous", "name": "analysis", "status": "active",
-    }  # fmt: skip
-    listed = {entry["sandbox_id"]: entry for entry in tool("list_sandboxes")}
-    assert listed[created["sandbox_id"]]["name"] == "analysis"
-    assert isinstance(listed[created["sandbox_id"]]["installed_packages"], list)
-    status = tool("check_package_installation_status", **sandbox, package_name="not-asked-for")
-    assert status["status"] == "not_found"
-    run = tool("execute_python_code", **sandbox, code="open('r.txt', 'w').write('done'); print(1)")
-    assert (run["stdout"], run["stderr"], run["exit_code"]) == ("1\n", "", 0)
-    assert run["files"] == ["/mnt/data/r.txt"]
-    (link,) = run["file_links"]
-    assert httpx.get(link, trust_env=False).text == "done"
-    for path in ("r.txt", "/mnt/data/r.txt", "/app/results/r.txt"):
-        params = {"sandbox_id": created["sandbox_id"], "file_path": path}
-        answer = gateway.client.get("/sandbox/file", params=params, follow_redirects=True)
-        assert answer.text == "done"
-    problem(gateway.client.get("/sandbox/file?sandbox_id=x&file_path=y"), 404, "session_not_found")
-    problem(gateway.client.get("/sandbox/file"), 400, "invalid_request")
-    failed = tool("execute_python_code", **sandbox, code="1/0")
-    assert failed["exit_code"] == 1 and failed["error"] == "ZeroDivisionError: division by zero"
-    command = tool("execute_terminal_command", **sandbox, command="cat r.txt; echo e >&2; exit 3")
-    assert command == {"stdout": "done", "stderr": "e\n", "exit_code": 3}
-    refused = tool.client.call(
-        "install_package_in_sandbox", {**sandbox, "package_name": "--index-url=x"}
-    )
-    assert refused.is_error and refused.json["success"] is False
-    # Over HTTP, no client can upload the server's own files.
-    upload = {**sandbox, "local_file_path": "/etc/hostname"}
-    assert tool.client.call("upload_file_to_sandbox", upload).json["code"] == "invalid_path"
-
-
-def test_mcp_sandbox_installs_from_the_real_index(use):
-    tool = use("mcp-sandbox", "1", "sse")
-    sandbox = {"sandbox_id": tool("create_sandbox")["sandbox_id"]}
-    package = {**sandbox, "package_name": "humanize==4.12.3"}
-    done = tool("install_package_in_sandbox", **package)
-    deadline = time.monotonic() + 120
-    while done["status"] == "installing" and time.monotonic() < deadline:
-        done = tool("check_package_installation_status", **package)
-    assert (done["status"], done["complete"], done["success"]) == ("success", True, True), done
-    assert "4.12.3" in done["message"] and done["end_time"].endswith("Z")
-    code = "import humanize; print(humanize.intcomma(174152))"
-    assert tool("execute_python_code", **sandbox, code=code)["stdout"] == "174,152\n"
-    (listed,) = [entry for entry in tool("list_sandboxes") if sandbox.items() <= entry.items()]
-    assert "humanize" in listed["installed_packages"]
-    checked = tool("check_package_installation_status", **sandbox, package_name="Humanize")
-    assert checked["status"] == "success"
-
-
-def test_mcp_sandbox_tells_of_an_installation(start_gateway):
-    index = Index()
-    index.add_wheel("kgslow", "1.0")
-    status, headers, body = index.answers["/simple/kgslow/"]
-    go = threading.Event()
-
-    def slowly(handler):
-        go.wait(60)
-        handler.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            handler.send_header(name, value)
-        handler.end_headers()
-        handler.wfile.write(body)
-
-    index.answers["/simple/kgslow/"] = slowly
-    gateway = start_gateway("--pypi-index-url", index.simple, "--fetch-allow", "127.0.0.1")
+def test_mcp_sandbox_installs_from_the_real_index(gateway):
     with client_of("1", "sse", gateway, "mcp-sandbox") as client:
-        sandbox = {"sandbox_id": client.call("create_sandbox").json["sandbox_id"]}
-        package = {**sandbox, "package_name": "kgslow==1.0"}
-        begun = client.call("install_package_in_sandbox", package).json
-        assert (begun["status"], begun["success"]) == ("installing", None)
-        waited = client.call("check_package_installation_status", package).json
-        assert (waited["status"], waited["complete"]) == ("installing", False), waited
-        assert 9 < waited["elapsed_seconds"] < 60
-        go.set()
-        done = client.call("check_package_installation_status", package).json
-        assert (done["status"], done["success"]) == ("success", True), done
-        failed = client.call(
-            "install_package_in_sandbox", {**sandbox, "package_name": "kgnothing"}
-        ).json
-        assert (failed["status"], failed["complete"], failed["success"]) == ("failed", True, False)
-        assert failed["stderr"]
-        unknown = {**sandbox, "package_name": "kgunknown"}
-        missing = client.call("check_package_installation_status", unknown).json
-        assert missing == {
-            "status": "not_found",
-            "message": "kgunknown was not asked for",
-            "complete": True,
-            "success": False,
-        }
-        broken = client.call(
-            "check_package_installation_status", {**sandbox, "package_name": "./x"}
-        )
-        assert broken.is_error and broken.json["status"] == "error"
-        assert (broken.json["complete"], broken.json["success"]) == (True, False)
-    index.close()
 
+        def tool(called, /, **arguments):
+            result = client.call(called, arguments)
+            assert not result.is_error, result.text
+            return result.json
 
-def test_mcp_sandbox_code_finds_the_folder_that_it_knows(use):
-    tool = use("mcp-sandbox", "1", "sse")
-    sandbox = {"sandbox_id": tool("create_sandbox")["sandbox_id"]}
-    code = "open('/app/results/plot.txt', 'w').write('here')"
-    run = tool("execute_python_code", **sandbox, code=code)
-    assert (run["exit_code"], run["files"]) == (0, ["/mnt/data/plot.txt"]), run
-    command = tool("execute_terminal_command", **sandbox, command="cat /app/results/plot.txt")
-    assert command["stdout"] == "here"
+        sandbox = {"sandbox_id": tool("create_sandbox")["sandbox_id"]}
+        package = {**sandbox, "package_name": "humanize==4.12.3"}
+        done = [tool("install_package_in_sandbox", **package)]
 
+        def has_ended():
+            if done[-1]["status"] == "installing":
+                done.append(tool("check_package_installation_status", **package))
+            return done[-1]["status"] != "installing"
 
-def test_mcp_sandbox_uploads_over_stdio_and_below_its_root(own_gateway, tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/data.txt").write_text("local")
-    (tmp_path / "secret").write_text("not yours")
-    (tmp_path / "in/link").symlink_to(tmp_path / "secret")
-    flags = [*own_gateway, "--upload-root", str(tmp_path / "in")]
-    with client_of("1", "stdio", profile="mcp-sandbox", flags=flags) as client:
-        sandbox = {"sandbox_id": client.call("create_sandbox").json["sandbox_id"]}
-        upload = lambda path: client.call(  # noqa: E731
-            "upload_file_to_sandbox", {**sandbox, "local_file_path": str(path)}
-        )
-        assert upload(tmp_path / "in/data.txt").json["success"] is True
-        ran = client.call(
-            "execute_python_code", {**sandbox, "code": "print(open('data.txt').read())"}
-        )
-        assert ran.json["stdout"] == "local\n"
-        large = bytes(range(256)) * 10_000  # read in pieces
-        (tmp_path / "in/large").write_bytes(large)
-        assert upload(tmp_path / "in/large").json["success"] is True
-        code = "import hashlib; print(hashlib.md5(open('large', 'rb').read()).hexdigest())"
-        ran = client.call("execute_python_code", {**sandbox, "code": code})
-        assert ran.json["stdout"].strip() == hashlib.md5(large).hexdigest()
-        for path in ("secret", "in/link", "in/../secret", "in"):
-            assert upload(tmp_path / path).json["code"] == "invalid_path", path
-        assert upload(tmp_path / "in/nothing").json["code"] == "not_found"
-        # Nor does it reveal which files exist elsewhere.
-        for path in (tmp_path / "nothing", tmp_path / "in/../nothing", "/root/nothing/at/all"):
-            assert upload(path).json == upload(tmp_path / "secret").json, path
-
-
-def test_errors_cut_no_character(use):
-    """Messages that quote the request are cut at a character."""
-    tool = use("mcp-sandbox", "1", "sse")
-    sandbox = {"sandbox_id": tool("create_sandbox")["sandbox_id"]}
-    for name, argument in (
-        ("check_package_installation_status", "package_name"),
-        ("install_package_in_sandbox", "package_name"),
-        ("upload_file_to_sandbox", "local_file_path"),
-    ):
-        for pad in range(4):
-            arguments = {**sandbox, argument: "a" * pad + "\N{GRINNING FACE}" * 100}
-            answer = tool.client.call(name, arguments)
-            assert answer.is_error and answer.json["success"] is False
-
-
-def test_an_unknown_profile_is_refused(gateway):
-    response = gateway.client.post("/mcp?profile=nope", json={}, headers={"Accept": "*/*"})
-    assert response.status_code == 400 and "mcp-code-sandbox" in response.text
+        wait_for(has_ended, 300)
+        end = done[-1]
+        assert (end["status"], end["complete"], end["success"]) == ("success", True, True), end
+        assert "4.12.3" in end["message"] and end["end_time"].endswith("Z")
+        code = "import humanize; print(humanize.intcomma(174152))"
+        assert tool("execute_python_code", **sandbox, code=code)["stdout"] == "174,152\n"
+        (listed,) = [entry for entry in tool("list_sandboxes") if sandbox.items() <= entry.items()]
+        assert "humanize" in listed["installed_packages"]
+        checked = tool("check_package_installation_status", **sandbox, package_name="Humanize")
+        assert checked["status"] == "success"
+        gateway.delete_session(sandbox["sandbox_id"])

@@ -668,9 +668,10 @@ def test_doctor_of_an_installation_that_runs(pair, start_replica):
 # ---- Settings --------------------------------------------------------------------------------------
 
 
-def test_replicas_need_what_can_be_taken_over():
+def test_replicas_need_what_can_be_taken_over(tmp_path):
     settings = {"PATH": os.environ["PATH"], **cluster.gateway_environment()}
     settings["KERNELGATE_KUBERNETES_REPLICA_ADDRESS"] = "127.0.0.1:1"
-    result = subprocess.run([BINARY, "serve"], env=settings, stderr=subprocess.PIPE, text=True)
+    command = [BINARY, "serve", "--state-dir", tmp_path]
+    result = subprocess.run(command, env=settings, stderr=subprocess.PIPE, text=True)
     assert result.returncode == 1
     assert "replicas need provisioner kubernetes, keep-sandboxes" in result.stderr

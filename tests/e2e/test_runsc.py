@@ -206,4 +206,4 @@ def test_doctor_says_why_it_cannot_work(tmp_path):
     )
     broken.chmod(0o755)
     code, text = doctor(str(broken))
-    assert code != 0 and "open /no/such/device: no such file or directory" in text
+    assert code != 0 and re.search(r"/no/such/device\)?: no such file or directory", text)

@@ -1,25 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions: state, lifetime, owners, and what happens when the gateway dies."""
+"""Sessions of real kernels in real containers: state, lifetime, and what happens when the gateway dies."""
 
-import concurrent.futures
-import datetime
-import pathlib
-import shutil
-import threading
 import time
 import uuid
 
 import pytest
-from kernelgate import PROJECT, problem, wait_for
+from kernelgate import problem, wait_for
 from sandboxes import lives, sandbox_of
 
 
 def name():
     return f"t-{uuid.uuid4().hex[:12]}"
-
-
-def expiry(shown):
-    return datetime.datetime.fromisoformat(shown["expires_at"].replace("Z", "+00:00"))
 
 
 # ---- State
@@ -59,31 +50,6 @@ def test_two_sessions_share_neither_variables_nor_files(gateway, session):
 # ---- The routes
 
 
-def test_create(gateway):
-    session_id = name()
-    response = gateway.client.post("/api/v1/sessions", json={"session_id": session_id})
-    body = response.json()
-    assert body["resultCode"] == 0 and body["resultMsg"] == "success"
-    assert body["data"] == {
-        "session_id": session_id,
-        "working_directory": "/mnt/data",
-        "downloaded_files": [],
-        "errors": [],
-    }
-    again = gateway.client.post("/api/v1/sessions", json={"session_id": session_id})
-    assert again.status_code == 200 and again.json()["data"]["session_id"] == session_id
-    gateway.delete_session(session_id)
-
-
-@pytest.mark.once
-def test_create_without_a_body_or_an_id(gateway):
-    ids = [gateway.create_session(), gateway.create_session()]
-    assert ids[0] != ids[1]
-    for session_id in ids:
-        assert gateway.execute("print(1)", session_id=session_id).text() == "1\n"
-        gateway.delete_session(session_id)
-
-
 def test_env_of_a_session(gateway):
     session_id = gateway.create_session(env={"KG_SESSION": "s"})
     show = "import os; print(os.environ.get('KG_SESSION'))"
@@ -93,21 +59,6 @@ def test_env_of_a_session(gateway):
     gateway.client.post(f"/api/v1/sessions/{session_id}/restart")
     assert gateway.execute(show, session_id=session_id).text() == "s\n"
     gateway.delete_session(session_id)
-
-
-@pytest.mark.parametrize(
-    "body", [{"nonsense": 1}, {"idle_timeout": 0}, {"idle_timeout": "1"}, {"env": []}, []]
-)
-def test_create_refuses(gateway, body):
-    problem(gateway.client.post("/api/v1/sessions", json=body), 400, "invalid_request")
-
-
-def test_create_refuses_bad_ids_and_kernels(gateway):
-    for body, status, code in (
-        ({"session_id": "a/b"}, 400, "invalid_session_id"),
-        ({"kernel": "cobol"}, 404, "unknown_kernel"),
-    ):
-        problem(gateway.client.post("/api/v1/sessions", json=body), status, code)
 
 
 def test_show_and_list(gateway, session):
@@ -134,17 +85,6 @@ def test_the_list_has_the_used_memory(gateway, session):
     wait_for(lambda: abs((listed() or 0) - used) < 16 << 20)
 
 
-def test_is_busy_while_it_executes(gateway, session):
-    with gateway.stream(
-        "print(1, flush=True)\nimport time; time.sleep(30)", session_id=session
-    ) as reader:
-        reader.next_of("stdout")
-        assert gateway.show_session(session)["is_busy"] is True
-        assert gateway.client.post(f"/api/v1/sessions/{session}/interrupt").status_code == 200
-        reader.rest()
-    assert gateway.show_session(session)["is_busy"] is False
-
-
 @pytest.mark.not_on("kubernetes", "a pod ends a moment after its deletion was accepted")
 def test_delete(gateway):
     session_id = gateway.create_session(session_id=name())
@@ -162,21 +102,11 @@ def test_delete(gateway):
 def test_delete_ends_a_running_execution(gateway):
     session_id = gateway.create_session(session_id=name())
     with gateway.stream(
-        "print(1, flush=True)\nimport time; time.sleep(30)", session_id=session_id
+        "print(1, flush=True)\nimport time; time.sleep(600)", session_id=session_id, timeout=900
     ) as reader:
         reader.next_of("stdout")
         assert gateway.delete_session(session_id).status_code == 200
         assert reader.rest().status in ("died", "interrupted")
-
-
-def test_show_while_it_is_deleted(gateway):
-    for _ in range(3):
-        session_id = gateway.create_session()
-        url = f"/api/v1/sessions/{session_id}"
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            shows = [pool.submit(gateway.client.get, url, timeout=20) for _ in range(8)]
-            assert gateway.delete_session(session_id).status_code == 200
-            assert {show.result().status_code for show in shows} <= {200, 404, 503}
 
 
 def test_interrupt(gateway, session):
@@ -209,122 +139,6 @@ def test_restart_of_a_busy_kernel(gateway, session):
     assert gateway.execute("print(2)", session_id=session).text() == "2\n"
 
 
-def test_touch_renews_the_expiry(gateway, session):
-    before = expiry(gateway.show_session(session))
-
-    def renewed():
-        assert gateway.client.post(f"/api/v1/sessions/{session}/touch").status_code == 200
-        return expiry(gateway.show_session(session)) > before
-
-    wait_for(renewed)
-
-
-@pytest.mark.parametrize("action", ["interrupt", "restart", "touch"])
-def test_actions_on_no_session(gateway, action):
-    response = gateway.client.post(f"/api/v1/sessions/{name()}/{action}")
-    problem(response, 404, "session_not_found")
-
-
-# ---- Expiry and limits
-
-
-def test_an_idle_session_ends(gateway):
-    session_id = gateway.create_session(session_id=name(), idle_timeout=1)
-    # Asking for a session must not keep it alive.
-    url = f"/api/v1/sessions/{session_id}"
-    wait_for(lambda: gateway.client.get(url).status_code == 404)
-    listed = gateway.client.get("/api/v1/sessions").json()["sessions"]
-    assert session_id not in listed
-
-
-@pytest.mark.once
-def test_a_running_execution_is_activity(gateway):
-    session_id = gateway.create_session(session_id=name(), idle_timeout=1)
-    lines = gateway.execute("import time; time.sleep(3); print('done')", session_id=session_id)
-    assert lines.text() == "done\n"
-
-
-@pytest.mark.once
-def test_max_sessions(start_gateway):
-    gateway = start_gateway("--max-sessions", "2", "--pool-size", "0")
-    first = gateway.create_session()
-    gateway.create_session()
-    response = gateway.client.post("/api/v1/sessions", json={})
-    problem(response, 429, "max_sessions")
-    assert int(response.headers["retry-after"]) > 0
-    problem(gateway.client.post("/api/v1/execute", json={"code": "1"}), 429, "max_sessions")
-    gateway.delete_session(first)
-    assert gateway.execute("print(1)").text() == "1\n"
-
-
-def test_many_sessions_at_once(start_gateway):
-    gateway = start_gateway("--max-sessions", "6", "--pool-size", "1")
-    with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        runs = [
-            pool.submit(gateway.execute, f"x = {i}\nprint(x * x)", session_id=f"s{i}")
-            for i in range(6)
-        ]
-        assert [run.result().text() for run in runs] == [f"{i * i}\n" for i in range(6)]
-
-
-def test_a_session_queue_is_bounded(gateway, session):
-    with gateway.stream(
-        "print(1, flush=True)\nimport time; time.sleep(60)", session_id=session, timeout=60
-    ) as reader:
-        reader.next_of("stdout")
-        statuses = []
-        with concurrent.futures.ThreadPoolExecutor(200) as pool:
-            body = {"code": "pass", "session_id": session}
-            futures = [
-                pool.submit(gateway.client.post, "/api/v1/execute", json=body) for _ in range(200)
-            ]
-            wait_for(lambda: any(f.done() and f.result().status_code == 429 for f in futures))
-            gateway.client.post(f"/api/v1/sessions/{session}/interrupt")
-            statuses = [future.result() for future in futures]
-    problem(next(r for r in statuses if r.status_code == 429), 429, "session_busy")
-    assert {response.status_code for response in statuses} == {200, 429}
-
-
-# ---- Owners
-
-
-@pytest.mark.once
-def test_one_owners_session_is_404_to_another(start_gateway, tmp_path):
-    keys = tmp_path / "keys"
-    keys.write_text(
-        "# comment\nalice:key-of-alice\n"
-        # The digest of "key-of-bob".
-        "bob:sha256:" + __import__("hashlib").sha256(b"key-of-bob").hexdigest() + "\n"
-    )
-    gateway = start_gateway("--api-keys-file", str(keys), "--pool-size", "1", key="key-of-alice")
-    bob = gateway.client_for("key-of-bob")
-    gateway.create_session(session_id="mine")
-    execution = gateway.execute("x = 'alice'", session_id="mine").headers["x-execution-id"]
-    for method, path in (
-        ("GET", "/api/v1/sessions/mine"),
-        ("DELETE", "/api/v1/sessions/mine"),
-        ("POST", "/api/v1/sessions/mine/interrupt"),
-        ("POST", "/api/v1/sessions/mine/restart"),
-        ("POST", "/api/v1/sessions/mine/touch"),
-        ("GET", "/api/v1/sessions/mine/packages"),
-        ("GET", "/api/v1/sessions/mine/packages/numpy"),
-    ):
-        problem(bob.request(method, path), 404, "session_not_found")
-    install = bob.post("/api/v1/sessions/mine/packages", json={"packages": ["numpy"]})
-    problem(install, 404, "session_not_found")
-    problem(bob.get(f"/api/v1/executions/{execution}"), 404, "not_found")
-    problem(bob.post(f"/api/v1/executions/{execution}/interrupt"), 404, "not_found")
-    assert bob.get("/api/v1/sessions").json() == {"sessions": {}, "total": 0}
-    # For the other owner the same id is another session.
-    assert (
-        gateway.execute("print('x' in globals())", client=bob, session_id="mine").text()
-        == "False\n"
-    )
-    assert gateway.execute("print(x)", session_id="mine").text() == "alice\n"
-    assert gateway.client.get(f"/api/v1/executions/{execution}").status_code == 200
-    bob.close()
-
-
 # ---- The gateway dies
 
 
@@ -348,109 +162,3 @@ def test_sandboxes_end_themselves_when_no_gateway_comes(start_gateway):
     gateway.start()
     # A cluster says a moment later that a pod has ended.
     wait_for(lambda: gateway.client.get("/api/v1/sessions").json()["total"] == 0)
-
-
-def test_show_while_it_is_made(gateway):
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        # With its own environment it cannot come from the pool.
-        made = pool.submit(
-            gateway.client.post, "/api/v1/sessions", json={"session_id": "own", "env": {"A": "1"}}
-        )
-        codes = set()
-        while not made.done():
-            codes.add(gateway.client.get("/api/v1/sessions/own").status_code)
-    assert made.result().status_code == 200 and codes and codes <= {200, 404}
-    gateway.delete_session("own")
-
-
-def test_files_are_files(gateway, run, session):
-    run("import os; os.mkdir('d'); open('d/f', 'w').write('12'); os.symlink('d/f', 'link')")
-    shown = gateway.show_session(session)
-    assert [(file["path"], file["size"]) for file in shown["files"]] == [("d/f", 2)]
-    assert shown["total_files"] == 1
-
-
-def test_more_env_than_a_kernel_gets_is_refused(gateway):
-    many, large = {f"A{i}": "" for i in range(65)}, {"A": "x" * 17000}
-    for env, detail in ((many, "env has more than"), (large, "env is larger than")):
-        response = gateway.client.post("/api/v1/sessions", json={"env": env})
-        assert response.status_code == 400 and detail in response.json()["detail"]
-
-
-@pytest.mark.once
-def test_one_thread_runs_the_gateway(gateway, run):
-    run("print(1)")
-    names = pathlib.Path(f"/proc/{gateway.process.pid}/task").glob("*/comm")
-    # libzmq's two threads run no code of the project.
-    assert sorted(name.read_text().strip() for name in names) == [
-        "ZMQbg/IO/0",
-        "ZMQbg/Reaper",
-        "kernelgate",
-    ]
-
-
-# ---- Several owners
-
-
-@pytest.fixture
-def two_owners(start_gateway, tmp_path):
-    def start(*flags):
-        keys = tmp_path / "keys"
-        keys.write_text("ann:key-of-ann\nbob:key-of-bob\n")
-        gateway = start_gateway("--api-keys-file", str(keys), *flags, key="key-of-ann")
-        return gateway, gateway.client_for("key-of-bob")
-
-    return start
-
-
-@pytest.mark.once
-def test_one_owner_takes_half_of_the_sessions(two_owners):
-    gateway, bob = two_owners("--max-sessions", "3", "--pool-size", "0")
-    gateway.create_session(session_id="a")
-    gateway.create_session(session_id="b")
-    problem(gateway.client.post("/api/v1/sessions", json={}), 429, "max_sessions")
-    gateway.create_session(bob, session_id="a")
-    problem(bob.post("/api/v1/sessions", json={}), 429, "max_sessions")
-
-
-@pytest.mark.only("oci", "its runtime is held back by a wrapper")
-def test_ending_many_sessions_keeps_nobody_from_getting_one(two_owners, tmp_path):
-    hold, held, runtime = tmp_path / "hold", tmp_path / "held", tmp_path / "runc"
-    real = shutil.which("runc") or shutil.which("crun")
-    held.mkdir()
-    runtime.write_text(
-        '#!/bin/sh\ncase "$*" in\n'
-        f"*delete*) touch {held}/$$; while [ -e {hold} ]; do sleep .05; done;;\n"
-        f'esac\nexec {real} "$@"\n'
-    )
-    runtime.chmod(0o755)
-    flags = ("--pool-size", "0", "--max-sessions", "20", "--oci-runtime", str(runtime))
-    gateway, bob = two_owners(*flags)
-    for i in range(9):
-        gateway.create_session(session_id=f"s{i}")
-    hold.touch()
-    deleting = [threading.Thread(target=gateway.delete_session, args=(f"s{i}",)) for i in range(9)]
-    try:
-        for thread in deleting:
-            thread.start()
-        wait_for(lambda: len(list(held.iterdir())) >= 6)
-        assert gateway.execute("print(1)", client=bob, session_id="new").text() == "1\n"
-    finally:
-        hold.unlink()
-    for thread in deleting:
-        thread.join(30)
-
-
-# ---- Bounds that must agree
-
-
-@pytest.mark.once
-def test_more_sessions_than_can_be_connected(start_gateway, tmp_path):
-    for i in range(8):
-        (tmp_path / f"python{i}").symlink_to(PROJECT / "kernelspec/python")
-    flags = ("--kernelspec-dir", str(tmp_path), "--default-kernel", "python0", "--pool-size", "0")
-    with pytest.raises(AssertionError, match="setting max-sessions: .* at most 2687 sessions fit"):
-        start_gateway(*flags, "--max-sessions", "2688")
-    # With the project's kernelspecs the largest number fits.
-    gateway = start_gateway("--max-sessions", "10000", "--pool-size", "0")
-    assert gateway.execute("print(1)").text() == "1\n"

@@ -318,6 +318,9 @@ def image():
         (folder / point).mkdir(parents=True)
     (folder / "tmp").chmod(0o1777)
     (folder / "run/kg-agent").touch()
+    # Debian's pip reads them before it knows which ones to use.
+    (folder / "etc/ssl/certs").mkdir(parents=True)
+    shutil.copy("/etc/ssl/certs/ca-certificates.crt", folder / "etc/ssl/certs")
     yield folder
     shutil.rmtree(folder)
 

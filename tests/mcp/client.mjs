@@ -44,13 +44,20 @@ async function connect() {
   return { server: client.getServerVersion()?.name, instructions: client.getInstructions(), version };
 }
 
-// What is called with `cancel_after` (ms) is cancelled then.
-async function call({ name, args, cancel_after, timeout, progress }) {
+// `progress` collects what is reported. `on_progress` is what happens when the first report with a message
+// comes: "cancel" cancels the call, and {name, args} is one more call, which is made beside it.
+async function call({ name, args, timeout, progress, on_progress }) {
   const told = [];
   const abort = new AbortController();
-  if (cancel_after) setTimeout(() => abort.abort("changed my mind"), cancel_after);
+  let act = (on_progress && (() => (on_progress === "cancel" ? abort.abort("changed my mind") : call(on_progress))));
   const request = { signal: abort.signal, timeout: timeout ?? 60000, resetTimeoutOnProgress: true };
-  if (progress) request.onprogress = (news) => told.push({ ...news, at: Date.now() });
+  const hear = (news) => {
+    told.push(news);
+    if (!act || !news.message) return;
+    act();
+    act = undefined;
+  };
+  if (progress || on_progress) request.onprogress = hear;
   const params = { name, arguments: args ?? {} };
   const started = Date.now();
   const result = await (plan.sdk === "1"

@@ -94,7 +94,11 @@ def tests(folder, names):
     return tuple(f"tests/{folder}/test_{name}.py" for name in names.split())
 
 
-E2E = (*PRODUCT, *SUPPORT, "tests/e2e", "deploy", "docs", "README.md", ".env.example")
+E2E = (*PRODUCT, *SUPPORT, "tests/e2e", "tests/mcp", "tests/jupyter", "tests/kernelspec", "deploy", "docs", "README.md", ".env.example")
+COMPONENT = (
+    *PRODUCT, *SUPPORT, "tests/component", "tests/suite", "tests/interop", "tests/mcp", "tests/mcp_fixtures",
+    "tests/kernelspec", "docs", "script", "deploy", "README.md", "CONTRIBUTING.md", ".env.example",
+)  # fmt: skip
 DOCKER = (*E2E, "Dockerfile", "docker-compose.yml", ".dockerignore")
 BASE = "script/setup; make_test_environment; build dev"
 NODE = "make_node_environment; make_jupyter_environment"
@@ -119,7 +123,7 @@ PARTS = (
     Part(
         "component", "the gateway with a scripted kernel in a sandbox without a container",
         Pytest(("tests/component", "tests/suite", "tests/interop")), f"{BASE}; {NODE}",
-        (*PRODUCT, *SUPPORT, "tests/component", "tests/suite", "tests/interop", "docs", "script"),
+        COMPONENT,
         by_default=True, wide=True,
     ),
     Part(
@@ -169,10 +173,10 @@ PARTS = (
     Part(
         "tsan-e2e", "the work for other threads that no unit test starts, under ThreadSanitizer",
         Pytest(
-            ("tests/e2e", "tests/component", "-m", "threads"),
+            ("tests/component", "-m", "threads"),
             engine(KERNELGATE_BIN=str(PROJECT / "tests/support/gateway_under_tsan")),
         ),
-        f"{BASE}; {NODE}; build tsan", (*PRODUCT, *SUPPORT, "tests/e2e", "tests/component"),
+        f"{BASE}; {NODE}; build tsan", COMPONENT,
     ),
     Part(
         "valgrind", "unit tests, and the agents that they start, under valgrind",

@@ -2,23 +2,24 @@
 """The tests' own Docker Engine, with the images of the project's Dockerfiles. Run as a program, it
 builds the images at low priority.
 
-The images are kept in build/docker, and in the user's cache folder for other work trees, so that they
-are built once; nothing else of the engine is kept. There is no registry: the Dockerfiles' base image is
-made here by debootstrap, and trusts the same certificates as this machine.
+The images are kept in build/docker, which one engine uses at a time, and in the user's cache folder for
+other work trees, so that they are built once; nothing else of the engine is kept, also if this process
+is killed (guard.py). There is no registry: the Dockerfiles' base image is made here by debootstrap, and
+trusts the same certificates as this machine.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
-import shutil
-import signal
 import subprocess
 import tempfile
 import time
 
 import debian
+import guard
 import leftovers
 import user_cache
 
@@ -33,13 +34,16 @@ class Dockerd:
     """One dockerd. Tests of its faults call `kill()` and then `start()` again."""
 
     def __init__(self, data_root=None, *flags):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{leftovers.PREFIX}d-"))
-        self.data_root = pathlib.Path(data_root or self.folder / "data")
-        self.data_root.mkdir(parents=True, exist_ok=True)
-        self.socket = self.folder / "docker.sock"
-        self.host = f"unix://{self.socket}"
         self.flags = flags
         self.process = None
+        with contextlib.ExitStack() as stack:
+            keep_open = [stack.enter_context(locked(data_root)).fileno()] if data_root else []
+            self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{leftovers.PREFIX}d-"))
+            self.data_root = pathlib.Path(data_root or self.folder / "data")
+            self.data_root.mkdir(parents=True, exist_ok=True)
+            self._guard = guard.Guard(self.folder, self.data_root, keep_open=keep_open)
+        self.socket = self.folder / "docker.sock"
+        self.host = f"unix://{self.socket}"
 
     def start(self, live_restore=False, timeout=60):
         settings = {"live-restore": live_restore}
@@ -58,6 +62,7 @@ class Dockerd:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                start_new_session=True,  # Ctrl-C is for the tests, which then end it
             )
         end = time.monotonic() + timeout
         while not self.answers():
@@ -111,24 +116,7 @@ class Dockerd:
             if left and left.split():
                 self.docker("rm", "-f", *left.split(), check=False, quiet=True)
             self.stop()
-        self._end_shims()
-        self._unmount()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _end_shims(self):
-        """Ends shims of containers that ended while containerd was dead: it does not find them."""
-        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                if f"{self.folder}/exec/".encode() in path.read_bytes():
-                    os.kill(int(path.parent.name), signal.SIGKILL)
-
-    def _unmount(self):
-        mounts = [line.split()[4] for line in open("/proc/self/mountinfo", encoding="utf-8")]
-        for mount in reversed(mounts):
-            if mount.startswith((f"{self.folder}/", f"{self.data_root}/")) or mount == str(
-                self.data_root
-            ):
-                subprocess.run(["umount", "-l", mount], check=False)
+        self._guard.end()
 
     # ---- Images
 
@@ -160,7 +148,7 @@ class Dockerd:
             return
         kept = user_cache.get(
             "images", name.partition(":")[0], wanted[:16],
-            lambda path: self._build(name, dockerfile, wanted, path),
+            lambda path, _: self._build(name, dockerfile, wanted, path),
         )  # fmt: skip
         if self.image_hash(name) != wanted:
             say(f"loading the image {name}")
@@ -170,10 +158,11 @@ class Dockerd:
         self.import_image(BASE, lambda root: debian.make_root(root, "bookworm"))
         say(f"building the image {name}")
         log = PROJECT / f"build/{name.partition(':')[0]}.build.log"
+        network = [f"--build-arg={key}={value}" for key, value in debian.network().items()]
         with open(log, "wb") as output:
             result = subprocess.run(
                 ["docker", "build", "--network", "host", "--label", f"{HASH_LABEL}={wanted}",
-                 "--cpu-shares", "64", "--tag", name, "--file", dockerfile, "."],
+                 "--cpu-shares", "64", *network, "--tag", name, "--file", dockerfile, "."],
                 cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False,
                 env={**os.environ, "DOCKER_HOST": self.host, "DOCKER_BUILDKIT": "0"},
             )  # fmt: skip
@@ -195,6 +184,18 @@ class Dockerd:
     def build_nginx(self):
         """Makes a substitute for the official image of this name from Debian's package."""
         self.build(NGINX, "tests/support/nginx.Dockerfile")
+
+
+def locked(folder):
+    """An open file whose lock one engine has at a time, from its start until all of it has ended."""
+    pathlib.Path(folder).parent.mkdir(parents=True, exist_ok=True)
+    lock = open(f"{folder}.lock", "w", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"waiting for another run's engine to leave {folder}")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
 
 
 def say(text):

@@ -11,6 +11,8 @@ silence  a handshake and then nothing
 
 import json
 import os
+import pathlib
+import shutil
 import socket
 import struct
 import sys
@@ -79,4 +81,31 @@ def main():
         thread.start()
 
 
-main()
+# ---- For tests
+
+
+def flags(folder, mode):
+    """The flags of a gateway whose kernel is this; `folder` is an empty one."""
+    spec, environment = folder / "specs/fake", folder / "kernels/fake"
+    spec.mkdir(parents=True)
+    environment.mkdir(parents=True)
+    shutil.copy(__file__, environment)
+    environment.chmod(0o755)
+    for parent in (folder, folder / "kernels"):
+        parent.chmod(0o755)
+    program = f"/opt/kernelgate/fake/{pathlib.Path(__file__).name}"
+    about = {
+        "argv": ["/usr/bin/python3", program, "{connection_file}", mode],
+        "display_name": "Fake",
+        "language": "fake",
+        "metadata": {"kernelgate": {"transport": "ipc"}},
+    }
+    spec.joinpath("kernel.json").write_text(json.dumps(about))
+    return [
+        *("--kernelspec-dir", str(folder / "specs"), "--kernels-dir", str(folder / "kernels")),
+        *("--default-kernel", "fake", "--kernel-start-timeout", "5"),
+    ]
+
+
+if __name__ == "__main__":
+    main()

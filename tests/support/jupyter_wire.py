@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of the gateway's Jupyter face that makes and reads each frame itself."""
 
+import contextlib
 import itertools
 import json
+import re
+import select
+import socket
 import struct
 import uuid
 
 import websocket
+from kernelgate import wait_for
 
 V1 = "v1.kernel.websocket.jupyter.org"
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 def start_kernel(gateway, client=None, **body):
@@ -23,6 +29,24 @@ def list_kernels(gateway, client=None):
 
 def connections(gateway, kernel):
     return list_kernels(gateway)[kernel]["connections"]
+
+
+def wait_until_left(gateway, kernel):
+    """Returns when the kernel has no connection."""
+    wait_for(lambda: connections(gateway, kernel) == 0)
+
+
+def execution_of(gateway, kernel, msg_id):
+    """The execution of a message, as the HTTP API has it; {}: there is none."""
+    body = gateway.client.get(f"/api/v1/sessions/{kernel}/executions").json()
+    assert body["total"] == len(body["executions"])
+    found = [each for each in body["executions"] if each.get("msg_id") == msg_id]
+    assert len(found) <= 1
+    return found[0] if found else {}
+
+
+def wait_until_done(gateway, kernel, msg_id):
+    wait_for(lambda: execution_of(gateway, kernel, msg_id).get("state") == "done")
 
 
 def handshake(gateway, kernel, client=None, **headers):
@@ -45,6 +69,14 @@ def start_bounded_gateway(start_gateway, buffered_mb):
         "--jupyter-api", "--pool-size", "0",
         "--max-output-bytes", str(1 << 20), "--max-buffered-bytes", str(buffered_mb << 20),
     )  # fmt: skip
+
+
+def failure(response, status):
+    """An error in the form that Jupyter's clients show."""
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert body["message"] and body["reason"]
+    return body["message"]
 
 
 def encode_v1(message):
@@ -97,7 +129,7 @@ def decode_legacy(data):
 class Channels:
     """A WebSocket to a kernel's channels."""
 
-    def __init__(self, gateway, kernel_id, *, v1=True, query="", timeout=30, **options):
+    def __init__(self, gateway, kernel_id, *, v1=True, query="", timeout=60, **options):
         url = gateway.url.replace("http", "ws", 1) + f"/api/kernels/{kernel_id}/channels{query}"
         self.v1 = v1
         self.session = uuid.uuid4().hex
@@ -157,6 +189,10 @@ class Channels:
         assert data != "", "the WebSocket was closed"
         return decode_v1(data) if self.v1 else decode_legacy(data)
 
+    def is_readable(self):
+        """Whether something has come that was not read."""
+        return bool(select.select([self.ws.sock], [], [], 0)[0])
+
     def until(self, condition):
         """Reads up to the first message for which that holds; returns all of them."""
         messages = []
@@ -188,6 +224,21 @@ class Channels:
             opcode, data = self.ws.recv_data(control_frame=True)
             if opcode == websocket.ABNF.OPCODE_CLOSE:
                 return struct.unpack("!H", data[:2])[0] if data else None
+
+
+def start_and_connect(gateway):
+    """A kernel, and a client that has connected before the kernel expired for want of one."""
+    while True:
+        kernel = start_kernel(gateway)
+        with contextlib.suppress(websocket.WebSocketBadStatusException):
+            return kernel, Channels(gateway, kernel)
+
+
+def connect_without_reading(gateway, kernel, query=""):
+    """A connection with the smallest buffer, which its owner does not read."""
+    url = gateway.url.replace("http", "ws", 1) + f"/api/kernels/{kernel}/channels{query}"
+    smallest = ((socket.SOL_SOCKET, socket.SO_RCVBUF, 4096),)
+    return websocket.create_connection(url, subprotocols=[V1], sockopt=smallest, timeout=60)
 
 
 def of(messages, msg_type):

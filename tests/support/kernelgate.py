@@ -25,6 +25,8 @@ import leftovers
 PROJECT = contract.PROJECT
 BINARY = os.environ.get("KERNELGATE_BIN", str(PROJECT / "build/dev/bin/kernelgate"))
 RELEASE = str(PROJECT / "build/release/bin/kernelgate")
+# Beside the certificates that this machine is told to trust, a gateway knows only its own settings.
+INHERITED = ("PATH", "PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "PIP_INDEX_URL")
 READY_LINE = re.compile(r"kernelgate listening on (http://\S+:\d+)\n")
 SANITIZER = re.compile(r"((ERROR|WARNING): \w+Sanitizer|runtime error:|Assertion .* failed)")
 
@@ -181,7 +183,7 @@ class Gateway:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={
-                    "PATH": os.environ["PATH"],
+                    **{name: os.environ[name] for name in INHERITED if name in os.environ},
                     **docker_engine.gateway_environment(),
                     **({"KERNELGATE_KERNELSPEC_DIR": quick_kernelspecs()} if self.quick else {}),
                     **self.env,

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real MCP clients behind one interface: the TypeScript SDKs (tests/mcp/client.mjs) and Python's."""
+"""MCP clients behind one interface: the TypeScript SDKs (tests/mcp/client.mjs), Python's, and plain
+HTTP."""
 
 import asyncio
 import base64
 import concurrent.futures
 import contextlib
+import itertools
 import json
 import os
 import subprocess
 import threading
 import time
 
+import mcp_wire
 from kernelgate import BINARY, PROJECT
 
 NODE_ROOT = PROJECT / "build/node"
@@ -58,7 +61,10 @@ class Result:
 
 
 class McpClient:
-    """`call()` runs a tool; the other methods are the client's other requests."""
+    """`call()` runs a tool; the other methods are the client's other requests.
+
+    With `progress` a call collects what is reported. `on_progress` is what happens when the first report
+    with a message comes: "cancel" cancels the call, and {name, args} is one more call, made beside it."""
 
     def call(self, name, arguments=None, **options):
         return Result(self.do("call", name=name, args=arguments or {}, **options))
@@ -118,7 +124,7 @@ class NodeClient(McpClient):
 
     def end(self):
         self.process.stdin.close()
-        assert self.process.wait(20) == 0
+        assert self.process.wait(60) == 0
         self.process.stdout.close()
 
 
@@ -173,22 +179,31 @@ class PythonClient(McpClient):
             "version": self.client.protocol_version,
         }
 
-    async def _call(self, stack, name, args, cancel_after=None, timeout=60000, progress=False):
-        told = []
+    async def _call(self, stack, name, args, timeout=60000, progress=False, on_progress=None):
+        told, more = [], []
 
         async def tell(value, total, message):
             told.append({"progress": value, "total": total, "message": message})
+            if not on_progress or not message or more:
+                return
+            if on_progress == "cancel":
+                more.append(call.cancel())
+            else:
+                more.append(asyncio.ensure_future(self._call(stack, **on_progress)))
 
         started = time.monotonic()
-        call = self.client.call_tool(
-            name,
-            args,
-            read_timeout_seconds=timeout / 1000,
-            progress_callback=tell if progress else None,
+        call = asyncio.ensure_future(
+            self.client.call_tool(
+                name,
+                args,
+                read_timeout_seconds=timeout / 1000,
+                progress_callback=tell if progress or on_progress else None,
+            )
         )
-        if cancel_after:
-            call = asyncio.wait_for(call, cancel_after / 1000)
-        result = self._dump(await call)
+        try:
+            result = self._dump(await call)
+        except asyncio.CancelledError as error:
+            raise McpError("cancelled", None) from error
         return {**result, "progress": told, "ms": (time.monotonic() - started) * 1000}
 
     @staticmethod
@@ -217,9 +232,70 @@ class PythonClient(McpClient):
 
     def end(self):
         self.loop.call_soon_threadsafe(self.steps.put_nowait, None)
-        self.thread.join(20)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         self.loop.close()
+
+
+class WireClient(McpClient):
+    """Plain HTTP, for tests of the gateway that need no SDK; in revision 2026-07-28 if `modern`."""
+
+    transport = "http"
+
+    def __init__(self, gateway, profile=None, key=None, modern=False):
+        self.profile, self.modern = profile, modern
+        self.ids = itertools.count(10)
+        self.wire = None if modern else mcp_wire.Client(gateway, key=key, profile=profile)
+        self.http = gateway.client_for(key) if modern else self.wire.http
+        self.info = {"version": "2026-07-28" if modern else self.wire.version}
+        self.threads = concurrent.futures.ThreadPoolExecutor()
+        self.running = []
+
+    def __enter__(self):
+        return self
+
+    def _request(self, method, **params):
+        if self.modern:
+            message = mcp_wire.modern(method, next(self.ids), **params)
+            answer = mcp_wire.post_modern(None, message, self.profile, self.http)
+        else:
+            answer = self.wire.post(mcp_wire.request(method, next(self.ids), **params))
+        assert answer.headers["content-type"] in ("application/json", "text/event-stream"), answer
+        if answer.headers["content-type"] == "application/json":
+            said = [answer.json()]
+        else:
+            said = mcp_wire.messages(mcp_wire.events(answer.text.split("\n")))
+        if "error" in said[-1]:
+            raise McpError(said[-1]["error"]["message"], said[-1]["error"]["code"])
+        return said[-1]["result"]
+
+    def _close(self):
+        if self.wire:
+            self.http.delete("/mcp", headers=self.wire.headers)
+
+    def do(self, step, name=None, args=None, uri=None, params=None):
+        named = {"name": name, "arguments": args or {}}
+        steps = {
+            "call": lambda: self._request("tools/call", **named),
+            "prompt": lambda: self._request("prompts/get", **named),
+            "complete": lambda: self._request("completion/complete", **params),
+            "read": lambda: self._request("resources/read", uri=uri),
+            "tools": lambda: self._request("tools/list"),
+            "resources": lambda: self._request("resources/list"),
+            "close": self._close,
+        }
+        return steps[step]()
+
+    def start(self, step, **fields):
+        """Starts a long call; `finish()` returns its result."""
+        self.running.append(self.threads.submit(self.do, step, **fields))
+
+    def finish(self):
+        return self.running.pop(0).result(120)
+
+    def end(self):
+        self.threads.shutdown()
+        self.http.close()
 
 
 def client_of(sdk, transport, gateway=None, profile=None, key=None, flags=()):

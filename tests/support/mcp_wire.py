@@ -53,12 +53,15 @@ def gauge(gateway, name):
 class Client:
     """An initialize-based client over plain HTTP."""
 
-    def __init__(self, gateway, version="2025-11-25", key=None, **capabilities):
+    def __init__(self, gateway, version="2025-11-25", key=None, profile=None, **capabilities):
         self.http = gateway.client_for(key)
+        if profile:
+            self.http.params = {"profile": profile}
         self.headers = dict(BOTH)
         answer = self.post(initialize(version, **capabilities))
         assert answer.status_code == 200, answer.text
-        self.version = answer.json()["result"]["protocolVersion"]
+        self.info = result(answer)
+        self.version = self.info["protocolVersion"]
         self.headers["Mcp-Session-Id"] = answer.headers["mcp-session-id"]
         self.headers["MCP-Protocol-Version"] = self.version
         assert (
@@ -98,7 +101,7 @@ def modern(method, id_=1, version="2026-07-28", **params):
     return {"jsonrpc": "2.0", "id": id_, "method": method, "params": {"_meta": meta, **params}}
 
 
-def post_modern(gateway, message, profile=None, **headers):
+def post_modern(gateway, message, profile=None, client=None, **headers):
     params = message["params"]
     named = {"Mcp-Name": params.get("name") or params.get("uri")} if len(params) > 1 else {}
     headers = {
@@ -109,4 +112,5 @@ def post_modern(gateway, message, profile=None, **headers):
     }
     headers = {k: v for k, v in headers.items() if v is not None}
     query = {"profile": profile} if profile else None
-    return gateway.client.post("/mcp", params=query, json=message, headers={**BOTH, **headers})
+    client = client or gateway.client
+    return client.post("/mcp", params=query, json=message, headers={**BOTH, **headers})

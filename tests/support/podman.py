@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tests' own Podman, whose service implements Docker's API, with the kernels' image.
 
-The image is kept in build/podman, and comes from the tests' dockerd; nothing else of it is kept.
+The image is kept in build/podman, and comes from the tests' dockerd; nothing else of it is kept, also if
+this process is killed (guard.py).
 """
 
 import os
@@ -12,6 +13,7 @@ import tempfile
 import time
 
 import dockerd
+import guard
 import leftovers
 
 KEPT = dockerd.PROJECT / "build/podman"
@@ -29,7 +31,9 @@ exec runc "${arguments[@]}"
 
 class Podman:
     def __init__(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{leftovers.PREFIX}p-"))
+        with dockerd.locked(KEPT) as lock:
+            self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{leftovers.PREFIX}p-"))
+            self._guard = guard.Guard(self.folder, KEPT, keep_open=[lock.fileno()])
         self.host = f"unix://{self.folder}/podman.sock"
         runtime = self.folder / "runc"
         runtime.write_text(RUNTIME)
@@ -51,6 +55,7 @@ class Podman:
                 [*self.command, "system", "service", "--time=0", self.host],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 cwd=self.folder,  # conmon writes files (`oom`) to the working directory
+                start_new_session=True,
             )  # fmt: skip
         end = time.monotonic() + timeout
         while not (self.folder / "podman.sock").exists():
@@ -90,8 +95,4 @@ class Podman:
         subprocess.run(
             [*self.command, "rm", "--all", "--force"], stdout=quiet, check=False, cwd=self.folder
         )
-        for line in reversed(open("/proc/self/mountinfo", encoding="utf-8").readlines()):
-            mount = line.split()[4]
-            if mount.startswith((f"{self.folder}/", f"{KEPT}/")) or mount == str(KEPT):
-                subprocess.run(["umount", "-l", mount], check=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._guard.end()

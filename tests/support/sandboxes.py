@@ -42,6 +42,7 @@ class Sandbox:
     def __init__(self, gateway, folder):
         self.id = folder.name
         self._state_dir = pathlib.Path(gateway.state_dir)
+        self._flags = gateway.flags
         pod = cluster.Cluster().pod(self.id) if docker_engine.PROVISIONER == "kubernetes" else None
         meta = _text(folder / "meta.json") or annotation(pod, cluster.META)
         self.session = json.loads(meta).get("session_id") if meta else None
@@ -68,8 +69,11 @@ class Sandbox:
 
     def kernel(self):
         """The pid of its one kernel, whose code has forked nothing."""
+        programs = "ipykernel_launcher", "script-kernel"
         [kernel] = [
-            pid for pid in self.pids() if "ipykernel_launcher" in _text(f"/proc/{pid}/cmdline")
+            pid
+            for pid in self.pids()
+            if any(program in _text(f"/proc/{pid}/cmdline") for program in programs)
         ]
         return kernel
 
@@ -83,6 +87,8 @@ class Sandbox:
             return
         [root] = self._state_dir.glob("oci-*")
         runtime = root.name.removeprefix("oci-")
+        if "--oci-runtime" in self._flags:  # which may be a path
+            runtime = self._flags[self._flags.index("--oci-runtime") + 1]
         subprocess.run([runtime, "--root", root, "kill", self.container, "KILL"], check=True)
 
     def wait_until_ended(self):
@@ -119,4 +125,8 @@ def sandbox_of(gateway, session_id):
 
 def pooled(gateway):
     """The sandboxes without a session."""
-    return [sandbox for sandbox in sandboxes(gateway) if sandbox.session is None]
+    return [
+        sandbox
+        for sandbox in sandboxes(gateway)
+        if sandbox.session is None and lives(sandbox.agent)
+    ]

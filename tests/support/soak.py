@@ -13,23 +13,6 @@ from kernelgate import LineReader
 
 SESSIONS_EACH = 3
 
-# The first code of a session. It reports whether the session had been used before.
-BEGIN = """
-import os, time
-ran = []
-print(os.path.exists('kept'))
-with open('kept', 'w') as file: file.write({name!r})
-"""
-# `ran` has an entry for each time that one of these cells was run.
-CELL = """
-ran.append({number})
-print({number}, len(ran), flush=True)
-time.sleep({pause})
-print('end', {number})
-len(ran), sum(ran)
-"""
-LOOK = "len(ran), sum(ran)"
-
 
 class Cut(Exception):
     """The gateway was killed while the request ran."""
@@ -44,8 +27,9 @@ class Kill:
 class Soak:
     """What all threads know: who was killed, and when."""
 
-    def __init__(self, gateway):
+    def __init__(self, gateway, cells):
         self.gateway = gateway
+        self.cells = cells  # soak_cells.Python or soak_cells.Script
         # Held while something is killed, and while an answer is judged.
         self.lock = threading.Lock()
         self.harmed = collections.defaultdict(list)  # kills by the name of the session
@@ -54,7 +38,6 @@ class Soak:
         self.is_down = False
         self.end = 0
         self.missing = set()  # kinds of which nothing was killed yet
-        self.n_files = None  # descriptors of a gateway at rest
         self.counts = collections.Counter()
 
     def goes_on(self):
@@ -110,15 +93,15 @@ class Answer:
     def __str__(self):
         return str(self.problem or self.lines)
 
-    def is_ok(self, text=None, result=None):
+    def is_ok(self, cell):
         """Whether it is complete and as expected."""
         if self.problem or not self.lines or self.lines[-1].get("status") != "ok":
             return False
         if [line["seq"] for line in self.lines] != list(range(1, len(self.lines) + 1)):
             return False
         results = [line["text"] for line in self.lines.of("result")]
-        return (text is None or self.lines.text() == text) and (
-            result is None or results == [result]
+        return (cell.text is None or self.lines.text() == cell.text) and (
+            cell.result is None or results == [cell.result]
         )
 
 
@@ -197,11 +180,11 @@ class Client:
 
     def run_once(self):
         """Runs code in a session that ends with it."""
-        number = self.rng.randrange(1000)
+        cell = self.soak.cells.once(self.rng.randrange(1000))
         begun = time.monotonic()
         with contextlib.suppress(Cut):
-            answer = self.execute(f"print({number} + 1)")
-            if answer.is_ok(text=f"{number + 1}\n"):
+            answer = self.execute(cell.code)
+            if answer.is_ok(cell):
                 return
             with self.soak.lock:
                 kills = self.soak.kills_of(answer.session_id or "sess_", begun)
@@ -288,15 +271,16 @@ class Session:
     def begin(self):
         """Runs the first code, again if the session is hit meanwhile, and starts to count."""
         self.opened, self.begun = time.monotonic(), None
+        cell = self.soak.cells.begin(self.name)
         while True:
             with self.soak.lock:
                 known = list(self.soak.harmed[self.name])
             try:
-                answer = self.execute(BEGIN.format(name=self.name))
+                answer = self.execute(cell.code)
             except Cut:
                 self.was_used = None
                 continue
-            if answer.is_ok():
+            if answer.is_ok(cell):
                 break
             self.judge(answer, False)
             self.was_used = None
@@ -314,14 +298,13 @@ class Session:
     def run_cell(self):
         number = self.count + 1
         pause = self.rng.choice((0, 0, 0.02, 0.3))
-        code = CELL.format(number=number, pause=pause)
+        cell = self.soak.cells.count(number, pause)
         try:
-            answer = self.execute(code, joins=self.rng.random() < 0.2)
+            answer = self.execute(cell.code, joins=self.rng.random() < 0.2)
         except Cut as cut:
             self.look(number, cut.__cause__.has_begun)
             return
-        right = answer.is_ok(text=f"{number} {number}\nend {number}\n", result=counted(number))
-        if self.judge(answer, right):
+        if self.judge(answer, answer.is_ok(cell)):
             self.count = number
         else:
             self.begin()
@@ -330,12 +313,12 @@ class Session:
         """Finds out whether a cell, whose gateway was killed, has run; never twice."""
         while True:
             try:
-                answer = self.execute(LOOK)
+                answer = self.execute(self.soak.cells.look(number).code)
             except Cut:
                 continue
             break
-        has_run = answer.is_ok(result=counted(number))
-        has_not = not had_begun and answer.is_ok(result=counted(number - 1))
+        has_run = answer.is_ok(self.soak.cells.look(number))
+        has_not = not had_begun and answer.is_ok(self.soak.cells.look(number - 1))
         if self.judge(answer, has_run or has_not):
             self.soak.counts["cells cut, run" if has_run else "cells cut, not run"] += 1
             self.count = number if has_run else number - 1
@@ -386,7 +369,3 @@ class Session:
             return
         if response.status_code != 200:
             self.fail(f"{response.status_code} {response.text}")
-
-
-def counted(number):
-    return str((number, number * (number + 1) // 2))

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documentation says what the code does: settings, routes, answers."""
+
+import json
+import re
+import subprocess
+
+import httpx
+import pytest
+import python_packages
+from account_commands import Accounts
+from component import cell
+from contract import NDJSON, OPENAPI, OPERATIONS, check_stream, resolve, validator
+from kernelgate import BINARY, PROJECT, Gateway
+
+
+def check(instance, schema):
+    validator(schema).validate(instance)
+
+
+# ---- Settings
+
+
+def test_settings_are_those_of_the_binary():
+    command = [BINARY, "serve", "--help=markdown"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    page = (PROJECT / "docs/settings.md").read_text()
+    assert table.startswith("| setting |")
+    assert f"<!-- table -->\n{table}<!-- end of table -->\n" in page
+
+
+def test_the_example_of_env_sets_the_key_alone():
+    """A gateway in the project's folder reads .env as Compose does; what it leaves out are defaults."""
+    lines = (PROJECT / ".env.example").read_text().splitlines()
+    assert [line for line in lines if line and not line.startswith("#")] == ["API_KEY="]
+    told = dict(re.findall(r"^# (\w+)=(.*)", "\n".join(lines), re.MULTILINE))
+    compose = (PROJECT / "docker-compose.yml").read_text()
+    defaults = dict(re.findall(r"\$\{(\w+):-([^}]+)\}", compose))
+    assert defaults and told == {**defaults, "COMPOSE_PROFILES": "production"}
+
+
+# ---- Routes
+
+
+def test_routes_are_those_of_the_code():
+    source = (PROJECT / "src/api/routes.h").read_text()
+    # The last parameter may hold slashes, for which OpenAPI has no form.
+    found = re.findall(r'ROUTE\(([A-Z]+), "(/[^"]*)"', source)
+    routes = {(method, path.replace("...}", "}")) for method, path in found}
+    assert routes
+    assert routes == set(OPERATIONS)
+
+
+def test_codes_are_those_of_the_code():
+    source = (PROJECT / "src/base/error.c").read_text()
+    statuses = {code: int(number) for number, code in re.findall(r'\{(\d{3}), "(\w+)"', source)}
+    documented = OPENAPI["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]
+    assert set(documented) <= set(statuses)
+    for (method, path), operation in OPERATIONS.items():
+        for status, response in operation["responses"].items():
+            for code in re.findall(r"`(\w+)`", resolve(response)["description"]):
+                if code in statuses:
+                    assert statuses[code] == int(status), (method, path, code)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory):
+    """One with accounts, whose routes are documented, too."""
+    accounts = Accounts(tmp_path_factory.mktemp("accounts") / "accounts.db")
+    accounts.do("user", "add", "docs")
+    accounts.do("user", "role", "docs", "administrator")
+    accounts.do("user", "add", "other")
+    flags = (*python_packages.flags(tmp_path_factory.mktemp("kernels")), *accounts.flags)
+    running = Gateway(*flags, "--registration", "open", key=accounts.key("docs"))
+    try:
+        yield running.start()
+    finally:
+        running.clean_up()
+
+
+@pytest.fixture(scope="module")
+def ids(gateway):
+    """A session, an execution, a key and a user that paths can name."""
+    gateway.create_session(session_id="docs")
+    execution = gateway.execute("result 1", session_id="docs").headers["x-execution-id"]
+    key = gateway.client.post("/api/v1/keys").json()["id"]
+    yield {"sessions": "docs", "executions": execution, "keys": key, "users": "other"}
+    gateway.delete_session("docs")
+
+
+def instances(media_type, text):
+    """What the schema of an answer describes."""
+    if media_type == "text/plain":
+        return [text]
+    lines = text.splitlines() if media_type == NDJSON else [text]
+    return [json.loads(line) for line in lines]
+
+
+def ask(gateway, method, path, ids):
+    """Sends what the document gives as an example, and checks the answer against it."""
+    operation = OPERATIONS[method, path]
+    bodies = resolve(operation.get("requestBody", {})).get("content", {})
+    body = bodies.get("application/json")
+    raw = bodies.get("application/octet-stream")
+    collection = path.removeprefix("/api/v1/").split("/")[0]
+    response = gateway.client.request(
+        method,
+        path.replace("{id}", ids.get(collection, ids["sessions"]))
+        .replace("{path}", "docs.txt")
+        .replace("{name}", "numpy"),
+        json=body["example"] if body else None,
+        content=raw["example"] if raw else None,
+    )
+    assert str(response.status_code) in operation["responses"], response.text
+    documented = resolve(operation["responses"][str(response.status_code)])
+    media_type = response.headers["content-type"].split(";")[0]
+    content = documented["content"]
+    schema = content.get(media_type, content.get("*/*"))["schema"]
+    for instance in instances(media_type, response.text):
+        check(instance, schema)
+    for name in documented.get("headers", {}):
+        assert name in response.headers
+    return response
+
+
+@pytest.mark.parametrize(
+    "method, path",
+    # What makes a file comes first, what ends a session last. A key cannot log out: test_logins.py.
+    sorted(
+        OPERATIONS.keys() - {("POST", "/api/v1/logout")},
+        key=lambda it: ({"PUT": 0, "DELETE": 2}.get(it[0], 1), -len(it[1]), it),
+    ),
+    ids=str,
+)
+def test_answers_are_as_documented(gateway, ids, method, path):
+    made = method == "PUT" and path.endswith("/files/{path}")
+    assert ask(gateway, method, path, ids).status_code == (201 if made else 200)
+    if method == "DELETE" and path.endswith("{id}"):
+        gateway.create_session(session_id=ids["sessions"])
+
+
+@pytest.mark.parametrize(
+    "method, path",
+    sorted(operation for operation in OPERATIONS if "{id}" in operation[1]),
+    ids=str,
+)
+def test_unknown_ids_are_answered_as_documented(gateway, method, path):
+    unknown = dict.fromkeys(("sessions", "executions", "keys", "users"), "unknown")
+    assert ask(gateway, method, path, unknown).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        cell("print out", "stderr err", "result 2"),
+        "error ZeroDivisionError division by zero",
+        cell("png figure.png", 'display {"image/png":"iVBORw0KGgo=","text/plain":"<Figure>"}'),
+        "clear wait",
+        cell('display-id d {"text/plain":"a"}', 'update-display d {"text/plain":"b"}'),
+        "write a.txt text",
+        "die 1",
+    ],
+    ids=["streams", "error", "figure", "clear", "update", "file", "death"],
+)
+def test_lines_are_as_documented(gateway, code):
+    request = {"code": code}
+    check(request, {"$ref": "#/components/schemas/ExecuteRequest"})
+    lines = gateway.execute(**request)
+    assert len(lines) > 1
+    for line in lines:
+        check(line, {"$ref": "#/components/schemas/Line"})
+    answer = gateway.client.post("/api/v1/execute_sync", json=request).json()
+    check(answer, {"$ref": "#/components/schemas/GatheredAnswer"})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"stdout","seq":1}',
+        b'{"type":"stdout","seq":1,"text":"","new":1}',
+        b'{"type":"new"}',
+    ],
+    ids=["member missing", "member unknown", "type unknown"],
+)
+def test_lines_that_are_not_as_documented_fail_every_test(line):
+    good = b'{"type":"stdout","seq":1,"text":"1"}\n'
+    request = httpx.Request("POST", "http://localhost/api/v1/execute")
+
+    def read(*parts):
+        response = httpx.Response(
+            200, headers={"content-type": NDJSON}, content=iter(parts), request=request
+        )
+        check_stream(response)
+        return list(response.iter_lines())
+
+    assert len(read(good, good[:9], good[9:])) == 2
+    with pytest.raises(AssertionError):
+        read(good, line[:9], line[9:] + b"\n", good)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs"])
+def test_links_lead_somewhere(page):
+    pages = [PROJECT / page] if page.endswith(".md") else sorted((PROJECT / page).glob("*.md"))
+    assert pages
+    for path in pages:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def named_tests(page):
+    """Pairs of a file and a test in it: in each row or paragraph a file precedes its tests."""
+    for part in re.split(r"\n\n|\n(?=[|-])", page):
+        file = None
+        for name, ending in re.findall(r"`((?:tests/\w+/)?test_\w+)(\.py|\.c)?`", part):
+            if ending:
+                file = name + ending
+            else:
+                yield file, name
+
+
+def test_the_tests_that_security_names_are_there():
+    named = set(named_tests((PROJECT / "docs/security.md").read_text()))
+    there = set()
+    folders = "tests/component/*.py", "tests/e2e/*.py", "tests/load/*.py", "tests/browser/*.py"
+    for pattern in *folders, "tests/unit/*.c":
+        for path in PROJECT.glob(pattern):
+            prefix = "tests/browser/" if path.parent.name == "browser" else ""
+            found = re.findall(r"^(?:def )?(test_\w+)\(", path.read_text(), re.MULTILINE)
+            there |= {(prefix + path.name, name) for name in found}
+    assert named and named <= there, named - there

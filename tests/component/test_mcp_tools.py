@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kernelgate's own MCP tools: errors, long output, ended sessions, other owners."""
+
+import json
+import re
+
+import component
+import pytest
+import python_packages
+from component import exact
+from kernelgate import PROJECT, wait_for
+from mcp_clients import McpError, WireClient
+
+KEYS = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789"}
+
+
+@pytest.fixture(scope="module")
+def client(gateway):
+    with WireClient(gateway) as client:
+        yield client
+        client.call("close_session")
+
+
+def code_of(result):
+    """The code of an error result, whose text has it, too."""
+    assert result.is_error
+    assert result.text.startswith(f"Error {result.structured['code']}: ")
+    return result.structured["code"]
+
+
+@pytest.mark.parametrize(
+    "name, arguments, code",
+    [
+        ("run_python_code", {}, "invalid_request"),
+        ("run_python_code", {"code": 1}, "invalid_request"),
+        ("run_python_code", {"code": "1", "timeout": 0}, "invalid_request"),
+        ("run_python_code", {"code": "1", "timeout": 1e9}, "invalid_request"),
+        ("run_python_code", {"code": "1", "session_id": "a/b"}, "invalid_session_id"),
+        ("run_python_code", {"code": "1" * (1 << 20 | 1)}, "code_too_large"),
+        ("run_code", {"code": "1", "language": "cobol"}, "unknown_kernel"),
+        ("run_command", {"command": ["ls"]}, "invalid_request"),
+        ("run_command", {"command": "ls", "cwd": "/nowhere"}, "invalid_path"),
+        ("read_file", {"path": "nothing"}, "not_found"),
+        ("read_file", {"path": "../../etc/passwd"}, "invalid_path"),
+        ("read_file", {"path": "/etc/passwd"}, "invalid_path"),
+        ("read_file", {"path": "x", "limit": 1 << 30}, "invalid_request"),
+        ("read_file", {"path": "kernelgate-output://nothing"}, "not_found"),
+        ("write_file", {"path": "x", "content": "%", "encoding": "base64"}, "invalid_content"),
+        ("write_file", {"path": "x", "content": "", "encoding": "latin1"}, "invalid_request"),
+        ("write_file", {"path": "a/../b", "content": ""}, "invalid_path"),
+        ("interrupt_session", {"session_id": "nobodys"}, "session_not_found"),
+        ("close_session", {"session_id": "nobodys"}, "session_not_found"),
+        ("create_session", {"session_id": "a b"}, "invalid_session_id"),
+        ("create_session", {"idle_timeout": 0.5}, "invalid_request"),
+    ],
+)
+def test_bad_arguments(client, name, arguments, code):
+    assert code_of(client.call(name, arguments)) == code
+
+
+def test_bad_packages(start_gateway, tmp_path):
+    gateway = start_gateway(*python_packages.flags(tmp_path))
+    with WireClient(gateway) as client:
+        for packages in ([], ["--index-url=http://x"]):
+            refused = client.call("install_packages", {"packages": packages})
+            assert code_of(refused) == "invalid_request" and "kernelspec" not in refused.text
+
+
+def test_what_n8n_adds_is_ignored(client):
+    extra = {"sessionId": "x", "action": "sendMessage", "chatInput": "hi", "toolCallId": "y"}
+    assert client.call("run_python_code", {"code": "result 42", **extra}).text == "42"
+
+
+def test_what_is_left_empty_counts_as_not_given(client):
+    session = client.call("run_python_code", {"code": "set a 1"}).session_id
+    empty = {"session_id": "", "language": ""}
+    assert client.call("run_code", {"code": "get a", **empty}).session_id == session
+    assert client.call("list_files", {"path": "", "after": "", "session_id": ""}).text
+    assert code_of(client.call("write_file", {"path": "", "content": ""})) == "invalid_path"
+
+
+@pytest.mark.threads
+def test_long_output_is_cut_and_can_be_read(client):
+    result = client.call("run_python_code", {"code": "repeat 20000 print line {i}"})
+    assert len(result.text) < 22000
+    assert result.text.startswith("line 0\n") and "line 19999\n" in result.text
+    (link,) = result.of("resource_link")
+    part = client.call("read_file", {"path": link["uri"], "offset": 100000, "limit": 1000}).text
+    whole = "".join(f"line {i}\n" for i in range(20000))
+    assert part.startswith(whole[100000:101000])
+    (content,) = client.do("read", uri=link["uri"])["contents"]
+    assert content["text"] == whole
+
+
+def read_in_parts(client, path, limit):
+    """Reads a text as a model does: each part says how to go on."""
+    text, offset = "", 0
+    while True:
+        part = client.call("read_file", {"path": path, "offset": offset, "limit": limit}).text
+        match = re.fullmatch(r"(?s)(.*)\n\[bytes (\d+) to (\d+) of \d+(; go on with .*)?\]", part)
+        assert int(match[2]) == offset < int(match[3]), part
+        text, offset = text + match[1], int(match[3])
+        if not match[4]:
+            return text
+
+
+def test_parts_are_whole_characters(client):
+    text = "aé☃😀\n" * 3
+    client.call("write_file", {"path": "parts.txt", "content": text})
+    code = f"print {exact('{20000*' + text + '}' + chr(10))}"
+    output = client.call("run_python_code", {"code": code})
+    (link,) = output.of("resource_link")
+    for limit in (4, 5, 7):
+        assert read_in_parts(client, "parts.txt", limit) == text
+    assert read_in_parts(client, link["uri"], 20_000) == text * 20_000 + "\n"
+    for path in ("parts.txt", link["uri"]):
+        inside = client.call("read_file", {"path": path, "offset": 5, "limit": 6}).text
+        assert inside.startswith("😀\n\n[bytes 6 to 11 of "), inside
+        for limit in (0, 3, 20_001):
+            refused = client.call("read_file", {"path": path, "limit": limit})
+            assert code_of(refused) == "invalid_request" and "4 to 20000" in refused.text
+
+
+def test_a_resource_that_is_nearly_text_is_bytes(client):
+    code = r"sh printf '\200hello\n' >near; printf 'hello\303' >far"
+    session = client.call("run_python_code", {"code": code}).session_id
+    for name, base64 in (("near", "gGhlbGxvCg=="), ("far", "aGVsbG/D")):
+        (content,) = client.do("read", uri=f"kernelgate://{session}/{name}")["contents"]
+        assert content["blob"] == base64 and "text" not in content
+
+
+def test_a_timeout_says_what_to_do(client):
+    client.call("run_python_code", {"code": "set x 5"})
+    result = client.call("run_python_code", {"code": "hang", "timeout": 1})
+    assert result.is_error and "TimeoutError" in result.text and "larger timeout" in result.text
+    assert client.call("run_python_code", {"code": "get x"}).text == "5\n"
+
+
+def test_anothers_session_does_not_exist(start_gateway, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("".join(f"{name}:{key}\n" for name, key in KEYS.items()))
+    gateway = start_gateway("--api-keys-file", str(keys))
+    with (
+        WireClient(gateway, key=KEYS["alice"]) as alice,
+        WireClient(gateway, key=KEYS["bob"], modern=True) as bob,
+    ):
+        mine = alice.call("run_python_code", {"code": "write secret x"}).session_id
+        for name in ("interrupt_session", "close_session"):
+            assert code_of(bob.call(name, {"session_id": mine})) == "session_not_found"
+        assert mine not in json.dumps(bob.call("list_sessions").value)
+        with pytest.raises(McpError):
+            bob.do("read", uri=f"kernelgate://{mine}/secret")
+        # The same id is another session for bob.
+        ours = bob.call("run_python_code", {"code": "exists secret", "session_id": mine})
+        assert ours.text.startswith("False")
+        assert not alice.call("read_file", {"path": "secret"}).is_error
+
+
+def test_sessions_that_nobody_can_name_make_room(start_gateway):
+    """A client without MCP sessions that never reuses an id can always get a new session."""
+    gateway = start_gateway("--max-sessions", "2")
+    with WireClient(gateway, modern=True) as client:
+        kept = client.call("run_python_code", {"code": "set x 1"}).session_id
+        get = {"code": "get x", "session_id": kept}
+        assert client.call("run_python_code", get).text == "1\n"
+        ids = [client.call("run_python_code", {"code": "result 1"}).session_id for _ in range(3)]
+        assert len(set(ids)) == 3
+        assert client.call("run_python_code", get).text == "1\n"
+        client.call("create_session", {"session_id": "named"})
+        assert code_of(client.call("run_python_code", {"code": "result 1"})) == "max_sessions"
+
+
+def test_a_session_whose_file_is_read_makes_no_room(start_gateway):
+    gateway = start_gateway("--max-sessions", "1")
+    large = f"file-size large {40 << 20}"
+    with WireClient(gateway, modern=True) as client:
+        unnamed = client.call("run_python_code", {"code": large}).session_id
+        url = f"/api/v1/sessions/{unnamed}/files/large"
+        with gateway.client.stream("GET", url) as response:
+            pieces = response.iter_raw(1 << 20)
+            received = len(next(pieces))
+            assert code_of(client.call("run_python_code", {"code": "result 1"})) == "max_sessions"
+            received += sum(map(len, pieces))
+        assert received == 40 << 20
+        wait_for(lambda: not client.call("run_python_code", {"code": "result 1"}).is_error)
+
+
+def call_with_log(gateway, tool, arguments):
+    """Makes a call in revision 2026-07-28; returns its log messages and its result."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/logLevel": "warning",
+    }
+    params = {"name": tool, "arguments": arguments, "_meta": meta}
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": tool,
+    }
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    answer = gateway.client.post("/mcp", json=request, headers=headers)
+    if answer.headers["content-type"] == "application/json":
+        return [], answer.json()["result"]
+    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line[:6] == "data: "]
+    said = [it["params"]["data"] for it in events if it.get("method") == "notifications/message"]
+    return said, events[-1]["result"]
+
+
+def test_log_messages_for_those_who_ask(gateway):
+    arguments = {"code": "die 1", "session_id": "logged"}
+    said, result = call_with_log(gateway, "run_python_code", arguments)
+    assert said == [
+        "session logged was created again",
+        "the kernel of session logged was restarted",
+    ]
+    assert result["isError"] and "the kernel was restarted" in result["content"][0]["text"]
+    gateway.delete_session("logged")
+
+
+def test_a_session_that_was_asked_for_is_no_news(gateway):
+    said, result = call_with_log(gateway, "create_session", {"session_id": "asked-for"})
+    assert said == [] and "asked-for is ready" in result["content"][0]["text"]
+    gateway.delete_session("asked-for")
+
+
+@pytest.mark.parametrize("keep", [[], ["--keep-sandboxes"]], ids=["ending", "keeping"])
+def test_a_shutdown_in_the_middle_of_a_call(start_gateway, keep):
+    gateway = start_gateway("--drain-timeout", "1", *keep)
+    client = WireClient(gateway)
+    session = client.call("run_python_code", {"code": "result 1"}).session_id
+    client.start("call", name="run_python_code", args={"code": "hang"})
+    wait_for(lambda: gateway.show_session(session)["is_busy"])
+    gateway.stop()
+    assert client.finish()["isError"] is True
+    client.end()
+    if keep:
+        gateway.flags = (*component.FLAGS, "--drain-timeout", "0")
+        gateway.start()
+        assert gateway.show_session(session)["session_id"] == session
+
+
+# ---- The documentation
+
+
+def documented_tools(profile):
+    """{name: parameters} as docs/mcp.md has them; an optional one ends with a question mark."""
+    page = (PROJECT / "docs/mcp.md").read_text()
+    block = re.search(rf"<!-- tools of {profile} -->\n(.*?)<!-- end -->", page, re.DOTALL)[1]
+    tools = {}
+    for row in block.splitlines()[2:]:
+        first, second = row.strip("| ").split(" | ")[:2]
+        name, _, called_with = first.strip("`").partition("(")
+        listed = called_with.rstrip(")") if "(" in first else second.replace("`", "")
+        previous = tools[list(tools)[-1]] if tools else None
+        same = listed == "the same"
+        tools[name] = previous if same else sorted(part for part in listed.split(", ") if part)
+    return tools
+
+
+@pytest.mark.parametrize(
+    "profile",
+    ["kernelgate", "sandbox-mcp", "code-sandbox", "mcp-code-sandbox", "mcp-sandbox"],
+)
+def test_the_tools_are_those_of_the_documentation(gateway, profile):
+    with WireClient(gateway, profile.replace("kernelgate", "")) as client:
+        served = {}
+        for name, tool in client.tools().items():
+            # A test build also has the tools of the conformance suites.
+            if name.startswith(("test_", "json_schema_")):
+                continue
+            schema = tool["inputSchema"]
+            required = schema.get("required", [])
+            optional = [f"{param}?" for param in schema["properties"] if param not in required]
+            served[name] = sorted(required + optional)
+            assert all(prop["description"] for prop in schema["properties"].values())
+    assert served == documented_tools(profile)
+
+
+def test_configurations_of_the_documentation_are_json():
+    page = (PROJECT / "docs/mcp.md").read_text()
+    blocks = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) >= 4
+    for block in blocks:
+        servers = next(iter(json.loads(block).values()))
+        for server in servers.values():
+            assert "mcp" in server.get("url", "") or server["args"][0] == "mcp"
