@@ -48,12 +48,20 @@ def version_of(name):
         return None
 
 
+def parse(text):
+    """A requirement; what is none ends this program, in words that do not depend on pip's version."""
+    try:
+        return Requirement(text)
+    except InvalidRequirement as error:
+        sys.exit(f"ERROR: {text} is not a requirement: {str(error).splitlines()[0]}")
+
+
 def check(*requirements):
     """Tell satisfied requirements from missing ones; extras are always left to the resolver."""
     satisfied = []
     missing = []
     for text in requirements:
-        requirement = Requirement(text)
+        requirement = parse(text)
         version = version_of(requirement.name)
         fits = version and requirement.specifier.contains(version, prereleases=True)
         if fits and not requirement.extras:
@@ -116,7 +124,4 @@ def list_(*names):
 
 if __name__ == "__main__":
     ACTIONS = {"check": check, "download": download, "install": install, "list": list_}
-    try:
-        print(json.dumps(ACTIONS[sys.argv[1]](*sys.argv[2:])))
-    except InvalidRequirement as error:
-        sys.exit(f"ERROR: {error}")
+    print(json.dumps(ACTIONS[sys.argv[1]](*sys.argv[2:])))
