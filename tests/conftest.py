@@ -34,7 +34,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Runs tests for one engine only on that engine; elsewhere they are deselected and listed."""
+    """Runs tests for one engine only on that engine; elsewhere they are deselected and listed. Modules
+    that say TAKES_LONG = True come first, so that none of them is left alone at the end."""
+    items.sort(key=lambda item: not getattr(getattr(item, "module", None), "TAKES_LONG", False))
     left_out = {}
     for item in items:
         only = item.get_closest_marker("only")

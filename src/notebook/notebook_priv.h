@@ -48,7 +48,7 @@ struct notebook {
     int64_t hold_ms;
     bool id_is_key;
     int64_t started_wall_ms;
-    int64_t cut_ms; // when a slow client was last cut
+    int64_t cut_ms;                      // when a slow client was last cut
     TAILQ_HEAD(, kernel_socket) sockets; // those of disconnected clients are last
     TAILQ_HEAD(, session_record) records;
     TAILQ_HEAD(, contents_hold) holds;

@@ -19,6 +19,8 @@ from account_commands import Accounts
 from component import HELD, cell
 from kernelgate import BINARY, problem, wait_for
 
+TAKES_LONG = True
+
 
 @pytest.fixture
 def accounts(tmp_path):

@@ -15,6 +15,8 @@ from component import cell, exact
 from jupyter_wire import failure, start_kernel
 from kernelgate import problem, wait_for
 
+TAKES_LONG = True
+
 ROOT = "/api/contents"
 KEYS = {
     "name", "path", "type", "writable", "created", "last_modified", "size", "mimetype", "hash",

@@ -11,6 +11,8 @@ from kernelgate import free_port
 from mcp_clients import NODE, NODE_ROOT, McpError, NodeClient, client_of
 from mcp_work import SCRIPT, work_through
 
+TAKES_LONG = True
+
 CLIENTS = [
     ("1", "http"),
     ("1", "sse"),

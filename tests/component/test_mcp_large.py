@@ -26,6 +26,8 @@ from mcp_large import (
 )
 from mcp_wire import Client, call, gauge, result
 
+TAKES_LONG = True
+
 
 @pytest.fixture
 def gateway(start_gateway, tmp_path):

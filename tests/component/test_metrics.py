@@ -17,7 +17,6 @@ from component import HELD, STUBBORN, cell
 from kernelgate import PROJECT, run_until_timeout, wait_for
 from prometheus_client.parser import text_string_to_metric_families
 
-
 OWN_GATEWAY = True  # all that happens in it is counted
 
 

@@ -15,6 +15,8 @@ from contract import OPERATIONS, PROJECT, resolve, validator
 from kernelgate import RELEASE, Gateway
 from web import Index
 
+TAKES_LONG = True
+
 FOLDER = PROJECT / "tests/component"
 
 

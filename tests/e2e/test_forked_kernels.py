@@ -32,6 +32,8 @@ pytestmark = [
 INSIDE = r"""
 import ctypes, gc, json, logging, os, pdb, re, resource, signal, stat, sys, threading
 
+TAKES_LONG = True
+
 libc = ctypes.CDLL(None, use_errno=True)
 
 def text(path):

@@ -13,6 +13,8 @@ from jupyter_wire import Channels, list_kernels, one, text
 from kernelgate import PROJECT, Gateway, free_port, wait_for
 from mcp_clients import NODE
 
+TAKES_LONG = True
+
 CLIENTS = PROJECT / "tests/jupyter"
 
 

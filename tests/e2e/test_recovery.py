@@ -19,6 +19,8 @@ from sandboxes import folders_of_sandboxes, kill, lives, pooled, sandbox_of, san
 
 TICKING = """
 import time
+
+TAKES_LONG = True
 for i in range(6):
     print(i, flush=True)
     time.sleep(0.5)

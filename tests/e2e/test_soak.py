@@ -11,6 +11,8 @@ from kernelgate import free_port
 from soak_cells import Python
 from soak_killer import SECONDS, Run
 
+TAKES_LONG = True
+
 pytestmark = [
     pytest.mark.only("oci", "its processes are killed on this machine"),
     pytest.mark.not_on("runsc", "its sandboxes have a kernel of their own"),

@@ -10,8 +10,16 @@ import re
 UNAVAILABLE = 77
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 WORKERS = os.cpu_count()
-# Tests run as root, for containers.
-AS_ROOT = [] if os.geteuid() == 0 else ["sudo"]
+# Tests run as root, for containers. The proxy and the certificates of the network are kept.
+NETWORK = re.compile(
+    r"(https?|ftp|all|no)_proxy|(pip|npm_config|deno|ssl_cert|go(proxy|sumdb|nosumdb))[a-z_]*"
+    r"|node_extra_ca_certs|requests_ca_bundle|curl_ca_bundle",
+    re.IGNORECASE,
+)
+AS_ROOT = []
+if os.geteuid() != 0:
+    kept = (f"{name}={value}" for name, value in os.environ.items() if NETWORK.fullmatch(name))
+    AS_ROOT = ["sudo", "env", *kept]
 VENV = "build/venv/bin/python"
 DEV = "build/dev/bin/kernelgate"
 RELEASE = "build/release/bin/kernelgate"
@@ -94,9 +102,20 @@ def tests(folder, names):
     return tuple(f"tests/{folder}/test_{name}.py" for name in names.split())
 
 
-E2E = (*PRODUCT, *SUPPORT, "tests/e2e", "tests/mcp", "tests/jupyter", "tests/kernelspec", "deploy", "docs", "README.md", ".env.example")
+E2E = (
+    *PRODUCT,
+    *SUPPORT,
+    "tests/e2e",
+    "tests/mcp",
+    "tests/jupyter",
+    "tests/kernelspec",
+    "deploy",
+    "docs",
+    "README.md",
+    ".env.example",
+)
 COMPONENT = (
-    *PRODUCT, *SUPPORT, "tests/component", "tests/suite", "tests/interop", "tests/mcp", "tests/mcp_fixtures",
+    *PRODUCT, *SUPPORT, "tests/component", "tests/suite", "tests/interop", "tests/fresh", "tests/mcp", "tests/mcp_fixtures",
     "tests/kernelspec", "docs", "script", "deploy", "README.md", "CONTRIBUTING.md", ".env.example",
 )  # fmt: skip
 DOCKER = (*E2E, "Dockerfile", "docker-compose.yml", ".dockerignore")
@@ -122,7 +141,7 @@ PARTS = (
     ),
     Part(
         "component", "the gateway with a scripted kernel in a sandbox without a container",
-        Pytest(("tests/component", "tests/suite", "tests/interop")), f"{BASE}; {NODE}",
+        Pytest(("tests/component", "tests/suite", "tests/interop", *tests("fresh", "common guard"))), f"{BASE}; {NODE}",
         COMPONENT,
         by_default=True, wide=True,
     ),
@@ -157,7 +176,7 @@ PARTS = (
     Part(
         "kubernetes", "a cluster of one node, which is built once (script/cluster)",
         Pytest(CLUSTER, engine(KERNELGATE_PROVISIONER="kubernetes"), launcher=("script/cluster", "in")),
-        f"{BASE}; {NODE}; install_packages libfaketime; script/cluster up", (*DOCKER, "tests/kubernetes", "script/cluster"),
+        f"{BASE}; {NODE}; install_packages libfaketime; script/cluster up --until $PPID", (*DOCKER, "tests/kubernetes", "script/cluster"),
         ("containerd",), after="script/cluster down",
     ),
     Part(
@@ -199,8 +218,8 @@ PARTS = (
     ),
     Part(
         "fresh", "script/server in new root folders of Debian 12 and 13",
-        Pytest(("tests/fresh",)), f"{BASE}; install_packages debootstrap",
-        ("CMakeLists.txt", "CMakePresets.json", "cmake", "src", "kernelspec", "script", "tests/fresh"),
+        Pytest(tests("fresh", "debian")), f"{BASE}; install_packages debootstrap",
+        ("CMakeLists.txt", "CMakePresets.json", "cmake", "src", "kernelspec", "script", *SUPPORT, "tests/fresh"),
     ),
     Part(
         "load", "bounds on time, pace, memory and processor time: the release build, alone",

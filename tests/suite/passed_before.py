@@ -20,11 +20,15 @@ TOOLS = (
 
 
 def _files(inputs):
+    """Their files, as git knows them; without git, as from an archive, all that there are."""
     listing = subprocess.run(
         ["git", "-c", f"safe.directory={PROJECT}", "ls-files", "-z", "-co", "--exclude-standard", "--", *inputs],
-        cwd=PROJECT, check=True, stdout=subprocess.PIPE,
-    ).stdout  # fmt: skip
-    return sorted(set(filter(None, listing.decode().split("\0"))))
+        cwd=PROJECT, check=False, capture_output=True,
+    )  # fmt: skip
+    if listing.returncode == 0:
+        return sorted(set(filter(None, listing.stdout.decode().split("\0"))))
+    paths = [path for name in inputs for path in (PROJECT / name, *(PROJECT / name).rglob("*"))]
+    return sorted({str(path.relative_to(PROJECT)) for path in paths if path.is_file()})
 
 
 def fingerprint(part):

@@ -5,6 +5,7 @@ second try for what failed; then the verdict."""
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -47,6 +48,7 @@ class Run:
         self.digests = {}
         self.preparation = None
         self.busy = None
+        self.guard = None
 
     # ---- What is said
 
@@ -79,7 +81,7 @@ class Run:
         lock = lock_tree(self.folder)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.interrupt)
-        os.environ["KGT_RUN"] = str(os.getpid())
+        os.environ["KGT_RUN"] = f"{os.getpid()}{secrets.token_hex(2)}"
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "unsteady").mkdir(parents=True)
         status = 1
@@ -116,6 +118,8 @@ class Run:
         waiting = list(self.parts)
         while waiting or self.running:
             self.start_next(waiting)
+            if self.running and not self.guard:
+                self.start_guard()
             time.sleep(POLL_S)
             self.look()
             self.say_progress()
@@ -279,6 +283,14 @@ class Run:
         text = "\n".join([outcome.log, *(log[-20000:] for log in logs)])
         (self.folder / "unsteady" / f"{name}.log").write_text(text, encoding="utf-8")
 
+    def start_guard(self):
+        """A process that ends what tests have started when this one ends, even if it is killed."""
+        command = [*AS_ROOT, VENV, "tests/support/guard.py", f"/tmp/kgt-{os.environ['KGT_RUN']}-"]
+        if (PROJECT / VENV).exists():
+            self.guard = subprocess.Popen(
+                command, cwd=PROJECT, stdin=subprocess.PIPE, start_new_session=True
+            )
+
     def check_leftovers(self):
         report = self.folder / "leftovers.xml"
         command = [*AS_ROOT, "env", f"KGT_RUN={os.environ['KGT_RUN']}", VENV]
@@ -302,6 +314,9 @@ class Run:
             process.end()
             if process.part.after:
                 self.clean_up(process.part)
+        if self.guard:
+            self.guard.stdin.close()
+            self.guard.wait()
 
 
 def all_passed(outcomes):
@@ -312,7 +327,7 @@ def lock_tree(folder):
     """One run at a time in a work tree; other trees have their own."""
     path = folder.with_suffix(".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = open(path, "a", encoding="utf-8")  # noqa: SIM115: until the run ends
+    lock = open(path, "a", encoding="utf-8")  # noqa: SIM115
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

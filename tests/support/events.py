@@ -12,7 +12,7 @@ class Events:
     """A pytest plugin. Events: {"total": N} and {"test": ID, "outcome": "passed" | "failed", "log": TEXT}."""
 
     def __init__(self, path):
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115: until pytest ends
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
     def _write(self, **event):
         self._file.write(json.dumps(event) + "\n")

@@ -258,7 +258,9 @@ class Gateway:
                     leftovers.remove_empty_group(content)
                 left += leftovers.groups_of_gateway(content)
                 left += leftovers.containers_of_gateway(content)
-        assert not left, "\n".join(["left behind:", *left, "The gateway's log ends:", self.log()[-4000:]])
+        assert not left, "\n".join(
+            ["left behind:", *left, "The gateway's log ends:", self.log()[-4000:]]
+        )
 
     def clean_up(self):
         """Cleans up after a test, whatever happened in it."""

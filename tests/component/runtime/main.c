@@ -176,7 +176,7 @@ kill_and_wait(pid_t pid, unsigned long long began)
         runtime_fail("the process %d does not end", pid);
 }
 
-static int delete(void)
+static int delete (void)
 {
     int pid;
     unsigned long long began;
