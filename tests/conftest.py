@@ -27,6 +27,7 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "not_on(provisioner or runtime, why): what does not hold there"
     )
+    config.addinivalue_line("markers", "load: a bound on time, of the part `load`")
     config.addinivalue_line("markers", "threads: what ThreadSanitizer should see, too")
     config.addinivalue_line(
         "markers", "once: what no engine changes; it is run where none was chosen"

@@ -387,6 +387,7 @@ new MutationObserver((_, observer) => {
 """
 
 
+@pytest.mark.load
 def test_the_first_screen_is_there_soon(gateway, tab):
     """Each time in a browser without a cache. The best of ten, since other work delays most of them."""
     times = {"a plain text": [], "the first screen": [], "the list of sandboxes": []}

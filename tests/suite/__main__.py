@@ -68,9 +68,9 @@ def select(arguments):
         return [on_engine(settings, rest)], False
     if everything:
         names = list(options)
-    if not names:
-        names = ["component", "e2e"] if rest else [part.option for part in PARTS if part.by_default]
-    chosen = [part for part in PARTS if part.option in names]
+    if not names and rest:
+        names = ["component", "e2e"]
+    chosen = [part for part in PARTS if (part.option in names if names else part.by_default)]
     if rest:
         chosen = [with_arguments(part, rest) for part in chosen]
     return chosen, everything and not again

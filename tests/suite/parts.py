@@ -52,12 +52,15 @@ class Pytest:
     settings: tuple = ()
     python: str = VENV
     launcher: tuple = ()
+    alone: bool = False  # one test at a time
 
     def command(self, report, workers, only=()):
         settings = {"KERNELGATE_BIN": str(PROJECT / DEV), **dict(self.settings)}
         settings |= {name: os.environ[name] for name in ("KGT_RUN", "KGT_EVENTS")}
         # A module's tests share what it has made: they stay in one process.
-        spread = ["-n", str(workers), "--dist", "loadfile"] if workers > 1 else []
+        spread = (
+            ["-n", str(workers), "--dist", "loadfile"] if workers > 1 and not self.alone else []
+        )
         return [
             *AS_ROOT, *self.launcher, "env", *(f"{name}={value}" for name, value in settings.items()),
             self.python, "-m", "pytest", "-p", "no:cacheprovider", "--junit-xml", str(report),
@@ -92,6 +95,9 @@ class Part:
     def option(self):
         """Parts whose names begin alike have one option: `--tsan` runs `tsan` and `tsan-e2e`."""
         return self.name.partition("-")[0]
+
+
+ON_RELEASE = (("KERNELGATE_BIN", str(PROJECT / RELEASE)),)
 
 
 def engine(**settings):
@@ -151,13 +157,19 @@ PARTS = (
     ),
     Part(
         "docker", "what the Docker Engine does differently, on an engine of its own",
-        Pytest(tests("e2e", "docker compose inodes isolation recovery"), engine(KERNELGATE_PROVISIONER="docker")),
+        Pytest(tests("e2e", "docker inodes isolation recovery"), engine(KERNELGATE_PROVISIONER="docker")),
         f"{BASE}; {NODE}; install_docker; as_root {VENV} tests/support/dockerd.py",
         DOCKER, ("docker.io", "docker-cli"), by_default=True,
     ),
     Part(
+        "docker-compose", "the images, and docker-compose.yml with nginx",
+        Pytest(tests("e2e", "compose"), engine(KERNELGATE_PROVISIONER="docker")),
+        f"{BASE}; {NODE}; install_docker; as_root {VENV} tests/support/dockerd.py", DOCKER,
+        ("docker.io", "docker-cli"),
+    ),
+    Part(
         "browser", "the console, and JupyterLab with the gateway for its kernels, in Chromium",
-        Pytest(("tests/browser",), (("KERNELGATE_BIN", str(PROJECT / RELEASE)),), "build/browser/bin/python"),
+        Pytest(("tests/browser", "-m", "not load"), ON_RELEASE, "build/browser/bin/python"),
         f"{BASE}; {NODE}; {CHROMIUM}", (*PRODUCT, *SUPPORT, "tests/browser"), ("chromium",), by_default=True,
     ),
     Part(
@@ -223,7 +235,12 @@ PARTS = (
     ),
     Part(
         "load", "bounds on time, pace, memory and processor time: the release build, alone",
-        Pytest(("tests/load",), (("KERNELGATE_BIN", str(PROJECT / RELEASE)),)), BASE,
+        Pytest(("tests/load",), ON_RELEASE, alone=True), BASE,
         (*PRODUCT, *SUPPORT, "tests/load", "bench"), wide=True,
+    ),
+    Part(
+        "load-browser", "how soon people see something",
+        Pytest(("tests/browser", "-m", "load"), ON_RELEASE, "build/browser/bin/python", alone=True),
+        f"{BASE}; {NODE}; {CHROMIUM}", (*PRODUCT, *SUPPORT, "tests/browser"), ("chromium",), wide=True,
     ),
 )  # fmt: skip

@@ -83,7 +83,10 @@ def find(state_dir):
         left.append(f"process {pid} in a sandbox: {_read(f'/proc/{pid}/cmdline')!r}")
     for pid in _pids():
         arguments = _read(f"/proc/{pid}/cmdline").split("\0")
-        if pid != os.getpid() and any(state_dir in argument for argument in arguments):
+        is_guard = any(argument.endswith("/guard.py") for argument in arguments)
+        if pid == os.getpid() or is_guard:  # the guard ends with the run
+            continue
+        if any(state_dir in argument for argument in arguments):
             left.append(f"process {pid}: {arguments}")
     left += [f"mount: {line}" for line in _mounts("self", state_dir)]
     for line in _read("/proc/net/unix").splitlines():
