@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernelgate serve: connects the modules, runs the loop, and shuts down in order.
 
+#include <arpa/inet.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -61,11 +62,14 @@ struct gateway {
 
 // ---- Start ----------------------------------------------------------------------------------
 
+// By address only: a name such as 127.example.org may be anybody's.
 static bool
 is_loopback(const char *host)
 {
+    struct in_addr address;
     return strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
-           strncmp(host, "127.", 4) == 0;
+           (inet_pton(AF_INET, host, &address) == 1 &&
+            ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET);
 }
 
 // What one owner may have: while there are several, half at most of what they share, unless a

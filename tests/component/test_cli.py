@@ -93,9 +93,22 @@ def test_values_out_of_bounds(flag, value):
         assert source in lines[0] and value in lines[0]
 
 
-def test_listening_beyond_loopback_needs_a_key(tmp_path):
-    result = run("serve", "--host", "0.0.0.0", "--port", "0", "--state-dir", str(tmp_path))
-    assert result.returncode != 0 and "key" in result.stderr
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("0.0.0.0", "192.0.2.1", "::", "::ffff:0.0.0.0", "2001:db8::1"),
+        *("gateway.example", "127.gateway.example", "127.0.0.1.example"),
+    ],
+)
+def test_listening_beyond_loopback_needs_a_key(tmp_path, host):
+    # A gateway that did not ask for a key would end at the next check.
+    result = run(
+        "serve", "--host", host, "--port", "0", "--state-dir", str(tmp_path),
+        "--provisioner", "oci", "--oci-runtime", "/no/such/runtime",
+    )  # fmt: skip
+    assert result.returncode != 0 and result.stdout == ""
+    assert f"host is {host}, which other machines can reach" in result.stderr
+    assert "there is no API key" in result.stderr
 
 
 def test_one_ready_line(start_gateway):
