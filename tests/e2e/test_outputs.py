@@ -4,10 +4,15 @@
 import base64
 import hashlib
 import io
+import os
+import pathlib
+import signal
+import time
 
 import pytest
-from kernelgate import HELD
+from kernelgate import HELD, wait_for
 from PIL import Image
+from sandboxes import sandbox_of
 
 WARM_KERNELS = True
 
@@ -146,7 +151,8 @@ def accounted(lines, total):
     """Asserts that only what `dropped` lines count was lost; returns the size of the text."""
     received = len(lines.text())
     dropped = sum(line["bytes"] for line in lines.of("dropped"))
-    assert received == total if not dropped else received < total <= received + dropped
+    whole = received == total if not dropped else received < total <= received + dropped
+    assert whole, f"{received} of {total} bytes arrived, {dropped} were reported as dropped"
     assert lines.status == "ok"
     return received
 
@@ -161,6 +167,60 @@ def test_60_mb_in_prints_of_a_megabyte(gateway, run):
     lines = run("for i in range(60): print('x' * 1000000)\nprint('last')", timeout=120)
     assert lines.status == "ok", lines.done
     assert lines.text().endswith("x\nlast\n")
+
+
+# Prints at a signal, then says `end` until there is another one. Its value is how often it said so.
+PRINTS_WHEN_SIGNALED = """
+import itertools, pathlib, signal, time
+signals = []
+signal.signal(signal.SIGUSR1, lambda number, frame: signals.append(number))
+print('on', flush=True)
+while not signals: time.sleep(0.02)
+pathlib.Path('began').touch()
+for number in range(60_000): print(f'{number:0999}')
+pathlib.Path('ended').touch()
+for number in itertools.count():
+    if len(signals) > 1: break
+    print('end', flush=True)
+    time.sleep(0.02)
+number
+"""
+
+
+def stopped_printing(pid, marker):
+    """Whether a process has made the file, or has had next to no processor time for a second."""
+
+    def seconds():
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
+    before = seconds()
+    time.sleep(1)
+    return marker.exists() or seconds() - before < 0.1
+
+
+@pytest.mark.once
+def test_60_mb_in_lines_while_nobody_reads(start_gateway):
+    """The gateway stands still until the kernel has printed all, or waits for it."""
+    gateway = start_gateway()
+    session = gateway.create_session()
+    with gateway.stream(PRINTS_WHEN_SIGNALED, session_id=session, timeout=600) as reader:
+        assert reader.next_of("stdout")["text"] == "on\n"
+        kernel = sandbox_of(gateway, session).kernel()
+        folder = pathlib.Path(f"/proc/{kernel}/cwd")
+        gateway.signal(signal.SIGSTOP)
+        try:
+            os.kill(kernel, signal.SIGUSR1)
+            wait_for((folder / "began").exists)
+            wait_for(lambda: stopped_printing(kernel, folder / "ended"))
+        finally:
+            gateway.signal(signal.SIGCONT)
+        while "end" not in reader.next_of("stdout")["text"]:
+            pass
+        os.kill(kernel, signal.SIGUSR1)
+        lines = reader.rest()
+    n_ends = int(lines.one("result")["text"])
+    accounted(lines, len("on\n") + 60_000_000 + n_ends * len("end\n"))
 
 
 def test_displays_and_prints_come_in_order(run):

@@ -180,6 +180,26 @@ test_an_aborted_request_is_sent_again(void **state)
     assert_done(with_variables, "ok", false);
 }
 
+// It has run, and what it did would be done twice.
+static void
+test_a_request_that_fails_is_sent_once(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err = {0};
+    KG_AUTO(tap_client) client = start_with_client(f);
+    tap_client_execute(client, "print");
+    RUN_UNTIL(f, tap_client_is_idle(client));
+    fake_journal_clear();
+    KG_AUTO(execution) plain = execute(f, "raise");
+    run_until_done(f, plain);
+    assert_done(plain, "error", false);
+    json_auto_t *variables = json_pack("{s:i}", "bad", 1);
+    KG_AUTO(execution) with_variables = execute_with(f, "print", variables, NULL, &err);
+    run_until_done(f, with_variables);
+    assert_done(with_variables, "error", false);
+    assert_string_equal(fake_journal(), "run raise\nsilent set \"{\\\"bad\\\":1}\"\n");
+}
+
 // The startup code is a new process's first, whoever comes first.
 static void
 test_the_startup_code_comes_first(void **state)
@@ -560,6 +580,7 @@ test_kernel_tap(void)
         TEST(test_a_tap_beside_a_running_execution),
         TEST(test_an_interrupt_reaches_the_request_of_a_tap),
         TEST(test_an_aborted_request_is_sent_again),
+        TEST(test_a_request_that_fails_is_sent_once),
         TEST(test_the_startup_code_comes_first),
         TEST(test_no_request_gets_between_those_of_an_execution),
         TEST(test_a_tap_survives_a_restart),

@@ -18,7 +18,7 @@ extern const size_t n_kubernetes_replica_tests;
 
 // The engine, and an API server in the same loop. That has a list of answers for each kind of
 // request, as the test counts kinds; the last one stays. All are 200 with "{}" at first.
-enum { N_KINDS_MAX = 11, MAX_ANSWERS = 4 };
+enum { N_KINDS_MAX = 12, MAX_ANSWERS = 4 };
 
 #define EMPTY "{\"metadata\":{\"resourceVersion\":\"5\"},\"items\":[]}"
 #define RUNNING                                                                                    \

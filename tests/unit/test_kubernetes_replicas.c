@@ -21,6 +21,7 @@ enum kind {
     NAME,
     READ_NAME,
     PATCH_NAME,
+    PATCH_REPLICA,
     DELETE_REPLICA,
     OTHER
 };
@@ -51,6 +52,8 @@ kind_of(const char *request)
         return READ_NAME;
     if (begins(request, "PATCH " LEASES_PATH "/kg-s-"))
         return PATCH_NAME;
+    if (begins(request, "PATCH " LEASES_PATH "/kg-r-"))
+        return PATCH_REPLICA;
     if (begins(request, "DELETE " LEASES_PATH "/kg-r-"))
         return DELETE_REPLICA;
     return begins(request, "POST " LEASES_PATH) && strstr(request, "kg-s-") ? NAME : OTHER;
@@ -217,6 +220,30 @@ test_a_pod_is_given_up_when_the_server_is_back(void **state)
 
 // ---- Replicas -------------------------------------------------------------------------------
 
+// Others take a replica for dead whose Lease says the same for 15 s. One renewal may fail.
+static void
+test_a_lease_is_renewed_in_time(void **state)
+{
+    enum { DEAD_MS = 15 * 1000, N_RENEWALS = 3 };
+    struct fixture *f = *state;
+    KG_AUTO_FREE char *own = kg_asprintf("/kg-r-%s ", f->kube->holder);
+    KG_AUTO_FREE char *before = kg_strdup("");
+    int64_t renewed_ms = clock_mono_ms(); // it was made at the start
+    for (int n = 1; n <= N_RENEWALS; n++) {
+        PASS_TIME_UNTIL(f, f->n_requests[PATCH_REPLICA] == n);
+        int64_t asked_ms = f->asked_ms[PATCH_REPLICA][n - 1];
+        assert_true(asked_ms - renewed_ms < DEAD_MS / 2);
+        renewed_ms = asked_ms;
+        const char *request = f->latest[PATCH_REPLICA];
+        const char *path = strstr(request, "\"path\":\"/spec/renewTime\"");
+        assert_non_null(strstr(request, own));
+        assert_non_null(path);
+        assert_string_not_equal(path, before);
+        free(before);
+        before = kg_strdup(path);
+    }
+}
+
 static void
 test_the_lease_of_a_replica_that_was_killed_is_removed(void **state)
 {
@@ -299,6 +326,7 @@ const struct CMUnitTest kubernetes_replica_tests[] = {
     WITH_SERVER(test_a_pod_that_was_claimed_meanwhile_is_not_removed),
     WITH_SERVER(test_a_pod_that_was_overtaken),
     WITH_SERVER(test_a_pod_is_given_up_when_the_server_is_back),
+    WITH_SERVER(test_a_lease_is_renewed_in_time),
     WITH_SERVER(test_the_lease_of_a_replica_that_was_killed_is_removed),
     WITH_SERVER(test_a_create_while_the_replicas_cannot_be_followed),
     WITH_SERVER(test_a_name_whose_lease_is_removed_meanwhile),

@@ -569,6 +569,35 @@ test_images_are_bounded(void **state)
     assert_non_null(strstr(text, "5 further images"));
 }
 
+// Clients refuse a whole answer with a larger one.
+static void
+test_an_image_is_bounded(void **state)
+{
+    (void)state;
+    enum { MAX_BYTES = 5 << 20 }; // of base64
+    for (int above = 0; above < 2; above++) {
+        const size_t len = MAX_BYTES + 4 * (size_t)above;
+        KG_AUTO_BUF line = {0};
+        buf_append_str(&line, "{\"type\":\"display\",\"format\":\"png\",\"image\":\"");
+        memset(buf_reserve(&line, len), 'A', len);
+        line.len += len;
+        buf_append_str(&line, "\"}");
+        struct job job = {.tools = no_tools(), .session.id = "s1"};
+        outcome_init(&job.outcome, &(const struct outcome_limits){10000, 6000, 2 * MAX_BYTES});
+        outcome_add_line(&job.outcome, line.data, line.len);
+        outcome_add_line(&job.outcome, DONE, strlen(DONE));
+        json_auto_t *result = result_of_run(&job);
+        outcome_fini(&job.outcome);
+        const json_t *content = json_object_get(result, "content");
+        const json_t *text = json_object_get(json_array_get(content, 0), "text");
+        const json_t *data = json_object_get(json_array_get(content, 1), "data");
+        const char *said = above ? "1 further images or displays were left out" : "[1 image]";
+        assert_non_null(strstr(json_string_value(text), said));
+        assert_int_equal(json_array_size(content), above ? 1 : 2);
+        assert_int_equal(json_string_length(data), above ? 0 : len);
+    }
+}
+
 static void
 test_the_session_is_told(void **state)
 {
@@ -712,6 +741,7 @@ main(void)
         cmocka_unit_test(test_a_large_line_makes_no_values_of_what_is_not_shown),
         cmocka_unit_test(test_a_held_line_is_released_with_its_item),
         cmocka_unit_test(test_images_are_bounded),
+        cmocka_unit_test(test_an_image_is_bounded),
         cmocka_unit_test(test_the_session_is_told),
         cmocka_unit_test(test_errors_carry_their_code),
         cmocka_unit_test(test_a_tool_is_described),

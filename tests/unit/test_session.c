@@ -14,6 +14,7 @@
 #include "file_links.h"
 #include "jupyter.h"
 #include "session_files.h"
+#include "virtual_clock.h"
 
 static void
 test_open_and_open_again(void **state)
@@ -433,6 +434,26 @@ test_file_links(void **state)
 }
 
 static void
+test_a_link_is_valid_for_a_day(void **state)
+{
+    (void)state;
+    enum { DAY_MS = 24 * 3600 * 1000 };
+    struct kg_error err = {0};
+    char dir[] = "/tmp/kg-links-XXXXXX";
+    char *expires, *signature;
+    assert_non_null(mkdtemp(dir));
+    KG_AUTO(file_links) links = file_links_new(dir, &err);
+    assert_non_null(links);
+    KG_AUTO_FREE char *url = file_links_make(links, "ann", "s1", "a");
+    split_link(url, &expires, &signature);
+    virtual_clock_move(DAY_MS - 1000); // the expiry is in whole seconds
+    assert_true(file_links_check(links, "ann", "s1", "a", expires, signature));
+    virtual_clock_move(1000);
+    assert_false(file_links_check(links, "ann", "s1", "a", expires, signature));
+    assert_int_equal(path_remove_tree(dir, &err), 0);
+}
+
+static void
 test_a_link_ends_with_its_session(void **state)
 {
     struct fixture *f = *state;
@@ -654,6 +675,7 @@ main(void)
         TEST(test_several_kernels),
         TEST(test_too_many_kernels_for_a_new_session),
         cmocka_unit_test(test_file_links),
+        cmocka_unit_test(test_a_link_is_valid_for_a_day),
         TEST(test_a_link_ends_with_its_session),
         TEST(test_files_without_end),
         TEST(test_what_is_idle),
