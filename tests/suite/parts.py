@@ -88,8 +88,14 @@ class Part:
     tools: tuple = ()  # packages of the distribution, beside those that all parts use
     by_default: bool = False
     wide: bool = False  # it uses all processors; else one
+    # How many tests run at a time, where that is another number: those of some parts mostly wait.
+    at_a_time: int = 0
     after: str = ""  # a command that cleans up
     folder: pathlib.Path = PROJECT  # where its tests are named from
+
+    @property
+    def workers(self):
+        return self.at_a_time or (WORKERS if self.wide else 1)
 
     @property
     def option(self):
@@ -148,12 +154,12 @@ PARTS = (
     Part(
         "component", "the gateway with a scripted kernel in a sandbox without a container",
         Pytest(("tests/component", "tests/suite", "tests/interop", *tests("fresh", "common guard"))), f"{BASE}; {NODE}",
-        COMPONENT,
-        by_default=True, wide=True,
+        COMPONENT, by_default=True, wide=True, at_a_time=2 * WORKERS,
     ),
     Part(
         "e2e", "end to end: real kernels in real containers, by runc",
-        Pytest(("tests/e2e",)), f"{BASE}; {NODE}", E2E, by_default=True, wide=True,
+        Pytest(("tests/e2e",)), f"{BASE}; {NODE}", E2E,
+        by_default=True, wide=True, at_a_time=WORKERS + 1,
     ),
     Part(
         "docker", "what the Docker Engine does differently, on an engine of its own",
@@ -171,6 +177,7 @@ PARTS = (
         "browser", "the console, and JupyterLab with the gateway for its kernels, in Chromium",
         Pytest(("tests/browser", "-m", "not load"), ON_RELEASE, "build/browser/bin/python"),
         f"{BASE}; {NODE}; {CHROMIUM}", (*PRODUCT, *SUPPORT, "tests/browser"), ("chromium",), by_default=True,
+        at_a_time=2,
     ),
     Part(
         "runsc", "core and isolation with runsc (gVisor), where the distribution has it",

@@ -140,7 +140,7 @@ class Run:
             waiting.remove(part)
             self.say(f"{part.name} begins: {part.what}")
             self.digests[part.name] = passed_before.fingerprint(part)
-            self.running.append(Process(part, self.folder, WORKERS if part.wide else 1))
+            self.running.append(Process(part, self.folder, part.workers))
 
     def not_prepared(self, part):
         log = self.preparation.log_of(part)
