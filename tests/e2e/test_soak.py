@@ -14,6 +14,7 @@ from soak_killer import SECONDS, Run
 TAKES_LONG = True
 
 pytestmark = [
+    pytest.mark.seldom,
     pytest.mark.only("oci", "its processes are killed on this machine"),
     pytest.mark.not_on("runsc", "its sandboxes have a kernel of their own"),
 ]

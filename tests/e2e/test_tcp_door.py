@@ -50,6 +50,7 @@ from test_sessions import (  # noqa: F401
 from web import wheel
 
 pytestmark = [
+    pytest.mark.seldom,
     pytest.mark.only("oci", "it enters a sandbox's network namespace"),
     pytest.mark.not_on("runsc", "it has a network stack of its own"),
 ]

@@ -72,18 +72,25 @@ def select(arguments):
         names = ["component", "e2e"]
     chosen = [part for part in PARTS if (part.option in names if names else part.by_default)]
     if rest:
-        chosen = [with_arguments(part, rest) for part in chosen]
+        chosen = [part for each in chosen if (part := with_arguments(each, rest))]
     return chosen, everything and not again
 
 
 def with_arguments(part, rest):
+    """The part with arguments of pytest; None if they name only files of other parts."""
     if not isinstance(part.tests, Pytest):
         fail(f"the part {part.name} takes no arguments of pytest")
+    split = part.tests.tests.index("-m") if "-m" in part.tests.tests else len(part.tests.tests)
+    places, options = part.tests.tests[:split], part.tests.tests[split:]
     paths = [word for word in rest if os.path.exists(word.partition("::")[0])]
-    own = [path for path in paths if any(path.startswith(test) for test in part.tests.tests)]
-    kept = [word for word in rest if word not in paths]
-    tests = (*(own if paths else part.tests.tests), *kept)
-    return dataclasses.replace(part, tests=dataclasses.replace(part.tests, tests=tests))
+    own = [path for path in paths if path.startswith(places)]
+    if paths and not own:
+        return None
+    others = [word for word in rest if word not in paths]
+    tests = (*(own or places), *options, *others)
+    return dataclasses.replace(
+        part, tests=dataclasses.replace(part.tests, tests=tests), may_be_empty=True
+    )
 
 
 def on_engine(settings, rest):
@@ -98,9 +105,8 @@ def on_engine(settings, rest):
 
 
 def main():
-    chosen, may_leave_out = select(sys.argv[1:])
-    chosen = [part for part in chosen if not isinstance(part.tests, Pytest) or part.tests.tests]
     os.chdir(table.PROJECT)
+    chosen, may_leave_out = select(sys.argv[1:])
     return run.Run(chosen, may_leave_out).main()
 
 

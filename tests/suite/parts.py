@@ -91,6 +91,7 @@ class Part:
     # How many tests run at a time, where that is another number: those of some parts mostly wait.
     at_a_time: int = 0
     after: str = ""  # a command that cleans up
+    may_be_empty: bool = False  # arguments may select none of its tests
     folder: pathlib.Path = PROJECT  # where its tests are named from
 
     @property
@@ -158,7 +159,7 @@ PARTS = (
     ),
     Part(
         "e2e", "end to end: real kernels in real containers, by runc",
-        Pytest(("tests/e2e",)), f"{BASE}; {NODE}", E2E,
+        Pytest(("tests/e2e", "-m", "not seldom")), f"{BASE}; {NODE}", E2E,
         by_default=True, wide=True, at_a_time=WORKERS + 1,
     ),
     Part(
@@ -178,6 +179,10 @@ PARTS = (
         Pytest(("tests/browser", "-m", "not load"), ON_RELEASE, "build/browser/bin/python"),
         f"{BASE}; {NODE}; {CHROMIUM}", (*PRODUCT, *SUPPORT, "tests/browser"), ("chromium",), by_default=True,
         at_a_time=2,
+    ),
+    Part(
+        "e2e-seldom", "the same: the door over TCP, and random kills",
+        Pytest(("tests/e2e", "-m", "seldom")), f"{BASE}; {NODE}", E2E, wide=True,
     ),
     Part(
         "runsc", "core and isolation with runsc (gVisor), where the distribution has it",

@@ -76,6 +76,8 @@ class Process:
         else:
             found = results.from_junit(self.report)
             bad = self._status != 0 and all_passed(found)
+        if not found and self._status == 5 and self.part.may_be_empty:
+            return found
         if bad or not found:
             tail = self.log.read_text("utf-8", "replace")[-4000:]
             log = f"{tail}\nE   it ended with status {self._status}: see {self.log}"

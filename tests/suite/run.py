@@ -250,6 +250,9 @@ class Run:
 
     def verdict(self):
         found = self.try_again()
+        if not any(self.outcomes.values()):
+            nothing = results.Outcome("no test was selected", False, is_test=False)
+            self.outcomes["script/test"] = {nothing.name: nothing}
         for part in self.parts:
             if part.after and not all_passed(self.outcomes.get(part.name, {})):
                 self.clean_up(part)

@@ -20,8 +20,8 @@ run.PROGRESS_S = 0.5
 from parts import Ctest, Part, Program, Pytest
 folder = pathlib.Path({folder!r})
 settings = (("PYTHONPATH", {support!r}), ("PYTEST_ADDOPTS", "-p events"), ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"))
-def pytest_part(name, **options):
-    tests = Pytest((str(folder / f"test_{{name}}.py"),), settings, sys.executable)
+def pytest_part(name, arguments=(), **options):
+    tests = Pytest((str(folder / f"test_{{name}}.py"), *arguments), settings, sys.executable)
     options = {{"prepare": "true", "inputs": ("pytest.ini",), "folder": folder, **options}}
     return Part(name, "tests", tests, **options)
 def program(text, **options):
@@ -147,6 +147,15 @@ def test_a_part_without_tests_or_that_breaks_off_has_failed(suite):
     breaks_off = "import os\ndef test_1(): pass\ndef test_2(): os._exit(3)\n"
     assert suite("pytest_part('a')", a=breaks_off)[1][-1] == "1 passed, 1 failed"
     assert suite("pytest_part('a')", a="import nothing_of_that_name")[1][-1] == "0 passed, 1 failed"
+
+
+def test_arguments_that_select_nothing_are_a_failure(suite):
+    text = "def test_1(): pass"
+    parts = "pytest_part('a', may_be_empty=True, arguments=('-k', 'x')), pytest_part('b')"
+    assert suite(parts, a=text, b=text)[1][-1] == "1 passed, 0 failed"
+    status, lines = suite(parts.partition(", pytest_part('b')")[0])
+    assert (status, lines[-1]) == (1, "0 passed, 1 failed")
+    assert "script/test: failed: no test was selected" in lines
 
 
 def test_skipped_tests_have_failed(suite):
