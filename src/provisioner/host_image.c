@@ -165,10 +165,20 @@ host_image_make(const struct oci *oci, struct kg_error *err)
     return made < 0 ? -1 : open_way(oci, err);
 }
 
+static bool
+has_point(const struct oci *oci, const char *path)
+{
+    KG_AUTO_FREE char *full = kg_asprintf("%s%s", oci->root_dir, path);
+    return access(full, F_OK) == 0;
+}
+
+// Only what has its mount point in the skeleton: a package that was installed since then has none.
 void
 host_image_mounts(const struct oci *oci, json_t *mounts)
 {
     for (size_t i = 0; i < KG_ARRAY_LEN(host_paths); i++) {
+        if (!has_point(oci, host_paths[i]))
+            continue;
         if (is_folder(host_paths[i]))
             mount_add_overlay(oci, mounts, host_paths[i], host_paths[i]);
         else if (!mount_root_is_overlay(oci) && access(host_paths[i], F_OK) == 0)
@@ -176,7 +186,8 @@ host_image_mounts(const struct oci *oci, json_t *mounts)
     }
     for (size_t i = 0; i < KG_ARRAY_LEN(usr_friends); i++) {
         struct stat st;
-        if (lstat(usr_friends[i], &st) == 0 && S_ISDIR(st.st_mode))
+        if (lstat(usr_friends[i], &st) == 0 && S_ISDIR(st.st_mode) &&
+            has_point(oci, usr_friends[i]))
             mount_add_overlay(oci, mounts, usr_friends[i], usr_friends[i]);
     }
     for (size_t i = 0; i < KG_ARRAY_LEN(hidden); i++)

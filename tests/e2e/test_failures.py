@@ -3,9 +3,10 @@
 
 import os
 import signal
+import subprocess
 
 import pytest
-from kernelgate import HELD, STUBBORN, run_until_timeout, wait_for
+from kernelgate import BINARY, HELD, STUBBORN, run_until_timeout, wait_for
 from sandboxes import sandbox_of
 
 
@@ -150,3 +151,20 @@ def test_input_is_a_clear_error(run):
     lines = run("input('name? ')")
     assert "input" in lines.one("error")["evalue"]
     assert lines.status == "error"  # and not "timeout"
+
+
+@pytest.mark.only("oci", "other engines' images are not the machine's own files")
+@pytest.mark.not_on("runsc", "it is about mounts")
+def test_a_package_that_the_machine_gets_meanwhile(start_gateway, tmp_path):
+    """Its folder is not in the root that the gateway has made; new sandboxes start all the same."""
+    without = tmp_path / "gateway"
+    without.write_text(
+        '#!/bin/sh\nexec unshare --mount sh -c \'mount -t tmpfs tmpfs /var/cache && exec "$0" "$@"\' '
+        f'{BINARY} "$@"\n'
+    )
+    without.chmod(0o755)
+    gateway = start_gateway("--pool-size", "0", binary=str(without))
+    assert gateway.execute("print(1)").text() == "1\n"
+    inside = ["nsenter", "--mount", "--target", str(gateway.process.pid)]
+    subprocess.run([*inside, "mkdir", "/var/cache/fontconfig"], check=True)
+    assert gateway.execute("print(2)").text() == "2\n"
