@@ -21,6 +21,7 @@ import time
 import debian
 import guard
 import leftovers
+import sandboxes
 import user_cache
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
@@ -94,7 +95,7 @@ class Dockerd:
         self.process.wait()
         with contextlib.suppress(OSError, ValueError):
             pid = int((self.folder / "exec/containerd/containerd.pid").read_text())
-            while os.path.exists(f"/proc/{pid}"):
+            while sandboxes.lives(pid):  # nobody may reap it
                 time.sleep(0.05)
 
     def stop(self):

@@ -38,7 +38,9 @@ pivot_root . old
 cd /kernelgate
 umount -l /old
 rmdir /old
-"$@"
+status=0
+"$@" || status=$?
+exit $status
 """
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
