@@ -21,7 +21,6 @@ import time
 import debian
 import guard
 import leftovers
-import sandboxes
 import user_cache
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
@@ -95,7 +94,10 @@ class Dockerd:
         self.process.wait()
         with contextlib.suppress(OSError, ValueError):
             pid = int((self.folder / "exec/containerd/containerd.pid").read_text())
-            while sandboxes.lives(pid):  # nobody may reap it
+            # A new engine takes it for alive until it has been reaped, by the first process of the
+            # namespace.
+            end = time.monotonic() + 60
+            while os.path.exists(f"/proc/{pid}") and time.monotonic() < end:
                 time.sleep(0.05)
 
     def stop(self):
