@@ -15,6 +15,13 @@ on_connect(const struct target *target, void *arg, struct kg_error *err)
 }
 
 static void
+on_finish_links(const char *kernel, void *arg)
+{
+    struct agent *agent = arg;
+    links_finish_kernel(agent->links, kernel);
+}
+
+static void
 on_close_links(const char *kernel, void *arg)
 {
     struct agent *agent = arg;
@@ -88,6 +95,7 @@ make_kernels(struct agent *agent)
         .commands = agent->commands,
         .tmp_dir = settings->tmp_dir,
         .cgroup_root = settings->cgroup_root,
+        .finish_links = on_finish_links,
         .close_links = on_close_links,
         .arg = agent,
     };

@@ -191,6 +191,7 @@ on_exit_status(pid_t pid, int status, void *arg)
                   cgroup_oom_kills(settings->cgroup_root) > kernel->oom_kills_before;
     log_info("kernel ended", LOG_STR("kernel", kernel->name), LOG_INT("pid", pid),
              LOG_INT("exit_code", kernel->exit_code), LOG_INT("signal", kernel->signal));
+    settings->finish_links(kernel->name, settings->arg);
     // Who asked for its end is told by the answer to that.
     if (kernel->stopping)
         return;

@@ -18,6 +18,9 @@ struct kernels_settings {
     const struct commands *commands; // whose processes are not the kernels'
     const char *tmp_dir;
     const char *cgroup_root;
+    // The kernel's process has ended.
+    void (*finish_links)(const char *kernel, void *arg);
+    // What it left behind is gone, too.
     void (*close_links)(const char *kernel, void *arg);
     void *arg;
 };

@@ -364,6 +364,17 @@ links_free(struct links *links)
 }
 
 void
+links_finish_kernel(struct links *links, const char *kernel)
+{
+    struct link *link;
+
+    TAILQ_FOREACH(link, &links->list, entry) {
+        if (link->splice && strcmp(link->kernel, kernel) == 0)
+            splice_finish(link->splice);
+    }
+}
+
+void
 links_close_kernel(struct links *links, const char *kernel)
 {
     struct link *next;

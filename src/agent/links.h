@@ -23,6 +23,8 @@ struct links_settings {
 
 struct links *links_new(struct loop *loop, const struct links_settings *settings);
 void links_free(struct links *links);
+// The process of that kernel has ended: its links end when what it said has been passed on.
+void links_finish_kernel(struct links *links, const char *kernel);
 // Closes every link to that kernel.
 void links_close_kernel(struct links *links, const char *kernel);
 

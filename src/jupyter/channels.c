@@ -359,6 +359,12 @@ on_socket(int fd, int events, void *arg)
 }
 
 bool
+jupyter_channels_is_linked(const struct jupyter_channels *channels, enum jupyter_channel id)
+{
+    return channels->channel[id].sock != NULL;
+}
+
+bool
 jupyter_channels_is_receiving(const struct jupyter_channels *channels, enum jupyter_channel id)
 {
     const struct channel *channel = &channels->channel[id];

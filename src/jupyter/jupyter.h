@@ -160,6 +160,9 @@ KG_DEFINE_AUTO(jupyter_channels, jupyter_channels_free)
 KG_MUST_CHECK int jupyter_channels_attach(struct jupyter_channels *channels,
                                           enum jupyter_channel channel, int link_fd,
                                           struct kg_error *err);
+// Whether the channel has a link: from jupyter_channels_attach() until on_lost.
+bool jupyter_channels_is_linked(const struct jupyter_channels *channels,
+                                enum jupyter_channel channel);
 // Whether a message of the channel has begun to arrive and has not been reported yet.
 bool jupyter_channels_is_receiving(const struct jupyter_channels *channels,
                                    enum jupyter_channel channel);

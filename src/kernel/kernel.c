@@ -16,6 +16,8 @@ kernel_state(const struct kernel *kernel)
         if (!running)
             return kernel->hub.n_executing > 0 ? KERNEL_BUSY : KERNEL_READY;
         return running->state == EXECUTION_INTERRUPTING ? KERNEL_INTERRUPTING : KERNEL_BUSY;
+    case PROCESS_ENDING:
+        return running ? KERNEL_BUSY : KERNEL_RESTARTING;
     case PROCESS_REPLACING:
         return KERNEL_RESTARTING;
     case PROCESS_DEAD:

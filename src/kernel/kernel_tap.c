@@ -398,6 +398,7 @@ kind_of(const struct kernel_hub *hub, enum process_state state)
     case PROCESS_STARTING:
         return KERNEL_TAP_STARTING;
     case PROCESS_UP:
+    case PROCESS_ENDING: // the taps learn of the end when it is certain
         return KERNEL_TAP_READY;
     case PROCESS_REPLACING:
         return hub->replaced_by_request ? KERNEL_TAP_REQUESTED : KERNEL_TAP_RESTARTING;

@@ -9,13 +9,13 @@
 #include "metrics.h"
 
 enum { AGENT_TIMEOUT_MS = 10 * 1000 };
-enum { EXIT_NEWS_MS = 1000 }; // an exit's event knows more than a lost channel
+// After a channel was lost, the news of the exit are waited for; after the news, the end of the
+// links. Each message that still comes starts the time again, until LAST_OUTPUT_MS.
+enum { EXIT_NEWS_MS = 1000, LINKS_END_MS = 2000, LAST_OUTPUT_MS = 10 * 1000 };
 
 static const char *const state_names[] = {
-    [PROCESS_STARTING] = "starting",
-    [PROCESS_UP] = "up",
-    [PROCESS_REPLACING] = "replacing",
-    [PROCESS_DEAD] = "dead",
+    [PROCESS_STARTING] = "starting",   [PROCESS_UP] = "up",     [PROCESS_ENDING] = "ending",
+    [PROCESS_REPLACING] = "replacing", [PROCESS_DEAD] = "dead",
 };
 
 static bool
@@ -25,6 +25,8 @@ edge_is_legal(enum process_state from, enum process_state to)
     case PROCESS_STARTING:
         return to == PROCESS_UP || to == PROCESS_REPLACING || to == PROCESS_DEAD;
     case PROCESS_UP:
+        return to == PROCESS_ENDING || to == PROCESS_REPLACING;
+    case PROCESS_ENDING:
         return to == PROCESS_REPLACING;
     case PROCESS_REPLACING:
         return to == PROCESS_STARTING || to == PROCESS_DEAD;
@@ -44,6 +46,77 @@ process_set_state(struct kernel_process *process, enum process_state state)
     process->state = state;
 }
 
+// ---- The end ----------------------------------------------------------------------------------
+
+static void
+report_lost(struct kernel_process *process)
+{
+    static const char reason[] = "the gateway lost the kernel's channels";
+    const struct process_end end = {.ename = "KernelDied", .evalue = reason};
+    metric_add(METRIC_KERNEL_DEATHS, 1, "lost");
+    if (process->state == PROCESS_STARTING)
+        start_fail(&process->start, reason);
+    else
+        process->events->on_end(&end, process->arg);
+}
+
+static const char *
+cause_of(const struct process_exit *exit)
+{
+    return exit->oom ? "oom" : exit->signal != 0 ? "signal" : "exit";
+}
+
+static void
+report_exit(struct kernel_process *process)
+{
+    const struct process_exit *exit = &process->exit;
+    int signal = exit->signal;
+    KG_AUTO_FREE char *evalue =
+        exit->oom     ? kg_strdup("the kernel used more memory than its sandbox may have")
+        : signal != 0 ? kg_asprintf("the kernel's process was ended by signal %d (%s)", signal,
+                                    sigabbrev_np(signal) ? sigabbrev_np(signal) : "?")
+                      : kg_asprintf("the kernel's process ended with code %d", exit->code);
+    const struct process_end end = {
+        .exited = true, .ename = exit->oom ? "OutOfMemory" : "KernelDied", .evalue = evalue};
+    metric_add(METRIC_KERNEL_DEATHS, 1, cause_of(exit));
+    process->events->on_end(&end, process->arg);
+}
+
+static void
+begin_to_end(struct kernel_process *process)
+{
+    process_set_state(process, PROCESS_ENDING);
+    process->ending_ms = clock_mono_ms();
+}
+
+// What the process has said last comes by links of their own: its end is reported after theirs.
+static void
+end_if_over(struct kernel_process *process)
+{
+    if (process->exit.known && !jupyter_channels_is_linked(process->channels, JUPYTER_SHELL) &&
+        !jupyter_channels_is_linked(process->channels, JUPYTER_IOPUB))
+        loop_timer_start(process->ending, 0); // a caller may be inside an event of the channels
+}
+
+// What was waited for has come, or does not come.
+static void
+process_on_ending(void *arg)
+{
+    struct kernel_process *process = arg;
+    if (process->exit.known)
+        report_exit(process);
+    else
+        report_lost(process);
+}
+
+// A process that someone else holds the sockets of could go on saying something.
+static void
+note_last_output(struct kernel_process *process)
+{
+    if (clock_mono_ms() - process->ending_ms < LAST_OUTPUT_MS)
+        loop_timer_start(process->ending, process->exit.known ? LINKS_END_MS : EXIT_NEWS_MS);
+}
+
 // ---- Channels -------------------------------------------------------------------------------
 
 static void
@@ -53,6 +126,8 @@ process_on_message(enum jupyter_channel channel, struct jupyter_message *message
     process->events->on_message(channel, message, process->arg);
     if (process->state == PROCESS_STARTING)
         start_on_message(&process->start, channel, message);
+    else if (process->state == PROCESS_ENDING)
+        note_last_output(process);
 }
 
 static void
@@ -76,10 +151,16 @@ process_on_channel_lost(enum jupyter_channel channel, const struct kg_error *err
     log_info("a channel of a kernel was lost", LOG_STR("sandbox", sandbox_id(process->sandbox)),
              LOG_STR("kernel", process->spec->name),
              LOG_STR("channel", jupyter_channel_name(channel)), LOG_ERR(err));
-    if (channel == JUPYTER_STDIN)
+    if (channel == JUPYTER_STDIN) {
         stdin_link_lose(&process->stdin_link); // requests may wait for it
+        return;
+    }
+    if (process->state == PROCESS_UP)
+        begin_to_end(process);
+    if (!process->exit.known)
+        loop_timer_start(process->ending, EXIT_NEWS_MS);
     else
-        loop_timer_start(process->lost, EXIT_NEWS_MS);
+        end_if_over(process);
 }
 
 static void
@@ -138,7 +219,7 @@ close_channels(struct kernel_process *process)
 {
     stdin_link_close(&process->stdin_link);
     jupyter_channels_free(KG_STEAL(process->channels));
-    loop_timer_stop(process->lost);
+    loop_timer_stop(process->ending);
     if (process->interrupting)
         sandbox_call_cancel(KG_STEAL(process->interrupting));
 }
@@ -280,32 +361,6 @@ process_replace(struct kernel_process *process)
     process->events->on_replacing(process->arg);
 }
 
-static void
-process_on_lost(void *arg)
-{
-    struct kernel_process *process = arg;
-    static const char reason[] = "the gateway lost the kernel's channels";
-    const struct process_end end = {.ename = "KernelDied", .evalue = reason};
-    metric_add(METRIC_KERNEL_DEATHS, 1, "lost");
-    if (process->state == PROCESS_STARTING)
-        start_fail(&process->start, reason);
-    else
-        process->events->on_end(&end, process->arg);
-}
-
-static void
-report_exit(struct kernel_process *process, int exit_code, int signal, bool oom)
-{
-    KG_AUTO_FREE char *evalue =
-        oom           ? kg_strdup("the kernel used more memory than its sandbox may have")
-        : signal != 0 ? kg_asprintf("the kernel's process was ended by signal %d (%s)", signal,
-                                    sigabbrev_np(signal) ? sigabbrev_np(signal) : "?")
-                      : kg_asprintf("the kernel's process ended with code %d", exit_code);
-    const struct process_end end = {
-        .exited = true, .ename = oom ? "OutOfMemory" : "KernelDied", .evalue = evalue};
-    process->events->on_end(&end, process->arg);
-}
-
 void
 process_on_exit(struct kernel_process *process, int pid, int exit_code, int signal, bool oom)
 {
@@ -314,10 +369,10 @@ process_on_exit(struct kernel_process *process, int pid, int exit_code, int sign
     log_info("a kernel's process ended", LOG_STR("sandbox", sandbox_id(process->sandbox)),
              LOG_STR("kernel", process->spec->name), LOG_INT("exit_code", exit_code),
              LOG_INT("signal", signal), LOG_INT("oom", oom));
-    const char *cause = oom ? "oom" : signal != 0 ? "signal" : "exit";
+    const struct process_exit exit = {.known = true, exit_code, signal, oom};
     switch (process->state) {
     case PROCESS_STARTING: {
-        metric_add(METRIC_KERNEL_DEATHS, 1, cause);
+        metric_add(METRIC_KERNEL_DEATHS, 1, cause_of(&exit));
         KG_AUTO_FREE char *reason =
             kg_asprintf("the kernel %s ended before it was ready (code %d, signal %d)",
                         process->spec->name, exit_code, signal);
@@ -325,13 +380,17 @@ process_on_exit(struct kernel_process *process, int pid, int exit_code, int sign
         return;
     }
     case PROCESS_UP:
-        metric_add(METRIC_KERNEL_DEATHS, 1, cause);
-        report_exit(process, exit_code, signal, oom);
-        return;
+        begin_to_end(process);
+        break;
+    case PROCESS_ENDING:
+        break;
     case PROCESS_REPLACING:
     case PROCESS_DEAD:
         return;
     }
+    process->exit = exit;
+    loop_timer_start(process->ending, LINKS_END_MS);
+    end_if_over(process);
 }
 
 // ---- Starting -------------------------------------------------------------------------------
@@ -340,6 +399,7 @@ void
 process_start(struct kernel_process *process)
 {
     process->pid = 0;
+    process->exit = (struct process_exit){0};
     id_random_hex(process->key, JUPYTER_KEY_LEN);
     start_new(&process->start, process->key);
 }
@@ -410,7 +470,7 @@ process_init(struct kernel_process *process, const struct kernel_context *contex
     start_init(&process->start, context, sandbox, spec, env, &start_events, process);
     stdin_link_init(&process->stdin_link, loop, sandbox, spec, process_on_stdin_settled, process);
     process->unasked = loop_timer_new(loop, process_on_unasked, process);
-    process->lost = loop_timer_new(loop, process_on_lost, process);
+    process->ending = loop_timer_new(loop, process_on_ending, process);
 }
 
 void
@@ -422,6 +482,6 @@ process_fini(struct kernel_process *process)
         sandbox_call_cancel(process->stopping);
     stdin_link_fini(&process->stdin_link);
     loop_timer_free(process->unasked);
-    loop_timer_free(process->lost);
+    loop_timer_free(process->ending);
     free(process->dir);
 }

@@ -13,8 +13,17 @@
 enum process_state {
     PROCESS_STARTING,
     PROCESS_UP,        // answers requests
+    PROCESS_ENDING,    // has ended, or a channel was lost: only its last messages still come
     PROCESS_REPLACING, // the old process is being killed
     PROCESS_DEAD,      // could not be started; process_replace() tries again
+};
+
+// How the process ended, as the agent says.
+struct process_exit {
+    bool known;
+    int code;
+    int signal; // 0: none
+    bool oom;
 };
 
 // Why a process that was up cannot be used any longer.
@@ -30,7 +39,8 @@ struct process_events {
     void (*on_ready)(void *arg);
     // No process could be started; the state is DEAD.
     void (*on_failed)(const struct kg_error *err, void *arg);
-    // A process that was up has ended or was lost. The receiver calls process_replace().
+    // A process that was up has ended or was lost, and its last messages have come. The receiver
+    // calls process_replace().
     void (*on_end)(const struct process_end *end, void *arg);
     // From here until on_ready nothing can be sent: the process is about to be killed.
     void (*on_replacing)(void *arg);
@@ -41,8 +51,8 @@ struct process_events {
     void (*on_stuck)(const struct kg_error *err, void *arg);
     // The agent has answered the interrupt that was sent last.
     void (*on_interrupted)(void *arg);
-    // Every message that comes while the process is starting or up. The message is freed after the
-    // call.
+    // Every message that comes while the process is starting, up or ending. The message is freed
+    // after the call.
     void (*on_message)(enum jupyter_channel channel, struct jupyter_message *message, void *arg);
     // The kernel has begun to handle a request, and the message that says so was left out.
     void (*on_begun)(void *arg);
@@ -71,7 +81,9 @@ struct kernel_process {
     struct sandbox_call *interrupting;
     struct sandbox_call *stopping;
     struct loop_timer *unasked; // the agent cannot be asked to stop the process
-    struct loop_timer *lost;    // a channel was lost: waits for the news of the exit
+    struct process_exit exit;
+    int64_t ending_ms;         // clock_mono_ms() when ENDING began
+    struct loop_timer *ending; // until the end is reported
     int64_t n_bad_messages;
 };
 

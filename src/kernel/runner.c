@@ -86,7 +86,7 @@ send_request(struct kernel_runner *runner, struct request_code *request)
                             runner->run.msg_id, &err);
         request_code_free(request);
     }
-    if (sent < 0) {
+    if (sent < 0 && runner->process->state != PROCESS_ENDING) { // else its end says why
         metric_add(METRIC_KERNEL_DEATHS, 1, "lost");
         runner_fail(runner, "KernelDied", err.message);
     }

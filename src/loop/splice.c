@@ -9,6 +9,8 @@
 
 // CHUNK is also the bound of what is kept for a slow side.
 enum { CHUNK = 128 * 1024, LINGER_MS = 10, LINGER_BYTES = 16 * 1024 };
+// More than a socket holds: what a process left behind that has ended.
+enum { LAST_BYTES = 8 * 1024 * 1024 };
 
 // One side. `pending` came from the other side and did not fit into this socket, or lingers. While
 // this side is blocked, the other one is not read.
@@ -21,7 +23,9 @@ struct end {
     struct buf pending;
     size_t sent; // of pending
     bool eof;    // all was read
-    bool shut;   // all was written
+    bool shut;   // all was written, or it takes no more
+    bool last;   // nothing comes after what the socket holds
+    size_t left; // how much of that is read
 };
 
 struct splice {
@@ -58,12 +62,18 @@ is_blocked(const struct end *end)
     return has_pending(end) && !lingers(end);
 }
 
+static bool
+can_read(const struct end *end)
+{
+    return !end->eof && !is_blocked(end->other);
+}
+
 static void
 watch_update(struct end *end)
 {
     int events = 0;
 
-    if (!end->eof && !is_blocked(end->other))
+    if (can_read(end))
         events |= LOOP_READ;
     if (is_blocked(end))
         events |= LOOP_WRITE;
@@ -100,13 +110,26 @@ shut_if_over(struct end *end)
     }
 }
 
-static int
+// The socket takes no more. What can be read from it still goes to the other side.
+static void
+give_up_writing(struct end *end)
+{
+    buf_fini(&end->pending);
+    end->sent = 0;
+    end->shut = true;
+    end->other->eof = true;
+    note_progress(end->splice);
+}
+
+static void
 write_pending(struct end *end)
 {
     ssize_t n = send_some(end->fd, end->pending.data + end->sent, end->pending.len - end->sent);
 
-    if (n < 0)
-        return -1;
+    if (n < 0) {
+        give_up_writing(end);
+        return;
+    }
     end->sent += (size_t)n;
     note_progress(end->splice);
     if (!has_pending(end)) {
@@ -114,7 +137,6 @@ write_pending(struct end *end)
         end->sent = 0;
         shut_if_over(end);
     }
-    return 0;
 }
 
 // Keeps a piece that lingers; false where it is to be sent, behind what has lingered.
@@ -131,42 +153,68 @@ keep_lingering(struct end *to, const char *data, size_t len)
     return true;
 }
 
-static int
+static void
 stop_lingering(struct splice *splice)
 {
     loop_timer_stop(splice->linger_timer);
-    return has_pending(&splice->ends[0]) ? write_pending(&splice->ends[0]) : 0;
+    if (has_pending(&splice->ends[0]))
+        write_pending(&splice->ends[0]);
 }
 
-static int
+static void
+finish_reading(struct end *end)
+{
+    end->eof = true;
+    note_progress(end->splice);
+    if (lingers(end->other))
+        stop_lingering(end->splice);
+    shut_if_over(end->other);
+}
+
+static void
 read_from(struct end *end)
 {
     struct end *to = end->other;
-    ssize_t n = recv(end->fd, scratch, sizeof scratch, MSG_DONTWAIT);
+    size_t most = end->last && end->left < sizeof scratch ? end->left : sizeof scratch;
+    ssize_t n = most > 0 ? recv(end->fd, scratch, most, MSG_DONTWAIT) : 0;
 
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    if (n == 0) {
-        end->eof = true;
-        note_progress(end->splice);
-        if (lingers(to) && stop_lingering(end->splice) < 0)
-            return -1;
-        shut_if_over(to);
-        return 0;
+    if (n < 0 && (errno == EINTR || (errno == EAGAIN && !end->last)))
+        return;
+    if (n <= 0) {
+        finish_reading(end);
+        return;
     }
+    end->left -= end->last ? (size_t)n : 0;
     note_progress(end->splice);
     if (keep_lingering(to, scratch, (size_t)n))
-        return 0;
+        return;
     if (lingers(to)) {
         buf_append(&to->pending, scratch, (size_t)n);
-        return stop_lingering(end->splice);
+        stop_lingering(end->splice);
+        return;
     }
     ssize_t sent = send_some(to->fd, scratch, (size_t)n);
     if (sent < 0)
-        return -1;
-    if (sent < n)
+        give_up_writing(to);
+    else if (sent < n)
         buf_append(&to->pending, scratch + sent, (size_t)(n - sent));
-    return 0;
+}
+
+// After every step. No event reports that a socket is empty that is held open.
+static void
+settle(struct splice *splice)
+{
+    struct end *end = &splice->ends[1];
+    while (end->last && can_read(end))
+        read_from(end);
+    watch_update(&splice->ends[0]);
+    watch_update(&splice->ends[1]);
+}
+
+static bool
+is_over(const struct splice *splice)
+{
+    return splice->ends[0].shut && splice->ends[1].shut;
 }
 
 static void
@@ -174,19 +222,15 @@ on_fd(int fd, int events, void *arg)
 {
     struct end *end = arg;
     struct splice *splice = end->splice;
-    int failed = 0;
     (void)fd;
 
     if ((events & LOOP_WRITE) && is_blocked(end))
-        failed = write_pending(end);
-    if (!failed && (events & LOOP_READ) && !end->eof && !is_blocked(end->other))
-        failed = read_from(end);
-    if (failed || (splice->ends[0].shut && splice->ends[1].shut)) {
+        write_pending(end);
+    if ((events & LOOP_READ) && can_read(end))
+        read_from(end);
+    settle(splice);
+    if (is_over(splice))
         splice->on_end(splice->arg);
-        return;
-    }
-    watch_update(&splice->ends[0]);
-    watch_update(&splice->ends[1]);
 }
 
 static void
@@ -200,12 +244,8 @@ static void
 on_linger_timer(void *arg)
 {
     struct splice *splice = arg;
-    if (stop_lingering(splice) < 0) {
-        splice->on_end(splice->arg);
-        return;
-    }
-    watch_update(&splice->ends[0]);
-    watch_update(&splice->ends[1]);
+    stop_lingering(splice);
+    settle(splice);
 }
 
 struct splice *
@@ -237,12 +277,26 @@ splice_set_linger(struct splice *splice, splice_linger_fn fn)
 }
 
 void
+splice_finish(struct splice *splice)
+{
+    struct end *end = &splice->ends[1];
+
+    if (end->last)
+        return;
+    end->last = true;
+    end->left = LAST_BYTES;
+    settle(splice);
+    if (is_over(splice))
+        loop_timer_start(splice->half_closed, 0);
+}
+
+void
 splice_free(struct splice *splice)
 {
     if (!splice)
         return;
     if (lingers(&splice->ends[0]))
-        (void)stop_lingering(splice); // the last output of a process that was killed, say
+        stop_lingering(splice); // the last output of a process that was killed, say
     for (int i = 0; i < 2; i++) {
         loop_fd_free(splice->ends[i].watch);
         close(splice->ends[i].fd);

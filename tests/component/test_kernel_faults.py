@@ -340,6 +340,27 @@ def test_end_during_a_cell(gateway, session, run, end):
     assert run("read kept").text() == "k" and run("get x").status == "error"
 
 
+@pytest.mark.parametrize("times", range(20))
+def test_output_just_before_the_end(gateway, session, run, times):
+    lines = run(cell("repeat 5 print {i}", "die 3"))
+    assert lines.text() == "0\n1\n2\n3\n4\n"
+    assert lines.one("error")["ename"] == "KernelDied" and lines.status == "died"
+
+
+def test_much_output_just_before_the_end(gateway, session, run):
+    """More than the sockets hold on its way."""
+    lines = run(cell("flood 3000 1000", "print last", "die 3"))
+    assert len(lines.text()) == 3_000_005 and lines.text().endswith("last\n")
+    assert lines.status == "died"
+
+
+def test_reply_just_before_the_end(gateway, session, run):
+    """The cell has said how it ended, whatever happens to the kernel then."""
+    for _ in range(5):
+        lines = run(cell("print said", "reply", "idle", "die 3"))
+        assert lines.kinds() == ["stdout", "done"] and lines.status == "ok"
+
+
 def test_end_between_the_reply_and_idle(gateway, session, run):
     with gateway.stream(
         cell("reply", "print on", "take go", "die 3"), session_id=session
@@ -375,11 +396,7 @@ def test_end_with_cells_in_the_queue(gateway, session):
 
 def test_exit(gateway, session, run):
     """What a kernel says about its own end is not a failure; the rest of the cell does not run."""
-    code = cell("set x 1", "print bye", "take go", "exit", "print never")
-    with gateway.stream(code, session_id=session) as reader:
-        assert reader.next()["text"] == "bye\n"
-        gateway.release(session)
-        lines = reader.rest()
+    lines = run(cell("set x 1", "print bye", "exit", "print never"))
     assert lines.text() == "bye\n" and not lines.of("error")
     assert (lines.status, lines.done["kernel_restarted"]) == ("ok", True)
     assert run("get x").status == "error"

@@ -280,6 +280,53 @@ test_splice_lingers(void **state)
     splice_test_fini(&test);
 }
 
+// A side that takes no more does not cost what it has said.
+static void
+test_splice_to_a_closed_side(void **state)
+{
+    struct splice_test test;
+    (void)state;
+
+    splice_test_init(&test, SPLICE_HALF_CLOSED_MS);
+    assert_int_equal(write(test.far[0], "said", 4), 4);
+    assert_int_equal(write(test.near[0], "unheard", 7), 7);
+    close(test.far[0]);
+    splice_expect(&test, "said");
+    while (!test.ended)
+        turn(&test);
+    test.far[0] = dup(test.near[0]);
+    splice_test_fini(&test);
+}
+
+// All that the socket holds comes through, and then the end, though the socket stays open.
+static void
+test_splice_finishes(void **state)
+{
+    struct splice_test test;
+    static char chunk[32 * 1024];
+    size_t in = 0, out = 0;
+    ssize_t n = 0;
+    (void)state;
+
+    splice_test_init(&test, SPLICE_HALF_CLOSED_MS);
+    for (int idle = 0; idle < 20; turn(&test)) {
+        n = write(test.far[0], chunk, sizeof chunk);
+        in += n > 0 ? (size_t)n : 0;
+        idle = n > 0 ? 0 : idle + 1;
+    }
+    splice_finish(test.splice);
+    while ((n = read(test.near[0], chunk, sizeof chunk)) != 0) {
+        out += n > 0 ? (size_t)n : 0;
+        turn(&test);
+    }
+    assert_int_equal(out, in);
+    assert_false(test.ended);
+    assert_int_equal(shutdown(test.near[0], SHUT_WR), 0);
+    while (!test.ended)
+        turn(&test);
+    splice_test_fini(&test);
+}
+
 // ---- The process ----------------------------------------------------------------------------
 
 static void
@@ -834,6 +881,8 @@ main(void)
         cmocka_unit_test(test_splice_half_closed_for_long),
         cmocka_unit_test(test_splice_is_bounded),
         cmocka_unit_test(test_splice_lingers),
+        cmocka_unit_test(test_splice_to_a_closed_side),
+        cmocka_unit_test(test_splice_finishes),
         cmocka_unit_test_setup_teardown(test_links, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_kernel_ipc_and_tcp, agent_setup, agent_teardown),
         cmocka_unit_test_setup_teardown(test_iopub_lingers_without_stdin, agent_setup,

@@ -176,7 +176,7 @@ test_an_adopted_one_whose_channels_are_lost(void **state)
     adopt_busy_kernel(f, DEADLINE_MS);
     RUN_UNTIL(f, f->kernel->process.start.channel == JUPYTER_STDIN);
     fake_sandbox_kill(f->sandbox, "python");
-    RUN_UNTIL(f, loop_timer_active(f->kernel->process.lost));
+    RUN_UNTIL(f, loop_timer_active(f->kernel->process.ending));
     virtual_clock_advance(f->loop, 1000);
     assert_replaced(f);
 }

@@ -285,6 +285,60 @@ test_out_of_memory(void **state)
     check_death(*state, "oom", "OutOfMemory", "more memory");
 }
 
+// The news of the exit comes by another way than the output, and may be faster.
+static void
+test_last_output(void **state)
+{
+    struct fixture *f = *state;
+    start_ready_kernel(f);
+    KG_AUTO(execution) execution = execute(f, "hang");
+    RUN_UNTIL(f, fake_journal_count("run hang") == 1);
+    fake_sandbox_tell_exit(f->sandbox, "python", f->kernel->process.pid, 3, 0, false);
+    assert_int_equal(execution_state(execution), EXECUTION_RUNNING);
+    fake_kernel_print(fake_sandbox_kernel(f->sandbox, "python"), "last words");
+    RUN_UNTIL(f, execution->log.last_seq == 1);
+    assert_int_equal(execution_state(execution), EXECUTION_RUNNING);
+    fake_sandbox_kill(f->sandbox, "python");
+    run_until_done(f, execution);
+    assert_done(execution, "died", true);
+    assert_last_error(execution, "KernelDied", "ended with code 3");
+}
+
+// Something else holds the sockets of a process that has ended, and goes on printing.
+static void
+test_links_that_do_not_end(void **state)
+{
+    struct fixture *f = *state;
+    start_ready_kernel(f);
+    KG_AUTO(execution) execution = execute(f, "hang");
+    RUN_UNTIL(f, fake_journal_count("run hang") == 1);
+    fake_sandbox_tell_exit(f->sandbox, "python", f->kernel->process.pid, 3, 0, false);
+    for (int i = 1; i <= 8; i++) {
+        virtual_clock_advance(f->loop, 1900);
+        if (f->kernel->process.state != PROCESS_ENDING)
+            break;
+        fake_kernel_print(fake_sandbox_kernel(f->sandbox, "python"), "more");
+        RUN_UNTIL(f, execution->log.last_seq == i);
+    }
+    run_until_done(f, execution);
+    assert_done(execution, "died", true);
+    assert_in_range(execution->log.last_seq, 5, 9);
+}
+
+// No execution begins on a process whose channel is gone.
+static void
+test_execution_after_the_last_output(void **state)
+{
+    struct fixture *f = *state;
+    start_ready_kernel(f);
+    fake_sandbox_kill(f->sandbox, "python");
+    RUN_UNTIL(f, f->kernel->process.state == PROCESS_ENDING);
+    KG_AUTO(execution) execution = execute(f, "print");
+    fake_sandbox_tell_exit(f->sandbox, "python", f->kernel->process.pid, 1, 0, false);
+    run_until_done(f, execution);
+    assert_done(execution, "ok", false);
+}
+
 static void
 test_it_ends_while_idle(void **state)
 {
@@ -333,7 +387,7 @@ test_channels_are_lost(void **state)
     KG_AUTO(execution) execution = execute(f, "hang");
     RUN_UNTIL(f, fake_journal_count("run hang") == 1);
     fake_sandbox_kill(f->sandbox, "python"); // and nobody says so
-    RUN_UNTIL(f, loop_timer_active(f->kernel->process.lost));
+    RUN_UNTIL(f, loop_timer_active(f->kernel->process.ending));
     virtual_clock_advance(f->loop, 1000);
     run_until_done(f, execution);
     assert_done(execution, "died", true);
@@ -376,6 +430,9 @@ test_kernel_stop(void)
         TEST(test_restart_while_it_starts),
         TEST(test_killed),
         TEST(test_out_of_memory),
+        TEST(test_last_output),
+        TEST(test_links_that_do_not_end),
+        TEST(test_execution_after_the_last_output),
         TEST(test_it_ends_while_idle),
         TEST(test_code_that_exits),
         TEST(test_code_that_only_says_that_it_exits),

@@ -63,7 +63,7 @@ test_a_pooled_kernel_dies(void **state)
     int pid = fake_sandbox_pid(sandbox, "k0");
     fake_sandbox_kill(sandbox, "k0");
     fake_sandbox_tell_exit(sandbox, "k0", pid, -1, 9, false);
-    assert_int_equal(sessions_n_pooled(f->sessions), 1);
+    RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 1);
     RUN_UNTIL(f, sessions_n_pooled(f->sessions) == 2);
     RUN_UNTIL(f, fake_sandboxes_count() == 2);
     assert_int_equal(fake_journal_count("destroy"), 1);
