@@ -194,6 +194,7 @@ execution_new(struct executions *executions, const struct execution_request *req
 {
     struct execution *execution = KG_NEW(struct execution);
     execution->refs = 2; // the caller's and the registry's
+    execution->exit_code = -1;
     execution->executions = executions;
     id_random(execution->id, EXECUTION_ID_LEN);
     if (executions->settings.id_suffix)
@@ -388,6 +389,8 @@ execution_finish(struct execution *execution, enum execution_status status, bool
     json_t *done = json_pack("{s:s, s:I, s:f, s:s}", "status", status_names[status],
                              "execution_count", (json_int_t)execution->count, "duration_ms",
                              (double)duration_us / 1000, "session_id", execution->session_id);
+    if (execution->exit_code >= 0)
+        json_object_set_new(done, "exit_code", json_integer(execution->exit_code));
     if (kernel_restarted)
         json_object_set_new(done, "kernel_restarted", json_true());
     if (execution->more_files > 0)

@@ -28,6 +28,7 @@ struct execution {
     enum execution_status stop_status; // while interrupting or killing: how it will have ended
     enum execution_status status;      // once it is done
     int64_t count;                     // the kernel's execution_count
+    int exit_code;                     // of code that exited, or of its process; -1: none
     int64_t started_us;
     int64_t ended_ms;
     struct output_log log;

@@ -20,6 +20,12 @@ struct hub_events {
 
 TAILQ_HEAD(tap_requests, tap_request);
 
+// What a kernel has not answered.
+struct hub_load {
+    int n;
+    size_t bytes;
+};
+
 struct kernel_hub {
     struct loop *loop;
     struct executions *executions;
@@ -29,10 +35,9 @@ struct kernel_hub {
     struct tap_runs runs;
     TAILQ_HEAD(, kernel_tap) taps;
     int n_taps;
-    struct tap_requests unanswered; // sent on shell or control, in their order
-    int n_unanswered;
-    size_t unanswered_bytes;
-    int n_executing; // of those, execute_requests
+    struct tap_requests unanswered;  // sent on shell or control, in their order
+    struct hub_load main, subshells; // of those, messages to the main shell and to subshells
+    int n_executing;                 // execute_requests
     bool is_held;
     bool was_used;            // a tap has sent something to this process
     bool was_up;              // the process
@@ -55,7 +60,8 @@ void hub_flush(struct kernel_hub *hub);
 void hub_on_message(struct kernel_hub *hub, enum jupyter_channel channel,
                     struct jupyter_message *message);
 void hub_on_ready(struct kernel_hub *hub);
-void hub_on_replacing(struct kernel_hub *hub, bool by_request);
+// `end` is NULL where a client has asked for it.
+void hub_on_replacing(struct kernel_hub *hub, const struct process_end *end);
 void hub_on_dead(struct kernel_hub *hub);
 
 // kernel_tap_open() on a hub.

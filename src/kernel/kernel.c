@@ -136,14 +136,20 @@ static void
 kernel_on_process_end(const struct process_end *end, void *arg)
 {
     struct kernel *kernel = arg;
+    kernel->end = end;
     runner_on_end(&kernel->runner, end);
+    kernel->end = NULL;
 }
 
 static void
 kernel_on_replacing(void *arg)
 {
     struct kernel *kernel = arg;
-    hub_on_replacing(&kernel->hub, kernel->on_restarted != NULL);
+    static const struct process_end unusable = {-1, "KernelDied",
+                                                "the kernel could not be used, and was replaced"};
+    hub_on_replacing(&kernel->hub, kernel->on_restarted ? NULL
+                                   : kernel->end        ? kernel->end
+                                                        : &unusable);
     runner_on_replacing(&kernel->runner);
     if (kernel->events->on_replaced)
         kernel->events->on_replaced(kernel, kernel->arg);

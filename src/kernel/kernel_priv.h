@@ -16,6 +16,7 @@ struct kernel {
     void *arg;
     bool has_started; // was ready once
     bool reported_started;
+    const struct process_end *end; // while it is reported; NULL: its end was asked for
     kernel_restart_fn on_restarted;
     void *on_restarted_arg;
 };

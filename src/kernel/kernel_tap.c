@@ -16,6 +16,9 @@ enum {
     // Of one kernel: messages that were sent and not answered.
     MAX_UNANSWERED = 256,
     MAX_UNANSWERED_BYTES = 16 << 20,
+    // The same for its subshells: what the main shell has queued does not keep them waiting.
+    MAX_UNANSWERED_SUBSHELLS = 64,
+    MAX_UNANSWERED_SUBSHELLS_BYTES = 4 << 20,
     // Of one tap: messages that wait to be sent.
     MAX_WAITING = 256,
     DEFAULT_MAX_BYTES = 10 << 20,
@@ -31,6 +34,9 @@ struct tap_request {
     enum jupyter_channel channel;
     char *session;
     char *msg_id;
+    char *subshell; // JEP 91; NULL: the main shell, or not on shell
+    char *type;
+    char *header; // as JSON, for answers in the kernel's place
     bool is_execute;
     size_t bytes;
     struct jupyter_raw *raw;    // NULL once it was sent
@@ -82,6 +88,9 @@ request_free(struct tap_request *request)
     jupyter_raw_free(request->raw);
     free(request->session);
     free(request->msg_id);
+    free(request->subshell);
+    free(request->type);
+    free(request->header);
     free(request);
 }
 
@@ -103,13 +112,20 @@ discard_waiting(struct kernel_tap *tap)
         request_free(take_waiting(tap, request));
 }
 
+static struct hub_load *
+load_of(struct kernel_hub *hub, const struct tap_request *request)
+{
+    return request->subshell ? &hub->subshells : &hub->main;
+}
+
 static void
 add_unanswered(struct kernel_hub *hub, struct tap_request *request)
 {
     request->tap = NULL;
+    struct hub_load *load = load_of(hub, request);
     TAILQ_INSERT_TAIL(&hub->unanswered, request, link);
-    hub->n_unanswered++;
-    hub->unanswered_bytes += request->bytes;
+    load->n++;
+    load->bytes += request->bytes;
     hub->n_executing += request->is_execute;
     hub->was_used = true;
 }
@@ -117,9 +133,10 @@ add_unanswered(struct kernel_hub *hub, struct tap_request *request)
 static void
 remove_unanswered(struct kernel_hub *hub, struct tap_request *request)
 {
+    struct hub_load *load = load_of(hub, request);
     TAILQ_REMOVE(&hub->unanswered, request, link);
-    hub->n_unanswered--;
-    hub->unanswered_bytes -= request->bytes;
+    load->n--;
+    load->bytes -= request->bytes;
     hub->n_executing -= request->is_execute;
     request_free(request);
 }
@@ -144,20 +161,29 @@ find_unanswered(const struct kernel_hub *hub, const struct jupyter_message *mess
     return NULL;
 }
 
-// A request is answered, and so is every earlier one of its channel: a kernel that says nothing
-// about one message must not stay busy for ever.
+// Whether the kernel answers these two in their order.
+static bool
+is_behind_same(const struct tap_request *a, const struct tap_request *b)
+{
+    bool same_subshell = a->subshell && b->subshell ? strcmp(a->subshell, b->subshell) == 0
+                                                    : a->subshell == b->subshell;
+    return a->channel == b->channel && same_subshell;
+}
+
+// A request is answered, and so is every earlier one of its channel and subshell: a kernel that
+// says nothing about one message must not stay busy for ever.
 static void
 answer(struct kernel_hub *hub, struct tap_request *answered)
 {
     bool was_executing = hub->n_executing > 0, done = false;
-    enum jupyter_channel channel = answered->channel;
     struct tap_request *next;
     for (struct tap_request *request = TAILQ_FIRST(&hub->unanswered); !done; request = next) {
         next = TAILQ_NEXT(request, link);
         done = request == answered;
-        if (request->channel == channel)
+        if (!done && is_behind_same(request, answered))
             remove_unanswered(hub, request);
     }
+    remove_unanswered(hub, answered);
     if (was_executing && hub->n_executing == 0)
         hub->events->on_idle(hub->arg);
     hub_flush(hub);
@@ -183,11 +209,12 @@ is_answer(enum jupyter_channel channel, const struct jupyter_message *message)
 // ---- To the kernel --------------------------------------------------------------------------
 
 static bool
-has_room(const struct kernel_hub *hub, const struct tap_request *request)
+has_room(struct kernel_hub *hub, const struct tap_request *request)
 {
-    return hub->n_unanswered == 0 ||
-           (hub->n_unanswered < MAX_UNANSWERED &&
-            hub->unanswered_bytes + request->bytes <= MAX_UNANSWERED_BYTES);
+    const struct hub_load *load = load_of(hub, request);
+    int max = request->subshell ? MAX_UNANSWERED_SUBSHELLS : MAX_UNANSWERED;
+    size_t max_bytes = request->subshell ? MAX_UNANSWERED_SUBSHELLS_BYTES : MAX_UNANSWERED_BYTES;
+    return load->n == 0 || (load->n < max && load->bytes + request->bytes <= max_bytes);
 }
 
 static bool
@@ -212,6 +239,8 @@ add_run(struct kernel_hub *hub, const struct tap_request *request)
         .session_id = request->tap->session_id,
         .header_session = request->session,
         .msg_id = request->msg_id,
+        .subshell = request->subshell,
+        .header = request->header,
     };
     tap_runs_add(&hub->runs, &run);
 }
@@ -233,20 +262,21 @@ send_request(struct kernel_hub *hub, struct tap_request *request)
 }
 
 // Sends the first message of a tap that can be sent. Where the first of a channel cannot, neither
-// can the others of that channel.
+// can the others of that channel; subshells are a channel of their own here.
 static bool
 flush_one(struct kernel_tap *tap)
 {
-    bool blocked[JUPYTER_N_CHANNELS] = {false};
+    bool blocked[JUPYTER_N_CHANNELS + 1] = {false};
     struct tap_request *request;
     TAILQ_FOREACH(request, &tap->waiting, link) {
-        if (blocked[request->channel])
+        size_t lane = request->subshell ? JUPYTER_N_CHANNELS : (size_t)request->channel;
+        if (blocked[lane])
             continue;
         if (can_send(tap->hub, request)) {
             send_request(tap->hub, take_waiting(tap, request));
             return true;
         }
-        blocked[request->channel] = true;
+        blocked[lane] = true;
     }
     return false;
 }
@@ -343,12 +373,22 @@ remember_session(struct kernel_tap *tap, const char *session)
     tap->next_session = (tap->next_session + 1) % MAX_SESSIONS;
 }
 
+// What is given to taps. `raw` is taken; NULL: it was too large.
+struct distributed {
+    enum jupyter_channel channel;
+    const char *type;
+    const char *parent_session;
+    struct jupyter_raw *raw;
+    uint64_t cut_bytes;
+};
+
 static void
-distribute(struct kernel_hub *hub, enum jupyter_channel channel, struct jupyter_message *message)
+distribute(struct kernel_hub *hub, struct distributed *message)
 {
     struct output_budget *budget = executions_budget(hub->executions);
-    bool droppable = channel == JUPYTER_IOPUB && !is_type(message, "status");
-    bool asks_input = channel == JUPYTER_STDIN && is_type(message, "input_request");
+    enum jupyter_channel channel = message->channel;
+    bool droppable = channel == JUPYTER_IOPUB && strcmp(message->type, "status") != 0;
+    bool asks_input = channel == JUPYTER_STDIN && strcmp(message->type, "input_request") == 0;
     struct tap_message *shared = NULL;
     struct kernel_tap *tap;
     TAILQ_FOREACH(tap, &hub->taps, link) {
@@ -364,6 +404,65 @@ distribute(struct kernel_hub *hub, enum jupyter_channel channel, struct jupyter_
         tap_wake(tap);
     }
     tap_message_unref(shared);
+    jupyter_raw_free(message->raw);
+}
+
+// ---- Answers in the kernel's place ----------------------------------------------------------
+
+static void
+say(struct kernel_hub *hub, const struct tap_answer *answer, enum jupyter_channel channel,
+    const char *type, json_t *content)
+{
+    distribute(hub, &(struct distributed){
+                        .channel = channel,
+                        .type = type,
+                        .parent_session = answer->session,
+                        .raw = tap_raw_answer(type, answer->header, content),
+                    });
+}
+
+// As a kernel would: the error, the reply, and then the idle status. Clients wait for the last two.
+static void
+hub_answer(const struct tap_answer *answer, void *arg)
+{
+    struct kernel_hub *hub = arg;
+    bool failed = strcmp(answer->status, "error") == 0;
+    KG_AUTO_FREE char *text = kg_asprintf("%s: %s", answer->ename, answer->evalue);
+    json_auto_t *error = json_pack("{s:s, s:s, s:[s]}", "ename", answer->ename, "evalue",
+                                   answer->evalue, "traceback", text);
+    if (failed && answer->needs_error)
+        say(hub, answer, JUPYTER_IOPUB, "error", json_deep_copy(error));
+    if (answer->needs_reply) {
+        size_t len = strlen(answer->type);
+        size_t stem = len > 8 && strcmp(answer->type + len - 8, "_request") == 0 ? len - 8 : len;
+        KG_AUTO_FREE char *type = kg_asprintf("%.*s_reply", (int)stem, answer->type);
+        json_object_set_new(error, "status", json_string(answer->status));
+        say(hub, answer, answer->channel, type, json_incref(error));
+    }
+    if (answer->needs_idle)
+        say(hub, answer, JUPYTER_IOPUB, "status", json_pack("{s:s}", "execution_state", "idle"));
+}
+
+// A request to which the kernel says nothing any more; `end` is NULL where a client has restarted
+// it.
+static void
+answer_in_its_place(struct kernel_hub *hub, const struct tap_request *request,
+                    const struct process_end *end)
+{
+    const struct tap_answer answer = {
+        .channel = request->channel,
+        .type = request->type,
+        .session = request->session,
+        .header = request->header,
+        .status = end ? "error" : "aborted",
+        .ename = end ? end->ename : "KernelRestarted",
+        .evalue = end ? end->evalue : "the kernel was restarted",
+        .needs_error = request->is_execute,
+        .needs_reply = true,
+        .needs_idle = true,
+    };
+    if (request->channel != JUPYTER_STDIN)
+        hub_answer(&answer, hub);
 }
 
 void
@@ -374,7 +473,13 @@ hub_on_message(struct kernel_hub *hub, enum jupyter_channel channel,
     bool is_own = strcmp(message->parent_session, own) == 0;
     struct tap_request *answered =
         !is_own && is_answer(channel, message) ? find_unanswered(hub, message) : NULL;
-    distribute(hub, channel, message);
+    distribute(hub, &(struct distributed){
+                        .channel = channel,
+                        .type = message->msg_type,
+                        .parent_session = message->parent_session,
+                        .raw = KG_STEAL(message->raw),
+                        .cut_bytes = message->cut_bytes,
+                    });
     if (!is_own)
         tap_runs_on_message(&hub->runs, channel, message);
     if (answered)
@@ -408,17 +513,33 @@ kind_of(const struct kernel_hub *hub, enum process_state state)
     return KERNEL_TAP_DEAD;
 }
 
+// Requests that the old process had, and those of taps that were meant for it. What a run has the
+// answer to, it gives.
+static void
+answer_all(struct kernel_hub *hub, const struct process_end *end)
+{
+    struct tap_request *request;
+    struct kernel_tap *tap;
+    TAILQ_FOREACH(request, &hub->unanswered, link) {
+        if (!request->is_execute || request->channel != JUPYTER_SHELL)
+            answer_in_its_place(hub, request, end);
+    }
+    tap_runs_end(&hub->runs, end ? CELL_DIED : CELL_RESTARTED, end, true);
+    TAILQ_FOREACH(tap, &hub->taps, link) {
+        TAILQ_FOREACH(request, &tap->waiting, link)
+            answer_in_its_place(hub, request, end);
+    }
+}
+
 // What was meant for the old process is not for the new one.
 void
-hub_on_replacing(struct kernel_hub *hub, bool by_request)
+hub_on_replacing(struct kernel_hub *hub, const struct process_end *end)
 {
     struct kernel_tap *tap;
-    hub->replaced_by_request = by_request;
+    hub->replaced_by_request = !end;
+    if (hub->was_up)
+        answer_all(hub, end);
     forget_unanswered(hub);
-    if (by_request)
-        tap_runs_end(&hub->runs, EXECUTION_INTERRUPTED, NULL, true);
-    else
-        tap_runs_end(&hub->runs, EXECUTION_DIED, "the kernel's process has ended", true);
     TAILQ_FOREACH(tap, &hub->taps, link) {
         tap->n_input_requests = 0;
         if (hub->was_up)
@@ -497,11 +618,16 @@ request_new(struct kernel_tap *tap, const struct kernel_message *message, const 
             size_t bytes)
 {
     const char *type = json_string_value(json_object_get(header, "msg_type"));
+    const char *subshell = json_string_value(json_object_get(header, "subshell_id"));
     struct tap_request *request = KG_NEW(struct tap_request);
     request->tap = tap;
     request->channel = (enum jupyter_channel)message->channel;
     request->session = kg_strdup(json_string_value(json_object_get(header, "session")));
     request->msg_id = kg_strdup(json_string_value(json_object_get(header, "msg_id")));
+    if (request->channel == JUPYTER_SHELL && subshell)
+        request->subshell = kg_strdup(subshell);
+    request->type = kg_strdup(type);
+    request->header = json_dumps(header, JSON_COMPACT);
     request->is_execute = strcmp(type, "execute_request") == 0;
     request->bytes = bytes;
     return request;
@@ -673,7 +799,7 @@ hub_init(struct kernel_hub *hub, const struct kernel_context *context,
         .events = events,
         .arg = arg,
     };
-    tap_runs_init(&hub->runs, context, process);
+    tap_runs_init(&hub->runs, context, process, hub_answer, hub);
     TAILQ_INIT(&hub->taps);
     TAILQ_INIT(&hub->unanswered);
 }
@@ -681,7 +807,8 @@ hub_init(struct kernel_hub *hub, const struct kernel_context *context,
 void
 hub_fini(struct kernel_hub *hub, const char *evalue)
 {
-    tap_runs_end(&hub->runs, EXECUTION_DIED, evalue, false);
+    const struct process_end end = {-1, "KernelDied", evalue};
+    tap_runs_end(&hub->runs, CELL_GONE, &end, false);
     for (struct kernel_tap *tap; (tap = TAILQ_FIRST(&hub->taps));) {
         tap_leave(tap);
         tap_queue_push_event(&tap->queue, KERNEL_TAP_ENDED);

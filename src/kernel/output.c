@@ -36,15 +36,9 @@ line_add_json_string(struct buf *line, const char *name, const json_t *value)
 // ---- Streams --------------------------------------------------------------------------------
 
 static void
-add_stream(struct output_lines *lines, const json_t *content)
+add_text(struct output_lines *lines, const char *type, const char *text, size_t left)
 {
-    const char *name = json_string_value(json_object_get(content, "name"));
-    const json_t *value = json_object_get(content, "text");
-    if (!name || !json_is_string(value))
-        return;
-    const char *type = strcmp(name, "stderr") == 0 ? "stderr" : "stdout";
-    const char *text = json_string_value(value);
-    for (size_t left = json_string_length(value); left > 0;) {
+    while (left > 0) {
         size_t len = utf8_cut(text, left, MAX_TEXT_BYTES);
         struct buf line;
         line_begin(&line, type);
@@ -53,6 +47,17 @@ add_stream(struct output_lines *lines, const json_t *content)
         text += len;
         left -= len;
     }
+}
+
+static void
+add_stream(struct output_lines *lines, const json_t *content)
+{
+    const char *name = json_string_value(json_object_get(content, "name"));
+    const json_t *value = json_object_get(content, "text");
+    if (!name || !json_is_string(value))
+        return;
+    add_text(lines, strcmp(name, "stderr") == 0 ? "stderr" : "stdout", json_string_value(value),
+             json_string_length(value));
 }
 
 // ---- MIME bundles ---------------------------------------------------------------------------
@@ -271,13 +276,49 @@ error_line(struct text ename, struct text evalue, const json_t *traceback)
     return line_end(&line, OUTPUT_KEPT_IF_SMALL);
 }
 
+static struct output_entry *
+error_line_of(const json_t *content)
+{
+    return error_line(text_of(content, "ename"), text_of(content, "evalue"),
+                      json_object_get(content, "traceback"));
+}
+
+static void
+append_text(struct buf *text, const json_t *value)
+{
+    buf_append(text, json_string_value(value), json_string_length(value));
+}
+
+// Where there is no traceback, the error's name and value.
 static void
 add_error(struct output_lines *lines, const json_t *content)
 {
-    struct output_entry *entry = error_line(text_of(content, "ename"), text_of(content, "evalue"),
-                                            json_object_get(content, "traceback"));
-    TAILQ_INSERT_TAIL(&lines->entries, entry, link);
-    lines->bytes += entry->len;
+    KG_AUTO_BUF text = {0};
+    size_t i;
+    json_t *entry;
+    json_array_foreach(json_object_get(content, "traceback"), i, entry) {
+        if (i < MAX_TRACEBACK && json_is_string(entry)) {
+            append_text(&text, entry);
+            buf_append_str(&text, "\n");
+        }
+    }
+    if (text.len == 0) {
+        append_text(&text, json_object_get(content, "ename"));
+        buf_append_str(&text, ": ");
+        append_text(&text, json_object_get(content, "evalue"));
+        buf_append_str(&text, "\n");
+    }
+    add_text(lines, "stderr", text.data, text.len);
+    lines->error = error_line_of(content);
+}
+
+static void
+add_reply(struct output_lines *lines, const json_t *content)
+{
+    const char *status = json_string_value(json_object_get(content, "status"));
+    add_pages(lines, content);
+    if (status && strcmp(status, "error") == 0)
+        lines->error = error_line_of(content);
 }
 
 static struct output_lines *
@@ -337,7 +378,7 @@ add_message(struct output_lines *lines, const struct jupyter_message *message)
     else if (strcmp(type, "clear_output") == 0)
         add_clear(lines, message->content);
     else if (strcmp(type, "execute_reply") == 0)
-        add_pages(lines, message->content);
+        add_reply(lines, message->content);
 }
 
 static bool
@@ -360,7 +401,7 @@ output_lines_of(const struct jupyter_message *message)
         return NULL;
     struct output_lines *lines = lines_new();
     add_message(lines, message);
-    if (!TAILQ_EMPTY(&lines->entries))
+    if (!TAILQ_EMPTY(&lines->entries) || lines->error)
         return lines;
     output_lines_free(lines);
     return NULL;
@@ -375,5 +416,6 @@ output_lines_free(struct output_lines *lines)
         TAILQ_REMOVE(&lines->entries, entry, link);
         free(entry);
     }
+    free(lines->error);
     free(lines);
 }

@@ -268,13 +268,6 @@ output_log_append(struct output_log *log, const char *type, enum output_worth wo
     output_log_append_entry(log, line_end(&line, worth));
 }
 
-void
-output_append_error(struct output_log *log, const char *ename, const char *evalue,
-                    const json_t *traceback)
-{
-    output_log_append_entry(log, output_error_line(ename, evalue, traceback));
-}
-
 // Where the lines of a message are larger than the bound on all of them: some characters take three
 // times as much in a line as they took in the message.
 static void
@@ -284,6 +277,18 @@ append_dropped(struct output_log *log, size_t bytes)
     metric_add(METRIC_OUTPUT_DROPPED_BYTES, (double)bytes);
     output_log_append(log, "dropped", OUTPUT_DROPPABLE,
                       json_pack("{s:i, s:I}", "messages", 1, "bytes", (json_int_t)bytes));
+}
+
+void
+output_append_line(struct output_log *log, struct output_entry *line)
+{
+    log->last_message++;
+    if (line->len <= log->max_message_bytes) {
+        output_log_append_entry(log, line);
+        return;
+    }
+    append_dropped(log, line->len);
+    free(line);
 }
 
 void

@@ -74,8 +74,10 @@ void output_log_append_entry(struct output_log *log, struct output_entry *entry)
 // execute_reply. A message that was too large shows one `dropped` line. NULL: nothing. A pure
 // function: any thread may call it.
 struct output_lines {
+    // Those of an `error` message show it on stderr, for where it is not how the execution ends.
     struct output_entries entries;
     size_t bytes;
+    struct output_entry *error; // the line of an error or of a reply that says one; NULL: none
 };
 struct output_lines *output_lines_of(const struct jupyter_message *message);
 void output_lines_free(struct output_lines *lines);
@@ -85,9 +87,8 @@ struct output_entry *output_error_line(const char *ename, const char *evalue,
 // Appends the lines of one message (taken; NULL is fine). Where they are larger than all that the
 // log may hold, one `dropped` line takes their place.
 void output_append_lines(struct output_log *log, struct output_lines *lines);
-// Appends output_error_line().
-void output_append_error(struct output_log *log, const char *ename, const char *evalue,
-                         const json_t *traceback);
+// The same with one line (taken).
+void output_append_line(struct output_log *log, struct output_entry *line);
 
 // ---- Writing a line: output_line.c ----------------------------------------------------------
 

@@ -52,7 +52,7 @@ static void
 report_lost(struct kernel_process *process)
 {
     static const char reason[] = "the gateway lost the kernel's channels";
-    const struct process_end end = {.ename = "KernelDied", .evalue = reason};
+    const struct process_end end = {-1, "KernelDied", reason};
     metric_add(METRIC_KERNEL_DEATHS, 1, "lost");
     if (process->state == PROCESS_STARTING)
         start_fail(&process->start, reason);
@@ -76,8 +76,8 @@ report_exit(struct kernel_process *process)
         : signal != 0 ? kg_asprintf("the kernel's process was ended by signal %d (%s)", signal,
                                     sigabbrev_np(signal) ? sigabbrev_np(signal) : "?")
                       : kg_asprintf("the kernel's process ended with code %d", exit->code);
-    const struct process_end end = {
-        .exited = true, .ename = exit->oom ? "OutOfMemory" : "KernelDied", .evalue = evalue};
+    const struct process_end end = {signal != 0 ? 128 + signal : exit->code & 0xff,
+                                    exit->oom ? "OutOfMemory" : "KernelDied", evalue};
     metric_add(METRIC_KERNEL_DEATHS, 1, cause_of(exit));
     process->events->on_end(&end, process->arg);
 }

@@ -28,7 +28,7 @@ struct process_exit {
 
 // Why a process that was up cannot be used any longer.
 struct process_end {
-    bool exited; // by itself; else its channels were lost
+    int exit_code; // 0 to 255, 128 and more for a signal; -1: it is not known to have exited
     const char *ename;
     const char *evalue;
 };

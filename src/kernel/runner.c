@@ -22,21 +22,36 @@ enum { MAX_ABORTED = 16 }; // requests of one execution
 // Whether the process that an execution ran on is still there when it ends.
 enum fate { FATE_STAYS, FATE_REPLACED, FATE_LOST };
 
-static void run_finish(struct kernel_runner *runner, enum execution_status status, enum fate fate);
+static void run_finish(struct kernel_runner *runner, enum cell_end end, enum fate fate);
 static void run_next(void *arg);
 
 // ---- Ends by force --------------------------------------------------------------------------
 
-// The process has to be replaced; the running execution ends with `status` when it is gone.
+// The process has to be replaced; the running execution ends by `end` when it is gone.
 static void
-run_kill(struct kernel_runner *runner, enum execution_status status)
+run_kill(struct kernel_runner *runner, enum cell_end end)
 {
     struct execution *execution = runner->run.execution;
     if (!execution)
         return;
-    execution->stop_status = status;
+    runner->run.end = end;
     if (execution->state != EXECUTION_KILLING)
         execution_set_state(execution, EXECUTION_KILLING);
+}
+
+static void
+run_forget_reason(struct run *run)
+{
+    free(KG_STEAL(run->ename));
+    free(KG_STEAL(run->evalue));
+}
+
+static void
+run_keep_reason(struct run *run, const char *ename, const char *evalue)
+{
+    run_forget_reason(run);
+    run->ename = kg_strdup(ename);
+    run->evalue = kg_strdup(evalue);
 }
 
 // The process cannot be used any longer.
@@ -44,8 +59,8 @@ static void
 runner_fail(struct kernel_runner *runner, const char *ename, const char *evalue)
 {
     if (runner->run.execution)
-        output_append_error(&runner->run.execution->log, ename, evalue, NULL);
-    run_kill(runner, EXECUTION_DIED);
+        run_keep_reason(&runner->run, ename, evalue);
+    run_kill(runner, CELL_DIED);
     process_replace(runner->process);
 }
 
@@ -142,35 +157,13 @@ send_again_if_aborted(struct kernel_runner *runner, const json_t *content)
         run->execution->state != EXECUTION_RUNNING || run->n_aborted++ == MAX_ABORTED)
         return false;
     loop_timer_stop(run->settle);
-    run->idle = false;
+    cell_fini(&run->cell);
     run_files_end(&runner->files); // the answer was about code that has not run
     send_request(runner, KG_STEAL(run->copy));
     return true;
 }
 
 // ---- What the kernel answers ----------------------------------------------------------------
-
-static void
-finish_normally(struct kernel_runner *runner)
-{
-    const struct run *run = &runner->run;
-    bool stopped = run->execution->state == EXECUTION_INTERRUPTING;
-    run_finish(runner, stopped ? run->execution->stop_status : run->status, FATE_STAYS);
-}
-
-// Whether the code asked the kernel to end.
-static bool
-asks_exit(const json_t *content)
-{
-    bool exits = false;
-    size_t i;
-    json_t *payload;
-    json_array_foreach(json_object_get(content, "payload"), i, payload) {
-        if (strcmp(string_of(payload, "source", ""), "ask_exit") == 0)
-            exits = !json_is_true(json_object_get(payload, "keepkernel"));
-    }
-    return exits;
-}
 
 void *
 runner_shape(enum jupyter_channel channel, struct jupyter_message *message)
@@ -194,25 +187,17 @@ static void
 on_code_reply(struct kernel_runner *runner, struct jupyter_message *message)
 {
     struct run *run = &runner->run;
-    const json_t *content = message->content;
-    if (send_again_if_aborted(runner, content))
+    if (send_again_if_aborted(runner, message->content))
         return;
-    json_int_t count = json_integer_value(json_object_get(content, "execution_count"));
-    if (count > 0)
-        run->execution->count = runner->execution_count = count;
-    // The status of a reply that was too large is unknown; an `error` message sets it.
-    bool ok = strcmp(string_of(content, "status", "error"), "ok") == 0;
-    if (message->cut_bytes == 0)
-        run->status = ok ? EXECUTION_OK : EXECUTION_ERROR;
-    run->exiting = asks_exit(content);
-    execution_take_lines(run->execution, message);
-    run->replied = true;
-    if (!run->exiting)
-        run_files_ask(&runner->files, run->execution);
-    if (run->exiting)
+    cell_take(&run->cell, run->execution, message);
+    runner->execution_count = run->execution->count;
+    if (run->cell.exits) {
         loop_timer_start(run->settle, EXIT_MS);
-    else if (run->idle)
-        finish_normally(runner);
+        return;
+    }
+    run_files_ask(&runner->files, run->execution);
+    if (run->cell.idle)
+        run_finish(runner, CELL_ANSWERED, FATE_STAYS);
 }
 
 static bool
@@ -231,7 +216,7 @@ on_setup_reply(struct kernel_runner *runner, const json_t *content)
         return;
     if (strcmp(string_of(content, "status", "error"), "ok") == 0) {
         if (run->execution->state == EXECUTION_INTERRUPTING) {
-            finish_normally(runner); // nothing would interrupt the code any more
+            run_finish(runner, CELL_REMOVED, FATE_STAYS); // nothing would interrupt the code
             return;
         }
         loop_timer_stop(run->settle);
@@ -240,30 +225,24 @@ on_setup_reply(struct kernel_runner *runner, const json_t *content)
         send_step(runner);
         return;
     }
-    output_append_error(&run->execution->log, string_of(content, "ename", "SetupError"),
-                        string_of(content, "evalue", "what goes before the code has failed"),
-                        json_object_get(content, "traceback"));
-    run->status = EXECUTION_ERROR;
-    finish_normally(runner);
+    cell_fail(&run->cell, string_of(content, "ename", "SetupError"),
+              string_of(content, "evalue", "what goes before the code has failed"),
+              json_object_get(content, "traceback"));
+    run_finish(runner, CELL_ANSWERED, FATE_STAYS);
 }
 
 static void
 on_output(struct kernel_runner *runner, struct jupyter_message *message)
 {
     struct run *run = &runner->run;
-    if (!is_status(message, "idle")) {
-        run->heard |= strcmp(message->msg_type, "status") != 0;
-        if (strcmp(message->msg_type, "error") == 0 && !run->replied)
-            run->status = EXECUTION_ERROR; // until a reply says otherwise
-        execution_take_lines(run->execution, message);
-        return;
-    }
-    run->idle = true;
-    if (run->exiting)
+    bool was_idle = run->cell.idle;
+    run->heard |= strcmp(message->msg_type, "status") != 0;
+    cell_take(&run->cell, run->execution, message);
+    if (was_idle || !run->cell.idle || run->cell.exits)
         return;
     run_files_ask(&runner->files, run->execution);
-    if (run->replied)
-        finish_normally(runner);
+    if (run->cell.reply != CELL_NO_REPLY)
+        run_finish(runner, CELL_ANSWERED, FATE_STAYS);
     else
         loop_timer_start(run->settle, SETTLE_MS);
 }
@@ -304,7 +283,7 @@ run_on_again(void *arg)
 {
     struct kernel_runner *runner = arg;
     const struct run *run = &runner->run;
-    if (!run->replied && !run->idle &&
+    if (!cell_is_answered(&run->cell) &&
         !jupyter_channels_is_receiving(runner->process->channels, JUPYTER_SHELL))
         process_interrupt(runner->process);
 }
@@ -354,7 +333,7 @@ runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
             loop_timer_start(run->settle, SETTLE_MS);
         return;
     case RUN_CODE:
-        if (is_reply && !run->replied)
+        if (is_reply && run->cell.reply == CELL_NO_REPLY)
             on_code_reply(runner, message);
         else if (channel == JUPYTER_IOPUB)
             on_output(runner, message);
@@ -369,7 +348,7 @@ run_on_settle(void *arg)
     if (jupyter_channels_is_receiving(runner->process->channels, JUPYTER_SHELL))
         loop_timer_start(runner->run.settle, SETTLE_MS); // a large reply is on its way
     else if (runner->run.step == RUN_CODE)
-        finish_normally(runner);
+        run_finish(runner, runner->run.cell.exits ? CELL_ANSWERED : CELL_UNANSWERED, FATE_STAYS);
     else
         on_setup_reply(runner, NULL);
 }
@@ -383,9 +362,8 @@ run_begin(struct kernel_runner *runner, struct execution *execution)
     assert(!run->execution);
     run->execution = execution;
     run->step = RUN_STARTUP;
-    run->replied = run->idle = run->exiting = false;
+    run->cell = CELL_INIT;
     run->n_aborted = 0;
-    run->status = EXECUTION_OK;
     execution->started_us = clock_mono_us();
     execution_set_state(execution, EXECUTION_RUNNING);
     loop_timer_start(run->timeout, execution->timeout_ms);
@@ -416,17 +394,14 @@ run_stop_timers(struct run *run)
 }
 
 static void
-run_finish(struct kernel_runner *runner, enum execution_status status, enum fate fate)
+run_finish(struct kernel_runner *runner, enum cell_end end, enum fate fate)
 {
     struct run *run = &runner->run;
     KG_AUTO(execution) execution = KG_STEAL(run->execution);
+    enum execution_status status = cell_end(&run->cell, execution, end, run->ename, run->evalue);
+    run_forget_reason(run);
     run_stop_timers(run);
     run->msg_id[0] = '\0';
-    if (status == EXECUTION_TIMEOUT) {
-        KG_AUTO_FREE char *limit = kg_asprintf("the execution took longer than %.15g s",
-                                               (double)execution->timeout_ms / 1000);
-        output_append_error(&execution->log, "TimeoutError", limit, NULL);
-    }
     if (fate == FATE_STAYS) {
         restore_env(runner, execution);
         loop_timer_fire(runner->next);
@@ -471,14 +446,13 @@ run_next(void *arg)
 
 // Ends a queued execution without running it.
 static void
-finish_queued(struct kernel_runner *runner, struct execution *execution,
-              enum execution_status status, const char *ename, const char *evalue)
+finish_queued(struct kernel_runner *runner, struct execution *execution, enum cell_end end,
+              const char *evalue)
 {
     KG_AUTO(execution) taken = take_queued(runner, execution);
+    struct cell cell = CELL_INIT;
     taken->on_interrupt = NULL; // a reader that leaves at the `done` line finds nothing to stop
-    if (ename)
-        output_append_error(&taken->log, ename, evalue, NULL);
-    execution_finish(taken, status, false);
+    execution_finish(taken, cell_end(&cell, taken, end, "KernelDied", evalue), false);
     runner->events->on_execution_done(taken, runner->arg);
 }
 
@@ -486,7 +460,7 @@ static void
 queue_end(struct kernel_runner *runner, const char *evalue)
 {
     for (struct execution *queued; (queued = TAILQ_FIRST(&runner->queue));)
-        finish_queued(runner, queued, EXECUTION_DIED, "KernelDied", evalue);
+        finish_queued(runner, queued, CELL_DIED, evalue);
 }
 
 static void runner_on_execution_interrupt(struct execution *execution, void *arg);
@@ -527,9 +501,9 @@ static void
 run_on_grace_over(void *arg)
 {
     struct kernel_runner *runner = arg;
-    enum execution_status status = runner->run.execution->stop_status;
-    metric_add(METRIC_KERNEL_DEATHS, 1, status == EXECUTION_TIMEOUT ? "timeout" : "interrupt");
-    run_kill(runner, status);
+    bool timed_out = runner->run.execution->stop_status == EXECUTION_TIMEOUT;
+    metric_add(METRIC_KERNEL_DEATHS, 1, timed_out ? "timeout" : "interrupt");
+    run_kill(runner, CELL_KILLED);
     process_replace(runner->process);
 }
 
@@ -540,7 +514,7 @@ stop_execution(struct kernel_runner *runner, struct execution *execution,
 {
     switch (execution->state) {
     case EXECUTION_QUEUED:
-        finish_queued(runner, execution, status, NULL, NULL);
+        finish_queued(runner, execution, CELL_REMOVED, NULL);
         return;
     case EXECUTION_RUNNING:
         execution->stop_status = status;
@@ -574,7 +548,7 @@ void
 runner_interrupt(struct kernel_runner *runner)
 {
     for (struct execution *queued; (queued = TAILQ_FIRST(&runner->queue));)
-        finish_queued(runner, queued, EXECUTION_INTERRUPTED, NULL, NULL);
+        finish_queued(runner, queued, CELL_REMOVED, NULL);
     if (runner->run.execution)
         stop_execution(runner, runner->run.execution, EXECUTION_INTERRUPTED);
 }
@@ -582,7 +556,7 @@ runner_interrupt(struct kernel_runner *runner)
 void
 runner_kill(struct kernel_runner *runner)
 {
-    run_kill(runner, EXECUTION_INTERRUPTED);
+    run_kill(runner, CELL_RESTARTED);
 }
 
 // ---- Warming up -----------------------------------------------------------------------------
@@ -648,18 +622,11 @@ runner_on_failed(struct kernel_runner *runner, const struct kg_error *err)
     queue_end(runner, err->message);
 }
 
-// Code that asked for the process's end has ended well; code that was being stopped is stopped.
 void
 runner_on_end(struct kernel_runner *runner, const struct process_end *end)
 {
-    const struct run *run = &runner->run;
-    bool stopping = run->execution && run->execution->state == EXECUTION_INTERRUPTING;
-    bool exiting = run->execution && run->exiting;
-    if (end->exited && (stopping || exiting)) {
-        run_kill(runner, stopping ? run->execution->stop_status : run->status);
-        process_replace(runner->process);
-        return;
-    }
+    if (end->exit_code >= 0)
+        runner->run.cell.exit_code = end->exit_code;
     runner_fail(runner, end->ename, end->evalue);
 }
 
@@ -677,14 +644,14 @@ void
 runner_on_replaced(struct kernel_runner *runner)
 {
     if (runner->run.execution)
-        run_finish(runner, runner->run.execution->stop_status, FATE_REPLACED);
+        run_finish(runner, runner->run.end, FATE_REPLACED);
 }
 
 void
 runner_on_stuck(struct kernel_runner *runner, const struct kg_error *err)
 {
     if (runner->run.execution)
-        run_finish(runner, runner->run.execution->stop_status, FATE_LOST);
+        run_finish(runner, runner->run.end, FATE_LOST);
     queue_end(runner, err->message);
 }
 
@@ -736,8 +703,8 @@ runner_end(struct kernel_runner *runner, const char *evalue)
 {
     run_files_end(&runner->files);
     if (runner->run.execution) {
-        output_append_error(&runner->run.execution->log, "KernelDied", evalue, NULL);
-        run_finish(runner, EXECUTION_DIED, FATE_LOST);
+        run_keep_reason(&runner->run, "KernelDied", evalue);
+        run_finish(runner, CELL_GONE, FATE_LOST);
     }
     queue_end(runner, evalue);
 }
@@ -745,6 +712,7 @@ runner_end(struct kernel_runner *runner, const char *evalue)
 void
 runner_fini(struct kernel_runner *runner)
 {
+    run_forget_reason(&runner->run);
     loop_timer_free(runner->next);
     loop_timer_free(runner->warming);
     loop_timer_free(runner->run.timeout);

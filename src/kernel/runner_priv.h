@@ -4,6 +4,7 @@
 
 #include <sys/queue.h>
 
+#include "cell_priv.h"
 #include "execution_priv.h"
 #include "hub_priv.h"
 #include "process_priv.h"
@@ -54,14 +55,14 @@ struct run {
     bool begun;                       // the kernel handles the request, since:
     int64_t begun_ms;
     bool heard; // a message of the code has come: it runs
-    bool replied;
-    bool idle;
-    bool exiting; // the code called exit(): the process will end
+    struct cell cell;
+    enum cell_end end; // of an execution that is being killed, for when its process is gone
+    char *ename;       // why its process cannot be used; NULL: it can
+    char *evalue;
     // A copy of the request that is awaited, to be sent again if the kernel aborts it; NULL: no tap
     // has sent anything that could make it do so.
     struct request_code *copy;
     int n_aborted;
-    enum execution_status status;
     struct loop_timer *timeout;
     struct loop_timer *settle; // from idle without a reply, or from a reply that says exit
     struct loop_timer *again;  // until the interrupt is repeated

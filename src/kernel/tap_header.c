@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the header of a client's message, and builds the message that is sent.
+// Reads the header of a client's message, and builds the messages that go out.
 
 #include "tap_header_priv.h"
 
@@ -114,4 +114,27 @@ tap_raw_new(const struct kernel_message *message, const json_t *header, struct k
     for (size_t i = 0; i < message->n_buffers; i++)
         buffers[i] = frame_of(&message->buffers[i]);
     return jupyter_raw_new(parts, buffers, message->n_buffers);
+}
+
+struct jupyter_raw *
+tap_raw_answer(const char *type, const char *parent_header, json_t *content)
+{
+    enum { ID_LEN = 32 };
+    char now[CLOCK_RFC3339_LEN], msg_id[ID_LEN + 1], session[ID_LEN + 1];
+    clock_format_rfc3339(clock_wall_ms(), now);
+    id_random_hex(msg_id, ID_LEN);
+    id_random_hex(session, ID_LEN);
+    json_auto_t *header =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "msg_id", msg_id, "session", session,
+                  "username", "kernelgate", "date", now, "msg_type", type, "version", "5.3");
+    KG_AUTO_FREE char *header_text = json_dumps(header, JSON_COMPACT);
+    KG_AUTO_FREE char *content_text = json_dumps(content, JSON_COMPACT);
+    const struct jupyter_frame parts[JUPYTER_N_PARTS] = {
+        [JUPYTER_HEADER] = {header_text, strlen(header_text)},
+        [JUPYTER_PARENT_HEADER] = {parent_header, strlen(parent_header)},
+        [JUPYTER_METADATA] = {"{}", 2},
+        [JUPYTER_CONTENT] = {content_text, strlen(content_text)},
+    };
+    json_decref(content);
+    return jupyter_raw_new(parts, NULL, 0);
 }

@@ -22,10 +22,12 @@ struct tap_run {
     struct execution *execution;
     char *header_session;
     char *msg_id;
-    bool replied;
-    bool idle;
-    bool is_unwanted; // to be interrupted when it begins
-    enum execution_status status;
+    char *subshell; // JEP 91; NULL: the main shell
+    char *header;
+    struct cell cell;
+    bool is_past_reply;        // an answer to a later request has come on shell
+    bool is_past_idle;         // on iopub
+    bool is_unwanted;          // to be interrupted when it begins
     struct loop_timer *settle; // from idle without a reply; NULL before
     int n_settles;
 };
@@ -33,24 +35,52 @@ struct tap_run {
 // ---- The end --------------------------------------------------------------------------------
 
 static void
-run_end(struct tap_run *run, enum execution_status status, bool kernel_restarted)
+run_end(struct tap_run *run, enum cell_end end, const char *ename, const char *evalue,
+        bool kernel_restarted)
 {
     KG_AUTO(execution) execution = run->execution;
     TAILQ_REMOVE(&run->runs->list, run, link);
     run->runs->n--;
+    execution->on_interrupt = NULL;
+    enum execution_status status = cell_end(&run->cell, execution, end, ename, evalue);
     loop_timer_free(run->settle);
     free(run->header_session);
     free(run->msg_id);
+    free(run->subshell);
+    free(run->header);
     free(run);
-    execution->on_interrupt = NULL;
     execution_finish(execution, status, kernel_restarted);
+}
+
+// The client waits for its answers, as this record does.
+static void
+answer_client(const struct tap_run *run, const char *status, const char *ename, const char *evalue)
+{
+    const struct tap_answer answer = {
+        .channel = JUPYTER_SHELL,
+        .type = "execute_request",
+        .session = run->header_session,
+        .header = run->header,
+        .status = status,
+        .ename = ename,
+        .evalue = evalue,
+        .needs_error = run->cell.reply == CELL_NO_REPLY && !run->cell.published,
+        .needs_reply = run->cell.reply == CELL_NO_REPLY,
+        .needs_idle = !run->cell.idle,
+    };
+    if (answer.needs_reply || answer.needs_idle)
+        run->runs->answer(&answer, run->runs->arg);
 }
 
 static void
 run_end_normally(struct tap_run *run)
 {
-    bool stopped = run->execution->state == EXECUTION_INTERRUPTING;
-    run_end(run, stopped ? EXECUTION_INTERRUPTED : run->status, false);
+    bool answered = run->cell.reply != CELL_NO_REPLY;
+    if (run->execution->state == EXECUTION_INTERRUPTING)
+        answer_client(run, "error", "KeyboardInterrupt", "");
+    else
+        answer_client(run, "error", "KernelError", "the kernel did not say how the code ended");
+    run_end(run, answered ? CELL_ANSWERED : CELL_UNANSWERED, NULL, NULL, false);
 }
 
 static void
@@ -67,46 +97,46 @@ run_on_settle(void *arg)
 static void
 run_settle(struct tap_run *run)
 {
-    if (run->replied && run->idle) {
+    bool is_idle = run->cell.idle || run->is_past_idle;
+    if (is_idle && (run->cell.reply != CELL_NO_REPLY || run->is_past_reply)) {
         run_end_normally(run);
-    } else if (run->idle && !run->settle) {
+    } else if (is_idle && !run->settle) {
         run->settle = loop_timer_new(run->runs->loop, run_on_settle, run);
         loop_timer_start(run->settle, SETTLE_MS);
     }
 }
 
 void
-tap_runs_end(struct tap_runs *runs, enum execution_status status, const char *evalue,
+tap_runs_end(struct tap_runs *runs, enum cell_end end, const struct process_end *why,
              bool kernel_restarted)
 {
     for (struct tap_run *run; (run = TAILQ_FIRST(&runs->list));) {
-        if (evalue)
-            output_append_error(&run->execution->log, "KernelDied", evalue, NULL);
-        run_end(run, status, kernel_restarted);
+        run->cell.exit_code = why ? why->exit_code : CELL_NO_EXIT;
+        if (why)
+            answer_client(run, "error", why->ename, why->evalue);
+        else
+            answer_client(run, "aborted", "KernelRestarted", "the kernel was restarted");
+        run_end(run, end, why ? why->ename : NULL, why ? why->evalue : NULL, kernel_restarted);
     }
 }
 
 // ---- Interrupts -----------------------------------------------------------------------------
 
-// Once one of the answers has come, an interrupt would hit what runs next.
-static bool
-is_answered(const struct tap_run *run)
-{
-    return run->replied || run->idle;
-}
-
 static void
 mark_interrupted(struct tap_run *run)
 {
-    if (run->execution->state == EXECUTION_RUNNING && !is_answered(run))
-        execution_set_state(run->execution, EXECUTION_INTERRUPTING);
+    // A signal does not reach the threads of subshells.
+    if (run->execution->state != EXECUTION_RUNNING || cell_is_answered(&run->cell) || run->subshell)
+        return;
+    run->execution->stop_status = EXECUTION_INTERRUPTED;
+    execution_set_state(run->execution, EXECUTION_INTERRUPTING);
 }
 
 static void
 run_interrupt(struct tap_run *run)
 {
     mark_interrupted(run);
-    if (!is_answered(run))
+    if (!cell_is_answered(&run->cell))
         process_interrupt(run->runs->process);
 }
 
@@ -153,50 +183,23 @@ run_begin(struct tap_run *run)
         run_interrupt(run);
 }
 
-static const char *
-text_of(const struct jupyter_message *message, const char *key)
+static bool
+have_same_subshell(const struct tap_run *a, const struct tap_run *b)
 {
-    const char *text = json_string_value(json_object_get(message->content, key));
-    return text ? text : "";
+    return a->subshell && b->subshell ? strcmp(a->subshell, b->subshell) == 0
+                                      : a->subshell == b->subshell;
 }
 
-// An aborted request has not run: the kernel has skipped it after an error in an earlier one.
-static enum execution_status
-status_of(const struct jupyter_message *reply)
-{
-    const char *status = text_of(reply, "status");
-    if (strcmp(status, "aborted") == 0)
-        return EXECUTION_INTERRUPTED;
-    return strcmp(status, "ok") == 0 ? EXECUTION_OK : EXECUTION_ERROR;
-}
-
-static void
-on_reply(struct tap_run *run, const struct jupyter_message *reply)
-{
-    json_int_t count = json_integer_value(json_object_get(reply->content, "execution_count"));
-    if (count > 0)
-        run->execution->count = count;
-    if (reply->cut_bytes == 0) // else it is unknown; an `error` message sets it
-        run->status = status_of(reply);
-    run->replied = true;
-}
-
-static void
-on_output(struct tap_run *run, const struct jupyter_message *message)
-{
-    if (strcmp(message->msg_type, "status") == 0)
-        run->idle |= strcmp(text_of(message, "execution_state"), "idle") == 0;
-    else if (strcmp(message->msg_type, "error") == 0 && !run->replied)
-        run->status = EXECUTION_ERROR; // until a reply says otherwise
-}
-
+// A subshell answers its requests in their order, on each channel.
 static void
 settle_earlier(struct tap_run *run, enum jupyter_channel channel)
 {
     struct tap_run *next;
     for (struct tap_run *earlier = TAILQ_FIRST(&run->runs->list); earlier != run; earlier = next) {
         next = TAILQ_NEXT(earlier, link);
-        *(channel == JUPYTER_SHELL ? &earlier->replied : &earlier->idle) = true;
+        if (!have_same_subshell(earlier, run))
+            continue;
+        *(channel == JUPYTER_SHELL ? &earlier->is_past_reply : &earlier->is_past_idle) = true;
         run_settle(earlier);
     }
 }
@@ -211,11 +214,7 @@ tap_runs_on_message(struct tap_runs *runs, enum jupyter_channel channel,
         return;
     settle_earlier(run, channel);
     run_begin(run);
-    if (is_reply)
-        on_reply(run, message);
-    else
-        on_output(run, message);
-    execution_take_lines(run->execution, message);
+    cell_take(&run->cell, run->execution, message);
     run_settle(run);
 }
 
@@ -223,8 +222,10 @@ tap_runs_on_message(struct tap_runs *runs, enum jupyter_channel channel,
 
 void
 tap_runs_init(struct tap_runs *runs, const struct kernel_context *context,
-              struct kernel_process *process)
+              struct kernel_process *process, tap_answer_fn answer, void *arg)
 {
+    runs->answer = answer;
+    runs->arg = arg;
     runs->loop = context->loop;
     runs->executions = context->executions;
     runs->process = process;
@@ -246,6 +247,9 @@ tap_runs_add(struct tap_runs *runs, const struct tap_run_request *request)
     run->runs = runs;
     run->header_session = kg_strdup(request->header_session);
     run->msg_id = kg_strdup(request->msg_id);
+    run->subshell = request->subshell ? kg_strdup(request->subshell) : NULL;
+    run->header = kg_strdup(request->header);
+    run->cell = CELL_INIT;
     run->execution = execution_new(runs->executions, &execution);
     run->execution->kernel = kg_strdup(runs->process->spec->name);
     run->execution->msg_id = kg_strdup(request->msg_id);

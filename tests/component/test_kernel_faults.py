@@ -80,9 +80,11 @@ def ended(gateway):
 
 
 def test_lost_reply(ended):
-    """The execution ends by itself, and the kernel is the same."""
+    """The execution ends by itself, but nobody can say that it is `ok`; the kernel is the same."""
     lines, kept, worked = ended["lost reply"]
-    assert lines.kinds() == ["stdout", "done"] and lines.text() == "said\n"
+    assert lines.kinds() == ["stdout", "error", "done"] and lines.text() == "said\n"
+    assert lines.one("error")["error"] == "KernelError: the kernel did not say how the code ended"
+    assert lines.status == "error"
     assert kept and worked and not lines.done.get("kernel_restarted")
 
 
@@ -106,7 +108,9 @@ def test_lost_idle(ended, name):
 @pytest.mark.parametrize("name", ["deaf", "deaf by message", "stopped"])
 def test_interrupt_that_is_ignored(ended, name):
     lines, kept, worked = ended[name]
-    assert lines.kinds() == ["stdout", "done"] and lines.text() == f"{name.split()[0]}\n"
+    assert lines.kinds() == ["stdout", "error", "done"]
+    assert lines.text() == f"{name.split()[0]}\n"
+    assert lines.one("error")["error"].startswith("KeyboardInterrupt: the code did not react")
     assert (lines.status, lines.done["kernel_restarted"]) == ("interrupted", True)
     assert worked and not kept
 
@@ -267,8 +271,9 @@ def test_text_that_is_not_valid_is_repaired(gateway, session, run):
         cell(
             r'print "a\ud800b"',
             "display application/json [NaN,Infinity,-Infinity,1]",
-            r'send iopub error {"ename":"E\udc00","evalue":"\ud800","traceback":["\udfff"]}',
             r'result "\ud83d\ude00\u0000"',
+            r'send iopub error {"ename":"E\udc00","evalue":"\ud800","traceback":["\udfff"]}',
+            'reply {"status":"error"}',
         )
     )
     assert lines.text() == "a\ufffdb"
@@ -354,11 +359,11 @@ def test_much_output_just_before_the_end(gateway, session, run):
     assert lines.status == "died"
 
 
-def test_reply_just_before_the_end(gateway, session, run):
+@pytest.mark.parametrize("times", range(5))
+def test_reply_just_before_the_end(run, times):
     """The cell has said how it ended, whatever happens to the kernel then."""
-    for _ in range(5):
-        lines = run(cell("print said", "reply", "idle", "die 3"))
-        assert lines.kinds() == ["stdout", "done"] and lines.status == "ok"
+    lines = run(cell("print said", "reply", "idle", "die 3"))
+    assert lines.kinds() == ["stdout", "done"] and lines.status == "ok"
 
 
 def test_end_between_the_reply_and_idle(gateway, session, run):

@@ -62,19 +62,40 @@ def _streams():
 STREAMS = list(_streams())
 
 
+def check_ending(lines):
+    """An execution that a test reads from its first line has one error line if it did not end well."""
+    done = lines[-1]
+    if done["type"] != "done" or "execution_count" not in done:
+        return
+    kinds = [line["type"] for line in lines]
+    if lines[0].get("seq") != 1 or "dropped" in kinds:
+        return
+    expected = 0 if done["status"] == "ok" else 1
+    assert kinds.count("error") == expected, f"error lines of {done}: {kinds[-20:]}"
+
+
 class CheckedStream(httpx.SyncByteStream):
     """A response's body that checks each line as it is read."""
 
     def __init__(self, stream, schema):
         self.stream = stream
         self.schema = schema
+        self.heads = []  # type and seq of its lines; the last one whole
+
+    def check(self, line):
+        self.schema.check(line)
+        if line["type"] == "keepalive":
+            return
+        last = line if line["type"] == "done" else {"type": line["type"], "seq": line.get("seq")}
+        self.heads.append(last)
+        check_ending(self.heads)
 
     def __iter__(self):
         begun = []  # of an incomplete line
         for data in self.stream:
             *ends, rest = data.split(b"\n")
             for end in ends:
-                self.schema.check(json.loads(b"".join([*begun, end])))
+                self.check(json.loads(b"".join([*begun, end])))
                 begun = []
             begun.append(rest)
             yield data

@@ -144,7 +144,7 @@ class Channels:
     def __exit__(self, *_):
         self.ws.close()
 
-    def send(self, msg_type, content, channel="shell", buffers=(), **parts):
+    def send(self, msg_type, content, channel="shell", buffers=(), subshell=None, **parts):
         msg_id = uuid.uuid4().hex
         header = {
             "msg_id": msg_id,
@@ -154,6 +154,8 @@ class Channels:
             "date": "",
             "version": "5.3",
         }
+        if subshell:
+            header["subshell_id"] = subshell
         message = {
             "channel": channel,
             "header": header,
@@ -170,7 +172,7 @@ class Channels:
             self.ws.send(data)
         return msg_id
 
-    def execute(self, code, **content):
+    def execute(self, code, subshell=None, **content):
         return self.send(
             "execute_request",
             {
@@ -182,6 +184,7 @@ class Channels:
                 "stop_on_error": True,
                 **content,
             },
+            subshell=subshell,
         )
 
     def next(self):

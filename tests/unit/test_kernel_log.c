@@ -203,7 +203,7 @@ test_a_message_with_a_kept_line_inside(void **state)
     struct log_fixture *f = *state;
     for (int i = 0; i < 3; i++) {
         show(f->execution);
-        output_append_error(&f->execution->log, "ValueError", "kept", NULL);
+        output_log_append_entry(&f->execution->log, output_error_line("ValueError", "kept", NULL));
     }
     show(f->execution);
     print(f->execution, MAX_LOG_BYTES);
@@ -219,7 +219,7 @@ static void
 test_errors_and_done_are_kept(void **state)
 {
     struct log_fixture *f = *state;
-    output_append_error(&f->execution->log, "ValueError", "early", NULL);
+    output_log_append_entry(&f->execution->log, output_error_line("ValueError", "early", NULL));
     for (int i = 0; i < 200; i++)
         print(f->execution, 100);
     execution_finish(f->execution, EXECUTION_ERROR, true);
@@ -246,10 +246,10 @@ test_only_few_and_small_errors_are_kept(void **state)
     struct log_fixture *f = *state;
     KG_AUTO_FREE char *huge = kg_calloc((100 << 10) + 1, 1);
     memset(huge, 'x', 100 << 10);
-    output_append_error(&f->execution->log, "ValueError", huge, NULL);
+    output_log_append_entry(&f->execution->log, output_error_line("ValueError", huge, NULL));
     for (int i = 0; i < 1000; i++) {
         f->execution->log.last_message++;
-        output_append_error(&f->execution->log, "ValueError", "again", NULL);
+        output_log_append_entry(&f->execution->log, output_error_line("ValueError", "again", NULL));
     }
     json_auto_t *lines = all_lines(f->execution);
     size_t n_errors = 0;
@@ -315,7 +315,8 @@ test_a_spare_log_makes_room_first(void **state)
     KG_AUTO(execution) spare = running_execution(executions);
     output_log_set_spare(&spare->log);
     print(spare, 2000);
-    output_append_error(&spare->log, "Error", "which other logs would keep", NULL);
+    output_log_append_entry(&spare->log,
+                            output_error_line("Error", "which other logs would keep", NULL));
     print(first, 5000);
     assert_true(spare->log.bytes_held > 2000);
     print(second, 5000);

@@ -19,9 +19,10 @@ parse(const char *text)
     return value;
 }
 
-// The lines that a message of that type shows, without their seq.
+// The lines that a message of that type shows, without their seq; of an error its line, unless it
+// is shown `on_stderr`.
 static json_t *
-lines_of(const char *type, json_t *content)
+lines_of(const char *type, json_t *content, bool on_stderr)
 {
     KG_AUTO(loop) loop = loop_new();
     KG_AUTO(executions)
@@ -33,7 +34,13 @@ lines_of(const char *type, json_t *content)
     KG_AUTO(execution) execution = execution_new(executions, &request);
     KG_AUTO_FREE char *msg_type = kg_strdup(type);
     const struct jupyter_message message = {.msg_type = msg_type, .content = content};
-    output_append_lines(&execution->log, output_lines_of(&message));
+    struct output_lines *shown = output_lines_of(&message);
+    if (shown && shown->error && !on_stderr) {
+        output_append_line(&execution->log, KG_STEAL(shown->error));
+        output_lines_free(shown);
+    } else {
+        output_append_lines(&execution->log, shown);
+    }
     json_t *lines = all_lines(execution);
     size_t i;
     json_t *line;
@@ -143,7 +150,7 @@ test_messages_as_lines(void **state)
         json_auto_t *content = parse(content_text);
         json_auto_t *before = json_deep_copy(content);
         json_auto_t *expected = parse(expected_text);
-        json_auto_t *lines = lines_of(cases[i].type, content);
+        json_auto_t *lines = lines_of(cases[i].type, content, false);
         if (!json_equal(lines, expected)) {
             KG_AUTO_FREE char *got = json_dumps(lines, JSON_COMPACT);
             fail_msg("%s %s: got %s", cases[i].type, cases[i].content, got);
@@ -169,7 +176,7 @@ check_split(const char *unit, size_t lead, size_t n_units)
     buf_append(&text, many.data, n_units % MANY * strlen(unit));
     json_auto_t *content =
         json_pack("{s:s, s:s#}", "name", "stdout", "text", text.data, (int)text.len);
-    json_auto_t *lines = lines_of("stream", content);
+    json_auto_t *lines = lines_of("stream", content, false);
 
     assert_int_equal(json_array_size(lines), (text.len + MIB - 1) / MIB);
     KG_AUTO_BUF joined = {0};

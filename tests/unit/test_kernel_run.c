@@ -79,11 +79,12 @@ test_idle_without_a_reply(void **state)
     start_ready_kernel(f);
     KG_AUTO(execution) fine = execute(f, "no reply");
     KG_AUTO(execution) failed = execute(f, "error, no reply");
-    RUN_UNTIL(f, f->kernel->runner.run.idle);
+    RUN_UNTIL(f, f->kernel->runner.run.cell.idle);
     assert_int_equal(execution_state(fine), EXECUTION_RUNNING);
     virtual_clock_advance(f->loop, 1000);
-    assert_done(fine, "ok", false);
-    RUN_UNTIL(f, f->kernel->runner.run.idle && f->kernel->runner.run.execution == failed);
+    assert_done(fine, "error", false); // nobody has said that it ran to its end
+    assert_last_error(fine, "KernelError", "did not say");
+    RUN_UNTIL(f, f->kernel->runner.run.cell.idle && f->kernel->runner.run.execution == failed);
     virtual_clock_advance(f->loop, 1000);
     assert_done(failed, "error", false);
     assert_last_error(failed, "UnicodeError", "");

@@ -63,7 +63,7 @@ test_reply_without_idle(void **state)
     struct fixture *f = *state;
     start_ready_kernel(f);
     KG_AUTO(execution) execution = execute_for(f, "no idle", 60 * 1000);
-    RUN_UNTIL(f, f->kernel->runner.run.replied);
+    RUN_UNTIL(f, f->kernel->runner.run.cell.reply != CELL_NO_REPLY);
     fake_kernel_print(fake_sandbox_kernel(f->sandbox, "python"), "after the reply");
     RUN_UNTIL(f, execution->log.last_seq == 1);
     virtual_clock_advance(f->loop, 59 * 1000);
@@ -358,7 +358,7 @@ test_code_that_exits(void **state)
     struct fixture *f = *state;
     start_ready_kernel(f);
     KG_AUTO(execution) execution = execute(f, "exit");
-    RUN_UNTIL(f, f->kernel->runner.run.exiting && f->kernel->runner.run.idle);
+    RUN_UNTIL(f, f->kernel->runner.run.cell.exits && f->kernel->runner.run.cell.idle);
     assert_int_equal(execution_state(execution), EXECUTION_RUNNING);
     fake_sandbox_kill(f->sandbox, "python");
     fake_sandbox_tell_exit(f->sandbox, "python", f->kernel->process.pid, 0, 0, false);
@@ -373,7 +373,7 @@ test_code_that_only_says_that_it_exits(void **state)
     struct fixture *f = *state;
     start_ready_kernel(f);
     KG_AUTO(execution) execution = execute(f, "exit");
-    RUN_UNTIL(f, f->kernel->runner.run.exiting);
+    RUN_UNTIL(f, f->kernel->runner.run.cell.exits);
     virtual_clock_advance(f->loop, 2000);
     assert_done(execution, "ok", false);
     assert_int_equal(kernel_state(f->kernel), KERNEL_READY);

@@ -145,10 +145,10 @@ test_how_they_end(void **state)
 {
     static const struct ending endings[] = {
         {"raise", "error", "NameError", false},
-        {"no reply", "ok", NULL, false}, // after a second
+        {"no reply", "error", "KernelError", false}, // after a second
         {"error, no reply", "error", "UnicodeError", false},
         {"abort", "ok", NULL, false}, // makes the kernel abort the next one
-        {"skipped", "interrupted", NULL, false},
+        {"skipped", "interrupted", "ExecutionAborted", false},
         {"die", "died", "KernelDied", true},
         {"print", "ok", NULL, false},
     };

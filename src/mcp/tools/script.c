@@ -9,6 +9,9 @@
 int
 script_exit_code(const struct job *job)
 {
+    const json_t *exit_code = json_object_get(job->outcome.done, "exit_code");
+    if (exit_code)
+        return (int)json_integer_value(exit_code);
     static const struct {
         const char *status;
         int code;
