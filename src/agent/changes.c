@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A cursor remembers every file as it was when it was last looked at. A file has changed if it
 // differs from that and was touched within the time that is asked about, so that what a command or
-// another kernel did before does not count. Times of two machines are never compared.
+// another kernel did before does not count. The time is not exact; so where another cursor has
+// looked just before, what that one saw does not count either. Times of two machines are never
+// compared.
 #include "changes.h"
 
 #include <sodium.h>
@@ -42,6 +44,7 @@ struct changes {
     unsigned char key[crypto_shorthash_KEYBYTES];
     struct cursor cursors[CURSORS_MAX];
     size_t n_cursors;
+    const struct cursor *last; // of the last question; NULL: none yet
 };
 
 // ---- Cursors --------------------------------------------------------------------------------
@@ -87,6 +90,13 @@ seen_equal(const struct seen *a, const struct seen *b)
 {
     return a->inode == b->inode && a->size == b->size && a->mtime_ns == b->mtime_ns &&
            a->ctime_ns == b->ctime_ns;
+}
+
+static bool
+knows(const struct cursor *cursor, const struct seen *seen)
+{
+    const struct seen *old = find_seen(cursor, seen);
+    return old && seen_equal(old, seen);
 }
 
 static void
@@ -141,6 +151,7 @@ changes_own(struct changes *changes, const char *path, const struct stat *st)
 struct look {
     const struct changes *changes;
     const struct cursor *before;
+    const struct cursor *last; // another one that has looked since; NULL: none
     struct cursor now;
     int64_t since_ns;
     json_t *files; // NULL: nobody wants to know
@@ -158,9 +169,9 @@ look_at(const char *path, const struct stat *st, void *arg)
     if (look->now.n == FILES_SEEN_MAX)
         return false;
     const struct seen seen = seen_of(look->changes, path, st);
-    const struct seen *old = find_seen(look->before, &seen);
+    bool is_known = knows(look->before, &seen) || (look->last && knows(look->last, &seen));
     append_seen(&look->now, &seen);
-    if (!look->files || seen.ctime_ns < look->since_ns || (old && seen_equal(old, &seen)))
+    if (!look->files || seen.ctime_ns < look->since_ns || is_known)
         return true;
     json_t *file = json_pack("{s:s, s:I, s:I}", "path", path, "size", (json_int_t)st->st_size,
                              "mtime_ms", (json_int_t)(seen.mtime_ns / 1000000));
@@ -208,8 +219,10 @@ changes_since(struct changes *changes, json_t *question, struct kg_error *err)
     struct look look = {.changes = changes};
     const char *name;
     json_int_t within_us;
+    int after_look = 0;
 
-    if (json_unpack(question, "{s:s, s:I !}", "cursor", &name, "within_us", &within_us) != 0 ||
+    if (json_unpack(question, "{s:s, s:I, s?b !}", "cursor", &name, "within_us", &within_us,
+                    "after_look", &after_look) != 0 ||
         !target_kernel_name_valid(name) || within_us < 0 ||
         within_us > WITHIN_S_MAX * INT64_C(1000000)) {
         (void)kg_error_set(err, KG_INVALID, 0, "malformed question about changes");
@@ -223,8 +236,10 @@ changes_since(struct changes *changes, json_t *question, struct kg_error *err)
         return NULL;
     }
     look.since_ns = (clock_wall_ms() * 1000 - within_us) * 1000 - DELAY_NS;
+    look.last = after_look ? changes->last : NULL;
     look.files = json_array();
     look_around(&look, cursor);
+    changes->last = cursor;
     return json_pack("{s:o, s:I}", "files", look.files, "more", look.more);
 }
 

@@ -53,6 +53,8 @@ void hub_fini(struct kernel_hub *hub, const char *evalue);
 void hub_hold(struct kernel_hub *hub, bool hold);
 // Whether a tap has an execute_request that is unanswered, or waits to be sent.
 bool hub_is_busy(const struct kernel_hub *hub);
+// Whether the kernel has an execute_request of a tap that an interrupt reaches: not in a subshell.
+bool hub_can_be_interrupted(const struct kernel_hub *hub);
 // Sends what can be sent.
 void hub_flush(struct kernel_hub *hub);
 

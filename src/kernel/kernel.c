@@ -320,14 +320,14 @@ kernel_warm_up(struct kernel *kernel)
 bool
 kernel_interrupt(struct kernel *kernel)
 {
-    bool any = kernel_is_busy(kernel);
-    bool runs = kernel->runner.run.execution != NULL;
+    bool runs = kernel->runner.run.execution != NULL, any = runner_is_busy(&kernel->runner);
+    bool reaches = kernel->process.start.adopting || hub_can_be_interrupted(&kernel->hub);
     runner_interrupt(&kernel->runner);
-    if (!runs && (kernel->process.start.adopting || kernel->hub.n_executing > 0)) {
+    if (!runs && reaches) {
         tap_runs_on_interrupt(&kernel->hub.runs);
         process_interrupt(&kernel->process);
     }
-    return any;
+    return any || reaches;
 }
 
 int

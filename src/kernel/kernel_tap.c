@@ -306,6 +306,17 @@ hub_hold(struct kernel_hub *hub, bool hold)
 }
 
 bool
+hub_can_be_interrupted(const struct kernel_hub *hub)
+{
+    const struct tap_request *request;
+    TAILQ_FOREACH(request, &hub->unanswered, link) {
+        if (request->is_execute && !request->subshell)
+            return true;
+    }
+    return false;
+}
+
+bool
 hub_is_busy(const struct kernel_hub *hub)
 {
     const struct kernel_tap *tap;

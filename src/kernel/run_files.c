@@ -70,10 +70,12 @@ run_files_on_changes(const json_t *changes, const struct kg_error *err, void *ar
 {
     struct run_files *files = arg;
     files->question = NULL;
-    if (changes)
+    if (changes) {
         files->changes = json_incref((json_t *)(uintptr_t)changes);
-    else
+        sandbox_note_look(files->sandbox, files->cursor);
+    } else {
         log_warning("an execution's files are unknown", LOG_ERR(err));
+    }
     if (files->ending)
         finish(files);
 }
@@ -87,6 +89,8 @@ run_files_ask(struct run_files *files, const struct execution *execution)
     files->asked = true;
     json_auto_t *params = json_pack("{s:s, s:I}", "cursor", files->cursor, "within_us",
                                     (json_int_t)(clock_mono_us() - execution->started_us));
+    if (sandbox_looked_us(files->sandbox, files->cursor) < execution->started_us)
+        json_object_set_new(params, "after_look", json_true());
     files->question = sandbox_agent_call(files->sandbox, "changes", params, ANSWER_MS,
                                          run_files_on_changes, files, &err);
     if (!files->question)

@@ -103,6 +103,7 @@ sandbox_free(struct sandbox *sandbox)
     loop_timer_free(sandbox->end_timer);
     free(sandbox->door_path);
     free(sandbox->dir);
+    free(sandbox->looked_by);
     free(sandbox);
 }
 
@@ -513,6 +514,21 @@ const char *
 sandbox_dir(const struct sandbox *sandbox)
 {
     return sandbox->dir;
+}
+
+void
+sandbox_note_look(struct sandbox *sandbox, const char *cursor)
+{
+    free(sandbox->looked_by);
+    sandbox->looked_by = kg_strdup(cursor);
+    sandbox->looked_us = clock_mono_us();
+}
+
+int64_t
+sandbox_looked_us(const struct sandbox *sandbox, const char *cursor)
+{
+    bool by_another = sandbox->looked_by && strcmp(sandbox->looked_by, cursor) != 0;
+    return by_another ? sandbox->looked_us : INT64_MAX;
 }
 
 // ---- The claim ------------------------------------------------------------------------------

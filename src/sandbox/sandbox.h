@@ -83,6 +83,11 @@ enum sandbox_state sandbox_state(const struct sandbox *sandbox);
 // Bytes that it uses, as its agent last reported (untrusted; within some seconds, and 1 MiB); -1
 // where that is unknown.
 int64_t sandbox_memory(const struct sandbox *sandbox);
+// The agent has just said what has changed in the working folder since `cursor` asked last.
+void sandbox_note_look(struct sandbox *sandbox, const char *cursor);
+// When it last said so to another cursor than that (clock_mono_us()); INT64_MAX: that one asked
+// last.
+int64_t sandbox_looked_us(const struct sandbox *sandbox, const char *cursor);
 // A folder for the gateway's own endpoints of this sandbox, private to it. Borrowed.
 const char *sandbox_dir(const struct sandbox *sandbox);
 

@@ -23,10 +23,12 @@ struct sandbox {
     char *dir;
     enum sandbox_state state;
     bool adopted_claimed;
-    bool lost;            // another gateway has it now
-    bool overtaken;       // its agent has said so while it was being claimed
-    bool made;            // the provisioner has created it
-    bool answered;        // the agent has answered
+    bool lost;       // another gateway has it now
+    bool overtaken;  // its agent has said so while it was being claimed
+    bool made;       // the provisioner has created it
+    bool answered;   // the agent has answered
+    char *looked_by; // sandbox_note_look(); NULL: nobody yet
+    int64_t looked_us;
     int64_t memory_bytes; // as the agent last reported; -1: it has not
     struct door *door;
     struct egress_user *egress; // or NULL

@@ -52,6 +52,15 @@ def test_however_an_execution_ends(run):
     assert names(run("write alive x")) == ["alive"]
 
 
+def test_what_another_kernel_wrote_just_before(run):
+    """A file is the cell's that wrote it, however soon the next cell follows."""
+    run("print 1", kernel="script-message")
+    assert names(run("write first x")) == ["first"]
+    assert names(run("write second x", kernel="script-message")) == ["second"]
+    assert names(run("write first y")) == ["first"]
+    assert names(run("print 2", kernel="script-message")) == []
+
+
 def test_at_most_100(run):
     lines = run("sh touch $(seq -f f%03g 0 249)")
     assert names(lines) == [f"f{i:03}" for i in range(100)]

@@ -193,7 +193,8 @@ def test_an_interrupt_is_not_a_subshells(gateway, kernel, client):
     subshell = subshell_of(client)
     beside = client.execute(cell("print on", "take go"), subshell=subshell)
     until_output(client)
-    gateway.client.post(f"/api/kernels/{kernel}/interrupt")
+    answer = gateway.client.post(f"/api/v1/sessions/{kernel}/interrupt").json()
+    assert answer["interrupted"] is False
     gateway.release(kernel)
     assert one(client.until_idle(beside), "execute_reply")["content"]["status"] == "ok"
     wait_until_done(gateway, kernel, beside)

@@ -73,6 +73,21 @@ sandbox_id(const struct sandbox *sandbox)
     return "child";
 }
 
+void
+sandbox_note_look(struct sandbox *sandbox, const char *cursor)
+{
+    (void)sandbox;
+    (void)cursor;
+}
+
+int64_t
+sandbox_looked_us(const struct sandbox *sandbox, const char *cursor)
+{
+    (void)sandbox;
+    (void)cursor;
+    return INT64_MAX;
+}
+
 const char *
 sandbox_dir(const struct sandbox *sandbox)
 {

@@ -709,6 +709,21 @@ sandbox_state(const struct sandbox *sandbox)
     return sandbox->state;
 }
 
+void
+sandbox_note_look(struct sandbox *sandbox, const char *cursor)
+{
+    (void)sandbox;
+    (void)cursor;
+}
+
+int64_t
+sandbox_looked_us(const struct sandbox *sandbox, const char *cursor)
+{
+    (void)sandbox;
+    (void)cursor;
+    return INT64_MAX;
+}
+
 int64_t
 sandbox_memory(const struct sandbox *sandbox)
 {

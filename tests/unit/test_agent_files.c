@@ -308,6 +308,10 @@ test_changes_are_bounded_in_time_and_number(void **state)
     json_auto_t *all = ask(changes, within_a_minute);
     assert_int_equal(count(all), 100);
     assert_int_equal(number_of(all, "more"), 50);
+    // A third one, whose execution began after that answer.
+    json_auto_t *seen =
+        ask(changes, "{\"cursor\":\"r\",\"within_us\":60000000,\"after_look\":true}");
+    assert_int_equal(count(seen), 0);
     static const char *const bad[] = {"{}", "{\"cursor\":\"../x\",\"within_us\":1}",
                                       "{\"cursor\":\"a\",\"within_us\":-1}",
                                       "{\"cursor\":\"a\",\"within_us\":1,\"more\":1}"};
