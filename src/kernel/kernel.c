@@ -142,14 +142,27 @@ kernel_on_process_end(const struct process_end *end, void *arg)
 }
 
 static void
+note_replaced(struct kernel *kernel, const struct process_end *end)
+{
+    if (!kernel->has_started)
+        return;
+    free(kernel->replaced_why);
+    kernel->replaced_ms = clock_wall_ms();
+    kernel->replaced_why = end ? kg_asprintf("%s: %s", end->ename, end->evalue)
+                               : kg_strdup("KernelRestarted: the kernel was restarted");
+}
+
+static void
 kernel_on_replacing(void *arg)
 {
+    static const struct process_end unheeded = {
+        -1, "KernelDied", "the kernel was replaced, because code did not react to an interrupt"};
     struct kernel *kernel = arg;
-    static const struct process_end unusable = {-1, "KernelDied",
-                                                "the kernel could not be used, and was replaced"};
-    hub_on_replacing(&kernel->hub, kernel->on_restarted ? NULL
-                                   : kernel->end        ? kernel->end
-                                                        : &unusable);
+    const struct process_end *end = kernel->on_restarted ? NULL
+                                    : kernel->end        ? kernel->end
+                                                         : &unheeded;
+    note_replaced(kernel, end);
+    hub_on_replacing(&kernel->hub, end);
     runner_on_replacing(&kernel->runner);
     if (kernel->events->on_replaced)
         kernel->events->on_replaced(kernel, kernel->arg);
@@ -268,6 +281,7 @@ kernel_free(struct kernel *kernel, const char *reason)
     hub_fini(&kernel->hub, evalue);
     process_fini(&kernel->process);
     runner_fini(&kernel->runner);
+    free(kernel->replaced_why);
     free(kernel);
 }
 
@@ -294,6 +308,20 @@ int64_t
 kernel_execution_count(const struct kernel *kernel)
 {
     return kernel->runner.execution_count;
+}
+
+json_t *
+kernel_describe(const struct kernel *kernel)
+{
+    json_t *description = json_pack("{s:s, s:I}", "state", kernel_state_name(kernel_state(kernel)),
+                                    "execution_count", (json_int_t)kernel_execution_count(kernel));
+    if (kernel->replaced_ms) {
+        char at[CLOCK_RFC3339_LEN];
+        clock_format_rfc3339(kernel->replaced_ms, at);
+        json_object_set_new(description, "replaced",
+                            json_pack("{s:s, s:s}", "at", at, "reason", kernel->replaced_why));
+    }
+    return description;
 }
 
 bool

@@ -209,6 +209,9 @@ enum kernel_state kernel_state(const struct kernel *kernel);
 // True once it has been ready: from then on it takes executions in every state.
 bool kernel_has_started(const struct kernel *kernel);
 int64_t kernel_execution_count(const struct kernel *kernel);
+// {"state", "execution_count", "replaced"?: {"at", "reason"}}: when and why its last process took the
+// place of another one. A new reference.
+json_t *kernel_describe(const struct kernel *kernel);
 // True while an execution runs or waits, an execute_request of a tap (kernel_tap.h) is unanswered,
 // or an adopted kernel has not answered yet.
 bool kernel_is_busy(const struct kernel *kernel);
@@ -223,8 +226,8 @@ KG_MUST_CHECK struct execution *kernel_execute(struct kernel *kernel,
 // may be queued meanwhile; nothing interrupts the warm-up, since a module whose import was
 // interrupted stays half imported. Returns false if there is no such code, or it cannot be sent.
 bool kernel_warm_up(struct kernel *kernel);
-// Interrupts the running code, of a tap as well, and empties the queue. Returns whether the kernel
-// was busy.
+// Interrupts the running code, of a tap as well, and empties the queue. Returns whether there was
+// something that an interrupt can reach: code in a subshell is not.
 bool kernel_interrupt(struct kernel *kernel);
 // Ends the running execution as `interrupted`, kills the process and everything that it left
 // behind, and starts a new one, in which queued executions run. `on_done` (may be NULL) fires once:

@@ -19,10 +19,7 @@ session_describe(const struct session *session)
     json_t *kernels = json_object();
     for (size_t i = 0; i < session->n_kernels; i++) {
         const struct kernel *kernel = session->kernels[i];
-        json_object_set_new(kernels, kernel_spec(kernel)->name,
-                            json_pack("{s:s, s:I}", "state",
-                                      kernel_state_name(kernel_state(kernel)), "execution_count",
-                                      (json_int_t)kernel_execution_count(kernel)));
+        json_object_set_new(kernels, kernel_spec(kernel)->name, kernel_describe(kernel));
     }
     int64_t memory = session->sandbox ? sandbox_memory(session->sandbox) : -1;
     bool busy = session_is_busy(session);

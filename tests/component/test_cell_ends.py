@@ -132,3 +132,19 @@ def test_restart(gateway, session):
         lines = reader.rest()
     assert lines.status == "interrupted"
     assert lines.one("error")["error"] == "KernelRestarted: the kernel was restarted"
+
+
+def test_the_session_says_why_its_kernel_was_replaced(gateway, session, run):
+    def kernel():
+        return gateway.show_session(session)["kernels"]["script"]
+
+    run("print 1")
+    assert "replaced" not in kernel()
+    for end, reason in (
+        ("oom", "OutOfMemory: the kernel used more memory than its sandbox may have"),
+        ("die 3", "KernelDied: the kernel's process ended with code 3"),
+    ):
+        run(end)
+        assert kernel()["replaced"]["reason"] == reason
+    gateway.client.post(f"/api/v1/sessions/{session}/restart")
+    assert kernel()["replaced"]["reason"] == "KernelRestarted: the kernel was restarted"
