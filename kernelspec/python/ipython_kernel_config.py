@@ -10,8 +10,12 @@ c.InteractiveShell.colors = "nocolor"
 
 # A lone surrogate must not cause a message to be lost.
 c.Session.packer = "kernelgate_kernel.pack"
+c.Session.unpacker = "kernelgate_kernel.unpack"
 
-# One large print must not become one large message.
-c.IPKernelApp.outstream_class = "kernelgate_kernel.OutStream"
+# Every cell gets a reply that says how it ended.
+c.IPKernelApp.kernel_class = "kernelgate_ipkernel.IPythonKernel"
+
+# Complete text files; one large print does not become one large message.
+c.IPKernelApp.outstream_class = "kernelgate_streams.OutStream"
 
 c.InteractiveShellApp.extensions = ["kernelgate_kernel"]

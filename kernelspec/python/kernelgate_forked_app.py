@@ -15,15 +15,16 @@ import uuid
 from collections.abc import Mapping
 
 import kernelgate_debugger
+import kernelgate_ipkernel
 import zmq
-from ipykernel import ipkernel, kernelapp
+from ipykernel import kernelapp
 from IPython.core import application
 from jupyter_client import session
 
 # Settings name the classes that they are for, so these keep the names of their base classes.
 
 
-class IPythonKernel(ipkernel.IPythonKernel):
+class IPythonKernel(kernelgate_ipkernel.IPythonKernel):
     """A kernel that exists before its sockets."""
 
     @classmethod

@@ -1,54 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kernelgate's additions to ipykernel: messages that always encode, output in pieces, variables,
-environment, packages installed later, a debugger that is loaded when it is used.
+"""kernelgate's additions to ipykernel: messages that always encode, variables, environment,
+packages installed later, a debugger that is loaded when it is used.
 
 kernel.json and ipython_kernel_config.py use these functions; the user's namespace has none of them.
 """
 
 import io
 import json
+import math
+import numbers
 import os
 import sys
 import threading
 
 import kernelgate_debugger
 import zmq
-from ipykernel import iostream
 from IPython import get_ipython
 from jupyter_client.jsonutil import json_clean, json_default
 
-# Size limit of one message, however much is printed in 0.2 seconds. Other users of the gateway wait for
-# one piece at a time; larger pieces also cost more per byte, because they exceed the caches.
-_PIECE_CHARS = 24 * 1024
-# Limit on printed text that has not been passed to the socket: a flood is sent in bursts of this size.
-_UNSENT_CHARS = 24 * 1024
+# Not json.dumps(): code may replace that.
+_dump = json.JSONEncoder(default=json_default, ensure_ascii=False, allow_nan=False).encode
+_load = json.JSONDecoder().decode
 
 _saved_env = {}
 
 kernelgate_debugger.replace()
-
-
-class OutStream(iostream.OutStream):
-    """Sends printed text in pieces, and waits if it is printed faster than it is read."""
-
-    def __init__(self, session, pub_thread, name, *args, **options):
-        # When its queue is full, the socket blocks its thread instead of dropping messages silently.
-        pub_thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
-        self._unsent_chars = 0
-        super().__init__(session, pub_thread, name, *args, **options)
-
-    def write(self, string):
-        written = super().write(string)
-        self._unsent_chars += written or 0
-        if self._unsent_chars > _UNSENT_CHARS:
-            self.flush()
-        return written
-
-    def _flush_buffers(self):
-        self._unsent_chars = 0
-        for parent, text in super()._flush_buffers():
-            for start in range(0, len(text), _PIECE_CHARS):
-                yield parent, text[start : start + _PIECE_CHARS]
 
 
 def warm_up():
@@ -69,11 +45,24 @@ def pack(obj):
     try:
         return _dump(obj).encode()
     except (TypeError, ValueError):  # not JSON, or a lone surrogate
-        return _encodable(_dump(json_clean(obj))).encode()
+        return _encodable(_dump(json_clean(_with_nulls(obj)))).encode()
 
 
-def _dump(obj):
-    return json.dumps(obj, default=json_default, ensure_ascii=False, allow_nan=False)
+def unpack(data):
+    if isinstance(data, bytes):
+        data = data.decode("utf-8", "replace")
+    return _load(data)
+
+
+def _with_nulls(obj):
+    """jupyter_client 8.x makes strings of the numbers that JSON does not have."""
+    if isinstance(obj, numbers.Real) and not isinstance(obj, numbers.Integral):
+        return obj if math.isfinite(obj) else None
+    if isinstance(obj, dict):
+        return {key: _with_nulls(value) for key, value in obj.items()}
+    if isinstance(obj, (list, tuple)):
+        return [_with_nulls(value) for value in obj]
+    return obj
 
 
 def _encodable(text):
@@ -83,13 +72,13 @@ def _encodable(text):
 
 def set_variables(text):
     """Put the members of a JSON object into the user's namespace."""
-    get_ipython().user_ns.update(json.loads(_encodable(text)))
+    get_ipython().user_ns.update(_load(_encodable(text)))
 
 
 def set_env(text):
     """Set environment variables from a JSON object, until restore_env()."""
     restore_env()
-    for name, value in json.loads(_encodable(text)).items():
+    for name, value in _load(_encodable(text)).items():
         previous = os.environ.get(name)
         os.environ[name] = value
         _saved_env[name] = previous

@@ -4,7 +4,7 @@
 import contextlib
 
 import pytest
-from kernelgate import HELD, problem
+from kernelgate import HELD, problem, wait_for
 
 
 def test_each_line_arrives_before_the_next_is_printed(gateway, session):
@@ -154,6 +154,128 @@ def test_env_ends_when_its_execution_fails(run):
 
 def test_env_reaches_child_processes(run):
     assert run("!echo $KG_A", env={"KG_A": "child"}).text().strip() == "child"
+
+
+# ---- Interrupts and errors
+
+BEGUN = "import asyncio, pathlib\npathlib.Path('begun').touch()\n"
+WAITS = {
+    "await asyncio.sleep(600)": "KeyboardInterrupt",
+    "await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))": "KeyboardInterrupt",
+    "async with asyncio.TaskGroup() as group: group.create_task(asyncio.sleep(600))": (
+        "KeyboardInterrupt"
+    ),
+    "async def numbers():\n    await asyncio.sleep(600); yield 1\nasync for n in numbers(): pass": (
+        "KeyboardInterrupt"
+    ),
+    "await asyncio.sleep(0)\nwhile True: pass": "KeyboardInterrupt",
+    "import time\ntime.sleep(600)": "KeyboardInterrupt",
+    "try: await asyncio.sleep(600)\nexcept asyncio.CancelledError: pass": None,
+}
+
+
+def interrupts(gateway, session):
+    """Each is ended by an interrupt, and the kernel lives."""
+    for code, ename in WAITS.items():
+        gateway.client.delete(f"/api/v1/sessions/{session}/files/begun")
+        with gateway.stream(BEGUN + code, session_id=session, timeout=300) as reader:
+            has_begun = f"/api/v1/sessions/{session}/files/begun"
+            wait_for(lambda: gateway.client.get(has_begun).status_code == 200)
+            gateway.client.post(f"/api/v1/sessions/{session}/interrupt")
+            lines = reader.rest()
+        assert "kernel_restarted" not in lines.done, code
+        assert [line["ename"] for line in lines.of("error")] == ([ename] if ename else []), code
+
+
+def test_what_waits_is_interrupted(gateway, session):
+    interrupts(gateway, session)
+
+
+@pytest.mark.once
+def test_what_waits_is_interrupted_by_exec(start_gateway):
+    gateway = start_gateway("--kernel-start", "exec")
+    interrupts(gateway, gateway.create_session())
+
+
+@pytest.mark.parametrize("code", ["x = 1\n" * 16_000, "x = [" + "1, " * 300_000 + "]"])
+def test_an_interrupt_while_code_is_compiled(gateway, session, code):
+    """It gets a reply: without one, the gateway waits a second and knows nothing."""
+    for delay in range(5):
+        done = gateway.execute(code, session_id=session, timeout=0.01 + 0.02 * delay).done
+        assert "kernel_restarted" not in done
+    assert gateway.execute("6 * 7", session_id=session).one("result")["text"] == "42"
+
+
+ERRORS = {
+    "raise ExceptionGroup('g', [ValueError(1), TypeError(2)])": "ExceptionGroup",
+    "try: raise ExceptionGroup('g', [ValueError(1)])\nexcept* ValueError: 1 / 0": "ExceptionGroup",
+    "%nosuch": "UsageError",
+    "%%nosuch\na": "UsageError",
+    "def f(:": "SyntaxError",
+    "  x = 1\n y = 2": "IndentationError",
+    "return 1": "SyntaxError",
+    "'\\x'": "SyntaxError",
+    "compile('def', 'a', 'exec')": "SyntaxError",
+    "raise KeyboardInterrupt": "KeyboardInterrupt",
+    "raise GeneratorExit": "GeneratorExit",
+    "raise StopIteration": "StopIteration",
+    "class E(BaseException): pass\nraise E": "E",
+    "class E(Exception):\n    def __str__(self): raise self\nraise E": "E",
+    "f = lambda n: f(n + 1)\nf(0)": "RecursionError",
+    "try: f(0)\nexcept RecursionError as error: raise ValueError from error": "ValueError",
+    "import bdb\nraise bdb.BdbQuit": "BdbQuit",
+    "import asyncio\nraise asyncio.CancelledError": "CancelledError",
+    "await asyncio.wait_for(asyncio.sleep(600), 0.01)": "TimeoutError",
+    "class V:\n    def _repr_html_(self): 1 / 0\n    __repr__ = _repr_html_\nV()": (
+        "ZeroDivisionError"
+    ),
+    "input()": "StdinNotImplementedError",
+    "get_ipython().showtraceback = None\n1 / 0": "ZeroDivisionError",
+}
+
+
+def test_every_error_is_one_line(gateway, session, run):
+    for code, ename in ERRORS.items():
+        lines = run(code)
+        error = lines.one("error")
+        assert (lines.status, error["ename"]) == ("error", ename), code
+        assert lines.text("stderr") == "" or "V()" in code, code
+        assert sum(text.count("\n") + 1 for text in error["traceback"]) < 600, code
+
+
+def test_a_long_traceback_is_cut(run):
+    traceback = "\n".join(run("f = lambda n: f(n + 1)\nf(0)").one("error")["traceback"])
+    assert "more frames>" in traceback and "f(0)" in traceback
+
+
+def test_nobody_can_answer(run):
+    for code in ("input('name? ')", "import getpass; getpass.getpass()"):
+        assert "nobody can answer" in run(code).one("error")["evalue"]
+    assert run("!cat; echo ended").text().strip() == "ended"
+
+
+def test_exit_ends_the_code_and_not_the_kernel(run):
+    run("kept = 1")
+    for code in ("exit()", "quit()", "exit", "import sys; sys.exit()", "raise SystemExit(0)"):
+        lines = run(code if code == "exit" else code + "\nprint('not reached')")
+        assert (lines.status, lines.kinds()) == ("ok", ["done"]), code
+    for code in (
+        "sys.exit(3)",
+        "exit(3)",
+        "raise SystemExit('3')",
+        "await asyncio.sleep(0); exit(3)",
+    ):
+        lines = run(f"import asyncio\n{code}\nprint('not reached')")
+        assert (lines.status, lines.kinds()) == ("error", ["error", "done"]), code
+        assert lines.one("error")["error"] == "SystemExit: 3", code
+    assert run("kept").one("result")["text"] == "1"
+
+
+def test_context_variables_are_kept(run):
+    run("import asyncio, contextvars\nv = contextvars.ContextVar('v', default=0)\nv.set(1)")
+    assert run("await asyncio.sleep(0)\nprint(v.get())\nv.set(2);").text() == "1\n"
+    assert run("print(v.get())").text() == "2\n"
+    assert run("await asyncio.sleep(0)\nv.get()").one("result")["text"] == "2"
 
 
 # ---- Names of kernels

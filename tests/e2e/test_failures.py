@@ -54,17 +54,6 @@ def test_kernel_death(gateway, session, run, code):
     assert run("print('x' in globals(), open('kept').read())").text() == "False k\n"
 
 
-@pytest.mark.parametrize("code", ["exit()", "quit()", "import sys; sys.exit(3)"])
-def test_exit(run, code):
-    run("x = 1; open('kept', 'w').write('k')")
-    lines = run(code)
-    if "sys" in code:  # IPython takes it for an exception, and goes on
-        assert lines.one("error")["ename"] == "SystemExit"
-    else:
-        assert lines.done["kernel_restarted"] is True
-    assert run("print(open('kept').read())").text() == "k\n"
-
-
 def test_out_of_memory_is_told_apart(run):
     lines = run("x = []\nwhile True: x.append(bytearray(1 << 24))")
     assert lines.one("error")["ename"] == "OutOfMemory"

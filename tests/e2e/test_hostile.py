@@ -2,6 +2,10 @@
 """Code that attacks the gateway by everything that a container and a real kernel let it reach. More of it,
 and fake kernels, are in tests/component/test_hostile.py."""
 
+import concurrent.futures
+import uuid
+
+import damages
 import pytest
 from kernelgate import wait_for
 
@@ -145,3 +149,44 @@ print('end')
     assert "end\n" in lines.text() and lines.done
     usable(gateway, "malformed")
     gateway.delete_session("malformed")
+
+
+# ---- Code that damages its interpreter
+
+
+def says_the_truth(gateway, name):
+    """Runs code that damages its interpreter, and asserts what the next cells say."""
+    session = f"t-{uuid.uuid4().hex[:12]}"
+    code, kept = damages.KEPT.get(name) or (damages.UNDONE[name], {})
+    code, status = code if isinstance(code, tuple) else (code, "ok")
+    first = gateway.execute(damages.HEAD + code, session_id=session)
+    assert first.status == status, f"{name}: {first}"
+    assert len(first.of("error")) == (status != "ok"), f"{name}: {first}"
+    enames = {"1 / 0": "ZeroDivisionError", **kept}
+    for code, text in {"1 / 0": "", "print(1)": "1\n", "1 + 1": "2", damages.AWAITS: "3"}.items():
+        lines = gateway.execute(code, session_id=session)
+        if code in enames:
+            ended = lines.status, lines.one("error")["ename"]
+            assert ended == ("error", enames[code]), f"{name}: {lines}"
+        else:
+            shown = "".join(line["text"] for line in lines.of("stdout") + lines.of("result"))
+            assert (lines.status, shown) == ("ok", text), f"{name}: {lines}"
+    gateway.delete_session(session)
+
+
+def test_damage_to_the_interpreter_ends_with_its_cell(gateway):
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        for _ in pool.map(lambda name: says_the_truth(gateway, name), damages.UNDONE):
+            pass
+
+
+def test_what_the_user_has_registered_is_kept_and_shown(gateway):
+    for name in damages.KEPT:
+        says_the_truth(gateway, name)
+
+
+@pytest.mark.once
+def test_damage_to_an_interpreter_started_by_exec(start_gateway):
+    gateway = start_gateway("--kernel-start", "exec")
+    for name in list(damages.UNDONE)[::8]:
+        says_the_truth(gateway, name)

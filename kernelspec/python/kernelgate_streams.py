@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel's stdout and stderr: complete text files, and what is written to their descriptors."""
+
+import codecs
+import contextlib
+import fcntl
+import io
+import os
+import select
+import sys
+import threading
+
+import zmq
+from ipykernel import iostream
+
+# Size limit of one message, however much is printed in 0.2 seconds. Other users of the gateway wait for
+# one piece at a time; larger pieces also cost more per byte, because they exceed the caches.
+_PIECE_CHARS = 24 * 1024
+# Limit on printed text that has not been passed to the socket: a flood is sent in bursts of this size.
+_UNSENT_CHARS = 24 * 1024
+# What code that holds the interpreter's lock can write to a descriptor before it waits for its reader,
+# which needs that lock. Linux gives no user more without a privilege.
+_PIPE_BYTES = 1024 * 1024
+
+_BYTES = (bytes, bytearray, memoryview)
+
+
+class _Buffer(io.RawIOBase):
+    """The bytes of a stream: what `sys.stdout.buffer` is."""
+
+    mode = "wb"
+
+    def __init__(self, stream):
+        self._stream = stream
+        self._decoder = _decoder()
+        self.name = f"<{stream.name}>"
+        self.raw = self
+
+    def write(self, data):
+        view = memoryview(data).cast("B")
+        self._stream.write(self._decoder.decode(view))
+        return len(view)
+
+    def flush(self):
+        if not self._stream.closed:
+            self._stream.flush()
+
+    def writable(self):
+        return True
+
+    def fileno(self):
+        return self._stream.fileno()
+
+    def close(self):
+        """A TextIOWrapper closes its buffer when it is collected; the stream outlives that."""
+
+
+class OutStream(iostream.OutStream):
+    """Sends printed text in pieces, and waits if it is printed faster than it is read.
+
+    What anything writes to the descriptor comes through a pipe. It is taken over before anything else is
+    printed or shown, so it is in order with what this process prints.
+    """
+
+    encoding = "utf-8"
+    errors = "replace"
+    newlines = None
+    mode = "w"
+    line_buffering = False
+    write_through = False
+
+    def __init__(self, session, pub_thread, name, *args, **options):
+        # When its queue is full, the socket blocks its thread instead of dropping messages silently.
+        pub_thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
+        self._unsent_chars = 0
+        self._forks_text = ""  # lines of several processes are not mixed
+        self._is_closed = False
+        super().__init__(session, pub_thread, name, *args, **options)
+        self.buffer = _Buffer(self)
+
+    # ---- The descriptor
+
+    def _setup_stream_redirects(self, name):
+        self._decoder = _decoder()
+        self._take_lock = threading.RLock()
+        self._fid, self._pipe = os.pipe()
+        with contextlib.suppress(OSError):  # a user may have only so many large pipes
+            fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._written = self._poll()
+        self._original_stdstream_fd = getattr(sys, name).fileno()
+        self._original_stdstream_copy = os.dup(self._original_stdstream_fd)
+        os.dup2(self._pipe, self._original_stdstream_fd)
+        self.watch_fd_thread = threading.Thread(target=self._watch_pipe_fd, daemon=True)
+        self.watch_fd_thread.start()
+
+    def _poll(self):
+        poll = select.poll()
+        poll.register(self._fid, select.POLLIN)
+        return poll
+
+    def _watch_pipe_fd(self):
+        # ipykernel 7.x decodes each 1,000 bytes for themselves, which cuts characters.
+        written = self._poll()
+        while written.poll():
+            self._take()
+            self._limit()
+
+    def _take(self):
+        """Takes over what has been written to the descriptor."""
+        if not self._should_watch:
+            return
+        with self._take_lock:
+            if self._written.poll(0):
+                data = os.read(self._fid, _PIPE_BYTES)
+                self._append(self._decoder.decode(data))
+                # The gateway has the last words of a kernel that cannot speak for itself.
+                os.write(self._original_stdstream_copy, data)
+
+    def repair(self):
+        """Undoes what code may have done to the stream, unless it has replaced its descriptor."""
+        self._is_closed = False
+        try:
+            os.fstat(self._original_stdstream_fd)
+        except OSError:
+            os.dup2(self._pipe, self._original_stdstream_fd)
+
+    # ---- The text file
+
+    def write(self, string):
+        if self._is_closed:
+            raise ValueError("I/O operation on closed file.")
+        if not isinstance(string, str):
+            raise TypeError(f"write() argument must be str, not {type(string).__name__}")
+        if not self._is_master_process():
+            self._forks_text += string
+            if "\n" in string:
+                self.flush()
+            return len(string)
+        self._take()
+        self._append(string)
+        if self.write_through or (self.line_buffering and "\n" in string):
+            self.flush()
+        else:
+            self._limit()
+        return len(string)
+
+    def _append(self, string):
+        self._unsent_chars += len(string)
+        super().write(string)
+
+    def _limit(self):
+        if self._unsent_chars > _UNSENT_CHARS:
+            super().flush()
+
+    def flush(self):
+        if self._is_master_process():
+            self._take()
+            super().flush()
+            return
+        # A fork has the pipe, too. ipykernel 7.x makes a TCP connection for each of its texts.
+        text, self._forks_text = self._forks_text, ""
+        _write_all(self._original_stdstream_fd, text.encode("utf-8", "replace"))
+
+    def _flush(self):
+        if self._is_master_process():  # a fork has a copy of what the kernel will print itself
+            super()._flush()
+
+    def _flush_buffers(self):
+        self._unsent_chars = 0
+        for parent, text in super()._flush_buffers():
+            for start in range(0, len(text), _PIECE_CHARS):
+                yield parent, text[start : start + _PIECE_CHARS]
+
+    def writelines(self, lines):
+        for line in lines:
+            self.write(line)
+
+    def fileno(self):
+        return self._original_stdstream_fd
+
+    def reconfigure(
+        self, *, encoding=None, errors=None, newline=None, line_buffering=None, write_through=None
+    ):
+        """Messages carry Unicode text, so its encoding is not needed."""
+        if line_buffering is not None:
+            self.line_buffering = bool(line_buffering)
+        if write_through is not None:
+            self.write_through = bool(write_through)
+
+    def detach(self):
+        return self.buffer
+
+    @property
+    def closed(self):
+        return self._is_closed
+
+    def close(self):
+        """Closes it for the running code; repair() opens it again."""
+        self._is_closed = True
+
+
+class StandardFiles:
+    """What `sys` has as stdin, stdout and stderr: the kernel's own, or those that code has put there.
+
+    The user's are there only while code runs, so that whatever they do, the kernel can work.
+    """
+
+    _names = ("stdin", "stdout", "stderr")
+
+    def __init__(self, stdout, stderr):
+        self._own = {"stdin": sys.stdin, "stdout": stdout, "stderr": stderr}
+        self._users = {}
+
+    def give(self):
+        """Before code runs."""
+        for stream in (self._own["stdout"], self._own["stderr"]):
+            stream.repair()
+        for name, file in self._own.items():
+            users = self._users.get(name)
+            setattr(sys, name, users if _works(name, users) else file)
+
+    def take(self):
+        """After it has run. Everything that it has printed is on its way."""
+        self._users = {name: getattr(sys, name, None) for name in self._names}
+        for file in (*self._users.values(), sys.__stdout__, sys.__stderr__):
+            _flush(file)
+        for name, file in self._own.items():
+            setattr(sys, name, file)
+        self.flush()
+
+    @contextlib.contextmanager
+    def lent(self):
+        """For what the kernel does while code runs."""
+        users = {name: getattr(sys, name, None) for name in self._names}
+        for file in users.values():
+            _flush(file)
+        for name, file in self._own.items():
+            setattr(sys, name, file)
+        try:
+            yield
+        finally:
+            for name, file in users.items():
+                setattr(sys, name, file)
+
+    def flush(self):
+        for stream in (self._own["stdout"], self._own["stderr"]):
+            stream.repair()
+            stream.flush()
+
+
+def _works(name, file):
+    method = "readline" if name == "stdin" else "write"
+    try:
+        return callable(getattr(file, method, None)) and getattr(file, "closed", False) is not True
+    except BaseException:
+        return False
+
+
+def _flush(file):
+    try:
+        if file is not None and file is not sys.__stdin__:
+            file.flush()
+    except BaseException:
+        pass  # it may be anything
+
+
+def _decoder():
+    return codecs.getincrementaldecoder("utf-8")("replace")
+
+
+def _write_all(descriptor, data):
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
