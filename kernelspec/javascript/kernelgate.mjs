@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernelgate's additions to Deno's kernel: `require`, `display`, variables, environment.
+// kernelgate's additions to Deno's kernel: `require`, `display`, variables, environment, and what
+// Deno 2.7's kernel does not show: what code writes to its streams, errors of timers and promises.
+import { Buffer } from "node:buffer";
 import { createRequire } from "node:module";
 import process from "node:process";
 
@@ -48,3 +50,45 @@ globalThis[Symbol.for("kernelgate")] = Object.freeze({
 
 globalThis.require ??= createRequire("file:///mnt/data/");
 globalThis.display ??= Deno.jupyter.display;
+
+// ---- Streams. Deno's kernel shows what console prints, and sends the descriptors to its log.
+
+const { print } = Deno[Deno.internal].core;
+
+function show(file, isError) {
+  const decoder = new TextDecoder();
+  file.writeSync = (bytes) => {
+    print(decoder.decode(bytes, { stream: true }), isError);
+    return bytes.length;
+  };
+  file.write = async (bytes) => file.writeSync(bytes);
+  Object.defineProperty(file, "writable", {
+    configurable: true,
+    get: () => new WritableStream({ write: (bytes) => void file.writeSync(bytes) }),
+  });
+  return (chunk, encoding, done) => {
+    file.writeSync(typeof chunk === "string" ? Buffer.from(chunk, toEncoding(encoding)) : chunk);
+    const callback = typeof encoding === "function" ? encoding : done;
+    if (callback) process.nextTick(callback);
+    return true;
+  };
+}
+
+function toEncoding(encoding) {
+  return typeof encoding === "string" ? encoding : "utf8";
+}
+
+process.stdout.write = show(Deno.stdout, false);
+process.stderr.write = show(Deno.stderr, true);
+
+// ---- Errors that no code waits for. Without these, Deno's kernel forgets them, and after one of a timer
+// nothing that is awaited ends.
+
+addEventListener("error", (event) => {
+  event.preventDefault();
+  console.error("Uncaught", event.error);
+});
+addEventListener("unhandledrejection", (event) => {
+  event.preventDefault();
+  console.error("Uncaught (in promise)", event.reason);
+});

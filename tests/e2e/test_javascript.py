@@ -53,6 +53,31 @@ def test_output(js):
     assert (lines.text("stdout"), lines.text("stderr")) == ("out { a: 1 }\nmore\n", "err\n")
 
 
+def test_what_is_written_to_the_streams(js):
+    lines = js(
+        "console.log('a'); process.stdout.write('b');\n"
+        "const bytes = new TextEncoder().encode('é\\n');\n"
+        "Deno.stdout.writeSync(bytes.slice(0, 1)); await Deno.stdout.write(bytes.slice(1));\n"
+        "await new Promise((done) => process.stdout.write(Buffer.from('c\\n'), done));\n"
+        "await new Blob(['d\\n']).stream().pipeTo(Deno.stdout.writable);\n"
+        "process.stderr.write('e'); Deno.stderr.writeSync(bytes); console.log('z')"
+    )
+    assert (lines.text(), lines.text("stderr")) == ("a\nbé\nc\nd\nz\n", "eé\n"), lines
+
+
+def test_errors_that_no_code_waits_for(js):
+    """They do not end anything, and what is awaited later ends."""
+    for code, text in (
+        ("setTimeout(() => { throw new Error('of a timer') }, 1);", "of a timer"),
+        ("Promise.reject(new Error('of a promise'));", "of a promise"),
+        ("async function main() { await 1; throw new Error('of main') }\nmain();", "of main"),
+    ):
+        first = js(code + " undefined")
+        second = js("await new Promise((done) => setTimeout(done, 100)); 7")
+        assert text in first.text("stderr") + second.text("stderr"), (first, second)
+        assert second.one("result")["text"] == "7"
+
+
 def test_order(js):
     """No output arrives after the end, however fast the code is."""
     for i in range(50):
