@@ -123,9 +123,17 @@ kernel_on_ready(void *arg)
 }
 
 static void
+set_end_reason(struct kernel *kernel, char *reason)
+{
+    free(kernel->end_reason);
+    kernel->end_reason = reason;
+}
+
+static void
 kernel_on_failed(const struct kg_error *err, void *arg)
 {
     struct kernel *kernel = arg;
+    set_end_reason(kernel, kg_strdup(err->message));
     runner_on_failed(&kernel->runner, err);
     hub_on_dead(&kernel->hub);
     report_restarted(kernel, err);
@@ -162,6 +170,7 @@ kernel_on_replacing(void *arg)
                                     : kernel->end        ? kernel->end
                                                          : &unheeded;
     note_replaced(kernel, end);
+    set_end_reason(kernel, end ? kg_strdup(end->evalue) : NULL);
     hub_on_replacing(&kernel->hub, end);
     runner_on_replacing(&kernel->runner);
     if (kernel->events->on_replaced)
@@ -179,6 +188,7 @@ static void
 kernel_on_stuck(const struct kg_error *err, void *arg)
 {
     struct kernel *kernel = arg;
+    set_end_reason(kernel, kg_strdup(err->message));
     runner_on_stuck(&kernel->runner, err);
     hub_on_dead(&kernel->hub);
     report_restarted(kernel, err);
@@ -282,6 +292,7 @@ kernel_free(struct kernel *kernel, const char *reason)
     process_fini(&kernel->process);
     runner_fini(&kernel->runner);
     free(kernel->replaced_why);
+    free(kernel->end_reason);
     free(kernel);
 }
 
@@ -329,6 +340,26 @@ kernel_is_busy(const struct kernel *kernel)
 {
     return runner_is_busy(&kernel->runner) || hub_is_busy(&kernel->hub) ||
            kernel->process.start.adopting;
+}
+
+bool
+kernel_is_running(const struct kernel *kernel)
+{
+    const struct run *run = &kernel->runner.run;
+    return (run->execution && !run->idle) || kernel->hub.n_executing > 0 ||
+           kernel->process.start.adopting;
+}
+
+const char *
+kernel_info(const struct kernel *kernel)
+{
+    return kernel->process.state == PROCESS_UP ? kernel->process.start.info : NULL;
+}
+
+const char *
+kernel_end_reason(const struct kernel *kernel)
+{
+    return kernel->end_reason;
 }
 
 // ---- What the session asks for --------------------------------------------------------------

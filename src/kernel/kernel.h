@@ -215,6 +215,14 @@ json_t *kernel_describe(const struct kernel *kernel);
 // True while an execution runs or waits, an execute_request of a tap (kernel_tap.h) is unanswered,
 // or an adopted kernel has not answered yet.
 bool kernel_is_busy(const struct kernel *kernel);
+// True while code runs of which iopub has not said yet that it is `idle`, or an adopted kernel has
+// not answered yet.
+bool kernel_is_running(const struct kernel *kernel);
+// The content of the kernel_info_reply with which the process became ready, JSON text, borrowed.
+// NULL: the process is not ready, or the reply was too large to be kept.
+const char *kernel_info(const struct kernel *kernel);
+// Why the last process ended by itself, or none could be started, borrowed; NULL: it was stopped.
+const char *kernel_end_reason(const struct kernel *kernel);
 
 // Queues code. The caller gets a reference of its own. Fails with KG_SESSION_BUSY (the queue is
 // full, or too much waits in all queues) or KG_INVALID (variables or env that the kernelspec has no

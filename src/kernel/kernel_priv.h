@@ -17,8 +17,9 @@ struct kernel {
     bool has_started; // was ready once
     bool reported_started;
     const struct process_end *end; // while it is reported; NULL: its end was asked for
-    int64_t replaced_ms; // clock_wall_ms(); 0: its process is the first one
+    int64_t replaced_ms;           // clock_wall_ms(); 0: its process is the first one
     char *replaced_why;
+    char *end_reason; // why the last process ended by itself; NULL: its end was asked for
     kernel_restart_fn on_restarted;
     void *on_restarted_arg;
 };

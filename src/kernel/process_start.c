@@ -11,6 +11,7 @@
 
 enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000 };
 enum { RETRY_LINK_MS = 10, RETRY_LINK_OF_FORK_MS = 3 }; // a forked kernel listens much earlier
+enum { MAX_INFO_BYTES = 64 << 10 };
 enum { RETRY_INFO_MS = 20, RETRY_INFO_LATER_MS = 1000, RETRY_SOON = 100, MAX_SAID = 160 };
 
 // shell, iopub and control: without these no process is ready. They are linked in this order.
@@ -176,14 +177,25 @@ start_connect(struct process_start *start, struct jupyter_channels *channels)
     connect_next(start);
 }
 
+static void
+keep_info(struct process_start *start, const struct jupyter_message *reply)
+{
+    size_t len = reply->cut_bytes == 0 ? json_dumpb(reply->content, NULL, 0, JSON_COMPACT) : 0;
+    free(start->info);
+    start->info =
+        len > 0 && len <= MAX_INFO_BYTES ? json_dumps(reply->content, JSON_COMPACT) : NULL;
+}
+
 void
 start_on_message(struct process_start *start, enum jupyter_channel channel,
                  const struct jupyter_message *message)
 {
-    if (channel == JUPYTER_IOPUB)
+    if (channel == JUPYTER_IOPUB) {
         start->iopub_heard = true;
-    else if (channel == JUPYTER_SHELL && strcmp(message->msg_type, "kernel_info_reply") == 0)
+    } else if (channel == JUPYTER_SHELL && strcmp(message->msg_type, "kernel_info_reply") == 0) {
         start->info_replied = true;
+        keep_info(start, message);
+    }
     if (start->channel < after_needed || !start->info_replied || !start->iopub_heard)
         return;
     if (!start->adopting)
@@ -383,5 +395,6 @@ start_fini(struct process_start *start)
     loop_timer_free(start->retry);
     loop_timer_free(start->give_up);
     free(start->failure);
+    free(start->info);
     json_decref(start->env);
 }

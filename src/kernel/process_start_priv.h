@@ -42,6 +42,7 @@ struct process_start {
     char *failure;
     int n_asked;
     bool info_replied;
+    char *info; // the content of that reply, if it is not too large to be kept
     bool iopub_heard;
     bool forking;
     bool exec_only; // a fork has failed: this start is by exec

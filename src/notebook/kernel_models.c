@@ -77,6 +77,26 @@ execution_state_of(const struct kernel *kernel)
     return "dead";
 }
 
+// As the kernel's last status says. Clients connect again where they are sent `restarting`.
+const char *
+kernel_first_state(const struct kernel *kernel)
+{
+    if (kernel && kernel_is_running(kernel))
+        return "busy";
+    switch (kernel ? kernel_state(kernel) : KERNEL_STARTING) {
+    case KERNEL_STARTING:
+    case KERNEL_RESTARTING:
+        return "starting";
+    case KERNEL_DEAD:
+        return "dead";
+    case KERNEL_READY:
+    case KERNEL_BUSY:
+    case KERNEL_INTERRUPTING:
+        return "idle";
+    }
+    return "dead";
+}
+
 json_t *
 kernel_model(const struct notebook *notebook, const struct session *session)
 {

@@ -61,7 +61,7 @@ struct kernel_socket {
     char kernel_id[KERNEL_ID_LEN + 1];
     char *session_id; // of the client; "": none
     bool is_v1;
-    bool owes_idle;     // "restarting" or "dead" was sent last
+    bool owes_idle;     // "starting", "restarting" or "dead" was sent last
     bool may_have_twin; // another connection of the same client, unless that has ended
     STAILQ_HEAD(, delayed) delayed;
     size_t delayed_bytes;
@@ -326,33 +326,29 @@ write_message(struct kernel_socket *socket, const struct kernel_message *message
     buf_fini(&small);
 }
 
-// A message of the server's own, which is nobody's answer. Takes `content`.
+// Takes `content`.
 static void
-write_own(struct kernel_socket *socket, const char *type, json_t *content)
+write_own(struct kernel_socket *socket, enum kernel_channel channel, const char *type,
+          struct kernel_bytes parent_header, char *content)
 {
-    char id[KERNEL_ID_LEN + 1], now[CLOCK_RFC3339_LEN];
-    kernel_id_random(id);
-    clock_format_rfc3339(clock_wall_ms(), now);
-    json_auto_t *header =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "msg_id", id, "msg_type", type, "username", "",
-                  "session", socket->kernel_id, "date", now, "version", "5.3");
-    KG_AUTO_FREE char *header_text = json_dumps(header, JSON_COMPACT);
-    KG_AUTO_FREE char *content_text = json_dumps(content, JSON_COMPACT);
-    json_decref(content);
-    const struct kernel_message message = {
-        .channel = KERNEL_IOPUB,
-        .header = {header_text, strlen(header_text)},
-        .parent_header = {"{}", 2},
-        .metadata = {"{}", 2},
-        .content = {content_text, strlen(content_text)},
-    };
-    write_message(socket, &message, false);
+    struct own_message own;
+    own_message_init(&own, channel, type, socket->kernel_id, parent_header, content);
+    write_message(socket, &own.message, false);
+    own_message_fini(&own);
 }
+
+static const struct kernel_bytes no_parent = {"", 0};
 
 static void
 write_state(struct kernel_socket *socket, const char *state)
 {
-    write_own(socket, "status", json_pack("{s:s}", "execution_state", state));
+    write_own(socket, KERNEL_IOPUB, "status", no_parent, own_status(state));
+}
+
+static void
+write_stderr(struct kernel_socket *socket, const char *text)
+{
+    write_own(socket, KERNEL_IOPUB, "stream", no_parent, own_stderr(text));
 }
 
 static void
@@ -362,7 +358,29 @@ write_loss(struct kernel_socket *socket, const struct kernel_tap_item *item)
         kg_asprintf("[kernelgate dropped %llu messages (%llu bytes) of output that this client did "
                     "not read in time]\n",
                     (unsigned long long)item->lost_messages, (unsigned long long)item->lost_bytes);
-    write_own(socket, "stream", json_pack("{s:s, s:s}", "name", "stderr", "text", text));
+    write_stderr(socket, text);
+}
+
+// NULL if the kernel is about to end.
+static const struct kernel *
+kernel_of(const struct kernel_socket *socket)
+{
+    const struct session *session = session_of(socket);
+    return session ? session_first_kernel(session) : NULL;
+}
+
+// The process has ended: `state` is "restarting" or "dead".
+static void
+write_end(struct kernel_socket *socket, const char *state)
+{
+    const struct kernel *kernel = kernel_of(socket);
+    const char *reason = kernel ? kernel_end_reason(kernel) : NULL;
+    KG_AUTO_FREE char *text =
+        reason ? kg_asprintf("[kernelgate: the kernel is %s: %s]\n", state, reason) : NULL;
+    if (text)
+        write_stderr(socket, text);
+    socket->owes_idle = true;
+    write_state(socket, state);
 }
 
 // False: the socket is gone.
@@ -377,18 +395,16 @@ write_item(struct kernel_socket *socket, const struct kernel_tap_item *item)
         write_loss(socket, item);
         return true;
     case KERNEL_TAP_RESTARTING:
-        socket->owes_idle = true;
-        write_state(socket, "restarting");
+        write_end(socket, "restarting");
         return true;
     case KERNEL_TAP_DEAD:
-        socket->owes_idle = true;
-        write_state(socket, "dead");
+        write_end(socket, "dead");
         return true;
     case KERNEL_TAP_READY:
         // Its own status may have been published before iopub was connected, which a kernel greets
         // with iopub_welcome.
         if (socket->owes_idle)
-            write_state(socket, "idle");
+            write_state(socket, kernel_first_state(kernel_of(socket)));
         socket->owes_idle = false;
         return true;
     case KERNEL_TAP_STARTING:
@@ -471,6 +487,24 @@ check_key(const struct kernel_socket *socket, struct kg_error *err)
     return 0;
 }
 
+// Answers a kernel_info_request that would wait in the kernel until the code that runs has ended:
+// a client that connects shows nothing without the reply. To other clients nothing is said of it,
+// and to this one that the kernel is still busy.
+static bool
+answer_info(struct kernel_socket *socket, const struct kernel_message *message)
+{
+    const struct kernel *kernel = socket->ws ? kernel_of(socket) : NULL;
+    const char *info = kernel && kernel_is_running(kernel) ? kernel_info(kernel) : NULL;
+    const struct kernel_bytes request = message->header;
+    if (!info || !is_info_request(message))
+        return false;
+    write_own(socket, KERNEL_IOPUB, "status", request, own_status("busy"));
+    write_own(socket, KERNEL_SHELL, "kernel_info_reply", request, kg_strdup(info));
+    write_own(socket, KERNEL_IOPUB, "status", request, own_status("idle"));
+    write_state(socket, "busy");
+    return true;
+}
+
 // Gives the tap a message; the error is KG_SESSION_BUSY or KG_RATE_LIMITED where it is to be tried
 // again. It counts as one request, however often it is tried.
 static int
@@ -482,6 +516,8 @@ send_message(struct kernel_socket *socket, bool is_text, const void *data, size_
         (!*is_admitted && http_server_admit(socket->server, socket->owner, err) < 0))
         return -1;
     *is_admitted = true;
+    if (answer_info(socket, &framed.message))
+        return 0;
     if (kernel_tap_send(socket->tap, &framed.message, err) == 0)
         return 0;
     // An answer to a question that a restart has taken back is nobody's fault.
@@ -665,6 +701,7 @@ kernel_socket_new(struct notebook *notebook, const struct http_request *request,
     TAILQ_INSERT_TAIL(&notebook->sockets, socket, link);
     const struct kernel_tap_settings settings = {
         .owner = socket->owner, .session_id = socket->kernel_id, .twin = twin ? twin->tap : NULL};
+    struct kernel_tap_item first; // the kernel's state, which each connection gets when it starts
     do {
         socket->tap =
             kernel_tap_open(session_first_kernel(session), &settings, socket_on_tap, socket, err);
@@ -675,7 +712,18 @@ kernel_socket_new(struct notebook *notebook, const struct http_request *request,
     }
     if (twin)
         socket->may_have_twin = twin->may_have_twin = true;
+    (void)!kernel_tap_next(socket->tap, &first);
     return socket;
+}
+
+// What has happened since is said by the items that wait in the tap.
+static void
+write_first_state(struct kernel_socket *socket)
+{
+    const char *state = kernel_first_state(kernel_of(socket));
+    if (strcmp(state, "idle") != 0)
+        socket->owes_idle = true;
+    write_state(socket, state);
 }
 
 static void
@@ -702,6 +750,7 @@ kernel_socket_start(struct kernel_socket *socket, struct http_request *request)
                                           });
     if (!STAILQ_EMPTY(&socket->delayed))
         websocket_pause(socket->ws, true);
+    write_first_state(socket);
     pump(socket);
 }
 

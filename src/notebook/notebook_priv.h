@@ -8,6 +8,7 @@
 //     kernel_channels.c     /api/kernels/{id}/channels: who may connect, and when
 //     kernel_start.c        starting a kernel for a client
 //     kernel_socket.c       WebSockets of clients of a kernel, on websocket.c and framing.c
+//     own_message.c         messages to clients that no kernel has sent
 //     kernel_models.c       the JSON of kernels and kernelspecs, errors
 //     request_body.c        JSON bodies
 #pragma once
@@ -18,6 +19,7 @@
 #include "face.h"
 #include "http.h"
 #include "kernel.h"
+#include "kernel_tap.h"
 #include "loop.h"
 #include "notebook.h"
 #include "session.h"
@@ -76,6 +78,8 @@ const char *kernelspec_name(const struct kernelspec *spec);
 json_t *kernelspec_model(const struct kernelspec *spec);
 // {id, name, last_activity, execution_state, connections}
 json_t *kernel_model(const struct notebook *notebook, const struct session *session);
+// The execution_state for a client that connects now.
+const char *kernel_first_state(const struct kernel *kernel);
 // Those of one owner, an array.
 json_t *kernel_models(const struct notebook *notebook, const char *owner);
 // The kernel that an id names, of that owner. Borrowed; KG_NOT_FOUND.
@@ -157,6 +161,25 @@ void session_record_change(struct notebook *notebook, struct session_record *rec
 void session_record_remove(struct notebook *notebook, struct session_record *record);
 // {id, path, name, type, kernel, notebook}
 json_t *session_record_model(const struct notebook *notebook, const struct session_record *record);
+
+// ---- own_message.c --------------------------------------------------------------------------
+
+// A message that is the gateway's own.
+struct own_message {
+    struct kernel_message message;
+    char *header;
+    char *content;
+};
+// `session` is that of its header. `parent_header` is borrowed; empty: it is no answer. Takes
+// `content`, JSON text.
+void own_message_init(struct own_message *ret, enum kernel_channel channel, const char *type,
+                      const char *session, struct kernel_bytes parent_header, char *content);
+void own_message_fini(struct own_message *own);
+// The contents of `status` and of a `stream` of stderr.
+char *own_status(const char *state);
+char *own_stderr(const char *text);
+// Whether a client's message is a kernel_info_request on shell whose header is well-formed.
+bool is_info_request(const struct kernel_message *message);
 
 // ---- kernel_socket.c ------------------------------------------------------------------------
 

@@ -137,6 +137,10 @@ class Channels:
             url, subprotocols=[V1] if v1 else None, timeout=timeout, **options
         )
         self.seen = []  # what was read while another message was waited for
+        first = self.next()
+        assert (first["channel"], first["header"]["msg_type"]) == ("iopub", "status")
+        assert first["parent_header"] == {}
+        self.first_state = first["content"]["execution_state"]
 
     def __enter__(self):
         return self
