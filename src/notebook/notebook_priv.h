@@ -159,6 +159,9 @@ struct session_record *session_record_add(struct notebook *notebook, const char 
 void session_record_change(struct notebook *notebook, struct session_record *record,
                            const char *kernel_id, const struct session_fields *fields);
 void session_record_remove(struct notebook *notebook, struct session_record *record);
+// Whether another record has the record's kernel.
+bool session_record_shares_kernel(const struct notebook *notebook,
+                                  const struct session_record *record);
 // {id, path, name, type, kernel, notebook}
 json_t *session_record_model(const struct notebook *notebook, const struct session_record *record);
 

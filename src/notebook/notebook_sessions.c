@@ -290,13 +290,16 @@ handle_notebook_session_delete(struct http_request *request, void *arg)
         return;
     }
     struct session *kernel = session_record_kernel(notebook, record);
+    bool is_shared = session_record_shares_kernel(notebook, record);
     session_record_remove(notebook, record);
-    if (kernel) {
+    if (kernel && is_shared) {
+        reply_no_content(request);
+    } else if (kernel) {
         session_end(kernel, "its notebook's session was deleted", reply_no_content, request);
-        return;
+    } else {
+        kg_error_set(&err, KG_NOT_FOUND, 0, "Kernel deleted before session");
+        reply_failure_as(request, 410, &err);
     }
-    kg_error_set(&err, KG_NOT_FOUND, 0, "Kernel deleted before session");
-    reply_failure_as(request, 410, &err);
 }
 
 // ---- Change ---------------------------------------------------------------------------------
@@ -316,7 +319,7 @@ reply_changed(void *arg)
     call_free(call);
 }
 
-// Ends the earlier kernel if the session gets another one.
+// Ends the earlier kernel if the session gets another one, unless another session uses it, too.
 static void
 change(struct session_call *call, struct session *kernel)
 {
@@ -330,8 +333,9 @@ change(struct session_call *call, struct session *kernel)
         return;
     }
     struct session *earlier = session_record_kernel(notebook, record);
+    bool is_shared = session_record_shares_kernel(notebook, record);
     session_record_change(notebook, record, kernel ? session_id(kernel) : NULL, &call->fields);
-    if (kernel && earlier && earlier != kernel)
+    if (kernel && earlier && earlier != kernel && !is_shared)
         session_end(earlier, "its notebook has another kernel", reply_changed, call);
     else
         reply_changed(call);

@@ -121,6 +121,18 @@ session_record_kernel(const struct notebook *notebook, const struct session_reco
     return kernel_find(notebook, record->owner, record->kernel_id, NULL);
 }
 
+bool
+session_record_shares_kernel(const struct notebook *notebook, const struct session_record *record)
+{
+    const struct session_record *other;
+    TAILQ_FOREACH(other, &notebook->records, link) {
+        if (other != record && strcmp(other->kernel_id, record->kernel_id) == 0 &&
+            strcmp(other->owner, record->owner) == 0)
+            return true;
+    }
+    return false;
+}
+
 void
 session_record_remove(struct notebook *notebook, struct session_record *record)
 {

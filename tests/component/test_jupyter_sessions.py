@@ -199,6 +199,50 @@ def test_a_kernel_that_ends_takes_its_session_with_it(gateway, client):
     assert create(client)["id"] != model["id"]
 
 
+# ---- Several sessions on one kernel
+
+
+@pytest.fixture
+def two(client):
+    """A notebook, and a console on its kernel."""
+    notebook = create(client)
+    return notebook, create(client, "console", kernel=notebook["kernel"], type="console")
+
+
+def test_the_last_session_of_a_kernel_ends_it(gateway, client, two):
+    kernel = two[0]["kernel"]["id"]
+    with Channels(gateway, kernel) as channels:
+        channels.run("set x 5")
+        assert client.delete(f"/api/sessions/{two[0]['id']}").status_code == 204
+        assert list(listed(client)) == [two[1]["id"]] and list(list_kernels(gateway)) == [kernel]
+        assert text(channels.run("get x")) == "5\n"
+        assert client.delete(f"/api/sessions/{two[1]['id']}").status_code == 204
+        assert channels.closing_status() == 1001
+    assert listed(client) == list_kernels(gateway) == {}
+
+
+def test_a_session_that_gets_another_kernel_leaves_a_shared_one(gateway, client, two):
+    shared = two[0]["kernel"]["id"]
+    changed = client.patch(f"/api/sessions/{two[0]['id']}", json={"kernel": {"name": "python3"}})
+    own = changed.json()["kernel"]["id"]
+    assert {it["kernel"]["id"] for it in listed(client).values()} == {shared, own}
+    assert set(list_kernels(gateway)) == {shared, own}
+    # Back to the shared one: nothing uses its own any more.
+    back = client.patch(f"/api/sessions/{two[0]['id']}", json={"kernel": {"id": shared}})
+    assert back.json()["kernel"]["id"] == shared and list(list_kernels(gateway)) == [shared]
+    # The last one that leaves ends it.
+    for model in two:
+        client.patch(f"/api/sessions/{model['id']}", json={"kernel": {"name": "python3"}})
+    assert shared not in list_kernels(gateway) and len(list_kernels(gateway)) == 2
+
+
+def test_the_end_of_a_kernel_ends_all_its_sessions(gateway, client, two):
+    assert client.delete(f"/api/kernels/{two[0]['kernel']['id']}").status_code == 204
+    assert listed(client) == {}
+    for model in two:
+        failure(client.get(f"/api/sessions/{model['id']}"), 404)
+
+
 # ---- A client's requests in their order
 
 
