@@ -346,7 +346,7 @@ bool
 kernel_is_running(const struct kernel *kernel)
 {
     const struct run *run = &kernel->runner.run;
-    return (run->execution && !run->idle) || kernel->hub.n_executing > 0 ||
+    return (run->execution && !run->cell.idle) || kernel->hub.n_executing > 0 ||
            kernel->process.start.adopting;
 }
 

@@ -21,6 +21,7 @@ struct kernelspec {
     json_t *argv;              // of strings; "{connection_file}" is replaced by the agent
     json_t *env;               // of strings
     json_t *aliases;           // further names, of strings
+    json_t *metadata;          // for clients: without kernelgate's additions
     char *transport;           // "ipc" or "tcp": what the kernel speaks inside its sandbox
     bool interrupt_by_message; // interrupt_mode "message": on the control channel, not by SIGINT
     // Code of silent requests, with "{json}" in place of a string literal that holds a JSON object;

@@ -23,6 +23,7 @@ kernelspec_free(struct kernelspec *spec)
     json_decref(spec->argv);
     json_decref(spec->env);
     json_decref(spec->aliases);
+    json_decref(spec->metadata);
     json_decref(spec->zygote_argv);
     json_decref(spec->zygote_late);
     free(spec->zygote_prepare);
@@ -130,6 +131,9 @@ kernelspec_fill(struct kernelspec *spec, json_t *root, const char *path, struct 
         transport = given_transport;
     spec->argv = json_incref(argv);
     spec->env = ref_or_new(env, json_object());
+    spec->metadata = json_object();
+    json_object_update(spec->metadata, json_object_get(root, "metadata"));
+    json_object_del(spec->metadata, "kernelgate");
     spec->aliases = ref_or_new(json_object_get(ours, "aliases"), json_array());
     if (!is_list_of_strings(spec->argv) || json_array_size(spec->argv) == 0)
         return kg_error_set(err, KG_INVALID, 0, "%s: argv must be a list of strings", path);

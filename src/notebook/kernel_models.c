@@ -49,10 +49,10 @@ json_t *
 kernelspec_model(const struct kernelspec *spec)
 {
     const char *name = kernelspec_name(spec);
-    return json_pack("{s:s, s:{s:O, s:{}, s:s, s:s, s:s, s:{}}, s:{}}", "name", name, "spec",
-                     "argv", spec->argv, "env", "display_name", spec->display_name, "language",
-                     spec->language, "interrupt_mode",
-                     spec->interrupt_by_message ? "message" : "signal", "metadata", "resources");
+    return json_pack(
+        "{s:s, s:{s:O, s:{}, s:s, s:s, s:s, s:O}, s:{}}", "name", name, "spec", "argv", spec->argv,
+        "env", "display_name", spec->display_name, "language", spec->language, "interrupt_mode",
+        spec->interrupt_by_message ? "message" : "signal", "metadata", spec->metadata, "resources");
 }
 
 // ---- Kernels --------------------------------------------------------------------------------

@@ -95,6 +95,7 @@ def test_kernelspecs_have_what_jupyterlab_asks_for(gateway):
         assert isinstance(model["spec"]["argv"], list) and model["resources"] == {}
         assert model["spec"]["language"] and model["spec"]["display_name"]
         assert gateway.client.get(f"/api/kernelspecs/{name}").json() == model
+        assert model["spec"]["metadata"] == ({"debugger": True} if name == "python3" else {})
     same = gateway.client.get("/api/kernelspecs/script").json()
     assert same == listed["kernelspecs"]["python3"]
     failure(gateway.client.get("/api/kernelspecs/cobol"), 404)
