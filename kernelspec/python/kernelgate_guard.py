@@ -3,7 +3,6 @@
 
 import asyncio
 import builtins
-import io
 import json
 import os
 import select
@@ -16,8 +15,26 @@ import time
 # What code may replace for good, as long as it can be called: nothing of a kernel depends on it.
 _REPLACEABLE = ("print", "open", "input", "__import__", "breakpoint", "help")
 _IPYTHONS = ("exit", "quit", "copyright", "credits", "license")
-# In these, only what can no longer be called is put back: tests replace their functions.
-_MODULES = (asyncio, io, json, os, select, signal, socket, sys, threading, time)
+# Of these, what can no longer be called is put back: tests replace functions. All members would be too
+# many, since looking at them copies the pages that a forked kernel shares with the zygote.
+_FUNCTIONS = {
+    asyncio: (
+        "Event",
+        "Future",
+        "Lock",
+        "Task",
+        "create_task",
+        "ensure_future",
+        "get_running_loop",
+    ),
+    json: ("dumps", "loads"),
+    os: ("close", "dup2", "fstat", "getpid", "read", "urandom", "write"),
+    select: ("epoll", "poll"),
+    signal: ("signal",),
+    socket: ("socket",),
+    threading: ("Condition", "Event", "Lock", "RLock", "Thread", "current_thread", "main_thread"),
+    time: ("monotonic", "perf_counter", "sleep", "time"),
+}
 # Below that a kernel cannot report an exception.
 _MIN_RECURSION = 200
 
@@ -39,9 +56,15 @@ class Guard:
 
     def __init__(self, main):
         self._builtins = [
-            (name, value) for name, value in _functions(_members) if name not in _IPYTHONS
+            (name, value)
+            for name, value in _members.items()
+            if callable(value) and name not in _IPYTHONS
         ]
-        self._functions = [(vars(module), _functions(vars(module))) for module in _MODULES]
+        self._functions = [
+            (vars(module), name, getattr(module, name))
+            for module, names in _FUNCTIONS.items()
+            for name in names
+        ]
         self._modules = _modules | {"__main__": main}
 
     def put_back_builtins(self):
@@ -59,16 +82,11 @@ class Guard:
 
     def put_back(self):
         self.put_back_builtins()
-        for members, functions in self._functions:
-            for name, value in functions:
-                if not _callable(members.get(name)):
-                    members[name] = value
+        for members, name, value in self._functions:
+            if not _callable(members.get(name)):
+                members[name] = value
         if _get_limit() < _MIN_RECURSION:
             _set_limit(_limit)
         sys.modules = _modules
         if "sys" not in _modules or "builtins" not in _modules:
             _modules.update(self._modules)  # all were removed: nobody removes only these
-
-
-def _functions(members):
-    return [(name, value) for name, value in members.items() if callable(value)]

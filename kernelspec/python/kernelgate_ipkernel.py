@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import logging
 import os
 import signal
 import sys
@@ -36,8 +37,17 @@ class IPythonKernel(ipkernel.IPythonKernel):
 
     def start(self):
         super().start()
+        self._keep_errors_of_the_loop()
         self.shell.remember()
         signal.signal(signal.SIGINT, self._on_sigint)
+
+    def _keep_errors_of_the_loop(self):
+        """They are for the gateway. ipykernel 7.x writes them to descriptor 2, which is the user's by now."""
+        tornado, general = logging.getLogger("tornado"), logging.getLogger("tornado.general")
+        general.propagate, general.handlers = False, tornado.handlers
+        file = open(self._stderr._original_stdstream_copy, "w", buffering=1, closefd=False)
+        for handler in tornado.handlers:
+            handler.setStream(file)
 
     # ---- Interrupts
 

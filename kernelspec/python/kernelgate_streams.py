@@ -74,7 +74,7 @@ class OutStream(iostream.OutStream):
         pub_thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
         self._unsent_chars = 0
         self._forks_text = ""  # lines of several processes are not mixed
-        self._is_closed = False
+        self._is_closed = self._is_sending = False
         super().__init__(session, pub_thread, name, *args, **options)
         self.buffer = _Buffer(self)
 
@@ -155,15 +155,23 @@ class OutStream(iostream.OutStream):
     def flush(self):
         if self._is_master_process():
             self._take()
-            super().flush()
+            if (
+                self._buffers or self._is_sending
+            ):  # to wait for the sending thread costs more than to print
+                super().flush()
             return
         # A fork has the pipe, too. ipykernel 7.x makes a TCP connection for each of its texts.
         text, self._forks_text = self._forks_text, ""
         _write_all(self._original_stdstream_fd, text.encode("utf-8", "replace"))
 
     def _flush(self):
-        if self._is_master_process():  # a fork has a copy of what the kernel will print itself
+        if not self._is_master_process():
+            return  # it has a copy of what the kernel will print itself
+        self._is_sending = True
+        try:
             super()._flush()
+        finally:
+            self._is_sending = False
 
     def _flush_buffers(self):
         self._unsent_chars = 0

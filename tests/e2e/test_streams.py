@@ -43,10 +43,6 @@ PRINTS = {
     "writelines": ("sys.stdout.writelines(f'{i}' for i in range(3))", "012"),
     "a print that is flushed": ("print('a', end='', flush=True); print('b')", "ab\n"),
     "a number of characters": ("assert sys.stdout.write('é☃') == 2", "é☃"),
-    "Python's first stdout": (
-        "print('a'); sys.stdout = sys.__stdout__; print('b')",
-        "a\nb\n",
-    ),
     "a redirection": (
         "import contextlib, io\n"
         "with contextlib.redirect_stdout(io.StringIO()) as text: print('b')\n"
@@ -80,6 +76,11 @@ PRINTS = {
     "C's own stdout": ("import ctypes\nlibc = ctypes.CDLL(None); libc.puts(b'a'); libc.fflush(None);", "a\n"),
     "a dump": ("import faulthandler\nfaulthandler.dump_traceback(sys.stdout)", None),
     "a shell's command": ("!echo a; echo b >&2", None),
+    # The last one, since it stays.
+    "Python's first stdout": (
+        "print('a'); sys.stdout = sys.__stdout__; print('b')",
+        "a\nb\n",
+    ),
 }  # fmt: skip
 IMPORTS = "import os, subprocess, sys\n"
 
@@ -165,3 +166,12 @@ def test_json_has_no_nan(run):
         "display({'application/json': {'values': values}, 'text/plain': ''}, raw=True)"
     )
     assert lines.one("display")["data"]["application/json"]["values"] == [None] * 4 + [1.5, 2]
+
+
+def test_errors_of_the_kernels_loop_are_not_the_users(run):
+    lines = run(
+        "import logging\n"
+        "logging.basicConfig(force=True); logging.warning('of the user')\n"
+        "logging.getLogger('tornado.general').error('of the kernel')"
+    )
+    assert lines.text("stderr") == "WARNING:root:of the user\n"
