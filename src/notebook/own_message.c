@@ -5,15 +5,15 @@
 
 #include "notebook_priv.h"
 
-enum { INFO_HEADER_MAX = 4 << 10 };
+enum { INFO_HEADER_MAX = 4 << 10, ID_LEN = 32 };
 
 void
 own_message_init(struct own_message *ret, enum kernel_channel channel, const char *type,
                  const char *session, struct kernel_bytes parent_header, char *content)
 {
     static const struct kernel_bytes empty = {"{}", 2};
-    char id[KERNEL_ID_LEN + 1], now[CLOCK_RFC3339_LEN];
-    kernel_id_random(id);
+    char id[ID_LEN + 1], now[CLOCK_RFC3339_LEN];
+    id_random_hex(id, ID_LEN);
     clock_format_rfc3339(clock_wall_ms(), now);
     json_auto_t *header =
         json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "msg_id", id, "msg_type", type, "username", "",

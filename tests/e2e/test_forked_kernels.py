@@ -4,7 +4,6 @@ numbers, and are started by exec if anything fails."""
 
 import concurrent.futures
 import contextlib
-import itertools
 import json
 import os
 import pathlib
@@ -17,7 +16,8 @@ import warnings
 
 import httpx
 import pytest
-from jupyter_wire import Channels, one, start_kernel, text
+from debug_client import DebugClient
+from jupyter_wire import Channels, start_kernel, text
 from kernelgate import PROJECT, wait_for
 from sandboxes import kill, lives, pooled, sandbox_of, sandboxes
 
@@ -261,46 +261,20 @@ def test_a_debugger_steps_into_packages(start_gateway, way):
     gateway = start_gateway("--kernel-start", way, "--pool-size", "0", "--jupyter-api")
     if way == "fork":
         wait_for_zygote(gateway)
-    numbers = itertools.count(1)
     with Channels(gateway, start_kernel(gateway)) as channels:
-
-        def ask(command, **arguments):
-            request = {"type": "request", "command": command, "arguments": arguments}
-            request["seq"] = next(numbers)
-            reply = one(
-                channels.until_idle(channels.send("debug_request", request, channel="control")),
-                "debug_reply",
-            )["content"]
-            assert reply["success"], reply
-            return reply.get("body")
-
-        def files_where_it_stops():
-            def is_stop(message):
-                return message["content"].get("event") == "stopped"
-
-            stops = [message for message in channels.seen if is_stop(message)]
-            stop = stops[0] if stops else channels.until(is_stop)[-1]
-            channels.seen.clear()
-            thread = stop["content"]["body"]["threadId"]
-            frames = ask("stackTrace", threadId=thread)["stackFrames"]
-            return thread, [frame["source"]["path"] for frame in frames]
-
         # It is loaded when it is used.
         assert text(channels.run("import sys; print('debugpy' in sys.modules)")) == "False\n"
         channels.seen.clear()
         code = "import pandas\ntable = pandas.DataFrame()"
-        ask("initialize", clientID="test", adapterID="", linesStartAt1=True, pathFormat="path")
-        ask("attach")
-        cell = ask("dumpCell", code=code)["sourcePath"]
-        ask("setBreakpoints", source={"path": cell}, breakpoints=[{"line": 2}])
-        ask("configurationDone")
+        debug = DebugClient(channels)
+        cell = debug.break_at(code, 2)
         channels.execute(code)
-        thread, files = files_where_it_stops()
-        assert files == [cell]
-        ask("stepIn", threadId=thread)
-        thread, files = files_where_it_stops()
+        thread = debug.stopped_thread()
+        assert [frame["source"]["path"] for frame in debug.frames(thread)] == [cell]
+        debug.ask("stepIn", threadId=thread)
+        files = [frame["source"]["path"] for frame in debug.frames(debug.stopped_thread())]
         assert files[0].endswith("/pandas/core/frame.py") and files[1:] == [cell], files
-        ask("disconnect")
+        debug.ask("disconnect")
         assert text(channels.run("print(len(table))")) == "0\n"
     assert forks(gateway) == (way == "fork")
 
