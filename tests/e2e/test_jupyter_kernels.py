@@ -51,6 +51,24 @@ def test_outputs(client):
     assert one(messages, "execute_reply")["content"]["status"] == "error"
 
 
+def test_a_reply_has_the_exit_code(client):
+    """As the system would report it; the payload does not ask the client to end the kernel."""
+    for code, exit_code in (
+        *(("exit()", 0), ("exit", 0), ("quit(3)", 3), ("raise SystemExit", 0)),
+        *(
+            ("raise SystemExit(-1)", 255),
+            ("raise SystemExit('why')", 1),
+            ("raise SystemExit(256)", 0),
+        ),
+    ):
+        messages = client.run(code)
+        reply = one(messages, "execute_reply")["content"]
+        assert (reply["exit_code"], reply["payload"]) == (exit_code, []), code
+        assert reply["status"] == ("error" if exit_code else "ok"), code
+        assert len(of(messages, "error")) == (exit_code != 0), code
+    assert "exit_code" not in one(client.run("1 / 0"), "execute_reply")["content"]
+
+
 def test_input(client):
     running = client.execute("print(input('who? '))", allow_stdin=True)
     asked = client.until(lambda message: message["channel"] == "stdin")[-1]
