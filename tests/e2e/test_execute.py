@@ -170,7 +170,7 @@ WAITS = {
     ),
     "await asyncio.sleep(0)\nwhile True: pass": "KeyboardInterrupt",
     "import time\ntime.sleep(600)": "KeyboardInterrupt",
-    "try: await asyncio.sleep(600)\nexcept asyncio.CancelledError: pass": None,
+    "try: await asyncio.sleep(600)\nexcept asyncio.CancelledError: pass": "KeyboardInterrupt",
 }
 
 
@@ -184,7 +184,7 @@ def interrupts(gateway, session):
             gateway.client.post(f"/api/v1/sessions/{session}/interrupt")
             lines = reader.rest()
         assert "kernel_restarted" not in lines.done, code
-        assert [line["ename"] for line in lines.of("error")] == ([ename] if ename else []), code
+        assert lines.one("error")["ename"] == ename, code
 
 
 def test_what_waits_is_interrupted(gateway, session):
@@ -206,8 +206,8 @@ def test_an_interrupt_while_code_is_compiled(gateway, session, code):
         assert "kernel_restarted" not in lines.done
         if lines.status == "timeout":
             n_interrupted += 1
-            enames = [line["ename"] for line in lines.of("error")]
-            assert enames == ["KeyboardInterrupt", "TimeoutError"]
+            assert lines.one("error")["ename"] == "TimeoutError"
+            assert "KeyboardInterrupt" in lines.text("stderr")
     assert n_interrupted
     assert gateway.execute("6 * 7", session_id=session).one("result")["text"] == "42"
 
