@@ -119,6 +119,7 @@ contents_call_free(struct contents_call *call)
     free(call->name_insert);
     free(call->name_end);
     free(call->checkpoint);
+    free(call->piece);
     free(call->path);
     free(call);
 }

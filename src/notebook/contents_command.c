@@ -27,6 +27,9 @@ fail_by_exit(struct contents_call *call, const struct sandbox_command_result *re
         kg_error_set(&err, KG_NOT_FOUND, 0, "file or directory does not exist: %s", call->path);
     else if (result->exit_code == 4)
         kg_error_set(&err, KG_FILE_EXISTS, 0, "File already exists");
+    else if (result->exit_code == 5)
+        kg_error_set(&err, KG_UPLOAD_TOO_LARGE, 0, "the file would have more than %zu bytes",
+                     call->notebook->face->max_upload_bytes);
     else
         kg_error_set(&err, KG_INVALID_PATH, 0, "%s",
                      call->data.len > 0 ? call->data.data : "the command was killed");

@@ -84,6 +84,8 @@ struct contents_call {
     int64_t mtime_ms;
     struct contents_hold *hold;
     const char *missing; // from the body of a PUT: "type", "content" or NULL
+    int chunk;           // the same: 1 begins a file, others are appended; 0: it is all of the file
+    char *piece;         // the file in the session that is appended
     char *name_start;    // of a numbered file: the part before the number
     char *name_insert;   // inserted before the number, if there is one
     char *name_end;      // the part after the number
@@ -117,8 +119,8 @@ void contents_wait_op(struct contents_call *call, struct session_file_op *op,
 
 enum { CONTENTS_ARGS_MAX = 6 };
 // Runs a shell script in the working folder with these arguments, $1 and so on, and calls `then` if
-// its exit code is 0. Exit code 3 answers 404, 4 answers 409, and any other 400 with the script's
-// output.
+// its exit code is 0. Exit code 3 answers 404, 4 answers 409, 5 answers 413, and any other 400 with
+// the script's output.
 void contents_run(struct contents_call *call, struct session *session, const char *script,
                   const char *const args[CONTENTS_ARGS_MAX], contents_step_fn then);
 

@@ -2,6 +2,7 @@
 // PUT of a file, a notebook or a folder. A worker parses large bodies and prepares the bytes to be
 // written.
 
+#include <limits.h>
 #include <sodium.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ struct contents_put {
     bool is_empty; // no body, or an empty one
     bool has_type;
     bool has_content;
+    int chunk; // see struct contents_call
     enum contents_type type;
     struct buf bytes; // of the file
     struct kg_error err;
@@ -113,6 +115,20 @@ take_content(struct contents_put *put, const json_t *body, struct kg_error *err)
 }
 
 static int
+take_chunk(struct contents_put *put, const json_t *chunk, struct kg_error *err)
+{
+    json_int_t number = json_integer_value(chunk);
+    if (!chunk || json_is_null(chunk))
+        return 0;
+    if (!json_is_integer(chunk) || number == 0 || number < -1 || number > INT_MAX)
+        return kg_error_set(err, KG_INVALID, 0, "chunk is 1, 2 and so on, and -1 for the last one");
+    if (!put->has_type || put->type != CONTENTS_FILE || !put->has_content)
+        return kg_error_set(err, KG_INVALID, 0, "a chunk has the type file, and content");
+    put->chunk = (int)number;
+    return 0;
+}
+
+static int
 take_body(struct contents_put *put, const json_t *body, struct kg_error *err)
 {
     const char *type, *copy_from;
@@ -123,15 +139,13 @@ take_body(struct contents_put *put, const json_t *body, struct kg_error *err)
         return -1;
     if (copy_from && *copy_from)
         return kg_error_set(err, KG_INVALID, 0, "Cannot copy with PUT, only POST");
-    if (json_is_true(json_object_get(body, "chunk")) ||
-        json_is_integer(json_object_get(body, "chunk")))
-        return kg_error_set(err, KG_INVALID, 0,
-                            "files are not taken in chunks; send the whole file");
     put->type = contents_type_parse(type);
     put->has_type = put->type != CONTENTS_ANY;
     if (!put->has_type)
         put->type = put->is_notebook_path ? CONTENTS_NOTEBOOK : CONTENTS_FILE;
-    return take_content(put, body, err);
+    if (take_content(put, body, err) < 0)
+        return -1;
+    return take_chunk(put, json_object_get(body, "chunk"), err);
 }
 
 static void
@@ -150,6 +164,46 @@ put_read(const char *text, size_t len, void *job)
 // ---- Writing --------------------------------------------------------------------------------
 
 static void
+show(struct contents_call *call, const char *printed)
+{
+    (void)printed;
+    call->type = CONTENTS_ANY;
+    contents_show(call);
+}
+
+// $1 the file, $2 the piece, $3 the bytes that the file may have.
+static void
+append_piece(struct contents_call *call)
+{
+    static const char script[] =
+        "has=$([ ! -f \"./$1\" ] || wc -c <\"./$1\")\n"
+        "if [ $((${has:-0} + $(wc -c <\"./$2\"))) -gt \"$3\" ]; then rm \"./$2\"; exit 5; fi\n"
+        "cat \"./$2\" >>\"./$1\"\n"
+        "status=$?\n"
+        "rm \"./$2\"\n"
+        "exit $status\n";
+    struct session *session = contents_writable(call);
+    if (!session)
+        return;
+    buf_fini(&call->data); // what the script prints comes there
+    KG_AUTO_FREE char *max = kg_asprintf("%zu", call->notebook->face->max_upload_bytes);
+    const char *const args[CONTENTS_ARGS_MAX] = {call->file, call->piece, max};
+    contents_run(call, session, script, args, show);
+}
+
+// One for each file, so that what is left of a request that was broken off is overwritten by the
+// next one.
+static char *
+piece_of(const char *file)
+{
+    unsigned char hash[crypto_generichash_BYTES_MIN];
+    char hex[2 * sizeof hash + 1];
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)file, strlen(file), NULL, 0);
+    sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
+    return kg_asprintf(FILE_OWN_PREFIX "piece-%s", hex);
+}
+
+static void
 on_written(const struct session_file *file, bool created, const struct kg_error *err, void *arg)
 {
     struct contents_call *call = arg;
@@ -157,6 +211,10 @@ on_written(const struct session_file *file, bool created, const struct kg_error 
     call->op = NULL;
     if (file) {
         metric_add(METRIC_FILE_BYTES, (double)file->size, "in");
+        if (call->piece) {
+            append_piece(call);
+            return;
+        }
         call->status = created ? 201 : 200;
         contents_show_file(call, file);
         return;
@@ -187,11 +245,14 @@ write_file(struct contents_call *call)
         return;
     }
     const struct session_file_source source = {.data = call->data.data ? call->data.data : "",
-                                               .len = call->data.len};
+                                               .len = call->data.len,
+                                               .is_own = call->chunk != 0 && call->chunk != 1};
     call->with_location = true;
-    contents_wait_op(
-        call, session_file_put(session, call->file, &source, call->missing, on_written, call, &err),
-        &err);
+    call->piece = source.is_own ? piece_of(call->file) : NULL;
+    contents_wait_op(call,
+                     session_file_put(session, source.is_own ? call->piece : call->file, &source,
+                                      call->missing, on_written, call, &err),
+                     &err);
 }
 
 static void
@@ -204,6 +265,7 @@ put_done(struct http_request *request, void *job)
     bool is_empty = put->is_empty;
     call->type = put->type;
     call->missing = !put->has_type ? "type" : !put->has_content ? "content" : NULL;
+    call->chunk = put->chunk;
     call->data = put->bytes;
     put->bytes = (struct buf){0};
     put_free(put);

@@ -3,6 +3,7 @@
 // agent does not send exactly the announced number of bytes.
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "files_priv.h"
 
@@ -218,10 +219,12 @@ session_file_put(struct session *session, const char *path,
                  session_file_put_fn fn, void *arg, struct kg_error *err)
 {
     static const struct sandbox_stream_events events = {.on_end = put_on_end};
-    struct session_file_op *op = file_op_new(session, path, true, arg, err);
+    const char *checked = source->is_own ? path + strlen(FILE_OWN_PREFIX) : path;
+    struct session_file_op *op = file_op_new(session, checked, true, arg, err);
     if (!op)
         return NULL;
-    json_auto_t *params = json_pack("{s:s, s:b}", "path", path, "keep", keep_existing);
+    json_auto_t *params =
+        json_pack("{s:s, s:b, s:b}", "path", path, "keep", keep_existing, "own", source->is_own);
     const struct sandbox_stream_spec spec = {
         .method = "files.write",
         .params = params,

@@ -96,6 +96,7 @@ struct session_file_source {
     void (*read)(void *to, size_t len, void *arg);
     void *arg;
     size_t len;
+    bool is_own; // the path is a name that begins with FILE_OWN_PREFIX: no listing shows the file
 };
 // Writes a file and creates missing folders. The file appears when it is complete and replaces an
 // existing one, unless `keep_existing` (KG_FILE_EXISTS). `created` is false if it replaced one.

@@ -8,6 +8,7 @@ import datetime
 import hashlib
 import http.client
 import json
+import random
 import socket
 
 import pytest
@@ -391,13 +392,71 @@ def test_writing(gateway, client, folder):
         b'{"type":"file","content":"a b!","format":"base64"}',
         b'{"type":"file","content":"a\\u0000","format":"text"}',
         b'{"type":"notebook","content":"{}","format":"json"}',
-        b'{"type":"file","content":"a","format":"text","chunk":1}',
+        b'{"type":"file","content":"a","format":"text","chunk":0}',
+        b'{"type":"file","content":"a","format":"text","chunk":-2}',
+        b'{"type":"file","content":"a","format":"text","chunk":"1"}',
+        b'{"type":"file","format":"text","chunk":1}',
+        b'{"content":"a","format":"text","chunk":1}',
+        b'{"type":"file","content":"a b!","format":"base64","chunk":2}',
+        b'{"type":"notebook","content":{},"format":"json","chunk":1}',
         b'{"copy_from":"x"}',
     ],
 )
 def test_bad_bodies(client, folder, body):
     failure(client.put(folder + "/bad.txt", content=body), 400)
     failure(client.get(folder + "/bad.txt"), 404)
+
+
+# ---- Chunks, as JupyterLab uploads files above 1 MB
+
+
+def save_chunks(client, path, data, size):
+    """Returns the model that the last one is answered with."""
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    for number, piece in enumerate(pieces, 1):
+        content = base64.b64encode(piece).decode()
+        body = {"type": "file", "format": "base64", "content": content, "mimetype": "x/y"}
+        response = client.put(path, json=body | {"chunk": -1 if number == len(pieces) else number})
+        model = model_of(response, response.status_code)
+        assert response.status_code == (200 if number > 1 else 201)
+        assert model["size"] == min(number * size, len(data)) and model["content"] is None
+    return model
+
+
+def test_a_file_in_chunks(gateway, client, folder):
+    data = random.Random(1).randbytes(5_500_000)
+    path = folder + "/in chunks é.bin"
+    assert save_chunks(client, path, data, 1 << 20)["size"] == len(data)
+    session = folder.rpartition("/")[2]
+    files = f"/api/v1/sessions/{session}/files"
+    assert client.get(f"{files}/in chunks é.bin").content == data
+    # Nothing is left of the pieces, also for code in the sandbox.
+    assert "piece" not in gateway.execute("sh ls -a", session_id=session).text()
+    # The first chunk begins anew; texts are chunks, too.
+    for chunk, content in (1, "a\n"), (2, "é"), (-1, "b"):
+        body = {"type": "file", "format": "text", "content": content, "chunk": chunk}
+        assert client.put(path, json=body).status_code == 200
+    assert client.get(f"{files}/in chunks é.bin").text == "a\néb"
+
+
+def test_chunks_of_several_files_at_a_time(client, folder):
+    data = [random.Random(seed).randbytes(300_000) for seed in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(
+            threads.map(lambda i: save_chunks(client, f"{folder}/c{i}", data[i], 100_000), range(4))
+        )
+    for i in range(4):
+        content = client.get(f"{folder}/c{i}", params={"format": "base64"}).json()["content"]
+        assert base64.b64decode(content) == data[i]
+
+
+def test_chunks_have_the_bound_of_uploads(start_gateway):
+    gateway = start_gateway("--jupyter-api", "--max-upload-bytes", "1000")
+    path = f"{ROOT}/{start_kernel(gateway)}/a"
+    for chunk, status in (1, 201), (2, 200), (-1, 413):
+        body = {"type": "file", "format": "text", "content": 400 * "x", "chunk": chunk}
+        assert gateway.client.put(path, json=body).status_code == status
+    assert gateway.client.get(path).json()["size"] == 800
 
 
 def address(gateway):

@@ -35,7 +35,7 @@ def interrupt(gateway, kernel, channels, running):
 
 def run_to_the_end(debug, line):
     """Runs the cell, which stops at a line, and then on."""
-    running = debug.channels.execute(CODE)
+    debug.channels.execute(CODE)
     thread = debug.stopped_thread()
     frames = debug.frames(thread)
     assert [frame["line"] for frame in frames] == [line], frames
