@@ -40,4 +40,16 @@ except CellExecutionError as error:
 else:
     raise AssertionError("no error")
 assert run("1/0", allow_errors=True).cells[0].outputs[0].ename == "ZeroDivisionError"
+for code, ename in {
+    "import os; os._exit(9)": "KernelDied",
+    "import os, signal; os.kill(os.getpid(), signal.SIGKILL)": "KernelDied",
+    "b'x' * (16 << 30)": "OutOfMemory",
+    "import signal; signal.raise_signal(signal.SIGINT)": "KeyboardInterrupt",
+}.items():
+    try:
+        run("1", code, "print('not run')")
+    except CellExecutionError as error:
+        assert error.ename == ename, (code, error.ename)
+    else:
+        raise AssertionError(f"no error: {code}")
 print("done")

@@ -28,10 +28,11 @@ cell = run("x = 1", "print(x + 1)\nx * 2").cells[-1]
 assert cell.outputs[0].text == "21\n", cell
 assert cell.outputs[1].data["text/plain"] == "40", cell
 assert nbformat.read("out.ipynb", 4).cells[-1].outputs == cell.outputs
-try:
-    run("x = 1", "x / 0")
-except papermill.PapermillExecutionError as error:
-    assert error.ename == "ZeroDivisionError"
-else:
-    raise AssertionError("no error")
+for code, ename in {"x / 0": "ZeroDivisionError", "import os; os._exit(9)": "KernelDied"}.items():
+    try:
+        run("x = 1", code)
+    except papermill.PapermillExecutionError as error:
+        assert error.ename == ename, (code, error.ename)
+    else:
+        raise AssertionError(f"no error: {code}")
 print("done")
