@@ -197,6 +197,27 @@ def test_what_waits_is_interrupted_by_exec(start_gateway):
     interrupts(gateway, gateway.create_session())
 
 
+IN_A_DESTRUCTOR = """
+import time
+class A:
+    def __del__(self):
+        print("on", flush=True)
+        time.sleep(600)
+A()
+while True: pass
+"""
+
+
+def test_an_interrupt_in_a_destructor(gateway, session):
+    """Python forgets it there."""
+    with gateway.stream(IN_A_DESTRUCTOR, session_id=session, timeout=300) as reader:
+        reader.next_of("stdout")
+        gateway.client.post(f"/api/v1/sessions/{session}/interrupt")
+        lines = reader.rest()
+    assert "kernel_restarted" not in lines.done
+    assert lines.one("error")["ename"] == "KeyboardInterrupt"
+
+
 @pytest.mark.parametrize("code", ["x = 1\n" * 16_000, "x = [" + "1, " * 300_000 + "]"])
 def test_an_interrupt_while_code_is_compiled(gateway, session, code):
     """The kernel says so, and lives."""
