@@ -40,6 +40,7 @@ class IPythonKernel(ipkernel.IPythonKernel):
         self._keep_errors_of_the_loop()
         self.shell.remember()
         signal.signal(signal.SIGINT, self._on_sigint)
+        sys.unraisablehook = self._on_unraisable
 
     def _keep_errors_of_the_loop(self):
         """They are for the gateway. ipykernel 7.x writes them to descriptor 2, which is the user's by now."""
@@ -74,6 +75,14 @@ class IPythonKernel(ipkernel.IPythonKernel):
             frame = frame.f_back
         # ipykernel 7.x does not wake the loop, so its cell ends when something else does.
         self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+
+    def _on_unraisable(self, unraisable):
+        """An interrupt during a destructor, which can raise nothing, is raised in the code around it."""
+        if unraisable.exc_type is not KeyboardInterrupt or sys.gettrace():
+            sys.__unraisablehook__(unraisable)
+            return
+        sys._getframe(1).f_trace = _raise_interrupt
+        sys.settrace(_ignore)  # without it no frame is traced
 
     @contextlib.contextmanager
     def _interruptible(self):
@@ -219,3 +228,13 @@ class IPythonKernel(ipkernel.IPythonKernel):
         if not self._allow_stdin:
             raise StdinNotImplementedError(f"getpass() was called, but {NOBODY}")
         return super().getpass(prompt, stream, **options)
+
+
+def _raise_interrupt(frame, event, arg):
+    sys.settrace(None)
+    frame.f_trace = None
+    raise KeyboardInterrupt
+
+
+def _ignore(frame, event, arg):
+    return None

@@ -159,6 +159,8 @@ def test_env_reaches_child_processes(run):
 # ---- Interrupts and errors
 
 BEGUN = "import asyncio, pathlib\npathlib.Path('begun').touch()\n"
+# Nearly all of its time, in which Python drops exceptions.
+IN_DESTRUCTORS = "class D:\n    def __del__(self):\n        for i in range(20_000): pass\n"
 WAITS = {
     "await asyncio.sleep(600)": "KeyboardInterrupt",
     "await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))": "KeyboardInterrupt",
@@ -170,6 +172,8 @@ WAITS = {
     ),
     "await asyncio.sleep(0)\nwhile True: pass": "KeyboardInterrupt",
     "import time\ntime.sleep(600)": "KeyboardInterrupt",
+    f"{IN_DESTRUCTORS}while True: D()": "KeyboardInterrupt",
+    f"{IN_DESTRUCTORS}await asyncio.sleep(0)\nwhile True: D()": "KeyboardInterrupt",
     "try: await asyncio.sleep(600)\nexcept asyncio.CancelledError: pass": "KeyboardInterrupt",
 }
 
