@@ -183,10 +183,8 @@ class IPythonKernel(ipkernel.IPythonKernel):
             result = await task
         finally:
             self._task = None
-            for (
-                variable,
-                value,
-            ) in context.items():  # what the cell has set is there in the next one
+            # What the cell has set is there in the next one.
+            for variable, value in context.items():
                 if variable.get(None) is not value:
                     variable.set(value)
             self.shell.events.trigger("post_execute")

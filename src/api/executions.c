@@ -53,10 +53,13 @@ handle_execution_interrupt(struct http_request *request, void *arg)
         http_reply_error(request, &err);
         return;
     }
-    bool running = execution_state(execution) != EXECUTION_DONE;
-    execution_interrupt(execution);
-    reply_message(request, json_pack("{s:b}", "interrupted", running), "Execution %s %s",
-                  execution_id(execution), running ? "interrupted" : "has ended already");
+    bool done = execution_state(execution) == EXECUTION_DONE;
+    bool interrupted = execution_interrupt(execution);
+    reply_message(request, json_pack("{s:b}", "interrupted", interrupted), "Execution %s %s",
+                  execution_id(execution),
+                  interrupted ? "interrupted"
+                  : done      ? "has ended already"
+                              : "cannot be interrupted");
 }
 
 void

@@ -7,7 +7,9 @@
 
 #include <string.h>
 
-enum { MAX_WAITING_BYTES = 64 << 10 }; // a larger error is shown at once
+// A larger error is shown at once, and is the cell's one line in any case: all logs are bounded
+// together, and what waits here is not in a log.
+enum { MAX_WAITING_BYTES = 64 << 10 };
 
 // ---- The table ------------------------------------------------------------------------------
 
@@ -208,7 +210,7 @@ cell_end(struct cell *cell, struct execution *execution, enum cell_end end, cons
         show_on_stderr(cell, execution);
     if (error == THE_KERNELS && !cell->has_error && cell->replied)
         append_error(cell, execution, KG_STEAL(cell->replied));
-    if (error == OURS || (error == THE_KERNELS && !cell->has_error))
+    if (error != NO_ERROR && !cell->has_error)
         append_error(cell, execution, made_line(execution, row, reason, detail));
     execution->exit_code = cell->exit_code;
     cell_fini(cell);

@@ -300,11 +300,13 @@ execution_set_state(struct execution *execution, enum execution_state state)
     execution->state = state;
 }
 
-void
+bool
 execution_interrupt(struct execution *execution)
 {
-    if (execution->on_interrupt)
-        execution->on_interrupt(execution, execution->on_interrupt_arg);
+    if (!execution->on_interrupt)
+        return false;
+    execution->on_interrupt(execution, execution->on_interrupt_arg);
+    return true;
 }
 
 // ---- The registry ---------------------------------------------------------------------------

@@ -163,12 +163,10 @@ note_replaced(struct kernel *kernel, const struct process_end *end)
 static void
 kernel_on_replacing(void *arg)
 {
-    static const struct process_end unheeded = {
-        -1, "KernelDied", "the kernel was replaced, because code did not react to an interrupt"};
     struct kernel *kernel = arg;
     const struct process_end *end = kernel->on_restarted ? NULL
                                     : kernel->end        ? kernel->end
-                                                         : &unheeded;
+                                                         : runner_end_of(&kernel->runner);
     note_replaced(kernel, end);
     set_end_reason(kernel, end ? kg_strdup(end->evalue) : NULL);
     hub_on_replacing(&kernel->hub, end);

@@ -87,8 +87,9 @@ const char *execution_id(const struct execution *execution);
 const char *execution_session_id(const struct execution *execution);
 enum execution_state execution_state(const struct execution *execution);
 // Interrupts a running execution, and kills its kernel if it does not stop within 3 s; removes a
-// queued one from the queue. It ends as `interrupted`. An execution that is done does not change.
-void execution_interrupt(struct execution *execution);
+// queued one from the queue. It ends as `interrupted`. Returns false where there is nothing to
+// stop: it is done, or runs in a subshell, which no interrupt reaches.
+bool execution_interrupt(struct execution *execution);
 
 // A reader of an execution's lines, from the line after `after_seq` on. `on_ready` fires when there
 // may be a line again after subscription_next() returned NULL, and never from inside
@@ -210,8 +211,8 @@ enum kernel_state kernel_state(const struct kernel *kernel);
 // True once it has been ready: from then on it takes executions in every state.
 bool kernel_has_started(const struct kernel *kernel);
 int64_t kernel_execution_count(const struct kernel *kernel);
-// {"state", "execution_count", "replaced"?: {"at", "reason"}}: when and why its last process took the
-// place of another one. A new reference.
+// {"state", "execution_count", "replaced"?: {"at", "reason"}}: when and why its last process took
+// the place of another one. A new reference.
 json_t *kernel_describe(const struct kernel *kernel);
 // True while an execution runs or waits, an execute_request of a tap (kernel_tap.h) is unanswered,
 // or an adopted kernel has not answered yet.
@@ -222,7 +223,7 @@ bool kernel_is_running(const struct kernel *kernel);
 // The content of the kernel_info_reply with which the process became ready, JSON text, borrowed.
 // NULL: the process is not ready, or the reply was too large to be kept.
 const char *kernel_info(const struct kernel *kernel);
-// Why the last process ended by itself, or none could be started, borrowed; NULL: it was stopped.
+// Why the last process was replaced, or none could be started, borrowed; NULL: by request.
 const char *kernel_end_reason(const struct kernel *kernel);
 
 // Queues code. The caller gets a reference of its own. Fails with KG_SESSION_BUSY (the queue is

@@ -190,7 +190,8 @@ on_code_reply(struct kernel_runner *runner, struct jupyter_message *message)
     if (send_again_if_aborted(runner, message->content))
         return;
     cell_take(&run->cell, run->execution, message);
-    runner->execution_count = run->execution->count;
+    if (run->execution->count > 0)
+        runner->execution_count = run->execution->count;
     if (run->cell.exits) {
         loop_timer_start(run->settle, EXIT_MS);
         return;
@@ -551,6 +552,18 @@ runner_interrupt(struct kernel_runner *runner)
         finish_queued(runner, queued, CELL_REMOVED, NULL);
     if (runner->run.execution)
         stop_execution(runner, runner->run.execution, EXECUTION_INTERRUPTED);
+}
+
+const struct process_end *
+runner_end_of(const struct kernel_runner *runner)
+{
+    static const struct process_end unheeded = {
+        CELL_NO_EXIT, "KernelDied",
+        "the kernel was replaced, because code did not react to an interrupt"};
+    static const struct process_end unusable = {CELL_NO_EXIT, "KernelDied",
+                                                "the kernel could not be used, and was replaced"};
+    bool killed = runner->run.execution && runner->run.end == CELL_KILLED;
+    return killed ? &unheeded : &unusable;
 }
 
 void

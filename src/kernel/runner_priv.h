@@ -111,6 +111,8 @@ bool runner_warm_up(struct kernel_runner *runner);
 bool runner_is_busy(const struct kernel_runner *runner);
 // Interrupts the running execution, if there is one, and empties the queue.
 void runner_interrupt(struct kernel_runner *runner);
+// Why the runner has its process replaced.
+const struct process_end *runner_end_of(const struct kernel_runner *runner);
 // The process is about to be replaced on request: the running execution ends as `interrupted` when
 // it is gone.
 void runner_kill(struct kernel_runner *runner);

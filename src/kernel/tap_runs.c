@@ -125,7 +125,6 @@ tap_runs_end(struct tap_runs *runs, enum cell_end end, const struct process_end 
 static void
 mark_interrupted(struct tap_run *run)
 {
-    // A signal does not reach the threads of subshells.
     if (run->execution->state != EXECUTION_RUNNING || cell_is_answered(&run->cell) || run->subshell)
         return;
     run->execution->stop_status = EXECUTION_INTERRUPTED;
@@ -254,8 +253,10 @@ tap_runs_add(struct tap_runs *runs, const struct tap_run_request *request)
     run->execution->kernel = kg_strdup(runs->process->spec->name);
     run->execution->msg_id = kg_strdup(request->msg_id);
     output_log_set_spare(&run->execution->log); // the client gets its output in any case
-    run->execution->on_interrupt = run_on_interrupt;
-    run->execution->on_interrupt_arg = run;
+    if (!run->subshell) {                       // a signal does not reach the threads of subshells
+        run->execution->on_interrupt = run_on_interrupt;
+        run->execution->on_interrupt_arg = run;
+    }
     execution_release_request(run->execution);
     TAILQ_INSERT_TAIL(&runs->list, run, link);
     runs->n++;

@@ -173,8 +173,8 @@ struct own_message {
     char *header;
     char *content;
 };
-// `session` is that of its header. `parent_header` is borrowed; empty: it is no answer. Takes
-// `content`, JSON text.
+// Makes a message with that session in its header. `parent_header` is borrowed, and empty where the
+// message answers nothing. Takes `content`, JSON text.
 void own_message_init(struct own_message *ret, enum kernel_channel channel, const char *type,
                       const char *session, struct kernel_bytes parent_header, char *content);
 void own_message_fini(struct own_message *own);

@@ -57,12 +57,12 @@ add_folders(struct buf *path, const struct kernelspec *spec)
 }
 
 // The environment of the kernels, so that `python` is the kernel's. The default kernel's PATH is
-// first.
+// first. Python programs show what they print before they are stopped.
 static json_t *
 make_env(const struct session *session, const json_t *own)
 {
     const struct sessions_settings *settings = &session->sessions->settings;
-    json_t *env = json_object();
+    json_t *env = json_pack("{s:s}", "PYTHONUNBUFFERED", "1");
     KG_AUTO_BUF path = {0};
     json_object_update(env, (json_t *)(uintptr_t)settings->kernels->env);
     add_folders(&path, settings->pooled_spec);

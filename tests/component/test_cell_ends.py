@@ -32,6 +32,12 @@ ENDS = {
         "E: " + 100_000 * "x",
         "",
     ),
+    "death after a large error": (
+        cell('send iopub error {"ename":"E","evalue":"{100000*x}"}', "die 3"),
+        "died",
+        "E: " + 100_000 * "x",
+        "",
+    ),
     "no reply": (
         "no-reply",
         "error",
@@ -78,6 +84,12 @@ def test_end(run, code, status, error, stderr):
 def test_the_error_is_the_last_line_of_output(run):
     lines = run(cell(ERROR, "print after", f"reply {SAYS}"))
     assert lines.kinds() == ["stdout", "error", "done"]
+
+
+def test_a_reply_without_a_count_does_not_reset_it(gateway, session, run):
+    run("print 1")
+    assert run('send shell execute_reply {"status":"ok"}').status == "ok"
+    assert gateway.show_session(session)["kernels"]["script"]["execution_count"] == 1
 
 
 @pytest.mark.parametrize(

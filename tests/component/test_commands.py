@@ -74,6 +74,9 @@ def test_environment(start_gateway):
     show = 'echo "$GIVEN|$A|$B|${MISSING-unset}"'
     assert command.wait(show, env={"B": "own", "GIVEN": "x"})["stdout"] == "x|session|own|unset\n"
     assert command.wait(show)["stdout"] == "gw ä|session|session|unset\n"
+    assert command.wait("echo $PYTHONUNBUFFERED")["stdout"] == "1\n"
+    unset = {"PYTHONUNBUFFERED": ""}
+    assert command.wait("echo $PYTHONUNBUFFERED", env=unset)["stdout"] == "\n"
     code = cell("getenv GIVEN", "getenv A")
     assert gateway.execute(code, session_id=session).text() == "gw ä\nsession\n"
     for name in ("", "A=B", "1A", "A B", "A\n"):

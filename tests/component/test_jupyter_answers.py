@@ -195,6 +195,13 @@ def test_an_interrupt_is_not_a_subshells(gateway, kernel, client):
     until_output(client)
     answer = gateway.client.post(f"/api/v1/sessions/{kernel}/interrupt").json()
     assert answer["interrupted"] is False
+    execution = execution_of(gateway, kernel, beside)["execution_id"]
+    main = client.execute(cell("print on", "take on"))
+    until_output(client)
+    answer = gateway.client.post(f"/api/v1/executions/{execution}/interrupt").json()
+    assert answer["interrupted"] is False
+    gateway.client.put(f"/api/v1/sessions/{kernel}/files/on", content=b"")
+    assert one(client.until_idle(main), "execute_reply")["content"]["status"] == "ok"
     gateway.release(kernel)
     assert one(client.until_idle(beside), "execute_reply")["content"]["status"] == "ok"
     wait_until_done(gateway, kernel, beside)

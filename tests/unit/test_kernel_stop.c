@@ -49,6 +49,10 @@ test_timeout_kills_what_cannot_be_interrupted(void **state)
     run_until_done(f, execution);
     assert_done(execution, "timeout", true);
     assert_last_error(execution, "TimeoutError", "longer than 0.5 s");
+    json_auto_t *description = kernel_describe(f->kernel);
+    const json_t *replaced = json_object_get(description, "replaced");
+    assert_non_null(strstr(json_string_value(json_object_get(replaced, "reason")),
+                           "did not react to an interrupt"));
     run_until_done(f, next);
     assert_done(next, "ok", false);
     assert_string_equal(fake_journal(), "run stubborn\nsignal python\nstop python\nstart python\n"
