@@ -16,6 +16,7 @@ import events
 import leftovers
 import pytest
 import replicas
+from jupyter_wire import start_kernel
 from kernelgate import Gateway, add_logs, clean_up_all, gateways, wait_for
 
 
@@ -220,6 +221,14 @@ def session(gateway):
 def run(gateway, session):
     """Executes code in the test's session."""
     return lambda code, **fields: gateway.execute(code, session_id=session, **fields)
+
+
+@pytest.fixture
+def kernel(gateway):
+    """A kernel for one test, of a gateway with the Jupyter API."""
+    kernel_id = start_kernel(gateway)
+    yield kernel_id
+    gateway.client.delete(f"/api/kernels/{kernel_id}")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from jupyter_wire import (
     execution_of,
     of,
     one,
-    start_kernel,
     text,
     wait_until_done,
 )
@@ -19,13 +18,6 @@ from kernelgate import wait_for
 @pytest.fixture(scope="module")
 def gateway_flags():
     return ["--jupyter-api"]
-
-
-@pytest.fixture
-def kernel(gateway):
-    kernel = start_kernel(gateway)
-    yield kernel
-    gateway.client.delete(f"/api/kernels/{kernel}")
 
 
 @pytest.fixture

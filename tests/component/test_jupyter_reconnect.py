@@ -11,7 +11,6 @@ from jupyter_wire import (
     Channels,
     connections,
     one,
-    start_kernel,
     text,
     wait_until_done,
     wait_until_left,
@@ -22,13 +21,6 @@ from kernelgate import wait_for
 @pytest.fixture(scope="module")
 def gateway_flags():
     return ["--jupyter-api"]
-
-
-@pytest.fixture
-def kernel(gateway):
-    kernel = start_kernel(gateway)
-    yield kernel
-    assert gateway.client.delete(f"/api/kernels/{kernel}").status_code == 204
 
 
 @pytest.fixture

@@ -26,13 +26,6 @@ def gateway_flags():
     return ["--jupyter-api"]
 
 
-@pytest.fixture
-def kernel(gateway):
-    kernel_id = start_kernel(gateway)
-    yield kernel_id
-    gateway.client.delete(f"/api/kernels/{kernel_id}")
-
-
 # ---- The server
 
 

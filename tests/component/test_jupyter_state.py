@@ -3,20 +3,13 @@
 
 import pytest
 from component import HELD, cell, exact
-from jupyter_wire import Channels, list_kernels, of, one, start_kernel, text
+from jupyter_wire import Channels, list_kernels, of, one, text
 from kernelgate import wait_for
 
 
 @pytest.fixture(scope="module")
 def gateway_flags():
     return ["--jupyter-api"]
-
-
-@pytest.fixture
-def kernel(gateway):
-    kernel = start_kernel(gateway)
-    yield kernel
-    assert gateway.client.delete(f"/api/kernels/{kernel}").status_code == 204
 
 
 @pytest.fixture(params=[True, False], ids=["v1", "legacy"])

@@ -3,19 +3,12 @@
 
 import pytest
 from component import cell
-from jupyter_wire import Channels, of, one, start_kernel, text
+from jupyter_wire import Channels, of, one, text
 
 
 @pytest.fixture(scope="module")
 def gateway_flags():
     return ["--jupyter-api"]
-
-
-@pytest.fixture
-def kernel(gateway):
-    kernel = start_kernel(gateway)
-    yield kernel
-    gateway.client.delete(f"/api/kernels/{kernel}")
 
 
 @pytest.fixture(params=[True, False], ids=["v1", "legacy"])

@@ -3,7 +3,7 @@
 
 import pytest
 from debug_client import DebugClient
-from jupyter_wire import Channels, of, one, start_kernel, text
+from jupyter_wire import Channels, of, one, text
 
 CODE = "x = 1\ny = x + 1\nz = y + 1\nprint(z)"
 
@@ -11,13 +11,6 @@ CODE = "x = 1\ny = x + 1\nz = y + 1\nprint(z)"
 @pytest.fixture(scope="module", params=["fork", "exec"])
 def gateway_flags(request):
     return ["--jupyter-api", "--kernel-start", request.param]
-
-
-@pytest.fixture
-def kernel(gateway):
-    kernel = start_kernel(gateway)
-    yield kernel
-    gateway.client.delete(f"/api/kernels/{kernel}")
 
 
 @pytest.fixture
