@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the tests: script/test [PART…] [--all] [--again] [arguments of pytest]
 
-Without parts, what a change should pass, and what CI runs. With arguments of pytest, as in
-`script/test -k timeout` or `script/test tests/e2e/test_pool.py`, the tests of `component` and `e2e`, or of
-the part that is named, that these select.
+Without parts, what a change should pass, and what CI runs. With arguments of pytest, the tests that these
+select: `script/test tests/browser/test_console.py` those of a file, `script/test -k timeout` those of
+`component` and `e2e`, or of the parts that are named.
 
   --all          every part. A part that has passed on this machine with the same sources, tests and
                  tools is left out, and named
@@ -68,8 +68,11 @@ def select(arguments):
         return [on_engine(settings, rest)], False
     if everything:
         names = list(options)
+    if rest and not rest[0].startswith("-") and not os.path.exists(rest[0].partition("::")[0]):
+        fail(f"there is no file {rest[0]}" + (f", but --{rest[0]}" if rest[0] in options else ""))
     if not names and rest:
-        names = ["component", "e2e"]
+        paths = [word for word in rest if word.startswith("tests/")]
+        names = ["component", "e2e", *(["browser", "load"] if paths else [])]
     chosen = [part for part in PARTS if (part.option in names if names else part.by_default)]
     if rest:
         chosen = [part for each in chosen if (part := with_arguments(each, rest))]

@@ -51,6 +51,9 @@ def test_arguments_of_pytest(suite):
     parts = suite.select([path, "-x"])[0]
     assert [part.tests.tests[0] for part in parts] == [path, path]
     assert all(part.tests.tests[-1] == "-x" for part in parts)
+    for folder in "browser", "load":
+        file = next(iter((SUITE.parent / folder).glob("test_*.py"))).relative_to(SUITE.parents[1])
+        assert folder in names(suite.select([str(file), "-k", "x"]))
 
 
 def test_another_engine(suite):
@@ -59,7 +62,9 @@ def test_another_engine(suite):
     assert part.tests.tests == ("tests/e2e", "-k", "files")
 
 
-@pytest.mark.parametrize("arguments", [["--provisioner"], ["--unit", "-k", "x"]])
+@pytest.mark.parametrize(
+    "arguments", [["--provisioner"], ["--unit", "-k", "x"], ["tests/e2e/test_no.py"], ["browser"]]
+)
 def test_what_cannot_be_done_is_refused(suite, arguments, capsys):
     with pytest.raises(SystemExit) as end:
         suite.select(arguments)
