@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A notebook in a tab of JupyterLab, used as a person would: keys, buttons, and what is shown."""
 
+import re
+
 from playwright.sync_api import expect
 
 expect.set_options(timeout=60_000)
@@ -47,6 +49,28 @@ class NotebookPage:
     def press_button(self, name):
         """Presses a button of the notebook's toolbar."""
         self.page.locator(f'.jp-NotebookPanel [data-jp-item-name="{name}"]').click()
+
+    def open_debugger(self):
+        """Turns the debugger on, which opens its side bar and gives the cells a place for breakpoints."""
+        button = self.page.locator(".jp-NotebookPanel .jp-DebuggerBugButton")
+        expect(button).not_to_have_class(re.compile("disabled"))
+        button.click()
+        expect(self.page.locator(".jp-DebuggerSidebar")).to_be_visible()
+        expect(self.cells.first.locator(".cm-gutter.cm-breakpoint-gutter")).to_be_visible()
+
+    def set_breakpoint(self, number, line):
+        gutter = self.cells.nth(number).locator(".cm-breakpoint-gutter .cm-gutterElement")
+        gutter.nth(line).click()  # the first one is above the lines
+        expect(self.page.locator(".jp-DebuggerBreakpoint-line")).to_have_text(str(line))
+
+    def expect_stop(self, number, line):
+        stopped = self.cells.nth(number).locator(".jp-DebuggerEditor-highlight")
+        expect(stopped).to_have_text(line)
+
+    def expect_variable(self, name, value):
+        """What the debugger's side bar shows of a stopped cell's variables."""
+        shown = self.page.locator(".jp-DebuggerVariables-body jp-tree-item")
+        expect(shown.filter(has_text=name)).to_have_text(name + value)
 
     def restart(self):
         self.press_button("restart")

@@ -2,8 +2,6 @@
 """JupyterLab with `--gateway-url`, in Debian's Chromium: what people do in a notebook. And what a page
 of another server may do."""
 
-from importlib.metadata import version
-
 import pytest
 from jupyter_wire import list_kernels
 from kernelgate import wait_for
@@ -29,17 +27,48 @@ ipywidgets.interact(lambda x: print('twice', 2 * x), x=ipywidgets.IntSlider(3, 0
 """
 
 
-def test_a_slider_updates_an_output(gateway, open_notebook):
-    notebook = open_notebook(SLIDER)
-    packages = f"/api/v1/sessions/{the_kernel(gateway)}/packages?wait=1"
-    body = {"packages": [f"ipywidgets=={version('ipywidgets')}"]}
-    installed = gateway.client.post(packages, json=body, timeout=180).json()
-    assert installed["status"] == "ok", installed
-    cell = notebook.run(0, 1)
-    output = cell.locator(".widget-output")
-    expect(output).to_have_text("twice 6\n")
+def move_slider(cell):
     cell.get_by_role("slider").press("ArrowRight")
-    expect(output).to_have_text("twice 8\n")
+
+
+def test_a_slider_updates_an_output(open_notebook):
+    cell = open_notebook(SLIDER).run(0, 1)
+    expect(cell.locator(".widget-output")).to_have_text("twice 6\n")
+    move_slider(cell)
+    expect(cell.locator(".widget-output")).to_have_text("twice 8\n")
+
+
+def test_a_slider_moved_while_a_cell_runs_that_an_interrupt_ends(open_notebook):
+    """JupyterLab sends what the slider says to a subshell. ipykernel passes it on to where the slider
+    was made: it is answered when the cell has ended."""
+    notebook = open_notebook(SLIDER, "import time\nprint('go', flush=True)\ntime.sleep(300)")
+    slider = notebook.run(0, 1)
+    cell = notebook.start(1)
+    expect_output(cell, "go")
+    move_slider(slider)
+    expect(cell.locator(".jp-InputPrompt")).to_have_text("[*]:")
+    notebook.press_button("interrupt")
+    expect(cell.locator(".jp-OutputArea")).to_contain_text("KeyboardInterrupt")
+    expect(slider.locator(".widget-output")).to_have_text("twice 8\n")
+
+
+FIGURES = """
+import ipywidgets, matplotlib.pyplot as plt
+@ipywidgets.interact(x=ipywidgets.IntSlider(3, 0, 10))
+def draw(x):
+    plt.plot([0, x])
+    plt.show()
+"""
+
+
+def test_a_slider_draws_a_figure(open_notebook):
+    cell = open_notebook(FIGURES).run(0, 1)
+    figure = cell.locator(".widget-output img")
+    expect(figure).to_be_visible()
+    before = figure.get_attribute("src")
+    move_slider(cell)
+    expect(figure).not_to_have_attribute("src", before)
+    expect(cell.locator("img")).to_have_count(1)
 
 
 def test_input_is_answered_in_the_page(open_notebook):
@@ -70,6 +99,37 @@ def test_a_kernel_that_dies_is_reported_and_replaced(open_notebook):
     died.locator(".jp-mod-accept").click()
     notebook.until_idle()
     expect_output(notebook.run(1, 1), "False")
+
+
+def test_a_kernel_that_memory_killed_shows_why(open_notebook):
+    notebook = open_notebook("x = []\nwhile True: x.append(bytearray(1 << 24))", "print('here')")
+    cell = notebook.start(0)
+    expect(cell.locator(".jp-OutputArea")).to_contain_text("OutOfMemory")
+    died = notebook.page.locator(".jp-Dialog", has_text="appears to have died")
+    died.locator(".jp-mod-accept").click()
+    notebook.until_idle()
+    expect_output(notebook.run(1, 1), "here")
+
+
+DEBUGGED = "first = 20\nsecond = first + 1\nthird = second * 2\nprint('third', third)"
+
+
+def test_the_debugger_stops_shows_variables_and_goes_on_after_an_interrupt(open_notebook):
+    notebook = open_notebook(DEBUGGED)
+    notebook.open_debugger()
+    notebook.set_breakpoint(0, 3)
+    for _ in range(2):
+        cell = notebook.start(0)
+        notebook.expect_stop(0, "third = second * 2")
+        notebook.expect_variable("second", "21")
+        notebook.press_button("interrupt")
+        expect(cell.locator(".jp-OutputArea")).to_contain_text("KeyboardInterrupt")
+        notebook.until_idle()
+        expect(cell.locator(".jp-DebuggerEditor-highlight")).to_have_count(0)
+    cell = notebook.start(0)
+    notebook.expect_stop(0, "third = second * 2")
+    notebook.page.locator('[data-command="debugger:continue"]').click()
+    expect_output(cell, "third 42")
 
 
 def test_the_kernel_survives_the_gateway(gateway, open_notebook):
