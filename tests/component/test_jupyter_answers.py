@@ -49,11 +49,6 @@ def is_busy(gateway, kernel):
     return gateway.client.get(f"/api/kernels/{kernel}").json()["execution_state"] == "busy"
 
 
-def subshell_of(client):
-    request = client.send("create_subshell_request", {}, channel="control")
-    return one(client.until_idle(request), "create_subshell_reply")["content"]["subshell_id"]
-
-
 # ---- A kernel that is silent
 
 
@@ -155,7 +150,7 @@ def test_a_restart_answers(gateway, kernel, client):
 
 
 def test_a_subshell_leaves_the_main_cell_running(gateway, kernel, client):
-    subshell = subshell_of(client)
+    subshell = client.create_subshell()
     main = client.execute(cell("print on", "hang"))
     until_output(client)
     beside = client.until_idle(client.execute("print beside", subshell=subshell))
@@ -170,7 +165,7 @@ def test_a_subshell_leaves_the_main_cell_running(gateway, kernel, client):
 
 
 def test_the_kernel_is_busy_while_a_subshell_is(gateway, kernel, client):
-    subshell = subshell_of(client)
+    subshell = client.create_subshell()
     beside = client.execute(cell("print on", "take go"), subshell=subshell)
     until_output(client)
     assert text(client.run("print main")) == "main\n"
@@ -182,7 +177,7 @@ def test_the_kernel_is_busy_while_a_subshell_is(gateway, kernel, client):
 
 def test_an_interrupt_is_not_a_subshells(gateway, kernel, client):
     """What goes on in it ends as it does."""
-    subshell = subshell_of(client)
+    subshell = client.create_subshell()
     beside = client.execute(cell("print on", "take go"), subshell=subshell)
     until_output(client)
     answer = gateway.client.post(f"/api/v1/sessions/{kernel}/interrupt").json()
@@ -201,7 +196,7 @@ def test_an_interrupt_is_not_a_subshells(gateway, kernel, client):
 
 
 def test_a_subshell_does_not_wait_behind_the_main_queue(gateway, kernel, client):
-    subshell = subshell_of(client)
+    subshell = client.create_subshell()
     first = client.execute(cell("print on", "take go"))
     until_output(client)
     for _ in range(300):

@@ -93,6 +93,43 @@ def test_buffers_both_ways(client, size):
     assert message["buffers"] == [buffer[::-1] for buffer in buffers]
 
 
+DRAW_ON_MESSAGE = """
+import matplotlib.pyplot as plt
+def opened(comm, message):
+    @comm.on_msg
+    def draw(message):
+        print("drawing")
+        plt.plot([1, 2])
+        plt.show()
+get_ipython().kernel.comm_manager.register_target("draws", opened)
+"""
+
+
+def test_what_a_subshell_shows_beside_a_cell_is_its_own(gateway, kernel):
+    """A line and a figure, with a widget's message for their parent: JupyterLab drops others."""
+    with Channels(gateway, kernel) as client:
+        client.run(DRAW_ON_MESSAGE)
+        subshell = client.create_subshell()
+        comm = {"comm_id": "c-1", "target_name": "draws", "data": {}}
+        client.send("comm_open", comm, subshell=subshell)
+        running = client.execute("print('go', flush=True)\nprint(input())", allow_stdin=True)
+        client.until(lambda message: message["content"].get("text") == "go\n")
+        for _ in range(3):
+            told = client.send("comm_msg", {"comm_id": "c-1", "data": {}}, subshell=subshell)
+            is_shown = client.until(
+                lambda message: (
+                    message["parent_header"].get("msg_id") == told
+                    and message["content"].get("execution_state") == "idle"
+                )
+            )
+            beside = [it for it in is_shown if it["parent_header"].get("msg_id") == told]
+            assert text(beside) == "drawing\n"
+            assert "image/png" in one(beside, "display_data")["content"]["data"]
+        client.send("input_reply", {"value": "end"}, channel="stdin")
+        shown = client.until_idle(running)
+        assert text(shown) == "end\n" and not of(shown, "display_data")
+
+
 def test_interrupt_and_restart(gateway, kernel):
     with Channels(gateway, kernel) as client:
         running = client.execute("x = 1\nprint('go', flush=True)\nwhile True: pass")

@@ -225,6 +225,13 @@ class Channels:
     def run(self, code, **content):
         return self.until_idle(self.execute(code, **content))
 
+    def create_subshell(self):
+        reply = one(
+            self.until_idle(self.send("create_subshell_request", {}, channel="control")),
+            "create_subshell_reply",
+        )
+        return reply["content"]["subshell_id"]
+
     def closing_status(self):
         """The status of the close that the server sends; other messages before it are skipped."""
         while True:
