@@ -163,6 +163,10 @@ size_t utf8_append(struct buf *ret, const void *data, size_t len, bool last);
 
 // The longest length, at most `max`, to which valid text can be cut without splitting a character.
 size_t utf8_cut(const char *text, size_t len, size_t max);
+// Copies an untrusted text, for a message that people read: at most `size` - 1 bytes, whole characters
+// only. What is not valid, or moves or hides other characters (controls, bidirectional ones), becomes
+// '?'.
+void utf8_printable(const char *text, size_t len, char *ret, size_t size);
 
 // ---- Escapes --------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 
 #include "base.h"
 
+#include <string.h>
+
 // The length that the first byte announces; 0 if no character begins with it.
 static size_t
 announced_len(unsigned char first)
@@ -78,6 +80,43 @@ utf8_cut(const char *text, size_t len, size_t max)
     while (cut > 0 && ((unsigned char)text[cut] & 0xc0) == 0x80)
         cut--;
     return cut;
+}
+
+static unsigned
+decode(const unsigned char *p, size_t len)
+{
+    unsigned code = len == 1 ? p[0] : p[0] & (0x7fU >> len);
+    for (size_t i = 1; i < len; i++)
+        code = code << 6 | (p[i] & 0x3f);
+    return code;
+}
+
+static bool
+is_printable(unsigned code)
+{
+    return !(code < ' ' || (code >= 0x7f && code < 0xa0) || code == 0x061c ||
+             (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+             (code >= 0x2060 && code <= 0x206f) || code == 0xfeff);
+}
+
+void
+utf8_printable(const char *text, size_t len, char *ret, size_t size)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t n = 0;
+    for (size_t i = 0, step; i < len; i += step) {
+        size_t valid = utf8_valid_len(s + i, s + len);
+        bool kept = valid > 0 && is_printable(decode(s + i, valid));
+        step = valid > 0 ? valid : utf8_invalid_len(s + i, s + len);
+        if (n + (kept ? valid : 1) >= size)
+            break;
+        if (kept)
+            memcpy(ret + n, s + i, valid);
+        else
+            ret[n] = '?';
+        n += kept ? valid : 1;
+    }
+    ret[n] = '\0';
 }
 
 size_t

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "kernel.h"
@@ -248,12 +249,12 @@ kernelspecs_at(const struct kernelspecs *specs, size_t index)
 static bool
 has_name(const struct kernelspec *spec, const char *name)
 {
-    if (strcmp(spec->name, name) == 0)
+    if (strcasecmp(spec->name, name) == 0)
         return true;
     size_t i;
     json_t *alias;
     json_array_foreach(spec->aliases, i, alias) {
-        if (strcmp(json_string_value(alias), name) == 0)
+        if (strcasecmp(json_string_value(alias), name) == 0)
             return true;
     }
     return false;

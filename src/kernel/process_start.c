@@ -41,10 +41,7 @@ last_line(const char *said, char ret[MAX_SAID + 1])
     size_t begin = end;
     while (begin > 0 && said[begin - 1] != '\n' && end - begin < MAX_SAID)
         begin--;
-    size_t len = 0;
-    for (size_t i = begin; i < end; i++)
-        ret[len++] = said[i] >= ' ' && said[i] < 127 ? said[i] : '?';
-    ret[len] = '\0';
+    utf8_printable(said + begin, end - begin, ret, MAX_SAID + 1);
 }
 
 static void

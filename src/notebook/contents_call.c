@@ -167,6 +167,7 @@ contents_finish(struct contents_call *call, struct buf *text)
         KG_AUTO_BUF location = {0};
         buf_append_str(&location, "/api/contents/");
         percent_append(&location, call->path, "/");
+        buf_append_str(&location, call->location_end ? call->location_end : "");
         http_reply_header(request, "Location", location.data);
     }
     struct answer *answer = KG_NEW(struct answer);

@@ -260,6 +260,8 @@ show_checkpoint(struct contents_call *call, const char *printed)
 {
     (void)printed;
     call->status = 201;
+    call->with_location = true;
+    call->location_end = "/checkpoints/checkpoint";
     contents_show_checkpoint(call);
 }
 

@@ -69,6 +69,7 @@ struct contents_call {
     const char *file; // behind the session's id; "": the session's folder, or the root
     int status;
     bool with_location;
+    const char *location_end; // what follows the path there, or NULL
     enum contents_type type; // requested by the client
     const char *format;      // requested by the client: "text", "base64" or NULL
     bool with_content;

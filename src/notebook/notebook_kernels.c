@@ -65,17 +65,22 @@ read_env(const json_t *body, struct kg_error *err)
     return json_object_size(taken) > 0 ? json_incref(taken) : NULL;
 }
 
-// The body of POST kernels; it may be absent.
+// The body of POST kernels; it may be absent. `ret` points into `ret_id` and `ret_env`.
 static int
 read_wish(const struct notebook *notebook, struct http_request *request, struct kernel_wish *ret,
-          json_t **ret_env, struct kg_error *err)
+          char ret_id[KERNEL_ID_LEN + 1], json_t **ret_env, struct kg_error *err)
 {
-    const char *name;
+    const char *name, *id;
     json_auto_t *body =
         http_request_body_len(request) > 0 ? body_object(request, err) : json_object();
-    if (!body || body_string(body, "name", KERNEL_NAME_MAX, &name, err) < 0)
+    if (!body || body_string(body, "name", KERNEL_NAME_MAX, &name, err) < 0 ||
+        body_string(body, "kernel_id", SESSION_MAX_ID_LEN, &id, err) < 0)
         return -1;
     *ret = (struct kernel_wish){.spec = notebook->face->default_spec};
+    if (id && !kernel_id_is_valid(id))
+        return kg_error_set(err, KG_INVALID, 0, "kernel_id must be a UUID");
+    snprintf(ret_id, KERNEL_ID_LEN + 1, "%s", id ? id : "");
+    ret->id = id ? ret_id : NULL;
     if (name && *name)
         ret->spec = kernelspecs_find(notebook->face->specs, name, err);
     if (!ret->spec)
@@ -122,11 +127,17 @@ handle_kernel_start(struct http_request *request, void *arg)
     struct notebook *notebook = arg;
     struct kg_error err = {0};
     struct kernel_wish wish;
+    char id[KERNEL_ID_LEN + 1];
+    bool exists = false;
     json_auto_t *env = NULL;
     struct kernel_post *post = KG_NEW(struct kernel_post);
     post->notebook = notebook;
     post->request = request;
-    if (read_wish(notebook, request, &wish, &env, &err) == 0)
+    if (read_wish(notebook, request, &wish, id, &env, &err) == 0)
+        exists = wish.id && kernel_find(notebook, http_request_owner(request), wish.id, NULL);
+    if (exists)
+        kg_error_set(&err, KG_INVALID, 0, "Kernel already exists: %s", id);
+    if (err.code == KG_OK)
         post->start = kernel_start_new(notebook, http_request_owner(request), &wish,
                                        post_on_started, post, &err);
     if (post->start) {
@@ -134,7 +145,7 @@ handle_kernel_start(struct http_request *request, void *arg)
         return;
     }
     free(post);
-    reply_failure(request, &err);
+    reply_failure_as(request, exists ? 409 : kg_code_info(err.code)->http_status, &err);
 }
 
 // ---- One ------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ agent_error_parse(const char *text, size_t len, struct kg_error *err)
     enum kg_code code = code_of(json_string_value(json_object_get(error, "code")));
 
     if (json_is_string(said))
-        text_sanitise(json_string_value(said), json_string_length(said), reason, sizeof reason);
+        utf8_printable(json_string_value(said), json_string_length(said), reason, sizeof reason);
     (void)kg_error_set(err, code, 0, "%s%s", code == KG_INTERNAL ? "the agent failed: " : "",
                        reason[0] ? reason : "no reason given");
 }

@@ -29,16 +29,6 @@ link_target_valid(const char *target)
     return len >= 1 && len <= LINK_TARGET_MAX;
 }
 
-void
-text_sanitise(const char *text, size_t len, char *ret, size_t size)
-{
-    size_t n = len < size ? len : size - 1;
-
-    for (size_t i = 0; i < n; i++)
-        ret[i] = text[i] >= ' ' && text[i] < 0x7f ? text[i] : '?';
-    ret[n] = '\0';
-}
-
 enum link_answer
 link_answer_parse(const char *line, size_t len, struct kg_error *err)
 {
@@ -54,7 +44,7 @@ link_answer_parse(const char *line, size_t len, struct kg_error *err)
         (void)kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "the agent's answer is malformed");
         return LINK_ANSWER_REFUSED;
     }
-    text_sanitise(line + REFUSED_LEN, len - REFUSED_LEN, text, sizeof text);
+    utf8_printable(line + REFUSED_LEN, len - REFUSED_LEN, text, sizeof text);
     bool missing = strncmp(text, not_found, strlen(not_found)) == 0;
     (void)kg_error_set(err, missing ? KG_NOT_FOUND : KG_PROVISIONER_UNAVAILABLE, 0, "%s", text);
     return strncmp(text, overtaken, strlen(overtaken)) == 0 ? LINK_ANSWER_OVERTAKEN

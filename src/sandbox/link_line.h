@@ -30,6 +30,3 @@ enum link_answer {
 // the agent's text as far as it is printable.
 KG_MUST_CHECK enum link_answer link_answer_parse(const char *line, size_t len,
                                                  struct kg_error *err);
-// Copies at most `size` - 1 bytes of an untrusted text. Bytes that are not printable ASCII become
-// '?'.
-void text_sanitise(const char *text, size_t len, char *ret, size_t size);

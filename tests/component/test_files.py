@@ -49,6 +49,7 @@ def test_up_down_and_away(files, run):
     assert files.names() == []
     problem(files.delete("data"), 404, "not_found")
     problem(files.get("data/deep/a.csv"), 404, "not_found")
+    assert "nixé 日.txt" in problem(files.get("nixé 日.txt"), 404, "not_found")["detail"]
 
 
 def test_overwrite_0_keeps_what_is_there(files):

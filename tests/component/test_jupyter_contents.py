@@ -621,6 +621,7 @@ def test_checkpoints(gateway, client, folder):
     made = client.post(checkpoints)
     assert made.status_code == 201
     assert set(made.json()) == {"id", "last_modified"} and made.json()["id"] == "checkpoint"
+    assert made.headers["location"] == f"{path}/checkpoints/checkpoint"
     assert client.get(checkpoints).json() == [made.json()]
     save(client, path, {**NOTEBOOK, "cells": []}, status=200, type="notebook", format="json")
     assert client.post(checkpoints + "/checkpoint").status_code == 204

@@ -4,6 +4,7 @@
 import datetime
 import socket
 import urllib.parse
+import uuid
 from types import SimpleNamespace
 
 import pytest
@@ -91,6 +92,7 @@ def test_kernelspecs_have_what_jupyterlab_asks_for(gateway):
         assert model["spec"]["metadata"] == ({"debugger": True} if name == "python3" else {})
     same = gateway.client.get("/api/kernelspecs/script").json()
     assert same == listed["kernelspecs"]["python3"]
+    assert gateway.client.get("/api/kernelspecs/Python3").json() == same
     failure(gateway.client.get("/api/kernelspecs/cobol"), 404)
 
 
@@ -125,6 +127,20 @@ def test_a_kernel_from_its_start_to_its_end(gateway, body):
     assert model["id"] not in list_kernels(gateway)
     for response in gateway.client.get(path), gateway.client.delete(path):
         assert model["id"] in failure(response, 404)
+
+
+def test_a_client_chooses_a_kernels_id(gateway):
+    chosen = str(uuid.uuid4())
+    response = gateway.client.post("/api/kernels", json={"kernel_id": chosen})
+    assert response.status_code == 201 and response.json()["id"] == chosen
+    try:
+        same = gateway.client.post("/api/kernels", json={"kernel_id": chosen})
+        assert chosen in failure(same, 409)
+        for bad in 5, "", "x", chosen[:-1], chosen + "0", f"../{chosen[3:]}":
+            failure(gateway.client.post("/api/kernels", json={"kernel_id": bad}), 400)
+        assert list(list_kernels(gateway)) == [chosen]
+    finally:
+        assert gateway.client.delete(f"/api/kernels/{chosen}").status_code == 204
 
 
 def test_environment_of_a_kernel(gateway):

@@ -130,6 +130,31 @@ test_utf8(void **state)
 }
 
 static void
+test_printable(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *printable;
+    } cases[] = {
+        {"", ""},
+        {"nix\xc3\xa9.txt", "nix\xc3\xa9.txt"},
+        {"\xe6\x97\xa5 \xf0\x9f\x98\x80", "\xe6\x97\xa5 \xf0\x9f\x98\x80"},
+        {"a\x1b[2J\n\x7f", "a?[2J??"},
+        {"\xc2\x85|\xc2\xa0|", "?|\xc2\xa0|"},                      // U+0085, U+00A0
+        {"\xe2\x80\xaex\xe2\x81\xa6|\xe2\x80\xa8", "?x?|?"},        // U+202E, U+2066, U+2028
+        {"\xe2\x80\x8b\xef\xbb\xbf\xe2\x80\x94", "??\xe2\x80\x94"}, // U+200B, U+FEFF, U+2014
+        {"\xff\xc3", "??"},
+        {"0123456789abcdef", "0123456789a"},
+        {"0123456789\xc3\xa9", "0123456789"}, // no half characters
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        char text[12];
+        utf8_printable(cases[i].text, strlen(cases[i].text), text, sizeof text);
+        assert_string_equal(text, cases[i].printable);
+    }
+}
+
+static void
 test_cut_and_escapes(void **state)
 {
     (void)state;
@@ -545,6 +570,7 @@ main(void)
         cmocka_unit_test(test_json_string_within),
         cmocka_unit_test(test_json_as_ascii),
         cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_printable),
         cmocka_unit_test(test_cut_and_escapes),
         cmocka_unit_test(test_percent_decoding),
         cmocka_unit_test(test_names_of_variables),

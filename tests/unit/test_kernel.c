@@ -72,9 +72,11 @@ test_load(void **state)
     assert_ptr_equal(kernelspecs_find(specs, "python", &err), python);
     assert_ptr_equal(kernelspecs_find(specs, "py", &err), python);
     assert_ptr_equal(kernelspecs_find(specs, "ruby", &err), ruby);
-    assert_null(kernelspecs_find(specs, "Ruby", &err));
+    assert_ptr_equal(kernelspecs_find(specs, "PY", &err), python);
+    assert_ptr_equal(kernelspecs_find(specs, "Ruby", &err), ruby);
+    assert_null(kernelspecs_find(specs, "rub", &err));
     assert_int_equal(err.code, KG_UNKNOWN_KERNEL);
-    assert_string_equal(err.message, "there is no kernel \"Ruby\"; there are: python, ruby");
+    assert_string_equal(err.message, "there is no kernel \"rub\"; there are: python, ruby");
 }
 
 static void
