@@ -30,9 +30,10 @@ check_error(const char *text, size_t len)
     agent_error_parse(text, len, &err);
     int status = kg_code_info(err.code)->http_status;
     assert((status >= 400 && status < 500) || err.code == KG_DISK_FULL || err.code == KG_INTERNAL);
-    assert(err.message[0]);
+    size_t said = strlen(err.message);
+    assert(said > 0 && utf8_valid_prefix(err.message, said) == said);
     for (const char *c = err.message; *c; c++)
-        assert(*c >= ' ' && *c < 0x7f);
+        assert((unsigned char)*c >= ' ' && *c != 0x7f);
 }
 
 static void

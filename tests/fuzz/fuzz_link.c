@@ -13,7 +13,7 @@ static void
 check_printable(const char *text)
 {
     for (; *text; text++)
-        assert(*text >= ' ' && *text < 0x7f);
+        assert((unsigned char)*text >= ' ' && *text != 0x7f);
 }
 
 // The line that asks for `target`.
