@@ -25,6 +25,37 @@ def test_code_sandbox(own_gateway):
         assert '"installed_libraries"' in text and "pandas" in text
 
 
+def test_how_code_ends(gateway):
+    """By exit codes, as of a program; what comes after an exit does not run."""
+    with client_of("1", "sse", gateway, "mcp-sandbox") as client:
+        sandbox = {"sandbox_id": client.call("create_sandbox", {}).json["sandbox_id"]}
+
+        def run(code):
+            return client.call("execute_python_code", {**sandbox, "code": code}).json
+
+        for code, exit_code in (
+            ("import sys; print('a'); sys.exit(3)\nprint('b')", 3),
+            ("print('a'); exit()\nprint('b')", 0),
+            ("print('a'); sys.exit(0)", 0),
+            ("print('a'); raise ExceptionGroup('g', [ValueError(1)])", 1),
+            ("print('a'); sys.stdout = None", 0),
+            ("print('a')", 0),
+            ("import os; print('a', flush=True); os._exit(7)", 7),
+            ("import os; print('a', flush=True); os.kill(os.getpid(), 9)", 137),
+        ):
+            ended = run(code)
+            assert (ended["exit_code"], ended["stdout"]) == (exit_code, "a\n"), (code, ended)
+        gateway.delete_session(sandbox["sandbox_id"])
+
+
+def test_run_code_says_what_an_exit_was(gateway):
+    with client_of("1", "http", gateway) as client:
+        ok = client.call("run_code", {"code": "import sys; print('a'); sys.exit()"})
+        assert not ok.is_error and "a" in ok.text
+        failed = client.call("run_code", {"code": "import sys; sys.exit('no data')"})
+        assert failed.is_error and "SystemExit" in failed.text and "no data" in failed.text
+
+
 def test_mcp_sandbox_installs_from_the_real_index(gateway):
     with client_of("1", "sse", gateway, "mcp-sandbox") as client:
 
