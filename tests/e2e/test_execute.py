@@ -247,7 +247,7 @@ def test_an_interrupt_while_code_is_compiled(gateway, session, code):
 
 ERRORS = {
     "raise ExceptionGroup('g', [ValueError(1), TypeError(2)])": "ExceptionGroup",
-    "try: raise ExceptionGroup('g', [ValueError(1)])\nexcept* ValueError: 1 / 0": "ExceptionGroup",
+    "try: raise ExceptionGroup('g', [ValueError(1)])\nexcept* ValueError: raise ExceptionGroup('h', [KeyError(1)])": "ExceptionGroup",
     "%nosuch": "UsageError",
     "%%nosuch\na": "UsageError",
     "def f(:": "SyntaxError",
