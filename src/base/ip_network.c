@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { V4_OFFSET = 12, V4_BITS = 32, BITS = 128, CLIENT_BITS = 64 };
+enum { V4_OFFSET = 12, V4_BITS = 32, BITS = 128 };
 
 void
 ip_address_from_v4(unsigned char ret[IP_ADDRESS_LEN], const void *v4)
@@ -51,7 +51,7 @@ void
 ip_network_of_client(const unsigned char address[IP_ADDRESS_LEN], struct ip_network *ret)
 {
     bool whole = ip_address_is_v4(address) || ip_address_is_loopback(address);
-    *ret = (struct ip_network){.bits = whole ? BITS : CLIENT_BITS};
+    *ret = (struct ip_network){.bits = whole ? BITS : IP_CLIENT_BITS};
     memcpy(ret->bytes, address, (size_t)ret->bits / 8);
 }
 

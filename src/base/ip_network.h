@@ -9,6 +9,7 @@ struct sockaddr;
 
 enum {
     IP_ADDRESS_LEN = 16,
+    IP_CLIENT_BITS = 64,       // of IPv6, which one client usually has
     IP_NETWORK_TEXT_SIZE = 50, // with its NUL
 };
 struct ip_network {

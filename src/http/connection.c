@@ -13,9 +13,10 @@ connection_close(struct http_connection *conn)
 void
 connection_trust(struct http_connection *conn)
 {
-    if (!conn->trusted)
-        peer_trust(conn->peer);
-    conn->trusted = true;
+    if (conn->trusted)
+        return;
+    peer_trust(conn->peer);
+    place_trust(conn);
 }
 
 void

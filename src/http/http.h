@@ -31,13 +31,14 @@ struct http_server_settings {
                                         // handler; one owner may have half of it. Beyond that
                                         // bodies wait for each other. 0: no limit
     size_t max_header_bytes;            // larger heads get 400
-    int max_connections;                // further ones are closed at once
+    int max_connections;                // for a further one an idle one is closed, or it is
     int idle_timeout_s;                 // of a connection without a request
     int head_timeout_s;                 // from accepting a connection, or from the first byte of a
                                         // later request, to the end of its head, and of its body
                                         // if it has no valid key. 0: 15
-    int max_strangers;                  // connections of one address (IPv6: of one /64) without a
-                                        // valid key so far; 0: 64, but no limit on loopback
+    int max_strangers;                  // connections of one address (IPv6: of one /64; two times
+                                        // that of one /56, four times of one /48) without a valid
+                                        // key so far; 0: 64, but no limit on loopback
     const char *const *trusted_proxies; // NULL-terminated: addresses and networks of proxies whose
                                         // X-Forwarded-For is believed, besides loopback; "private":
                                         // RFC 1918 and 4193. NULL: none

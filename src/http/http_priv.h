@@ -50,9 +50,11 @@ struct http_chunks {
     uint64_t left; // bytes of this chunk
 };
 
-// An address (for IPv6 a /64 network) that has open connections, or that has sent wrong keys.
+// An address, or a network of IPv6, that has open connections, or that has sent wrong keys.
 struct http_peer {
     struct ip_network network;
+    struct http_peer *within; // the next larger network that is counted; NULL: none
+    int factor;               // how many times a single address's limits it has
     int n_open;
     int n_strangers; // those of them without a valid key so far
     int n_failures;  // wrong keys since `window_ms`
@@ -108,6 +110,9 @@ struct http_connection {
     bool tunnelled; // upgraded to carry an answer: the request still counts as open
     struct http_peer *peer;
     bool trusted; // a request had a valid key
+    // places.c:
+    bool idle;                               // it waits for nothing
+    TAILQ_ENTRY(http_connection) queue_link; // of the idle, or of the fresh
     // identify.c, about the request that is being read:
     char owner[HTTP_OWNER_MAX + 1]; // empty: none, or not known yet
     bool has_credential;
@@ -145,6 +150,18 @@ struct http_connection {
     LIST_ENTRY(http_connection) refused_link;
 };
 LIST_HEAD(http_connections, http_connection);
+
+TAILQ_HEAD(http_queue, http_connection);
+
+// The connections that have no request, or one whose head or body is not complete; the longest idle
+// first.
+struct http_places {
+    struct http_queue idle;
+    struct http_queue idle_strangers; // those without a valid key so far
+    int n;                            // open connections
+    int n_strangers;
+    int max;
+};
 
 // The bytes that all connections hold: of requests that are being read, and of bodies that no
 // handler has taken yet.
@@ -195,11 +212,11 @@ struct http_server {
     struct evhttp_bound_socket *bound; // evhttp's for the listener; NULL: it no longer listens
     struct loop_timer *accept_pause;
     int port;
-    int max_connections;
     size_t max_body_bytes;
     size_t max_small_body_bytes;
     struct http_gate gate;
     struct http_intake intake;
+    struct http_places places;
     struct http_peers peers;
     struct http_proxies proxies;
     TAILQ_HEAD(, http_linger) lingers;
@@ -220,14 +237,13 @@ struct http_server {
     struct http_router router;
     // Accepted, but evhttp has not made its connection yet; `adopt` runs in the same turn of the
     // loop.
-    struct http_connections fresh;
+    struct http_queue fresh;
     struct event *adopt;
     struct http_connections connections;
     struct http_connections refused;
     struct event *refuse;
     struct http_connection **by_fd;
     size_t by_fd_len;
-    int n_connections;
     int n_busy;
     int n_slowed; // requests with a wrong key whose answer is delayed
     LIST_HEAD(, http_request) requests;
@@ -325,6 +341,18 @@ void peer_trust(struct http_peer *peer);
 void peer_leave(struct http_peers *peers, struct http_peer *peer, bool was_trusted, int64_t now_ms);
 // The address has sent a wrong key; true: too many.
 KG_MUST_CHECK bool peer_failed(struct http_peer *peer, int64_t now_ms);
+
+// ---- places.c -------------------------------------------------------------------------------
+
+void places_init(struct http_places *places, int max);
+// Before a connection takes a place: closes an idle one if places are short. False: none is idle.
+KG_MUST_CHECK bool places_make_room(struct http_places *places);
+void place_take(struct http_connection *conn);
+// The connection has its first valid key.
+void place_trust(struct http_connection *conn);
+void place_is_idle(struct http_connection *conn);
+void place_is_busy(struct http_connection *conn);
+void place_leave(struct http_connection *conn);
 
 // ---- owners.c -------------------------------------------------------------------------------
 

@@ -28,13 +28,13 @@ on_closed(struct evhttp_connection *evcon, void *arg)
     struct http_connection *conn = arg;
     struct http_server *server = conn->server;
     server->by_fd[conn->fd] = NULL;
-    server->n_connections--;
     if (conn->busy && (!conn->upgraded || conn->tunnelled))
         server->n_busy--;
     refusal_forget(conn);
     intake_forget(conn);
     gate_forget(conn);
     identify_forget(conn);
+    place_leave(conn);
     peer_leave(&server->peers, conn->peer, conn->trusted, clock_mono_ms());
     if (conn->lingers && !server->ending)
         linger_start(server, conn->fd);
@@ -65,12 +65,14 @@ adopt_connection(struct http_server *server, struct http_connection *conn)
     bufferevent_getcb(conn->bev, NULL, NULL, NULL, &evcon);
     struct sockaddr_storage from = {0};
     socklen_t from_len = sizeof from;
+    bool is_fellow = false;
     // evhttp may have freed the connection already; then only our reference keeps `bev`.
-    if (evcon && server->n_connections < server->max_connections &&
-        getpeername(bufferevent_getfd(conn->bev), (struct sockaddr *)&from, &from_len) == 0)
-        conn->peer = peer_take(&server->peers, (struct sockaddr *)&from,
-                               server->fellow &&
-                                   server->fellow((struct sockaddr *)&from, server->fellow_arg));
+    if (evcon &&
+        getpeername(bufferevent_getfd(conn->bev), (struct sockaddr *)&from, &from_len) == 0) {
+        is_fellow = server->fellow && server->fellow((struct sockaddr *)&from, server->fellow_arg);
+        if (places_make_room(&server->places))
+            conn->peer = peer_take(&server->peers, (struct sockaddr *)&from, is_fellow);
+    }
     if (!conn->peer) {
         if (evcon)
             evhttp_connection_free(evcon);
@@ -82,8 +84,10 @@ adopt_connection(struct http_server *server, struct http_connection *conn)
     conn->fd = bufferevent_getfd(conn->bev);
     bufferevent_decref(conn->bev);
     remember_by_fd(server, conn);
-    server->n_connections++;
     LIST_INSERT_HEAD(&server->connections, conn, link);
+    place_take(conn);
+    if (is_fellow)
+        connection_trust(conn);
     refusal_watch(conn);
     intake_watch(conn);
     gate_watch(conn);
@@ -97,8 +101,8 @@ on_adopt(evutil_socket_t fd, short what, void *arg)
     (void)what;
     struct http_server *server = arg;
     struct http_connection *conn;
-    while ((conn = LIST_FIRST(&server->fresh))) {
-        LIST_REMOVE(conn, link);
+    while ((conn = TAILQ_FIRST(&server->fresh))) {
+        TAILQ_REMOVE(&server->fresh, conn, queue_link);
         adopt_connection(server, conn);
     }
 }
@@ -119,7 +123,7 @@ on_accept(struct event_base *base, void *arg)
     struct http_connection *conn = KG_NEW(struct http_connection);
     conn->server = server;
     conn->bev = bev;
-    LIST_INSERT_HEAD(&server->fresh, conn, link);
+    TAILQ_INSERT_TAIL(&server->fresh, conn, queue_link);
     event_active(server->adopt, EV_TIMEOUT, 0);
     return bev;
 }
@@ -130,6 +134,7 @@ on_answer_sent(struct evhttp_request *ev, void *arg)
     (void)ev;
     struct http_connection *conn = arg;
     conn->busy = false;
+    place_is_idle(conn);
     conn->server->n_busy--;
     intake_reset(conn);
     bufferevent_setwatermark(conn->bev, EV_READ, 0, 0);
@@ -157,6 +162,7 @@ on_request(struct evhttp_request *ev, void *arg)
         server->by_fd[bufferevent_getfd(evhttp_connection_get_bufferevent(evcon))];
     assert(conn && conn->evcon == evcon);
     conn->busy = true;
+    place_is_busy(conn);
     server->n_busy++;
     gate_await_no_more(conn);
     evhttp_request_set_on_complete_cb(ev, on_answer_sent, conn);
@@ -280,7 +286,7 @@ http_server_is_receiving(const struct http_server *server)
         if (!conn->busy && !conn->upgraded && !conn->closing && !conn->refused &&
             (conn->deadline_ms > 0 || !conn->gated))
             return true;
-    return !LIST_EMPTY(&server->fresh);
+    return !TAILQ_EMPTY(&server->fresh);
 }
 
 // ---- The server -----------------------------------------------------------------------------
@@ -333,12 +339,12 @@ http_server_new(struct loop *loop, const struct http_server_settings *settings,
     signal(SIGPIPE, SIG_IGN);
     KG_AUTO(http_server) server = KG_NEW(struct http_server);
     server->loop = loop;
-    server->max_connections = settings->max_connections;
+    places_init(&server->places, settings->max_connections);
     server->idle_timeout.tv_sec = settings->idle_timeout_s;
     server->check_origin_and_host = settings->check_origin_and_host;
     server->allowed_origins = copy_strings(settings->allowed_origins);
     server->allowed_hosts = copy_strings(settings->allowed_hosts);
-    LIST_INIT(&server->fresh);
+    TAILQ_INIT(&server->fresh);
     LIST_INIT(&server->connections);
     LIST_INIT(&server->requests);
     server->scratch = evbuffer_new();

@@ -12,9 +12,10 @@ import time
 
 import mcp_wire
 import pytest
-from component import cell
+from component import HELD, cell
 from kernelgate import problem, wait_for
 from sandboxes import sandboxes
+from strangers import Strangers
 
 HOLD = cell("print on", "hang")
 
@@ -290,13 +291,51 @@ def answers(connection):
 
 
 def test_max_connections(start_gateway):
+    """Without keys: for a new client the one that has been idle longest goes."""
     gateway = start_gateway("--max-connections", "16")
     address = gateway.url.removeprefix("http://").split(":")
     connections = [socket.create_connection(address) for _ in range(40)]
     try:
         served = [answers(connection) for connection in connections]
-        assert 14 <= served.count(True) <= 16
+        assert served[-8:] == [True] * 8 and not any(served[:24])
     finally:
         for connection in connections:
             connection.close()
     wait_for(lambda: gateway.client.get("/healthz").status_code == 200)
+
+
+def test_no_connection_that_is_busy_makes_room(start_gateway):
+    gateway = start_gateway("--max-connections", "16")
+    address = gateway.url.removeprefix("http://").split(":")
+    session = gateway.create_session()
+
+    def stream(code):
+        return gateway.stream(code, session_id=session)
+
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(stream(HELD))]
+        streams[0].next()
+        streams += [stack.enter_context(stream("print next")) for _ in range(14)]
+        with stream("print last"):
+            refused = stack.enter_context(socket.create_connection(address))
+            refused.settimeout(60)
+            with contextlib.suppress(ConnectionError):
+                assert refused.recv(1) == b""
+        gateway.release(session)
+        assert [stream.rest().status for stream in streams] == ["ok"] * 15
+
+
+def test_strangers_leave_room_for_those_who_have_a_key(two_owners):
+    gateway, bob = two_owners("--max-connections", "16")
+    session = gateway.create_session()
+    with gateway.stream(HELD, session_id=session) as stream:
+        stream.next()
+        with Strangers(gateway, 60) as strangers:
+            for _ in range(20):
+                assert bob.get("/api/v1/sessions").status_code == 200
+                with contextlib.closing(gateway.client_for("key-of-alice")) as client:
+                    assert client.get("/api/v1/sessions").status_code == 200
+                strangers.drip()
+            assert 0 < strangers.count_open() <= 8
+        gateway.release(session)
+        assert stream.rest().status == "ok"

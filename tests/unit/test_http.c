@@ -518,6 +518,66 @@ test_guessers_are_forgotten(void **state)
     peers_fini(&peers);
 }
 
+// The address 2001:db8:0:<net>::<host>.
+static struct http_peer *
+take_peer6(struct http_peers *peers, uint16_t net, uint16_t host)
+{
+    struct sockaddr_in6 from = {.sin6_family = AF_INET6};
+    const unsigned char address[16] = {0x20,
+                                       0x01,
+                                       0x0d,
+                                       0xb8,
+                                       0,
+                                       0,
+                                       (unsigned char)(net >> 8),
+                                       (unsigned char)net,
+                                       [14] = (unsigned char)(host >> 8),
+                                       (unsigned char)host};
+    memcpy(&from.sin6_addr, address, sizeof address);
+    return peer_take(peers, (const struct sockaddr *)(const void *)&from, false);
+}
+
+// How many of 1,024 strangers get in whose addresses differ by `net_step` and `host_step`.
+static int
+count_strangers(uint16_t net_step, uint16_t host_step)
+{
+    enum { MANY = 1024 };
+    struct http_peers peers = {0};
+    struct http_peer *in[MANY];
+    int n = 0;
+    peers_init(&peers, 0);
+    for (uint16_t i = 0; i < MANY; i++) {
+        in[n] = take_peer6(&peers, (uint16_t)(i * net_step), (uint16_t)(i * host_step));
+        n += in[n] != NULL;
+    }
+    for (int i = 0; i < n; i++)
+        peer_leave(&peers, in[i], false, 1000);
+    for (size_t i = 0; i < KG_ARRAY_LEN(peers.slots); i++)
+        assert_true(LIST_EMPTY(&peers.slots[i]));
+    peers_fini(&peers);
+    return n;
+}
+
+static void
+test_networks_of_one_client(void **state)
+{
+    (void)state;
+    assert_int_equal(count_strangers(0, 1), 64);   // one /64
+    assert_int_equal(count_strangers(0, 0), 64);   // one address
+    assert_int_equal(count_strangers(1, 0), 256);  // four /56 in one /48
+    assert_int_equal(count_strangers(64, 0), 256); // all /56 in one /48
+    struct http_peers peers = {0};
+    peers_init(&peers, 0);
+    // Wrong keys of one /56, each from another /64.
+    for (uint16_t i = 0; i < 21; i++) {
+        struct http_peer *peer = take_peer6(&peers, i, 0);
+        assert_int_equal(peer_failed(peer, 1000), i == 20);
+        peer_leave(&peers, peer, false, 1000);
+    }
+    peer_leave(&peers, take_peer6(&peers, 0x300, 0), false, 70000);
+    peers_fini(&peers);
+}
+
 // ---- Quotas ---------------------------------------------------------------------------------
 
 // Sends a request on an open connection; returns the status of its answer.
@@ -1289,7 +1349,7 @@ connect_until_served(void)
 }
 
 static void
-test_connection_limit(void **state)
+test_an_idle_connection_makes_room(void **state)
 {
     (void)state;
     struct http_server_settings settings = bench_settings();
@@ -1298,14 +1358,66 @@ test_connection_limit(void **state)
     KG_AUTO_RAW first;
     KG_AUTO_RAW second;
     KG_AUTO_RAW third;
-    raw_open(&first);
+    raw_ask(&first, HELLO);
+    WAIT(raw_has(&first, "hello"));
     raw_ask(&second, HELLO);
     WAIT(raw_has(&second, "hello"));
-    raw_open(&third);
-    WAIT(third.closed);
-    // A connection without a request counts, too, until it is closed.
-    raw_close(&first);
+    raw_ask(&third, HELLO);
+    WAIT(first.closed && raw_has(&third, "hello"));
+    assert_false(second.closed);
+}
+
+static void
+test_connection_limit(void **state)
+{
+    (void)state;
+    struct http_server_settings settings = bench_settings();
+    settings.max_connections = 1;
+    bench_restart_server(&settings);
+    KG_AUTO_RAW busy;
+    KG_AUTO_RAW second;
+    raw_ask(&busy, GET("/hold"));
+    WAIT(bench.held);
+    raw_open(&second);
+    WAIT(second.closed);
+    http_reply(KG_STEAL(bench.held), 200, "text/plain", "late", 4);
+    WAIT(raw_has(&busy, "late"));
     connect_until_served();
+}
+
+// Strangers have half of the places. Of those the longest idle goes, also one that sends its head
+// byte by byte; never a client with a key.
+static void
+test_strangers_make_room(void **state)
+{
+    (void)state;
+    bench_add_key("alice", "ka");
+    struct http_server_settings settings = bench_settings();
+    settings.max_connections = 4;
+    bench_restart_server(&settings);
+    KG_AUTO_RAW keyed;
+    KG_AUTO_RAW drips;
+    KG_AUTO_RAW second;
+    KG_AUTO_RAW third;
+    raw_ask(&keyed, SHOW_AS("ka"));
+    WAIT(raw_has(&keyed, "200 OK"));
+    raw_open(&drips);
+    raw_ask(&second, HELLO);
+    WAIT(raw_has(&second, "hello"));
+    raw_send(&drips, "GET /hel");
+    raw_ask(&third, HELLO);
+    WAIT(drips.closed && raw_has(&third, "hello"));
+    assert_false(second.closed);
+    KG_AUTO_RAW fourth;
+    raw_ask(&fourth, SHOW_AS("ka"));
+    WAIT(second.closed && raw_has(&fourth, "200 OK"));
+    raw_send(&keyed, HELLO);
+    WAIT(raw_has(&keyed, "\r\n\r\nhello"));
+    // It is a stranger no more: another one fits.
+    KG_AUTO_RAW fifth;
+    raw_ask(&fifth, HELLO);
+    WAIT(raw_has(&fifth, "hello"));
+    assert_false(third.closed || fourth.closed);
 }
 
 // The limit is for connections of one address without a valid key; others do not count.
@@ -1417,6 +1529,7 @@ main(void)
         TEST(test_an_owner_has_a_share_of_the_connections),
         TEST(test_requests_a_second),
         cmocka_unit_test(test_guessers_are_forgotten),
+        cmocka_unit_test(test_networks_of_one_client),
         cmocka_unit_test(test_owners_are_forgotten),
         TEST(test_wrong_keys_are_slowed),
         TEST(test_a_proxy_before_a_server_without_keys),
@@ -1441,7 +1554,9 @@ main(void)
         TEST(test_a_nul_in_a_head),
         TEST(test_keep_alive_and_pipelining),
         TEST(test_pipelined_behind_a_late_answer),
+        TEST(test_an_idle_connection_makes_room),
         TEST(test_connection_limit),
+        TEST(test_strangers_make_room),
         TEST(test_strangers_of_one_address_are_few),
         TEST(test_fellow_gateways_are_no_strangers),
         TEST(test_idle_timeout),
