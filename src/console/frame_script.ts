@@ -4,12 +4,22 @@
 
 const output = document.getElementById("output")!;
 
-// A link with the target "_self", or "", would replace this document.
+// A link with the target "_self", or "", would replace this document, and so would one of SVG without a
+// target, which does not heed <base>.
 function keepOut(link: Element) {
-    if (!/^(_self)?$/i.test(link.getAttribute("target")!)) return;
-    const scheme = /^[\s\0-\x1f]*([a-z][a-z0-9+.-]*):/i.exec(link.getAttribute("href") ?? "")?.[1];
-    if (scheme && !/^https?$/i.test(scheme)) link.removeAttribute("href");
+    if (!/^(_self)?$/i.test(link.getAttribute("target") ?? "")) return;
+    const href = link.getAttribute("href") ?? link.getAttribute("xlink:href") ?? "";
+    const scheme = /^[\s\0-\x1f]*([a-z][a-z0-9+.-]*):/i.exec(href)?.[1];
+    if (scheme && !/^(https?|mailto)$/i.test(scheme)) {
+        link.removeAttribute("href");
+        link.removeAttribute("xlink:href");
+    }
     link.setAttribute("target", "_blank");
+}
+
+// SVG's animations may change where a link leads, and in which frame.
+function changesLinks(animation: Element) {
+    return /(^|:)(href|target)$/i.test(animation.getAttribute("attributeName")?.trim() ?? "");
 }
 
 // A refresh would replace this document by an error.
@@ -17,7 +27,9 @@ function show(html: string) {
     const parsed = document.createElement("template");
     parsed.innerHTML = html;
     for (const each of parsed.content.querySelectorAll("meta, base, link")) each.remove();
-    for (const each of parsed.content.querySelectorAll("[target]")) keepOut(each);
+    for (const each of parsed.content.querySelectorAll("a, area, [target]")) keepOut(each);
+    for (const each of parsed.content.querySelectorAll("[attributeName]"))
+        if (changesLinks(each)) each.remove();
     output.replaceChildren(parsed.content);
 }
 

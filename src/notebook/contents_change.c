@@ -23,6 +23,8 @@ show(struct contents_call *call, const char *printed)
 // number, before it if there is one, after it; $6 the content, or the file that is copied. Prints
 // the number. With -C nothing is overwritten that appears meanwhile.
 static const char untitled_script[] =
+    "plain \"${2%/}\"\n"
+    "[ \"$1\" != copy ] || plain \"$6\"\n"
     "if ! [ -d \"./$2\" ]; then\n"
     "  [ -e \"./${2%/}\" ] || exit 3\n"
     "  echo 'Cannot POST to files, use PUT instead.'; exit 1\n"
@@ -185,7 +187,8 @@ contents_post(struct contents_call *call)
 void
 contents_make_folder(struct contents_call *call)
 {
-    static const char script[] = "[ -d \"./$1\" ] || exec mkdir \"./$1\"\n";
+    static const char script[] = "plain \"$1\"\n"
+                                 "[ -d \"./$1\" ] || exec mkdir \"./$1\"\n";
     struct session *session = contents_writable(call);
     if (!session)
         return;
@@ -202,7 +205,9 @@ contents_make_folder(struct contents_call *call)
 void
 contents_rename(struct contents_call *call)
 {
-    static const char script[] = "[ -e \"./$1\" ] || [ -L \"./$1\" ] || exit 3\n"
+    static const char script[] = "above \"$1\"\n"
+                                 "above \"$2\"\n"
+                                 "[ -e \"./$1\" ] || [ -L \"./$1\" ] || exit 3\n"
                                  "if [ -e \"./$2\" ] || [ -L \"./$2\" ]; then exit 4; fi\n"
                                  "exec mv -T \"./$1\" \"./$2\"\n";
     struct kg_error err = {0};
@@ -268,7 +273,8 @@ show_checkpoint(struct contents_call *call, const char *printed)
 void
 contents_checkpoint_make(struct contents_call *call)
 {
-    static const char script[] = "[ -f \"./$1\" ] || exit 3\n"
+    static const char script[] = "plain \"$1\" \"$3\"\n"
+                                 "[ -f \"./$1\" ] || exit 3\n"
                                  "mkdir -p \"./$2\" && exec cp -T \"./$1\" \"./$3\"\n";
     struct session *session = contents_writable(call);
     if (!session)
@@ -291,7 +297,8 @@ finish_restore(struct contents_call *call, const char *printed)
 void
 contents_checkpoint_restore(struct contents_call *call)
 {
-    static const char script[] = "[ -f \"./$2\" ] || exit 3\n"
+    static const char script[] = "plain \"$1\" \"$2\"\n"
+                                 "[ -f \"./$2\" ] || exit 3\n"
                                  "exec cp -T \"./$2\" \"./$1\"\n";
     struct session *session = contents_writable(call);
     if (!session)

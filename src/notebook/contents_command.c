@@ -9,6 +9,19 @@
 
 enum { COMMAND_MS = 30 * 1000, OUTPUT_MAX = 4 << 10 };
 
+// The functions that scripts have: `plain PATH…` ends the script if a path or a folder above it is
+// a symbolic link, `above PATH` if one above it is.
+static const char functions[] =
+    "plain() {\n"
+    "  for p; do\n"
+    "    while [ -n \"$p\" ]; do\n"
+    "      if [ -L \"./$p\" ]; then echo 'Symbolic links are not followed.'; exit 1; fi\n"
+    "      case $p in */*) p=${p%/*} ;; *) p= ;; esac\n"
+    "    done\n"
+    "  done\n"
+    "}\n"
+    "above() { case $1 in */*) plain \"${1%/*}\" ;; esac; }\n";
+
 static void
 on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
 {
@@ -57,7 +70,8 @@ contents_run(struct contents_call *call, struct session *session, const char *sc
              const char *const args[CONTENTS_ARGS_MAX], contents_step_fn then)
 {
     static const struct sandbox_command_events events = {.on_output = on_output, .on_end = on_end};
-    const char *argv[CONTENTS_ARGS_MAX + 5] = {"sh", "-c", script, "sh"};
+    KG_AUTO_FREE char *text = kg_asprintf("%s%s", functions, script);
+    const char *argv[CONTENTS_ARGS_MAX + 5] = {"sh", "-c", text, "sh"};
     struct kg_error err = {0};
     for (size_t i = 0; i < CONTENTS_ARGS_MAX && args[i]; i++)
         argv[4 + i] = args[i];

@@ -120,7 +120,8 @@ void contents_wait_op(struct contents_call *call, struct session_file_op *op,
 
 enum { CONTENTS_ARGS_MAX = 6 };
 // Runs a shell script in the working folder with these arguments, $1 and so on, and calls `then` if
-// its exit code is 0. Exit code 3 answers 404, 4 answers 409, 5 answers 413, and any other 400 with
+// its exit code is 0. The script begins with `plain` or `above` for its paths, which follow no links.
+// Exit code 3 answers 404, 4 answers 409, 5 answers 413, and any other 400 with
 // the script's output.
 void contents_run(struct contents_call *call, struct session *session, const char *script,
                   const char *const args[CONTENTS_ARGS_MAX], contents_step_fn then);

@@ -176,6 +176,7 @@ static void
 append_piece(struct contents_call *call)
 {
     static const char script[] =
+        "plain \"$1\" \"$2\"\n"
         "has=$([ ! -f \"./$1\" ] || wc -c <\"./$1\")\n"
         "if [ $((${has:-0} + $(wc -c <\"./$2\"))) -gt \"$3\" ]; then rm \"./$2\"; exit 5; fi\n"
         "cat \"./$2\" >>\"./$1\"\n"

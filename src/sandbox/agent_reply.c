@@ -25,16 +25,19 @@ agent_object_parse(const char *text, size_t len, struct kg_error *err)
     return NULL;
 }
 
-// An agent cannot report faults of the gateway or of the engine.
+// What an agent may say of a call. Anything else would speak for the gateway: of keys, sessions or
+// limits.
 static enum kg_code
 code_of(const char *name)
 {
+    static const enum kg_code sayable[] = {KG_INVALID,     KG_INVALID_PATH, KG_NOT_FOUND,
+                                           KG_FILE_EXISTS, KG_SESSION_BUSY, KG_DISK_FULL};
     enum kg_code code = name ? kg_code_find(name) : KG_N_CODES;
 
-    if (code == KG_N_CODES)
-        return KG_INTERNAL;
-    int status = kg_code_info(code)->http_status;
-    return (status >= 400 && status < 500) || code == KG_DISK_FULL ? code : KG_INTERNAL;
+    for (size_t i = 0; i < KG_ARRAY_LEN(sayable); i++)
+        if (sayable[i] == code)
+            return code;
+    return KG_INTERNAL;
 }
 
 void

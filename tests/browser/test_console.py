@@ -580,6 +580,12 @@ MARKUP = f"""
 <a id=script href="javascript:{ATTACK}" target=_self>link</a>
 <a id=top href="/healthz?pwned" target=_top>link</a>
 <a id=parent href="/healthz?pwned" target=_parent>link</a>
+<svg width=90 height=20><a id=svg href="/healthz?tab"><text y=15>link</text></a>
+<a id=xlink xlink:href="/healthz?tab"><text y=15>link</text></a>
+<a id=animated href="/healthz?tab"><set attributeName=href to="/healthz?pwned" />
+<set attributeName=target to=_self /><animate attributeName="xlink:href" values="/healthz?pwned" />
+<text y=15>link</text></a></svg>
+<map name=map><area id=area href="/healthz?tab" target="" coords=0,0,9,9></map>
 <p id=end>end of it</p>
 """
 SVG = (
@@ -601,6 +607,10 @@ open(name, 'w').write(markup)
 open('pwned.svg', 'w').write({SVG!r})
 raise type('<b>E</b>', (Exception,), {{}})(markup)
 """
+
+CLICK = (
+    "element => element.dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}))"
+)
 
 # What a script in the frame could try, if there were a way to run one.
 TRIES = """async () => {
@@ -633,7 +643,12 @@ def test_a_hostile_notebook(gateway, tab, sandbox):
     expect(cell.locator("img")).to_be_visible()
     shown = frames.nth(0).content_frame
     for link in ("#script", "#top", "#parent", "#submit"):
-        shown.locator(link).evaluate("element => element.click()")
+        shown.locator(link).evaluate(CLICK)
+    for link in ("#svg", "#xlink", "#animated", "#area"):
+        with page.context.expect_page() as opened:
+            shown.locator(link).evaluate(CLICK)
+        expect(opened.value).to_have_url(re.compile(r"/healthz\?tab$"))
+        opened.value.close()
     inner = [frame for frame in page.frames if frame != page.main_frame]
     framed = [frame for frame in inner if frame.url.endswith("/console/frame.html")]
     assert len(framed) == 3

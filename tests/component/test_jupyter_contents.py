@@ -613,6 +613,45 @@ def test_the_root_and_the_folders_of_kernels_stay(gateway, client, folder):
 # ---- Checkpoints
 
 
+def test_no_change_follows_a_symbolic_link(gateway, client, folder):
+    """A link would lead to what is no file of the session, such as the kernel's own."""
+    run(
+        gateway,
+        folder,
+        cell(
+            "sh mkdir -p s/real s/there/.ipynb_checkpoints && echo secret > s/there/x",
+            "sh ln -s there/x s/link && ln -s there s/away && touch s/real/y s/z",
+            "sh ln -s ../there s/real/.ipynb_checkpoints",
+        ),
+    )
+
+    def api(path):
+        return f"{folder.removeprefix(ROOT + '/')}/s/{path}"
+
+    def refused(method, name, **body):
+        said = failure(client.request(method, f"{folder}/s/{name}", json=body), 400)
+        assert "ink" in said, said
+
+    refused("POST", "real", copy_from=api("link"))
+    refused("POST", "real", copy_from=api("away/x"))
+    refused("POST", "real", copy_from=api("away"))
+    refused("POST", "away", copy_from=api("real/y"))
+    refused("POST", "away", type="notebook")
+    refused("PUT", "away/new", type="directory")
+    refused("PATCH", "away/x", path=api("x"))
+    refused("PATCH", "z", path=api("away/z"))
+    refused("POST", "link/checkpoints")
+    refused("POST", "away/x/checkpoints")
+    refused("POST", "real/y/checkpoints")
+    refused("POST", "real/y/checkpoints/checkpoint")
+    # The link itself may have another name, and go.
+    assert client.patch(f"{folder}/s/link", json={"path": api("other")}).status_code in (200, 400)
+    assert (
+        run(gateway, folder, "sh ls s/there s/real; cat s/there/x")
+        == "s/real:\ny\n\ns/there:\nx\nsecret\n"
+    )
+
+
 def test_checkpoints(gateway, client, folder):
     path = folder + "/k/a.ipynb"
     save(client, path, NOTEBOOK, type="notebook", format="json")

@@ -555,6 +555,9 @@ test_agent_replies(void **state)
         {"{\"code\":\"not_found\",\"error\":\"no\\nsuch\"}", KG_NOT_FOUND, "no?such"},
         {"{\"code\":\"not_found\"}", KG_NOT_FOUND, "no reason given"},
         {"{\"code\":\"draining\",\"error\":\"x\"}", KG_INTERNAL, "the agent failed: x"},
+        {"{\"code\":\"unauthorized\",\"error\":\"x\"}", KG_INTERNAL, "the agent failed: x"},
+        {"{\"code\":\"session_not_found\",\"error\":\"x\"}", KG_INTERNAL, "the agent failed: x"},
+        {"{\"code\":\"rate_limited\",\"error\":\"x\"}", KG_INTERNAL, "the agent failed: x"},
         {"{\"code\":7,\"error\":\"x\"}", KG_INTERNAL, "the agent failed: x"},
         {"<html>", KG_INTERNAL, "the agent failed: no reason given"},
     };
