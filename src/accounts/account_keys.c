@@ -114,13 +114,15 @@ account_key_each(struct account_store *store, const char *user, account_key_fn f
     int64_t user_id = 0;
     if (user && user_find_id(store, user, &user_id, err) < 0)
         return -1;
+        // Two statements, since one for both would look at all keys for each user.
+#define KEYS_WHERE(condition)                                                                      \
+    "SELECT keys.id, users.name, keys.name, keys.created_ms, keys.used_ms "                        \
+    "FROM keys JOIN users ON users.id = keys.user_id "                                             \
+    "WHERE keys.expires_ms = 0" condition " ORDER BY keys.created_ms, keys.id"
     STORE_AUTO_STATEMENT statement =
-        store_prepare(store, err,
-                      "SELECT keys.id, users.name, keys.name, keys.created_ms, keys.used_ms "
-                      "FROM keys JOIN users ON users.id = keys.user_id "
-                      "WHERE keys.expires_ms = 0 AND (?1 = 0 OR users.id = ?1) "
-                      "ORDER BY keys.created_ms, keys.id",
-                      "i", user_id);
+        user ? store_prepare(store, err, KEYS_WHERE(" AND keys.user_id = ?"), "i", user_id)
+             : store_prepare(store, err, KEYS_WHERE(""), "");
+#undef KEYS_WHERE
     int row = statement ? 1 : -1;
     while (row > 0 && (row = store_step(store, statement, err)) > 0) {
         const struct account_key key = {

@@ -1,120 +1,125 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys in force and the users, in memory: sorted, so that a request needs no access to the
-// file.
+// The keys and users in memory, in balanced trees (tsearch), so that a request needs no access to
+// the file and a change costs what it changes. Names are chosen by strangers, who could make a hash
+// table slow.
 
+#include <search.h>
 #include <sodium.h>
 #include <string.h>
 
 #include "accounts_priv.h"
 
-struct listed_key {
-    char id[ACCOUNT_KEY_ID_LEN + 1];
-    unsigned char hash[KEY_HASH_LEN];
-    char owner[HTTP_OWNER_MAX + 1];
-    int64_t expires_ms; // clock_wall_ms(); 0: never
-    bool used;
-};
-
-struct listed_user {
-    char name[HTTP_OWNER_MAX + 1];
-    struct account_quota quota;
-};
-
 struct account_list {
-    struct listed_key *keys;
-    size_t n_keys, cap_keys;
-    struct listed_user *users;
-    size_t n_users, cap_users, n_enabled;
+    void *users; // by id; the tree owns them
+    void *names; // the same ones, by name
+    void *keys;  // by id; the tree owns them
+    size_t n_users, n_enabled, n_keys;
 };
 
-static void
-take_key(struct account_list *list, sqlite3_stmt *row)
+static int
+compare_users(const void *a, const void *b)
 {
-    const char *id = (const char *)sqlite3_column_text(row, 0);
-    const char *owner = (const char *)sqlite3_column_text(row, 2);
-    const void *hash = sqlite3_column_blob(row, 1);
-    if (!id || !owner || !hash || strlen(id) != ACCOUNT_KEY_ID_LEN ||
-        sqlite3_column_bytes(row, 1) != KEY_HASH_LEN || strlen(owner) > HTTP_OWNER_MAX)
-        return; // not written by kernelgate: not valid
-    if (list->n_keys == list->cap_keys) {
-        list->cap_keys = list->cap_keys ? 2 * list->cap_keys : 64;
-        list->keys = kg_realloc(list->keys, list->cap_keys * sizeof *list->keys);
-    }
-    struct listed_key *key = &list->keys[list->n_keys++];
-    *key = (struct listed_key){.expires_ms = sqlite3_column_int64(row, 3)};
-    strcpy(key->id, id);
-    strcpy(key->owner, owner);
-    memcpy(key->hash, hash, KEY_HASH_LEN);
+    const struct account_row *one = a, *other = b;
+    return (one->user.id > other->user.id) - (one->user.id < other->user.id);
 }
 
 static int
-read_keys(struct account_list *list, struct account_store *store, struct kg_error *err)
+compare_names(const void *a, const void *b)
 {
-    STORE_AUTO_STATEMENT statement =
-        store_prepare(store, err,
-                      "SELECT keys.id, keys.hash, users.name, keys.expires_ms FROM keys "
-                      "JOIN users ON users.id = keys.user_id WHERE NOT users.disabled "
-                      "ORDER BY keys.id",
-                      "");
-    int row = statement ? 1 : -1;
-    while (row > 0 && (row = store_step(store, statement, err)) > 0)
-        take_key(list, statement);
-    return row;
+    const struct account_row *one = a, *other = b;
+    return strcmp(one->user.name, other->user.name);
 }
 
-static void
-take_user(struct account_list *list, sqlite3_stmt *row)
+static int
+compare_keys(const void *a, const void *b)
 {
-    const char *name = (const char *)sqlite3_column_text(row, 0);
-    if (!name || strlen(name) > HTTP_OWNER_MAX)
+    const struct account_row *one = a, *other = b;
+    return strcmp(one->key.id, other->key.id);
+}
+
+// tfind() gives a node, whose first member is the row.
+static struct account_row *
+find_row(void *const *tree, const struct account_row *like,
+         int (*compare)(const void *, const void *))
+{
+    struct account_row *const *node = tfind(like, tree, compare);
+    return node ? *node : NULL;
+}
+
+// ---- Changes --------------------------------------------------------------------------------
+
+static void
+drop_user(struct account_list *list, const struct account_row *like)
+{
+    struct account_row *row = find_row(&list->users, like, compare_users);
+    if (!row)
         return;
-    if (list->n_users == list->cap_users) {
-        list->cap_users = list->cap_users ? 2 * list->cap_users : 16;
-        list->users = kg_realloc(list->users, list->cap_users * sizeof *list->users);
-    }
-    struct listed_user *user = &list->users[list->n_users++];
-    *user = (struct listed_user){
-        .quota.max_sessions = sqlite3_column_int64(row, 2),
-        .quota.max_requests_per_second = sqlite3_column_double(row, 3),
-        .quota.max_memory_mb = sqlite3_column_int64(row, 4),
-    };
-    strcpy(user->name, name);
-    list->n_enabled += sqlite3_column_int(row, 1) == 0;
+    list->n_users--;
+    list->n_enabled -= !row->user.disabled;
+    tdelete(row, &list->names, compare_names);
+    tdelete(row, &list->users, compare_users);
+    free(row);
 }
 
-static int
-read_users(struct account_list *list, struct account_store *store, struct kg_error *err)
+static void
+drop_key(struct account_list *list, const struct account_row *like)
 {
-    STORE_AUTO_STATEMENT statement = store_prepare(
-        store, err,
-        "SELECT name, disabled, max_sessions, max_requests_per_second, max_memory_mb FROM users "
-        "ORDER BY name",
-        "");
-    int row = statement ? 1 : -1;
-    while (row > 0 && (row = store_step(store, statement, err)) > 0)
-        take_user(list, statement);
-    return row;
+    struct account_row *row = find_row(&list->keys, like, compare_keys);
+    if (!row)
+        return;
+    list->n_keys--;
+    tdelete(row, &list->keys, compare_keys);
+    free(row);
 }
 
-struct account_list *
-account_list_read(struct account_store *store, struct kg_error *err)
+static struct account_row *
+copy_of(const struct account_row *row)
 {
-    KG_AUTO(account_list) list = KG_NEW(struct account_list);
-    if (store_check_version(store, err) < 0 || read_keys(list, store, err) < 0 ||
-        read_users(list, store, err) < 0)
-        return NULL;
-    return KG_STEAL(list);
+    struct account_row *copy = KG_NEW(struct account_row);
+    *copy = *row;
+    return copy;
+}
+
+static void
+add(void **tree, struct account_row *row, int (*compare)(const void *, const void *))
+{
+    if (!tsearch(row, tree, compare))
+        abort(); // as other small allocations do
+}
+
+// A user of the same name with another id is not in the file any more, where names are unique.
+static void
+put_user(struct account_list *list, const struct account_row *row)
+{
+    struct account_row *namesake = find_row(&list->names, row, compare_names);
+    if (namesake)
+        drop_user(list, namesake);
+    drop_user(list, row);
+    struct account_row *copy = copy_of(row);
+    add(&list->users, copy, compare_users);
+    add(&list->names, copy, compare_names);
+    list->n_users++;
+    list->n_enabled += !row->user.disabled;
+}
+
+static void
+put_key(struct account_list *list, const struct account_row *row)
+{
+    drop_key(list, row);
+    add(&list->keys, copy_of(row), compare_keys);
+    list->n_keys++;
 }
 
 void
-account_list_free(struct account_list *list)
+account_list_take(struct account_list *list, const struct account_row *row)
 {
-    if (!list)
-        return;
-    free(list->keys);
-    free(list->users);
-    free(list);
+    if (row->kind == ROW_USER)
+        row->gone ? drop_user(list, row) : put_user(list, row);
+    else
+        row->gone ? drop_key(list, row) : put_key(list, row);
 }
+
+// ---- Questions ------------------------------------------------------------------------------
 
 size_t
 account_list_users(const struct account_list *list)
@@ -128,52 +133,72 @@ account_list_is_empty(const struct account_list *list)
     return list->n_users == 0;
 }
 
-static int
-compare_name(const void *name, const void *user)
-{
-    return strcmp(name, ((const struct listed_user *)user)->name);
-}
-
-const struct account_quota *
-account_list_quota(const struct account_list *list, const char *name)
-{
-    const struct listed_user *user =
-        list->n_users > 0 ? bsearch(name, list->users, list->n_users, sizeof *user, compare_name)
-                          : NULL;
-    return user ? &user->quota : NULL;
-}
-
 size_t
 account_list_keys(const struct account_list *list)
 {
     return list->n_keys;
 }
 
-static int
-compare_id(const void *id, const void *key)
+const struct listed_user *
+account_list_user(const struct account_list *list, const char *name)
 {
-    return strcmp(id, ((const struct listed_key *)key)->id);
+    struct account_row like = {.kind = ROW_USER};
+    if (strlen(name) > HTTP_OWNER_MAX)
+        return NULL;
+    strcpy(like.user.name, name);
+    const struct account_row *row = find_row(&list->names, &like, compare_names);
+    return row ? &row->user : NULL;
+}
+
+// Of a key; NULL: there is none, or it is disabled.
+static const char *
+owner_of(const struct account_list *list, const struct listed_key *key)
+{
+    const struct account_row like = {.kind = ROW_USER, .user.id = key->user_id};
+    const struct account_row *row = find_row(&list->users, &like, compare_users);
+    return row && !row->user.disabled ? row->user.name : NULL;
 }
 
 const char *
-account_list_find(struct account_list *list, const char *id, const char *credential,
+account_list_find(struct account_list *list, const char *id, const char *credential, uint64_t round,
                   bool *ret_first)
 {
     unsigned char hash[KEY_HASH_LEN];
-    struct listed_key *key =
-        list->n_keys > 0 ? bsearch(id, list->keys, list->n_keys, sizeof *key, compare_id) : NULL;
+    struct account_row like = {.kind = ROW_KEY};
+    strcpy(like.key.id, id);
+    struct account_row *row = find_row(&list->keys, &like, compare_keys);
     key_hash(credential, hash);
-    if (!key || sodium_memcmp(hash, key->hash, sizeof hash) != 0 ||
-        (key->expires_ms > 0 && key->expires_ms <= clock_wall_ms()))
+    if (!row || sodium_memcmp(hash, row->key.hash, sizeof hash) != 0 ||
+        (row->key.expires_ms > 0 && row->key.expires_ms <= clock_wall_ms()))
         return NULL;
-    *ret_first = !key->used;
-    key->used = true;
-    return key->owner;
+    const char *owner = owner_of(list, &row->key);
+    *ret_first = owner && row->key.used_in != round;
+    if (owner)
+        row->key.used_in = round;
+    return owner;
+}
+
+// ---- Life -----------------------------------------------------------------------------------
+
+struct account_list *
+account_list_new(void)
+{
+    return KG_NEW(struct account_list);
+}
+
+static void
+keep(void *row)
+{
+    (void)row; // the other tree owns it
 }
 
 void
-account_list_forget_uses(struct account_list *list)
+account_list_free(struct account_list *list)
 {
-    for (size_t i = 0; i < list->n_keys; i++)
-        list->keys[i].used = false;
+    if (!list)
+        return;
+    tdestroy(list->names, keep);
+    tdestroy(list->users, free);
+    tdestroy(list->keys, free);
+    free(list);
 }

@@ -6,6 +6,8 @@
 
 #include "accounts_priv.h"
 
+enum { ENDED_AT_ONCE = 100 }; // logins that are removed with a new one
+
 int
 account_password_get(struct account_store *store, const char *user,
                      char ret_hash[ACCOUNT_HASH_SIZE], struct kg_error *err)
@@ -55,16 +57,28 @@ account_password_set(struct account_store *store, const char *user, const char *
     return store_end(store, set ? 0 : -1, err);
 }
 
-// Those that have ended, and the user's oldest beyond what leaves room for one more.
+// Removes some that are over, of any user: each login more than it adds, so that they become fewer.
 static int
-make_room(struct account_store *store, int64_t user_id, struct kg_error *err)
+remove_ended(struct account_store *store, struct kg_error *err)
 {
     STORE_AUTO_STATEMENT statement =
         store_prepare(store, err,
-                      "DELETE FROM keys WHERE expires_ms > 0 AND (expires_ms <= ? OR id IN "
+                      "DELETE FROM keys WHERE id IN (SELECT id FROM keys WHERE expires_ms > 0 AND "
+                      "expires_ms <= ? ORDER BY expires_ms LIMIT ?)",
+                      "ii", clock_wall_ms(), (int64_t)ENDED_AT_ONCE);
+    return statement ? store_step(store, statement, err) : -1;
+}
+
+// Removes the user's oldest beyond what leaves room for one more.
+static int
+remove_oldest(struct account_store *store, int64_t user_id, struct kg_error *err)
+{
+    STORE_AUTO_STATEMENT statement =
+        store_prepare(store, err,
+                      "DELETE FROM keys WHERE id IN "
                       "(SELECT id FROM keys WHERE user_id = ? AND expires_ms > 0 "
-                      "ORDER BY created_ms DESC LIMIT -1 OFFSET ?))",
-                      "iii", clock_wall_ms(), user_id, (int64_t)(ACCOUNT_LOGINS_MAX - 1));
+                      "ORDER BY created_ms DESC LIMIT -1 OFFSET ?)",
+                      "ii", user_id, (int64_t)(ACCOUNT_LOGINS_MAX - 1));
     return statement ? store_step(store, statement, err) : -1;
 }
 
@@ -73,7 +87,7 @@ add_login(struct account_store *store, int64_t user_id, char ret_key[ACCOUNT_KEY
           struct kg_error *err)
 {
     int64_t ends_ms = clock_wall_ms() + ACCOUNT_LOGIN_S * 1000LL;
-    return make_room(store, user_id, err) < 0
+    return remove_ended(store, err) < 0 || remove_oldest(store, user_id, err) < 0
                ? -1
                : key_insert(store, user_id, "", ends_ms, ret_key, err);
 }

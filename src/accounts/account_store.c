@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the database, keeps its schema up to date, and turns SQLite's errors into ours.
+// Opens the database, and turns SQLite's errors into ours.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,37 +10,7 @@
 
 #include "accounts_priv.h"
 
-enum {
-    APPLICATION_ID = 0x6b676163, // "kgac"
-    AGAIN_US = 5000,
-};
-
-// What leads from each version of the schema to the next one. Never changed afterwards.
-static const char *const migrations[] = {
-    "CREATE TABLE users ("
-    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
-    " name TEXT NOT NULL UNIQUE,"
-    " disabled INTEGER NOT NULL DEFAULT 0,"
-    " created_ms INTEGER NOT NULL) STRICT;"
-    "CREATE TABLE keys ("
-    " id TEXT PRIMARY KEY,"
-    " user_id INTEGER NOT NULL REFERENCES users (id) ON DELETE CASCADE,"
-    " name TEXT NOT NULL,"
-    " hash BLOB NOT NULL,"
-    " created_ms INTEGER NOT NULL,"
-    " used_ms INTEGER NOT NULL DEFAULT 0) STRICT;"
-    "CREATE INDEX keys_of_user ON keys (user_id);",
-    "ALTER TABLE users ADD COLUMN max_sessions INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE users ADD COLUMN max_requests_per_second REAL NOT NULL DEFAULT 0;",
-    "ALTER TABLE users ADD COLUMN administrator INTEGER NOT NULL DEFAULT 0;",
-    // A key with an end is a login.
-    "ALTER TABLE users ADD COLUMN password TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE keys ADD COLUMN expires_ms INTEGER NOT NULL DEFAULT 0;",
-    "ALTER TABLE users ADD COLUMN max_memory_mb INTEGER NOT NULL DEFAULT 0;",
-    // Their sessions may still be there.
-    "CREATE TABLE removed_users (name TEXT PRIMARY KEY) STRICT;",
-};
-enum { SCHEMA_VERSION = KG_ARRAY_LEN(migrations) };
+enum { AGAIN_US = 5000 };
 
 // ---- Errors ---------------------------------------------------------------------------------
 
@@ -122,14 +92,14 @@ store_step(struct account_store *store, sqlite3_stmt *statement, struct kg_error
     return result == SQLITE_DONE ? 0 : store_fail(store, err);
 }
 
-static int
-run(struct account_store *store, const char *sql, struct kg_error *err)
+int
+store_run(struct account_store *store, const char *sql, struct kg_error *err)
 {
     return sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : store_fail(store, err);
 }
 
-static int
-read_number(struct account_store *store, const char *sql, int64_t *ret, struct kg_error *err)
+int
+store_read_number(struct account_store *store, const char *sql, int64_t *ret, struct kg_error *err)
 {
     STORE_AUTO_STATEMENT statement = store_prepare(store, err, sql, "");
     if (!statement || store_step(store, statement, err) < 0)
@@ -143,7 +113,7 @@ read_number(struct account_store *store, const char *sql, int64_t *ret, struct k
 int
 store_begin(struct account_store *store, struct kg_error *err)
 {
-    return run(store, "BEGIN IMMEDIATE", err);
+    return store_run(store, "BEGIN IMMEDIATE", err);
 }
 
 int
@@ -158,7 +128,7 @@ store_roll_back(struct account_store *store)
 int
 store_commit(struct account_store *store, struct kg_error *err)
 {
-    if (run(store, "COMMIT", err) < 0)
+    if (store_run(store, "COMMIT", err) < 0)
         return store_roll_back(store);
     utimensat(AT_FDCWD, store->path, NULL, 0);
     return 0;
@@ -177,86 +147,21 @@ store_set_durable(struct account_store *store, bool durable)
     sqlite3_exec(store->db, sql, NULL, NULL, NULL);
 }
 
+int64_t
+store_count_changes(const struct account_store *store)
+{
+    return sqlite3_total_changes64(store->db);
+}
+
 int
 store_has_changed(struct account_store *store, bool *ret, struct kg_error *err)
 {
     int64_t version = 0;
-    if (read_number(store, "PRAGMA data_version", &version, err) < 0)
+    if (store_read_number(store, "PRAGMA data_version", &version, err) < 0)
         return -1;
     *ret = version != store->seen_version;
     store->seen_version = version;
     return 0;
-}
-
-// ---- The schema -----------------------------------------------------------------------------
-
-static int
-check_version(struct account_store *store, int64_t version, int64_t application, int64_t n_tables,
-              struct kg_error *err)
-{
-    if (version < 0)
-        return kg_error_set(err, KG_ACCOUNTS_UNAVAILABLE, 0,
-                            "accounts-file %s is damaged: the version of its schema is negative",
-                            store->path);
-    if (version > SCHEMA_VERSION && application == APPLICATION_ID)
-        return kg_error_set(err, KG_ACCOUNTS_UNAVAILABLE, 0,
-                            "accounts-file %s has version %lld of the schema, and this kernelgate "
-                            "knows up to %d: use the kernelgate that wrote it, or a newer one",
-                            store->path, (long long)version, SCHEMA_VERSION);
-    if (application != APPLICATION_ID && (version > 0 || n_tables > 0))
-        return kg_error_set(err, KG_ACCOUNTS_UNAVAILABLE, 0,
-                            "accounts-file %s is a database of another program", store->path);
-    return 0;
-}
-
-// Within a transaction, since another program may be making the schema.
-static int
-read_version(struct account_store *store, int64_t *ret, struct kg_error *err)
-{
-    int64_t application = 0, n_tables = 0;
-    if (read_number(store, "PRAGMA user_version", ret, err) < 0 ||
-        read_number(store, "PRAGMA application_id", &application, err) < 0 ||
-        read_number(store, "SELECT count(*) FROM sqlite_schema", &n_tables, err) < 0)
-        return -1;
-    return check_version(store, *ret, application, n_tables, err);
-}
-
-int
-store_check_version(struct account_store *store, struct kg_error *err)
-{
-    int64_t version = 0;
-    if (run(store, "BEGIN", err) < 0)
-        return -1;
-    int result = read_version(store, &version, err);
-    store_roll_back(store);
-    return result;
-}
-
-static int
-migrate_from(struct account_store *store, int64_t version, struct kg_error *err)
-{
-    for (; version < SCHEMA_VERSION; version++) {
-        if (run(store, migrations[version], err) < 0)
-            return -1;
-    }
-    KG_AUTO_FREE char *sql = kg_asprintf("PRAGMA application_id = %d; PRAGMA user_version = %d",
-                                         APPLICATION_ID, SCHEMA_VERSION);
-    return run(store, sql, err);
-}
-
-static int
-migrate(struct account_store *store, struct kg_error *err)
-{
-    int64_t version = 0;
-    if (read_number(store, "PRAGMA user_version", &version, err) < 0)
-        return -1;
-    if (version == SCHEMA_VERSION)
-        return 0;
-    if (store_begin(store, err) < 0)
-        return -1;
-    bool migrated =
-        read_version(store, &version, err) == 0 && migrate_from(store, version, err) == 0;
-    return store_end(store, migrated ? 0 : -1, err);
 }
 
 static int
@@ -297,8 +202,8 @@ identify(const char *path, uint64_t *ret_device, uint64_t *ret_inode)
     return true;
 }
 
-bool
-store_is_current(const struct account_store *store)
+static bool
+is_current(const struct account_store *store)
 {
     uint64_t device, inode;
     return identify(store->path, &device, &inode) && device == store->device &&
@@ -311,12 +216,12 @@ set_up(struct account_store *store, struct kg_error *err)
 {
     store->failure = SQLITE_OK;
     if (store_check_version(store, err) < 0 ||
-        run(store,
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
-            "PRAGMA secure_delete = ON",
-            err) < 0)
+        store_run(store,
+                  "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
+                  "PRAGMA secure_delete = ON",
+                  err) < 0)
         return -1;
-    return migrate(store, err);
+    return store_migrate(store, err);
 }
 
 struct account_store *
@@ -346,6 +251,18 @@ account_store_open(const char *path, bool make, int busy_ms, struct kg_error *er
         usleep(AGAIN_US);
     }
     return check_pages(store, err) < 0 ? NULL : KG_STEAL(store);
+}
+
+int
+store_reopen(struct account_store **store, const char *path, bool make, int busy_ms,
+             bool *ret_fresh, struct kg_error *err)
+{
+    if (*store && !is_current(*store))
+        account_store_close(KG_STEAL(*store));
+    *ret_fresh = !*store;
+    if (!*store)
+        *store = account_store_open(path, make, busy_ms, err);
+    return *store ? 0 : -1;
 }
 
 void

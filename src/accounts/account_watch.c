@@ -33,7 +33,8 @@ concerns(const struct account_watch *watch, const struct inotify_event *event)
         return true; // the folder itself, or events were lost
     for (size_t i = 0; i < KG_ARRAY_LEN(watch->names); i++) {
         if (strcmp(event->name, watch->names[i]) == 0)
-            return true;
+            return i == 0 ||
+                   event->mask != IN_ATTRIB; // SQLite sets the log's owner when it opens it
     }
     return false;
 }

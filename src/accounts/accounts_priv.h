@@ -12,11 +12,16 @@
 
 // ---- account_store.c ------------------------------------------------------------------------
 
+// One entry of the file's list of changes; `number` 0: none.
+struct account_change_mark {
+    int64_t number, mark;
+};
 struct account_store {
     sqlite3 *db;
     char *path;
-    int failure;          // the primary result code of what failed last
-    int64_t seen_version; // PRAGMA data_version when the list was read last; 0: never
+    int failure;                     // the primary result code of what failed last
+    int64_t seen_version;            // PRAGMA data_version, when it was read last; 0: never
+    struct account_change_mark seen; // the last one of which account_news_read() has told
     uint64_t device, inode;
 };
 
@@ -45,12 +50,27 @@ int store_roll_back(struct account_store *store);
 KG_MUST_CHECK int store_end(struct account_store *store, int result, struct kg_error *err);
 // Whether a commit waits until the disk has it, which is so after opening.
 void store_set_durable(struct account_store *store, bool durable);
-// Whether the path still is the file that was opened.
-bool store_is_current(const struct account_store *store);
-// Fails if a newer kernelgate has changed the schema since the file was opened.
-KG_MUST_CHECK int store_check_version(struct account_store *store, struct kg_error *err);
+// Opens the file if `*store` is NULL, or is not what the path leads to any more; `ret_fresh`: it
+// has.
+KG_MUST_CHECK int store_reopen(struct account_store **store, const char *path, bool make,
+                               int busy_ms, bool *ret_fresh, struct kg_error *err);
+// Statements without arguments; a number: of the first row.
+KG_MUST_CHECK int store_run(struct account_store *store, const char *sql, struct kg_error *err);
+KG_MUST_CHECK int store_read_number(struct account_store *store, const char *sql, int64_t *ret,
+                                    struct kg_error *err);
+// Grows with each row that this connection changes.
+int64_t store_count_changes(const struct account_store *store);
 // Whether another connection may have changed something since the last call.
 KG_MUST_CHECK int store_has_changed(struct account_store *store, bool *ret, struct kg_error *err);
+
+// ---- account_schema.c -----------------------------------------------------------------------
+
+// Fails if a newer kernelgate has changed the schema since the file was opened.
+KG_MUST_CHECK int store_check_version(struct account_store *store, struct kg_error *err);
+// The same, and what is read from then on is of one time, until store_roll_back().
+KG_MUST_CHECK int store_begin_reading(struct account_store *store, struct kg_error *err);
+// Brings the file's schema up to date.
+KG_MUST_CHECK int store_migrate(struct account_store *store, struct kg_error *err);
 
 // ---- account_users.c ------------------------------------------------------------------------
 
@@ -84,60 +104,106 @@ KG_MUST_CHECK int key_write_uses(struct account_store *store, const struct key_u
 
 // ---- account_list.c -------------------------------------------------------------------------
 
-// All valid keys and the users that may use them, as the file had them at one time. Any thread may
-// read one from the file; afterwards it belongs to the loop.
+struct listed_user {
+    int64_t id;
+    char name[HTTP_OWNER_MAX + 1];
+    bool disabled, administrator;
+    struct account_quota quota;
+};
+struct listed_key {
+    char id[ACCOUNT_KEY_ID_LEN + 1];
+    unsigned char hash[KEY_HASH_LEN];
+    int64_t user_id;
+    int64_t expires_ms; // clock_wall_ms(); 0: never
+    uint64_t used_in;   // the last round in which it was asked for
+};
+// A user or key as the file has it, or as it has it no longer: then only the id is set.
+struct account_row {
+    enum account_row_kind { ROW_USER, ROW_KEY } kind;
+    bool gone;
+    union {
+        struct listed_user user;
+        struct listed_key key;
+    };
+};
+
+// All keys and users. Any thread may fill one; afterwards it belongs to the loop. Every function
+// takes a time that grows with the logarithm of their number at most.
 struct account_list;
-KG_MUST_CHECK struct account_list *account_list_read(struct account_store *store,
-                                                     struct kg_error *err);
+struct account_list *account_list_new(void);
 void account_list_free(struct account_list *list);
 KG_DEFINE_AUTO(account_list, account_list_free)
+// Adds, replaces or removes the row.
+void account_list_take(struct account_list *list, const struct account_row *row);
 // Those that are not disabled.
 size_t account_list_users(const struct account_list *list);
 // Whether there are no users at all.
 bool account_list_is_empty(const struct account_list *list);
-// NULL: there is no such user. Borrowed.
-const struct account_quota *account_list_quota(const struct account_list *list, const char *user);
+// NULL: there is no such user. Borrowed until the next change.
+const struct listed_user *account_list_user(const struct account_list *list, const char *name);
 size_t account_list_keys(const struct account_list *list);
 // The owner of a key, borrowed; NULL: it is not valid, or no longer. `ret_first`: nobody has asked
-// for this key since account_list_forget_uses().
+// for this key in this round.
 const char *account_list_find(struct account_list *list, const char *id, const char *credential,
-                              bool *ret_first);
-void account_list_forget_uses(struct account_list *list);
+                              uint64_t round, bool *ret_first);
 
-// ---- account_job.c --------------------------------------------------------------------------
+// ---- account_read.c -------------------------------------------------------------------------
 
-struct account_call {
-    TAILQ_ENTRY(account_call) link; // until a job takes it
-    struct accounts *accounts;
-    account_call_fn run;
-    account_called_fn done; // NULL: it was cancelled
-    loop_fn discard;
-    void *arg;
-    bool failed;
-    struct kg_error err;
+// What was read: everything, or rows that may have changed.
+struct account_news {
+    struct account_list *all; // NULL: only `rows`
+    struct account_row *rows;
+    size_t n_rows, cap_rows;
+    size_t n_read; // rows of users and keys
 };
-// Calls back, and frees the call, which may be NULL.
-void account_call_finish(struct account_call *call);
+// What has changed since the last time; `all`: everything. On a worker.
+KG_MUST_CHECK struct account_news *account_news_read(struct account_store *store, bool all,
+                                                     struct kg_error *err);
+void account_news_free(struct account_news *news);
+KG_DEFINE_AUTO(account_news, account_news_free)
 
-// Belongs to the worker until it is done.
-struct account_job {
-    struct accounts *accounts;
-    struct account_store *store; // NULL: not open
-    char *path;
-    bool make;
-    bool full;                 // read the list even if no other connection has changed anything
-    struct account_call *call; // or NULL
-    struct key_use *uses;
-    size_t n_uses;
-    bool failed;
-    struct kg_error err;
-    bool uses_failed;
-    struct kg_error uses_err;
-    struct account_list *list; // NULL: as before
+// ---- account_reader.c -----------------------------------------------------------------------
+
+// `news` NULL: nothing has changed, or it failed with `err`, which is NULL if it did not. The
+// callee may take news->all.
+typedef void (*account_read_fn)(uint64_t number, struct account_news *news,
+                                const struct kg_error *err, void *arg);
+struct account_reader;
+// Reads at once, and after each change by any program; after a failure, each second.
+struct account_reader *account_reader_new(struct loop *loop, const char *path, account_read_fn fn,
+                                          void *arg);
+void account_reader_free(struct account_reader *reader);
+// The number of the read that sees all that was changed before this call. It or a later one will
+// come. 0: what was read is up to date. `anew`: something has changed.
+uint64_t account_reader_ask(struct account_reader *reader, bool anew);
+// Whether the last read succeeded; whether any has.
+bool account_reader_knows(const struct account_reader *reader);
+bool account_reader_has_known(const struct account_reader *reader);
+
+// ---- account_writer.c -----------------------------------------------------------------------
+
+struct account_writer;
+struct account_writer *account_writer_new(struct loop *loop, const char *path,
+                                          struct account_reader *reader);
+// Writes the last uses, which may block.
+void account_writer_free(struct account_writer *writer);
+// See accounts_call().
+struct account_call *account_writer_call(struct account_writer *writer, account_call_fn run,
+                                         account_called_fn done, void *arg);
+// What the read with that number has found is in effect, or it has failed.
+void account_writer_on_read(struct account_writer *writer, uint64_t number);
+// Of each key one use is noted in each round.
+uint64_t account_writer_round(const struct account_writer *writer);
+void account_writer_note_use(struct account_writer *writer, const char *id);
+
+// ---- accounts.c -----------------------------------------------------------------------------
+
+// What has been read since the beginning, for tests.
+struct account_counts {
+    uint64_t n_full; // times everything was read
+    uint64_t n_rows; // rows of users and keys, those included
 };
-void account_job_run(void *arg);
-// Also of one that was cancelled.
-void account_job_free(void *arg);
+struct account_counts accounts_counts(const struct accounts *accounts);
 
 // ---- account_watch.c ------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ struct bench {
     char path[64];
     struct accounts *accounts;
     int n_owners_changed;
+    struct account_counts seen; // by assert_read()
     // Of the last check:
     bool answered;
     char owner[HTTP_OWNER_MAX + 1];
@@ -628,15 +629,209 @@ test_a_check_waits_for_changes_only(void **state)
     assert_null(start_check(key));
     assert_string_equal(bench.owner, "alice");
 
-    // What was changed meanwhile is not in the list yet.
+    // What was changed meanwhile is not in memory yet. The check waits for it, and not for the
+    // call.
     assert_int_equal(account_key_revoke(store, NULL, key, &err), 0);
     assert_non_null(start_check(key));
     assert_false(bench.answered);
-    sem_post(&holding.end);
     WAIT_FOR(&bench, bench.answered);
     assert_string_equal(bench.owner, "");
-    assert_true(holding.done);
+    assert_false(holding.done);
+    sem_post(&holding.end);
+    WAIT_FOR(&bench, holding.done);
     sem_destroy(&holding.end);
+}
+
+// ---- What a change costs --------------------------------------------------------------------
+
+enum { MANY = 2000 };
+
+static void
+insert_many_users(void)
+{
+    account_store_close(open_store());
+    run_sql("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) "
+            "INSERT INTO users (name, created_ms) SELECT 'user-' || i, 1 FROM n;"
+            "INSERT INTO keys (id, user_id, name, hash, created_ms) "
+            "SELECT printf('%010d', id), id, '', randomblob(32), 1 FROM users;");
+}
+
+// What was read since the last call.
+static void
+assert_read(uint64_t n_full, uint64_t n_rows)
+{
+    struct account_counts now = accounts_counts(bench.accounts);
+    assert_int_equal(now.n_full - bench.seen.n_full, n_full);
+    assert_int_equal(now.n_rows - bench.seen.n_rows, n_rows);
+    bench.seen = now;
+}
+
+static int
+revoke_run(struct account_store *store, void *arg, struct kg_error *err)
+{
+    struct naming *naming = arg;
+    return account_key_revoke(store, "alice", naming->key, err);
+}
+
+static int
+list_run(struct account_store *store, void *arg, struct kg_error *err)
+{
+    (void)arg;
+    return account_user_check(store, "alice", err);
+}
+
+static void
+call(account_call_fn run, struct naming *naming)
+{
+    naming->done = false;
+    accounts_call(bench.accounts, run, name_done, naming);
+    WAIT_FOR(&bench, naming->done);
+    assert_int_equal(naming->err.code, KG_OK);
+}
+
+static void
+test_a_change_costs_what_it_changes(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    struct naming naming = {0};
+    insert_many_users();
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(add_user(store, "alice", &err), 0);
+    start_accounts();
+    WAIT_FOR(&bench, accounts_have_several_owners(bench.accounts));
+    assert_read(1, MANY + MANY + 1);
+
+    // The gateway's own ones are in effect when they are done, and nothing else is read.
+    char old[ACCOUNT_KEY_LEN + 1] = "";
+    for (int i = 0; i < 20; i++) {
+        call(name_run, &naming);
+        assert_string_equal(owner_of(naming.key), "alice");
+        assert_read(0, 1);
+        strcpy(old, naming.key);
+        call(revoke_run, &naming);
+        assert_string_equal(owner_of(old), "");
+        assert_read(0, 1);
+    }
+    call(list_run, &naming); // which changes nothing
+    assert_read(0, 0);
+
+    // So it is with another program's.
+    assert_int_equal(account_key_add(store, "alice", "", old, &err), 0);
+    assert_string_equal(owner_of(old), "alice");
+    assert_read(0, 1);
+    assert_int_equal(set_disabled(store, "alice", true, &err), 0);
+    assert_string_equal(owner_of(old), "");
+    assert_read(0, 1);
+    assert_int_equal(set_disabled(store, "alice", false, &err), 0);
+    assert_string_equal(owner_of(old), "alice");
+    assert_read(0, 1);
+    assert_int_equal(account_user_remove(store, "alice", &err), 0);
+    assert_string_equal(owner_of(old), "");
+    assert_read(0, 2); // the user and its key
+}
+
+static void
+test_recorded_uses_are_not_read(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    char key[ACCOUNT_KEY_LEN + 1];
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(add_user(store, "alice", &err), 0);
+    assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
+    start_accounts();
+    assert_string_equal(owner_of(key), "alice");
+    assert_read(1, 2);
+    run_sql("UPDATE keys SET used_ms = 1, name = 'other'");
+    assert_string_equal(owner_of(key), "alice");
+    assert_read(0, 0);
+}
+
+// Whatever another program does to the file, with SQLite's own ways.
+static void
+test_changes_that_no_command_makes(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    char key[ACCOUNT_KEY_LEN + 1], other[ACCOUNT_KEY_LEN + 1], id[ACCOUNT_KEY_ID_LEN + 1];
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(add_user(store, "alice", &err), 0);
+    assert_int_equal(add_user(store, "bob", &err), 0);
+    assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
+    start_accounts();
+    assert_string_equal(owner_of(key), "alice");
+
+    // Another owner, another id, and another end.
+    run_sql("UPDATE keys SET user_id = (SELECT id FROM users WHERE name = 'bob')");
+    assert_string_equal(owner_of(key), "bob");
+    run_sql("UPDATE users SET name = 'carol' WHERE name = 'bob'");
+    assert_string_equal(owner_of(key), "carol");
+    assert_true(key_parse(key, id));
+    run_sql("UPDATE keys SET id = 'aaaaaaaaaa'");
+    assert_string_equal(owner_of(key), "");
+    KG_AUTO_FREE char *back = kg_asprintf("UPDATE keys SET id = '%s'", id);
+    run_sql(back);
+    assert_string_equal(owner_of(key), "carol");
+    run_sql("UPDATE keys SET expires_ms = 1");
+    assert_string_equal(owner_of(key), "");
+    run_sql("UPDATE keys SET expires_ms = 0");
+    assert_string_equal(owner_of(key), "carol");
+
+    // Another user of the same name; without foreign keys, so the old key stays in the file.
+    run_sql("INSERT OR REPLACE INTO users (name, created_ms) VALUES ('carol', 1)");
+    assert_string_equal(owner_of(key), "");
+    run_sql("DELETE FROM users WHERE name = 'alice'");
+    assert_string_equal(owner_of(key), "");
+    assert_int_equal(account_key_add(store, "carol", "", other, &err), 0);
+    assert_string_equal(owner_of(other), "carol");
+    run_sql("DELETE FROM users");
+    assert_string_equal(owner_of(other), "");
+    WAIT_FOR(&bench, accounts_first_user_token(bench.accounts));
+}
+
+// More changes than the file lists, and none that it has listed: everything is read again.
+static void
+test_when_everything_is_read(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    char key[ACCOUNT_KEY_LEN + 1], other[ACCOUNT_KEY_LEN + 1];
+    insert_many_users();
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(add_user(store, "alice", &err), 0);
+    assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
+    start_accounts();
+    assert_string_equal(owner_of(key), "alice");
+    assert_read(1, MANY + MANY + 2);
+    assert_int_equal(account_key_add(store, "alice", "", other, &err), 0);
+    run_sql("UPDATE users SET disabled = 1; UPDATE users SET disabled = 0;"
+            "UPDATE users SET disabled = 1; UPDATE users SET disabled = 0;");
+    assert_string_equal(owner_of(other), "alice");
+    assert_read(1, MANY + MANY + 3);
+
+    // A backup that is restored into the same file, whose next change has a number that was seen.
+    sqlite3 *from, *to;
+    KG_AUTO_FREE char *copy = kg_asprintf("%s.copy", bench.path);
+    assert_int_equal(sqlite3_open(copy, &to), SQLITE_OK);
+    assert_int_equal(sqlite3_open(bench.path, &from), SQLITE_OK);
+    sqlite3_backup *backup = sqlite3_backup_init(to, "main", from, "main");
+    assert_int_equal(sqlite3_backup_step(backup, -1), SQLITE_DONE);
+    assert_int_equal(sqlite3_backup_finish(backup), SQLITE_OK);
+    assert_int_equal(account_key_add(store, "alice", "", key, &err), 0);
+    assert_string_equal(owner_of(key), "alice");
+    assert_read(0, 1);
+    assert_int_equal(
+        sqlite3_exec(to, "UPDATE users SET disabled = 1 WHERE name = 'alice'", NULL, NULL, NULL),
+        SQLITE_OK);
+    backup = sqlite3_backup_init(from, "main", to, "main");
+    assert_int_equal(sqlite3_backup_step(backup, -1), SQLITE_DONE);
+    assert_int_equal(sqlite3_backup_finish(backup), SQLITE_OK);
+    assert_int_equal(sqlite3_close(from), SQLITE_OK);
+    assert_int_equal(sqlite3_close(to), SQLITE_OK);
+    assert_string_equal(owner_of(other), "");
+    assert_string_equal(owner_of(key), "");
+    assert_read(1, MANY + MANY + 3);
 }
 
 static void
@@ -1000,6 +1195,10 @@ main(void)
         cmocka_unit_test_setup_teardown(test_the_number_of_owners, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_calls, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_check_waits_for_changes_only, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_change_costs_what_it_changes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_recorded_uses_are_not_read, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_changes_that_no_command_makes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_when_everything_is_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_quotas, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_older_schema, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_logins, set_up, tear_down),
