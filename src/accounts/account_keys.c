@@ -102,7 +102,7 @@ account_key_add(struct account_store *store, const char *user, const char *name,
     if (check_name(name, err) < 0 || store_begin(store, err) < 0)
         return -1;
     bool made = user_find_id(store, user, &user_id, err) == 0 &&
-                check_count(store, user_id, err) == 0 &&
+                check_count(store, user_id, err) == 0 && user_note_use(store, user_id, err) == 0 &&
                 key_insert(store, user_id, name, 0, ret_key, err) == 0;
     return store_end(store, made ? 0 : -1, err);
 }

@@ -29,10 +29,9 @@ end_logins(struct account_store *store, int64_t user_id, struct kg_error *err)
     return statement ? store_step(store, statement, err) : -1;
 }
 
-// `expected`: the present one; NULL: any.
-static int
-set_password(struct account_store *store, int64_t user_id, const char *expected, const char *hash,
-             struct kg_error *err)
+int
+password_update(struct account_store *store, int64_t user_id, const char *expected,
+                const char *hash, struct kg_error *err)
 {
     STORE_AUTO_STATEMENT statement = store_prepare(
         store, err,
@@ -52,8 +51,9 @@ account_password_set(struct account_store *store, const char *user, const char *
     int64_t id = 0;
     if (store_begin(store, err) < 0)
         return -1;
-    bool set = user_find_id(store, user, &id, err) == 0 &&
-               set_password(store, id, expected, hash, err) == 0 && end_logins(store, id, err) == 0;
+    bool set = user_find_id(store, user, &id, err) == 0 && user_note_use(store, id, err) == 0 &&
+               password_update(store, id, expected, hash, err) == 0 &&
+               end_logins(store, id, err) == 0;
     return store_end(store, set ? 0 : -1, err);
 }
 
@@ -82,9 +82,9 @@ remove_oldest(struct account_store *store, int64_t user_id, struct kg_error *err
     return statement ? store_step(store, statement, err) : -1;
 }
 
-static int
-add_login(struct account_store *store, int64_t user_id, char ret_key[ACCOUNT_KEY_LEN + 1],
-          struct kg_error *err)
+int
+login_insert(struct account_store *store, int64_t user_id, char ret_key[ACCOUNT_KEY_LEN + 1],
+             struct kg_error *err)
 {
     int64_t ends_ms = clock_wall_ms() + ACCOUNT_LOGIN_S * 1000LL;
     return remove_ended(store, err) < 0 || remove_oldest(store, user_id, err) < 0
@@ -114,8 +114,8 @@ find_and_add(struct account_store *store, const char *user, const char *hash,
     int64_t id = 0;
     if (store_begin(store, err) < 0)
         return -1;
-    bool added =
-        find_with_hash(store, user, hash, &id, err) == 0 && add_login(store, id, ret_key, err) == 0;
+    bool added = find_with_hash(store, user, hash, &id, err) == 0 &&
+                 user_note_use(store, id, err) == 0 && login_insert(store, id, ret_key, err) == 0;
     return store_end(store, added ? 0 : -1, err);
 }
 
@@ -128,36 +128,4 @@ account_login_add(struct account_store *store, const char *user, const char *has
     int result = find_and_add(store, user, hash, ret_key, err);
     store_set_durable(store, true);
     return result;
-}
-
-// ---- Registration ---------------------------------------------------------------------------
-
-// Makes the only user an administrator.
-static int
-promote(struct account_store *store, int64_t user_id, struct kg_error *err)
-{
-    STORE_AUTO_STATEMENT statement = store_prepare(
-        store, err,
-        "UPDATE users SET administrator = 1 WHERE id = ? AND (SELECT count(*) FROM users) = 1", "i",
-        user_id);
-    if (!statement || store_step(store, statement, err) < 0)
-        return -1;
-    if (sqlite3_changes(store->db) == 0)
-        return kg_error_set(err, KG_REGISTRATION_CLOSED, 0, "there is a user already");
-    return 0;
-}
-
-int
-account_register(struct account_store *store, const char *user, const char *hash, bool first,
-                 char ret_key[ACCOUNT_KEY_LEN + 1], struct kg_error *err)
-{
-    int64_t id = 0;
-    if (store_begin(store, err) < 0)
-        return -1;
-    bool made = (first || user_check_never_removed(store, user, err) == 0) &&
-                user_insert(store, user, err) == 0 && user_find_id(store, user, &id, err) == 0 &&
-                (!first || promote(store, id, err) == 0) &&
-                set_password(store, id, NULL, hash, err) == 0 &&
-                add_login(store, id, ret_key, err) == 0;
-    return store_end(store, made ? 0 : -1, err);
 }

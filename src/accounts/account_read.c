@@ -39,6 +39,7 @@ read_user(sqlite3_stmt *row, struct listed_user *ret, bool *ret_gone)
         .max_requests_per_second = sqlite3_column_double(row, 5),
         .max_memory_mb = sqlite3_column_int64(row, 6),
     };
+    ret->registered = sqlite3_column_int(row, 7) != 0;
 }
 
 static void
@@ -58,7 +59,7 @@ read_key(sqlite3_stmt *row, struct listed_key *ret, bool *ret_gone)
 
 #define USERS                                                                                      \
     "SELECT id, name, disabled, administrator, max_sessions, max_requests_per_second, "            \
-    "max_memory_mb FROM users"
+    "max_memory_mb, registered FROM users"
 #define KEYS "SELECT id, hash, user_id, expires_ms FROM keys"
 
 // ---- Everything -----------------------------------------------------------------------------

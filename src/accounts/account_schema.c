@@ -55,7 +55,12 @@ static const char *const migrations[] = {
     " INSERT INTO changes (mark, key_id) VALUES (random(), NEW.id);"
     " INSERT INTO changes (mark, key_id) SELECT random(), OLD.id WHERE OLD.id <> NEW.id; END;"
     // Logins that are over are found without looking at all keys.
-    "CREATE INDEX logins_by_end ON keys (expires_ms) WHERE expires_ms > 0;",
+    "CREATE INDEX logins_by_end ON keys (expires_ms) WHERE expires_ms > 0;"
+    // Who made the account, and whether nobody has used it since its first login.
+    "ALTER TABLE users ADD COLUMN registered INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE users ADD COLUMN unused INTEGER NOT NULL DEFAULT 0;"
+    "CREATE INDEX registered_users ON users (id) WHERE registered = 1;"
+    "CREATE INDEX unused_users ON users (created_ms) WHERE unused = 1;",
 };
 enum { SCHEMA_VERSION = KG_ARRAY_LEN(migrations) };
 

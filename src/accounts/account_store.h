@@ -36,6 +36,7 @@ struct account_user {
     bool disabled;
     bool administrator; // may manage users over HTTP
     bool has_password;
+    bool registered; // made the account itself, and no administrator has set its role since
     struct account_quota quota;
     int64_t created_ms; // clock_wall_ms()
     int64_t n_keys;
@@ -57,8 +58,8 @@ KG_MUST_CHECK int account_user_check_administrator(struct account_store *store, 
                                                    struct kg_error *err);
 // What is to be changed of a user. While one is disabled, none of its keys is valid.
 struct account_change {
-    const bool *disabled; // each of them; NULL: stays
-    const bool *administrator;
+    const bool *disabled;      // each of them; NULL: stays
+    const bool *administrator; // also: is not `registered` any more
     const int64_t *max_sessions;
     const double *max_requests_per_second;
     const int64_t *max_memory_mb;
@@ -141,3 +142,13 @@ KG_MUST_CHECK int account_login_add(struct account_store *store, const char *use
 KG_MUST_CHECK int account_register(struct account_store *store, const char *user, const char *hash,
                                    bool first, char ret_key[ACCOUNT_KEY_LEN + 1],
                                    struct kg_error *err);
+// How many accounts people may make themselves.
+struct account_registration {
+    int64_t max;       // of all of them; 0: no limit
+    int64_t unused_ms; // until one that was not used again may be removed; 0: never
+};
+// Before account_register(): removes some accounts that were not used again since they were made;
+// `ret_removed`: how many. KG_REGISTRATION_CLOSED: there are as many as there may be.
+KG_MUST_CHECK int account_registration_check(struct account_store *store,
+                                             const struct account_registration *limits,
+                                             int *ret_removed, struct kg_error *err);

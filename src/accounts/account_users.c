@@ -63,6 +63,14 @@ account_user_taken(const char *name, struct kg_error *err)
 }
 
 int
+user_note_use(struct account_store *store, int64_t user_id, struct kg_error *err)
+{
+    STORE_AUTO_STATEMENT statement = store_prepare(
+        store, err, "UPDATE users SET unused = 0 WHERE id = ? AND unused", "i", user_id);
+    return statement ? store_step(store, statement, err) : -1;
+}
+
+int
 user_check_never_removed(struct account_store *store, const char *name, struct kg_error *err)
 {
     STORE_AUTO_STATEMENT statement =
@@ -95,7 +103,7 @@ account_user_each(struct account_store *store, account_user_fn fn, void *arg, st
                       "SELECT name, disabled, created_ms, "
                       "(SELECT count(*) FROM keys WHERE user_id = users.id AND expires_ms = 0), "
                       "max_sessions, max_requests_per_second, administrator, password <> '', "
-                      "max_memory_mb "
+                      "max_memory_mb, registered "
                       "FROM users ORDER BY name",
                       "");
     int row = statement ? 1 : -1;
@@ -110,6 +118,7 @@ account_user_each(struct account_store *store, account_user_fn fn, void *arg, st
             .administrator = sqlite3_column_int(statement, 6) != 0,
             .has_password = sqlite3_column_int(statement, 7) != 0,
             .quota.max_memory_mb = sqlite3_column_int64(statement, 8),
+            .registered = sqlite3_column_int(statement, 9) != 0,
         };
         fn(&user, arg);
     }
@@ -147,7 +156,7 @@ change_one(struct account_store *store, sqlite3_stmt *statement, const char *nam
     return sqlite3_reset(statement) == SQLITE_OK ? 0 : store_fail(store, err);
 }
 
-// -1 is never a value.
+// -1 is never a value. Who gets a role from an administrator does not count as registered any more.
 static int
 update(struct account_store *store, const char *name, const struct account_change *wanted,
        struct kg_error *err)
@@ -155,7 +164,9 @@ update(struct account_store *store, const char *name, const struct account_chang
     STORE_AUTO_STATEMENT statement =
         store_prepare(store, err,
                       "UPDATE users SET disabled = ifnull(nullif(?, -1), disabled), "
-                      "administrator = ifnull(nullif(?, -1), administrator), "
+                      "administrator = ifnull(nullif(?2, -1), administrator), "
+                      "registered = iif(?2 = -1, registered, 0), "
+                      "unused = iif(?2 = -1, unused, 0), "
                       "max_sessions = ifnull(nullif(?, -1), max_sessions), "
                       "max_requests_per_second = ifnull(nullif(?, -1.0), max_requests_per_second), "
                       "max_memory_mb = ifnull(nullif(?, -1), max_memory_mb) "
@@ -218,10 +229,15 @@ note_removed(struct account_store *store, const char *name, struct kg_error *err
 }
 
 int
+user_remove(struct account_store *store, const char *name, struct kg_error *err)
+{
+    return erase(store, name, err) < 0 ? -1 : note_removed(store, name, err);
+}
+
+int
 account_user_remove(struct account_store *store, const char *name, struct kg_error *err)
 {
     if (store_begin(store, err) < 0)
         return -1;
-    bool removed = erase(store, name, err) == 0 && note_removed(store, name, err) == 0;
-    return store_end(store, removed ? 0 : -1, err);
+    return store_end(store, user_remove(store, name, err), err);
 }

@@ -28,6 +28,7 @@ struct accounts {
     struct account_list *list; // in force; NULL: not known
     struct account_reader *reader;
     struct account_writer *writer;
+    struct change_limits *limits;
     struct account_counts counts;
     TAILQ_HEAD(, http_check) checks;
     size_t n_users;
@@ -146,6 +147,17 @@ accounts_have_several_owners(const struct accounts *accounts)
     return accounts->several;
 }
 
+int
+accounts_take_change(struct accounts *accounts, enum change_kind kind, const char *name,
+                     struct kg_error *err)
+{
+    const struct listed_user *user =
+        accounts->list ? account_list_user(accounts->list, name) : NULL;
+    if (!user || user->administrator)
+        return 0; // without an account there is no change
+    return change_limits_take(accounts->limits, kind, name, user->registered, clock_mono_ms(), err);
+}
+
 // ---- What was read --------------------------------------------------------------------------
 
 // What is known of the users stays, while the file cannot be read.
@@ -243,6 +255,7 @@ accounts_new(const struct accounts_settings *settings)
     accounts->authenticator.ops = &accounts_ops;
     accounts->settings = *settings;
     TAILQ_INIT(&accounts->checks);
+    accounts->limits = change_limits_new(settings->changes_per_minute);
     accounts->reader = account_reader_new(settings->loop, settings->path, on_read, accounts);
     accounts->writer = account_writer_new(settings->loop, settings->path, accounts->reader);
     return accounts;
@@ -257,5 +270,6 @@ accounts_free(struct accounts *accounts)
     account_writer_free(accounts->writer);
     account_reader_free(accounts->reader);
     account_list_free(accounts->list);
+    change_limits_free(accounts->limits);
     free(accounts);
 }

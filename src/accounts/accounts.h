@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base.h"
+#include "change_limits.h"
 #include "http.h"
 #include "loop.h"
 
@@ -16,6 +17,7 @@ struct accounts_settings {
     // Of an owner without a quota of its own, while there is at most one owner, or several.
     struct http_quota alone;
     struct http_quota shared;
+    int changes_per_minute; // of each user: change_limits.h
     // There are several owners now, or no longer. Called on the loop; or NULL.
     loop_fn on_owners;
     void *arg;
@@ -39,6 +41,11 @@ const char *accounts_first_user_token(const struct accounts *accounts);
 bool accounts_have_fixed_owner(const struct accounts *accounts, const char *owner);
 // Whether requests may belong to several owners, as far as the database is known.
 bool accounts_have_several_owners(const struct accounts *accounts);
+
+// Counts a key or login that a user is about to make. KG_RATE_LIMITED: too many. Administrators are
+// not limited.
+KG_MUST_CHECK int accounts_take_change(struct accounts *accounts, enum change_kind kind,
+                                       const char *user, struct kg_error *err);
 
 // ---- Work on the database -------------------------------------------------------------------
 

@@ -83,6 +83,20 @@ KG_MUST_CHECK int user_check_never_removed(struct account_store *store, const ch
 KG_MUST_CHECK int user_find_id(struct account_store *store, const char *name, int64_t *ret_id,
                                struct kg_error *err);
 
+// With all keys, within a transaction. KG_NOT_FOUND.
+KG_MUST_CHECK int user_remove(struct account_store *store, const char *name, struct kg_error *err);
+
+// The user has come back, within a transaction.
+KG_MUST_CHECK int user_note_use(struct account_store *store, int64_t user_id, struct kg_error *err);
+
+// ---- account_logins.c -----------------------------------------------------------------------
+
+// Both within a transaction. `expected`: the present one, else KG_INVALID; NULL: any.
+KG_MUST_CHECK int password_update(struct account_store *store, int64_t user_id,
+                                  const char *expected, const char *hash, struct kg_error *err);
+KG_MUST_CHECK int login_insert(struct account_store *store, int64_t user_id,
+                               char ret_key[ACCOUNT_KEY_LEN + 1], struct kg_error *err);
+
 // ---- account_keys.c -------------------------------------------------------------------------
 
 enum { KEY_HASH_LEN = 32 };
@@ -107,7 +121,7 @@ KG_MUST_CHECK int key_write_uses(struct account_store *store, const struct key_u
 struct listed_user {
     int64_t id;
     char name[HTTP_OWNER_MAX + 1];
-    bool disabled, administrator;
+    bool disabled, administrator, registered;
     struct account_quota quota;
 };
 struct listed_key {

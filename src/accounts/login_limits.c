@@ -95,9 +95,13 @@ login_limits_take(struct login_limits *limits, const char *name, const char *net
         what = *name ? "logins with this name failed" : "registrations";
     else if (failed.network && *failed.network >= LOGIN_FAILURES_OF_NETWORK)
         what = "logins from your network failed";
-    if (what)
-        return kg_error_set(err, KG_RATE_LIMITED, 0, "too many %s: try again in %lld s", what,
-                            (long long)(limits->window_ms + LOGIN_WINDOW_MS - now_ms + 999) / 1000);
+    if (what) {
+        int64_t wait_s = (limits->window_ms + LOGIN_WINDOW_MS - now_ms + 999) / 1000;
+        kg_error_set(err, KG_RATE_LIMITED, 0, "too many %s: try again in %lld s", what,
+                     (long long)wait_s);
+        err->retry_after_s = wait_s;
+        return -1;
+    }
     add(&failed, 1);
     return 0;
 }

@@ -61,6 +61,13 @@ account_request_reply(struct account_request *self)
     account_request_free(self);
 }
 
+void
+account_request_refuse(struct account_request *self, const struct kg_error *err)
+{
+    http_reply_error(self->request, err);
+    account_request_free(self);
+}
+
 static void
 on_called(const struct kg_error *err, void *arg)
 {
@@ -68,8 +75,7 @@ on_called(const struct kg_error *err, void *arg)
     http_request_on_gone(self->request, NULL, NULL);
     log_changed(self);
     if (err) {
-        http_reply_error(self->request, err);
-        account_request_free(self);
+        account_request_refuse(self, err);
     } else if (self->then) {
         self->then(self);
     } else {
@@ -116,8 +122,7 @@ account_request_read(struct account_request *self, account_body_fn parse)
         http_request_body_len(request) == 0 ? json_object() : http_request_json(request, &err);
     if (self->root && parse(self->root, &self->body, &err) == 0)
         return 0;
-    http_reply_error(request, &err);
-    account_request_free(self);
+    account_request_refuse(self, &err);
     return -1;
 }
 

@@ -19,6 +19,8 @@ struct api_context {
     struct passwords *passwords;       // with accounts
     struct login_limits *login_limits; // with accounts
     bool registration_is_open;
+    int64_t max_registered_users;    // 0: no limit
+    int64_t unused_accounts_ms;      // until such an account may be removed; 0: never
     int64_t max_sessions, memory_mb; // of all owners; of a sandbox: the settings
     const char *provisioner;
     int64_t started_ms; // clock_mono_ms()

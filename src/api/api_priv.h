@@ -172,7 +172,8 @@ KG_MUST_CHECK int account_request_read(struct account_request *self, account_bod
 // once more: it may have been revoked while the body came.
 void account_request_start(struct account_request *self, const struct api_context *context,
                            account_call_fn run);
-// Sends the answer, and frees the request.
+// Both free the request: with the error; with the answer.
+void account_request_refuse(struct account_request *self, const struct kg_error *err);
 void account_request_reply(struct account_request *self);
 // null for 0.
 json_t *json_time(int64_t ms);

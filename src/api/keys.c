@@ -64,12 +64,19 @@ create_run(struct account_store *store, void *arg, struct kg_error *err)
     return add_key(self, store, self->owner, err);
 }
 
+// Only what is well-formed counts.
 void
 handle_key_create(struct http_request *request, void *arg)
 {
+    const struct api_context *context = arg;
     struct account_request *self = account_request_new(request, "key made", NULL);
-    if (account_request_read(self, key_body_parse) == 0)
-        account_request_start(self, arg, create_run);
+    struct kg_error err;
+    if (account_request_read(self, key_body_parse) < 0)
+        return;
+    if (accounts_take_change(context->accounts, CHANGE_KEY, self->owner, &err) < 0)
+        account_request_refuse(self, &err);
+    else
+        account_request_start(self, context, create_run);
 }
 
 static int

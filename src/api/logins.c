@@ -20,6 +20,7 @@ struct password_request;
 // What a kind of request does, in this order.
 struct password_flow {
     const char *what; // for the log
+    bool makes_login; // of a user who is there: they are limited
     // Each on a worker. `read` may be NULL.
     int (*read)(struct password_request *self, struct account_store *store, struct kg_error *err);
     int (*write)(struct password_request *self, struct account_store *store, struct kg_error *err);
@@ -48,6 +49,7 @@ struct password_request {
     char new_hash[ACCOUNT_HASH_SIZE]; // of `made`
     char key[ACCOUNT_KEY_LEN + 1];    // of the new login; empty: there is none
     char key_id[ACCOUNT_KEY_ID_LEN + 1];
+    int n_removed; // of registration: unused accounts
     json_t *answer;
 };
 
@@ -147,6 +149,9 @@ on_written(const struct kg_error *err, void *arg)
 {
     struct password_request *self = arg;
     self->call = NULL;
+    if (self->n_removed > 0)
+        log_info("accounts were removed that nobody used again after they were made",
+                 LOG_INT("users", self->n_removed));
     if (err) {
         fail(self, err);
         return;
@@ -210,7 +215,11 @@ on_made(const char *hash, bool matches, const struct kg_error *err, void *arg)
 static void
 start_making(struct password_request *self)
 {
-    if (self->made)
+    struct kg_error err;
+    if (self->flow->makes_login &&
+        accounts_take_change(self->context->accounts, CHANGE_LOGIN, self->user, &err) < 0)
+        fail(self, &err);
+    else if (self->made)
         start_job(self, self->made, NULL, on_made);
     else
         start_writing(self);
@@ -352,7 +361,7 @@ write_login(struct password_request *self, struct account_store *store, struct k
     return account_login_add(store, self->user, self->hash, self->key, err);
 }
 
-static const struct password_flow login_flow = {"logged in", read_hash, write_login};
+static const struct password_flow login_flow = {"logged in", true, read_hash, write_login};
 
 void
 handle_login(struct http_request *request, void *arg)
@@ -389,7 +398,7 @@ write_own(struct password_request *self, struct account_store *store, struct kg_
                           : 0;
 }
 
-static const struct password_flow own_flow = {"password changed", read_own_hash, write_own};
+static const struct password_flow own_flow = {"password changed", true, read_own_hash, write_own};
 
 void
 handle_password_change(struct http_request *request, void *arg)
@@ -425,7 +434,7 @@ write_of_user(struct password_request *self, struct account_store *store, struct
     return account_password_set(store, self->user, NULL, self->new_hash, err);
 }
 
-static const struct password_flow user_flow = {"password set", check_caller, write_of_user};
+static const struct password_flow user_flow = {"password set", false, check_caller, write_of_user};
 
 void
 handle_user_password(struct http_request *request, void *arg)
@@ -457,12 +466,18 @@ handle_registration_show(struct http_request *request, void *arg)
 static int
 write_new_user(struct password_request *self, struct account_store *store, struct kg_error *err)
 {
+    const struct account_registration limits = {
+        .max = self->context->max_registered_users,
+        .unused_ms = self->context->unused_accounts_ms,
+    };
     if (self->is_taken)
         return account_user_taken(self->user, err);
+    if (!self->is_first && account_registration_check(store, &limits, &self->n_removed, err) < 0)
+        return -1;
     return account_register(store, self->user, self->new_hash, self->is_first, self->key, err);
 }
 
-static const struct password_flow register_flow = {"user registered", NULL, write_new_user};
+static const struct password_flow register_flow = {"user registered", false, NULL, write_new_user};
 
 static bool
 is_token(const struct api_context *context, const char *token)

@@ -10,13 +10,14 @@ static void
 add_to_list(const struct account_user *user, void *arg)
 {
     json_array_append_new(
-        arg, json_pack("{s:s, s:b, s:b, s:b, s:I, s:o, s:I, s:f, s:I}", "name", user->name,
-                       "administrator", (int)user->administrator, "disabled", (int)user->disabled,
-                       "has_password", (int)user->has_password, "keys", (json_int_t)user->n_keys,
-                       "created_at", json_time(user->created_ms), "max_sessions",
-                       (json_int_t)user->quota.max_sessions, "max_requests_per_second",
-                       user->quota.max_requests_per_second, "max_memory_mb",
-                       (json_int_t)user->quota.max_memory_mb));
+        arg,
+        json_pack("{s:s, s:b, s:b, s:b, s:b, s:I, s:o, s:I, s:f, s:I}", "name", user->name,
+                  "administrator", (int)user->administrator, "registered", (int)user->registered,
+                  "disabled", (int)user->disabled, "has_password", (int)user->has_password, "keys",
+                  (json_int_t)user->n_keys, "created_at", json_time(user->created_ms),
+                  "max_sessions", (json_int_t)user->quota.max_sessions, "max_requests_per_second",
+                  user->quota.max_requests_per_second, "max_memory_mb",
+                  (json_int_t)user->quota.max_memory_mb));
 }
 
 static int

@@ -50,10 +50,12 @@ enum kg_code {
     KG_N_CODES
 };
 
-// A caller-owned error value. `sys_errno` is 0 unless a system call failed.
+// A caller-owned error value. `sys_errno` is 0 unless a system call failed; `retry_after_s` is 0
+// unless it is known when the same request can succeed.
 struct kg_error {
     enum kg_code code;
     int sys_errno;
+    int64_t retry_after_s;
     char message[240];
 };
 

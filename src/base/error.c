@@ -89,6 +89,7 @@ kg_error_set(struct kg_error *err, enum kg_code code, int sys_errno, const char 
         snprintf(message + len, sizeof message - len, ": %s", strerrordesc_np(sys_errno));
     err->code = code;
     err->sys_errno = sys_errno;
+    err->retry_after_s = 0;
     memcpy(err->message, message, sizeof message);
     return -1;
 }

@@ -19,6 +19,12 @@ SETTING(STRING, accounts_file, "accounts-file", .commands = LISTEN | CONFIG_ACCO
         .help = "database of users and their keys, made if it does not exist; docs/accounts.md")
 SETTING(CHOICE, registration, "registration", .fallback = "closed", .choices = registrations, .commands = LISTEN,
         .help = "open: anybody may make an account with a password; closed: administrators make them")
+SETTING(INTEGER, max_registered_users, "max-registered-users", .fallback = "1000", .min = 0, .max = 1000000, .commands = LISTEN,
+        .help = "accounts that people have made themselves, at most; 0: no limit")
+SETTING(INTEGER, unused_accounts_days, "unused-accounts-days", .fallback = "30", .min = 0, .max = 3650, .commands = LISTEN,
+        .help = "after which an account that somebody made, and nobody used again, may be removed; 0: never")
+SETTING(INTEGER, account_changes_per_minute, "account-changes-per-minute", .fallback = "60", .min = 0, .max = 10000, .commands = LISTEN,
+        .help = "keys that a user may make, and as many logins; registered users together ten times as many; 0: no limit")
 SETTING(FLAG, insecure, "insecure", .fallback = "false", .commands = LISTEN,
         .help = "listen beyond loopback even without an API key")
 SETTING(STRING, allowed_origins, "allowed-origins", .commands = LISTEN,

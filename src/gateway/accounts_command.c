@@ -47,7 +47,8 @@ print_user(const struct account_user *user, void *arg)
     print_time(user->created_ms);
     printf("\tmax-sessions=%lld\tmax-requests-per-second=%.15g",
            (long long)user->quota.max_sessions, user->quota.max_requests_per_second);
-    printf("\t%s\tmax-memory-mb=%lld\n", user->administrator ? "administrator" : "user",
+    const char *made_by = user->registered ? "registered" : "user";
+    printf("\t%s\tmax-memory-mb=%lld\n", user->administrator ? "administrator" : made_by,
            (long long)user->quota.max_memory_mb);
 }
 

@@ -183,6 +183,7 @@ open_accounts(struct gateway *gateway)
         .fixed = gateway->keys ? api_keys_authenticator(gateway->keys) : NULL,
         .alone = gateway->alone,
         .shared = gateway->shared,
+        .changes_per_minute = (int)config->account_changes_per_minute,
         .on_owners = on_owners_changed,
         .arg = gateway,
     };
@@ -212,6 +213,8 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .passwords = gateway->passwords,
         .login_limits = gateway->login_limits,
         .registration_is_open = strcmp(config->registration, "open") == 0,
+        .max_registered_users = config->max_registered_users,
+        .unused_accounts_ms = config->unused_accounts_days * 24 * 3600 * 1000,
         .max_sessions = config->max_sessions,
         .memory_mb = config->memory_mb,
         .provisioner = provisioner_name(core->provisioner),

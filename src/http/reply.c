@@ -157,7 +157,10 @@ http_reply_error(struct http_request *request, const struct kg_error *err)
         metric_add(METRIC_HTTP_PROBLEMS, 1, info->name);
     if (err->code == KG_UNAUTHORIZED)
         http_reply_header(request, "WWW-Authenticate", "Bearer");
-    if (info->retryable && (info->http_status == 429 || info->http_status == 503))
-        http_reply_header(request, "Retry-After", "1");
+    if (info->retryable && (info->http_status == 429 || info->http_status == 503)) {
+        KG_AUTO_FREE char *seconds =
+            kg_asprintf("%lld", (long long)(err->retry_after_s > 0 ? err->retry_after_s : 1));
+        http_reply_header(request, "Retry-After", seconds);
+    }
     reply_json_as(request, info->http_status, "application/problem+json", problem_new(err));
 }

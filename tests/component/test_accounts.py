@@ -10,6 +10,7 @@ import random
 import re
 import sqlite3
 import subprocess
+import threading
 import time
 
 import httpx
@@ -82,6 +83,157 @@ def test_revocations_are_never_late(start_gateway, accounts, clients):
         assert status(alice) == 200
         accounts.do("key", "revoke", key)
         assert status(alice) == 401
+
+
+def test_a_command_beside_changes_over_http(start_gateway, accounts, clients):
+    """Each change is seen at once, whoever makes it, while others are made."""
+    for user in ("alice", "bob"):
+        accounts.do("user", "add", user)
+    gateway = start_gateway(*accounts.flags, "--account-changes-per-minute", "0")
+    bob, ending = clients(gateway, accounts.key("bob")), threading.Event()
+
+    def rotate():
+        made = 0
+        while not ending.is_set():
+            key = bob.post("/api/v1/keys").json()
+            page = clients(gateway, key["key"])
+            assert status(page) == 200
+            assert bob.delete(f"/api/v1/keys/{key['id']}").status_code == 200
+            assert status(page) == 401
+            made += 1
+        return made
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        rotating = pool.submit(rotate)
+        try:
+            for _ in range(10):
+                alice = clients(gateway, accounts.key("alice"))
+                assert status(alice) == 200
+                accounts.do("user", "disable", "alice")
+                assert status(alice) == 401
+                accounts.do("user", "enable", "alice")
+                assert status(alice) == 200
+                accounts.do("key", "revoke", alice.headers["Authorization"].split()[1])
+                assert status(alice) == 401
+            wait_for(lambda: rotating.done() or accounts.rows("key", "list", "bob"))
+        finally:
+            ending.set()
+        assert rotating.result() > 0
+
+
+def test_changes_of_a_user_are_limited(start_gateway, accounts, clients):
+    for user in ("root", "alice", "bob"):
+        accounts.do("user", "add", user)
+    accounts.do("user", "role", "root", "administrator")
+    accounts.password("alice", "correct horse")
+    gateway = start_gateway(*accounts.flags, "--account-changes-per-minute", "3")
+    root, alice, bob = (clients(gateway, accounts.key(user)) for user in ("root", "alice", "bob"))
+    problem(alice.post("/api/v1/keys", json={"nome": "x"}), 400, "invalid_request")
+    made = [alice.post("/api/v1/keys").json()["id"] for _ in range(3)]
+    refused = alice.post("/api/v1/keys")
+    detail = problem(refused, 429, "rate_limited")["detail"]
+    assert "alice made 3 keys within a minute" in detail
+    assert "account-changes-per-minute" in detail
+    [wait] = refused.headers.get_list("Retry-After")
+    assert 1 <= int(wait) <= 60 and f"try again in {wait} s" in detail
+
+    # What ends a key is not limited, nor are others, logins, administrators and commands.
+    for id_ in made:
+        assert alice.delete(f"/api/v1/keys/{id_}").status_code == 200
+    problem(alice.post("/api/v1/keys"), 429, "rate_limited")
+    assert status(alice) == 200 and alice.get("/api/v1/keys").json()["total"] == 1
+    assert bob.post("/api/v1/keys").status_code == 200
+    for _ in range(5):
+        assert root.post("/api/v1/keys").status_code == 200
+        assert root.post("/api/v1/users/alice/keys").status_code == 200
+        accounts.key("alice")
+
+    # Logins have the same limit, and so do changes of passwords; wrong passwords do not use it up.
+    login = {"name": "alice", "password": "correct horse"}
+    page = clients(gateway, None)
+    problem(page.post("/api/v1/login", json={**login, "password": "x"}), 401, "unauthorized")
+    pages = [clients(gateway, None) for _ in range(3)]
+    entered = [it.post("/api/v1/login", json=login) for it in pages]
+    assert [it.status_code for it in entered] == [200] * 3
+    refused = page.post("/api/v1/login", json=login)
+    assert "alice made 3 logins" in problem(refused, 429, "rate_limited")["detail"]
+    assert refused.headers.get_list("Retry-After") != ["1"]
+    body = {"old_password": "correct horse", "new_password": "battery staple"}
+    problem(alice.put("/api/v1/password", json=body), 429, "rate_limited")
+    pages[0].headers["X-CSRF-Token"] = entered[0].json()["csrf_token"]
+    assert pages[0].post("/api/v1/logout").status_code == 200
+
+
+def test_users_who_registered_share_a_limit(start_gateway, accounts, clients):
+    accounts.do("user", "add", "alice")
+    flags = ("--registration", "open", "--account-changes-per-minute", "1")
+    gateway = start_gateway(*accounts.flags, *flags)
+    for i in range(8):  # as many as one network may try, and some that are put in
+        register(clients(gateway, None), f"stranger-{i}")
+    for i in range(8, 11):
+        accounts.do("user", "add", f"stranger-{i}")
+    accounts.sql("UPDATE users SET registered = 1 WHERE name LIKE 'stranger-%'")
+    keys = [accounts.key(f"stranger-{i}") for i in range(11)]
+    answers = [clients(gateway, key).post("/api/v1/keys") for key in keys]
+    assert [it.status_code for it in answers] == [200] * 10 + [429]
+    detail = problem(answers[-1], 429, "rate_limited")["detail"]
+    assert "users who registered themselves made 10 keys" in detail
+    assert clients(gateway, accounts.key("alice")).post("/api/v1/keys").status_code == 200
+    # An administrator takes one of them out of that.
+    accounts.do("user", "role", "stranger-10", "user")
+    assert clients(gateway, keys[10]).post("/api/v1/keys").status_code == 200
+
+
+def register(page, name):
+    answer = page.post("/api/v1/registration", json={"name": name, "password": "correct horse"})
+    if answer.is_success:
+        page.headers["X-CSRF-Token"] = answer.json()["csrf_token"]
+    return answer
+
+
+def test_the_number_of_registered_users(start_gateway, accounts, clients):
+    accounts.do("user", "add", "root")
+    accounts.do("user", "role", "root", "administrator")
+    flags = ("--registration", "open", "--max-registered-users", "2")
+    gateway = start_gateway(*accounts.flags, *flags)
+    root = clients(gateway, accounts.key("root"))
+    for name in ("alice", "bob"):
+        assert register(clients(gateway, None), name).status_code == 200
+    refused = register(clients(gateway, None), "carol")
+    assert "max-registered-users" in problem(refused, 403, "registration_closed")["detail"]
+    assert [row[6] for row in accounts.rows("user", "list")] == [
+        "registered", "registered", "administrator",
+    ]  # fmt: skip
+    listed = {user["name"]: user for user in root.get("/api/v1/users").json()["users"]}
+    assert [name for name, user in listed.items() if user["registered"]] == ["alice", "bob"]
+
+    # Administrators make others, and make room by a role, or by removing one.
+    assert root.post("/api/v1/users", json={"name": "dora"}).status_code == 200
+    assert root.patch("/api/v1/users/alice", json={"administrator": False}).status_code == 200
+    assert register(clients(gateway, None), "carol").status_code == 200
+    assert root.delete("/api/v1/users/bob").status_code == 200
+    assert register(clients(gateway, None), "erik").status_code == 200
+
+
+def test_unused_accounts_are_removed(start_gateway, accounts, clients):
+    accounts.do("user", "add", "root")
+    flags = ("--registration", "open", "--unused-accounts-days", "30")
+    gateway = start_gateway(*accounts.flags, *flags)
+    pages = {name: clients(gateway, None) for name in ("alice", "bob", "carol")}
+    for name, page in pages.items():
+        assert register(page, name).status_code == 200
+    assert pages["bob"].post("/api/v1/keys").status_code == 200
+    assert [status(page) for page in pages.values()] == [200] * 3
+    day = 24 * 3600 * 1000
+    accounts.sql(f"UPDATE users SET created_ms = created_ms - 31 * {day} WHERE name <> 'carol'")
+    assert register(clients(gateway, None), "dora").status_code == 200
+    assert status(pages["alice"]) == 200  # whose first login is not over
+    accounts.sql(f"UPDATE keys SET expires_ms = expires_ms - 31 * {day} WHERE expires_ms > 0")
+    assert register(clients(gateway, None), "erik").status_code == 200
+    names = [row[0] for row in accounts.rows("user", "list")]
+    assert names == ["bob", "carol", "dora", "erik", "root"]
+    assert "nobody used again after they were made users=1" in gateway.log()
+    problem(register(clients(gateway, None), "alice"), 400, "invalid_request")
 
 
 def test_the_commands(accounts):

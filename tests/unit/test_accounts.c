@@ -18,6 +18,7 @@
 
 #include "accounts.h"
 #include "accounts_priv.h"
+#include "change_limits.h"
 #include "login_limits.h"
 #include "loop_wait.h"
 #include "password.h"
@@ -528,6 +529,7 @@ test_the_number_of_owners(void **state)
 struct naming {
     char key[ACCOUNT_KEY_LEN + 1];
     bool done, discarded;
+    bool waits; // a check of the key did, when the call was done
     struct kg_error err;
 };
 
@@ -543,6 +545,7 @@ name_done(const struct kg_error *err, void *arg)
 {
     struct naming *naming = arg;
     naming->done = true;
+    naming->waits = naming->key[0] && start_check(naming->key);
     naming->err = err ? *err : (struct kg_error){0};
 }
 
@@ -703,14 +706,15 @@ test_a_change_costs_what_it_changes(void **state)
     assert_read(1, MANY + MANY + 1);
 
     // The gateway's own ones are in effect when they are done, and nothing else is read.
-    char old[ACCOUNT_KEY_LEN + 1] = "";
+    char old[ACCOUNT_KEY_LEN + 1];
     for (int i = 0; i < 20; i++) {
         call(name_run, &naming);
-        assert_string_equal(owner_of(naming.key), "alice");
+        assert_false(naming.waits);
+        assert_string_equal(bench.owner, "alice");
         assert_read(0, 1);
-        strcpy(old, naming.key);
         call(revoke_run, &naming);
-        assert_string_equal(owner_of(old), "");
+        assert_false(naming.waits);
+        assert_string_equal(bench.owner, "");
         assert_read(0, 1);
     }
     call(list_run, &naming); // which changes nothing
@@ -1027,6 +1031,139 @@ test_registration(void **state)
     assert_int_equal(account_user_remove(store, "eve", &err), 0);
 }
 
+// Makes an account as its user would, some days ago.
+static void
+register_before(struct account_store *store, const char *name, int days)
+{
+    struct kg_error err;
+    char login[ACCOUNT_KEY_LEN + 1];
+    assert_int_equal(account_register(store, name, "h", false, login, &err), 0);
+    int64_t ms = clock_wall_ms() - days * 24 * 3600 * 1000LL;
+    KG_AUTO_FREE char *sql =
+        kg_asprintf("UPDATE users SET created_ms = %lld WHERE name = '%s';"
+                    "UPDATE keys SET expires_ms = %lld WHERE user_id = "
+                    "(SELECT id FROM users WHERE name = '%s')",
+                    (long long)ms, name, (long long)(ms + ACCOUNT_LOGIN_S * 1000LL), name);
+    run_sql(sql);
+}
+
+static void
+test_the_number_of_registered_users(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    int n_removed = 0;
+    const bool no = false;
+    const struct account_change user = {.administrator = &no};
+    const struct account_registration limits = {.max = 2};
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(add_user(store, "alice", &err), 0); // who is none of them
+    register_before(store, "bob", 0);
+    assert_int_equal(account_registration_check(store, &limits, &n_removed, &err), 0);
+    register_before(store, "carol", 1000);
+    assert_int_equal(account_registration_check(store, &limits, &n_removed, &err), -1);
+    assert_int_equal(err.code, KG_REGISTRATION_CLOSED);
+    assert_non_null(strstr(err.message, "max-registered-users"));
+    assert_int_equal(n_removed, 0);
+    const struct account_registration none = {0};
+    assert_int_equal(account_registration_check(store, &none, &n_removed, &err), 0);
+
+    // One that an administrator has given a role does not count; a limit makes no difference.
+    assert_int_equal(set_quota(store, "bob", &(struct account_quota){0}, &err), 0);
+    assert_int_equal(account_registration_check(store, &limits, &n_removed, &err), -1);
+    assert_int_equal(account_user_change(store, "bob", &user, &err), 0);
+    assert_int_equal(account_registration_check(store, &limits, &n_removed, &err), 0);
+    assert_users(store, "alice 0\nbob 0\ncarol 0\n");
+}
+
+static void
+test_unused_accounts_are_removed(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    int n_removed = 0;
+    char key[ACCOUNT_KEY_LEN + 1];
+    const struct account_registration limits = {.max = 8, .unused_ms = 30 * 24 * 3600 * 1000LL};
+    const bool no = false;
+    const struct account_change user = {.administrator = &no};
+    KG_AUTO(account_store) store = open_store();
+    assert_int_equal(add_user(store, "alice", &err), 0);
+    run_sql("UPDATE users SET created_ms = 1");
+    // Each of them has a reason to stay.
+    static const char *const kept[] = {"young", "login", "key", "password", "role", "disabled"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(kept); i++)
+        register_before(store, kept[i], i == 0 ? 29 : 31);
+    assert_int_equal(account_login_add(store, "login", "h", key, &err), 0);
+    run_sql("DELETE FROM keys WHERE user_id = (SELECT id FROM users WHERE name = 'login')");
+    assert_int_equal(account_key_add(store, "key", "", key, &err), 0);
+    assert_int_equal(account_key_revoke(store, "key", key, &err), 0);
+    assert_int_equal(account_password_set(store, "password", NULL, "i", &err), 0);
+    assert_int_equal(account_user_change(store, "role", &user, &err), 0);
+    assert_int_equal(set_disabled(store, "disabled", true, &err), 0);
+    register_before(store, "first-login", 31);
+    KG_AUTO_FREE char *sql = kg_asprintf("UPDATE keys SET expires_ms = %lld WHERE user_id = "
+                                         "(SELECT id FROM users WHERE name = 'first-login')",
+                                         (long long)clock_wall_ms() + 100000);
+    run_sql(sql);
+    const char *all = "alice 0\ndisabled disabled 0\nfirst-login 0\nkey 0\nlogin 0\npassword 0\n"
+                      "role 0\nyoung 0\n";
+    assert_int_equal(account_registration_check(store, &limits, &n_removed, &err), 0);
+    assert_int_equal(n_removed, 0);
+    assert_users(store, all);
+
+    // The oldest are removed, some at a time, and make room; nobody gets their names.
+    for (int i = 0; i < 15; i++) {
+        KG_AUTO_FREE char *name = kg_asprintf("stranger-%d", i);
+        register_before(store, name, 31 + i);
+    }
+    const struct account_registration keep = {.max = 8};
+    assert_int_equal(account_registration_check(store, &keep, &n_removed, &err), -1);
+    assert_int_equal(account_registration_check(store, &limits, &n_removed, &err), -1);
+    assert_int_equal(n_removed, 10);
+    assert_int_equal(account_user_check(store, "stranger-5", &err), -1);
+    assert_int_equal(account_user_check(store, "stranger-4", &err), 0);
+    assert_int_equal(account_registration_check(store, &limits, &n_removed, &err), 0);
+    assert_int_equal(n_removed, 5);
+    assert_users(store, all);
+    assert_int_equal(account_register(store, "stranger-1", "h", false, key, &err), -1);
+    assert_string_equal(err.message, "there is a user stranger-1 already");
+}
+
+static void
+test_change_limits(void **state)
+{
+    (void)state;
+    struct kg_error err;
+    const int64_t now = 1000000;
+    struct change_limits *limits = change_limits_new(3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(change_limits_take(limits, CHANGE_KEY, "alice", false, now, &err), 0);
+    assert_int_equal(change_limits_take(limits, CHANGE_KEY, "alice", false, now + 1000, &err), -1);
+    assert_int_equal(err.code, KG_RATE_LIMITED);
+    assert_int_equal(err.retry_after_s, 59);
+    assert_string_equal(err.message,
+                        "alice made 3 keys within a minute, and account-changes-per-minute allows "
+                        "no more: try again in 59 s");
+    assert_int_equal(change_limits_take(limits, CHANGE_LOGIN, "alice", false, now, &err), 0);
+    // Those who registered themselves share a limit, which those who did not do not.
+    for (int i = 0; i < 3 * CHANGES_REGISTERED; i++) {
+        KG_AUTO_FREE char *name = kg_asprintf("stranger-%d", i);
+        assert_int_equal(change_limits_take(limits, CHANGE_KEY, name, true, now, &err), 0);
+    }
+    assert_int_equal(change_limits_take(limits, CHANGE_KEY, "another", true, now, &err), -1);
+    assert_non_null(strstr(err.message, "users who registered themselves made 30 keys"));
+    assert_int_equal(change_limits_take(limits, CHANGE_KEY, "bob", false, now, &err), 0);
+    int64_t then = now + CHANGE_WINDOW_MS;
+    assert_int_equal(change_limits_take(limits, CHANGE_KEY, "alice", false, then, &err), 0);
+    assert_int_equal(change_limits_take(limits, CHANGE_KEY, "another", true, then, &err), 0);
+    change_limits_free(limits);
+
+    limits = change_limits_new(0);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(change_limits_take(limits, CHANGE_KEY, "alice", true, now, &err), 0);
+    change_limits_free(limits);
+}
+
 static void
 test_login_limits(void **state)
 {
@@ -1046,6 +1183,7 @@ test_login_limits(void **state)
     assert_int_equal(login_limits_take(limits, "alice", here, now + 1000, &err), -1);
     assert_int_equal(err.code, KG_RATE_LIMITED);
     assert_string_equal(err.message, "too many logins with this name failed: try again in 59 s");
+    assert_int_equal(err.retry_after_s, 59);
     assert_int_equal(login_limits_take(limits, "bob", here, now, &err), 0);
     assert_int_equal(login_limits_take(limits, "alice", there, now, &err), 0);
     assert_int_equal(login_limits_take(limits, "alice", "", now, &err), 0);
@@ -1204,6 +1342,9 @@ main(void)
         cmocka_unit_test_setup_teardown(test_logins, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_number_of_logins, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_registration, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_number_of_registered_users, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_unused_accounts_are_removed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_change_limits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_login_limits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_places_of_passwords, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_passwords, set_up, tear_down),
