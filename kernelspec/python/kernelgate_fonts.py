@@ -9,31 +9,10 @@ fonts, and a fallback font after the families that code asks for.
 import os
 import sys
 
+import kernelgate_imports
+
 FONT_LISTS = os.path.join(sys.prefix, "share", "kernelgate", "matplotlib")
 FALLBACK_FAMILY = "WenQuanYi Micro Hei"
-
-
-class _FontManagerHook:
-    """A finder and a loader as importlib describes them."""
-
-    def find_spec(self, name, path, target=None):
-        if name != "matplotlib.font_manager":
-            return None
-        import importlib.util
-
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        self._loader, spec.loader = spec.loader, self
-        return spec
-
-    def create_module(self, spec):
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module):
-        _provide_font_lists()
-        self._loader.exec_module(module)
-        _add_fallback(module)
-        module._log.addFilter(_Once())
 
 
 class _Once:
@@ -78,4 +57,9 @@ def _add_fallback(module):
     module.FontManager._find_fonts_by_props = find_with_fallback
 
 
-sys.meta_path.insert(0, _FontManagerHook())
+def _finish(module):
+    _add_fallback(module)
+    module._log.addFilter(_Once())
+
+
+kernelgate_imports.at_import("matplotlib.font_manager", _finish, before=_provide_font_lists)

@@ -143,7 +143,7 @@ linux_of(const struct oci *oci, const char *id)
     KG_AUTO_FREE char *cgroup = kg_asprintf("/%s", group);
     json_t *linux_part = json_pack(
         "{s:s, s:o, s:o, s:[{s:s}, {s:s}, {s:s}, {s:s}, {s:s}, {s:s}], s:o, s:o}", "cgroupsPath",
-        cgroup, "resources", resources_of(oci), "seccomp", seccomp_profile(), "namespaces", "type",
+        cgroup, "resources", resources_of(oci), "seccomp", seccomp_profile(oci->base.counts_udp), "namespaces", "type",
         "pid", "type", "network", "type", "ipc", "type", "uts", "type", "mount", "type", "cgroup",
         "maskedPaths", sandbox_masked_paths(), "readonlyPaths", sandbox_readonly_paths());
     if (oci->user_namespace) {

@@ -46,6 +46,7 @@ add_hierarchy(struct cgroups *cgroups, const char *mount, bool v2, const char *o
     cgroups->mounts[cgroups->n_mounts++] = (struct cgroup_mount){kg_strdup(mount), v2};
     if (!v2) {
         cgroups->v1 = true;
+        cgroups->memory_v1 |= list_has(options, ",", "memory");
         note_controllers(cgroups, options, ",");
         KG_AUTO_FREE char *memsw = kg_asprintf("%s/memory.memsw.limit_in_bytes", mount);
         cgroups->swap |= access(memsw, F_OK) == 0;

@@ -27,7 +27,7 @@ copy_agent(struct docker *docker, const char *agent_path, struct kg_error *err)
 static int
 write_seccomp(struct docker *docker, struct kg_error *err)
 {
-    json_auto_t *profile = seccomp_profile();
+    json_auto_t *profile = seccomp_profile(docker->base.counts_udp);
     KG_AUTO_FREE char *text = json_dumps(profile, JSON_COMPACT);
     KG_AUTO_FREE char *path = kg_asprintf("%s/seccomp.json", docker->base.state_dir);
     docker->seccomp = kg_asprintf("seccomp=%s", docker->podman ? path : text);

@@ -80,6 +80,8 @@ docker_take_info(struct docker *docker, const json_t *info)
 {
     size_t i;
     const json_t *option;
+    const char *version = json_string_value(json_object_get(info, "CgroupVersion"));
+    docker->base.counts_udp = version && strcmp(version, "2") == 0;
     docker->own_users = !docker->podman;
     json_array_foreach(json_object_get(info, "SecurityOptions"), i, option) {
         const char *text = json_string_value(option);
@@ -222,10 +224,11 @@ docker_doctor(struct docker *docker, const char *agent_path, provisioner_finding
         return false;
     }
     fn("docker: engine", true, docker->host, arg);
+    if (!find_limits(docker, fn, arg))
+        return false;
     if (docker_write_files(docker, agent_path, &err) < 0) {
         fn("docker: settings", false, err.message, arg);
         return false;
     }
-    return find_limits(docker, fn, arg) && find_image(docker, fn, arg) &&
-           find_sandbox(docker, fn, arg);
+    return find_image(docker, fn, arg) && find_sandbox(docker, fn, arg);
 }

@@ -100,7 +100,7 @@ append_exported(struct buf *ret, scmp_filter_ctx filter, struct kg_error *err)
 int
 provisioner_filter(const struct provisioner *provisioner, struct buf *ret, struct kg_error *err)
 {
-    json_auto_t *profile = seccomp_profile();
+    json_auto_t *profile = seccomp_profile(provisioner->counts_udp);
     int by_default = (int)json_integer_value(json_object_get(profile, "defaultErrnoRet"));
     int last = 0;
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO((uint16_t)by_default));

@@ -28,8 +28,8 @@ find_cgroups(const struct findings *out, const struct cgroups *info)
                     info->memory ? "yes" : "missing", info->cpu ? "yes" : "missing",
                     info->pids ? "yes" : "missing", info->swap ? "yes" : "missing",
                     !complete  ? "; delegate them to kernelgate, or boot with cgroup_enable=memory"
-                    : info->v1 ? "; with version 1 UDP buffers are not limited: boot with"
-                                 " systemd.unified_cgroup_hierarchy=1"
+                    : info->v1 ? "; version 1 does not count UDP buffers, so sandboxes have no UDP:"
+                                 " boot with systemd.unified_cgroup_hierarchy=1"
                                : "");
     bool mounted = info->v1 || info->v2;
     out->fn("oci: control groups", complete,

@@ -22,6 +22,7 @@ struct cgroups {
     bool v1;
     bool v2; // both: hybrid
     bool memory;
+    bool memory_v1; // by version 1
     bool cpu;
     bool pids;
     bool swap;                   // can be limited

@@ -110,6 +110,7 @@ use_runtime(struct oci *oci, const char *name, struct kg_error *err)
     oci->kind = runtime_kind_of(name);
     oci->user_namespace = oci->kind->user_namespace;
     oci->base.denies_newer_calls = oci->kind->denies_newer_calls;
+    oci->base.counts_udp = oci->kind->own_kernel || !oci->cgroups.memory_v1;
     if (oci->runtime)
         return 0;
     return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0,

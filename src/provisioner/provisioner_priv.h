@@ -70,6 +70,7 @@ struct provisioner {
     char *gateway_id;
     char *gateway_key;                   // NULL: agents dial
     bool denies_newer_calls;             // as in struct runtime_kind
+    bool counts_udp;                     // as a sandbox's memory; otherwise it may not use it
     TAILQ_HEAD(, sandbox_watch) watches; // of the living sandboxes
     TAILQ_HEAD(, provisioner_op) ops;    // waiting or running, oldest first
     size_t n_running;                    // running ones, without claims
@@ -101,8 +102,9 @@ char *sandbox_tmpfs_options(int64_t size_mb, const char *more);
 // Writes the files /etc/passwd and /etc/group of a sandbox whose user has this id.
 KG_MUST_CHECK int sandbox_write_users(const char *passwd, const char *group, unsigned user,
                                       struct kg_error *err);
-// The system call filter, in the format of OCI runtimes; read-only.
-json_t *seccomp_profile(void);
+// The system call filter, in the format of OCI runtimes; read-only. `udp`: sandboxes may have UDP
+// sockets, whose queues version 1 of control groups does not count.
+json_t *seccomp_profile(bool udp);
 // A resource limit of a sandbox's processes, soft and hard.
 struct sandbox_rlimit {
     const char *name; // without RLIMIT_

@@ -439,21 +439,72 @@ test_forbidden_calls(void **state)
     destroy(f, "a");
 }
 
+// UDP: whether its queues count as the sandbox's memory depends on the machine's control groups.
+static void
+test_udp_where_it_is_counted(void **state)
+{
+    struct fixture *f = *state;
+    create(f, "a");
+    KG_AUTO_FD door = listen_at_door(f, "a");
+    bool counted = access("/sys/fs/cgroup/memory/memory.limit_in_bytes", F_OK) != 0;
+    assert_int_equal(f->provisioner->counts_udp, counted);
+    assert_says(door, "udp",
+                counted ? "udp=allowed\nudp6=allowed\nudplite=EPERM\nicmp=EPERM\n"
+                        : "udp=EPROTONOSUPPORT\nudp6=EPROTONOSUPPORT\nudplite=EPROTONOSUPPORT\n"
+                          "icmp=EPROTONOSUPPORT\n");
+    destroy(f, "a");
+}
+
+static void
+test_terminals_and_files(void **state)
+{
+    struct fixture *f = *state;
+    create(f, "a");
+    KG_AUTO_FD door = listen_at_door(f, "a");
+    assert_says(door, "terminals",
+                "tiocsti=ENOTTY\ntiocsti_high=ENOTTY\ntiocsetd=ENOTTY\ntioclinux=ENOTTY\n"
+                "tioccons=ENOTTY\ntiocgwinsz=allowed\ntiocgwinsz_signed=allowed\n"
+                "tiocgptn=allowed\ntiocgptn_signed=allowed\ntiocgetd=allowed\ntcgets=allowed\n"
+                "tcsets=allowed\n");
+    assert_says(door, "fcntls",
+                "fs_getflags=ENOTTY\nfionread=allowed\ngetlease=EINVAL\nnotify=EINVAL\n"
+                "getfl=allowed\npipe_size=allowed\nofd_lock=allowed\nunknown=EINVAL\n");
+    destroy(f, "a");
+}
+
+static void
+test_options_of_sockets(void **state)
+{
+    struct fixture *f = *state;
+    create(f, "a");
+    KG_AUTO_FD door = listen_at_door(f, "a");
+    assert_says(door, "options",
+                "nodelay=allowed\nkeepidle=allowed\nreuseaddr=allowed\nrcvbuf=allowed\n"
+                "tos=allowed\nv6only=allowed\nattach_filter=ENOPROTOOPT\n"
+                "attach_filter_high=ENOPROTOOPT\nattach_bpf=ENOPROTOOPT\n"
+                "reuseport_cbpf=ENOPROTOOPT\nlock_filter=ENOPROTOOPT\ntimestamping=ENOPROTOOPT\n"
+                "timestamping_new=ENOPROTOOPT\nzerocopy=ENOPROTOOPT\nreuseport=ENOPROTOOPT\n"
+                "ip_recverr=ENOPROTOOPT\nipv6_recverr=ENOPROTOOPT\nip_options=ENOPROTOOPT\n"
+                "membership=ENOPROTOOPT\nflowlabel=ENOPROTOOPT\nulp=ENOPROTOOPT\n"
+                "congestion=ENOPROTOOPT\nmd5=ENOPROTOOPT\nother_level=ENOPROTOOPT\n"
+                "tcp_info=allowed\nzerocopy_receive=ENOPROTOOPT\n");
+    destroy(f, "a");
+}
+
 static void
 test_forbidden_arguments(void **state)
 {
     struct fixture *f = *state;
     create(f, "a");
     KG_AUTO_FD door = listen_at_door(f, "a");
-    assert_says(
-        door, "arguments",
-        "tiocsti=EPERM\ntiocsti_high=EPERM\ntiocsetd=EPERM\ntioclinux=EPERM\n"
-        "tiocgwinsz=ENOTTY\ntiocgetd=ENOTTY\nprctl_seccomp=EPERM\n"
-        "prctl_dumpable=allowed\nsetrlimit_core=EPERM\nprlimit_core=EPERM\n"
-        "prlimit_core_high=EPERM\nprlimit_core_read=allowed\nprlimit_data_read=allowed\n"
-        "prlimit_data=allowed\nprlimit_by_pid=EPERM\nnetlink_route=allowed\nnetlink_generic=EPERM\n"
-        "tcp=allowed\nsctp=EPERM\nmptcp=EPERM\nudp=allowed\ndccp=EPERM\ndccp_high=EPERM\n"
-        "seqpacket=EPERM\nraw=EPERM\npair=allowed\npair_tipc=EPERM\npair_inet=EPERM\n");
+    assert_says(door, "arguments",
+                "prctl_seccomp=EINVAL\nprctl_sched_core=EINVAL\nprctl_dumpable=allowed\nsetrlimit_"
+                "core=EPERM\nprlimit_core=EPERM\n"
+                "prlimit_core_high=EPERM\nprlimit_core_read=allowed\nprlimit_data_read=allowed\n"
+                "prlimit_data=allowed\nprlimit_by_pid=EPERM\nnetlink_route=EOPNOTSUPP\n"
+                "netlink_generic=EOPNOTSUPP\ntcp=allowed\nsctp=EPERM\nmptcp=EPERM\ndccp="
+                "EPERM\ndccp_high=EPERM\n"
+                "seqpacket=EPERM\nraw=EPERM\npair=allowed\npair_tipc=EPERM\npair_inet=EPERM\n");
     destroy(f, "a");
 }
 
@@ -920,6 +971,9 @@ main(void)
         TEST(test_files),
         TEST(test_forbidden_calls),
         TEST(test_forbidden_arguments),
+        TEST(test_udp_where_it_is_counted),
+        TEST(test_terminals_and_files),
+        TEST(test_options_of_sockets),
         TEST(test_limits),
         TEST(test_tcp_buffers_are_bounded),
         TEST(test_one_group_of_all),

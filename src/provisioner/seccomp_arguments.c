@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arguments that a sandbox may use: sockets, their options, ioctls, fcntls and the like. Listed
+// is what programs need and what Linux either counts as memory of the sandbox's control group or
+// gives away in small numbers. What is not listed fails as on a Linux that does not have it.
+#include "seccomp_priv.h"
+
+#include <asm/ioctls.h>
+#include <asm/termbits.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/prctl.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+// Newer than some C libraries.
+#define FCNTL_DUPFD_QUERY 1027
+#define FCNTL_CREATED_QUERY 1028
+#define OPTION_RCVTIMEO_NEW 66
+#define OPTION_SNDTIMEO_NEW 67
+
+// Other families, types and protocols load modules of the host's kernel (SOCK_DCCP does so with
+// protocol 0), or reach parts of it that are not needed here. -1: any.
+static const struct {
+    int family;
+    int type;
+    int protocol;
+} sockets[] = {
+    {AF_UNIX, -1, -1},
+    {AF_INET, SOCK_STREAM, 0},
+    {AF_INET, SOCK_STREAM, IPPROTO_TCP},
+    {AF_INET6, SOCK_STREAM, 0},
+    {AF_INET6, SOCK_STREAM, IPPROTO_TCP},
+};
+static const int udp_families[] = {AF_INET, AF_INET6};
+#define SOCKET_TYPE_MASK 0xf // the other bits are SOCK_CLOEXEC and SOCK_NONBLOCK
+
+// clang-format off
+// Not: filters (they are compiled into memory of the whole machine); error queues, where also time
+// stamps and the ends of zero copies are (nobody counts them); SO_REUSEPORT (its groups of sockets
+// are not counted); SO_PASSPIDFD and others that are new.
+static const uint32_t socket_options[] = {
+    SO_REUSEADDR, SO_DONTROUTE, SO_BROADCAST, SO_SNDBUF, SO_RCVBUF, SO_KEEPALIVE, SO_OOBINLINE,
+    SO_PRIORITY, SO_LINGER, SO_PASSCRED, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SO_PEEK_OFF,
+    OPTION_RCVTIMEO_NEW, OPTION_SNDTIMEO_NEW,
+};
+// Not: error queues, memberships and sources of multicasts, IP options.
+static const uint32_t ip_options[] = {
+    IP_TOS, IP_TTL, IP_PKTINFO, IP_MTU_DISCOVER, IP_RECVTTL, IP_RECVTOS, IP_FREEBIND,
+    IP_BIND_ADDRESS_NO_PORT, IP_MULTICAST_IF, IP_MULTICAST_TTL, IP_MULTICAST_LOOP,
+};
+// Nor flow labels, of which the machine has 4096, nor headers.
+static const uint32_t ipv6_options[] = {
+    IPV6_UNICAST_HOPS, IPV6_MULTICAST_IF, IPV6_MULTICAST_HOPS, IPV6_MULTICAST_LOOP, IPV6_V6ONLY,
+    IPV6_MTU_DISCOVER, IPV6_RECVPKTINFO, IPV6_RECVHOPLIMIT, IPV6_RECVTCLASS, IPV6_TCLASS,
+};
+// Not: TCP_MD5SIG, TCP_ULP and TCP_CONGESTION (keys and modules), TCP_SAVE_SYN (saved packets),
+// TCP_FASTOPEN (a cache of the machine).
+static const uint32_t tcp_options[] = {
+    TCP_NODELAY, TCP_MAXSEG, TCP_CORK, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_SYNCNT,
+    TCP_LINGER2, TCP_DEFER_ACCEPT, TCP_WINDOW_CLAMP, TCP_QUICKACK, TCP_USER_TIMEOUT,
+    TCP_NOTSENT_LOWAT, TCP_INQ,
+};
+// It maps received pages, which then count as nobody's.
+static const uint32_t tcp_unreadable[] = {TCP_ZEROCOPY_RECEIVE};
+
+// Terminals, and what every file has. Not: TIOCSETD (loads modules), TIOCSTI, TIOCLINUX and
+// TIOCCONS (input and output of others).
+static const uint32_t ioctls[] = {
+    TCGETS, TCSETS, TCSETSW, TCSETSF, TCGETA, TCSETA, TCSETAW, TCSETAF, TCSBRK, TCXONC, TCFLSH,
+    TIOCEXCL, TIOCNXCL, TIOCSCTTY, TIOCGPGRP, TIOCSPGRP, TIOCOUTQ, TIOCGWINSZ, TIOCSWINSZ, TIOCMGET,
+    TIOCGSOFTCAR, TIOCSSOFTCAR, FIONREAD, TIOCPKT, FIONBIO, TIOCNOTTY, TIOCGETD, TCSBRKP, TIOCSBRK,
+    TIOCCBRK, TIOCGSID, TIOCGPTN, TIOCSPTLCK, TIOCGPTPEER, FIONCLEX, FIOCLEX, FIOASYNC, TCGETS2,
+    TCSETS2, TCSETSW2, TCSETSF2, SIOCATMARK, SIOCGIFNAME, SIOCGIFCONF, SIOCGIFFLAGS, SIOCGIFADDR,
+    SIOCGIFDSTADDR, SIOCGIFBRDADDR, SIOCGIFNETMASK, SIOCGIFMETRIC, SIOCGIFMTU, SIOCGIFHWADDR,
+    SIOCGIFINDEX,
+};
+
+// Not: leases (others wait for them) and F_NOTIFY.
+static const uint32_t fcntls[] = {
+    F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_GETLK, F_SETLK, F_SETLKW, F_SETOWN, F_GETOWN,
+    __F_SETSIG, __F_GETSIG, F_SETOWN_EX, F_GETOWN_EX, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW,
+    FCNTL_DUPFD_QUERY, FCNTL_CREATED_QUERY, F_DUPFD_CLOEXEC, F_SETPIPE_SZ, F_GETPIPE_SZ,
+    F_ADD_SEALS, F_GET_SEALS,
+};
+
+// Not: filters (see above), core scheduling, merged memory, names of memory.
+static const uint32_t prctls[] = {
+    PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_GET_KEEPCAPS,
+    PR_SET_KEEPCAPS, PR_GET_TIMING, PR_SET_TIMING, PR_SET_NAME, PR_GET_NAME, PR_GET_SECCOMP,
+    PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_GET_TSC, PR_SET_TSC, PR_GET_SECUREBITS, PR_SET_TIMERSLACK,
+    PR_GET_TIMERSLACK, PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS,
+    PR_GET_NO_NEW_PRIVS, PR_GET_TID_ADDRESS, PR_SET_THP_DISABLE, PR_GET_THP_DISABLE, PR_CAP_AMBIENT,
+    PR_SVE_SET_VL, PR_SVE_GET_VL, PR_GET_SPECULATION_CTRL, PR_SET_SPECULATION_CTRL,
+    PR_PAC_RESET_KEYS, PR_SET_TAGGED_ADDR_CTRL, PR_GET_TAGGED_ADDR_CTRL,
+};
+// clang-format on
+
+// The limit of core files stays 1: the kernel ignores 0 where core_pattern is a pipe.
+static const uint32_t fixed_rlimits[] = {RLIMIT_CORE};
+
+json_t *
+seccomp_equals(int index, json_int_t value)
+{
+    return json_pack("{s:i, s:I, s:s}", "index", index, "value", value, "op", "SCMP_CMP_EQ");
+}
+
+json_t *
+seccomp_masked(int index, json_int_t mask, json_int_t value)
+{
+    return json_pack("{s:i, s:I, s:I, s:s}", "index", index, "value", mask, "valueTwo", value, "op",
+                     "SCMP_CMP_MASKED_EQ");
+}
+
+void
+seccomp_add(json_t *rules, const char *name, int error, json_t *conditions)
+{
+    json_t *rule = json_pack("{s:[s], s:s}", "names", name, "action",
+                             error ? "SCMP_ACT_ERRNO" : "SCMP_ACT_ALLOW");
+    if (error)
+        json_object_set_new(rule, "errnoRet", json_integer(error));
+    if (conditions)
+        json_object_set_new(rule, "args", conditions);
+    json_array_append_new(rules, rule);
+}
+
+// ---- Lists of values ------------------------------------------------------------------------
+
+#define NO_RULE (-1) // the profile's default action, or another list's rules
+
+// An argument of a call, with which the call fails by `listed` or by `others` (0: it is allowed).
+struct argument {
+    const char *call;
+    int index;
+    const uint32_t *values;
+    size_t n_values;
+    int listed;
+    int others;
+    json_t *also; // a condition on another argument, or NULL
+};
+
+static size_t
+count_with_prefix(const struct argument *arg, uint32_t prefix, int bits)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < arg->n_values; i++)
+        n += (uint64_t)arg->values[i] >> bits == (uint64_t)prefix >> bits;
+    return n;
+}
+
+// Adds rules for the values whose bits above the lowest `bits` are those of `prefix`. A filter has
+// no "else", so what is not listed has rules, too: one for each shortest prefix that no listed
+// value has. No two rules apply to the same value, so their order does not matter.
+static void
+add_values(json_t *rules, const struct argument *arg, uint32_t prefix, int bits)
+{
+    size_t n = count_with_prefix(arg, prefix, bits);
+    if (n > 0 && n < UINT64_C(1) << bits) {
+        add_values(rules, arg, prefix, bits - 1);
+        add_values(rules, arg, prefix | UINT32_C(1) << (bits - 1), bits - 1);
+        return;
+    }
+    int error = n ? arg->listed : arg->others;
+    if (error == NO_RULE)
+        return;
+    json_int_t mask = (json_int_t)(UINT64_C(0xffffffff) >> bits << bits);
+    json_t *conditions = json_pack("[o]", seccomp_masked(arg->index, mask, prefix));
+    if (arg->also)
+        json_array_append(conditions, arg->also);
+    seccomp_add(rules, arg->call, error, conditions);
+}
+
+static void
+add_argument(json_t *rules, const struct argument *arg)
+{
+    add_values(rules, arg, 0, 32);
+}
+
+// ---- Options of sockets ---------------------------------------------------------------------
+
+struct options {
+    uint32_t level;
+    const uint32_t *values;
+    size_t n_values;
+};
+
+static const struct options settable[] = {
+    {SOL_SOCKET, socket_options, KG_ARRAY_LEN(socket_options)},
+    {IPPROTO_IP, ip_options, KG_ARRAY_LEN(ip_options)},
+    {IPPROTO_IPV6, ipv6_options, KG_ARRAY_LEN(ipv6_options)},
+    {IPPROTO_TCP, tcp_options, KG_ARRAY_LEN(tcp_options)},
+};
+static const struct options unreadable[] = {
+    {IPPROTO_TCP, tcp_unreadable, KG_ARRAY_LEN(tcp_unreadable)},
+};
+
+// The listed options fail by `listed`, all others of all levels by `others` (0: they are allowed).
+static void
+add_options(json_t *rules, const char *call, const struct options *options, size_t n, int listed,
+            int others)
+{
+    uint32_t levels[KG_ARRAY_LEN(settable)];
+    for (size_t i = 0; i < n; i++) {
+        levels[i] = options[i].level;
+        json_auto_t *level = seccomp_masked(1, 0xffffffff, levels[i]);
+        const struct argument option = {
+            .call = call,
+            .index = 2,
+            .values = options[i].values,
+            .n_values = options[i].n_values,
+            .listed = listed,
+            .others = others,
+            .also = level,
+        };
+        add_argument(rules, &option);
+    }
+    const struct argument level = {call, 1, levels, n, NO_RULE, others, NULL};
+    add_argument(rules, &level);
+}
+
+// ---- Sockets --------------------------------------------------------------------------------
+
+static void
+add_socket(json_t *rules, int family, int type, int protocol)
+{
+    json_t *conditions = json_pack("[o]", seccomp_equals(0, family));
+    if (type >= 0)
+        json_array_append_new(conditions, seccomp_masked(1, SOCKET_TYPE_MASK, type));
+    if (protocol >= 0)
+        json_array_append_new(conditions, seccomp_equals(2, protocol));
+    seccomp_add(rules, "socket", 0, conditions);
+}
+
+static void
+add_sockets(json_t *rules, bool udp)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(sockets); i++)
+        add_socket(rules, sockets[i].family, sockets[i].type, sockets[i].protocol);
+    for (size_t i = 0; i < KG_ARRAY_LEN(udp_families); i++) {
+        if (udp) {
+            add_socket(rules, udp_families[i], SOCK_DGRAM, 0);
+            add_socket(rules, udp_families[i], SOCK_DGRAM, IPPROTO_UDP);
+        } else {
+            seccomp_add(rules, "socket", EPROTONOSUPPORT,
+                        json_pack("[o, o]", seccomp_equals(0, udp_families[i]),
+                                  seccomp_masked(1, SOCKET_TYPE_MASK, SOCK_DGRAM)));
+        }
+    }
+    // Its queues are nobody's memory. libzmq aborts on EPERM, and does without it on this error.
+    seccomp_add(rules, "socket", EOPNOTSUPP, json_pack("[o]", seccomp_equals(0, AF_NETLINK)));
+    seccomp_add(rules, "socketpair", 0, json_pack("[o]", seccomp_equals(0, AF_UNIX)));
+}
+
+// ---- All ------------------------------------------------------------------------------------
+
+void
+seccomp_add_arguments(json_t *rules, bool udp)
+{
+    // Its own limits only: the agent has the same user, and could not work without descriptors.
+    json_auto_t *own = seccomp_equals(0, 0);
+    const struct argument arguments[] = {
+        {"ioctl", 1, ioctls, KG_ARRAY_LEN(ioctls), 0, ENOTTY, NULL},
+        {"fcntl", 1, fcntls, KG_ARRAY_LEN(fcntls), 0, EINVAL, NULL},
+        {"prctl", 0, prctls, KG_ARRAY_LEN(prctls), 0, EINVAL, NULL},
+        {"setrlimit", 0, fixed_rlimits, KG_ARRAY_LEN(fixed_rlimits), NO_RULE, 0, NULL},
+        {"prlimit64", 1, fixed_rlimits, KG_ARRAY_LEN(fixed_rlimits), NO_RULE, 0, own},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(arguments); i++)
+        add_argument(rules, &arguments[i]);
+    add_sockets(rules, udp);
+    add_options(rules, "setsockopt", settable, KG_ARRAY_LEN(settable), 0, ENOPROTOOPT);
+    add_options(rules, "getsockopt", unreadable, KG_ARRAY_LEN(unreadable), ENOPROTOOPT, 0);
+}
