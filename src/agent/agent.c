@@ -123,6 +123,7 @@ agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_e
     agent->children = children_new(loop);
     agent->events = events_new();
     agent->memory_report = memory_report_new(loop, settings->cgroup_root, agent->events);
+    agent->socket_watch = socket_watch_new(loop, settings->cgroup_root);
     make_kernels(agent);
     if (make_links(agent, err) != 0)
         return NULL;
@@ -139,6 +140,7 @@ agent_free(struct agent *agent)
     proxy_free(agent->proxy);
     listener_free(agent->listener);
     links_free(agent->links);
+    socket_watch_free(agent->socket_watch);
     memory_report_free(agent->memory_report);
     events_free(agent->events);
     server_free(agent->server);

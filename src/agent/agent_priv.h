@@ -13,6 +13,7 @@
 #include "memory_report.h"
 #include "proxy.h"
 #include "request.h"
+#include "socket_watch.h"
 
 struct agent {
     struct loop *loop;
@@ -23,6 +24,7 @@ struct agent {
     struct children *children;
     struct events *events;
     struct memory_report *memory_report;
+    struct socket_watch *socket_watch; // NULL: this is no sandbox
     struct commands *commands;
     struct kernels *kernels;
     struct links *links;

@@ -141,11 +141,13 @@ linux_of(const struct oci *oci, const char *id)
 {
     KG_AUTO_FREE char *group = runtime_cgroup(oci, id);
     KG_AUTO_FREE char *cgroup = kg_asprintf("/%s", group);
-    json_t *linux_part = json_pack(
-        "{s:s, s:o, s:o, s:[{s:s}, {s:s}, {s:s}, {s:s}, {s:s}, {s:s}], s:o, s:o}", "cgroupsPath",
-        cgroup, "resources", resources_of(oci), "seccomp", seccomp_profile(oci->base.counts_udp), "namespaces", "type",
-        "pid", "type", "network", "type", "ipc", "type", "uts", "type", "mount", "type", "cgroup",
-        "maskedPaths", sandbox_masked_paths(), "readonlyPaths", sandbox_readonly_paths());
+    json_t *linux_part =
+        json_pack("{s:s, s:o, s:o, s:[{s:s}, {s:s}, {s:s}, {s:s}, {s:s}, {s:s}], s:o, s:o, s:o}",
+                  "cgroupsPath", cgroup, "resources", resources_of(oci), "seccomp",
+                  seccomp_profile(oci->base.counts_udp), "namespaces", "type", "pid", "type",
+                  "network", "type", "ipc", "type", "uts", "type", "mount", "type", "cgroup",
+                  "maskedPaths", sandbox_masked_paths(), "readonlyPaths", sandbox_readonly_paths(),
+                  "sysctl", sandbox_sysctls());
     if (oci->user_namespace) {
         json_array_append_new(json_object_get(linux_part, "namespaces"),
                               json_pack("{s:s}", "type", "user"));

@@ -113,3 +113,13 @@ sandbox_readonly_paths(void)
 {
     return list_of(readonly, KG_ARRAY_LEN(readonly));
 }
+
+json_t *
+sandbox_sysctls(void)
+{
+    // What a connection receives before it is accepted is nobody's memory, so it begins with a
+    // small buffer, which grows when its program reads. Closed connections that are remembered are
+    // not counted, either.
+    return json_pack("{s:s, s:s, s:s}", "net.ipv4.tcp_rmem", "4096 16384 4194304",
+                     "net.ipv4.tcp_max_tw_buckets", "4096", "net.core.somaxconn", "1024");
+}

@@ -137,15 +137,15 @@ host_config(const struct docker *docker, const char *id)
         docker->podman ? podman_tmpfs_of(limits) : tmpfs_of(limits, user_of(docker, id));
     return json_pack(
         "{s:o, s:o, s:s, s:s, s:s, s:b, s:b, s:[s], s:[s, s], s:I, s:I, s:i, s:I, s:i, s:I, s:i,"
-        " s:o, s:o, s:o, s:{s:s, s:{s:s, s:s}}}",
+        " s:o, s:o, s:o, s:o, s:{s:s, s:{s:s, s:s}}}",
         "Mounts", mounts_of(docker, id), "Tmpfs", tmpfs, "NetworkMode", "none", "IpcMode",
         "private", "CgroupnsMode", "private", "ReadonlyRootfs", 1, "Init", 0, "CapDrop", "ALL",
         "SecurityOpt", "no-new-privileges", docker->seccomp, "Memory", memory, "MemorySwap", memory,
         "CpuPeriod", SANDBOX_CPU_PERIOD_US, "CpuQuota", quota_us, "PidsLimit", limits->pids,
         "ShmSize", (json_int_t)(SANDBOX_SHM_MB * MIB), "OomScoreAdj", SANDBOX_OOM_SCORE, "Ulimits",
         ulimits_of(), "MaskedPaths", sandbox_masked_paths(), "ReadonlyPaths",
-        sandbox_readonly_paths(), "LogConfig", "Type", "json-file", "Config", "max-size", "1m",
-        "max-file", "1");
+        sandbox_readonly_paths(), "Sysctls", sandbox_sysctls(), "LogConfig", "Type", "json-file",
+        "Config", "max-size", "1m", "max-file", "1");
 }
 
 json_t *

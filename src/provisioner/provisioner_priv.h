@@ -116,6 +116,8 @@ extern const size_t sandbox_n_rlimits;
 // The first of two user ids for this sandbox, in a range that no machine uses. Drawn from 2^27
 // pairs: among 150 sandboxes two have the same with a probability of 1 in 10,000.
 uint32_t sandbox_host_users(const char *id);
+// The settings of a sandbox's network namespace, by name.
+json_t *sandbox_sysctls(void);
 // Arrays of paths that read as empty, and of paths that are read-only.
 json_t *sandbox_masked_paths(void);
 json_t *sandbox_readonly_paths(void);

@@ -124,6 +124,7 @@ runtime_kind_adapt(const struct runtime_kind *kind, json_t *config)
     if (kind->own_kernel) {
         json_object_set_new(linux_part, "seccomp",
                             adapt_filter(json_object_get(linux_part, "seccomp")));
+        json_object_del(linux_part, "sysctl");
         bound_processes_inside(json_object_get(config, "process"),
                                json_object_get(linux_part, "resources"));
     }

@@ -40,12 +40,16 @@ static const int udp_families[] = {AF_INET, AF_INET6};
 // clang-format off
 // Not: filters (they are compiled into memory of the whole machine); error queues, where also time
 // stamps and the ends of zero copies are (nobody counts them); SO_REUSEPORT (its groups of sockets
-// are not counted); SO_PASSPIDFD and others that are new.
+// are not counted); SO_PASSPIDFD and others that are new. SO_RCVLOWAT raises the buffer of
+// what was not accepted yet.
 static const uint32_t socket_options[] = {
-    SO_REUSEADDR, SO_DONTROUTE, SO_BROADCAST, SO_SNDBUF, SO_RCVBUF, SO_KEEPALIVE, SO_OOBINLINE,
-    SO_PRIORITY, SO_LINGER, SO_PASSCRED, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SO_PEEK_OFF,
+    SO_REUSEADDR, SO_DONTROUTE, SO_BROADCAST, SO_SNDBUF, SO_KEEPALIVE, SO_OOBINLINE,
+    SO_PRIORITY, SO_LINGER, SO_PASSCRED, SO_RCVTIMEO, SO_SNDTIMEO, SO_PEEK_OFF,
     OPTION_RCVTIMEO_NEW, OPTION_SNDTIMEO_NEW,
 };
+// It does nothing: connections that were not accepted yet have the listener's buffer, and what is in it
+// is nobody's memory. Accepted ones have buffers that grow by themselves. libzmq aborts on an error.
+static const uint32_t ignored_option = SO_RCVBUF;
 // Not: error queues, memberships and sources of multicasts, IP options.
 static const uint32_t ip_options[] = {
     IP_TOS, IP_TTL, IP_PKTINFO, IP_MTU_DISCOVER, IP_RECVTTL, IP_RECVTOS, IP_FREEBIND,
@@ -120,7 +124,7 @@ seccomp_add(json_t *rules, const char *name, int error, json_t *conditions)
     json_t *rule = json_pack("{s:[s], s:s}", "names", name, "action",
                              error ? "SCMP_ACT_ERRNO" : "SCMP_ACT_ALLOW");
     if (error)
-        json_object_set_new(rule, "errnoRet", json_integer(error));
+        json_object_set_new(rule, "errnoRet", json_integer(error == SECCOMP_IGNORED ? 0 : error));
     if (conditions)
         json_object_set_new(rule, "args", conditions);
     json_array_append_new(rules, rule);
@@ -138,15 +142,22 @@ struct argument {
     size_t n_values;
     int listed;
     int others;
-    json_t *also; // a condition on another argument, or NULL
+    json_t *also;            // a condition on another argument, or NULL
+    const uint32_t *ignored; // with this value the call does nothing; or NULL
 };
+
+static bool
+has_prefix(uint32_t value, uint32_t prefix, int bits)
+{
+    return (uint64_t)value >> bits == (uint64_t)prefix >> bits;
+}
 
 static size_t
 count_with_prefix(const struct argument *arg, uint32_t prefix, int bits)
 {
     size_t n = 0;
     for (size_t i = 0; i < arg->n_values; i++)
-        n += (uint64_t)arg->values[i] >> bits == (uint64_t)prefix >> bits;
+        n += has_prefix(arg->values[i], prefix, bits);
     return n;
 }
 
@@ -157,12 +168,13 @@ static void
 add_values(json_t *rules, const struct argument *arg, uint32_t prefix, int bits)
 {
     size_t n = count_with_prefix(arg, prefix, bits);
-    if (n > 0 && n < UINT64_C(1) << bits) {
+    bool ignored = arg->ignored && has_prefix(*arg->ignored, prefix, bits);
+    if (bits > 0 && (ignored || (n > 0 && n < UINT64_C(1) << bits))) {
         add_values(rules, arg, prefix, bits - 1);
         add_values(rules, arg, prefix | UINT32_C(1) << (bits - 1), bits - 1);
         return;
     }
-    int error = n ? arg->listed : arg->others;
+    int error = ignored ? SECCOMP_IGNORED : n ? arg->listed : arg->others;
     if (error == NO_RULE)
         return;
     json_int_t mask = (json_int_t)(UINT64_C(0xffffffff) >> bits << bits);
@@ -184,16 +196,17 @@ struct options {
     uint32_t level;
     const uint32_t *values;
     size_t n_values;
+    const uint32_t *ignored;
 };
 
 static const struct options settable[] = {
-    {SOL_SOCKET, socket_options, KG_ARRAY_LEN(socket_options)},
-    {IPPROTO_IP, ip_options, KG_ARRAY_LEN(ip_options)},
-    {IPPROTO_IPV6, ipv6_options, KG_ARRAY_LEN(ipv6_options)},
-    {IPPROTO_TCP, tcp_options, KG_ARRAY_LEN(tcp_options)},
+    {SOL_SOCKET, socket_options, KG_ARRAY_LEN(socket_options), &ignored_option},
+    {IPPROTO_IP, ip_options, KG_ARRAY_LEN(ip_options), NULL},
+    {IPPROTO_IPV6, ipv6_options, KG_ARRAY_LEN(ipv6_options), NULL},
+    {IPPROTO_TCP, tcp_options, KG_ARRAY_LEN(tcp_options), NULL},
 };
 static const struct options unreadable[] = {
-    {IPPROTO_TCP, tcp_unreadable, KG_ARRAY_LEN(tcp_unreadable)},
+    {IPPROTO_TCP, tcp_unreadable, KG_ARRAY_LEN(tcp_unreadable), NULL},
 };
 
 // The listed options fail by `listed`, all others of all levels by `others` (0: they are allowed).
@@ -213,10 +226,11 @@ add_options(json_t *rules, const char *call, const struct options *options, size
             .listed = listed,
             .others = others,
             .also = level,
+            .ignored = options[i].ignored,
         };
         add_argument(rules, &option);
     }
-    const struct argument level = {call, 1, levels, n, NO_RULE, others, NULL};
+    const struct argument level = {call, 1, levels, n, NO_RULE, others, NULL, NULL};
     add_argument(rules, &level);
 }
 
@@ -261,11 +275,11 @@ seccomp_add_arguments(json_t *rules, bool udp)
     // Its own limits only: the agent has the same user, and could not work without descriptors.
     json_auto_t *own = seccomp_equals(0, 0);
     const struct argument arguments[] = {
-        {"ioctl", 1, ioctls, KG_ARRAY_LEN(ioctls), 0, ENOTTY, NULL},
-        {"fcntl", 1, fcntls, KG_ARRAY_LEN(fcntls), 0, EINVAL, NULL},
-        {"prctl", 0, prctls, KG_ARRAY_LEN(prctls), 0, EINVAL, NULL},
-        {"setrlimit", 0, fixed_rlimits, KG_ARRAY_LEN(fixed_rlimits), NO_RULE, 0, NULL},
-        {"prlimit64", 1, fixed_rlimits, KG_ARRAY_LEN(fixed_rlimits), NO_RULE, 0, own},
+        {"ioctl", 1, ioctls, KG_ARRAY_LEN(ioctls), 0, ENOTTY, NULL, NULL},
+        {"fcntl", 1, fcntls, KG_ARRAY_LEN(fcntls), 0, EINVAL, NULL, NULL},
+        {"prctl", 0, prctls, KG_ARRAY_LEN(prctls), 0, EINVAL, NULL, NULL},
+        {"setrlimit", 0, fixed_rlimits, KG_ARRAY_LEN(fixed_rlimits), NO_RULE, 0, NULL, NULL},
+        {"prlimit64", 1, fixed_rlimits, KG_ARRAY_LEN(fixed_rlimits), NO_RULE, 0, own, NULL},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(arguments); i++)
         add_argument(rules, &arguments[i]);

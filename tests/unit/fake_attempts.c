@@ -146,6 +146,7 @@ static const struct {
     {"nodelay", IPPROTO_TCP, TCP_NODELAY},
     {"keepidle", IPPROTO_TCP, TCP_KEEPIDLE},
     {"reuseaddr", SOL_SOCKET, SO_REUSEADDR},
+    {"rcvlowat", SOL_SOCKET, SO_RCVLOWAT},
     {"rcvbuf", SOL_SOCKET, SO_RCVBUF},
     {"tos", IPPROTO_IP, IP_TOS},
     {"v6only", IPPROTO_IPV6, IPV6_V6ONLY},

@@ -479,7 +479,8 @@ test_options_of_sockets(void **state)
     create(f, "a");
     KG_AUTO_FD door = listen_at_door(f, "a");
     assert_says(door, "options",
-                "nodelay=allowed\nkeepidle=allowed\nreuseaddr=allowed\nrcvbuf=allowed\n"
+                "nodelay=allowed\nkeepidle=allowed\nreuseaddr=allowed\nrcvlowat="
+                "ENOPROTOOPT\nrcvbuf=allowed\n"
                 "tos=allowed\nv6only=allowed\nattach_filter=ENOPROTOOPT\n"
                 "attach_filter_high=ENOPROTOOPT\nattach_bpf=ENOPROTOOPT\n"
                 "reuseport_cbpf=ENOPROTOOPT\nlock_filter=ENOPROTOOPT\ntimestamping=ENOPROTOOPT\n"
