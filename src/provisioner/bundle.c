@@ -22,7 +22,7 @@ add_system_mounts(json_t *mounts)
     mount_add(mounts, "/proc", "proc", "proc", "nosuid,noexec,nodev");
     mount_add(mounts, "/dev", "tmpfs", "tmpfs", "nosuid,noexec,mode=755,size=64k");
     mount_add(mounts, "/dev/pts", "devpts", "devpts",
-              "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,max=64");
+              "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,max=16");
     mount_add(mounts, "/dev/shm", "tmpfs", "shm",
               "nosuid,noexec,nodev,mode=1777,size=64m,nr_inodes=4096");
     mount_add(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");

@@ -133,6 +133,10 @@ find_gaps(const struct docker *docker, const json_t *info, provisioner_finding_f
             "systemd.unified_cgroup_hierarchy=1)"
           : "count towards their sandbox's memory",
        arg);
+    fn("docker: UDP", true,
+       v1 ? "sandboxes have none: control groups version 1 do not count its buffers"
+          : "counts towards its sandbox's memory",
+       arg);
     fn("docker: other limits", false,
        "none on terminals, inotify and disk reads of a sandbox, nor on all sandboxes together; the"
        " engine oci has them",

@@ -219,6 +219,11 @@ kube_doctor(struct kubernetes *kube, provisioner_finding_fn fn, void *arg)
     }
     struct kg_error err = {0};
     bool runs = try_pod(kube, &err) == 0;
+    fn("kubernetes: system calls", false,
+       "the runtime's default filter: it allows netlink, UDP and all options of sockets, whose "
+       "queues"
+       " and filters no pod's limit of memory counts",
+       arg);
     fn("kubernetes: pod", runs, runs ? "the agent runs in a pod" : err.message, arg);
     return runs && try_network(kube, fn, arg);
 }

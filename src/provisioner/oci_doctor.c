@@ -54,6 +54,25 @@ find_inotify(const struct findings *out, int64_t max_sessions)
     out->fn("oci: inotify", number >= wanted, number >= wanted ? enough : few, out->arg);
 }
 
+// Linux has one limit for the open files of all users but root: no setting of a sandbox lowers it.
+static void
+find_files(const struct findings *out, const struct oci *oci, int64_t max_sessions)
+{
+    enum { OF_OTHERS = 100000 };
+    int64_t wanted = OF_OTHERS + max_sessions * oci->limits.pids * SANDBOX_NOFILE;
+    KG_AUTO_BUF text = {0};
+    long long number = 0;
+    if (file_read("/proc/sys/fs/file-max", 64, &text, NULL) == 0 && text.len)
+        number = strtoll(text.data, NULL, 10);
+    KG_AUTO_FREE char *few =
+        kg_asprintf("fs.file-max is %lld; %lld sessions with %d processes each may open so many "
+                    "files that none are"
+                    " left for other users: sysctl fs.file-max=%lld, or fewer pids",
+                    number, (long long)max_sessions, oci->limits.pids, (long long)wanted);
+    KG_AUTO_FREE char *enough = kg_asprintf("fs.file-max is %lld", number);
+    out->fn("oci: open files", number >= wanted, number >= wanted ? enough : few, out->arg);
+}
+
 // With a limit of 0 instead of 1, Linux starts the program that reads the pipe.
 static bool
 crashes_are_bounded(void)
@@ -171,6 +190,7 @@ oci_doctor(struct oci *oci, const struct provisioner_settings *settings, provisi
     find_cgroups(&out, &oci->cgroups);
     find_seccomp(&out);
     find_inotify(&out, settings->max_sessions);
+    find_files(&out, oci, settings->max_sessions);
     find_core_pattern(&out);
     find_forks(&out);
     find_rootless(&out, &oci->cgroups);

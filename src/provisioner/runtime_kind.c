@@ -79,23 +79,41 @@ remove_option(json_t *mount, const char *option)
 
 // runsc returns EPERM for everything that a filter refuses, so what should fail otherwise is left
 // to its own kernel, whose memory is the sandbox's. Clone3 (ENOSYS): the one of 2022 does not have
-// it, later ones have it with their own namespaces.
+// it, later ones have it with their own namespaces. Calls by list are too many rules for runsc.
+static const char *const calls_by_list[] = {"ioctl", "fcntl", "prctl", "setsockopt", "getsockopt"};
+
+static bool
+is_call_by_list(const json_t *rule)
+{
+    const char *name = json_string_value(json_array_get(json_object_get(rule, "names"), 0));
+    for (size_t i = 0; i < KG_ARRAY_LEN(calls_by_list); i++)
+        if (strcmp(name, calls_by_list[i]) == 0)
+            return true;
+    return false;
+}
+
 static json_t *
 adapt_filter(const json_t *profile)
 {
     size_t i;
     json_t *rule;
     json_t *own = json_deep_copy(profile); // the profile is shared by all sandboxes
-    json_t *rules = json_object_get(own, "syscalls");
-    json_array_foreach(rules, i, rule) {
+    json_t *rules = json_array();
+    json_array_foreach(json_object_get(own, "syscalls"), i, rule) {
+        if (is_call_by_list(rule))
+            continue;
         if (json_object_get(rule, "errnoRet")) {
             json_object_set_new(rule, "action", json_string("SCMP_ACT_ALLOW"));
             json_object_del(rule, "errnoRet");
         }
+        json_array_append(rules, rule);
     }
-    // Its name for pselect6; it ignores unknown names.
-    json_array_append_new(
-        rules, json_pack("{s:[s], s:s}", "names", "pselect", "action", "SCMP_ACT_ALLOW"));
+    json_t *names = json_pack("[s]", "pselect"); // its name for pselect6; unknown names are ignored
+    for (i = 0; i < KG_ARRAY_LEN(calls_by_list); i++)
+        json_array_append_new(names, json_string(calls_by_list[i]));
+    json_array_append_new(rules,
+                          json_pack("{s:o, s:s}", "names", names, "action", "SCMP_ACT_ALLOW"));
+    json_object_set_new(own, "syscalls", rules);
     return own;
 }
 

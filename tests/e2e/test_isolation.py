@@ -297,7 +297,7 @@ print(json.dumps((len(ids), len(fds))))
 """)
     assert 0 < timers <= 1024
     if docker_engine.PROVISIONER == "oci":
-        assert 0 < terminals <= 64
+        assert 0 < terminals <= 16
 
 
 def tcp_pages():

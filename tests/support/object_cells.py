@@ -215,7 +215,7 @@ def one():
     for a_socket in pair: bounded(a_socket); fill(a_socket.send, bytes(1 << 12))
     return pair
 total = 0
-for one.kind in (1, 2, 5): total += repeat(one, 25)
+for one.kind in (1, 2, 5): total += repeat(one, 6)
 print(total)
 """,
     "descriptors on their way": r"""
