@@ -30,13 +30,14 @@ read_args(const json_t *rule, struct scmp_arg_cmp *ret)
     json_t *arg;
     unsigned n = 0;
     json_array_foreach(json_object_get(rule, "args"), i, arg) {
-        bool masked =
-            strcmp(json_string_value(json_object_get(arg, "op")), "SCMP_CMP_MASKED_EQ") == 0;
+        const char *op = json_string_value(json_object_get(arg, "op"));
         if (n == MAX_ARGS)
             break;
         ret[n++] = (struct scmp_arg_cmp){
             .arg = (unsigned)json_integer_value(json_object_get(arg, "index")),
-            .op = masked ? SCMP_CMP_MASKED_EQ : SCMP_CMP_EQ,
+            .op = strcmp(op, "SCMP_CMP_MASKED_EQ") == 0 ? SCMP_CMP_MASKED_EQ
+                  : strcmp(op, "SCMP_CMP_GE") == 0      ? SCMP_CMP_GE
+                                                        : SCMP_CMP_EQ,
             .datum_a = (scmp_datum_t)json_integer_value(json_object_get(arg, "value")),
             .datum_b = (scmp_datum_t)json_integer_value(json_object_get(arg, "valueTwo")),
         };

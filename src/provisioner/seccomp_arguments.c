@@ -70,16 +70,19 @@ static const uint32_t tcp_options[] = {
 // It maps received pages, which then count as nobody's.
 static const uint32_t tcp_unreadable[] = {TCP_ZEROCOPY_RECEIVE};
 
-// Terminals, and what every file has. Not: TIOCSETD (loads modules), TIOCSTI, TIOCLINUX and
-// TIOCCONS (input and output of others).
+// Terminals, what every file has, and the names of interfaces. Not: TIOCSETD (loads modules), TIOCSTI,
+// TIOCLINUX and TIOCCONS (input and output of others).
 static const uint32_t ioctls[] = {
     TCGETS, TCSETS, TCSETSW, TCSETSF, TCGETA, TCSETA, TCSETAW, TCSETAF, TCSBRK, TCXONC, TCFLSH,
     TIOCEXCL, TIOCNXCL, TIOCSCTTY, TIOCGPGRP, TIOCSPGRP, TIOCOUTQ, TIOCGWINSZ, TIOCSWINSZ, TIOCMGET,
-    TIOCGSOFTCAR, TIOCSSOFTCAR, FIONREAD, TIOCPKT, FIONBIO, TIOCNOTTY, TIOCGETD, TCSBRKP, TIOCSBRK,
-    TIOCCBRK, TIOCGSID, TIOCGPTN, TIOCSPTLCK, TIOCGPTPEER, FIONCLEX, FIOCLEX, FIOASYNC, TCGETS2,
-    TCSETS2, TCSETSW2, TCSETSF2, SIOCATMARK, SIOCGIFNAME, SIOCGIFCONF, SIOCGIFFLAGS, SIOCGIFADDR,
-    SIOCGIFDSTADDR, SIOCGIFBRDADDR, SIOCGIFNETMASK, SIOCGIFMETRIC, SIOCGIFMTU, SIOCGIFHWADDR,
-    SIOCGIFINDEX,
+    TIOCMBIS, TIOCMBIC, TIOCMSET, TIOCGSOFTCAR, TIOCSSOFTCAR, FIONREAD, TIOCPKT, FIONBIO, TIOCNOTTY,
+    TIOCGETD, TCSBRKP, TIOCSBRK, TIOCCBRK, TIOCGSID, TIOCGPTPEER, FIONCLEX, FIOCLEX, FIOASYNC,
+    SIOCATMARK, SIOCGIFNAME, SIOCGIFCONF, SIOCGIFFLAGS, SIOCGIFADDR, SIOCGIFDSTADDR, SIOCGIFBRDADDR,
+    SIOCGIFNETMASK, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFINDEX,
+};
+// The allowed ones whose numbers also have a direction and a size. All are of type 'T'.
+static const uint32_t sized_ioctls[] = {
+    TIOCGPTN, TIOCSPTLCK, TCGETS2, TCSETS2, TCSETSW2, TCSETSF2,
 };
 
 // Not: leases (others wait for them) and F_NOTIFY.
@@ -103,7 +106,7 @@ static const uint32_t prctls[] = {
 // clang-format on
 
 // The limit of core files stays 1: the kernel ignores 0 where core_pattern is a pipe.
-static const uint32_t fixed_rlimits[] = {RLIMIT_CORE};
+static const uint32_t core[] = {RLIMIT_CORE};
 
 json_t *
 seccomp_equals(int index, json_int_t value)
@@ -134,22 +137,28 @@ seccomp_add(json_t *rules, const char *name, int error, json_t *conditions)
 
 #define NO_RULE (-1) // the profile's default action, or another list's rules
 
-// An argument of a call, with which the call fails by `listed` or by `others` (0: it is allowed).
+// An argument of a call, with which the call fails by `listed`, by `others` below 2^`bits`, or by
+// `beyond` from there on (0: it is allowed).
 struct argument {
     const char *call;
     int index;
     const uint32_t *values;
     size_t n_values;
+    int bits;
     int listed;
     int others;
+    int beyond;
     json_t *also;            // a condition on another argument, or NULL
     const uint32_t *ignored; // with this value the call does nothing; or NULL
 };
 
-static bool
-has_prefix(uint32_t value, uint32_t prefix, int bits)
+static void
+add_rule(json_t *rules, const struct argument *arg, int error, json_t *condition)
 {
-    return (uint64_t)value >> bits == (uint64_t)prefix >> bits;
+    json_t *conditions = json_pack("[o]", condition);
+    if (arg->also)
+        json_array_append(conditions, arg->also);
+    seccomp_add(rules, arg->call, error, conditions);
 }
 
 static size_t
@@ -157,37 +166,56 @@ count_with_prefix(const struct argument *arg, uint32_t prefix, int bits)
 {
     size_t n = 0;
     for (size_t i = 0; i < arg->n_values; i++)
-        n += has_prefix(arg->values[i], prefix, bits);
+        n += arg->values[i] >> bits == prefix >> bits;
     return n;
 }
 
 // Adds rules for the values whose bits above the lowest `bits` are those of `prefix`. A filter has
 // no "else", so what is not listed has rules, too: one for each shortest prefix that no listed
-// value has. No two rules apply to the same value, so their order does not matter.
+// value has. No two rules apply to the same value, so their order does not matter. (JSON's numbers
+// have 63 bits here; the highest one of an argument makes no difference to Linux.)
 static void
 add_values(json_t *rules, const struct argument *arg, uint32_t prefix, int bits)
 {
     size_t n = count_with_prefix(arg, prefix, bits);
-    bool ignored = arg->ignored && has_prefix(*arg->ignored, prefix, bits);
-    if (bits > 0 && (ignored || (n > 0 && n < UINT64_C(1) << bits))) {
+    bool ignored = arg->ignored && *arg->ignored >> bits == prefix >> bits;
+    if (bits > 0 && (ignored || (n > 0 && n < UINT32_C(1) << bits))) {
         add_values(rules, arg, prefix, bits - 1);
         add_values(rules, arg, prefix | UINT32_C(1) << (bits - 1), bits - 1);
         return;
     }
     int error = ignored ? SECCOMP_IGNORED : n ? arg->listed : arg->others;
-    if (error == NO_RULE)
-        return;
-    json_int_t mask = (json_int_t)(UINT64_C(0xffffffff) >> bits << bits);
-    json_t *conditions = json_pack("[o]", seccomp_masked(arg->index, mask, prefix));
-    if (arg->also)
-        json_array_append(conditions, arg->also);
-    seccomp_add(rules, arg->call, error, conditions);
+    if (error != NO_RULE)
+        add_rule(rules, arg, error,
+                 seccomp_masked(arg->index, INT64_MAX >> bits << bits, (json_int_t)prefix));
 }
 
 static void
 add_argument(json_t *rules, const struct argument *arg)
 {
-    add_values(rules, arg, 0, 32);
+    add_values(rules, arg, 0, arg->bits);
+    if (arg->beyond == NO_RULE)
+        return;
+    json_t *condition = json_pack("{s:i, s:I, s:s}", "index", arg->index, "value",
+                                  (json_int_t)1 << arg->bits, "op", "SCMP_CMP_GE");
+    add_rule(rules, arg, arg->beyond, condition);
+}
+
+// Some C libraries extend the sign of a number with the highest bit, so only 32 bits are compared.
+static void
+add_sized_ioctls(json_t *rules)
+{
+    const uint32_t all = 0xffffffff, direction = 0xc0000000, type = 0xff00;
+    for (size_t i = 0; i < KG_ARRAY_LEN(sized_ioctls); i++)
+        seccomp_add(rules, "ioctl", 0, json_pack("[o]", seccomp_masked(1, all, sized_ioctls[i])));
+    // Those of another type differ in one of its bits. Others of this type fail with EPERM.
+    for (uint32_t bit = 0x100; bit & type; bit <<= 1) {
+        uint32_t other = ~sized_ioctls[0] & bit;
+        for (uint32_t to = 0x40000000; to; to <<= 1)
+            seccomp_add(rules, "ioctl", ENOTTY,
+                        json_pack("[o]", seccomp_masked(1, direction | bit, to | other)));
+    }
+    seccomp_add(rules, "ioctl", ENOTTY, json_pack("[o]", seccomp_masked(1, direction, direction)));
 }
 
 // ---- Options of sockets ---------------------------------------------------------------------
@@ -209,7 +237,8 @@ static const struct options unreadable[] = {
     {IPPROTO_TCP, tcp_unreadable, KG_ARRAY_LEN(tcp_unreadable), NULL},
 };
 
-// The listed options fail by `listed`, all others of all levels by `others` (0: they are allowed).
+// The listed options fail by `listed`, others of all levels by `others` (0: they are allowed).
+// Numbers that no Linux has are refused, as only their low bits count.
 static void
 add_options(json_t *rules, const char *call, const struct options *options, size_t n, int listed,
             int others)
@@ -217,7 +246,7 @@ add_options(json_t *rules, const char *call, const struct options *options, size
     uint32_t levels[KG_ARRAY_LEN(settable)];
     for (size_t i = 0; i < n; i++) {
         levels[i] = options[i].level;
-        json_auto_t *level = seccomp_masked(1, 0xffffffff, levels[i]);
+        json_auto_t *level = seccomp_equals(1, levels[i]);
         const struct argument option = {
             .call = call,
             .index = 2,
@@ -225,12 +254,16 @@ add_options(json_t *rules, const char *call, const struct options *options, size
             .n_values = options[i].n_values,
             .listed = listed,
             .others = others,
+            .bits = 7,
+            .beyond = ENOPROTOOPT,
             .also = level,
             .ignored = options[i].ignored,
         };
         add_argument(rules, &option);
     }
-    const struct argument level = {call, 1, levels, n, NO_RULE, others, NULL, NULL};
+    const struct argument level = {
+        call, 1, levels, n, 6, NO_RULE, others, ENOPROTOOPT, NULL, NULL,
+    };
     add_argument(rules, &level);
 }
 
@@ -275,14 +308,15 @@ seccomp_add_arguments(json_t *rules, bool udp)
     // Its own limits only: the agent has the same user, and could not work without descriptors.
     json_auto_t *own = seccomp_equals(0, 0);
     const struct argument arguments[] = {
-        {"ioctl", 1, ioctls, KG_ARRAY_LEN(ioctls), 0, ENOTTY, NULL, NULL},
-        {"fcntl", 1, fcntls, KG_ARRAY_LEN(fcntls), 0, EINVAL, NULL, NULL},
-        {"prctl", 0, prctls, KG_ARRAY_LEN(prctls), 0, EINVAL, NULL, NULL},
-        {"setrlimit", 0, fixed_rlimits, KG_ARRAY_LEN(fixed_rlimits), NO_RULE, 0, NULL, NULL},
-        {"prlimit64", 1, fixed_rlimits, KG_ARRAY_LEN(fixed_rlimits), NO_RULE, 0, own, NULL},
+        {"ioctl", 1, ioctls, KG_ARRAY_LEN(ioctls), 16, 0, ENOTTY, NO_RULE, NULL, NULL},
+        {"fcntl", 1, fcntls, KG_ARRAY_LEN(fcntls), 11, 0, EINVAL, EINVAL, NULL, NULL},
+        {"prctl", 0, prctls, KG_ARRAY_LEN(prctls), 7, 0, EINVAL, EINVAL, NULL, NULL},
+        {"setrlimit", 0, core, 1, 4, NO_RULE, 0, NO_RULE, NULL, NULL},
+        {"prlimit64", 1, core, 1, 4, NO_RULE, 0, NO_RULE, own, NULL},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(arguments); i++)
         add_argument(rules, &arguments[i]);
+    add_sized_ioctls(rules);
     add_sockets(rules, udp);
     add_options(rules, "setsockopt", settable, KG_ARRAY_LEN(settable), 0, ENOPROTOOPT);
     add_options(rules, "getsockopt", unreadable, KG_ARRAY_LEN(unreadable), ENOPROTOOPT, 0);

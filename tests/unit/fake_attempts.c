@@ -106,7 +106,6 @@ terminals(int fd)
     say(fd, "tioclinux", syscall(SYS_ioctl, end, TIOCLINUX, data));
     say(fd, "tioccons", syscall(SYS_ioctl, end, TIOCCONS, NULL));
     say(fd, "tiocgwinsz", syscall(SYS_ioctl, end, TIOCGWINSZ, data));
-    say(fd, "tiocgwinsz_signed", syscall(SYS_ioctl, end, sign | TIOCGWINSZ, data));
     say(fd, "tiocgptn", syscall(SYS_ioctl, master, TIOCGPTN, data));
     say(fd, "tiocgptn_signed", syscall(SYS_ioctl, master, sign | TIOCGPTN, data));
     say(fd, "tiocgetd", syscall(SYS_ioctl, end, TIOCGETD, data));
