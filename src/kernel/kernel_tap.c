@@ -491,12 +491,14 @@ hub_on_message(struct kernel_hub *hub, enum jupyter_channel channel,
                         .raw = KG_STEAL(message->raw),
                         .cut_bytes = message->cut_bytes,
                     });
-    if (!is_own)
-        tap_runs_on_message(&hub->runs, channel, message);
+    if (is_own) {
+        tap_runs_on_own_message(&hub->runs, channel, message);
+        hub->events->on_own_message(channel, message, hub->arg);
+        return;
+    }
+    tap_runs_on_message(&hub->runs, channel, message);
     if (answered)
         answer(hub, answered);
-    if (is_own)
-        hub->events->on_own_message(channel, message, hub->arg);
 }
 
 void

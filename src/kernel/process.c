@@ -233,6 +233,15 @@ process_send(struct kernel_process *process, const char *msg_type, json_t *conte
 }
 
 int
+process_probe(struct kernel_process *process, char *ret_msg_id)
+{
+    struct kg_error err = {0};
+    if (process->state != PROCESS_UP)
+        return -1;
+    return process_send(process, "kernel_info_request", json_object(), ret_msg_id, &err);
+}
+
+int
 process_send_large(struct kernel_process *process, const char *msg_type,
                    const struct jupyter_content *content, char *ret_msg_id, struct kg_error *err)
 {

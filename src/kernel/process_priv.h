@@ -112,6 +112,12 @@ KG_MUST_CHECK int process_send_large(struct kernel_process *process, const char 
                                      const struct jupyter_content *content, char *ret_msg_id,
                                      struct kg_error *err);
 
+// Asks for the kernel's info on shell, for what is idle and has had no reply: the kernel answers
+// there in order, so a reply that has not come before this one will not come. A kernel whose
+// threads get little time may be much later with its replies than with its output.
+KG_MUST_CHECK int process_probe(struct kernel_process *process, char *ret_msg_id);
+enum { PROBE_MS = 10 * 1000 }; // without an answer to that
+
 // Whether there are taps: then messages come with `raw`, and the stdin channel is linked.
 void process_set_tapped(struct kernel_process *process, bool is_tapped);
 // Whether a message of a tap can be sent now. Where it cannot, on_room or on_ready is called when

@@ -90,6 +90,7 @@ send_request(struct kernel_runner *runner, struct request_code *request)
     struct kg_error err = {0};
     int sent;
     runner->run.begun = runner->run.heard = false;
+    runner->run.probe_id[0] = '\0';
     request_code_free(runner->run.copy);
     runner->run.copy = runner->hub->was_used ? request_code_copy(request) : NULL;
     if (strlen(request->text) > LARGE_REQUEST) {
@@ -305,6 +306,17 @@ runner_on_begun(struct kernel_runner *runner)
     run_interrupt(runner);
 }
 
+static void
+run_end_unanswered(struct kernel_runner *runner)
+{
+    if (!runner->run.execution)
+        return;
+    if (runner->run.step == RUN_CODE)
+        run_finish(runner, runner->run.cell.exits ? CELL_ANSWERED : CELL_UNANSWERED, FATE_STAYS);
+    else
+        on_setup_reply(runner, NULL);
+}
+
 void
 runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
                   struct jupyter_message *message)
@@ -317,6 +329,8 @@ runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
             on_warm_reply(runner);
         else if (is_reply && strcmp(message->parent_id, runner->startup_id) == 0)
             on_startup_reply(runner, message->content);
+        else if (channel == JUPYTER_SHELL && strcmp(message->parent_id, run->probe_id) == 0)
+            run_end_unanswered(runner);
         else if (channel == JUPYTER_IOPUB && strcmp(message->msg_type, "status") != 0 &&
                  runner->process->state == PROCESS_UP)
             metric_add(METRIC_KERNEL_LATE_MESSAGES, 1);
@@ -346,12 +360,14 @@ static void
 run_on_settle(void *arg)
 {
     struct kernel_runner *runner = arg;
+    struct run *run = &runner->run;
     if (jupyter_channels_is_receiving(runner->process->channels, JUPYTER_SHELL))
-        loop_timer_start(runner->run.settle, SETTLE_MS); // a large reply is on its way
-    else if (runner->run.step == RUN_CODE)
-        run_finish(runner, runner->run.cell.exits ? CELL_ANSWERED : CELL_UNANSWERED, FATE_STAYS);
+        loop_timer_start(run->settle, SETTLE_MS); // a large reply is on its way
+    else if (!run->cell.exits && !*run->probe_id &&
+             process_probe(runner->process, run->probe_id) == 0)
+        loop_timer_start(run->settle, PROBE_MS);
     else
-        on_setup_reply(runner, NULL);
+        run_end_unanswered(runner);
 }
 
 // ---- Beginning and end ----------------------------------------------------------------------

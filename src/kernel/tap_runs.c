@@ -2,9 +2,9 @@
 // Logs what a kernel says about the execute_requests of taps.
 //
 // Such an execution waits in the kernel, so it begins with the first message about it, and has
-// neither a timeout nor a grace. It has ended when its reply and its idle status have come, a
-// second after idle without a reply, and, of both, when an answer to a later request has come in
-// its place: kernels answer in order on each channel.
+// neither a timeout nor a grace. It has ended when its reply and its idle status have come, and, of
+// both, when an answer to a later request has come in its place: kernels answer in order on each
+// channel. A second after idle without a reply, the gateway itself sends such a later request.
 
 #include "tap_runs_priv.h"
 
@@ -29,6 +29,8 @@ struct tap_run {
     bool is_past_idle;         // on iopub
     bool is_unwanted;          // to be interrupted when it begins
     struct loop_timer *settle; // from idle without a reply; NULL before
+    bool is_probed;
+    char probe_id[JUPYTER_MSG_ID_SIZE]; // process_probe()
     int n_settles;
 };
 
@@ -83,6 +85,17 @@ run_end_normally(struct tap_run *run)
     run_end(run, answered ? CELL_ANSWERED : CELL_UNANSWERED, NULL, NULL, false);
 }
 
+// The main shell's answers say nothing of a subshell's: that one only gets the same time.
+static void
+run_probe(struct tap_run *run)
+{
+    run->is_probed = true;
+    if (run->subshell || process_probe(run->runs->process, run->probe_id) == 0)
+        loop_timer_start(run->settle, PROBE_MS);
+    else
+        run_end_normally(run);
+}
+
 static void
 run_on_settle(void *arg)
 {
@@ -90,6 +103,8 @@ run_on_settle(void *arg)
     bool receiving = jupyter_channels_is_receiving(run->runs->process->channels, JUPYTER_SHELL);
     if (receiving && ++run->n_settles < MAX_SETTLES)
         loop_timer_start(run->settle, SETTLE_MS); // a large reply is on its way
+    else if (!run->is_probed)
+        run_probe(run);
     else
         run_end_normally(run);
 }
@@ -214,6 +229,23 @@ tap_runs_on_message(struct tap_runs *runs, enum jupyter_channel channel,
     settle_earlier(run, channel);
     run_begin(run);
     cell_take(&run->cell, run->execution, message);
+    run_settle(run);
+}
+
+void
+tap_runs_on_own_message(struct tap_runs *runs, enum jupyter_channel channel,
+                        const struct jupyter_message *message)
+{
+    struct tap_run *run;
+    if (channel != JUPYTER_SHELL)
+        return;
+    TAILQ_FOREACH(run, &runs->list, link) {
+        if (run->is_probed && strcmp(run->probe_id, message->parent_id) == 0)
+            break;
+    }
+    if (!run)
+        return;
+    run->is_past_reply = true;
     run_settle(run);
 }
 

@@ -39,6 +39,9 @@ void tap_runs_add(struct tap_runs *runs, const struct tap_run_request *request);
 // A message of the kernel, on any channel. Takes its lines if it is about one of the requests.
 void tap_runs_on_message(struct tap_runs *runs, enum jupyter_channel channel,
                          struct jupyter_message *message);
+// The same about a request of the gateway.
+void tap_runs_on_own_message(struct tap_runs *runs, enum jupyter_channel channel,
+                             const struct jupyter_message *message);
 // The kernel is being interrupted: what runs ends as `interrupted`.
 void tap_runs_on_interrupt(struct tap_runs *runs);
 // Ends all; `why` is the end of a process that has died, else NULL.

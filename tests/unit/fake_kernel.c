@@ -28,6 +28,7 @@ struct fake_kernel {
     // The request that came last, and whether it runs until an interrupt.
     zframe_t *identity;
     struct buf header;
+    struct buf late; // the request that is replied to just before the next question for its info
     enum { DONE, HANGING, DEAF, STUBBORN, SLOW_SILENT, ASKING } running;
     bool aborts; // the next execute_request
     int count;
@@ -154,7 +155,10 @@ run(struct fake_kernel *kernel, const char *code)
         raise_error(kernel, "NameError", "name 'x' is not defined");
     else if (strcmp(code, "no reply") == 0)
         say_state(kernel, "idle");
-    else if (strcmp(code, "no idle") == 0)
+    else if (strcmp(code, "late reply") == 0) {
+        buf_append(&kernel->late, kernel->header.data, kernel->header.len);
+        say_state(kernel, "idle");
+    } else if (strcmp(code, "no idle") == 0)
         reply(kernel, "ok");
     else if (strcmp(code, "die") == 0 || strcmp(code, "oom") == 0)
         end_process(kernel, *code == 'o');
@@ -223,6 +227,18 @@ fake_kernel_say(struct fake_kernel *kernel, enum jupyter_channel channel, const 
     say(kernel, channel, type, content);
 }
 
+static void
+reply_late(struct fake_kernel *kernel)
+{
+    struct buf header = kernel->header;
+    if (kernel->late.len == 0)
+        return;
+    kernel->header = kernel->late;
+    reply(kernel, "ok");
+    kernel->header = header;
+    buf_fini(&kernel->late);
+}
+
 // Whatever else a client sends on shell.
 static void
 on_other(struct fake_kernel *kernel, const char *type, json_t *content)
@@ -283,6 +299,7 @@ on_request(struct fake_kernel *kernel, enum jupyter_channel channel, zmsg_t *mes
     } else if (strcmp(type, "kernel_info_request") != 0) {
         on_other(kernel, type, content);
     } else if (!kernel->mute) {
+        reply_late(kernel);
         say_state(kernel, "busy");
         say(kernel, JUPYTER_SHELL, "kernel_info_reply", json_pack("{s:s}", "status", "ok"));
         say_state(kernel, "idle");
@@ -356,6 +373,7 @@ fake_kernel_free(struct fake_kernel *kernel)
     loop_timer_free(kernel->exit);
     zframe_destroy(&kernel->identity);
     buf_fini(&kernel->header);
+    buf_fini(&kernel->late);
     free(kernel->path);
     free(kernel);
 }

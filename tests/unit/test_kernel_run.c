@@ -81,13 +81,47 @@ test_idle_without_a_reply(void **state)
     KG_AUTO(execution) failed = execute(f, "error, no reply");
     RUN_UNTIL(f, f->kernel->runner.run.cell.idle);
     assert_int_equal(execution_state(fine), EXECUTION_RUNNING);
-    virtual_clock_advance(f->loop, 1000);
+    virtual_clock_advance(f->loop, 1000); // the kernel is asked
+    run_until_done(f, fine);
     assert_done(fine, "error", false); // nobody has said that it ran to its end
     assert_last_error(fine, "KernelError", "did not say");
     RUN_UNTIL(f, f->kernel->runner.run.cell.idle && f->kernel->runner.run.execution == failed);
     virtual_clock_advance(f->loop, 1000);
+    run_until_done(f, failed);
     assert_done(failed, "error", false);
     assert_last_error(failed, "UnicodeError", "");
+}
+
+// In a kernel with busy threads, a reply may be much later than what is published.
+static void
+test_a_late_reply(void **state)
+{
+    struct fixture *f = *state;
+    start_ready_kernel(f);
+    KG_AUTO(execution) late = execute(f, "late reply");
+    RUN_UNTIL(f, f->kernel->runner.run.cell.idle);
+    virtual_clock_advance(f->loop, 1000);
+    run_until_done(f, late);
+    assert_done(late, "ok", false);
+    KG_AUTO(execution) next = execute(f, "print");
+    run_until_done(f, next);
+    assert_done(next, "ok", false);
+}
+
+static void
+test_no_answer_at_all(void **state)
+{
+    struct fixture *f = *state;
+    start_ready_kernel(f);
+    KG_AUTO(execution) silent = execute_for(f, "no reply", 60 * 1000);
+    RUN_UNTIL(f, f->kernel->runner.run.cell.idle);
+    fake_kernel_mute(fake_sandbox_kernel(f->sandbox, "python"));
+    virtual_clock_advance(f->loop, 1000);
+    virtual_clock_advance(f->loop, 9999);
+    assert_int_equal(execution_state(silent), EXECUTION_RUNNING);
+    virtual_clock_advance(f->loop, 1);
+    assert_done(silent, "error", false);
+    assert_last_error(silent, "KernelError", "did not say");
 }
 
 // ---- Variables and environment --------------------------------------------------------------
@@ -348,6 +382,8 @@ test_kernel_run(void)
         TEST(test_error),
         TEST(test_only_some_pages_are_shown),
         TEST(test_idle_without_a_reply),
+        TEST(test_a_late_reply),
+        TEST(test_no_answer_at_all),
         TEST(test_variables_and_env),
         TEST(test_empty_ones_are_not_set),
         TEST(test_startup_code),
