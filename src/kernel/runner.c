@@ -329,7 +329,8 @@ runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
             on_warm_reply(runner);
         else if (is_reply && strcmp(message->parent_id, runner->startup_id) == 0)
             on_startup_reply(runner, message->content);
-        else if (channel == JUPYTER_SHELL && strcmp(message->parent_id, run->probe_id) == 0)
+        else if (channel == JUPYTER_SHELL && *run->probe_id &&
+                 strcmp(message->parent_id, run->probe_id) == 0)
             run_end_unanswered(runner);
         else if (channel == JUPYTER_IOPUB && strcmp(message->msg_type, "status") != 0 &&
                  runner->process->state == PROCESS_UP)

@@ -123,6 +123,23 @@ test_no_answer_at_all(void **state)
     assert_last_error(silent, "KernelError", "did not say");
 }
 
+static void
+test_a_message_that_answers_nothing(void **state)
+{
+    struct fixture *f = *state;
+    start_ready_kernel(f);
+    char type[] = "kernel_info_reply", nothing[] = "";
+    struct jupyter_message message = {.msg_type = type, .parent_id = nothing};
+    KG_AUTO(execution) execution = execute_for(f, "hang", 60 * 1000);
+    RUN_UNTIL(f, strstr(fake_journal(), "run hang"));
+    runner_on_message(&f->kernel->runner, JUPYTER_SHELL, &message);
+    assert_int_equal(execution_state(execution), EXECUTION_RUNNING);
+    assert_true(kernel_interrupt(f->kernel));
+    run_until_done(f, execution);
+    assert_done(execution, "interrupted", false);
+    runner_on_message(&f->kernel->runner, JUPYTER_SHELL, &message); // nothing runs
+}
+
 // ---- Variables and environment --------------------------------------------------------------
 
 static void
@@ -383,6 +400,7 @@ test_kernel_run(void)
         TEST(test_idle_without_a_reply),
         TEST(test_a_late_reply),
         TEST(test_no_answer_at_all),
+        TEST(test_a_message_that_answers_nothing),
         TEST(test_variables_and_env),
         TEST(test_empty_ones_are_not_set),
         TEST(test_startup_code),
