@@ -216,6 +216,35 @@ print(json.dumps(dict(
     assert all(error in (1, 13) for error in found.values()), found
 
 
+@pytest.mark.not_on("runsc", "its sockets are memory of the sandbox's own kernel")
+@pytest.mark.not_on("kubernetes", "it has the filter of its runtime, as doctor says")
+def test_sockets_whose_memory_nobody_counts_are_refused(inside):
+    """The filter's lists; test_kernel_objects.py shows that they are long enough."""
+    found = inside("""
+import errno, socket, subprocess, sys
+program = b"".join(n.to_bytes(size, "little") for n, size in ((6, 2), (0, 1), (0, 1), (0xffff, 4)))
+import ctypes
+text = ctypes.create_string_buffer(program)
+filter = (1).to_bytes(8, "little") + ctypes.addressof(text).to_bytes(8, "little")
+def why(ask):
+    try: ask()
+    except OSError as error: return errno.errorcode[error.errno]
+    return "allowed"
+def option(level, name, value):
+    with socket.socket() as made: made.setsockopt(level, name, value)
+print(json.dumps(dict(
+    netlink=why(lambda: socket.socket(16, socket.SOCK_RAW, 0)),
+    packet=why(lambda: socket.socket(17, socket.SOCK_RAW, 0)),
+    vsock=why(lambda: socket.socket(40, socket.SOCK_STREAM, 0)),
+    sctp=why(lambda: socket.socket(2, socket.SOCK_STREAM, 132)),
+    attach_filter=why(lambda: option(1, 26, filter)), reuse_port=why(lambda: option(1, 15, 1)),
+    timestamping=why(lambda: option(1, 37, 1)), recverr=why(lambda: option(0, 11, 1)),
+    nodelay=why(lambda: option(6, 1, 1)))))
+""")
+    assert found.pop("nodelay") == "allowed" and found.pop("netlink") == "ENOTSUP"  # EOPNOTSUPP
+    assert "allowed" not in found.values(), found
+
+
 CORE_PATTERN = pathlib.Path("/proc/sys/kernel/core_pattern")
 # Restores the machine's setting when its input ends, also if the test is killed.
 RESTORE = 'cat >/dev/null; printf "%s" "$1" >/proc/sys/kernel/core_pattern; rm -f "$2"'

@@ -10,15 +10,20 @@ from kernelgate import wait_for
 from object_cells import KINDS, PRELUDE
 from sandboxes import sandbox_of
 
-# Docker sets no limit of TCP's memory with version 1; Kubernetes has the filter of its runtime.
+# Docker sets no limit of TCP's memory with version 1, and Kubernetes has the filter of its runtime.
 pytestmark = [
-    pytest.mark.only("oci", "test_docker.py has what an engine's filter refuses"),
+    pytest.mark.only("oci", "test_isolation.py has what the filter refuses"),
     pytest.mark.not_on("runsc", "its objects are memory of the sandbox's own kernel"),
 ]
 
 MIB = 1 << 20
 # Other activity on the machine looks the same, so what grows must do so each time.
 UNCOUNTED_MIB = 64
+
+
+@pytest.fixture(scope="module", params=["fork", "exec"])
+def gateway_flags(request):
+    return ["--kernel-start", request.param]
 
 
 def numbers(path):
