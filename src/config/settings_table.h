@@ -151,7 +151,7 @@ SETTING(INTEGER, disk_mb, "disk-mb", .unit = "MiB", .fallback = "256", .min = 1,
         .help = "size of a sandbox's /mnt/data")
 SETTING(INTEGER, max_connections, "max-connections", .fallback = "2048", .min = 16, .max = 65536,
         .commands = LISTEN,
-        .help = "client connections at a time")
+        .help = "client connections at a time; for a further one, one that waits for nothing is closed")
 SETTING(INTEGER, max_code_bytes, "max-code-bytes", .unit = "bytes", .fallback = "1048576", .min = 1,
         .max = 64 * MIB, .commands = SERVE, .aliases = {{"SANDBOX_MAX_CODE_BYTES"}},
         .help = "code of one request")
