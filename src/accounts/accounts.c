@@ -147,6 +147,14 @@ accounts_have_several_owners(const struct accounts *accounts)
     return accounts->several;
 }
 
+bool
+accounts_has_registered(const struct accounts *accounts, const char *owner)
+{
+    const struct listed_user *user =
+        accounts->list ? account_list_user(accounts->list, owner) : NULL;
+    return user && user->registered;
+}
+
 int
 accounts_take_change(struct accounts *accounts, enum change_kind kind, const char *name,
                      struct kg_error *err)

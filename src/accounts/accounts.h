@@ -42,6 +42,9 @@ bool accounts_have_fixed_owner(const struct accounts *accounts, const char *owne
 // Whether requests may belong to several owners, as far as the database is known.
 bool accounts_have_several_owners(const struct accounts *accounts);
 
+// Whether the user made its account itself, and no administrator has set its role since.
+bool accounts_has_registered(const struct accounts *accounts, const char *owner);
+
 // Counts a key or login that a user is about to make. KG_RATE_LIMITED: too many. Administrators are
 // not limited.
 KG_MUST_CHECK int accounts_take_change(struct accounts *accounts, enum change_kind kind,

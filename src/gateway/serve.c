@@ -11,6 +11,7 @@
 #include "accounts.h"
 #include "api.h"
 #include "auth.h"
+#include "budget.h"
 #include "console.h"
 #include "core.h"
 #include "http.h"
@@ -171,6 +172,12 @@ on_keys_changed(void *arg)
     on_owners_changed(gateway);
 }
 
+static bool
+has_registered(const char *owner, const void *arg)
+{
+    return accounts_has_registered(arg, owner);
+}
+
 static void
 open_accounts(struct gateway *gateway)
 {
@@ -188,6 +195,7 @@ open_accounts(struct gateway *gateway)
         .arg = gateway,
     };
     gateway->accounts = accounts_new(&settings);
+    budget_set_registered(has_registered, gateway->accounts);
     gateway->passwords = passwords_new(gateway->core.loop);
     gateway->login_limits = login_limits_new(NULL);
     count_fixed_owners(gateway);
@@ -419,6 +427,7 @@ gateway_fini(struct gateway *gateway)
     notebook_free(gateway->notebook);
     passwords_free(gateway->passwords);
     login_limits_free(gateway->login_limits);
+    budget_set_registered(NULL, NULL);
     accounts_free(gateway->accounts);
     api_keys_free(gateway->keys);
     core_fini(&gateway->core);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "budget.h"
 #include "http_priv.h"
 
 // As Jupyter's clients send it; those without a key send an empty one.
@@ -68,7 +69,7 @@ identify_set_owner(struct http_connection *conn, const char *name)
     assert(strlen(name) <= HTTP_OWNER_MAX);
     strcpy(conn->owner, name);
     if (*name)
-        conn->counted_for = owner_join(owners, name);
+        conn->counted_for = owner_join(owners, budget_name(name));
     if (before)
         owner_leave(owners, before, clock_mono_us());
 }
@@ -130,10 +131,12 @@ static int
 check_connections(const struct http_connection *conn, struct kg_error *err)
 {
     struct http_quota quota = quota_of(conn->server, conn->owner);
+    bool is_common = budget_name(conn->owner) != conn->owner;
     if (quota.max_connections > 0 && conn->counted_for->n_connections > quota.max_connections)
         return kg_error_set(err, KG_RATE_LIMITED, 0,
-                            "this owner has %d connections, which is the most it may have; close "
-                            "some, or reuse them",
+                            "%s %d connections, which is the most that are allowed; close some, or "
+                            "reuse them",
+                            is_common ? "all " BUDGET_REGISTERED " have" : "this owner has",
                             quota.max_connections);
     return 0;
 }

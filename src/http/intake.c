@@ -4,10 +4,12 @@
 // that have waited longest read on, at a minimum rate. Other large bodies have a lower minimum
 // rate.
 
+#include <assert.h>
 #include <event2/event.h>
 #include <malloc.h>
 #include <string.h>
 
+#include "budget.h"
 #include "http_priv.h"
 
 enum {
@@ -22,7 +24,7 @@ enum {
 
 // The bytes that the large connections of one owner hold.
 struct http_share {
-    char owner[HTTP_OWNER_MAX + 1];
+    char name[HTTP_OWNER_MAX + 1];
     size_t held;
     size_t n; // connections
     bool has_reader;
@@ -32,14 +34,16 @@ struct http_share {
 static struct http_share *
 share_take(struct http_intake *intake, const char *owner)
 {
+    const char *name = budget_name(owner);
     struct http_share *share;
     LIST_FOREACH(share, &intake->shares, link) {
-        if (strcmp(share->owner, owner) == 0)
+        if (strcmp(share->name, name) == 0)
             break;
     }
     if (!share) {
         share = KG_NEW(struct http_share);
-        strcpy(share->owner, owner); // of the same size
+        assert(strlen(name) <= HTTP_OWNER_MAX);
+        strcpy(share->name, name);
         LIST_INSERT_HEAD(&intake->shares, share, link);
     }
     share->n++;

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "budget.h"
 #include "execution_priv.h"
 #include "metrics.h"
 
@@ -16,7 +17,7 @@ TAILQ_HEAD(execution_list, execution);
 // What the executions of one owner hold; there as long as one of them is.
 struct execution_share {
     LIST_ENTRY(execution_share) link;
-    char *owner;
+    char *name; // budget_name()
     size_t n_executions;
     struct execution_list ended; // oldest first
     size_t n_ended;
@@ -62,9 +63,10 @@ bucket_of(struct executions *executions, const char *id)
 static struct execution_share *
 share_find(const struct executions *executions, const char *owner)
 {
+    const char *name = budget_name(owner);
     struct execution_share *share;
     LIST_FOREACH(share, &executions->shares, link) {
-        if (strcmp(share->owner, owner) == 0)
+        if (strcmp(share->name, name) == 0)
             return share;
     }
     return NULL;
@@ -76,7 +78,7 @@ share_enter(struct executions *executions, const char *owner)
     struct execution_share *share = share_find(executions, owner);
     if (!share) {
         share = KG_NEW(struct execution_share);
-        share->owner = kg_strdup(owner);
+        share->name = kg_strdup(budget_name(owner));
         TAILQ_INIT(&share->ended);
         LIST_INSERT_HEAD(&executions->shares, share, link);
     }
@@ -90,7 +92,7 @@ share_leave(struct execution_share *share)
     if (--share->n_executions > 0)
         return;
     LIST_REMOVE(share, link);
-    free(share->owner);
+    free(share->name);
     free(share);
 }
 
@@ -499,6 +501,7 @@ compare_newest(const void *a, const void *b)
            (one->log.opened_us > other->log.opened_us);
 }
 
+// Their number; `to` may be NULL.
 static size_t
 gather(const struct execution_list *list, const char *owner, const char *session_id,
        const struct execution **to)
@@ -506,8 +509,11 @@ gather(const struct execution_list *list, const char *owner, const char *session
     size_t n = 0;
     const struct execution *execution;
     TAILQ_FOREACH(execution, list, in_registry) {
-        if (strcmp(execution->session_id, session_id) == 0 && strcmp(execution->owner, owner) == 0)
-            to[n++] = execution;
+        if (strcmp(execution->session_id, session_id) != 0 || strcmp(execution->owner, owner) != 0)
+            continue;
+        if (to)
+            to[n] = execution;
+        n++;
     }
     return n;
 }
@@ -515,8 +521,8 @@ gather(const struct execution_list *list, const char *owner, const char *session
 json_t *
 executions_describe(const struct executions *executions, const char *owner, const char *session_id)
 {
-    const struct execution_share *share = share_find(executions, owner);
-    size_t max = share ? share->n_executions : 0; // counts other things, too
+    size_t max = gather(&executions->live, owner, session_id, NULL) +
+                 gather(&executions->ended, owner, session_id, NULL);
     KG_AUTO_FREE const struct execution **found = kg_calloc(max + 1, sizeof *found);
     size_t n = gather(&executions->live, owner, session_id, found);
     n += gather(&executions->ended, owner, session_id, found + n);

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "budget.h"
 #include "loop_priv.h"
 
 // Workers yield to the loop's thread where processors are short.
@@ -226,7 +227,8 @@ work_pool_free(struct work_pool *pool)
 uint64_t
 loop_lane_of(const char *owner)
 {
-    return (uint64_t)hash_fnv1a(owner, strlen(owner)) + 1; // not the gateway's
+    const char *name = budget_name(owner);
+    return (uint64_t)hash_fnv1a(name, strlen(name)) + 1; // not the gateway's
 }
 
 struct loop_work *

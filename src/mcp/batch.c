@@ -64,7 +64,7 @@ batch_answer(struct outlet *outlet, struct payload *payload, int http_status)
         buf_append(&batch->answers, "]", 1);
         size_t len = batch->answers.len;
         all = payload_take(buf_take(&batch->answers), len);
-        payload_count(all, batch->share->mcp, batch->share->owner);
+        payload_count(all, batch->share->mcp, batch->share->name);
     }
     batch->parent->ops->answer(batch->parent, all, 200);
     mcp_share_leave(batch->share);

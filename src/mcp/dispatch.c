@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "budget.h"
 #include "mcp_priv.h"
 #include "metrics.h"
 
@@ -76,7 +77,7 @@ held_by(const struct mcp *mcp, const char *owner)
     const struct mcp_call *call;
     size_t bytes = 0;
     LIST_FOREACH(call, &mcp->calls, in_mcp) {
-        if (strcmp(call->owner, owner) == 0)
+        if (budget_is_common(call->owner, owner))
             bytes += call->weight;
     }
     return bytes;

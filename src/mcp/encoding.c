@@ -62,7 +62,7 @@ encoding_begin(void *arg)
     encoding->wait = NULL;
     encoding->reserved = attachments_len(&encoding->attachments);
     mcp_share_count(encoding->share, (int64_t)encoding->reserved);
-    encoding->work = loop_work_start(encoding->mcp->loop, loop_lane_of(encoding->share->owner),
+    encoding->work = loop_work_start(encoding->mcp->loop, loop_lane_of(encoding->share->name),
                                      encoding_run, encoding_done, encoding);
 }
 

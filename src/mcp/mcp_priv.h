@@ -95,7 +95,7 @@ struct owner_share {
     size_t n_users;
     size_t replay_bytes; // events kept for Last-Event-ID
     size_t answer_bytes; // large answers that are not sent yet, or are kept
-    char owner[];
+    char name[];         // budget_name()
 };
 // Finds or creates the owner's share, and adds a user.
 struct owner_share *mcp_share_join(struct mcp *mcp, const char *owner);

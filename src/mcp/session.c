@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "budget.h"
 #include "mcp_priv.h"
 #include "metrics.h"
 
@@ -86,7 +87,7 @@ make_room(struct mcp *mcp, const char *owner, struct kg_error *err)
     struct mcp_session *session;
     struct mcp_session *longest_idle = NULL;
     TAILQ_FOREACH(session, &mcp->by_use, by_use) {
-        if (strcmp(session->owner, owner) != 0)
+        if (!budget_is_common(session->owner, owner))
             continue;
         of_owner++;
         if (!longest_idle && is_idle(session))

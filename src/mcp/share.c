@@ -3,21 +3,23 @@
 
 #include <string.h>
 
+#include "budget.h"
 #include "mcp_priv.h"
 
 struct owner_share *
 mcp_share_join(struct mcp *mcp, const char *owner)
 {
+    const char *name = budget_name(owner);
     struct owner_share *share;
     LIST_FOREACH(share, &mcp->shares, link) {
-        if (strcmp(share->owner, owner) == 0)
+        if (strcmp(share->name, name) == 0)
             break;
     }
     if (!share) {
-        size_t size = strlen(owner) + 1;
+        size_t size = strlen(name) + 1;
         share = kg_calloc(1, sizeof *share + size);
         share->mcp = mcp;
-        memcpy(share->owner, owner, size);
+        memcpy(share->name, name, size);
         LIST_INSERT_HEAD(&mcp->shares, share, link);
     }
     share->n_users++;
@@ -57,11 +59,12 @@ mcp_share_count(struct owner_share *share, int64_t bytes)
 bool
 mcp_share_has_room(const struct mcp *mcp, const char *owner, size_t len)
 {
+    const char *name = budget_name(owner);
     const struct owner_share *share;
     if (mcp->answer_bytes + len > MCP_ANSWERS_MAX)
         return false;
     LIST_FOREACH(share, &mcp->shares, link) {
-        if (strcmp(share->owner, owner) == 0)
+        if (strcmp(share->name, name) == 0)
             return share->answer_bytes + len <= MCP_OWNER_ANSWERS_MAX;
     }
     return true;
@@ -119,7 +122,7 @@ mcp_room_freed(struct mcp *mcp)
     struct room_wait *next;
     for (struct room_wait *wait = TAILQ_FIRST(&mcp->room_waits); wait; wait = next) {
         next = TAILQ_NEXT(wait, link);
-        if (mcp_share_has_room(mcp, wait->share->owner, wait->len))
+        if (mcp_share_has_room(mcp, wait->share->name, wait->len))
             room_wait_end(wait);
     }
 }

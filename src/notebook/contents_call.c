@@ -10,9 +10,7 @@
 // ---- Bounds ---------------------------------------------------------------------------------
 
 struct contents_hold {
-    TAILQ_ENTRY(contents_hold) link;
-    struct notebook *notebook; // NULL after its end
-    char *owner;
+    struct budget_share *share;
     size_t bytes;
 };
 
@@ -20,9 +18,7 @@ struct contents_hold *
 contents_hold_new(struct notebook *notebook, const char *owner, size_t bytes, struct kg_error *err)
 {
     struct contents_hold *hold = KG_NEW(struct contents_hold);
-    hold->notebook = notebook;
-    hold->owner = kg_strdup(owner);
-    TAILQ_INSERT_TAIL(&notebook->holds, hold, link);
+    hold->share = budget_share_join(&notebook->contents, owner);
     if (contents_hold_set(hold, bytes, err) == 0)
         return hold;
     contents_hold_free(hold);
@@ -32,18 +28,11 @@ contents_hold_new(struct notebook *notebook, const char *owner, size_t bytes, st
 int
 contents_hold_set(struct contents_hold *hold, size_t bytes, struct kg_error *err)
 {
-    size_t all = bytes, of_owner = bytes;
-    const struct contents_hold *other;
-    TAILQ_FOREACH(other, &hold->notebook->holds, link) {
-        if (other == hold)
-            continue;
-        all += other->bytes;
-        of_owner += strcmp(other->owner, hold->owner) == 0 ? other->bytes : 0;
-    }
-    if (bytes > hold->bytes && (all > CONTENTS_HELD_MAX || of_owner > CONTENTS_HELD_MAX / 2))
+    if (bytes > hold->bytes && !budget_share_has_room(hold->share, bytes - hold->bytes))
         return kg_error_set(err, KG_RATE_LIMITED, 0,
                             "too many large files and folders are being read and written; try "
                             "again later");
+    budget_share_hold(hold->share, hold->bytes, bytes);
     hold->bytes = bytes;
     return 0;
 }
@@ -53,20 +42,9 @@ contents_hold_free(struct contents_hold *hold)
 {
     if (!hold)
         return;
-    if (hold->notebook)
-        TAILQ_REMOVE(&hold->notebook->holds, hold, link);
-    free(hold->owner);
+    budget_share_hold(hold->share, hold->bytes, 0);
+    budget_share_leave(hold->share);
     free(hold);
-}
-
-void
-contents_holds_detach(struct notebook *notebook)
-{
-    struct contents_hold *hold;
-    while ((hold = TAILQ_FIRST(&notebook->holds))) {
-        TAILQ_REMOVE(&notebook->holds, hold, link);
-        hold->notebook = NULL;
-    }
 }
 
 // ---- Life -----------------------------------------------------------------------------------

@@ -24,8 +24,7 @@ enum contents_type { CONTENTS_ANY, CONTENTS_DIRECTORY, CONTENTS_FILE, CONTENTS_N
 
 enum {
     CONTENTS_FILE_MAX = 16 << 20, // bytes of one file; the setting for uploads also applies
-    // Bytes of all files that are being read or written, and of answers until they are sent. One
-    // owner may have half of it.
+    // Bytes of all files that are being read or written, and of answers until they are sent.
     CONTENTS_HELD_MAX = 256 << 20,
 };
 
@@ -70,8 +69,8 @@ struct contents_call {
     int status;
     bool with_location;
     const char *location_end; // what follows the path there, or NULL
-    enum contents_type type; // requested by the client
-    const char *format;      // requested by the client: "text", "base64" or NULL
+    enum contents_type type;  // requested by the client
+    const char *format;       // requested by the client: "text", "base64" or NULL
     bool with_content;
     bool with_hash;
     // At most one of these is running.
@@ -120,9 +119,9 @@ void contents_wait_op(struct contents_call *call, struct session_file_op *op,
 
 enum { CONTENTS_ARGS_MAX = 6 };
 // Runs a shell script in the working folder with these arguments, $1 and so on, and calls `then` if
-// its exit code is 0. The script begins with `plain` or `above` for its paths, which follow no links.
-// Exit code 3 answers 404, 4 answers 409, 5 answers 413, and any other 400 with
-// the script's output.
+// its exit code is 0. The script begins with `plain` or `above` for its paths, which follow no
+// links. Exit code 3 answers 404, 4 answers 409, 5 answers 413, and any other 400 with the script's
+// output.
 void contents_run(struct contents_call *call, struct session *session, const char *script,
                   const char *const args[CONTENTS_ARGS_MAX], contents_step_fn then);
 

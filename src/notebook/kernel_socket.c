@@ -57,6 +57,7 @@ struct kernel_socket {
     struct session_client *client; // keeps the kernel from expiring; or NULL
     int64_t said_ms;               // when either side last sent a message
     char *owner;
+    const char *shares_as;       // budget_name() when it connected
     struct http_credential *key; // of the client; NULL: it needs none, or the kernel's id is one
     char kernel_id[KERNEL_ID_LEN + 1];
     char *session_id; // of the client; "": none
@@ -467,7 +468,7 @@ socket_may_receive(size_t len, void *arg)
         if (other != socket && other->ws)
             n += websocket_incoming(other->ws);
         all += n;
-        of_owner += strcmp(other->owner, socket->owner) == 0 ? n : 0;
+        of_owner += strcmp(other->shares_as, socket->shares_as) == 0 ? n : 0;
     }
     return of_owner <= half && all <= 2 * half;
 }
@@ -690,6 +691,7 @@ kernel_socket_new(struct notebook *notebook, const struct http_request *request,
     socket->notebook = notebook;
     socket->server = http_request_server(request);
     socket->owner = kg_strdup(http_request_owner(request));
+    socket->shares_as = budget_name(socket->owner);
     socket->session_id = kg_strdup(session_id_of(request));
     memcpy(socket->kernel_id, session_id(session), KERNEL_ID_LEN);
     socket->retry = loop_timer_new(notebook->loop, socket_on_retry, socket);

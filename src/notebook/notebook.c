@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "contents_priv.h"
 #include "notebook_priv.h"
 
 enum { PREFIX_BYTES_MAX = 64 };
@@ -153,7 +154,7 @@ notebook_new(const struct notebook_settings *settings, struct kg_error *err)
     TAILQ_INIT(&notebook->sockets);
     TAILQ_INIT(&notebook->records);
     kernel_channels_init(&notebook->channels);
-    TAILQ_INIT(&notebook->holds);
+    budget_init(&notebook->contents, CONTENTS_HELD_MAX);
     return session_records_load(notebook, err) == 0 ? KG_STEAL(notebook) : NULL;
 }
 
@@ -165,7 +166,7 @@ notebook_free(struct notebook *notebook)
     kernel_channels_fini(&notebook->channels);
     kernel_sockets_close(notebook);
     session_records_free(notebook);
-    contents_holds_detach(notebook);
+    budget_fini(&notebook->contents); // answers that are still being sent keep their shares
     for (size_t i = 0; notebook->prefixed && i < KG_ARRAY_LEN(routes); i++)
         free(notebook->prefixed[i]);
     free(notebook->prefixed);

@@ -16,6 +16,7 @@
 #include <jansson.h>
 #include <sys/queue.h>
 
+#include "budget.h"
 #include "face.h"
 #include "http.h"
 #include "kernel.h"
@@ -25,7 +26,6 @@
 #include "session.h"
 #include "sessions.h"
 
-struct contents_hold;
 struct kernel_socket;
 struct kernel_wait;
 struct kernel_grant;
@@ -53,7 +53,7 @@ struct notebook {
     int64_t cut_ms;                      // when a slow client was last cut
     TAILQ_HEAD(, kernel_socket) sockets; // those of disconnected clients are last
     TAILQ_HEAD(, session_record) records;
-    TAILQ_HEAD(, contents_hold) holds;
+    struct budget contents; // what contents_hold_new() counts
     struct kernel_channels channels;
 };
 
@@ -205,11 +205,6 @@ void kernel_channels_refuse(struct kernel_channels *channels);
 // when a client with a key has started a kernel.
 void kernel_channels_grant(struct notebook *notebook, const char *owner,
                            const struct session *session);
-
-// ---- contents_call.c ------------------------------------------------------------------------
-
-// Called at the end of `notebook`. Answers that have not been sent yet keep their holds.
-void contents_holds_detach(struct notebook *notebook);
 
 // ---- Handlers -------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "budget.h"
 #include "loop.h"
 #include "metrics.h"
 #include "packages_priv.h"
@@ -363,7 +364,7 @@ count_of_owner(const struct packages *packages, const char *owner, bool started)
     size_t n = 0;
     const struct wheel_job *job;
     TAILQ_FOREACH(job, &packages->jobs, link)
-        n += (job->started || !started) && strcmp(job->owner, owner) == 0;
+        n += (job->started || !started) && budget_is_common(job->owner, owner);
     return n;
 }
 
@@ -380,7 +381,7 @@ find_next(const struct packages *packages)
             (packages->several_owners &&
              count_of_owner(packages, job->owner, true) >= MAX_RUNNING / 2))
             continue;
-        if (!packages->last_owner || strcmp(job->owner, packages->last_owner) != 0)
+        if (!packages->last_owner || !budget_is_common(job->owner, packages->last_owner))
             return job;
         if (!next)
             next = job;

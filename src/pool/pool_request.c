@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pending requests for a sandbox.
 
+#include "budget.h"
 #include "pool_priv.h"
 
 #include <string.h>
@@ -67,7 +68,7 @@ pool_first_request(const struct pool *pool, bool with_kernel)
     TAILQ_FOREACH(request, &pool->requests, link) {
         if (request->with_kernel != with_kernel)
             continue;
-        if (!pool->last_owner || strcmp(request->owner, pool->last_owner) != 0)
+        if (!pool->last_owner || !budget_is_common(request->owner, pool->last_owner))
             return request;
         if (!first)
             first = request;

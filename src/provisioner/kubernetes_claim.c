@@ -3,6 +3,7 @@
 // then the pod, by one patch.
 #include <string.h>
 
+#include "budget.h"
 #include "kubernetes_priv.h"
 
 #define META_MAX_BYTES ((size_t)200 << 10) // the API takes 256 KiB of annotations
@@ -36,6 +37,8 @@ claim_patch(const struct kubernetes *kube, const struct kube_op *op, const char 
     if (kube_has_replicas(kube) && owner) {
         kube_owner_hash(owner, hash);
         json_array_append_new(patch, add_label("owner", hash));
+        kube_owner_hash(budget_name(owner), hash);
+        json_array_append_new(patch, add_label("share", hash));
     }
     return patch;
 }

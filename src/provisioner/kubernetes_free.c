@@ -29,18 +29,18 @@ provisioner_free_sandbox(const struct provisioner *provisioner)
 }
 
 size_t
-provisioner_claimed_elsewhere(const struct provisioner *provisioner, const char *owner)
+provisioner_claimed_elsewhere(const struct provisioner *provisioner, const char *whose)
 {
     const struct kubernetes *kube = (const struct kubernetes *)provisioner;
     const struct kube_pod *pod;
     char hash[KUBE_HASH_LEN + 1] = "";
     size_t n = 0;
-    if (owner)
-        kube_owner_hash(owner, hash);
+    if (whose)
+        kube_owner_hash(whose, hash);
     for (size_t i = 0; i < KUBE_BUCKETS; i++)
         LIST_FOREACH(pod, &kube->pods[i], link)
             n += pod->claimed && !pod->ours && !pod->deleting && pod->phase != KUBE_ENDED &&
-                 (!owner || strcmp(pod->owner, hash) == 0);
+                 (!whose || strcmp(pod->owner, hash) == 0 || strcmp(pod->share, hash) == 0);
     return n;
 }
 

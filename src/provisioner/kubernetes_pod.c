@@ -292,9 +292,12 @@ kube_pod_take(const struct kubernetes *kube, const json_t *pod, struct kube_pod 
         memcpy(ret->uid, text_of(meta, "uid"), strlen(text_of(meta, "uid")));
     if (strlen(session) < sizeof ret->session)
         memcpy(ret->session, session, strlen(session));
-    if (strlen(text_of(labels, KUBE_LABEL_OWNER)) < sizeof ret->owner)
-        memcpy(ret->owner, text_of(labels, KUBE_LABEL_OWNER),
-               strlen(text_of(labels, KUBE_LABEL_OWNER)));
+    const char *owner = text_of(labels, KUBE_LABEL_OWNER);
+    const char *share = text_of(labels, KUBE_LABEL_SHARE);
+    if (strlen(owner) < sizeof ret->owner)
+        memcpy(ret->owner, owner, strlen(owner));
+    if (strlen(share) < sizeof ret->share)
+        memcpy(ret->share, share, strlen(share));
     ret->held_ms = clock_mono_ms();
     ret->held_epoch = ret->ours ? ret->epoch : 0;
     ret->ready = strcmp(text_of(annotations, KUBE_ANNOTATION_READY), "true") == 0;

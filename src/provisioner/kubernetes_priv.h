@@ -16,6 +16,7 @@
 #define KUBE_LABEL_SESSION                                                                         \
     "kernelgate/session" // of a claimed one, with replicas: see kube_session_hash()
 #define KUBE_LABEL_OWNER "kernelgate/owner" // the same: see kube_owner_hash()
+#define KUBE_LABEL_SHARE "kernelgate/share" // the same of its owner's budget_name()
 #define KUBE_LABEL_KIND "kernelgate/kind"   // of a Lease: "replica", "leader" or "session"
 #define KUBE_ANNOTATION_META "kernelgate/meta"
 #define KUBE_ANNOTATION_EPOCH "kernelgate/epoch"
@@ -38,6 +39,7 @@ struct kube_pod {
     LIST_ENTRY(kube_pod) session_link; // if `session` is set
     char session[KUBE_HASH_LEN + 1];   // kube_session_hash() of a claimed one; or empty
     char owner[KUBE_HASH_LEN + 1];     // kube_owner_hash() of a claimed one; or empty
+    char share[KUBE_HASH_LEN + 1];     // the same of the owner's budget_name()
     char holder[KUBE_HOLDER_LEN + 1];
     char uid[40];
     int64_t held_ms;     // since when that holder is known

@@ -22,9 +22,10 @@ void provisioner_on_lost(struct provisioner *provisioner, loop_fn fn, void *arg)
 bool provisioner_leads(const struct provisioner *provisioner);
 // `fn` fires when that has changed.
 void provisioner_on_lead(struct provisioner *provisioner, loop_fn fn, void *arg);
-// Sandboxes that other gateways hold for sessions, of that owner or (NULL) of all, as far as that
-// is known here: what others have just claimed may be missing.
-size_t provisioner_claimed_elsewhere(const struct provisioner *provisioner, const char *owner);
+// Sandboxes that other gateways hold for sessions, as far as that is known here: what others have
+// just claimed may be missing. `whose`: an owner's, those of all with that budget_name(), or (NULL)
+// all.
+size_t provisioner_claimed_elsewhere(const struct provisioner *provisioner, const char *whose);
 // Whether another gateway holds sandboxes for sessions of that owner, as far as that is known here.
 bool provisioner_holds_for(const struct provisioner *provisioner, const char *replica_id,
                            const char *owner);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "budget.h"
 #include "http_fetch.h"
 #include "metrics.h"
 #include "session_downloads.h"
@@ -234,7 +235,7 @@ count_running_of_owner(const struct sessions *sessions, const char *owner)
     const struct session *session;
     const struct session_downloads *downloads;
     TAILQ_FOREACH(session, &sessions->live, link) {
-        if (strcmp(session->owner, owner) != 0)
+        if (TAILQ_EMPTY(&session->downloads) || !budget_is_common(session->owner, owner))
             continue;
         TAILQ_FOREACH(downloads, &session->downloads, link)
             n += downloads->n_running;

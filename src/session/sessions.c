@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "budget.h"
 #include "packages.h"
 #include "pool.h"
 #include "sessions_priv.h"
@@ -144,14 +145,27 @@ sessions_count_of(const struct sessions *sessions, const char *owner)
     return n;
 }
 
-// Ends the session that has been idle longest, of `owner` (NULL: of any). False: there is none.
+// The number of the sessions of all who count as one, of all gateways of the installation.
+static int64_t
+count_by_name(const struct sessions *sessions, const char *name)
+{
+    int64_t n = (int64_t)count_elsewhere(sessions, name);
+    const struct session *session;
+    TAILQ_FOREACH(session, &sessions->live, link)
+        n += strcmp(budget_name(session->owner), name) == 0;
+    return n;
+}
+
+// Ends the session that has been idle longest, of `whose` (an owner, or a budget_name(); NULL: of
+// any). False: there is none.
 static bool
-evict(struct sessions *sessions, const char *owner)
+evict(struct sessions *sessions, const char *whose)
 {
     struct session *longest = NULL;
     struct session *session;
     TAILQ_FOREACH(session, &sessions->live, link) {
-        bool meant = !owner || strcmp(session->owner, owner) == 0;
+        bool meant = !whose || strcmp(session->owner, whose) == 0 ||
+                     strcmp(budget_name(session->owner), whose) == 0;
         if (meant && session_is_idle(session) &&
             (!longest || session->active_ms < longest->active_ms))
             longest = session;
@@ -189,8 +203,16 @@ make_room(struct sessions *sessions, const char *owner, struct kg_error *err)
         return kg_error_set(err, KG_MAX_SESSIONS, 0,
                             "this key has %lld sessions already; end one, or try again later",
                             (long long)max_of_owner);
+    const char *name = budget_name(owner);
+    int64_t max_of_name = (settings->max_sessions + 1) / 2;
+    if (name != owner && settings->several_owners && count_by_name(sessions, name) >= max_of_name &&
+        !(settings->evict_idle && evict(sessions, name)))
+        return kg_error_set(err, KG_MAX_SESSIONS, 0,
+                            "%s have %lld sessions together already, which is the most they may "
+                            "have; end one, or try again later",
+                            name, (long long)max_of_name);
     if ((int64_t)n >= settings->max_sessions &&
-        !(settings->evict_idle && (evict(sessions, owner) || evict(sessions, NULL))))
+        !(settings->evict_idle && (evict(sessions, name) || evict(sessions, NULL))))
         return kg_error_set(err, KG_MAX_SESSIONS, 0,
                             "there are %zu sessions already; end one, or try again later", n);
     return 0;

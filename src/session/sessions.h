@@ -35,8 +35,8 @@ struct sessions_settings {
     // NULL: that of all.
     int64_t (*max_memory_of)(const char *owner, const void *arg);
     const void *quota_arg;
-    // Sessions of other gateways that count too, of one owner or (NULL) of all; NULL: there are
-    // none.
+    // Sessions of other gateways that count too, of one owner, of all whose budget_name() it is, or
+    // (NULL) of all; NULL: there are none.
     size_t (*count_elsewhere)(const char *owner, const void *arg);
     const void *count_elsewhere_arg;
     bool several_owners; // shared resources: each owner gets at most half, in turn
@@ -112,7 +112,7 @@ size_t sessions_n_starting(const struct sessions *sessions);
 int64_t sessions_pool_target(const struct sessions *sessions);
 // Fails unless a new session would probably get a sandbox that can be used.
 KG_MUST_CHECK int sessions_check_ready(const struct sessions *sessions, struct kg_error *err);
-// The number of one owner's sessions.
+// The number of one owner's sessions, of all gateways of the installation.
 int64_t sessions_count_of(const struct sessions *sessions, const char *owner);
 // The ids of one owner's sessions: an array of strings, a new reference.
 json_t *sessions_ids(const struct sessions *sessions, const char *owner);

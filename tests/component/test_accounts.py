@@ -184,6 +184,52 @@ def test_users_who_registered_share_a_limit(start_gateway, accounts, clients):
     assert clients(gateway, keys[10]).post("/api/v1/keys").status_code == 200
 
 
+def test_users_who_registered_are_one_owner(start_gateway, accounts, clients):
+    """Anybody can make another user; nobody gets more by that."""
+    accounts.do("user", "add", "alice")
+    flags = ("--registration", "open", "--max-sessions", "4", "--max-connections", "16")
+    gateway = start_gateway(*accounts.flags, *flags)
+    alice = clients(gateway, accounts.key("alice"))
+    strangers = [clients(gateway, None) for _ in range(3)]
+    for i, page in enumerate(strangers):
+        register(page, f"stranger-{i}")
+    for page in strangers[:2]:
+        gateway.create_session(page)
+    refused = problem(strangers[2].post("/api/v1/sessions", json={}), 429, "max_sessions")
+    assert "registered users have 2 sessions together" in refused["detail"]
+    for _ in range(2):
+        gateway.create_session(alice)
+
+    keys = [page.post("/api/v1/keys").json()["key"] for page in strangers]
+    with contextlib.ExitStack() as stack:
+        answers = []
+        while len(answers) < 16 and 429 not in answers:
+            client = clients(gateway, keys[len(answers) % 3])
+            answers.append(stack.enter_context(client).get("/api/v1/sessions").status_code)
+        assert answers[-1] == 429 and set(answers[:-1]) == {200} and len(answers) <= 9
+        with contextlib.closing(gateway.client_for(accounts.key("alice"))) as another:
+            assert status(another) == 200
+    # An administrator takes one of them out of that.
+    accounts.do("user", "role", "stranger-2", "user")
+    gateway.delete_session(next(iter(alice.get("/api/v1/sessions").json()["sessions"])), alice)
+    gateway.create_session(clients(gateway, keys[2]))
+
+
+def test_a_registered_user_evicts_registered_users(start_gateway, accounts, clients):
+    accounts.do("user", "add", "alice")
+    flags = ("--registration", "open", "--max-sessions", "4", "--evict", "idle")
+    gateway = start_gateway(*accounts.flags, *flags)
+    alice = clients(gateway, accounts.key("alice"))
+    pages = [clients(gateway, None) for _ in range(3)]
+    gateway.create_session(alice, session_id="oldest")
+    for i, page in enumerate(pages):
+        register(page, f"stranger-{i}")
+        gateway.create_session(page, session_id=f"of-{i}")
+    assert [list(page.get("/api/v1/sessions").json()["sessions"]) for page in (alice, *pages)] == [
+        ["oldest"], [], ["of-1"], ["of-2"],
+    ]  # fmt: skip
+
+
 def register(page, name):
     answer = page.post("/api/v1/registration", json={"name": name, "password": "correct horse"})
     if answer.is_success:

@@ -14,6 +14,7 @@
 #include <jansson.h>
 
 #include "base.h"
+#include "budget.h"
 
 static void
 test_every_code_has_a_row(void **state)
@@ -552,6 +553,53 @@ test_mime_types(void **state)
         assert_string_equal(mime_of_path(unknown[i]), "application/octet-stream");
 }
 
+static bool
+is_stranger(const char *owner, const void *arg)
+{
+    return strncmp(owner, arg, strlen(arg)) == 0;
+}
+
+static void
+test_users_who_registered_share(void **state)
+{
+    (void)state;
+    assert_string_equal(budget_name("eve-1"), "eve-1");
+    budget_set_registered(is_stranger, "eve-");
+    assert_string_equal(budget_name("eve-1"), BUDGET_REGISTERED);
+    assert_string_equal(budget_name("ann"), "ann");
+    assert_true(budget_is_common("eve-1", "eve-2"));
+    assert_true(budget_is_common("ann", "ann"));
+    assert_false(budget_is_common("ann", "eve-1"));
+    assert_false(budget_is_common("ann", "bob"));
+
+    struct budget budget;
+    budget_init(&budget, 100);
+    struct budget_share *eve = budget_share_join(&budget, "eve-1");
+    assert_ptr_equal(budget_share_join(&budget, "eve-2"), eve);
+    struct budget_share *ann = budget_share_join(&budget, "ann");
+    budget_share_hold(eve, 0, 50);
+    assert_false(budget_share_has_room(eve, 1));
+    assert_true(budget_share_has_room(ann, 50));
+    assert_false(budget_share_has_room(ann, 51));
+    budget_share_hold(ann, 0, 40);
+    assert_false(budget_share_has_room(ann, 11)); // in all
+    budget_share_hold(eve, 50, 45);
+    assert_true(budget_share_has_room(eve, 5));
+    assert_int_equal(budget.held, 85);
+
+    // Who does not count as registered any more leaves the share that it is in.
+    budget_set_registered(NULL, NULL);
+    struct budget_share *own = budget_share_join(&budget, "eve-2");
+    assert_ptr_not_equal(own, eve);
+    budget_share_leave(own);
+    budget_share_leave(eve);
+    budget_fini(&budget);
+    assert_true(budget_share_has_room(eve, 1000)); // a member that outlives the budget
+    budget_share_hold(eve, 45, 0);
+    budget_share_leave(eve);
+    budget_share_leave(ann);
+}
+
 int
 main(void)
 {
@@ -579,6 +627,7 @@ main(void)
         cmocka_unit_test(test_log_masks_uuids),
         cmocka_unit_test(test_log_does_not_wait_for_its_reader),
         cmocka_unit_test(test_log_limit),
+        cmocka_unit_test(test_users_who_registered_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

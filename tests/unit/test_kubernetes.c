@@ -595,12 +595,14 @@ test_sessions_of_other_gateways(void **state)
     for (size_t i = 0; i < KG_ARRAY_LEN(ids); i++) {
         memcpy(pod.id, ids[i], 7);
         kube_owner_hash(i == 0 ? "ann" : "bob", pod.owner);
+        kube_owner_hash(i == 2 ? "together" : "", pod.share);
         (void)kube_pod_keep(kube, &pod);
     }
     assert_int_equal(provisioner_claimed_elsewhere(&kube->base, NULL), 3);
     assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "ann"), 1);
     assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "bob"), 2);
     assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "eve"), 0);
+    assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "together"), 1);
     assert_true(provisioner_holds_for(&kube->base, "there", "bob"));
     assert_false(provisioner_holds_for(&kube->base, "there", "eve"));
     assert_false(provisioner_holds_for(&kube->base, "away", "bob"));
