@@ -9,6 +9,7 @@ import os
 import select
 import sys
 import threading
+import time
 
 import zmq
 from ipykernel import iostream
@@ -21,6 +22,9 @@ _UNSENT_CHARS = 24 * 1024
 # What code that holds the interpreter's lock can write to a descriptor before it waits for its reader,
 # which needs that lock. Linux gives no user more without a privilege.
 _PIPE_BYTES = 1024 * 1024
+
+# How long a flush waits for what writes to the kernel's sockets.
+_SENDERS_S = 1
 
 _BYTES = (bytes, bytearray, memoryview)
 
@@ -55,6 +59,34 @@ class _Buffer(io.RawIOBase):
         """A TextIOWrapper closes its buffer when it is collected; the stream outlives that."""
 
 
+class _Senders:
+    """ZeroMQ's threads, which write what sockets send. What they have not written yet is lost with the process.
+
+    They sleep when they have written everything, or as much as the system takes.
+    """
+
+    _pid = None
+
+    def wait(self):
+        if self._pid != os.getpid():
+            self._pid, self._files = os.getpid(), list(self._open())
+        end = time.monotonic() + _SENDERS_S
+        while any(map(_runs, self._files)) and time.monotonic() < end:
+            time.sleep(0.0001)
+
+    def _open(self):
+        folder = "/proc/self/task"
+        for task in os.listdir(folder):
+            with open(f"{folder}/{task}/comm") as comm:
+                if comm.read().startswith("ZMQbg/IO"):
+                    yield os.open(f"{folder}/{task}/stat", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _runs(file):
+    """Whether a thread runs or is about to, by the third field of its `stat`."""
+    return os.pread(file, 256, 0).rpartition(b") ")[2][:1] == b"R"
+
+
 class OutStream(iostream.OutStream):
     """Sends printed text in pieces, and waits if it is printed faster than it is read.
 
@@ -68,6 +100,8 @@ class OutStream(iostream.OutStream):
     mode = "w"
     line_buffering = False
     write_through = False
+    is_lent = False  # to the user's code: what that has flushed is seen even if the kernel dies
+    _senders = _Senders()
 
     def __init__(self, session, pub_thread, name, *args, **options):
         # When its queue is full, the socket blocks its thread instead of dropping messages silently.
@@ -159,10 +193,20 @@ class OutStream(iostream.OutStream):
                 self._buffers or self._is_sending
             ):  # to wait for the sending thread costs more than to print
                 super().flush()
+                if self.is_lent:
+                    self._wait_until_sent()
             return
         # A fork has the pipe, too. ipykernel 7.x makes a TCP connection for each of its texts.
         text, self._forks_text = self._forks_text, ""
         _write_all(self._original_stdstream_fd, text.encode("utf-8", "replace"))
+
+    def _wait_until_sent(self):
+        """Until the system has what was printed, which nobody can lose then, even if the process is killed."""
+        sent = threading.Event()
+        self.pub_thread.schedule(sent.set)  # ipykernel 7.x sends after it has said that it has flushed
+        sent.wait(_SENDERS_S)
+        with contextlib.suppress(OSError):
+            self._senders.wait()
 
     def _flush(self):
         if not self._is_master_process():
@@ -219,16 +263,25 @@ class StandardFiles:
         self._own = {"stdin": sys.stdin, "stdout": stdout, "stderr": stderr}
         self._users = {}
 
+    def _streams(self):
+        return self._own["stdout"], self._own["stderr"]
+
+    def _lend(self, is_lent):
+        for stream in self._streams():
+            stream.is_lent = is_lent
+
     def give(self):
         """Before code runs."""
-        for stream in (self._own["stdout"], self._own["stderr"]):
+        for stream in self._streams():
             stream.repair()
+        self._lend(True)
         for name, file in self._own.items():
             users = self._users.get(name)
             setattr(sys, name, users if _works(name, users) else file)
 
     def take(self):
         """After it has run. Everything that it has printed is on its way."""
+        self._lend(False)
         self._users = {name: getattr(sys, name, None) for name in self._names}
         for file in (*self._users.values(), sys.__stdout__, sys.__stderr__):
             _flush(file)
@@ -239,6 +292,8 @@ class StandardFiles:
     @contextlib.contextmanager
     def lent(self):
         """For what the kernel does while code runs."""
+        was_lent = self._own["stdout"].is_lent
+        self._lend(False)
         users = {name: getattr(sys, name, None) for name in self._names}
         for file in users.values():
             _flush(file)
@@ -249,9 +304,10 @@ class StandardFiles:
         finally:
             for name, file in users.items():
                 setattr(sys, name, file)
+            self._lend(was_lent)
 
     def flush(self):
-        for stream in (self._own["stdout"], self._own["stderr"]):
+        for stream in self._streams():
             stream.repair()
             stream.flush()
 

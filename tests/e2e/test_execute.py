@@ -287,6 +287,27 @@ def test_a_long_traceback_is_cut(run):
     assert "more frames>" in traceback and "f(0)" in traceback
 
 
+BUSY = """
+import multiprocessing, time
+def spin():
+    end = time.monotonic() + 60
+    while time.monotonic() < end: pass
+for _ in range(4): multiprocessing.Process(target=spin, daemon=True).start()
+"""
+
+
+def test_what_was_flushed_survives_the_process(gateway, session):
+    """Also on a busy machine, where the thread that sends it has to wait for a processor."""
+    busy = gateway.create_session()
+    gateway.execute(BUSY, session_id=busy)
+    for i in range(12):
+        end = ("os._exit(3)", "os.kill(os.getpid(), 9)")[i % 2]
+        code = f"import os; print('a{i}', flush=True); {end}"
+        lines = gateway.execute(code, session_id=session)
+        assert (lines.text(), lines.status) == (f"a{i}\n", "died"), lines
+    gateway.delete_session(busy)
+
+
 def test_nobody_can_answer(run):
     for code in ("input('name? ')", "import getpass; getpass.getpass()"):
         assert "nobody can answer" in run(code).one("error")["evalue"]
