@@ -163,8 +163,18 @@ function Page() {
     const route = useRoute();
     const accounts = useAccounts(access);
     const SessionView = useSessionView(access === "granted", route.view === "session");
-    const onLeave = () => {
-        if (!getKey()) send("api/v1/logout", { method: "POST" }).catch(() => {});
+    const [failure, setFailure] = useState("");
+    useEffect(() => setFailure(""), [access]);
+    const onLeave = async () => {
+        setFailure("");
+        try {
+            if (!getKey()) await send("api/v1/logout", { method: "POST" });
+        } catch (error) {
+            if (!(error instanceof ApiError && error.status === 401)) {
+                setFailure(`You are still logged in: ${(error as Error).message}`);
+                return;
+            }
+        }
         setKey("");
         setLogin(null);
         sessionStorage.clear(); // the cells, too
@@ -187,6 +197,7 @@ function Page() {
     return (
         <>
             <Bar view={route.view} accounts={accounts} onLeave={onLeave} />
+            {failure && <p role="alert">{failure}</p>}
             {route.view === "sandboxes" && <Sandboxes />}
             {route.view === "keys" && <Keys />}
             {route.view === "users" && <Users />}

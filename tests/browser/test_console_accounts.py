@@ -320,7 +320,14 @@ def test_the_first_user_and_another_one(registering, tab):
     expect(second.page.get_by_text("No sandbox runs.")).to_be_visible()
     expect(second.page.get_by_role("row")).to_have_count(0)
 
-    # Logging out ends it in all tabs of this browser. What the page asked when it was loaded is old.
+    # Logging out is over when the gateway has done it.
+    page.route("**/api/v1/logout", lambda route: route.abort())
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("alert")).to_contain_text("You are still logged in")
+    assert page.context.cookies()
+    page.unroute("**/api/v1/logout")
+
+    # It ends the login in all tabs of this browser. What the page asked when it was loaded is old.
     with page.expect_request("**/api/v1/registration"):
         page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("Name", exact=True)).to_be_focused()
