@@ -66,8 +66,8 @@ join_rest(struct http_request *request)
             *c = '/';
 }
 
-const struct http_router_entry *
-router_find(const struct http_router *router, struct http_request *request, int *ret_methods)
+static const struct http_router_entry *
+find(const struct http_router *router, struct http_request *request, int *ret_methods)
 {
     *ret_methods = 0;
     for (size_t i = 0; i < router->n; i++) {
@@ -84,4 +84,18 @@ router_find(const struct http_router *router, struct http_request *request, int 
         *ret_methods |= methods;
     }
     return NULL;
+}
+
+// Nobody means anything else by a slash at the end.
+const struct http_router_entry *
+router_find(const struct http_router *router, struct http_request *request, int *ret_methods)
+{
+    const struct http_router_entry *entry = find(router, request, ret_methods);
+    bool ends_with_slash = request->path_len > 1 && !request->path[request->path_len - 1];
+    if (entry || *ret_methods || !ends_with_slash)
+        return entry;
+    request->path_len--;
+    entry = find(router, request, ret_methods);
+    request->path_len++;
+    return entry;
 }

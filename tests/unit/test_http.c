@@ -48,6 +48,7 @@ test_routes_and_params(void **state)
         const char *rest;
     } good[] = {
         {"/show/a", "a", NULL},
+        {"/show/a/", "a", NULL},
         {"/show/a%20b%2Fc+d", "a b/c+d", NULL},
         {"/show/%E2%82%AC", "\xe2\x82\xac", NULL},
         {"/files/s/x/y%20z", "s", "x/y z"},
@@ -63,8 +64,8 @@ test_routes_and_params(void **state)
         if (good[i].rest)
             assert_string_equal(field(&call, "rest"), good[i].rest);
     }
-    static const char *const unknown[] = {"/nope",    "/show",   "/show/", "/show/a/b",
-                                          "/files/s", "/hello/", "//",     "/files//x"};
+    static const char *const unknown[] = {"/nope",    "/show",    "/show/", "/show/a/b",
+                                          "/files/s", "/hello//", "//",     "/files//x"};
     for (size_t i = 0; i < KG_ARRAY_LEN(unknown); i++) {
         KG_AUTO_CALL call;
         call_path(&call, "GET", unknown[i], NULL, NULL);
