@@ -96,20 +96,39 @@ take_specifier(const char **at, struct buf *ret)
     return 0;
 }
 
+// Up to a comma that no specifier follows.
 static int
 take_specifiers(const char **at, struct buf *ret)
 {
-    if (**at == '\0')
+    if (!is_one_of(**at, "=~!<>"))
         return 0;
     if (take_specifier(at, ret) < 0)
         return -1;
-    while (**at == ',') {
+    while (**at == ',' && is_one_of(*skip_blanks(*at + 1), "=~!<>")) {
         buf_append_str(ret, ",");
         *at = skip_blanks(*at + 1);
         if (take_specifier(at, ret) < 0)
             return -1;
     }
-    return **at == '\0' ? 0 : -1;
+    return 0;
+}
+
+static int
+take_requirement(const char **at, struct buf *ret)
+{
+    const char *begin = *at;
+    bool is_one = take_name(at, ret) == 0 && take_extras(at, ret) == 0 &&
+                  take_specifiers(at, ret) == 0 && *at - begin <= REQUIREMENT_MAX_LEN;
+    return is_one ? 0 : -1;
+}
+
+static int
+refuse(const char *text, struct kg_error *err)
+{
+    return kg_error_set(err, KG_INVALID, 0,
+                        "\"%.60s\" is not a requirement: give a name, [extras] and versions, such "
+                        "as \"name[extra]>=1.0,<2\"; flags, paths, URLs and markers are refused",
+                        text);
 }
 
 char *
@@ -117,13 +136,75 @@ requirement_normalise(const char *text, struct kg_error *err)
 {
     KG_AUTO_BUF ret = {0};
     const char *at = skip_blanks(text);
-    if (strlen(text) <= REQUIREMENT_MAX_LEN && take_name(&at, &ret) == 0 &&
-        take_extras(&at, &ret) == 0 && take_specifiers(&at, &ret) == 0)
+    if (strlen(text) <= REQUIREMENT_MAX_LEN && take_requirement(&at, &ret) == 0 && *at == '\0')
         return buf_take(&ret);
-    kg_error_set(err, KG_INVALID, 0,
-                 "\"%.60s\" is not a requirement: give a name, [extras] and versions, such as "
-                 "\"name[extra]>=1.0,<2\"; flags, paths, URLs and markers are refused",
-                 text);
+    refuse(text, err);
+    return NULL;
+}
+
+// ---- Lists of them --------------------------------------------------------------------------
+
+static const char white[] = " \t\r\n";
+
+static const char *
+skip_command(const char *text)
+{
+    static const char *const commands[] = {"pip install ", "pip3 install ", "uv pip install "};
+    const char *at = text + strspn(text, white);
+    at += *at == '!' || *at == '%';
+    for (size_t i = 0; i < KG_ARRAY_LEN(commands); i++) {
+        if (strncmp(at, commands[i], strlen(commands[i])) == 0)
+            return at + strlen(commands[i]);
+    }
+    return text;
+}
+
+// Skips what is between two requirements. Fails if nothing is, or if what follows blanks could be a
+// version.
+static int
+take_gap(const char **at)
+{
+    size_t n = strspn(*at, white);
+    bool blanks_before = n > 0 || is_one_of((*at)[-1], white);
+    bool comma = (*at)[n] == ',';
+    *at += n + comma;
+    *at += strspn(*at, white);
+    return **at == '\0' || comma || (blanks_before && isalpha((unsigned char)**at)) ? 0 : -1;
+}
+
+static int
+read_some(const char *text, json_t *list, struct kg_error *err)
+{
+    const char *at = skip_command(text);
+    at += strspn(at, white);
+    do {
+        KG_AUTO_BUF normal = {0};
+        if (take_requirement(&at, &normal) < 0 || take_gap(&at) < 0)
+            return refuse(text, err);
+        json_array_append_new(list, json_stringn(normal.data, normal.len));
+    } while (*at && json_array_size(list) <= REQUIREMENTS_MAX);
+    return 0;
+}
+
+json_t *
+requirements_read(const json_t *value, struct kg_error *err)
+{
+    json_auto_t *list = json_array();
+    size_t n = json_is_array(value) ? json_array_size(value) : 1;
+    for (size_t i = 0; i < n && json_array_size(list) <= REQUIREMENTS_MAX; i++) {
+        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+        const char *text = json_string_value(item);
+        if (!text || strlen(text) != json_string_length(item)) {
+            kg_error_set(err, KG_INVALID, 0, "packages must be a list of strings");
+            return NULL;
+        }
+        if (read_some(text, list, err) < 0)
+            return NULL;
+    }
+    if (json_array_size(list) >= 1 && json_array_size(list) <= REQUIREMENTS_MAX)
+        return KG_STEAL(list);
+    kg_error_set(err, KG_INVALID, 0, "packages must be a list of 1 to %d strings",
+                 REQUIREMENTS_MAX);
     return NULL;
 }
 

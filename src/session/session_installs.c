@@ -366,19 +366,8 @@ session_installs_step(void *arg)
 int
 session_packages_check(const json_t *requirements, struct kg_error *err)
 {
-    size_t n = json_array_size(requirements);
-    if (n < 1 || n > SESSION_PACKAGES_MAX)
-        return kg_error_set(err, KG_INVALID, 0, "packages must be a list of 1 to %d strings",
-                            SESSION_PACKAGES_MAX);
-    for (size_t i = 0; i < n; i++) {
-        const char *text = json_string_value(json_array_get(requirements, i));
-        if (!text)
-            return kg_error_set(err, KG_INVALID, 0, "packages must be a list of strings");
-        KG_AUTO_FREE char *normal = requirement_normalise(text, err);
-        if (!normal)
-            return -1;
-    }
-    return 0;
+    json_auto_t *read = requirements_read(requirements, err);
+    return read ? 0 : -1;
 }
 
 static int
@@ -401,21 +390,19 @@ struct session_install *
 session_install_start(struct session *session, const json_t *requirements,
                       const struct session_install_events *events, void *arg, struct kg_error *err)
 {
-    if (session_packages_check(requirements, err) < 0 || check_possible(session, err) < 0)
+    json_auto_t *read = requirements_read(requirements, err);
+    if (!read || check_possible(session, err) < 0)
         return NULL;
     struct session_install *install = KG_NEW(struct session_install);
     install->session = session;
     install->events = *events;
     install->arg = arg;
     install->asked_us = clock_mono_us();
-    install->requirements = json_array();
+    install->requirements = KG_STEAL(read);
     size_t i;
     json_t *item;
-    json_array_foreach(requirements, i, item) {
-        KG_AUTO_FREE char *normal = requirement_normalise(json_string_value(item), NULL);
-        json_array_append_new(install->requirements, json_string(normal));
-        set_state(session, normal, "installing", NULL, NULL);
-    }
+    json_array_foreach(install->requirements, i, item)
+        set_state(session, json_string_value(item), "installing", NULL, NULL);
     TAILQ_INSERT_TAIL(&session->installs, install, link);
     session_touch(session);
     loop_timer_start(session->install_step, 0);

@@ -8,10 +8,7 @@
 
 struct session;
 
-enum { SESSION_PACKAGES_MAX = 32 };
-
-// Fails with KG_INVALID, naming the bad one, unless `requirements` is a list of 1 to
-// SESSION_PACKAGES_MAX strings such as "name[extra]>=1.0". Flags, paths and URLs are refused.
+// Fails with KG_INVALID, naming what is wrong, unless requirements_read() takes `requirements`.
 KG_MUST_CHECK int session_packages_check(const json_t *requirements, struct kg_error *err);
 
 struct session_install_events {

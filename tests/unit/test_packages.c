@@ -57,6 +57,50 @@ test_requirements(void **state)
             fail_msg("taken: %s", bad[i]);
         assert_int_equal(err.code, KG_INVALID);
     }
+    static const char *const lists[][2] = {
+        {"\"plotly, tqdm\"", "[\"plotly\",\"tqdm\"]"},
+        {"[\"a b\",\"c\\nd >= 1, <2, e\"]", "[\"a\",\"b\",\"c\",\"d>=1,<2\",\"e\"]"},
+        {"\" pip install a[x, y]==1.0 b\"", "[\"a[x,y]==1.0\",\"b\"]"},
+        {"\"a,b,\"", "[\"a\",\"b\"]"},
+        {"\"a, 7zip\"", "[\"a\",\"7zip\"]"},
+        {"[\"pip\",\"install\"]", "[\"pip\",\"install\"]"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(lists); i++) {
+        struct kg_error err = {0};
+        json_auto_t *value = json_loads(lists[i][0], JSON_DECODE_ANY, NULL);
+        json_auto_t *list = requirements_read(value, &err);
+        KG_AUTO_FREE char *text = list ? json_dumps(list, JSON_COMPACT) : kg_strdup(err.message);
+        assert_string_equal(text, lists[i][1]);
+    }
+    static const char *const bad_lists[] = {
+        "\"\"",
+        "[]",
+        "[1]",
+        "null",
+        "\"a 1.0\"",
+        "\"a==1 2\"",
+        "\"a;b\"",
+        "\"a, -r x\"",
+        "\"a,,b\"",
+        "\"a b==\"",
+        "\"a\\u0000\"",
+        "\"pip install -U a\"",
+        "\"pip install\\u00a0a\"",
+        "\"a(b)\"",
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad_lists); i++) {
+        struct kg_error err = {0};
+        json_auto_t *value = json_loads(bad_lists[i], JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        json_auto_t *list = requirements_read(value, &err);
+        if (list)
+            fail_msg("taken: %s", bad_lists[i]);
+        assert_int_equal(err.code, KG_INVALID);
+    }
+    KG_AUTO_BUF many = {0};
+    for (int i = 0; i <= REQUIREMENTS_MAX; i++)
+        buf_printf(&many, "a%d ", i);
+    json_auto_t *all = json_string(many.data);
+    assert_null(requirements_read(all, NULL));
     KG_AUTO_FREE char *name = requirement_name("foo-bar[x]>=1");
     assert_string_equal(name, "foo-bar");
     assert_true(requirement_is_pinned("a==1.0"));
