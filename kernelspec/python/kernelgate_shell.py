@@ -13,6 +13,7 @@ import sys
 import traceback
 import types
 
+import kernelgate_pictures
 from ipykernel import displayhook, zmqshell
 from ipykernel.zmqshell import system
 from IPython.core import events
@@ -40,12 +41,18 @@ class ExitAutocall(IPyAutocall):
 
 
 class ZMQShellDisplayHook(displayhook.ZMQShellDisplayHook):
+    def write_format_data(self, format_dict, md_dict=None):
+        super().write_format_data(self.shell.fit(format_dict), md_dict)
+
     def finish_displayhook(self):
         with self.shell.kernel.files.lent():
             super().finish_displayhook()
 
 
 class ZMQDisplayPublisher(zmqshell.ZMQDisplayPublisher):
+    def publish(self, data, *args, **options):
+        super().publish(self.shell.fit(data), *args, **options)
+
     def _flush_streams(self):
         with self.shell.kernel.files.lent():
             super()._flush_streams()
@@ -83,6 +90,9 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
 
     def ask_exit(self):
         raise SystemExit(0)
+
+    def fit(self, data):
+        return kernelgate_pictures.fit(data, self.kernel.get_parent("shell"))
 
     # ---- A cell
 

@@ -165,6 +165,9 @@ SETTING(INTEGER, max_output_bytes, "max-output-bytes", .unit = "bytes", .fallbac
 SETTING(INTEGER, max_buffered_bytes, "max-buffered-bytes", .unit = "bytes", .fallback = "67108864",
         .min = MIB, .max = 65536 * MIB, .commands = SERVE,
         .help = "output kept for all running executions; above it the execution with the most loses its oldest output")
+SETTING(INTEGER, mcp_max_image_side, "mcp-max-image-side", .unit = "pixels", .fallback = "2000",
+        .min = 0, .max = 100000, .commands = BOTH,
+        .help = "how wide and high images in MCP results may be; larger ones are made smaller, or left out and named; 0: no limit")
 SETTING(FLAG, jupyter_api, "jupyter-api", .fallback = "false", .commands = LISTEN,
         .help = "serve Jupyter's API for notebooks as well; docs/jupyter.md")
 SETTING(INTEGER, jupyter_replay_time_s, "jupyter-replay-time", .unit = "s", .fallback = "3600",

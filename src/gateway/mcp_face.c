@@ -35,6 +35,7 @@ make_tools(const struct core *core, const char *upload_root)
         .network = strcmp(config->network, "egress") == 0,
         .image = config->image,
         .upload_root = upload_root,
+        .max_image_side = (int)core->config->mcp_max_image_side,
     };
     return mcp_tools_new(&settings);
 }

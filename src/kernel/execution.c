@@ -210,6 +210,7 @@ execution_new(struct executions *executions, const struct execution_request *req
     execution->request_bytes = request_bytes(request);
     count_waiting(execution, (ssize_t)execution->request_bytes);
     execution->timeout_ms = request->timeout_ms;
+    execution->max_image_side = request->max_image_side;
     execution->keep_running = request->keep_running;
     execution->session_ends = request->session_ends;
     size_t max_message = executions->settings.max_message_bytes;

@@ -21,6 +21,7 @@ struct execution {
     char *env;            // the same, kept
     size_t request_bytes; // of the code and the variables, counted in the registry until then
     int64_t timeout_ms;
+    int max_image_side;
     bool keep_running;
     bool session_ends;
     int64_t more_files; // beyond those that have lines

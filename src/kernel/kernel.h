@@ -76,6 +76,7 @@ struct execution_request {
     const char *variables; // an object as JSON text in ASCII, or NULL
     const char *env;       // the same, of strings
     int64_t timeout_ms;    // counts from when it starts to run
+    int max_image_side;    // pixels: the kernel makes larger images smaller, if it can; 0: no limit
     bool keep_running;     // does not end when its last reader leaves
     bool session_ends;     // the session ends with it, so its files have no links
 };

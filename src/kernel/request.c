@@ -36,7 +36,10 @@ request_code_new(const char *template, char *text, bool silent)
 struct request_code *
 request_code_copy(const struct request_code *request)
 {
-    return request_code_new(request->template, kg_strdup(request->text), request->silent);
+    struct request_code *copy =
+        request_code_new(request->template, kg_strdup(request->text), request->silent);
+    copy->max_image_side = request->max_image_side;
+    return copy;
 }
 
 void
@@ -56,7 +59,12 @@ request_code_make(void *arg)
     const struct request_code *request = arg;
     KG_AUTO_FREE char *filled =
         request->template ? fill_template(request->template, request->text) : NULL;
-    return json_pack("{s:s, s:b, s:b, s:{}, s:b, s:b}", "code", filled ? filled : request->text,
-                     "silent", request->silent, "store_history", !request->silent,
-                     "user_expressions", "allow_stdin", 0, "stop_on_error", 0);
+    json_t *content =
+        json_pack("{s:s, s:b, s:b, s:{}, s:b, s:b}", "code", filled ? filled : request->text,
+                  "silent", request->silent, "store_history", !request->silent, "user_expressions",
+                  "allow_stdin", 0, "stop_on_error", 0);
+    if (request->max_image_side > 0) // an addition to the protocol
+        json_object_set_new(content, "kernelgate",
+                            json_pack("{s:i}", "max_image_side", request->max_image_side));
+    return content;
 }

@@ -108,6 +108,14 @@ send_request(struct kernel_runner *runner, struct request_code *request)
     }
 }
 
+static struct request_code *
+code_request(struct execution *execution)
+{
+    struct request_code *request = request_code_new(NULL, KG_STEAL(execution->code), false);
+    request->max_image_side = execution->max_image_side;
+    return request;
+}
+
 // The request of a step, out of the execution; NULL: this execution has nothing to do in it.
 static struct request_code *
 take_request(const struct kernel_runner *runner)
@@ -127,7 +135,7 @@ take_request(const struct kernel_runner *runner)
         return execution->env ? request_code_new(spec->env_code, kg_strdup(execution->env), true)
                               : NULL;
     case RUN_CODE:
-        return request_code_new(NULL, KG_STEAL(execution->code), false);
+        return code_request(execution);
     }
     return NULL;
 }

@@ -52,6 +52,7 @@ struct session_code {
     const char *variables; // an object as JSON text in ASCII, or NULL
     const char *env;       // the same, of strings
     int64_t timeout_ms;    // from the moment the code runs
+    int max_image_side;    // pixels: the kernel makes larger images smaller, if it can; 0: no limit
     bool keep_running;     // after the last reader has left, too
 };
 KG_MUST_CHECK struct execution *session_execute(struct session *session, struct kernel *kernel,

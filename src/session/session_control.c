@@ -40,6 +40,7 @@ session_execute(struct session *session, struct kernel *kernel, const struct ses
         .owner = session->owner,
         .session_id = session->id,
         .code = code->code,
+        .max_image_side = code->max_image_side,
         .variables = code->variables,
         .env = code->env,
         .timeout_ms = code->timeout_ms,

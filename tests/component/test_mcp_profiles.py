@@ -124,6 +124,48 @@ def test_sandbox_mcp(use):
     tool("terminate_session", session_id=created["session_id"])
 
 
+@pytest.mark.parametrize(
+    "profile, run, create",
+    [
+        ("sandbox-mcp", "execute_python_code", None),
+        ("mcp-code-sandbox", "sandbox_run_python", None),
+        ("mcp-sandbox", "execute_python_code", "create_sandbox"),
+    ],
+)
+def test_sessions_that_nobody_goes_on_in_make_room(start_gateway, profile, run, create):
+    gateway = start_gateway("--max-sessions", "3")
+    name = "sandbox_id" if create else "session_id"
+    with client_of("1", "http", gateway, profile) as client:
+
+        def new():
+            result = client.call(create or run, {} if create else {"code": "result 1"})
+            assert not result.is_error, result.text
+            return result.json[name]
+
+        first = new()
+        others = []
+        for _ in range(6):  # the one that is used stays, and each new one takes the oldest's place
+            used = client.call(run, {name: first, "code": "set x 1"})
+            assert not used.is_error, used.text
+            others.append(new())
+        listed = set(gateway.client.get("/api/v1/sessions").json()["sessions"])
+        assert listed == {first, *others[-2:]}
+        # If all are used, the one that was used longest ago goes.
+        for used in (*others[-2:], first):
+            assert not client.call(run, {name: used, "code": "result 1"}).is_error
+        newest = new()
+        listed = set(gateway.client.get("/api/v1/sessions").json()["sessions"])
+        assert listed == {first, others[-1], newest}
+        assert "1" in client.call(run, {name: first, "code": "get x"}).text
+    # A session that somebody has asked for by its name does not go.
+    gateway.end_sessions()
+    for i in range(3):
+        gateway.create_session(session_id=f"mine-{i}")
+    with client_of("1", "http", gateway, profile) as client:
+        refused = client.call(create or run, {} if create else {"code": "result 1"})
+        assert "sessions already" in refused.text
+
+
 # ---- code-sandbox
 
 

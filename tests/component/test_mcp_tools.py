@@ -5,10 +5,11 @@ import json
 import re
 
 import component
+import mcp_wire
 import pytest
 import python_packages
 from component import exact
-from kernelgate import PROJECT, wait_for
+from kernelgate import PROJECT, problem, wait_for
 from mcp_clients import McpError, WireClient
 
 KEYS = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789"}
@@ -64,6 +65,23 @@ def test_bad_packages(start_gateway, tmp_path):
         for packages in ([], ["--index-url=http://x"]):
             refused = client.call("install_packages", {"packages": packages})
             assert code_of(refused) == "invalid_request" and "kernelspec" not in refused.text
+
+
+def test_values_as_text(client):
+    """As models write them."""
+    arguments = {"code": "result 1", "timeout": "20", "session_id": ""}
+    assert not client.call("run_python_code", arguments).is_error
+    listed = client.call("run_code", {"code": "result 1", "language": "PYTHON"})
+    assert not listed.is_error, listed.text
+
+
+def test_a_slash_at_the_end(gateway):
+    for path in ("/mcp/", "/api/v1/sessions/"):
+        assert gateway.client.get(path).status_code == gateway.client.get(path[:-1]).status_code
+    assert gateway.client.post(
+        "/mcp/", json=mcp_wire.initialize(), headers=mcp_wire.BOTH
+    ).is_success
+    problem(gateway.client.get("/api/v1/sessions//"), 404, "not_found")
 
 
 def test_what_n8n_adds_is_ignored(client):

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The profiles with Python's own packages; all else is in tests/component/test_mcp_profiles.py."""
 
+import base64
+import io
+import json
+
 from kernelgate import wait_for
 from mcp_clients import client_of
+from PIL import Image
 
 FIGURE = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
 
@@ -84,3 +89,65 @@ def test_mcp_sandbox_installs_from_the_real_index(gateway):
         checked = tool("check_package_installation_status", **sandbox, package_name="Humanize")
         assert checked["status"] == "success"
         gateway.delete_session(sandbox["sandbox_id"])
+
+
+HUGE = """
+import matplotlib.pyplot as plt
+plt.figure(figsize=(120, 2)); plt.plot([1, 2]); plt.show()
+"""
+
+
+def test_pictures_that_models_take(gateway):
+    """A larger one would end the conversation."""
+    with client_of("1", "http", gateway) as client:
+
+        def run(code, **arguments):
+            result = client.call("run_python_code", {"code": code, **arguments})
+            assert not result.is_error, result.text
+            return result
+
+        shown = run(HUGE)
+        assert size_of(shown.image()) == (2000, 42) and "picture-1.png" in shown.text
+        whole = run("from PIL import Image; print(Image.open('picture-1.png').size)").text
+        width, height = json.loads(whole.replace("(", "[").replace(")", "]"))
+        assert width > 9000 and height < 300
+        read = client.call("read_file", {"path": "picture-1.png"})
+        assert f"{width} x {height} pixels" in read.text and not read.of("image")
+        fits = run(
+            "Image.new('RGB', (2000, 2000)).save('fits.webp'); display(Image.new('L', (9, 9)))"
+        )
+        assert size_of(fits.image()) == (9, 9) and "shown with" not in fits.text
+        assert client.call("read_file", {"path": "fits.webp"}).of("image")
+        # No file is overwritten.
+        run("display(Image.new('RGB', (9000, 9)))")
+        assert "picture-2.png" in run("import os; print(os.listdir())").text
+        # Over HTTP, in notebooks and in the console, pictures are what code has made.
+        session = gateway.create_session()
+        (line,) = gateway.execute(HUGE, session_id=session).of("display")
+        assert size_of(base64.b64decode(line["image"]))[0] > 9000
+        gateway.delete_session(session)
+
+
+def size_of(image):
+    return Image.open(io.BytesIO(image)).size
+
+
+def test_what_cannot_be_shown_is_named(gateway):
+    displays = {
+        "Markdown('# title')": "# title",
+        "Latex('$x$')": "$x$",
+        "JSON({'a': [1]})": '{"a": [1]}',
+        "HTML('<p>one</p><script>2</script>')": "one",
+        "{'application/vnd.plotly.v1+json': {'data': []}, 'text/html': '<div></div>'}, raw=True": "Plotly",
+        "{'application/pdf': 'JVBERi0='}, raw=True": "application/pdf",
+        "pd.DataFrame({'a': [7]})": "0  7",
+    }
+    with client_of("1", "http", gateway) as client:
+        client.call(
+            "run_python_code", {"code": "from IPython.display import *; import pandas as pd"}
+        )
+        for code, said in displays.items():
+            shown = client.call("run_python_code", {"code": f"display({code})"})
+            assert said in shown.text and "without output" not in shown.text, shown.text
+        values = client.call("run_python_code", {"code": "Markdown('# the last value')"})
+        assert values.text == "# the last value"

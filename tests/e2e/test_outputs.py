@@ -42,6 +42,20 @@ def test_figures_come_at_the_end_of_the_code_or_where_they_are_shown(run):
     assert len(run("%matplotlib inline\nplt.plot([1]);").of("display")) == 1
 
 
+@pytest.mark.parametrize("first", ["", FIGURE], ids=["before", "after"])
+def test_figures_of_the_backend_agg(run, first):
+    """It has no screen, and scripts choose it for that."""
+    run("%reset -f")
+    lines = run(
+        first + "import matplotlib; matplotlib.use('Agg')\n" + FIGURE + "plt.plot([1]); plt.show()"
+    )
+    assert lines.of("display")[0]["format"] == "png" and lines.status == "ok"
+    lines = run("plt.plot([2]); plt.savefig('kept.png'); plt.show(); print(plt.get_fignums())")
+    assert len(lines.of("display")) == 1 and lines.text() == "[]\n"
+    lines = run("plt.switch_backend('module://matplotlib_inline.backend_inline'); plt.plot([1]);")
+    assert len(lines.of("display")) == 1
+
+
 @pytest.mark.parametrize(
     "setup",
     [

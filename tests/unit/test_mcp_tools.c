@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <event2/event.h>
 
+#include "display.h"
 #include "mcp_priv.h"
 #include "tools_priv.h"
 
@@ -317,10 +318,35 @@ test_results(void **state)
          "[1 SVG image cannot be shown here: display PNG, or save to a file]\n",
          false,
          0},
-        {{"{\"type\":\"display\",\"data\":{\"text/html\":\"<b>x</b>\"}}", DONE},
-         "<b>x</b>",
+        {{"{\"type\":\"display\",\"data\":{\"text/html\":\"<b>x</b>\"}}", DONE}, "x", false, 0},
+        {{"{\"type\":\"result\",\"text\":\"<IPython.core.display.Markdown object>\",\"data\":{"
+          "\"text/markdown\":\"# Title\"}}",
+          DONE},
+         "# Title",
          false,
          0},
+        {{"{\"type\":\"display\",\"text\":\"   a\\n0  1\",\"data\":{\"text/html\":\"<table>\"}}",
+          DONE},
+         "   a\n0  1",
+         false,
+         0},
+        {{"{\"type\":\"display\",\"data\":{\"application/vnd.plotly.v1+json\":{\"data\":[]},"
+          "\"text/html\":\"<div></div>\"}}",
+          DONE},
+         "[a Plotly figure is interactive, and cannot be shown here: "
+         "fig.write_html(\"figure.html\") "
+         "saves it; a figure of matplotlib is shown]",
+         false,
+         0},
+        {{"{\"type\":\"display\",\"data\":{\"application/pdf\":\"JVBERi0=\"}}", DONE},
+         "[a display of type application/pdf cannot be shown here: save it to a file]",
+         false,
+         0},
+        {{"{\"type\":\"display\",\"text\":\"<PIL.Image>\",\"data\":{\"image/webp\":\"UklGRg==\"}}",
+          DONE},
+         "[1 image]\n",
+         false,
+         1},
         {{"{\"type\":\"display\",\"text\":\"old\",\"data\":{},\"display_id\":\"d\"}",
           "{\"type\":\"display\",\"text\":\"new\",\"data\":{},\"display_id\":\"d\",\"update\":"
           "true}",
@@ -681,6 +707,121 @@ test_a_tool_is_described(void **state)
 }
 
 static void
+test_text_of_displays(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *plain; // JSON; NULL: absent
+        const char *data;
+        const char *text;
+    } cases[] = {
+        {"\"3\"", "{}", "3"},
+        {NULL, "{}", ""},
+        {NULL, "{\"text/html\":\"<p>a&amp;b<br>c</p><script>if (1<2) {}</script> d\"}",
+         "a&b\nc\nd"},
+        {NULL, "{\"text/html\":\"<table><tr><th>x</th><td>1</td></tr><tr><td>2\"}", "x\t1\n2"},
+        {NULL, "{\"text/html\":\"<a title='>'>1 < 2</a><!-- > -->\"}", "1 < 2"},
+        {NULL, "{\"text/html\":\"<script>x\"}", "[a display of type text/html cannot be shown"},
+        {NULL, "{\"text/html\":\"<\"}", "<"},
+        {"\"<x at 0x7f>\"", "{\"text/html\":\"<i>i</i>\"}", "i"},
+        {"\"<x at 0x7f>\"", "{}", "<x at 0x7f>"},
+        {"\"<IPython.core.display.Latex object>\"", "{\"text/latex\":\"$x$\"}", "$x$"},
+        {"\"<IPython.core.display.JSON object>\"", "{\"application/json\":{\"a\":[1]}}",
+         "{\"a\": [1]}"},
+        {"\"alt.Chart(...)\"", "{\"application/vnd.vegalite.v5+json\":{}}",
+         "[an Altair or Vega chart"},
+        {"\":Curve [x]\"", "{\"application/vnd.holoviews_exec.v0+json\":\"\"}",
+         ":Curve [x]\n[a Bokeh or HoloViews plot"},
+        {"\"IntSlider(value=0)\"", "{\"application/vnd.jupyter.widget-view+json\":{}}",
+         "IntSlider(value=0)"},
+        {NULL, "{\"a\\u202eb\":1}", "[a display of type a?b cannot be shown here"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        json_auto_t *plain =
+            cases[i].plain ? json_loads(cases[i].plain, JSON_DECODE_ANY, NULL) : NULL;
+        json_auto_t *data = json_loads(cases[i].data, 0, NULL);
+        KG_AUTO_BUF text = {0};
+        display_append_text(&text, plain, data);
+        const char *got = text.data ? text.data : "";
+        if (strncmp(got, cases[i].text, strlen(cases[i].text)) != 0 ||
+            (*got != '[' && !strchr(got, '[') && strcmp(got, cases[i].text) != 0))
+            fail_msg("%s: %s", cases[i].data, got);
+    }
+}
+
+static void
+test_sizes_of_images(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *head;
+        size_t len;
+        const char *mime; // NULL: it cannot be read
+        int width, height;
+    } cases[] = {
+#define HEAD(text) text, sizeof text - 1
+        {HEAD("\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\x24\x90\0\0\0\xc5"), "image/png", 9360, 197},
+        {HEAD("\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\xff\0\0\0\0\0\0\1"), "image/png", INT32_MAX, 1},
+        {HEAD("\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\x24\x90\0\0\0"), NULL, 0, 0},
+        {HEAD("GIF89a\x10\x27\x02\x00"), "image/gif", 10000, 2},
+        {HEAD("GIF88a\x10\x27\x02\x00"), NULL, 0, 0},
+        {HEAD("\xff\xd8\xff\xe0\0\4ab\xff\xff\xc2\0\x0b\x08\x01\x00\x02\x03\1"), "image/jpeg",
+         0x203, 0x100},
+        {HEAD("\xff\xd8\xff\xc4\0\2\xff\xc0\0\x0b\x08\0\1\0\2\1"), "image/jpeg", 2, 1},
+        {HEAD("\xff\xd8\xff\xe0\xff\xff"), NULL, 0, 0},
+        {HEAD("\xff\xd8\xff\xe0\0\0\xff\xe0\0\0"), NULL, 0, 0},
+        {HEAD("RIFF\0\0\0\0WEBPVP8X\0\0\0\0\0\0\0\0\x0f\x27\0\1\0\0"), "image/webp", 10000, 2},
+        {HEAD("RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f\x0f\x67\x02\0\0\0\0\0\0"), "image/webp", 10000, 10},
+        {HEAD("RIFF\0\0\0\0WEBPVP8 \0\0\0\0\0\0\0\x9d\x01\x2a\x10\x27\2\0"), "image/webp", 10000,
+         2},
+        {HEAD("RIFF\0\0\0\0WEBPVP8?\0\0\0\0\0\0\0\x9d\x01\x2a\x10\x27\2\0"), NULL, 0, 0},
+        {HEAD(""), NULL, 0, 0},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
+        struct image_size size;
+        KG_AUTO_FREE char *copy = kg_calloc(cases[i].len, 1); // of its size, to see reads beyond it
+        memcpy(copy, cases[i].head, cases[i].len);
+        bool found = image_size_read(copy, cases[i].len, &size);
+        assert_int_equal(found, cases[i].mime != NULL);
+        if (!found)
+            continue;
+        assert_string_equal(size.mime, cases[i].mime);
+        assert_int_equal(size.width, cases[i].width);
+        assert_int_equal(size.height, cases[i].height);
+    }
+    struct image_size size;
+    static const char lines[] = "R0lGODlh\\nECcCAA==", plain[] = "R0lGODlh\nECcCAA";
+    assert_true(image_size_read_base64(lines, strlen(lines), true, &size));
+    assert_int_equal(size.width, 10000);
+    assert_true(image_size_read_base64(plain, strlen(plain), false, &size));
+    assert_false(image_size_read_base64("QUJD", 4, false, &size));
+    assert_false(image_size_read_base64("?", 1, false, &size));
+    assert_false(image_size_read_base64("", 0, false, &size));
+}
+
+static void
+test_an_image_with_too_many_pixels(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "{\"type\":\"display\",\"image\":\"R0lGODlhECcCAA==\",\"format\":\"gif\",\"data\":{}}",
+        DONE, NULL};
+    struct mcp_tools *tools = no_tools();
+    for (int max = 9999; max <= 10000; max++) {
+        bool is_error;
+        size_t n_others;
+        tools->settings.max_image_side = max;
+        KG_AUTO_FREE char *text = text_of(lines, &is_error, &n_others);
+        assert_int_equal(n_others, max == 10000);
+        assert_string_equal(
+            text, max == 10000 ? "[1 image]\n"
+                               : "[an image of 10000 x 2 pixels is not shown, since a side may "
+                                 "have 9999 at most: display a smaller one]\n");
+    }
+    tools->settings.max_image_side = 0;
+}
+
+static void
 test_arguments_are_checked(void **state)
 {
     (void)state;
@@ -697,7 +838,14 @@ test_arguments_are_checked(void **state)
         {"{\"code\":\"1\",\"n\":1.5}", "n must be an integer"},
         {"{\"code\":\"1\",\"n\":5.0,\"where\":\"\"}", NULL},
         {"{\"code\":\"\",\"where\":null}", NULL},
-        {"{\"code\":\"1\",\"x\":\"1\"}", "x must be a number"},
+        {"{\"code\":\"1\",\"x\":\"1\",\"n\":\" 20 \",\"flag\":\"True\",\"list\":\"[\\\"a\\\"]\"}",
+         NULL},
+        {"{\"code\":\"1\",\"list\":\"a\",\"env\":\"{\\\"A\\\":1}\"}", NULL},
+        {"{\"code\":\"1\",\"x\":\"one\"}", "x must be a number"},
+        {"{\"code\":\"1\",\"n\":\"1.5\"}", "n must be an integer"},
+        {"{\"code\":\"1\",\"n\":\"\"}", NULL},
+        {"{\"code\":\"1\",\"flag\":\"yes\"}", "flag must be true or false"},
+        {"{\"code\":\"1\",\"env\":\"[]\"}", "env must be an object"},
         {"{\"code\":\"1\",\"flag\":1}", "flag must be true or false"},
         {"{\"code\":\"1\",\"list\":[1]}", "list must be an array of strings"},
         {"{\"code\":\"1\",\"env\":[]}", "env must be an object"},
@@ -745,6 +893,9 @@ main(void)
         cmocka_unit_test(test_the_session_is_told),
         cmocka_unit_test(test_errors_carry_their_code),
         cmocka_unit_test(test_a_tool_is_described),
+        cmocka_unit_test(test_text_of_displays),
+        cmocka_unit_test(test_sizes_of_images),
+        cmocka_unit_test(test_an_image_with_too_many_pixels),
         cmocka_unit_test(test_arguments_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,6 +48,7 @@ struct job {
     struct {
         char id[SESSION_MAX_ID_LEN + 1];
         enum job_note note;
+        bool is_orphan; // made for this call, which named none
         struct session_open *open;
         const struct kernelspec *spec;
         job_ready_fn on_ready;

@@ -60,7 +60,9 @@ void
 job_run(struct job *job, struct session *session, struct kernel *kernel, const char *text,
         int64_t timeout_ms, job_fn fn)
 {
-    const struct session_code code = {.code = text, .timeout_ms = timeout_ms};
+    const struct session_code code = {.code = text,
+                                      .timeout_ms = timeout_ms,
+                                      .max_image_side = job->tools->settings.max_image_side};
     struct kg_error err = {0};
     job->run.execution = session_execute(session, kernel, &code, &err);
     if (!job->run.execution) {

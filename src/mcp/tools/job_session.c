@@ -24,7 +24,7 @@ own_session_free(void *value)
 {
     struct own_session *own = value;
     if (own->opened)
-        orphan_add(own->tools, own->owner, own->id);
+        orphan_add(own->tools, own->owner, own->id, false);
     free(own->owner);
     free(own);
 }
@@ -120,9 +120,17 @@ on_open(struct session *session, struct kernel *kernel, const struct kg_error *e
     mcp_call_log(job->call, again ? MCP_LOG_WARNING : MCP_LOG_DEBUG, JOB_LOGGER,
                  json_sprintf("session %s %s", session_id(session),
                               again ? "was created again" : "is ready"));
-    if (job->session.note == JOB_NOTE_NEW)
-        orphan_add(job->tools, mcp_call_owner(job->call), session_id(session));
+    if (job->session.is_orphan)
+        orphan_add(job->tools, mcp_call_owner(job->call), session_id(session),
+                   job->session.note != JOB_NOTE_NEW);
     opened(job, session, kernel);
+}
+
+// The client knows the session, or has chosen its id.
+static bool
+names_session(const struct job *job)
+{
+    return job_string(job, "session_id") || job_string(job, "sandbox_id");
 }
 
 static void
@@ -152,16 +160,19 @@ job_open_session(struct job *job, const struct job_session *want, job_ready_fn f
         return;
     }
     if (want->id)
-        orphan_remove(job->tools, owner, want->id);
+        orphan_touch(job->tools, owner, want->id);
     // A session that another call is creating has no sandbox yet: then this call waits for it, too.
     if (found && !want->spec && session_sandbox(found)) {
         session_touch(found);
         opened(job, found, NULL);
         return;
     }
-    if (!found && !want->creates && (want->id || (own && own->opened)))
+    bool is_new = !found && !want->creates;
+    job->session.is_orphan =
+        is_new && !own && !names_session(job) && want->kind != JOB_SESSION_ONE_SHOT;
+    if (is_new && (names_session(job) || (own && own->opened)))
         job->session.note = JOB_NOTE_AGAIN;
-    else if (!found && !own && want->kind == JOB_SESSION_OWN)
+    else if (is_new && !own && want->kind == JOB_SESSION_OWN)
         job->session.note = JOB_NOTE_NEW;
     const struct session_request request = {
         .owner = owner,

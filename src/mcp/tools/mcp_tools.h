@@ -16,6 +16,7 @@ struct mcp_tools_settings {
     struct loop *loop;
     const char *image;       // of sandboxes
     bool network;            // sandboxes can connect to it
+    int max_image_side;      // pixels of images in results; 0: no limit
     const char *upload_root; // files of this machine below it may be uploaded; NULL: none
 };
 

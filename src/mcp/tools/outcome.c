@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "display.h"
 #include "outcome.h"
 
 enum {
@@ -24,11 +25,9 @@ static const struct {
     {"png", "image/png"},
     {"jpeg", "image/jpeg"},
     {"gif", "image/gif"},
+    {"webp", "image/webp"},
 };
-
-// Types that are shown if a display has neither text/plain nor an image, in order of preference.
-static const char *const text_types[] = {"text/markdown", "text/latex", "application/json",
-                                         "text/html"};
+#define WEBP "image/webp" // is among the other types of a line
 
 void
 outcome_init(struct outcome *outcome, const struct outcome_limits *limits)
@@ -150,20 +149,16 @@ struct slice {
 // ---- Displays and results -------------------------------------------------------------------
 
 static void
-take_text(struct outcome_item *item, const json_t *value)
+take_text(struct outcome_item *item, const json_t *plain, const json_t *data)
 {
-    KG_AUTO_FREE char *dumped = NULL;
-    const char *data = json_string_value(value);
-    size_t len = json_string_length(value);
-    if (!json_is_string(value)) {
-        dumped = json_dumps(value, JSON_ENCODE_ANY);
-        data = dumped ? dumped : "";
-        len = strlen(data);
-    }
     struct text text;
+    KG_AUTO_BUF whole = {0};
     KG_AUTO_BUF clean = {0};
+    display_append_text(&whole, plain, data);
+    if (whole.len == 0)
+        return;
     text_init(&text, MAX_ITEM_TEXT / 2, MAX_ITEM_TEXT / 2);
-    text_add(&text, data, len);
+    text_add(&text, whole.data, whole.len);
     text_append_to(&text, &clean);
     text_fini(&text);
     item->text_len = clean.len;
@@ -205,12 +200,14 @@ static struct outcome_image
 image_of(const json_t *line, const char *format, struct slice held)
 {
     json_t *string = json_object_get(line, "image");
+    if (!string && strcmp(format, "webp") == 0)
+        string = json_object_get(json_object_get(line, "data"), WEBP);
     struct outcome_image image = {.text = held.at, .len = held.len};
     if (!held.at && json_is_string(string))
         image = (struct outcome_image){.string = string, .len = json_string_length(string)};
     const char *text = image.string ? json_string_value(string) : image.text;
-    bool svg = format && strcmp(format, "svg") == 0; // is text
-    if (!text || !format || strlen(format) >= sizeof((struct outcome_item *)0)->format ||
+    bool svg = strcmp(format, "svg") == 0; // is text
+    if (!text || strlen(format) >= sizeof((struct outcome_item *)0)->format ||
         !(svg || is_base64(text, image.len, !image.string)))
         return (struct outcome_image){0};
     json_incref(image.string);
@@ -221,7 +218,8 @@ static struct outcome_item
 item_of(const json_t *line, struct slice held_image)
 {
     struct outcome_item item = {0};
-    const char *format = json_string_value(json_object_get(line, "format"));
+    const char *named = json_string_value(json_object_get(line, "format"));
+    const char *format = named ? named : "webp";
     const json_t *text = json_object_get(line, "text");
     const json_t *data = json_object_get(line, "data");
     const char *id = json_string_value(json_object_get(line, "display_id"));
@@ -230,10 +228,8 @@ item_of(const json_t *line, struct slice held_image)
     item.image = image_of(line, format, held_image);
     if (outcome_has_image(&item))
         memcpy(item.format, format, strlen(format));
-    for (size_t i = 0; !text && !outcome_has_image(&item) && i < KG_ARRAY_LEN(text_types); i++)
-        text = json_object_get(data, text_types[i]);
-    if (text)
-        take_text(&item, text);
+    if (text || !outcome_has_image(&item))
+        take_text(&item, text, outcome_has_image(&item) ? NULL : data);
     return item;
 }
 
@@ -384,19 +380,24 @@ load_slice(struct slice value)
                  : json_loadb(value.at, value.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
 }
 
-// The type of a large display that is shown: {type: text}. The other types may have millions of
-// values.
+// The first type that is used of a large display: {type: text}. The other types may have millions
+// of values.
 static json_t *
 load_shown_data(struct slice data)
 {
-    for (size_t i = 0; i < KG_ARRAY_LEN(text_types); i++) {
-        struct slice value = find_member(data, text_types[i]);
-        if (value.at)
-            return json_pack("{s:o}", text_types[i],
-                             *value.at == '"' ? load_slice(value)
-                                              : json_stringn(value.at, value.len));
+    struct slice value = find_member(data, WEBP);
+    const char *type = WEBP;
+    for (size_t i = 0; !value.at && display_types[i]; i++) {
+        type = display_types[i];
+        value = find_member(data, type);
     }
-    return NULL;
+    if (value.at)
+        return json_pack("{s:o}", type,
+                         *value.at == '"' ? load_slice(value) : json_stringn(value.at, value.len));
+    // Any type, to be named.
+    const char *name = memchr(data.at, '"', data.len);
+    const char *end = name ? memchr(name + 1, '"', data.len - (size_t)(name + 1 - data.at)) : NULL;
+    return end ? json_pack("{s%:b}", name + 1, (size_t)(end - name - 1), 1) : NULL;
 }
 
 // Loads the members of a large line that are used. The image of a held line is not loaded:
@@ -423,7 +424,7 @@ load_large_line(struct slice line, bool held, struct slice *ret_image)
         *ret_image = (struct slice){.at = image.at + 1, .len = image.len - 2};
     else if (image.at)
         json_object_set_new(loaded, "image", load_slice(image));
-    else if (data.at && !json_object_get(loaded, "text"))
+    else if (data.at)
         json_object_set_new(loaded, "data", load_shown_data(data));
     return loaded;
 }

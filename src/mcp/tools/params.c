@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "tools_priv.h"
 
@@ -217,17 +218,53 @@ check_param(const struct tool *tool, const struct param *param, const json_t *va
     return 0;
 }
 
-// Some clients send every parameter, with "" for absent ones.
+// ---- Values as text -------------------------------------------------------------------------
+
+// The value that a string stands for: "20", "true", "[\"x\"]". A new reference, or NULL.
+static json_t *
+value_of_text(const struct param *param, const char *text)
+{
+    if (param->type == PARAM_BOOLEAN && strcasecmp(text, "true") == 0)
+        return json_true();
+    if (param->type == PARAM_BOOLEAN && strcasecmp(text, "false") == 0)
+        return json_false();
+    json_auto_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
+    if (value && has_type(value, param->type))
+        return KG_STEAL(value);
+    return param->type == PARAM_STRINGS ? json_pack("[s]", text) : NULL;
+}
+
+// The text of a number that stands for a name. A new reference, or NULL.
+static json_t *
+text_of_value(const json_t *value)
+{
+    KG_AUTO_FREE char *text = json_is_number(value) ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    return text ? json_string(text) : NULL;
+}
+
+// Some clients send every parameter, with "" for absent ones, and models write values of other
+// types as text, or a name that consists of digits as a number.
 static void
-leave_out_empty(const struct tool *tool, json_t *args)
+tidy(const struct tool *tool, json_t *args)
 {
     for (const struct param *param = tool->params; param->name; param++) {
         const json_t *value = json_object_get(args, param->name);
-        if (param->type == PARAM_STRING && !param->required && json_is_string(value) &&
-            json_string_length(value) == 0)
+        const char *text = json_string_value(value);
+        json_t *meant = NULL;
+        if (!value || (has_type(value, param->type) && (!text || *text || param->required)))
+            continue;
+        if (text && !*text && !param->required)
             json_object_del(args, param->name);
+        else if (text)
+            meant = value_of_text(param, text);
+        else if (param->type == PARAM_STRING && !param->required)
+            meant = text_of_value(value);
+        if (meant)
+            json_object_set_new(args, param->name, meant);
     }
 }
+
+// ---- All of them ----------------------------------------------------------------------------
 
 int
 tool_check(const struct mcp_tools *tools, const struct tool *tool, json_t *args,
@@ -235,7 +272,7 @@ tool_check(const struct mcp_tools *tools, const struct tool *tool, json_t *args,
 {
     const char *name;
     json_t *value;
-    leave_out_empty(tool, args);
+    tidy(tool, args);
     json_object_foreach(args, name, value) {
         if (is_known(tool, name))
             continue;

@@ -77,10 +77,28 @@ add_items(struct sections *sections, const struct outcome *outcome)
     }
 }
 
-static bool
-is_shown(const struct outcome_item *item, size_t n_shown)
+bool
+image_fits(const struct job *job, const struct image_size *size)
 {
-    return outcome_image_mime(item) && n_shown < MAX_IMAGES && item->image.len <= MAX_IMAGE_BYTES;
+    int max = job->tools->settings.max_image_side;
+    return max == 0 || (size->width <= max && size->height <= max);
+}
+
+// An image whose size cannot be read is shown.
+static bool
+item_fits(const struct job *job, const struct outcome_item *item, struct image_size *ret)
+{
+    const struct outcome_image *image = &item->image;
+    const char *text = image->string ? json_string_value(image->string) : image->text;
+    return !image_size_read_base64(text, image->len, !image->string, ret) || image_fits(job, ret);
+}
+
+static bool
+is_shown(const struct job *job, const struct outcome_item *item, size_t n_shown)
+{
+    struct image_size size;
+    return outcome_image_mime(item) && n_shown < MAX_IMAGES && item->image.len <= MAX_IMAGE_BYTES &&
+           item_fits(job, item, &size);
 }
 
 json_t *
@@ -100,7 +118,7 @@ append_images(json_t *content, struct job *job)
     size_t n = 0;
     for (size_t i = 0; i < outcome->n_items; i++) {
         struct outcome_item *item = &outcome->items[i];
-        if (!is_shown(item, n))
+        if (!is_shown(job, item, n))
             continue;
         json_array_append_new(content,
                               mcp_image_string(image_string(job, item), outcome_image_mime(item)));
@@ -109,18 +127,39 @@ append_images(json_t *content, struct job *job)
     return n;
 }
 
-static void
-remark_images(struct buf *text, const struct outcome *outcome, size_t n_shown)
+// Names the images with too many pixels, and returns their number.
+static size_t
+remark_huge(struct buf *text, const struct job *job)
 {
+    size_t n = 0;
+    for (size_t i = 0; i < job->outcome.n_items; i++) {
+        const struct outcome_item *item = &job->outcome.items[i];
+        struct image_size size;
+        if (!outcome_image_mime(item) || item_fits(job, item, &size))
+            continue;
+        add_remark(text,
+                   "an image of %d x %d pixels is not shown, since a side may have %d at most: "
+                   "display a smaller one",
+                   size.width, size.height, job->tools->settings.max_image_side);
+        n++;
+    }
+    return n;
+}
+
+static void
+remark_images(struct buf *text, const struct job *job, size_t n_shown)
+{
+    const struct outcome *outcome = &job->outcome;
     size_t n_images = 0, n_svg = 0;
     for (size_t i = 0; i < outcome->n_items; i++) {
         n_images += outcome_has_image(&outcome->items[i]);
         n_svg += outcome_has_image(&outcome->items[i]) && !outcome_image_mime(&outcome->items[i]);
     }
+    size_t n_huge = remark_huge(text, job);
     if (n_svg > 0)
         add_remark(text, "%zu SVG image%s cannot be shown here: display PNG, or save to a file",
                    n_svg, n_svg == 1 ? "" : "s");
-    size_t n_hidden = n_images - n_svg - n_shown + outcome->n_items_left_out;
+    size_t n_hidden = n_images - n_svg - n_huge - n_shown + outcome->n_items_left_out;
     if (n_hidden > 0)
         add_remark(
             text,
@@ -285,7 +324,7 @@ result_of_run(struct job *job)
         json_array_append_new(content, mcp_resource_link(uri, "output", "The whole output, as text",
                                                          "text/plain", -1));
     }
-    remark_images(&remarks, outcome, n_images);
+    remark_images(&remarks, job, n_images);
     remark_files(&remarks, outcome);
     append_file_links(content, job);
     remark_end(&remarks, job);

@@ -2,6 +2,7 @@
 // What the files of the tools share.
 #pragma once
 
+#include "image_size.h"
 #include "job.h"
 
 // ---- Tables ---------------------------------------------------------------------------------
@@ -56,10 +57,12 @@ extern const struct profile sandbox_mcp_profile;
 
 // ---- The provider (tools.c) -----------------------------------------------------------------
 
-// A session to which perhaps no client comes back: the client does not know its id, or has left. It
-// is ended if a new session needs its place.
+// A session to which perhaps no client comes back: it was made for a call that named none, or its
+// client has left. It is ended if a new session needs its place.
 struct orphaned_session {
     TAILQ_ENTRY(orphaned_session) link;
+    bool of_profile;
+    bool was_named; // since it was made
     char id[SESSION_MAX_ID_LEN + 1];
     char owner[];
 };
@@ -80,7 +83,8 @@ struct mcp_tools {
 
 // {name, title, description, inputSchema, annotations}
 json_t *tool_describe(const struct mcp_tools *tools, const struct tool *tool);
-// Checks the arguments, and removes optional strings that are empty.
+// Checks the arguments. Before that it removes those that are "" and may be absent, and replaces
+// text that stands for a value of the right type, such as "20".
 KG_MUST_CHECK int tool_check(const struct mcp_tools *tools, const struct tool *tool, json_t *args,
                              struct kg_error *err);
 // Replaces {timeout} and so on; to be freed.
@@ -88,9 +92,12 @@ char *fill_in(const struct mcp_tools *tools, const char *text);
 
 // ---- Orphaned sessions (orphans.c) ----------------------------------------------------------
 
-void orphan_add(struct mcp_tools *tools, const char *owner, const char *id);
+// `of_profile`: it stays an orphan when a client names it.
+void orphan_add(struct mcp_tools *tools, const char *owner, const char *id, bool of_profile);
 void orphan_remove(struct mcp_tools *tools, const char *owner, const char *id);
-// Ends the oldest idle orphan of an owner. False: there is none.
+// A client names this session, which may be an orphan.
+void orphan_touch(struct mcp_tools *tools, const char *owner, const char *id);
+// Ends an idle orphan of an owner. False: there is none.
 bool orphan_evict(struct mcp_tools *tools, const char *owner);
 void orphans_fini(struct mcp_tools *tools);
 
@@ -126,6 +133,8 @@ json_t *result_of_command(const struct job *job);
 json_t *result_of_text(const struct job *job, const char *text, json_t *structured);
 // The result is an error of the gateway: "Error session_not_found: …".
 json_t *result_of_error(struct job *job, const struct kg_error *err);
+// Whether an image of this size may be shown to a model.
+bool image_fits(const struct job *job, const struct image_size *size);
 // Appends the images of the outcome, and returns their number.
 size_t append_images(json_t *content, struct job *job);
 // The image of an item as a string for the answer. A new reference.

@@ -35,6 +35,17 @@ finish_image(struct job *job, json_t *base64, bool is_text)
     job_finish(job, result);
 }
 
+// The text of an image that no model would take.
+static char *
+words_on_huge(const struct job *job, const char *path, const struct image_size *size)
+{
+    int max = job->tools->settings.max_image_side;
+    return kg_asprintf(
+        "%s (%s) has %d x %d pixels, and a side may have %d at most: make a smaller "
+        "copy, for example with PIL.Image.open(…).thumbnail((%d, %d)), or show a part",
+        path, size->mime, size->width, size->height, max, max, max);
+}
+
 static void
 on_image(const struct session_file *file, const void *data, size_t len, const struct kg_error *err,
          void *arg)
@@ -42,9 +53,17 @@ on_image(const struct session_file *file, const void *data, size_t len, const st
     struct job *job = job_after_work(arg, file, err);
     if (!job)
         return;
-    KG_AUTO_FREE char *text = kg_asprintf("%s (%s, %zu bytes)", file->path, file->mime, len);
+    struct image_size size = {.mime = file->mime};
+    bool is_huge = image_size_read(data, len, &size) && !image_fits(job, &size);
+    KG_AUTO_FREE char *text = is_huge
+                                  ? words_on_huge(job, file->path, &size)
+                                  : kg_asprintf("%s (%s, %zu bytes)", file->path, size.mime, len);
+    if (is_huge) {
+        job_finish(job, result_of_text(job, text, NULL));
+        return;
+    }
     job->list.gathered = result_of_text(job, text, NULL);
-    job->file.mime = kg_strdup(file->mime);
+    job->file.mime = kg_strdup(size.mime);
     job_bytes_as_string(job, data, len, false, finish_image);
 }
 
