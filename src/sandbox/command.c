@@ -123,12 +123,16 @@ command_on_overdue(void *arg)
 
 // ---- Starting -------------------------------------------------------------------------------
 
+// Runs $0 by bash, as people write commands, or by sh where the image has no bash.
+static const char shell_script[] =
+    "[ ! -x /bin/bash ] || exec /bin/bash -c \"$0\"; exec /bin/sh -c \"$0\"";
+
 static json_t *
 make_argv(const struct sandbox_command_spec *spec)
 {
     assert(!spec->command != !spec->argv);
     if (spec->command)
-        return json_pack("[s, s, s]", "/bin/sh", "-c", spec->command);
+        return json_pack("[s, s, s, s]", "/bin/sh", "-c", shell_script, spec->command);
     json_t *argv = json_array();
     for (const char *const *arg = spec->argv; *arg; arg++)
         json_array_append_new(argv, json_string(*arg));

@@ -185,7 +185,7 @@ void sandbox_stream_pause(struct sandbox_call *call, bool paused);
 
 // A process in the sandbox, beside its kernels. All borrowed until sandbox_command_start() returns.
 struct sandbox_command_spec {
-    const char *command;     // for `sh -c`; NULL: `argv` is used
+    const char *command;     // for `bash -c`, or `sh -c` without bash; NULL: `argv` is used
     const char *const *argv; // NULL-terminated; argv[0] is looked up in the PATH of `env`
     const char *cwd;         // absolute, or relative to /mnt/data; NULL: /mnt/data
     const json_t *env;       // an object of strings, added to the agent's environment; or NULL

@@ -38,6 +38,14 @@ def test_a_command(command, gateway, session):
     assert command("true").done["status"] == "ok"
 
 
+def test_the_shell_is_bash(command, run):
+    script = "a=(x y); [[ ${a[1]} == y ]] && echo {1..3} $0 $BASH_VERSION"
+    assert command.wait(script)["stdout"].startswith("1 2 3 /bin/bash 5.")
+    assert command.wait("exit 7")["exit_code"] == 7
+    assert run("!echo {1..3}").text() == "1 2 3\r\n"
+    assert run("x = !echo {4..5}\nprint(x)").text() == "['4 5']\n"
+
+
 def test_its_place(command, run):
     assert command.wait("pwd; id -un; echo $HOME")["stdout"] == "/mnt/data\nsandbox\n/tmp\n"
     run("import os; os.makedirs('a/ä b'); open('a/x', 'w').write('from python')")

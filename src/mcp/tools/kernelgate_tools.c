@@ -39,7 +39,7 @@ static const struct param run_language_params[] = {
 };
 
 static const struct param command_params[] = {
-    {.name = "command", .required = true, .description = "A command line for `sh -c`."},
+    {.name = "command", .required = true, .description = "A command line for `bash -c`."},
     {.name = "cwd", .description = "Where to run it: absolute, or relative to /mnt/data."},
     SESSION_PARAM,
     TIMEOUT_PARAM,
