@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "gateway.h"
+#include "provisioner.h"
 
 // What the agent takes of one variable, and some of what it takes of all.
 enum { MAX_VALUE_BYTES = 32 << 10, MAX_PASSED = 64 };
@@ -36,6 +37,19 @@ pass_through(json_t *env, const char *list, struct kg_error *err)
     return 0;
 }
 
+// The agent has these variables, and gives them to what it starts; a forked kernel is not its
+// child.
+static void
+add_way_out(json_t *env)
+{
+    static const char *const proxies[] = {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"};
+    static const char *const exceptions[] = {"no_proxy", "NO_PROXY"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(proxies); i++)
+        json_object_set_new(env, proxies[i], json_string("http://127.0.0.1:" SANDBOX_EGRESS_PORT));
+    for (size_t i = 0; i < KG_ARRAY_LEN(exceptions); i++)
+        json_object_set_new(env, exceptions[i], json_string("localhost,127.0.0.1,::1"));
+}
+
 // Libraries that would start a thread a processor are told how many there are.
 json_t *
 kernel_env_make(const struct config *config, struct kg_error *err)
@@ -49,6 +63,8 @@ kernel_env_make(const struct config *config, struct kg_error *err)
                                  "/mnt/data/.kg-packages");
     for (size_t i = 0; i < KG_ARRAY_LEN(thread_counts); i++)
         json_object_set_new(env, thread_counts[i], json_string(count));
+    if (strcmp(config->network, "egress") == 0)
+        add_way_out(env);
     if (pass_through(env, config->pass_through_env, err) < 0)
         return NULL;
     return KG_STEAL(env);

@@ -8,6 +8,9 @@
 #include "base.h"
 #include "loop.h"
 
+// The port of the way out inside every sandbox that has one, on loopback.
+#define SANDBOX_EGRESS_PORT "3128"
+
 // Limits of one sandbox; the same for every engine.
 struct provisioner_limits {
     int64_t memory_mb; // of the processes; the engine's limit is memory + disk + tmp, without swap

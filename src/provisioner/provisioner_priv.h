@@ -14,7 +14,6 @@
 #define SANDBOX_DATA "/mnt/data"
 #define SANDBOX_AGENT "/run/kg-agent"
 #define SANDBOX_DOOR "/run/kg"
-#define SANDBOX_EGRESS_PORT "3128" // on loopback
 #define SANDBOX_AGENT_PORT 16011   // of an agent that listens
 #define SANDBOX_KERNELS "/opt/kernelgate"
 #define SANDBOX_PATH "/usr/local/bin:/usr/bin:/bin"

@@ -30,10 +30,12 @@ def web():
     server.close()
 
 
-@pytest.fixture(scope="module")
-def out(web):
+@pytest.fixture(scope="module", params=["exec", "fork"])
+def out(request, web):
     gateway = Gateway(
-        "--pool-size", "1", "--network", "egress", "--fetch-allow", "127.0.0.1", quick=True
+        *("--pool-size", "1", "--network", "egress", "--fetch-allow", "127.0.0.1"),
+        *("--kernel-start", request.param),
+        quick=True,
     )
     try:
         gateway.start()
