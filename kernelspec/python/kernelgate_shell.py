@@ -13,6 +13,7 @@ import sys
 import traceback
 import types
 
+import kernelgate_hints
 import kernelgate_pictures
 from ipykernel import displayhook, zmqshell
 from ipykernel.zmqshell import system
@@ -162,6 +163,8 @@ class ZMQInteractiveShell(zmqshell.ZMQInteractiveShell):
             result.error_in_exec = error
         if isinstance(error, bdb.BdbQuit):
             return
+        with contextlib.suppress(Exception):  # notes of any kind
+            kernelgate_hints.add_note(error)
         with contextlib.suppress(Exception):  # code may replace all of these; see show_at_last()
             if isinstance(error, self.custom_exceptions):
                 self.CustomTB(type(error), error, error.__traceback__)

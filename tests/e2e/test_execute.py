@@ -287,6 +287,27 @@ def test_a_long_traceback_is_cut(run):
     assert "more frames>" in traceback and "f(0)" in traceback
 
 
+HINTS = {
+    "import cv2": "opencv-python-headless can be installed",
+    "from polars.io import x": "The package polars can be installed",
+    "import numpy.nothing": None,
+    "import nothing_ of": None,
+    "import urllib.request as r; r.urlopen('http://example.org')": "no network in this sandbox",
+    "import pandas; pandas.read_csv('https://example.org/a.csv')": "no network in this sandbox",
+    "import socket; socket.create_connection(('192.0.2.1', 80))": "no network in this sandbox",
+    "import socket\ntry: socket.getaddrinfo('a.b', 1)\nexcept OSError: 1/0": None,
+    "e = OSError(); e.__cause__ = e; raise e": None,
+}
+
+
+@pytest.mark.parametrize("code, hint", HINTS.items())
+def test_errors_say_what_to_do(run, code, hint):
+    error = run(code).one("error")
+    said = "\n".join(error["traceback"])
+    assert (hint in said) if hint else ("installed" not in said and "no network" not in said), said
+    assert "installed" not in error["error"] and "sandbox" not in error["error"]
+
+
 BUSY = """
 import multiprocessing, time
 def spin():
