@@ -107,9 +107,9 @@ SETTING(REAL, max_requests_per_second, "max-requests-per-second", .fallback = "0
         .help = "requests of one owner, in bursts of up to two seconds' worth; 0: no limit")
 SETTING(INTEGER, pool_size, "pool-size", .fallback = "-1", .min = -1, .max = 1000, .commands = SERVE,
         .aliases = {{"SESSION_POOL_SIZE"}},
-        .help = "sandboxes with a warm kernel that are kept ready for new sessions; -1: 2, or where kernels are forked one for each 512 MiB of the machine's memory, at least 2 and at most max-sessions")
+        .help = "sandboxes with a warm kernel that are kept ready for new sessions; -1: 2, or where kernels are forked one for each 512 MiB of the machine's memory, at least 2, at most four for each processor, and at most max-sessions")
 SETTING(INTEGER, pool_bare, "pool-bare", .fallback = "-1", .min = -1, .max = 1000, .commands = SERVE,
-        .help = "sandboxes without a kernel that are kept ready besides, where kernels are forked; -1: four times pool-size, at most what that leaves of max-sessions")
+        .help = "sandboxes without a kernel that are kept ready besides, where kernels are forked; -1: twice pool-size, at most what that leaves of max-sessions")
 SETTING(INTEGER, idle_timeout_s, "idle-timeout", .unit = "s", .fallback = "1800", .min = 1,
         .max = 31536000, .commands = SERVE,
         .aliases = {{"KERNEL_TIMEOUT"}, {"SANDBOX_SESSION_TTL_M", ALIAS_MINUTES}},

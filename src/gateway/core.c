@@ -202,7 +202,7 @@ choose_pool_size(struct core *core, bool forks)
     const struct config *config = core->config;
     int64_t memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
     core->pool_size = pool_size_for(config->pool_size, config->pool_bare, config->max_sessions,
-                                    memory_bytes, forks);
+                                    memory_bytes, get_nprocs(), forks);
 }
 
 // libzmq's table of sockets must have room for as many kernels as the settings allow.

@@ -32,10 +32,11 @@ struct pool_size {
     int64_t size;
     int64_t n_bare;
 };
-// Where the settings leave that open (-1): by exec 2 sandboxes and no bare ones; by fork what the
-// machine's memory allows, since a forked kernel costs little, and a bare sandbox nearly nothing.
+// Where the settings leave that open (-1): by exec 2 sandboxes and no bare ones; by fork as many as
+// the machine's memory and processors allow, and twice as many bare ones, which cost nearly
+// nothing.
 struct pool_size pool_size_for(int64_t size, int64_t n_bare, int64_t max_sessions,
-                               int64_t memory_bytes, bool forks);
+                               int64_t memory_bytes, int64_t n_processors, bool forks);
 
 struct pool *pool_new(struct loop *loop, const struct pool_settings *settings);
 // Starts to make sandboxes.

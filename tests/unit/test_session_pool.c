@@ -406,25 +406,29 @@ test_its_size(void **state)
 {
     static const int64_t GIB = INT64_C(1) << 30;
     static const struct {
-        int64_t size, n_bare, max_sessions, memory;
+        int64_t size, n_bare, max_sessions, memory, n_processors;
         bool forks;
         struct pool_size found;
     } cases[] = {
-        {-1, -1, 10, 8 * GIB, false, {2, 0}},  // by exec, whatever the machine has
-        {5, 3, 10, 8 * GIB, false, {5, 0}},    //
-        {-1, -1, 10, 2 * GIB, true, {4, 6}},   // one for each 512 MiB
-        {-1, -1, 100, 2 * GIB, true, {4, 16}}, // four times as many bare ones
-        {-1, -1, 10, 64 * GIB, true, {10, 0}}, // no more than there can be sessions
-        {-1, -1, 10, GIB / 2, true, {2, 8}},   //
-        {3, -1, 10, 8 * GIB, true, {3, 7}},    // what is said wins
-        {3, 1, 10, 8 * GIB, true, {3, 1}},     //
-        {0, -1, 10, 8 * GIB, true, {0, 0}},    //
-        {20, -1, 10, 8 * GIB, true, {20, 0}},  //
+        {-1, -1, 10, 8 * GIB, 8, false, {2, 0}},   // by exec, whatever the machine has
+        {5, 3, 10, 8 * GIB, 8, false, {5, 0}},     //
+        {-1, -1, 10, 2 * GIB, 8, true, {4, 6}},    // one for each 512 MiB
+        {-1, -1, 100, 2 * GIB, 8, true, {4, 8}},   // twice as many bare ones
+        {-1, -1, 100, 24 * GIB, 2, true, {8, 16}}, // four for each processor
+        {-1, -1, 100, 64 * GIB, 1, true, {4, 8}},  //
+        {-1, -1, 10, 64 * GIB, 64, true, {10, 0}}, // no more than there can be sessions
+        {-1, -1, 10, GIB / 2, 2, true, {2, 4}},    //
+        {-1, -1, 1, 8 * GIB, 2, true, {2, 0}},     //
+        {3, -1, 10, 8 * GIB, 2, true, {3, 6}},     // what is said wins
+        {3, 1, 10, 8 * GIB, 2, true, {3, 1}},      //
+        {0, -1, 10, 8 * GIB, 2, true, {0, 0}},     //
+        {20, -1, 10, 8 * GIB, 2, true, {20, 0}},   //
     };
     (void)state;
     for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++) {
-        struct pool_size found = pool_size_for(
-            cases[i].size, cases[i].n_bare, cases[i].max_sessions, cases[i].memory, cases[i].forks);
+        struct pool_size found =
+            pool_size_for(cases[i].size, cases[i].n_bare, cases[i].max_sessions, cases[i].memory,
+                          cases[i].n_processors, cases[i].forks);
         assert_int_equal(found.size, cases[i].found.size);
         assert_int_equal(found.n_bare, cases[i].found.n_bare);
     }
