@@ -91,7 +91,7 @@ def test_exit(run):
 def test_a_kernel_that_dies_while_idle_is_replaced(gateway, session, run):
     assert run(cell("background", "take go", "die 1")).status == "ok"
     gateway.release(session)
-    wait_for(lambda: gateway.show_session(session)["kernels"]["script"]["state"] != "ready")
+    wait_for(lambda: "replaced" in gateway.show_session(session)["kernels"]["script"])
     assert run("print again").text() == "again\n"
 
 
