@@ -124,9 +124,9 @@ SETTING(INTEGER, max_timeout_s, "max-timeout", .unit = "s", .fallback = "3600", 
 SETTING(INTEGER, kernel_start_timeout_s, "kernel-start-timeout", .unit = "s", .fallback = "60",
         .min = 1, .max = 600, .commands = SERVE,
         .help = "how long a kernel may take to become ready")
-SETTING(CHOICE, kernel_start, "kernel-start", .fallback = "exec", .choices = kernel_starts,
+SETTING(CHOICE, kernel_start, "kernel-start", .fallback = "auto", .choices = kernel_starts,
         .commands = SERVE,
-        .help = "how kernels start: exec; fork, from a warm process, where the kernelspec and the engine can, else an error; auto: fork where that is possible")
+        .help = "how kernels start: auto: by fork from a warm process where the kernelspec and the engine can, else by exec; fork: an error where that is not possible; exec: as new programs")
 SETTING(INTEGER, drain_timeout_s, "drain-timeout", .unit = "s", .fallback = "10", .min = 0,
         .max = 3600, .commands = LISTEN,
         .help = "how long executions may continue after SIGTERM")
@@ -168,8 +168,8 @@ SETTING(INTEGER, max_buffered_bytes, "max-buffered-bytes", .unit = "bytes", .fal
 SETTING(INTEGER, mcp_max_image_side, "mcp-max-image-side", .unit = "pixels", .fallback = "2000",
         .min = 0, .max = 100000, .commands = BOTH,
         .help = "how wide and high images in MCP results may be; larger ones are made smaller, or left out and named; 0: no limit")
-SETTING(FLAG, jupyter_api, "jupyter-api", .fallback = "false", .commands = LISTEN,
-        .help = "serve Jupyter's API for notebooks as well; docs/jupyter.md")
+SETTING(FLAG, jupyter_api, "jupyter-api", .fallback = "true", .commands = LISTEN,
+        .help = "serve Jupyter's API for notebooks, too; docs/jupyter.md")
 SETTING(INTEGER, jupyter_replay_time_s, "jupyter-replay-time", .unit = "s", .fallback = "3600",
         .min = 0, .max = 604800, .commands = LISTEN,
         .help = "what a Jupyter client misses while it is disconnected is kept for so long; 0: not at all")

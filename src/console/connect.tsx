@@ -54,8 +54,8 @@ with urllib.request.urlopen(request) as lines:
     },
     {
         name: "JupyterLab",
-        text: (key) => `# The gateway must have been started with --jupyter-api.
-${key && `JUPYTER_GATEWAY_AUTH_TOKEN='${key}' `}jupyter lab --gateway-url ${address}`,
+        text: (key) =>
+            `${key && `JUPYTER_GATEWAY_AUTH_TOKEN='${key}' `}jupyter lab --gateway-url ${address}`,
     },
 ];
 

@@ -453,6 +453,13 @@ run(struct gateway *gateway, struct kg_error *err)
     gateway->idle = loop_timer_new(gateway->core.loop, on_idle_look, gateway);
     gateway->terminate = loop_signal_new(gateway->core.loop, SIGTERM, on_terminate, gateway);
     gateway->interrupt = loop_signal_new(gateway->core.loop, SIGINT, on_terminate, gateway);
+    bool forks = zygotes_have(core->zygotes, core->default_spec->name);
+    log_info("what is on", LOG_STR("engine", provisioner_name(core->provisioner)),
+             LOG_STR("kernels_start_by", forks ? "fork" : "exec"),
+             LOG_INT("pool_size", core->pool_size.size),
+             LOG_INT("pool_bare", core->pool_size.n_bare),
+             LOG_INT("max_sessions", core->config->max_sessions),
+             LOG_STR("jupyter_api", core->config->jupyter_api ? "on" : "off"));
     const char *host = gateway->core.config->host;
     bool v6 = strchr(host, ':') != NULL;
     printf("kernelgate listening on http://%s%s%s:%d\n", v6 ? "[" : "", host, v6 ? "]" : "",

@@ -15,8 +15,7 @@ IDLE = """() => {
 
 def lab_command(url, key):
     """What the console's Connect shows, and `lab` of conftest.py runs."""
-    return f"""# The gateway must have been started with --jupyter-api.
-JUPYTER_GATEWAY_AUTH_TOKEN='{key}' jupyter lab --gateway-url {url}"""
+    return f"JUPYTER_GATEWAY_AUTH_TOKEN='{key}' jupyter lab --gateway-url {url}"
 
 
 class NotebookPage:
