@@ -190,9 +190,9 @@ json_t *
 requirements_read(const json_t *value, struct kg_error *err)
 {
     json_auto_t *list = json_array();
-    size_t n = json_is_array(value) ? json_array_size(value) : 1;
+    size_t n = json_array_size(value);
     for (size_t i = 0; i < n && json_array_size(list) <= REQUIREMENTS_MAX; i++) {
-        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+        const json_t *item = json_array_get(value, i);
         const char *text = json_string_value(item);
         if (!text || strlen(text) != json_string_length(item)) {
             kg_error_set(err, KG_INVALID, 0, "packages must be a list of strings");

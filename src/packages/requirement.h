@@ -15,9 +15,9 @@ enum { REQUIREMENT_MAX_LEN = 200, WHEEL_NAME_MAX = 200 };
 char *requirement_normalise(const char *text, struct kg_error *err);
 enum { REQUIREMENTS_MAX = 32 };
 // Reads what people and models write for a list of requirements, and returns an array of their
-// normal forms: a string, or an array of strings, of which each may have several requirements, with
-// commas, blanks or line ends between them, and `pip install` before them. NULL with KG_INVALID,
-// naming what is wrong, if there is none, more than REQUIREMENTS_MAX, or anything else.
+// normal forms: of an array of strings, each of which may have several requirements, with commas,
+// blanks or line ends between them, and `pip install` before them. NULL with KG_INVALID, naming
+// what is wrong, if there is none, more than REQUIREMENTS_MAX, or anything else.
 json_t *requirements_read(const json_t *value, struct kg_error *err);
 // The package name of a requirement in its normal form; to be freed.
 char *requirement_name(const char *normal);

@@ -58,11 +58,11 @@ test_requirements(void **state)
         assert_int_equal(err.code, KG_INVALID);
     }
     static const char *const lists[][2] = {
-        {"\"plotly, tqdm\"", "[\"plotly\",\"tqdm\"]"},
+        {"[\"plotly, tqdm\"]", "[\"plotly\",\"tqdm\"]"},
         {"[\"a b\",\"c\\nd >= 1, <2, e\"]", "[\"a\",\"b\",\"c\",\"d>=1,<2\",\"e\"]"},
-        {"\" pip install a[x, y]==1.0 b\"", "[\"a[x,y]==1.0\",\"b\"]"},
-        {"\"a,b,\"", "[\"a\",\"b\"]"},
-        {"\"a, 7zip\"", "[\"a\",\"7zip\"]"},
+        {"[\" pip install a[x, y]==1.0 b\"]", "[\"a[x,y]==1.0\",\"b\"]"},
+        {"[\"a,b,\"]", "[\"a\",\"b\"]"},
+        {"[\"a, 7zip\"]", "[\"a\",\"7zip\"]"},
         {"[\"pip\",\"install\"]", "[\"pip\",\"install\"]"},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(lists); i++) {
@@ -73,20 +73,21 @@ test_requirements(void **state)
         assert_string_equal(text, lists[i][1]);
     }
     static const char *const bad_lists[] = {
-        "\"\"",
+        "[\"\"]",
         "[]",
         "[1]",
         "null",
-        "\"a 1.0\"",
-        "\"a==1 2\"",
-        "\"a;b\"",
-        "\"a, -r x\"",
-        "\"a,,b\"",
-        "\"a b==\"",
-        "\"a\\u0000\"",
-        "\"pip install -U a\"",
-        "\"pip install\\u00a0a\"",
-        "\"a(b)\"",
+        "[\"a 1.0\"]",
+        "[\"a==1 2\"]",
+        "[\"a;b\"]",
+        "[\"a, -r x\"]",
+        "[\"a,,b\"]",
+        "[\"a b==\"]",
+        "[\"a\\u0000\"]",
+        "[\"pip install -U a\"]",
+        "[\"pip install\\u00a0a\"]",
+        "[\"a(b)\"]",
+        "\"a\"",
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(bad_lists); i++) {
         struct kg_error err = {0};
@@ -99,7 +100,7 @@ test_requirements(void **state)
     KG_AUTO_BUF many = {0};
     for (int i = 0; i <= REQUIREMENTS_MAX; i++)
         buf_printf(&many, "a%d ", i);
-    json_auto_t *all = json_string(many.data);
+    json_auto_t *all = json_pack("[s]", many.data);
     assert_null(requirements_read(all, NULL));
     KG_AUTO_FREE char *name = requirement_name("foo-bar[x]>=1");
     assert_string_equal(name, "foo-bar");
