@@ -130,7 +130,7 @@ def load_ipython_extension(shell):
     """Make a flood of output wait for its reader; ipykernel would drop messages silently, or hang."""
     sys.meta_path.insert(0, _LaterFolders())
     if os.access("/bin/bash", os.X_OK):
-        os.environ.setdefault("SHELL", "/bin/bash")  # a forked kernel does not have the agent's variables
+        os.environ.setdefault("SHELL", "/bin/bash")  # what `!` uses
     iopub = shell.kernel.iopub_thread
     _wake_by_callback(iopub)
     iopub.schedule(lambda: iopub.socket.setsockopt(zmq.XPUB_NODROP, 1))

@@ -235,8 +235,6 @@ main(int argc, char **argv)
     // Orphans come to PID 1 anyway; on a host this makes them come too.
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     signal(SIGPIPE, SIG_IGN);
-    if (access("/bin/bash", X_OK) == 0)
-        setenv("SHELL", "/bin/bash", false); // what programs ask for a shell with
     int status = parse_options(argc, argv, &settings);
     if (status >= 0) {
         if (status == 2)

@@ -93,6 +93,7 @@ def until(text):
     while text not in output:
         assert select.select([end], [], [], 60)[0], output
         output += os.read(end, 4096)
+until(b"$ ")  # bash may drop what is typed before it is ready
 os.write(end, b"stty rows 33 cols 99; stty size; sleep 600 &\\n"); until(b"33 99")
 os.write(end, b"jobs; fg\\n"); until(b"Running")
 os.write(end, b"\\x1a"); until(b"Stopped")
