@@ -666,7 +666,7 @@ def test_a_gateway_that_is_killed_while_it_writes(start_gateway, accounts, clien
     """What it has acknowledged is there when the next one begins."""
     accounts.do("user", "add", "alice")
     first = accounts.key("alice")
-    gateway = start_gateway(*accounts.flags)
+    gateway = start_gateway(*accounts.flags, "--account-changes-per-minute", "0")
     made = {}
 
     def make_keys(client):

@@ -127,15 +127,6 @@ def test_unknown_paths(gateway):
         problem(gateway.client.get(path), 404, "not_found")
 
 
-def test_jupyters_api_is_on_and_can_be_off(gateway, start_gateway):
-    paths = "/api", "/api/kernels", "/api/kernelspecs", "/api/sessions", "/api/contents"
-    for path in paths:
-        assert gateway.client.get(path).status_code == 200
-    without = start_gateway("--jupyter-api=false")
-    for path in paths:
-        problem(without.client.get(path), 404, "not_found")
-
-
 def test_wrong_methods(gateway):
     for method, path, allowed in (
         ("GET", "/api/v1/execute", "POST"),

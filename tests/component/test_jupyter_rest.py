@@ -30,10 +30,12 @@ def gateway_flags():
 # ---- The server
 
 
-def test_the_face_is_off_by_default(start_gateway):
-    gateway = start_gateway()
-    for path in "/api", "/api/kernels", "/api/kernelspecs":
-        problem(gateway.client.get(path), 404, "not_found")
+def test_the_face_is_on_and_can_be_off(start_gateway):
+    paths = "/api", "/api/kernels", "/api/kernelspecs", "/api/sessions", "/api/contents"
+    by_default, without = start_gateway(), start_gateway("--jupyter-api=false")
+    for path in paths:
+        assert by_default.client.get(path).status_code == 200
+        problem(without.client.get(path), 404, "not_found")
 
 
 def test_a_prefix(start_gateway):

@@ -57,19 +57,20 @@ read_webp(const unsigned char *data, size_t len, struct image_size *ret)
 {
     if (len < 30 || memcmp(data, "RIFF", 4) != 0 || memcmp(data + 8, "WEBPVP8", 7) != 0)
         return false;
-    *ret = (struct image_size){.mime = "image/webp"};
+    struct image_size size = {.mime = "image/webp"};
     if (data[15] == 'X') {
-        ret->width = little_24(data + 24) + 1;
-        ret->height = little_24(data + 27) + 1;
+        size.width = little_24(data + 24) + 1;
+        size.height = little_24(data + 27) + 1;
     } else if (data[15] == 'L' && data[20] == 0x2f) {
-        ret->width = (data[21] | (data[22] & 0x3f) << 8) + 1;
-        ret->height = (data[22] >> 6 | data[23] << 2 | (data[24] & 0xf) << 10) + 1;
+        size.width = (data[21] | (data[22] & 0x3f) << 8) + 1;
+        size.height = (data[22] >> 6 | data[23] << 2 | (data[24] & 0xf) << 10) + 1;
     } else if (data[15] == ' ' && memcmp(data + 23, "\x9d\x01\x2a", 3) == 0) {
-        ret->width = little_16(data + 26) & 0x3fff;
-        ret->height = little_16(data + 28) & 0x3fff;
+        size.width = little_16(data + 26) & 0x3fff;
+        size.height = little_16(data + 28) & 0x3fff;
     } else {
         return false;
     }
+    *ret = size;
     return true;
 }
 

@@ -11,7 +11,7 @@ struct image_size {
     int height;
 };
 
-// False: not one of these types, or its size is not in `data`.
+// False: not one of these types, or its size is not in `data`; `ret` is unchanged.
 bool image_size_read(const void *data, size_t len, struct image_size *ret);
 // The same of base64; `escaped`: it is the inside of a JSON string, which may have escaped line
 // ends.

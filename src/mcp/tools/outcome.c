@@ -226,8 +226,12 @@ item_of(const json_t *line, struct slice held_image)
     item.is_result = strcmp(json_string_value(json_object_get(line, "type")), "result") == 0;
     item.display_id = id && strlen(id) <= MAX_DISPLAY_ID ? kg_strdup(id) : NULL;
     item.image = image_of(line, format, held_image);
-    if (outcome_has_image(&item))
+    if (outcome_has_image(&item)) {
+        const char *held = item.image.string ? NULL : item.image.text;
         memcpy(item.format, format, strlen(format));
+        (void)image_size_read_base64(held ? held : json_string_value(item.image.string),
+                                     item.image.len, held != NULL, &item.size);
+    }
     if (text || !outcome_has_image(&item))
         take_text(&item, text, outcome_has_image(&item) ? NULL : data);
     return item;

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "base.h"
+#include "image_size.h"
 #include "text.h"
 
 // From a small line `string`; from a large line `text`: the inside of a JSON string, with escapes,
@@ -23,6 +24,7 @@ struct outcome_item {
     char *text;       // or NULL
     size_t text_len;
     struct outcome_image image; // base64; SVG is text
+    struct image_size size;     // of the image; `mime` NULL: not known
     char format[8];
 };
 

@@ -84,21 +84,18 @@ image_fits(const struct job *job, const struct image_size *size)
     return max == 0 || (size->width <= max && size->height <= max);
 }
 
-// An image whose size cannot be read is shown.
+// An image whose size is not known is shown.
 static bool
-item_fits(const struct job *job, const struct outcome_item *item, struct image_size *ret)
+item_fits(const struct job *job, const struct outcome_item *item)
 {
-    const struct outcome_image *image = &item->image;
-    const char *text = image->string ? json_string_value(image->string) : image->text;
-    return !image_size_read_base64(text, image->len, !image->string, ret) || image_fits(job, ret);
+    return !item->size.mime || image_fits(job, &item->size);
 }
 
 static bool
 is_shown(const struct job *job, const struct outcome_item *item, size_t n_shown)
 {
-    struct image_size size;
     return outcome_image_mime(item) && n_shown < MAX_IMAGES && item->image.len <= MAX_IMAGE_BYTES &&
-           item_fits(job, item, &size);
+           item_fits(job, item);
 }
 
 json_t *
@@ -134,13 +131,12 @@ remark_huge(struct buf *text, const struct job *job)
     size_t n = 0;
     for (size_t i = 0; i < job->outcome.n_items; i++) {
         const struct outcome_item *item = &job->outcome.items[i];
-        struct image_size size;
-        if (!outcome_image_mime(item) || item_fits(job, item, &size))
+        if (!outcome_image_mime(item) || item_fits(job, item))
             continue;
         add_remark(text,
                    "an image of %d x %d pixels is not shown, since a side may have %d at most: "
                    "display a smaller one",
-                   size.width, size.height, job->tools->settings.max_image_side);
+                   item->size.width, item->size.height, job->tools->settings.max_image_side);
         n++;
     }
     return n;
