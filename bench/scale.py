@@ -79,6 +79,7 @@ def at_once(gateway):
 def pids_of_sandboxes(folder):
     agents = [int(path.read_text()) for path in pathlib.Path(folder, "sb").glob("*/init.pid")]
     namespaces = {os.readlink(f"/proc/{pid}/ns/pid") for pid in agents}
+    namespaces.discard(os.readlink("/proc/self/ns/pid"))  # a zygote is in the machine's
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             if os.readlink(f"/proc/{name}/ns/pid") in namespaces:
