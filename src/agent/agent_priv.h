@@ -24,7 +24,7 @@ struct agent {
     struct children *children;
     struct events *events;
     struct memory_report *memory_report;
-    struct socket_watch *socket_watch; // NULL: this is no sandbox
+    struct socket_watch *socket_watch; // NULL outside a sandbox
     struct commands *commands;
     struct kernels *kernels;
     struct links *links;

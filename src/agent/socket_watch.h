@@ -9,6 +9,7 @@
 enum { SOCKETS_MAX = 4096 };
 
 struct socket_watch;
-// NULL unless this process is the first one in its process namespace: it kills all others there. `cgroup_root` is borrowed.
+// NULL unless this process is the first one in its process namespace: it kills all others there.
+// `cgroup_root` is borrowed.
 struct socket_watch *socket_watch_new(struct loop *loop, const char *cgroup_root);
 void socket_watch_free(struct socket_watch *watch);
