@@ -70,6 +70,7 @@ recover(struct core *core, struct kg_error *err)
         *err = core->recovery_error;
         return -1;
     }
+    packages_forget_other_users(core->packages);
     return 0;
 }
 

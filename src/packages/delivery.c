@@ -150,8 +150,7 @@ static int
 open_file(struct packages_delivery *delivery, struct kg_error *err)
 {
     struct stat st;
-    KG_AUTO_FREE char *path =
-        kg_asprintf("%s/%s", wheels_shared_dir(delivery->packages->wheels), path_of(delivery));
+    KG_AUTO_FREE char *path = wheels_locate(delivery->packages->wheels, path_of(delivery));
     delivery->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (delivery->fd < 0 || fstat(delivery->fd, &st) < 0)
         return kg_error_set(err, KG_INTERNAL, 0,

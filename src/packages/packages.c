@@ -42,6 +42,11 @@ packages_new(struct loop *loop, const struct packages_settings *settings, struct
     struct wheels *wheels = wheels_new(settings->dir, authorities, err);
     if (!wheels)
         return NULL;
+    struct package_sets *sets = package_sets_new(loop, settings->dir, err);
+    if (!sets) {
+        wheels_free(wheels);
+        return NULL;
+    }
     struct packages *packages = KG_NEW(struct packages);
     packages->loop = loop;
     packages->sandboxes = settings->sandboxes;
@@ -49,6 +54,7 @@ packages_new(struct loop *loop, const struct packages_settings *settings, struct
     packages->index_url = index_url && *index_url ? kg_strdup(index_url) : NULL;
     packages->has_authorities = authorities != NULL;
     packages->wheels = wheels;
+    packages->sets = sets;
     packages->several_owners = settings->several_owners;
     TAILQ_INIT(&packages->jobs);
     return packages;
@@ -74,18 +80,82 @@ packages_check_available(const struct packages *packages, struct kg_error *err)
     return kg_error_set(err, KG_INVALID, 0, "no kernelspec of this gateway takes packages");
 }
 
+static bool
+has_wheels(const struct packages *packages, const json_t *wheels)
+{
+    size_t i;
+    json_t *wheel;
+    if (!packages_need_delivery(packages))
+        return package_sets_can_make(packages->sets, wheels, packages->tag);
+    json_array_foreach(wheels, i, wheel) {
+        if (!wheels_use(packages->wheels, wheel))
+            return false;
+    }
+    return true;
+}
+
 json_t *
 packages_find(const struct packages *packages, const json_t *requirements, bool *ret_fresh)
 {
-    return wheels_find(packages->wheels, requirements, ret_fresh);
+    if (!packages->environment)
+        return NULL;
+    json_auto_t *found =
+        wheels_find(packages->wheels, packages->environment, requirements, ret_fresh);
+    return found && has_wheels(packages, json_object_get(found, "wheels")) ? KG_STEAL(found) : NULL;
 }
 
 char *
-wheel_path_shared(const json_t *wheel)
+wheel_path_of(const json_t *wheel)
 {
     KG_AUTO_FREE char *place = wheel_place(wheel);
     return kg_asprintf("wheels/%s", place);
 }
+
+// ---- Sets -----------------------------------------------------------------------------------
+
+const json_t *
+packages_wheels_of(const struct packages *packages, const char *user)
+{
+    return package_sets_wheels_of(packages->sets, user);
+}
+
+const char *
+packages_set_of(const struct packages *packages, const char *user)
+{
+    return package_sets_name_of(packages->sets, user);
+}
+
+struct package_set_making *
+packages_make_set(struct packages *packages, const json_t *wheels, package_set_fn fn, void *arg)
+{
+    return package_sets_make(packages->sets, wheels, packages->tag, fn, arg);
+}
+
+char *
+package_set_path_inside(const char *name)
+{
+    return kg_asprintf(PACKAGES_INSIDE "/sets/%s", name);
+}
+
+void
+packages_use_set(struct packages *packages, const char *user, const char *name)
+{
+    package_sets_use(packages->sets, user, name);
+}
+
+void
+packages_keep_user(struct packages *packages, const char *user)
+{
+    package_sets_keep(packages->sets, user);
+}
+
+void
+packages_forget_other_users(struct packages *packages)
+{
+    package_sets_forget_others(packages->sets);
+}
+
+// ---- The end --------------------------------------------------------------------------------
 
 void
 packages_stop(struct packages *packages)
@@ -99,6 +169,8 @@ packages_free(struct packages *packages)
     if (!packages)
         return;
     packages_stop(packages);
+    environment_clear(packages);
+    package_sets_free(packages->sets);
     wheels_free(packages->wheels);
     free(packages->python);
     free(packages->index_url);

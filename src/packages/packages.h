@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python packages: the cache of wheels that all sandboxes share, the downloads into it, and the
-// deliveries out of it. See pip.h for running pip inside a sandbox and requirement.h for what
-// clients may ask for.
+// Python packages: the cache of wheels, the downloads into it, the sets of unpacked wheels that
+// sessions import from, and the deliveries where no folder is shared. See pip.h for running pip
+// inside a sandbox and requirement.h for what clients may ask for.
 #pragma once
 
 #include <jansson.h>
@@ -29,7 +29,7 @@ void packages_set_several_owners(struct packages *packages, bool several_owners)
 void packages_stop(struct packages *packages);
 void packages_free(struct packages *packages);
 // The folder that sandboxes must see, read-only, at /opt/kernelgate/packages, where the engine
-// shares folders; else see packages_deliver(). Borrowed.
+// shares folders: sessions then use sets. Else see packages_deliver(). Borrowed.
 const char *packages_shared_dir(const struct packages *packages);
 // Fails with KG_INVALID if no kernelspec takes packages. `packages` may be NULL.
 KG_MUST_CHECK int packages_check_available(const struct packages *packages, struct kg_error *err);
@@ -40,22 +40,54 @@ KG_MUST_CHECK int packages_check_available(const struct packages *packages, stru
 // "satisfied": [{"requirement", "version"}]}, all of it checked.
 
 // Finds the resolution of the same requirements (in their normal form) if the cache has all of its
-// wheels; NULL otherwise. `ret_fresh` is false if the index may have newer versions.
+// wheels, unpacked where sessions use sets; NULL otherwise. `ret_fresh` is false if the index may
+// have newer versions.
 json_t *packages_find(const struct packages *packages, const json_t *requirements, bool *ret_fresh);
-// The path of a wheel below the shared folder. To be freed.
-char *wheel_path_shared(const json_t *wheel);
+// The version that satisfies a requirement in its normal form without any resolution: that of
+// `wheels` (those that a session has; may be NULL), else that of what every sandbox has. Borrowed.
+// NULL: none does, or it takes a resolution to know.
+const char *packages_version_satisfying(const struct packages *packages, const json_t *wheels,
+                                        const char *requirement);
+// The version of what every sandbox has, by its name in normal form; NULL: none, or not known yet.
+const char *packages_base_version(const struct packages *packages, const char *name);
+// The path of a wheel, for packages_deliver(). To be freed.
+char *wheel_path_of(const json_t *wheel);
 // Where sandboxes see a file of the shared folder, which may have to be delivered. To be freed.
 char *packages_path_inside(const struct packages *packages, const char *path);
+
+// ---- Sets -----------------------------------------------------------------------------------
+
+// For engines that share folders: see package_sets.h. A user is the id of a sandbox.
+
+// The wheels of the set that a sandbox uses, borrowed; NULL: it uses none.
+const json_t *packages_wheels_of(const struct packages *packages, const char *user);
+// The name of that set, likewise.
+const char *packages_set_of(const struct packages *packages, const char *user);
+// Makes the set of `wheels`, which a resolution and packages_wheels_of() have named: `fn` as in
+// package_sets.h.
+struct package_set_making;
+typedef void (*package_set_fn)(const char *name, const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct package_set_making *
+packages_make_set(struct packages *packages, const json_t *wheels, package_set_fn fn, void *arg);
+void package_set_making_cancel(struct package_set_making *making);
+// Where sandboxes see it. To be freed.
+char *package_set_path_inside(const char *name);
+// A sandbox uses that set from now on; NULL: it has ended.
+void packages_use_set(struct packages *packages, const char *user, const char *name);
+// After a start: `user` is still there; and then: no other is.
+void packages_keep_user(struct packages *packages, const char *user);
+void packages_forget_other_users(struct packages *packages);
 
 // ---- Deliveries -----------------------------------------------------------------------------
 
 // Whether sandboxes do not see the shared folder, and need packages_deliver().
 bool packages_need_delivery(const struct packages *packages);
-// Removes what earlier deliveries have left in a sandbox, and copies `files` of the shared folder
-// (paths below it, strings; may be empty) through the agent to where packages_path_inside() says.
-// One file at a time is written, and at most 192 KiB of it wait in the gateway; a sandbox that
-// takes nothing for 30 s ends the delivery. `fn` fires once; where `err` is set (KG_DISK_FULL: the
-// sandbox's disk has no room), what was written was removed again, if the agent still answers.
+// Removes what earlier deliveries have left in a sandbox, and copies `files` (strings:
+// wheel_path_of() or paths below the shared folder; may be empty) through the agent to below
+// /mnt/data/.kg-delivered. One file at a time is written, and at most 192 KiB of it wait in the
+// gateway; a sandbox that takes nothing for 30 s ends the delivery. `fn` fires once; where `err` is
+// set (KG_DISK_FULL: the sandbox's disk has no room), what was written was removed again, if the
+// agent still answers.
 struct packages_delivery;
 typedef void (*packages_delivery_fn)(const struct kg_error *err, void *arg);
 KG_MUST_CHECK struct packages_delivery *
@@ -66,7 +98,7 @@ void packages_delivery_cancel(struct packages_delivery *delivery);
 
 // ---- Downloads ------------------------------------------------------------------------------
 
-// Waits until the wheels of `requirements` (in their normal form) are in the cache. Waits for the
+// Waits until packages_find() finds `requirements` (in their normal form). Waits for the
 // same requirements share one download, which counts for the owner of the first one. Errors:
 // KG_SESSION_BUSY (too many downloads), KG_DRAINING.
 struct wheel_wait;

@@ -5,9 +5,10 @@ where no folder is shared, an argument of `python -c`. Progress goes to stderr; 
     packages.py check REQUIREMENT...       which of them are satisfied here
     packages.py download REQUIREMENT...    resolves and downloads wheels; needs a way out
     packages.py install WHEEL...           installs exactly these, offline
-    packages.py list [NAME]                what is installed
+    packages.py list [NAME]                what is installed, and for which interpreter
 """
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -16,7 +17,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.parse
 
+from pip._vendor import requests
 from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
 from pip._vendor.packaging.utils import canonicalize_name
 
@@ -71,34 +74,44 @@ def check(*requirements):
     return {"satisfied": satisfied, "missing": missing}
 
 
+def fetch(session, url, digest):
+    """Download one wheel; end where it is not the one that was resolved."""
+    path = DOWNLOADS / pathlib.PurePosixPath(urllib.parse.urlparse(url).path).name
+    path = path.with_name(urllib.parse.unquote(path.name))
+    found = hashlib.sha256()
+    with session.get(url, stream=True, timeout=15) as response, path.open("wb") as file:
+        response.raise_for_status()
+        for part in response.iter_content(1 << 20):
+            found.update(part)
+            file.write(part)
+    if found.hexdigest() != digest:
+        sys.exit(f"ERROR: {path.name} is not the file that the index names: its SHA-256 differs")
+    return {"file": path.name, "size": path.stat().st_size}
+
+
 def download(*requirements):
     """Resolve, only wheels, and download what this environment does not have."""
     with tempfile.NamedTemporaryFile(dir=DATA, prefix=".kg-report-") as report:
         options = ["--only-binary=:all:", "--progress-bar=off", "--timeout=15", "--retries=2"]
-        options.append(f"--cache-dir={DATA / '.kg-cache'}")
+        options.append("--no-cache-dir")  # the disk has no room for everything twice
         pip("install", "--dry-run", "--report", report.name, *options, *requirements)
         items = json.load(report)["install"]
+    DOWNLOADS.mkdir(exist_ok=True)
+    session = requests.Session()
+    session.verify = os.environ.get("PIP_CERT") or True
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, requests.adapters.HTTPAdapter(max_retries=2))
     wheels = []
-    links = []
     for item in items:
         info = item["download_info"]
         archive = info["archive_info"]
         digest = archive.get("hashes", {}).get("sha256") or archive["hash"].partition("sha256=")[2]
-        links.append(f"{item['metadata']['name']} @ {info['url']}#sha256={digest}")
         metadata = item["metadata"]
-        wheels.append({"name": metadata["name"], "version": metadata["version"], "sha256": digest})
-    DOWNLOADS.mkdir(exist_ok=True)
-    if links:
-        pip("download", "--no-deps", f"--dest={DOWNLOADS}", *options, *links)
-    found = {}
-    for path in DOWNLOADS.iterdir():
-        name, version = path.name.split("-")[:2]
-        found[canonicalize_name(name), version] = path
-    for wheel in wheels:
-        # The version in a file's name is escaped.
-        version = wheel["version"].replace("-", "_")
-        path = found[canonicalize_name(wheel["name"]), version]
-        wheel.update(file=path.name, size=path.stat().st_size)
+        wheel = {"name": metadata["name"], "version": metadata["version"], "sha256": digest}
+        try:
+            wheels.append({**wheel, **fetch(session, info["url"], digest)})
+        except (requests.RequestException, OSError) as error:
+            sys.exit(f"ERROR: cannot download {metadata['name']}: {error}")
     return {"wheels": wheels, **check(*requirements)}
 
 
@@ -119,7 +132,7 @@ def list_(*names):
         name = distribution.metadata["Name"]
         if name and (not wanted or canonicalize_name(name) in wanted):
             packages.setdefault(canonicalize_name(name), distribution.version)
-    return {"packages": packages}
+    return {"packages": packages, "python": sys.implementation.cache_tag}
 
 
 if __name__ == "__main__":

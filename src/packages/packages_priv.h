@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache (wheels.c), the downloads into it (wheel_job.c), the deliveries (delivery.c).
+// The cache (wheels.c), the downloads into it (wheel_job.c, wheel_unpack.c), the sets that sessions
+// import from (package_sets.c), the deliveries (delivery.c), and what every sandbox has anyway
+// (environment.c).
 #pragma once
 
 #include <sys/queue.h>
 
+#include "package_sets.h"
 #include "packages.h"
 #include "wheels.h"
 
-// Where sandboxes see wheels_shared_dir(), or the copies of its files that were delivered.
+// Where sandboxes see wheels_shared_dir(), or the copies of files that were delivered.
 #define PACKAGES_INSIDE "/opt/kernelgate/packages"
 #define PACKAGES_DELIVERED FILE_OWN_PREFIX "delivered" // in /mnt/data
 
@@ -20,6 +23,10 @@ struct packages {
     char *index_url; // or NULL: pip's own default
     bool has_authorities;
     struct wheels *wheels;
+    struct package_sets *sets;
+    json_t *base;                 // {name: version} of what every sandbox has; NULL: not known yet
+    char *tag;                    // of the interpreter ("cpython-311"); likewise
+    char *environment;            // a hash of both; likewise
     TAILQ_HEAD(, wheel_job) jobs; // oldest first
     size_t n_jobs;
     size_t n_running; // jobs with a sandbox
@@ -30,3 +37,18 @@ struct packages {
 
 // Ends all downloads (wheel_job.c).
 void wheel_jobs_stop(struct packages *packages);
+
+// Takes the output of `packages.py list` in a clean sandbox (environment.c).
+KG_MUST_CHECK int environment_take(struct packages *packages, const char *text, size_t len,
+                                   struct kg_error *err);
+void environment_clear(struct packages *packages);
+
+// Unpacks those wheels of a resolution that are not unpacked, one after the other, in a sandbox of
+// their own that has no way out (wheel_unpack.c). `fn` fires once, in a later turn of the loop,
+// while the sandbox is being destroyed.
+struct wheel_unpack;
+typedef void (*wheel_unpack_fn)(const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct wheel_unpack *wheel_unpack_start(struct packages *packages,
+                                                      const json_t *wheels, wheel_unpack_fn fn,
+                                                      void *arg, struct kg_error *err);
+void wheel_unpack_cancel(struct wheel_unpack *unpack);

@@ -17,6 +17,7 @@ take_line(struct pip_output *output)
 {
     static const char mark[] = "ERROR: ";
     const char *text = output->line.data ? output->line.data : "";
+    output->disk_full |= output->line.len > 0 && strstr(text, "No space left on device");
     if (output->line.len > 0 && strncmp(text, mark, sizeof mark - 1) == 0)
         snprintf(output->failure, sizeof output->failure, "%s", text + sizeof mark - 1);
     output->line.len = 0;
@@ -61,6 +62,10 @@ pip_output_check(const struct pip_output *output, const struct sandbox_command_r
         return kg_error_set(err, KG_INTERNAL, 0, "pip ran out of memory: see memory-mb, disk-mb");
     if (result->exit_code == 0)
         return 0;
+    if (output->disk_full)
+        return kg_error_set(err, KG_DISK_FULL, 0,
+                            "a sandbox's disk has no room for these packages at once: install "
+                            "fewer at a time, or see disk-mb");
     if (strncmp(output->failure, nothing, sizeof nothing - 1) == 0)
         return kg_error_set(err, KG_NOT_FOUND, 0,
                             "no wheel fits %.80s: there is no such package or version, the index "
@@ -89,6 +94,18 @@ pip_argv(const struct packages *packages, const char *action, const json_t *args
     json_t *item;
     json_array_foreach(args, i, item)
         argv[n++] = kg_strdup(json_string_value(item));
+    return argv;
+}
+
+char **
+unpack_argv(const struct packages *packages, const json_t *wheel, int64_t first)
+{
+    char **argv = kg_calloc(5, sizeof *argv);
+    KG_AUTO_FREE char *path = wheel_path_of(wheel);
+    argv[0] = kg_strdup(packages->python);
+    argv[1] = packages_path_inside(packages, "unpack.py");
+    argv[2] = kg_asprintf("/mnt/data/" PACKAGES_DELIVERED "/%s", path);
+    argv[3] = kg_asprintf("%lld", (long long)first);
     return argv;
 }
 

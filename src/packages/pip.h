@@ -16,12 +16,15 @@ enum { PIP_OUTPUT_MAX = 2 << 20 }; // bytes of all output of one run
 // `args`. To be freed with pip_argv_free().
 char **pip_argv(const struct packages *packages, const char *action, const json_t *args);
 void pip_argv_free(char **argv);
+// The command line that unpacks a part of a delivered wheel; see unpack.py. To be freed likewise.
+char **unpack_argv(const struct packages *packages, const json_t *wheel, int64_t first);
 
 // The output of one run: the result (stdout, JSON) and the last error on stderr. Zeroed at first.
 struct pip_output {
     struct buf result; // bounded
     struct buf line;   // the last line of stderr, as far as it has come
     char failure[200]; // the last error
+    bool disk_full;    // the system said so
 };
 void pip_output_take(struct pip_output *output, enum sandbox_stream stream, const char *text,
                      size_t len);

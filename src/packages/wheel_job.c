@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Downloads of wheels. pip runs in a separate sandbox, which has network access but no session's
-// data; then the gateway checks each wheel and copies it into the cache.
+// data; then the gateway checks each wheel and copies it into the cache. Where sessions use sets,
+// another sandbox unpacks them.
 
 #include <assert.h>
 #include <stdio.h>
@@ -29,7 +30,8 @@ struct wheel_wait {
 };
 
 // Its steps: it is queued, its sandbox is created, certificates are delivered where no folder is
-// shared, pip runs, the wheels are copied one by one, it ends.
+// shared, what every sandbox has is listed if that is not known, pip runs unless the same was asked
+// for before, the wheels are copied one by one, they are unpacked, it ends.
 struct wheel_job {
     TAILQ_ENTRY(wheel_job) link;
     struct packages *packages;
@@ -48,6 +50,7 @@ struct wheel_job {
     size_t n_taken;
     struct sandbox_call *call;
     struct wheel_file *file;
+    struct wheel_unpack *unpack;
 };
 
 // ---- The end --------------------------------------------------------------------------------
@@ -60,6 +63,7 @@ release_sandbox(struct wheel_job *job)
         sandbox_command_cancel(KG_STEAL(job->command));
     sandbox_call_cancel(KG_STEAL(job->call));
     wheel_file_cancel(KG_STEAL(job->file));
+    wheel_unpack_cancel(KG_STEAL(job->unpack));
     if (job->sandbox)
         sandbox_destroy(KG_STEAL(job->sandbox), NULL, NULL);
 }
@@ -122,6 +126,42 @@ job_end(struct wheel_job *job, const struct kg_error *err)
     if (err)
         job->err = *err;
     loop_timer_start(job->step, 0);
+}
+
+// ---- Unpacking ------------------------------------------------------------------------------
+
+static void
+job_on_unpacked(const struct kg_error *unpack_err, void *arg)
+{
+    struct wheel_job *job = arg;
+    struct packages *packages = job->packages;
+    struct kg_error err = {0};
+    const json_t *wheels = json_object_get(job->resolution, "wheels");
+    job->unpack = NULL;
+    if (unpack_err)
+        err = *unpack_err;
+    else if (!package_sets_can_make(packages->sets, wheels, packages->tag))
+        kg_error_set(&err, KG_DISK_FULL, 0,
+                     "the package cache has no room for all of these packages at once");
+    job_end(job, err.code ? &err : NULL);
+}
+
+// Where sessions have copies of wheels, nothing is left to do.
+static void
+unpack_wheels(struct wheel_job *job)
+{
+    struct packages *packages = job->packages;
+    const json_t *wheels = json_object_get(job->resolution, "wheels");
+    struct kg_error err = {0};
+    if (packages_need_delivery(packages) ||
+        package_sets_can_make(packages->sets, wheels, packages->tag)) {
+        job_end(job, NULL);
+        return;
+    }
+    release_sandbox(job);
+    job->unpack = wheel_unpack_start(packages, wheels, job_on_unpacked, job, &err);
+    if (!job->unpack)
+        job_end(job, &err);
 }
 
 // ---- The wheels -----------------------------------------------------------------------------
@@ -202,8 +242,9 @@ take_next(struct wheel_job *job)
         return;
     }
     if (has_all(job)) {
-        wheels_remember(job->packages->wheels, job->requirements, job->resolution);
-        job_end(job, NULL);
+        wheels_remember(job->packages->wheels, job->packages->environment, job->requirements,
+                        job->resolution);
+        unpack_wheels(job);
     } else {
         kg_error_set(&err, KG_INTERNAL, 0,
                      "the package cache has no room for all of these wheels at once");
@@ -228,7 +269,8 @@ job_on_output(enum sandbox_stream stream, const char *text, size_t len, void *ar
 }
 
 static void
-job_on_end(const struct sandbox_command_result *result, const struct kg_error *end_err, void *arg)
+job_on_resolved(const struct sandbox_command_result *result, const struct kg_error *end_err,
+                void *arg)
 {
     struct wheel_job *job = arg;
     struct kg_error err = {0};
@@ -259,13 +301,14 @@ make_env(const struct packages *packages)
 }
 
 static void
-run_pip(struct wheel_job *job)
+run(struct wheel_job *job, const char *action, const json_t *args,
+    void (*on_end)(const struct sandbox_command_result *, const struct kg_error *, void *))
 {
-    static const struct sandbox_command_events events = {.on_output = job_on_output,
-                                                         .on_end = job_on_end};
+    const struct sandbox_command_events events = {.on_output = job_on_output, .on_end = on_end};
     struct kg_error err = {0};
     json_auto_t *env = make_env(job->packages);
-    char **argv = pip_argv(job->packages, "download", job->requirements);
+    char **argv = pip_argv(job->packages, action, args);
+    pip_output_clear(&job->output);
     const struct sandbox_command_spec spec = {
         .argv = (const char *const *)argv,
         .env = env,
@@ -278,6 +321,59 @@ run_pip(struct wheel_job *job)
         job_end(job, &err);
 }
 
+// ---- Its start ------------------------------------------------------------------------------
+
+// An earlier job, or an earlier gateway, may have done a part of it or all.
+static void
+resolve(struct wheel_job *job)
+{
+    const struct packages *packages = job->packages;
+    bool fresh = false;
+    json_auto_t *known =
+        wheels_find(packages->wheels, packages->environment, job->requirements, &fresh);
+    if (!known || !fresh) {
+        run(job, "download", job->requirements, job_on_resolved);
+        return;
+    }
+    const json_t *wheels = json_object_get(known, "wheels");
+    bool unpacked = !packages_need_delivery(packages) &&
+                    package_sets_can_make(packages->sets, wheels, packages->tag);
+    job->resolution = KG_STEAL(known);
+    if (unpacked)
+        job_end(job, NULL);
+    else if (has_all(job))
+        unpack_wheels(job);
+    else {
+        json_decref(KG_STEAL(job->resolution));
+        run(job, "download", job->requirements, job_on_resolved);
+    }
+}
+
+static void
+job_on_listed(const struct sandbox_command_result *result, const struct kg_error *end_err,
+              void *arg)
+{
+    struct wheel_job *job = arg;
+    struct kg_error err = {0};
+    const struct buf *text = &job->output.result;
+    job->command = NULL;
+    if (pip_output_check(&job->output, result, end_err, &err) < 0 ||
+        environment_take(job->packages, text->data, text->len, &err) < 0)
+        job_end(job, &err);
+    else
+        resolve(job);
+}
+
+static void
+look(struct wheel_job *job)
+{
+    json_auto_t *all = json_array();
+    if (job->packages->environment)
+        resolve(job);
+    else
+        run(job, "list", all, job_on_listed);
+}
+
 static void
 job_on_delivered(const struct kg_error *err, void *arg)
 {
@@ -286,7 +382,7 @@ job_on_delivered(const struct kg_error *err, void *arg)
     if (err)
         job_end(job, err);
     else
-        run_pip(job);
+        look(job);
 }
 
 static void
@@ -299,7 +395,7 @@ job_on_claimed(struct sandbox *sandbox, const struct kg_error *claim_err, void *
         return;
     }
     if (!job->packages->has_authorities || !packages_need_delivery(job->packages)) {
-        run_pip(job);
+        look(job);
         return;
     }
     json_auto_t *files = json_pack("[s]", "ca.pem");

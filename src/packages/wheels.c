@@ -13,6 +13,7 @@
 
 #include "packages_script.h"
 #include "requirement.h"
+#include "unpack_script.h"
 #include "wheel_room.h"
 
 #define CACHE_MAX_BYTES (INT64_C(2) << 30)
@@ -23,7 +24,7 @@ enum { MAX_RECORD_BYTES = 256 << 10, MAX_CA_BYTES = 4 << 20, HASH_HEX = 64 };
 
 struct wheels {
     char *shared;
-    char *files;    // shared/wheels
+    char *files;    // wheels
     char *records;  // resolved
     char *incoming; // on the same file system
     struct wheel_room *room;
@@ -48,9 +49,9 @@ compare_strings(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// One file for each set of requirements, named by a hash of them.
+// One file for each list of requirements in one environment, named by a hash of both.
 static char *
-record_path(const struct wheels *wheels, const json_t *packages)
+record_path(const struct wheels *wheels, const char *environment, const json_t *packages)
 {
     size_t n = json_array_size(packages);
     KG_AUTO_FREE const char **sorted = kg_calloc(n + 1, sizeof *sorted);
@@ -58,6 +59,7 @@ record_path(const struct wheels *wheels, const json_t *packages)
         sorted[i] = json_string_value(json_array_get(packages, i));
     qsort(sorted, n, sizeof *sorted, compare_strings);
     KG_AUTO_BUF key = {0};
+    buf_printf(&key, "%s\n", environment);
     for (size_t i = 0; i < n; i++)
         buf_printf(&key, "%s\n", sorted[i]);
     unsigned char hash[crypto_hash_sha256_BYTES];
@@ -65,6 +67,14 @@ record_path(const struct wheels *wheels, const json_t *packages)
     crypto_hash_sha256(hash, (const unsigned char *)(key.data ? key.data : ""), key.len);
     sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
     return kg_asprintf("%s/%s.json", wheels->records, hex);
+}
+
+char *
+wheels_locate(const struct wheels *wheels, const char *path)
+{
+    if (strncmp(path, "wheels/", 7) == 0)
+        return kg_asprintf("%s/%s", wheels->files, path + 7);
+    return kg_asprintf("%s/%s", wheels->shared, path);
 }
 
 char *
@@ -101,24 +111,19 @@ wheels_use(const struct wheels *wheels, const json_t *wheel)
 }
 
 json_t *
-wheels_find(const struct wheels *wheels, const json_t *packages, bool *ret_fresh)
+wheels_find(const struct wheels *wheels, const char *environment, const json_t *packages,
+            bool *ret_fresh)
 {
-    KG_AUTO_FREE char *path = record_path(wheels, packages);
+    KG_AUTO_FREE char *path = record_path(wheels, environment, packages);
     KG_AUTO_BUF text = {0};
     struct kg_error err = {0};
     struct stat st;
     if (stat(path, &st) < 0 || file_read(path, MAX_RECORD_BYTES, &text, &err) < 0)
         return NULL;
     json_t *resolution = resolution_parse(text.data, text.len, &err);
+    bool pinned = true;
     size_t i;
     json_t *item;
-    json_array_foreach(json_object_get(resolution, "wheels"), i, item) {
-        if (!wheels_use(wheels, item)) {
-            json_decref(resolution);
-            return NULL;
-        }
-    }
-    bool pinned = true;
     json_array_foreach(packages, i, item)
         pinned = pinned && requirement_is_pinned(json_string_value(item));
     *ret_fresh = pinned || clock_wall_ms() - (int64_t)st.st_mtime * 1000 < FRESH_MS;
@@ -138,17 +143,19 @@ version_in(const json_t *resolution, const char *name)
 }
 
 static void
-write_record(const struct wheels *wheels, const json_t *packages, const json_t *resolution)
+write_record(const struct wheels *wheels, const char *environment, const json_t *packages,
+             const json_t *resolution)
 {
     struct kg_error err = {0};
-    KG_AUTO_FREE char *path = record_path(wheels, packages);
+    KG_AUTO_FREE char *path = record_path(wheels, environment, packages);
     KG_AUTO_FREE char *text = json_dumps(resolution, JSON_COMPACT);
     if (file_write_atomic(path, text, strlen(text), 0600, &err) < 0)
         log_warning("cannot store a resolution of packages", LOG_ERR(&err));
 }
 
 void
-wheels_remember(struct wheels *wheels, const json_t *packages, const json_t *resolution)
+wheels_remember(struct wheels *wheels, const char *environment, const json_t *packages,
+                const json_t *resolution)
 {
     json_auto_t *pinned = json_array();
     size_t i;
@@ -162,9 +169,9 @@ wheels_remember(struct wheels *wheels, const json_t *packages, const json_t *res
         KG_AUTO_FREE char *exact = version ? kg_asprintf("%.*s==%s", len, text, version) : NULL;
         json_array_append_new(pinned, json_string(exact ? exact : text));
     }
-    write_record(wheels, packages, resolution);
+    write_record(wheels, environment, packages, resolution);
     if (!json_equal(pinned, packages))
-        write_record(wheels, pinned, resolution);
+        write_record(wheels, environment, pinned, resolution);
 }
 
 // ---- Wheels ---------------------------------------------------------------------------------
@@ -220,14 +227,12 @@ wheel_file_write(struct wheel_file *file, const void *data, size_t len, struct k
     return 0;
 }
 
-// Sandboxes must be able to read the folder, whatever the umask.
 static int
 move_into_cache(struct wheel_file *file)
 {
     KG_AUTO_FREE char *folder =
         kg_strndup(file->final, (size_t)(strrchr(file->final, '/') - file->final));
-    if ((mkdir(folder, 0755) < 0 && errno != EEXIST) || chmod(folder, 0755) < 0 ||
-        fchmod(file->fd, 0644) < 0 || rename(file->path, file->final) < 0)
+    if ((mkdir(folder, 0700) < 0 && errno != EEXIST) || rename(file->path, file->final) < 0)
         return -1;
     // Another download may have brought the same wheel meanwhile.
     wheel_room_add(file->wheels->room, file->final + strlen(file->wheels->files) + 1, file->size);
@@ -263,9 +268,11 @@ static int
 fill_shared(const struct wheels *wheels, const char *authorities, struct kg_error *err)
 {
     KG_AUTO_FREE char *script = kg_asprintf("%s/packages.py", wheels->shared);
+    KG_AUTO_FREE char *unpack = kg_asprintf("%s/unpack.py", wheels->shared);
     KG_AUTO_FREE char *ca = kg_asprintf("%s/ca.pem", wheels->shared);
     KG_AUTO_BUF text = {0};
-    if (file_write_atomic(script, packages_script, packages_script_len, 0644, err) < 0)
+    if (file_write_atomic(script, packages_script, packages_script_len, 0644, err) < 0 ||
+        file_write_atomic(unpack, unpack_script, unpack_script_len, 0644, err) < 0)
         return -1;
     if (!authorities)
         return path_remove_tree(ca, err);
@@ -274,12 +281,22 @@ fill_shared(const struct wheels *wheels, const char *authorities, struct kg_erro
     return file_write_atomic(ca, text.data ? text.data : "", text.len, 0644, err);
 }
 
+// Until version 0.2.0 the sandboxes saw them.
+static void
+move_old_wheels(const struct wheels *wheels)
+{
+    KG_AUTO_FREE char *old = kg_asprintf("%s/wheels", wheels->shared);
+    struct kg_error err = {0};
+    if (rename(old, wheels->files) < 0 && errno != ENOENT && path_remove_tree(old, &err) < 0)
+        log_warning("wheels of an earlier version stay in the package cache", LOG_ERR(&err));
+}
+
 struct wheels *
 wheels_new(const char *dir, const char *authorities, struct kg_error *err)
 {
     KG_AUTO(wheels) wheels = KG_NEW(struct wheels);
     wheels->shared = kg_asprintf("%s/shared", dir);
-    wheels->files = kg_asprintf("%s/shared/wheels", dir);
+    wheels->files = kg_asprintf("%s/wheels", dir);
     wheels->records = kg_asprintf("%s/resolved", dir);
     wheels->incoming = kg_asprintf("%s/incoming", dir);
     // Sandboxes' users must be able to read what is mounted, whatever the umask.
@@ -290,7 +307,9 @@ wheels_new(const char *dir, const char *authorities, struct kg_error *err)
     if (result == 0)
         result = dir_make(wheels->shared, 0755, err);
     if (result == 0)
-        result = dir_make(wheels->files, 0755, err);
+        move_old_wheels(wheels);
+    if (result == 0)
+        result = dir_make(wheels->files, 0700, err);
     if (result == 0)
         result = dir_make(wheels->records, 0700, err);
     if (result == 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache of wheels: one folder for the gateway, which every sandbox sees read-only, and the
-// resolution of each request for packages, which no sandbox sees.
+// The cache of wheels, the resolution of each request for packages, and the folder that every
+// sandbox sees read-only.
 #pragma once
 
 #include <jansson.h>
@@ -10,26 +10,32 @@
 struct wheels;
 
 // Creates `dir` if it is missing. Its folder `shared/`, for the sandboxes, holds `packages.py`,
-// `ca.pem` (a copy of the file `authorities`, unless that is NULL) and `wheels/`.
+// `unpack.py` and `ca.pem` (a copy of the file `authorities`, unless that is NULL); `wheels/`,
+// `resolved/` and `incoming/`, which is empty, are the gateway's own.
 KG_MUST_CHECK struct wheels *wheels_new(const char *dir, const char *authorities,
                                         struct kg_error *err);
 void wheels_free(struct wheels *wheels);
 KG_DEFINE_AUTO(wheels, wheels_free)
 // The path of `shared/`. Borrowed.
 const char *wheels_shared_dir(const struct wheels *wheels);
+// The path of a wheel ("wheels/…", see wheel_place()), or of a file of `shared/`. To be freed.
+char *wheels_locate(const struct wheels *wheels, const char *path);
 
 // ---- Resolutions ----------------------------------------------------------------------------
 
 // A resolution: {"wheels": [{"name", "version", "file", "size", "sha256"}], "satisfied":
-// [{"requirement", "version"}]}, all checked. `packages` are requirements in their normal form.
+// [{"requirement", "version"}]}, all checked. `packages` are requirements in their normal form;
+// `environment` says what they are resolved for, such as a hash of what is installed there.
 
 // Parses a sandbox's output; NULL with `err` if it is malformed.
 KG_MUST_CHECK json_t *resolution_parse(const char *text, size_t len, struct kg_error *err);
-// Finds the resolution of the same requirements if all its wheels are in the cache; else NULL.
-// `ret_fresh` is false if the index may have newer versions.
-json_t *wheels_find(const struct wheels *wheels, const json_t *packages, bool *ret_fresh);
+// Finds the resolution of the same requirements, whether or not its wheels are in the cache; else
+// NULL. `ret_fresh` is false if the index may have newer versions.
+json_t *wheels_find(const struct wheels *wheels, const char *environment, const json_t *packages,
+                    bool *ret_fresh);
 // Stores a resolution, also for the exact versions that it found.
-void wheels_remember(struct wheels *wheels, const json_t *packages, const json_t *resolution);
+void wheels_remember(struct wheels *wheels, const char *environment, const json_t *packages,
+                     const json_t *resolution);
 
 // ---- Wheels ---------------------------------------------------------------------------------
 

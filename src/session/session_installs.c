@@ -1,40 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packages of sessions: each install checks what is missing, finds or waits for its wheels, and
-// installs them offline.
+// Packages of sessions: the queue, the wheels of what is missing, and the result.
 
 #include <string.h>
 
 #include "metrics.h"
-#include "packages.h"
-#include "pip.h"
 #include "requirement.h"
-#include "session_commands.h"
-#include "session_packages.h"
-#include "sessions_priv.h"
+#include "session_installs_priv.h"
 
-enum { CHECK_MS = 60 * 1000, INSTALL_MS = 300 * 1000, MAX_QUEUED = 16, MAX_STATES = 256 };
+enum { MAX_QUEUED = 16, MAX_STATES = 256 };
 
-// queued -> checking -> [waiting for wheels] -> [delivering] -> installing -> [removing] -> done
-struct session_install {
-    TAILQ_ENTRY(session_install) link;
-    struct session *session;
-    struct session_install_events events; // empty where its client has left
-    void *arg;
-    int64_t asked_us;
-    json_t *requirements; // in their normal form
-    json_t *missing;
-    json_t *satisfied;  // by the environment, or beside the wheels
-    json_t *resolution; // the wheels to install
-    json_t *stale;      // an old resolution from the cache, used if the index does not answer
-    struct session_command *command;
-    struct pip_output output;
-    struct wheel_wait *wait;
-    struct packages_delivery *delivery; // of the wheels, or their removal
-    struct kg_error err;                // how the installation ended, while they are removed
-};
-
-static struct packages *
-packages_of(const struct session_install *install)
+struct packages *
+install_packages_of(const struct session_install *install)
 {
     return install->session->sessions->settings.packages;
 }
@@ -46,6 +22,7 @@ install_free(struct session_install *install)
     if (install->command)
         session_command_cancel(install->command);
     wheel_wait_cancel(install->wait);
+    package_set_making_cancel(install->making);
     packages_delivery_cancel(install->delivery);
     pip_output_clear(&install->output);
     json_decref(install->requirements);
@@ -53,11 +30,13 @@ install_free(struct session_install *install)
     json_decref(install->satisfied);
     json_decref(install->resolution);
     json_decref(install->stale);
+    json_decref(install->changed);
+    free(install->set_before);
     free(install);
 }
 
-static void
-say(const struct session_install *install, const char *type, const char *text, size_t len)
+void
+install_say(const struct session_install *install, const char *type, const char *text, size_t len)
 {
     if (!install->events.on_line)
         return;
@@ -66,10 +45,10 @@ say(const struct session_install *install, const char *type, const char *text, s
         install->events.on_line(line, install->arg);
 }
 
-static void
-say_progress(const struct session_install *install, const char *text)
+void
+install_say_progress(const struct session_install *install, const char *text)
 {
-    say(install, "progress", text, strlen(text));
+    install_say(install, "progress", text, strlen(text));
 }
 
 // ---- What is known of each package ----------------------------------------------------------
@@ -87,8 +66,8 @@ set_state(struct session *session, const char *requirement, const char *status, 
                                   "version", version, "message", message));
 }
 
-static const char *
-find_version(const json_t *list, const char *key, const char *wanted)
+const char *
+install_version_in(const json_t *list, const char *key, const char *wanted)
 {
     size_t i;
     json_t *item;
@@ -107,10 +86,10 @@ version_of(const struct session_install *install, const char *requirement)
     KG_AUTO_FREE char *name = requirement_name(requirement);
     const json_t *wheels = json_object_get(install->resolution, "wheels");
     const json_t *besides = json_object_get(install->resolution, "satisfied");
-    const char *version = find_version(wheels, "name", name);
+    const char *version = install_version_in(wheels, "name", name);
     if (!version)
-        version = find_version(install->satisfied, "requirement", requirement);
-    return version ? version : find_version(besides, "requirement", requirement);
+        version = install_version_in(install->satisfied, "requirement", requirement);
+    return version ? version : install_version_in(besides, "requirement", requirement);
 }
 
 static json_t *
@@ -123,18 +102,20 @@ describe_result(const struct session_install *install, const struct kg_error *er
         const char *text = json_string_value(item);
         KG_AUTO_FREE char *name = requirement_name(text);
         const char *version = version_of(install, text);
-        bool failed = err && !find_version(install->satisfied, "requirement", text);
+        bool failed = err && !install_version_in(install->satisfied, "requirement", text);
         const char *status = failed ? "failed" : "installed";
         const char *message = failed ? err->message : NULL;
         set_state(install->session, text, status, failed ? NULL : version, message);
         json_array_append(list, json_object_get(install->session->packages, name));
     }
-    return json_pack("{s:s, s:o}", "status", err ? "error" : "ok", "packages", list);
+    json_t *changed = err || json_array_size(install->changed) == 0 ? NULL : install->changed;
+    return json_pack("{s:s, s:o, s:O*}", "status", err ? "error" : "ok", "packages", list,
+                     "changed", changed);
 }
 
 // ---- The end --------------------------------------------------------------------------------
 
-static void
+void
 install_end(struct session_install *install, const struct kg_error *err)
 {
     struct session *session = install->session;
@@ -151,133 +132,23 @@ install_end(struct session_install *install, const struct kg_error *err)
         events.on_end(result, NULL, arg);
 }
 
-// ---- The script, in the session -------------------------------------------------------------
-
-static void
-on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
-{
-    struct session_install *install = arg;
-    pip_output_take(&install->output, stream, text, len);
-    if (stream == SANDBOX_STDERR)
-        say(install, "stdout", text, len);
-}
-
-static int
-run(struct session_install *install, const char *action, const json_t *args, int64_t timeout_ms,
-    void (*on_end)(const struct sandbox_command_result *, const struct kg_error *, void *),
-    struct kg_error *err)
-{
-    const struct sandbox_command_events events = {.on_output = on_output, .on_end = on_end};
-    char **argv = pip_argv(packages_of(install), action, args);
-    const struct sandbox_command_spec spec = {.argv = (const char *const *)argv,
-                                              .cwd = "/", // the tenant's modules are not pip's
-                                              .timeout_ms = timeout_ms,
-                                              .max_output_bytes = PIP_OUTPUT_MAX};
-    pip_output_clear(&install->output);
-    install->command = session_command_start(install->session, &spec, &events, install, err);
-    pip_argv_free(argv);
-    return install->command ? 0 : -1;
-}
-
-// ---- Installing -----------------------------------------------------------------------------
-
-static void
-install_on_removed(const struct kg_error *err, void *arg)
-{
-    struct session_install *install = arg;
-    install->delivery = NULL;
-    if (err)
-        log_warning("delivered wheels stay in a session", LOG_STR("session", install->session->id),
-                    LOG_ERR(err));
-    install_end(install, install->err.code ? &install->err : NULL);
-}
-
-// Ends it as soon as its wheels do not take the session's disk any more.
-static void
-remove_wheels(struct session_install *install, const struct kg_error *err)
-{
-    const struct packages *packages = packages_of(install);
-    json_auto_t *nothing = json_array();
-    struct kg_error failure = {0};
-    if (err)
-        install->err = *err;
-    if (packages_need_delivery(packages))
-        install->delivery = packages_deliver(packages, install->session->sandbox, nothing,
-                                             install_on_removed, install, &failure);
-    if (!install->delivery)
-        install_end(install, err);
-}
-
-static void
-on_installed(const struct sandbox_command_result *result, const struct kg_error *end_err, void *arg)
-{
-    struct session_install *install = arg;
-    struct kg_error err = {0};
-    install->command = NULL;
-    int failed = pip_output_check(&install->output, result, end_err, &err);
-    remove_wheels(install, failed ? &err : NULL);
-}
-
-static json_t *
-wheel_paths(const struct session_install *install, bool inside)
-{
-    json_t *paths = json_array();
-    size_t i;
-    json_t *wheel;
-    json_array_foreach(json_object_get(install->resolution, "wheels"), i, wheel) {
-        KG_AUTO_FREE char *shared = wheel_path_shared(wheel);
-        KG_AUTO_FREE char *path = packages_path_inside(packages_of(install), shared);
-        json_array_append_new(paths, json_string(inside ? path : shared));
-    }
-    return paths;
-}
-
-static void
-run_pip(struct session_install *install)
-{
-    json_auto_t *paths = wheel_paths(install, true);
-    struct kg_error err = {0};
-    if (run(install, "install", paths, INSTALL_MS, on_installed, &err) < 0)
-        remove_wheels(install, &err);
-}
-
-static void
-install_on_delivered(const struct kg_error *err, void *arg)
-{
-    struct session_install *install = arg;
-    install->delivery = NULL;
-    if (err)
-        install_end(install, err);
-    else
-        run_pip(install);
-}
+// ---- Their wheels ---------------------------------------------------------------------------
 
 static void
 install_wheels(struct session_install *install)
 {
-    json_auto_t *files = wheel_paths(install, false);
-    struct kg_error err = {0};
-    if (json_array_size(files) == 0) {
+    if (json_array_size(json_object_get(install->resolution, "wheels")) == 0)
         install_end(install, NULL);
-        return;
-    }
-    if (!packages_need_delivery(packages_of(install))) {
-        run_pip(install);
-        return;
-    }
-    say_progress(install, "copying the wheels into the session");
-    install->delivery = packages_deliver(packages_of(install), install->session->sandbox, files,
-                                         install_on_delivered, install, &err);
-    if (!install->delivery)
-        install_end(install, &err);
+    else if (packages_need_delivery(install_packages_of(install)))
+        install_pip(install);
+    else
+        install_set(install);
 }
-
-// ---- Their wheels ---------------------------------------------------------------------------
 
 static void
 on_text(const char *text, size_t len, void *arg)
 {
-    say(arg, "stdout", text, len);
+    install_say(arg, "stdout", text, len);
 }
 
 static void
@@ -290,62 +161,35 @@ on_wheels(const json_t *resolution, const struct kg_error *err, void *arg)
         return;
     }
     if (!resolution)
-        say_progress(install, "the index does not answer: using cached wheels");
+        install_say_progress(install, "the index does not answer: using cached wheels");
     install->resolution = resolution ? json_deep_copy(resolution) : KG_STEAL(install->stale);
     install_wheels(install);
 }
 
-static void
-find_wheels(struct session_install *install)
+void
+install_find_wheels(struct session_install *install)
 {
     static const struct wheel_wait_events events = {on_text, on_wheels};
-    struct packages *packages = packages_of(install);
+    struct packages *packages = install_packages_of(install);
     struct kg_error err = {0};
     bool fresh = false;
+    if (json_array_size(install->missing) == 0) {
+        install_end(install, NULL);
+        return;
+    }
     json_t *known = packages_find(packages, install->missing, &fresh);
     if (known && fresh) {
-        say_progress(install, "all wheels are in the cache");
+        install_say_progress(install, "all wheels are in the cache");
         install->resolution = known;
         install_wheels(install);
         return;
     }
     install->stale = known;
-    say_progress(install, "asking the index, in a sandbox of its own");
+    install_say_progress(install, "asking the index, in a sandbox of its own");
     install->wait = wheel_wait_start(packages, install->session->owner, install->missing, &events,
                                      install, &err);
     if (!install->wait)
         install_end(install, &err);
-}
-
-// ---- What is missing ------------------------------------------------------------------------
-
-// The sandbox reports its own packages, and is untrusted: only what was asked for counts.
-static void
-on_checked(const struct sandbox_command_result *result, const struct kg_error *end_err, void *arg)
-{
-    struct session_install *install = arg;
-    struct kg_error err = {0};
-    const struct buf *text = &install->output.result;
-    install->command = NULL;
-    json_auto_t *root = NULL;
-    if (pip_output_check(&install->output, result, end_err, &err) == 0)
-        root = pip_result_parse(text->data, text->len, &err);
-    if (!root) {
-        install_end(install, &err);
-        return;
-    }
-    install->satisfied = json_incref(json_object_get(root, "satisfied"));
-    install->missing = json_array();
-    size_t i;
-    json_t *item;
-    json_array_foreach(install->requirements, i, item) {
-        if (!find_version(install->satisfied, "requirement", json_string_value(item)))
-            json_array_append(install->missing, item);
-    }
-    if (json_array_size(install->missing) == 0)
-        install_end(install, NULL);
-    else
-        find_wheels(install);
 }
 
 // Starts the first queued installation if none is under way.
@@ -355,9 +199,11 @@ session_installs_step(void *arg)
     struct session *session = arg;
     struct session_install *install = TAILQ_FIRST(&session->installs);
     struct kg_error err = {0};
-    if (!install || install->command || install->wait || install->delivery)
+    if (!install || install->command || install->wait || install->making || install->delivery)
         return;
-    if (run(install, "check", install->requirements, CHECK_MS, on_checked, &err) < 0)
+    if (!packages_need_delivery(install_packages_of(install)))
+        install_set_begin(install);
+    else if (install_pip_begin(install, &err) < 0)
         install_end(install, &err);
 }
 

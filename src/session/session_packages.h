@@ -16,8 +16,9 @@ struct session_install_events {
     // Borrowed. May be NULL.
     void (*on_line)(const json_t *line, void *arg);
     // Once, the last; then the handle is gone. `result` is {"status": "ok" | "error", "packages":
-    // [{"name", "status": "installed" | "failed", "version"?, "message"?}]}, one entry for each
-    // requirement; NULL if `err` is set, because the session has ended.
+    // [{"name", "status": "installed" | "failed", "version"?, "message"?}], "changed"?: [{"name",
+    // "from", "to"}]}: one entry for each requirement, and the versions in the session that were
+    // replaced; NULL if `err` is set, because the session has ended.
     void (*on_end)(const json_t *result, const struct kg_error *err, void *arg);
 };
 

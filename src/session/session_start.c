@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "packages.h"
 #include "pool.h"
 #include "session.h"
 #include "sessions_priv.h"
@@ -273,8 +274,11 @@ session_adopt(struct sessions *sessions, const char *id, const json_t *meta, str
     session->created_wall_ms = created_ms;
     session->sandbox = sandbox_adopt(sessions->settings.sandboxes, id, true, &spec,
                                      &session_sandbox_events, session, err);
-    if (session->sandbox)
+    if (session->sandbox) {
+        if (sessions->settings.packages)
+            packages_keep_user(sessions->settings.packages, id);
         return 0;
+    }
     session_end(session, err->message, NULL, NULL);
     return -1;
 }

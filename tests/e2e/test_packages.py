@@ -95,7 +95,7 @@ def test_a_running_kernel_imports_it_at_once(installer, session):
 
 def test_dependencies_come_with_it_but_not_what_is_there(installer, session):
     lines = install(installer, session, "kgtwo", "kgthree>=3,<4")
-    assert lines[-1]["status"] == "ok", lines
+    assert lines[-1]["status"] == "ok", lines[-3:]
     assert version_in_kernel(installer, session, "kgtwo") == "2.0"
     assert version_in_kernel(installer, session, "kgone") == "1.0"
     assert "numpy" not in "".join(line.get("text", "") for line in lines if "Saved" in str(line))
@@ -254,7 +254,7 @@ def test_the_session_has_no_network_and_its_packages_do_not_show(installer, sess
 import os, socket
 print(os.environ.get("http_proxy"), socket.socket().connect_ex(("203.0.113.1", 80)) > 0)
 try:
-    open("/opt/kernelgate/packages/wheels/x", "w")
+    open("/opt/kernelgate/packages/x", "w")
 except OSError as error:
     print(type(error).__name__)
 print(sorted(os.listdir("/opt/kernelgate/packages")))

@@ -18,6 +18,7 @@
 #include "packages_priv.h"
 #include "pip.h"
 #include "requirement.h"
+#include "test_packages.h"
 #include "wheel_room.h"
 #include "wheels.h"
 
@@ -267,12 +268,35 @@ static void
 test_shared_folder(void **state)
 {
     const struct cache *cache = *state;
-    static const char *const names[] = {"packages.py", "ca.pem", "wheels"};
+    static const char *const names[] = {"packages.py", "unpack.py", "ca.pem"};
     for (size_t i = 0; i < KG_ARRAY_LEN(names); i++) {
         KG_AUTO_FREE char *path = kg_asprintf("%s/%s", wheels_shared_dir(cache->wheels), names[i]);
         struct stat st;
         assert_int_equal(stat(path, &st), 0);
-        assert_int_equal(st.st_mode & 0777, S_ISDIR(st.st_mode) ? 0755 : 0644);
+        assert_int_equal(st.st_mode & 0777, 0644);
+    }
+}
+
+// Sandboxes saw them until version 0.2.0.
+static void
+test_wheels_of_an_earlier_version_are_moved(void **state)
+{
+    struct cache *cache = *state;
+    struct kg_error err = {0};
+    json_auto_t *resolution = resolution_of("foo-1.0-py3-none-any.whl", "1.0", 5, HASH);
+    const json_t *wheel = json_array_get(json_object_get(resolution, "wheels"), 0);
+    assert_int_equal(put(cache, resolution, "hello"), 0);
+    KG_AUTO_FREE char *now = kg_asprintf("%s/wheels", cache->dir);
+    KG_AUTO_FREE char *before = kg_asprintf("%s/shared/wheels", cache->dir);
+    wheels_free(KG_STEAL(cache->wheels));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(rename(now, before), 0);
+        assert_int_equal(i ? mkdir(now, 0700) : 0, 0);
+        wheels_free(cache->wheels);
+        cache->wheels = wheels_new(cache->dir, NULL, &err);
+        assert_non_null(cache->wheels);
+        assert_true(wheels_has(cache->wheels, wheel));
+        assert_int_equal(access(before, F_OK), -1);
     }
 }
 
@@ -306,13 +330,9 @@ test_a_name_does_not_make_a_wheel(void **state)
 
     KG_AUTO_BUF text = {0};
     KG_AUTO_FREE char *place = wheel_place(wheel);
-    KG_AUTO_FREE char *path = kg_asprintf("%s/wheels/%s", wheels_shared_dir(cache->wheels), place);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/wheels/%s", cache->dir, place);
     assert_int_equal(file_read(path, 100, &text, NULL), 0);
     assert_string_equal(text.data, "HELLO");
-    struct stat st;
-    *strrchr(path, '/') = '\0';
-    assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0755);
 }
 
 static void
@@ -385,21 +405,14 @@ test_use_makes_a_wheel_young(void **state)
     const json_t *wheel = json_array_get(json_object_get(resolution, "wheels"), 0);
     json_object_set_new(json_array_get(json_object_get(resolution, "wheels"), 0), "name",
                         json_string("foo"));
-    json_auto_t *asked = json_pack("[s]", "foo");
-    bool fresh;
     assert_false(wheels_use(cache->wheels, wheel));
     assert_int_equal(put(cache, resolution, "hello"), 0);
-    wheels_remember(cache->wheels, asked, resolution);
     KG_AUTO_FREE char *place = wheel_place(wheel);
-    KG_AUTO_FREE char *path = kg_asprintf("%s/wheels/%s", wheels_shared_dir(cache->wheels), place);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/wheels/%s", cache->dir, place);
     assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
     assert_true(wheels_has(cache->wheels, wheel));
     assert_true(age_of(path) > 1000);
     assert_true(wheels_use(cache->wheels, wheel));
-    assert_true(age_of(path) < 1000);
-    assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
-    json_auto_t *found = wheels_find(cache->wheels, asked, &fresh);
-    assert_non_null(found);
     assert_true(age_of(path) < 1000);
 }
 
@@ -415,21 +428,20 @@ test_what_was_asked_for_is_found(void **state)
     json_auto_t *exact = json_pack("[s, s]", "foo==1.0", "bar");
     json_auto_t *other = json_pack("[s]", "foo");
     bool fresh = false;
-    assert_null(wheels_find(cache->wheels, asked, &fresh));
-    wheels_remember(cache->wheels, asked, resolution);
-    assert_null(wheels_find(cache->wheels, asked, &fresh)); // the wheel is not there
-    assert_int_equal(put(cache, resolution, "hello"), 0);
-    json_auto_t *found = wheels_find(cache->wheels, asked, &fresh);
+    assert_null(wheels_find(cache->wheels, "env", asked, &fresh));
+    wheels_remember(cache->wheels, "env", asked, resolution);
+    assert_null(wheels_find(cache->wheels, "other environment", asked, &fresh));
+    json_auto_t *found = wheels_find(cache->wheels, "env", asked, &fresh);
     assert_true(json_equal(found, resolution) && fresh);
-    json_auto_t *again = wheels_find(cache->wheels, other_order, &fresh);
+    json_auto_t *again = wheels_find(cache->wheels, "env", other_order, &fresh);
     assert_true(json_equal(again, resolution));
-    json_auto_t *pinned = wheels_find(cache->wheels, exact, &fresh);
+    json_auto_t *pinned = wheels_find(cache->wheels, "env", exact, &fresh);
     assert_true(json_equal(pinned, resolution));
-    assert_null(wheels_find(cache->wheels, other, &fresh));
+    assert_null(wheels_find(cache->wheels, "env", other, &fresh));
     // The next gateway finds it as well.
     struct kg_error err = {0};
     KG_AUTO(wheels) next = wheels_new(cache->dir, NULL, &err);
-    json_auto_t *kept = wheels_find(next, asked, &fresh);
+    json_auto_t *kept = wheels_find(next, "env", asked, &fresh);
     assert_true(json_equal(kept, resolution));
 }
 
@@ -442,14 +454,14 @@ test_the_index_is_asked_again_after_a_day(void **state)
     json_auto_t *exact = json_pack("[s]", "foo==1.0");
     bool fresh = true;
     assert_int_equal(put(cache, resolution, "hello"), 0);
-    wheels_remember(cache->wheels, asked, resolution);
-    wheels_remember(cache->wheels, exact, resolution);
+    wheels_remember(cache->wheels, "env", asked, resolution);
+    wheels_remember(cache->wheels, "env", exact, resolution);
     KG_AUTO_FREE char *command =
         kg_asprintf("touch -d '2 days ago' %s/resolved/*.json", cache->dir);
     assert_int_equal(system(command), 0);
-    json_auto_t *found = wheels_find(cache->wheels, asked, &fresh);
+    json_auto_t *found = wheels_find(cache->wheels, "env", asked, &fresh);
     assert_true(found && !fresh);
-    json_auto_t *pinned = wheels_find(cache->wheels, exact, &fresh);
+    json_auto_t *pinned = wheels_find(cache->wheels, "env", exact, &fresh);
     assert_true(pinned && fresh);
 }
 
@@ -645,7 +657,7 @@ delivery_set_up(void **state)
             i ? "foo-1.1-py3-none-any.whl" : "foo-1.0-py3-none-any.whl", "1.0", 5, HASH);
         assert_int_equal(put(&d->cache, resolution, "hello"), 0);
         KG_AUTO_FREE char *path =
-            wheel_path_shared(json_array_get(json_object_get(resolution, "wheels"), 0));
+            wheel_path_of(json_array_get(json_object_get(resolution, "wheels"), 0));
         json_array_append_new(d->files, json_string(path));
     }
     d->sandbox = sandbox_create(&d->f->sandboxes, &spec, &events, NULL, &err);
@@ -718,8 +730,8 @@ test_pip_with_and_without_a_shared_folder(void **state)
     pip_argv_free(argv);
 
     d->f->sandboxes.shares_folders = true;
-    KG_AUTO_FREE char *shared = packages_path_inside(&d->packages, "wheels/x");
-    assert_string_equal(shared, "/opt/kernelgate/packages/wheels/x");
+    KG_AUTO_FREE char *shared = packages_path_inside(&d->packages, "ca.pem");
+    assert_string_equal(shared, "/opt/kernelgate/packages/ca.pem");
     argv = pip_argv(&d->packages, "list", args);
     assert_string_equal(argv[1], "/opt/kernelgate/packages/packages.py");
     assert_string_equal(argv[2], "list");
@@ -744,8 +756,7 @@ test_a_delivery_that_finds_no_room(void **state)
 static char *
 path_of_file(const struct delivery *d, size_t i)
 {
-    return kg_asprintf("%s/%s", wheels_shared_dir(d->cache.wheels),
-                       json_string_value(json_array_get(d->files, i)));
+    return wheels_locate(d->cache.wheels, json_string_value(json_array_get(d->files, i)));
 }
 
 static void
@@ -810,6 +821,8 @@ main(void)
         cmocka_unit_test(test_resolutions),
         cmocka_unit_test(test_a_resolution_with_too_many_values),
         cmocka_unit_test_setup_teardown(test_shared_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_wheels_of_an_earlier_version_are_moved, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_only_the_named_bytes_get_in, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_name_does_not_make_a_wheel, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_use_makes_a_wheel_young, set_up, tear_down),
@@ -831,5 +844,5 @@ main(void)
         cmocka_unit_test_setup_teardown(test_a_delivery_ends_with_its_sandbox_or_its_caller,
                                         delivery_set_up, delivery_tear_down),
     };
-    return cmocka_run_group_tests_name("packages", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("packages", tests, NULL, NULL) + test_package_sets();
 }

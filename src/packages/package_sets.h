@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sets of packages on disk: folders that Python imports from, each with the files of all wheels
+// that requirements were resolved to, as hard links to their trees (wheel_trees.h). Every sandbox
+// sees them read-only. Their names cannot be guessed, and the folder that they are in cannot be
+// listed, so that nobody learns what others have installed. On the loop's thread.
+//
+// Wheels are those of a resolution: [{"name", "version", "sha256", …}], checked.
+#pragma once
+
+#include <jansson.h>
+
+#include "base.h"
+#include "packages.h"
+
+struct package_sets;
+struct wheel_trees;
+
+// Keeps them in `dir`/shared/sets, which it makes, and what it knows of them beside `dir`/shared,
+// which exists, as `dir`/incoming does.
+KG_MUST_CHECK struct package_sets *package_sets_new(struct loop *loop, const char *dir,
+                                                    struct kg_error *err);
+void package_sets_free(struct package_sets *sets);
+KG_DEFINE_AUTO(package_sets, package_sets_free)
+// The unpacked wheels that sets are made of. Borrowed.
+struct wheel_trees *package_sets_trees(struct package_sets *sets);
+// Whether all wheels are unpacked for interpreters with that tag ("cpython-311"). Marks them as
+// used.
+bool package_sets_can_make(struct package_sets *sets, const json_t *wheels, const char *tag);
+
+// Makes the set of wheels that are all unpacked, unless it is there. `fn` fires once: at once
+// (before this returns NULL with `err` unset) if it is there, else in a later turn of the loop.
+// `name` is borrowed, and NULL if `err` is set. A set leaves when nobody uses it and others need
+// the room, so use it in the callback.
+KG_MUST_CHECK struct package_set_making *package_sets_make(struct package_sets *sets,
+                                                           const json_t *wheels, const char *tag,
+                                                           package_set_fn fn, void *arg);
+
+// ---- Users ----------------------------------------------------------------------------------
+
+// `user` (the id of a sandbox) uses the set of that name from now on, instead of the one that it
+// used; NULL: none. A later gateway knows it, too.
+void package_sets_use(struct package_sets *sets, const char *user, const char *name);
+// The wheels of the set that it uses, borrowed; NULL: it uses none.
+const json_t *package_sets_wheels_of(const struct package_sets *sets, const char *user);
+// The name of that set, likewise.
+const char *package_sets_name_of(const struct package_sets *sets, const char *user);
+// After a start: `user` is still there; and then: all others that used sets before are not.
+void package_sets_keep(struct package_sets *sets, const char *user);
+void package_sets_forget_others(struct package_sets *sets);
