@@ -27,6 +27,8 @@ import sys
 import time
 import types
 
+import kernelgate_common
+
 DOOR = "/run/kg/door.sock"
 MESSAGE_MAX = 256 * 1024
 MAX_DESCRIPTORS = 32
@@ -333,6 +335,7 @@ def prepare(hello, program):
     late = hello.get("late", [])
     names, started = _rehearse(hello, program)
     failed = _import_all(names, late)
+    kernelgate_common.import_all(_end_threads)
     if "prepare" in hello:
         _function(hello["prepare"])(program.arguments, started)
     _renew_randomness()  # so that in the forks it finds its caches filled
@@ -381,7 +384,7 @@ def _renew_randomness():
 def _has_packages_of_its_own():
     """Whether the session has installed packages: imported modules may be other versions of them."""
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return any(folder and os.path.exists(folder) for folder in folders)
+    return any(folder.startswith("/mnt/") and os.path.exists(folder) for folder in folders)
 
 
 def become_kernel(hello, request, command_line, program):

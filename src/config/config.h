@@ -28,7 +28,13 @@ struct config {
 };
 
 // Which commands a setting belongs to.
-enum config_command { CONFIG_SERVE = 1, CONFIG_DOCTOR = 2, CONFIG_MCP = 4, CONFIG_ACCOUNTS = 8 };
+enum config_command {
+    CONFIG_SERVE = 1,
+    CONFIG_DOCTOR = 2,
+    CONFIG_MCP = 4,
+    CONFIG_ACCOUNTS = 8,
+    CONFIG_PACKAGES = 16,
+};
 
 // Fills `config` from, in this order: the flags in `argv` (argv[0] is the command itself),
 // KERNELGATE_<NAME>, the aliases, `dotenv_path` (may be NULL or missing), the defaults. Fails with

@@ -77,7 +77,7 @@ SETTING(CHOICE, network, "network", .fallback = "none", .choices = networks, .co
         .help = "none, or egress: out through a proxy, never to private addresses or this machine")
 SETTING(STRING, fetch_allow, "fetch-allow", .commands = SERVE,
         .help = "private networks (10.0.0.0/8) and hosts that may be reached nevertheless, comma-separated")
-SETTING(STRING, state_dir, "state-dir", .commands = BOTH,
+SETTING(STRING, state_dir, "state-dir", .commands = BOTH | CONFIG_PACKAGES,
         .help = "folder for the sandboxes and the gateway's own state; $XDG_RUNTIME_DIR/kernelgate, else /run/kernelgate")
 SETTING(FLAG, keep_sandboxes, "keep-sandboxes", .fallback = "false", .commands = LISTEN,
         .help = "keep the sandboxes at shutdown, for the next gateway")
@@ -135,6 +135,8 @@ SETTING(STRING, pass_through_env, "pass-through-env", .commands = SERVE,
         .help = "environment variables of the gateway that kernels and commands get, comma-separated")
 SETTING(STRING, pypi_index_url, "pypi-index-url", .commands = SERVE,
         .help = "package index; pip's own by default")
+SETTING(STRING, packages, "packages", .commands = SERVE,
+        .help = "packages that all sessions get, besides those of `kernelgate packages add`, comma-separated")
 SETTING(STRING, upload_root, "upload-root", .commands = SERVE,
         .help = "folder of this machine whose files MCP clients of the profile mcp-sandbox may upload; over stdio any, unless one is given")
 SETTING(INTEGER, memory_mb, "memory-mb", .unit = "MiB", .fallback = "512", .min = 64,

@@ -386,7 +386,10 @@ core_start(struct core *core, struct kg_error *err)
     core->links = file_links_new(core->state.dir, err);
     if (!core->links)
         return -1;
-    core->kernel_env = kernel_env_make(config, err);
+    core->common_packages = common_packages_list(config, core->state.dir, err);
+    if (!core->common_packages)
+        return -1;
+    core->kernel_env = kernel_env_make(config, json_array_size(core->common_packages) > 0, err);
     if (!core->kernel_env)
         return -1;
     core->loop = loop_new();
@@ -421,13 +424,40 @@ on_zygotes_settled(void *arg)
 }
 
 // The pool waits for the zygotes, since forked kernels cost less.
-void
-core_open(struct core *core)
+static void
+start_zygotes(struct core *core)
 {
     if (core->zygotes)
         zygotes_start(core->zygotes, on_zygotes_settled, core);
     else
         sessions_start(core->sessions);
+}
+
+static void
+on_common_packages(const struct kg_error *err, void *arg)
+{
+    struct core *core = arg;
+    KG_AUTO_FREE char *names = json_dumps(core->common_packages, JSON_COMPACT);
+    if (err)
+        log_warning("all sessions should have packages, and get what they had before at most",
+                    LOG_STR("packages", names), LOG_ERR(err));
+    else
+        log_info("all sessions have packages", LOG_STR("packages", names));
+    start_zygotes(core);
+}
+
+// The zygotes wait for the packages of all sessions, since they import them.
+void
+core_open(struct core *core)
+{
+    struct kg_error err = {0};
+    if (json_array_size(core->common_packages) == 0) {
+        packages_clear_common(core->packages);
+        start_zygotes(core);
+    } else if (packages_prepare_common(core->packages, core->common_packages, on_common_packages,
+                                       core, &err) < 0) {
+        on_common_packages(&err, core);
+    }
 }
 
 // ---- End ------------------------------------------------------------------------------------
@@ -453,6 +483,7 @@ core_fini(struct core *core)
         explicit_bzero(core->link_key, sizeof *core->link_key);
     free(core->link_key);
     json_decref(core->kernel_env);
+    json_decref(core->common_packages);
     provisioner_op_cancel(core->takeover);
     provisioner_free(core->provisioner);
     egress_free(core->egress);

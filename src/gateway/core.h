@@ -34,6 +34,7 @@ struct core {
     struct address_policy *policy;
     struct egress *egress;
     struct packages *packages;
+    json_t *common_packages; // requirements of all sessions; may be empty
     struct zygotes *zygotes; // NULL: kernels start by exec
     struct provisioner *provisioner;
     struct pool_size pool_size;

@@ -14,6 +14,7 @@ int command_mcp(int argc, char **argv);
 int command_doctor(int argc, char **argv);
 int command_user(int argc, char **argv);
 int command_key(int argc, char **argv);
+int command_packages(int argc, char **argv);
 
 // ---- state.c --------------------------------------------------------------------------------
 
@@ -41,6 +42,13 @@ KG_MUST_CHECK int state_make_trial(struct state_trial *trial, const char *config
                                    struct kg_error *err);
 void state_drop_trial(struct state_trial *trial);
 
+// ---- packages_command.c ---------------------------------------------------------------------
+
+// The packages that all sessions get, from the setting and from the state folder: requirements in
+// their normal form (requirement.h), a new reference, which may be empty.
+KG_MUST_CHECK json_t *common_packages_list(const struct config *config, const char *state_dir,
+                                           struct kg_error *err);
+
 // ---- link_key.c -----------------------------------------------------------------------------
 
 // Reads the installation's key pair from `configured`. If that is NULL, reads it from the state
@@ -66,7 +74,7 @@ void layout_fini(struct layout *layout);
 
 // What every kernel and command has in its environment: an object of strings, the caller's; NULL
 // with `err` where pass-through-env cannot be heeded.
-json_t *kernel_env_make(const struct config *config, struct kg_error *err);
+json_t *kernel_env_make(const struct config *config, bool common_packages, struct kg_error *err);
 
 // ---- engine.c -------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "gateway.h"
+#include "packages.h"
 #include "provisioner.h"
 
 // What the agent takes of one variable, and some of what it takes of all.
@@ -52,7 +53,7 @@ add_way_out(json_t *env)
 
 // Libraries that would start a thread a processor are told how many there are.
 json_t *
-kernel_env_make(const struct config *config, struct kg_error *err)
+kernel_env_make(const struct config *config, bool common_packages, struct kg_error *err)
 {
     static const char *const thread_counts[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                                                 "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS",
@@ -60,7 +61,8 @@ kernel_env_make(const struct config *config, struct kg_error *err)
     int threads = (int)config->cpus < 1 ? 1 : (int)config->cpus;
     KG_AUTO_FREE char *count = kg_asprintf("%d", threads);
     json_auto_t *env = json_pack("{s:s, s:s, s:s}", "HOME", "/tmp", "LANG", "C.UTF-8", "PYTHONPATH",
-                                 "/mnt/data/.kg-packages");
+                                 common_packages ? "/mnt/data/.kg-packages:" PACKAGES_COMMON
+                                                 : "/mnt/data/.kg-packages");
     for (size_t i = 0; i < KG_ARRAY_LEN(thread_counts); i++)
         json_object_set_new(env, thread_counts[i], json_string(count));
     if (strcmp(config->network, "egress") == 0)

@@ -18,6 +18,7 @@ static const char usage[] =
     "  doctor    say whether sandboxes work on this machine, and what is missing\n"
     "  user      add, list, disable, enable and remove users of accounts\n"
     "  key       add, list and revoke their keys\n"
+    "  packages  add, list and remove packages that all sessions get\n"
     "  version   print the version\n"
     "\n"
     "kernelgate COMMAND --help lists the flags.\n";
@@ -38,9 +39,9 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"serve", command_serve},       {"mcp", command_mcp}, {"doctor", command_doctor},
-    {"user", command_user},         {"key", command_key}, {"version", command_version},
-    {"--version", command_version},
+    {"serve", command_serve},       {"mcp", command_mcp},           {"doctor", command_doctor},
+    {"user", command_user},         {"key", command_key},           {"version", command_version},
+    {"packages", command_packages}, {"--version", command_version},
 };
 
 // Large buffers come and go: each is a mapping of its own, which goes back to the system when it is

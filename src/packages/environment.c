@@ -63,12 +63,6 @@ environment_clear(struct packages *packages)
     json_decref(KG_STEAL(packages->base));
 }
 
-const char *
-packages_base_version(const struct packages *packages, const char *name)
-{
-    return json_string_value(json_object_get(packages->base, name));
-}
-
 static const char *
 version_among(const json_t *wheels, const char *name)
 {
@@ -79,6 +73,13 @@ version_among(const json_t *wheels, const char *name)
             return json_string_value(json_object_get(wheel, "version"));
     }
     return NULL;
+}
+
+const char *
+packages_base_version(const struct packages *packages, const char *name)
+{
+    const char *version = version_among(packages_common_wheels(packages), name);
+    return version ? version : json_string_value(json_object_get(packages->base, name));
 }
 
 const char *

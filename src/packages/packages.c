@@ -160,6 +160,7 @@ packages_forget_other_users(struct packages *packages)
 void
 packages_stop(struct packages *packages)
 {
+    common_packages_cancel(packages);
     wheel_jobs_stop(packages);
 }
 

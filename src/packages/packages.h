@@ -44,11 +44,11 @@ KG_MUST_CHECK int packages_check_available(const struct packages *packages, stru
 // have newer versions.
 json_t *packages_find(const struct packages *packages, const json_t *requirements, bool *ret_fresh);
 // The version that satisfies a requirement in its normal form without any resolution: that of
-// `wheels` (those that a session has; may be NULL), else that of what every sandbox has. Borrowed.
+// `wheels` (those that a session has; may be NULL), else that of what all have. Borrowed.
 // NULL: none does, or it takes a resolution to know.
 const char *packages_version_satisfying(const struct packages *packages, const json_t *wheels,
                                         const char *requirement);
-// The version of what every sandbox has, by its name in normal form; NULL: none, or not known yet.
+// The version of what all sessions have, by its name in normal form; NULL: none, or not known yet.
 const char *packages_base_version(const struct packages *packages, const char *name);
 // The path of a wheel, for packages_deliver(). To be freed.
 char *wheel_path_of(const json_t *wheel);
@@ -77,6 +77,20 @@ void packages_use_set(struct packages *packages, const char *user, const char *n
 // After a start: `user` is still there; and then: no other is.
 void packages_keep_user(struct packages *packages, const char *user);
 void packages_forget_other_users(struct packages *packages);
+
+// ---- Packages of all sessions ---------------------------------------------------------------
+
+// Where Python finds them, in every sandbox.
+#define PACKAGES_COMMON "/opt/kernelgate/packages/all"
+// Gives the packages of `requirements` (in their normal form, at least one) to all sessions: to new
+// kernels and commands of those that exist, too. What an earlier gateway gave them is there until
+// then, and stays if this fails. `fn` fires once, `err` is NULL if it is done. Only where the
+// engine shares folders.
+typedef void (*packages_common_fn)(const struct kg_error *err, void *arg);
+KG_MUST_CHECK int packages_prepare_common(struct packages *packages, const json_t *requirements,
+                                          packages_common_fn fn, void *arg, struct kg_error *err);
+// No session gets any.
+void packages_clear_common(struct packages *packages);
 
 // ---- Deliveries -----------------------------------------------------------------------------
 

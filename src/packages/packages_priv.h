@@ -24,6 +24,7 @@ struct packages {
     bool has_authorities;
     struct wheels *wheels;
     struct package_sets *sets;
+    struct common_packages *common; // while those of all sessions are being prepared
     json_t *base;                 // {name: version} of what every sandbox has; NULL: not known yet
     char *tag;                    // of the interpreter ("cpython-311"); likewise
     char *environment;            // a hash of both; likewise
@@ -42,6 +43,11 @@ void wheel_jobs_stop(struct packages *packages);
 KG_MUST_CHECK int environment_take(struct packages *packages, const char *text, size_t len,
                                    struct kg_error *err);
 void environment_clear(struct packages *packages);
+
+// The wheels of the packages of all sessions, borrowed; NULL: there are none (common_packages.c).
+const json_t *packages_common_wheels(const struct packages *packages);
+// Ends their preparation; its `fn` does not fire.
+void common_packages_cancel(struct packages *packages);
 
 // Unpacks those wheels of a resolution that are not unpacked, one after the other, in a sandbox of
 // their own that has no way out (wheel_unpack.c). `fn` fires once, in a later turn of the loop,

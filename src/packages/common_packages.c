@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// The packages of all sessions: a set like that of a session, which a link in the shared folder
+// leads to, and which Python finds behind the session's own.
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "packages_priv.h"
+#include "requirement.h"
+
+#define USER "all" // no sandbox has this id
+
+struct common_packages {
+    struct packages *packages;
+    json_t *requirements;
+    json_t *resolution;
+    struct wheel_wait *wait;
+    struct package_set_making *making;
+    packages_common_fn fn;
+    void *arg;
+};
+
+static void
+common_free(struct common_packages *common)
+{
+    common->packages->common = NULL;
+    wheel_wait_cancel(common->wait);
+    package_set_making_cancel(common->making);
+    json_decref(common->requirements);
+    json_decref(common->resolution);
+    free(common);
+}
+
+void
+common_packages_cancel(struct packages *packages)
+{
+    if (packages->common)
+        common_free(packages->common);
+}
+
+static void
+finish(struct common_packages *common, const struct kg_error *err)
+{
+    packages_common_fn fn = common->fn;
+    void *arg = common->arg;
+    common_free(common);
+    fn(err, arg);
+}
+
+const json_t *
+packages_common_wheels(const struct packages *packages)
+{
+    return packages->sets ? package_sets_wheels_of(packages->sets, USER) : NULL;
+}
+
+// ---- What sandboxes see ---------------------------------------------------------------------
+
+// The names of what was asked for, so that the warm process can import it.
+static int
+write_names(const struct common_packages *common, struct kg_error *err)
+{
+    KG_AUTO_FREE char *path = wheels_locate(common->packages->wheels, "all.json");
+    json_auto_t *names = json_array();
+    size_t i;
+    json_t *item;
+    json_array_foreach(common->requirements, i, item) {
+        KG_AUTO_FREE char *name = requirement_name(json_string_value(item));
+        json_array_append_new(names, json_string(name));
+    }
+    KG_AUTO_FREE char *text = json_dumps(names, JSON_COMPACT);
+    return file_write_atomic(path, text, strlen(text), 0644, err);
+}
+
+static int
+link_common(const struct packages *packages, const char *name, struct kg_error *err)
+{
+    KG_AUTO_FREE char *path = wheels_locate(packages->wheels, "all");
+    KG_AUTO_FREE char *draft = wheels_locate(packages->wheels, "all.new");
+    KG_AUTO_FREE char *target = kg_asprintf("sets/%s", name);
+    (void)unlink(draft);
+    if (symlink(target, draft) < 0 || rename(draft, path) < 0)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot link the packages of all sessions");
+    return 0;
+}
+
+void
+packages_clear_common(struct packages *packages)
+{
+    static const char *const names[] = {"all", "all.json"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(names); i++) {
+        KG_AUTO_FREE char *path = wheels_locate(packages->wheels, names[i]);
+        (void)unlink(path);
+    }
+    package_sets_use(packages->sets, USER, NULL);
+}
+
+// ---- The set --------------------------------------------------------------------------------
+
+static void
+common_on_set(const char *name, const struct kg_error *made_err, void *arg)
+{
+    struct common_packages *common = arg;
+    struct packages *packages = common->packages;
+    struct kg_error err = {0};
+    common->making = NULL;
+    if (made_err) {
+        finish(common, made_err);
+        return;
+    }
+    package_sets_use(packages->sets, USER, name);
+    int result = link_common(packages, name, &err);
+    if (result == 0)
+        result = write_names(common, &err);
+    finish(common, result < 0 ? &err : NULL);
+}
+
+static void
+make_common(struct common_packages *common)
+{
+    const json_t *wheels = json_object_get(common->resolution, "wheels");
+    struct package_set_making *making = package_sets_make(
+        common->packages->sets, wheels, common->packages->tag, common_on_set, common);
+    if (making)
+        common->making = making;
+}
+
+static void
+common_on_text(const char *text, size_t len, void *arg)
+{
+    (void)text;
+    (void)len;
+    (void)arg;
+}
+
+static void
+common_on_wheels(const json_t *resolution, const struct kg_error *err, void *arg)
+{
+    struct common_packages *common = arg;
+    common->wait = NULL;
+    if (err) {
+        finish(common, err);
+        return;
+    }
+    common->resolution = json_deep_copy(resolution);
+    if (json_array_size(json_object_get(resolution, "wheels")) > 0) {
+        make_common(common);
+        return;
+    }
+    packages_clear_common(common->packages); // every sandbox has them anyway
+    finish(common, NULL);
+}
+
+int
+packages_prepare_common(struct packages *packages, const json_t *requirements,
+                        packages_common_fn fn, void *arg, struct kg_error *err)
+{
+    static const struct wheel_wait_events events = {common_on_text, common_on_wheels};
+    if (packages_check_available(packages, err) < 0)
+        return -1;
+    if (packages_need_delivery(packages))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "this engine shares no folder with its sandboxes: put the packages of "
+                            "all sessions into the image");
+    package_sets_keep(packages->sets, USER);
+    struct common_packages *common = KG_NEW(struct common_packages);
+    common->packages = packages;
+    common->requirements = json_deep_copy(requirements);
+    common->fn = fn;
+    common->arg = arg;
+    packages->common = common;
+    common->wait = wheel_wait_start(packages, "", requirements, &events, common, err);
+    if (common->wait)
+        return 0;
+    common_free(common);
+    return -1;
+}

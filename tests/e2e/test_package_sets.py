@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sets of packages: what installing costs a session, whom it changes, and what hostile wheels do."""
+
+import io
+import pathlib
+import stat
+import subprocess
+import zipfile
+
+import pytest
+from kernelgate import BINARY, Gateway, wait_for
+from test_packages import NOWHERE, install, show, version_in_kernel
+from web import Index, wheel
+
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.not_on("kubernetes", "no folder is shared with a pod: pip installs there"),
+]
+
+FOLDER = "/mnt/data/.kg-packages"
+
+
+@pytest.fixture(scope="module")
+def index():
+    server = Index()
+    server.add_wheel("kgone", "1.0")
+    server.add_wheel("kgone", "1.1")
+    server.add_wheel("kgtwo", "2.0", requires=["kgone<1.1"])
+    server.add_wheel("kgthree", "3.0")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def installer(index):
+    gateway = Gateway(
+        "--pool-size", "1", "--pypi-index-url", index.simple, "--fetch-allow", "127.0.0.1",
+        quick=True,
+    )  # fmt: skip
+    try:
+        yield gateway.start()
+    finally:
+        gateway.clean_up()
+
+
+@pytest.fixture
+def session(installer):
+    session_id = installer.create_session()
+    yield session_id
+    installer.delete_session(session_id)
+
+
+def run(gateway, session_id, code):
+    lines = gateway.execute(code, session_id=session_id)
+    assert lines.status == "ok", lines
+    return lines.text()
+
+
+def add_wheel(index, name, files, attributes=None):
+    """A wheel with these files beside its module; `attributes`: {file: Unix mode}."""
+    plain = zipfile.ZipFile(
+        io.BytesIO(wheel(name, "1.0", {f"{name}/__init__.py": "VERSION = '1.0'\n"}))
+    )
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for info in plain.infolist():
+            archive.writestr(info.filename, plain.read(info))
+        for path, content in files.items():
+            info = zipfile.ZipInfo(path)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = (attributes or {}).get(path, stat.S_IFREG | 0o644) << 16
+            archive.writestr(info, content)
+    index.add(f"{name}-1.0-py3-none-any.whl", data.getvalue())
+
+
+def test_an_install_takes_nothing_of_the_sessions_disk(installer, session):
+    before = run(installer, session, "import os; s = os.statvfs('/mnt/data'); print(s.f_bfree)")
+    assert install(installer, session, "kgtwo")[-1]["status"] == "ok"
+    assert version_in_kernel(installer, session, "kgtwo") == "2.0"
+    after = run(installer, session, "s = os.statvfs('/mnt/data'); print(s.f_bfree)")
+    assert before == after
+    assert run(installer, session, f"print(os.path.islink('{FOLDER}'))") == "True\n"
+
+
+def test_the_answer_says_which_versions_it_replaces(installer, session):
+    assert "changed" not in install(installer, session, "kgone==1.1", "kgthree")[-1]
+    lines = install(installer, session, "kgtwo")
+    assert lines[-1]["changed"] == [{"name": "kgone", "from": "1.1", "to": "1.0"}]
+    assert "kgone 1.0 takes the place of 1.1" in "".join(line.get("text", "") for line in lines)
+    versions = {item["name"]: item.get("version") for item in show(installer, session)["packages"]}
+    assert versions["kgone"] == "1.0" and versions["kgthree"] == "3.0"
+    assert version_in_kernel(installer, session, "kgthree") == "3.0"
+
+
+def test_nobodys_session_changes_by_anothers_install(installer, session):
+    other = installer.create_session()
+    install(installer, session, "kgone==1.0")
+    assert installer.execute("import kgone", session_id=other).status == "error"
+    install(installer, other, "kgone==1.1")
+    assert version_in_kernel(installer, session, "kgone") == "1.0"
+    assert version_in_kernel(installer, other, "kgone") == "1.1"
+    # Nothing in it can be written, nor can anybody see what else there is.
+    code = f"""
+import os, pathlib
+folder = pathlib.Path(os.path.realpath('{FOLDER}'))
+for path in (folder / "kgone/__init__.py", folder / "new", folder.parent / "new"):
+    for action in (lambda: open(path, "a"), path.unlink, lambda: path.chmod(0o777)):
+        try:
+            action()
+            print("done", path)
+        except OSError:
+            pass
+try:
+    print(os.listdir(folder.parent))
+except PermissionError:
+    print("closed")
+"""
+    assert run(installer, session, code) == "closed\n"
+    installer.delete_session(other)
+
+
+def test_programs_run_and_byte_code_is_there(installer, index, session):
+    add_wheel(
+        index,
+        "kgprog",
+        {
+            "kgprog-1.0.dist-info/entry_points.txt": "[console_scripts]\nkghello = kgprog.main:run\n",
+            "kgprog/main.py": "def run():\n    print('hello from', __name__)\n",
+            "kgprog-1.0.data/scripts/kgscript": "#!python\nprint('a script')\n",
+            "kgprog-1.0.data/data/share/kgprog/note.txt": "a note",
+            "kgprog-1.0.data/purelib/kgprog_pure.py": "VALUE = 7\n",
+        },
+    )
+    assert install(installer, session, "kgprog")[-1]["status"] == "ok"
+    code = f"""
+import subprocess, kgprog.main, kgprog_pure
+print(subprocess.run(["{FOLDER}/bin/kghello"], capture_output=True, text=True).stdout.strip())
+print(subprocess.run(["{FOLDER}/bin/kgscript"], capture_output=True, text=True).stdout.strip())
+print(open("{FOLDER}/share/kgprog/note.txt").read(), kgprog_pure.VALUE)
+print(kgprog.main.__cached__.endswith(".pyc"), os.path.exists(kgprog.main.__cached__))
+"""
+    text = run(installer, session, "import os\n" + code)
+    assert text == "hello from kgprog.main\na script\na note 7\nTrue True\n"
+
+
+def test_files_that_would_run_at_start_are_left_out(installer, index, session):
+    bad = "import pathlib; pathlib.Path('/tmp/ran').touch()\n"
+    names = ["evil.pth", "sitecustomize.py", "usercustomize/__init__.py",
+             "kgstart-1.0.data/purelib/sitecustomize.py"]  # fmt: skip
+    add_wheel(index, "kgstart", dict.fromkeys(names, bad))
+    assert install(installer, session, "kgstart")[-1]["status"] == "ok"
+    assert version_in_kernel(installer, session, "kgstart") == "1.0"
+    code = "import subprocess, sys, os\nsubprocess.run([sys.executable, '-c', ''], check=True)\n"
+    assert run(installer, session, code + "print(os.path.exists('/tmp/ran'))") == "False\n"
+
+
+def test_byte_code_of_a_wheel_is_not_taken(installer, index, session):
+    add_wheel(index, "kgcode", {"kgcode/__pycache__/__init__.cpython-311.pyc": b"not byte code"})
+    assert install(installer, session, "kgcode")[-1]["status"] == "ok"
+    assert version_in_kernel(installer, session, "kgcode") == "1.0"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../escaped", "/tmp/escaped", "kgescape/../../escaped", "kgescape/.kg-x", "kgescape/a\nb"],
+)
+def test_paths_that_lead_elsewhere(installer, index, session, path):
+    name = f"kgescape{path.encode().hex()}"
+    add_wheel(index, name, {path: "x"})
+    [result] = install(installer, session, name)[-1]["packages"]
+    assert result["status"] == "failed" and "leads elsewhere" in result["message"]
+    assert installer.execute(f"import {name}", session_id=session).status == "error"
+    assert version_after(installer, session)
+
+
+def version_after(gateway, session_id):
+    """Whether the session goes on as before."""
+    return install(gateway, session_id, "kgthree")[-1]["status"] == "ok"
+
+
+def test_links_in_a_wheel_are_files(installer, index, session):
+    add_wheel(
+        index, "kglink", {"kglink/secret": "/etc/passwd"}, {"kglink/secret": stat.S_IFLNK | 0o777}
+    )
+    assert install(installer, session, "kglink")[-1]["status"] == "ok"
+    code = f"import os\np = '{FOLDER}/kglink/secret'\nprint(os.path.islink(p), open(p).read())"
+    assert run(installer, session, code) == "False /etc/passwd\n"
+
+
+def test_wheels_that_cannot_be_unpacked(installer, index, session):
+    add_wheel(index, "kgbomb", {"kgbomb/zeros": bytes(400 << 20)})
+    index.add("kgnozip-1.0-py3-none-any.whl", b"PK\x03\x04 this is no wheel")
+    for name, reason in {"kgbomb": "disk-mb", "kgnozip": ""}.items():
+        [result] = install(installer, session, name)[-1]["packages"]
+        assert result["status"] == "failed" and reason in result["message"], result
+        assert version_after(installer, session)
+
+
+@pytest.mark.seldom
+def test_a_wheel_with_more_files_than_the_bound(installer, index, session):
+    add_wheel(index, "kgmany", {f"kgmany/{i}": b"" for i in range(45_000)})
+    [result] = install(installer, session, "kgmany")[-1]["packages"]
+    assert result["status"] == "failed" and "more than" in result["message"], result
+    assert version_after(installer, session)
+
+
+def test_after_a_restart_a_session_keeps_what_it_has(start_gateway, index):
+    flags = ("--pool-size", "0", "--fetch-allow", "127.0.0.1", "--pypi-index-url", index.simple)
+    gateway = start_gateway(*flags)
+    session_id = gateway.create_session()
+    assert install(gateway, session_id, "kgone==1.1")[-1]["status"] == "ok"
+    gateway.kill()
+    gateway.start()
+    assert install(gateway, session_id, "kgthree")[-1]["status"] == "ok"
+    assert version_in_kernel(gateway, session_id, "kgone") == "1.1"
+    assert version_in_kernel(gateway, session_id, "kgthree") == "3.0"
+    used = pathlib.Path(gateway.state_dir, "packages/used")
+    assert len(list(used.iterdir())) == 1
+    gateway.delete_session(session_id)
+    wait_for(lambda: list(used.iterdir()) == [])
+
+
+def test_two_sessions_share_the_memory_of_what_they_import(installer, index, session):
+    """The files are the same ones, so Linux keeps them in memory once."""
+    other = installer.create_session()
+    for session_id in (session, other):
+        install(installer, session_id, "kgthree")
+    code = f"import os; s = os.stat('{FOLDER}/kgthree/__init__.py'); print(s.st_ino, s.st_dev)"
+    install(installer, other, "kgone")  # another set, with the same wheel in it
+    assert run(installer, session, code) == run(installer, other, code)
+    installer.delete_session(other)
+
+
+# ---- Packages of all sessions ------------------------------------------------------------------
+
+
+def command(gateway, *words):
+    """Runs `kernelgate packages`; returns its exit code and what it says."""
+    done = subprocess.run(
+        [BINARY, "packages", *words, "--state-dir", gateway.state_dir],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def wait_for_packages(gateway):
+    wait_for(lambda: "all sessions " in gateway.log().split("what is on")[-1])
+
+
+def test_packages_of_all_sessions(start_gateway, index):
+    flags = ("--pool-size", "1", "--fetch-allow", "127.0.0.1", "--pypi-index-url")
+    gateway = start_gateway(*flags, index.simple, "--packages", "kgone == 1.0")
+    wait_for_packages(gateway)
+    session_id = gateway.create_session()
+    assert version_in_kernel(gateway, session_id, "kgone") == "1.0"
+    assert gateway.execute("import kgthree", session_id=session_id).status == "error"
+    answer = gateway.client.post(
+        f"/api/v1/sessions/{session_id}/commands?wait=1",
+        json={"command": "python -c 'import kgone; print(kgone.VERSION)'"},
+    ).json()
+    assert answer["stdout"] == "1.0\n", answer
+    # They are there; a session's own version goes before them, for this session.
+    assert [line["type"] for line in install(gateway, session_id, "kgone")] == ["done"]
+    lines = install(gateway, session_id, "kgone==1.1")
+    assert lines[-1]["changed"] == [{"name": "kgone", "from": "1.0", "to": "1.1"}]
+    other = gateway.create_session()
+    assert version_in_kernel(gateway, other, "kgone") == "1.0"
+
+    assert command(gateway, "add", "KGthree>=3", "kgtwo")[0] == 0
+    assert command(gateway, "list") == (0, "kgthree>=3\nkgtwo\n")
+    gateway.stop()
+    gateway.start()
+    wait_for_packages(gateway)
+    session_id = gateway.create_session()
+    assert version_in_kernel(gateway, session_id, "kgthree") == "3.0"
+    assert version_in_kernel(gateway, session_id, "kgtwo") == "2.0"
+
+    # Without the index they are what they were; removed, they are gone.
+    gateway.stop()
+    gateway.flags = (*flags, NOWHERE)
+    gateway.start()
+    wait_for_packages(gateway)
+    session_id = gateway.create_session()
+    assert version_in_kernel(gateway, session_id, "kgthree") == "3.0"
+    assert command(gateway, "remove", "kgthree", "KGTWO")[0] == 0
+    gateway.stop()
+    gateway.start()
+    session_id = gateway.create_session()
+    assert gateway.execute("import kgthree", session_id=session_id).status == "error"
+
+
+def test_packages_that_the_command_refuses(start_gateway, tmp_path):
+    gateway = start_gateway("--pool-size", "0")
+    for words, says in {
+        ("add", "../x"): "../x",
+        ("add", "https://evil.example/x.whl"): "evil.example",
+        ("remove", "kgone"): "not in the list",
+        ("add",): "usage",
+        ("list", "x"): "x",
+        ("frobnicate",): "usage",
+    }.items():
+        code, text = command(gateway, *words)
+        assert code != 0 and says in text, (words, text)
+    assert command(gateway, "list") == (0, "")
+    gateway.state_dir, kept = str(tmp_path / "nowhere"), gateway.state_dir
+    assert "state folder" in command(gateway, "add", "kgone")[1]
+    gateway.state_dir = kept
