@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients name packages by, and what a sandbox says that it resolved them to.
+// What clients name packages by, and what a sandbox says that it resolved them to, that it has, and
+// that a wheel has become.
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "loop.h"
+#include "packages_priv.h"
 #include "requirement.h"
+#include "wheel_trees.h"
 #include "wheels.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -26,6 +32,70 @@ check_requirement(const char *text)
     assert(same && strcmp(same, name) == 0);
 }
 
+static void
+on_evict(const char *key, void *arg)
+{
+    (void)key;
+    (void)arg;
+    abort(); // no tree is ever finished
+}
+
+static char folder[] = "/tmp/kg-fuzz-packages-XXXXXX";
+static struct loop *loop;
+static struct wheel_trees *trees;
+
+static void
+clean_up(void)
+{
+    wheel_trees_free(trees);
+    loop_free(loop); // and its workers, which remove drafts
+    assert(path_remove_tree(folder, NULL) == 0);
+}
+
+static struct wheel_trees *
+trees_once(void)
+{
+    static const struct wheel_tree_limits limits = {
+        .max_bytes = 1000, .max_files = 50, .max_tree_files = 20, .max_tree_bytes = 1000};
+    if (trees)
+        return trees;
+    assert(mkdtemp(folder) && atexit(clean_up) == 0);
+    KG_AUTO_FREE char *incoming = kg_asprintf("%s/incoming", folder);
+    assert(dir_make(incoming, 0700, NULL) == 0);
+    loop = loop_new();
+    trees = wheel_trees_new(loop, folder, &limits, on_evict, NULL, NULL);
+    assert(trees);
+    return trees;
+}
+
+// Writes what is announced into a folder of the gateway, as long as it is accepted.
+static void
+check_files(const char *text, size_t len)
+{
+    json_auto_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *files = json_object_get(root, "files");
+    struct kg_error err = {0};
+    if (!files)
+        return;
+    struct wheel_draft *draft = wheel_draft_new(trees_once(), "key", &err);
+    assert(draft);
+    if (wheel_draft_expect(draft, files, &err) == 0) {
+        while (!wheel_draft_is_whole(draft) && wheel_draft_write(draft, "x", 1, &err) == 0)
+            continue;
+    }
+    wheel_draft_cancel(draft);
+}
+
+static void
+check_environment(const char *text, size_t len)
+{
+    struct packages packages = {0};
+    struct kg_error err = {0};
+    if (environment_take(&packages, text, len, &err) == 0)
+        assert(packages.tag && !strpbrk(packages.tag, "/. \n") && packages.environment);
+    environment_clear(&packages);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -34,6 +104,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_requirement(text);
     if (wheel_name_is_valid(text))
         assert(!strchr(text, '/') && text[0] != '.');
+    check_files((const char *)data, size);
+    check_environment((const char *)data, size);
     json_auto_t *resolution = resolution_parse((const char *)data, size, &err);
     size_t i;
     json_t *wheel;

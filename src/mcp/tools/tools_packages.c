@@ -34,6 +34,17 @@ append_package(struct buf *text, const json_t *package, bool *ret_failed)
 }
 
 static void
+append_change(struct buf *text, const json_t *change)
+{
+    buf_printf(text,
+               "%s %s takes the place of %s: code that has imported it keeps the old one until the "
+               "kernel is restarted\n",
+               json_string_value(json_object_get(change, "name")),
+               json_string_value(json_object_get(change, "to")),
+               json_string_value(json_object_get(change, "from")));
+}
+
+static void
 install_on_end(const json_t *result, const struct kg_error *err, void *arg)
 {
     struct job *job = job_after_work(arg, result, err);
@@ -45,6 +56,8 @@ install_on_end(const json_t *result, const struct kg_error *err, void *arg)
     json_t *package;
     json_array_foreach(json_object_get(result, "packages"), i, package)
         append_package(&text, package, &failed);
+    json_array_foreach(json_object_get(result, "changed"), i, package)
+        append_change(&text, package);
     if (failed && !text_is_empty(&job->outcome.out)) {
         buf_append_str(&text, "\n");
         text_append_to(&job->outcome.out, &text);
