@@ -454,7 +454,8 @@ core_open(struct core *core)
     if (json_array_size(core->common_packages) == 0) {
         packages_clear_common(core->packages);
         start_zygotes(core);
-    } else if (packages_prepare_common(core->packages, core->common_packages, on_common_packages,
+    } else if (packages_check_available(core->packages, &err) < 0 ||
+               packages_prepare_common(core->packages, core->common_packages, on_common_packages,
                                        core, &err) < 0) {
         on_common_packages(&err, core);
     }

@@ -9,8 +9,6 @@
 #include "packages_priv.h"
 #include "requirement.h"
 
-#define USER "all" // no sandbox has this id
-
 struct common_packages {
     struct packages *packages;
     json_t *requirements;
@@ -46,12 +44,6 @@ finish(struct common_packages *common, const struct kg_error *err)
     void *arg = common->arg;
     common_free(common);
     fn(err, arg);
-}
-
-const json_t *
-packages_common_wheels(const struct packages *packages)
-{
-    return packages->sets ? package_sets_wheels_of(packages->sets, USER) : NULL;
 }
 
 // ---- What sandboxes see ---------------------------------------------------------------------
@@ -92,7 +84,7 @@ packages_clear_common(struct packages *packages)
         KG_AUTO_FREE char *path = wheels_locate(packages->wheels, names[i]);
         (void)unlink(path);
     }
-    package_sets_use(packages->sets, USER, NULL);
+    package_sets_use(packages->sets, PACKAGES_OF_ALL, NULL);
 }
 
 // ---- The set --------------------------------------------------------------------------------
@@ -108,7 +100,7 @@ common_on_set(const char *name, const struct kg_error *made_err, void *arg)
         finish(common, made_err);
         return;
     }
-    package_sets_use(packages->sets, USER, name);
+    package_sets_use(packages->sets, PACKAGES_OF_ALL, name);
     int result = link_common(packages, name, &err);
     if (result == 0)
         result = write_names(common, &err);
@@ -156,13 +148,11 @@ packages_prepare_common(struct packages *packages, const json_t *requirements,
                         packages_common_fn fn, void *arg, struct kg_error *err)
 {
     static const struct wheel_wait_events events = {common_on_text, common_on_wheels};
-    if (packages_check_available(packages, err) < 0)
-        return -1;
     if (packages_need_delivery(packages))
         return kg_error_set(err, KG_INVALID, 0,
                             "this engine shares no folder with its sandboxes: put the packages of "
                             "all sessions into the image");
-    package_sets_keep(packages->sets, USER);
+    package_sets_keep(packages->sets, PACKAGES_OF_ALL);
     struct common_packages *common = KG_NEW(struct common_packages);
     common->packages = packages;
     common->requirements = json_deep_copy(requirements);

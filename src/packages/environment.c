@@ -78,7 +78,8 @@ version_among(const json_t *wheels, const char *name)
 const char *
 packages_base_version(const struct packages *packages, const char *name)
 {
-    const char *version = version_among(packages_common_wheels(packages), name);
+    const json_t *common = package_sets_wheels_of(packages->sets, PACKAGES_OF_ALL);
+    const char *version = version_among(common, name);
     return version ? version : json_string_value(json_object_get(packages->base, name));
 }
 

@@ -10,8 +10,8 @@
 #include <jansson.h>
 
 #include "base.h"
-#include "packages.h"
 
+struct loop;
 struct package_sets;
 struct wheel_trees;
 
@@ -28,12 +28,16 @@ struct wheel_trees *package_sets_trees(struct package_sets *sets);
 bool package_sets_can_make(struct package_sets *sets, const json_t *wheels, const char *tag);
 
 // Makes the set of wheels that are all unpacked, unless it is there. `fn` fires once: at once
-// (before this returns NULL with `err` unset) if it is there, else in a later turn of the loop.
+// (before this returns NULL) if it is there, else in a later turn of the loop.
 // `name` is borrowed, and NULL if `err` is set. A set leaves when nobody uses it and others need
 // the room, so use it in the callback.
+struct package_set_making;
+typedef void (*package_set_fn)(const char *name, const struct kg_error *err, void *arg);
 KG_MUST_CHECK struct package_set_making *package_sets_make(struct package_sets *sets,
                                                            const json_t *wheels, const char *tag,
                                                            package_set_fn fn, void *arg);
+// `fn` does not fire. NULL is fine.
+void package_set_making_cancel(struct package_set_making *making);
 
 // ---- Users ----------------------------------------------------------------------------------
 

@@ -104,13 +104,6 @@ packages_find(const struct packages *packages, const json_t *requirements, bool 
     return found && has_wheels(packages, json_object_get(found, "wheels")) ? KG_STEAL(found) : NULL;
 }
 
-char *
-wheel_path_of(const json_t *wheel)
-{
-    KG_AUTO_FREE char *place = wheel_place(wheel);
-    return kg_asprintf("wheels/%s", place);
-}
-
 // ---- Sets -----------------------------------------------------------------------------------
 
 const json_t *

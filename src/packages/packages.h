@@ -7,6 +7,8 @@
 #include <jansson.h>
 
 #include "base.h"
+#include "package_sets.h"
+#include "wheels.h"
 
 struct kernelspecs;
 struct loop;
@@ -50,8 +52,6 @@ const char *packages_version_satisfying(const struct packages *packages, const j
                                         const char *requirement);
 // The version of what all sessions have, by its name in normal form; NULL: none, or not known yet.
 const char *packages_base_version(const struct packages *packages, const char *name);
-// The path of a wheel, for packages_deliver(). To be freed.
-char *wheel_path_of(const json_t *wheel);
 // Where sandboxes see a file of the shared folder, which may have to be delivered. To be freed.
 char *packages_path_inside(const struct packages *packages, const char *path);
 
@@ -69,7 +69,6 @@ struct package_set_making;
 typedef void (*package_set_fn)(const char *name, const struct kg_error *err, void *arg);
 KG_MUST_CHECK struct package_set_making *
 packages_make_set(struct packages *packages, const json_t *wheels, package_set_fn fn, void *arg);
-void package_set_making_cancel(struct package_set_making *making);
 // Where sandboxes see it. To be freed.
 char *package_set_path_inside(const char *name);
 // A sandbox uses that set from now on; NULL: it has ended.

@@ -12,6 +12,7 @@
 
 // Where sandboxes see wheels_shared_dir(), or the copies of files that were delivered.
 #define PACKAGES_INSIDE "/opt/kernelgate/packages"
+#define PACKAGES_OF_ALL "all" // the user of their set: no sandbox has this id
 #define PACKAGES_DELIVERED FILE_OWN_PREFIX "delivered" // in /mnt/data
 
 struct wheel_job;
@@ -44,9 +45,7 @@ KG_MUST_CHECK int environment_take(struct packages *packages, const char *text, 
                                    struct kg_error *err);
 void environment_clear(struct packages *packages);
 
-// The wheels of the packages of all sessions, borrowed; NULL: there are none (common_packages.c).
-const json_t *packages_common_wheels(const struct packages *packages);
-// Ends their preparation; its `fn` does not fire.
+// Ends the preparation of the packages of all sessions; its `fn` does not fire (common_packages.c).
 void common_packages_cancel(struct packages *packages);
 
 // Unpacks those wheels of a resolution that are not unpacked, one after the other, in a sandbox of

@@ -84,6 +84,13 @@ wheel_place(const json_t *wheel)
                        json_string_value(json_object_get(wheel, "file")));
 }
 
+char *
+wheel_path_of(const json_t *wheel)
+{
+    KG_AUTO_FREE char *place = wheel_place(wheel);
+    return kg_asprintf("wheels/%s", place);
+}
+
 static char *
 wheel_path(const struct wheels *wheels, const json_t *wheel)
 {

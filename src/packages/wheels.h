@@ -18,7 +18,7 @@ void wheels_free(struct wheels *wheels);
 KG_DEFINE_AUTO(wheels, wheels_free)
 // The path of `shared/`. Borrowed.
 const char *wheels_shared_dir(const struct wheels *wheels);
-// The path of a wheel ("wheels/…", see wheel_place()), or of a file of `shared/`. To be freed.
+// The path of a wheel (wheel_path_of()), or of a file of `shared/`. To be freed.
 char *wheels_locate(const struct wheels *wheels, const char *path);
 
 // ---- Resolutions ----------------------------------------------------------------------------
@@ -39,6 +39,8 @@ void wheels_remember(struct wheels *wheels, const char *environment, const json_
 
 // ---- Wheels ---------------------------------------------------------------------------------
 
+// The path of a wheel for wheels_locate() and packages_deliver(). To be freed.
+char *wheel_path_of(const json_t *wheel);
 // The path of a wheel below `wheels/`, to be freed. Its folder is named by its SHA-256, so that a
 // file of the same name from another index is another wheel.
 char *wheel_place(const json_t *wheel);

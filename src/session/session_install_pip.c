@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "session_installs_priv.h"
+#include "session_install_priv.h"
 
 enum { CHECK_MS = 60 * 1000, INSTALL_MS = 300 * 1000 };
 
@@ -145,11 +145,11 @@ on_checked(const struct sandbox_command_result *result, const struct kg_error *e
         if (!install_version_in(install->satisfied, "requirement", json_string_value(item)))
             json_array_append(install->missing, item);
     }
-    install_find_wheels(install);
+    install->on_checked(install);
 }
 
 int
-install_pip_begin(struct session_install *install, struct kg_error *err)
+install_pip_check(struct session_install *install, struct kg_error *err)
 {
     return run(install, "check", install->requirements, CHECK_MS, on_checked, err);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "requirement.h"
-#include "session_installs_priv.h"
+#include "session_install_priv.h"
 
 enum { LINK_MS = 30 * 1000 };
 
@@ -22,7 +22,7 @@ wheels_of(const struct session_install *install)
 // ---- What is missing ------------------------------------------------------------------------
 
 void
-install_set_begin(struct session_install *install)
+install_set_check(struct session_install *install)
 {
     const struct packages *packages = install_packages_of(install);
     size_t i;
@@ -38,7 +38,7 @@ install_set_begin(struct session_install *install)
         else
             json_array_append(install->missing, item);
     }
-    install_find_wheels(install);
+    install->on_checked(install);
 }
 
 // ---- The set --------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One installation, for the files that do it: session_installs.c has the queue, the wheels and the
-// result; session_install_set.c gives the session a set of packages that it only has to see;
-// session_install_pip.c runs pip in the session, where no folder is shared with it.
+// One installation, for the files that do it. Each uses those below it only:
+//
+//     session_installs.c      the queue, and the wheels of what is missing
+//     session_install_set.c   gives the session a set of packages that it only has to see
+//     session_install_pip.c   runs pip in the session, where no folder is shared with it
+//     session_install.c       what is said of an installation, and its result
 #pragma once
 
 #include <sys/queue.h>
@@ -32,31 +35,31 @@ struct session_install {
     char *set_before;                   // the session's set until now; or NULL
     struct packages_delivery *delivery; // of the wheels, or their removal
     struct kg_error err;                // how the installation ended, while they are removed
+    void (*on_checked)(struct session_install *install); // `missing` and `satisfied` are known
 };
 
-// ---- session_installs.c ---------------------------------------------------------------------
+// ---- session_install.c ----------------------------------------------------------------------
 
 struct packages *install_packages_of(const struct session_install *install);
+// Sends a line to its client, if that is still there.
 void install_say(const struct session_install *install, const char *type, const char *text,
                  size_t len);
 void install_say_progress(const struct session_install *install, const char *text);
-// Finds or waits for the wheels of what is missing, and then installs them; ends the installation
-// where nothing is missing.
-void install_find_wheels(struct session_install *install);
-// The version of what satisfies a requirement in a list of {"requirement", "version"}, borrowed.
+// The version of what has `wanted` as its `key` in a list of such objects, borrowed; NULL: none.
 const char *install_version_in(const json_t *list, const char *key, const char *wanted);
-// Frees it. `err` may be NULL.
+// What the session says of a package; `version` and `message` may be NULL.
+void install_set_state(struct session *session, const char *requirement, const char *status,
+                       const char *version, const char *message);
+// Tells its client the result, and frees it. `err` may be NULL.
 void install_end(struct session_install *install, const struct kg_error *err);
+// Frees it without a word.
+void install_free(struct session_install *install);
 
-// ---- session_install_set.c ------------------------------------------------------------------
+// ---- session_install_set.c, session_install_pip.c -------------------------------------------
 
-// Finds out what is missing, and calls install_find_wheels().
-void install_set_begin(struct session_install *install);
-// Installs the wheels of the resolution.
+// Find out what is missing, and then call on_checked().
+void install_set_check(struct session_install *install);
+KG_MUST_CHECK int install_pip_check(struct session_install *install, struct kg_error *err);
+// Install the wheels of the resolution, and then end the installation.
 void install_set(struct session_install *install);
-
-// ---- session_install_pip.c ------------------------------------------------------------------
-
-// The same two.
-KG_MUST_CHECK int install_pip_begin(struct session_install *install, struct kg_error *err);
 void install_pip(struct session_install *install);
