@@ -118,6 +118,13 @@ make_common(struct common_packages *common)
 }
 
 static void
+common_on_step(const char *text, void *arg)
+{
+    (void)arg;
+    log_info("packages of all sessions", LOG_STR("step", text));
+}
+
+static void
 common_on_text(const char *text, size_t len, void *arg)
 {
     (void)text;
@@ -147,7 +154,8 @@ int
 packages_prepare_common(struct packages *packages, const json_t *requirements,
                         packages_common_fn fn, void *arg, struct kg_error *err)
 {
-    static const struct wheel_wait_events events = {common_on_text, common_on_wheels};
+    static const struct wheel_wait_events events = {common_on_step, common_on_text,
+                                                    common_on_wheels};
     if (packages_need_delivery(packages))
         return kg_error_set(err, KG_INVALID, 0,
                             "this engine shares no folder with its sandboxes: put the packages of "

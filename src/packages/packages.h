@@ -116,6 +116,7 @@ void packages_delivery_cancel(struct packages_delivery *delivery);
 // KG_SESSION_BUSY (too many downloads), KG_DRAINING.
 struct wheel_wait;
 struct wheel_wait_events {
+    void (*on_step)(const char *text, void *arg);             // what is being done
     void (*on_text)(const char *text, size_t len, void *arg); // pip's messages
     // Once; `resolution` is borrowed, NULL if `err` is set.
     void (*on_done)(const json_t *resolution, const struct kg_error *err, void *arg);

@@ -128,6 +128,18 @@ job_end(struct wheel_job *job, const struct kg_error *err)
     loop_timer_start(job->step, 0);
 }
 
+// ---- Words for those who wait --------------------------------------------------------------
+
+static void
+say_step(const struct wheel_job *job, const char *text)
+{
+    struct wheel_wait *next;
+    for (struct wheel_wait *wait = LIST_FIRST(&job->waits); wait; wait = next) {
+        next = LIST_NEXT(wait, link);
+        wait->events.on_step(text, wait->arg);
+    }
+}
+
 // ---- Unpacking ------------------------------------------------------------------------------
 
 static void
@@ -159,6 +171,7 @@ unpack_wheels(struct wheel_job *job)
         return;
     }
     release_sandbox(job);
+    say_step(job, "unpacking the wheels, in another one");
     job->unpack = wheel_unpack_start(packages, wheels, job_on_unpacked, job, &err);
     if (!job->unpack)
         job_end(job, &err);
@@ -323,30 +336,33 @@ run(struct wheel_job *job, const char *action, const json_t *args,
 
 // ---- Its start ------------------------------------------------------------------------------
 
-// An earlier job, or an earlier gateway, may have done a part of it or all.
-static void
-resolve(struct wheel_job *job)
+// The resolution of the same requirements from an earlier job, or an earlier gateway.
+static json_t *
+find_known(const struct wheel_job *job)
 {
     const struct packages *packages = job->packages;
     bool fresh = false;
     json_auto_t *known =
         wheels_find(packages->wheels, packages->environment, job->requirements, &fresh);
-    if (!known || !fresh) {
-        run(job, "download", job->requirements, job_on_resolved);
+    return known && fresh ? KG_STEAL(known) : NULL;
+}
+
+static void
+resolve(struct wheel_job *job)
+{
+    struct packages *packages = job->packages;
+    job->resolution = find_known(job);
+    const json_t *wheels = json_object_get(job->resolution, "wheels");
+    bool unpacked = wheels && !packages_need_delivery(packages) &&
+                    package_sets_can_make(packages->sets, wheels, packages->tag);
+    if (unpacked || (wheels && has_all(job))) {
+        say_step(job, "all wheels are in the cache");
+        unpack_wheels(job);
         return;
     }
-    const json_t *wheels = json_object_get(known, "wheels");
-    bool unpacked = !packages_need_delivery(packages) &&
-                    package_sets_can_make(packages->sets, wheels, packages->tag);
-    job->resolution = KG_STEAL(known);
-    if (unpacked)
-        job_end(job, NULL);
-    else if (has_all(job))
-        unpack_wheels(job);
-    else {
-        json_decref(KG_STEAL(job->resolution));
-        run(job, "download", job->requirements, job_on_resolved);
-    }
+    json_decref(KG_STEAL(job->resolution));
+    say_step(job, "asking the index, in a sandbox of its own");
+    run(job, "download", job->requirements, job_on_resolved);
 }
 
 static void

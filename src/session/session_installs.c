@@ -22,6 +22,12 @@ install_wheels(struct session_install *install)
 }
 
 static void
+on_step(const char *text, void *arg)
+{
+    install_say_progress(arg, text);
+}
+
+static void
 on_text(const char *text, size_t len, void *arg)
 {
     install_say(arg, "stdout", text, len);
@@ -45,7 +51,7 @@ on_wheels(const json_t *resolution, const struct kg_error *err, void *arg)
 static void
 find_wheels(struct session_install *install)
 {
-    static const struct wheel_wait_events events = {on_text, on_wheels};
+    static const struct wheel_wait_events events = {on_step, on_text, on_wheels};
     struct packages *packages = install_packages_of(install);
     struct kg_error err = {0};
     bool fresh = false;
@@ -61,7 +67,6 @@ find_wheels(struct session_install *install)
         return;
     }
     install->stale = known;
-    install_say_progress(install, "asking the index, in a sandbox of its own");
     install->wait = wheel_wait_start(packages, install->session->owner, install->missing, &events,
                                      install, &err);
     if (!install->wait)

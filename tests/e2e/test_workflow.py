@@ -7,6 +7,7 @@ import json
 
 import pytest
 from kernelgate import Gateway
+from mcp_clients import client_of
 
 PACKAGE = "humanize==4.12.3"  # small, pure Python
 NOWHERE = "http://127.0.0.1:9/simple/"
@@ -52,6 +53,42 @@ def analyst():
         yield gateway.start()
     finally:
         gateway.clean_up()
+
+
+LIBRARIES = ["scikit-learn", "statsmodels", "polars", "opencv-python-headless"]
+LIBRARIES_CODE = """
+import cv2, numpy as np, polars as pl, statsmodels.api as sm
+from sklearn.linear_model import LinearRegression
+x = np.arange(50.0).reshape(-1, 1)
+y = 3 * x[:, 0] + 2
+fit = LinearRegression().fit(x, y)
+ols = sm.OLS(y, sm.add_constant(x)).fit()
+print(round(fit.coef_[0], 6), round(ols.params[0], 6))
+print(pl.DataFrame({"x": x[:, 0], "y": y}).filter(pl.col("x") > 47)["y"].to_list())
+image = cv2.GaussianBlur(np.full((32, 32, 3), 200, np.uint8), (5, 5), 0)
+print(image.shape, cv2.imencode(".png", image)[0])
+"""
+LIBRARIES_SAY = "3.0 2.0\n[146.0, 149.0]\n(32, 32, 3) True\n"
+
+
+@pytest.mark.once
+def test_large_libraries_together_in_a_session_of_default_size(analyst):
+    session_id = analyst.create_session()
+    answer = analyst.client.post(
+        f"/api/v1/sessions/{session_id}/packages?wait=1", json={"packages": LIBRARIES}, timeout=300
+    ).json()
+    assert answer["status"] == "ok", answer
+    lines = analyst.execute(LIBRARIES_CODE, session_id=session_id, timeout=120)
+    assert lines.status == "ok" and lines.text() == LIBRARIES_SAY, lines
+    analyst.delete_session(session_id)
+    # A model gets them from the cache.
+    with client_of("1", "http", analyst) as client:
+        session = {"session_id": client.call("create_session").session_id}
+        result = client.call("install_packages", {**session, "packages": ", ".join(LIBRARIES)})
+        assert not result.is_error and "polars" in result.text, result.text
+        result = client.call("run_python_code", {**session, "code": LIBRARIES_CODE})
+        assert not result.is_error and "[146.0, 149.0]" in result.text, result.text
+        client.call("close_session", session)
 
 
 def test_the_whole_workflow_and_again_without_the_index(analyst):

@@ -514,6 +514,13 @@ downloads_tear_down(void **state)
 }
 
 static void
+on_step(const char *text, void *arg)
+{
+    (void)text;
+    (void)arg;
+}
+
+static void
 on_text(const char *text, size_t len, void *arg)
 {
     (void)text;
@@ -534,7 +541,7 @@ test_who_leaves_takes_no_place(void **state)
 {
     enum { PLACES = 32, RUNNING = 2 };
     struct fixture *f = *state;
-    static const struct wheel_wait_events events = {on_text, on_done};
+    static const struct wheel_wait_events events = {on_step, on_text, on_done};
     struct packages packages = {.loop = f->loop, .sandboxes = &f->sandboxes};
     struct wheel_wait *waits[PLACES + 1] = {0};
     struct kg_error err = {0};
@@ -576,7 +583,7 @@ test_a_wheel_that_the_disk_cannot_hold(void **state)
 static struct wheel_wait *
 ask_for(struct packages *packages, const char *owner, int number, int *done)
 {
-    static const struct wheel_wait_events events = {on_text, on_done};
+    static const struct wheel_wait_events events = {on_step, on_text, on_done};
     struct kg_error err = {0};
     KG_AUTO_FREE char *name = kg_asprintf("%s%d", owner, number);
     json_auto_t *names = json_pack("[s]", name);
