@@ -105,7 +105,7 @@ examine(const struct config *config)
         works = has_image(config) || check_kernels(specs, &layout);
         struct engine_settings engine;
         engine_settings_init(&engine, config, &layout, specs, trial.dir, "aaaaaaaa");
-        works &= provisioner_doctor(&engine.settings, print_finding, NULL);
+        works &= provisioner_doctor(&engine.settings, print_finding, NULL).engine != NULL;
         show_versions(config);
         engine_settings_fini(&engine);
         state_drop_trial(&trial);

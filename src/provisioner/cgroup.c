@@ -250,8 +250,8 @@ write_number(const char *path, int64_t value, struct kg_error *err)
     return 0;
 }
 
-// Of version 1, memory may never have more than memory and swap together, so writing the former first
-// fails if the limit rises.
+// Of version 1, memory may never have more than memory and swap together, so writing the former
+// first fails if the limit rises.
 static int
 limit_memory_v1(const char *folder, int64_t bytes, struct kg_error *err)
 {
@@ -326,16 +326,52 @@ number_in(const char *path)
                : INT64_MAX;
 }
 
+static int64_t
+machine_memory(void)
+{
+    return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+}
+
+// Sandboxes are bounded with their swap. Of version 1, a group that is full could still swap theirs
+// out, and the machine would do little else.
+static void
+bound_memory(const char *folder, bool v2, int64_t bytes)
+{
+    struct kg_error err;
+    if (v2) {
+        set_number(folder, "memory.max", bytes);
+        set_number(folder, "memory.swap.max", 0);
+    } else if (limit_memory_v1(folder, bytes, &err) < 0) {
+        log_warning("cannot set a limit for sandboxes", LOG_ERR(&err));
+    }
+}
+
 void
 cgroup_bound(const struct cgroups *cgroups, const char *name)
 {
-    int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
     int64_t ids = number_in("/proc/sys/kernel/pid_max");
     int64_t threads = number_in("/proc/sys/kernel/threads-max");
     for (size_t i = 0; i < cgroups->n_mounts; i++) {
         bool v2 = cgroups->mounts[i].v2;
         KG_AUTO_FREE char *folder = folder_of(&cgroups->mounts[i], name);
-        set_number(folder, v2 ? "memory.max" : "memory.limit_in_bytes", memory / 10 * 9);
+        bound_memory(folder, v2, machine_memory() / 10 * 9);
         set_number(folder, "pids.max", (ids < threads ? ids : threads) / 2);
     }
+}
+
+// A gateway in a container sees the container's own limit at the top of the hierarchy.
+int64_t
+cgroup_memory_bound(const struct cgroups *cgroups, const char *name)
+{
+    int64_t bound = 0;
+    for (size_t i = 0; i < cgroups->n_mounts; i++) {
+        const struct cgroup_mount *mount = &cgroups->mounts[i];
+        const char *file = mount->v2 ? "memory.max" : "memory.limit_in_bytes";
+        KG_AUTO_FREE char *own = kg_asprintf("%s/%s/%s", mount->path, name, file);
+        KG_AUTO_FREE char *around = kg_asprintf("%s/%s", mount->path, file);
+        int64_t bytes = number_in(own), most = number_in(around);
+        if (bytes <= machine_memory())
+            bound = bytes < most ? bytes : most;
+    }
+    return bound;
 }

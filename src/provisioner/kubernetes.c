@@ -85,8 +85,10 @@ engine_create(struct loop *loop, const struct provisioner_settings *settings, st
 }
 
 static bool
-engine_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg)
+engine_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg,
+              struct provisioner_traits *ret)
 {
+    (void)ret;
     struct kg_error err = {0};
     KG_AUTO(loop) loop = loop_new();
     KUBE_AUTO kube = kube_open(loop, settings, &err);

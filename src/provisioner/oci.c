@@ -118,13 +118,14 @@ engine_create(struct loop *loop, const struct provisioner_settings *settings, st
 }
 
 static bool
-engine_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg)
+engine_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn, void *arg,
+              struct provisioner_traits *ret)
 {
     struct kg_error err;
     KG_AUTO(loop) loop = loop_new();
     KG_AUTO(oci) oci = oci_open(loop, settings, &err);
     if (oci)
-        return oci_doctor(oci, settings, fn, arg);
+        return oci_doctor(oci, settings, fn, arg, ret);
     fn("oci: settings", false, err.message, arg);
     return false;
 }
@@ -155,6 +156,19 @@ engine_can_enter(const struct provisioner *provisioner)
     return !((const struct oci *)provisioner)->kind->own_kernel;
 }
 
+void
+oci_traits(const struct oci *oci, struct provisioner_traits *ret)
+{
+    ret->can_enter = engine_can_enter(&oci->base);
+    ret->memory_bound = cgroup_memory_bound(&oci->cgroups, oci->group);
+}
+
+static void
+engine_traits(const struct provisioner *provisioner, struct provisioner_traits *ret)
+{
+    oci_traits((const struct oci *)provisioner, ret);
+}
+
 static int
 engine_open_entry(const struct provisioner *provisioner, const char *id,
                   struct provisioner_entry *ret, struct kg_error *err)
@@ -179,6 +193,7 @@ const struct provisioner_engine provisioner_oci = {
     .create = engine_create,
     .free = engine_free,
     .doctor = engine_doctor,
+    .traits = engine_traits,
     .dial = engine_dial,
     .open_entry = engine_open_entry,
     .can_enter = engine_can_enter,

@@ -182,23 +182,42 @@ find_runtime(const struct findings *out, struct oci *oci, const char *name)
     return true;
 }
 
+// Tries the runtimes that a gateway would try, and keeps the traits of the one that it would take.
+static bool
+find_runtimes(const struct findings *out, struct oci *oci, const char *wanted,
+              struct provisioner_traits *ret)
+{
+    const char *const only[] = {wanted, NULL};
+    const char *const *names = strcmp(wanted, "auto") == 0 ? oci_runtimes : only;
+    bool any = false;
+    for (size_t i = 0; names[i]; i++) {
+        if (!find_runtime(out, oci, names[i]) || any)
+            continue;
+        any = true;
+        cgroup_bound(&oci->cgroups, oci->group);
+        oci_traits(oci, ret);
+    }
+    if (names == oci_runtimes)
+        find_runtime(out, oci, "runsc"); // "auto" does not choose it
+    return any;
+}
+
 bool
 oci_doctor(struct oci *oci, const struct provisioner_settings *settings, provisioner_finding_fn fn,
-           void *arg)
+           void *arg, struct provisioner_traits *ret)
 {
     struct findings out = {fn, arg};
     find_cgroups(&out, &oci->cgroups);
     find_seccomp(&out);
-    find_inotify(&out, settings->max_sessions);
-    find_files(&out, oci, settings->max_sessions);
     find_core_pattern(&out);
     find_forks(&out);
     find_rootless(&out, &oci->cgroups);
-    if (strcmp(settings->oci_runtime, "auto") != 0)
-        return find_runtime(&out, oci, settings->oci_runtime);
-    bool any = false;
-    for (size_t i = 0; oci_runtimes[i]; i++)
-        any |= find_runtime(&out, oci, oci_runtimes[i]);
-    find_runtime(&out, oci, "runsc"); // "auto" does not choose it
+    bool any = find_runtimes(&out, oci, settings->oci_runtime, ret);
+    int64_t max_sessions = settings->max_sessions;
+    if (max_sessions == 0)
+        max_sessions = provisioner_sessions_for(ret->memory_bound, oci->limits.memory_mb,
+                                                provisioner_max_files());
+    find_inotify(&out, max_sessions);
+    find_files(&out, oci, max_sessions);
     return any;
 }

@@ -154,7 +154,9 @@ struct oci_shortfall {
 KG_MUST_CHECK int oci_try_runtime(struct oci *oci, const char *name, struct oci_shortfall *ret,
                                   struct kg_error *err);
 bool oci_doctor(struct oci *oci, const struct provisioner_settings *settings,
-                provisioner_finding_fn fn, void *arg);
+                provisioner_finding_fn fn, void *arg, struct provisioner_traits *ret);
+// Of the runtime that was tried last, while the group of its sandboxes exists (oci.c).
+void oci_traits(const struct oci *oci, struct provisioner_traits *ret);
 
 // ---- The bundle -----------------------------------------------------------------------------
 
@@ -223,9 +225,11 @@ void cgroup_limit(const struct cgroups *cgroups, const char *name);
 // Changes the limit of the group's memory, swap included.
 KG_MUST_CHECK int cgroup_limit_memory(const struct cgroups *cgroups, const char *name,
                                       int64_t bytes, struct kg_error *err);
-// Limits all groups in the group together: nine tenths of the machine's memory, half of its process
-// ids.
+// Limits all groups in the group together: nine tenths of the machine's memory, without swap, and
+// half of its process ids.
 void cgroup_bound(const struct cgroups *cgroups, const char *name);
+// The bytes of memory that all groups in the group have together; 0: nothing bounds them.
+int64_t cgroup_memory_bound(const struct cgroups *cgroups, const char *name);
 // Removes the group if it is empty.
 void cgroup_remove(const struct cgroups *cgroups, const char *name);
 // Kills the processes in the group and removes it; false: not removed yet, try again.

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "provisioner_priv.h"
@@ -57,15 +58,48 @@ provisioner_name(const struct provisioner *provisioner)
     return provisioner->engine->name;
 }
 
-bool
+struct provisioner_traits
+provisioner_traits(const struct provisioner *provisioner)
+{
+    struct provisioner_traits traits = {.engine = provisioner->engine->name,
+                                        .can_enter = provisioner_can_enter(provisioner)};
+    if (provisioner->engine->traits)
+        provisioner->engine->traits(provisioner, &traits);
+    return traits;
+}
+
+int64_t
+provisioner_max_files(void)
+{
+    struct rlimit files;
+    bool bounded = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_max < INT64_MAX;
+    return bounded ? (int64_t)files.rlim_max : INT64_MAX;
+}
+
+int64_t
+provisioner_sessions_for(int64_t memory_bound, int64_t memory_mb, int64_t max_files)
+{
+    const int64_t of_session = MIB * (memory_mb > 512 ? memory_mb : 512);
+    int64_t n = memory_bound / of_session;
+    if (n > max_files / PROVISIONER_SESSION_FILES)
+        n = max_files / PROVISIONER_SESSION_FILES;
+    if (n > PROVISIONER_SESSIONS_MOST)
+        n = PROVISIONER_SESSIONS_MOST;
+    return n < PROVISIONER_SESSIONS_LEAST ? PROVISIONER_SESSIONS_LEAST : n;
+}
+
+struct provisioner_traits
 provisioner_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn,
                    void *arg)
 {
-    bool any = false;
-    for (size_t i = 0; i < KG_ARRAY_LEN(engines); i++)
-        if (engine_asked_for(engines[i], settings->engine))
-            any |= engines[i]->doctor(settings, fn, arg);
-    return any;
+    struct provisioner_traits first = {0};
+    for (size_t i = 0; i < KG_ARRAY_LEN(engines); i++) {
+        struct provisioner_traits traits = {.engine = engines[i]->name};
+        if (engine_asked_for(engines[i], settings->engine) &&
+            engines[i]->doctor(settings, fn, arg, &traits) && !first.engine)
+            first = traits;
+    }
+    return first;
 }
 
 static int

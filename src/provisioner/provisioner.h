@@ -59,7 +59,7 @@ struct provisioner_settings {
     struct provisioner_limits limits;
     const struct provisioner_kernel_env *kernel_envs;
     size_t n_kernel_envs;
-    int64_t max_sessions;     // for advice on the machine's own limits
+    int64_t max_sessions; // for advice on the machine's own limits; 0: provisioner_sessions_for()
     const char *packages_dir; // at /opt/kernelgate/packages, read-only; NULL: none
     // An Ed25519 public key, 64 hexadecimal digits: agents listen on TCP for gateways that have its
     // secret key, and sandboxes share no folder with this machine, not even a door. NULL: agents
@@ -84,12 +84,34 @@ void provisioner_retire(struct provisioner *provisioner);
 // Whether no operation is under way, not even a cancelled one that ends in the background.
 bool provisioner_is_idle(const struct provisioner *provisioner);
 
+// What an engine that works offers.
+struct provisioner_traits {
+    const char *engine;   // its name; NULL: no engine works
+    bool can_enter;       // as provisioner_can_enter()
+    int64_t memory_bound; // bytes that one control group grants all sandboxes together; 0: there is
+                          // no such group
+};
+struct provisioner_traits provisioner_traits(const struct provisioner *provisioner);
+
+// How many sessions there may be at a time, where the setting leaves that open: the least if
+// nothing bounds the memory of all sandboxes together, else one for each 512 MiB of it, or for each
+// `memory_mb` (of a sandbox's processes) if that is more. `max_files` is how many files the gateway
+// may have open: a session takes 25, and some more for each further kernel and connection.
+enum {
+    PROVISIONER_SESSIONS_LEAST = 10,
+    PROVISIONER_SESSIONS_MOST = 512,
+    PROVISIONER_SESSION_FILES = 64,
+};
+int64_t provisioner_sessions_for(int64_t memory_bound, int64_t memory_mb, int64_t max_files);
+// The gateway's own hard limit, to which it raises the other one.
+int64_t provisioner_max_files(void);
+
 // One finding of `kernelgate doctor`.
 typedef void (*provisioner_finding_fn)(const char *what, bool ok, const char *detail, void *arg);
-// Tries `settings->engine`, and reports what this machine supports and lacks; blocks. Returns true
-// if a sandbox would run.
-bool provisioner_doctor(const struct provisioner_settings *settings, provisioner_finding_fn fn,
-                        void *arg);
+// Tries `settings->engine`, and reports what this machine supports and lacks; blocks. Returns the
+// traits of the engine that a gateway would have.
+struct provisioner_traits provisioner_doctor(const struct provisioner_settings *settings,
+                                             provisioner_finding_fn fn, void *arg);
 
 // ---- Sandboxes ------------------------------------------------------------------------------
 

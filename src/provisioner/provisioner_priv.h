@@ -14,7 +14,7 @@
 #define SANDBOX_DATA "/mnt/data"
 #define SANDBOX_AGENT "/run/kg-agent"
 #define SANDBOX_DOOR "/run/kg"
-#define SANDBOX_AGENT_PORT 16011   // of an agent that listens
+#define SANDBOX_AGENT_PORT 16011 // of an agent that listens
 #define SANDBOX_KERNELS "/opt/kernelgate"
 #define SANDBOX_PATH "/usr/local/bin:/usr/bin:/bin"
 #define SANDBOX_SHM_MB 64
@@ -29,8 +29,11 @@ struct provisioner_engine {
     struct provisioner *(*create)(struct loop *loop, const struct provisioner_settings *settings,
                                   struct kg_error *err);
     void (*free)(struct provisioner *provisioner);
+    // As provisioner_doctor(), true if a sandbox would run; adds to `ret`, which has the name.
     bool (*doctor)(const struct provisioner_settings *settings, provisioner_finding_fn fn,
-                   void *arg);
+                   void *arg, struct provisioner_traits *ret);
+    // Adds what only the engine knows; NULL: nothing.
+    void (*traits)(const struct provisioner *provisioner, struct provisioner_traits *ret);
     // As provisioner_dial(); NULL if the engine's agents dial.
     int (*dial)(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch,
                 struct kg_error *err);

@@ -565,12 +565,44 @@ test_one_group_of_all(void **state)
         assert_bounded(pids);
         assert_holds(weight, i ? 100 : 1024);
     }
+    KG_AUTO_FREE char *with_swap = kg_asprintf("%s/memory.memsw.limit_in_bytes", v1);
+    KG_AUTO_FREE char *swap = kg_asprintf("%s/memory.swap.max", v2);
+    assert_bounded(with_swap);
+    assert_holds(swap, 0);
+    struct provisioner_traits traits = provisioner_traits(f->provisioner);
+    int64_t machine = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
+    assert_string_equal(traits.engine, "oci");
+    assert_true(traits.memory_bound > 0 && traits.memory_bound <= machine / 10 * 9);
     destroy(f, "a");
     provisioner_free(f->provisioner);
     assert_int_equal(count_glob(v1) + count_glob(v2), 0);
     struct kg_error err;
     f->provisioner = provisioner_new(f->loop, &f->settings, &err);
     assert_non_null(f->provisioner);
+}
+
+static void
+test_how_many_sessions_there_may_be(void **state)
+{
+    static const int64_t GIB = INT64_C(1) << 30;
+    static const struct {
+        int64_t bound, memory_mb, max_files, found;
+    } cases[] = {
+        {0, 512, 524288, 10},                     // nothing bounds them together
+        {2 * GIB / 10 * 9, 512, 524288, 10},      // a machine of 2 GiB
+        {24 * GIB / 10 * 9, 512, 524288, 43},     // of 24 GiB
+        {24 * GIB / 10 * 9, 1024, 524288, 21},    // whose sandboxes have more each
+        {24 * GIB / 10 * 9, 64, 524288, 43},      // or less
+        {24 * GIB / 10 * 9, 1048576, 524288, 10}, //
+        {1024 * GIB / 10 * 9, 512, 524288, 512},  // of 1 TiB
+        {1024 * GIB / 10 * 9, 512, 20000, 312},   // whose gateway may open few files
+        {24 * GIB / 10 * 9, 512, 256, 10},        //
+    };
+    (void)state;
+    for (size_t i = 0; i < KG_ARRAY_LEN(cases); i++)
+        assert_int_equal(
+            provisioner_sessions_for(cases[i].bound, cases[i].memory_mb, cases[i].max_files),
+            cases[i].found);
 }
 
 static void
@@ -744,7 +776,7 @@ test_runtime_without_overlays(void **state)
     assert_says(without, "run id -un; grep -c lowerdir= /proc/self/mountinfo", "sandbox\n0\n");
     destroy(f, "b");
     char found[512] = "";
-    assert_true(provisioner_doctor(&f->settings, on_inodes_finding, found));
+    assert_non_null(provisioner_doctor(&f->settings, on_inodes_finding, found).engine);
     assert_non_null(strstr(found, "missing the machine's files are shared"));
     assert_nothing_left(f);
 }
@@ -948,11 +980,14 @@ test_doctor(void **state)
 {
     struct fixture *f = *state;
     int n_runtimes = 0;
+    int64_t bound = provisioner_traits(f->provisioner).memory_bound;
     f->settings.oci_runtime = "auto";
-    assert_true(provisioner_doctor(&f->settings, on_finding, &n_runtimes));
+    struct provisioner_traits traits = provisioner_doctor(&f->settings, on_finding, &n_runtimes);
+    assert_string_equal(traits.engine, "oci");
+    assert_true(traits.memory_bound == bound);
     assert_int_equal(n_runtimes, 1);
     f->settings.oci_runtime = "/bin/false";
-    assert_false(provisioner_doctor(&f->settings, on_finding, &n_runtimes));
+    assert_null(provisioner_doctor(&f->settings, on_finding, &n_runtimes).engine);
     assert_nothing_left(f);
 }
 
@@ -978,6 +1013,7 @@ main(void)
         TEST(test_limits),
         TEST(test_tcp_buffers_are_bounded),
         TEST(test_one_group_of_all),
+        cmocka_unit_test(test_how_many_sessions_there_may_be),
         TEST(test_exit_is_noticed),
         TEST(test_exit_of_a_forgotten_one),
         TEST(test_destroy_is_idempotent),
