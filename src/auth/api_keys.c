@@ -68,6 +68,12 @@ api_keys_authenticator(struct api_keys *keys)
     return &keys->authenticator;
 }
 
+void
+api_keys_set_shared(struct api_keys *keys, const struct http_quota *shared)
+{
+    keys->shared = *shared;
+}
+
 bool
 api_keys_have_several_owners(const struct api_keys *keys)
 {

@@ -30,5 +30,7 @@ KG_DEFINE_AUTO(api_keys, api_keys_free)
 void api_keys_watch(struct api_keys *keys, struct loop *loop, loop_fn on_change, void *arg);
 // Valid until api_keys_free(). Answers at once.
 struct http_authenticator *api_keys_authenticator(struct api_keys *keys);
+// Replaces what each owner may have, while there are several.
+void api_keys_set_shared(struct api_keys *keys, const struct http_quota *shared);
 // Whether the keys belong to more than one owner, now.
 bool api_keys_have_several_owners(const struct api_keys *keys);

@@ -72,7 +72,7 @@ SETTING(FLAG, unenforced_network, "unenforced-network", .fallback = "false", .co
         .help = "be ready although the cluster lets sandboxes reach more than loopback; docs/kubernetes.md")
 SETTING(STRING, link_key_file, "link-key-file", .commands = SERVE,
         .help = "file with the key by which sandboxes know this gateway, where it dials them: 64 hexadecimal digits; by default link.key in the state folder")
-SETTING(CHOICE, network, "network", .fallback = "none", .choices = networks, .commands = SERVE,
+SETTING(CHOICE, network, "network", .fallback = "none", .choices = networks, .commands = BOTH,
         .aliases = {{"ENABLE_NETWORK_ACCESS", ALIAS_EGRESS}},
         .help = "none, or egress: out through a proxy, never to private addresses or this machine")
 SETTING(STRING, fetch_allow, "fetch-allow", .commands = SERVE,
@@ -87,16 +87,16 @@ SETTING(STRING, kernels_dir, "kernels-dir", .commands = BOTH,
         .help = "folder of the kernels' environments, one for each kernelspec, as script/setup makes them")
 SETTING(STRING, agent, "agent", .commands = BOTH,
         .help = "path of the agent's binary; by default the one beside kernelgate")
-SETTING(FLAG, console, "console", .fallback = "true", .commands = LISTEN,
+SETTING(FLAG, console, "console", .fallback = "true", .commands = LISTEN | CONFIG_DOCTOR,
         .help = "serve the console, a page for people, at /console/; docs/console.md")
 SETTING(STRING, console_dir, "console-dir", .commands = LISTEN,
         .help = "folder of the console's files, as script/setup builds it")
-SETTING(STRING, default_kernel, "default-kernel", .fallback = "python", .commands = SERVE,
+SETTING(STRING, default_kernel, "default-kernel", .fallback = "python", .commands = BOTH,
         .aliases = {{"CONTAINER_LANGUAGE"}},
         .help = "the kernelspec of requests that name none")
-SETTING(INTEGER, max_sessions, "max-sessions", .fallback = "10", .min = 1, .max = 10000,
+SETTING(INTEGER, max_sessions, "max-sessions", .fallback = "0", .min = 0, .max = 10000,
         .commands = BOTH, .aliases = {{"MAX_KERNELS"}, {"SANDBOX_MAX_SESSIONS"}},
-        .help = "sessions at a time, of all replicas together")
+        .help = "sessions at a time, of all replicas together; 0: with the engine oci one for each 512 MiB (or memory-mb, if that is more) of the memory that all sandboxes together may use, at least 10, at most 512; with others 10")
 SETTING(INTEGER, max_sessions_per_owner, "max-sessions-per-owner", .fallback = "0", .min = 0,
         .max = 10000, .commands = SERVE,
         .help = "sessions of one owner at a time, of all replicas together; 0: half of max-sessions while the keys have several owners, else no limit")
@@ -105,11 +105,11 @@ SETTING(CHOICE, evict, "evict", .fallback = "none", .choices = evictions, .comma
 SETTING(REAL, max_requests_per_second, "max-requests-per-second", .fallback = "0", .min = 0,
         .max = 1e6, .commands = LISTEN,
         .help = "requests of one owner, in bursts of up to two seconds' worth; 0: no limit")
-SETTING(INTEGER, pool_size, "pool-size", .fallback = "-1", .min = -1, .max = 1000, .commands = SERVE,
+SETTING(INTEGER, pool_size, "pool-size", .fallback = "-1", .min = -1, .max = 1000, .commands = BOTH,
         .aliases = {{"SESSION_POOL_SIZE"}},
-        .help = "sandboxes with a warm kernel that are kept ready for new sessions; -1: 2, or where kernels are forked one for each 512 MiB of the machine's memory, at least 2, at most four for each processor, and at most max-sessions")
-SETTING(INTEGER, pool_bare, "pool-bare", .fallback = "-1", .min = -1, .max = 1000, .commands = SERVE,
-        .help = "sandboxes without a kernel that are kept ready besides, where kernels are forked; -1: twice pool-size, at most what that leaves of max-sessions")
+        .help = "sandboxes with a warm kernel that are kept ready for new sessions; -1: 2, or where kernels are forked one for each 512 MiB of the machine's memory, at least 2, at most four for each processor, and at most max-sessions (10 if that is 0)")
+SETTING(INTEGER, pool_bare, "pool-bare", .fallback = "-1", .min = -1, .max = 1000, .commands = BOTH,
+        .help = "sandboxes without a kernel that are kept ready besides, where kernels are forked; -1: twice pool-size, at most what that leaves of max-sessions (10 if that is 0)")
 SETTING(INTEGER, idle_timeout_s, "idle-timeout", .unit = "s", .fallback = "1800", .min = 1,
         .max = 31536000, .commands = SERVE,
         .aliases = {{"KERNEL_TIMEOUT"}, {"SANDBOX_SESSION_TTL_M", ALIAS_MINUTES}},
@@ -125,7 +125,7 @@ SETTING(INTEGER, kernel_start_timeout_s, "kernel-start-timeout", .unit = "s", .f
         .min = 1, .max = 600, .commands = SERVE,
         .help = "how long a kernel may take to become ready")
 SETTING(CHOICE, kernel_start, "kernel-start", .fallback = "auto", .choices = kernel_starts,
-        .commands = SERVE,
+        .commands = BOTH,
         .help = "how kernels start: auto: by fork from a warm process where the kernelspec and the engine can, else by exec; fork: an error where that is not possible; exec: as new programs")
 SETTING(INTEGER, drain_timeout_s, "drain-timeout", .unit = "s", .fallback = "10", .min = 0,
         .max = 3600, .commands = LISTEN,
@@ -133,7 +133,7 @@ SETTING(INTEGER, drain_timeout_s, "drain-timeout", .unit = "s", .fallback = "10"
 SETTING(STRING, pass_through_env, "pass-through-env", .commands = SERVE,
         .aliases = {{"PASSTHROUGH_ENV"}},
         .help = "environment variables of the gateway that kernels and commands get, comma-separated")
-SETTING(STRING, pypi_index_url, "pypi-index-url", .commands = SERVE,
+SETTING(STRING, pypi_index_url, "pypi-index-url", .commands = BOTH,
         .help = "package index; pip's own by default")
 SETTING(STRING, packages, "packages", .commands = SERVE,
         .help = "packages that all sessions get, besides those of `kernelgate packages add`, comma-separated")
@@ -170,7 +170,7 @@ SETTING(INTEGER, max_buffered_bytes, "max-buffered-bytes", .unit = "bytes", .fal
 SETTING(INTEGER, mcp_max_image_side, "mcp-max-image-side", .unit = "pixels", .fallback = "2000",
         .min = 0, .max = 100000, .commands = BOTH,
         .help = "how wide and high images in MCP results may be; larger ones are made smaller, or left out and named; 0: no limit")
-SETTING(FLAG, jupyter_api, "jupyter-api", .fallback = "true", .commands = LISTEN,
+SETTING(FLAG, jupyter_api, "jupyter-api", .fallback = "true", .commands = LISTEN | CONFIG_DOCTOR,
         .help = "serve Jupyter's API for notebooks, too; docs/jupyter.md")
 SETTING(INTEGER, jupyter_replay_time_s, "jupyter-replay-time", .unit = "s", .fallback = "3600",
         .min = 0, .max = 604800, .commands = LISTEN,

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include "core.h"
 #include "jupyter.h"
+#include "metrics.h"
 #include "provisioner_replicas.h"
 #include "session.h"
 
@@ -196,33 +196,31 @@ start_packages(struct core *core, struct kg_error *err)
     return core->packages ? 0 : -1;
 }
 
-// As far as it is known before the zygotes are made: by fork it is the larger one.
+// What depends on the engine.
 static void
-choose_pool_size(struct core *core, bool forks)
+choose_sizes(struct core *core)
 {
-    const struct config *config = core->config;
-    int64_t memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE);
-    core->pool_size = pool_size_for(config->pool_size, config->pool_bare, config->max_sessions,
-                                    memory_bytes, get_nprocs(), forks);
+    core->traits = provisioner_traits(core->provisioner);
+    core->max_sessions = choose_max_sessions(core->config, &core->traits);
+    core->pool_size = choose_pool_size(
+        core->config, kernels_fork(core->config, &core->traits, core->default_spec));
 }
 
 // libzmq's table of sockets must have room for as many kernels as the settings allow.
 static int
 reserve_sockets(struct core *core, struct kg_error *err)
 {
-    const struct config *config = core->config;
-    choose_pool_size(core, strcmp(config->kernel_start, "exec") != 0);
     int64_t pool_size = core->pool_size.size;
     size_t n_specs = kernelspecs_count(core->specs);
     size_t of_session = n_specs < SESSION_MAX_KERNELS ? n_specs : SESSION_MAX_KERNELS;
-    size_t n_kernels = (size_t)config->max_sessions * of_session + (size_t)pool_size;
+    size_t n_kernels = (size_t)core->max_sessions * of_session + (size_t)pool_size;
     size_t most = jupyter_max_kernels();
     if (n_kernels > most)
         return kg_error_set(err, KG_INVALID, 0,
                             "setting max-sessions: %lld sessions of up to %zu kernels and a "
                             "pool-size of %lld are more than the %zu kernels that one gateway can "
                             "connect; at most %zu sessions fit",
-                            (long long)config->max_sessions, of_session, (long long)pool_size, most,
+                            (long long)core->max_sessions, of_session, (long long)pool_size, most,
                             (most - (size_t)pool_size) / of_session);
     jupyter_reserve(n_kernels);
     return 0;
@@ -248,7 +246,6 @@ make_zygotes(struct core *core, struct kg_error *err)
             return kg_error_set(err, KG_INVALID, 0,
                                 "setting kernel-start: no kernel can be forked into the sandboxes "
                                 "of this engine or OCI runtime; use auto or exec");
-        log_info("kernels start by exec: nothing can enter the sandboxes of this engine");
         return 0;
     }
     const struct zygotes_settings settings = {.provisioner = core->provisioner,
@@ -318,7 +315,6 @@ make_sessions(struct core *core)
 {
     const struct config *config = core->config;
     bool forks = zygotes_have(core->zygotes, core->default_spec->name);
-    choose_pool_size(core, forks);
     const struct sessions_settings settings = {
         .sandboxes = &core->sandbox_context,
         .kernels = &core->kernel_context,
@@ -327,7 +323,7 @@ make_sessions(struct core *core)
         .pool_size = core->pool_size.size,
         .pool_bare = core->pool_size.n_bare,
         .pool_max_forks = forks ? get_nprocs() : 0,
-        .max_sessions = config->max_sessions,
+        .max_sessions = core->max_sessions,
         .max_sessions_per_owner = config->max_sessions_per_owner,
         .max_sessions_of = core->max_sessions_of,
         .max_memory_of = core->max_memory_of,
@@ -347,6 +343,7 @@ make_sessions(struct core *core)
         .adopt_timeout_ms = config->max_timeout_s * 1000,
     };
     core->sessions = sessions_new(core->loop, &settings);
+    metric_set(METRIC_MAX_SESSIONS, (double)core->max_sessions);
     if (provisioner_replica_id(core->provisioner))
         sessions_set_pool_filling(core->sessions, false); // until this replica leads
     file_links_set_sessions(core->links, core->sessions);
@@ -381,8 +378,6 @@ core_start(struct core *core, struct kg_error *err)
     core->default_spec = kernelspecs_find(core->specs, config->default_kernel, err);
     if (!core->default_spec)
         return -1;
-    if (reserve_sockets(core, err) < 0)
-        return -1;
     core->links = file_links_new(core->state.dir, err);
     if (!core->links)
         return -1;
@@ -404,6 +399,9 @@ core_start(struct core *core, struct kg_error *err)
         return -1;
     core->provisioner = provisioner_new(core->loop, &core->engine.settings, err);
     if (!core->provisioner)
+        return -1;
+    choose_sizes(core);
+    if (reserve_sockets(core, err) < 0)
         return -1;
     if (make_zygotes(core, err) < 0)
         return -1;

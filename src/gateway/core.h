@@ -3,6 +3,7 @@
 #pragma once
 
 #include "address_policy.h"
+#include "choices.h"
 #include "egress.h"
 #include "face.h"
 #include "file_links.h"
@@ -37,6 +38,8 @@ struct core {
     json_t *common_packages; // requirements of all sessions; may be empty
     struct zygotes *zygotes; // NULL: kernels start by exec
     struct provisioner *provisioner;
+    struct provisioner_traits traits;
+    int64_t max_sessions; // the setting, or what the engine has memory for
     struct pool_size pool_size;
     json_t *kernel_env;
     struct executions *executions;

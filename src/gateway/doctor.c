@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "choices.h"
 #include "gateway.h"
 #include "loop.h"
 
@@ -86,6 +87,22 @@ show_versions(const struct config *config)
     show_version("crun");
 }
 
+// ---- What is on -----------------------------------------------------------------------------
+
+static void
+print_choice(const char *what, bool on, const char *detail, void *arg)
+{
+    (void)arg;
+    printf("%-4s %-24s %s\n", on ? "on" : "off", what, detail);
+}
+
+static void
+show_choices(const struct choices *choices)
+{
+    puts("\nWith these settings, serve has:");
+    choices_say(choices, print_choice, NULL);
+}
+
 // ---- The command ----------------------------------------------------------------------------
 
 static int
@@ -95,18 +112,23 @@ examine(const struct config *config)
     struct layout layout;
     layout_find(&layout, config);
     KG_AUTO(kernelspecs) specs = kernelspecs_load(layout.kernelspec_dir, &err);
-    bool works = specs != NULL;
+    struct choices choices = {.config = config, .specs = specs};
+    if (specs)
+        choices.default_spec = kernelspecs_find(specs, config->default_kernel, &err);
+    bool works = choices.default_spec != NULL;
     struct state_trial trial;
-    if (!specs)
-        print_finding("kernelspecs", false, err.message, NULL);
+    if (!works)
+        print_finding(specs ? "default kernel" : "kernelspecs", false, err.message, NULL);
     else if (state_make_trial(&trial, config->state_dir, &err) < 0)
         print_finding("state folder", works = false, err.message, NULL);
     if (works) {
         works = has_image(config) || check_kernels(specs, &layout);
         struct engine_settings engine;
         engine_settings_init(&engine, config, &layout, specs, trial.dir, "aaaaaaaa");
-        works &= provisioner_doctor(&engine.settings, print_finding, NULL).engine != NULL;
+        choices.traits = provisioner_doctor(&engine.settings, print_finding, NULL);
+        works &= choices.traits.engine != NULL;
         show_versions(config);
+        show_choices(&choices);
         engine_settings_fini(&engine);
         state_drop_trial(&trial);
     }

@@ -73,8 +73,7 @@ is_loopback(const char *host)
             ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET);
 }
 
-// What one owner may have: while there are several, half at most of what they share, unless a
-// setting says how much.
+// Of the sessions, an owner's share is known once the engine is: see share_sessions().
 static int
 load_keys(struct gateway *gateway, struct kg_error *err)
 {
@@ -92,8 +91,6 @@ load_keys(struct gateway *gateway, struct kg_error *err)
     };
     gateway->shared = gateway->alone;
     gateway->shared.max_connections = (int)config->max_connections / 2;
-    if (gateway->shared.max_sessions == 0)
-        gateway->shared.max_sessions = (config->max_sessions + 1) / 2;
     if (!any)
         return 0;
     const struct api_keys_settings settings = {
@@ -104,6 +101,17 @@ load_keys(struct gateway *gateway, struct kg_error *err)
     };
     gateway->keys = api_keys_new(&settings, err);
     return gateway->keys ? 0 : -1;
+}
+
+// What one owner may have: while there are several, half at most of what they share, unless a
+// setting says how much.
+static void
+share_sessions(struct gateway *gateway)
+{
+    if (gateway->shared.max_sessions == 0)
+        gateway->shared.max_sessions = (gateway->core.max_sessions + 1) / 2;
+    if (gateway->keys)
+        api_keys_set_shared(gateway->keys, &gateway->shared);
 }
 
 // NULL: requests need no key.
@@ -223,7 +231,7 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .registration_is_open = strcmp(config->registration, "open") == 0,
         .max_registered_users = config->max_registered_users,
         .unused_accounts_ms = config->unused_accounts_days * 24 * 3600 * 1000,
-        .max_sessions = config->max_sessions,
+        .max_sessions = core->max_sessions,
         .memory_mb = config->memory_mb,
         .provisioner = provisioner_name(core->provisioner),
         .started_ms = clock_mono_ms(),
@@ -435,6 +443,24 @@ gateway_fini(struct gateway *gateway)
 
 // ---- The command ----------------------------------------------------------------------------
 
+static void
+log_choice(const char *what, bool on, const char *detail, void *arg)
+{
+    (void)arg;
+    log_info("what is on", LOG_STR("part", what), LOG_STR("state", on ? "on" : "off"),
+             LOG_STR("detail", detail));
+}
+
+static void
+log_choices(const struct core *core)
+{
+    const struct choices choices = {.config = core->config,
+                                    .specs = core->specs,
+                                    .default_spec = core->default_spec,
+                                    .traits = core->traits};
+    choices_say(&choices, log_choice, NULL);
+}
+
 static int
 run(struct gateway *gateway, struct kg_error *err)
 {
@@ -444,6 +470,7 @@ run(struct gateway *gateway, struct kg_error *err)
     set_owners(gateway);
     if (state_open(&core->state, core->config->state_dir, err) < 0 || core_start(core, err) < 0)
         return -1;
+    share_sessions(gateway);
     core_open(core);
     if (start_server(gateway, err) < 0)
         return -1;
@@ -453,13 +480,7 @@ run(struct gateway *gateway, struct kg_error *err)
     gateway->idle = loop_timer_new(gateway->core.loop, on_idle_look, gateway);
     gateway->terminate = loop_signal_new(gateway->core.loop, SIGTERM, on_terminate, gateway);
     gateway->interrupt = loop_signal_new(gateway->core.loop, SIGINT, on_terminate, gateway);
-    bool forks = zygotes_have(core->zygotes, core->default_spec->name);
-    log_info("what is on", LOG_STR("engine", provisioner_name(core->provisioner)),
-             LOG_STR("kernels_start_by", forks ? "fork" : "exec"),
-             LOG_INT("pool_size", core->pool_size.size),
-             LOG_INT("pool_bare", core->pool_size.n_bare),
-             LOG_INT("max_sessions", core->config->max_sessions),
-             LOG_STR("jupyter_api", core->config->jupyter_api ? "on" : "off"));
+    log_choices(core);
     const char *host = gateway->core.config->host;
     bool v6 = strchr(host, ':') != NULL;
     printf("kernelgate listening on http://%s%s%s:%d\n", v6 ? "[" : "", host, v6 ? "]" : "",

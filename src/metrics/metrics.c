@@ -41,6 +41,9 @@ static const struct metric_row table[METRIC_N] = {
     [METRIC_INSTALLATION_SESSIONS] =
         GAUGE("kernelgate_installation_sessions",
               "Open sessions of all replicas together, which max-sessions bounds."),
+    [METRIC_MAX_SESSIONS] = GAUGE("kernelgate_max_sessions",
+                                  "Sessions that there may be at a time, of all replicas together: "
+                                  "max-sessions, or what the engine has memory for."),
     [METRIC_SESSION_OPEN_SECONDS] =
         HISTOGRAM("kernelgate_session_open_seconds",
                   "Time from a request for a new session until its kernel is ready."),

@@ -22,9 +22,8 @@ find_authorities(void)
     return access(machine, R_OK) == 0 ? machine : NULL;
 }
 
-// The interpreter of the first Python kernelspec.
-static char *
-find_python(const struct kernelspecs *specs)
+char *
+packages_python(const struct kernelspecs *specs)
 {
     for (size_t i = 0; i < kernelspecs_count(specs); i++) {
         const struct kernelspec *spec = kernelspecs_at(specs, i);
@@ -50,7 +49,7 @@ packages_new(struct loop *loop, const struct packages_settings *settings, struct
     struct packages *packages = KG_NEW(struct packages);
     packages->loop = loop;
     packages->sandboxes = settings->sandboxes;
-    packages->python = find_python(settings->specs);
+    packages->python = packages_python(settings->specs);
     packages->index_url = index_url && *index_url ? kg_strdup(index_url) : NULL;
     packages->has_authorities = authorities != NULL;
     packages->wheels = wheels;

@@ -33,6 +33,9 @@ void packages_free(struct packages *packages);
 // The folder that sandboxes must see, read-only, at /opt/kernelgate/packages, where the engine
 // shares folders: sessions then use sets. Else see packages_deliver(). Borrowed.
 const char *packages_shared_dir(const struct packages *packages);
+// The interpreter that packages are for: that of the first kernelspec for Python. To be freed;
+// NULL: there is none, and no packages.
+char *packages_python(const struct kernelspecs *specs);
 // Fails with KG_INVALID if no kernelspec takes packages. `packages` may be NULL.
 KG_MUST_CHECK int packages_check_available(const struct packages *packages, struct kg_error *err);
 

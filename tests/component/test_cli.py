@@ -148,6 +148,37 @@ def test_doctor_says_what_is_missing():
     assert "/no/such/runtime" in result.stdout + result.stderr
 
 
+def test_what_is_on_without_an_engine():
+    """The rest is said all the same; of the packages, that no kernel takes them."""
+    specs = str(component.HERE / "kernelspec")
+    flags = ("--kernelspec-dir", specs, "--default-kernel", "script", "--max-sessions", "3")
+    out = run("doctor", "--provisioner", "oci", "--oci-runtime", "/no/such/runtime", *flags).stdout
+    assert "off  engine                   none works\n" in out and "max sessions" not in out
+    assert "off  packages                 no kernelspec takes packages" in out
+    assert "off  network " in out and "on   jupyter api " in out
+
+
+def test_no_group_bounds_these_sandboxes(start_gateway):
+    """The test runtime makes no control groups: then there are ten sessions, as on Docker."""
+    gateway = start_gateway("--max-sessions", "0", "--jupyter-api=false")
+    assert 'detail="10: no control group bounds the memory of all sandboxes of oci' in gateway.log()
+    assert 'part="jupyter api" state=off detail="setting jupyter-api is false"' in gateway.log()
+    assert "\nkernelgate_max_sessions 10\n" in gateway.client.get("/metrics").text
+    for _ in range(10):
+        gateway.create_session()
+    problem(gateway.client.post("/api/v1/sessions", json={}), 429, "max_sessions")
+
+
+def test_the_share_of_an_owner_follows_the_number_of_sessions(start_gateway, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("alice:key-of-alice\nbob:key-of-bob\n")
+    flags = ("--max-sessions", "0", "--api-keys-file", str(keys))
+    gateway = start_gateway(*flags, key="key-of-alice")
+    for _ in range(5):
+        gateway.create_session()
+    problem(gateway.client.post("/api/v1/sessions", json={}), 429, "max_sessions")
+
+
 def test_serve_says_what_is_missing(tmp_path):
     result = run(
         "serve", "--port", "0", "--state-dir", str(tmp_path),
