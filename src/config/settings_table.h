@@ -170,6 +170,9 @@ SETTING(INTEGER, max_buffered_bytes, "max-buffered-bytes", .unit = "bytes", .fal
 SETTING(INTEGER, mcp_max_image_side, "mcp-max-image-side", .unit = "pixels", .fallback = "2000",
         .min = 0, .max = 100000, .commands = BOTH,
         .help = "how wide and high images in MCP results may be; larger ones are made smaller, or left out and named; 0: no limit")
+SETTING(INTEGER, mcp_evict_idle_s, "mcp-evict-idle", .unit = "s", .fallback = "300", .min = 0,
+        .max = 31536000, .commands = LISTEN,
+        .help = "at the limit of sessions, one that an MCP client has made and left ends for another one of the same key: it and its client have been silent for so long, and no stream is open; 0: not before idle-timeout")
 SETTING(FLAG, jupyter_api, "jupyter-api", .fallback = "true", .commands = LISTEN | CONFIG_DOCTOR,
         .help = "serve Jupyter's API for notebooks, too; docs/jupyter.md")
 SETTING(INTEGER, jupyter_replay_time_s, "jupyter-replay-time", .unit = "s", .fallback = "3600",

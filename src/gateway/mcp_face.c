@@ -36,6 +36,7 @@ make_tools(const struct core *core, const char *upload_root)
         .image = config->image,
         .upload_root = upload_root,
         .max_image_side = (int)core->config->mcp_max_image_side,
+        .evict_idle_ms = core->config->mcp_evict_idle_s * 1000,
     };
     return mcp_tools_new(&settings);
 }

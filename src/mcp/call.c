@@ -239,6 +239,12 @@ mcp_call_has_session(const struct mcp_call *call)
     return call->session != NULL;
 }
 
+const struct mcp_session *
+mcp_call_session(const struct mcp_call *call)
+{
+    return call->session;
+}
+
 static struct session_value *
 find_value(struct mcp_session *session, const void *key)
 {

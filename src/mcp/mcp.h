@@ -100,6 +100,12 @@ const json_t *mcp_call_client_capabilities(const struct mcp_call *call);
 // takes nothing, getting returns NULL.
 typedef void (*mcp_value_free_fn)(void *value);
 bool mcp_call_has_session(const struct mcp_call *call);
+// NULL: it has none. Valid until the values that were set for it are freed.
+struct mcp_session;
+const struct mcp_session *mcp_call_session(const struct mcp_call *call);
+// For how many milliseconds the client has sent nothing, had no stream open and waited for no
+// answer. 0 as long as it is connected all the time, as over stdio.
+int64_t mcp_session_idle_ms(const struct mcp_session *session);
 void *mcp_call_session_value(const struct mcp_call *call, const void *key);
 bool mcp_call_set_session_value(struct mcp_call *call, const void *key, void *value,
                                 mcp_value_free_fn free_fn);

@@ -79,6 +79,13 @@ is_idle(const struct mcp_session *session)
     return session->n_calls == 0 && !has_connection(session);
 }
 
+int64_t
+mcp_session_idle_ms(const struct mcp_session *session)
+{
+    bool can_leave = session->registered || session->closed;
+    return can_leave && is_idle(session) ? clock_mono_ms() - session->used_ms : 0;
+}
+
 // Ends the owner's longest idle session if there are too many.
 static int
 make_room(struct mcp *mcp, const char *owner, struct kg_error *err)

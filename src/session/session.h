@@ -27,6 +27,8 @@ struct sandbox *session_sandbox(const struct session *session);
 json_t *session_describe(const struct session *session);
 // The kernel that the session was opened with, borrowed; NULL while it has none.
 struct kernel *session_first_kernel(const struct session *session);
+// Milliseconds since its last activity.
+int64_t session_idle_ms(const struct session *session);
 // Counts as activity: the session expires idle_timeout from now.
 void session_touch(struct session *session);
 // The one definition of idle, for expiry and for everything that ends sessions to make room: the

@@ -62,6 +62,12 @@ session_touch(struct session *session)
     session->active_wall_ms = clock_wall_ms();
 }
 
+int64_t
+session_idle_ms(const struct session *session)
+{
+    return clock_mono_ms() - session->active_ms;
+}
+
 bool
 session_is_busy(const struct session *session)
 {

@@ -188,6 +188,131 @@ def test_sessions_that_nobody_can_name_make_room(start_gateway):
         assert code_of(client.call("run_python_code", {"code": "result 1"})) == "max_sessions"
 
 
+class Leaving:
+    """Clients with MCP sessions that end without a word: nothing says that they do not come back."""
+
+    def __init__(self, gateway):
+        self.gateway = gateway
+        self.clients = []
+
+    def client(self, key=None):
+        self.clients.append(WireClient(self.gateway, key=key))
+        return self.clients[-1]
+
+    def run(self, client):
+        """What a client gets for code in its own session; None: there is no room."""
+        result = client.call("run_python_code", {"code": "result 1"})
+        assert not result.is_error or code_of(result) == "max_sessions"
+        return None if result.is_error else result
+
+    def runs(self, key=None):
+        """A new client that has run code in its own session; None: there is no room."""
+        client = self.client(key)
+        result = self.run(client)
+        client.session = result and result.session_id
+        return result and client
+
+    def comes(self, key=None):
+        """The same, as soon as there is room."""
+        return wait_for(lambda: self.runs(key), interval=0.1)
+
+    def sessions(self):
+        return set(self.gateway.client.get("/api/v1/sessions").json()["sessions"])
+
+    def end(self):
+        for client in self.clients:
+            client.end()
+
+
+@pytest.fixture
+def leaving(start_gateway):
+    started = []
+
+    def start(*flags, **options):
+        started.append(Leaving(start_gateway(*flags, **options)))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.end()
+
+
+def test_sessions_of_clients_that_have_left_make_room(leaving):
+    clients = leaving("--max-sessions", "2", "--mcp-evict-idle", "1")
+    first, second = clients.comes(), clients.comes()
+    third = clients.comes()
+    assert clients.sessions() == {second.session, third.session}
+    assert "session evicted for an MCP client" in clients.gateway.log()
+    # A client that comes back after all has a new session, and its model is informed.
+    again = wait_for(lambda: clients.run(first), interval=0.1)
+    assert again.session_id == first.session
+    assert "was created again: its variables, imports, packages and files are gone" in again.text
+    assert "NOTE" not in clients.run(first).text
+    # So do errors.
+    gone = second if second.session not in clients.sessions() else third
+
+    def reads():
+        result = gone.call("read_file", {"path": "x"})
+        return None if code_of(result) == "max_sessions" else result
+
+    read = wait_for(reads, interval=0.1)
+    assert code_of(read) == "not_found" and "was created again" in read.text
+
+
+def test_sessions_of_clients_that_are_only_silent_stay(leaving):
+    clients = leaving("--max-sessions", "2")
+    first, second = clients.comes(), clients.comes()
+    assert clients.runs() is None
+    assert clients.sessions() == {first.session, second.session}
+
+
+def test_sessions_of_clients_with_a_stream_or_a_call_stay(leaving):
+    clients = leaving("--max-sessions", "3", "--mcp-evict-idle", "1")
+    gateway = clients.gateway
+    listening, busy = clients.comes(), clients.comes()
+    clients.comes()  # leaves
+    headers = {**listening.wire.headers, "Accept": "text/event-stream"}
+    with gateway.client.stream("GET", "/mcp", headers=headers) as stream:
+        assert stream.status_code == 200
+        busy.start("call", name="run_python_code", args={"code": component.HELD})
+        fourth = clients.comes()  # although those of the others were used before
+        assert clients.sessions() == {listening.session, busy.session, fourth.session}
+        gateway.release(busy.session)
+        assert not busy.finish().get("isError")
+    # Without its stream, the first one has left like others.
+    wait_for(lambda: clients.runs() and listening.session not in clients.sessions(), interval=0.1)
+
+
+def test_sessions_of_other_owners_make_no_room(leaving, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("".join(f"{name}:{key}\n" for name, key in KEYS.items()))
+    flags = ("--max-sessions", "2", "--max-sessions-per-owner", "2", "--mcp-evict-idle", "1")
+    clients = leaving(*flags, "--api-keys-file", str(keys), key=KEYS["alice"])
+    clients.comes(KEYS["alice"])
+    clients.comes(KEYS["alice"])
+    clients.comes(KEYS["alice"])  # so all of alice's that are left may end
+    before = clients.sessions()
+    assert clients.runs(KEYS["bob"]) is None
+    assert clients.sessions() == before
+
+
+def test_sessions_that_clients_want_kept_are_the_last_to_end(leaving):
+    clients = leaving("--max-sessions", "3", "--mcp-evict-idle", "1")
+    client = clients.client()
+    kept = client.call("create_session", {"idle_timeout": 1800}).structured["session_id"]
+    client.call("create_session", {"session_id": "chosen"})
+    made = client.call("create_session").structured["session_id"]
+    second = clients.comes()
+    assert clients.sessions() == {kept, "chosen", second.session}
+    second.start("call", name="run_python_code", args={"code": component.HELD})
+    third = clients.comes()
+    assert clients.sessions() == {kept, second.session, third.session}
+    clients.gateway.release(second.session)
+    second.finish()
+    gone = client.call("run_python_code", {"code": "result 1", "session_id": made})
+    assert gone.is_error or "was created again" in gone.text
+
+
 def test_a_session_whose_file_is_read_makes_no_room(start_gateway):
     gateway = start_gateway("--max-sessions", "1")
     large = f"file-size large {40 << 20}"

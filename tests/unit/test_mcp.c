@@ -760,6 +760,26 @@ test_the_longest_idle_session_makes_room(void **state)
 }
 
 static void
+test_how_long_a_client_has_been_silent(void **state)
+{
+    struct mcp_fixture *f = *state;
+    f->session->used_ms -= 1000; // it is always connected, as over stdio
+    assert_int_equal(mcp_session_idle_ms(f->session), 0);
+    struct mcp_session *session = register_one(f, "bob", true);
+    session->used_ms -= 1000;
+    assert_true(mcp_session_idle_ms(session) >= 1000);
+    f->session = session;
+    session->initialized = true;
+    say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}");
+    assert_ptr_equal(mcp_call_session(f->held), session);
+    session->used_ms -= 1000;
+    assert_int_equal(mcp_session_idle_ms(session), 0);
+    mcp_call_finish(f->held, json_object());
+    assert_int_equal(take_code(f), 0);
+    assert_true(mcp_session_idle_ms(session) < 1000); // its call has just ended
+}
+
+static void
 count_free(void *value)
 {
     ++*(int *)value;
@@ -883,6 +903,7 @@ main(void)
         WITH_FIXTURE(test_a_listener_holds_no_message),
         WITH_FIXTURE(test_state_is_sealed),
         WITH_FIXTURE(test_the_longest_idle_session_makes_room),
+        WITH_FIXTURE(test_how_long_a_client_has_been_silent),
         WITH_FIXTURE(test_idle_sessions_expire_and_busy_ones_do_not),
         WITH_FIXTURE(test_a_closed_session_waits_for_its_calls),
         WITH_FIXTURE(test_news_go_to_who_wants_them),

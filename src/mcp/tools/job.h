@@ -48,7 +48,9 @@ struct job {
     struct {
         char id[SESSION_MAX_ID_LEN + 1];
         enum job_note note;
-        bool is_orphan; // made for this call, which named none
+        bool is_made;         // by this call
+        bool is_asked_for;    // the tool makes sessions
+        bool has_own_timeout; // the client has said how long it is kept
         struct session_open *open;
         const struct kernelspec *spec;
         job_ready_fn on_ready;

@@ -11,6 +11,7 @@ enum { RANDOM_ID_LEN = 16 };
 // A value of the MCP session: the session that its calls use by default.
 struct own_session {
     struct mcp_tools *tools;
+    const struct mcp_session *client;
     char *owner;
     bool opened; // it has existed
     char id[SESSION_MAX_ID_LEN + 1];
@@ -23,8 +24,7 @@ static void
 own_session_free(void *value)
 {
     struct own_session *own = value;
-    if (own->opened)
-        orphan_add(own->tools, own->owner, own->id, false);
+    made_sessions_leave(own->tools, own->client, own->id);
     free(own->owner);
     free(own);
 }
@@ -40,11 +40,20 @@ own_session(const struct job *job)
         return own;
     own = KG_NEW(struct own_session);
     own->tools = job->tools;
+    own->client = mcp_call_session(job->call);
     own->owner = kg_strdup(mcp_call_owner(job->call));
     snprintf(own->id, sizeof own->id, "sess_");
     id_random(own->id + strlen(own->id), RANDOM_ID_LEN);
     mcp_call_set_session_value(job->call, &own_key, own, own_session_free);
     return own;
+}
+
+// The call's MCP session, whose end own_session_free() reports; NULL: it has none.
+static const struct mcp_session *
+client_of(const struct job *job)
+{
+    const struct own_session *own = own_session(job);
+    return own ? own->client : NULL;
 }
 
 const char *
@@ -107,6 +116,29 @@ opened(struct job *job, struct session *session, struct kernel *kernel)
     job->session.on_ready(job, session, kernel);
 }
 
+// The client knows the session, or has chosen its id.
+static bool
+names_session(const struct job *job)
+{
+    return job_string(job, "session_id") || job_string(job, "sandbox_id");
+}
+
+static void
+note_made(struct job *job, const char *id)
+{
+    const struct own_session *own = own_session(job);
+    bool is_own = own && strcmp(own->id, id) == 0;
+    const struct made_session_traits traits = {
+        .client = client_of(job),
+        .is_named = is_own || names_session(job) || job->session.is_asked_for,
+        .of_profile = !is_own && !names_session(job) && !job->session.is_asked_for &&
+                      job->session.note != JOB_NOTE_NEW,
+        .is_chosen = names_session(job),
+        .has_own_timeout = job->session.has_own_timeout,
+    };
+    made_session_add(job->tools, mcp_call_owner(job->call), id, &traits);
+}
+
 static void
 on_open(struct session *session, struct kernel *kernel, const struct kg_error *err, void *arg)
 {
@@ -120,17 +152,9 @@ on_open(struct session *session, struct kernel *kernel, const struct kg_error *e
     mcp_call_log(job->call, again ? MCP_LOG_WARNING : MCP_LOG_DEBUG, JOB_LOGGER,
                  json_sprintf("session %s %s", session_id(session),
                               again ? "was created again" : "is ready"));
-    if (job->session.is_orphan)
-        orphan_add(job->tools, mcp_call_owner(job->call), session_id(session),
-                   job->session.note != JOB_NOTE_NEW);
+    if (job->session.is_made)
+        note_made(job, session_id(session));
     opened(job, session, kernel);
-}
-
-// The client knows the session, or has chosen its id.
-static bool
-names_session(const struct job *job)
-{
-    return job_string(job, "session_id") || job_string(job, "sandbox_id");
 }
 
 static void
@@ -140,7 +164,7 @@ start_opening(struct job *job, const struct session_request *request)
     struct kg_error err = {0};
     job->session.open = session_open_start(sessions, request, on_open, job, &err);
     if (!job->session.open && err.code == KG_MAX_SESSIONS &&
-        orphan_evict(job->tools, request->owner))
+        made_session_evict(job->tools, request->owner))
         job->session.open = session_open_start(sessions, request, on_open, job, &err);
     if (!job->session.open)
         job_fail(job, &err);
@@ -160,7 +184,7 @@ job_open_session(struct job *job, const struct job_session *want, job_ready_fn f
         return;
     }
     if (want->id)
-        orphan_touch(job->tools, owner, want->id);
+        made_session_touch(job->tools, owner, want->id, client_of(job));
     // A session that another call is creating has no sandbox yet: then this call waits for it, too.
     if (found && !want->spec && session_sandbox(found)) {
         session_touch(found);
@@ -168,8 +192,10 @@ job_open_session(struct job *job, const struct job_session *want, job_ready_fn f
         return;
     }
     bool is_new = !found && !want->creates;
-    job->session.is_orphan =
-        is_new && !own && !names_session(job) && want->kind != JOB_SESSION_ONE_SHOT;
+    bool one_shot = want->kind == JOB_SESSION_ONE_SHOT && !id;
+    job->session.is_made = !found && !one_shot;
+    job->session.is_asked_for = want->creates;
+    job->session.has_own_timeout = want->idle_timeout_s > 0;
     if (is_new && (names_session(job) || (own && own->opened)))
         job->session.note = JOB_NOTE_AGAIN;
     else if (is_new && !own && want->kind == JOB_SESSION_OWN)
@@ -180,7 +206,7 @@ job_open_session(struct job *job, const struct job_session *want, job_ready_fn f
         .kernelspec = want->spec ? want->spec : settings->face->default_spec,
         .env = want->env,
         .idle_timeout_s = want->idle_timeout_s,
-        .one_shot = want->kind == JOB_SESSION_ONE_SHOT && !id,
+        .one_shot = one_shot,
     };
     start_opening(job, &request);
 }
@@ -217,7 +243,7 @@ job_close_session(struct job *job, struct session *session,
     struct closing *closing = KG_NEW(struct closing);
     closing->job = job;
     memcpy(closing->id, session_id(session), strlen(session_id(session)));
-    orphan_remove(job->tools, mcp_call_owner(job->call), closing->id);
+    made_session_remove(job->tools, mcp_call_owner(job->call), closing->id);
     forget_own_session(job, closing->id);
     job->work = closing;
     job->cancel_work = forget_job;

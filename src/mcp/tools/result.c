@@ -232,8 +232,9 @@ remark_session(struct buf *text, const struct job *job)
     else if (job->session.note == JOB_NOTE_AGAIN)
         add_remark(
             text,
-            "NOTE: session %s did not exist any more (expired or closed) and was created again: "
-            "its variables, imports, packages and files are gone",
+            "NOTE: session %s did not exist any more (expired, closed, or ended to make room for "
+            "another one) and was created again: its variables, imports, packages and files are "
+            "gone",
             id);
 }
 
@@ -395,12 +396,14 @@ json_t *
 result_of_error(struct job *job, const struct kg_error *err)
 {
     const struct kg_code_info *info = kg_code_info(err->code);
-    KG_AUTO_BUF text = {0};
+    KG_AUTO_BUF text = {0}, remarks = {0};
     buf_printf(&text, "Error %s: %s", info->name, err->message);
     if (info->retryable)
         buf_append_str(&text, "\nThe same call can succeed later.");
+    if (*job->session.id) // later results would not say that it is a new one
+        remark_session(&remarks, job);
     json_t *structured = json_pack("{s:s, s:s, s:b}", "code", info->name, "message", err->message,
                                    "retryable", info->retryable);
-    json_t *content = json_pack("[o]", mcp_text(text.data, text.len));
+    json_t *content = json_pack("[o]", text_block(&text, &remarks));
     return with_meta(job, mcp_tool_result(content, structured, true));
 }

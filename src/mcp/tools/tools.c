@@ -155,7 +155,7 @@ mcp_tools_new(const struct mcp_tools_settings *settings)
     struct mcp_tools *tools = KG_NEW(struct mcp_tools);
     tools->settings = *settings;
     TAILQ_INIT(&tools->jobs);
-    TAILQ_INIT(&tools->orphans);
+    TAILQ_INIT(&tools->made);
     outputs_init(tools);
     tools->names = json_object();
     tools->lists = json_object();
@@ -171,7 +171,7 @@ mcp_tools_free(struct mcp_tools *tools)
         return;
     while (!TAILQ_EMPTY(&tools->jobs))
         job_free(TAILQ_FIRST(&tools->jobs));
-    orphans_fini(tools);
+    made_sessions_fini(tools);
     outputs_fini(tools);
     json_decref(tools->lists);
     json_decref(tools->names);

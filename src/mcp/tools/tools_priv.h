@@ -57,24 +57,32 @@ extern const struct profile sandbox_mcp_profile;
 
 // ---- The provider (tools.c) -----------------------------------------------------------------
 
-// A session to which perhaps no client comes back: it was made for a call that named none, or its
-// client has left. It is ended if a new session needs its place.
-struct orphaned_session {
-    TAILQ_ENTRY(orphaned_session) link;
-    bool of_profile;
-    bool was_named; // since it was made
+// What decides whether a session ends if a new one needs its place (made_sessions.c).
+struct made_session_traits {
+    const struct mcp_session *client; // of the MCP session that has used it last; NULL: none, or it
+                                      // has ended
+    bool is_named;                    // since it was made, or by the call that made it
+    bool of_profile;                  // by a profile, for a call that named none
+    bool is_chosen;                   // the client has chosen its id
+    bool has_own_timeout;             // the client has said how long it is kept
+};
+
+// A session that an MCP call has made.
+struct made_session {
+    TAILQ_ENTRY(made_session) link;
+    struct made_session_traits traits;
     char id[SESSION_MAX_ID_LEN + 1];
     char owner[];
 };
-TAILQ_HEAD(orphaned_sessions, orphaned_session);
+TAILQ_HEAD(made_sessions, made_session);
 
 struct mcp_tools {
     struct mcp_tools_settings settings;
     json_t *lists; // {profile: tools}
     TAILQ_HEAD(, job) jobs;
-    json_t *names; // {owner/session: name}, for the profile mcp-sandbox
-    struct orphaned_sessions orphans;
-    size_t n_orphans;
+    json_t *names;             // {owner/session: name}, for the profile mcp-sandbox
+    struct made_sessions made; // the one that was named longest ago first
+    size_t n_made;
     TAILQ_HEAD(output_texts, output_text) outputs; // read recently, the newest first
     struct loop_timer *forget_outputs;
 };
@@ -90,16 +98,20 @@ KG_MUST_CHECK int tool_check(const struct mcp_tools *tools, const struct tool *t
 // Replaces {timeout} and so on; to be freed.
 char *fill_in(const struct mcp_tools *tools, const char *text);
 
-// ---- Orphaned sessions (orphans.c) ----------------------------------------------------------
+// ---- Sessions that calls have made (made_sessions.c) ------------------------------------------
 
-// `of_profile`: it stays an orphan when a client names it.
-void orphan_add(struct mcp_tools *tools, const char *owner, const char *id, bool of_profile);
-void orphan_remove(struct mcp_tools *tools, const char *owner, const char *id);
-// A client names this session, which may be an orphan.
-void orphan_touch(struct mcp_tools *tools, const char *owner, const char *id);
-// Ends an idle orphan of an owner. False: there is none.
-bool orphan_evict(struct mcp_tools *tools, const char *owner);
-void orphans_fini(struct mcp_tools *tools);
+void made_session_add(struct mcp_tools *tools, const char *owner, const char *id,
+                      const struct made_session_traits *traits);
+void made_session_remove(struct mcp_tools *tools, const char *owner, const char *id);
+// A client (NULL: without an MCP session) names this session, which may be one of them.
+void made_session_touch(struct mcp_tools *tools, const char *owner, const char *id,
+                        const struct mcp_session *client);
+// The MCP session ends; `own_id` is the session that its calls used by default.
+void made_sessions_leave(struct mcp_tools *tools, const struct mcp_session *client,
+                         const char *own_id);
+// Ends an idle one of an owner, if one may end. False: there is none.
+bool made_session_evict(struct mcp_tools *tools, const char *owner);
+void made_sessions_fini(struct mcp_tools *tools);
 
 // ---- URIs and output (uri.c, output.c) ------------------------------------------------------
 
