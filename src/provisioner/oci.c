@@ -156,13 +156,6 @@ engine_can_enter(const struct provisioner *provisioner)
     return !((const struct oci *)provisioner)->kind->own_kernel;
 }
 
-void
-oci_traits(const struct oci *oci, struct provisioner_traits *ret)
-{
-    ret->can_enter = engine_can_enter(&oci->base);
-    ret->memory_bound = cgroup_memory_bound(&oci->cgroups, oci->group);
-}
-
 static void
 engine_traits(const struct provisioner *provisioner, struct provisioner_traits *ret)
 {

@@ -155,7 +155,7 @@ KG_MUST_CHECK int oci_try_runtime(struct oci *oci, const char *name, struct oci_
                                   struct kg_error *err);
 bool oci_doctor(struct oci *oci, const struct provisioner_settings *settings,
                 provisioner_finding_fn fn, void *arg, struct provisioner_traits *ret);
-// Of the runtime that was tried last, while the group of its sandboxes exists (oci.c).
+// Of the runtime that was tried last, while the group of its sandboxes exists (oci_trial.c).
 void oci_traits(const struct oci *oci, struct provisioner_traits *ret);
 
 // ---- The bundle -----------------------------------------------------------------------------

@@ -160,3 +160,10 @@ oci_trial(struct oci *oci, const char *wanted, struct kg_error *err)
     }
     return result;
 }
+
+void
+oci_traits(const struct oci *oci, struct provisioner_traits *ret)
+{
+    ret->can_enter = !oci->kind->own_kernel; // as engine_can_enter() says
+    ret->memory_bound = cgroup_memory_bound(&oci->cgroups, oci->group);
+}

@@ -3,6 +3,7 @@
 
 import io
 import pathlib
+import re
 import stat
 import subprocess
 import zipfile
@@ -245,14 +246,15 @@ def command(gateway, *words):
     return done.returncode, done.stdout + done.stderr
 
 
-def wait_for_packages(gateway):
-    wait_for(lambda: "all sessions " in gateway.log().split("what is on")[-1])
+def wait_for_packages(gateway, start):
+    """Until the gateway that was started for the `start`th time has given them or given up."""
+    wait_for(lambda: len(re.findall("all sessions (have|should have)", gateway.log())) == start)
 
 
 def test_packages_of_all_sessions(start_gateway, index):
     flags = ("--pool-size", "1", "--fetch-allow", "127.0.0.1", "--pypi-index-url")
     gateway = start_gateway(*flags, index.simple, "--packages", "kgone == 1.0")
-    wait_for_packages(gateway)
+    wait_for_packages(gateway, start=1)
     session_id = gateway.create_session()
     assert version_in_kernel(gateway, session_id, "kgone") == "1.0"
     assert gateway.execute("import kgthree", session_id=session_id).status == "error"
@@ -272,7 +274,7 @@ def test_packages_of_all_sessions(start_gateway, index):
     assert command(gateway, "list") == (0, "kgthree>=3\nkgtwo\n")
     gateway.stop()
     gateway.start()
-    wait_for_packages(gateway)
+    wait_for_packages(gateway, start=2)
     session_id = gateway.create_session()
     assert version_in_kernel(gateway, session_id, "kgthree") == "3.0"
     assert version_in_kernel(gateway, session_id, "kgtwo") == "2.0"
@@ -281,7 +283,7 @@ def test_packages_of_all_sessions(start_gateway, index):
     gateway.stop()
     gateway.flags = (*flags, NOWHERE)
     gateway.start()
-    wait_for_packages(gateway)
+    wait_for_packages(gateway, start=3)
     session_id = gateway.create_session()
     assert version_in_kernel(gateway, session_id, "kgthree") == "3.0"
     assert command(gateway, "remove", "kgthree", "KGTWO")[0] == 0
