@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What models get to read of what tenants wrote. First byte: 'l', the rest is lines of an
 // execution; 't', it is text, which comes in pieces; 'u', it is a URI; 'a', it is a tool's
-// arguments.
+// arguments; 'f', it is a file, after a byte that chooses its encoding.
 #include <assert.h>
 #include <string.h>
 
+#include "charset.h"
+#include "file_kind.h"
 #include "tools_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -93,6 +95,43 @@ check_arguments(const char *data, size_t size)
     }
 }
 
+// Appends what a part of a file says, and returns how much of the part it took.
+static size_t
+read_part(const struct charset *charset, const char *data, size_t len, bool last, struct buf *text)
+{
+    struct kg_error err = {0};
+    int64_t n = charset_decode(charset, data, len, last, text, &err);
+    assert(n < 0 ? *err.message != '\0' : (size_t)n <= len && (!last || (size_t)n == len));
+    return n < 0 ? len : (size_t)n;
+}
+
+static void
+read_file(const char *data, size_t size)
+{
+    static const char *const names[] = {"utf-8", "UTF-16", "utf-16be", "cp1252", "gbk",
+                                        "big5",  "sjis",   "euc-jp",   "euc-kr", "cp1255"};
+    const struct charset *charset = charset_find(names[(unsigned char)*data % KG_ARRAY_LEN(names)]);
+    KG_AUTO_BUF whole = {0};
+    KG_AUTO_BUF parts = {0};
+    size_t mark_len;
+    data++;
+    size--;
+    assert(charset && read_part(charset, data, size, true, &whole) == size);
+    assert(text_is_readable(whole.data ? whole.data : "", whole.len) && whole.len <= 4 * size);
+    // In parts, it is cut at whole characters.
+    for (size_t i = 0, n; i < size; i += n) {
+        n = size - i < 64 ? size - i : 64;
+        n = read_part(charset, data + i, n, i + n == size, &parts);
+        assert(n > 0);
+    }
+    assert(text_is_readable(parts.data ? parts.data : "", parts.len));
+    (void)charset_of_mark(data, size, &mark_len);
+    assert(mark_len <= size);
+    (void)charset_may_be_windows_1252(data, size);
+    KG_AUTO_FREE char *advice = file_kind_advice(file_kind_find("a.xlsx", data, size), "a", 1);
+    assert(*advice);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -105,6 +144,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         shape_text(rest, size - 1);
     else if (*data == 'u')
         parse_uri(rest, size - 1);
+    else if (*data == 'f' && size > 1)
+        read_file(rest, size - 1);
     else
         check_arguments(rest, size - 1);
     return 0;

@@ -59,6 +59,7 @@ job_free(struct job *job)
     outcome_fini(&job->outcome);
     buf_fini(&job->file.data);
     free(job->file.mime);
+    buf_fini(&job->advice);
     json_decref(job->list.gathered);
     json_decref(job->list.waiting);
     loop_timer_free(job->run.more_lines);

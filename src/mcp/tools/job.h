@@ -19,6 +19,8 @@
 
 #define JOB_LOGGER "kernelgate" // for mcp_call_log()
 
+struct charset;
+struct file_kind;
 struct job;
 typedef void (*job_fn)(struct job *job);
 // The session of the job is ready; `kernel` may be NULL if none was asked for.
@@ -89,6 +91,10 @@ struct job {
         char *mime; // or NULL
         int64_t size;
         int64_t offset;
+        const struct charset *charset; // of its text, or NULL
+        size_t mark_len;               // of the byte order mark that shows it
+        const struct file_kind *kind;  // or NULL
+        bool is_head;                  // data has the first bytes, which show these
     } file;
 
     // A list that is being gathered, and the ids that are not done yet.
@@ -96,6 +102,8 @@ struct job {
         json_t *gathered;
         json_t *waiting;
     } list;
+
+    struct buf advice; // what the model can do about the error that ends the job
 
     struct {
         struct loop_timer *timer;

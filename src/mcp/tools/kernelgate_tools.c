@@ -75,6 +75,10 @@ static const struct param read_file_params[] = {
      .type = PARAM_INTEGER,
      .description = "How many bytes, 4 to 20000; text comes in whole characters.",
      .fallback = "20000"},
+    {.name = "encoding",
+     .description =
+         "Of text that is not UTF-8: windows-1252, utf-16le, gb18030, shift_jis, euc-kr, "
+         "big5, windows-1251, … Without it, a byte order mark or the bytes show it."},
     SESSION_PARAM,
     {0},
 };
@@ -149,7 +153,7 @@ const struct tool kernelgate_tools[] = {
     {
         .name = "run_command",
         .title = "Run a command",
-        .description = "Runs a shell command (sh) in the sandbox, also while code runs, and "
+        .description = "Runs a shell command (bash) in the sandbox, also while code runs, and "
                        "returns its output and exit code. The working folder is /mnt/data. Each "
                        "call has its own shell, without input; in the sandbox {network}.",
         .params = command_params,
@@ -177,7 +181,8 @@ const struct tool kernelgate_tools[] = {
         .name = "read_file",
         .title = "Read a file",
         .description = "Returns a file below /mnt/data: text (20000 bytes per call; continue with "
-                       "offset), or an image. Also the complete output of an execution.",
+                       "offset), or an image; of other kinds (PDF, XLSX, Parquet, …) the code that "
+                       "reads them. Also the complete output of an execution.",
         .params = read_file_params,
         .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT,
         .run = tool_read_file,

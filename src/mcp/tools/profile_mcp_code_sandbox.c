@@ -37,7 +37,9 @@ error_result(struct job *job, const struct kg_error *err)
         if (code_names[i].code == err->code)
             name = code_names[i].name;
     }
-    return result_of_json(job, error_json(name, err->message));
+    KG_AUTO_FREE char *message = kg_asprintf("%s%s%s", err->message, job->advice.len ? ". " : "",
+                                             job->advice.len ? job->advice.data : "");
+    return result_of_json(job, error_json(name, message));
 }
 
 static void

@@ -343,10 +343,14 @@ result_of_command(const struct job *job)
     if (cut_output(&sections))
         add_remark(&remarks, "the output was cut: redirect it to a file, and read that");
     if (end->timed_out)
-        add_remark(&remarks, "timed out after %.0f s and was killed",
-                   (double)end->duration_ms / 1000);
+        add_remark(
+            &remarks,
+            "timed out after %.0f s and was killed: pass a larger timeout (up to %lld s), or "
+            "start it in the background: nohup COMMAND >log 2>&1 &",
+            (double)end->duration_ms / 1000,
+            (long long)(job->tools->settings.face->max_timeout_ms / 1000));
     if (end->oom)
-        add_remark(&remarks, "the sandbox ran out of memory");
+        add_remark(&remarks, "the sandbox ran out of memory: work on less at a time");
     if (empty || end->exit_code != 0)
         add_remark(&remarks, "exit code %d%s", end->exit_code, empty ? ", no output" : "");
     remark_session(&remarks, job);
@@ -392,12 +396,44 @@ result_of_error_json(struct job *job, json_t *value)
     return result;
 }
 
+// What the model can do about an error whose message does not say it. NULL: nothing more.
+static const char *
+next_step(enum kg_code code)
+{
+    static const struct {
+        enum kg_code code;
+        const char *text;
+    } steps[] = {
+        {KG_SESSION_NOT_FOUND,
+         "list_sessions shows the sessions that there are, create_session makes one, "
+         "and without session_id the one of this conversation is used."},
+        {KG_MAX_SESSIONS, "list_sessions shows the sessions, close_session ends one."},
+        {KG_FILE_EXISTS, "Pass overwrite=true to replace it, or another path."},
+        {KG_DISK_FULL,
+         "Make room: run_command with `du -ah /mnt/data | sort -h | tail` shows the largest "
+         "files, `rm` removes them."},
+        {KG_SESSION_BUSY,
+         "interrupt_session stops what runs there, create_session makes another one."},
+        {KG_ARTIFACT_TOO_LARGE, "Read it in parts, or with code."},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(steps); i++) {
+        if (steps[i].code == code)
+            return steps[i].text;
+    }
+    return NULL;
+}
+
 json_t *
 result_of_error(struct job *job, const struct kg_error *err)
 {
     const struct kg_code_info *info = kg_code_info(err->code);
+    const char *next = next_step(err->code);
     KG_AUTO_BUF text = {0}, remarks = {0};
     buf_printf(&text, "Error %s: %s", info->name, err->message);
+    if (next)
+        buf_printf(&text, "\n%s", next);
+    if (job->advice.len > 0)
+        buf_printf(&text, "\n%s", job->advice.data);
     if (info->retryable)
         buf_append_str(&text, "\nThe same call can succeed later.");
     if (*job->session.id) // later results would not say that it is a new one
