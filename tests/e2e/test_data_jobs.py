@@ -121,6 +121,151 @@ def test_a_messy_table_becomes_a_workbook_and_a_chart(agent):
     assert agent.get("chart.pdf").startswith(b"%PDF")
 
 
+# The same table for readers of paper, as a model writes it that knows nothing of fonts.
+PAPER = r"""
+from reportlab.lib.styles import getSampleStyleSheet
+from reportlab.platypus import Paragraph, SimpleDocTemplate, Table
+styles = getSampleStyleSheet()
+rows = [list(table.columns)] + [[str(value) for value in row] for row in table.values]
+SimpleDocTemplate("report.pdf").build([
+    Paragraph("売上 Umsatz: المبيعات في القاهرة", styles["Title"]),
+    Paragraph("ยอดขาย, बिक्री, מכירות, 매출, 销售额 ✓", styles["Normal"]),
+    Table(rows),
+])
+"""
+
+READ_PAPER = """
+import pypdf, pypdfium2
+print(pypdf.PdfReader("report.pdf").pages[0].extract_text())
+page = pypdfium2.PdfDocument("report.pdf")[0]
+page.render(scale=2).to_pil().save("page.png")
+"""
+
+
+def test_a_messy_table_becomes_a_pdf(agent):
+    agent.put("messy.csv", MESSY)
+    agent.run(CLEAN)
+    assert "No font has" not in agent.run(PAPER)
+    said = agent.run(READ_PAPER)
+    assert all(each in said for each in ("Zürich", "東京", "売上", "매출", "销售额", "ยอดขาย")), (
+        said
+    )
+    assert Image.open(io.BytesIO(agent.get("page.png"))).size == (1191, 1684)
+    if isinstance(agent, OverMcp):
+        said = agent.client.call("read_file", agent.of(path="report.pdf")).text
+        assert "report.pdf is a PDF" in said and "pypdf" in said
+
+
+SCRIPTS = {
+    "Arabic": "بتثجحخ", "Chinese": "销售额汉语区", "Devanagari": "कखगघचछ", "emoji": "😀🎉✅❌🚀",
+    "Greek": "αβγδεζ", "Hebrew": "אבגדהו", "Japanese": "あいうカキク", "Korean": "한국어매출은",
+    "Tamil": "கஙசஜஞட", "Thai": "กขคงจฉ",
+}  # fmt: skip
+
+# Draws each character alone, and prints how many of the pictures are not blank and differ.
+DRAW = r"""
+import io
+import matplotlib.pyplot as plt, pypdfium2
+from reportlab.pdfgen import canvas
+
+def by_matplotlib(character, format="png", **font):
+    figure = plt.figure(figsize=(1, 1))
+    figure.text(0.2, 0.2, character, size=40, **font)
+    data = io.BytesIO()
+    figure.savefig(data, format=format, metadata={"CreationDate": None} if format == "pdf" else None)
+    plt.close(figure)
+    return data.getvalue() if format == "png" else drawn(data.getvalue())
+
+def by_reportlab(character, font):
+    data = io.BytesIO()
+    page = canvas.Canvas(data, (80, 80))
+    page.setFont(font, 40)
+    page.drawString(20, 20, character)
+    page.save()
+    return drawn(data.getvalue())
+
+def drawn(pdf):
+    return bytes(pypdfium2.PdfDocument(pdf)[0].render().buffer)
+
+ways = [
+    lambda c: by_matplotlib(c),
+    lambda c: by_matplotlib(c, weight="bold", family="monospace"),
+    lambda c: by_reportlab(c, "Helvetica"),
+    lambda c: by_reportlab(c, "Times-Bold"),
+    lambda c: by_matplotlib(c, "pdf"),  # pdfium shows no large emoji of such a file
+]
+for name, characters in SCRIPTS.items():
+    used = ways[:-1] if name == "emoji" else ways
+    print(name, [len({way(c) for c in characters} - {way(" ")}) for way in used])
+"""
+
+
+def test_each_script_has_its_glyphs(agent):
+    """Boxes, for what no font has, would be the same picture for all letters of a script."""
+    said = agent.run(f"SCRIPTS = {SCRIPTS!r}\n{DRAW}")
+    expected = {name: [len(text)] * 5 for name, text in SCRIPTS.items()}
+    expected["emoji"].pop()
+    lines = [f"{name} {counts}" for name, counts in expected.items()]
+    assert said.rstrip().splitlines() == lines
+
+
+MISSING = """
+import matplotlib.pyplot as plt
+for i in range(3):
+    plt.title("\\U00012000 sales"); plt.savefig("a.png")
+plt.close()
+"""
+MISSING_IN_A_PDF = """
+from reportlab.pdfgen import canvas
+page = canvas.Canvas("a.pdf")
+for i in range(3):
+    page.drawString(10, 10, "\\U00012000 sales")
+page.save()
+"""
+
+
+def test_a_character_that_no_font_has_is_named_once(agent):
+    said = agent.run(MISSING)
+    assert said.count("(\\N{CUNEIFORM SIGN A}) missing from font(s) DejaVu Sans, ") == 1, said
+    assert len(said) < 400
+    said = agent.run(MISSING_IN_A_PDF)
+    assert said.count("No font has \U00012000 (CUNEIFORM SIGN A): the PDF has a box") == 1, said
+
+
+PARQUET = """
+import duckdb, numpy as np, pandas as pd
+random = np.random.default_rng(2)
+sales = pd.DataFrame({
+    "day": pd.date_range("2025-01-01", periods=20_000, freq="15min"),
+    "shop": random.choice(["東京", "Zürich", "القاهرة"], 20_000),
+    "amount": np.arange(20_000) % 100,
+})
+sales.to_parquet("sales.parquet")
+shops = pd.DataFrame({"shop": ["東京", "Zürich", "القاهرة"], "country": ["JP", "CH", "EG"]})
+answer = duckdb.sql('''
+    select country, count(*) as n, sum(amount) as total
+    from 'sales.parquet' join shops using (shop)
+    where day < '2025-03-01' group by country order by country
+''')
+print(answer)
+duckdb.sql('''
+    copy (select month(day) as month, avg(amount) as mean from 'sales.parquet' group by 1 order by 1)
+    to 'months.parquet'
+''')
+print(pd.read_parquet("months.parquet").to_string())
+database = duckdb.connect("sales.duckdb")
+database.execute("create table sales as select * from 'sales.parquet'")
+print("rows", database.sql("select count(*) from sales").fetchone()[0])
+database.close()
+"""
+
+
+def test_parquet_and_sql(agent):
+    said = agent.run(PARQUET)
+    assert all(each in said for each in ("CH", "EG", "JP", "rows 20000")), said
+    assert agent.get("sales.parquet").startswith(b"PAR1")
+
+
 WORKBOOK = """
 import xlsxwriter
 book = xlsxwriter.Workbook("budget.xlsx")
@@ -187,7 +332,9 @@ x = np.linspace(0, 6.3, 60)
 def draw(i):
     line.set_data(x, np.sin(x + i / 3))
     return [line]
-FuncAnimation(figure, draw, frames=12).save("wave.gif", writer=PillowWriter(fps=12))
+animation = FuncAnimation(figure, draw, frames=12)
+animation.save("wave.gif", writer=PillowWriter(fps=12))
+animation.save("wave.mp4", fps=12)
 plt.close(figure)
 """
 
@@ -196,6 +343,9 @@ def test_an_animation(agent):
     agent.run(ANIMATION)
     image = Image.open(io.BytesIO(agent.get("wave.gif")))
     assert image.n_frames == 12 and image.size == (300, 200)
+    assert agent.get("wave.mp4")[4:8] == b"ftyp"
+    said = agent.shell("ffmpeg -hide_banner -i wave.mp4 -f null - 2>&1")
+    assert "Video: h264" in said and "300x200" in said and "frame=   12" in said, said
 
 
 JOB = """

@@ -24,7 +24,8 @@ sys.path.insert(0, str(PROJECT / "tests/support"))
 import debian  # noqa: E402
 
 PACKAGES = (
-    "python3", "fonts-dejavu-core", "fonts-wqy-microhei", "curl", "libcurl4", "libczmq4",
+    "python3", "fonts-dejavu-core", "fonts-noto-core", "fonts-symbola", "fonts-wqy-microhei",
+    "curl", "libcurl4", "libczmq4",
     "libevent-2.1-7", "libevent-pthreads-2.1-7", "libjansson4", "libsodium23", "libsqlite3-0", "libwslay1", "libyaml-0-2", "libzmq5",
 )  # fmt: skip
 USERS = (("sandbox", 1000, "/tmp"), ("kernelgate", 10001, "/"))
