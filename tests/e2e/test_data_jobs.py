@@ -2,6 +2,7 @@
 """Jobs as agents get them, written as a model would write them: over HTTP, and by MCP's tools."""
 
 import io
+import re
 import zipfile
 
 import pytest
@@ -264,6 +265,44 @@ def test_parquet_and_sql(agent):
     said = agent.run(PARQUET)
     assert all(each in said for each in ("CH", "EG", "JP", "rows 20000")), said
     assert agent.get("sales.parquet").startswith(b"PAR1")
+
+
+MANY_KINDS = """
+import glob, sqlite3, subprocess, tarfile, zipfile
+import docx, duckdb, numpy as np, pandas as pd, pyarrow as pa, scipy.io.wavfile
+from PIL import Image
+from reportlab.pdfgen import canvas
+table = pd.DataFrame({"city": ["Basel", "東京"], "n": [1, 2]})
+page = canvas.Canvas("a.pdf"); page.drawString(10, 10, "Basel"); page.save()
+table.to_excel("a.xlsx"); table.to_parquet("a.parquet"); table.to_feather("a.feather")
+table.to_csv("a.csv.gz"); table.to_csv("a.csv.bz2"); table.to_csv("a.csv.xz"); table.to_pickle("a.pkl")
+with pa.CompressedOutputStream("a.zst", "zstd") as out: out.write(b"Basel" * 9)
+document = docx.Document(); document.add_paragraph("Basel"); document.save("a.docx")
+with sqlite3.connect("a.db") as base: table.to_sql("t", base)
+with duckdb.connect("a.duckdb") as base: base.execute("create table t (a int)")
+np.save("a.npy", np.arange(3)); np.savez("a.npz", a=np.arange(3))
+with zipfile.ZipFile("a.zip", "w") as archive: archive.write("a.pdf")
+with tarfile.open("a.tar", "w") as archive: archive.add("a.pdf")
+Image.new("RGB", (64, 64), "red").save("a.tiff"); Image.new("RGB", (64, 64)).save("a.bmp")
+subprocess.run("ffmpeg -loglevel error -loop 1 -i a.bmp -t 1 -pix_fmt yuv420p a.mp4", shell=True, check=True)
+scipy.io.wavfile.write("a.wav", 8000, np.zeros(800, "int16"))
+open("a.bin", "wb").write(bytes(range(256)))
+print(*sorted(glob.glob("a.*")))
+"""
+
+
+def test_what_read_file_says_can_be_run(gateway):
+    with client_of("1", "http", gateway) as client:
+        made = client.call("run_python_code", {"code": MANY_KINDS, "timeout": 120})
+        assert not made.is_error, made.text
+        paths = made.text.splitlines()[0].split()
+        assert len(paths) == 21
+        for path in paths:
+            said = client.call("read_file", {"path": path}).text
+            (code,) = [line for line in said.splitlines() if re.match("import |from |print", line)]
+            result = client.call("run_python_code", {"code": code})
+            assert not result.is_error and path in code, (said, result.text)
+        client.call("close_session")
 
 
 WORKBOOK = """
