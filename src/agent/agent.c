@@ -102,6 +102,20 @@ make_kernels(struct agent *agent)
     agent->kernels = kernels_new(&kernels);
 }
 
+// A sandbox without it still runs code.
+static void
+make_tenant(struct agent *agent)
+{
+    const char *name = agent->settings.tenant_name;
+    struct kg_error err;
+
+    if (!name)
+        return;
+    agent->tenant = tenant_new(agent->loop, agent->events, name, &err);
+    if (!agent->tenant)
+        log_warning("code cannot ask the gateway for packages", LOG_ERR(&err));
+}
+
 struct agent *
 agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_end, void *arg,
           struct kg_error *err)
@@ -122,6 +136,7 @@ agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_e
     }
     agent->children = children_new(loop);
     agent->events = events_new();
+    make_tenant(agent);
     agent->memory_report = memory_report_new(loop, settings->cgroup_root, agent->events);
     agent->socket_watch = socket_watch_new(loop, settings->cgroup_root);
     make_kernels(agent);
@@ -142,6 +157,7 @@ agent_free(struct agent *agent)
     links_free(agent->links);
     socket_watch_free(agent->socket_watch);
     memory_report_free(agent->memory_report);
+    tenant_free(agent->tenant);
     events_free(agent->events);
     server_free(agent->server);
     changes_free(agent->changes);

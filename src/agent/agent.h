@@ -18,6 +18,7 @@ struct agent_settings {
     const char *tmp_dir;     // where connection files and sockets go: /tmp
     const char *cgroup_root; // /sys/fs/cgroup
     int egress_port;         // where the way out is offered inside; 0: there is none
+    const char *tenant_name; // of the socket for requests of code (tenant.h); NULL: none
     bool no_log;             // the log ends when the agent is ready
 };
 

@@ -14,6 +14,7 @@
 #include "proxy.h"
 #include "request.h"
 #include "socket_watch.h"
+#include "tenant.h"
 
 struct agent {
     struct loop *loop;
@@ -30,6 +31,7 @@ struct agent {
     struct links *links;
     struct listener *listener; // NULL: the agent dials a door
     struct proxy *proxy;       // of the way out; or NULL
+    struct tenant *tenant;     // or NULL
     struct changes *changes;
     struct server *server;
 };

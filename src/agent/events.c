@@ -4,11 +4,13 @@
 
 #include <string.h>
 
-enum { QUEUE_MAX = 64, BACKLOG_MAX = 64 * 1024 };
+enum { QUEUE_MAX = 64, BACKLOG_MAX = 128 * 1024 };
 
 struct events {
     struct request *listener; // or NULL
     json_t *queue;            // an array of events that were not sent
+    loop_fn on_lost;
+    void *on_lost_arg;
 };
 
 struct events *
@@ -24,8 +26,11 @@ end_listener(void *arg)
 {
     struct events *events = arg;
 
-    if (events->listener)
-        request_reply(KG_STEAL(events->listener), json_object());
+    if (!events->listener)
+        return;
+    request_reply(KG_STEAL(events->listener), json_object());
+    if (events->on_lost)
+        events->on_lost(events->on_lost_arg);
 }
 
 void
@@ -59,6 +64,13 @@ events_add(struct events *events, json_t *event)
         json_array_remove(events->queue, 0);
     json_array_append_new(events->queue, event);
     flush(events);
+}
+
+void
+events_on_lost(struct events *events, loop_fn fn, void *arg)
+{
+    events->on_lost = fn;
+    events->on_lost_arg = arg;
 }
 
 bool

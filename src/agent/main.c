@@ -22,7 +22,8 @@ static const char usage[] =
     "kernelgate-agent --listen PORT --sandbox ID --gateway-key HEX --idle-timeout SECONDS\n"
     "                 [--egress-port PORT]\n"
     "                 [--limit CORE|MSGQUEUE|NOFILE|SIGPENDING=NUMBER]...\n"
-    "                 [--data-dir DIR] [--tmp-dir DIR] [--cgroup-root DIR] [--no-log] [--version]\n"
+    "                 [--data-dir DIR] [--tmp-dir DIR] [--cgroup-root DIR] [--tenant-socket NAME]\n"
+    "                 [--no-log] [--version]\n"
     "kernelgate-agent --prepare [ROOT [PATH OPTIONS]...]\n"
     "kernelgate-agent --reach NAME=ADDRESS:PORT [--reach ...]\n"
     "PID 1 of a kernelgate sandbox; the gateway starts it.\n";
@@ -95,6 +96,8 @@ parse_text(int option, struct agent_settings *settings)
         settings->tmp_dir = optarg;
     else if (option == 'C')
         settings->cgroup_root = optarg;
+    else if (option == 'N')
+        settings->tenant_name = optarg;
     else if (option == 'L')
         return lower_limit(optarg);
     else if (option == 'n')
@@ -130,6 +133,7 @@ parse_options(int argc, char **argv, struct agent_settings *settings)
         {"data-dir", required_argument, NULL, 'D'},
         {"tmp-dir", required_argument, NULL, 'T'},
         {"cgroup-root", required_argument, NULL, 'C'},
+        {"tenant-socket", required_argument, NULL, 'N'},
         {"no-log", no_argument, NULL, 'n'},
         {"version", no_argument, NULL, 'v'},
         {"reach", required_argument, NULL, 'r'},
@@ -224,8 +228,11 @@ run(const struct agent_settings *settings, struct kg_error *err)
 int
 main(int argc, char **argv)
 {
-    struct agent_settings settings = {
-        .data_dir = "/mnt/data", .tmp_dir = "/tmp", .cgroup_root = "/sys/fs/cgroup"};
+    // The socket's name is the tenant's own (tenant.h): clients know it.
+    struct agent_settings settings = {.data_dir = "/mnt/data",
+                                      .tmp_dir = "/tmp",
+                                      .cgroup_root = "/sys/fs/cgroup",
+                                      .tenant_name = "kernelgate"};
     struct kg_error err = {0};
 
     if (argc >= 2 && strcmp(argv[1], "--prepare") == 0)

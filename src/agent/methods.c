@@ -346,15 +346,42 @@ stats_call(struct request *request, void *arg)
                             number_or_null(disk_bytes)));
 }
 
-// {"memory": whether events of type `memory` are wanted}
+// {"memory": whether events of type `memory` are wanted, "requests": the same of `request` and
+// `request_end`}
 static void
 events_call(struct request *request, void *arg)
 {
     const struct agent *agent = arg;
     bool memory = json_is_true(json_object_get(request_params(request), "memory"));
+    bool requests = json_is_true(json_object_get(request_params(request), "requests"));
 
     events_listen(agent->events, request);
     memory_report_begin(agent->memory_report, memory);
+    if (agent->tenant)
+        tenant_set_gateway(agent->tenant, requests);
+}
+
+// {"id": of a request, "lines": objects, "last": whether no more follow}. `gone`: nobody
+// waits for it any more.
+static void
+tenant_answer_call(struct request *request, void *arg)
+{
+    const struct agent *agent = arg;
+    struct kg_error err = {0};
+    json_error_t why;
+    json_t *lines;
+    json_int_t id;
+    int last;
+
+    if (json_unpack_ex(request_params(request), &why, 0, "{s:I, s:o, s:b !}", "id", &id, "lines",
+                       &lines, "last", &last) != 0 ||
+        !json_is_array(lines)) {
+        (void)kg_error_set(&err, KG_INVALID, 0, "id, lines and last are needed: %.150s", why.text);
+        request_fail(request, &err);
+        return;
+    }
+    bool waits = agent->tenant && tenant_answer(agent->tenant, id, lines, last != 0);
+    request_reply(request, json_pack("{s:b}", "gone", !waits));
 }
 
 static void
@@ -383,6 +410,7 @@ const struct method agent_methods[] = {
     {"kernels.signal", kernels_signal_call, false},
     {"kernels.stop", kernels_stop_call, false},
     {"commands.run", commands_run, false},
+    {"tenant.answer", tenant_answer_call, false},
     {"files.list", files_list_call, false},
     {"files.describe", files_describe_call, false},
     {"files.read", files_read_call, false},

@@ -58,9 +58,9 @@ static pid_t
 start(const struct agent_place *place, const char *const *door, int idle_timeout_s)
 {
     char timeout[16];
-    const char *argv[20] = {"kernelgate-agent", "--idle-timeout", timeout,
-                            "--data-dir",       place->data,      "--tmp-dir",
-                            place->tmp,         "--cgroup-root",  place->tmp};
+    const char *argv[20] = {"kernelgate-agent", "--idle-timeout",  timeout,    "--data-dir",
+                            place->data,        "--tmp-dir",       place->tmp, "--cgroup-root",
+                            place->tmp,         "--tenant-socket", place->dir};
     pid_t parent = getpid();
     pid_t pid = fork();
 
@@ -75,7 +75,7 @@ start(const struct agent_place *place, const char *const *door, int idle_timeout
         setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
     setenv("AGENT_CLOCK", place->clock, 1);
     snprintf(timeout, sizeof timeout, "%d", idle_timeout_s);
-    for (size_t i = 9; *door; i++)
+    for (size_t i = 11; *door; i++)
         argv[i] = *door++;
     execv(AGENT_PATH, (char *const *)(uintptr_t)argv);
     _exit(127);
