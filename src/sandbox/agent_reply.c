@@ -91,6 +91,45 @@ memory_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
     return 0;
 }
 
+static bool
+method_is_valid(const char *method)
+{
+    size_t len = strlen(method);
+
+    return len >= 1 && len <= AGENT_METHOD_MAX &&
+           strspn(method, "abcdefghijklmnopqrstuvwxyz_.") == len;
+}
+
+static int
+request_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
+{
+    const char *method;
+    json_int_t id;
+    json_t *params;
+
+    if (json_unpack(event, "{s:I, s:s, s:o}", "id", &id, "method", &method, "params", &params) !=
+            0 ||
+        !json_is_object(params) || !method_is_valid(method))
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is malformed");
+    if (id < 1)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has numbers out of range");
+    *ret = (struct agent_event){
+        .type = AGENT_REQUEST, .request_id = id, .params = json_incref(params)};
+    memcpy(ret->method, method, strlen(method) + 1);
+    return 0;
+}
+
+static int
+request_end_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
+{
+    json_int_t id;
+
+    if (json_unpack(event, "{s:I}", "id", &id) != 0 || id < 1)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is malformed");
+    *ret = (struct agent_event){.type = AGENT_REQUEST_END, .request_id = id};
+    return 0;
+}
+
 int
 agent_event_parse(const char *text, size_t len, struct agent_event *ret, struct kg_error *err)
 {
@@ -103,7 +142,12 @@ agent_event_parse(const char *text, size_t len, struct agent_event *ret, struct 
         return kernel_exit_parse(event, ret, err);
     if (strcmp(type, "memory") == 0)
         return memory_parse(event, ret, err);
-    return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has an unknown type");
+    if (strcmp(type, "request") == 0 && len <= AGENT_REQUEST_MAX)
+        return request_parse(event, ret, err);
+    if (strcmp(type, "request_end") == 0)
+        return request_end_parse(event, ret, err);
+    return kg_error_set(err, KG_INTERNAL, 0,
+                        "an agent's event has an unknown type, or is too long");
 }
 
 int

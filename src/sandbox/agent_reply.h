@@ -8,7 +8,7 @@
 
 struct sandbox_command_result;
 
-enum { AGENT_KERNEL_NAME_MAX = 32 };
+enum { AGENT_KERNEL_NAME_MAX = 32, AGENT_METHOD_MAX = 32, AGENT_REQUEST_MAX = 20 * 1024 };
 
 // The content of a HEAD or RESULT frame: an object of bounded weight.
 KG_MUST_CHECK json_t *agent_object_parse(const char *text, size_t len, struct kg_error *err);
@@ -16,7 +16,7 @@ KG_MUST_CHECK json_t *agent_object_parse(const char *text, size_t len, struct kg
 void agent_error_parse(const char *text, size_t len, struct kg_error *err);
 
 struct agent_event {
-    enum { AGENT_KERNEL_EXIT, AGENT_MEMORY } type;
+    enum { AGENT_KERNEL_EXIT, AGENT_MEMORY, AGENT_REQUEST, AGENT_REQUEST_END } type;
     // A kernel has ended:
     char kernel[AGENT_KERNEL_NAME_MAX + 1];
     int pid; // in the sandbox
@@ -25,6 +25,10 @@ struct agent_event {
     bool oom;
     // What the sandbox uses now:
     int64_t memory_bytes;
+    // Code asks for something, or does so no more (then there is only the id):
+    int64_t request_id; // at least 1
+    char method[AGENT_METHOD_MAX + 1];
+    json_t *params; // an object: the caller's reference; NULL in all other events
 };
 KG_MUST_CHECK int agent_event_parse(const char *text, size_t len, struct agent_event *ret,
                                     struct kg_error *err);

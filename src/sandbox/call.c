@@ -360,6 +360,17 @@ sandbox_agent_call(struct sandbox *sandbox, const char *method, const json_t *pa
 }
 
 struct sandbox_call *
+sandbox_answer(struct sandbox *sandbox, int64_t id, const json_t *lines, bool last,
+               sandbox_agent_fn fn, void *arg, struct kg_error *err)
+{
+    enum { ANSWER_MS = 10 * 1000 };
+    json_auto_t *params = json_pack("{s:I, s:O, s:b}", "id", (json_int_t)id, "lines",
+                                    (json_t *)(uintptr_t)lines, "last", (int)last);
+
+    return sandbox_agent_call(sandbox, "tenant.answer", params, ANSWER_MS, fn, arg, err);
+}
+
+struct sandbox_call *
 sandbox_agent_stream(struct sandbox *sandbox, const struct sandbox_stream_spec *spec,
                      const struct sandbox_stream_events *events, void *arg, struct kg_error *err)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The endless call `events` of a sandbox's agent, which reports kernels that have ended, and how
-// much memory the sandbox uses.
+// The endless call `events` of a sandbox's agent, which reports kernels that have ended, how much
+// memory the sandbox uses, and what code in it asks for.
 #include "agent_reply.h"
 #include "sandbox_priv.h"
 
@@ -11,6 +11,7 @@ struct event_stream {
     struct sandbox_call *call; // NULL: waits for `retry`
     struct loop_timer *retry;
     int64_t retry_ms;
+    struct sandbox_call *refusal; // of a request, under way; or NULL
 };
 
 static void
@@ -19,6 +20,60 @@ retry_later(struct event_stream *stream)
     loop_timer_start(stream->retry, stream->retry_ms);
     stream->retry_ms = stream->retry_ms * 2 < RETRY_MAX_MS ? stream->retry_ms * 2 : RETRY_MAX_MS;
 }
+
+static void
+stream_on_malformed(struct event_stream *stream, const struct kg_error *err)
+{
+    log_warning("an agent sent a malformed event", LOG_STR("sandbox", stream->sandbox->id),
+                LOG_ERR(err));
+    sandbox_call_cancel(KG_STEAL(stream->call));
+    retry_later(stream);
+}
+
+// ---- Requests of code -----------------------------------------------------------------------
+
+static void
+stream_on_refused(const json_t *result, const struct kg_error *err, void *arg)
+{
+    struct event_stream *stream = arg;
+    (void)result;
+    (void)err;
+    stream->refusal = NULL;
+}
+
+// Nobody answers requests of this sandbox. Where one is being refused already, its successor waits
+// for its deadline.
+static bool
+stream_refuse(struct event_stream *stream, int64_t id)
+{
+    struct kg_error err;
+    json_auto_t *lines =
+        json_pack("[{s:s, s:s, s:s}]", "type", "error", "message", "no session has this sandbox",
+                  "code", kg_code_info(KG_INVALID)->name);
+    if (!stream->refusal)
+        stream->refusal =
+            sandbox_answer(stream->sandbox, id, lines, true, stream_on_refused, stream, &err);
+    return true;
+}
+
+static void
+stream_take_request(struct event_stream *stream, const struct agent_event *event)
+{
+    struct sandbox *sandbox = stream->sandbox;
+    const struct sandbox_request request = {.id = event->request_id,
+                                            .method = event->params ? event->method : NULL,
+                                            .params = event->params};
+    struct kg_error err;
+    bool taken = sandbox->events.on_request
+                     ? sandbox->events.on_request(sandbox, &request, sandbox->arg)
+                     : stream_refuse(stream, request.id);
+    if (taken)
+        return;
+    (void)kg_error_set(&err, KG_INTERNAL, 0, "an agent passes on too many requests");
+    stream_on_malformed(stream, &err);
+}
+
+// ---- The stream -----------------------------------------------------------------------------
 
 // After a malformed event the stream is opened again. The callback may free the sandbox.
 static void
@@ -30,13 +85,15 @@ stream_on_data(const void *data, size_t len, void *arg)
     struct kg_error err = {0};
 
     if (agent_event_parse(data, len, &event, &err) != 0) {
-        log_warning("an agent sent a malformed event", LOG_STR("sandbox", sandbox->id),
-                    LOG_ERR(&err));
-        sandbox_call_cancel(KG_STEAL(stream->call));
-        retry_later(stream);
+        stream_on_malformed(stream, &err);
         return;
     }
+    json_auto_t *params = event.params;
     stream->retry_ms = RETRY_MIN_MS;
+    if (event.type == AGENT_REQUEST || event.type == AGENT_REQUEST_END) {
+        stream_take_request(stream, &event);
+        return;
+    }
     if (event.type == AGENT_MEMORY) {
         sandbox->memory_bytes = event.memory_bytes;
         return;
@@ -62,7 +119,7 @@ open_stream(void *arg)
 {
     static const struct sandbox_stream_events events = {.on_data = stream_on_data,
                                                         .on_end = stream_on_end};
-    json_auto_t *params = json_pack("{s:b}", "memory", 1);
+    json_auto_t *params = json_pack("{s:b, s:b}", "memory", 1, "requests", 1);
     const struct sandbox_stream_spec spec = {
         .method = "events", .params = params, .head_timeout_ms = OPEN_TIMEOUT_MS};
     struct event_stream *stream = arg;
@@ -91,6 +148,7 @@ event_stream_free(struct event_stream *stream)
     if (!stream)
         return;
     sandbox_call_cancel(stream->call);
+    sandbox_call_cancel(stream->refusal);
     loop_timer_free(stream->retry);
     free(stream);
 }

@@ -37,6 +37,14 @@ enum sandbox_state {
 
 struct sandbox;
 
+// What a process in the sandbox asks the gateway for (src/agent/tenant.h), through the agent. All
+// of it is untrusted.
+struct sandbox_request {
+    int64_t id;           // for sandbox_answer()
+    const char *method;   // of a-z, _ and .; NULL: the process has left, and an answer ends it
+    const json_t *params; // an object, less than 20 KiB as text
+};
+
 struct sandbox_events {
     // The agent answers: kernels can be started. Fires once.
     void (*on_ready)(struct sandbox *sandbox, void *arg);
@@ -47,6 +55,9 @@ struct sandbox_events {
     // out-of-memory killer ended it.
     void (*on_kernel_exit)(struct sandbox *sandbox, const char *kernel, int pid, int exit_code,
                            int signal, bool oom, void *arg);
+    // Borrowed; it must not end the sandbox. False: these are more than a truthful agent passes on
+    // at a time. NULL: all requests are refused.
+    bool (*on_request)(struct sandbox *sandbox, const struct sandbox_request *request, void *arg);
 };
 
 struct sandbox_spec {
@@ -180,6 +191,14 @@ KG_MUST_CHECK struct sandbox_call *sandbox_agent_stream(struct sandbox *sandbox,
 // Pauses or resumes a stream. A paused one does not fire on_data, and the agent stops sending once
 // the buffers between are full (some 768 KiB). After resuming, on_data fires in a later turn.
 void sandbox_stream_pause(struct sandbox_call *call, bool paused);
+
+// Answers a request with lines (objects; borrowed) for the process that waits for it; `last`: no
+// more follow. The result is {"gone": whether nobody waits for more}. Several answers of one
+// request must be given one after the other.
+KG_MUST_CHECK struct sandbox_call *sandbox_answer(struct sandbox *sandbox, int64_t id,
+                                                  const json_t *lines, bool last,
+                                                  sandbox_agent_fn fn, void *arg,
+                                                  struct kg_error *err);
 
 // ---- Commands -------------------------------------------------------------------------------
 

@@ -46,6 +46,13 @@ check_event(const char *text, size_t len)
         assert(err.code == KG_INTERNAL);
         return;
     }
+    json_auto_t *params = event.params;
+    assert((params != NULL) == (event.type == AGENT_REQUEST));
+    if (event.type == AGENT_REQUEST || event.type == AGENT_REQUEST_END) {
+        assert(event.request_id >= 1 && strlen(event.method) <= AGENT_METHOD_MAX);
+        assert(!params || json_is_object(params));
+        return;
+    }
     if (event.type == AGENT_MEMORY) {
         assert(event.memory_bytes >= 0);
         return;
