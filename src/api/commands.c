@@ -247,6 +247,7 @@ start(struct http_request *request, struct api_context *context, const json_t *r
         call_free(call);
         return -1;
     }
+    session_command_attend(call->command);
     http_request_on_gone(request, command_on_client_gone, call);
     return 0;
 }

@@ -137,6 +137,8 @@ SETTING(STRING, pypi_index_url, "pypi-index-url", .commands = BOTH,
         .help = "package index; pip's own by default")
 SETTING(STRING, packages, "packages", .commands = SERVE,
         .help = "packages that all sessions get, besides those of `kernelgate packages add`, comma-separated")
+SETTING(FLAG, install_from_code, "install-from-code", .fallback = "true", .commands = SERVE,
+        .help = "`pip install` in cells and commands installs packages as the API does; docs/api.md")
 SETTING(STRING, upload_root, "upload-root", .commands = SERVE,
         .help = "folder of this machine whose files MCP clients of the profile mcp-sandbox may upload; over stdio any, unless one is given")
 SETTING(INTEGER, memory_mb, "memory-mb", .unit = "MiB", .fallback = "512", .min = 64,

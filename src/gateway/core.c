@@ -339,6 +339,7 @@ make_sessions(struct core *core)
         .max_download_bytes = config->max_upload_bytes,
         .scratch_dir = core->state.dir,
         .packages = core->packages,
+        .install_from_code = config->install_from_code,
         .sandbox_start_timeout_ms = SANDBOX_START_TIMEOUT_MS,
         .adopt_timeout_ms = config->max_timeout_s * 1000,
     };

@@ -17,6 +17,7 @@ struct session_command {
     int64_t asked_us; // clock_mono_us()
     struct sandbox_command *running;
     bool paused;
+    bool attended;   // by a client
     json_t *request; // while it waits: {command or argv, cwd, env}
     int64_t timeout_ms;
     size_t max_output_bytes;
@@ -237,6 +238,23 @@ session_command_cancel(struct session_command *command)
     command_free(command);
     session_touch(session);
     loop_timer_start(session->step, 0);
+}
+
+void
+session_command_attend(struct session_command *command)
+{
+    command->attended = true;
+}
+
+bool
+session_commands_attended(const struct session *session)
+{
+    const struct session_command *command;
+    TAILQ_FOREACH(command, &session->commands, link) {
+        if (command->attended)
+            return true;
+    }
+    return false;
 }
 
 void

@@ -17,6 +17,8 @@ struct session_command;
 KG_MUST_CHECK struct session_command *
 session_command_start(struct session *session, const struct sandbox_command_spec *spec,
                       const struct sandbox_command_events *events, void *arg, struct kg_error *err);
+// A client waits for this command: what it does is use of the session, as what a cell does.
+void session_command_attend(struct session_command *command);
 // Kills the command; no callback fires any more.
 void session_command_cancel(struct session_command *command);
 // See sandbox_command_pause().

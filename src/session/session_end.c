@@ -4,6 +4,7 @@
 #include "packages.h"
 #include "pool.h"
 #include "session.h"
+#include "session_requests.h"
 #include "sessions_priv.h"
 
 static void
@@ -27,6 +28,7 @@ dismantle(struct session *session, const char *reason, const struct kg_error *op
     session_opens_fail(session, NULL, opens_err ? opens_err : &err);
     session_commands_end(session, &err);
     session_downloads_end(session, &err);
+    session_requests_end(session);
     session_installs_end(session, &err);
     session_clients_end(session);
     loop_timer_free(KG_STEAL(session->install_step));

@@ -8,6 +8,7 @@
 #include "packages.h"
 #include "pool.h"
 #include "session.h"
+#include "session_requests.h"
 #include "sessions_priv.h"
 
 enum { RANDOM_ID_LEN = 16, MAX_CLAIMS = 8, ADOPT_TIMEOUT_MS = 10 * 1000 };
@@ -35,6 +36,13 @@ session_on_kernel_exit(struct sandbox *sandbox, const char *name, int pid, int e
     }
 }
 
+static bool
+session_on_request(struct sandbox *sandbox, const struct sandbox_request *request, void *arg)
+{
+    (void)sandbox;
+    return session_requests_take(arg, request);
+}
+
 static void session_on_adopted(struct sandbox *sandbox, void *arg);
 
 // A sandbox of the pool is ready already: on_ready is for adopted ones.
@@ -42,6 +50,7 @@ static const struct sandbox_events session_sandbox_events = {
     .on_ready = session_on_adopted,
     .on_gone = session_on_sandbox_gone,
     .on_kernel_exit = session_on_kernel_exit,
+    .on_request = session_on_request,
 };
 
 static void ask_pool(struct session *session);

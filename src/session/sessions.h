@@ -48,6 +48,7 @@ struct sessions_settings {
     int64_t max_download_bytes;                // of one file
     const char *scratch_dir;                   // for downloads under way
     struct packages *packages;                 // NULL: no packages can be installed
+    bool install_from_code;                    // code in the sandboxes may install them, too
     int64_t sandbox_start_timeout_ms;
     int64_t adopt_timeout_ms; // for code that adopted kernels are still running
 };

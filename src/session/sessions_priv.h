@@ -7,6 +7,7 @@
 //     session_end.c         the end of one session and of all
 //     session_opens.c, session_commands.c, session_files.c, session_downloads.c,
 //     session_installs.c    what clients wait for in a session
+//     session_requests.c    what code in the sandbox asks for; it stands on session_installs.c
 //     session_clients.c     clients that are connected
 //     session_control.c     describe, execute, interrupt, restart
 //     session_state.c       state and activity
@@ -71,6 +72,7 @@ struct session {
     TAILQ_HEAD(, session_downloads) downloads;
     TAILQ_HEAD(, session_install) installs; // the first one is under way
     TAILQ_HEAD(, session_client) clients;
+    LIST_HEAD(, code_request) requests;
     struct loop_timer *install_step;
     json_t *packages; // {name: description} of requested packages
     struct session_restart restart;
@@ -120,6 +122,8 @@ void session_opens_answer(struct session *session);
 
 // ---- Commands, downloads, installations -----------------------------------------------------
 
+// Whether a client waits for one of the commands: session_command_attend().
+bool session_commands_attended(const struct session *session);
 // Runs the commands that have waited for the sandbox.
 void session_commands_run(struct session *session);
 // A loop_fn of a struct sessions: starts the downloads that may begin now, of all sessions.

@@ -115,7 +115,7 @@ void
 fake_sandboxes_release(void)
 {
     fake_script.hold_signal = fake_script.hold_stop = fake_script.hold_changes = false;
-    fake_script.hold_claims = fake_script.hold_writes = false;
+    fake_script.hold_claims = fake_script.hold_writes = fake_script.hold_answers = false;
     struct sandbox *sandbox;
     TAILQ_FOREACH(sandbox, &fakes.sandboxes, link) {
         if (sandbox->state == SANDBOX_CLAIMING)
@@ -319,6 +319,11 @@ answer(struct sandbox_call *call, struct kg_error *err)
         note("delete", json_string_value(json_object_get(call->params, "path")));
         return json_object();
     }
+    if (strcmp(call->what, "tenant.answer") == 0) {
+        KG_AUTO_FREE char *text = json_dumps(call->params, JSON_COMPACT | JSON_SORT_KEYS);
+        note("answer", text);
+        return json_pack("{s:b}", "gone", fake_script.code_gone);
+    }
     const char *name = json_string_value(json_object_get(call->params, "name"));
     struct process *process = find_process(call->sandbox, name, strlen(name));
     if (strcmp(call->what, "kernels.describe") == 0)
@@ -403,6 +408,7 @@ on_call(void *arg)
     }
     if ((fake_script.hold_stop && strcmp(call->what, "kernels.stop") == 0) ||
         (fake_script.hold_signal && strcmp(call->what, "kernels.signal") == 0) ||
+        (fake_script.hold_answers && strcmp(call->what, "tenant.answer") == 0) ||
         (fake_script.hold_changes && strcmp(call->what, "changes") == 0))
         return;
     sandbox_link_fn on_link = call->on_link;
@@ -469,6 +475,24 @@ sandbox_agent_call(struct sandbox *sandbox, const char *method, const json_t *pa
     call->on_answer = fn;
     call->params = json_deep_copy(params);
     return call;
+}
+
+struct sandbox_call *
+sandbox_answer(struct sandbox *sandbox, int64_t id, const json_t *lines, bool last,
+               sandbox_agent_fn fn, void *arg, struct kg_error *err)
+{
+    json_auto_t *params = json_pack("{s:I, s:O, s:b}", "id", (json_int_t)id, "lines",
+                                    (json_t *)(uintptr_t)lines, "last", (int)last);
+    return sandbox_agent_call(sandbox, "tenant.answer", params, 1, fn, arg, err);
+}
+
+bool
+fake_sandbox_ask(struct sandbox *sandbox, int64_t id, const char *method, const char *params)
+{
+    json_auto_t *value = params ? json_loads(params, 0, NULL) : NULL;
+    const struct sandbox_request request = {.id = id, .method = method, .params = value};
+    assert((params == NULL) == (value == NULL));
+    return sandbox->events->on_request(sandbox, &request, sandbox->arg);
 }
 
 // ---- Its life -------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ struct fake_script {
     bool flood;           // the answer of a streamed call has no end
     size_t disk_bytes;    // files of at most so many bytes can be written; 0: none
     bool hold_writes;     // files are written by fake_sandboxes_release() only
+    bool hold_answers;    // answers to requests of code arrive by fake_sandboxes_release() only
+    bool code_gone;       // nobody waits for them
     const char *changes;  // what agents say has changed, as JSON; NULL: nothing
     const char *log_tail; // what agents say that a process wrote
 };
@@ -48,7 +50,8 @@ struct sandbox *fake_sandboxes_unready(void); // the first that is held
 void fake_sandboxes_release(void);
 
 // What sandboxes, agents and kernels were asked, a line each: "claim", "destroy", "start NAME",
-// "signal NAME", "stop NAME", "write PATH CONTENT", "delete PATH", and what fake_kernel.h says.
+// "signal NAME", "stop NAME", "write PATH CONTENT", "delete PATH", "answer JSON" (to a request of
+// code), and what fake_kernel.h says.
 const char *fake_journal(void);
 void fake_journal_clear(void);
 size_t fake_journal_count(const char *line);
@@ -66,6 +69,9 @@ int fake_sandbox_pid(const struct sandbox *sandbox, const char *name); // of the
 void fake_sandbox_kill(struct sandbox *sandbox, const char *name);
 // From here on the kernel does not answer kernel_info_request.
 void fake_sandbox_mute(const struct sandbox *sandbox, const char *name);
+// Code asks for something, with `params` as JSON; a NULL method: it has left. Returns what
+// on_request returns.
+bool fake_sandbox_ask(struct sandbox *sandbox, int64_t id, const char *method, const char *params);
 // Tells that a process has ended.
 void fake_sandbox_tell_exit(struct sandbox *sandbox, const char *name, int pid, int exit_code,
                             int signal, bool oom);

@@ -12,6 +12,7 @@
 int test_session_commands(void);
 int test_session_end(void);
 int test_session_pool(void);
+int test_session_requests(void);
 
 enum { DEADLINE_MS = 40 * 1000, MAX_SESSIONS = 3, N_SPECS = 9 };
 

@@ -107,6 +107,8 @@ job_run_command(struct job *job, struct session *session, const struct sandbox_c
     struct kg_error err = {0};
     job->run.on_done = fn;
     job->command.running = session_command_start(session, spec, &events, job, &err);
-    if (!job->command.running)
+    if (job->command.running)
+        session_command_attend(job->command.running);
+    else
         job_fail(job, &err);
 }
