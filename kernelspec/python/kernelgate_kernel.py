@@ -14,6 +14,7 @@ import sys
 import threading
 
 import kernelgate_debugger
+import kernelgate_pip
 import zmq
 from IPython import get_ipython
 from jupyter_client.jsonutil import json_clean, json_default
@@ -129,6 +130,7 @@ def _wake_by_callback(iopub):
 def load_ipython_extension(shell):
     """Make a flood of output wait for its reader; ipykernel would drop messages silently, or hang."""
     sys.meta_path.insert(0, _LaterFolders())
+    kernelgate_pip.register_magics(shell)
     if os.access("/bin/bash", os.X_OK):
         os.environ.setdefault("SHELL", "/bin/bash")  # what `!` uses
     iopub = shell.kernel.iopub_thread
