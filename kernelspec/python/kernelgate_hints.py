@@ -43,9 +43,13 @@ def _module(error):
     if not name.isidentifier() or name in sys.modules or name in sys.stdlib_module_names:
         return None
     package = _PACKAGES.get(name, name.replace("_", "-"))
+    if name in _PACKAGES:
+        which = f"The package {package} has the module {name}:"
+    else:
+        which = f"If a package has the module {name},"
     return (
-        f"The package {package} can be installed for this session: with the tool install_packages (MCP), or "
-        f'by POST /api/v1/sessions/SESSION/packages {{"packages":["{package}"]}}.'
+        f"{which} `%pip install {package}` adds it, as the tool install_packages (MCP) does, and "
+        f'POST /api/v1/sessions/SESSION/packages {{"packages":["{package}"]}}.'
     )
 
 
@@ -61,7 +65,7 @@ def _network(error):
         if isinstance(error, socket.gaierror) or getattr(error, "errno", None) in _UNREACHABLE:
             return (
                 "There is no network in this sandbox. Upload what the code needs, or let the gateway fetch it: "
-                "POST /api/v1/sessions with file_urls. Packages are installed by install_packages."
+                "POST /api/v1/sessions with file_urls. Packages are installed by `%pip install`."
             )
         is_of_a_connection = isinstance(error, OSError) or "Connect" in type(error).__name__
         error = error.__cause__ or (error.__context__ if is_of_a_connection else None)

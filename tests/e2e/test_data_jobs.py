@@ -410,4 +410,4 @@ def test_a_website_that_cannot_be_reached(agent):
     said = agent.run("import pandas as pd; pd.read_csv('https://example.org/data.csv')", fails=True)
     assert "There is no network in this sandbox" in said and "file_urls" in said
     said = agent.run("import polars", fails=True)
-    assert "The package polars can be installed" in said
+    assert "`%pip install polars` adds it" in said
