@@ -17,7 +17,7 @@ import sys
 import time
 
 SOCKET = "\0kernelgate"
-TARGET = "/mnt/data/.kg-packages"
+TARGET = "/mnt/data/.kg-own"
 # What runs the real pip on purpose sets this, for `python -m pip`.
 REAL = "KERNELGATE_REAL_PIP"
 
@@ -67,6 +67,7 @@ _NEED_AN_INDEX = ("download", "wheel", "index", "search")
 # What pip says of the gateway's own ways.
 _NOISE = re.compile(
     r"Would install |Saved |Successfully downloaded |Looking in |Collecting \S+ ?@ |Processing /"
+    r"|Requirement already satisfied"
 )
 
 

@@ -27,9 +27,8 @@ import sys
 import time
 import types
 
-import kernelgate_common
-
 DOOR = "/run/kg/door.sock"
+PACKAGES_OF_ALL = "/opt/kernelgate/packages/all.json"
 MESSAGE_MAX = 256 * 1024
 MAX_DESCRIPTORS = 32
 REHEARSAL_SECONDS = 60
@@ -335,7 +334,9 @@ def prepare(hello, program):
     late = hello.get("late", [])
     names, started = _rehearse(hello, program)
     failed = _import_all(names, late)
-    kernelgate_common.import_all(_end_threads)
+    if os.path.exists(PACKAGES_OF_ALL):
+        importlib.import_module("kernelgate_common").import_all(_end_threads)
+        del sys.modules["kernelgate_common"]
     if "prepare" in hello:
         _function(hello["prepare"])(program.arguments, started)
     _renew_randomness()  # so that in the forks it finds its caches filled

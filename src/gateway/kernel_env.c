@@ -38,6 +38,10 @@ pass_through(json_t *env, const char *list, struct kg_error *err)
     return 0;
 }
 
+// What the session's own code has installed, from a file of its own say, goes before what the
+// gateway has.
+#define PACKAGES_OF_SESSION "/mnt/data/.kg-own:/mnt/data/.kg-packages"
+
 // The agent has these variables, and gives them to what it starts; a forked kernel is not its
 // child.
 static void
@@ -60,9 +64,9 @@ kernel_env_make(const struct config *config, bool common_packages, struct kg_err
                                                 "POLARS_MAX_THREADS"};
     int threads = (int)config->cpus < 1 ? 1 : (int)config->cpus;
     KG_AUTO_FREE char *count = kg_asprintf("%d", threads);
-    json_auto_t *env = json_pack("{s:s, s:s, s:s}", "HOME", "/tmp", "LANG", "C.UTF-8", "PYTHONPATH",
-                                 common_packages ? "/mnt/data/.kg-packages:" PACKAGES_COMMON
-                                                 : "/mnt/data/.kg-packages");
+    json_auto_t *env =
+        json_pack("{s:s, s:s, s:s}", "HOME", "/tmp", "LANG", "C.UTF-8", "PYTHONPATH",
+                  common_packages ? PACKAGES_OF_SESSION ":" PACKAGES_COMMON : PACKAGES_OF_SESSION);
     for (size_t i = 0; i < KG_ARRAY_LEN(thread_counts); i++)
         json_object_set_new(env, thread_counts[i], json_string(count));
     if (strcmp(config->network, "egress") == 0)
