@@ -7,6 +7,7 @@ sandbox has a way out. The protocol is in src/agent/tenant.h; the agent listens 
 """
 
 import glob
+import contextlib
 import json
 import os
 import re
@@ -17,7 +18,8 @@ import sys
 import time
 
 SOCKET = "\0kernelgate"
-TARGET = "/mnt/data/.kg-own"
+TARGET = "/mnt/data/.kg-own"  # for wheels that the session itself has
+FOLDERS = (TARGET, "/mnt/data/.kg-packages")
 # What runs the real pip on purpose sets this, for `python -m pip`.
 REAL = "KERNELGATE_REAL_PIP"
 
@@ -510,15 +512,16 @@ def _for_shell(line):
 
 def _installed():
     """The folders that describe what was installed into this session."""
-    try:
-        return {name for name in os.listdir(TARGET) if name.endswith(".dist-info")}
-    except OSError:
-        return set()
+    found = set()
+    for folder in FOLDERS:
+        with contextlib.suppress(OSError):
+            found |= {os.path.join(folder, name) for name in os.listdir(folder)}
+    return {path for path in found if path.endswith(".dist-info")}
 
 
 def _modules_of(folder):
     try:
-        with open(os.path.join(TARGET, folder, "RECORD"), encoding="utf-8") as file:
+        with open(os.path.join(folder, "RECORD"), encoding="utf-8") as file:
             tops = {line.partition(",")[0].partition("/")[0].partition(".")[0] for line in file}
     except OSError:
         return set()
@@ -530,7 +533,7 @@ def _note_restart(before, loaded):
     old = []
     for folder in sorted(_installed() - before):
         if _modules_of(folder) & loaded:
-            name, _, version = folder.removesuffix(".dist-info").rpartition("-")
+            name, _, version = os.path.basename(folder)[: -len(".dist-info")].rpartition("-")
             old.append(f"{name} {version}")
     if old:
         print(f"Note: restart the kernel to use {', '.join(old)}: another version is loaded.")
