@@ -6,8 +6,8 @@ What needs no index (`pip list`, …) is left to the real pip, and so is what on
 sandbox has a way out. The protocol is in src/agent/tenant.h; the agent listens on SOCKET.
 """
 
-import glob
 import contextlib
+import glob
 import json
 import os
 import re

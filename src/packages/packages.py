@@ -35,7 +35,12 @@ def pip(*arguments):
     with tempfile.TemporaryDirectory(dir=DATA, prefix=".kg-pip-") as folder:
         result = subprocess.run(
             [*command, *arguments],
-            env={**os.environ, "TMPDIR": folder, "PIP_NO_COLOR": "1"},
+            env={
+                **os.environ,
+                "TMPDIR": folder,
+                "PIP_NO_COLOR": "1",
+                "KERNELGATE_REAL_PIP": "1",  # not the one that asks the gateway
+            },
             stdout=sys.stderr,
             check=False,
         )

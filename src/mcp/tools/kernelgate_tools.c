@@ -164,7 +164,8 @@ const struct tool kernelgate_tools[] = {
         .name = "install_packages",
         .title = "Install packages",
         .description = "Installs Python packages from PyPI for the session, so that code can "
-                       "import them at once. Only wheels: packages that need a compiler fail.",
+                       "import them at once, as `%pip install` does in code. Only wheels: packages "
+                       "that need a compiler fail.",
         .params = package_params,
         .hints = TOOL_IDEMPOTENT,
         .run = tool_install_packages,
