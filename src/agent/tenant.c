@@ -203,6 +203,11 @@ line_parse(const char *line, size_t len, struct kg_error *err)
                            "a request is one line: {\"method\": NAME, \"params\": {...}}");
         return NULL;
     }
+    // Written again, numbers may have become longer.
+    if (json_dumpb(params, NULL, 0, JSON_COMPACT) > TENANT_LINE_MAX) {
+        (void)kg_error_set(err, KG_INVALID, 0, "a request has at most %d bytes", TENANT_LINE_MAX);
+        return NULL;
+    }
     return json_pack("{s:s, s:s, s:O}", "type", "request", "method", method, "params", params);
 }
 
@@ -393,6 +398,8 @@ tenant_answer(struct tenant *tenant, int64_t id, const json_t *lines, bool last)
         client_finish(client);
     else
         client_flush(client);
+    if (!place->client) // it has gone, or takes no more
+        place->id = 0;
     return last || place->client;
 }
 

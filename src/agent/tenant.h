@@ -4,9 +4,10 @@
 // know the methods: it bounds and passes on, the gateway checks. One request a connection, in lines
 // of JSON:
 //
-//     code     {"method": "packages", "params": {…}}                   at most TENANT_LINE_MAX
-//     bytes gateway  {"type": …}, any number                                 passed on as they come
-//     gateway  {"type": "result", …} or {"type": "error", "message", "code"}      the last one
+//     code     {"method": "packages", "params": {…}}          at most TENANT_LINE_MAX bytes
+//     gateway  {"type": …}, any number                        passed on as they come
+//     gateway  {"type": "result", …}                          the last one, or
+//              {"type": "error", "message", "code"}
 //
 // The end of the connection withdraws the request. All of the tenant's connections together cost
 // little: few wait for their line at a time, and a new one takes the place of the one that has

@@ -70,6 +70,8 @@ recover(struct core *core, struct kg_error *err)
         *err = core->recovery_error;
         return -1;
     }
+    if (json_array_size(core->common_packages) > 0)
+        packages_keep_user(core->packages, PACKAGES_OF_ALL);
     packages_forget_other_users(core->packages);
     return 0;
 }

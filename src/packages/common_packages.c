@@ -84,7 +84,7 @@ packages_clear_common(struct packages *packages)
         KG_AUTO_FREE char *path = wheels_locate(packages->wheels, names[i]);
         (void)unlink(path);
     }
-    package_sets_use(packages->sets, PACKAGES_OF_ALL, NULL);
+    package_sets_use(packages->sets, PACKAGES_OF_ALL, "", NULL);
 }
 
 // ---- The set --------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ common_on_set(const char *name, const struct kg_error *made_err, void *arg)
         finish(common, made_err);
         return;
     }
-    package_sets_use(packages->sets, PACKAGES_OF_ALL, name);
+    package_sets_use(packages->sets, PACKAGES_OF_ALL, "", name);
     int result = link_common(packages, name, &err);
     if (result == 0)
         result = write_names(common, &err);
@@ -110,9 +110,13 @@ common_on_set(const char *name, const struct kg_error *made_err, void *arg)
 static void
 make_common(struct common_packages *common)
 {
-    const json_t *wheels = json_object_get(common->resolution, "wheels");
-    struct package_set_making *making = package_sets_make(
-        common->packages->sets, wheels, common->packages->tag, common_on_set, common);
+    const struct package_set_request request = {
+        .wheels = json_object_get(common->resolution, "wheels"),
+        .tag = common->packages->tag,
+        .owner = "",
+    };
+    struct package_set_making *making =
+        package_sets_make(common->packages->sets, &request, common_on_set, common);
     if (making)
         common->making = making;
 }
@@ -160,7 +164,6 @@ packages_prepare_common(struct packages *packages, const json_t *requirements,
         return kg_error_set(err, KG_INVALID, 0,
                             "this engine shares no folder with its sandboxes: put the packages of "
                             "all sessions into the image");
-    package_sets_keep(packages->sets, PACKAGES_OF_ALL);
     struct common_packages *common = KG_NEW(struct common_packages);
     common->packages = packages;
     common->requirements = json_deep_copy(requirements);

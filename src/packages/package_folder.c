@@ -16,13 +16,12 @@
 
 // ---- Removing -------------------------------------------------------------------------------
 
+// What cannot be removed goes when the next gateway starts.
 static void
 remove_tree(void *arg)
 {
     KG_AUTO_FREE char *path = arg;
-    struct kg_error err = {0};
-    if (path_remove_tree(path, &err) < 0)
-        log_warning("a folder of the package cache stays", LOG_ERR(&err));
+    (void)!path_remove_tree(path, NULL);
 }
 
 void

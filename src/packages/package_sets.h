@@ -27,23 +27,31 @@ struct wheel_trees *package_sets_trees(struct package_sets *sets);
 // used.
 bool package_sets_can_make(struct package_sets *sets, const json_t *wheels, const char *tag);
 
-// Makes the set of wheels that are all unpacked, unless it is there. `fn` fires once: at once
-// (before this returns NULL) if it is there, else in a later turn of the loop.
-// `name` is borrowed, and NULL if `err` is set. A set leaves when nobody uses it and others need
+// Makes the set of wheels that are all unpacked, unless it is there; where two wheels have the same
+// file, that of the first one is taken. `fn` fires once: at once (before this returns NULL) if the
+// set is there or cannot be made, else in a later turn of the loop. `name` is borrowed, and NULL if
+// `err` is set (KG_DISK_FULL: there is no room). A set leaves when nobody uses it and others need
 // the room, so use it in the callback.
+struct package_set_request {
+    const json_t *wheels;
+    const char *tag;
+    const char *owner;
+    bool is_shared; // among several owners: one takes half of the cache at most
+};
 struct package_set_making;
 typedef void (*package_set_fn)(const char *name, const struct kg_error *err, void *arg);
-KG_MUST_CHECK struct package_set_making *package_sets_make(struct package_sets *sets,
-                                                           const json_t *wheels, const char *tag,
-                                                           package_set_fn fn, void *arg);
+KG_MUST_CHECK struct package_set_making *
+package_sets_make(struct package_sets *sets, const struct package_set_request *request,
+                  package_set_fn fn, void *arg);
 // `fn` does not fire. NULL is fine.
 void package_set_making_cancel(struct package_set_making *making);
 
 // ---- Users ----------------------------------------------------------------------------------
 
-// `user` (the id of a sandbox) uses the set of that name from now on, instead of the one that it
-// used; NULL: none. A later gateway knows it, too.
-void package_sets_use(struct package_sets *sets, const char *user, const char *name);
+// `user` (the id of a sandbox of `owner`) uses the set of that name from now on, instead of the one
+// that it used; NULL: none. A later gateway knows it, too.
+void package_sets_use(struct package_sets *sets, const char *user, const char *owner,
+                      const char *name);
 // The wheels of the set that it uses, borrowed; NULL: it uses none.
 const json_t *package_sets_wheels_of(const struct package_sets *sets, const char *user);
 // The name of that set, likewise.

@@ -118,9 +118,14 @@ packages_set_of(const struct packages *packages, const char *user)
 }
 
 struct package_set_making *
-packages_make_set(struct packages *packages, const json_t *wheels, package_set_fn fn, void *arg)
+packages_make_set(struct packages *packages, const char *owner, const json_t *wheels,
+                  package_set_fn fn, void *arg)
 {
-    return package_sets_make(packages->sets, wheels, packages->tag, fn, arg);
+    const struct package_set_request request = {.wheels = wheels,
+                                                .tag = packages->tag ? packages->tag : "",
+                                                .owner = owner,
+                                                .is_shared = packages->several_owners};
+    return package_sets_make(packages->sets, &request, fn, arg);
 }
 
 char *
@@ -130,9 +135,9 @@ package_set_path_inside(const char *name)
 }
 
 void
-packages_use_set(struct packages *packages, const char *user, const char *name)
+packages_use_set(struct packages *packages, const char *user, const char *owner, const char *name)
 {
-    package_sets_use(packages->sets, user, name);
+    package_sets_use(packages->sets, user, owner, name);
 }
 
 void

@@ -68,15 +68,17 @@ const json_t *packages_wheels_of(const struct packages *packages, const char *us
 const char *packages_set_of(const struct packages *packages, const char *user);
 // Makes the set of `wheels`, which a resolution and packages_wheels_of() have named: `fn` as in
 // package_sets.h.
-struct package_set_making;
-typedef void (*package_set_fn)(const char *name, const struct kg_error *err, void *arg);
-KG_MUST_CHECK struct package_set_making *
-packages_make_set(struct packages *packages, const json_t *wheels, package_set_fn fn, void *arg);
+KG_MUST_CHECK struct package_set_making *packages_make_set(struct packages *packages,
+                                                           const char *owner, const json_t *wheels,
+                                                           package_set_fn fn, void *arg);
 // Where sandboxes see it. To be freed.
 char *package_set_path_inside(const char *name);
-// A sandbox uses that set from now on; NULL: it has ended.
-void packages_use_set(struct packages *packages, const char *user, const char *name);
-// After a start: `user` is still there; and then: no other is.
+// A sandbox of `owner` uses that set from now on; NULL: it has ended.
+void packages_use_set(struct packages *packages, const char *user, const char *owner,
+                      const char *name);
+// After a start: `user` is still there (PACKAGES_OF_ALL: there are packages of all sessions); and
+// then: no other is.
+#define PACKAGES_OF_ALL "all" // no sandbox has this id
 void packages_keep_user(struct packages *packages, const char *user);
 void packages_forget_other_users(struct packages *packages);
 

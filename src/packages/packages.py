@@ -79,12 +79,24 @@ def check(*requirements):
     return {"satisfied": satisfied, "missing": missing}
 
 
+def credentials_for(url):
+    """Those of the index's URL for the same server, which pip's report leaves out; or None."""
+    index = urllib.parse.urlparse(os.environ.get("PIP_INDEX_URL", ""))
+    other = urllib.parse.urlparse(url)
+    same = (index.scheme, index.hostname, index.port) == (other.scheme, other.hostname, other.port)
+    if not same or index.username is None:
+        return None
+    unquote = urllib.parse.unquote
+    return unquote(index.username), unquote(index.password or "")
+
+
 def fetch(session, url, digest):
     """Download one wheel; end where it is not the one that was resolved."""
     path = DOWNLOADS / pathlib.PurePosixPath(urllib.parse.urlparse(url).path).name
     path = path.with_name(urllib.parse.unquote(path.name))
     found = hashlib.sha256()
-    with session.get(url, stream=True, timeout=15) as response, path.open("wb") as file:
+    auth = credentials_for(url)
+    with session.get(url, stream=True, timeout=15, auth=auth) as response, path.open("wb") as file:
         response.raise_for_status()
         for part in response.iter_content(1 << 20):
             found.update(part)

@@ -12,7 +12,6 @@
 
 // Where sandboxes see wheels_shared_dir(), or the copies of files that were delivered.
 #define PACKAGES_INSIDE "/opt/kernelgate/packages"
-#define PACKAGES_OF_ALL "all" // the user of their set: no sandbox has this id
 #define PACKAGES_DELIVERED FILE_OWN_PREFIX "delivered" // in /mnt/data
 
 struct wheel_job;
@@ -48,12 +47,11 @@ void environment_clear(struct packages *packages);
 // Ends the preparation of the packages of all sessions; its `fn` does not fire (common_packages.c).
 void common_packages_cancel(struct packages *packages);
 
-// Unpacks those wheels of a resolution that are not unpacked, one after the other, in a sandbox of
-// their own that has no way out (wheel_unpack.c). `fn` fires once, in a later turn of the loop,
-// while the sandbox is being destroyed.
+// Unpacks those wheels of a resolution that are not unpacked, one after the other, each in a
+// sandbox of its own that has no way out (wheel_unpack.c). `fn` fires once, in a later turn of the
+// loop, while the sandbox is being destroyed.
 struct wheel_unpack;
 typedef void (*wheel_unpack_fn)(const struct kg_error *err, void *arg);
-KG_MUST_CHECK struct wheel_unpack *wheel_unpack_start(struct packages *packages,
-                                                      const json_t *wheels, wheel_unpack_fn fn,
-                                                      void *arg, struct kg_error *err);
+struct wheel_unpack *wheel_unpack_start(struct packages *packages, const json_t *wheels,
+                                        wheel_unpack_fn fn, void *arg);
 void wheel_unpack_cancel(struct wheel_unpack *unpack);

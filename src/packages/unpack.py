@@ -26,6 +26,7 @@ import zipfile
 PART = "/mnt/data/part"
 PART_BYTES = 32 << 20
 PART_FILES = 1000
+PART_NAMES = 64 << 10  # bytes, about
 SEEN_AT = "/mnt/data/.kg-packages/"  # where sessions import from
 HASH_BASED, UNCHECKED = 0b01, 0b00  # PEP 552
 SCRIPT = """#!{python}
@@ -80,6 +81,7 @@ def contents_of(wheel, info):
 
 def programs_of(wheel):
     """The programs that the wheel's entry points name."""
+    found = {}
     names = [name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt")]
     for name in [name for name in names if name.count("/") == 1]:
         parser = configparser.ConfigParser(delimiters=("=",), interpolation=None, strict=False)
@@ -94,33 +96,39 @@ def programs_of(wheel):
                     first=function.strip().partition(".")[0],
                     function=function.strip(),
                 )
-                yield f"bin/{posixpath.basename(program)}", text.encode(), True
+                found[f"bin/{posixpath.basename(program)}"] = text.encode()
+    for path, text in found.items():
+        yield path, text, True
 
 
 def entries_of(wheel):
     """What can be asked for by number: each file of the wheel, and then its programs."""
     last_of_path = {place(info.filename): info for info in wheel.infolist()}
+    programs = list(programs_of(wheel))
+    for path, _, _ in programs:
+        last_of_path.pop(path, None)
     for info in last_of_path.values():
         yield lambda info=info: contents_of(wheel, info)
-    yield lambda: programs_of(wheel)
+    yield lambda: programs
 
 
 def unpack(path, first):
     """Write one part."""
     files = []
-    size = 0
+    size = names = 0
     after = None
     with zipfile.ZipFile(path) as wheel, open(PART, "wb") as part:
         for number, entry in enumerate(entries_of(wheel)):
             if number < first:
                 continue
-            if files and (size >= PART_BYTES or len(files) >= PART_FILES):
+            if files and (size >= PART_BYTES or len(files) >= PART_FILES or names >= PART_NAMES):
                 after = number
                 break
             for name, data, run in entry():
                 before = size
                 shutil.copyfileobj(io.BytesIO(data) if isinstance(data, bytes) else data, part)
                 size = part.tell()
+                names += len(name)
                 files.append({"path": name, "size": size - before, "run": run})
     return {"files": files, "next": after, "python": sys.implementation.cache_tag}
 
@@ -129,5 +137,7 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     try:
         print(json.dumps(unpack(sys.argv[1], int(sys.argv[2]))))
-    except (zipfile.BadZipFile, UnicodeDecodeError, configparser.Error, NotImplementedError) as why:
+    except OSError:
+        raise  # the disk is full
+    except Exception as why:  # whatever a file that is no wheel does to zipfile and configparser
         sys.exit(f"ERROR: {posixpath.basename(sys.argv[1])} is not a wheel: {why}")

@@ -164,17 +164,14 @@ unpack_wheels(struct wheel_job *job)
 {
     struct packages *packages = job->packages;
     const json_t *wheels = json_object_get(job->resolution, "wheels");
-    struct kg_error err = {0};
     if (packages_need_delivery(packages) ||
         package_sets_can_make(packages->sets, wheels, packages->tag)) {
         job_end(job, NULL);
         return;
     }
     release_sandbox(job);
-    say_step(job, "unpacking the wheels, in another one");
-    job->unpack = wheel_unpack_start(packages, wheels, job_on_unpacked, job, &err);
-    if (!job->unpack)
-        job_end(job, &err);
+    say_step(job, "unpacking the wheels, each in a sandbox of its own");
+    job->unpack = wheel_unpack_start(packages, wheels, job_on_unpacked, job);
 }
 
 // ---- The wheels -----------------------------------------------------------------------------
@@ -228,6 +225,18 @@ take_wheel(struct wheel_job *job, const json_t *wheel, struct kg_error *err)
     return job->call ? 0 : -1;
 }
 
+// Whether nothing has to be downloaded of a wheel: it is unpacked where that is enough, or its file
+// is there.
+static bool
+has_wheel(const struct wheel_job *job, const json_t *wheel)
+{
+    const struct packages *packages = job->packages;
+    json_auto_t *alone = json_pack("[O]", wheel);
+    return (!packages_need_delivery(packages) &&
+            package_sets_can_make(packages->sets, alone, packages->tag)) ||
+           wheels_use(packages->wheels, wheel);
+}
+
 // Making room for the last wheels may have removed some of the others.
 static bool
 has_all(const struct wheel_job *job)
@@ -235,7 +244,7 @@ has_all(const struct wheel_job *job)
     size_t i;
     json_t *wheel;
     json_array_foreach(json_object_get(job->resolution, "wheels"), i, wheel) {
-        if (!wheels_has(job->packages->wheels, wheel))
+        if (!has_wheel(job, wheel))
             return false;
     }
     return true;
@@ -248,7 +257,7 @@ take_next(struct wheel_job *job)
     struct kg_error err = {0};
     while (job->n_taken < json_array_size(wheels)) {
         const json_t *wheel = json_array_get(wheels, job->n_taken++);
-        if (wheels_use(job->packages->wheels, wheel))
+        if (has_wheel(job, wheel))
             continue;
         if (take_wheel(job, wheel, &err) < 0)
             job_end(job, &err);
@@ -350,12 +359,8 @@ find_known(const struct wheel_job *job)
 static void
 resolve(struct wheel_job *job)
 {
-    struct packages *packages = job->packages;
     job->resolution = find_known(job);
-    const json_t *wheels = json_object_get(job->resolution, "wheels");
-    bool unpacked = wheels && !packages_need_delivery(packages) &&
-                    package_sets_can_make(packages->sets, wheels, packages->tag);
-    if (unpacked || (wheels && has_all(job))) {
+    if (job->resolution && has_all(job)) {
         say_step(job, "all wheels are in the cache");
         unpack_wheels(job);
         return;

@@ -68,20 +68,34 @@ room_find(const struct wheel_room *room, const char *name)
     return NULL;
 }
 
+// And its folder, if it was the last one there.
 static void
-room_evict(struct wheel_room *room, struct cached *file)
+room_remove(struct wheel_room *room, struct cached *file)
 {
     KG_AUTO_FREE char *path = kg_asprintf("%s/%s", room->dir, file->name);
     struct kg_error err = {0};
-    if (unlink(path) == 0) {
-        log_info("removing a wheel from the cache", LOG_STR("file", strrchr(path, '/') + 1));
-    } else if (errno != ENOENT) {
+    if (unlink(path) < 0 && errno != ENOENT) {
         kg_error_set(&err, KG_INTERNAL, errno, "cannot remove %s", path);
-        log_warning("cannot remove a wheel from the cache", LOG_ERR(&err));
+        log_warning("cannot remove a file of the package cache", LOG_ERR(&err));
     }
     *strrchr(path, '/') = '\0';
     (void)rmdir(path);
     room_drop(room, file);
+}
+
+static void
+room_evict(struct wheel_room *room, struct cached *file)
+{
+    log_info("removing a file of the package cache", LOG_STR("file", file->name));
+    room_remove(room, file);
+}
+
+void
+wheel_room_drop(struct wheel_room *room, const char *name)
+{
+    struct cached *file = room_find(room, name);
+    if (file)
+        room_remove(room, file);
 }
 
 void

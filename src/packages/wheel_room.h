@@ -16,5 +16,7 @@ KG_DEFINE_AUTO(wheel_room, wheel_room_free)
 void wheel_room_make(struct wheel_room *room, int64_t bytes);
 // A file was added, or replaced.
 void wheel_room_add(struct wheel_room *room, const char *name, int64_t bytes);
+// Removes a file, if it is there.
+void wheel_room_drop(struct wheel_room *room, const char *name);
 // A file was used: it is the most recent now, for later gateways as well.
 void wheel_room_use(struct wheel_room *room, const char *name);

@@ -14,6 +14,8 @@
 
 #include "package_folder.h"
 
+enum { MAX_DEPTH = 32 }; // of folders in a wheel
+
 struct wheel_tree {
     TAILQ_ENTRY(wheel_tree) link;
     int64_t bytes;
@@ -42,7 +44,8 @@ struct wheel_draft {
     int dir;
     json_t *expected; // [{"path", "size", "run"}]
     size_t n_begun;
-    int fd; // of the file that is being written, if it is kept; or -1
+    int fd;       // of the file that is being written, if it is kept; or -1
+    char *folder; // that was made last; or NULL
     int64_t left;
     int64_t bytes;
     size_t n_files;
@@ -98,6 +101,14 @@ bool
 wheel_trees_have(const struct wheel_trees *trees, const char *key)
 {
     return find(trees, key) != NULL;
+}
+
+struct wheel_tree_size
+wheel_trees_size(const struct wheel_trees *trees, const char *key)
+{
+    const struct wheel_tree *tree = find(trees, key);
+    return tree ? (struct wheel_tree_size){.bytes = tree->bytes, .n_files = tree->n_files}
+                : (struct wheel_tree_size){0};
 }
 
 void
@@ -160,22 +171,45 @@ oldest_unused(const struct wheel_trees *trees)
     return NULL;
 }
 
-// Makes room beside what drafts have written, as far as unused trees have any.
+// How much unused trees could give back.
+static struct wheel_tree_size
+unused_size(const struct wheel_trees *trees)
+{
+    struct wheel_tree_size sum = {0};
+    const struct wheel_tree *tree;
+    TAILQ_FOREACH(tree, &trees->list, link) {
+        if (tree->n_holds == 0) {
+            sum.bytes += tree->bytes;
+            sum.n_files += tree->n_files;
+        }
+    }
+    return sum;
+}
+
+// Makes room for `bytes` and `n_files` of drafts, of which `new_bytes` are to be written now.
+// Nothing leaves where that would not be enough. What leaves is removed by a worker: it counts as
+// free at once.
 static int
 make_room(struct wheel_trees *trees, int64_t bytes, size_t n_files, int64_t new_bytes,
           struct kg_error *err)
 {
+    const struct wheel_tree_size unused = unused_size(trees);
+    int64_t max_bytes = trees->limits.max_bytes - bytes;
+    size_t max_files = trees->limits.max_files - n_files;
+    int64_t disk = disk_free_bytes(trees->incoming);
     struct wheel_tree *oldest;
-    while ((trees->bytes + bytes > trees->limits.max_bytes ||
-            trees->n_files + n_files > trees->limits.max_files ||
-            disk_free_bytes(trees->incoming) < new_bytes) &&
-           (oldest = oldest_unused(trees)))
-        evict(trees, oldest);
-    if (trees->bytes + bytes > trees->limits.max_bytes ||
-        trees->n_files + n_files > trees->limits.max_files)
+    if (trees->bytes - unused.bytes > max_bytes || n_files > trees->limits.max_files ||
+        trees->n_files - unused.n_files > max_files)
         return kg_error_set(err, KG_DISK_FULL, 0,
                             "the package cache is full, and sessions use all that is in it");
-    return disk_check_free(trees->incoming, new_bytes, err);
+    if (disk < new_bytes && disk + unused.bytes < new_bytes)
+        return disk_check_free(trees->incoming, new_bytes, err);
+    while ((trees->bytes > max_bytes || trees->n_files > max_files || disk < new_bytes) &&
+           (oldest = oldest_unused(trees))) {
+        disk = disk < INT64_MAX - oldest->bytes ? disk + oldest->bytes : INT64_MAX;
+        evict(trees, oldest);
+    }
+    return 0;
 }
 
 // ---- A draft --------------------------------------------------------------------------------
@@ -197,6 +231,7 @@ wheel_draft_cancel(struct wheel_draft *draft)
     if (draft->path)
         package_folder_remove(draft->trees->loop, draft->path, draft->trees->incoming);
     json_decref(draft->expected);
+    free(draft->folder);
     free(draft->path);
     free(draft->key);
     free(draft);
@@ -229,6 +264,7 @@ static bool
 runs_at_start(const char *path)
 {
     static const char *const names[] = {"sitecustomize", "usercustomize"};
+    static const char own[] = "kernelgate_"; // those of the kernels' environment
     static const char cache[] = "__pycache__/";
     bool in_cache = strncmp(path, cache, sizeof cache - 1) == 0;
     const char *name = in_cache ? path + sizeof cache - 1 : path;
@@ -238,7 +274,18 @@ runs_at_start(const char *path)
         if (strncmp(name, names[i], n) == 0 && strchr("./", name[n]))
             return true;
     }
+    if (strncmp(name, own, sizeof own - 1) == 0)
+        return true;
     return !strchr(path, '/') && len > 4 && strcmp(path + len - 4, ".pth") == 0;
+}
+
+static size_t
+count_slashes(const char *path)
+{
+    size_t n = 0;
+    for (const char *at = path; (at = strchr(at, '/')); at++)
+        n++;
+    return n;
 }
 
 static int
@@ -250,7 +297,7 @@ check_entry(const json_t *entry, int64_t *bytes, struct kg_error *err)
     if (!text || strlen(text) != json_string_length(path) || !json_is_integer(size) ||
         json_integer_value(size) < 0 || json_integer_value(size) > INT64_MAX - *bytes)
         return kg_error_set(err, KG_INTERNAL, 0, "a file of the wheel is malformed");
-    if (file_path_check(text, true, err) < 0)
+    if (file_path_check(text, true, err) < 0 || count_slashes(text) > MAX_DEPTH)
         return kg_error_set(err, KG_INTERNAL, 0, "the wheel has a file that leads elsewhere: %.80s",
                             text);
     *bytes += json_integer_value(size);
@@ -284,20 +331,35 @@ wheel_draft_expect(struct wheel_draft *draft, const json_t *files, struct kg_err
     return wheel_draft_write(draft, "", 0, err); // files without contents have no data to wait for
 }
 
-// Folders count as files do.
+static int
+make_folder(struct wheel_draft *draft, const char *folder, struct kg_error *err)
+{
+    if (mkdirat(draft->dir, folder, 0755) < 0)
+        return errno == EEXIST
+                   ? 0
+                   : kg_error_set(err, KG_INTERNAL, errno, "cannot create a folder of a wheel");
+    // Folders count as files do.
+    if (fchmodat(draft->dir, folder, 0755, 0) < 0 ||
+        ++draft->n_files > draft->trees->limits.max_tree_files)
+        return kg_error_set(err, KG_INTERNAL, 0, "a wheel has too many folders");
+    return 0;
+}
+
+// Makes those that a file is in, unless the file before was in the same one.
 static int
 make_folders(struct wheel_draft *draft, const char *path, struct kg_error *err)
 {
+    const char *last = strrchr(path, '/');
+    KG_AUTO_FREE char *parent = last ? kg_strndup(path, (size_t)(last - path)) : NULL;
+    if (!parent || (draft->folder && strcmp(parent, draft->folder) == 0))
+        return 0;
     for (const char *at = path; (at = strchr(at, '/')); at++) {
         KG_AUTO_FREE char *folder = kg_strndup(path, (size_t)(at - path));
-        if (mkdirat(draft->dir, folder, 0755) == 0) {
-            if (fchmodat(draft->dir, folder, 0755, 0) < 0 ||
-                ++draft->n_files > draft->trees->limits.max_tree_files)
-                return kg_error_set(err, KG_INTERNAL, 0, "a wheel has too many folders");
-        } else if (errno != EEXIST) {
-            return kg_error_set(err, KG_INTERNAL, errno, "cannot create a folder of a wheel");
-        }
+        if (make_folder(draft, folder, err) < 0)
+            return -1;
     }
+    free(draft->folder);
+    draft->folder = KG_STEAL(parent);
     return 0;
 }
 

@@ -29,11 +29,17 @@ KG_DEFINE_AUTO(wheel_trees, wheel_trees_free)
 // The name of a wheel's tree for the interpreters with that tag ("cpython-311"). To be freed.
 char *wheel_tree_key(const char *sha256, const char *tag);
 bool wheel_trees_have(const struct wheel_trees *trees, const char *key);
+// Zeros if it is not there.
+struct wheel_tree_size {
+    int64_t bytes;
+    size_t n_files; // and folders
+};
+struct wheel_tree_size wheel_trees_size(const struct wheel_trees *trees, const char *key);
 // Where a tree is. To be freed.
 char *wheel_tree_path(const struct wheel_trees *trees, const char *key);
 // It is the most recently used one now, for later gateways as well.
 void wheel_trees_use(struct wheel_trees *trees, const char *key);
-// A tree that is held does not leave. Holds are counted; a tree that is not there is ignored.
+// A tree that is there and held does not leave. Holds are counted.
 void wheel_trees_hold(struct wheel_trees *trees, const char *key);
 void wheel_trees_let_go(struct wheel_trees *trees, const char *key);
 

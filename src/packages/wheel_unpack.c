@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unpacks wheels in a sandbox of their own, which sees one wheel at a time: it is delivered, and
-// what it becomes is taken out part by part. What wheels contain is untrusted, and so is what the
-// sandbox makes of them.
+// Unpacks wheels, each in a sandbox of its own: the wheel is delivered, and what it becomes is
+// taken out part by part. What wheels contain is untrusted, and so is what the sandbox makes of
+// them: it has no say in any other wheel.
 
 #include <string.h>
 
@@ -16,9 +16,11 @@ enum {
     SILENCE_MS = 30 * 1000,
     AGENT_IDLE_S = 300,
     MAX_PARTS = 500,
+    DEADLINE_MS = 600 * 1000, // for all wheels
 };
 
-// delivering -> unpacking a part -> reading it, until the wheel has no more -> the next wheel
+// making a sandbox -> delivering -> unpacking a part -> reading it, until the wheel has no more ->
+// the next wheel
 struct wheel_unpack {
     struct packages *packages;
     json_t *wheels;
@@ -31,7 +33,9 @@ struct wheel_unpack {
     struct sandbox_call *call;
     int64_t next; // entry of the wheel; -1: it has no more
     int n_parts;
-    struct loop_timer *end; // in a later turn of the loop, since this may run in a callback
+    struct loop_timer *end;       // in a later turn of the loop, since this may run in a callback
+    struct loop_timer *next_step; // the same, for the next wheel
+    struct loop_timer *deadline;
     struct kg_error err;
     wheel_unpack_fn fn;
     void *arg;
@@ -53,6 +57,8 @@ wheel_unpack_cancel(struct wheel_unpack *unpack)
         sandbox_destroy(unpack->sandbox, NULL, NULL);
     pip_output_clear(&unpack->output);
     loop_timer_free(unpack->end);
+    loop_timer_free(unpack->next_step);
+    loop_timer_free(unpack->deadline);
     json_decref(unpack->wheels);
     free(unpack);
 }
@@ -76,10 +82,18 @@ unpack_end(struct wheel_unpack *unpack, const struct kg_error *err)
     loop_timer_start(unpack->end, 0);
 }
 
+static void
+unpack_on_deadline(void *arg)
+{
+    struct kg_error err = {0};
+    kg_error_set(&err, KG_INTERNAL, 0, "unpacking the wheels takes more than %d minutes",
+                 DEADLINE_MS / 60000);
+    unpack_end(arg, &err);
+}
+
 // ---- A part ---------------------------------------------------------------------------------
 
 static void next_part(struct wheel_unpack *unpack);
-static void next_wheel(struct wheel_unpack *unpack);
 
 static const json_t *
 wheel_of(const struct wheel_unpack *unpack)
@@ -115,7 +129,8 @@ unpack_on_read(const json_t *result, const struct kg_error *read_err, void *arg)
     } else if (wheel_draft_finish(KG_STEAL(unpack->draft), &err) < 0) {
         unpack_end(unpack, &err);
     } else {
-        next_wheel(unpack);
+        wheels_drop(unpack->packages->wheels, wheel_of(unpack));
+        loop_timer_start(unpack->next_step, 0);
     }
 }
 
@@ -206,9 +221,12 @@ unpack_on_delivered(const struct kg_error *err, void *arg)
 }
 
 static int
-begin_wheel(struct wheel_unpack *unpack, const char *key, struct kg_error *err)
+deliver_wheel(struct wheel_unpack *unpack, struct kg_error *err)
 {
-    KG_AUTO_FREE char *path = wheel_path_of(wheel_of(unpack));
+    const json_t *wheel = wheel_of(unpack);
+    KG_AUTO_FREE char *path = wheel_path_of(wheel);
+    KG_AUTO_FREE char *key =
+        wheel_tree_key(json_string_value(json_object_get(wheel, "sha256")), unpack->packages->tag);
     json_auto_t *files = json_pack("[s]", path);
     unpack->next = 0;
     unpack->n_parts = 0;
@@ -220,35 +238,18 @@ begin_wheel(struct wheel_unpack *unpack, const char *key, struct kg_error *err)
     return unpack->delivery ? 0 : -1;
 }
 
-static void
-next_wheel(struct wheel_unpack *unpack)
-{
-    const struct wheel_trees *trees = package_sets_trees(unpack->packages->sets);
-    struct kg_error err = {0};
-    while (unpack->n_begun < json_array_size(unpack->wheels)) {
-        const json_t *wheel = json_array_get(unpack->wheels, unpack->n_begun++);
-        KG_AUTO_FREE char *key = wheel_tree_key(json_string_value(json_object_get(wheel, "sha256")),
-                                                unpack->packages->tag);
-        if (wheel_trees_have(trees, key))
-            continue;
-        if (begin_wheel(unpack, key, &err) < 0)
-            unpack_end(unpack, &err);
-        return;
-    }
-    unpack_end(unpack, NULL);
-}
-
-// ---- Start ----------------------------------------------------------------------------------
+// ---- Its sandbox ----------------------------------------------------------------------------
 
 static void
-unpack_on_claimed(struct sandbox *sandbox, const struct kg_error *err, void *arg)
+unpack_on_claimed(struct sandbox *sandbox, const struct kg_error *claim_err, void *arg)
 {
     struct wheel_unpack *unpack = arg;
+    struct kg_error err = {0};
     (void)sandbox;
-    if (err)
-        unpack_end(unpack, err);
-    else
-        next_wheel(unpack);
+    if (claim_err)
+        unpack_end(unpack, claim_err);
+    else if (deliver_wheel(unpack, &err) < 0)
+        unpack_end(unpack, &err);
 }
 
 static void
@@ -281,24 +282,53 @@ unpack_on_kernel_exit(struct sandbox *sandbox, const char *kernel, int pid, int 
     (void)arg; // this sandbox has no kernels
 }
 
-struct wheel_unpack *
-wheel_unpack_start(struct packages *packages, const json_t *wheels, wheel_unpack_fn fn, void *arg,
-                   struct kg_error *err)
+static int
+make_sandbox(struct wheel_unpack *unpack, struct kg_error *err)
 {
     static const struct sandbox_events events = {.on_ready = unpack_on_ready,
                                                  .on_gone = unpack_on_gone,
                                                  .on_kernel_exit = unpack_on_kernel_exit};
     static const struct sandbox_spec spec = {.agent_idle_timeout_s = AGENT_IDLE_S,
                                              .ready_timeout_ms = READY_MS};
+    if (unpack->sandbox)
+        sandbox_destroy(KG_STEAL(unpack->sandbox), NULL, NULL);
+    unpack->sandbox = sandbox_create(unpack->packages->sandboxes, &spec, &events, unpack, err);
+    return unpack->sandbox ? 0 : -1;
+}
+
+// ---- Start ----------------------------------------------------------------------------------
+
+static void
+next_wheel(void *arg)
+{
+    struct wheel_unpack *unpack = arg;
+    const struct wheel_trees *trees = package_sets_trees(unpack->packages->sets);
+    struct kg_error err = {0};
+    while (unpack->n_begun < json_array_size(unpack->wheels)) {
+        const json_t *wheel = json_array_get(unpack->wheels, unpack->n_begun++);
+        KG_AUTO_FREE char *key = wheel_tree_key(json_string_value(json_object_get(wheel, "sha256")),
+                                                unpack->packages->tag);
+        if (wheel_trees_have(trees, key))
+            continue;
+        if (make_sandbox(unpack, &err) < 0)
+            unpack_end(unpack, &err);
+        return;
+    }
+    unpack_end(unpack, NULL);
+}
+
+struct wheel_unpack *
+wheel_unpack_start(struct packages *packages, const json_t *wheels, wheel_unpack_fn fn, void *arg)
+{
     struct wheel_unpack *unpack = KG_NEW(struct wheel_unpack);
     unpack->packages = packages;
     unpack->wheels = json_deep_copy(wheels);
     unpack->fn = fn;
     unpack->arg = arg;
     unpack->end = loop_timer_new(packages->loop, unpack_on_end, unpack);
-    unpack->sandbox = sandbox_create(packages->sandboxes, &spec, &events, unpack, err);
-    if (unpack->sandbox)
-        return unpack;
-    wheel_unpack_cancel(unpack);
-    return NULL;
+    unpack->next_step = loop_timer_new(packages->loop, next_wheel, unpack);
+    unpack->deadline = loop_timer_new(packages->loop, unpack_on_deadline, unpack);
+    loop_timer_start(unpack->next_step, 0);
+    loop_timer_start(unpack->deadline, DEADLINE_MS);
+    return unpack;
 }

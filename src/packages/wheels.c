@@ -19,15 +19,18 @@
 #define CACHE_MAX_BYTES (INT64_C(2) << 30)
 #define FRESH_MS (INT64_C(24) * 3600 * 1000)
 
+#define RECORDS_MAX_BYTES (INT64_C(64) << 20)
+
 enum { CACHE_MAX_FILES = 10 * 1000 };
 enum { MAX_RECORD_BYTES = 256 << 10, MAX_CA_BYTES = 4 << 20, HASH_HEX = 64 };
 
 struct wheels {
     char *shared;
     char *files;    // wheels
-    char *records;  // resolved
+    char *records;  // resolved, in a folder for each environment
     char *incoming; // on the same file system
     struct wheel_room *room;
+    struct wheel_room *record_room;
 };
 
 struct wheel_file {
@@ -49,9 +52,9 @@ compare_strings(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// One file for each list of requirements in one environment, named by a hash of both.
+// The file of a list of requirements in one environment, below the folder of records.
 static char *
-record_path(const struct wheels *wheels, const char *environment, const json_t *packages)
+record_place(const char *environment, const json_t *packages)
 {
     size_t n = json_array_size(packages);
     KG_AUTO_FREE const char **sorted = kg_calloc(n + 1, sizeof *sorted);
@@ -59,14 +62,13 @@ record_path(const struct wheels *wheels, const char *environment, const json_t *
         sorted[i] = json_string_value(json_array_get(packages, i));
     qsort(sorted, n, sizeof *sorted, compare_strings);
     KG_AUTO_BUF key = {0};
-    buf_printf(&key, "%s\n", environment);
     for (size_t i = 0; i < n; i++)
         buf_printf(&key, "%s\n", sorted[i]);
     unsigned char hash[crypto_hash_sha256_BYTES];
     char hex[HASH_HEX + 1];
     crypto_hash_sha256(hash, (const unsigned char *)(key.data ? key.data : ""), key.len);
     sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
-    return kg_asprintf("%s/%s.json", wheels->records, hex);
+    return kg_asprintf("%.16s/%s.json", environment, hex);
 }
 
 char *
@@ -117,11 +119,19 @@ wheels_use(const struct wheels *wheels, const json_t *wheel)
     return true;
 }
 
+void
+wheels_drop(const struct wheels *wheels, const json_t *wheel)
+{
+    KG_AUTO_FREE char *place = wheel_place(wheel);
+    wheel_room_drop(wheels->room, place);
+}
+
 json_t *
 wheels_find(const struct wheels *wheels, const char *environment, const json_t *packages,
             bool *ret_fresh)
 {
-    KG_AUTO_FREE char *path = record_path(wheels, environment, packages);
+    KG_AUTO_FREE char *place = record_place(environment, packages);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/%s", wheels->records, place);
     KG_AUTO_BUF text = {0};
     struct kg_error err = {0};
     struct stat st;
@@ -154,10 +164,17 @@ write_record(const struct wheels *wheels, const char *environment, const json_t 
              const json_t *resolution)
 {
     struct kg_error err = {0};
-    KG_AUTO_FREE char *path = record_path(wheels, environment, packages);
+    KG_AUTO_FREE char *place = record_place(environment, packages);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/%s", wheels->records, place);
+    KG_AUTO_FREE char *folder = kg_strndup(path, (size_t)(strrchr(path, '/') - path));
     KG_AUTO_FREE char *text = json_dumps(resolution, JSON_COMPACT);
-    if (file_write_atomic(path, text, strlen(text), 0600, &err) < 0)
+    int64_t size = (int64_t)strlen(text);
+    wheel_room_make(wheels->record_room, size);
+    if (dir_make(folder, 0700, &err) < 0 ||
+        file_write_atomic(path, text, (size_t)size, 0600, &err) < 0)
         log_warning("cannot store a resolution of packages", LOG_ERR(&err));
+    else
+        wheel_room_add(wheels->record_room, place, size);
 }
 
 void
@@ -288,14 +305,14 @@ fill_shared(const struct wheels *wheels, const char *authorities, struct kg_erro
     return file_write_atomic(ca, text.data ? text.data : "", text.len, 0644, err);
 }
 
-// Until version 0.2.0 the sandboxes saw them.
-static void
-move_old_wheels(const struct wheels *wheels)
+// Wheels that sandboxes saw, and resolutions of no environment, both of version 0.2.0.
+static int
+remove_old(const char *dir, const char *shared, struct kg_error *err)
 {
-    KG_AUTO_FREE char *old = kg_asprintf("%s/wheels", wheels->shared);
-    struct kg_error err = {0};
-    if (rename(old, wheels->files) < 0 && errno != ENOENT && path_remove_tree(old, &err) < 0)
-        log_warning("wheels of an earlier version stay in the package cache", LOG_ERR(&err));
+    KG_AUTO_FREE char *old_wheels = kg_asprintf("%s/wheels", shared);
+    KG_AUTO_FREE char *old_records = kg_asprintf("%s/resolved", dir);
+    int result = path_remove_tree(old_wheels, err);
+    return result < 0 ? result : path_remove_tree(old_records, err);
 }
 
 struct wheels *
@@ -304,7 +321,7 @@ wheels_new(const char *dir, const char *authorities, struct kg_error *err)
     KG_AUTO(wheels) wheels = KG_NEW(struct wheels);
     wheels->shared = kg_asprintf("%s/shared", dir);
     wheels->files = kg_asprintf("%s/wheels", dir);
-    wheels->records = kg_asprintf("%s/resolved", dir);
+    wheels->records = kg_asprintf("%s/resolutions", dir);
     wheels->incoming = kg_asprintf("%s/incoming", dir);
     // Sandboxes' users must be able to read what is mounted, whatever the umask.
     mode_t mask = umask(0);
@@ -314,7 +331,7 @@ wheels_new(const char *dir, const char *authorities, struct kg_error *err)
     if (result == 0)
         result = dir_make(wheels->shared, 0755, err);
     if (result == 0)
-        move_old_wheels(wheels);
+        result = remove_old(dir, wheels->shared, err);
     if (result == 0)
         result = dir_make(wheels->files, 0700, err);
     if (result == 0)
@@ -327,6 +344,7 @@ wheels_new(const char *dir, const char *authorities, struct kg_error *err)
     if (result != 0)
         return NULL;
     wheels->room = wheel_room_new(wheels->files, CACHE_MAX_BYTES, CACHE_MAX_FILES);
+    wheels->record_room = wheel_room_new(wheels->records, RECORDS_MAX_BYTES, CACHE_MAX_FILES);
     return KG_STEAL(wheels);
 }
 
@@ -340,6 +358,7 @@ wheels_free(struct wheels *wheels)
     free(wheels->records);
     free(wheels->incoming);
     wheel_room_free(wheels->room);
+    wheel_room_free(wheels->record_room);
     free(wheels);
 }
 

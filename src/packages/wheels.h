@@ -11,7 +11,7 @@ struct wheels;
 
 // Creates `dir` if it is missing. Its folder `shared/`, for the sandboxes, holds `packages.py`,
 // `unpack.py` and `ca.pem` (a copy of the file `authorities`, unless that is NULL); `wheels/`,
-// `resolved/` and `incoming/`, which is empty, are the gateway's own.
+// `resolutions/` and `incoming/`, which is empty, are the gateway's own.
 KG_MUST_CHECK struct wheels *wheels_new(const char *dir, const char *authorities,
                                         struct kg_error *err);
 void wheels_free(struct wheels *wheels);
@@ -47,6 +47,8 @@ char *wheel_place(const json_t *wheel);
 bool wheels_has(const struct wheels *wheels, const json_t *wheel);
 // The same, and marks it as used: the cache removes the least recently used wheels first.
 bool wheels_use(const struct wheels *wheels, const json_t *wheel);
+// It is not needed any more.
+void wheels_drop(const struct wheels *wheels, const json_t *wheel);
 
 // A wheel on its way into the cache.
 struct wheel_file;

@@ -82,7 +82,8 @@ end(struct session *session, const char *reason, const struct kg_error *opens_er
     session_set_state(session, SESSION_ENDING);
     dismantle(session, reason, opens_err);
     if (session->sandbox && sessions->settings.packages)
-        packages_use_set(sessions->settings.packages, sandbox_id(session->sandbox), NULL);
+        packages_use_set(sessions->settings.packages, sandbox_id(session->sandbox), session->owner,
+                         NULL);
     if (session->sandbox)
         sandbox_destroy(session->sandbox, session_on_destroyed, session);
     else

@@ -31,7 +31,7 @@ install_free(struct session_install *install)
     json_decref(install->resolution);
     json_decref(install->stale);
     json_decref(install->changed);
-    free(install->set_before);
+    free(install->set);
     free(install);
 }
 

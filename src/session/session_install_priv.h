@@ -32,7 +32,7 @@ struct session_install {
     struct pip_output output;
     struct wheel_wait *wait;
     struct package_set_making *making;
-    char *set_before;                   // the session's set until now; or NULL
+    char *set;                          // the new one; or NULL
     struct packages_delivery *delivery; // of the wheels, or their removal
     struct kg_error err;                // how the installation ended, while they are removed
     void (*on_checked)(struct session_install *install); // `missing` and `satisfied` are known

@@ -10,35 +10,15 @@
 
 enum { LINK_MS = 30 * 1000 };
 
-#define FOLDER "/mnt/data/.kg-packages" // in PYTHONPATH
+// Both are in PYTHONPATH.
+#define FOLDER "/mnt/data/.kg-packages"
+#define OWN "/mnt/data/.kg-own"
 
 static const json_t *
 wheels_of(const struct session_install *install)
 {
     const char *user = sandbox_id(install->session->sandbox);
     return packages_wheels_of(install_packages_of(install), user);
-}
-
-// ---- What is missing ------------------------------------------------------------------------
-
-void
-install_set_check(struct session_install *install)
-{
-    const struct packages *packages = install_packages_of(install);
-    size_t i;
-    json_t *item;
-    install->satisfied = json_array();
-    install->missing = json_array();
-    json_array_foreach(install->requirements, i, item) {
-        const char *text = json_string_value(item);
-        const char *version = packages_version_satisfying(packages, wheels_of(install), text);
-        if (version)
-            json_array_append_new(install->satisfied,
-                                  json_pack("{s:s, s:s}", "requirement", text, "version", version));
-        else
-            json_array_append(install->missing, item);
-    }
-    install->on_checked(install);
 }
 
 // ---- The set --------------------------------------------------------------------------------
@@ -99,10 +79,13 @@ say_installed(const struct session_install *install)
     install_say(install, "stdout", text.data, text.len);
 }
 
+// What it uses besides until it is known whether the link leads to it.
 static void
-use_set(const struct session_install *install, const char *name)
+use_set(const struct session_install *install, const char *name, bool for_now)
 {
-    packages_use_set(install_packages_of(install), sandbox_id(install->session->sandbox), name);
+    const char *id = sandbox_id(install->session->sandbox);
+    KG_AUTO_FREE char *user = kg_asprintf("%s%s", id, for_now ? "~" : "");
+    packages_use_set(install_packages_of(install), user, install->session->owner, name);
 }
 
 static void
@@ -123,20 +106,25 @@ on_linked(const struct sandbox_command_result *result, const struct kg_error *en
     else if (result->exit_code != 0)
         kg_error_set(&err, KG_INTERNAL, 0,
                      "the session's folder of packages cannot be replaced: is its disk full?");
-    if (err.code)
-        use_set(install, install->set_before);
-    else
+    // Where the end is not known, the link may lead to either; the new set has what the old one
+    // had.
+    bool stays = result && result->exit_code != 0 && !result->timed_out;
+    if (install->set && !stays)
+        use_set(install, install->set, false);
+    use_set(install, NULL, true);
+    if (!err.code && install->set)
         say_installed(install);
     install_end(install, err.code ? &err : NULL);
 }
 
-// The folder changes its place in one step. It is a real one only where a session is older than
-// its gateway.
+// The link changes in one step. In its place is a folder where a session is older than its gateway:
+// what pip has installed there becomes the session's own.
 static int
 link_set(struct session_install *install, const char *name, struct kg_error *err)
 {
-    static const char script[] = "[ -L " FOLDER " ] || rm -rf " FOLDER "; ln -sfn \"$1\" " FOLDER
-                                 ".new && mv -T " FOLDER ".new " FOLDER;
+    static const char script[] = "if [ ! -L " FOLDER " ] && [ -e " FOLDER " ]; then"
+                                 " [ -e " OWN " ] || mv " FOLDER " " OWN "; rm -rf " FOLDER "; fi;"
+                                 " ln -sfn \"$1\" " FOLDER ".new && mv -T " FOLDER ".new " FOLDER;
     static const struct sandbox_command_events events = {.on_output = on_output,
                                                          .on_end = on_linked};
     KG_AUTO_FREE char *path = package_set_path_inside(name);
@@ -158,12 +146,10 @@ on_set(const char *name, const struct kg_error *made_err, void *arg)
         install_end(install, made_err);
         return;
     }
-    const char *before =
-        packages_set_of(install_packages_of(install), sandbox_id(install->session->sandbox));
-    install->set_before = before ? kg_strdup(before) : NULL;
-    use_set(install, name);
+    install->set = kg_strdup(name);
+    use_set(install, name, true);
     if (link_set(install, name, &err) < 0) {
-        use_set(install, install->set_before);
+        use_set(install, NULL, true);
         install_end(install, &err);
     }
 }
@@ -172,8 +158,36 @@ void
 install_set(struct session_install *install)
 {
     json_auto_t *wheels = merge_wheels(install);
-    struct package_set_making *making =
-        packages_make_set(install_packages_of(install), wheels, on_set, install);
+    struct package_set_making *making = packages_make_set(
+        install_packages_of(install), install->session->owner, wheels, on_set, install);
     if (making)
         install->making = making;
+}
+
+// ---- What is missing ------------------------------------------------------------------------
+
+void
+install_set_check(struct session_install *install)
+{
+    const struct packages *packages = install_packages_of(install);
+    size_t i;
+    json_t *item;
+    install->satisfied = json_array();
+    install->missing = json_array();
+    json_array_foreach(install->requirements, i, item) {
+        const char *text = json_string_value(item);
+        const char *version = packages_version_satisfying(packages, wheels_of(install), text);
+        if (version)
+            json_array_append_new(install->satisfied,
+                                  json_pack("{s:s, s:s}", "requirement", text, "version", version));
+        else
+            json_array_append(install->missing, item);
+    }
+    // Code may have removed the link; and what the session has is what the gateway knows.
+    const char *set = packages_set_of(packages, sandbox_id(install->session->sandbox));
+    struct kg_error err = {0};
+    if (json_array_size(install->missing) > 0 || !set)
+        install->on_checked(install);
+    else if (link_set(install, set, &err) < 0)
+        install_end(install, &err);
 }

@@ -10,8 +10,7 @@
 #include "sessions_priv.h"
 
 enum {
-    // Twice what an agent passes on at a time: it may hear the last answer of a request, and pass
-    // on
+    // Twice what an agent passes on at a time: it may hear the last answer of a request, and pass on
     // the next one, before the end of that answer is known here.
     REQUESTS_MAX = 8,
     UNSENT_MAX = 64 * 1024, // bytes of text that wait for one request

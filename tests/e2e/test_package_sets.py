@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets of packages: what installing costs a session, whom it changes, and what hostile wheels do."""
 
+import base64
 import io
 import pathlib
 import re
@@ -142,6 +143,75 @@ print(kgprog.main.__cached__.endswith(".pyc"), os.path.exists(kgprog.main.__cach
 """
     text = run(installer, session, "import os\n" + code)
     assert text == "hello from kgprog.main\na script\na note 7\nTrue True\n"
+
+
+def test_a_program_that_a_wheel_has_twice(installer, index, session):
+    info = "kgtwice-1.0.dist-info/entry_points.txt"
+    script = "kgtwice-1.0.data/scripts/kgtwice"
+    section = "kgtwice = kgtwice.main:run"
+    files = {
+        info: f"[console_scripts]\n{section}\n[gui_scripts]\n{section}\n",
+        script: "#!python\nprint('the script')\n",
+        "kgtwice/main.py": "def run():\n    print('the entry point')\n",
+    }
+    add_wheel(index, "kgtwice", files)
+    assert install(installer, session, "kgtwice")[-1]["status"] == "ok"
+    code = f"import subprocess\nprint(subprocess.run(['{FOLDER}/bin/kgtwice'], check=True))"
+    assert "the entry point" in run(installer, session, code)
+
+
+def test_a_link_that_code_has_removed_comes_back(installer, session):
+    install(installer, session, "kgthree")
+    run(installer, session, f"import os; os.unlink('{FOLDER}')")
+    assert installer.execute("import kgthree", session_id=session).status == "error"
+    assert install(installer, session, "kgthree")[-1]["status"] == "ok"
+    assert version_in_kernel(installer, session, "kgthree") == "3.0"
+
+
+def test_what_pip_installed_before_an_update_of_the_gateway_stays(installer, session):
+    code = f"""
+import os
+os.makedirs("{FOLDER}/kgold")
+with open("{FOLDER}/kgold/__init__.py", "w") as file:
+    file.write("VERSION = 'old'")
+"""
+    run(installer, session, code)
+    assert version_in_kernel(installer, session, "kgold") == "old"
+    install(installer, session, "kgone==1.0")
+    assert version_in_kernel(installer, session, "kgone") == "1.0"
+    text = run(
+        installer, session, "import sys; del sys.modules['kgold']; import kgold; print(kgold)"
+    )
+    assert "/.kg-own/" in text
+
+
+def test_an_index_that_wants_a_password(start_gateway, index):
+    locked = Index()
+    locked.add_wheel("kglocked", "1.0")
+    wanted = "Basic " + base64.b64encode(b"ann:p@ss").decode()
+    for path, (status, headers, body) in list(locked.answers.items()):
+
+        def answer(handler, path=path, status=status, headers=headers, body=body):
+            allowed = handler.headers["Authorization"] == wanted
+            handler.send_response(status if allowed else 401)
+            for name, value in headers.items():
+                handler.send_header(name, value)
+            if not allowed:
+                handler.send_header("WWW-Authenticate", "Basic")
+            handler.send_header("Content-Length", str(len(body) if allowed else 0))
+            handler.end_headers()
+            handler.wfile.write(body if allowed else b"")
+
+        locked.answers[path] = answer
+    url = locked.simple.replace("http://", "http://ann:p%40ss@")
+    gateway = start_gateway(
+        "--pool-size", "0", "--fetch-allow", "127.0.0.1", "--pypi-index-url", url
+    )
+    session_id = gateway.create_session()
+    lines = install(gateway, session_id, "kglocked")
+    assert lines[-1]["status"] == "ok", lines
+    assert "p%40ss" not in str(lines) and "p@ss" not in str(lines)
+    locked.close()
 
 
 def test_files_that_would_run_at_start_are_left_out(installer, index, session):

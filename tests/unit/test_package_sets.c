@@ -33,6 +33,7 @@ struct fixture {
     char *made;
     struct kg_error err;
     int n_made;
+    bool several; // owners
 };
 
 static void
@@ -194,6 +195,8 @@ test_what_a_sandbox_says_of_a_wheel(void **state)
         "[{\"path\": \"a\", \"size\": 0}, {\"path\": \"a\", \"size\": 0}]",
         "[{\"path\": \"a\", \"size\": 0}, {\"path\": \"a/b\", \"size\": 0}]",
         "[{\"path\": \"a/b/c/d/e/f/g/h/i/j/k/l\", \"size\": 0}]", // eleven folders
+        "[{\"path\": \"a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/x\", "
+        "\"size\": 0}]", // deeper than any wheel
     };
     open_trees(f, 1000 * 1000);
     for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
@@ -262,6 +265,7 @@ test_unused_trees_make_room(void **state)
     assert_string_equal(f->evicted, "c");
     wheel_trees_hold(f->trees, "b");
     wheel_trees_hold(f->trees, "d");
+    wheel_trees_hold(f->trees, "e");          // it is not there
     assert_int_equal(unpack_100(f, "e"), -1); // all are held
     wheel_trees_let_go(f->trees, "b");
     assert_int_equal(unpack_100(f, "e"), 0);
@@ -312,11 +316,19 @@ on_made(const char *name, const struct kg_error *err, void *arg)
     f->n_made++;
 }
 
+static struct package_set_making *
+make_of(struct fixture *f, const char *owner, const json_t *wheels)
+{
+    const struct package_set_request request = {
+        .wheels = wheels, .tag = TAG, .owner = owner, .is_shared = f->several};
+    return package_sets_make(f->sets, &request, on_made, f);
+}
+
 static const char *
 make_set(struct fixture *f, const json_t *wheels)
 {
     f->n_made = 0;
-    const struct package_set_making *making = package_sets_make(f->sets, wheels, TAG, on_made, f);
+    const struct package_set_making *making = make_of(f, "ann", wheels);
     assert_int_equal(f->n_made, making ? 0 : 1);
     RUN_UNTIL(f, f->n_made > 0);
     assert_int_equal(f->n_made, 1);
@@ -346,7 +358,8 @@ test_a_set_has_all_files_of_its_wheels(void **state)
     assert_false(package_sets_can_make(f->sets, both, "cpython-313"));
     KG_AUTO_FREE char *name = kg_strdup(make_set(f, both));
     assert_true(set_has(f, name, "space/one/m.py") && set_has(f, name, "space/two/m.py"));
-    assert_string_equal(make_set(f, turned), name);
+    // Where both have a file, the first one's counts: the order makes another set.
+    assert_string_not_equal(make_set(f, turned), name);
     KG_AUTO_FREE char *other = kg_strdup(make_set(f, one));
     assert_string_not_equal(other, name);
     assert_false(set_has(f, other, "space/two"));
@@ -354,7 +367,7 @@ test_a_set_has_all_files_of_its_wheels(void **state)
     KG_AUTO_FREE char *path = kg_asprintf("%s/shared/sets/%s/space/one/m.py", f->dir, other);
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_nlink, 3);
+    assert_int_equal(st.st_nlink, 4);
 }
 
 // Neither by listing nor by knowing which wheels are in them.
@@ -387,13 +400,13 @@ test_users_of_sets(void **state)
     json_auto_t *wheels = json_pack("[o]", wheel("one", "1"));
     unpack_wheel(f, json_array_get(wheels, 0), "m.py");
     KG_AUTO_FREE char *name = kg_strdup(make_set(f, wheels));
-    package_sets_use(f->sets, "ann", name);
-    package_sets_use(f->sets, "bob", name);
+    package_sets_use(f->sets, "ann", "owner", name);
+    package_sets_use(f->sets, "bob", "owner", name);
     assert_true(json_equal(package_sets_wheels_of(f->sets, "ann"), wheels));
     assert_string_equal(package_sets_name_of(f->sets, "bob"), name);
-    package_sets_use(f->sets, "bob", NULL);
+    package_sets_use(f->sets, "bob", "owner", NULL);
     assert_null(package_sets_wheels_of(f->sets, "bob"));
-    package_sets_use(f->sets, "cyd", name);
+    package_sets_use(f->sets, "cyd", "owner", name);
     open_sets(f);
     assert_true(json_equal(package_sets_wheels_of(f->sets, "ann"), wheels));
     assert_null(package_sets_wheels_of(f->sets, "bob"));
@@ -414,7 +427,7 @@ test_what_a_crash_left_of_a_set(void **state)
     unpack_wheel(f, json_array_get(wheels, 0), "m.py");
     KG_AUTO_FREE char *name = kg_strdup(make_set(f, wheels));
     KG_AUTO_FREE char *folder = kg_asprintf("%s/shared/sets/%s", f->dir, name);
-    package_sets_use(f->sets, "ann", name);
+    package_sets_use(f->sets, "ann", "owner", name);
     assert_int_equal(path_remove_tree(folder, NULL), 0);
     open_sets(f);
     assert_null(package_sets_wheels_of(f->sets, "ann"));
@@ -433,9 +446,59 @@ test_a_set_that_cannot_be_made(void **state)
     assert_int_equal(path_remove_tree(tree, NULL), 0);
     assert_null(make_set(f, wheels));
     assert_int_equal(f->err.code, KG_INTERNAL);
-    struct package_set_making *making = package_sets_make(f->sets, wheels, TAG, on_made, f);
+}
+
+// The set is one, whoever waits for it; and it goes where nobody does.
+static void
+test_those_who_wait_for_one_set(void **state)
+{
+    struct fixture *f = *state;
+    open_sets(f);
+    json_auto_t *wheels = json_pack("[o, o]", wheel("one", "1"), wheel("two", "2"));
+    unpack_wheel(f, json_array_get(wheels, 0), "one.py");
+    unpack_wheel(f, json_array_get(wheels, 1), "two.py");
+    package_set_making_cancel(make_of(f, "ann", wheels));
+    assert_non_null(make_of(f, "ann", wheels));
+    assert_non_null(make_of(f, "bob", wheels));
+    RUN_UNTIL(f, f->n_made == 2);
+    KG_AUTO_FREE char *name = kg_strdup(f->made);
+    assert_true(set_has(f, name, "one.py") && set_has(f, name, "two.py"));
+
+    json_auto_t *one = json_pack("[o]", wheel("one", "1"));
+    package_set_making_cancel(make_of(f, "ann", one));
+    // The sets end while a worker links.
+    json_auto_t *turned = json_pack("[o, o]", wheel("two", "2"), wheel("one", "1"));
+    struct package_set_making *making = make_of(f, "ann", turned);
+    assert_non_null(making);
     package_set_making_cancel(making);
-    assert_int_equal(f->n_made, 1);
+    open_sets(f);
+    assert_string_equal(make_set(f, wheels), name);
+}
+
+// Of what the cache can hold, one owner's sandboxes use half while there are several.
+static void
+test_an_owner_has_half_of_the_cache(void **state)
+{
+    struct fixture *f = *state;
+    open_sets(f);
+    f->several = true;
+    json_auto_t *big = json_pack("[o]", wheel("big", "1"));
+    json_auto_t *small = json_pack("[o]", wheel("small", "1"));
+    unpack_wheel(f, json_array_get(big, 0), "big.py");
+    unpack_wheel(f, json_array_get(small, 0), "small.py");
+    // As large as that, for its record says so.
+    KG_AUTO_FREE char *record = below(f, "unpacked/big1-" TAG ".json");
+    static const char size[] = "{\"bytes\": 3221225472, \"files\": 1}"; // 3 of 6 GiB
+    assert_int_equal(file_write_atomic(record, size, sizeof size - 1, 0600, NULL), 0);
+    open_sets(f);
+    KG_AUTO_FREE char *name = kg_strdup(make_set(f, big));
+    package_sets_use(f->sets, "sandbox", "ann", name);
+    assert_null(make_set(f, small));
+    assert_int_equal(f->err.code, KG_DISK_FULL);
+    f->n_made = 0;
+    assert_non_null(make_of(f, "bob", small));
+    RUN_UNTIL(f, f->n_made == 1);
+    assert_non_null(f->made);
 }
 
 int
@@ -453,6 +516,8 @@ test_package_sets(void)
         cmocka_unit_test_setup_teardown(test_users_of_sets, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_a_crash_left_of_a_set, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_set_that_cannot_be_made, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_those_who_wait_for_one_set, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_owner_has_half_of_the_cache, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("packages: sets", tests, NULL, NULL);
 }

@@ -277,27 +277,21 @@ test_shared_folder(void **state)
     }
 }
 
-// Sandboxes saw them until version 0.2.0.
+// Version 0.2.0 let sandboxes see the wheels.
 static void
-test_wheels_of_an_earlier_version_are_moved(void **state)
+test_wheels_of_an_earlier_version_leave(void **state)
 {
     struct cache *cache = *state;
     struct kg_error err = {0};
-    json_auto_t *resolution = resolution_of("foo-1.0-py3-none-any.whl", "1.0", 5, HASH);
-    const json_t *wheel = json_array_get(json_object_get(resolution, "wheels"), 0);
-    assert_int_equal(put(cache, resolution, "hello"), 0);
-    KG_AUTO_FREE char *now = kg_asprintf("%s/wheels", cache->dir);
-    KG_AUTO_FREE char *before = kg_asprintf("%s/shared/wheels", cache->dir);
+    KG_AUTO_FREE char *old = kg_asprintf("%s/shared/wheels", cache->dir);
+    KG_AUTO_FREE char *records = kg_asprintf("%s/resolved", cache->dir);
+    assert_int_equal(dir_make(old, 0755, &err), 0);
+    assert_int_equal(dir_make(records, 0700, &err), 0);
     wheels_free(KG_STEAL(cache->wheels));
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(rename(now, before), 0);
-        assert_int_equal(i ? mkdir(now, 0700) : 0, 0);
-        wheels_free(cache->wheels);
-        cache->wheels = wheels_new(cache->dir, NULL, &err);
-        assert_non_null(cache->wheels);
-        assert_true(wheels_has(cache->wheels, wheel));
-        assert_int_equal(access(before, F_OK), -1);
-    }
+    cache->wheels = wheels_new(cache->dir, NULL, &err);
+    assert_non_null(cache->wheels);
+    assert_int_equal(access(old, F_OK), -1);
+    assert_int_equal(access(records, F_OK), -1);
 }
 
 static void
@@ -457,7 +451,7 @@ test_the_index_is_asked_again_after_a_day(void **state)
     wheels_remember(cache->wheels, "env", asked, resolution);
     wheels_remember(cache->wheels, "env", exact, resolution);
     KG_AUTO_FREE char *command =
-        kg_asprintf("touch -d '2 days ago' %s/resolved/*.json", cache->dir);
+        kg_asprintf("touch -d '2 days ago' %s/resolutions/*/*.json", cache->dir);
     assert_int_equal(system(command), 0);
     json_auto_t *found = wheels_find(cache->wheels, "env", asked, &fresh);
     assert_true(found && !fresh);
@@ -828,8 +822,7 @@ main(void)
         cmocka_unit_test(test_resolutions),
         cmocka_unit_test(test_a_resolution_with_too_many_values),
         cmocka_unit_test_setup_teardown(test_shared_folder, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_wheels_of_an_earlier_version_are_moved, set_up,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_wheels_of_an_earlier_version_leave, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_only_the_named_bytes_get_in, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_name_does_not_make_a_wheel, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_use_makes_a_wheel_young, set_up, tear_down),

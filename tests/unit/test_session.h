@@ -5,6 +5,7 @@
 
 #include "fake_sandbox.h"
 #include "kernel.h"
+#include "packages_priv.h"
 #include "session.h"
 #include "sessions.h"
 
@@ -25,9 +26,13 @@ struct fixture {
     struct kernel_context kernels;
     struct sessions_settings settings;
     struct sessions *sessions;
+    struct packages packages; // after give_packages()
     int ended, restarted;
     struct kg_error restart_err;
 };
+
+// From now on sessions take packages, by pip: no folder is shared.
+void give_packages(struct fixture *f);
 
 // Somebody who opens a session.
 struct opener {

@@ -236,17 +236,6 @@ say_many(const char *name, int n)
     return buf_take(&text);
 }
 
-// Only what these tests take from it; NULL before the sessions end.
-static void
-give_packages(struct fixture *f)
-{
-    static struct packages packages;
-    packages = (struct packages){.python = (char *)(uintptr_t) "/bin/python",
-                                 .sandboxes = &f->sandboxes,
-                                 .jobs = TAILQ_HEAD_INITIALIZER(packages.jobs)};
-    f->sessions->settings.packages = &packages;
-}
-
 static void
 test_lists_of_packages(void **state)
 {
@@ -276,7 +265,6 @@ test_lists_of_packages(void **state)
         assert_true((result != NULL) == (lists[i].refused == NULL));
         assert_string_equal(packager.err.message, lists[i].refused ? lists[i].refused : "");
     }
-    f->sessions->settings.packages = NULL;
 }
 
 static void
@@ -300,7 +288,6 @@ test_an_installation_that_finds_too_much(void **state)
     assert_string_equal(json_string_value(json_object_get(result, "status")), "error");
     assert_string_equal(json_string_value(json_object_get(foo, "message")),
                         "pip's result has too many values");
-    f->sessions->settings.packages = NULL;
 }
 
 int

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "sessions_priv.h"
 #include "virtual_clock.h"
 
 // ---- The fixture ----------------------------------------------------------------------------
@@ -120,6 +121,7 @@ session_teardown(void **state)
     RUN_UNTIL(f, f->ended > 0);
     assert_int_equal(fake_sandboxes_count(), 0);
     sessions_free(f->sessions);
+    package_sets_free(f->packages.sets);
     executions_free(f->kernels.executions);
     kernelspecs_free(f->specs);
     fake_sandboxes_fini();
@@ -127,6 +129,24 @@ session_teardown(void **state)
     int removed = path_remove_tree(f->dir, NULL);
     free(f);
     return removed;
+}
+
+// Only what a session takes from it. The folders are not beside the kernelspecs.
+void
+give_packages(struct fixture *f)
+{
+    static const char *const names[] = {"", "/incoming", "/shared"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(names); i++) {
+        KG_AUTO_FREE char *folder = kg_asprintf("%s/packages%s", f->dir, names[i]);
+        assert_int_equal(dir_make(folder, 0700, NULL), 0);
+    }
+    KG_AUTO_FREE char *dir = kg_asprintf("%s/packages", f->dir);
+    f->packages = (struct packages){.python = (char *)(uintptr_t) "/bin/python",
+                                    .sandboxes = &f->sandboxes,
+                                    .sets = package_sets_new(f->loop, dir, NULL),
+                                    .jobs = TAILQ_HEAD_INITIALIZER(f->packages.jobs)};
+    assert_non_null(f->packages.sets);
+    f->sessions->settings.packages = &f->packages;
 }
 
 // ---- Opening --------------------------------------------------------------------------------

@@ -40,13 +40,9 @@ open_used(struct fixture *f, struct opener *opener)
     static const struct sandbox_command_events events = {.on_output = on_command_output,
                                                          .on_end = on_command_end};
     static const struct sandbox_command_spec spec = {.command = "pip", .timeout_ms = 1000};
-    static struct packages packages;
     struct kg_error err;
     open_named(f, opener, "s1");
-    packages = (struct packages){.python = (char *)(uintptr_t) "/bin/python",
-                                 .sandboxes = &f->sandboxes,
-                                 .jobs = TAILQ_HEAD_INITIALIZER(packages.jobs)};
-    f->sessions->settings.packages = &packages;
+    give_packages(f);
     f->sessions->settings.install_from_code = true;
     struct session_command *command =
         session_command_start(opener->session, &spec, &events, NULL, &err);

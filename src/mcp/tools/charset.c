@@ -214,6 +214,12 @@ decode_by_iconv(const struct charset *charset, const char *data, size_t len, boo
     return (int64_t)(len - in_len);
 }
 
+bool
+charset_has_marks(const struct charset *charset)
+{
+    return charset == &charset_utf_8 || charset == &utf_16le || charset == &utf_16be;
+}
+
 int64_t
 charset_unit(const struct charset *charset)
 {

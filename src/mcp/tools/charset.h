@@ -20,6 +20,8 @@ const struct charset *charset_find(const char *name);
 char *charset_names(void);
 // The encoding that a byte order mark at the start of a file shows. NULL: there is none.
 const struct charset *charset_of_mark(const char *data, size_t len, size_t *ret_mark_len);
+// Whether files of it may begin with such a mark.
+bool charset_has_marks(const struct charset *charset);
 // Whether bytes that are not UTF-8 can be text of windows-1252: without control characters, and
 // without bytes that it does not have.
 bool charset_may_be_windows_1252(const char *data, size_t len);

@@ -9,7 +9,7 @@ enum { FILE_KIND_HEAD = 512 }; // bytes that are enough to know a kind
 
 struct file_kind {
     const char *said; // "a PDF"
-    const char *how;  // Python code; %s is the path as a string
+    const char *how;  // Python code; {} is the path as a string
     const char *also; // a sentence, or NULL
 };
 

@@ -182,15 +182,19 @@ result_of_binary(const struct job *job)
     return result;
 }
 
-// What the first bytes of the file show. A caller who names the encoding wants text.
+// What the first bytes of the file show. A caller who names the encoding wants text; a mark of the
+// same family says which of it.
 static void
 note_head(struct job *job)
 {
     const struct buf *data = &job->file.data;
-    if (job_string(job, "encoding") || data->len == 0)
+    const struct charset *named = job->file.charset;
+    if (data->len == 0 || (named && !charset_has_marks(named)))
         return;
-    job->file.charset = charset_of_mark(data->data, data->len, &job->file.mark_len);
-    if (!job->file.charset)
+    const struct charset *marked = charset_of_mark(data->data, data->len, &job->file.mark_len);
+    if (marked || !named)
+        job->file.charset = marked;
+    if (!marked && !named)
         job->file.kind = file_kind_find(job_file_path(job), data->data, data->len);
 }
 
@@ -272,7 +276,8 @@ read_file_on_found(struct job *job, struct session *session, const struct sessio
             job, session_file_read(session, path, MAX_IMAGE_FILE_BYTES, on_image, job, &err), &err);
     } else if (file->size == 0) {
         finish_part(job);
-    } else if (job_number(job, "offset", 0) > 0 && !encoding) {
+    } else if (job_number(job, "offset", 0) > 0 &&
+               (!encoding || charset_has_marks(job->file.charset))) {
         job->file.is_head = true;
         read_bytes(job, session, 0, FILE_KIND_HEAD);
     } else {
