@@ -102,6 +102,21 @@ def test_an_encoding_that_is_named(client, text, encoding, spelling):
     assert in_parts(client, "named.txt", 7, encoding=spelling)[0] == text * 20
 
 
+@pytest.mark.parametrize(
+    "encoding, spelling",
+    [
+        ("utf-16le", "utf-16"),
+        ("utf-16be", "utf-16"),
+        ("utf-16be", "utf-16le"),
+        ("utf-8", "utf-8-sig"),
+    ],
+)
+def test_a_mark_says_which_of_a_family_it_is(client, encoding, spelling):
+    text = "Zürich, 東京\n" * 20
+    put(client, "marked.txt", ("\ufeff" + text).encode(encoding))
+    assert in_parts(client, "marked.txt", 100, encoding=spelling)[0] == text
+
+
 def test_an_encoding_that_cannot_be_told(client):
     put(client, "sjis.txt", "表示、カタカナ\n".encode("cp932"))  # has bytes that windows-1252 lacks
     said = read(client, "sjis.txt")

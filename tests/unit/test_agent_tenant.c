@@ -140,6 +140,13 @@ test_tenant_refuses(void **state)
     KG_AUTO_FREE char *large = kg_calloc(1, LINE_MAX_LEN + 2);
     memset(large, ' ', LINE_MAX_LEN + 1);
     read_told(dial(f, large), "at most 16384 bytes");
+    // Short here, but too long as the gateway would read it.
+    KG_AUTO_BUF numbers = {0};
+    buf_append_str(&numbers, "{\"method\":\"packages\",\"params\":{\"a\":[1e16");
+    while (numbers.len < LINE_MAX_LEN - 20)
+        buf_append_str(&numbers, ",1e16");
+    buf_append_str(&numbers, "]}}\n");
+    read_told(dial(f, numbers.data), "at most 16384 bytes");
     close(dial(f, "{\"method\":"));
     // None of them has reached the gateway.
     int fd = dial(f, request);
