@@ -84,7 +84,7 @@ figure = plt.figure(); frame.plot(ax=figure.gca()); figure.savefig(io.BytesIO())
 print("done")
 """,
     "a shell with job control": """
-import os, pty, select, signal, subprocess, termios, tty
+import os, pty, select, signal, subprocess, termios, time, tty
 pid, end = pty.fork()
 if pid == 0: os.execvp("bash", ["bash", "--norc", "-i"])
 output = b""
@@ -97,8 +97,10 @@ until(b"$ ")  # bash may drop what is typed before it is ready
 os.write(end, b"stty rows 33 cols 99; stty size; sleep 600 &\\n"); until(b"33 99")
 os.write(end, b"jobs; fg\\n"); until(b"Running")
 while b"Stopped" not in output:  # bash may not have given the terminal away yet
-    os.write(end, b"\\x1a")
-    if select.select([end], [], [], 1)[0]: output += os.read(end, 4096)
+    os.write(end, b"\\x1a")  # one at a time: a second one would stop the next command
+    enough = time.monotonic() + 2
+    while b"Stopped" not in output and select.select([end], [], [], max(0, enough - time.monotonic()))[0]:
+        output += os.read(end, 4096)
 os.write(end, b"kill %1; wait; tty; echo e''nd\\n"); until(b"end")
 assert b"/dev/pts/" in output and b"no job control" not in output, output
 os.write(end, b"exit\\n"); os.waitpid(pid, 0)
