@@ -220,6 +220,13 @@ unpack_on_delivered(const struct kg_error *err, void *arg)
         next_part(unpack);
 }
 
+static char *
+key_of(const struct wheel_unpack *unpack)
+{
+    return wheel_tree_key(json_string_value(json_object_get(wheel_of(unpack), "sha256")),
+                          unpack->packages->tag);
+}
+
 static int
 deliver_wheel(struct wheel_unpack *unpack, struct kg_error *err)
 {
@@ -240,14 +247,18 @@ deliver_wheel(struct wheel_unpack *unpack, struct kg_error *err)
 
 // ---- Its sandbox ----------------------------------------------------------------------------
 
+// Another job may have unpacked the wheel meanwhile, and its file may have left.
 static void
 unpack_on_claimed(struct sandbox *sandbox, const struct kg_error *claim_err, void *arg)
 {
     struct wheel_unpack *unpack = arg;
     struct kg_error err = {0};
+    KG_AUTO_FREE char *key = key_of(unpack);
     (void)sandbox;
     if (claim_err)
         unpack_end(unpack, claim_err);
+    else if (wheel_trees_have(package_sets_trees(unpack->packages->sets), key))
+        loop_timer_start(unpack->next_step, 0);
     else if (deliver_wheel(unpack, &err) < 0)
         unpack_end(unpack, &err);
 }
@@ -304,10 +315,8 @@ next_wheel(void *arg)
     struct wheel_unpack *unpack = arg;
     const struct wheel_trees *trees = package_sets_trees(unpack->packages->sets);
     struct kg_error err = {0};
-    while (unpack->n_begun < json_array_size(unpack->wheels)) {
-        const json_t *wheel = json_array_get(unpack->wheels, unpack->n_begun++);
-        KG_AUTO_FREE char *key = wheel_tree_key(json_string_value(json_object_get(wheel, "sha256")),
-                                                unpack->packages->tag);
+    while (unpack->n_begun++ < json_array_size(unpack->wheels)) {
+        KG_AUTO_FREE char *key = key_of(unpack);
         if (wheel_trees_have(trees, key))
             continue;
         if (make_sandbox(unpack, &err) < 0)

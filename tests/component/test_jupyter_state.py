@@ -132,6 +132,7 @@ def test_kernel_info_during_an_execution_of_the_rest_api(gateway, kernel, connec
 def test_an_idle_kernel_answers_itself(connect):
     """Its answer shows that it lives. It is seen by others, as any message on iopub."""
     with connect() as client, connect() as other:
+        assert (client.first_state, other.first_state) == ("idle", "idle")
         assert one(client.until_idle(ask_info(client)), "kernel_info_reply")
         seen = other.until(lambda it: ("idle", True) in states([it]))
         assert states(seen) == [("busy", True), ("idle", True)]

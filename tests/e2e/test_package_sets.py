@@ -2,6 +2,7 @@
 """Sets of packages: what installing costs a session, whom it changes, and what hostile wheels do."""
 
 import base64
+import concurrent.futures
 import io
 import pathlib
 import re
@@ -289,6 +290,22 @@ def test_after_a_restart_a_session_keeps_what_it_has(start_gateway, index):
     assert len(list(used.iterdir())) == 1
     gateway.delete_session(session_id)
     wait_for(lambda: list(used.iterdir()) == [])
+
+
+def test_installs_at_once_that_need_the_same_wheel(installer, index):
+    """Its file leaves as soon as one of them has unpacked it."""
+    index.add_wheel("kgshared", "1.0")
+    names = [f"kgneeds{number}" for number in range(6)]
+    for name in names:
+        index.add_wheel(name, "1.0", requires=["kgshared"])
+    session_ids = [installer.create_session() for _ in names]
+    with concurrent.futures.ThreadPoolExecutor(len(names)) as threads:
+        ends = threads.map(lambda id, name: install(installer, id, name)[-1], session_ids, names)
+        assert [end["status"] for end in ends] == ["ok"] * len(names)
+    for session_id, name in zip(session_ids, names, strict=True):
+        assert version_in_kernel(installer, session_id, name) == "1.0"
+        assert version_in_kernel(installer, session_id, "kgshared") == "1.0"
+        installer.delete_session(session_id)
 
 
 def test_two_sessions_share_the_memory_of_what_they_import(installer, index, session):
