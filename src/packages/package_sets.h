@@ -10,14 +10,24 @@
 #include <jansson.h>
 
 #include "base.h"
+#include "wheel_trees.h"
 
 struct loop;
 struct package_sets;
-struct wheel_trees;
+
+// Where several owners share the sets, one has half of each, with what is being made for its
+// sandboxes.
+struct package_set_limits {
+    struct wheel_tree_limits trees;
+    size_t max_sets;
+    size_t max_links; // files and folders of all sets: each is a link, or takes an inode
+};
+extern const struct package_set_limits package_set_limits_default;
 
 // Keeps them in `dir`/shared/sets, which it makes, and what it knows of them beside `dir`/shared,
 // which exists, as `dir`/incoming does.
 KG_MUST_CHECK struct package_sets *package_sets_new(struct loop *loop, const char *dir,
+                                                    const struct package_set_limits *limits,
                                                     struct kg_error *err);
 void package_sets_free(struct package_sets *sets);
 KG_DEFINE_AUTO(package_sets, package_sets_free)

@@ -41,7 +41,7 @@ packages_new(struct loop *loop, const struct packages_settings *settings, struct
     struct wheels *wheels = wheels_new(settings->dir, authorities, err);
     if (!wheels)
         return NULL;
-    struct package_sets *sets = package_sets_new(loop, settings->dir, err);
+    struct package_sets *sets = package_sets_new(loop, settings->dir, &package_set_limits_default, err);
     if (!sets) {
         wheels_free(wheels);
         return NULL;

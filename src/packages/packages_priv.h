@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache (wheels.c), the downloads into it (wheel_job.c, wheel_unpack.c), the sets that sessions
-// import from (package_sets.c), the deliveries (delivery.c), and what every sandbox has anyway
+// import from (package_sets.h), the deliveries (delivery.c), and what every sandbox has anyway
 // (environment.c).
 #pragma once
 

@@ -12,14 +12,12 @@
 #include "metrics.h"
 #include "packages_priv.h"
 #include "pip.h"
+#include "wheel_sandbox.h"
 
 enum {
     MAX_JOBS = 32,
     MAX_RUNNING = 2,
-    READY_MS = 30 * 1000,
     DOWNLOAD_MS = 180 * 1000,
-    SILENCE_MS = 30 * 1000,
-    AGENT_IDLE_S = 300,
 };
 
 struct wheel_wait {
@@ -42,13 +40,9 @@ struct wheel_job {
     bool started;
     bool over;
     struct kg_error err;
-    struct sandbox *sandbox;
-    struct packages_delivery *delivery;
-    struct sandbox_command *command;
-    struct pip_output output;
+    struct wheel_sandbox *sandbox;
     json_t *resolution;
     size_t n_taken;
-    struct sandbox_call *call;
     struct wheel_file *file;
     struct wheel_unpack *unpack;
 };
@@ -58,14 +52,9 @@ struct wheel_job {
 static void
 release_sandbox(struct wheel_job *job)
 {
-    packages_delivery_cancel(KG_STEAL(job->delivery));
-    if (job->command)
-        sandbox_command_cancel(KG_STEAL(job->command));
-    sandbox_call_cancel(KG_STEAL(job->call));
+    wheel_sandbox_free(KG_STEAL(job->sandbox));
     wheel_file_cancel(KG_STEAL(job->file));
     wheel_unpack_cancel(KG_STEAL(job->unpack));
-    if (job->sandbox)
-        sandbox_destroy(KG_STEAL(job->sandbox), NULL, NULL);
 }
 
 static void
@@ -85,7 +74,6 @@ job_free(struct wheel_job *job)
     packages->n_running -= job->started;
     release_sandbox(job);
     loop_timer_free(job->step);
-    pip_output_clear(&job->output);
     json_decref(job->requirements);
     json_decref(job->resolution);
     free(job->owner);
@@ -128,7 +116,7 @@ job_end(struct wheel_job *job, const struct kg_error *err)
     loop_timer_start(job->step, 0);
 }
 
-// ---- Words for those who wait --------------------------------------------------------------
+// ---- Telling those who wait -----------------------------------------------------------------
 
 static void
 say_step(const struct wheel_job *job, const char *text)
@@ -178,51 +166,35 @@ unpack_wheels(struct wheel_job *job)
 
 static void take_next(struct wheel_job *job);
 
-static void
-job_on_wheel_data(const void *data, size_t len, void *arg)
+static int
+job_on_wheel_data(const void *data, size_t len, void *arg, struct kg_error *err)
 {
     struct wheel_job *job = arg;
-    struct kg_error err = {0};
-    if (wheel_file_write(job->file, data, len, &err) == 0)
-        return;
-    sandbox_call_cancel(KG_STEAL(job->call));
-    job_end(job, &err);
+    return wheel_file_write(job->file, data, len, err);
 }
 
 static void
-job_on_wheel_end(const json_t *result, const struct kg_error *end_err, void *arg)
+job_on_wheel_end(void *arg)
 {
-    (void)result;
     struct wheel_job *job = arg;
     struct kg_error err = {0};
-    job->call = NULL;
-    if (end_err)
-        job_end(job, end_err);
-    else if (wheel_file_finish(KG_STEAL(job->file), &err) < 0)
+    if (wheel_file_finish(KG_STEAL(job->file), &err) < 0)
         job_end(job, &err);
     else
         take_next(job);
 }
 
-static int
-take_wheel(struct wheel_job *job, const json_t *wheel, struct kg_error *err)
+static void
+take_wheel(struct wheel_job *job, const json_t *wheel)
 {
-    static const struct sandbox_stream_events events = {.on_data = job_on_wheel_data,
-                                                        .on_end = job_on_wheel_end};
+    struct kg_error err = {0};
     KG_AUTO_FREE char *path =
         kg_asprintf("wheels/%s", json_string_value(json_object_get(wheel, "file")));
-    json_auto_t *params = json_pack("{s:s}", "path", path);
-    const struct sandbox_stream_spec spec = {
-        .method = "files.read",
-        .params = params,
-        .head_timeout_ms = SILENCE_MS,
-        .silence_timeout_ms = SILENCE_MS,
-    };
-    job->file = wheel_file_new(job->packages->wheels, wheel, err);
-    if (!job->file)
-        return -1;
-    job->call = sandbox_agent_stream(job->sandbox, &spec, &events, job, err);
-    return job->call ? 0 : -1;
+    job->file = wheel_file_new(job->packages->wheels, wheel, &err);
+    if (job->file)
+        wheel_sandbox_read(job->sandbox, path, job_on_wheel_end);
+    else
+        job_end(job, &err);
 }
 
 // Whether nothing has to be downloaded of a wheel: it is unpacked where that is enough, or its file
@@ -259,8 +231,7 @@ take_next(struct wheel_job *job)
         const json_t *wheel = json_array_get(wheels, job->n_taken++);
         if (has_wheel(job, wheel))
             continue;
-        if (take_wheel(job, wheel, &err) < 0)
-            job_end(job, &err);
+        take_wheel(job, wheel);
         return;
     }
     if (has_all(job)) {
@@ -277,13 +248,10 @@ take_next(struct wheel_job *job)
 // ---- pip ------------------------------------------------------------------------------------
 
 static void
-job_on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+job_on_text(const char *text, size_t len, void *arg)
 {
-    struct wheel_job *job = arg;
+    const struct wheel_job *job = arg;
     struct wheel_wait *next;
-    pip_output_take(&job->output, stream, text, len);
-    if (stream == SANDBOX_STDOUT)
-        return;
     for (struct wheel_wait *wait = LIST_FIRST(&job->waits); wait; wait = next) {
         next = LIST_NEXT(wait, link);
         wait->events.on_text(text, len, wait->arg);
@@ -291,15 +259,12 @@ job_on_output(enum sandbox_stream stream, const char *text, size_t len, void *ar
 }
 
 static void
-job_on_resolved(const struct sandbox_command_result *result, const struct kg_error *end_err,
-                void *arg)
+job_on_resolved(void *arg)
 {
     struct wheel_job *job = arg;
     struct kg_error err = {0};
-    const struct buf *text = &job->output.result;
-    job->command = NULL;
-    if (pip_output_check(&job->output, result, end_err, &err) == 0)
-        job->resolution = resolution_parse(text->data, text->len, &err);
+    const struct buf *text = wheel_sandbox_result(job->sandbox);
+    job->resolution = resolution_parse(text->data, text->len, &err);
     if (job->resolution)
         take_next(job);
     else
@@ -323,24 +288,10 @@ make_env(const struct packages *packages)
 }
 
 static void
-run(struct wheel_job *job, const char *action, const json_t *args,
-    void (*on_end)(const struct sandbox_command_result *, const struct kg_error *, void *))
+run(struct wheel_job *job, const char *action, const json_t *args, wheel_sandbox_fn next)
 {
-    const struct sandbox_command_events events = {.on_output = job_on_output, .on_end = on_end};
-    struct kg_error err = {0};
     json_auto_t *env = make_env(job->packages);
-    char **argv = pip_argv(job->packages, action, args);
-    pip_output_clear(&job->output);
-    const struct sandbox_command_spec spec = {
-        .argv = (const char *const *)argv,
-        .env = env,
-        .timeout_ms = DOWNLOAD_MS,
-        .max_output_bytes = PIP_OUTPUT_MAX,
-    };
-    job->command = sandbox_command_start(job->sandbox, &spec, &events, job, &err);
-    pip_argv_free(argv);
-    if (!job->command)
-        job_end(job, &err);
+    wheel_sandbox_run(job->sandbox, pip_argv(job->packages, action, args), env, DOWNLOAD_MS, next);
 }
 
 // ---- Its start ------------------------------------------------------------------------------
@@ -371,23 +322,21 @@ resolve(struct wheel_job *job)
 }
 
 static void
-job_on_listed(const struct sandbox_command_result *result, const struct kg_error *end_err,
-              void *arg)
+job_on_listed(void *arg)
 {
     struct wheel_job *job = arg;
     struct kg_error err = {0};
-    const struct buf *text = &job->output.result;
-    job->command = NULL;
-    if (pip_output_check(&job->output, result, end_err, &err) < 0 ||
-        environment_take(job->packages, text->data, text->len, &err) < 0)
+    const struct buf *text = wheel_sandbox_result(job->sandbox);
+    if (environment_take(job->packages, text->data, text->len, &err) < 0)
         job_end(job, &err);
     else
         resolve(job);
 }
 
 static void
-look(struct wheel_job *job)
+look(void *arg)
 {
+    struct wheel_job *job = arg;
     json_auto_t *all = json_array();
     if (job->packages->environment)
         resolve(job);
@@ -396,64 +345,19 @@ look(struct wheel_job *job)
 }
 
 static void
-job_on_delivered(const struct kg_error *err, void *arg)
+job_on_ready(void *arg)
 {
     struct wheel_job *job = arg;
-    job->delivery = NULL;
-    if (err)
-        job_end(job, err);
+    if (job->packages->has_authorities && packages_need_delivery(job->packages))
+        wheel_sandbox_deliver(job->sandbox, "ca.pem", look);
     else
         look(job);
 }
 
 static void
-job_on_claimed(struct sandbox *sandbox, const struct kg_error *claim_err, void *arg)
+job_on_failed(const struct kg_error *err, void *arg)
 {
-    struct wheel_job *job = arg;
-    struct kg_error err = {0};
-    if (claim_err) {
-        job_end(job, claim_err);
-        return;
-    }
-    if (!job->packages->has_authorities || !packages_need_delivery(job->packages)) {
-        look(job);
-        return;
-    }
-    json_auto_t *files = json_pack("[s]", "ca.pem");
-    job->delivery = packages_deliver(job->packages, sandbox, files, job_on_delivered, job, &err);
-    if (!job->delivery)
-        job_end(job, &err);
-}
-
-static void
-job_on_ready(struct sandbox *sandbox, void *arg)
-{
-    struct kg_error err = {0};
-    // After a crash the next gateway sees from this that the sandbox belongs to no session.
-    json_auto_t *meta = json_pack("{s:s}", "purpose", "packages");
-    if (sandbox_claim(sandbox, meta, 0, job_on_claimed, arg, &err) < 0)
-        job_end(arg, &err);
-}
-
-static void
-job_on_gone(struct sandbox *sandbox, const struct kg_error *reason, void *arg)
-{
-    struct wheel_job *job = arg;
-    (void)sandbox;
-    job_end(job, reason);
-}
-
-static void
-job_on_kernel_exit(struct sandbox *sandbox, const char *kernel, int pid, int exit_code, int signal,
-                   bool oom, void *arg)
-{
-    (void)sandbox;
-    (void)kernel;
-    (void)pid;
-    (void)exit_code;
-    (void)signal;
-    (void)oom;
-    (void)arg; // this sandbox has no kernels
+    job_end(arg, err);
 }
 
 // ---- A job ----------------------------------------------------------------------------------
@@ -461,16 +365,14 @@ job_on_kernel_exit(struct sandbox *sandbox, const char *kernel, int pid, int exi
 static void
 job_start(struct wheel_job *job)
 {
-    static const struct sandbox_events events = {
-        .on_ready = job_on_ready, .on_gone = job_on_gone, .on_kernel_exit = job_on_kernel_exit};
-    static const struct sandbox_spec spec = {
-        .agent_idle_timeout_s = AGENT_IDLE_S, .network = true, .ready_timeout_ms = READY_MS};
+    static const struct wheel_sandbox_events events = {
+        .on_failed = job_on_failed, .on_text = job_on_text, .on_data = job_on_wheel_data};
     struct kg_error err = {0};
     job->started = true;
     job->packages->n_running++;
     free(job->packages->last_owner);
     job->packages->last_owner = kg_strdup(job->owner);
-    job->sandbox = sandbox_create(job->packages->sandboxes, &spec, &events, job, &err);
+    job->sandbox = wheel_sandbox_new(job->packages, true, &events, job, job_on_ready, &err);
     if (!job->sandbox)
         job_end(job, &err);
 }

@@ -8,13 +8,11 @@
 #include "loop.h"
 #include "packages_priv.h"
 #include "pip.h"
+#include "wheel_sandbox.h"
 #include "wheel_trees.h"
 
 enum {
-    READY_MS = 30 * 1000,
     PART_MS = 120 * 1000,
-    SILENCE_MS = 30 * 1000,
-    AGENT_IDLE_S = 300,
     MAX_PARTS = 500,
     DEADLINE_MS = 600 * 1000, // for all wheels
 };
@@ -25,12 +23,8 @@ struct wheel_unpack {
     struct packages *packages;
     json_t *wheels;
     size_t n_begun;
-    struct sandbox *sandbox;
-    struct packages_delivery *delivery;
-    struct sandbox_command *command;
-    struct pip_output output;
+    struct wheel_sandbox *sandbox;
     struct wheel_draft *draft;
-    struct sandbox_call *call;
     int64_t next; // entry of the wheel; -1: it has no more
     int n_parts;
     struct loop_timer *end;       // in a later turn of the loop, since this may run in a callback
@@ -48,14 +42,8 @@ wheel_unpack_cancel(struct wheel_unpack *unpack)
 {
     if (!unpack)
         return;
-    packages_delivery_cancel(unpack->delivery);
-    if (unpack->command)
-        sandbox_command_cancel(unpack->command);
-    sandbox_call_cancel(unpack->call);
+    wheel_sandbox_free(unpack->sandbox);
     wheel_draft_cancel(unpack->draft);
-    if (unpack->sandbox)
-        sandbox_destroy(unpack->sandbox, NULL, NULL);
-    pip_output_clear(&unpack->output);
     loop_timer_free(unpack->end);
     loop_timer_free(unpack->next_step);
     loop_timer_free(unpack->deadline);
@@ -93,7 +81,7 @@ unpack_on_deadline(void *arg)
 
 // ---- A part ---------------------------------------------------------------------------------
 
-static void next_part(struct wheel_unpack *unpack);
+static void next_part(void *arg);
 
 static const json_t *
 wheel_of(const struct wheel_unpack *unpack)
@@ -102,26 +90,11 @@ wheel_of(const struct wheel_unpack *unpack)
 }
 
 static void
-unpack_on_data(const void *data, size_t len, void *arg)
+unpack_on_read(void *arg)
 {
     struct wheel_unpack *unpack = arg;
     struct kg_error err = {0};
-    if (wheel_draft_write(unpack->draft, data, len, &err) == 0)
-        return;
-    sandbox_call_cancel(KG_STEAL(unpack->call));
-    unpack_end(unpack, &err);
-}
-
-static void
-unpack_on_read(const json_t *result, const struct kg_error *read_err, void *arg)
-{
-    struct wheel_unpack *unpack = arg;
-    struct kg_error err = {0};
-    (void)result;
-    unpack->call = NULL;
-    if (read_err) {
-        unpack_end(unpack, read_err);
-    } else if (!wheel_draft_is_whole(unpack->draft)) {
+    if (!wheel_draft_is_whole(unpack->draft)) {
         kg_error_set(&err, KG_INTERNAL, 0, "a wheel's files are smaller than announced");
         unpack_end(unpack, &err);
     } else if (unpack->next >= 0) {
@@ -135,25 +108,9 @@ unpack_on_read(const json_t *result, const struct kg_error *read_err, void *arg)
 }
 
 static int
-read_part(struct wheel_unpack *unpack, struct kg_error *err)
-{
-    static const struct sandbox_stream_events events = {.on_data = unpack_on_data,
-                                                        .on_end = unpack_on_read};
-    json_auto_t *params = json_pack("{s:s}", "path", "part");
-    const struct sandbox_stream_spec spec = {
-        .method = "files.read",
-        .params = params,
-        .head_timeout_ms = SILENCE_MS,
-        .silence_timeout_ms = SILENCE_MS,
-    };
-    unpack->call = sandbox_agent_stream(unpack->sandbox, &spec, &events, unpack, err);
-    return unpack->call ? 0 : -1;
-}
-
-static int
 take_part(struct wheel_unpack *unpack, struct kg_error *err)
 {
-    const struct buf *text = &unpack->output.result;
+    const struct buf *text = wheel_sandbox_result(unpack->sandbox);
     json_auto_t *root = pip_result_parse(text->data, text->len, err);
     if (!root)
         return -1;
@@ -165,59 +122,27 @@ take_part(struct wheel_unpack *unpack, struct kg_error *err)
     if ((after >= 0 && after <= unpack->next) || ++unpack->n_parts > MAX_PARTS)
         return kg_error_set(err, KG_INTERNAL, 0, "a wheel does not come to its end");
     unpack->next = after;
-    if (wheel_draft_expect(unpack->draft, json_object_get(root, "files"), err) < 0)
-        return -1;
-    return read_part(unpack, err);
+    return wheel_draft_expect(unpack->draft, json_object_get(root, "files"), err);
 }
 
 static void
-unpack_on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
-{
-    struct wheel_unpack *unpack = arg;
-    pip_output_take(&unpack->output, stream, text, len);
-}
-
-static void
-unpack_on_ended(const struct sandbox_command_result *result, const struct kg_error *end_err,
-                void *arg)
+unpack_on_part(void *arg)
 {
     struct wheel_unpack *unpack = arg;
     struct kg_error err = {0};
-    unpack->command = NULL;
-    if (pip_output_check(&unpack->output, result, end_err, &err) < 0 || take_part(unpack, &err) < 0)
+    if (take_part(unpack, &err) < 0)
         unpack_end(unpack, &err);
+    else
+        wheel_sandbox_read(unpack->sandbox, "part", unpack_on_read);
 }
 
 static void
-next_part(struct wheel_unpack *unpack)
+next_part(void *arg)
 {
-    static const struct sandbox_command_events events = {.on_output = unpack_on_output,
-                                                         .on_end = unpack_on_ended};
-    struct kg_error err = {0};
+    struct wheel_unpack *unpack = arg;
     json_auto_t *env = json_pack("{s:s, s:s}", "PYTHONDONTWRITEBYTECODE", "1", "LANG", "C.UTF-8");
     char **argv = unpack_argv(unpack->packages, wheel_of(unpack), unpack->next);
-    const struct sandbox_command_spec spec = {.argv = (const char *const *)argv,
-                                              .env = env,
-                                              .timeout_ms = PART_MS,
-                                              .max_output_bytes = PIP_OUTPUT_MAX};
-    pip_output_clear(&unpack->output);
-    unpack->command = sandbox_command_start(unpack->sandbox, &spec, &events, unpack, &err);
-    pip_argv_free(argv);
-    if (!unpack->command)
-        unpack_end(unpack, &err);
-}
-
-// ---- A wheel --------------------------------------------------------------------------------
-
-static void
-unpack_on_delivered(const struct kg_error *err, void *arg)
-{
-    struct wheel_unpack *unpack = arg;
-    unpack->delivery = NULL;
-    if (err)
-        unpack_end(unpack, err);
-    else
-        next_part(unpack);
+    wheel_sandbox_run(unpack->sandbox, argv, env, PART_MS, unpack_on_part);
 }
 
 static char *
@@ -227,83 +152,51 @@ key_of(const struct wheel_unpack *unpack)
                           unpack->packages->tag);
 }
 
-static int
-deliver_wheel(struct wheel_unpack *unpack, struct kg_error *err)
-{
-    const json_t *wheel = wheel_of(unpack);
-    KG_AUTO_FREE char *path = wheel_path_of(wheel);
-    KG_AUTO_FREE char *key =
-        wheel_tree_key(json_string_value(json_object_get(wheel, "sha256")), unpack->packages->tag);
-    json_auto_t *files = json_pack("[s]", path);
-    unpack->next = 0;
-    unpack->n_parts = 0;
-    unpack->draft = wheel_draft_new(package_sets_trees(unpack->packages->sets), key, err);
-    if (!unpack->draft)
-        return -1;
-    unpack->delivery = packages_deliver(unpack->packages, unpack->sandbox, files,
-                                        unpack_on_delivered, unpack, err);
-    return unpack->delivery ? 0 : -1;
-}
-
-// ---- Its sandbox ----------------------------------------------------------------------------
+// ---- A wheel --------------------------------------------------------------------------------
 
 // Another job may have unpacked the wheel meanwhile, and its file may have left.
 static void
-unpack_on_claimed(struct sandbox *sandbox, const struct kg_error *claim_err, void *arg)
+unpack_on_ready(void *arg)
 {
     struct wheel_unpack *unpack = arg;
     struct kg_error err = {0};
+    struct wheel_trees *trees = package_sets_trees(unpack->packages->sets);
     KG_AUTO_FREE char *key = key_of(unpack);
-    (void)sandbox;
-    if (claim_err)
-        unpack_end(unpack, claim_err);
-    else if (wheel_trees_have(package_sets_trees(unpack->packages->sets), key))
+    KG_AUTO_FREE char *path = wheel_path_of(wheel_of(unpack));
+    if (wheel_trees_have(trees, key)) {
         loop_timer_start(unpack->next_step, 0);
-    else if (deliver_wheel(unpack, &err) < 0)
+        return;
+    }
+    unpack->next = 0;
+    unpack->n_parts = 0;
+    unpack->draft = wheel_draft_new(trees, key, &err);
+    if (unpack->draft)
+        wheel_sandbox_deliver(unpack->sandbox, path, next_part);
+    else
         unpack_end(unpack, &err);
 }
 
 static void
-unpack_on_ready(struct sandbox *sandbox, void *arg)
+unpack_on_failed(const struct kg_error *err, void *arg)
 {
-    struct kg_error err = {0};
-    // After a crash the next gateway sees from this that the sandbox belongs to no session.
-    json_auto_t *meta = json_pack("{s:s}", "purpose", "packages");
-    if (sandbox_claim(sandbox, meta, 0, unpack_on_claimed, arg, &err) < 0)
-        unpack_end(arg, &err);
+    unpack_end(arg, err);
 }
 
-static void
-unpack_on_gone(struct sandbox *sandbox, const struct kg_error *reason, void *arg)
+static int
+unpack_on_data(const void *data, size_t len, void *arg, struct kg_error *err)
 {
-    (void)sandbox;
-    unpack_end(arg, reason);
-}
-
-static void
-unpack_on_kernel_exit(struct sandbox *sandbox, const char *kernel, int pid, int exit_code,
-                      int signal, bool oom, void *arg)
-{
-    (void)sandbox;
-    (void)kernel;
-    (void)pid;
-    (void)exit_code;
-    (void)signal;
-    (void)oom;
-    (void)arg; // this sandbox has no kernels
+    struct wheel_unpack *unpack = arg;
+    return wheel_draft_write(unpack->draft, data, len, err);
 }
 
 static int
 make_sandbox(struct wheel_unpack *unpack, struct kg_error *err)
 {
-    static const struct sandbox_events events = {.on_ready = unpack_on_ready,
-                                                 .on_gone = unpack_on_gone,
-                                                 .on_kernel_exit = unpack_on_kernel_exit};
-    static const struct sandbox_spec spec = {.agent_idle_timeout_s = AGENT_IDLE_S,
-                                             .ready_timeout_ms = READY_MS};
-    if (unpack->sandbox)
-        sandbox_destroy(KG_STEAL(unpack->sandbox), NULL, NULL);
-    unpack->sandbox = sandbox_create(unpack->packages->sandboxes, &spec, &events, unpack, err);
+    static const struct wheel_sandbox_events events = {.on_failed = unpack_on_failed,
+                                                       .on_data = unpack_on_data};
+    wheel_sandbox_free(KG_STEAL(unpack->sandbox));
+    unpack->sandbox =
+        wheel_sandbox_new(unpack->packages, false, &events, unpack, unpack_on_ready, err);
     return unpack->sandbox ? 0 : -1;
 }
 

@@ -98,8 +98,9 @@ stream_on_data(const void *data, size_t len, void *arg)
         sandbox->memory_bytes = event.memory_bytes;
         return;
     }
-    sandbox->events.on_kernel_exit(sandbox, event.kernel, event.pid, event.exit_code, event.signal,
-                                   event.oom, sandbox->arg);
+    if (sandbox->events.on_kernel_exit)
+        sandbox->events.on_kernel_exit(sandbox, event.kernel, event.pid, event.exit_code,
+                                       event.signal, event.oom, sandbox->arg);
 }
 
 static void

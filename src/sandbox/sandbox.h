@@ -52,7 +52,7 @@ struct sandbox_events {
     // the owner then calls sandbox_free().
     void (*on_gone)(struct sandbox *sandbox, const struct kg_error *reason, void *arg);
     // A kernel that the agent started has ended. `signal` is 0 if it exited; `oom`: Linux's
-    // out-of-memory killer ended it.
+    // out-of-memory killer ended it. NULL: no kernel is started in this sandbox.
     void (*on_kernel_exit)(struct sandbox *sandbox, const char *kernel, int pid, int exit_code,
                            int signal, bool oom, void *arg);
     // Borrowed; it must not end the sandbox. False: these are more than a truthful agent passes on

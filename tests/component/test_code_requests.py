@@ -45,13 +45,6 @@ def gateway_flags(tmp_path_factory, index):
     return [*python_packages.flags(folder), *of_index]
 
 
-@pytest.fixture
-def session(gateway):
-    session_id = gateway.create_session()
-    yield session_id
-    gateway.delete_session(session_id)
-
-
 def ask(gateway, session_id, script):
     """What a command prints that runs a script with CLIENT's functions."""
     answer = gateway.client.post(
@@ -116,14 +109,16 @@ def test_requests_at_a_time_and_slow_readers(gateway, index, session):
     index.answers["/simple/kgheld/"] = lambda handler: hold.wait(60)
     path = f"/api/v1/sessions/{session}/files/held.txt"
     script = """
-import os
-held = [dial(request("kgheld")) for _ in range(4)]
-time.sleep(0.5)
+import select
+def hold():
+    while True:  # a refusal comes at once
+        link = dial(request("kgheld"))
+        if not select.select([link], [], [], 0.5)[0]:
+            return link
+held = [hold() for _ in range(4)]
 print(told(dial(request("numpy")))["code"])
 held.pop().close()
-time.sleep(0.5)
-held.append(dial(request("kgheld")))
-time.sleep(0.5)
+held.append(hold())
 print(told(dial(request("numpy")))["code"])
 open("held.txt", "w").close()
 print(patient(request("numpy"))["status"])  # after the held ones, none of which has read a byte
@@ -159,8 +154,9 @@ import os
 if os.fork() == 0:
     os.setsid()
     for fd in range(3): os.close(fd)
-    time.sleep(1)
-    open("later.tmp", "w").write(told(dial(request("numpy")))["message"])
+    while "message" not in (answer := patient(request("numpy"))):
+        time.sleep(0.1)  # the command has not ended yet
+    open("later.tmp", "w").write(answer["message"])
     os.rename("later.tmp", "later.txt")
 """
     ask(gateway, session, script)
@@ -200,10 +196,13 @@ if os.fork() == 0:
     open("said.tmp", "w").write(said)
     os.rename("said.tmp", "said.txt")
     os._exit(0)
-time.sleep(1)
+while not os.path.exists("asked"): time.sleep(0.05)
 """
-    ask(gateway, session_id, script)
+    command = threading.Thread(target=ask, args=(gateway, session_id, script))
+    command.start()
     wait_for(lambda: "/simple/kgnever/" in index.asked)
+    gateway.client.put(f"/api/v1/sessions/{session_id}/files/asked", content=b"")
+    command.join()
     gateway.kill()
     gateway.start()
     path = f"/api/v1/sessions/{session_id}/files/said.txt"

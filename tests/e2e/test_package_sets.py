@@ -11,10 +11,11 @@ import subprocess
 import zipfile
 
 import pytest
-from kernelgate import BINARY, Gateway, wait_for
+from kernelgate import BINARY, wait_for
 from test_packages import NOWHERE, install, show, version_in_kernel
 from web import Index, wheel
 
+OWN_GATEWAY = True  # it ends with its index
 pytestmark = [
     pytest.mark.once,
     pytest.mark.not_on("kubernetes", "no folder is shared with a pod: pip installs there"),
@@ -35,22 +36,8 @@ def index():
 
 
 @pytest.fixture(scope="module")
-def installer(index):
-    gateway = Gateway(
-        "--pool-size", "1", "--pypi-index-url", index.simple, "--fetch-allow", "127.0.0.1",
-        quick=True,
-    )  # fmt: skip
-    try:
-        yield gateway.start()
-    finally:
-        gateway.clean_up()
-
-
-@pytest.fixture
-def session(installer):
-    session_id = installer.create_session()
-    yield session_id
-    installer.delete_session(session_id)
+def gateway_flags(index):
+    return ["--pypi-index-url", index.simple, "--fetch-allow", "127.0.0.1"]
 
 
 def run(gateway, session_id, code):
@@ -76,32 +63,32 @@ def add_wheel(index, name, files, attributes=None):
     index.add(f"{name}-1.0-py3-none-any.whl", data.getvalue())
 
 
-def test_an_install_takes_nothing_of_the_sessions_disk(installer, session):
-    before = run(installer, session, "import os; s = os.statvfs('/mnt/data'); print(s.f_bfree)")
-    assert install(installer, session, "kgtwo")[-1]["status"] == "ok"
-    assert version_in_kernel(installer, session, "kgtwo") == "2.0"
-    after = run(installer, session, "s = os.statvfs('/mnt/data'); print(s.f_bfree)")
+def test_an_install_takes_nothing_of_the_sessions_disk(gateway, session):
+    before = run(gateway, session, "import os; s = os.statvfs('/mnt/data'); print(s.f_bfree)")
+    assert install(gateway, session, "kgtwo")[-1]["status"] == "ok"
+    assert version_in_kernel(gateway, session, "kgtwo") == "2.0"
+    after = run(gateway, session, "s = os.statvfs('/mnt/data'); print(s.f_bfree)")
     assert before == after
-    assert run(installer, session, f"print(os.path.islink('{FOLDER}'))") == "True\n"
+    assert run(gateway, session, f"print(os.path.islink('{FOLDER}'))") == "True\n"
 
 
-def test_the_answer_says_which_versions_it_replaces(installer, session):
-    assert "changed" not in install(installer, session, "kgone==1.1", "kgthree")[-1]
-    lines = install(installer, session, "kgtwo")
+def test_the_answer_says_which_versions_it_replaces(gateway, session):
+    assert "changed" not in install(gateway, session, "kgone==1.1", "kgthree")[-1]
+    lines = install(gateway, session, "kgtwo")
     assert lines[-1]["changed"] == [{"name": "kgone", "from": "1.1", "to": "1.0"}]
     assert "kgone 1.0 takes the place of 1.1" in "".join(line.get("text", "") for line in lines)
-    versions = {item["name"]: item.get("version") for item in show(installer, session)["packages"]}
+    versions = {item["name"]: item.get("version") for item in show(gateway, session)["packages"]}
     assert versions["kgone"] == "1.0" and versions["kgthree"] == "3.0"
-    assert version_in_kernel(installer, session, "kgthree") == "3.0"
+    assert version_in_kernel(gateway, session, "kgthree") == "3.0"
 
 
-def test_nobodys_session_changes_by_anothers_install(installer, session):
-    other = installer.create_session()
-    install(installer, session, "kgone==1.0")
-    assert installer.execute("import kgone", session_id=other).status == "error"
-    install(installer, other, "kgone==1.1")
-    assert version_in_kernel(installer, session, "kgone") == "1.0"
-    assert version_in_kernel(installer, other, "kgone") == "1.1"
+def test_nobodys_session_changes_by_anothers_install(gateway, session):
+    other = gateway.create_session()
+    install(gateway, session, "kgone==1.0")
+    assert gateway.execute("import kgone", session_id=other).status == "error"
+    install(gateway, other, "kgone==1.1")
+    assert version_in_kernel(gateway, session, "kgone") == "1.0"
+    assert version_in_kernel(gateway, other, "kgone") == "1.1"
     # Nothing in it can be written, nor can anybody see what else there is.
     code = f"""
 import os, pathlib
@@ -118,11 +105,11 @@ try:
 except PermissionError:
     print("closed")
 """
-    assert run(installer, session, code) == "closed\n"
-    installer.delete_session(other)
+    assert run(gateway, session, code) == "closed\n"
+    gateway.delete_session(other)
 
 
-def test_programs_run_and_byte_code_is_there(installer, index, session):
+def test_programs_run_and_byte_code_is_there(gateway, index, session):
     add_wheel(
         index,
         "kgprog",
@@ -134,7 +121,7 @@ def test_programs_run_and_byte_code_is_there(installer, index, session):
             "kgprog-1.0.data/purelib/kgprog_pure.py": "VALUE = 7\n",
         },
     )
-    assert install(installer, session, "kgprog")[-1]["status"] == "ok"
+    assert install(gateway, session, "kgprog")[-1]["status"] == "ok"
     code = f"""
 import subprocess, kgprog.main, kgprog_pure
 print(subprocess.run(["{FOLDER}/bin/kghello"], capture_output=True, text=True).stdout.strip())
@@ -142,11 +129,11 @@ print(subprocess.run(["{FOLDER}/bin/kgscript"], capture_output=True, text=True).
 print(open("{FOLDER}/share/kgprog/note.txt").read(), kgprog_pure.VALUE)
 print(kgprog.main.__cached__.endswith(".pyc"), os.path.exists(kgprog.main.__cached__))
 """
-    text = run(installer, session, "import os\n" + code)
+    text = run(gateway, session, "import os\n" + code)
     assert text == "hello from kgprog.main\na script\na note 7\nTrue True\n"
 
 
-def test_a_program_that_a_wheel_has_twice(installer, index, session):
+def test_a_program_that_a_wheel_has_twice(gateway, index, session):
     info = "kgtwice-1.0.dist-info/entry_points.txt"
     script = "kgtwice-1.0.data/scripts/kgtwice"
     section = "kgtwice = kgtwice.main:run"
@@ -156,33 +143,31 @@ def test_a_program_that_a_wheel_has_twice(installer, index, session):
         "kgtwice/main.py": "def run():\n    print('the entry point')\n",
     }
     add_wheel(index, "kgtwice", files)
-    assert install(installer, session, "kgtwice")[-1]["status"] == "ok"
+    assert install(gateway, session, "kgtwice")[-1]["status"] == "ok"
     code = f"import subprocess\nprint(subprocess.run(['{FOLDER}/bin/kgtwice'], check=True))"
-    assert "the entry point" in run(installer, session, code)
+    assert "the entry point" in run(gateway, session, code)
 
 
-def test_a_link_that_code_has_removed_comes_back(installer, session):
-    install(installer, session, "kgthree")
-    run(installer, session, f"import os; os.unlink('{FOLDER}')")
-    assert installer.execute("import kgthree", session_id=session).status == "error"
-    assert install(installer, session, "kgthree")[-1]["status"] == "ok"
-    assert version_in_kernel(installer, session, "kgthree") == "3.0"
+def test_a_link_that_code_has_removed_comes_back(gateway, session):
+    install(gateway, session, "kgthree")
+    run(gateway, session, f"import os; os.unlink('{FOLDER}')")
+    assert gateway.execute("import kgthree", session_id=session).status == "error"
+    assert install(gateway, session, "kgthree")[-1]["status"] == "ok"
+    assert version_in_kernel(gateway, session, "kgthree") == "3.0"
 
 
-def test_what_pip_installed_before_an_update_of_the_gateway_stays(installer, session):
+def test_what_pip_installed_before_an_update_of_the_gateway_stays(gateway, session):
     code = f"""
 import os
 os.makedirs("{FOLDER}/kgold")
 with open("{FOLDER}/kgold/__init__.py", "w") as file:
     file.write("VERSION = 'old'")
 """
-    run(installer, session, code)
-    assert version_in_kernel(installer, session, "kgold") == "old"
-    install(installer, session, "kgone==1.0")
-    assert version_in_kernel(installer, session, "kgone") == "1.0"
-    text = run(
-        installer, session, "import sys; del sys.modules['kgold']; import kgold; print(kgold)"
-    )
+    run(gateway, session, code)
+    assert version_in_kernel(gateway, session, "kgold") == "old"
+    install(gateway, session, "kgone==1.0")
+    assert version_in_kernel(gateway, session, "kgone") == "1.0"
+    text = run(gateway, session, "import sys; del sys.modules['kgold']; import kgold; print(kgold)")
     assert "/.kg-own/" in text
 
 
@@ -215,34 +200,34 @@ def test_an_index_that_wants_a_password(start_gateway, index):
     locked.close()
 
 
-def test_files_that_would_run_at_start_are_left_out(installer, index, session):
+def test_files_that_would_run_at_start_are_left_out(gateway, index, session):
     bad = "import pathlib; pathlib.Path('/tmp/ran').touch()\n"
     names = ["evil.pth", "sitecustomize.py", "usercustomize/__init__.py",
              "kgstart-1.0.data/purelib/sitecustomize.py"]  # fmt: skip
     add_wheel(index, "kgstart", dict.fromkeys(names, bad))
-    assert install(installer, session, "kgstart")[-1]["status"] == "ok"
-    assert version_in_kernel(installer, session, "kgstart") == "1.0"
+    assert install(gateway, session, "kgstart")[-1]["status"] == "ok"
+    assert version_in_kernel(gateway, session, "kgstart") == "1.0"
     code = "import subprocess, sys, os\nsubprocess.run([sys.executable, '-c', ''], check=True)\n"
-    assert run(installer, session, code + "print(os.path.exists('/tmp/ran'))") == "False\n"
+    assert run(gateway, session, code + "print(os.path.exists('/tmp/ran'))") == "False\n"
 
 
-def test_byte_code_of_a_wheel_is_not_taken(installer, index, session):
+def test_byte_code_of_a_wheel_is_not_taken(gateway, index, session):
     add_wheel(index, "kgcode", {"kgcode/__pycache__/__init__.cpython-311.pyc": b"not byte code"})
-    assert install(installer, session, "kgcode")[-1]["status"] == "ok"
-    assert version_in_kernel(installer, session, "kgcode") == "1.0"
+    assert install(gateway, session, "kgcode")[-1]["status"] == "ok"
+    assert version_in_kernel(gateway, session, "kgcode") == "1.0"
 
 
 @pytest.mark.parametrize(
     "path",
     ["../escaped", "/tmp/escaped", "kgescape/../../escaped", "kgescape/.kg-x", "kgescape/a\nb"],
 )
-def test_paths_that_lead_elsewhere(installer, index, session, path):
+def test_paths_that_lead_elsewhere(gateway, index, session, path):
     name = f"kgescape{path.encode().hex()}"
     add_wheel(index, name, {path: "x"})
-    [result] = install(installer, session, name)[-1]["packages"]
+    [result] = install(gateway, session, name)[-1]["packages"]
     assert result["status"] == "failed" and "leads elsewhere" in result["message"]
-    assert installer.execute(f"import {name}", session_id=session).status == "error"
-    assert version_after(installer, session)
+    assert gateway.execute(f"import {name}", session_id=session).status == "error"
+    assert version_after(gateway, session)
 
 
 def version_after(gateway, session_id):
@@ -250,30 +235,30 @@ def version_after(gateway, session_id):
     return install(gateway, session_id, "kgthree")[-1]["status"] == "ok"
 
 
-def test_links_in_a_wheel_are_files(installer, index, session):
+def test_links_in_a_wheel_are_files(gateway, index, session):
     add_wheel(
         index, "kglink", {"kglink/secret": "/etc/passwd"}, {"kglink/secret": stat.S_IFLNK | 0o777}
     )
-    assert install(installer, session, "kglink")[-1]["status"] == "ok"
+    assert install(gateway, session, "kglink")[-1]["status"] == "ok"
     code = f"import os\np = '{FOLDER}/kglink/secret'\nprint(os.path.islink(p), open(p).read())"
-    assert run(installer, session, code) == "False /etc/passwd\n"
+    assert run(gateway, session, code) == "False /etc/passwd\n"
 
 
-def test_wheels_that_cannot_be_unpacked(installer, index, session):
+def test_wheels_that_cannot_be_unpacked(gateway, index, session):
     add_wheel(index, "kgbomb", {"kgbomb/zeros": bytes(400 << 20)})
     index.add("kgnozip-1.0-py3-none-any.whl", b"PK\x03\x04 this is no wheel")
     for name, reason in {"kgbomb": "disk-mb", "kgnozip": ""}.items():
-        [result] = install(installer, session, name)[-1]["packages"]
+        [result] = install(gateway, session, name)[-1]["packages"]
         assert result["status"] == "failed" and reason in result["message"], result
-        assert version_after(installer, session)
+        assert version_after(gateway, session)
 
 
 @pytest.mark.seldom
-def test_a_wheel_with_more_files_than_the_bound(installer, index, session):
+def test_a_wheel_with_more_files_than_the_bound(gateway, index, session):
     add_wheel(index, "kgmany", {f"kgmany/{i}": b"" for i in range(45_000)})
-    [result] = install(installer, session, "kgmany")[-1]["packages"]
+    [result] = install(gateway, session, "kgmany")[-1]["packages"]
     assert result["status"] == "failed" and "more than" in result["message"], result
-    assert version_after(installer, session)
+    assert version_after(gateway, session)
 
 
 def test_after_a_restart_a_session_keeps_what_it_has(start_gateway, index):
@@ -292,31 +277,31 @@ def test_after_a_restart_a_session_keeps_what_it_has(start_gateway, index):
     wait_for(lambda: list(used.iterdir()) == [])
 
 
-def test_installs_at_once_that_need_the_same_wheel(installer, index):
+def test_installs_at_once_that_need_the_same_wheel(gateway, index):
     """Its file leaves as soon as one of them has unpacked it."""
     index.add_wheel("kgshared", "1.0")
     names = [f"kgneeds{number}" for number in range(6)]
     for name in names:
         index.add_wheel(name, "1.0", requires=["kgshared"])
-    session_ids = [installer.create_session() for _ in names]
+    session_ids = [gateway.create_session() for _ in names]
     with concurrent.futures.ThreadPoolExecutor(len(names)) as threads:
-        ends = threads.map(lambda id, name: install(installer, id, name)[-1], session_ids, names)
+        ends = threads.map(lambda id, name: install(gateway, id, name)[-1], session_ids, names)
         assert [end["status"] for end in ends] == ["ok"] * len(names)
     for session_id, name in zip(session_ids, names, strict=True):
-        assert version_in_kernel(installer, session_id, name) == "1.0"
-        assert version_in_kernel(installer, session_id, "kgshared") == "1.0"
-        installer.delete_session(session_id)
+        assert version_in_kernel(gateway, session_id, name) == "1.0"
+        assert version_in_kernel(gateway, session_id, "kgshared") == "1.0"
+        gateway.delete_session(session_id)
 
 
-def test_two_sessions_share_the_memory_of_what_they_import(installer, index, session):
+def test_two_sessions_share_the_memory_of_what_they_import(gateway, index, session):
     """The files are the same ones, so Linux keeps them in memory once."""
-    other = installer.create_session()
+    other = gateway.create_session()
     for session_id in (session, other):
-        install(installer, session_id, "kgthree")
+        install(gateway, session_id, "kgthree")
     code = f"import os; s = os.stat('{FOLDER}/kgthree/__init__.py'); print(s.st_ino, s.st_dev)"
-    install(installer, other, "kgone")  # another set, with the same wheel in it
-    assert run(installer, session, code) == run(installer, other, code)
-    installer.delete_session(other)
+    install(gateway, other, "kgone")  # another set, with the same wheel in it
+    assert run(gateway, session, code) == run(gateway, other, code)
+    gateway.delete_session(other)
 
 
 # ---- Packages of all sessions ------------------------------------------------------------------

@@ -8,10 +8,11 @@ import threading
 import time
 
 import pytest
-from kernelgate import Gateway, problem, wait_for
+from kernelgate import problem, wait_for
 from sandboxes import sandboxes
 from web import Index
 
+OWN_GATEWAY = True  # it ends with its index
 NOWHERE = "http://127.0.0.1:9/simple/"
 
 
@@ -29,22 +30,8 @@ def index():
 
 
 @pytest.fixture(scope="module")
-def installer(index):
-    gateway = Gateway(
-        "--pool-size", "1", "--pypi-index-url", index.simple, "--fetch-allow", "127.0.0.1",
-        quick=True,
-    )  # fmt: skip
-    try:
-        yield gateway.start()
-    finally:
-        gateway.clean_up()
-
-
-@pytest.fixture
-def session(installer):
-    session_id = installer.create_session()
-    yield session_id
-    installer.delete_session(session_id)
+def gateway_flags(index):
+    return ["--pypi-index-url", index.simple, "--fetch-allow", "127.0.0.1"]
 
 
 def install(gateway, session_id, *packages):
@@ -74,73 +61,73 @@ def version_in_kernel(gateway, session_id, name):
     return lines.text().strip()
 
 
-def test_a_running_kernel_imports_it_at_once(installer, session):
-    lines = installer.execute("import kgone", session_id=session)
+def test_a_running_kernel_imports_it_at_once(gateway, session):
+    lines = gateway.execute("import kgone", session_id=session)
     assert lines.status == "error"
-    lines = install(installer, session, "KGone==1.0")
+    lines = install(gateway, session, "KGone==1.0")
     assert lines[-1]["status"] == "ok"
     assert lines[-1]["packages"] == [{"name": "kgone", "status": "installed", "version": "1.0"}]
     assert any(line["type"] == "progress" for line in lines)
     assert "Successfully installed kgone-1.0" in "".join(line.get("text", "") for line in lines)
-    assert version_in_kernel(installer, session, "kgone") == "1.0"
-    answer = installer.client.post(
+    assert version_in_kernel(gateway, session, "kgone") == "1.0"
+    answer = gateway.client.post(
         f"/api/v1/sessions/{session}/commands?wait=1",
         json={"command": "python -c 'import kgone; print(kgone.VERSION)'"},
     ).json()
     assert answer["stdout"] == "1.0\n", answer
-    assert show(installer, session, "kgone") == lines[-1]["packages"][0]
-    names = {item["name"] for item in show(installer, session)["packages"]}
+    assert show(gateway, session, "kgone") == lines[-1]["packages"][0]
+    names = {item["name"] for item in show(gateway, session)["packages"]}
     assert {"kgone", "numpy"} <= names
 
 
-def test_dependencies_come_with_it_but_not_what_is_there(installer, session):
-    lines = install(installer, session, "kgtwo", "kgthree>=3,<4")
+def test_dependencies_come_with_it_but_not_what_is_there(gateway, session):
+    lines = install(gateway, session, "kgtwo", "kgthree>=3,<4")
     assert lines[-1]["status"] == "ok", lines[-3:]
-    assert version_in_kernel(installer, session, "kgtwo") == "2.0"
-    assert version_in_kernel(installer, session, "kgone") == "1.0"
+    assert version_in_kernel(gateway, session, "kgtwo") == "2.0"
+    assert version_in_kernel(gateway, session, "kgone") == "1.0"
     assert "numpy" not in "".join(line.get("text", "") for line in lines if "Saved" in str(line))
 
 
-def test_the_second_session_needs_neither_network_nor_another_sandbox(installer, index, session):
-    install(installer, session, "kgthree")
-    before, asked = downloads(installer), len(index.asked)
-    second = installer.create_session()
-    lines = install(installer, second, "kgthree==3.0")  # what it was resolved to counts as well
+def test_the_second_session_needs_neither_network_nor_another_sandbox(gateway, index, session):
+    install(gateway, session, "kgthree")
+    before, asked = downloads(gateway), len(index.asked)
+    second = gateway.create_session()
+    lines = install(gateway, second, "kgthree==3.0")  # what it was resolved to counts as well
     assert lines[-1]["status"] == "ok" and "cache" in lines[0]["text"]
-    assert version_in_kernel(installer, second, "kgthree") == "3.0"
-    assert downloads(installer) == before and len(index.asked) == asked
+    assert version_in_kernel(gateway, second, "kgthree") == "3.0"
+    assert downloads(gateway) == before and len(index.asked) == asked
     # What is there is not even looked for in the cache.
-    assert [line["type"] for line in install(installer, second, "kgthree", "numpy")] == ["done"]
-    installer.delete_session(second)
+    assert [line["type"] for line in install(gateway, second, "kgthree", "numpy")] == ["done"]
+    gateway.delete_session(second)
 
 
-def test_another_version_takes_its_place(installer, session):
-    install(installer, session, "kgone==1.0")
-    install(installer, session, "kgone==1.1")
-    assert version_in_kernel(installer, session, "kgone") == "1.1"
-    assert show(installer, session, "kgone")["version"] == "1.1"
+def test_another_version_takes_its_place(gateway, session):
+    install(gateway, session, "kgone==1.0")
+    install(gateway, session, "kgone==1.1")
+    assert version_in_kernel(gateway, session, "kgone") == "1.1"
+    assert show(gateway, session, "kgone")["version"] == "1.1"
 
 
-def test_a_busy_kernel_does_not_wait(installer, session):
-    with installer.stream(
+def test_a_busy_kernel_does_not_wait(gateway, session):
+    with gateway.stream(
         "import time\nfor i in range(400):\n    time.sleep(0.1)\n    try:\n        import kgone\n"
         "        print('there')\n        break\n    except ImportError:\n        print('no')",
         session_id=session,
         timeout=60,
     ) as reader:
         assert reader.next()["text"].startswith("no")
-        assert install(installer, session, "kgone==1.0")[-1]["status"] == "ok"
+        assert install(gateway, session, "kgone==1.0")[-1]["status"] == "ok"
         assert reader.rest().text().endswith("there\n")
 
 
 @pytest.mark.once
-def test_two_installs_of_one_thing_are_one_download(installer, index):
-    ids = [installer.create_session() for _ in range(2)]
-    before = downloads(installer)
+def test_two_installs_of_one_thing_are_one_download(gateway, index):
+    ids = [gateway.create_session() for _ in range(2)]
+    before = downloads(gateway)
     results = {}
 
     def run(session_id):
-        return install(installer, session_id, "kgone>=1.1")
+        return install(gateway, session_id, "kgone>=1.1")
 
     threads = [threading.Thread(target=lambda i=i: results.update({i: run(i)})) for i in ids]
     for thread in threads:
@@ -148,32 +135,32 @@ def test_two_installs_of_one_thing_are_one_download(installer, index):
     for thread in threads:
         thread.join()
     assert [results[i][-1]["status"] for i in ids] == ["ok", "ok"]
-    assert downloads(installer) == before + 1
+    assert downloads(gateway) == before + 1
     for i in ids:
-        installer.delete_session(i)
+        gateway.delete_session(i)
 
 
 @pytest.mark.once
-def test_what_cannot_be_had_is_told(installer, session):
+def test_what_cannot_be_had_is_told(gateway, session):
     for package, reason in {
         "kgnothing": "no such package",
         "kgone==9.9": "version",
         "kgsource": "source only",
     }.items():
-        lines = install(installer, session, package)
+        lines = install(gateway, session, package)
         [result] = lines[-1]["packages"]
         assert lines[-1]["status"] == "error" and result["status"] == "failed"
         assert "no wheel fits" in result["message"] and reason in result["message"]
         name = package.split("=")[0]
-        assert show(installer, session, name) == result
-    assert show(installer, session, "never-asked-for")["status"] == "not_found"
-    assert installer.execute("1", session_id=session).status == "ok"
-    [result] = install(installer, session, "kgone~=1")[-1]["packages"]
+        assert show(gateway, session, name) == result
+    assert show(gateway, session, "never-asked-for")["status"] == "not_found"
+    assert gateway.execute("1", session_id=session).status == "ok"
+    [result] = install(gateway, session, "kgone~=1")[-1]["packages"]
     assert result["status"] == "failed" and "~=1" in result["message"]
 
 
 @pytest.mark.once
-def test_an_answer_at_once_and_one_at_the_end(installer, index, session):
+def test_an_answer_at_once_and_one_at_the_end(gateway, index, session):
     path = f"/api/v1/sessions/{session}/packages"
     hold = threading.Event()
     page = index.answers["/simple/kgslow/"]
@@ -187,12 +174,12 @@ def test_an_answer_at_once_and_one_at_the_end(installer, index, session):
         handler.wfile.write(page[2])
 
     index.answers["/simple/kgslow/"] = slowly
-    response = installer.client.post(path + "?wait=0", json={"packages": ["kgslow"]})
+    response = gateway.client.post(path + "?wait=0", json={"packages": ["kgslow"]})
     assert response.status_code == 202 and response.json()["status"] == "installing"
-    assert show(installer, session, "kgslow")["status"] == "installing"
+    assert show(gateway, session, "kgslow")["status"] == "installing"
     hold.set()
-    wait_for(lambda: show(installer, session, "kgslow")["status"] == "installed", timeout=60)
-    response = installer.client.post(path + "?wait=1", json={"packages": ["kgslow"]}, timeout=60)
+    wait_for(lambda: show(gateway, session, "kgslow")["status"] == "installed", timeout=60)
+    response = gateway.client.post(path + "?wait=1", json={"packages": ["kgslow"]}, timeout=60)
     assert response.status_code == 200 and response.json()["packages"][0]["version"] == "1.0"
 
 
@@ -217,8 +204,8 @@ def test_an_answer_at_once_and_one_at_the_end(installer, index, session):
         "x" * 300,
     ],
 )
-def test_what_is_no_name_is_refused(installer, session, package):
-    response = installer.client.post(
+def test_what_is_no_name_is_refused(gateway, session, package):
+    response = gateway.client.post(
         f"/api/v1/sessions/{session}/packages", json={"packages": ["kgone", package]}
     )
     problem(response, 400, "invalid_request")
@@ -228,28 +215,28 @@ def test_what_is_no_name_is_refused(installer, session, package):
 @pytest.mark.parametrize(
     "body", [{}, {"packages": []}, {"packages": "x"}, {"packages": [1]}, {"packages": ["x"] * 33}]
 )
-def test_malformed_requests(installer, session, body):
+def test_malformed_requests(gateway, session, body):
     path = f"/api/v1/sessions/{session}/packages"
-    problem(installer.client.post(path, json=body), 400, "invalid_request")
-    response = installer.client.post(path + "?wait=x", json={"packages": ["x"]})
+    problem(gateway.client.post(path, json=body), 400, "invalid_request")
+    response = gateway.client.post(path + "?wait=x", json={"packages": ["x"]})
     problem(response, 400, "invalid_request")
 
 
-def test_a_session_that_ends_meanwhile(installer, index):
-    session_id = installer.create_session()
+def test_a_session_that_ends_meanwhile(gateway, index):
+    session_id = gateway.create_session()
     index.answers["/simple/kgnever/"] = lambda handler: time.sleep(20)
     path = f"/api/v1/sessions/{session_id}/packages"
-    with installer.client.stream("POST", path, json={"packages": ["kgnever"]}) as response:
+    with gateway.client.stream("POST", path, json={"packages": ["kgnever"]}) as response:
         lines = response.iter_lines()
         assert "progress" in next(lines)
-        installer.delete_session(session_id)
+        gateway.delete_session(session_id)
         last = list(lines)[-1]
     assert '"status":"died"' in last
 
 
 @pytest.mark.not_on("kubernetes", "no folder is shared with a pod")
-def test_the_session_has_no_network_and_its_packages_do_not_show(installer, session):
-    install(installer, session, "kgone==1.0")
+def test_the_session_has_no_network_and_its_packages_do_not_show(gateway, session):
+    install(gateway, session, "kgone==1.0")
     code = """
 import os, socket
 print(os.environ.get("http_proxy"), socket.socket().connect_ex(("203.0.113.1", 80)) > 0)
@@ -259,12 +246,12 @@ except OSError as error:
     print(type(error).__name__)
 print(sorted(os.listdir("/opt/kernelgate/packages")))
 """
-    text = installer.execute(code, session_id=session).text()
+    text = gateway.execute(code, session_id=session).text()
     assert text.startswith("None True\n") and "OSError" in text
     assert "resolved" not in text and "packages.py" in text
-    shown = installer.show_session(session)
+    shown = gateway.show_session(session)
     assert shown["files"] == [] and shown["total_files"] == 0
-    lines = installer.execute("open('mine.txt', 'w').write('x')", session_id=session)
+    lines = gateway.execute("open('mine.txt', 'w').write('x')", session_id=session)
     assert [line["file"] for line in lines.of("file")] in ([], ["mine.txt"])
 
 

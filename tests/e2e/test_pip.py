@@ -6,9 +6,10 @@ import json
 import time
 
 import pytest
-from kernelgate import Gateway, wait_for
+from kernelgate import wait_for
 from web import Index, wheel
 
+OWN_GATEWAY = True  # it ends with its index
 NAMES = [f"kgp{i}" for i in range(30)]
 FLAGS = ("--pool-size", "1", "--fetch-allow", "127.0.0.1")
 
@@ -26,25 +27,14 @@ def index():
 
 
 @pytest.fixture(scope="module")
-def installer(index):
-    gateway = Gateway(*FLAGS, "--pypi-index-url", index.simple, quick=True)
-    try:
-        yield gateway.start()
-    finally:
-        gateway.clean_up()
+def gateway_flags(index):
+    return ["--pypi-index-url", index.simple, "--fetch-allow", "127.0.0.1"]
 
 
 @pytest.fixture(scope="module")
-def one(installer):
+def one(gateway):
     """A session that several tests share: each has packages of its own."""
-    return installer.create_session()
-
-
-@pytest.fixture
-def session(installer):
-    session_id = installer.create_session()
-    yield session_id
-    installer.delete_session(session_id)
+    return gateway.create_session()
 
 
 def run(gateway, session_id, code):
@@ -81,10 +71,10 @@ CELLS = [
 
 
 @pytest.mark.parametrize("i", range(len(CELLS)))
-def test_cells(installer, one, i):
+def test_cells(gateway, one, i):
     """The module can be imported in the same cell, where nothing has shown that it would come."""
     code = CELLS[i].format(NAMES[i])
-    out, err = run(installer, one, f"{code}\nimport {NAMES[i]}\nprint({NAMES[i]}.VERSION)")
+    out, err = run(gateway, one, f"{code}\nimport {NAMES[i]}\nprint({NAMES[i]}.VERSION)")
     assert out.endswith("1.0\n") and err == "", (out, err)
     assert "restart" not in out
     if "-q" not in code and "tail" not in code:
@@ -102,10 +92,10 @@ def test_a_kernel_that_was_started_by_exec(start_gateway, index):
 
 
 @pytest.mark.once
-def test_without_a_percent_sign(installer, one):
-    out, _ = run(installer, one, f"pip install {NAMES[20]}")
+def test_without_a_percent_sign(gateway, one):
+    out, _ = run(gateway, one, f"pip install {NAMES[20]}")
     assert f"Successfully installed {NAMES[20]}-1.0" in out
-    out, _ = run(installer, one, f"pip install {NAMES[20]}")
+    out, _ = run(gateway, one, f"pip install {NAMES[20]}")
     assert out == f"Requirement already satisfied: {NAMES[20]} (1.0)\n"
 
 
@@ -119,40 +109,40 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("i", range(len(COMMANDS)))
-def test_commands(installer, one, i):
+def test_commands(gateway, one, i):
     name = NAMES[21 + i]
     command = f"{COMMANDS[i].format(name)} && python -c 'import {name}; print({name}.VERSION)'"
-    answer = shell(installer, one, command)
+    answer = shell(gateway, one, command)
     assert answer["exit_code"] == 0 and answer["stdout"].endswith("1.0\n"), answer
     assert f"Successfully installed {name}-1.0" in answer["stdout"] and answer["stderr"] == ""
 
 
-def test_what_others_install_is_the_same(installer, session):
+def test_what_others_install_is_the_same(gateway, session):
     """The gateway's own installations use the real pip; versions are those that it lists."""
-    run(installer, session, "%pip install kgtwo")
+    run(gateway, session, "%pip install kgtwo")
     path = f"/api/v1/sessions/{session}/packages"
-    shown = installer.client.get(f"{path}/kgtwo").json()
+    shown = gateway.client.get(f"{path}/kgtwo").json()
     assert shown == {"name": "kgtwo", "status": "installed", "version": "2.0"}
-    answer = installer.client.post(f"{path}?wait=1", json={"packages": ["kgone==1.1"]}, timeout=60)
+    answer = gateway.client.post(f"{path}?wait=1", json={"packages": ["kgone==1.1"]}, timeout=60)
     assert answer.json()["status"] == "ok", answer.text
-    out, _ = run(installer, session, "import kgone, kgtwo; print(kgone.VERSION)")
+    out, _ = run(gateway, session, "import kgone, kgtwo; print(kgone.VERSION)")
     assert out == "1.1\n"
 
 
 @pytest.mark.once
-def test_a_note_where_another_version_is_loaded(installer, session):
-    out, _ = run(installer, session, "%pip install kgone==1.0\nimport kgone")
+def test_a_note_where_another_version_is_loaded(gateway, session):
+    out, _ = run(gateway, session, "%pip install kgone==1.0\nimport kgone")
     assert "restart" not in out
-    out, _ = run(installer, session, "%pip install kgone==1.1")
+    out, _ = run(gateway, session, "%pip install kgone==1.1")
     assert out.endswith("Note: restart the kernel to use kgone 1.1: another version is loaded.\n")
 
 
 @pytest.mark.once
-def test_what_cannot_be_had(installer, session):
-    answer = shell(installer, session, "pip install kgnothing")
+def test_what_cannot_be_had(gateway, session):
+    answer = shell(gateway, session, "pip install kgnothing")
     assert answer["exit_code"] == 1
     assert "ERROR: no wheel fits kgnothing: there is no such package" in answer["stderr"]
-    out, err = run(installer, session, "%pip install kgnothing\n_exit_code")
+    out, err = run(gateway, session, "%pip install kgnothing\n_exit_code")
     assert "no wheel fits kgnothing" in err
 
 
@@ -177,20 +167,20 @@ REFUSED = {
 
 
 @pytest.mark.once
-def test_what_is_refused(installer, index, session):
+def test_what_is_refused(gateway, index, session):
     before = len(index.asked)
     for command, why in REFUSED.items():
-        answer = shell(installer, session, command)
+        answer = shell(gateway, session, command)
         assert answer["exit_code"] in (1, 2) and answer["stdout"] == "", (command, answer)
         assert answer["stderr"].startswith("ERROR: ") and why in answer["stderr"], (command, answer)
     assert len(index.asked) == before
-    _, err = run(installer, session, "%pip install git+https://example.org/x")
+    _, err = run(gateway, session, "%pip install git+https://example.org/x")
     assert "not from URLs" in err
 
 
 @pytest.mark.once
-def test_the_real_pip_does_all_else(installer, session):
-    shell(installer, session, "pip install kgone==1.0")
+def test_the_real_pip_does_all_else(gateway, session):
+    shell(gateway, session, "pip install kgone==1.0")
     for command, said in {
         "pip list": "kgone ",
         "pip show kgone": "Version: 1.0",
@@ -202,67 +192,67 @@ def test_the_real_pip_does_all_else(installer, session):
         "pip": "Commands:",
         "uv pip list": "kgone ",
     }.items():
-        answer = shell(installer, session, command)
+        answer = shell(gateway, session, command)
         assert answer["exit_code"] == 0 and said in answer["stdout"], (command, answer)
-    out, _ = run(installer, session, "%pip show kgone")
+    out, _ = run(gateway, session, "%pip show kgone")
     assert "Version: 1.0" in out
 
 
 @pytest.mark.once
-def test_files_of_requirements(installer, session):
+def test_files_of_requirements(gateway, session):
     text = (
         f"# mine\n{NAMES[26]}==1.0  # why\n\nkgnothing; python_version < '3'\n-r more.txt\n"
         f"{NAMES[27]} ; python_version >= '3'\n--no-cache-dir\n"
     )
     files = f"open('r.txt', 'w').write({text!r}); open('more.txt', 'w').write('{NAMES[28]}>=1, \\\\\\n <2')"
-    run(installer, session, files)
-    answer = shell(installer, session, "pip install -r r.txt")
+    run(gateway, session, files)
+    answer = shell(gateway, session, "pip install -r r.txt")
     assert answer["exit_code"] == 0, answer
     for name in NAMES[26:29]:
         assert f"{name}-1.0" in answer["stdout"]
-    run(installer, session, "open('bad.txt', 'w').write('--index-url http://example.org\\nkgone')")
-    answer = shell(installer, session, "pip install -r bad.txt")
+    run(gateway, session, "open('bad.txt', 'w').write('--index-url http://example.org\\nkgone')")
+    answer = shell(gateway, session, "pip install -r bad.txt")
     assert answer["exit_code"] == 1 and "bad.txt: --index-url" in answer["stderr"]
     # More than the gateway takes at a time.
     many = "\\n".join(f"numpy>={i / 100}" for i in range(70))
-    answer = shell(installer, session, f"printf '{many}' > many.txt; pip install -r many.txt")
+    answer = shell(gateway, session, f"printf '{many}' > many.txt; pip install -r many.txt")
     assert answer["exit_code"] == 0 and answer["stdout"].count("already satisfied") == 70, answer
 
 
 @pytest.mark.once
-def test_a_wheel_of_ones_own(installer, session):
+def test_a_wheel_of_ones_own(gateway, session):
     data = wheel("kgmine", "0.1", {"kgmine/__init__.py": "import kgone"}, ["kgone<1.1", "numpy"])
     path = "kgmine-0.1-py3-none-any.whl"
     code = f"open({path!r}, 'wb').write({data!r})"
-    run(installer, session, code)
+    run(gateway, session, code)
     out, _ = run(
-        installer, session, f"%pip install ./{path}\nimport kgmine; print(kgmine.kgone.VERSION)"
+        gateway, session, f"%pip install ./{path}\nimport kgmine; print(kgmine.kgone.VERSION)"
     )
     assert out.endswith("1.0\n") and "Successfully installed kgmine-0.1" in out
-    run(installer, session, "open('bad.whl', 'w').write('x')")
-    answer = shell(installer, session, "pip install bad.whl")
+    run(gateway, session, "open('bad.whl', 'w').write('x')")
+    answer = shell(gateway, session, "pip install bad.whl")
     assert answer["exit_code"] == 1 and "bad.whl is not a wheel" in answer["stderr"]
 
 
 @pytest.mark.once
-def test_other_interpreters_load_nothing_of_it(installer, session):
+def test_other_interpreters_load_nothing_of_it(gateway, session):
     for arguments in ("-c 'import sys; print(sorted(sys.modules))' pip", "-m this pip"):
         answer = shell(
-            installer, session, f"python -v {arguments} 2>&1 | grep -c 'import .pip[._]'; true"
+            gateway, session, f"python -v {arguments} 2>&1 | grep -c 'import .pip[._]'; true"
         )
         assert answer["stdout"] == "0\n", answer
-    answer = shell(installer, session, "python -v -c pass 2>&1 | grep -c kernelgate_pip; true")
+    answer = shell(gateway, session, "python -v -c pass 2>&1 | grep -c kernelgate_pip; true")
     assert answer["stdout"] == "0\n"
 
 
 @pytest.mark.once
-def test_where_nobody_answers(installer, session):
+def test_where_nobody_answers(gateway, session):
     code = (
         "import kernelgate_pip as k; k.SOCKET = '\\0nothing'; print(k.main(['install', 'kgone']))"
     )
-    out, err = run(installer, session, code)
+    out, err = run(gateway, session, code)
     assert out == "1\n" and "does not answer" in err and "POST /api/v1/sessions/" in err
-    answer = shell(installer, session, "KERNELGATE_REAL_PIP=1 pip install kgone")
+    answer = shell(gateway, session, "KERNELGATE_REAL_PIP=1 pip install kgone")
     assert answer["exit_code"] == 1 and "Retrying" not in answer["stderr"]
 
 
@@ -270,15 +260,15 @@ def test_where_nobody_answers(installer, session):
 
 
 @pytest.mark.once
-def test_the_session_ends_meanwhile(installer, index):
+def test_the_session_ends_meanwhile(gateway, index):
     index.answers["/simple/kgnever/"] = lambda handler: time.sleep(20)
-    session_id = installer.create_session()
+    session_id = gateway.create_session()
     index.asked.clear()
-    with installer.stream("%pip install kgnever", session_id=session_id, timeout=60) as reader:
+    with gateway.stream("%pip install kgnever", session_id=session_id, timeout=60) as reader:
         wait_for(lambda: "/simple/kgnever/" in index.asked)
-        installer.delete_session(session_id)
+        gateway.delete_session(session_id)
         assert reader.rest().status == "died"
-    assert installer.client.get("/healthz").status_code == 200
+    assert gateway.client.get("/healthz").status_code == 200
 
 
 @pytest.mark.once

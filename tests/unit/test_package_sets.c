@@ -11,7 +11,9 @@
 #include <event2/event.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "loop.h"
@@ -29,6 +31,7 @@ struct fixture {
     char dir[40];
     struct wheel_trees *trees; // for tests of trees alone
     struct package_sets *sets;
+    struct package_set_limits limits;
     char evicted[200];
     char *made;
     struct kg_error err;
@@ -73,6 +76,7 @@ set_up(void **state)
 {
     struct fixture *f = KG_NEW(struct fixture);
     f->loop = loop_new();
+    f->limits = package_set_limits_default;
     f->deadline = loop_timer_new(f->loop, on_deadline, f);
     loop_timer_start(f->deadline, DEADLINE_MS);
     strcpy(f->dir, "/tmp/kg-test-sets-XXXXXX");
@@ -91,6 +95,7 @@ tear_down(void **state)
     package_sets_free(f->sets);
     loop_timer_free(f->deadline);
     loop_free(f->loop);
+    (void)umount(f->dir); // of the one test that mounts there
     assert_int_equal(path_remove_tree(f->dir, NULL), 0);
     free(f->made);
     free(f);
@@ -293,7 +298,7 @@ static void
 open_sets(struct fixture *f)
 {
     package_sets_free(f->sets);
-    f->sets = package_sets_new(f->loop, f->dir, &f->err);
+    f->sets = package_sets_new(f->loop, f->dir, &f->limits, &f->err);
     assert_non_null(f->sets);
 }
 
@@ -325,14 +330,20 @@ make_of(struct fixture *f, const char *owner, const json_t *wheels)
 }
 
 static const char *
-make_set(struct fixture *f, const json_t *wheels)
+make_set_of(struct fixture *f, const char *owner, const json_t *wheels)
 {
     f->n_made = 0;
-    const struct package_set_making *making = make_of(f, "ann", wheels);
+    const struct package_set_making *making = make_of(f, owner, wheels);
     assert_int_equal(f->n_made, making ? 0 : 1);
     RUN_UNTIL(f, f->n_made > 0);
     assert_int_equal(f->n_made, 1);
     return f->made;
+}
+
+static const char *
+make_set(struct fixture *f, const json_t *wheels)
+{
+    return make_set_of(f, "ann", wheels);
 }
 
 static bool
@@ -495,10 +506,146 @@ test_an_owner_has_half_of_the_cache(void **state)
     package_sets_use(f->sets, "sandbox", "ann", name);
     assert_null(make_set(f, small));
     assert_int_equal(f->err.code, KG_DISK_FULL);
+    assert_non_null(make_set_of(f, "bob", small));
+}
+
+// Unpacks a wheel of that many files, and of one folder with the set's own.
+static json_t *
+unpack_wheel_of(const struct fixture *f, const char *name, int n_files)
+{
+    json_t *item = wheel(name, "1");
+    KG_AUTO_FREE char *key =
+        wheel_tree_key(json_string_value(json_object_get(item, "sha256")), TAG);
+    KG_AUTO_BUF files = {0};
+    for (int i = 0; i < n_files; i++)
+        buf_printf(&files, "%s{\"path\": \"%s-%d\", \"size\": 0}", i ? "," : "[", name, i);
+    buf_append_str(&files, "]");
+    assert_int_equal(unpack(package_sets_trees(f->sets), key, files.data, "", NULL), 0);
+    return item;
+}
+
+// `n` sets, each of a wheel of 50 files and another of one.
+struct large_sets {
+    json_t *wheels[12];
+};
+
+static void
+unpack_large_sets(const struct fixture *f, struct large_sets *ret)
+{
+    json_auto_t *large = unpack_wheel_of(f, "large", 50);
+    for (size_t i = 0; i < KG_ARRAY_LEN(ret->wheels); i++) {
+        KG_AUTO_FREE char *name = kg_asprintf("small%zu", i);
+        ret->wheels[i] = json_pack("[O, o]", large, unpack_wheel_of(f, name, 1));
+    }
+}
+
+static void
+free_large_sets(struct large_sets *sets)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(sets->wheels); i++)
+        json_decref(sets->wheels[i]);
+}
+
+// The trees of these sets are nearly the same, but each has links of its own.
+static void
+test_an_owner_has_half_of_the_links(void **state)
+{
+    struct fixture *f = *state;
+    struct large_sets large;
+    f->limits.max_links = 520; // ten of these sets
+    f->several = true;
+    open_sets(f);
+    unpack_large_sets(f, &large);
+    static const char *const users[] = {"a", "b", "c", "d"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(users); i++)
+        package_sets_use(f->sets, users[i], "ann", make_set(f, large.wheels[i]));
+    // While they are being made, too.
     f->n_made = 0;
-    assert_non_null(make_of(f, "bob", small));
-    RUN_UNTIL(f, f->n_made == 1);
+    assert_non_null(make_of(f, "ann", large.wheels[4]));
+    assert_null(make_of(f, "ann", large.wheels[5]));
+    assert_int_equal(f->err.code, KG_DISK_FULL);
+    RUN_UNTIL(f, f->n_made == 2);
     assert_non_null(f->made);
+    package_sets_use(f->sets, "e", "ann", f->made);
+    assert_null(make_set(f, large.wheels[5]));
+    // What is there already costs an owner as much, once.
+    assert_non_null(make_set(f, large.wheels[0]));
+    KG_AUTO_FREE char *of_bob = kg_strdup(make_set_of(f, "bob", large.wheels[5]));
+    package_sets_use(f->sets, "f", "bob", of_bob);
+    assert_null(make_set(f, large.wheels[5]));
+    assert_string_equal(make_set_of(f, "bob", large.wheels[5]), of_bob);
+    free_large_sets(&large);
+}
+
+static void
+test_links_are_bounded(void **state)
+{
+    struct fixture *f = *state;
+    struct large_sets large;
+    f->limits.max_links = 120; // two of these sets
+    open_sets(f);
+    unpack_large_sets(f, &large);
+    KG_AUTO_FREE char *used = kg_strdup(make_set(f, large.wheels[0]));
+    package_sets_use(f->sets, "a", "ann", used);
+    KG_AUTO_FREE char *unused = kg_strdup(make_set(f, large.wheels[1]));
+    assert_non_null(make_set(f, large.wheels[2])); // instead of the unused one
+    assert_true(set_has(f, used, "large-49") && !set_has(f, unused, "large-49"));
+    package_sets_use(f->sets, "b", "ann", f->made);
+    assert_null(make_set(f, large.wheels[3]));
+    assert_int_equal(f->err.code, KG_DISK_FULL);
+    // Those of a set that is being made count.
+    package_sets_use(f->sets, "b", "ann", NULL);
+    f->n_made = 0;
+    assert_non_null(make_of(f, "ann", large.wheels[3]));
+    assert_null(make_of(f, "ann", large.wheels[4]));
+    assert_int_equal(f->err.code, KG_DISK_FULL);
+    RUN_UNTIL(f, f->n_made == 2);
+    assert_non_null(f->made);
+    free_large_sets(&large);
+}
+
+static void
+test_sets_are_bounded(void **state)
+{
+    struct fixture *f = *state;
+    struct large_sets large;
+    f->limits.max_sets = 2;
+    open_sets(f);
+    unpack_large_sets(f, &large);
+    package_sets_use(f->sets, "a", "ann", make_set(f, large.wheels[0]));
+    KG_AUTO_FREE char *unused = kg_strdup(make_set(f, large.wheels[1]));
+    package_sets_use(f->sets, "b", "ann", make_set(f, large.wheels[2]));
+    assert_false(set_has(f, unused, "large-0"));
+    assert_null(make_set(f, large.wheels[3]));
+    assert_int_equal(f->err.code, KG_DISK_FULL);
+    free_large_sets(&large);
+}
+
+// A link takes none where the file system is on a disk, but folders do.
+static void
+test_sets_leave_half_of_the_free_inodes(void **state)
+{
+    struct fixture *f = *state;
+    struct large_sets large;
+    // Of a file system of its own; the trees take 64, and so does each set.
+    assert_int_equal(mount("tmpfs", f->dir, "tmpfs", 0, "nr_inodes=330"), 0);
+    make_folder(f, "incoming");
+    make_folder(f, "shared");
+    open_sets(f);
+    unpack_large_sets(f, &large);
+    KG_AUTO_FREE char *used = kg_strdup(make_set(f, large.wheels[0]));
+    assert_non_null(used);
+    package_sets_use(f->sets, "a", "ann", used);
+    size_t n_made = 1;
+    while (n_made < KG_ARRAY_LEN(large.wheels) && make_set(f, large.wheels[n_made])) {
+        KG_AUTO_FREE char *user = kg_asprintf("user%zu", n_made++);
+        package_sets_use(f->sets, user, "ann", f->made);
+    }
+    assert_int_equal(f->err.code, KG_DISK_FULL);
+    struct statvfs disk;
+    assert_int_equal(statvfs(f->dir, &disk), 0);
+    assert_true(disk.f_favail > 50 && n_made > 1);
+    free_large_sets(&large);
 }
 
 int
@@ -518,6 +665,10 @@ test_package_sets(void)
         cmocka_unit_test_setup_teardown(test_a_set_that_cannot_be_made, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_those_who_wait_for_one_set, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_owner_has_half_of_the_cache, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_owner_has_half_of_the_links, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_links_are_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sets_are_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sets_leave_half_of_the_free_inodes, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("packages: sets", tests, NULL, NULL);
 }

@@ -141,10 +141,11 @@ give_packages(struct fixture *f)
         assert_int_equal(dir_make(folder, 0700, NULL), 0);
     }
     KG_AUTO_FREE char *dir = kg_asprintf("%s/packages", f->dir);
-    f->packages = (struct packages){.python = (char *)(uintptr_t) "/bin/python",
-                                    .sandboxes = &f->sandboxes,
-                                    .sets = package_sets_new(f->loop, dir, NULL),
-                                    .jobs = TAILQ_HEAD_INITIALIZER(f->packages.jobs)};
+    f->packages =
+        (struct packages){.python = (char *)(uintptr_t) "/bin/python",
+                          .sandboxes = &f->sandboxes,
+                          .sets = package_sets_new(f->loop, dir, &package_set_limits_default, NULL),
+                          .jobs = TAILQ_HEAD_INITIALIZER(f->packages.jobs)};
     assert_non_null(f->packages.sets);
     f->sessions->settings.packages = &f->packages;
 }
