@@ -3,7 +3,20 @@
 
 #include "api_priv.h"
 
-#define ROUTE(method, path, handler, flags) {HTTP_##method, path, handler, flags},
+// What requests concern: see struct http_concern.
+static const struct http_concern nothing[] = {{0}};
+static const struct http_concern session_in_path[] = {
+    {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_PATH, .name = "id"}, {0}};
+static const struct http_concern session_in_body[] = {
+    {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_BODY, .name = "session_id"}, {0}};
+static const struct http_concern session_of_link[] = {
+    {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_PATH, .name = "id", .owner = "owner"}, {0}};
+static const struct http_concern execution[] = {
+    {.kind = HTTP_CONCERNS_MADE, .part = HTTP_IN_PATH, .name = "id"}, {0}};
+static const struct http_concern all_sessions[] = {{.kind = HTTP_CONCERNS_ALL}, {0}};
+
+#define ROUTE(method, path, handler, flags, concerns)                                              \
+    {HTTP_##method, path, handler, flags, concerns},
 static const struct http_route routes[] = {API_ROUTES(ROUTE)};
 static const struct http_route account_routes[] = {API_ACCOUNT_ROUTES(ROUTE)};
 #undef ROUTE

@@ -26,5 +26,7 @@ struct api_context {
     int64_t started_ms; // clock_mono_ms()
 };
 
+// GET lists the client's sessions.
+#define API_SESSIONS_PATH "/api/v1/sessions"
 // Adds the routes; the context must outlive the server.
 void api_register(struct http_server *server, struct api_context *context);

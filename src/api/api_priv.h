@@ -8,6 +8,7 @@
 #include "accounts.h"
 #include "api.h"
 #include "face.h"
+#include "file_links.h"
 #include "http.h"
 #include "kernel.h"
 #include "loop.h"
@@ -202,7 +203,8 @@ void login_describe_use(json_t *answer, const struct api_context *context, const
 
 // ---- Handlers -------------------------------------------------------------------------------
 
-#define ROUTE(method, path, handler, flags) void handler(struct http_request *request, void *arg);
+#define ROUTE(method, path, handler, flags, concerns)                                              \
+    void handler(struct http_request *request, void *arg);
 API_ROUTES(ROUTE)
 API_ACCOUNT_ROUTES(ROUTE)
 #undef ROUTE

@@ -286,9 +286,9 @@ handle_redirect(struct http_request *request, void *arg)
 }
 
 static const struct http_route routes[] = {
-    {HTTP_GET, "/", handle_redirect, HTTP_PUBLIC},
-    {HTTP_GET, "/console", handle_redirect, HTTP_PUBLIC},
-    {HTTP_GET, "/console/{path...}", handle_file, HTTP_PUBLIC},
+    {HTTP_GET, "/", handle_redirect, HTTP_PUBLIC, NULL},
+    {HTTP_GET, "/console", handle_redirect, HTTP_PUBLIC, NULL},
+    {HTTP_GET, "/console/{path...}", handle_file, HTTP_PUBLIC, NULL},
 };
 
 void

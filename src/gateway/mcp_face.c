@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "api.h"
 #include "core.h"
 #include "mcp.h"
 #include "mcp_tools.h"
@@ -34,6 +35,7 @@ make_tools(const struct core *core, const char *upload_root)
         .loop = core->loop,
         .network = strcmp(config->network, "egress") == 0,
         .image = config->image,
+        .sessions_target = API_SESSIONS_PATH,
         .upload_root = upload_root,
         .max_image_side = (int)core->config->mcp_max_image_side,
         .evict_idle_ms = core->config->mcp_evict_idle_s * 1000,

@@ -294,13 +294,6 @@ make_server(struct gateway *gateway, struct kg_error *err)
     return gateway->server ? 0 : -1;
 }
 
-static bool
-use_mcp_session(const char *owner, const char *id, void *arg)
-{
-    const struct gateway *gateway = arg;
-    return mcp_use_session(mcp_face_mcp(gateway->mcp), owner, id);
-}
-
 static void
 start_replicas(struct gateway *gateway)
 {
@@ -312,9 +305,6 @@ start_replicas(struct gateway *gateway)
         .provisioner = core->provisioner,
         .sessions = core->sessions,
         .client = core->client,
-        .jupyter_prefix = core->config->jupyter_api_prefix,
-        .use_mcp_session = use_mcp_session,
-        .arg = gateway,
     };
     gateway->replicas = replicas_new(&settings, gateway->server);
     core_follow_replicas(core);

@@ -166,14 +166,27 @@ start_handler(struct http_request *request, const struct http_router_entry *entr
     const struct http_server *server = request->server;
     request->handler = entry->route.handler;
     request->handler_arg = entry->arg;
+    request->concerns = entry->route.concerns;
     if (!server->forward || !server->forward(request, server->forward_arg))
         http_request_handle(request);
 }
 
 bool
-http_request_starts_work(const struct http_request *request)
+http_request_can_move(const struct http_request *request)
 {
-    return request->flags & HTTP_STARTS_WORK;
+    return request->flags & (HTTP_STARTS_WORK | HTTP_CAN_MOVE);
+}
+
+const struct http_concern *
+http_request_concerns(const struct http_request *request)
+{
+    return request->concerns;
+}
+
+void *
+http_request_arg(const struct http_request *request)
+{
+    return request->handler_arg;
 }
 
 void

@@ -158,10 +158,50 @@ enum {
     HTTP_TOKEN_KEY =
         32, // the credential may also come as Jupyter's clients send it: `Authorization:
             // token KEY`, or the query's `token`; an empty one counts as none
+    HTTP_CAN_MOVE = 64, // while the server drains, another gateway of the installation may answer
+                        // what names nothing; so it is with HTTP_STARTS_WORK anyway
 };
 
 // Must answer, now or later: with http_reply*() or with a stream.
 typedef void (*http_handler_fn)(struct http_request *request, void *arg);
+
+// What a request concerns, so that it is answered by that gateway of an installation which has it
+// (http_server_set_forward()). A route has rules, which end with a zeroed one; they are tried in
+// their order, and the first counts that finds the name of something which a gateway has. If there
+// is none, each gateway can answer.
+enum http_concern_kind {
+    HTTP_CONCERNS_END,
+    HTTP_CONCERNS_SESSION, // the owner's session of that name
+    HTTP_CONCERNS_MADE,    // something whose name ends with the id of the gateway that made it
+    HTTP_CONCERNS_ENTRY,   // the entry of the collection that the path is in, of which `member` is
+                           // the name; only the gateway that has it lists it
+    HTTP_CONCERNS_ALL,     // what all gateways have together: the handler lists it with
+                           // http_request_elsewhere(), which others answer to GET `target`
+    HTTP_CONCERNS_EACH,    // this gateway, which answers; the others are sent the request, too
+    HTTP_CONCERNS_HERE,    // this gateway alone
+    HTTP_CONCERNS_ASKED,   // what `ask` says
+};
+// Where the name is.
+enum http_part {
+    HTTP_IN_NOTHING,
+    HTTP_IN_PATH, // a parameter of the path; of several segments the first one
+    HTTP_IN_QUERY,
+    HTTP_IN_HEADER,
+    HTTP_IN_BODY, // a string, a member of a JSON object; ASCII without a backslash
+};
+struct http_request;
+struct http_concern {
+    enum http_concern_kind kind;
+    enum http_part part;
+    const char *name;   // of the parameter, header or member
+    const char *within; // a JSON Pointer (RFC 6901) to the object in the body; NULL: the body
+    const char *member; // of HTTP_CONCERNS_ENTRY
+    const char *target; // of HTTP_CONCERNS_ALL; NULL: the request's own
+    const char *owner;  // the query's parameter that says whose session it is; NULL: the client's
+    // Answers one other rule, without names, and as `ret_name` (to be freed) what it would find.
+    // `arg` is the route's.
+    void (*ask)(struct http_request *request, struct http_concern *ret, char **ret_name, void *arg);
+};
 
 // In `pattern`, `{name}` matches one segment of the path; `{name...}`, which must be the last one,
 // matches the rest, which may be empty. GET routes also answer HEAD. A known path with another
@@ -171,6 +211,7 @@ struct http_route {
     const char *pattern; // borrowed
     http_handler_fn handler;
     int flags;
+    const struct http_concern *concerns; // borrowed; or NULL
 };
 void http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
                             void *arg);
@@ -333,8 +374,11 @@ void http_server_set_fellow(struct http_server *server, http_fellow_fn fn, void 
 // Calls the handler after all, or refuses the request if the server drains. Its on_gone must be
 // free.
 void http_request_handle(struct http_request *request);
-// Whether its route has HTTP_STARTS_WORK.
-bool http_request_starts_work(const struct http_request *request);
+// Whether its route has HTTP_STARTS_WORK or HTTP_CAN_MOVE.
+bool http_request_can_move(const struct http_request *request);
+// Of its route: the rules (or NULL), and the argument of its handler.
+const struct http_concern *http_request_concerns(const struct http_request *request);
+void *http_request_arg(const struct http_request *request);
 // It has come from another replica, which has found that it is for this one.
 void http_request_set_forwarded(struct http_request *request);
 bool http_request_is_forwarded(const struct http_request *request);

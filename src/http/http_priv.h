@@ -277,6 +277,7 @@ struct http_request {
     size_t n_params;
     http_handler_fn handler;
     void *handler_arg;
+    const struct http_concern *concerns;
     struct http_parsed *json; // its body, where a worker has parsed it
     size_t json_len;
     bool forwarded;    // see http_request_set_forwarded()

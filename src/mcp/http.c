@@ -6,7 +6,6 @@
 
 #include "mcp_priv.h"
 
-#define SESSION_HEADER "Mcp-Session-Id"
 #define VERSION_HEADER "MCP-Protocol-Version"
 
 // False: answered with an error.
@@ -27,11 +26,11 @@ session_of(struct mcp *mcp, struct http_request *request, const json_t *id)
 {
     if (!check_version(request, id))
         return NULL;
-    const char *header = http_request_header(request, SESSION_HEADER);
+    const char *header = http_request_header(request, MCP_SESSION_HEADER);
     if (!header) {
         mcp_http_answer_error(request, 400, id, MCP_INVALID_REQUEST,
-                              SESSION_HEADER " is missing: send initialize first, and then the "
-                                             "id from its answer with every request");
+                              MCP_SESSION_HEADER " is missing: send initialize first, and then the "
+                                                 "id from its answer with every request");
         return NULL;
     }
     struct mcp_session *session = mcp_session_find(mcp, http_request_owner(request), header);
@@ -55,7 +54,7 @@ post_initialize(struct mcp *mcp, struct http_request *request, struct received *
         http_reply_error(request, &err);
         return;
     }
-    http_reply_header(request, SESSION_HEADER, session->id);
+    http_reply_header(request, MCP_SESSION_HEADER, session->id);
     mcp_receive(session, mcp_post_new(mcp, session, request, accepted), KG_STEAL(received->message),
                 received->weights, NULL);
     if (!session->initialized)
@@ -83,11 +82,8 @@ receive_in_session(struct mcp_session *session, struct http_request *request,
 static bool
 is_of_guest(const struct mcp *mcp, const struct http_request *request)
 {
-    const char *id = http_request_header(request, SESSION_HEADER);
-    size_t len = id ? strlen(id) : 0;
-    size_t suffix_len = strlen(mcp->id_suffix);
-    return http_request_is_forwarded(request) && len > suffix_len &&
-           strcmp(id + len - suffix_len, mcp->id_suffix) != 0;
+    const char *id = http_request_header(request, MCP_SESSION_HEADER);
+    return http_request_is_forwarded(request) && id && !mcp_made_id(mcp, id);
 }
 
 // Clients name the revision with each request since 2025-06-18; without a name it is 2025-03-26
@@ -100,7 +96,7 @@ receive_of_guest(struct mcp *mcp, struct http_request *request, struct received 
     if (!check_version(request, json_object_get(received->message, "id")))
         return;
     struct mcp_session *session = mcp_session_new(mcp, http_request_owner(request), profile);
-    session->host_id = kg_strdup(http_request_header(request, SESSION_HEADER));
+    session->host_id = kg_strdup(http_request_header(request, MCP_SESSION_HEADER));
     session->initialized = true;
     session->revision = version ? (enum mcp_revision)revision_find(version) : MCP_2025_03_26;
     session->base_url = mcp_http_base_url(request);
@@ -108,12 +104,12 @@ receive_of_guest(struct mcp *mcp, struct http_request *request, struct received 
     mcp_session_release(session); // its call may have ended, or never begun
 }
 
-// Of a call of another replica's MCP session that may run here: survey_tell().
+// Of a call of another replica's MCP session that may run here: HTTP_CONCERNS_EACH.
 static void
 notify_guests(struct mcp *mcp, struct http_request *request, const struct received *received)
 {
     const char *owner = http_request_owner(request);
-    const char *host_id = http_request_header(request, SESSION_HEADER);
+    const char *host_id = http_request_header(request, MCP_SESSION_HEADER);
     struct mcp_session *guest = NULL;
     while ((guest = mcp_session_next_guest(mcp, guest, owner, host_id)))
         mcp_receive(guest, NULL, json_deep_copy(received->message), NULL, NULL);
@@ -309,17 +305,25 @@ handle_delete(struct http_request *request, void *arg)
     http_reply(request, 204, NULL, NULL, 0);
 }
 
+// An MCP session is at one gateway of an installation.
+static const struct http_concern of_session[] = {
+    {.kind = HTTP_CONCERNS_MADE, .part = HTTP_IN_HEADER, .name = MCP_SESSION_HEADER}, {0}};
+static const struct http_concern of_old_session[] = {
+    {.kind = HTTP_CONCERNS_MADE, .part = HTTP_IN_QUERY, .name = "session_id"}, {0}};
 static const struct http_route routes[] = {
-    {HTTP_POST, "/mcp", handle_post, HTTP_KEY_IN_QUERY},
-    {HTTP_GET, "/mcp", handle_get, HTTP_KEY_IN_QUERY},
-    {HTTP_DELETE, "/mcp", handle_delete, HTTP_KEY_IN_QUERY},
-    {HTTP_GET, "/sse", old_sse_handle_stream, HTTP_KEY_IN_QUERY},
-    {HTTP_POST, "/messages/", old_sse_handle_message, HTTP_KEY_IN_QUERY},
-    {HTTP_POST, "/messages", old_sse_handle_message, HTTP_KEY_IN_QUERY},
+    {HTTP_GET, "/mcp", handle_get, HTTP_KEY_IN_QUERY, of_session},
+    {HTTP_DELETE, "/mcp", handle_delete, HTTP_KEY_IN_QUERY, of_session},
+    {HTTP_GET, "/sse", old_sse_handle_stream, HTTP_KEY_IN_QUERY, NULL},
+    {HTTP_POST, "/messages/", old_sse_handle_message, HTTP_KEY_IN_QUERY, of_old_session},
+    {HTTP_POST, "/messages", old_sse_handle_message, HTTP_KEY_IN_QUERY, of_old_session},
 };
 
 void
 mcp_serve_http(struct mcp *mcp, struct http_server *server)
 {
+    const struct http_route post = {HTTP_POST, "/mcp", handle_post,
+                                    HTTP_KEY_IN_QUERY | HTTP_CAN_MOVE, mcp->post_concerns};
+    mcp_concerns_init(mcp);
+    http_server_add_routes(server, &post, 1, mcp);
     http_server_add_routes(server, routes, KG_ARRAY_LEN(routes), mcp);
 }

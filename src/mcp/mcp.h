@@ -61,10 +61,19 @@ struct mcp_provider {
     // The lists whose changes it reports (see mcp_list_changed()): 1u << MCP_LIST_TOOLS | ….
     unsigned changing_lists;
 
+    // The names of the tools' arguments that are ids of sessions, NULL-terminated.
+    const char *const *session_arguments;
+    // Where an installation has several gateways: what a request concerns besides these arguments.
+    // `params` is JSON, as the client has sent it. As `ask` of struct http_concern.
+    void (*concern)(const char *method, const char *params, size_t len, struct http_concern *ret,
+                    char **ret_name, void *arg);
+
     // Completes an argument of a prompt or of a resource template. Result: mcp_completion().
     bool (*complete)(struct mcp_call *call, void *arg);
 };
 
+// A member of a JSON object that is a string, to be freed; else NULL. The text may be anything.
+char *mcp_member_string(const char *text, size_t len, const char *name);
 // Borrows the provider. Before the first request.
 void mcp_add_provider(struct mcp *mcp, const struct mcp_provider *provider, void *arg);
 
@@ -241,9 +250,6 @@ typedef int (*mcp_admit_fn)(const char *owner, void *arg, struct kg_error *err);
 void mcp_set_admit(struct mcp *mcp, mcp_admit_fn admit, void *arg);
 // From now on refuses tools/call, and ends the streams on which no answer is expected.
 void mcp_drain(struct mcp *mcp);
-// Whether the owner has an MCP session of that id, which then counts as used.
-bool mcp_use_session(struct mcp *mcp, const char *owner, const char *id);
-
 // Adds /mcp, /sse and /messages/ to the server; `mcp` must outlive it.
 void mcp_serve_http(struct mcp *mcp, struct http_server *server);
 

@@ -7,7 +7,9 @@
 
 #include "mcp_message.h"
 
+#define MCP_SESSION_HEADER "Mcp-Session-Id"
 enum {
+    MCP_CONCERNS_MAX = 8,
     MCP_NAME_MAX = 4096,           // bytes of a name or a URI from a client
     MCP_BATCH_MAX = 64,            // messages in a batch
     MCP_SESSION_CALLS_MAX = 64,    // running calls of one MCP session
@@ -375,6 +377,8 @@ struct mcp_session *mcp_session_new(struct mcp *mcp, const char *owner, const ch
 // Lets clients find it by its id. Fails if there are too many, or the gateway is shutting down.
 KG_MUST_CHECK int mcp_session_register(struct mcp_session *session, struct kg_error *err);
 // NULL: this owner has no such session. Counts as use.
+// Whether the id of an MCP session is one that this gateway of an installation has made.
+bool mcp_made_id(const struct mcp *mcp, const char *id);
 struct mcp_session *mcp_session_find(struct mcp *mcp, const char *owner, const char *id);
 // The owner's guest of the MCP session `host_id` that follows `after` (NULL: the first); NULL:
 // none.
@@ -527,6 +531,9 @@ void mcp_body_receive(struct mcp *mcp, struct http_request *request, mcp_body_fn
 struct outlet *mcp_post_new(struct mcp *mcp, struct mcp_session *session,
                             struct http_request *request, struct accepted accepted);
 
+// Fills in what a POST concerns, by the session arguments of all providers (concern.c).
+void mcp_concerns_init(struct mcp *mcp);
+
 // GET /sse, POST /messages/.
 void old_sse_handle_stream(struct http_request *request, void *arg);
 void old_sse_handle_message(struct http_request *request, void *arg);
@@ -552,6 +559,7 @@ struct mcp {
     size_t max_replay_bytes;
     struct provider_entry *providers;
     size_t n_providers;
+    struct http_concern post_concerns[MCP_CONCERNS_MAX]; // of POST /mcp
     unsigned char key[32];
     bool draining;
     struct loop_timer *tick; // runs while there are sessions or connected streams

@@ -163,9 +163,10 @@ mcp_session_find(struct mcp *mcp, const char *owner, const char *id)
 }
 
 bool
-mcp_use_session(struct mcp *mcp, const char *owner, const char *id)
+mcp_made_id(const struct mcp *mcp, const char *id)
 {
-    return mcp_session_find(mcp, owner, id) != NULL;
+    size_t len = strlen(id), suffix_len = strlen(mcp->id_suffix);
+    return len > suffix_len && strcmp(id + len - suffix_len, mcp->id_suffix) == 0;
 }
 
 struct mcp_session *

@@ -58,8 +58,7 @@ static int
 fail_too_large(const struct notebook *notebook, struct kg_error *err)
 {
     return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
-                        "the file has more than %zu bytes; PUT "
-                        "/api/v1/sessions/{id}/files/{path} takes larger ones",
+                        "the file has more than %zu bytes; the REST API takes larger ones",
                         file_max(notebook));
 }
 

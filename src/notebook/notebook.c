@@ -89,36 +89,53 @@ handle_kernelspec_show(struct http_request *request, void *arg)
 
 // ---- The face -------------------------------------------------------------------------------
 
+// What requests concern: see struct http_concern. A kernel is a session, and so is the first folder
+// of a path. A notebook's session is known only to the replica that has made it; a notebook that
+// has one keeps it, and a new one is made where its kernel is.
+static const struct http_concern of_kernel[] = {
+    {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_PATH, .name = "id"}, {0}};
+static const struct http_concern of_file[] = {
+    {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_PATH, .name = "path"}, {0}};
+static const struct http_concern of_session[] = {
+    {.kind = HTTP_CONCERNS_ENTRY, .part = HTTP_IN_PATH, .name = "id", .member = "id"}, {0}};
+static const struct http_concern of_new_session[] = {
+    {.kind = HTTP_CONCERNS_ENTRY, .part = HTTP_IN_BODY, .name = "path", .member = "path"},
+    {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_BODY, .name = "id", .within = "/kernel"},
+    {0}};
+static const struct http_concern of_all[] = {{.kind = HTTP_CONCERNS_ALL}, {0}};
+
 static const struct http_route routes[] = {
-    {HTTP_GET, "/api", handle_version, HTTP_PUBLIC},
-    {HTTP_GET, "/api/status", handle_status, HTTP_TOKEN_KEY},
-    {HTTP_GET, "/api/me", handle_me, HTTP_TOKEN_KEY},
-    {HTTP_GET, "/api/kernelspecs", handle_kernelspec_list, HTTP_TOKEN_KEY},
-    {HTTP_GET, "/api/kernelspecs/{name}", handle_kernelspec_show, HTTP_TOKEN_KEY},
-    {HTTP_GET, "/api/kernels", handle_kernel_list, HTTP_TOKEN_KEY},
+    {HTTP_GET, "/api", handle_version, HTTP_PUBLIC, NULL},
+    {HTTP_GET, "/api/status", handle_status, HTTP_TOKEN_KEY, NULL},
+    {HTTP_GET, "/api/me", handle_me, HTTP_TOKEN_KEY, NULL},
+    {HTTP_GET, "/api/kernelspecs", handle_kernelspec_list, HTTP_TOKEN_KEY, NULL},
+    {HTTP_GET, "/api/kernelspecs/{name}", handle_kernelspec_show, HTTP_TOKEN_KEY, NULL},
+    {HTTP_GET, "/api/kernels", handle_kernel_list, HTTP_TOKEN_KEY, of_all},
     {HTTP_POST, "/api/kernels", handle_kernel_start,
-     HTTP_TOKEN_KEY | HTTP_STARTS_WORK | HTTP_JSON_BODY},
-    {HTTP_GET, "/api/kernels/{id}", handle_kernel_show, HTTP_TOKEN_KEY},
-    {HTTP_DELETE, "/api/kernels/{id}", handle_kernel_delete, HTTP_TOKEN_KEY},
-    {HTTP_POST, "/api/kernels/{id}/interrupt", handle_kernel_interrupt, HTTP_TOKEN_KEY},
-    {HTTP_POST, "/api/kernels/{id}/restart", handle_kernel_restart, HTTP_TOKEN_KEY},
+     HTTP_TOKEN_KEY | HTTP_STARTS_WORK | HTTP_JSON_BODY, NULL},
+    {HTTP_GET, "/api/kernels/{id}", handle_kernel_show, HTTP_TOKEN_KEY, of_kernel},
+    {HTTP_DELETE, "/api/kernels/{id}", handle_kernel_delete, HTTP_TOKEN_KEY, of_kernel},
+    {HTTP_POST, "/api/kernels/{id}/interrupt", handle_kernel_interrupt, HTTP_TOKEN_KEY, of_kernel},
+    {HTTP_POST, "/api/kernels/{id}/restart", handle_kernel_restart, HTTP_TOKEN_KEY, of_kernel},
     {HTTP_GET, "/api/kernels/{id}/channels", handle_kernel_channels,
-     HTTP_TOKEN_KEY | HTTP_STARTS_WORK},
-    {HTTP_GET, "/api/sessions", handle_notebook_session_list, HTTP_TOKEN_KEY},
+     HTTP_TOKEN_KEY | HTTP_STARTS_WORK, of_kernel},
+    {HTTP_GET, "/api/sessions", handle_notebook_session_list, HTTP_TOKEN_KEY, of_all},
     {HTTP_POST, "/api/sessions", handle_notebook_session_create,
-     HTTP_TOKEN_KEY | HTTP_STARTS_WORK | HTTP_JSON_BODY},
-    {HTTP_GET, "/api/sessions/{id}", handle_notebook_session_show, HTTP_TOKEN_KEY},
+     HTTP_TOKEN_KEY | HTTP_STARTS_WORK | HTTP_JSON_BODY, of_new_session},
+    {HTTP_GET, "/api/sessions/{id}", handle_notebook_session_show, HTTP_TOKEN_KEY, of_session},
     {HTTP_PATCH, "/api/sessions/{id}", handle_notebook_session_change,
-     HTTP_TOKEN_KEY | HTTP_STARTS_WORK | HTTP_JSON_BODY},
-    {HTTP_DELETE, "/api/sessions/{id}", handle_notebook_session_delete, HTTP_TOKEN_KEY},
-    {HTTP_GET, "/api/contents", handle_contents_show_root, HTTP_TOKEN_KEY},
-    {HTTP_POST, "/api/contents", handle_contents_post_root, HTTP_TOKEN_KEY | HTTP_JSON_BODY},
-    {HTTP_GET, "/api/contents/{path...}", handle_contents_show, HTTP_TOKEN_KEY},
-    {HTTP_POST, "/api/contents/{path...}", handle_contents_post, HTTP_TOKEN_KEY | HTTP_JSON_BODY},
-    {HTTP_PUT, "/api/contents/{path...}", handle_contents_put, HTTP_TOKEN_KEY | HTTP_LARGE_BODY},
-    {HTTP_PATCH, "/api/contents/{path...}", handle_contents_rename,
-     HTTP_TOKEN_KEY | HTTP_JSON_BODY},
-    {HTTP_DELETE, "/api/contents/{path...}", handle_contents_delete, HTTP_TOKEN_KEY},
+     HTTP_TOKEN_KEY | HTTP_STARTS_WORK | HTTP_JSON_BODY, of_session},
+    {HTTP_DELETE, "/api/sessions/{id}", handle_notebook_session_delete, HTTP_TOKEN_KEY, of_session},
+    {HTTP_GET, "/api/contents", handle_contents_show_root, HTTP_TOKEN_KEY, of_all},
+    {HTTP_POST, "/api/contents", handle_contents_post_root, HTTP_TOKEN_KEY | HTTP_JSON_BODY, NULL},
+    {HTTP_GET, "/api/contents/{path...}", handle_contents_show, HTTP_TOKEN_KEY, of_file},
+    {HTTP_POST, "/api/contents/{path...}", handle_contents_post, HTTP_TOKEN_KEY | HTTP_JSON_BODY,
+     of_file},
+    {HTTP_PUT, "/api/contents/{path...}", handle_contents_put, HTTP_TOKEN_KEY | HTTP_LARGE_BODY,
+     of_file},
+    {HTTP_PATCH, "/api/contents/{path...}", handle_contents_rename, HTTP_TOKEN_KEY | HTTP_JSON_BODY,
+     of_file},
+    {HTTP_DELETE, "/api/contents/{path...}", handle_contents_delete, HTTP_TOKEN_KEY, of_file},
 };
 
 static int

@@ -17,14 +17,10 @@ struct replicas_settings {
     struct provisioner *provisioner;
     struct sessions *sessions;
     struct http_client *client;
-    const char *jupyter_prefix; // of the second set of routes of Jupyter's API; or NULL
-    // Whether this replica has that MCP session of the owner, which is then in use.
-    bool (*use_mcp_session)(const char *owner, const char *id, void *arg);
-    void *arg;
 };
 
-// From now on requests of `server` may be forwarded: those that name a session, an execution, an
-// MCP session, or a kernel or notebook of Jupyter's API. Lists have what all replicas hold.
+// From now on requests of `server` may be forwarded, by what their routes say that they concern
+// (struct http_concern). Lists have what all replicas hold.
 struct replicas *replicas_new(const struct replicas_settings *settings, struct http_server *server);
 // When the sessions have been released: requests for them go to another replica once it has taken
 // them over; those that still wait at `ends_ms` (of clock_mono_ms()) are answered with an error.

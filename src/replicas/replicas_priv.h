@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files of this module. Each uses only those below it:
 //
-//     replicas.c           what each request names
-//     jupyter_requests.c   the same for Jupyter's API
-//     inquiry.c            where the session is that a request names
-//     survey.c             what the other replicas answer to a question, or are told
-//     mark.c               what a forwarded request carries
-//     forward.c            one forwarded request
-//     fellows.c            addresses of other replicas
+//     replicas.c    each request, before its handler
+//     place.c       which replica answers it, by what its route says that it concerns
+//     lookup.c      where the session is that a request names
+//     fan_out.c     what the other replicas answer to a question, or are told
+//     mark.c        what a forwarded request carries
+//     forward.c     one forwarded request
+//     addresses.c   addresses of other replicas
 #pragma once
 
 #include <string.h>
@@ -46,30 +46,6 @@ char *replicas_host(const char *address, int *ret_port);
 // looked up, and is never it.
 bool replicas_is_from(const struct sockaddr *from, const char *address);
 
-static inline bool
-begins(const char *text, const char *start)
-{
-    return strncmp(text, start, strlen(start)) == 0;
-}
-
-static inline bool
-is_among(const char *text, const char *const *all, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(text, all[i]) == 0)
-            return true;
-    return false;
-}
-
-// A member of a request's body, which is an object, or if `inner` is set of an object in it. NULL:
-// it is no string, or the body is larger than those of interest here.
-KG_MUST_CHECK json_t *replicas_read_string(struct http_request *request, const char *name,
-                                           const char *inner);
-// Reads the session's id in the body of a request, or of an MCP call of a tool; empty: there is
-// none.
-void replicas_read_session_id(bool of_mcp, const char *body, size_t body_len,
-                              char ret[SESSION_MAX_ID_LEN + 1]);
-
 // What becomes of a request whose replica cannot be reached: `fn` answers it, now or later, else
 // `discard` is called.
 struct forward_retry {
@@ -83,37 +59,41 @@ void forward_start(struct replicas *replicas, struct http_request *request,
                    const struct provisioner_place *place, int n, const struct forward_retry *retry);
 
 // Forwards a request that belongs to that replica, unless it was forwarded too often. Takes the
-// inquiry, which may be NULL.
-struct inquiry;
+// lookup, which may be NULL.
+struct lookup;
 void replicas_send(struct replicas *replicas, struct http_request *request,
-                   const struct provisioner_place *place, struct inquiry *inquiry);
-// Finds out where the session of a request is, by its id or what its body says, and lets it be
-// answered there; while that is nowhere, or about to be elsewhere, the request waits for some
-// seconds (inquiry.c). False: it is for this replica, now.
-bool inquiry_start(struct replicas *replicas, struct http_request *request, const char *owner,
-                   const char *session_id);
-bool inquiry_start_by_body(struct replicas *replicas, struct http_request *request);
+                   const struct provisioner_place *place, struct lookup *lookup);
+// Finds out where the session of a request is, and lets the request be answered there; while that
+// is nowhere, or about to be elsewhere, the request waits for some seconds. `session_id` may be
+// NULL: it names none, and any replica can answer it. False: it is for this replica, now.
+bool lookup_start(struct replicas *replicas, struct http_request *request, const char *owner,
+                  const char *session_id);
 
 // Asks all other replicas GET `target`, with the credential of the request's client, and calls `fn`
-// with their answers, maybe before this returns (survey.c). `fn` must end the request. If one that
-// holds sessions of the client's does not answer 200, the request is answered with an error.
-struct survey_answer {
+// with their answers, maybe before this returns. `fn` must end the request. If one that holds
+// sessions of the client's does not answer 200, the request is answered with an error. If the
+// answers do not come to `fn`, `discard` is called.
+struct fan_out_answer {
     struct provisioner_place place;
     json_t *body; // NULL: it has not answered
 };
-typedef void (*survey_fn)(struct replicas *replicas, struct http_request *request,
-                          const struct survey_answer *answers, size_t n);
-void survey_start(struct replicas *replicas, struct http_request *request, const char *target,
-                  survey_fn fn);
+struct fan_out_asker {
+    void (*fn)(struct http_request *request, const struct fan_out_answer *answers, size_t n,
+               void *arg);
+    void (*discard)(void *arg); // or NULL
+    void *arg;
+};
+void fan_out_start(struct replicas *replicas, struct http_request *request, const char *target,
+                   const struct fan_out_asker *asker);
 // The same for a request that lists what `target` lists, whose handler is called with the answers:
 // http_request_elsewhere().
-void survey_start_list(struct replicas *replicas, struct http_request *request, const char *target);
+void fan_out_list(struct replicas *replicas, struct http_request *request, const char *target);
 // Sends the request to all other replicas, too. Their answers are not awaited.
-void survey_tell(struct replicas *replicas, struct http_request *request);
+void fan_out_tell(struct replicas *replicas, struct http_request *request);
 
-// The resource that a route of Jupyter's API is about, as in "kernels/{id}"; NULL: it is another
-// route.
-const char *replicas_jupyter_resource(const struct replicas *replicas, const char *route);
-// Returns whether it has taken the request.
-bool replicas_on_jupyter_request(struct replicas *replicas, struct http_request *request,
-                                 const char *resource, bool is_forwarded);
+// Lets a request be answered where it belongs. False: this replica answers it, now.
+bool place_start(struct replicas *replicas, struct http_request *request, bool is_forwarded);
+// The name that a rule with HTTP_IN_BODY finds, to be freed; NULL: none, or a longer one. On any
+// thread.
+enum { PLACE_NAME_MAX = 4096 };
+char *place_read_body(const struct http_concern *rule, const char *body, size_t body_len);

@@ -94,7 +94,7 @@ file_links_make(const struct file_links *links, const char *owner, const char *s
     const char *sandbox = sandbox_of(links, owner, session_id);
     KG_AUTO_BUF url = {0};
     sign(links, owner, session_id, sandbox ? sandbox : "", path, expires, signature);
-    buf_printf(&url, "/files/%s/", session_id);
+    buf_printf(&url, FILE_LINKS_PATH "/%s/", session_id);
     percent_append(&url, path, "/");
     buf_append_str(&url, "?owner=");
     percent_append(&url, owner, "");

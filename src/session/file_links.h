@@ -8,6 +8,10 @@
 struct file_links;
 struct sessions;
 
+// The route of the links, which a face serves.
+#define FILE_LINKS_PATH "/files"
+#define FILE_LINKS_ROUTE "/files/{id}/{path...}"
+
 KG_MUST_CHECK struct file_links *file_links_new(const char *dir, struct kg_error *err);
 void file_links_free(struct file_links *links);
 KG_DEFINE_AUTO(file_links, file_links_free)

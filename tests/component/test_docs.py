@@ -43,10 +43,17 @@ def test_the_example_of_env_sets_the_key_alone():
 
 
 def test_routes_are_those_of_the_code():
-    source = (PROJECT / "src/api/routes.h").read_text()
+    source, *headers = (
+        (PROJECT / "src" / name).read_text()
+        for name in ("api/routes.h", "api/api.h", "session/file_links.h")
+    )
+    constants = dict(re.findall(r'#define (\w+) ("/[^"]*")', "".join(headers)))
+    found = re.findall(r"    ROUTE\(([A-Z]+), ([^,]+),", source)
     # The last parameter may hold slashes, for which OpenAPI has no form.
-    found = re.findall(r'ROUTE\(([A-Z]+), "(/[^"]*)"', source)
-    routes = {(method, path.replace("...}", "}")) for method, path in found}
+    routes = {
+        (method, constants.get(path, path).strip('"').replace("...}", "}"))
+        for method, path in found
+    }
     assert routes
     assert routes == set(OPERATIONS)
 

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ import httpx
 import jupyter_wire
 import mcp_wire
 import pytest
+from contract import OPERATIONS
 from kernelgate import BINARY, HELD, gateways, problem, wait_for
 from replicas import (
     TAKEOVER_S,
@@ -296,6 +298,68 @@ def test_tools_list_the_sessions_of_all_replicas(shared_pair):
     mcp = mcp_wire.Client(first)
     answer = second.client.post("/mcp", json=mcp_wire.call("list_sessions"), headers=mcp.headers)
     assert set(mcp_wire.result(answer)["structuredContent"]["sessions"]) == {"here", "there"}
+
+
+def test_files_and_outputs_are_read_through_both(shared_pair):
+    """By tools and as resources, whose URIs say where they are; also within an MCP session."""
+    first, second = shared_pair
+    code = "open('made.txt', 'w').write('made'); print('x' * 200_000 + 'end')"
+    arguments = {"code": code, "session_id": "uris"}
+    answer = mcp_wire.post_modern(
+        first, mcp_wire.modern("tools/call", name="run_python_code", arguments=arguments)
+    )
+    output = re.search(r"kernelgate-output://\w+", answer.text)[0]
+    asked = [
+        ("resources/read", {"uri": "kernelgate://uris/made.txt"}, "made"),
+        ("tools/call", {"name": "read_file", "arguments": {"path": "kernelgate://uris/made.txt"}}, "made"),
+        ("tools/call", {"name": "read_file", "arguments": {"path": output, "offset": 200_000}}, "end"),
+    ]  # fmt: skip
+    mcp = mcp_wire.Client(second)
+    for method, params, expected in asked:
+        for gateway in shared_pair:
+            answer = mcp_wire.post_modern(gateway, mcp_wire.modern(method, **params))
+            assert answer.status_code == 200 and expected in answer.text, (params, answer.text)
+            message = mcp_wire.request(method, **params)
+            answer = gateway.client.post("/mcp", json=message, headers=mcp.headers)
+            assert answer.status_code == 200 and expected in answer.text, (params, answer.text)
+
+
+# ---- Rows of routes --------------------------------------------------------------------------------
+
+
+def operations_of_sessions():
+    """What docs/openapi.yaml has for a session by its id."""
+    for (method, path), operation in OPERATIONS.items():
+        if "/sessions/{id}" in path and "accounts" not in operation["tags"]:
+            yield method, path
+
+
+@pytest.mark.parametrize("method, path", operations_of_sessions())
+def test_each_operation_reaches_a_session_of_the_other(shared_pair, method, path):
+    first, second = shared_pair
+    first.create_session(session_id="walked")
+    first.client.put("/api/v1/sessions/walked/files/x", content=b"x")
+    target = path.replace("{id}", "walked").replace("{path}", "x").replace("{name}", "numpy")
+    bodies = {"commands": {"command": "true"}, "packages": {"packages": ["numpy"]}}
+    body = bodies.get(target.rsplit("/", 1)[1]) if method == "POST" else None
+    if method == "PUT":
+        answer = second.client.put(target, content=b"y")
+    else:
+        answer = second.client.request(method, target, json=body)
+    known = answer.status_code < 500 and "session_not_found" not in answer.text
+    assert known, (method, target, answer.text)
+
+
+def test_links_that_clients_build_themselves(shared_pair):
+    first, second = shared_pair
+    first.create_session(session_id="linked")
+    first.client.put("/api/v1/sessions/linked/files/x", content=b"x")
+    query = {"sandbox_id": "linked", "file_path": "/app/results/x"}
+    for gateway in shared_pair:
+        answer = gateway.client.get("/sandbox/file", params=query)
+        assert answer.status_code == 302, answer.text
+        link = httpx.URL(answer.headers["location"]).raw_path.decode()
+        assert gateway.client.get(link).text == "x"
 
 
 def test_the_old_sse_transport(shared_pair):

@@ -64,11 +64,11 @@ handle_by_secret(struct http_request *request, void *arg)
 }
 
 static const struct http_route upgrade_routes[] = {
-    {HTTP_GET, "/by-secret/{secret}", handle_by_secret, HTTP_PUBLIC | HTTP_STARTS_WORK},
-    {HTTP_GET, "/echo-protocol", handle_upgrade, HTTP_PUBLIC},
-    {HTTP_POST, "/echo-protocol", handle_upgrade, HTTP_PUBLIC},
-    {HTTP_GET, "/with-token", handle_whose_token, HTTP_TOKEN_KEY},
-    {HTTP_GET, "/without-token", handle_whose_token, 0},
+    {HTTP_GET, "/by-secret/{secret}", handle_by_secret, HTTP_PUBLIC | HTTP_STARTS_WORK, NULL},
+    {HTTP_GET, "/echo-protocol", handle_upgrade, HTTP_PUBLIC, NULL},
+    {HTTP_POST, "/echo-protocol", handle_upgrade, HTTP_PUBLIC, NULL},
+    {HTTP_GET, "/with-token", handle_whose_token, HTTP_TOKEN_KEY, NULL},
+    {HTTP_GET, "/without-token", handle_whose_token, 0, NULL},
 };
 
 static int

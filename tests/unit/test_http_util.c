@@ -133,24 +133,26 @@ handle_busy(struct http_request *request, void *arg)
     http_reply_error(request, &err);
 }
 
+static const struct http_concern session_in_body[] = {
+    {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_BODY, .name = "session_id"}, {0}};
 static const struct http_route routes[] = {
-    {HTTP_GET, "/", handle_hello, HTTP_PUBLIC},
-    {HTTP_GET, "/hello", handle_hello, HTTP_PUBLIC},
-    {HTTP_GET, "/whose", handle_whose, HTTP_PUBLIC},
-    {HTTP_GET, "/show/{name}", handle_show, HTTP_KEY_IN_QUERY},
-    {HTTP_DELETE, "/show/{name}", handle_show, 0},
-    {HTTP_GET, "/files/{name}/{rest...}", handle_rest, 0},
-    {HTTP_POST, "/echo", handle_echo, HTTP_PUBLIC},
-    {HTTP_POST, "/json", handle_json, HTTP_PUBLIC},
-    {HTTP_POST, "/parsed", handle_json, HTTP_PUBLIC | HTTP_JSON_BODY},
-    {HTTP_PUT, "/large", handle_large, HTTP_PUBLIC | HTTP_LARGE_BODY},
-    {HTTP_PUT, "/private", handle_large, HTTP_LARGE_BODY},
-    {HTTP_PUT, "/parsed-hold", handle_hold, HTTP_LARGE_BODY | HTTP_JSON_BODY},
-    {HTTP_POST, "/work", handle_hello, HTTP_STARTS_WORK},
-    {HTTP_GET, "/hold", handle_hold, HTTP_PUBLIC},
-    {HTTP_GET, "/hold-private", handle_hold, 0},
-    {HTTP_GET, "/stream", handle_stream, HTTP_PUBLIC},
-    {HTTP_GET, "/busy", handle_busy, HTTP_PUBLIC},
+    {HTTP_GET, "/", handle_hello, HTTP_PUBLIC, NULL},
+    {HTTP_GET, "/hello", handle_hello, HTTP_PUBLIC, NULL},
+    {HTTP_GET, "/whose", handle_whose, HTTP_PUBLIC, NULL},
+    {HTTP_GET, "/show/{name}", handle_show, HTTP_KEY_IN_QUERY, NULL},
+    {HTTP_DELETE, "/show/{name}", handle_show, 0, NULL},
+    {HTTP_GET, "/files/{name}/{rest...}", handle_rest, 0, NULL},
+    {HTTP_POST, "/echo", handle_echo, HTTP_PUBLIC, session_in_body},
+    {HTTP_POST, "/json", handle_json, HTTP_PUBLIC, NULL},
+    {HTTP_POST, "/parsed", handle_json, HTTP_PUBLIC | HTTP_JSON_BODY, NULL},
+    {HTTP_PUT, "/large", handle_large, HTTP_PUBLIC | HTTP_LARGE_BODY, NULL},
+    {HTTP_PUT, "/private", handle_large, HTTP_LARGE_BODY, NULL},
+    {HTTP_PUT, "/parsed-hold", handle_hold, HTTP_LARGE_BODY | HTTP_JSON_BODY, NULL},
+    {HTTP_POST, "/work", handle_hello, HTTP_STARTS_WORK, NULL},
+    {HTTP_GET, "/hold", handle_hold, HTTP_PUBLIC, NULL},
+    {HTTP_GET, "/hold-private", handle_hold, 0, NULL},
+    {HTTP_GET, "/stream", handle_stream, HTTP_PUBLIC, NULL},
+    {HTTP_GET, "/busy", handle_busy, HTTP_PUBLIC, NULL},
 };
 
 // ---- Keys -----------------------------------------------------------------------------------

@@ -70,7 +70,8 @@ handle_websocket(struct http_request *request, void *arg)
                                       });
 }
 
-static const struct http_route websocket_route = {HTTP_GET, "/ws", handle_websocket, HTTP_PUBLIC};
+static const struct http_route websocket_route = {HTTP_GET, "/ws", handle_websocket, HTTP_PUBLIC,
+                                                  NULL};
 
 int
 websocket_set_up(void **state)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the module replicas reads: addresses of other replicas, and session ids in bodies.
+// What the module replicas reads: addresses of other replicas, and names in bodies.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,40 +53,50 @@ test_connections_of_replicas(void **state)
     assert_false(replicas_is_from(&local, "10.0.0.1:16010"));
 }
 
+static const struct http_concern in_body = {
+    .kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_BODY, .name = "session_id"};
+static const struct http_concern in_arguments = {.kind = HTTP_CONCERNS_SESSION,
+                                                 .part = HTTP_IN_BODY,
+                                                 .within = "/params/arguments",
+                                                 .name = "sandbox_id"};
+
 static void
-assert_session(bool of_mcp, const char *body, const char *expected)
+assert_name(const struct http_concern *rule, const char *body, const char *expected)
 {
-    char id[SESSION_MAX_ID_LEN + 1];
-    replicas_read_session_id(of_mcp, body, strlen(body), id);
-    assert_string_equal(id, expected);
+    KG_AUTO_FREE char *name = place_read_body(rule, body, strlen(body));
+    if (expected)
+        assert_string_equal(name, expected);
+    else
+        assert_null(name);
 }
 
 static void
-test_session_ids_in_bodies(void **state)
+test_names_in_bodies(void **state)
 {
     (void)state;
-    assert_session(false, "{\"code\":\"1\",\"session_id\":\"mine\"}", "mine");
-    assert_session(false, "{\"session_id\":\"m\\u0069ne\"}", "mine");
-    assert_session(false, "{\"code\":\"{\\\"session_id\\\":\\\"x\\\"}\"}", "");
-    assert_session(false, "{\"session_id\":7}", "");
-    assert_session(false, "[]", "");
-    assert_session(false, "", "");
-    assert_session(true, "{\"params\":{\"arguments\":{\"session_id\":\"mine\"}}}", "mine");
-    assert_session(true, "{\"params\":{\"arguments\":{\"sandbox_id\":\"mine\"}}}", "mine");
-    assert_session(true, "{\"session_id\":\"mine\"}", "");
-    assert_session(false, "{\"sandbox_id\":\"mine\"}", "");
-    KG_AUTO_FREE char *longest = kg_asprintf("{\"session_id\":\"%0*d\"}", SESSION_MAX_ID_LEN, 1);
-    char id[SESSION_MAX_ID_LEN + 1];
-    replicas_read_session_id(false, longest, strlen(longest), id);
-    assert_int_equal(strlen(id), SESSION_MAX_ID_LEN);
-    KG_AUTO_FREE char *longer = kg_asprintf("{\"session_id\":\"%0*d\"}", SESSION_MAX_ID_LEN + 1, 1);
-    assert_session(false, longer, "");
+    assert_name(&in_body, "{\"code\":\"1\",\"session_id\":\"mine\"}", "mine");
+    assert_name(&in_body, "{\"session_id\":\"m\\u0069ne\"}", "mine");
+    assert_name(&in_body, "{\"code\":\"{\\\"session_id\\\":\\\"x\\\"}\"}", NULL);
+    assert_name(&in_body, "{\"session_id\":7}", NULL);
+    assert_name(&in_body, "[]", NULL);
+    assert_name(&in_body, "", NULL);
+    assert_name(&in_body, "{\"sandbox_id\":\"mine\"}", NULL);
+    assert_name(&in_arguments, "{\"params\":{\"arguments\":{\"sandbox_id\":\"mine\"}}}", "mine");
+    assert_name(&in_arguments, "{\"params\":{\"arguments\":{\"session_id\":\"mine\"}}}", NULL);
+    assert_name(&in_arguments, "{\"params\":{\"sandbox_id\":\"mine\"}}", NULL);
+    assert_name(&in_arguments, "{\"params\":\"arguments\"}", NULL);
+    assert_name(&in_arguments, "{\"sandbox_id\":\"mine\"}", NULL);
+    KG_AUTO_FREE char *longest = repeated('x', PLACE_NAME_MAX);
+    KG_AUTO_FREE char *body = kg_asprintf("{\"session_id\":\"%s\"}", longest);
+    assert_name(&in_body, body, longest);
+    KG_AUTO_FREE char *longer = kg_asprintf("{\"session_id\":\"%s1\"}", longest);
+    assert_name(&in_body, longer, NULL);
 }
 
 static bool
 on_request(struct http_request *request, void *arg)
 {
-    return inquiry_start_by_body(arg, request);
+    return place_start(arg, request, false);
 }
 
 // The body of a large request is read on a worker, and the request handled then.
@@ -110,31 +120,6 @@ test_large_bodies_are_read_on_a_worker(void **state)
     raw_ask(&raw, request);
     raw_close(&raw);
     round_trip();
-}
-
-static void
-assert_resource(const char *prefix, const char *route, const char *expected)
-{
-    const struct replicas replicas = {.settings.jupyter_prefix = prefix};
-    const char *resource = replicas_jupyter_resource(&replicas, route);
-    if (expected)
-        assert_string_equal(resource, expected);
-    else
-        assert_null(resource);
-}
-
-static void
-test_routes_of_jupyter(void **state)
-{
-    (void)state;
-    assert_resource(NULL, "/api/kernels/{id}/channels", "kernels/{id}/channels");
-    assert_resource(NULL, "/api/sessions", "sessions");
-    assert_resource(NULL, "/api/contents/{path...}", "contents/{path...}");
-    assert_resource("/j", "/j/api/kernels", "kernels");
-    assert_resource("/j", "/api/kernels", "kernels");
-    assert_resource(NULL, "/api/kernelspecs", NULL);
-    assert_resource(NULL, "/api/v1/sessions", NULL);
-    assert_resource(NULL, "/j/api/kernels", NULL);
 }
 
 static void
@@ -163,10 +148,9 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hosts_and_ports),
         cmocka_unit_test(test_connections_of_replicas),
-        cmocka_unit_test(test_session_ids_in_bodies),
+        cmocka_unit_test(test_names_in_bodies),
         cmocka_unit_test_setup_teardown(test_large_bodies_are_read_on_a_worker, bench_set_up,
                                         bench_tear_down),
-        cmocka_unit_test(test_routes_of_jupyter),
         cmocka_unit_test(test_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -211,7 +211,7 @@ const struct tool kernelgate_tools[] = {
         .title = "List sessions",
         .description = "Lists the sessions, the state of their kernels, and when they expire.",
         .params = no_params,
-        .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT,
+        .hints = TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_LISTS_SESSIONS,
         .run = tool_list_sessions,
     },
     {

@@ -18,6 +18,7 @@ struct mcp_tools_settings {
     bool network;            // sandboxes can connect to it
     int max_image_side;      // pixels of images in results; 0: no limit
     int64_t evict_idle_ms;   // after which a client that is silent may have left; 0: never
+    const char *sessions_target; // the gateway lists the client's sessions there, for tools that do
     const char *upload_root; // files of this machine below it may be uploaded; NULL: none
 };
 

@@ -487,8 +487,10 @@ handle_link(struct http_request *request, void *arg)
 void
 mcp_tools_serve_http(struct mcp_tools *tools, struct http_server *server)
 {
+    static const struct http_concern of_sandbox[] = {
+        {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_QUERY, .name = "sandbox_id"}, {0}};
     static const struct http_route route = {HTTP_GET, "/sandbox/file", handle_link,
-                                            HTTP_KEY_IN_QUERY};
+                                            HTTP_KEY_IN_QUERY, of_sandbox};
     http_server_add_routes(server, &route, 1, tools);
 }
 

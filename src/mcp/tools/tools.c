@@ -124,6 +124,58 @@ complete(struct mcp_call *call, void *arg)
     return more->complete && more->complete(call, arg);
 }
 
+// ---- Several gateways -----------------------------------------------------------------------
+
+static bool
+lists_sessions(const char *name)
+{
+    for (size_t i = 0; i < KG_ARRAY_LEN(profiles); i++) {
+        for (const struct tool *tool = profiles[i]->tools; tool->name; tool++) {
+            if (strcmp(tool->name, name) == 0 && (tool->hints & TOOL_LISTS_SESSIONS))
+                return true;
+        }
+    }
+    return false;
+}
+
+// A file is where its session is, and an output where its execution ran.
+static void
+concern_of_uri(const char *uri, struct http_concern *ret, char **ret_name)
+{
+    KG_AUTO_FREE char *path = NULL;
+    const char *output = output_uri_id(uri);
+    if (file_uri_parse(uri, ret_name, &path)) {
+        ret->kind = HTTP_CONCERNS_SESSION;
+    } else if (output) {
+        ret->kind = HTTP_CONCERNS_MADE;
+        *ret_name = kg_strdup(output);
+    }
+}
+
+static void
+concern(const char *method, const char *params, size_t len, struct http_concern *ret,
+        char **ret_name, void *arg)
+{
+    const struct mcp_tools *tools = arg;
+    if (strcmp(method, "tools/call") == 0) {
+        size_t args_len = 0;
+        const char *args = json_member(params, len, "arguments", &args_len);
+        KG_AUTO_FREE char *name = mcp_member_string(params, len, "name");
+        KG_AUTO_FREE char *path = mcp_member_string(args, args_len, "path");
+        if (path)
+            concern_of_uri(path, ret, ret_name);
+        if (name && lists_sessions(name)) {
+            ret->kind = HTTP_CONCERNS_ALL;
+            ret->target = tools->settings.sessions_target;
+        }
+    } else if (strcmp(method, "resources/read") == 0) {
+        KG_AUTO_FREE char *uri = mcp_member_string(params, len, "uri");
+        if (uri)
+            concern_of_uri(uri, ret, ret_name);
+    }
+}
+
+static const char *const session_arguments[] = {"session_id", "sandbox_id", NULL};
 static const struct mcp_provider provider = {
     .instructions = instructions,
     .list_tools = list_tools,
@@ -134,6 +186,8 @@ static const struct mcp_provider provider = {
     .list_resources = list_resources,
     .read_resource = read_resource,
     .complete = complete,
+    .session_arguments = session_arguments,
+    .concern = concern,
 };
 
 // ---- Its life -------------------------------------------------------------------------------

@@ -28,7 +28,14 @@ struct param {
 };
 
 // TOOL_RUNS: it runs code of the model, which can use the network if the sandbox can.
-enum { TOOL_READ_ONLY = 1, TOOL_DESTRUCTIVE = 2, TOOL_IDEMPOTENT = 4, TOOL_RUNS = 8 };
+// TOOL_LISTS_SESSIONS: those of all gateways (mcp_call_elsewhere()).
+enum {
+    TOOL_READ_ONLY = 1,
+    TOOL_DESTRUCTIVE = 2,
+    TOOL_IDEMPOTENT = 4,
+    TOOL_RUNS = 8,
+    TOOL_LISTS_SESSIONS = 16
+};
 
 struct tool {
     const char *name;

@@ -55,109 +55,119 @@ call_start(struct replicas *replicas, struct http_request *request,
 // ---- Questions ------------------------------------------------------------------------------
 
 struct question {
-    struct survey *survey;
+    struct fan_out *fan_out;
     struct http_call *call;
 };
 
-struct survey {
+struct fan_out {
     struct replicas *replicas;
     struct http_request *request;
-    survey_fn fn;
+    struct fan_out_asker asker;
     struct kg_error err;
     size_t n_left;
     size_t n;
     struct question questions[PROVISIONER_REPLICAS_MAX];
-    struct survey_answer answers[PROVISIONER_REPLICAS_MAX];
+    struct fan_out_answer answers[PROVISIONER_REPLICAS_MAX];
 };
 
 static void
-survey_free(struct survey *survey)
+fan_out_free(struct fan_out *fan_out)
 {
-    for (size_t i = 0; i < survey->n; i++) {
-        http_call_cancel(survey->questions[i].call);
-        json_decref(survey->answers[i].body);
+    for (size_t i = 0; i < fan_out->n; i++) {
+        http_call_cancel(fan_out->questions[i].call);
+        json_decref(fan_out->answers[i].body);
     }
-    free(survey);
+    free(fan_out);
 }
 
 static void
-survey_on_gone(void *arg)
+fan_out_discard(struct fan_out *fan_out)
 {
-    struct survey *survey = arg;
-    http_request_abandon(survey->request);
-    survey_free(survey);
+    if (fan_out->asker.discard)
+        fan_out->asker.discard(fan_out->asker.arg);
+    fan_out_free(fan_out);
 }
 
 static void
-survey_finish(struct survey *survey)
+fan_out_on_gone(void *arg)
 {
-    struct http_request *request = survey->request;
+    struct fan_out *fan_out = arg;
+    http_request_abandon(fan_out->request);
+    fan_out_discard(fan_out);
+}
+
+static void
+fan_out_finish(struct fan_out *fan_out)
+{
+    struct http_request *request = fan_out->request;
     http_request_on_gone(request, NULL, NULL);
-    if (survey->err.code)
-        http_reply_error(request, &survey->err);
-    else
-        survey->fn(survey->replicas, request, survey->answers, survey->n);
-    survey_free(survey);
+    if (fan_out->err.code) {
+        http_reply_error(request, &fan_out->err);
+        fan_out_discard(fan_out);
+        return;
+    }
+    fan_out->asker.fn(request, fan_out->answers, fan_out->n, fan_out->asker.arg);
+    fan_out_free(fan_out);
 }
 
 // A list that lacks sessions would look as if they had ended. A replica without sessions of the
 // client's has nothing to add.
 static bool
-is_missed(const struct survey *survey, const struct provisioner_place *place)
+is_missed(const struct fan_out *fan_out, const struct provisioner_place *place)
 {
-    const char *owner = http_request_owner(survey->request);
+    const char *owner = http_request_owner(fan_out->request);
     return !owner ||
-           provisioner_holds_for(survey->replicas->settings.provisioner, place->id, owner);
+           provisioner_holds_for(fan_out->replicas->settings.provisioner, place->id, owner);
 }
 
 static void
 on_answer(const struct http_call_result *result, void *arg)
 {
     struct question *question = arg;
-    struct survey *survey = question->survey;
-    struct survey_answer *answer = &survey->answers[question - survey->questions];
+    struct fan_out *fan_out = question->fan_out;
+    struct fan_out_answer *answer = &fan_out->answers[question - fan_out->questions];
     question->call = NULL;
     if (!result->err && result->status == 200)
         answer->body = json_loadb(result->body, result->body_len, 0, NULL);
-    if (!answer->body && is_missed(survey, &answer->place))
-        kg_error_set(&survey->err, KG_PROVISIONER_UNAVAILABLE, 0,
+    if (!answer->body && is_missed(fan_out, &answer->place))
+        kg_error_set(&fan_out->err, KG_PROVISIONER_UNAVAILABLE, 0,
                      "a replica does not list its sessions; if it has ended, another one takes "
                      "over within 20 seconds");
-    if (--survey->n_left == 0)
-        survey_finish(survey);
+    if (--fan_out->n_left == 0)
+        fan_out_finish(fan_out);
 }
 
 void
-survey_start(struct replicas *replicas, struct http_request *request, const char *target,
-             survey_fn fn)
+fan_out_start(struct replicas *replicas, struct http_request *request, const char *target,
+              const struct fan_out_asker *asker)
 {
     const struct http_call_spec spec = {.method = "GET", .max_body_bytes = MAX_BYTES};
     struct provisioner_place places[PROVISIONER_REPLICAS_MAX];
-    struct survey *survey = KG_NEW(struct survey);
-    survey->replicas = replicas;
-    survey->request = request;
-    survey->fn = fn;
-    survey->n = provisioner_other_replicas(replicas->settings.provisioner, places);
-    http_request_on_gone(request, survey_on_gone, survey);
-    for (size_t i = 0; i < survey->n; i++) {
-        struct question *question = &survey->questions[i];
-        question->survey = survey;
-        survey->answers[i].place = places[i];
+    struct fan_out *fan_out = KG_NEW(struct fan_out);
+    fan_out->replicas = replicas;
+    fan_out->request = request;
+    fan_out->asker = *asker;
+    fan_out->n = provisioner_other_replicas(replicas->settings.provisioner, places);
+    http_request_on_gone(request, fan_out_on_gone, fan_out);
+    for (size_t i = 0; i < fan_out->n; i++) {
+        struct question *question = &fan_out->questions[i];
+        question->fan_out = fan_out;
+        fan_out->answers[i].place = places[i];
         question->call = call_start(replicas, request, &spec, target, &places[i], on_answer,
-                                    question, &survey->err);
-        survey->n_left += question->call != NULL;
+                                    question, &fan_out->err);
+        fan_out->n_left += question->call != NULL;
     }
-    if (survey->n_left == 0)
-        survey_finish(survey);
+    if (fan_out->n_left == 0)
+        fan_out_finish(fan_out);
 }
 
 // ---- Lists ----------------------------------------------------------------------------------
 
 static void
-list_on_answers(struct replicas *replicas, struct http_request *request,
-                const struct survey_answer *answers, size_t n)
+list_on_answers(struct http_request *request, const struct fan_out_answer *answers, size_t n,
+                void *arg)
 {
-    (void)replicas;
+    (void)arg;
     json_t *bodies = json_array();
     for (size_t i = 0; i < n; i++)
         if (answers[i].body)
@@ -167,9 +177,10 @@ list_on_answers(struct replicas *replicas, struct http_request *request,
 }
 
 void
-survey_start_list(struct replicas *replicas, struct http_request *request, const char *target)
+fan_out_list(struct replicas *replicas, struct http_request *request, const char *target)
 {
-    survey_start(replicas, request, target, list_on_answers);
+    static const struct fan_out_asker asker = {.fn = list_on_answers};
+    fan_out_start(replicas, request, target, &asker);
 }
 
 // ---- News -----------------------------------------------------------------------------------
@@ -183,7 +194,7 @@ on_told(const struct http_call_result *result, void *arg)
 }
 
 void
-survey_tell(struct replicas *replicas, struct http_request *request)
+fan_out_tell(struct replicas *replicas, struct http_request *request)
 {
     struct provisioner_place places[PROVISIONER_REPLICAS_MAX];
     struct http_call_spec spec = {.method = "POST"};
