@@ -9,9 +9,8 @@
 const void *
 http_request_body(struct http_request *request, size_t *ret_len)
 {
-    struct evbuffer *body = evhttp_request_get_input_buffer(request->ev);
-    *ret_len = evbuffer_get_length(body);
-    return *ret_len ? evbuffer_pullup(body, -1) : (const unsigned char *)"";
+    *ret_len = evbuffer_get_length(request->body);
+    return *ret_len ? evbuffer_pullup(request->body, -1) : (const unsigned char *)"";
 }
 
 size_t
@@ -19,13 +18,13 @@ http_request_body_len(const struct http_request *request)
 {
     if (request->json)
         return request->json_len;
-    return evbuffer_get_length(evhttp_request_get_input_buffer(request->ev));
+    return evbuffer_get_length(request->body);
 }
 
 size_t
 http_request_body_read(struct http_request *request, void *to, size_t len)
 {
-    int n = evbuffer_remove(evhttp_request_get_input_buffer(request->ev), to, len);
+    int n = evbuffer_remove(request->body, to, len);
     size_t taken = n > 0 ? (size_t)n : 0;
     if (request->conn)
         intake_give(request->conn, taken);
@@ -50,8 +49,7 @@ http_request_take_body(struct http_request *request)
 {
     struct http_body *body = KG_NEW(struct http_body);
     body->bytes = evbuffer_new();
-    if (!body->bytes ||
-        evbuffer_add_buffer(body->bytes, evhttp_request_get_input_buffer(request->ev)))
+    if (!body->bytes || evbuffer_add_buffer(body->bytes, request->body))
         abort();
     request->taken_len = body_len(body);
     return body;

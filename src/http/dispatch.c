@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a request to its handler: the checks that each one must pass, first of its head alone,
-// then of the whole request, and the answers if a check fails.
+// The way of a request from its head to its handler: route, owner, checks, body; and the answers if
+// a check fails. A request that fails is answered when its body has been read, so that its
+// connection can go on, unless the body is large or its client waits to be told to send it.
+
+#include <event2/event.h>
+#include <strings.h>
 
 #include "http_priv.h"
 
@@ -26,61 +30,51 @@ answer_unrouted(struct http_request *request, int methods)
     http_reply_error(request, &err);
 }
 
-// Finds the route of a target. Without an error `ret_entry` may still be NULL: the path has no
-// route for this method, but for `ret_methods`.
+// Finds the route. Without an error there may still be none: the path has none for this method, but
+// for `known_methods`.
 static int
-request_route(const struct http_server *server, struct http_request *request, const char *target,
-              const struct http_router_entry **ret_entry, int *ret_methods, struct kg_error *err)
+find_route(struct http_request *request, struct kg_error *err)
 {
-    *ret_entry = NULL;
-    if (request_parse_target(request, target, err))
+    if (request_parse_target(request, request->head.target, err) < 0)
         return -1;
-    const struct http_router_entry *entry = router_find(&server->router, request, ret_methods);
+    const struct http_router_entry *entry =
+        router_find(&request->server->router, request, &request->known_methods);
     if (!entry)
         return 0;
     request->route = entry->route.pattern;
     request->flags = entry->route.flags;
-    *ret_entry = entry;
+    request->handler = entry->route.handler;
+    request->handler_arg = entry->arg;
+    request->concerns = entry->route.concerns;
     return 0;
+}
+
+static size_t
+max_body_of(const struct http_request *request)
+{
+    const struct http_server *server = request->server;
+    bool is_small = server->max_small_body_bytes > 0 && !(request->flags & HTTP_LARGE_BODY);
+    return is_small ? server->max_small_body_bytes : server->max_body_bytes;
+}
+
+static int
+fail_too_large(const struct http_request *request, struct kg_error *err)
+{
+    return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
+                        "the body is too large: at most %zu bytes are allowed here",
+                        request->max_body);
 }
 
 // Whether the request may use its route.
 static int
-request_check(struct http_connection *conn, struct http_request *request, uint64_t body_len,
-              struct kg_error *err)
+check_use(struct http_connection *conn, struct http_request *request, struct kg_error *err)
 {
-    const struct http_server *server = conn->server;
-    size_t max = server->max_body_bytes;
-    if (server->max_small_body_bytes > 0 && !(request->flags & HTTP_LARGE_BODY))
-        max = server->max_small_body_bytes;
     if (identify_check(conn, request, err) < 0)
         return -1;
-    if (body_len > max)
-        return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
-                            "the body is too large: at most %zu bytes are allowed here", max);
+    if (request->head.content_length > 0 &&
+        (uint64_t)request->head.content_length > request->max_body)
+        return fail_too_large(request, err);
     return 0;
-}
-
-enum dispatch_verdict
-dispatch_judge(struct http_connection *conn, const struct http_head *head,
-               http_identified_fn on_identified)
-{
-    const struct http_server *server = conn->server;
-    struct http_request probe = {.headers = &head->headers, .method = method_by_name(head->method)};
-    const struct http_router_entry *entry = NULL;
-    int known;
-    struct kg_error err;
-    enum dispatch_verdict verdict = DISPATCH_REFUSED;
-    bool found = origin_check(server, &probe, &err) == 0 &&
-                 request_route(server, &probe, head->target, &entry, &known, &err) == 0 && entry;
-    if (found && !conn->checked && identify_start(conn, &probe, on_identified))
-        verdict = DISPATCH_LATER;
-    else if (found && request_check(conn, &probe, conn->body_len, &err) == 0 && probe.owner[0])
-        verdict = DISPATCH_ADMITTED;
-    request_fini_target(&probe);
-    if (verdict == DISPATCH_ADMITTED)
-        connection_trust(conn);
-    return verdict;
 }
 
 // ---- Wrong keys -----------------------------------------------------------------------------
@@ -121,7 +115,7 @@ refuse_key(struct http_request *request, const struct kg_error *err)
         return;
     }
     if (slow)
-        http_reply_header(request, "Connection", "close");
+        reply_close(request);
     http_reply_error(request, err);
 }
 
@@ -160,17 +154,6 @@ http_request_refuse_secret(struct http_request *request)
         http_request_abandon(request);
 }
 
-static void
-start_handler(struct http_request *request, const struct http_router_entry *entry)
-{
-    const struct http_server *server = request->server;
-    request->handler = entry->route.handler;
-    request->handler_arg = entry->arg;
-    request->concerns = entry->route.concerns;
-    if (!server->forward || !server->forward(request, server->forward_arg))
-        http_request_handle(request);
-}
-
 bool
 http_request_can_move(const struct http_request *request)
 {
@@ -199,47 +182,106 @@ http_request_handle(struct http_request *request)
         request->handler(request, request->handler_arg);
 }
 
-void
-dispatch_handle(struct http_connection *conn, struct evhttp_request *ev)
+// ---- The way --------------------------------------------------------------------------------
+
+// What is left to check of a request that is complete, or whose body is not read.
+static int
+check_whole(struct http_request *request, struct kg_error *err)
 {
-    struct http_server *server = conn->server;
-    struct http_request *request = request_new(conn, ev);
-    server->handling = request;
-    const struct http_router_entry *entry;
-    struct kg_error err;
-    int known;
-    if (conn->body_unread) {
+    if (request->body_is_cut && request->owner[0])
+        return fail_too_large(request, err);
+    if (request->body_is_cut)
+        return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0,
+                            "without an API key a body may have %d bytes, and its length must be "
+                            "given",
+                            HTTP_STRANGER_BYTES_MAX);
+    if (request->flags & HTTP_PUBLIC)
+        return 0;
+    return http_server_admit(request->server, request->owner, err);
+}
+
+void
+dispatch_handle(struct http_request *request)
+{
+    struct http_connection *conn = request->conn;
+    const struct http_server *server = request->server;
+    struct kg_error *err = &request->err;
+    request->is_handled = true;
+    connection_is_handled(conn);
+    if (request->body_is_unread || request->body_is_cut) {
         conn->lingers = true;
-        http_reply_header(request, "Connection", "close");
+        reply_close(request);
     }
-    if (origin_check(server, request, &err)) {
-        http_reply_error(request, &err);
+    if (!err->code && !request->route) {
+        answer_unrouted(request, request->known_methods);
         return;
     }
-    origin_add_headers(request);
-    uint64_t body_len = conn->body_cut ? conn->body_len : http_request_body_len(request);
-    int failed = request_route(server, request, evhttp_request_get_uri(ev), &entry, &known, &err);
-    if (!failed && !entry) {
-        answer_unrouted(request, known);
-        return;
-    }
-    if (!failed)
-        failed = request_check(conn, request, body_len, &err);
-    if (failed && err.code == KG_RATE_LIMITED && !conn->body_unread)
-        http_reply_header(request, "Connection", "close"); // its owner has too many connections
+    if (!err->code)
+        (void)check_whole(request, err);
+    else if (err->code == KG_RATE_LIMITED)
+        reply_close(request); // its owner has too many connections
+    if (err->code == KG_UNAUTHORIZED && request->wrong_key)
+        refuse_key(request, err);
+    else if (err->code)
+        http_reply_error(request, err);
+    else if (!server->forward || !server->forward(request, server->forward_arg))
+        http_request_handle(request);
+}
+
+static bool
+waits_to_be_told(const struct http_head *head)
+{
+    const char *expect = head_find(head, "Expect");
+    return expect && strcasecmp(expect, "100-continue") == 0;
+}
+
+// The owner is known, or there is none.
+static void
+on_identified(struct http_connection *conn)
+{
+    struct http_request *request = conn->request;
+    const struct http_head *head = &request->head;
+    bool has_body = head->chunked || head->content_length > 0;
+    bool is_small = !head->chunked && head->content_length <= HTTP_STRANGER_BYTES_MAX &&
+                    !waits_to_be_told(head);
+    if (!request->err.code && request->route)
+        (void)check_use(conn, request, &request->err);
     if (request->owner[0])
         connection_trust(conn);
-    if (!failed && conn->body_cut)
-        failed = kg_error_set(&err, KG_UPLOAD_TOO_LARGE, 0,
-                              "without an API key a body may have %d bytes, and its length must be "
-                              "given",
-                              HTTP_STRANGER_BYTES_MAX);
-    if (!failed && !(request->flags & HTTP_PUBLIC))
-        failed = http_server_admit(server, request->owner, &err);
-    if (failed && err.code == KG_UNAUTHORIZED && request->wrong_key)
-        refuse_key(request, &err);
-    else if (failed)
-        http_reply_error(request, &err);
+    bool is_admitted = !request->err.code && request->owner[0];
+    // No method but these has a body with a meaning (RFC 9110, section 9.3).
+    request->body_is_unread = has_body && !(request->method & (HTTP_POST | HTTP_PUT | HTTP_PATCH));
+    request->body_is_cut = has_body && !request->body_is_unread && !is_admitted && !is_small;
+    if (!has_body || request->body_is_unread || request->body_is_cut) {
+        dispatch_handle(request);
+        return;
+    }
+    if (is_admitted)
+        deadline_stop(conn);
+    framing_init(&request->framing, head->chunked, (uint64_t)head->content_length);
+    connection_read_body(conn);
+}
+
+void
+dispatch_head(struct http_request *request)
+{
+    struct http_connection *conn = request->conn;
+    struct kg_error *err = &request->err;
+    request->method = method_by_name(request->head.method);
+    if (!request->method) {
+        char allow[64];
+        methods_format(-1, allow, sizeof allow);
+        http_reply_header(request, "Allow", allow);
+        reply_close(request);
+        kg_error_set(err, KG_METHOD_NOT_ALLOWED, 0, "no path accepts this method");
+    } else if (origin_check(request->server, request, err) == 0) {
+        origin_add_headers(request);
+        (void)find_route(request, err);
+    }
+    request->max_body = max_body_of(request);
+    conn->state = CONNECTION_CHECKING;
+    if (request->err.code || !request->route || !identify_start(conn, request, on_identified))
+        on_identified(conn);
     else
-        start_handler(request, entry);
+        bufferevent_setwatermark(conn->bev, EV_READ, 0, HTTP_READ_AHEAD_MAX);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the head of a request and the framing of its body, more strictly than evhttp: whatever two
-// parsers might read differently is refused (RFC 9112, section 11.2).
+// Parses the head of a request (RFC 9112, sections 2 to 6): whatever two parsers might read
+// differently is refused (section 11.2).
 
 #include <string.h>
 #include <strings.h>
 
 #include "http_priv.h"
 
-enum { LENGTH_DIGITS_MAX = 18, CHUNK_DIGITS_MAX = 8 };
+enum { LENGTH_DIGITS_MAX = 18 };
 
 size_t
 head_end(const char *text, size_t len, size_t from)
@@ -49,12 +49,22 @@ is_token(const char *name)
                                        "ABCDEFGHIJKLMNOPQRSTUVWXYZ")];
 }
 
+// A later minor version is spoken as 1.1 (RFC 9110, section 2.5).
+static bool
+take_version(struct http_head *head, const char *version)
+{
+    if (strncmp(version, "HTTP/1.", 7) != 0 || version[7] < '0' || version[7] > '9' || version[8])
+        return false;
+    head->is_1_0 = version[7] == '0';
+    return true;
+}
+
 static bool
 take_request_line(struct http_head *head, char *line)
 {
     head->method = strsep(&line, " ");
     head->target = line ? strsep(&line, " ") : NULL;
-    return line && is_token(head->method) && *head->target && strncmp(line, "HTTP/", 5) == 0;
+    return line && is_token(head->method) && *head->target && take_version(head, line);
 }
 
 static const char *
@@ -68,6 +78,16 @@ take_length(struct http_head *head, const char *value)
     return NULL;
 }
 
+static void
+add_header(struct http_head *head, const char *name, const char *value)
+{
+    if (head->n_headers == head->n_allocated) {
+        head->n_allocated = head->n_allocated ? 2 * head->n_allocated : 16;
+        head->headers = kg_realloc(head->headers, head->n_allocated * sizeof *head->headers);
+    }
+    head->headers[head->n_headers++] = (struct http_header){name, value};
+}
+
 // Takes a header; returns what is wrong with it, or NULL.
 static const char *
 take_header(struct http_head *head, char *line)
@@ -79,8 +99,7 @@ take_header(struct http_head *head, char *line)
     value += strspn(value, " \t");
     for (size_t len = strlen(value); len > 0 && strchr(" \t", value[len - 1]);)
         value[--len] = '\0';
-    if (evhttp_add_header(&head->headers, name, value))
-        return "a header has an invalid character in its value";
+    add_header(head, name, value);
     head->n_hosts += strcasecmp(name, "Host") == 0;
     if (strcasecmp(name, "Content-Length") == 0) {
         head->n_framings++;
@@ -99,7 +118,6 @@ int
 head_parse(const char *text, size_t len, struct http_head *ret, struct kg_error *err)
 {
     *ret = (struct http_head){.content_length = -1, .text = kg_strndup(text, len)};
-    TAILQ_INIT(&ret->headers);
     if (strlen(ret->text) < len)
         return kg_error_set(err, KG_INVALID, 0, "malformed HTTP request: its head has a NUL byte");
     char *at = ret->text;
@@ -120,78 +138,37 @@ head_parse(const char *text, size_t len, struct http_head *ret, struct kg_error 
 void
 head_fini(struct http_head *head)
 {
-    evhttp_clear_headers(&head->headers);
+    free(head->headers);
     free(head->text);
+    *head = (struct http_head){0};
 }
 
-void
-head_write_without_body(const struct http_head *head, struct evbuffer *out)
+const char *
+head_find(const struct http_head *head, const char *name)
 {
-    evbuffer_add_printf(out, "%s %s HTTP/1.1\r\nContent-Length: 0\r\n", head->method, head->target);
-    const struct evkeyval *header;
-    TAILQ_FOREACH(header, &head->headers, next) {
-        if (strcasecmp(header->key, "Content-Length") != 0 &&
-            strcasecmp(header->key, "Transfer-Encoding") != 0 &&
-            strcasecmp(header->key, "Expect") != 0)
-            evbuffer_add_printf(out, "%s: %s\r\n", header->key, header->value);
-    }
-    evbuffer_add(out, "\r\n", 2);
+    for (size_t i = 0; i < head->n_headers; i++)
+        if (strcasecmp(head->headers[i].name, name) == 0)
+            return head->headers[i].value;
+    return NULL;
 }
 
-// ---- Chunks ---------------------------------------------------------------------------------
-
-// RFC 9112, section 7.1. Extensions and trailers are refused.
-static bool
-chunks_take(struct http_chunks *chunks, char c)
+// RFC 9110, section 5.6.1.
+bool
+head_has_token(const struct http_head *head, const char *name, const char *token)
 {
-    int digit;
-    switch (chunks->state) {
-    case CHUNK_SIZE:
-        digit = hex_value(c);
-        if (digit >= 0) {
-            chunks->left = chunks->left * 16 + (uint64_t)digit;
-            return ++chunks->digits <= CHUNK_DIGITS_MAX;
+    for (size_t i = 0; i < head->n_headers; i++) {
+        if (strcasecmp(head->headers[i].name, name) != 0)
+            continue;
+        for (const char *item = head->headers[i].value; *item; item += *item == ',') {
+            item += strspn(item, " \t");
+            size_t len = strcspn(item, ",");
+            size_t used = len;
+            while (used > 0 && (item[used - 1] == ' ' || item[used - 1] == '\t'))
+                used--;
+            if (used == strlen(token) && strncasecmp(item, token, used) == 0)
+                return true;
+            item += len;
         }
-        chunks->state = CHUNK_SIZE_LF;
-        return c == '\r' && chunks->digits > 0;
-    case CHUNK_SIZE_LF:
-        chunks->state = chunks->left > 0 ? CHUNK_DATA : CHUNKS_LAST_CR;
-        return c == '\n';
-    case CHUNK_DATA: // see chunks_scan()
-        return false;
-    case CHUNK_DATA_CR:
-        chunks->state = CHUNK_DATA_LF;
-        return c == '\r';
-    case CHUNK_DATA_LF:
-        chunks->state = CHUNK_SIZE;
-        chunks->digits = 0;
-        return c == '\n';
-    case CHUNKS_LAST_CR:
-        chunks->state = CHUNKS_LAST_LF;
-        return c == '\r';
-    case CHUNKS_LAST_LF:
-        chunks->state = CHUNKS_END;
-        return c == '\n';
-    case CHUNKS_END:
-        return true;
     }
     return false;
-}
-
-bool
-chunks_scan(struct http_chunks *chunks, const char *data, size_t len)
-{
-    for (size_t i = 0; i < len && chunks->state != CHUNKS_END;) {
-        if (chunks->state != CHUNK_DATA) {
-            if (!chunks_take(chunks, data[i++]))
-                return false;
-            continue;
-        }
-        size_t skip = chunks->left < len - i ? (size_t)chunks->left : len - i;
-        chunks->left -= skip;
-        i += skip;
-        if (chunks->left == 0)
-            chunks->state = CHUNK_DATA_CR;
-    }
-    return true;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HTTP server on evhttp: routes, authentication, problem details (RFC 9457), streams.
+// The HTTP server: routes, authentication, problem details (RFC 9457), streams.
 #pragma once
 
 #include <jansson.h>

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the HTTP server share: its connections, requests and routes. evhttp's types are
-// used in this folder only. Of the files at the end, each uses those before it.
+// What the files of the HTTP server share: its connections, requests and routes. Of the files at
+// the end, each uses those before it, except that connection.c and dispatch.c call each other.
 #pragma once
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
-#include <event2/http.h>
-#include <event2/http_struct.h>
-#include <event2/keyvalq_struct.h>
 #include <sys/queue.h>
 #include <sys/time.h>
 
@@ -34,20 +31,21 @@ enum {
     HTTP_OWNER_SLOTS = 256,
 };
 
-// The state of reading a chunked body (RFC 9112, section 7.1).
-struct http_chunks {
+// The state of reading a body (RFC 9112, section 6).
+struct http_framing {
     enum {
-        CHUNK_SIZE,
-        CHUNK_SIZE_LF,
-        CHUNK_DATA,
-        CHUNK_DATA_CR,
-        CHUNK_DATA_LF,
-        CHUNKS_LAST_CR, // after the chunk of size 0: trailers are refused
-        CHUNKS_LAST_LF,
-        CHUNKS_END, // of the body, or the body is not chunked
+        FRAMING_SIZE, // of a chunk
+        FRAMING_SIZE_LF,
+        FRAMING_DATA,
+        FRAMING_DATA_CR,
+        FRAMING_DATA_LF,
+        FRAMING_LAST_CR, // after the chunk of size 0: trailers are refused
+        FRAMING_LAST_LF,
+        FRAMING_END, // of the body
     } state;
+    bool chunked;
     int digits;
-    uint64_t left; // bytes of this chunk
+    uint64_t left; // bytes of this chunk, or of the body
 };
 
 // An address, or a network of IPv6, that has open connections, or that has sent wrong keys.
@@ -93,48 +91,46 @@ struct http_owners {
     size_t n_quiet;
 };
 
-// One accepted connection. `evcon` is evhttp's, and is set when the connection is adopted;
-// `request` is set until a handler has given its answer, `busy` until that answer has been sent.
-// `refused`: an error page of evhttp is in the output. `closing`: a refusal of the gate is in the
-// output, and the connection closes after it.
+// One accepted connection. It has a request from the end of a head until the answer is complete.
 struct http_connection {
     struct http_server *server;
     struct bufferevent *bev;
-    struct evhttp_connection *evcon;
-    int fd;
-    bool busy;
-    bool refused;
-    bool closing;
-    bool lingers; // after its end, since its client may still be sending
-    bool upgraded;
-    bool tunnelled; // upgraded to carry an answer: the request still counts as open
+    int fd; // of `bev`
+    enum {
+        CONNECTION_HEAD,      // waits for a request, or reads its head
+        CONNECTION_CHECKING,  // its credential is being checked
+        CONNECTION_BODY,      // reads its body
+        CONNECTION_ANSWERING, // a handler is to answer
+        CONNECTION_SENDING,   // the answer is complete, and is being sent
+        CONNECTION_ENDING,    // the same, and the connection closes afterwards
+        CONNECTION_UPGRADED,  // carries bytes both ways
+    } state;
+    bool busy;           // a request is counted in `n_busy` of the server
+    bool must_close;     // after this answer
+    bool lingers;        // after its end, since its client may still be sending
+    bool is_half_closed; // the client sends nothing more
+    bool tunnelled;      // upgraded to carry an answer: the request still counts as open
+    bool trusted;        // a request had a valid key
+    bool is_ready;       // in the server's list: its answer was sent
+    size_t head_seen;    // bytes that were searched for the end of the head
+    struct http_request *request;
     struct http_peer *peer;
-    bool trusted; // a request had a valid key
+    TAILQ_ENTRY(http_connection) ready_link;
+    LIST_ENTRY(http_connection) link;
+    // deadlines.c:
+    int64_t deadline_ms; // 0: none
+    TAILQ_ENTRY(http_connection) deadline_link;
     // places.c:
-    bool idle;                               // it waits for nothing
-    TAILQ_ENTRY(http_connection) queue_link; // of the idle, or of the fresh
+    bool idle; // it waits for nothing
+    TAILQ_ENTRY(http_connection) queue_link;
     // identify.c, about the request that is being read:
     char owner[HTTP_OWNER_MAX + 1]; // empty: none, or not known yet
     bool has_credential;
     bool lacks_csrf_token;      // the credential is a login's, and was not asked for
     struct kg_error *unchecked; // why the credential could not be checked; NULL: it was
-    struct http_check *check;   // in progress: the gate waits for `on_identified`
+    struct http_check *check;   // in progress
     http_identified_fn on_identified;
     struct http_owner *counted_for; // NULL: no request had an owner so far
-    // gate.c, about the request that is being read:
-    bool checked;      // its credential was checked
-    bool gated;        // evhttp does not read
-    bool gate_looks;   // in the gate's list
-    size_t head_seen;  // bytes that were searched for the end of the head
-    uint64_t body_len; // as announced
-    bool body_unread;  // one was announced that evhttp does not read: the connection will end
-    bool body_cut;     // since it was taken away
-    bool chunks_bad;
-    struct http_chunks chunks;
-    struct evbuffer *early; // what came before the last request was answered
-    int64_t deadline_ms;    // for its head, or for a body without a key; 0: none
-    LIST_ENTRY(http_connection) gate_link;
-    TAILQ_ENTRY(http_connection) awaited_link;
     // intake.c:
     size_t held;              // bytes read and not yet taken by a handler
     size_t received;          // bytes read of this request
@@ -145,9 +141,6 @@ struct http_connection {
     bool is_waited_for;       // it reads while others wait
     struct http_share *share; // its owner's, if it is large
     TAILQ_ENTRY(http_connection) intake_link;
-    struct http_request *request;
-    LIST_ENTRY(http_connection) link;
-    LIST_ENTRY(http_connection) refused_link;
 };
 LIST_HEAD(http_connections, http_connection);
 
@@ -177,16 +170,10 @@ struct http_intake {
     int64_t look_ms;
 };
 
-// The requests whose head is not complete, and their deadlines.
-struct http_gate {
-    struct http_connections look; // those that have received something
-    struct event *look_event;
-    struct event *hold;                    // see gate_open()
-    TAILQ_HEAD(, http_connection) awaited; // in the order of their deadlines
+struct http_deadlines {
+    TAILQ_HEAD(, http_connection) list; // in the order of the deadlines
     struct loop_timer *timer;
     int64_t timeout_ms;
-    size_t max_head;
-    bufferevent_data_cb evhttp_read;
 };
 
 struct http_param {
@@ -207,14 +194,13 @@ struct http_router {
 
 struct http_server {
     struct loop *loop;
-    struct evhttp *evhttp;
-    struct evconnlistener *listener;
-    struct evhttp_bound_socket *bound; // evhttp's for the listener; NULL: it no longer listens
+    struct evconnlistener *listener; // NULL: it no longer listens
     struct loop_timer *accept_pause;
     int port;
     size_t max_body_bytes;
     size_t max_small_body_bytes;
-    struct http_gate gate;
+    size_t max_head;
+    struct http_deadlines deadlines;
     struct http_intake intake;
     struct http_places places;
     struct http_peers peers;
@@ -235,31 +221,37 @@ struct http_server {
     struct http_owners owners;
     bool draining;
     struct http_router router;
-    // Accepted, but evhttp has not made its connection yet; `adopt` runs in the same turn of the
-    // loop.
-    struct http_queue fresh;
-    struct event *adopt;
     struct http_connections connections;
-    struct http_connections refused;
-    struct event *refuse;
-    struct http_connection **by_fd;
-    size_t by_fd_len;
+    struct http_queue ready; // the answers of these were sent
+    struct event *go_on;     // with them
     int n_busy;
     int n_slowed; // requests with a wrong key whose answer is delayed
-    LIST_HEAD(, http_request) requests;
-    // The request whose handler is on the stack, until it is answered.
-    struct http_request *handling;
-    struct evbuffer *scratch;
 };
 
-// One request until its answer is complete. `conn` is NULL after the client has disconnected, and
-// then `ev`, evhttp's request, is ours to free.
+// The head of a request as its client sent it. The strings point into `text`.
+struct http_header {
+    const char *name, *value;
+};
+struct http_head {
+    char *text;
+    const char *method;
+    const char *target;
+    bool is_1_0; // HTTP/1.0; else 1.1
+    struct http_header *headers;
+    size_t n_headers;
+    size_t n_allocated;
+    int64_t content_length; // -1: not given
+    bool chunked;
+    int n_hosts;
+    int n_framings;
+};
+
+// One request until its answer is complete. `conn` is NULL after the client has disconnected.
 struct http_request {
     struct http_server *server;
     struct http_connection *conn;
-    struct evhttp_request *ev;
-    const struct evkeyvalq *headers;
-    enum http_method method;
+    struct http_head head;
+    enum http_method method; // 0: another one
     char id[HTTP_ID_LEN + 1];
     char owner[HTTP_OWNER_MAX + 1]; // empty: none
     bool wrong_key;                 // it has a key, which is not valid
@@ -278,6 +270,15 @@ struct http_request {
     http_handler_fn handler;
     void *handler_arg;
     const struct http_concern *concerns;
+    int known_methods;   // of its path, if there is no route for its own
+    bool is_handled;     // it was complete: a handler, or an error, answers it
+    struct kg_error err; // why it is refused
+    // Its body:
+    struct http_framing framing;
+    struct evbuffer *body;
+    size_t max_body;
+    bool body_is_unread;      // its method has none with a meaning: the connection will end
+    bool body_is_cut;         // it is too large to be read: likewise
     struct http_parsed *json; // its body, where a worker has parsed it
     size_t json_len;
     bool forwarded;    // see http_request_set_forwarded()
@@ -285,8 +286,11 @@ struct http_request {
     size_t taken_len;  // of a body that was taken and is not done
     loop_fn on_gone;
     void *on_gone_arg;
-    bool streaming;
-    bufferevent_data_cb evhttp_write; // while it is streaming
+    // Its answer:
+    struct buf answer; // header lines
+    bool has_length;   // one of them is Content-Length
+    bool is_chunked;
+    bool is_streaming;
     size_t low_watermark;
     loop_fn on_drain;
     void *on_drain_arg;
@@ -296,24 +300,10 @@ struct http_request {
     // What upgrade.c has of an upgraded connection.
     loop_fn on_data;
     void *on_data_arg;
-    bufferevent_event_cb evhttp_event;
-    LIST_ENTRY(http_request) link;
 };
 
 // Makes the connection one of bytes both ways: see http_upgrade_start() and http_tunnel_start().
 void upgrade_take(struct http_request *request, loop_fn on_data, void *arg);
-
-// The head of a request as its client sent it. The strings point into `text`.
-struct http_head {
-    char *text;
-    const char *method;
-    const char *target;
-    struct evkeyvalq headers;
-    int64_t content_length; // -1: not given
-    bool chunked;
-    int n_hosts;
-    int n_framings;
-};
 
 // ---- head.c ---------------------------------------------------------------------------------
 
@@ -324,10 +314,26 @@ size_t head_end(const char *text, size_t len, size_t from);
 KG_MUST_CHECK int head_parse(const char *text, size_t len, struct http_head *ret,
                              struct kg_error *err);
 void head_fini(struct http_head *head);
-// Writes the same head, but without a body.
-void head_write_without_body(const struct http_head *head, struct evbuffer *out);
-// Whether the next bytes of a chunked body are valid.
-KG_MUST_CHECK bool chunks_scan(struct http_chunks *chunks, const char *data, size_t len);
+// The first value of a header; NULL: there is none.
+const char *head_find(const struct http_head *head, const char *name);
+// Whether one of the lists of that name has the token, in any case.
+bool head_has_token(const struct http_head *head, const char *name, const char *token);
+
+// ---- framing.c ------------------------------------------------------------------------------
+
+void framing_init(struct http_framing *framing, bool chunked, uint64_t len);
+// Moves what has come of the body, at most to its end. False: the chunks are malformed.
+KG_MUST_CHECK bool framing_take(struct http_framing *framing, struct evbuffer *input,
+                                struct evbuffer *body);
+
+// ---- deadlines.c ----------------------------------------------------------------------------
+
+// 0: 15 s.
+void deadlines_init(struct http_deadlines *deadlines, struct loop *loop, int timeout_s);
+void deadlines_fini(struct http_deadlines *deadlines);
+// The connection closes at its deadline. One that has a deadline keeps it.
+void deadline_start(struct http_connection *conn);
+void deadline_stop(struct http_connection *conn);
 
 // ---- peers.c --------------------------------------------------------------------------------
 
@@ -384,15 +390,24 @@ void parsed_free(void *parsed);
 
 // ---- connection.c ---------------------------------------------------------------------------
 
-// Closes the connection as if its client had, and so frees it; an open request is `gone`.
+// Takes the socket, and `peer`.
+struct http_connection *connection_new(struct http_server *server, int fd, struct http_peer *peer);
+// Closes and frees it; an open request is `gone`.
 void connection_close(struct http_connection *conn);
 // One of its requests has an owner.
 void connection_trust(struct http_connection *conn);
-// Sets the callback that takes the input; NULL: the input waits.
-void connection_set_reader(struct http_connection *conn, bufferevent_data_cb on_read);
-// Sets the callback for an output that was written, and returns the one before.
-bufferevent_data_cb connection_set_writer(struct http_connection *conn,
-                                          bufferevent_data_cb on_write);
+// Reads the body of its request, and then calls dispatch_handle().
+void connection_read_body(struct http_connection *conn);
+// Its request counts as open until the answer has been sent.
+void connection_is_handled(struct http_connection *conn);
+// Writes what is in the output now.
+void connection_flush(struct http_connection *conn);
+// The answer is in the output, and the request was freed.
+void connection_finish_answer(struct http_connection *conn);
+// Answers what is no request, and closes the connection.
+void connection_refuse(struct http_connection *conn, const struct kg_error *err);
+// Those whose answer was sent read the next request.
+void connections_go_on(struct http_server *server);
 
 // ---- intake.c -------------------------------------------------------------------------------
 
@@ -412,16 +427,15 @@ void intake_forget(struct http_connection *conn);
 enum http_method method_by_name(const char *name);
 // Writes "GET, HEAD, …" for a set of methods.
 void methods_format(int set, char *ret, size_t size);
-struct http_request *request_new(struct http_connection *conn, struct evhttp_request *ev);
-// Reads the path and the query; request_fini_target() frees them, also after an error.
+struct http_request *request_new(struct http_connection *conn);
+// Reads the path and the query.
 KG_MUST_CHECK int request_parse_target(struct http_request *request, const char *target,
                                        struct kg_error *err);
-void request_fini_target(struct http_request *request);
 // Stops calling `on_drain`.
 void request_stop_drain(struct http_request *request);
-// The connection is closing: calls `on_gone`.
+// Its connection closes: takes it away from it, and then calls `on_gone`.
+void request_detach(struct http_request *request);
 void request_gone(struct http_request *request);
-// Frees a request, and its evhttp_request if the client has disconnected.
 void request_free(struct http_request *request);
 
 // ---- body.c ---------------------------------------------------------------------------------
@@ -443,15 +457,10 @@ json_t *problem_new(const struct kg_error *err);
 void reply_add_shared(struct evbuffer *to, const void *data, size_t len, loop_fn release,
                       void *arg);
 void reply_add_common_headers(struct http_request *request, int status, const char *content_type);
-
-// ---- refusal.c ------------------------------------------------------------------------------
-
-void refusal_init(struct http_server *server);
-void refusal_fini(struct http_server *server);
-void refusal_watch(struct http_connection *conn);
-void refusal_forget(struct http_connection *conn);
-// Answers a request that evhttp has not read, and closes the connection.
-void refusal_send(struct http_connection *conn, const struct kg_error *err);
+// The connection closes after the answer.
+void reply_close(struct http_request *request);
+// Writes the head of the answer, with the headers that were added. `content_length` -1: not known.
+void reply_write_head(struct http_request *request, int status, int64_t content_length);
 
 // ---- origin.c -------------------------------------------------------------------------------
 
@@ -506,21 +515,7 @@ KG_MUST_CHECK int identify_check(struct http_connection *conn, struct http_reque
 
 // ---- dispatch.c -----------------------------------------------------------------------------
 
-// Whether the body should be read: the head has a valid key, and its origin, path and length are
-// accepted. DISPATCH_LATER: the key is being checked; ask again when `on_identified` is called.
-enum dispatch_verdict { DISPATCH_REFUSED, DISPATCH_ADMITTED, DISPATCH_LATER };
-enum dispatch_verdict dispatch_judge(struct http_connection *conn, const struct http_head *head,
-                                     http_identified_fn on_identified);
-// Checks a request that evhttp has read, finds its route, and calls the handler.
-void dispatch_handle(struct http_connection *conn, struct evhttp_request *ev);
-
-// ---- gate.c ---------------------------------------------------------------------------------
-
-void gate_init(struct http_server *server, const struct http_server_settings *settings);
-void gate_fini(struct http_server *server);
-void gate_watch(struct http_connection *conn);
-// The request has no deadline any more.
-void gate_await_no_more(struct http_connection *conn);
-// A request is answered: the next one is judged before evhttp reads it.
-void gate_close_again(struct http_connection *conn);
-void gate_forget(struct http_connection *conn);
+// Checks a request whose head has come, and lets its body be read, or answers it.
+void dispatch_head(struct http_request *request);
+// The request is complete, or its body is not read: checks what is left, and calls the handler.
+void dispatch_handle(struct http_request *request);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// evhttp reads a whole body before its handler runs. So there is a bound on the bytes that all
+// A body is read whole before its handler runs. So there is a bound on the bytes that all
 // connections together hold, and half of it for each owner. Beyond the bound only the connections
 // that have waited longest read on, at a minimum rate. Other large bodies have a lower minimum
 // rate.
@@ -175,7 +175,7 @@ intake_on_input(struct evbuffer *input, const struct evbuffer_cb_info *info, voi
     struct http_intake *intake = &conn->server->intake;
     conn->received += info->n_added;
     if (conn->held >= intake->max_body)
-        return; // evhttp drops the rest of a body that is too large
+        return; // the body is too large, and is about to be refused
     intake_count(conn, info->n_added);
     if (conn->held > SMALL_BYTES && !conn->is_large) {
         conn->is_large = true;
@@ -237,7 +237,7 @@ intake_init(struct http_server *server, const struct http_server_settings *setti
     struct http_intake *intake = &server->intake;
     TAILQ_INIT(&intake->large);
     LIST_INIT(&intake->shares);
-    intake->look_ms = server->gate.timeout_ms / LOOKS;
+    intake->look_ms = server->deadlines.timeout_ms / LOOKS;
     intake->max_body = settings->max_body_bytes + settings->max_header_bytes;
     intake->max = settings->max_held_bytes ? settings->max_held_bytes : SIZE_MAX;
     intake->decide = event_new(loop_event_base(server->loop), -1, 0, intake_on_decide, server);

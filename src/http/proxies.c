@@ -60,11 +60,11 @@ are_loopback(const char *list, bool is_forwarded)
 bool
 proxies_say_elsewhere(const struct http_request *request)
 {
-    const struct evkeyval *header;
-    TAILQ_FOREACH(header, request->headers, next) {
-        bool is_forwarded = strcasecmp(header->key, "Forwarded") == 0;
-        if ((is_forwarded || strcasecmp(header->key, "X-Forwarded-For") == 0 ||
-             strcasecmp(header->key, "X-Real-IP") == 0) &&
+    for (size_t i = 0; i < request->head.n_headers; i++) {
+        const struct http_header *header = &request->head.headers[i];
+        bool is_forwarded = strcasecmp(header->name, "Forwarded") == 0;
+        if ((is_forwarded || strcasecmp(header->name, "X-Forwarded-For") == 0 ||
+             strcasecmp(header->name, "X-Real-IP") == 0) &&
             !are_loopback(header->value, is_forwarded))
             return true;
     }
@@ -134,10 +134,10 @@ static char *
 forwarded_for(const struct http_request *request)
 {
     KG_AUTO_BUF list = {0};
-    const struct evkeyval *header;
     buf_append_str(&list, "");
-    TAILQ_FOREACH(header, request->headers, next) {
-        if (strcasecmp(header->key, "X-Forwarded-For") == 0)
+    for (size_t i = 0; i < request->head.n_headers; i++) {
+        const struct http_header *header = &request->head.headers[i];
+        if (strcasecmp(header->name, "X-Forwarded-For") == 0)
             buf_printf(&list, ",%s", header->value);
     }
     return buf_take(&list);

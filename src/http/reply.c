@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "http_priv.h"
 #include "metrics.h"
@@ -11,9 +12,23 @@
 void
 http_reply_header(struct http_request *request, const char *name, const char *value)
 {
-    if (evhttp_add_header(evhttp_request_get_output_headers(request->ev), name, value))
+    if (strpbrk(value, "\r\n")) {
         log_warning("answer header dropped", LOG_STR("request", request->id),
                     LOG_STR("name", name));
+        return;
+    }
+    request->has_length |= strcasecmp(name, "Content-Length") == 0;
+    buf_append_str(&request->answer, name);
+    buf_append_str(&request->answer, ": ");
+    buf_append_str(&request->answer, value);
+    buf_append_str(&request->answer, "\r\n");
+}
+
+void
+reply_close(struct http_request *request)
+{
+    if (request->conn)
+        request->conn->must_close = true;
 }
 
 void
@@ -28,26 +43,111 @@ reply_add_common_headers(struct http_request *request, int status, const char *c
               LOG_INT("status", status));
 }
 
-// Takes the contents of `body`. A client that reads nothing of the answer for the idle timeout is
-// disconnected; the whole answer may take longer.
+// ---- The head -------------------------------------------------------------------------------
+
+// RFC 9110, section 15; of the statuses that handlers and errors have.
+static const char *
+reason_of(int status)
+{
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {
+        {200, "OK"},
+        {201, "Created"},
+        {202, "Accepted"},
+        {204, "No Content"},
+        {206, "Partial Content"},
+        {302, "Found"},
+        {304, "Not Modified"},
+        {307, "Temporary Redirect"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {406, "Not Acceptable"},
+        {409, "Conflict"},
+        {410, "Gone"},
+        {412, "Precondition Failed"},
+        {413, "Request Entity Too Large"},
+        {415, "Unsupported Media Type"},
+        {416, "Requested range not satisfiable"},
+        {429, "Too Many Requests"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Time-out"},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(reasons); i++)
+        if (reasons[i].status == status)
+            return reasons[i].reason;
+    return "Status"; // clients go by the number
+}
+
+// RFC 9110, sections 15.3.5 and 15.4.5.
+static bool
+has_content(int status)
+{
+    return status != 204 && status != 304;
+}
+
 static void
-send_whole(struct http_request *request, int status, const char *content_type,
-           struct evbuffer *body)
+add_date(struct evbuffer *output)
+{
+    char date[40];
+    evutil_date_rfc1123(date, sizeof date, NULL);
+    evbuffer_add_printf(output, "Date: %s\r\n", date);
+}
+
+void
+reply_write_head(struct http_request *request, int status, int64_t content_length)
 {
     struct http_connection *conn = request->conn;
-    assert(!request->streaming);
+    const struct http_head *head = &request->head;
+    struct evbuffer *output = bufferevent_get_output(conn->bev);
+    bool keeps = !head->is_1_0 || head_has_token(head, "Connection", "keep-alive");
+    // HTTP/1.0 has no chunks: the end of the connection is the end of the answer.
+    bool is_open = content_length < 0 && !request->has_length && has_content(status);
+    request->is_chunked = is_open && !head->is_1_0 && request->method != HTTP_HEAD;
+    if (head_has_token(head, "Connection", "close") || !keeps || (is_open && head->is_1_0))
+        conn->must_close = true;
+    evbuffer_add_printf(output, "HTTP/1.%d %d %s\r\n", !head->is_1_0, status, reason_of(status));
+    evbuffer_add(output, request->answer.data, request->answer.len);
+    add_date(output);
+    if (content_length >= 0 && !request->has_length && has_content(status))
+        evbuffer_add_printf(output, "Content-Length: %lld\r\n", (long long)content_length);
+    if (request->is_chunked)
+        evbuffer_add_printf(output, "Transfer-Encoding: chunked\r\n");
+    if (conn->must_close)
+        evbuffer_add_printf(output, "Connection: close\r\n");
+    else if (head->is_1_0)
+        evbuffer_add_printf(output, "Connection: keep-alive\r\n");
+    evbuffer_add(output, "\r\n", 2);
+}
+
+// ---- Whole answers --------------------------------------------------------------------------
+
+// Writes the head of an answer with `len` bytes; returns where to write these, or NULL if they are
+// not sent.
+static struct evbuffer *
+begin_whole(struct http_request *request, int status, const char *content_type, size_t len)
+{
+    assert(!request->is_streaming);
     reply_add_common_headers(request, status, content_type);
-    size_t len = evbuffer_get_length(body);
-    if (request->method == HTTP_HEAD) {
-        char text[24];
-        snprintf(text, sizeof text, "%zu", len);
-        http_reply_header(request, "Content-Length", text);
-        evbuffer_drain(body, len);
-    }
-    struct evhttp_request *ev = request->ev;
+    reply_write_head(request, status, (int64_t)len);
+    return request->method == HTTP_HEAD || !has_content(status)
+               ? NULL
+               : bufferevent_get_output(request->conn->bev);
+}
+
+static void
+end_whole(struct http_request *request)
+{
+    struct http_connection *conn = request->conn;
     request_free(request);
-    bufferevent_set_timeouts(conn->bev, NULL, &conn->server->idle_timeout);
-    evhttp_send_reply(ev, status, NULL, body);
+    connection_finish_answer(conn);
 }
 
 void
@@ -58,9 +158,10 @@ http_reply(struct http_request *request, int status, const char *content_type, c
         request_free(request);
         return;
     }
-    struct evbuffer *body = request->conn->server->scratch;
-    evbuffer_add(body, data, len);
-    send_whole(request, status, content_type, body);
+    struct evbuffer *to = begin_whole(request, status, content_type, len);
+    if (to)
+        evbuffer_add(to, data, len);
+    end_whole(request);
 }
 
 static void
@@ -80,9 +181,12 @@ http_reply_take(struct http_request *request, int status, const char *content_ty
         request_free(request);
         return;
     }
-    struct evbuffer *body = request->conn->server->scratch;
-    evbuffer_add_reference(body, text, len, free_reference, text);
-    send_whole(request, status, content_type, body);
+    struct evbuffer *to = begin_whole(request, status, content_type, len);
+    if (to)
+        evbuffer_add_reference(to, text, len, free_reference, text);
+    else
+        free(text);
+    end_whole(request);
 }
 
 struct shared_bytes {
@@ -117,9 +221,12 @@ http_reply_shared(struct http_request *request, int status, const char *content_
         request_free(request);
         return;
     }
-    struct evbuffer *body = request->conn->server->scratch;
-    reply_add_shared(body, data, len, release, arg);
-    send_whole(request, status, content_type, body);
+    struct evbuffer *to = begin_whole(request, status, content_type, len);
+    if (to)
+        reply_add_shared(to, data, len, release, arg);
+    else
+        release(arg);
+    end_whole(request);
 }
 
 static void

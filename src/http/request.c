@@ -12,14 +12,11 @@
 // ---- Methods --------------------------------------------------------------------------------
 
 static const struct {
-    enum evhttp_cmd_type type;
     enum http_method method;
     const char *name;
 } methods[] = {
-    {EVHTTP_REQ_GET, HTTP_GET, "GET"},          {EVHTTP_REQ_HEAD, HTTP_HEAD, "HEAD"},
-    {EVHTTP_REQ_POST, HTTP_POST, "POST"},       {EVHTTP_REQ_PUT, HTTP_PUT, "PUT"},
-    {EVHTTP_REQ_DELETE, HTTP_DELETE, "DELETE"}, {EVHTTP_REQ_OPTIONS, HTTP_OPTIONS, "OPTIONS"},
-    {EVHTTP_REQ_PATCH, HTTP_PATCH, "PATCH"},
+    {HTTP_GET, "GET"},       {HTTP_HEAD, "HEAD"},       {HTTP_POST, "POST"},   {HTTP_PUT, "PUT"},
+    {HTTP_DELETE, "DELETE"}, {HTTP_OPTIONS, "OPTIONS"}, {HTTP_PATCH, "PATCH"},
 };
 
 enum http_method
@@ -29,15 +26,6 @@ method_by_name(const char *name)
         if (strcmp(methods[i].name, name) == 0)
             return methods[i].method;
     return 0;
-}
-
-static enum http_method
-method_by_type(enum evhttp_cmd_type type)
-{
-    for (size_t i = 0; i < KG_ARRAY_LEN(methods); i++)
-        if (methods[i].type == type)
-            return methods[i].method;
-    abort(); // evhttp_set_allowed_methods() lets no other through
 }
 
 void
@@ -57,17 +45,16 @@ methods_format(int set, char *ret, size_t size)
 // ---- Life -----------------------------------------------------------------------------------
 
 struct http_request *
-request_new(struct http_connection *conn, struct evhttp_request *ev)
+request_new(struct http_connection *conn)
 {
     struct http_request *request = KG_NEW(struct http_request);
     request->server = conn->server;
     request->conn = conn;
-    request->ev = ev;
-    request->headers = evhttp_request_get_input_headers(ev);
-    request->method = method_by_type(evhttp_request_get_command(ev));
+    request->body = evbuffer_new();
+    if (!request->body)
+        abort();
     id_random(request->id, HTTP_ID_LEN);
     conn->request = request;
-    LIST_INSERT_HEAD(&conn->server->requests, request, link);
     return request;
 }
 
@@ -81,15 +68,10 @@ request_stop_drain(struct http_request *request)
         loop_timer_stop(request->drain_timer);
 }
 
-// Removes the request from its connection and from the server's list.
-static void
+void
 request_detach(struct http_request *request)
 {
-    struct http_server *server = request->server;
     request_stop_drain(request);
-    LIST_REMOVE(request, link);
-    if (server->handling == request)
-        server->handling = NULL;
     request->conn->request = NULL;
     request->conn = NULL;
 }
@@ -97,9 +79,10 @@ request_detach(struct http_request *request)
 void
 request_gone(struct http_request *request)
 {
-    request_detach(request);
     loop_fn on_gone = KG_STEAL(request->on_gone);
-    if (on_gone)
+    if (!request->is_handled)
+        request_free(request);
+    else if (on_gone)
         on_gone(request->on_gone_arg);
 }
 
@@ -107,35 +90,32 @@ static void
 count_request(const struct http_request *request)
 {
     static const char *const classes[] = {"gone", "1xx", "2xx", "3xx", "4xx", "5xx"};
-    char method[8];
+    char method[8] = "other";
     assert(request->status < 600);
-    methods_format((int)request->method, method, sizeof method);
+    if (request->method)
+        methods_format((int)request->method, method, sizeof method);
     metric_add(METRIC_HTTP_REQUESTS, 1, request->route ? request->route : "none", method,
                classes[request->status / 100]);
 }
 
 void
-request_fini_target(struct http_request *request)
-{
-    free(request->raw_path);
-    free(request->path);
-    free(request->query);
-}
-
-void
 request_free(struct http_request *request)
 {
-    count_request(request);
+    if (request->is_handled)
+        count_request(request);
     if (request->conn)
         request_detach(request);
-    else
-        evhttp_request_free(request->ev);
     loop_timer_free(request->drain_timer);
     loop_timer_free(request->flush_timer);
     loop_timer_free(request->slow_timer);
     parsed_free(request->json);
     json_decref(request->elsewhere);
-    request_fini_target(request);
+    free(request->raw_path);
+    free(request->path);
+    free(request->query);
+    buf_fini(&request->answer);
+    evbuffer_free(request->body);
+    head_fini(&request->head);
     free(request);
 }
 
@@ -253,7 +233,7 @@ http_request_query(const struct http_request *request, const char *name)
 const char *
 http_request_header(const struct http_request *request, const char *name)
 {
-    return evhttp_find_header(request->headers, name);
+    return head_find(&request->head, name);
 }
 
 const char *

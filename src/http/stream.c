@@ -19,27 +19,12 @@ output_of(const struct http_request *request)
 
 // ---- Writing to the socket ------------------------------------------------------------------
 
-// The bufferevent would write in the next turn, and change twice for it what epoll watches. So it
-// writes only what the socket did not take here; it also finds out why.
-static void
-flush(struct http_connection *conn)
-{
-    struct evbuffer *output = bufferevent_get_output(conn->bev);
-    if (!(bufferevent_get_enabled(conn->bev) & EV_WRITE)) {
-        evbuffer_unfreeze(output, 1); // only the bufferevent itself takes from it, otherwise
-        evbuffer_write_atmost(output, conn->fd, FLUSH_BYTES);
-        evbuffer_freeze(output, 1);
-    }
-    if (evbuffer_get_length(output) > 0)
-        bufferevent_enable(conn->bev, EV_WRITE);
-}
-
 static void
 stream_on_flush(void *arg)
 {
     struct http_request *request = arg;
     if (request->conn)
-        flush(request->conn);
+        connection_flush(request->conn);
 }
 
 void
@@ -52,74 +37,38 @@ stream_init_flush(struct http_request *request)
 static void
 flush_later(struct http_request *request)
 {
-    if (evbuffer_get_length(output_of(request)) == 0)
-        bufferevent_disable(request->conn->bev, EV_WRITE);
     loop_timer_fire(request->flush_timer);
 }
 
 // ---- Streams --------------------------------------------------------------------------------
-
-// evhttp_send_reply_start() would change twice what epoll watches. It would also make evhttp forget
-// whom it calls when the last answer was written: until the end it is not called at all.
-static void
-write_head(const struct http_request *request, int status)
-{
-    struct evhttp_request *ev = request->ev;
-    struct evkeyvalq *headers = evhttp_request_get_output_headers(ev);
-    struct evbuffer *output = output_of(request);
-    const char *connection = evhttp_find_header(request->headers, "Connection");
-    bool is_1_0 = ev->major == 1 && ev->minor == 0;
-    char date[40];
-    evutil_date_rfc1123(date, sizeof date, NULL);
-    evhttp_add_header(headers, "Date", date);
-    ev->chunked =
-        !is_1_0 && request->method != HTTP_HEAD && !evhttp_find_header(headers, "Content-Length");
-    if (ev->chunked)
-        evhttp_add_header(headers, "Transfer-Encoding", "chunked");
-    if (connection && strcasecmp(connection, "close") == 0) {
-        evhttp_remove_header(headers, "Connection");
-        evhttp_add_header(headers, "Connection", "close");
-    }
-    evbuffer_add_printf(output, "HTTP/%d.%d %d %s\r\n", ev->major, ev->minor, status,
-                        status == 206 ? "Partial Content" : "OK");
-    struct evkeyval *header;
-    TAILQ_FOREACH(header, headers, next)
-        evbuffer_add_printf(output, "%s: %s\r\n", header->key, header->value);
-    evbuffer_add(output, "\r\n", 2);
-}
 
 void
 http_stream_start(struct http_request *request, int status, const char *content_type)
 {
     if (!request->conn)
         return;
-    assert(!request->streaming);
-    request->streaming = true;
+    assert(!request->is_streaming);
+    request->is_streaming = true;
     reply_add_common_headers(request, status, content_type);
     http_reply_header(request, "Cache-Control", "no-cache");
     http_reply_header(request, "X-Accel-Buffering", "no");
-    // HTTP/1.0 has no chunks: the end of the connection is the end of the answer.
-    if (request->ev->major == 1 && request->ev->minor == 0)
-        evhttp_remove_header(evhttp_request_get_input_headers(request->ev), "Connection");
     stream_init_flush(request);
     loop_timer_start(request->flush_timer, HEAD_LINGER_MS);
-    bufferevent_disable(request->conn->bev, EV_WRITE);
-    request->evhttp_write = connection_set_writer(request->conn, NULL);
-    write_head(request, status);
+    reply_write_head(request, status, -1);
 }
 
-// Writes to the connection's buffer directly: evhttp_send_reply_chunk() would allocate a buffer for
-// every chunk, which takes many times the size of a short line.
+// Writes to the connection's buffer directly: a buffer for every chunk would take many times the
+// size of a short line.
 void
 http_stream_write(struct http_request *request, const void *data, size_t len)
 {
     if (!request->conn)
         return;
-    assert(request->streaming);
+    assert(request->is_streaming);
     if (len == 0 || (request->method == HTTP_HEAD && !request->conn->tunnelled))
         return;
     struct evbuffer *output = output_of(request);
-    bool chunked = request->ev->chunked;
+    bool chunked = request->is_chunked;
     char size[24];
     int size_len = snprintf(size, sizeof size, "%zx\r\n", len);
     flush_later(request);
@@ -138,13 +87,13 @@ http_stream_write_shared(struct http_request *request, const void *data, size_t 
         release(arg);
         return;
     }
-    assert(request->streaming);
+    assert(request->is_streaming);
     struct evbuffer *output = output_of(request);
     flush_later(request);
-    if (request->ev->chunked)
+    if (request->is_chunked)
         evbuffer_add_printf(output, "%zx\r\n", len);
     reply_add_shared(output, data, len, release, arg);
-    if (request->ev->chunked)
+    if (request->is_chunked)
         evbuffer_add(output, "\r\n", 2);
 }
 
@@ -192,26 +141,12 @@ void
 http_stream_end(struct http_request *request)
 {
     struct http_connection *conn = request->conn;
-    assert(request->streaming || !conn);
-    struct evhttp_request *ev = request->ev;
-    bool in_handler = conn && conn->server->handling == request;
-    if (conn)
-        (void)connection_set_writer(conn, request->evhttp_write);
+    assert(request->is_streaming || !conn);
+    if (conn && request->is_chunked)
+        evbuffer_add(output_of(request), "0\r\n\r\n", 5);
     request_free(request);
-    if (!conn)
-        return;
-    // With its last chunk written here evhttp has nothing to wait for, if all was written. Within
-    // the handler it must not end the request.
-    if (ev->chunked) {
-        evbuffer_add(bufferevent_get_output(conn->bev), "0\r\n\r\n", 5);
-        ev->chunked = 0;
-    }
-    if (in_handler)
-        bufferevent_enable(conn->bev, EV_WRITE);
-    else
-        flush(conn);
-    bufferevent_set_timeouts(conn->bev, NULL, &conn->server->idle_timeout);
-    evhttp_send_reply_end(ev);
+    if (conn)
+        connection_finish_answer(conn);
 }
 
 void

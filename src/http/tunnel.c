@@ -55,7 +55,7 @@ http_request_route(const struct http_request *request)
 const char *
 http_request_target(const struct http_request *request)
 {
-    return evhttp_request_get_uri(request->ev);
+    return request->head.target;
 }
 
 // Of this connection only (RFC 9110, 7.6.1), or written anew.
@@ -92,17 +92,18 @@ http_tunnel_head(const struct http_request *request, const char *extra)
 {
     KG_AUTO_BUF head = {0};
     char method[32];
-    const char *upgrade = evhttp_find_header(request->headers, "Upgrade");
+    const char *upgrade = head_find(&request->head, "Upgrade");
     bool upgrades = upgrade && http_upgrade_is_asked(request, upgrade);
     methods_format(request->method, method, sizeof method);
     buf_append_str(&head, method);
     buf_append_str(&head, " ");
-    buf_append_str(&head, evhttp_request_get_uri(request->ev));
-    buf_printf(&head, " HTTP/%d.%d\r\n", request->ev->major, request->ev->minor);
-    const struct evkeyval *header;
-    TAILQ_FOREACH(header, request->headers, next)
-        if (!is_hop(header->key) && !has_name(extra, header->key))
-            append_header(&head, header->key, header->value);
+    buf_append_str(&head, request->head.target);
+    buf_append_str(&head, request->head.is_1_0 ? " HTTP/1.0\r\n" : " HTTP/1.1\r\n");
+    for (size_t i = 0; i < request->head.n_headers; i++) {
+        const struct http_header *header = &request->head.headers[i];
+        if (!is_hop(header->name) && !has_name(extra, header->name))
+            append_header(&head, header->name, header->value);
+    }
     if (upgrades)
         append_header(&head, "Upgrade", upgrade);
     append_header(&head, "Connection", upgrades ? "Upgrade" : "close");

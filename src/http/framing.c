@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of a request as it comes: so many bytes, or chunks (RFC 9112, section 7.1).
+
+#include "http_priv.h"
+
+enum { CHUNK_DIGITS_MAX = 8 };
+
+// Of what is no data. Extensions and trailers are refused.
+static bool
+take_char(struct http_framing *framing, char c)
+{
+    int digit;
+    switch (framing->state) {
+    case FRAMING_SIZE:
+        digit = hex_value(c);
+        if (digit >= 0) {
+            framing->left = framing->left * 16 + (uint64_t)digit;
+            return ++framing->digits <= CHUNK_DIGITS_MAX;
+        }
+        framing->state = FRAMING_SIZE_LF;
+        return c == '\r' && framing->digits > 0;
+    case FRAMING_SIZE_LF:
+        framing->state = framing->left > 0 ? FRAMING_DATA : FRAMING_LAST_CR;
+        return c == '\n';
+    case FRAMING_DATA_CR:
+        framing->state = FRAMING_DATA_LF;
+        return c == '\r';
+    case FRAMING_DATA_LF:
+        framing->state = FRAMING_SIZE;
+        framing->digits = 0;
+        return c == '\n';
+    case FRAMING_LAST_CR:
+        framing->state = FRAMING_LAST_LF;
+        return c == '\r';
+    case FRAMING_LAST_LF:
+        framing->state = FRAMING_END;
+        return c == '\n';
+    case FRAMING_DATA:
+    case FRAMING_END:
+        break;
+    }
+    return false;
+}
+
+static void
+take_data(struct http_framing *framing, struct evbuffer *input, struct evbuffer *body)
+{
+    size_t len = evbuffer_get_length(input);
+    size_t take = framing->left < len ? (size_t)framing->left : len;
+    if (evbuffer_remove_buffer(input, body, take) != (int)take)
+        abort();
+    framing->left -= take;
+    if (framing->left == 0)
+        framing->state = framing->chunked ? FRAMING_DATA_CR : FRAMING_END;
+}
+
+void
+framing_init(struct http_framing *framing, bool chunked, uint64_t len)
+{
+    *framing = (struct http_framing){.chunked = chunked, .left = chunked ? 0 : len};
+    if (!chunked)
+        framing->state = len > 0 ? FRAMING_DATA : FRAMING_END;
+}
+
+bool
+framing_take(struct http_framing *framing, struct evbuffer *input, struct evbuffer *body)
+{
+    char c;
+    while (framing->state != FRAMING_END && evbuffer_get_length(input) > 0) {
+        if (framing->state == FRAMING_DATA)
+            take_data(framing, input, body);
+        else if (evbuffer_remove(input, &c, 1) != 1 || !take_char(framing, c))
+            return false;
+    }
+    return true;
+}
