@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kernel's stdout and stderr: complete text files, and what is written to their descriptors."""
 
+import atexit
 import codecs
 import contextlib
 import fcntl
@@ -62,17 +63,37 @@ class _Buffer(io.RawIOBase):
 class _Senders:
     """ZeroMQ's threads, which write what sockets send. What they have not written yet is lost with the process.
 
-    They sleep when they have written everything, or as much as the system takes.
+    A message to ourselves goes by the same thread, and comes back after it has seen what was sent before. Of
+    large messages it may have written a part only: it sleeps when it has written everything, or as much as the
+    system takes. (gVisor also says that it sleeps where it is about to run, so that alone is not enough.)
     """
 
     _pid = None
 
-    def wait(self):
-        if self._pid != os.getpid():
-            self._pid, self._files = os.getpid(), list(self._open())
+    def __init__(self):
+        self._lock = threading.Lock()
+
+    def wait(self, context):
         end = time.monotonic() + _SENDERS_S
+        with self._lock:
+            if self._pid != os.getpid():
+                self._pid, self._files = os.getpid(), list(self._open())
+                self._connect(context)
+            self._here.send(b"")
+            if self._there.poll(_SENDERS_S * 1000):
+                self._there.recv()
         while any(map(_runs, self._files)) and time.monotonic() < end:
             time.sleep(0.0001)
+
+    def _connect(self, context):
+        """The sockets of a process that has forked are left to it."""
+        self._here, self._there = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+        address = f"ipc://@kernelgate-{os.getpid()}-{os.urandom(8).hex()}"
+        self._here.bind(address)
+        self._there.connect(address)
+        for socket in (self._here, self._there):
+            socket.linger = 0
+            atexit.register(socket.close)  # the kernel ends its context, which waits for that
 
     def _open(self):
         folder = "/proc/self/task"
@@ -205,8 +226,8 @@ class OutStream(iostream.OutStream):
         sent = threading.Event()
         self.pub_thread.schedule(sent.set)  # ipykernel 7.x sends after it has said that it has flushed
         sent.wait(_SENDERS_S)
-        with contextlib.suppress(OSError):
-            self._senders.wait()
+        with contextlib.suppress(OSError, zmq.ZMQError):
+            self._senders.wait(self.pub_thread.socket.context)
 
     def _flush(self):
         if not self._is_master_process():

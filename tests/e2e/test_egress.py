@@ -30,7 +30,10 @@ def web():
     server.close()
 
 
-@pytest.fixture(scope="module", params=["exec", "fork"])
+FORK = pytest.param("fork", marks=pytest.mark.not_on("kubernetes", "kernels are started by exec"))
+
+
+@pytest.fixture(scope="module", params=["exec", FORK])
 def out(request, web):
     gateway = Gateway(
         *("--pool-size", "1", "--network", "egress", "--fetch-allow", "127.0.0.1"),
