@@ -1,74 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection of a client: reads a request at a time, writes its answer, and goes on with the
-// next. What comes in between waits in the input.
+// One connection of a client: its output, and its end.
 
-#include <assert.h>
 #include <event2/event.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "http_priv.h"
-#include "metrics.h"
-
-enum {
-    // libevent's default of 16 KiB a turn would delay streams while other work makes turns long.
-    TURN_BYTES = 1 << 20,
-};
-
-static struct evbuffer *
-input_of(const struct http_connection *conn)
-{
-    return bufferevent_get_input(conn->bev);
-}
-
-static struct evbuffer *
-output_of(const struct http_connection *conn)
-{
-    return bufferevent_get_output(conn->bev);
-}
-
-// ---- Its end --------------------------------------------------------------------------------
 
 void
 connection_close(struct http_connection *conn)
 {
-    struct http_server *server = conn->server;
-    struct http_request *request = conn->request;
-    if (conn->busy && (conn->state != CONNECTION_UPGRADED || conn->tunnelled))
-        server->n_busy--;
-    if (conn->is_ready)
-        TAILQ_REMOVE(&server->ready, conn, ready_link);
-    intake_forget(conn);
-    deadline_stop(conn);
-    identify_forget(conn);
-    place_leave(conn);
-    peer_leave(&server->peers, conn->peer, conn->trusted, clock_mono_ms());
-    if (conn->lingers && !server->ending)
-        linger_start(server, conn->fd);
-    LIST_REMOVE(conn, link);
-    if (request)
-        request_detach(request);
-    bufferevent_free(conn->bev); // with the socket
-    free(conn);
-    if (request)
-        request_gone(request);
+    // pipeline.c hears of it as if the socket had failed.
+    bufferevent_trigger_event(conn->bev, BEV_EVENT_READING | BEV_EVENT_ERROR, 0);
 }
 
 void
-connection_trust(struct http_connection *conn)
+connection_has_sent(struct http_connection *conn)
 {
-    if (conn->trusted)
+    if (conn->state != CONNECTION_SENDING && conn->state != CONNECTION_ENDING)
         return;
-    peer_trust(conn->peer);
-    place_trust(conn);
-}
-
-// ---- Writing --------------------------------------------------------------------------------
-
-// Goes on in a turn of its own, since a handler may be on the stack.
-static void
-go_on_soon(struct http_connection *conn)
-{
     if (!conn->is_ready)
         TAILQ_INSERT_TAIL(&conn->server->ready, conn, ready_link);
     conn->is_ready = true;
@@ -80,25 +28,16 @@ go_on_soon(struct http_connection *conn)
 void
 connection_flush(struct http_connection *conn)
 {
-    struct evbuffer *output = output_of(conn);
+    struct evbuffer *output = bufferevent_get_output(conn->bev);
     if (!(bufferevent_get_enabled(conn->bev) & EV_WRITE)) {
         evbuffer_unfreeze(output, 1); // only the bufferevent itself takes from it, otherwise
-        evbuffer_write_atmost(output, conn->fd, TURN_BYTES);
+        evbuffer_write_atmost(output, conn->fd, HTTP_TURN_BYTES);
         evbuffer_freeze(output, 1);
     }
     if (evbuffer_get_length(output) > 0)
         bufferevent_enable(conn->bev, EV_WRITE);
-    else if (conn->state == CONNECTION_SENDING || conn->state == CONNECTION_ENDING)
-        go_on_soon(conn);
-}
-
-static void
-on_written(struct bufferevent *bev, void *arg)
-{
-    struct http_connection *conn = arg;
-    bufferevent_disable(bev, EV_WRITE);
-    if (conn->state == CONNECTION_SENDING || conn->state == CONNECTION_ENDING)
-        go_on_soon(conn);
+    else
+        connection_has_sent(conn);
 }
 
 // A client that reads nothing of the answer for the idle timeout is disconnected; the whole answer
@@ -109,233 +48,4 @@ connection_finish_answer(struct http_connection *conn)
     conn->state = conn->must_close ? CONNECTION_ENDING : CONNECTION_SENDING;
     bufferevent_set_timeouts(conn->bev, NULL, &conn->server->idle_timeout);
     connection_flush(conn);
-}
-
-// ---- Reading --------------------------------------------------------------------------------
-
-static void
-write_refusal(struct evbuffer *output, const struct kg_error *err)
-{
-    const struct kg_code_info *info = kg_code_info(err->code);
-    json_auto_t *problem = problem_new(err);
-    KG_AUTO_FREE char *text = json_dumps(problem, JSON_COMPACT);
-    char id[HTTP_ID_LEN + 1];
-    id_random(id, HTTP_ID_LEN);
-    metric_add(METRIC_HTTP_PROBLEMS, 1, info->name);
-    evbuffer_add_printf(output,
-                        "HTTP/1.1 %d %s\r\n"
-                        "X-Request-Id: %s\r\n"
-                        "X-Content-Type-Options: nosniff\r\n"
-                        "Content-Type: application/problem+json\r\n"
-                        "Content-Length: %zu\r\n"
-                        "Connection: close\r\n\r\n%s",
-                        info->http_status, info->title, id, strlen(text), text);
-}
-
-void
-connection_refuse(struct http_connection *conn, const struct kg_error *err)
-{
-    struct http_request *request = conn->request;
-    if (request) {
-        request_detach(request);
-        request_gone(request);
-    }
-    deadline_stop(conn);
-    evbuffer_drain(input_of(conn), evbuffer_get_length(input_of(conn)));
-    bufferevent_disable(conn->bev, EV_READ);
-    write_refusal(output_of(conn), err);
-    conn->lingers = conn->must_close = true;
-    connection_finish_answer(conn);
-}
-
-static void
-take_head(struct http_connection *conn, const char *text, size_t len)
-{
-    struct kg_error err;
-    struct http_request *request = request_new(conn);
-    int failed = head_parse(text, len, &request->head, &err);
-    evbuffer_drain(input_of(conn), len);
-    conn->head_seen = 0;
-    if (failed)
-        connection_refuse(conn, &err);
-    else
-        dispatch_head(request);
-}
-
-static void
-read_head(struct http_connection *conn)
-{
-    struct kg_error err;
-    struct evbuffer *input = input_of(conn);
-    const size_t len = evbuffer_get_length(input), max = conn->server->max_head;
-    if (len > 0)
-        deadline_start(conn);
-    size_t window = len < max ? len : max;
-    const char *text = window ? (const char *)evbuffer_pullup(input, (ev_ssize_t)window) : "";
-    size_t end = head_end(text, window, conn->head_seen);
-    conn->head_seen = window;
-    if (end > 0) {
-        take_head(conn, text, end);
-    } else if (len > max) {
-        kg_error_set(&err, KG_INVALID, 0,
-                     "the head of the request is too large: at most %zu bytes are allowed", max);
-        connection_refuse(conn, &err);
-    } else if (conn->is_half_closed) {
-        connection_close(conn); // nothing more comes
-    }
-}
-
-// The first thing after the head. A client that waits for it has sent nothing of the body.
-static void
-write_continue(struct http_connection *conn)
-{
-    if (evbuffer_get_length(input_of(conn)) > 0 || conn->request->head.is_1_0)
-        return;
-    evbuffer_add_printf(output_of(conn), "HTTP/1.1 100 Continue\r\n\r\n");
-    connection_flush(conn);
-}
-
-static void
-read_body(struct http_connection *conn)
-{
-    struct http_request *request = conn->request;
-    struct kg_error err;
-    if (!framing_take(&request->framing, input_of(conn), request->body)) {
-        kg_error_set(&err, KG_INVALID, 0,
-                     "malformed HTTP request: the body is not a sequence of chunks without "
-                     "extensions and trailers");
-        connection_refuse(conn, &err);
-    } else if (evbuffer_get_length(request->body) > request->max_body) {
-        request->body_is_cut = true;
-        dispatch_handle(request);
-    } else if (request->framing.state == FRAMING_END) {
-        dispatch_handle(request);
-    }
-}
-
-void
-connection_read_body(struct http_connection *conn)
-{
-    const char *expect = head_find(&conn->request->head, "Expect");
-    struct kg_error err;
-    conn->state = CONNECTION_BODY;
-    bufferevent_setwatermark(conn->bev, EV_READ, 0, 0);
-    if (expect && strcasecmp(expect, "100-continue") != 0) {
-        kg_error_set(&err, KG_INVALID, 0, "Expect: only 100-continue is supported");
-        connection_refuse(conn, &err);
-        return;
-    }
-    if (expect)
-        write_continue(conn);
-    read_body(conn);
-}
-
-static void
-step(struct http_connection *conn)
-{
-    struct http_request *request = conn->request;
-    switch (conn->state) {
-    case CONNECTION_HEAD:
-        read_head(conn);
-        break;
-    case CONNECTION_BODY:
-        read_body(conn);
-        break;
-    case CONNECTION_UPGRADED:
-        if (request->on_data)
-            request->on_data(request->on_data_arg);
-        break;
-    case CONNECTION_CHECKING:
-    case CONNECTION_ANSWERING:
-    case CONNECTION_SENDING:
-    case CONNECTION_ENDING:
-        break; // the input waits, bounded by HTTP_READ_AHEAD_MAX
-    }
-}
-
-static void
-on_readable(struct bufferevent *bev, void *arg)
-{
-    (void)bev;
-    step(arg);
-}
-
-// What a client has sent before it closed its side is still answered, while it is complete; an
-// answer that is not is not made any more.
-static void
-on_event(struct bufferevent *bev, short what, void *arg)
-{
-    (void)bev;
-    struct http_connection *conn = arg;
-    bool is_sending = conn->state == CONNECTION_SENDING || conn->state == CONNECTION_ENDING;
-    if ((what & BEV_EVENT_EOF) && is_sending)
-        conn->is_half_closed = true;
-    else
-        connection_close(conn);
-}
-
-// ---- The next request -----------------------------------------------------------------------
-
-void
-connection_is_handled(struct http_connection *conn)
-{
-    conn->state = CONNECTION_ANSWERING;
-    conn->busy = true;
-    conn->server->n_busy++;
-    place_is_busy(conn);
-    deadline_stop(conn);
-    bufferevent_setwatermark(conn->bev, EV_READ, 0, HTTP_READ_AHEAD_MAX);
-    bufferevent_set_timeouts(conn->bev, NULL, NULL);
-}
-
-// The answer was sent.
-static void
-go_on(struct http_connection *conn)
-{
-    if (conn->state == CONNECTION_ENDING) {
-        connection_close(conn);
-        return;
-    }
-    conn->state = CONNECTION_HEAD;
-    conn->busy = false;
-    conn->server->n_busy--;
-    place_is_idle(conn);
-    intake_reset(conn);
-    identify_reset(conn);
-    bufferevent_setwatermark(conn->bev, EV_READ, 0, 0);
-    bufferevent_set_timeouts(conn->bev, &conn->server->idle_timeout, &conn->server->idle_timeout);
-    step(conn);
-}
-
-void
-connections_go_on(struct http_server *server)
-{
-    struct http_connection *conn;
-    while ((conn = TAILQ_FIRST(&server->ready))) {
-        TAILQ_REMOVE(&server->ready, conn, ready_link);
-        conn->is_ready = false;
-        go_on(conn);
-    }
-}
-
-struct http_connection *
-connection_new(struct http_server *server, int fd, struct http_peer *peer)
-{
-    struct http_connection *conn = KG_NEW(struct http_connection);
-    conn->server = server;
-    conn->fd = fd;
-    conn->peer = peer;
-    conn->bev = bufferevent_socket_new(loop_event_base(server->loop), fd, BEV_OPT_CLOSE_ON_FREE);
-    if (!conn->bev)
-        abort();
-    bufferevent_set_max_single_write(conn->bev, TURN_BYTES);
-    bufferevent_setcb(conn->bev, on_readable, on_written, on_event, conn);
-    bufferevent_set_timeouts(conn->bev, &server->idle_timeout, &server->idle_timeout);
-    LIST_INSERT_HEAD(&server->connections, conn, link);
-    place_take(conn);
-    intake_watch(conn);
-    deadline_start(conn);
-    bufferevent_disable(conn->bev, EV_WRITE); // see connection_flush()
-    bufferevent_enable(conn->bev, EV_READ);
-    return conn;
 }

@@ -137,7 +137,7 @@ http_request_set_owner(struct http_request *request, const char *owner, struct k
         return kg_error_set(err, KG_INTERNAL, 0, "the client has disconnected");
     if (identify_as(conn, request, owner, err) < 0)
         return -1;
-    connection_trust(conn);
+    place_trust(conn);
     if (refuse_work(request, err) < 0)
         return -1;
     return http_server_admit(conn->server, request->owner, err);
@@ -207,7 +207,7 @@ dispatch_handle(struct http_request *request)
     const struct http_server *server = request->server;
     struct kg_error *err = &request->err;
     request->is_handled = true;
-    connection_is_handled(conn);
+    pipeline_is_handled(conn);
     if (request->body_is_unread || request->body_is_cut) {
         conn->lingers = true;
         reply_close(request);
@@ -247,7 +247,7 @@ on_identified(struct http_connection *conn)
     if (!request->err.code && request->route)
         (void)check_use(conn, request, &request->err);
     if (request->owner[0])
-        connection_trust(conn);
+        place_trust(conn);
     bool is_admitted = !request->err.code && request->owner[0];
     // No method but these has a body with a meaning (RFC 9110, section 9.3).
     request->body_is_unread = has_body && !(request->method & (HTTP_POST | HTTP_PUT | HTTP_PATCH));
@@ -259,7 +259,7 @@ on_identified(struct http_connection *conn)
     if (is_admitted)
         deadline_stop(conn);
     framing_init(&request->framing, head->chunked, (uint64_t)head->content_length);
-    connection_read_body(conn);
+    pipeline_read_body(conn);
 }
 
 void

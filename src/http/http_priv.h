@@ -25,6 +25,9 @@ enum {
     HTTP_PARAMS_MAX = 6,
     // What a client may send ahead while its request is being answered.
     HTTP_READ_AHEAD_MAX = 64 * 1024,
+    // What one connection writes at a time. libevent's 16 KiB would delay streams while other work
+    // makes turns long.
+    HTTP_TURN_BYTES = 1 << 20,
     // The largest body that is read without a valid key.
     HTTP_STRANGER_BYTES_MAX = 64 * 1024,
     HTTP_PEER_SLOTS = 1024,
@@ -287,8 +290,9 @@ struct http_request {
     loop_fn on_gone;
     void *on_gone_arg;
     // Its answer:
-    struct buf answer; // header lines
-    bool has_length;   // one of them is Content-Length
+    struct buf answer;   // header lines
+    bool has_length;     // one of them is Content-Length
+    bool has_connection; // one of them is Connection
     bool is_chunked;
     bool is_streaming;
     size_t low_watermark;
@@ -326,14 +330,17 @@ void framing_init(struct http_framing *framing, bool chunked, uint64_t len);
 KG_MUST_CHECK bool framing_take(struct http_framing *framing, struct evbuffer *input,
                                 struct evbuffer *body);
 
-// ---- deadlines.c ----------------------------------------------------------------------------
+// ---- connection.c ---------------------------------------------------------------------------
 
-// 0: 15 s.
-void deadlines_init(struct http_deadlines *deadlines, struct loop *loop, int timeout_s);
-void deadlines_fini(struct http_deadlines *deadlines);
-// The connection closes at its deadline. One that has a deadline keeps it.
-void deadline_start(struct http_connection *conn);
-void deadline_stop(struct http_connection *conn);
+// Closes and frees it; an open request is `gone`.
+void connection_close(struct http_connection *conn);
+// Writes what is in the output now.
+void connection_flush(struct http_connection *conn);
+// The answer is in the output, and the request was freed.
+void connection_finish_answer(struct http_connection *conn);
+// The output is empty: if an answer was sent, the connection goes on in a turn of its own, since a
+// handler may be on the stack.
+void connection_has_sent(struct http_connection *conn);
 
 // ---- peers.c --------------------------------------------------------------------------------
 
@@ -349,13 +356,22 @@ void peer_leave(struct http_peers *peers, struct http_peer *peer, bool was_trust
 // The address has sent a wrong key; true: too many.
 KG_MUST_CHECK bool peer_failed(struct http_peer *peer, int64_t now_ms);
 
+// ---- deadlines.c ----------------------------------------------------------------------------
+
+// 0: 15 s.
+void deadlines_init(struct http_deadlines *deadlines, struct loop *loop, int timeout_s);
+void deadlines_fini(struct http_deadlines *deadlines);
+// The connection closes at its deadline. One that has a deadline keeps it.
+void deadline_start(struct http_connection *conn);
+void deadline_stop(struct http_connection *conn);
+
 // ---- places.c -------------------------------------------------------------------------------
 
 void places_init(struct http_places *places, int max);
 // Before a connection takes a place: closes an idle one if places are short. False: none is idle.
 KG_MUST_CHECK bool places_make_room(struct http_places *places);
 void place_take(struct http_connection *conn);
-// The connection has its first valid key.
+// The connection has a valid key.
 void place_trust(struct http_connection *conn);
 void place_is_idle(struct http_connection *conn);
 void place_is_busy(struct http_connection *conn);
@@ -387,27 +403,6 @@ struct http_parsed {
     struct kg_error err;
 };
 void parsed_free(void *parsed);
-
-// ---- connection.c ---------------------------------------------------------------------------
-
-// Takes the socket, and `peer`.
-struct http_connection *connection_new(struct http_server *server, int fd, struct http_peer *peer);
-// Closes and frees it; an open request is `gone`.
-void connection_close(struct http_connection *conn);
-// One of its requests has an owner.
-void connection_trust(struct http_connection *conn);
-// Reads the body of its request, and then calls dispatch_handle().
-void connection_read_body(struct http_connection *conn);
-// Its request counts as open until the answer has been sent.
-void connection_is_handled(struct http_connection *conn);
-// Writes what is in the output now.
-void connection_flush(struct http_connection *conn);
-// The answer is in the output, and the request was freed.
-void connection_finish_answer(struct http_connection *conn);
-// Answers what is no request, and closes the connection.
-void connection_refuse(struct http_connection *conn, const struct kg_error *err);
-// Those whose answer was sent read the next request.
-void connections_go_on(struct http_server *server);
 
 // ---- intake.c -------------------------------------------------------------------------------
 
@@ -519,3 +514,16 @@ KG_MUST_CHECK int identify_check(struct http_connection *conn, struct http_reque
 void dispatch_head(struct http_request *request);
 // The request is complete, or its body is not read: checks what is left, and calls the handler.
 void dispatch_handle(struct http_request *request);
+
+// ---- pipeline.c -----------------------------------------------------------------------------
+
+// Takes the socket, and `peer`.
+struct http_connection *pipeline_new(struct http_server *server, int fd, struct http_peer *peer);
+// Reads the body of the request, and then calls dispatch_handle().
+void pipeline_read_body(struct http_connection *conn);
+// The request counts as open until its answer has been sent.
+void pipeline_is_handled(struct http_connection *conn);
+// Answers what is no request, and closes the connection.
+void pipeline_refuse(struct http_connection *conn, const struct kg_error *err);
+// Those whose answer was sent read the next request.
+void pipelines_go_on(struct http_server *server);

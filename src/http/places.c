@@ -46,6 +46,9 @@ void
 place_trust(struct http_connection *conn)
 {
     bool idle = conn->idle;
+    if (conn->trusted)
+        return;
+    peer_trust(conn->peer);
     place_is_busy(conn);
     conn->trusted = true;
     conn->server->places.n_strangers--;

@@ -27,8 +27,11 @@ http_reply_header(struct http_request *request, const char *name, const char *va
 void
 reply_close(struct http_request *request)
 {
-    if (request->conn)
-        request->conn->must_close = true;
+    struct http_connection *conn = request->conn;
+    if (!conn || conn->must_close)
+        return;
+    conn->must_close = request->has_connection = true;
+    http_reply_header(request, "Connection", "close");
 }
 
 void
@@ -60,7 +63,6 @@ reason_of(int status)
         {206, "Partial Content"},
         {302, "Found"},
         {304, "Not Modified"},
-        {307, "Temporary Redirect"},
         {400, "Bad Request"},
         {401, "Unauthorized"},
         {403, "Forbidden"},
@@ -69,16 +71,16 @@ reason_of(int status)
         {406, "Not Acceptable"},
         {409, "Conflict"},
         {410, "Gone"},
-        {412, "Precondition Failed"},
         {413, "Request Entity Too Large"},
         {415, "Unsupported Media Type"},
         {416, "Requested range not satisfiable"},
+        {426, "Upgrade Required"},
         {429, "Too Many Requests"},
         {500, "Internal Server Error"},
         {501, "Not Implemented"},
-        {502, "Bad Gateway"},
         {503, "Service Unavailable"},
         {504, "Gateway Time-out"},
+        {507, "Insufficient Storage"},
     };
     for (size_t i = 0; i < KG_ARRAY_LEN(reasons); i++)
         if (reasons[i].status == status)
@@ -120,9 +122,9 @@ reply_write_head(struct http_request *request, int status, int64_t content_lengt
         evbuffer_add_printf(output, "Content-Length: %lld\r\n", (long long)content_length);
     if (request->is_chunked)
         evbuffer_add_printf(output, "Transfer-Encoding: chunked\r\n");
-    if (conn->must_close)
+    if (conn->must_close && !request->has_connection)
         evbuffer_add_printf(output, "Connection: close\r\n");
-    else if (head->is_1_0)
+    else if (!conn->must_close && head->is_1_0)
         evbuffer_add_printf(output, "Connection: keep-alive\r\n");
     evbuffer_add(output, "\r\n", 2);
 }
@@ -136,6 +138,11 @@ begin_whole(struct http_request *request, int status, const char *content_type, 
 {
     assert(!request->is_streaming);
     reply_add_common_headers(request, status, content_type);
+    if (request->method == HTTP_HEAD && has_content(status)) {
+        char text[24];
+        snprintf(text, sizeof text, "%zu", len);
+        http_reply_header(request, "Content-Length", text);
+    }
     reply_write_head(request, status, (int64_t)len);
     return request->method == HTTP_HEAD || !has_content(status)
                ? NULL

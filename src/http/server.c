@@ -106,9 +106,9 @@ on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *
         close(fd);
         return;
     }
-    struct http_connection *conn = connection_new(server, fd, peer);
+    struct http_connection *conn = pipeline_new(server, fd, peer);
     if (is_fellow)
-        connection_trust(conn);
+        place_trust(conn);
 }
 
 static int
@@ -178,7 +178,7 @@ on_go_on(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    connections_go_on(arg);
+    pipelines_go_on(arg);
 }
 
 struct http_server *
