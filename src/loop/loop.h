@@ -20,7 +20,7 @@ void loop_free(struct loop *loop);
 // Runs until loop_stop().
 void loop_run(struct loop *loop);
 void loop_stop(struct loop *loop);
-// For modules that use libevent themselves (evhttp, bufferevents).
+// For modules that use libevent themselves (bufferevents).
 struct event_base *loop_event_base(struct loop *loop);
 KG_DEFINE_AUTO(loop, loop_free)
 

@@ -1195,7 +1195,7 @@ test_expect_100_continue(void **state)
     assert_true(raw_has(&raw, "HTTP/1.1 200 "));
 }
 
-// evhttp does not read the body of a GET, so the connection cannot be used for another request.
+// The body of a GET is not read, so the connection cannot be used for another request.
 static void
 test_a_get_with_a_body_ends_its_connection(void **state)
 {
