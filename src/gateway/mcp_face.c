@@ -8,9 +8,6 @@
 #include "mcp.h"
 #include "mcp_tools.h"
 #include "provisioner_replicas.h"
-#ifdef KG_MCP_FIXTURES
-#include "mcp_fixtures.h"
-#endif
 
 enum {
     MAX_MCP_SESSIONS = 4096,
@@ -21,9 +18,6 @@ enum {
 struct mcp_face {
     struct mcp *mcp;
     struct mcp_tools *tools;
-#ifdef KG_MCP_FIXTURES
-    struct mcp_fixtures *fixtures;
-#endif
 };
 
 static struct mcp_tools *
@@ -59,9 +53,6 @@ mcp_face_new(struct core *core, const char *upload_root)
     face->mcp = mcp_new(&settings);
     face->tools = make_tools(core, upload_root);
     mcp_tools_register(face->tools, face->mcp);
-#ifdef KG_MCP_FIXTURES
-    face->fixtures = mcp_fixtures_new(face->mcp, core->loop);
-#endif
     return face;
 }
 
@@ -85,8 +76,5 @@ mcp_face_free(struct mcp_face *face)
         return;
     mcp_free(face->mcp);
     mcp_tools_free(face->tools);
-#ifdef KG_MCP_FIXTURES
-    mcp_fixtures_free(face->fixtures);
-#endif
     free(face);
 }

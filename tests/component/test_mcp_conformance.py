@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The official conformance suites, in two pinned versions, against the very transport and core that
-ship: all of it beside the fixtures that it calls, and what needs none against the release."""
+"""The official conformance suites, in two pinned versions: all of it against a server that has the core and
+the transport of the gateway and what the suites call, and what needs nothing else against the gateway."""
 
 import re
 import subprocess
 
 import component
 import pytest
-from kernelgate import PROJECT, RELEASE, Gateway
+from kernelgate import PROJECT, SANITIZER
 
 NODE = PROJECT / "build/node/bin/node"
 SUITES = PROJECT / "build/node/node_modules"
+FIXTURES = component.PROGRAMS / "bin/mcp-fixtures"
 VERDICT = re.compile(r"^([✓✗]) ([\w-]+): (\d+) passed, (\d+) failed", re.MULTILINE)
 # Scenarios that are run and pass, but are not scored.
 BEYOND_2025 = {"server-sse-polling", "server-session-lifecycle", "json-schema-2020-12"}
@@ -21,12 +22,12 @@ BEYOND_2026 = {
 }
 
 
-def run_suite(version, gateway, *arguments):
+def run_suite(version, url, *arguments):
     """Runs a suite; returns the scenarios that passed, failed, are not scored, and its output."""
     assert NODE.exists(), "Node is not there: script/test makes build/node"
     command = [NODE, SUITES / f"conformance-{version}/dist/index.js", "server"]
     done = subprocess.run(
-        [*command, "--url", gateway.url + "/mcp", *arguments],
+        [*command, "--url", url + "/mcp", *arguments],
         capture_output=True,
         text=True,
         timeout=240,
@@ -43,6 +44,18 @@ def run_suite(version, gateway, *arguments):
 # ---- With the fixtures
 
 
+@pytest.fixture(scope="module")
+def fixtures():
+    """The URL of a server with the fixtures."""
+    with subprocess.Popen([FIXTURES], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        try:
+            yield server.stdout.readline().decode().strip()
+        finally:
+            server.terminate()
+            _, log = server.communicate(timeout=60)
+        assert server.returncode == 0 and not SANITIZER.search(log.decode()), log.decode()
+
+
 @pytest.mark.parametrize(
     ("version", "arguments", "scenarios", "beyond"),
     [
@@ -52,14 +65,14 @@ def run_suite(version, gateway, *arguments):
     ],
     ids=["0.1.16", "2025-11-25", "2026-07-28"],
 )
-def test_every_scored_scenario_passes(gateway, version, arguments, scenarios, beyond):
-    passed, failed, unscored, output = run_suite(version, gateway, *arguments)
+def test_every_scored_scenario_passes(fixtures, version, arguments, scenarios, beyond):
+    passed, failed, unscored, output = run_suite(version, fixtures, *arguments)
     assert not failed - unscored, output
     assert len(passed - unscored) == scenarios, output
     assert beyond <= passed & unscored, output
 
 
-# ---- The release
+# ---- The gateway
 
 WITHOUT_FIXTURES = {
     "2025-11-25": [
@@ -87,41 +100,8 @@ WITHOUT_FIXTURES = {
 }
 
 
-@pytest.fixture(scope="module")
-def release():
-    running = Gateway(*component.FLAGS, binary=RELEASE)
-    try:
-        yield running.start()
-    finally:
-        running.clean_up()
-
-
 @pytest.mark.parametrize("revision", WITHOUT_FIXTURES)
-def test_the_release_passes_what_needs_no_fixtures(release, revision):
-    passed, _, _, output = run_suite("2", release, "--suite", "all", "--spec-version", revision)
+def test_the_gateway_passes_what_needs_no_fixtures(gateway, revision):
+    arguments = ("--suite", "all", "--spec-version", revision)
+    passed, _, _, output = run_suite("2", gateway.url, *arguments)
     assert set(WITHOUT_FIXTURES[revision]) <= passed, output
-
-
-def test_the_release_has_no_fixtures(gateway, release):
-    def tools(of):
-        message = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/list",
-            "params": {
-                "_meta": {
-                    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                    "io.modelcontextprotocol/clientCapabilities": {},
-                }
-            },
-        }
-        headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
-        answer = of.client.post("/mcp", json=message, headers=headers).json()
-        return {tool["name"] for tool in answer["result"]["tools"]}
-
-    fixtures = {name for name in tools(gateway) if name.startswith("test_")}
-    assert len(fixtures) > 20
-    assert not fixtures & tools(release)
-    with open(RELEASE, "rb") as binary:
-        code = binary.read()
-    assert not [name for name in fixtures if name.encode() in code]

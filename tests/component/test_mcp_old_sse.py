@@ -25,11 +25,12 @@ def test_the_old_transport(start_gateway):
                 return json.loads(next(coming)["data"])
 
             assert ask(initialize("2024-11-05"))["result"]["protocolVersion"] == "2024-11-05"
-            answer = ask(call("test_tool_with_progress", token=5))
+            answer = ask(call("run_python_code", token=5, code="print one\ntake go"))
             assert answer["method"] == "notifications/progress"
-            while "result" not in answer:
+            ask(call("write_file", 3, path="go", content=""))
+            while answer.get("id") != 2:
                 answer = json.loads(next(coming)["data"])
-            assert answer["id"] == 2
+            assert answer["result"]["content"][0]["text"] == "one\n"
             bad = httpx.post(gateway.url + endpoint["data"], content=b"garbage")
             assert bad.status_code == 400
         gone = httpx.post(gateway.url + endpoint["data"], json=request("ping"))
