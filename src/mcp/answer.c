@@ -75,9 +75,9 @@ mcp_call_drop_answer(struct mcp_call *call)
 void
 mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
 {
-    assert(!call->ended && !*call->question.id);
+    assert(!call->ended);
     call->ended = true;
-    if (call->filter)
+    if (call->listens)
         LIST_REMOVE(call, listening);
     if (call->cancelled)
         json_decref(KG_STEAL(message));
@@ -108,8 +108,7 @@ mcp_call_attach(struct mcp_call *call, const char *text, size_t len, loop_fn rel
 static void
 complete_result(const struct mcp_call *call, json_t *result)
 {
-    if (!json_object_get(result, "resultType"))
-        json_object_set_new(result, "resultType", json_string("complete"));
+    json_object_set_new(result, "resultType", json_string("complete"));
     json_t *meta = json_object_get(result, "_meta");
     if (!json_is_object(meta)) {
         meta = json_object();
@@ -157,7 +156,6 @@ status_of(const struct mcp_call *call, int code)
     switch (code) {
     case MCP_METHOD_NOT_FOUND:
         return 404;
-    case MCP_CAPABILITY_MISSING:
     case MCP_HEADER_MISMATCH:
     case MCP_UNSUPPORTED_VERSION:
         return 400;

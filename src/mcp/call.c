@@ -92,8 +92,7 @@ mcp_call_shrink(struct mcp_call *call)
 {
     mcp_message_free(call->mcp->loop, mcp_call_take_message(call), call->weight);
     call->mcp->held_bytes -= call->weight;
-    call->weight =
-        json_value_weight(call->message) + (call->filter ? json_value_weight(call->filter) : 0);
+    call->weight = json_value_weight(call->message);
     call->mcp->held_bytes += call->weight;
 }
 
@@ -103,24 +102,13 @@ mcp_call_free(struct mcp_call *call)
     loop_timer_free(call->late_cancel);
     mcp_message_free(call->mcp->loop, call->message, call->weight);
     json_decref(call->empty);
-    json_decref(call->state);
     json_decref(call->joined);
-    json_decref(call->filter);
     attachments_fini(&call->attachments);
     json_decref(call->elsewhere);
     free(call->base_url);
     free(call->profile);
     free(call->owner);
     free(call);
-}
-
-static void
-drop_question(struct mcp_call *call)
-{
-    struct question question = call->question;
-    *call->question.id = '\0';
-    if (*question.id)
-        question.fn(NULL, "the call was cancelled", question.arg);
 }
 
 void
@@ -132,7 +120,6 @@ mcp_call_cancel(struct mcp_call *call)
     if (call->ended) // its answer is being encoded, and will be discarded
         return;
     call->holding = true;
-    drop_question(call);
     loop_fn on_cancel = call->on_cancel;
     call->on_cancel = NULL;
     if (!call->ended && on_cancel)
@@ -220,15 +207,6 @@ const char *
 mcp_call_base_url(const struct mcp_call *call)
 {
     return call->base_url;
-}
-
-const json_t *
-mcp_call_client_capabilities(const struct mcp_call *call)
-{
-    const json_t *capabilities = revision_get(call->revision)->stateless
-                                     ? json_object_get(call->meta, MCP_META "clientCapabilities")
-                                     : (call->session ? call->session->client_capabilities : NULL);
-    return capabilities ? capabilities : call->empty;
 }
 
 // ---- The session ----------------------------------------------------------------------------

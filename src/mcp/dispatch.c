@@ -9,27 +9,25 @@
 
 enum {
     LATER = -1,
-    // Lists are constant while the gateway runs, or clients are notified of changes.
+    // Lists are constant while the gateway runs.
     LIST_TTL_MS = 5 * 60 * 1000,
 };
 
 static const struct method methods[] = {
-    {"initialize", MCP_2024_11_05, MCP_2025_11_25, method_initialize, LATER, false},
-    {"ping", MCP_2024_11_05, MCP_2025_11_25, method_ping, LATER, false},
-    {"logging/setLevel", MCP_2024_11_05, MCP_2025_11_25, method_set_level, LATER, false},
-    {"resources/subscribe", MCP_2024_11_05, MCP_2025_11_25, method_subscribe, LATER, false},
-    {"resources/unsubscribe", MCP_2024_11_05, MCP_2025_11_25, method_unsubscribe, LATER, false},
-    {"server/discover", MCP_2026_07_28, MCP_2026_07_28, method_discover, LIST_TTL_MS, false},
-    {"subscriptions/listen", MCP_2026_07_28, MCP_2026_07_28, method_listen, LATER, false},
-    {"tools/list", MCP_2024_11_05, MCP_2026_07_28, method_list_tools, LIST_TTL_MS, false},
-    {"tools/call", MCP_2024_11_05, MCP_2026_07_28, method_call_tool, LATER, true},
-    {"prompts/list", MCP_2024_11_05, MCP_2026_07_28, method_list_prompts, LIST_TTL_MS, false},
-    {"prompts/get", MCP_2024_11_05, MCP_2026_07_28, method_get_prompt, LATER, true},
-    {"resources/list", MCP_2024_11_05, MCP_2026_07_28, method_list_resources, 0, false},
-    {"resources/templates/list", MCP_2024_11_05, MCP_2026_07_28, method_list_templates, LIST_TTL_MS,
-     false},
-    {"resources/read", MCP_2024_11_05, MCP_2026_07_28, method_read_resource, 0, true},
-    {"completion/complete", MCP_2024_11_05, MCP_2026_07_28, method_complete, LATER, false},
+    {"initialize", MCP_2024_11_05, MCP_2025_11_25, method_initialize, LATER},
+    {"ping", MCP_2024_11_05, MCP_2025_11_25, method_ping, LATER},
+    {"logging/setLevel", MCP_2024_11_05, MCP_2025_11_25, method_set_level, LATER},
+    {"server/discover", MCP_2026_07_28, MCP_2026_07_28, method_discover, LIST_TTL_MS},
+    {"subscriptions/listen", MCP_2026_07_28, MCP_2026_07_28, method_listen, LATER},
+    {"tools/list", MCP_2024_11_05, MCP_2026_07_28, method_list_tools, LIST_TTL_MS},
+    {"tools/call", MCP_2024_11_05, MCP_2026_07_28, method_call_tool, LATER},
+    {"prompts/list", MCP_2024_11_05, MCP_2026_07_28, method_list_prompts, LIST_TTL_MS},
+    {"prompts/get", MCP_2024_11_05, MCP_2026_07_28, method_get_prompt, LATER},
+    {"resources/list", MCP_2024_11_05, MCP_2026_07_28, method_list_resources, 0},
+    {"resources/templates/list", MCP_2024_11_05, MCP_2026_07_28, method_list_templates,
+     LIST_TTL_MS},
+    {"resources/read", MCP_2024_11_05, MCP_2026_07_28, method_read_resource, 0},
+    {"completion/complete", MCP_2024_11_05, MCP_2026_07_28, method_complete, LATER},
 };
 
 const struct method *
@@ -169,9 +167,7 @@ mcp_dispatch_other(const struct origin *origin, json_t *message)
 {
     const char *method = rpc_string(message, "method");
     struct mcp_session *session = origin->session;
-    if (session && !method)
-        mcp_call_take_response(session, message);
-    else if (session && strcmp(method, "notifications/cancelled") == 0)
+    if (session && method && strcmp(method, "notifications/cancelled") == 0)
         cancel_call(session, json_object_get(json_object_get(message, "params"), "requestId"));
     mcp_message_free(origin->mcp->loop, message, weight_of(origin, message));
 }

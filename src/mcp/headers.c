@@ -158,7 +158,7 @@ check_parameters(struct mcp *mcp, struct http_request *request, const json_t *me
 {
     const json_t *params = json_object_get(message, "params");
     const char *name = rpc_string(params, "name");
-    json_auto_t *tools = lists_join(mcp, profile, MCP_LIST_TOOLS, false);
+    json_auto_t *tools = lists_join(mcp, profile, MCP_LIST_TOOLS);
     json_t *properties = properties_of(tools, name);
     const char *key;
     json_t *property;

@@ -17,22 +17,23 @@ cursor_is_refused(struct mcp_call *call)
 }
 
 static json_t *
-part_of(const struct provider_entry *entry, const char *profile, enum mcp_list list, bool templates)
+part_of(const struct provider_entry *entry, const char *profile, enum mcp_list list)
 {
     const struct mcp_provider *provider = entry->provider;
-    json_t *(*lister)(const char *, void *) = templates ? provider->list_resource_templates
-                                              : list == MCP_LIST_TOOLS   ? provider->list_tools
-                                              : list == MCP_LIST_PROMPTS ? provider->list_prompts
-                                                                         : NULL;
-    return lister ? lister(profile, entry->arg) : NULL;
+    json_t *(*const listers[])(const char *, void *) = {
+        [MCP_LIST_TOOLS] = provider->list_tools,
+        [MCP_LIST_PROMPTS] = provider->list_prompts,
+        [MCP_LIST_TEMPLATES] = provider->list_resource_templates,
+    };
+    return listers[list] ? listers[list](profile, entry->arg) : NULL;
 }
 
 json_t *
-lists_join(struct mcp *mcp, const char *profile, enum mcp_list list, bool templates)
+lists_join(struct mcp *mcp, const char *profile, enum mcp_list list)
 {
     json_t *joined = json_array();
     for (size_t i = 0; i < mcp->n_providers; i++) {
-        json_auto_t *part = part_of(&mcp->providers[i], profile, list, templates);
+        json_auto_t *part = part_of(&mcp->providers[i], profile, list);
         if (part)
             json_array_extend(joined, part);
     }
@@ -52,16 +53,14 @@ void
 method_list_tools(struct mcp_call *call)
 {
     if (!cursor_is_refused(call))
-        answer_list(call, "tools", lists_join(call->mcp, call->profile, MCP_LIST_TOOLS, false),
-                    true);
+        answer_list(call, "tools", lists_join(call->mcp, call->profile, MCP_LIST_TOOLS), true);
 }
 
 void
 method_list_prompts(struct mcp_call *call)
 {
     if (!cursor_is_refused(call))
-        answer_list(call, "prompts", lists_join(call->mcp, call->profile, MCP_LIST_PROMPTS, false),
-                    true);
+        answer_list(call, "prompts", lists_join(call->mcp, call->profile, MCP_LIST_PROMPTS), true);
 }
 
 void
@@ -69,7 +68,7 @@ method_list_templates(struct mcp_call *call)
 {
     if (!cursor_is_refused(call))
         answer_list(call, "resourceTemplates",
-                    lists_join(call->mcp, call->profile, MCP_LIST_RESOURCES, true), true);
+                    lists_join(call->mcp, call->profile, MCP_LIST_TEMPLATES), true);
 }
 
 static void take_resources(struct mcp_call *call, json_t *result);

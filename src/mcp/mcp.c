@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The adapter: its providers, its timers, its end.
 
-#include <sodium.h>
 #include <string.h>
 
 #include "mcp_priv.h"
@@ -44,7 +43,6 @@ mcp_new(const struct mcp_settings *settings)
         mcp->profiles[i] = kg_strdup(settings->profiles[i]);
     if (settings->id_suffix)
         strncat(mcp->id_suffix, settings->id_suffix, MCP_SUFFIX_MAX);
-    randombytes_buf(mcp->key, sizeof mcp->key);
     TAILQ_INIT(&mcp->by_use);
     TAILQ_INIT(&mcp->bodies);
     TAILQ_INIT(&mcp->room_waits);

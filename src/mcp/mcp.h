@@ -21,8 +21,6 @@ enum mcp_revision {
     MCP_N_REVISIONS
 };
 
-enum mcp_list { MCP_LIST_TOOLS, MCP_LIST_PROMPTS, MCP_LIST_RESOURCES };
-
 // ---- Providers ------------------------------------------------------------------------------
 
 // Implements tools, resources and prompts. Every member may be NULL. The lists of several providers
@@ -33,8 +31,7 @@ enum mcp_list { MCP_LIST_TOOLS, MCP_LIST_PROMPTS, MCP_LIST_RESOURCES };
 // so a provider should make them once. They may depend on the profile, which is "" by default.
 //
 // The functions that take a call return false if its name is not theirs, and leave it alone. Else
-// they answer the call exactly once, now or later, with one of mcp_call_finish(),
-// mcp_call_fail() and mcp_call_require_input().
+// they answer the call exactly once, now or later, with mcp_call_finish() or mcp_call_fail().
 struct mcp_provider {
     // What a model should know about the server; several are joined by an empty line. To be freed.
     char *(*instructions)(const char *profile, void *arg);
@@ -55,11 +52,6 @@ struct mcp_provider {
     void (*list_resources)(struct mcp_call *call, void *arg);
     // Result: {contents: [{uri, mimeType?, text | blob}]}.
     bool (*read_resource)(struct mcp_call *call, void *arg);
-    // Whether it reports changes of `uri` (see mcp_resource_updated()). NULL: of no resource.
-    bool (*can_subscribe)(const char *owner, const char *uri, void *arg);
-
-    // The lists whose changes it reports (see mcp_list_changed()): 1u << MCP_LIST_TOOLS | ….
-    unsigned changing_lists;
 
     // The names of the tools' arguments that are ids of sessions, NULL-terminated.
     const char *const *session_arguments;
@@ -97,9 +89,6 @@ const char *mcp_call_completed_argument(const struct mcp_call *call);
 const char *mcp_call_completed_value(const struct mcp_call *call);
 // This server's URL as the client knows it, "http://127.0.0.1:16010"; NULL over stdio.
 const char *mcp_call_base_url(const struct mcp_call *call);
-// An object with the members "elicitation", "sampling" and "roots", each if the client has that
-// capability. Their values have no meaning.
-const json_t *mcp_call_client_capabilities(const struct mcp_call *call);
 
 // ---- Calls: the client's MCP session --------------------------------------------------------
 
@@ -159,7 +148,6 @@ enum {
     MCP_SESSION_UNKNOWN = -32001,
     MCP_RESOURCE_NOT_FOUND = -32002,
     MCP_HEADER_MISMATCH = -32020,
-    MCP_CAPABILITY_MISSING = -32021,
     MCP_UNSUPPORTED_VERSION = -32022,
 };
 
@@ -194,34 +182,6 @@ json_t *mcp_resource_link(const char *uri, const char *name, const char *descrip
                           const char *mime, int64_t size);
 // {completion: {values, total, hasMore}}. Takes `values`, and leaves at most 100 of them.
 json_t *mcp_completion(json_t *values);
-
-// ---- For the providers of tests only --------------------------------------------------------
-
-typedef void (*mcp_answer_fn)(const json_t *result, const char *message, void *arg);
-#ifdef KG_MCP_ASKS
-// Sends a request (elicitation/create, sampling/createMessage, roots/list) to the client; takes
-// `params`. `fn` is called once: with `result`, or with NULL and the error `message`, also when the
-// call is cancelled. Only before MCP_2026_07_28, one question at a time. False: the client cannot
-// be asked, and `fn` is not called.
-KG_MUST_CHECK bool mcp_call_ask(struct mcp_call *call, const char *method, json_t *params,
-                                mcp_answer_fn fn, void *arg);
-// MCP_2026_07_28: answers the call with `input_required`. `requests` is {key: {method, params}};
-// `state` (may be NULL) is signed, and returned with the retried call. Takes both.
-void mcp_call_require_input(struct mcp_call *call, json_t *requests, json_t *state);
-// For a retried call: {key: result}, or NULL; and the state, or NULL.
-const json_t *mcp_call_input_responses(const struct mcp_call *call);
-const json_t *mcp_call_state(const struct mcp_call *call);
-// Closes the call's stream without an answer, if the client can resume it; later messages are kept
-// until it comes back.
-void mcp_call_close_stream(struct mcp_call *call);
-// The error for a missing capability, "elicitation", "sampling" or "roots": MCP_CAPABILITY_MISSING
-// in MCP_2026_07_28, before that MCP_SERVER_ERROR.
-void mcp_call_fail_capability(struct mcp_call *call, const char *capability);
-
-// Notify the owner's clients that subscribed to it. `owner` NULL: the clients of all owners.
-void mcp_resource_updated(struct mcp *mcp, const char *owner, const char *uri);
-void mcp_list_changed(struct mcp *mcp, const char *owner, enum mcp_list list);
-#endif
 
 // ---- The adapter ----------------------------------------------------------------------------
 

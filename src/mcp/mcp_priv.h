@@ -17,7 +17,6 @@ enum {
     MCP_HELD_MAX = 256 << 20,      // bytes of the messages of all running calls
     MCP_OWNER_HELD_MAX = 64 << 20, // the same for one owner, or a single larger message
     MCP_SMALL_MESSAGE = 16 << 10,  // bytes; these bounds do not apply to smaller messages
-    MCP_SUBSCRIPTIONS_MAX = 256,   // of one session or listener
     MCP_STREAM_AFTER_MS = 1000,    // a call that takes longer is answered as a stream
     MCP_TICK_MS = 1000,
     MCP_KEEPALIVE_MS = 15000,
@@ -182,7 +181,7 @@ void mcp_receive_cancel(struct reception *reception);
 // Where the messages for one request are sent, or those for a client that belong to no request.
 struct outlet;
 struct outlet_ops {
-    // Sends a notification or a question; takes it. A `minor` one (progress, log) may be dropped
+    // Sends a notification; takes it. A `minor` one (progress, log) may be dropped
     // if the client does not read.
     void (*send)(struct outlet *outlet, json_t *message, bool minor);
     // Sends the answer of a request; takes it. NULL: the request was cancelled.
@@ -191,8 +190,6 @@ struct outlet_ops {
     bool (*has_room)(const struct outlet *outlet, size_t len);
     // Whether send() reaches the client.
     bool (*can_send)(const struct outlet *outlet);
-    // See mcp_call_close_stream(); may be NULL.
-    void (*close_stream)(struct outlet *outlet);
 };
 struct outlet {
     const struct outlet_ops *ops;
@@ -202,13 +199,6 @@ struct outlet {
 // ---- Calls (call.c) -------------------------------------------------------------------------
 
 struct method;
-
-// A question that the client has not answered yet.
-struct question {
-    char id[24]; // "": none
-    mcp_answer_fn fn;
-    void *arg;
-};
 
 // A request, until it is answered.
 struct mcp_call {
@@ -221,7 +211,7 @@ struct mcp_call {
     json_t *elsewhere; // or NULL
     enum mcp_revision revision;
     json_t *message;
-    size_t weight;                // of the message and the filter; counted in mcp->held_bytes
+    size_t weight;                // of the message; counted in mcp->held_bytes
     const json_t *id;             // in the message, like the next three
     const json_t *params;         // an object
     const json_t *meta;           // or NULL
@@ -232,7 +222,6 @@ struct mcp_call {
     const json_t *arguments;
     double progress; // that was sent last
     int log_level;   // for this request alone; -1: none
-    json_t *state;   // of a retried call, or NULL
     loop_fn on_cancel;
     void *on_cancel_arg;
     struct loop_timer *late_cancel;
@@ -243,12 +232,11 @@ struct mcp_call {
     struct attachments attachments;
     struct encoding *encoding; // of the answer, or NULL
     int http_status;           // of that answer
-    struct question question;
     // Takes a provider's result that is only a part of the answer. NULL: it is the answer.
     void (*on_result)(struct mcp_call *call, json_t *result);
     size_t provider; // the next one to ask
     json_t *joined;  // the parts until now
-    json_t *filter;  // of subscriptions/listen: {toolsListChanged, …, resourceSubscriptions}
+    bool listens;    // is in mcp->listeners
     LIST_ENTRY(mcp_call) in_session;
     LIST_ENTRY(mcp_call) in_mcp;
     LIST_ENTRY(mcp_call) listening;
@@ -348,15 +336,12 @@ struct mcp_session {
     char *profile;
     char *base_url; // or NULL
     enum mcp_revision revision;
-    json_t *client_capabilities; // or NULL
     enum mcp_log_level log_level;
-    struct outlet *news;   // for messages that belong to no request; or NULL
-    json_t *subscriptions; // an object whose keys are URIs
+    struct outlet *news; // for messages that belong to no request; or NULL
     struct session_value *values;
     size_t n_values;
     struct calls calls;
     size_t n_calls;
-    unsigned last_question;
     bool initialized;
     bool one_stream; // all answers are sent to `news` (the old SSE)
     char *host_id; // this is a guest: for one request of the MCP session of that id, which another
@@ -405,34 +390,7 @@ void mcp_call_answer_result(struct mcp_call *call, json_t *result);
 // Ends a call whose answer is being encoded, without that answer.
 void mcp_call_drop_answer(struct mcp_call *call);
 
-// ---- Questions to the client (ask.c, seal.c) ------------------------------------------------
-
-#ifdef KG_MCP_ASKS
-// Passes a response of the client to the call that asked.
-void mcp_call_take_response(struct mcp_session *session, const json_t *message);
-// Signs `state` for one owner, method and name; to be freed.
-char *mcp_seal_state(const struct mcp *mcp, const struct mcp_call *call, const json_t *state);
-// NULL: not signed by this process, changed, expired, or for another request.
-json_t *mcp_unseal_state(const struct mcp *mcp, const struct mcp_call *call, const char *text);
-#else
-static inline void
-mcp_call_take_response(struct mcp_session *session, const json_t *message)
-{
-    (void)session;
-    (void)message;
-}
-
-static inline json_t *
-mcp_unseal_state(const struct mcp *mcp, const struct mcp_call *call, const char *text)
-{
-    (void)mcp;
-    (void)call;
-    (void)text;
-    return NULL;
-}
-#endif
-
-// ---- Methods (methods.c, lists.c, news.c, target.c, call_tool.c) -----------------------------
+// ---- Methods (methods.c, lists.c, listen.c, target.c, call_tool.c) ---------------------------
 
 void method_initialize(struct mcp_call *call);
 void method_discover(struct mcp_call *call);
@@ -445,22 +403,16 @@ void method_list_resources(struct mcp_call *call);
 void method_call_tool(struct mcp_call *call);
 void method_get_prompt(struct mcp_call *call);
 void method_read_resource(struct mcp_call *call);
-void method_subscribe(struct mcp_call *call);
-void method_unsubscribe(struct mcp_call *call);
 void method_complete(struct mcp_call *call);
 void method_listen(struct mcp_call *call);
-// Reads the name (the parameter `key`), the arguments and the state of a retried call. False:
-// answered with an error.
+// Reads the name (the parameter `key`) and the arguments. False: answered with an error.
 bool target_read(struct mcp_call *call, const char *key);
 // Offers the call to the providers, in their order. False: none takes it. True: it may be gone.
 typedef bool (*mcp_take_fn)(struct mcp_call *call, void *arg);
 bool target_offer(struct mcp_call *call, mcp_take_fn (*pick)(const struct mcp_provider *provider));
-// The joined list of tools, prompts or templates. A new reference.
-json_t *lists_join(struct mcp *mcp, const char *profile, enum mcp_list list, bool templates);
-// Whether a provider reports changes of this resource.
-bool mcp_can_subscribe(const struct mcp *mcp, const char *owner, const char *uri);
-// The lists whose changes the providers report: 1u << MCP_LIST_TOOLS | ….
-unsigned mcp_changing_lists(const struct mcp *mcp);
+enum mcp_list { MCP_LIST_TOOLS, MCP_LIST_PROMPTS, MCP_LIST_TEMPLATES };
+// The joined list. A new reference.
+json_t *lists_join(struct mcp *mcp, const char *profile, enum mcp_list list);
 // Answers a subscriptions/listen: the subscription has ended.
 void mcp_end_listener(struct mcp_call *call);
 
@@ -471,8 +423,7 @@ struct method {
     enum mcp_revision since;
     enum mcp_revision until;
     void (*handle)(struct mcp_call *call);
-    int ttl_ms;      // 2026: how long a client may cache the result; -1: not said
-    bool asks_input; // 2026: the result may be input_required
+    int ttl_ms; // 2026: how long a client may cache the result; -1: not said
 };
 // NULL: the revision has no such method.
 const struct method *method_find(const char *name, enum mcp_revision revision);
@@ -560,7 +511,6 @@ struct mcp {
     struct provider_entry *providers;
     size_t n_providers;
     struct http_concern post_concerns[MCP_CONCERNS_MAX]; // of POST /mcp
-    unsigned char key[32];
     bool draining;
     struct loop_timer *tick; // runs while there are sessions or connected streams
     struct loop_timer *reaper;

@@ -124,23 +124,10 @@ post_can_send(const struct outlet *outlet)
     return post->sse || (post->request && post->accepted.stream);
 }
 
-#ifdef KG_MCP_ASKS
-static void
-post_close_stream(struct outlet *outlet)
-{
-    struct post *post = (struct post *)outlet;
-    if (has_priming_event(post) && begin_stream(post))
-        sse_disconnect(post->sse);
-}
-#endif
-
 static const struct outlet_ops post_ops = {
     .send = post_send,
     .answer = post_answer,
     .can_send = post_can_send,
-#ifdef KG_MCP_ASKS
-    .close_stream = post_close_stream,
-#endif
 };
 
 struct outlet *

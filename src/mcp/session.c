@@ -20,7 +20,6 @@ mcp_session_new(struct mcp *mcp, const char *owner, const char *profile)
     session->profile = kg_strdup(profile);
     session->revision = MCP_2025_11_25;
     session->log_level = MCP_LOG_INFO;
-    session->subscriptions = json_object();
     session->used_ms = clock_mono_ms();
     LIST_INIT(&session->calls);
     TAILQ_INIT(&session->streams);
@@ -42,8 +41,6 @@ session_free(struct mcp_session *session)
             session->values[i].free_fn(session->values[i].value);
     }
     free(session->values);
-    json_decref(session->subscriptions);
-    json_decref(session->client_capabilities);
     free(session->base_url);
     free(session->host_id);
     free(session->profile);

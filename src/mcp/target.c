@@ -6,22 +6,6 @@
 
 #include "mcp_priv.h"
 
-// Reads the state of a retried call. False: answered with an error.
-static bool
-read_state(struct mcp_call *call)
-{
-    const json_t *state = json_object_get(call->params, "requestState");
-    if (!state || !revision_get(call->revision)->stateless)
-        return true;
-    if (json_is_string(state))
-        call->state = mcp_unseal_state(call->mcp, call, json_string_value(state));
-    if (call->state)
-        return true;
-    mcp_call_fail(call, MCP_INVALID_PARAMS, NULL,
-                  "requestState is not from this server and for this request, or too old");
-    return false;
-}
-
 bool
 target_read(struct mcp_call *call, const char *key)
 {
@@ -39,7 +23,7 @@ target_read(struct mcp_call *call, const char *key)
     call->name = name;
     if (json_is_object(arguments))
         call->arguments = arguments;
-    return read_state(call);
+    return true;
 }
 
 bool

@@ -184,7 +184,7 @@ def test_requests_that_make_no_sense(client):
     assert code(request("tools/list", cursor="17")) == -32602
     assert code(request("prompts/get", name="nonsense")) == -32602
     assert code(request("resources/read", uri="kernelgate://nonsense")) == -32002
-    assert code(request("resources/subscribe", uri="test://nonsense")) == -32002
+    assert code(request("resources/subscribe", uri="kernelgate://s/a.txt")) == -32601
     assert code(request("logging/setLevel", level="loud")) == -32602
     assert code(request("completion/complete", ref={"type": "ref/nonsense"})) == -32602
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an MCP client may send: lines of JSON-RPC, at any revision, to a core whose provider answers
-// at once, later, with questions, or never. First byte: which revision it begins with; from 0x80 on
-// the rest is a stream of events for the bridge, which must read the same however it is cut.
+// at once, later, or never. First byte: which revision it begins with; from 0x80 on the rest is a
+// stream of events for the bridge, which must read the same however it is cut.
 #include <assert.h>
 #include <string.h>
 
@@ -76,13 +76,6 @@ on_cancel(void *arg)
     (void)arg;
 }
 
-static void
-on_asked(const json_t *result, const char *message, void *arg)
-{
-    (void)arg;
-    assert(json_is_object(result) || message);
-}
-
 static bool
 call_tool(struct mcp_call *call, void *arg)
 {
@@ -94,19 +87,10 @@ call_tool(struct mcp_call *call, void *arg)
         mcp_call_finish(call, mcp_tool_result(json_pack("[o]", mcp_text(name, 3)), NULL, false));
         return true;
     }
-    if (strcmp(name, "input") == 0) {
-        json_t *state = mcp_call_state(call) ? NULL : json_true();
-        json_t *requests = json_pack("{s:{s:s, s:{}}}", "a", "method", "roots/list", "params");
-        mcp_call_require_input(call, requests, state);
-        return true;
-    }
-    bool asks = strcmp(name, "ask") == 0;
-    if ((!asks && strcmp(name, "later") != 0) || client->n_held == MAX_HELD)
+    if (strcmp(name, "later") != 0 || client->n_held == MAX_HELD)
         return false;
     client->held[client->n_held++] = call;
     mcp_call_on_cancel(call, on_cancel, call);
-    bool asked = asks && mcp_call_ask(call, "roots/list", json_object(), on_asked, call);
-    assert(!asked || mcp_call_has_session(call));
     return true;
 }
 
@@ -115,14 +99,6 @@ list_resources(struct mcp_call *call, void *arg)
 {
     (void)arg;
     mcp_call_finish(call, json_pack("{s:[{s:s}]}", "resources", "uri", "a:1"));
-}
-
-static bool
-can_subscribe(const char *owner, const char *uri, void *arg)
-{
-    (void)owner;
-    (void)arg;
-    return uri[0] == 'a';
 }
 
 static bool
@@ -139,8 +115,6 @@ static const struct mcp_provider provider = {
     .list_prompts = list_tools,
     .list_resource_templates = list_tools,
     .list_resources = list_resources,
-    .can_subscribe = can_subscribe,
-    .changing_lists = 7,
     .complete = complete,
 };
 
@@ -193,13 +167,9 @@ take_lines(const char *text, size_t size, enum mcp_revision revision, bool initi
         text += len + (newline != NULL);
         size -= len + (newline != NULL);
     }
-    mcp_resource_updated(mcp, NULL, "a:1");
-    mcp_list_changed(mcp, "fuzz", MCP_LIST_TOOLS);
     // The first half of what is held is answered, the rest is cut off.
-    for (size_t i = 0; i < client.n_held / 2; i++) {
-        if (!*client.held[i]->question.id)
-            mcp_call_finish(client.held[i], mcp_tool_result(json_array(), NULL, false));
-    }
+    for (size_t i = 0; i < client.n_held / 2; i++)
+        mcp_call_finish(client.held[i], mcp_tool_result(json_array(), NULL, false));
     mcp_free(mcp);
     assert(client.n_answers == n_requests);
 }

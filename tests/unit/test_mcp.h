@@ -15,7 +15,7 @@
 // An outlet that collects messages.
 struct sink {
     struct outlet base;
-    json_t *sent;    // notifications and questions
+    json_t *sent;    // notifications
     json_t *answers; // one for each request; null: none
     int status;      // of the last answer
 };
@@ -29,7 +29,6 @@ struct mcp_fixture {
     struct sink sink;
     struct mcp_call *held; // the last call of the tool `hold`
     int cancels;
-    json_t *asked; // the answer to the tool `ask`; a string: its error
 };
 
 int mcp_setup(void **state);

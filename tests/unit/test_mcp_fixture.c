@@ -123,13 +123,6 @@ on_cancel(void *arg)
     f->cancels++;
 }
 
-static void
-on_answer(const json_t *result, const char *message, void *arg)
-{
-    struct mcp_fixture *f = arg;
-    f->asked = result ? json_deep_copy(result) : json_string(message);
-}
-
 static bool
 call_tool(struct mcp_call *call, void *arg)
 {
@@ -148,12 +141,10 @@ call_tool(struct mcp_call *call, void *arg)
         mcp_call_finish(call, NULL);
         return true;
     }
-    if (strcmp(name, "hold") != 0 && strcmp(name, "ask") != 0)
+    if (strcmp(name, "hold") != 0)
         return false;
     f->held = call;
     mcp_call_on_cancel(call, on_cancel, f);
-    if (strcmp(name, "ask") == 0)
-        assert_true(mcp_call_ask(call, "roots/list", json_object(), on_answer, f));
     return true;
 }
 
@@ -164,19 +155,8 @@ list_resources(struct mcp_call *call, void *arg)
     mcp_call_finish(call, quoted("{'resources':[{'uri':'a:1','name':'one','title':'One'}]}"));
 }
 
-static bool
-can_subscribe(const char *owner, const char *uri, void *arg)
-{
-    (void)owner;
-    (void)arg;
-    return strncmp(uri, "a:", 2) == 0;
-}
-
-static const struct mcp_provider provider = {.list_tools = list_tools,
-                                             .call_tool = call_tool,
-                                             .list_resources = list_resources,
-                                             .can_subscribe = can_subscribe,
-                                             .changing_lists = 1u << MCP_LIST_TOOLS};
+static const struct mcp_provider provider = {
+    .list_tools = list_tools, .call_tool = call_tool, .list_resources = list_resources};
 static const struct mcp_provider second = {.list_resources = list_resources};
 
 int
@@ -212,7 +192,6 @@ mcp_teardown(void **state)
     loop_free(f->loop);
     json_decref(f->sink.sent);
     json_decref(f->sink.answers);
-    json_decref(f->asked);
     free(f);
     return 0;
 }
