@@ -82,15 +82,15 @@ SETTING(STRING, state_dir, "state-dir", .commands = BOTH | CONFIG_PACKAGES,
 SETTING(FLAG, keep_sandboxes, "keep-sandboxes", .fallback = "false", .commands = LISTEN,
         .help = "keep the sandboxes at shutdown, for the next gateway")
 SETTING(STRING, kernelspec_dir, "kernelspec-dir", .commands = BOTH,
-        .help = "folder of kernelspecs; the project's own by default")
+        .help = "folder of kernelspecs; by default ../share/kernelgate/kernelspec beside kernelgate")
 SETTING(STRING, kernels_dir, "kernels-dir", .commands = BOTH,
-        .help = "folder of the kernels' environments, one for each kernelspec, as script/setup makes them")
+        .help = "folder of the kernels' environments, one for each kernelspec, as script/setup makes them; by default ../share/kernelgate/kernels")
 SETTING(STRING, agent, "agent", .commands = BOTH,
         .help = "path of the agent's binary; by default the one beside kernelgate")
 SETTING(FLAG, console, "console", .fallback = "true", .commands = LISTEN | CONFIG_DOCTOR,
         .help = "serve the console, a page for people, at /console/; docs/console.md")
 SETTING(STRING, console_dir, "console-dir", .commands = LISTEN,
-        .help = "folder of the console's files, as script/setup builds it")
+        .help = "folder of the console's files, as script/setup builds it; by default ../share/kernelgate/console")
 SETTING(STRING, default_kernel, "default-kernel", .fallback = "python", .commands = BOTH,
         .aliases = {{"CONTAINER_LANGUAGE"}},
         .help = "the kernelspec of requests that name none")

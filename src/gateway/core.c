@@ -374,7 +374,8 @@ int
 core_start(struct core *core, struct kg_error *err)
 {
     const struct config *config = core->config;
-    layout_find(&core->layout, config);
+    if (layout_find(&core->layout, config, err) < 0)
+        return -1;
     core->specs = kernelspecs_load(core->layout.kernelspec_dir, err);
     if (!core->specs)
         return -1;
@@ -398,6 +399,8 @@ core_start(struct core *core, struct kg_error *err)
     engine_settings_init(&core->engine, config, &core->layout, core->specs, core->state.dir,
                          core->state.id);
     core->engine.settings.packages_dir = packages_shared_dir(core->packages);
+    if (engine_check_kernels(&core->engine, &core->layout, core->specs, err) < 0)
+        return -1;
     if (choose_door(core, err) < 0)
         return -1;
     core->provisioner = provisioner_new(core->loop, &core->engine.settings, err);

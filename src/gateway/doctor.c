@@ -26,7 +26,10 @@ check_kernels(const struct kernelspecs *specs, const struct layout *layout)
         KG_AUTO_FREE char *dir = kg_asprintf("%s/%s", layout->kernels_dir, spec->name);
         KG_AUTO_FREE char *what = kg_asprintf("kernel %s", spec->name);
         bool there = access(dir, F_OK) == 0;
-        KG_AUTO_FREE char *missing = kg_asprintf("no environment at %s; run script/setup", dir);
+        KG_AUTO_FREE char *missing =
+            kg_asprintf("no environment at %s; kernelspec/%s/install makes it, and script/setup in "
+                        "the project's folder",
+                        dir, spec->name);
         print_finding(what, there, there ? dir : missing, NULL);
         any |= there;
     }
@@ -109,9 +112,9 @@ static int
 examine(const struct config *config)
 {
     struct kg_error err = {0};
-    struct layout layout;
-    layout_find(&layout, config);
-    KG_AUTO(kernelspecs) specs = kernelspecs_load(layout.kernelspec_dir, &err);
+    struct layout layout = {0};
+    bool found = layout_find(&layout, config, &err) == 0;
+    KG_AUTO(kernelspecs) specs = found ? kernelspecs_load(layout.kernelspec_dir, &err) : NULL;
     struct choices choices = {.config = config, .specs = specs};
     if (specs)
         choices.default_spec = kernelspecs_find(specs, config->default_kernel, &err);

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the configuration to the provisioner's settings.
 
+#include <string.h>
 #include <unistd.h>
 
 #include "gateway.h"
+
+// Where sandboxes see the kernels' environments.
+#define ENVIRONMENTS "/opt/kernelgate/"
 
 enum { TMP_MB = 64 };
 
@@ -64,4 +68,29 @@ engine_settings_fini(struct engine_settings *engine)
         free(*dir);
     free(engine->env_dirs);
     free(engine->envs);
+}
+
+static bool
+needs_environment(const struct kernelspec *spec)
+{
+    const char *program = json_string_value(json_array_get(spec->argv, 0));
+    return program && strncmp(program, ENVIRONMENTS, strlen(ENVIRONMENTS)) == 0;
+}
+
+int
+engine_check_kernels(const struct engine_settings *engine, const struct layout *layout,
+                     const struct kernelspecs *specs, struct kg_error *err)
+{
+    const struct provisioner_settings *settings = &engine->settings;
+    if (strcmp(settings->engine, "oci") != 0 || strcmp(settings->image, "host") != 0 ||
+        settings->n_kernel_envs > 0)
+        return 0;
+    for (size_t i = 0; i < kernelspecs_count(specs); i++) {
+        if (!needs_environment(kernelspecs_at(specs, i)))
+            return 0;
+    }
+    return kg_error_set(err, KG_INVALID, 0,
+                        "setting kernels-dir: there is no environment of a kernel in %s; "
+                        "kernelspec/*/install makes them",
+                        layout->kernels_dir);
 }

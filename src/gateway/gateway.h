@@ -58,8 +58,8 @@ KG_MUST_CHECK int link_key_load(const char *configured, const char *state_dir, s
 
 // ---- layout.c -------------------------------------------------------------------------------
 
-// Where the parts of an installation are: beside the binary, in ../share/kernelgate, or in the
-// project that the binary was built from.
+// Where the parts of an installation are: beside the binary, and in ../share/kernelgate. Nowhere
+// else, since root runs what is found. A build folder has links there, to the project.
 struct layout {
     char *agent;
     char *enter; // the library that zygotes load
@@ -67,7 +67,8 @@ struct layout {
     char *kernels_dir;
     char *console_dir;
 };
-void layout_find(struct layout *layout, const struct config *config);
+KG_MUST_CHECK int layout_find(struct layout *layout, const struct config *config,
+                              struct kg_error *err);
 void layout_fini(struct layout *layout);
 
 // ---- kernel_env.c ---------------------------------------------------------------------------
@@ -89,3 +90,7 @@ void engine_settings_init(struct engine_settings *engine, const struct config *c
                           const struct layout *layout, const struct kernelspecs *specs,
                           const char *state_dir, const char *gateway_id);
 void engine_settings_fini(struct engine_settings *engine);
+// Fails if sandboxes would see this machine's files, and no kernel among them.
+KG_MUST_CHECK int engine_check_kernels(const struct engine_settings *engine,
+                                       const struct layout *layout, const struct kernelspecs *specs,
+                                       struct kg_error *err);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the agent, the kernelspecs and the kernels' environments.
 
+#include <errno.h>
 #include <libgen.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,44 +10,39 @@
 
 enum { MAX_PATH = 4096 };
 
+// The folder above the one with the binary, to be freed. In what the system says there are no
+// links.
 static char *
-binary_dir(void)
+find_prefix(struct kg_error *err)
 {
     char path[MAX_PATH];
     ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
-    path[len < 0 ? 0 : len] = '\0';
-    return kg_strdup(dirname(path));
+    if (len <= 0 || len == sizeof path - 1) {
+        kg_error_set(err, KG_INTERNAL, len < 0 ? errno : 0, "cannot read /proc/self/exe");
+        return NULL;
+    }
+    path[len] = '\0';
+    return kg_strdup(dirname(dirname(path)));
 }
 
-// The configured path; else what is installed beside the binary; else the project's own.
 static char *
-choose(const char *configured, char *installed, const char *project)
+choose(const char *configured, const char *prefix, const char *installed)
 {
-    KG_AUTO_FREE char *taken = installed;
-    if (configured)
-        return kg_strdup(configured);
-    if (access(taken, F_OK) == 0)
-        return KG_STEAL(taken);
-    return kg_strdup(project);
+    return configured ? kg_strdup(configured) : kg_asprintf("%s/%s", prefix, installed);
 }
 
-void
-layout_find(struct layout *layout, const struct config *config)
+int
+layout_find(struct layout *layout, const struct config *config, struct kg_error *err)
 {
-    KG_AUTO_FREE char *bin = binary_dir();
-    KG_AUTO_FREE char *beside = kg_asprintf("%s/kernelgate-agent", bin);
-    layout->agent = choose(config->agent, kg_strdup(beside), beside);
-    KG_AUTO_FREE char *agent = kg_strdup(layout->agent);
-    layout->enter = kg_asprintf("%s/kernelgate-enter.so", dirname(agent));
-    layout->kernelspec_dir =
-        choose(config->kernelspec_dir, kg_asprintf("%s/../share/kernelgate/kernelspec", bin),
-               KG_PROJECT_DIR "/kernelspec");
-    layout->kernels_dir =
-        choose(config->kernels_dir, kg_asprintf("%s/../share/kernelgate/kernels", bin),
-               KG_PROJECT_DIR "/build/kernels");
-    layout->console_dir =
-        choose(config->console_dir, kg_asprintf("%s/../share/kernelgate/console", bin),
-               KG_PROJECT_DIR "/build/console");
+    KG_AUTO_FREE char *prefix = find_prefix(err);
+    if (!prefix)
+        return -1;
+    layout->agent = choose(config->agent, prefix, "bin/kernelgate-agent");
+    layout->enter = choose(NULL, prefix, "bin/kernelgate-enter.so");
+    layout->kernelspec_dir = choose(config->kernelspec_dir, prefix, "share/kernelgate/kernelspec");
+    layout->kernels_dir = choose(config->kernels_dir, prefix, "share/kernelgate/kernels");
+    layout->console_dir = choose(config->console_dir, prefix, "share/kernelgate/console");
+    return 0;
 }
 
 void
