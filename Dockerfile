@@ -15,16 +15,12 @@ WORKDIR /src
 COPY CMakeLists.txt CMakePresets.json ./
 COPY cmake cmake
 COPY src src
-RUN cmake --preset release >/dev/null && cmake --build --preset release \
-    && install -D -s -t /image/usr/local/bin build/release/bin/kernelgate \
-        build/release/bin/kernelgate-agent
+RUN cmake --preset release >/dev/null && cmake --build --preset release
 # The gateway needs only the kernelspecs; the kernels are in their own image.
 COPY kernelspec kernelspec
 COPY deploy/docker deploy/docker
 COPY LICENSE ./
-RUN for spec in kernelspec/*/kernel.json; do \
-        install -D -m 644 "$spec" "/image/usr/local/share/kernelgate/$spec" || exit 1; \
-    done \
+RUN DESTDIR=/image cmake --install build/release --strip >/dev/null \
     && install deploy/docker/entrypoint /image/usr/local/bin/kernelgate-entrypoint \
     && install -D -m 644 -t /image/usr/share/doc/kernelgate LICENSE
 

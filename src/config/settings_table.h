@@ -86,7 +86,7 @@ SETTING(STRING, kernelspec_dir, "kernelspec-dir", .commands = BOTH,
 SETTING(STRING, kernels_dir, "kernels-dir", .commands = BOTH,
         .help = "folder of the kernels' environments, one for each kernelspec, as script/setup makes them; by default ../share/kernelgate/kernels")
 SETTING(STRING, agent, "agent", .commands = BOTH,
-        .help = "path of the agent's binary; by default the one beside kernelgate")
+        .help = "path of the agent's binary; by default ../libexec/kernelgate/kernelgate-agent beside kernelgate")
 SETTING(FLAG, console, "console", .fallback = "true", .commands = LISTEN | CONFIG_DOCTOR,
         .help = "serve the console, a page for people, at /console/; docs/console.md")
 SETTING(STRING, console_dir, "console-dir", .commands = LISTEN,

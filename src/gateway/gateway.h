@@ -58,8 +58,8 @@ KG_MUST_CHECK int link_key_load(const char *configured, const char *state_dir, s
 
 // ---- layout.c -------------------------------------------------------------------------------
 
-// Where the parts of an installation are: beside the binary, and in ../share/kernelgate. Nowhere
-// else, since root runs what is found. A build folder has links there, to the project.
+// Where the parts of an installation are: in ../libexec/kernelgate and ../share/kernelgate beside
+// the binary (cmake/Layout.cmake). Nowhere else, since root runs what is found.
 struct layout {
     char *agent;
     char *enter; // the library that zygotes load

@@ -37,11 +37,11 @@ layout_find(struct layout *layout, const struct config *config, struct kg_error 
     KG_AUTO_FREE char *prefix = find_prefix(err);
     if (!prefix)
         return -1;
-    layout->agent = choose(config->agent, prefix, "bin/kernelgate-agent");
-    layout->enter = choose(NULL, prefix, "bin/kernelgate-enter.so");
-    layout->kernelspec_dir = choose(config->kernelspec_dir, prefix, "share/kernelgate/kernelspec");
-    layout->kernels_dir = choose(config->kernels_dir, prefix, "share/kernelgate/kernels");
-    layout->console_dir = choose(config->console_dir, prefix, "share/kernelgate/console");
+    layout->agent = choose(config->agent, prefix, KG_LIBEXEC "/kernelgate-agent");
+    layout->enter = choose(NULL, prefix, KG_LIBEXEC "/kernelgate-enter.so");
+    layout->kernelspec_dir = choose(config->kernelspec_dir, prefix, KG_SHARE "/kernelspec");
+    layout->kernels_dir = choose(config->kernels_dir, prefix, KG_SHARE "/kernels");
+    layout->console_dir = choose(config->console_dir, prefix, KG_SHARE "/console");
     return 0;
 }
 

@@ -8,6 +8,7 @@
 
 #define AGENT_FOLDER SANDBOX_AGENT // a folder here, with the agent that the init container copies
 #define AGENT_PATH AGENT_FOLDER "/kernelgate-agent"
+#define AGENT_IN_IMAGE "/usr/local/libexec/kernelgate/kernelgate-agent"
 // The kubelet mounts a file of the node here. Every user may write to it, and it counts towards no
 // limit, so it is put into a folder that only root can enter.
 #define TERMINATION_FILE "/root/termination-log"
@@ -67,8 +68,8 @@ agent_container(const struct kubernetes *kube)
 {
     return json_pack("{s:s, s:s, s:s, s:[s, s, s], s:o, s:o, s:[o]}", "name", "agent", "image",
                      kube->agent_image, "imagePullPolicy", "IfNotPresent", "command", "cp",
-                     "/usr/local/bin/kernelgate-agent", AGENT_PATH, "securityContext",
-                     container_security(), "resources", limits_of(kube), "volumeMounts",
+                     AGENT_IN_IMAGE, AGENT_PATH, "securityContext", container_security(),
+                     "resources", limits_of(kube), "volumeMounts",
                      mount_of("agent", AGENT_FOLDER, false));
 }
 

@@ -37,7 +37,7 @@ struct provisioner_kubernetes {
     const char *certificate_file; // of a client, PEM; NULL: none
     const char *key_file;
     const char *namespace;    // of the sandboxes' pods
-    const char *agent_image;  // an image with `cp` and /usr/local/bin/kernelgate-agent
+    const char *agent_image;  // an image with `cp` and the agent, such as the gateway's own
     const char *installation; // labels the pods; NULL: gateway_id
     const char
         *pod_template; // YAML file of what the pods have besides (kubernetes_template.c); or NULL

@@ -51,7 +51,7 @@ def test_a_gateway_that_is_installed(installed):
     [
         ("share/kernelgate/kernelspec", "cannot read the kernelspecs' folder {}: No such file"),
         ("share/kernelgate/kernels", "there is no environment of a kernel in {};"),
-        ("bin/kernelgate-agent", "{}: No such file"),
+        ("libexec/kernelgate/kernelgate-agent", "{}: No such file"),
     ],
 )
 def test_what_is_missing_is_named_and_not_looked_for_elsewhere(installed, tmp_path, missing, said):

@@ -22,7 +22,9 @@ FILES = {
 }
 if docker_engine.PROVISIONER == "oci":
     FILES["/etc/ld.so.cache"] = "/etc/ld.so.cache"
-    FILES["/run/kg-agent"] = str(pathlib.Path(BINARY).with_name("kernelgate-agent"))
+    FILES["/run/kg-agent"] = str(
+        pathlib.Path(BINARY).parents[1] / "libexec/kernelgate/kernelgate-agent"
+    )
 
 
 @pytest.fixture

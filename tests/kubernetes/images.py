@@ -29,7 +29,8 @@ PACKAGES = (
     "libevent-2.1-7", "libevent-pthreads-2.1-7", "libjansson4", "libsodium23", "libsqlite3-0", "libwslay1", "libyaml-0-2", "libzmq5",
 )  # fmt: skip
 USERS = (("sandbox", 1000, "/tmp"), ("kernelgate", 10001, "/"))
-BINARIES = PROJECT / "build/release/bin"
+BUILD = PROJECT / "build/release"
+PROGRAMS = "bin/kernelgate", "libexec/kernelgate/kernelgate-agent"
 
 
 def hash_of_files(*paths):
@@ -81,8 +82,8 @@ def make_kernels(layer, work):
 
 def make_gateway(layer, work):
     with tarfile.open(layer, "w") as archive:
-        for name in ("kernelgate", "kernelgate-agent"):
-            archive.add(BINARIES / name, f"usr/local/bin/{name}")
+        for name in PROGRAMS:
+            archive.add(BUILD / name, f"usr/local/{name}")
         for spec in sorted(PROJECT.glob("kernelspec/*/kernel.json")):
             archive.add(spec, f"usr/local/share/kernelgate/{spec.relative_to(PROJECT)}")
 
@@ -178,8 +179,7 @@ def main():
     kernels_key = json.dumps([f"{path.parent.name} {path.read_text()}" for path in stamps])
     kernels_layer = layer_of(folder, "kernels", kernels_key, make_kernels)
     gateway_key = hash_of_files(
-        BINARIES / "kernelgate",
-        BINARIES / "kernelgate-agent",
+        *(BUILD / name for name in PROGRAMS),
         *PROJECT.glob("kernelspec/*/kernel.json"),
     )
     gateway = layer_of(folder, "gateway", gateway_key, make_gateway)
