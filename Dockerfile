@@ -15,7 +15,8 @@ WORKDIR /src
 COPY CMakeLists.txt CMakePresets.json ./
 COPY cmake cmake
 COPY src src
-RUN cmake --preset release >/dev/null && cmake --build --preset release
+# The console is built below.
+RUN cmake --preset release -D KG_CONSOLE=OFF >/dev/null && cmake --build --preset release
 # The gateway needs only the kernelspecs; the kernels are in their own image.
 COPY kernelspec kernelspec
 COPY deploy/docker deploy/docker
