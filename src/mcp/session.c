@@ -2,6 +2,7 @@
 // MCP sessions: what is kept between the requests of a client, the limits of their number, and
 // their expiry.
 
+#include <stdio.h>
 #include <string.h>
 
 #include "budget.h"
@@ -14,7 +15,8 @@ mcp_session_new(struct mcp *mcp, const char *owner, const char *profile)
     struct mcp_session *session = KG_NEW(struct mcp_session);
     session->mcp = mcp;
     id_random_hex(session->id, MCP_SESSION_ID_LEN);
-    strncat(session->id, mcp->id_suffix, MCP_SUFFIX_MAX);
+    snprintf(session->id + MCP_SESSION_ID_LEN, sizeof session->id - MCP_SESSION_ID_LEN, "%s",
+             mcp->id_suffix);
     session->owner = kg_strdup(owner);
     session->share = mcp_share_join(mcp, owner);
     session->profile = kg_strdup(profile);
