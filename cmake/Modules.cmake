@@ -6,7 +6,17 @@ set(KG_WARNINGS
     -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wformat=2 -Wundef -Wvla
     -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wcast-qual -Wwrite-strings
     -Wswitch-enum -Wimplicit-fallthrough)
-set(KG_HARDENING -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong)
+# Of every optimised build but Debug ones, whatever its type is called: distributions have their own.
+# And the same sources give the same files, wherever they are.
+set(KG_HARDENING -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong
+    -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
+set(KG_HARDENED OFF)
+string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+string(REGEX MATCHALL "-O[^ ]*" levels "${CMAKE_C_FLAGS} ${CMAKE_C_FLAGS_${type}}")
+list(POP_BACK levels level)
+if(NOT type STREQUAL "DEBUG" AND level MATCHES "^-O([1-9sz]|fast|)$")
+  set(KG_HARDENED ON)
+endif()
 include(CheckCCompilerFlag)
 # The first of these is for x86 only; others warn about it, so it is tested as an error.
 foreach(flag -fcf-protection=full -fstack-clash-protection -ftrivial-auto-var-init=zero)
@@ -23,20 +33,25 @@ elseif(KG_SANITIZE_THREADS)
   list(APPEND KG_SANITIZERS -fsanitize=thread)
 endif()
 
-# The flags of all our targets. The static agent cannot be sanitized: it passes PLAIN.
+# The flags of all our targets. The static agent cannot be sanitized: it passes PLAIN. Asserts are
+# enabled in every build.
 function(kg_flags target)
   cmake_parse_arguments(arg "PLAIN" "" "" ${ARGN})
   target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
-  target_compile_options(${target} PRIVATE ${KG_WARNINGS} $<$<BOOL:${KG_WERROR}>:-Werror>)
+  target_compile_options(${target} PRIVATE ${KG_WARNINGS} $<$<BOOL:${KG_WERROR}>:-Werror> -UNDEBUG)
   if(KG_FUZZ)
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
   if((KG_SANITIZE OR KG_SANITIZE_THREADS) AND NOT arg_PLAIN)
     target_compile_options(${target} PRIVATE ${KG_SANITIZERS})
     target_link_options(${target} PRIVATE ${KG_SANITIZERS})
-  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+  elseif(KG_HARDENED)
     target_compile_options(${target} PRIVATE ${KG_HARDENING})
     target_link_options(${target} PRIVATE -Wl,-z,relro,-z,now)
+    get_target_property(kind ${target} TYPE)
+    if(kind STREQUAL "EXECUTABLE" AND NOT arg_PLAIN)
+      target_link_options(${target} PRIVATE -pie)
+    endif()
   endif()
 endfunction()
 

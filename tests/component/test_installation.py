@@ -9,9 +9,10 @@ import subprocess
 import component
 import pytest
 from component import cell
-from kernelgate import BINARY, PROJECT, Gateway
+from kernelgate import BINARY, PROJECT, RELEASE, Gateway
 
 BUILD = pathlib.Path(BINARY).parents[1]
+RELEASED = pathlib.Path(RELEASE).parents[1]
 
 
 @pytest.fixture
@@ -63,3 +64,24 @@ def test_what_is_missing_is_named_and_not_looked_for_elsewhere(installed, tmp_pa
     assert served.returncode == 1 and said.format(path) in served.stderr, served.stderr
     examined = run(installed, "doctor", tmp_path)
     assert examined.returncode == 1 and str(path) in examined.stdout, examined.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bin/kernelgate",
+        "libexec/kernelgate/kernelgate-agent",
+        "libexec/kernelgate/kernelgate-enter.so",
+    ],
+)
+def test_what_is_released_is_hardened_and_does_not_say_where_it_was_built(name):
+    def lines(*command):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert "BIND_NOW" in lines("readelf", "-dW", RELEASED / name)
+    headers = lines("readelf", "-hlW", RELEASED / name)
+    assert "GNU_RELRO" in headers and "DYN (" in headers and " RWE " not in headers
+    symbols = lines("readelf", "-sW", RELEASED / name)
+    assert "__stack_chk_fail" in symbols
+    assert "__snprintf_chk" in symbols or name.endswith(".so")  # which prints nothing
+    assert str(PROJECT).encode() not in (RELEASED / name).read_bytes()
