@@ -37,7 +37,7 @@ endif()
 # enabled in every build.
 function(kg_flags target)
   cmake_parse_arguments(arg "PLAIN" "" "" ${ARGN})
-  target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
+  target_compile_definitions(${target} PRIVATE _GNU_SOURCE KG_VERSION="${PROJECT_VERSION}")
   target_compile_options(${target} PRIVATE ${KG_WARNINGS} $<$<BOOL:${KG_WERROR}>:-Werror> -UNDEBUG)
   if(KG_FUZZ)
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)

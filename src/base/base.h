@@ -8,8 +8,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#define KG_VERSION "0.2.0"
-
 #define KG_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 #define KG_MUST_CHECK __attribute__((warn_unused_result))
 #define KG_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))

@@ -18,6 +18,15 @@ def check(instance, schema):
     validator(schema).validate(instance)
 
 
+# ---- Version
+
+
+def test_the_version_is_that_of_the_binary():
+    said = subprocess.run([BINARY, "version"], capture_output=True, text=True, check=True).stdout
+    assert said == f"kernelgate {OPENAPI['info']['version']}\n"
+    assert f"\nVersion {OPENAPI['info']['version']}." in (PROJECT / "README.md").read_text()
+
+
 # ---- Settings
 
 
