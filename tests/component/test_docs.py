@@ -18,7 +18,14 @@ def check(instance, schema):
     validator(schema).validate(instance)
 
 
-# ---- Version
+# ---- Modules and version
+
+
+def test_modules_are_those_that_are_built():
+    lines = (PROJECT / "src/layers").read_text().splitlines()
+    built = {name for line in lines if line[0] != "#" for name in line.split()}
+    block = (PROJECT / "docs/ARCHITECTURE.md").read_text().split("## Modules")[1].split("```")[1]
+    assert set(re.findall(r"(?:^|   )([a-z]+(?:/[a-z]+)?)  ", block, re.MULTILINE)) == built
 
 
 def test_the_version_is_that_of_the_binary():

@@ -122,7 +122,8 @@ class IncludeGraph(unittest.TestCase):
         self.assert_one(self.check(changes), 'src/http/http.c has "run_it"', "src/mcp")
 
     def test_module_without_a_layer(self):
-        self.assert_one(self.check({"stray/stray.c": "int stray;\n"}), "src/stray is not in LAYERS")
+        problems = self.check({"stray/stray.c": "int stray;\n"})
+        self.assert_one(problems, "src/stray is not in src/layers")
 
     def test_object_that_was_not_built(self):
         with tempfile.TemporaryDirectory() as root:
