@@ -33,6 +33,7 @@ struct agent {
     struct proxy *proxy;       // of the way out; or NULL
     struct tenant *tenant;     // or NULL
     struct changes *changes;
+    int n_copies; // files.copy calls under way
     struct server *server;
 };
 
@@ -50,8 +51,17 @@ KG_MUST_CHECK int check_argv(const json_t *argv, size_t max, size_t max_len, con
 void commands_run(struct request *request, void *arg);
 
 // Files (files_calls.c).
+// Sets the error of parameters that are not those of the method. Returns -1.
+int params_failed(const json_error_t *why, struct kg_error *err);
 void files_list_call(struct request *request, void *arg);
 void files_describe_call(struct request *request, void *arg);
 void files_read_call(struct request *request, void *arg);
 void files_write_call(struct request *request, void *arg);
+void files_append_call(struct request *request, void *arg);
 void files_delete_call(struct request *request, void *arg);
+// Files and folders (entries_calls.c).
+void files_stat_call(struct request *request, void *arg);
+void files_unused_call(struct request *request, void *arg);
+void files_mkdir_call(struct request *request, void *arg);
+void files_move_call(struct request *request, void *arg);
+void files_copy_call(struct request *request, void *arg);

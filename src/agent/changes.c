@@ -129,21 +129,39 @@ make_cursor(struct changes *changes, const char *name)
     return cursor;
 }
 
+static void
+sort(struct cursor *cursor)
+{
+    if (cursor->n > 1)
+        qsort(cursor->files, cursor->n, sizeof *cursor->files, compare_seen);
+}
+
+// Makes files known, of which no two have the same path.
+static void
+learn(struct cursor *cursor, const struct seen *files, size_t n)
+{
+    struct cursor sorted = *cursor; // what is appended is beyond its end
+
+    for (size_t i = 0; i < n; i++) {
+        struct seen *old = find_seen(&sorted, &files[i]);
+        if (old) {
+            *old = files[i];
+        } else if (cursor->n < FILES_SEEN_MAX) {
+            append_seen(cursor, &files[i]);
+            sorted.files = cursor->files;
+        }
+    }
+    if (cursor->n > sorted.n)
+        sort(cursor);
+}
+
 void
 changes_own(struct changes *changes, const char *path, const struct stat *st)
 {
     const struct seen seen = seen_of(changes, path, st);
 
-    for (size_t i = 0; i < changes->n_cursors; i++) {
-        struct cursor *cursor = &changes->cursors[i];
-        struct seen *old = find_seen(cursor, &seen);
-        if (old) {
-            *old = seen;
-        } else if (cursor->n < FILES_SEEN_MAX) {
-            append_seen(cursor, &seen);
-            qsort(cursor->files, cursor->n, sizeof *cursor->files, compare_seen);
-        }
-    }
+    for (size_t i = 0; i < changes->n_cursors; i++)
+        learn(&changes->cursors[i], &seen, 1);
 }
 
 // ---- Looking --------------------------------------------------------------------------------
@@ -194,12 +212,25 @@ look_around(struct look *look, struct cursor *cursor)
     look->before = cursor;
     if (walk_files(look->changes->root, "", NULL, look_at, look, &err) != 0)
         log_warning("the working folder cannot be looked at", LOG_ERR(&err));
-    if (look->now.n > 1)
-        qsort(look->now.files, look->now.n, sizeof *look->now.files, compare_seen);
+    sort(&look->now);
     free(cursor->files);
     cursor->files = look->now.files;
     cursor->n = look->now.n;
     cursor->cap = look->now.cap;
+}
+
+void
+changes_own_folder(struct changes *changes, const char *path)
+{
+    const struct cursor nothing = {0};
+    struct look look = {.changes = changes, .before = &nothing};
+    struct kg_error err;
+
+    if (walk_files(changes->root, path, NULL, look_at, &look, &err) != 0)
+        log_warning("a folder cannot be looked at", LOG_ERR(&err));
+    for (size_t i = 0; i < changes->n_cursors; i++)
+        learn(&changes->cursors[i], look.now.files, look.now.n);
+    free(look.now.files);
 }
 
 void

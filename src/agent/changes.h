@@ -17,6 +17,8 @@ KG_DEFINE_AUTO(changes, changes_free)
 void changes_begin(struct changes *changes, const char *cursor);
 // Makes a file that the agent itself has written known to every cursor.
 void changes_own(struct changes *changes, const char *path, const struct stat *st);
+// The same for all files in a folder.
+void changes_own_folder(struct changes *changes, const char *path);
 // `question` is {"cursor", "within_us", "after_look"?}; the last one says that what is asked about
 // began after the last answer, which was to another cursor. The answer is {"files": [{"path",
 // "size", "mtime_ms"}], "more"}.

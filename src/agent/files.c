@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Listing, opening and deleting.
+// Listing, opening and deleting; what the other files of this kind share.
 #include "files.h"
 
 #include <errno.h>
@@ -93,8 +93,8 @@ file_describe(const struct stat *st)
                      (json_int_t)file_mtime_ms(st), "etag", etag);
 }
 
-static int
-check_regular(const struct stat *st, const char *path, struct kg_error *err)
+int
+file_check_regular(const struct stat *st, const char *path, struct kg_error *err)
 {
     if (S_ISREG(st->st_mode))
         return 0;
@@ -109,6 +109,55 @@ check_regular(const struct stat *st, const char *path, struct kg_error *err)
 }
 
 int
+file_fail(const char *verb, const char *path, int failure, struct kg_error *err)
+{
+    switch (failure) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case ENOMEM:
+        return kg_error_set(err, KG_DISK_FULL, 0, "the session's disk is full: cannot %s %.100s",
+                            verb, path);
+    case EEXIST:
+        return kg_error_set(err, KG_FILE_EXISTS, 0, "%.100s exists", path);
+    case EISDIR:
+        return kg_error_set(err, KG_INVALID_PATH, 0, "%.100s is a folder", path);
+    case ENOTDIR:
+        return kg_error_set(err, KG_INVALID_PATH, 0, "%.100s is not a folder", path);
+    case ENOTEMPTY:
+        return kg_error_set(err, KG_INVALID_PATH, 0, "%.100s is a folder that is not empty", path);
+    default:
+        return kg_error_set(err, KG_INVALID_PATH, failure, "cannot %s %.100s", verb, path);
+    }
+}
+
+void
+file_temporary_name(const char *purpose, char ret[FILE_TEMPORARY_SIZE])
+{
+    char random[FILE_RANDOM_LEN + 1];
+
+    id_random(random, FILE_RANDOM_LEN);
+    snprintf(ret, FILE_TEMPORARY_SIZE, FILE_OWN_PREFIX "%.8s-%s", purpose, random);
+}
+
+int
+file_write_bytes(int fd, const void *data, size_t len)
+{
+    for (const char *at = data; len > 0;) {
+        ssize_t n = write(fd, at, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            errno = ENOSPC;
+        if (n <= 0)
+            return -1;
+        at += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+int
 file_check(const char *path, bool is_new, bool own, struct kg_error *err)
 {
     if (own && !file_name_is_own(path))
@@ -118,28 +167,33 @@ file_check(const char *path, bool is_new, bool own, struct kg_error *err)
 }
 
 int
+file_open_at(int folder, const char *name, const char *path, int access, struct stat *ret_st,
+             struct kg_error *err)
+{
+    // Looked at first: to open a device can do something.
+    if (fstatat(folder, name, ret_st, AT_SYMLINK_NOFOLLOW) != 0)
+        return kg_error_set(err, errno == ENOENT ? KG_NOT_FOUND : KG_INVALID_PATH, 0,
+                            "there is no file %.100s", path);
+    if (file_check_regular(ret_st, path, err) != 0)
+        return -1;
+    KG_AUTO_FD fd = openat(folder, name, access | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, ret_st) != 0)
+        return kg_error_set(err, errno == ENOENT ? KG_NOT_FOUND : KG_INVALID_PATH, errno,
+                            "cannot open %.100s", path);
+    if (file_check_regular(ret_st, path, err) != 0)
+        return -1;
+    return KG_STEAL_FD(fd);
+}
+
+int
 file_open(const char *root, const char *path, struct stat *ret_st, struct kg_error *err)
 {
     const char *name;
 
     if (file_path_check(path, false, err) != 0)
         return -1;
-    KG_AUTO_FD folder = walk_open_parent(root, path, false, &name, err);
-    if (folder < 0)
-        return -1;
-    // Looked at first: to open a device can do something.
-    if (fstatat(folder, name, ret_st, AT_SYMLINK_NOFOLLOW) != 0)
-        return kg_error_set(err, errno == ENOENT ? KG_NOT_FOUND : KG_INVALID_PATH, 0,
-                            "there is no file %.100s", path);
-    if (check_regular(ret_st, path, err) != 0)
-        return -1;
-    KG_AUTO_FD fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, ret_st) != 0)
-        return kg_error_set(err, errno == ENOENT ? KG_NOT_FOUND : KG_INVALID_PATH, errno,
-                            "cannot open %.100s", path);
-    if (check_regular(ret_st, path, err) != 0)
-        return -1;
-    return KG_STEAL_FD(fd);
+    KG_AUTO_FD folder = walk_open_parent(root, path, WALK_OPEN, &name, err);
+    return folder < 0 ? -1 : file_open_at(folder, name, path, O_RDONLY, ret_st, err);
 }
 
 int
@@ -150,7 +204,7 @@ file_delete(const char *root, const char *path, bool own, struct kg_error *err)
 
     if (file_check(path, false, own, err) != 0)
         return -1;
-    KG_AUTO_FD folder = walk_open_parent(root, path, false, &name, err);
+    KG_AUTO_FD folder = walk_open_parent(root, path, WALK_OPEN, &name, err);
     if (folder < 0)
         return -1;
     if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0)

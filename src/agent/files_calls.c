@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files.* methods: listing, reading, writing, deleting.
+// The files.* methods: listing, reading, writing, appending, deleting.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "agent_priv.h"
 #include "files.h"
 
-static int
-unpack_failed(const json_error_t *why, struct kg_error *err)
+int
+params_failed(const json_error_t *why, struct kg_error *err)
 {
     return kg_error_set(err, KG_INVALID, 0, "%.150s", why->text);
 }
@@ -28,14 +28,11 @@ files_list_call(struct request *request, void *arg)
 
     if (json_unpack_ex(request_params(request), &why, 0, "{s?s, s?s, s?i !}", "path", &path,
                        "after", &after, "limit", &limit) != 0)
-        (void)unpack_failed(&why, &err);
+        (void)params_failed(&why, &err);
     else
         listing = files_list(agent->settings.data_dir, path, after,
                              limit < 1 || limit > FILES_PAGE_MAX ? FILES_PAGE_MAX : limit, &err);
-    if (listing)
-        request_reply(request, listing);
-    else
-        request_fail(request, &err);
+    request_end(request, listing, &err);
 }
 
 void
@@ -49,13 +46,10 @@ files_describe_call(struct request *request, void *arg)
     KG_AUTO_FD fd = -1;
 
     if (json_unpack_ex(request_params(request), &why, 0, "{s:s !}", "path", &path) != 0)
-        (void)unpack_failed(&why, &err);
+        (void)params_failed(&why, &err);
     else
         fd = file_open(agent->settings.data_dir, path, &st, &err);
-    if (fd >= 0)
-        request_reply(request, file_describe(&st));
-    else
-        request_fail(request, &err);
+    request_end(request, fd >= 0 ? file_describe(&st) : NULL, &err);
 }
 
 // ---- Reading --------------------------------------------------------------------------------
@@ -144,7 +138,7 @@ open_reading(const struct agent *agent, json_t *params, struct reading *reading,
 
     if (json_unpack_ex(params, &why, 0, "{s:s, s?I, s?I, s?s !}", "path", &path, "first", &first,
                        "last", &last, "if_etag", &if_etag) != 0)
-        return unpack_failed(&why, err);
+        return params_failed(&why, err);
     reading->fd = file_open(agent->settings.data_dir, path, &st, err);
     if (reading->fd < 0)
         return -1;
@@ -181,21 +175,22 @@ files_read_call(struct request *request, void *arg)
 
 // ---- Writing and deleting -------------------------------------------------------------------
 
+// Bytes of files.append, which adds them in one turn of the loop.
+enum { APPEND_MAX = 16 << 20 };
+
 // A file whose bytes come as the request's body: each part is written as it comes, since the
 // agent's memory is the tenant's.
 struct writing {
     struct agent *agent;
     struct request *request;
     struct file_write *write;
+    int64_t append_max; // of a file that gets more; -1: it is replaced
 };
 
 static void
 writing_end(struct writing *writing, json_t *result, const struct kg_error *err)
 {
-    if (result)
-        request_reply(writing->request, result);
-    else
-        request_fail(writing->request, err);
+    request_end(writing->request, result, err);
     file_write_free(writing->write);
     free(writing);
 }
@@ -209,21 +204,35 @@ on_writer_gone(void *arg)
     writing_end(arg, NULL, &err);
 }
 
+// Puts the file in its place, or appends it. NULL: that failed.
+static json_t *
+place(const struct writing *writing, struct kg_error *err)
+{
+    bool appends = writing->append_max >= 0, created;
+    struct file_write *write = writing->write;
+    struct stat st;
+
+    int placed = appends ? file_write_append(write, writing->append_max, &st, &created, err)
+                         : file_write_commit(write, &st, &created, err) + 1;
+    if (appends && placed == 0)
+        return json_pack("{s:b}", "appended", 0);
+    if (placed != 1)
+        return NULL;
+    changes_own(writing->agent->changes, file_write_path(write), &st);
+    json_t *file = file_describe(&st);
+    json_object_set_new(file, "created", json_boolean(created));
+    if (appends)
+        json_object_set_new(file, "appended", json_true());
+    return file;
+}
+
 static void
 commit(struct writing *writing)
 {
     struct kg_error err = {0};
-    struct stat st;
-    bool created;
+    json_t *file = place(writing, &err);
 
-    if (file_write_commit(writing->write, &st, &created, &err) != 0) {
-        writing_end(writing, NULL, &err);
-        return;
-    }
-    changes_own(writing->agent->changes, file_write_path(writing->write), &st);
-    json_t *file = file_describe(&st);
-    json_object_set_new(file, "created", json_boolean(created));
-    writing_end(writing, file, NULL);
+    writing_end(writing, file, &err);
 }
 
 static void
@@ -235,6 +244,19 @@ on_body(struct request *request, const void *data, size_t len, void *arg)
     if (file_write_add(writing->write, data, len, &err) != 0)
         writing_end(writing, NULL, &err);
     else if (file_write_len(writing->write) == request_body_len(request))
+        commit(writing);
+}
+
+// Takes `write`.
+static void
+writing_start(struct agent *agent, struct request *request, struct file_write *write,
+              int64_t append_max)
+{
+    struct writing *writing = KG_NEW(struct writing);
+    *writing = (struct writing){agent, request, write, append_max};
+    request_on_gone(request, on_writer_gone, writing);
+    request_on_body(request, on_body, writing);
+    if (request_body_len(request) == 0)
         commit(writing);
 }
 
@@ -250,20 +272,39 @@ files_write_call(struct request *request, void *arg)
 
     if (json_unpack_ex(request_params(request), &why, 0, "{s:s, s:b, s?b !}", "path", &path, "keep",
                        &keep, "own", &own) != 0)
-        (void)unpack_failed(&why, &err);
+        (void)params_failed(&why, &err);
     else
         write = file_write_begin(agent->settings.data_dir, path, request_body_len(request),
                                  (keep ? FILE_KEEP : 0) | (own ? FILE_OWN : 0), &err);
-    if (!write) {
+    if (write)
+        writing_start(agent, request, write, -1);
+    else
         request_fail(request, &err);
-        return;
-    }
-    struct writing *writing = KG_NEW(struct writing);
-    *writing = (struct writing){agent, request, write};
-    request_on_gone(request, on_writer_gone, writing);
-    request_on_body(request, on_body, writing);
-    if (request_body_len(request) == 0)
-        commit(writing);
+}
+
+void
+files_append_call(struct request *request, void *arg)
+{
+    struct agent *agent = arg;
+    struct kg_error err = {0};
+    int64_t len = request_body_len(request);
+    json_error_t why;
+    json_int_t max = -1;
+    const char *path;
+    struct file_write *write = NULL;
+
+    if (json_unpack_ex(request_params(request), &why, 0, "{s:s, s:I !}", "path", &path, "max",
+                       &max) != 0)
+        (void)params_failed(&why, &err);
+    else if (max < 0 || len > APPEND_MAX)
+        (void)kg_error_set(&err, KG_INVALID, 0, "max is below 0, or there are more than %d bytes",
+                           APPEND_MAX);
+    else
+        write = file_write_begin(agent->settings.data_dir, path, len, FILE_NO_FOLDERS, &err);
+    if (write)
+        writing_start(agent, request, write, max);
+    else
+        request_fail(request, &err);
 }
 
 void
@@ -277,7 +318,7 @@ files_delete_call(struct request *request, void *arg)
 
     if (json_unpack_ex(request_params(request), &why, 0, "{s:s, s?b !}", "path", &path, "own",
                        &own) != 0)
-        (void)unpack_failed(&why, &err);
+        (void)params_failed(&why, &err);
     else if (file_delete(agent->settings.data_dir, path, own, &err) == 0) {
         request_reply(request, json_object());
         return;

@@ -93,6 +93,15 @@ request_fail(struct request *request, const struct kg_error *err)
 }
 
 void
+request_end(struct request *request, json_t *result, const struct kg_error *err)
+{
+    if (result)
+        request_reply(request, result);
+    else
+        request_fail(request, err);
+}
+
+void
 request_begin(struct request *request, json_t *head)
 {
     if (request->conversation)

@@ -38,6 +38,8 @@ json_t *request_params(const struct request *request);
 // Ends the request with its result, whose reference is taken.
 void request_reply(struct request *request, json_t *result);
 void request_fail(struct request *request, const struct kg_error *err);
+// The one or, where `result` is NULL, the other.
+void request_end(struct request *request, json_t *result, const struct kg_error *err);
 
 // The bytes that follow the request, in all; each part of them is told by `fn`, which may end the
 // request.

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DEPTH_MAX = 32, FOLDER_MODE = 0755 };
+enum { DEPTH_MAX = 32 };
 
 struct walk {
     walk_fn fn;
@@ -19,20 +19,34 @@ struct walk {
 
 // ---- Opening --------------------------------------------------------------------------------
 
-static int
-open_folder(int parent, const char *name)
+int
+walk_open_at(int parent, const char *name)
 {
     return openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static int
-open_failed(const char *name, int failure, struct kg_error *err)
+static bool
+is_missing(int parent, const char *name, enum walk_way way, int failure)
 {
+    struct stat st;
+
+    if (failure == ENOENT)
+        return true;
+    return way == WALK_LOOK && (failure == ENOTDIR || failure == ELOOP) &&
+           fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISLNK(st.st_mode);
+}
+
+static int
+open_failed(int parent, const char *name, enum walk_way way, struct kg_error *err)
+{
+    int failure = errno;
+
+    if (is_missing(parent, name, way, failure))
+        return kg_error_set(err, way == WALK_INTO ? KG_INVALID_PATH : KG_NOT_FOUND, 0,
+                            "there is no folder %.100s", name);
     if (failure == ENOTDIR || failure == ELOOP)
         return kg_error_set(err, KG_INVALID_PATH, 0,
                             "%.100s is no folder (symbolic links are not followed)", name);
-    if (failure == ENOENT)
-        return kg_error_set(err, KG_NOT_FOUND, 0, "there is no folder %.100s", name);
     if (failure == ENOSPC || failure == EDQUOT)
         return kg_error_set(err, KG_DISK_FULL, 0, "the session's disk is full");
     return kg_error_set(err, KG_INVALID_PATH, failure, "cannot open the folder %.100s", name);
@@ -40,19 +54,19 @@ open_failed(const char *name, int failure, struct kg_error *err)
 
 // Takes `fd`; returns the folder `name` in it.
 static int
-step_into(int fd, const char *name, bool make, struct kg_error *err)
+step_into(int fd, const char *name, enum walk_way way, struct kg_error *err)
 {
     KG_AUTO_FD parent = fd;
 
-    if (make && mkdirat(parent, name, FOLDER_MODE) != 0 && errno != EEXIST)
-        return open_failed(name, errno, err);
-    int next = open_folder(parent, name);
-    return next >= 0 ? next : open_failed(name, errno, err);
+    if (way == WALK_MAKE && mkdirat(parent, name, WALK_FOLDER_MODE) != 0 && errno != EEXIST)
+        return open_failed(parent, name, way, err);
+    int next = walk_open_at(parent, name);
+    return next >= 0 ? next : open_failed(parent, name, way, err);
 }
 
 // Opens the first `len` bytes of `path`.
 static int
-open_path(const char *root, const char *path, size_t len, bool make, struct kg_error *err)
+open_path(const char *root, const char *path, size_t len, enum walk_way way, struct kg_error *err)
 {
     KG_AUTO_FREE char *copy = kg_strndup(path, len);
     int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -62,7 +76,7 @@ open_path(const char *root, const char *path, size_t len, bool make, struct kg_e
         return kg_error_set(err, KG_INTERNAL, errno, "cannot open the working folder");
     for (char *name = strtok_r(copy, "/", &save); name && fd >= 0;
          name = strtok_r(NULL, "/", &save))
-        fd = step_into(fd, name, make, err);
+        fd = step_into(fd, name, way, err);
     return fd;
 }
 
@@ -71,17 +85,17 @@ walk_open_folder(const char *root, const char *path, struct kg_error *err)
 {
     if (*path && file_path_check(path, false, err) != 0)
         return -1;
-    return open_path(root, path, strlen(path), false, err);
+    return open_path(root, path, strlen(path), WALK_OPEN, err);
 }
 
 int
-walk_open_parent(const char *root, const char *path, bool make, const char **ret_name,
+walk_open_parent(const char *root, const char *path, enum walk_way way, const char **ret_name,
                  struct kg_error *err)
 {
     const char *slash = strrchr(path, '/');
 
     *ret_name = slash ? slash + 1 : path;
-    return open_path(root, path, slash ? (size_t)(slash - path) : 0, make, err);
+    return open_path(root, path, slash ? (size_t)(slash - path) : 0, way, err);
 }
 
 // ---- Visiting -------------------------------------------------------------------------------
@@ -149,7 +163,7 @@ visit(struct walk *walk, int folder, const char *name, bool listed, const char *
     walk->over = !listed && !walk->fn(walk->path.data, &st, walk->arg);
     int fd = -1;
     if (!walk->over && S_ISDIR(st.st_mode) && depth < DEPTH_MAX)
-        fd = open_folder(folder, name);
+        fd = walk_open_at(folder, name);
     if (fd >= 0)
         walk_folder(walk, fd, after, depth + 1);
     walk->path.len = len;

@@ -33,10 +33,13 @@ events_call(struct request *request, void *arg)
 }
 
 static const struct method methods[] = {
-    {"changes", changes_call, false},           {"events", events_call, false},
-    {"files.list", files_list_call, false},     {"files.describe", files_describe_call, false},
-    {"files.read", files_read_call, false},     {"files.write", files_write_call, true},
-    {"files.delete", files_delete_call, false}, {NULL, NULL, false},
+    {"changes", changes_call, false},          {"events", events_call, false},
+    {"files.list", files_list_call, false},    {"files.describe", files_describe_call, false},
+    {"files.read", files_read_call, false},    {"files.write", files_write_call, true},
+    {"files.append", files_append_call, true}, {"files.delete", files_delete_call, false},
+    {"files.stat", files_stat_call, false},    {"files.unused", files_unused_call, false},
+    {"files.mkdir", files_mkdir_call, false},  {"files.move", files_move_call, false},
+    {"files.copy", files_copy_call, false},    {NULL, NULL, false},
 };
 
 static void

@@ -22,6 +22,11 @@ int agent_teardown(void **state);
 // Of a folder, hidden ones too.
 int count_entries(const char *dir);
 
+// Writes a file below the working folder, and the folders on the way.
+void write_text(const struct agent_place *place, const char *name, const char *text);
+// The whole path of a name below the working folder; the caller frees it.
+char *inside(const struct agent_place *place, const char *name);
+
 // Descriptors.
 void wait_readable(int fd);
 void read_line(int fd, char *ret, size_t size);
@@ -73,6 +78,26 @@ void test_changes_call(void **state);
 void test_files_calls(void **state);
 void test_files_own(void **state);
 void test_files_read(void **state);
+void test_entries_stat(void **state);
+void test_entries_mkdir(void **state);
+void test_entries_move(void **state);
+void test_entries_move_replaces(void **state);
+void test_entries_rename_where_the_system_cannot(void **state);
+void test_entries_unused(void **state);
+void test_entries_append(void **state);
+void test_entries_append_to_a_full_disk(void **state);
+void test_entries_hostile_paths(void **state);
+void test_entries_permissions(void **state);
+void test_entries_calls(void **state);
+void test_entries_calls_refuse(void **state);
+void test_append_call(void **state);
+void test_copy_file(void **state);
+void test_copy_folder(void **state);
+void test_copy_refuses(void **state);
+void test_copy_is_bounded(void **state);
+void test_copy_of_what_changes(void **state);
+void test_copy_call(void **state);
+void test_copies_whose_callers_leave(void **state);
 void test_tenant_request(void **state);
 void test_tenant_refuses(void **state);
 void test_tenant_is_bounded(void **state);

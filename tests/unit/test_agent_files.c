@@ -21,7 +21,7 @@
 
 // ---- A folder to work in --------------------------------------------------------------------
 
-static void
+void
 write_text(const struct agent_place *place, const char *name, const char *text)
 {
     struct kg_error err = {0};
@@ -35,7 +35,7 @@ write_text(const struct agent_place *place, const char *name, const char *text)
     assert_int_equal(st.st_size, strlen(text));
 }
 
-static char *
+char *
 inside(const struct agent_place *place, const char *name)
 {
     return kg_asprintf("%s/%s", place->data, name);
