@@ -198,3 +198,32 @@ agent_output_parse(const char *data, size_t len, bool *ret_stderr, struct kg_err
     *ret_stderr = data[0] == ERR;
     return (int)(len - 1);
 }
+
+int
+agent_entry_parse(const json_t *entry, struct agent_entry *ret, struct kg_error *err)
+{
+    static const char *const types[] = {"file", "dir", "symlink", "other"};
+    const char *type = json_string_value(json_object_get(entry, "type"));
+    const json_t *size = json_object_get(entry, "size");
+    const json_t *mtime_ms = json_object_get(entry, "mtime_ms");
+
+    *ret = (struct agent_entry){.size = json_integer_value(size),
+                                .mtime_ms = json_integer_value(mtime_ms)};
+    for (size_t i = 0; type && i < KG_ARRAY_LEN(types); i++)
+        if (strcmp(type, types[i]) == 0)
+            ret->type = types[i];
+    if (ret->type && json_is_integer(size) && ret->size >= 0 && json_is_integer(mtime_ms))
+        return 0;
+    return kg_error_set(err, KG_INTERNAL, 0, "the agent's answer about a file is malformed");
+}
+
+int
+agent_number_parse(const json_t *result, struct kg_error *err)
+{
+    const json_t *number = json_object_get(result, "number");
+    json_int_t value = json_integer_value(number);
+
+    if (json_is_integer(number) && value >= 0 && value <= AGENT_NUMBER_MAX)
+        return (int)value;
+    return kg_error_set(err, KG_INTERNAL, 0, "the agent's answer about names is malformed");
+}

@@ -40,3 +40,16 @@ KG_MUST_CHECK int agent_output_parse(const char *data, size_t len, bool *ret_std
 // The result of a command.
 KG_MUST_CHECK int agent_command_end_parse(const json_t *result, struct sandbox_command_result *ret,
                                           struct kg_error *err);
+
+// What files.stat, files.mkdir, files.move and files.copy say of a file or folder, and files.list
+// of each, besides its path.
+struct agent_entry {
+    const char *type; // "file", "dir", "symlink" or "other", a constant
+    int64_t size;     // bytes, at least 0
+    int64_t mtime_ms; // any number
+};
+KG_MUST_CHECK int agent_entry_parse(const json_t *entry, struct agent_entry *ret,
+                                    struct kg_error *err);
+// The result of files.unused: 0 to AGENT_NUMBER_MAX, or -1.
+enum { AGENT_NUMBER_MAX = 9999 };
+KG_MUST_CHECK int agent_number_parse(const json_t *result, struct kg_error *err);

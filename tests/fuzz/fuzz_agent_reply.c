@@ -14,12 +14,20 @@ static void
 check_object(const char *text, size_t len)
 {
     struct sandbox_command_result end;
+    struct agent_entry entry;
     struct kg_error err = {0};
 
     json_auto_t *object = agent_object_parse(text, len, &err);
     assert(object ? json_is_object(object) : err.code == KG_INTERNAL);
-    if (object && agent_command_end_parse(object, &end, &err) == 0)
+    if (!object)
+        return;
+    if (agent_command_end_parse(object, &end, &err) == 0)
         assert(end.exit_code >= 0 && end.exit_code <= 255 && end.dropped_bytes >= 0);
+    if (agent_entry_parse(object, &entry, &err) == 0)
+        assert(entry.size >= 0 && strlen(entry.type) >= 3);
+    else
+        assert(err.code == KG_INTERNAL);
+    assert(agent_number_parse(object, &err) <= AGENT_NUMBER_MAX);
 }
 
 static void

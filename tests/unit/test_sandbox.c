@@ -595,6 +595,49 @@ test_agent_replies(void **state)
         assert_int_equal(agent_event_parse(bad[i], strlen(bad[i]), &event, &err), -1);
 }
 
+// What it says of a file or folder, and of a name.
+static void
+test_agent_entries(void **state)
+{
+    struct kg_error err = {0};
+    struct agent_entry entry;
+    (void)state;
+
+    json_auto_t *good = json_pack("{s:s, s:I, s:i, s:i}", "type", "dir", "size",
+                                  (json_int_t)INT64_MAX, "mtime_ms", -5, "more", 1);
+    assert_int_equal(agent_entry_parse(good, &entry, &err), 0);
+    assert_string_equal(entry.type, "dir");
+    assert_true(entry.size == INT64_MAX && entry.mtime_ms == -5);
+    static const char *const bad[] = {
+        "{}",
+        "{\"type\":\"file\",\"size\":1}",
+        "{\"type\":\"file\",\"mtime_ms\":1}",
+        "{\"type\":\"file\",\"size\":-1,\"mtime_ms\":1}",
+        "{\"type\":\"file\",\"size\":1.5,\"mtime_ms\":1}",
+        "{\"type\":\"file\",\"size\":1,\"mtime_ms\":\"1\"}",
+        "{\"type\":\"file \",\"size\":1,\"mtime_ms\":1}",
+        "{\"type\":1,\"size\":1,\"mtime_ms\":1}",
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        json_auto_t *object = json_loads(bad[i], 0, NULL);
+        assert_int_equal(agent_entry_parse(object, &entry, &err), -1);
+        assert_int_equal(err.code, KG_INTERNAL);
+    }
+    static const struct {
+        const char *text;
+        int number;
+    } numbers[] = {
+        {"{\"number\":0}", 0},      {"{\"number\":9999}", 9999},
+        {"{\"number\":10000}", -1}, {"{\"number\":-1}", -1},
+        {"{\"number\":\"1\"}", -1}, {"{\"number\":1.0}", -1},
+        {"{\"number\":null}", -1},  {"{}", -1},
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(numbers); i++) {
+        json_auto_t *object = json_loads(numbers[i].text, 0, NULL);
+        assert_int_equal(agent_number_parse(object, &err), numbers[i].number);
+    }
+}
+
 static void
 test_frames(void **state)
 {
@@ -1587,6 +1630,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_link_lines),
         cmocka_unit_test(test_agent_replies),
+        cmocka_unit_test(test_agent_entries),
         cmocka_unit_test(test_frames),
         cmocka_unit_test(test_command_frames),
         ON_BOTH_DOORS(test_life),
