@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "contents_priv.h"
-#include "session_commands.h"
 #include "session_files.h"
 
 // ---- Bounds ---------------------------------------------------------------------------------
@@ -69,8 +68,6 @@ call_on_gone(void *arg)
     struct contents_call *call = arg;
     struct http_request *request = call->request;
     session_file_op_cancel(KG_STEAL(call->op));
-    if (call->command)
-        session_command_cancel(KG_STEAL(call->command));
     contents_call_free(call);
     http_request_abandon(request);
 }
@@ -93,11 +90,12 @@ contents_call_free(struct contents_call *call)
     http_request_on_gone(call->request, NULL, NULL);
     contents_hold_free(call->hold);
     buf_fini(&call->data);
-    free(call->name_start);
-    free(call->name_insert);
-    free(call->name_end);
+    free(call->untitled.start);
+    free(call->untitled.insert);
+    free(call->untitled.end);
+    free(call->untitled.file);
     free(call->checkpoint);
-    free(call->piece);
+    free(call->from);
     free(call->path);
     free(call);
 }
@@ -115,6 +113,18 @@ void
 contents_fail(struct contents_call *call, const struct kg_error *err)
 {
     contents_fail_as(call, kg_code_info(err->code)->http_status, err);
+}
+
+void
+contents_fail_at(struct contents_call *call, const char *path, const struct kg_error *err)
+{
+    struct kg_error own = *err;
+    if (err->code == KG_NOT_FOUND)
+        kg_error_set(&own, KG_NOT_FOUND, 0, "file or directory does not exist: %.*s/%s",
+                     (int)strcspn(call->path, "/"), call->path, path);
+    else if (err->code == KG_FILE_EXISTS)
+        kg_error_set(&own, KG_FILE_EXISTS, 0, "File already exists");
+    contents_fail(call, &own);
 }
 
 struct answer {
@@ -197,6 +207,21 @@ contents_writable(struct contents_call *call)
         return session;
     contents_fail(call, &err);
     return NULL;
+}
+
+const char *
+contents_same_session(const struct contents_call *call, const char *path, bool is_new,
+                      struct kg_error *err)
+{
+    path += strspn(path, "/");
+    size_t len = strcspn(call->path, "/");
+    if (strncmp(path, call->path, len) != 0 || path[len] != '/') {
+        kg_error_set(err, KG_INVALID_PATH, 0,
+                     "files are moved and copied within the folder of one kernel only");
+        return NULL;
+    }
+    const char *file = path + len + 1;
+    return contents_check_file(file, is_new, err) == 0 ? file : NULL;
 }
 
 void

@@ -5,15 +5,15 @@
 //     contents.c            the routes
 //     contents_save.c       PUT
 //     contents_change.c     POST, PATCH, DELETE, checkpoints
+//     contents_untitled.c   new files, folders and copies, whose names are not used yet
 //     contents_show.c       models of files and folders as answers
-//     contents_command.c    commands in the sandbox, for what the agent has no call for
 //     contents_call.c       requests, paths, limits
 //     contents_models.c     the JSON of models
 #pragma once
 
 #include "notebook_priv.h"
 
-struct session_command;
+struct session_entry;
 struct session_file_op;
 
 enum contents_type { CONTENTS_ANY, CONTENTS_DIRECTORY, CONTENTS_FILE, CONTENTS_NOTEBOOK };
@@ -21,6 +21,8 @@ enum contents_type { CONTENTS_ANY, CONTENTS_DIRECTORY, CONTENTS_FILE, CONTENTS_N
 // An empty notebook, as nbformat makes it.
 #define CONTENTS_EMPTY_NOTEBOOK                                                                    \
     "{\n \"cells\": [],\n \"metadata\": {},\n \"nbformat\": 4,\n \"nbformat_minor\": 5\n}\n"
+
+#define CONTENTS_NO_LINKS "Symbolic links are not followed."
 
 enum {
     CONTENTS_FILE_MAX = 16 << 20, // bytes of one file; the setting for uploads also applies
@@ -57,10 +59,17 @@ struct contents_hold *contents_hold_new(struct notebook *notebook, const char *o
 KG_MUST_CHECK int contents_hold_set(struct contents_hold *hold, size_t bytes, struct kg_error *err);
 void contents_hold_free(struct contents_hold *hold);
 
+// A name that nothing has yet, for what is made: an empty file or folder, or a copy.
+struct contents_untitled {
+    enum contents_type type;
+    char *start;  // the name before its number
+    char *insert; // before the number, if there is one
+    char *end;    // after the number
+    char *file;   // the path in the session with the name that was found
+    int n_tries;
+};
+
 // A request whose answer is a model.
-struct contents_call;
-// The next step of a call. `printed` is the output of the command before it.
-typedef void (*contents_step_fn)(struct contents_call *call, const char *printed);
 struct contents_call {
     struct notebook *notebook;
     struct http_request *request;
@@ -75,21 +84,18 @@ struct contents_call {
     bool with_hash;
     // At most one of these is running.
     struct session_file_op *op;
-    struct session_command *command;
     struct loop_work *work;
-    contents_step_fn then; // after the command
-    struct buf data;       // a file, the entries of a folder, what the command prints
+    struct buf data; // a file, the entries of a folder
     int n_entries;
     int n_pages;
     int64_t mtime_ms;
     struct contents_hold *hold;
     const char *missing; // from the body of a PUT: "type", "content" or NULL
     int chunk;           // the same: 1 begins a file, others are appended; 0: it is all of the file
-    char *piece;         // the file in the session that is appended
-    char *name_start;    // of a numbered file: the part before the number
-    char *name_insert;   // inserted before the number, if there is one
-    char *name_end;      // the part after the number
+    char *from;          // what is copied or moved, in the session
     char *checkpoint;    // the path of a checkpoint's file in the session
+    bool restores;       // the file from its checkpoint
+    struct contents_untitled untitled;
 };
 
 struct contents_call *contents_call_new(struct notebook *notebook, struct http_request *request,
@@ -101,6 +107,9 @@ void contents_call_free(struct contents_call *call);
 // Answer the request and free the call.
 void contents_fail(struct contents_call *call, const struct kg_error *err);
 void contents_fail_as(struct contents_call *call, int status, const struct kg_error *err);
+// The same in Jupyter's words where nothing is at `path` in the session, or something is where
+// nothing may be.
+void contents_fail_at(struct contents_call *call, const char *path, const struct kg_error *err);
 // Takes over the text. The call's bytes count until it is sent, as the length of the text alone.
 void contents_finish(struct contents_call *call, struct buf *text);
 
@@ -111,19 +120,12 @@ struct session *contents_session(const struct contents_call *call, struct kg_err
 struct session *contents_writable(struct contents_call *call);
 // Checks a path in a session: names that begin with a dot are hidden.
 KG_MUST_CHECK int contents_check_file(const char *file, bool is_new, struct kg_error *err);
+// The part of a path behind the session's id, if it is that of the call; NULL with an error.
+const char *contents_same_session(const struct contents_call *call, const char *path, bool is_new,
+                                  struct kg_error *err);
 // Gives the call an operation to wait for; if `op` is NULL, answers with the error.
 void contents_wait_op(struct contents_call *call, struct session_file_op *op,
                       const struct kg_error *err);
-
-// ---- contents_command.c ---------------------------------------------------------------------
-
-enum { CONTENTS_ARGS_MAX = 6 };
-// Runs a shell script in the working folder with these arguments, $1 and so on, and calls `then` if
-// its exit code is 0. The script begins with `plain` or `above` for its paths, which follow no
-// links. Exit code 3 answers 404, 4 answers 409, 5 answers 413, and any other 400 with the script's
-// output.
-void contents_run(struct contents_call *call, struct session *session, const char *script,
-                  const char *const args[CONTENTS_ARGS_MAX], contents_step_fn then);
 
 // ---- contents_show.c ------------------------------------------------------------------------
 
@@ -132,14 +134,21 @@ void contents_show(struct contents_call *call);
 // The model of a file, without its content.
 struct session_file;
 void contents_show_file(struct contents_call *call, const struct session_file *file);
+// The model of what has just been made, moved or copied, without its content.
+void contents_show_entry(struct contents_call *call, const struct session_entry *entry);
 // Answers with {id, last_modified} of the call's checkpoint; as a list, which is empty without one.
-void contents_show_checkpoint(struct contents_call *call);
+void contents_show_checkpoint(struct contents_call *call, const struct session_entry *entry);
 void contents_list_checkpoints(struct contents_call *call);
+
+// ---- contents_untitled.c --------------------------------------------------------------------
+
+// Creates an empty file, notebook or folder with an unused name in the call's folder.
+void contents_make_untitled(struct contents_call *call, enum contents_type type, const char *ext);
+// Copies `from`, a path in the session, into the call's folder, with an unused name.
+void contents_copy(struct contents_call *call, const char *from);
 
 // ---- contents_change.c ----------------------------------------------------------------------
 
-// Creates an empty file, notebook or folder with an unused name.
-void contents_make_untitled(struct contents_call *call, enum contents_type type, const char *ext);
 void contents_make_folder(struct contents_call *call);
 void contents_post(struct contents_call *call);
 void contents_rename(struct contents_call *call);

@@ -162,45 +162,10 @@ put_read(const char *text, size_t len, void *job)
 
 // ---- Writing --------------------------------------------------------------------------------
 
-static void
-show(struct contents_call *call, const char *printed)
+static bool
+is_appended(const struct contents_call *call)
 {
-    (void)printed;
-    call->type = CONTENTS_ANY;
-    contents_show(call);
-}
-
-// $1 the file, $2 the piece, $3 the bytes that the file may have.
-static void
-append_piece(struct contents_call *call)
-{
-    static const char script[] =
-        "plain \"$1\" \"$2\"\n"
-        "has=$([ ! -f \"./$1\" ] || wc -c <\"./$1\")\n"
-        "if [ $((${has:-0} + $(wc -c <\"./$2\"))) -gt \"$3\" ]; then rm \"./$2\"; exit 5; fi\n"
-        "cat \"./$2\" >>\"./$1\"\n"
-        "status=$?\n"
-        "rm \"./$2\"\n"
-        "exit $status\n";
-    struct session *session = contents_writable(call);
-    if (!session)
-        return;
-    buf_fini(&call->data); // what the script prints comes there
-    KG_AUTO_FREE char *max = kg_asprintf("%zu", call->notebook->face->max_upload_bytes);
-    const char *const args[CONTENTS_ARGS_MAX] = {call->file, call->piece, max};
-    contents_run(call, session, script, args, show);
-}
-
-// One for each file, so that what is left of a request that was broken off is overwritten by the
-// next one.
-static char *
-piece_of(const char *file)
-{
-    unsigned char hash[crypto_generichash_BYTES_MIN];
-    char hex[2 * sizeof hash + 1];
-    crypto_generichash(hash, sizeof hash, (const unsigned char *)file, strlen(file), NULL, 0);
-    sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
-    return kg_asprintf(FILE_OWN_PREFIX "piece-%s", hex);
+    return call->chunk != 0 && call->chunk != 1;
 }
 
 static void
@@ -210,16 +175,15 @@ on_written(const struct session_file *file, bool created, const struct kg_error 
     struct kg_error own_err = {0};
     call->op = NULL;
     if (file) {
-        metric_add(METRIC_FILE_BYTES, (double)file->size, "in");
-        if (call->piece) {
-            append_piece(call);
-            return;
-        }
-        call->status = created ? 201 : 200;
+        metric_add(METRIC_FILE_BYTES, (double)call->data.len, "in");
+        if (is_appended(call))
+            call->type = CONTENTS_ANY;
+        else
+            call->status = created ? 201 : 200;
         contents_show_file(call, file);
         return;
     }
-    if (err->code != KG_FILE_EXISTS) {
+    if (err->code != KG_FILE_EXISTS || !call->missing) {
         contents_fail(call, err);
         return;
     }
@@ -245,14 +209,15 @@ write_file(struct contents_call *call)
         return;
     }
     const struct session_file_source source = {.data = call->data.data ? call->data.data : "",
-                                               .len = call->data.len,
-                                               .is_own = call->chunk != 0 && call->chunk != 1};
+                                               .len = call->data.len};
     call->with_location = true;
-    call->piece = source.is_own ? piece_of(call->file) : NULL;
-    contents_wait_op(call,
-                     session_file_put(session, source.is_own ? call->piece : call->file, &source,
-                                      call->missing, on_written, call, &err),
-                     &err);
+    contents_wait_op(
+        call,
+        is_appended(call)
+            ? session_file_append(session, call->file, &source,
+                                  call->notebook->face->max_upload_bytes, on_written, call, &err)
+            : session_file_put(session, call->file, &source, call->missing, on_written, call, &err),
+        &err);
 }
 
 static void

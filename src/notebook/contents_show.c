@@ -487,6 +487,28 @@ contents_show_file(struct contents_call *call, const struct session_file *file)
     contents_finish(call, &text);
 }
 
+void
+contents_show_entry(struct contents_call *call, const struct session_entry *entry)
+{
+    const struct session_file file = {.size = entry->size, .mtime_ms = entry->mtime_ms};
+    struct kg_error err = {0};
+    if (strcmp(entry->type, "file") == 0) {
+        contents_show_file(call, &file);
+        return;
+    }
+    const struct session *session = contents_session(call, &err);
+    if (session && strcmp(entry->type, "dir") == 0) {
+        begin_folder(call, session);
+        end_folder(call);
+        return;
+    }
+    if (session && strcmp(entry->type, "symlink") == 0)
+        kg_error_set(&err, KG_INVALID_PATH, 0, CONTENTS_NO_LINKS);
+    else if (session)
+        kg_error_set(&err, KG_INVALID_PATH, 0, "%s is neither a file nor a folder", entry->path);
+    contents_fail(call, &err);
+}
+
 static void
 on_stat(const struct session_file *file, const struct kg_error *err, void *arg)
 {
@@ -530,24 +552,18 @@ contents_show(struct contents_call *call)
 // ---- Checkpoints ----------------------------------------------------------------------------
 
 static void
-append_checkpoint(struct buf *text, const struct session_file *file)
+append_checkpoint(struct buf *text, int64_t mtime_ms)
 {
     char mtime[CLOCK_RFC3339_LEN];
-    clock_format_rfc3339(file->mtime_ms, mtime);
+    clock_format_rfc3339(mtime_ms, mtime);
     buf_printf(text, "{\"id\":\"checkpoint\",\"last_modified\":\"%s\"}", mtime);
 }
 
-static void
-on_checkpoint(const struct session_file *file, const struct kg_error *err, void *arg)
+void
+contents_show_checkpoint(struct contents_call *call, const struct session_entry *entry)
 {
-    struct contents_call *call = arg;
     KG_AUTO_BUF text = {0};
-    call->op = NULL;
-    if (!file) {
-        contents_fail(call, err);
-        return;
-    }
-    append_checkpoint(&text, file);
+    append_checkpoint(&text, entry->mtime_ms);
     contents_finish(call, &text);
 }
 
@@ -563,29 +579,18 @@ on_checkpoint_of_list(const struct session_file *file, const struct kg_error *er
     }
     buf_append_str(&text, "[");
     if (file)
-        append_checkpoint(&text, file);
+        append_checkpoint(&text, file->mtime_ms);
     buf_append_str(&text, "]");
     contents_finish(call, &text);
-}
-
-static void
-stat_checkpoint(struct contents_call *call, session_file_fn fn)
-{
-    struct kg_error err = {0};
-    struct session *session = contents_session(call, &err);
-    struct session_file_op *op =
-        session ? session_file_stat(session, call->checkpoint, fn, call, &err) : NULL;
-    contents_wait_op(call, op, &err);
-}
-
-void
-contents_show_checkpoint(struct contents_call *call)
-{
-    stat_checkpoint(call, on_checkpoint);
 }
 
 void
 contents_list_checkpoints(struct contents_call *call)
 {
-    stat_checkpoint(call, on_checkpoint_of_list);
+    struct kg_error err = {0};
+    struct session *session = contents_session(call, &err);
+    struct session_file_op *op =
+        session ? session_file_stat(session, call->checkpoint, on_checkpoint_of_list, call, &err)
+                : NULL;
+    contents_wait_op(call, op, &err);
 }

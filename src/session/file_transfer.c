@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes files of a session, as streams; small ones as a whole. It is an error if the
-// agent does not send exactly the announced number of bytes.
+// Reads, writes and appends to files of a session, as streams; reads small ones as a whole. It is
+// an error if the agent does not send exactly the announced number of bytes.
 
 #include <inttypes.h>
 #include <string.h>
@@ -16,12 +16,7 @@ transfer_start(struct session_file_op *op, const struct sandbox_stream_spec *spe
 {
     if (spec->params)
         op->call = sandbox_agent_stream(op->session->sandbox, spec, events, op, err);
-    else
-        kg_error_set(err, KG_INVALID_PATH, 0, "the path is not UTF-8");
-    if (op->call)
-        return op;
-    file_op_free(op);
-    return NULL;
+    return file_op_started(op, spec->params, err);
 }
 
 // ---- Reading --------------------------------------------------------------------------------
@@ -198,6 +193,17 @@ session_file_read(struct session *session, const char *path, size_t max_bytes,
 
 // ---- Writing --------------------------------------------------------------------------------
 
+// Parses the result of a call. An append may have been refused, which is no error for the agent.
+static int
+put_parse(const struct session_file_op *op, const json_t *result, struct session_file *ret,
+          struct kg_error *err)
+{
+    if (json_is_false(json_object_get(result, "appended")))
+        return kg_error_set(err, KG_UPLOAD_TOO_LARGE, 0, "the file would have more than %zu bytes",
+                            op->max_bytes);
+    return file_parse(op, result, ret, err);
+}
+
 static void
 put_on_end(const json_t *result, const struct kg_error *call_err, void *arg)
 {
@@ -205,7 +211,7 @@ put_on_end(const json_t *result, const struct kg_error *call_err, void *arg)
     struct session_file file;
     struct kg_error err = {0};
     bool created = json_is_true(json_object_get(result, "created"));
-    bool sound = result && file_parse(op, result, &file, &err) == 0;
+    bool sound = result && put_parse(op, result, &file, &err) == 0;
     session_file_put_fn fn = op->put_fn;
     void *fn_arg = op->arg;
     KG_AUTO_FREE char *path = KG_STEAL(op->path); // `file` borrows it
@@ -213,24 +219,42 @@ put_on_end(const json_t *result, const struct kg_error *call_err, void *arg)
     fn(sound ? &file : NULL, created, sound ? NULL : result ? &err : call_err, fn_arg);
 }
 
-struct session_file_op *
-session_file_put(struct session *session, const char *path,
-                 const struct session_file_source *source, bool keep_existing,
-                 session_file_put_fn fn, void *arg, struct kg_error *err)
+static struct session_file_op *
+put_start(struct session_file_op *op, const char *method, const json_t *params,
+          const struct session_file_source *source, session_file_put_fn fn, struct kg_error *err)
 {
     static const struct sandbox_stream_events events = {.on_end = put_on_end};
-    const char *checked = source->is_own ? path + strlen(FILE_OWN_PREFIX) : path;
-    struct session_file_op *op = file_op_new(session, checked, true, arg, err);
-    if (!op)
-        return NULL;
-    json_auto_t *params =
-        json_pack("{s:s, s:b, s:b}", "path", path, "keep", keep_existing, "own", source->is_own);
     const struct sandbox_stream_spec spec = {
-        .method = "files.write",
+        .method = method,
         .params = params,
         .body = {source->data, source->read, source->arg, source->len},
         .head_timeout_ms = FILE_CALL_MS,
     };
     op->put_fn = fn;
     return transfer_start(op, &spec, &events, err);
+}
+
+struct session_file_op *
+session_file_put(struct session *session, const char *path,
+                 const struct session_file_source *source, bool keep_existing,
+                 session_file_put_fn fn, void *arg, struct kg_error *err)
+{
+    struct session_file_op *op = file_op_new(session, path, true, arg, err);
+    if (!op)
+        return NULL;
+    json_auto_t *params = json_pack("{s:s, s:b}", "path", path, "keep", keep_existing);
+    return put_start(op, "files.write", params, source, fn, err);
+}
+
+struct session_file_op *
+session_file_append(struct session *session, const char *path,
+                    const struct session_file_source *source, size_t max, session_file_put_fn fn,
+                    void *arg, struct kg_error *err)
+{
+    struct session_file_op *op = file_op_new(session, path, true, arg, err);
+    if (!op)
+        return NULL;
+    json_auto_t *params = json_pack("{s:s, s:I}", "path", path, "max", (json_int_t)max);
+    op->max_bytes = max;
+    return put_start(op, "files.append", params, source, fn, err);
 }

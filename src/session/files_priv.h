@@ -16,11 +16,13 @@ struct session_file_op {
     session_files_fn list_fn;
     session_file_fn stat_fn;
     session_file_done_fn done_fn;
+    session_entry_fn entry_fn;
+    session_number_fn number_fn;
     struct session_file_events events;
     int64_t left; // of the announced bytes
     session_file_data_fn data_fn;
     void *data_arg;
-    size_t max_bytes;
+    size_t max_bytes; // of session_file_read(), session_file_append()
     struct session_file file;
     struct buf data;
     session_file_put_fn put_fn;
@@ -32,6 +34,14 @@ struct session_file_op *file_op_new(struct session *session, const char *path, b
                                     void *arg, struct kg_error *err);
 // Frees the operation. Its call must have ended.
 void file_op_free(struct session_file_op *op);
+// After its call was started with `params` (NULL: a path is not UTF-8): returns the operation, or
+// frees it where there is no call.
+struct session_file_op *file_op_started(struct session_file_op *op, const json_t *params,
+                                        struct kg_error *err);
+// Calls a method of the agent with these parameters; file_op_started().
+struct session_file_op *file_op_start(struct session_file_op *op, const char *method,
+                                      const json_t *params, int64_t timeout_ms, sandbox_agent_fn fn,
+                                      struct kg_error *err);
 // Parses the agent's description of a file; the strings of `ret` are borrowed from `op`.
 KG_MUST_CHECK int file_parse(const struct session_file_op *op, const json_t *body,
                              struct session_file *ret, struct kg_error *err);

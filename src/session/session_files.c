@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "agent_reply.h"
 #include "files_priv.h"
 
 // RFC 3339 has no form for years after 9999.
@@ -47,26 +48,34 @@ session_file_op_cancel(struct session_file_op *op)
     file_op_free(op);
 }
 
-// Calls a method whose one parameter is the operation's path.
-static int
-file_op_call(struct session_file_op *op, const char *method, sandbox_agent_fn fn,
-             struct kg_error *err)
+struct session_file_op *
+file_op_started(struct session_file_op *op, const json_t *params, struct kg_error *err)
 {
-    json_auto_t *params = json_pack("{s:s}", "path", op->path);
     if (!params)
-        return kg_error_set(err, KG_INVALID_PATH, 0, "the path is not UTF-8");
-    op->call = sandbox_agent_call(op->session->sandbox, method, params, FILE_CALL_MS, fn, op, err);
-    return op->call ? 0 : -1;
-}
-
-// Hands over an operation that was started, or frees one that was not.
-static struct session_file_op *
-started(struct session_file_op *op, int result)
-{
-    if (result == 0)
+        kg_error_set(err, KG_INVALID_PATH, 0, "the path is not UTF-8");
+    if (op->call)
         return op;
     file_op_free(op);
     return NULL;
+}
+
+struct session_file_op *
+file_op_start(struct session_file_op *op, const char *method, const json_t *params,
+              int64_t timeout_ms, sandbox_agent_fn fn, struct kg_error *err)
+{
+    if (params)
+        op->call =
+            sandbox_agent_call(op->session->sandbox, method, params, timeout_ms, fn, op, err);
+    return file_op_started(op, params, err);
+}
+
+// Calls a method whose one parameter is the operation's path.
+static struct session_file_op *
+start_with_path(struct session_file_op *op, const char *method, sandbox_agent_fn fn,
+                struct kg_error *err)
+{
+    json_auto_t *params = json_pack("{s:s}", "path", op->path);
+    return file_op_start(op, method, params, FILE_CALL_MS, fn, err);
 }
 
 // ---- What the agent says --------------------------------------------------------------------
@@ -107,32 +116,19 @@ file_parse(const struct session_file_op *op, const json_t *body, struct session_
 
 // ---- Listing --------------------------------------------------------------------------------
 
-static bool
-is_type(const char *type)
-{
-    static const char *const types[] = {"file", "dir", "symlink", "other"};
-    for (size_t i = 0; i < KG_ARRAY_LEN(types); i++) {
-        if (type && strcmp(type, types[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
 // NULL if the entry is malformed.
 static json_t *
 convert_entry(const json_t *entry)
 {
     const char *path = json_string_value(json_object_get(entry, "path"));
-    const char *type = json_string_value(json_object_get(entry, "type"));
-    const json_t *size = json_object_get(entry, "size");
+    struct agent_entry parsed;
     char mtime[CLOCK_RFC3339_LEN];
-    if (!path || !is_type(type) || !json_is_integer(size))
+    if (!path || agent_entry_parse(entry, &parsed, NULL) < 0)
         return NULL;
-    clock_format_rfc3339(file_clip_mtime(json_integer_value(json_object_get(entry, "mtime_ms"))),
-                         mtime);
-    json_t *file = json_pack("{s:s, s:s, s:I, s:s}", "path", path, "type", type, "size",
-                             json_integer_value(size), "mtime", mtime);
-    if (strcmp(type, "file") == 0)
+    clock_format_rfc3339(file_clip_mtime(parsed.mtime_ms), mtime);
+    json_t *file = json_pack("{s:s, s:s, s:I, s:s}", "path", path, "type", parsed.type, "size",
+                             (json_int_t)parsed.size, "mtime", mtime);
+    if (strcmp(parsed.type, "file") == 0)
         json_object_set_new(file, "mime", json_string(mime_of_path(path)));
     return file;
 }
@@ -176,12 +172,7 @@ session_files_list(struct session *session, const struct session_files_query *qu
         json_pack("{s:i, s:s, s:s*}", "limit", query->limit ? query->limit : SESSION_FILES_PAGE_MAX,
                   "path", whole ? "" : query->folder, "after", query->after);
     op->list_fn = fn;
-    if (params)
-        op->call = sandbox_agent_call(session->sandbox, "files.list", params, FILE_CALL_MS, on_list,
-                                      op, err);
-    else
-        kg_error_set(err, KG_INVALID_PATH, 0, "the path is not UTF-8");
-    return started(op, op->call ? 0 : -1);
+    return file_op_start(op, "files.list", params, FILE_CALL_MS, on_list, err);
 }
 
 // ---- One file -------------------------------------------------------------------------------
@@ -208,7 +199,7 @@ session_file_stat(struct session *session, const char *path, session_file_fn fn,
     if (!op)
         return NULL;
     op->stat_fn = fn;
-    return started(op, file_op_call(op, "files.describe", on_stat, err));
+    return start_with_path(op, "files.describe", on_stat, err);
 }
 
 static void
@@ -229,5 +220,5 @@ session_file_delete(struct session *session, const char *path, session_file_done
     if (!op)
         return NULL;
     op->done_fn = fn;
-    return started(op, file_op_call(op, "files.delete", on_deleted, err));
+    return start_with_path(op, "files.delete", on_deleted, err);
 }

@@ -96,7 +96,6 @@ struct session_file_source {
     void (*read)(void *to, size_t len, void *arg);
     void *arg;
     size_t len;
-    bool is_own; // the path is a name that begins with FILE_OWN_PREFIX: no listing shows the file
 };
 // Writes a file and creates missing folders. The file appears when it is complete and replaces an
 // existing one, unless `keep_existing` (KG_FILE_EXISTS). `created` is false if it replaced one.
@@ -106,9 +105,70 @@ KG_MUST_CHECK struct session_file_op *session_file_put(struct session *session, 
                                                        const struct session_file_source *source,
                                                        bool keep_existing, session_file_put_fn fn,
                                                        void *arg, struct kg_error *err);
+// Appends at most SESSION_APPEND_MAX bytes to a file, all of them or none; `created` if there was
+// none. KG_UPLOAD_TOO_LARGE: the file would have more than `max` bytes. No folder is made.
+enum { SESSION_APPEND_MAX = 16 << 20 };
+KG_MUST_CHECK struct session_file_op *session_file_append(struct session *session, const char *path,
+                                                          const struct session_file_source *source,
+                                                          size_t max, session_file_put_fn fn,
+                                                          void *arg, struct kg_error *err);
 
 // Deletes a file of any kind (a symlink, not its target) or a folder with everything in it.
 typedef void (*session_file_done_fn)(const struct kg_error *err, void *arg);
 KG_MUST_CHECK struct session_file_op *session_file_delete(struct session *session, const char *path,
                                                           session_file_done_fn fn, void *arg,
+                                                          struct kg_error *err);
+
+// ---- Files and folders (session_entries.c) --------------------------------------------------
+
+// What is at a path; strings are borrowed for the time of the callback.
+struct session_entry {
+    const char *path;
+    const char *type; // file, dir, symlink or other
+    int64_t size;     // bytes; of files only
+    int64_t mtime_ms;
+};
+// `entry` is NULL if `err` is set. KG_NOT_FOUND: there is nothing at the path that is looked at,
+// moved or copied. KG_INVALID_PATH: a symlink on the way, a missing folder on the way to a new
+// path, a folder that is to come into itself, … KG_FILE_EXISTS, KG_DISK_FULL, …
+typedef void (*session_entry_fn)(const struct session_entry *entry, const struct kg_error *err,
+                                 void *arg);
+// NULL or "": the working folder. A symlink is an entry.
+KG_MUST_CHECK struct session_file_op *session_entry_stat(struct session *session, const char *path,
+                                                         session_entry_fn fn, void *arg,
+                                                         struct kg_error *err);
+// Makes a folder. KG_FILE_EXISTS: something else is there, or, with `is_new`, anything.
+KG_MUST_CHECK struct session_file_op *session_folder_make(struct session *session, const char *path,
+                                                          bool is_new, session_entry_fn fn,
+                                                          void *arg, struct kg_error *err);
+// Gives what is at `from`, also a symlink, the path `to`, where nothing may be (KG_FILE_EXISTS).
+KG_MUST_CHECK struct session_file_op *session_entry_move(struct session *session, const char *from,
+                                                         const char *to, session_entry_fn fn,
+                                                         void *arg, struct kg_error *err);
+// Copies a file, or a folder with everything in it; symlinks in there are copied as such. It
+// appears when it is complete. It may take 30 s; a cancelled one leaves nothing.
+struct session_copy {
+    const char *from;
+    const char *to;
+    bool keep_existing; // KG_FILE_EXISTS; else a file replaces a file
+    bool make_folders;  // on the way to `to`
+};
+KG_MUST_CHECK struct session_file_op *session_entry_copy(struct session *session,
+                                                         const struct session_copy *copy,
+                                                         session_entry_fn fn, void *arg,
+                                                         struct kg_error *err);
+
+// Numbered names in `folder` (NULL or "": the working folder): start and end, then start, insert, 1
+// and end, and so on up to 9999. `number` is that of the first one that nothing has (0: without a
+// number), or -1 if `err` is set: KG_FILE_EXISTS, all are taken.
+struct session_names {
+    const char *folder;
+    const char *start;
+    const char *insert;
+    const char *end;
+};
+typedef void (*session_number_fn)(int number, const struct kg_error *err, void *arg);
+KG_MUST_CHECK struct session_file_op *session_find_unused(struct session *session,
+                                                          const struct session_names *names,
+                                                          session_number_fn fn, void *arg,
                                                           struct kg_error *err);

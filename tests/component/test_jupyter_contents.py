@@ -491,7 +491,7 @@ def test_hostile_names(gateway, folder, name):
     "name", ["-rf", "a b", "$(touch x)", "';touch x;'", '"`touch x`"', "é*?[", "&1"]
 )
 def test_names_that_shells_read(client, folder, name):
-    """Names reach the scripts as arguments, so a shell never interprets them."""
+    """No shell ever sees them."""
     place = folder + "/shell"
     client.delete(place)
     assert client.put(place, json={"type": "directory"}).status_code == 201
@@ -507,7 +507,7 @@ def test_names_that_shells_read(client, folder, name):
     inside = model_of(client.post(path, json={"ext": f".{name}"}), 201)
     assert inside["name"] == f"untitled.{name}"
     assert set(names(client, place)) == {name, name + "2", name + "-Copy1"}
-    assert "x" not in names(client, folder)  # where the scripts run
+    assert "x" not in names(client, folder)  # where a command would run
     assert client.delete(place).status_code == 204
 
 
@@ -538,6 +538,25 @@ def test_untitled(client, folder):
     failure(client.post(folder + "/none", json={}), 404)
     for ext in "/x", "/../x", "x" * 100, "\n":
         failure(client.post(place, json={"ext": ext}), 400)
+
+
+def test_untitled_at_the_same_time(client, folder):
+    """Each gets a name of its own, whoever else makes something in the folder."""
+    place = folder + "/many"
+    client.put(place, json={"type": "directory"})
+    save(client, place + "/a", "data")
+    bodies = [
+        {"type": "directory"}, {"type": "notebook"}, {"copy_from": f"{place[len(ROOT) + 1 :]}/a"},
+    ]  # fmt: skip
+
+    def make(i):
+        return model_of(client.post(place, json=bodies[i % 3]), 201)["name"]
+
+    with concurrent.futures.ThreadPoolExecutor(12) as threads:
+        made = list(threads.map(make, range(36)))
+    assert len(set(made)) == 36
+    assert set(names(client, place)) == {*made, "a"}
+    assert client.delete(place).status_code == 204
 
 
 def test_copies(client, folder):
