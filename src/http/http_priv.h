@@ -409,6 +409,8 @@ void parsed_free(void *parsed);
 void intake_init(struct http_server *server, const struct http_server_settings *settings);
 void intake_fini(struct http_server *server);
 void intake_watch(struct http_connection *conn);
+// The body has come: the connection reads, so that its client's end is noticed.
+void intake_stop(struct http_connection *conn);
 // A handler has taken `len` bytes of the request's body.
 void intake_give(struct http_connection *conn, size_t len);
 // The request is answered.

@@ -199,6 +199,12 @@ intake_watch(struct http_connection *conn)
 }
 
 void
+intake_stop(struct http_connection *conn)
+{
+    intake_pause(conn, false);
+}
+
+void
 intake_give(struct http_connection *conn, size_t len)
 {
     struct http_intake *intake = &conn->server->intake;
