@@ -57,7 +57,7 @@ close_file(struct file_copy *copy)
 static int
 copy_failed(const struct file_copy *copy, struct kg_error *err)
 {
-    return file_fail("copy something to", copy->to, errno, err);
+    return file_fail("copy to", copy->to, errno, err);
 }
 
 static int
@@ -126,7 +126,7 @@ copy_part(struct file_copy *copy, struct kg_error *err)
     if (n < 0 || lseek(copy->out, copy->at, SEEK_SET) < 0 ||
         file_write_bytes(copy->out, part, (size_t)n) != 0)
         return copy_failed(copy, err);
-    copy->left.bytes -= n;
+    
     copy->at += n;
     return copy->at < copy->size ? 0 : finish_file(copy, err);
 }
@@ -251,10 +251,10 @@ look_at_target(const struct file_copy *copy, bool is_folder, struct kg_error *er
     if (fstatat(copy->folder, copy->to_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return 0;
     if (copy->keep_existing)
-        return file_fail("copy something to", copy->to, EEXIST, err);
+        return file_fail("copy to", copy->to, EEXIST, err);
     if (file_check_regular(&st, copy->to, err) != 0)
         return -1;
-    return is_folder ? file_fail("copy a folder to", copy->to, ENOTDIR, err) : 0;
+    return is_folder ? file_fail("copy to", copy->to, ENOTDIR, err) : 0;
 }
 
 static int

@@ -145,7 +145,7 @@ move_failed(const char *from, const char *to, struct kg_error *err)
         return kg_error_set(err, KG_NOT_FOUND, 0, "there is nothing at %.100s", from);
     if (errno == EINVAL)
         return kg_error_set(err, KG_INVALID_PATH, 0, "%.100s cannot be moved into itself", from);
-    return file_fail("move something to", to, errno, err);
+    return file_fail("move to", to, errno, err);
 }
 
 int

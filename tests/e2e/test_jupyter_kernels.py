@@ -190,7 +190,7 @@ def test_a_notebook_in_javascript(gateway):
 
 
 def test_files_of_a_notebook(gateway, kernel):
-    """What Jupyter's contents need commands for in the sandbox."""
+    """What changes more than one file, on the file systems of real sandboxes."""
     client, folder = gateway.client, f"/api/contents/{kernel}"
     cell = {"cell_type": "code", "source": "1", "metadata": {}, "outputs": []}
     notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}

@@ -252,17 +252,19 @@ test_copy_is_bounded(void **state)
     struct kg_error err = {0};
     (void)state;
 
-    make_tree(&place); // of 8 entries, and 14 bytes that are no holes and whole blocks of others
+    make_tree(&place); // of 8 entries
     struct file_copy_limits within = limits;
     within.entries = 8;
     assert_int_equal(copy_within(&place, "tree", "a", 0, &within), KG_OK);
     within.entries = 7;
     assert_int_equal(copy_within(&place, "tree", "b", 0, &within), KG_INVALID);
     within = limits;
-    within.bytes = 4;
-    assert_int_equal(copy_within(&place, "tree/sub", "c", 0, &within), KG_OK);
-    within.bytes = 3;
-    assert_int_equal(copy_within(&place, "tree/sub", "b", 0, &within), KG_INVALID);
+    write_text(&place, "two/1", "1234");
+    write_text(&place, "two/2", "567");
+    within.bytes = 7;
+    assert_int_equal(copy_within(&place, "two", "c", 0, &within), KG_OK);
+    within.bytes = 6;
+    assert_int_equal(copy_within(&place, "two", "b", 0, &within), KG_INVALID);
     KG_AUTO_BUF path = {0};
     buf_append_str(&path, "levels");
     for (int i = 1; i < FILE_COPY_LEVELS_MAX; i++)
@@ -284,7 +286,7 @@ test_copy_is_bounded(void **state)
     assert_string_equal(err.message, "it took longer than 30 s");
     file_copy_free(KG_STEAL(slow));
     // Nothing of what failed is left.
-    assert_int_equal(count_entries(place.data), 5);
+    assert_int_equal(count_entries(place.data), 6);
     agent_place_remove(&place);
 }
 
