@@ -126,7 +126,7 @@ copy_part(struct file_copy *copy, struct kg_error *err)
     if (n < 0 || lseek(copy->out, copy->at, SEEK_SET) < 0 ||
         file_write_bytes(copy->out, part, (size_t)n) != 0)
         return copy_failed(copy, err);
-    
+    copy->left.bytes -= n;
     copy->at += n;
     return copy->at < copy->size ? 0 : finish_file(copy, err);
 }
