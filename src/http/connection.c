@@ -17,10 +17,14 @@ connection_has_sent(struct http_connection *conn)
 {
     if (conn->state != CONNECTION_SENDING && conn->state != CONNECTION_ENDING)
         return;
-    if (!conn->is_ready)
-        TAILQ_INSERT_TAIL(&conn->server->ready, conn, ready_link);
+    struct http_server *server = conn->server;
+    if (!conn->is_ready) {
+        TAILQ_INSERT_TAIL(&server->ready, conn, ready_link);
+        server->n_ready++;
+    }
     conn->is_ready = true;
-    event_active(conn->server->go_on, EV_TIMEOUT, 0);
+    if (!server->goes_on && !loop_timer_active(server->go_on_later))
+        event_active(server->go_on, EV_TIMEOUT, 0);
 }
 
 // The bufferevent would write in the next turn, and change twice for it what epoll watches. So it

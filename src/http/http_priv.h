@@ -226,7 +226,10 @@ struct http_server {
     struct http_router router;
     struct http_connections connections;
     struct http_queue ready; // the answers of these were sent
-    struct event *go_on;     // with them
+    size_t n_ready;
+    bool goes_on;                   // with them
+    struct event *go_on;            // now
+    struct loop_timer *go_on_later; // in the next turn of the loop
     int n_busy;
     int n_slowed; // requests with a wrong key whose answer is delayed
 };

@@ -51,6 +51,7 @@ pipeline_refuse(struct http_connection *conn, const struct kg_error *err)
         request_gone(request);
     }
     deadline_stop(conn);
+    intake_reset(conn);
     evbuffer_drain(input_of(conn), evbuffer_get_length(input_of(conn)));
     bufferevent_disable(conn->bev, EV_READ);
     write_refusal(output_of(conn), err);
@@ -171,6 +172,14 @@ on_readable(struct bufferevent *bev, void *arg)
 }
 
 static void
+leave_ready(struct http_connection *conn)
+{
+    TAILQ_REMOVE(&conn->server->ready, conn, ready_link);
+    conn->server->n_ready--;
+    conn->is_ready = false;
+}
+
+static void
 end(struct http_connection *conn)
 {
     struct http_server *server = conn->server;
@@ -178,7 +187,7 @@ end(struct http_connection *conn)
     if (conn->busy && (conn->state != CONNECTION_UPGRADED || conn->tunnelled))
         server->n_busy--;
     if (conn->is_ready)
-        TAILQ_REMOVE(&server->ready, conn, ready_link);
+        leave_ready(conn);
     intake_forget(conn);
     deadline_stop(conn);
     identify_forget(conn);
@@ -247,18 +256,27 @@ go_on(struct http_connection *conn)
     identify_reset(conn);
     bufferevent_setwatermark(conn->bev, EV_READ, 0, 0);
     bufferevent_set_timeouts(conn->bev, &conn->server->idle_timeout, &conn->server->idle_timeout);
+    if (conn->is_half_closed)
+        bufferevent_enable(conn->bev,
+                           EV_READ); // libevent says it again if a request is not complete
     step(conn);
 }
 
+// Each once, and those that are ready again after the loop has looked at all others: what a client
+// sends ahead must not keep others waiting.
 void
 pipelines_go_on(struct http_server *server)
 {
     struct http_connection *conn;
-    while ((conn = TAILQ_FIRST(&server->ready))) {
-        TAILQ_REMOVE(&server->ready, conn, ready_link);
-        conn->is_ready = false;
+    size_t n = server->n_ready;
+    server->goes_on = true;
+    for (; n > 0 && (conn = TAILQ_FIRST(&server->ready)); n--) {
+        leave_ready(conn);
         go_on(conn);
     }
+    server->goes_on = false;
+    if (server->n_ready > 0)
+        loop_timer_start(server->go_on_later, 0);
 }
 
 struct http_connection *

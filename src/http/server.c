@@ -181,6 +181,12 @@ on_go_on(evutil_socket_t fd, short what, void *arg)
     pipelines_go_on(arg);
 }
 
+static void
+pipelines_on_timer(void *arg)
+{
+    pipelines_go_on(arg);
+}
+
 struct http_server *
 http_server_new(struct loop *loop, const struct http_server_settings *settings,
                 struct kg_error *err)
@@ -196,6 +202,7 @@ http_server_new(struct loop *loop, const struct http_server_settings *settings,
     server->allowed_hosts = copy_strings(settings->allowed_hosts);
     TAILQ_INIT(&server->ready);
     LIST_INIT(&server->connections);
+    server->go_on_later = loop_timer_new(loop, pipelines_on_timer, server);
     server->go_on = event_new(loop_event_base(loop), -1, 0, on_go_on, server);
     if (!server->go_on)
         abort();
@@ -228,6 +235,7 @@ http_server_free(struct http_server *server)
         evconnlistener_free(server->listener);
     loop_timer_free(server->accept_pause);
     event_free(server->go_on);
+    loop_timer_free(server->go_on_later);
     deadlines_fini(&server->deadlines);
     intake_fini(server);
     peers_fini(&server->peers);

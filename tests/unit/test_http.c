@@ -1166,6 +1166,73 @@ test_a_body_counts_until_it_was_read(void **state)
     WAIT(raw_has(&first, "late"));
 }
 
+// Of those whose key is being checked one may read on; the others have their body when it has been
+// checked.
+static void
+test_a_connection_that_has_waited_reads_on(void **state)
+{
+    (void)state;
+    struct http_server_settings settings = bench_settings();
+    settings.max_body_bytes = 16 << 20;
+    settings.max_held_bytes = 1 << 20;
+    start_large(&settings);
+    KG_AUTO_RAW first, second, third;
+    raw_ask(&first, PUT_16_MIB "X-API-Key: ka\r\n\r\n");
+    size_t sent = 0;
+    WAIT((sent += send_some(&first, 2000000 - sent)) == 2000000);
+    for (int i = 0; i < 300; i++)
+        round_trip();
+    bench.authenticator.slow = true;
+    raw_ask(&second, PUT_HEAD("/private", "65500")); // with its head more than 64 KiB
+    send_all(&second, 65500);
+    raw_ask(&third, PUT_HEAD("/private", "65500"));
+    send_all(&third, 65500);
+    WAIT(bench.authenticator.n_pending == 2);
+    for (int i = 0; i < 300; i++)
+        round_trip();
+    bench_answer_check();
+    bench_answer_check();
+    WAIT(raw_has(&second, "65500") && raw_has(&third, "65500"));
+    raw_send(&third, HELLO);
+    WAIT(raw_count(&third, "200 OK") == 2);
+}
+
+// Each connection has one answer, and then the others have their turn.
+static void
+test_requests_that_are_sent_ahead_do_not_keep_others_waiting(void **state)
+{
+    (void)state;
+    enum { AHEAD = 1000 };
+    KG_AUTO_BUF many = {0};
+    for (int i = 0; i < AHEAD; i++)
+        buf_append_str(&many, HELLO);
+    KG_AUTO_RAW greedy, other;
+    raw_open(&greedy);
+    raw_open(&other);
+    raw_send(&greedy, many.data);
+    WAIT(raw_count(&greedy, "200 OK") > 0);
+    raw_send(&other, HELLO);
+    WAIT(raw_has(&other, "200 OK"));
+    assert_true(raw_count(&greedy, "200 OK") < AHEAD / 2);
+    WAIT(raw_count(&greedy, "200 OK") == AHEAD);
+}
+
+// What is complete is answered, and what is not has an end.
+static void
+test_a_half_closed_connection_ends(void **state)
+{
+    (void)state;
+    KG_AUTO_RAW whole, cut;
+    raw_ask(&whole, HELLO HELLO);
+    assert_int_equal(shutdown(whole.fd, SHUT_WR), 0);
+    WAIT(whole.closed);
+    assert_int_equal(raw_count(&whole, "200 OK"), 2);
+    raw_ask(&cut, HELLO "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx");
+    assert_int_equal(shutdown(cut.fd, SHUT_WR), 0);
+    WAIT(cut.closed);
+    assert_int_equal(raw_count(&cut, "200 OK"), 1);
+}
+
 // This holds even if no other body waits.
 static void
 test_a_body_that_stops_is_cut(void **state)
@@ -1546,6 +1613,9 @@ main(void)
         TEST(test_bodies_wait_for_one_another),
         TEST(test_bodies_of_one_owner_do_not_stop_anothers),
         TEST(test_a_body_counts_until_it_was_read),
+        TEST(test_a_connection_that_has_waited_reads_on),
+        TEST(test_requests_that_are_sent_ahead_do_not_keep_others_waiting),
+        TEST(test_a_half_closed_connection_ends),
         TEST(test_a_body_that_stops_is_cut),
         TEST(test_expect_100_continue),
         TEST(test_a_get_with_a_body_ends_its_connection),
