@@ -2,6 +2,7 @@
 // Requests of code: clients are the connections, places the requests that the gateway knows.
 #include "tenant.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -236,6 +237,7 @@ static void
 client_ask(struct client *client, struct place *place, json_t *event)
 {
     struct tenant *tenant = client->tenant;
+    assert(place && event);
     *place = (struct place){.id = ++tenant->last_id, .client = client, .began_ms = clock_mono_ms()};
     client_leave_loose(client);
     client->place = place;
