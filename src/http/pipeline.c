@@ -256,9 +256,9 @@ go_on(struct http_connection *conn)
     identify_reset(conn);
     bufferevent_setwatermark(conn->bev, EV_READ, 0, 0);
     bufferevent_set_timeouts(conn->bev, &conn->server->idle_timeout, &conn->server->idle_timeout);
+    // Then libevent says it again, which ends a request that is not complete.
     if (conn->is_half_closed)
-        bufferevent_enable(conn->bev,
-                           EV_READ); // libevent says it again if a request is not complete
+        bufferevent_enable(conn->bev, EV_READ);
     step(conn);
 }
 
