@@ -83,7 +83,7 @@ engine_check_kernels(const struct engine_settings *engine, const struct layout *
 {
     const struct provisioner_settings *settings = &engine->settings;
     if (strcmp(settings->engine, "oci") != 0 || strcmp(settings->image, "host") != 0 ||
-        settings->n_kernel_envs > 0)
+        settings->n_kernel_envs > 0 || access(layout->kernels_dir, F_OK) == 0)
         return 0;
     for (size_t i = 0; i < kernelspecs_count(specs); i++) {
         if (!needs_environment(kernelspecs_at(specs, i)))

@@ -90,7 +90,7 @@ void engine_settings_init(struct engine_settings *engine, const struct config *c
                           const struct layout *layout, const struct kernelspecs *specs,
                           const char *state_dir, const char *gateway_id);
 void engine_settings_fini(struct engine_settings *engine);
-// Fails if sandboxes would see this machine's files, and no kernel among them.
+// Fails if sandboxes would see this machine's files, and the folder of the kernels is missing.
 KG_MUST_CHECK int engine_check_kernels(const struct engine_settings *engine,
                                        const struct layout *layout, const struct kernelspecs *specs,
                                        struct kg_error *err);

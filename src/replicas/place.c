@@ -253,8 +253,8 @@ list_all(const struct placing *placing, const char *target)
     struct http_request *request = placing->request;
     if (placing->replicas->left)
         replicas_reply_lost(request);
-    else if (placing->is_forwarded)
-        return STEP_HERE;
+    else if (placing->is_forwarded && !target)
+        return STEP_HERE; // another one asks
     else
         fan_out_list(placing->replicas, request, target ? target : http_request_target(request));
     return STEP_TAKEN;
