@@ -42,16 +42,18 @@ take_char(struct http_framing *framing, char c)
     return false;
 }
 
-static void
+// All of it at once: a part would take the memory that it was read into, most of it empty. False:
+// it has not come.
+static bool
 take_data(struct http_framing *framing, struct evbuffer *input, struct evbuffer *body)
 {
-    size_t len = evbuffer_get_length(input);
-    size_t take = framing->left < len ? (size_t)framing->left : len;
-    if (evbuffer_remove_buffer(input, body, take) != (int)take)
+    if (evbuffer_get_length(input) < framing->left)
+        return false;
+    if (evbuffer_remove_buffer(input, body, (size_t)framing->left) != (int)framing->left)
         abort();
-    framing->left -= take;
-    if (framing->left == 0)
-        framing->state = framing->chunked ? FRAMING_DATA_CR : FRAMING_END;
+    framing->left = 0;
+    framing->state = framing->chunked ? FRAMING_DATA_CR : FRAMING_END;
+    return true;
 }
 
 void
@@ -67,10 +69,12 @@ framing_take(struct http_framing *framing, struct evbuffer *input, struct evbuff
 {
     char c;
     while (framing->state != FRAMING_END && evbuffer_get_length(input) > 0) {
-        if (framing->state == FRAMING_DATA)
-            take_data(framing, input, body);
-        else if (evbuffer_remove(input, &c, 1) != 1 || !take_char(framing, c))
+        if (framing->state == FRAMING_DATA) {
+            if (!take_data(framing, input, body))
+                return true;
+        } else if (evbuffer_remove(input, &c, 1) != 1 || !take_char(framing, c)) {
             return false;
+        }
     }
     return true;
 }
