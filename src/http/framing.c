@@ -5,7 +5,7 @@
 
 enum { CHUNK_DIGITS_MAX = 8 };
 
-// Of what is no data. Extensions and trailers are refused.
+// Takes a byte of the framing itself. Extensions and trailers are refused.
 static bool
 take_char(struct http_framing *framing, char c)
 {

@@ -197,7 +197,10 @@ struct http_concern {
     const char *within; // a JSON Pointer (RFC 6901) to the object in the body; NULL: the body
     const char *member; // of HTTP_CONCERNS_ENTRY
     const char *target; // of HTTP_CONCERNS_ALL; NULL: the request's own
-    const char *owner;  // the query's parameter that says whose session it is; NULL: the client's
+    // Of HTTP_CONCERNS_EACH: the headers that the others need besides Host and the credential,
+    // NULL-terminated.
+    const char *const *headers;
+    const char *owner; // the query's parameter that says whose session it is; NULL: the client's
     // Answers one other rule, without names, and as `ret_name` (to be freed) what it would find.
     // `arg` is the route's.
     void (*ask)(struct http_request *request, struct http_concern *ret, char **ret_name, void *arg);

@@ -413,7 +413,7 @@ void intake_init(struct http_server *server, const struct http_server_settings *
 void intake_fini(struct http_server *server);
 void intake_watch(struct http_connection *conn);
 // The body has come: the connection reads, so that its client's end is noticed.
-void intake_stop(struct http_connection *conn);
+void intake_unpause(struct http_connection *conn);
 // A handler has taken `len` bytes of the request's body.
 void intake_give(struct http_connection *conn, size_t len);
 // The request is answered.
@@ -528,7 +528,7 @@ struct http_connection *pipeline_new(struct http_server *server, int fd, struct 
 void pipeline_read_body(struct http_connection *conn);
 // The request counts as open until its answer has been sent.
 void pipeline_is_handled(struct http_connection *conn);
-// Answers what is no request, and closes the connection.
+// Answers a malformed request, and closes the connection.
 void pipeline_refuse(struct http_connection *conn, const struct kg_error *err);
 // Those whose answer was sent read the next request.
 void pipelines_go_on(struct http_server *server);

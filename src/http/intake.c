@@ -199,7 +199,7 @@ intake_watch(struct http_connection *conn)
 }
 
 void
-intake_stop(struct http_connection *conn)
+intake_unpause(struct http_connection *conn)
 {
     intake_pause(conn, false);
 }

@@ -235,7 +235,7 @@ pipeline_is_handled(struct http_connection *conn)
     conn->server->n_busy++;
     place_is_busy(conn);
     deadline_stop(conn);
-    intake_stop(conn);
+    intake_unpause(conn);
     bufferevent_setwatermark(conn->bev, EV_READ, 0, HTTP_READ_AHEAD_MAX);
     bufferevent_set_timeouts(conn->bev, NULL, NULL);
 }

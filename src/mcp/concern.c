@@ -9,6 +9,9 @@
 
 enum { READ_MAX = 64 << 10 }; // no method or name is looked for in a larger body
 
+static const char *const told_headers[] = {"Content-Type", "Accept", MCP_SESSION_HEADER,
+                                           MCP_VERSION_HEADER, NULL};
+
 char *
 mcp_member_string(const char *text, size_t len, const char *name)
 {
@@ -48,12 +51,14 @@ ask(struct http_request *request, struct http_concern *ret, char **ret_name, voi
     const char *id = http_request_header(request, MCP_SESSION_HEADER);
     const char *body = http_request_body(request, &len);
     KG_AUTO_FREE char *method = len <= READ_MAX ? mcp_member_string(body, len, "method") : NULL;
-    if (lacks_session(mcp, request, id))
+    if (lacks_session(mcp, request, id)) {
         ret->kind = HTTP_CONCERNS_HERE; // which says so
-    else if (method && strcmp(method, "notifications/cancelled") == 0)
+    } else if (method && strcmp(method, "notifications/cancelled") == 0) {
         ret->kind = id && mcp_made_id(mcp, id) ? HTTP_CONCERNS_EACH : HTTP_CONCERNS_HERE;
-    else if (method)
+        ret->headers = told_headers;
+    } else if (method) {
         ask_providers(mcp, method, body, len, ret, ret_name);
+    }
 }
 
 void

@@ -6,17 +6,15 @@
 
 #include "mcp_priv.h"
 
-#define VERSION_HEADER "MCP-Protocol-Version"
-
 // False: answered with an error.
 static bool
 check_version(struct http_request *request, const json_t *id)
 {
-    const char *version = http_request_header(request, VERSION_HEADER);
+    const char *version = http_request_header(request, MCP_VERSION_HEADER);
     if (!version || revision_find(version) >= 0)
         return true;
     mcp_http_answer_error(request, 400, id, MCP_INVALID_REQUEST,
-                          "unsupported " VERSION_HEADER "; initialize returns a supported one");
+                          "unsupported " MCP_VERSION_HEADER "; initialize returns a supported one");
     return false;
 }
 
@@ -92,7 +90,7 @@ static void
 receive_of_guest(struct mcp *mcp, struct http_request *request, struct received *received,
                  const char *profile, struct accepted accepted)
 {
-    const char *version = http_request_header(request, VERSION_HEADER);
+    const char *version = http_request_header(request, MCP_VERSION_HEADER);
     if (!check_version(request, json_object_get(received->message, "id")))
         return;
     struct mcp_session *session = mcp_session_new(mcp, http_request_owner(request), profile);
@@ -164,7 +162,7 @@ post_stateless(struct mcp *mcp, struct http_request *request, struct received *r
 static bool
 claims_stateless_header(const struct http_request *request)
 {
-    int revision = revision_find(http_request_header(request, VERSION_HEADER));
+    int revision = revision_find(http_request_header(request, MCP_VERSION_HEADER));
     return revision >= 0 && revision_get((enum mcp_revision)revision)->stateless;
 }
 
@@ -176,7 +174,7 @@ refuse_missing_claim(struct http_request *request, const json_t *message)
     bool initialize = strcmp(method, "initialize") == 0;
     mcp_http_answer_error(request, 400, json_object_get(message, "id"),
                           initialize ? MCP_HEADER_MISMATCH : MCP_INVALID_PARAMS,
-                          initialize ? "the revision in the header " VERSION_HEADER
+                          initialize ? "the revision in the header " MCP_VERSION_HEADER
                                        " has no initialize"
                                      : "_meta must carry " MCP_META "protocolVersion");
 }

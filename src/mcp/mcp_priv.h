@@ -8,6 +8,7 @@
 #include "mcp_message.h"
 
 #define MCP_SESSION_HEADER "Mcp-Session-Id"
+#define MCP_VERSION_HEADER "MCP-Protocol-Version"
 enum {
     MCP_CONCERNS_MAX = 8,
     MCP_NAME_MAX = 4096,           // bytes of a name or a URI from a client
@@ -361,9 +362,9 @@ struct mcp_session {
 struct mcp_session *mcp_session_new(struct mcp *mcp, const char *owner, const char *profile);
 // Lets clients find it by its id. Fails if there are too many, or the gateway is shutting down.
 KG_MUST_CHECK int mcp_session_register(struct mcp_session *session, struct kg_error *err);
-// NULL: this owner has no such session. Counts as use.
-// Whether the id of an MCP session is one that this gateway of an installation has made.
+// Whether this gateway of an installation has made an MCP session's id.
 bool mcp_made_id(const struct mcp *mcp, const char *id);
+// NULL: this owner has no such session. Counts as use.
 struct mcp_session *mcp_session_find(struct mcp *mcp, const char *owner, const char *id);
 // The owner's guest of the MCP session `host_id` that follows `after` (NULL: the first); NULL:
 // none.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A set of packages that is being made, and those who wait for it.
+// Makes a set of packages, once for all sessions that ask for it meanwhile.
 
 #include <errno.h>
 #include <string.h>

@@ -139,5 +139,5 @@ if __name__ == "__main__":
         print(json.dumps(unpack(sys.argv[1], int(sys.argv[2]))))
     except OSError:
         raise  # the disk is full
-    except Exception as why:  # zipfile and configparser raise many kinds for a file that is no wheel
+    except Exception as why:  # what zipfile and configparser raise for other files
         sys.exit(f"ERROR: {posixpath.basename(sys.argv[1])} is not a wheel: {why}")

@@ -116,7 +116,7 @@ job_end(struct wheel_job *job, const struct kg_error *err)
     loop_timer_start(job->step, 0);
 }
 
-// ---- Telling those who wait -----------------------------------------------------------------
+// ---- Progress -------------------------------------------------------------------------------
 
 static void
 say_step(const struct wheel_job *job, const char *text)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks the other replicas on behalf of a client. Each answers about what it holds.
+#include <assert.h>
 #include <string.h>
 
 #include "http_client.h"
@@ -21,34 +22,34 @@ authorization_of(const struct http_request *request)
     return credential ? kg_asprintf("Authorization: Bearer %s", credential) : NULL;
 }
 
-// Sends `spec` to the replica at `place`, with the credential of the request's client. A call with
-// a body has the headers that say what it is.
+enum { HEADERS_MAX = 8 };
+
+// Sends `spec` to the replica at `place`, with the Host and the credential of the request's client,
+// and those of the request's `headers`, NULL-terminated.
 static struct http_call *
 call_start(struct replicas *replicas, struct http_request *request,
-           const struct http_call_spec *spec, const char *target,
+           const struct http_call_spec *spec, const char *target, const char *const *headers,
            const struct provisioner_place *place, http_call_fn fn, void *arg, struct kg_error *err)
 {
-    static const char *const names[] = {"Host", "Content-Type", "Accept", "Mcp-Session-Id",
-                                        "MCP-Protocol-Version"};
-    size_t n_names = spec->body ? KG_ARRAY_LEN(names) : 1;
     KG_AUTO_FREE char *mark = replicas_mark(place, 1);
     KG_AUTO_FREE char *authorization = authorization_of(request);
     KG_AUTO_FREE char *url = kg_asprintf("http://%s%s", place->address, target);
-    char *lines[KG_ARRAY_LEN(names)] = {0};
-    const char *headers[KG_ARRAY_LEN(names) + 3] = {mark, authorization};
-    size_t n = authorization ? 2 : 1;
-    for (size_t i = 0; i < n_names; i++) {
-        const char *value = http_request_header(request, names[i]);
+    char *copied[HEADERS_MAX] = {0};
+    const char *lines[HEADERS_MAX + 3] = {mark, authorization};
+    size_t n = authorization ? 2 : 1, n_copied = 0;
+    for (const char *name = "Host"; name; name = *headers++) {
+        const char *value = http_request_header(request, name);
+        assert(n_copied < HEADERS_MAX);
         if (value)
-            headers[n++] = lines[i] = kg_asprintf("%s: %s", names[i], value);
+            lines[n++] = copied[n_copied++] = kg_asprintf("%s: %s", name, value);
     }
     struct http_call_spec whole = *spec;
     whole.url = url;
-    whole.headers = headers;
+    whole.headers = lines;
     whole.timeout_ms = TIMEOUT_MS;
     struct http_call *call = http_call_start(replicas->settings.client, &whole, NULL, fn, arg, err);
-    for (size_t i = 0; i < n_names; i++)
-        free(lines[i]);
+    for (size_t i = 0; i < n_copied; i++)
+        free(copied[i]);
     return call;
 }
 
@@ -141,6 +142,7 @@ void
 fan_out_start(struct replicas *replicas, struct http_request *request, const char *target,
               const struct fan_out_asker *asker)
 {
+    static const char *const no_headers[] = {NULL};
     const struct http_call_spec spec = {.method = "GET", .max_body_bytes = MAX_BYTES};
     struct provisioner_place places[PROVISIONER_REPLICAS_MAX];
     struct fan_out *fan_out = KG_NEW(struct fan_out);
@@ -153,8 +155,8 @@ fan_out_start(struct replicas *replicas, struct http_request *request, const cha
         struct question *question = &fan_out->questions[i];
         question->fan_out = fan_out;
         fan_out->answers[i].place = places[i];
-        question->call = call_start(replicas, request, &spec, target, &places[i], on_answer,
-                                    question, &fan_out->err);
+        question->call = call_start(replicas, request, &spec, target, no_headers, &places[i],
+                                    on_answer, question, &fan_out->err);
         fan_out->n_left += question->call != NULL;
     }
     if (fan_out->n_left == 0)
@@ -194,7 +196,7 @@ on_told(const struct http_call_result *result, void *arg)
 }
 
 void
-fan_out_tell(struct replicas *replicas, struct http_request *request)
+fan_out_tell(struct replicas *replicas, struct http_request *request, const char *const *headers)
 {
     struct provisioner_place places[PROVISIONER_REPLICAS_MAX];
     struct http_call_spec spec = {.method = "POST"};
@@ -202,8 +204,8 @@ fan_out_tell(struct replicas *replicas, struct http_request *request)
     size_t n = provisioner_other_replicas(replicas->settings.provisioner, places);
     for (size_t i = 0; i < n; i++) {
         struct kg_error err = {0};
-        if (!call_start(replicas, request, &spec, http_request_target(request), &places[i], on_told,
-                        NULL, &err))
+        if (!call_start(replicas, request, &spec, http_request_target(request), headers, &places[i],
+                        on_told, NULL, &err))
             on_told(&(struct http_call_result){.err = &err}, NULL);
     }
 }

@@ -163,7 +163,8 @@ place_of_made(const struct replicas *replicas, const char *id)
     return provisioner_replica_place(replicas->settings.provisioner, id + len - own_len, own_len);
 }
 
-// A request comes to the gateway of its MCP session once, and then goes on to what its message names.
+// A request comes to the gateway of its MCP session once, and then goes on to what its message
+// names.
 static enum step
 follow_made(const struct placing *placing, const struct http_concern *rule, const char *id)
 {
@@ -281,7 +282,7 @@ apply(struct placing *placing, const struct http_concern *rule, const char *name
         step = list_all(placing, rule->target);
         break;
     case HTTP_CONCERNS_EACH:
-        fan_out_tell(placing->replicas, placing->request);
+        fan_out_tell(placing->replicas, placing->request, rule->headers);
         step = STEP_HERE;
         break;
     case HTTP_CONCERNS_HERE:

@@ -88,8 +88,10 @@ void fan_out_start(struct replicas *replicas, struct http_request *request, cons
 // The same for a request that lists what `target` lists, whose handler is called with the answers:
 // http_request_elsewhere().
 void fan_out_list(struct replicas *replicas, struct http_request *request, const char *target);
-// Sends the request to all other replicas, too. Their answers are not awaited.
-void fan_out_tell(struct replicas *replicas, struct http_request *request);
+// Sends the request to all other replicas, too, with those of its headers (NULL-terminated). Their
+// answers are not awaited.
+void fan_out_tell(struct replicas *replicas, struct http_request *request,
+                  const char *const *headers);
 
 // Lets a request be answered where it belongs. False: this replica answers it, now.
 bool place_start(struct replicas *replicas, struct http_request *request, bool is_forwarded);

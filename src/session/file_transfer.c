@@ -193,7 +193,7 @@ session_file_read(struct session *session, const char *path, size_t max_bytes,
 
 // ---- Writing --------------------------------------------------------------------------------
 
-// Parses the result of a call. An append may have been refused, which is no error for the agent.
+// Parses the result of a call. If an append was refused, the agent says so in its result.
 static int
 put_parse(const struct session_file_op *op, const json_t *result, struct session_file *ret,
           struct kg_error *err)
