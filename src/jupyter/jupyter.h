@@ -49,6 +49,7 @@ struct jupyter_message {
     char *msg_id;
     char *parent_id;      // the parent header's msg_id, or ""
     char *parent_session; // the parent header's session, or ""
+    char *parent_type;    // the parent header's msg_type, or ""
     json_t *content;
     // The arrays and objects in content's "data" (a MIME bundle), as strings that hold their JSON.
     // They are not in `content`. NULL: there are none.

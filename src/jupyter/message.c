@@ -29,6 +29,7 @@ jupyter_message_free(struct jupyter_message *message)
     free(message->msg_id);
     free(message->parent_id);
     free(message->parent_session);
+    free(message->parent_type);
     jupyter_raw_free(message->raw);
     json_decref(message->content);
     json_decref(message->structured);
@@ -68,15 +69,15 @@ cut(struct jupyter_message *message, uint64_t bytes)
 
 // Missing strings are "".
 static int
-load_header(const struct jupyter_frame *frames, size_t part, struct kernel_json_string strings[2],
-            bool *repaired, struct kg_error *err)
+load_header(const struct jupyter_frame *frames, size_t part, struct kernel_json_string *strings,
+            size_t n_strings, bool *repaired, struct kg_error *err)
 {
     if (frames[part].len > MAX_HEADER_BYTES)
         return kg_error_set(err, KG_INVALID_CONTENT, 0, "%s of %zu bytes", part_names[part],
                             frames[part].len);
     int result = kernel_json_strings(frames[part].data, frames[part].len, part_names[part], strings,
-                                     2, repaired, err);
-    for (size_t i = 0; i < 2; i++)
+                                     n_strings, repaired, err);
+    for (size_t i = 0; i < n_strings; i++)
         if (strings[i].value == NULL)
             strings[i].value = kg_strdup("");
     return result;
@@ -87,14 +88,15 @@ load_headers(struct jupyter_message *message, const struct jupyter_frame *frames
              struct kg_error *err)
 {
     struct kernel_json_string header[] = {{"msg_type", NULL}, {"msg_id", NULL}},
-                              parent[] = {{"msg_id", NULL}, {"session", NULL}};
-    int result = load_header(frames, HEADER, header, &message->repaired, err);
+                              parent[] = {{"msg_id", NULL}, {"session", NULL}, {"msg_type", NULL}};
+    int result = load_header(frames, HEADER, header, 2, &message->repaired, err);
     if (result == 0)
-        result = load_header(frames, PARENT_HEADER, parent, &message->repaired, err);
+        result = load_header(frames, PARENT_HEADER, parent, 3, &message->repaired, err);
     message->msg_type = header[0].value;
     message->msg_id = header[1].value;
     message->parent_id = parent[0].value;
     message->parent_session = parent[1].value;
+    message->parent_type = parent[2].value;
     if (result == 0 && message->msg_type[0] == '\0')
         return kg_error_set(err, KG_INVALID_CONTENT, 0, "header without msg_type");
     return result;

@@ -476,6 +476,14 @@ answer_in_its_place(struct kernel_hub *hub, const struct tap_request *request,
         hub_answer(&answer, hub);
 }
 
+// What a kernel says about the gateway's own kernel_info_requests (while it starts, and to see that
+// it lives): nobody has run anything, so no client is told that the kernel is busy.
+static bool
+is_about_a_probe(const struct jupyter_message *message)
+{
+    return strcmp(message->parent_type, "kernel_info_request") == 0;
+}
+
 void
 hub_on_message(struct kernel_hub *hub, enum jupyter_channel channel,
                struct jupyter_message *message)
@@ -484,13 +492,14 @@ hub_on_message(struct kernel_hub *hub, enum jupyter_channel channel,
     bool is_own = strcmp(message->parent_session, own) == 0;
     struct tap_request *answered =
         !is_own && is_answer(channel, message) ? find_unanswered(hub, message) : NULL;
-    distribute(hub, &(struct distributed){
-                        .channel = channel,
-                        .type = message->msg_type,
-                        .parent_session = message->parent_session,
-                        .raw = KG_STEAL(message->raw),
-                        .cut_bytes = message->cut_bytes,
-                    });
+    if (!is_own || !is_about_a_probe(message))
+        distribute(hub, &(struct distributed){
+                            .channel = channel,
+                            .type = message->msg_type,
+                            .parent_session = message->parent_session,
+                            .raw = KG_STEAL(message->raw),
+                            .cut_bytes = message->cut_bytes,
+                        });
     if (is_own) {
         tap_runs_on_own_message(&hub->runs, channel, message);
         hub->events->on_own_message(channel, message, hub->arg);

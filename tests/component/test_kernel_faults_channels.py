@@ -37,7 +37,7 @@ def test_messages_of_others(client):
     )
     other = client.until(lambda message: message["content"].get("text") == "other\n")[-1]
     assert other["parent_header"] == {"msg_id": "x", "session": "y"}
-    unknown = client.next()
+    unknown = client.next_published()
     assert (unknown["header"]["msg_type"], unknown["content"]) == ("own", {"a": [1.5]})
     assert one(client.until_idle(running), "execute_reply")
 
@@ -87,6 +87,16 @@ def test_lost_reply(gateway, kernel, client):
     assert text(client.run("print next")) == "next\n"
     client.execute(cell("no-reply", "print said"))
     assert gateway.execute("print beside", session_id=kernel).text() == "beside\n"
+
+
+def test_what_the_gateway_itself_asks(gateway, kernel, client):
+    """After a lost reply it asks the kernel whether it lives; clients see the code, and nothing of that."""
+    gateway.execute(cell("no-reply", "print lost"), session_id=kernel)
+    after = client.run("print next")
+    states = [
+        message["content"]["execution_state"] for message in of([*client.seen, *after], "status")
+    ]
+    assert states == ["busy", "idle"] * 2
 
 
 def test_lost_idle(gateway, kernel, client):

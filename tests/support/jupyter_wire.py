@@ -8,6 +8,7 @@ import re
 import select
 import socket
 import struct
+import time
 import uuid
 
 import websocket
@@ -136,7 +137,9 @@ class Channels:
         self.ws = websocket.create_connection(
             url, subprotocols=[V1] if v1 else None, timeout=timeout, **options
         )
+        self._timeout = timeout
         self.seen = []  # what was read while another message was waited for
+        self._replies = []  # which came before the messages on iopub that were waited for
         first = self.next()
         assert (first["channel"], first["header"]["msg_type"]) == ("iopub", "status")
         assert first["parent_header"] == {}
@@ -192,9 +195,23 @@ class Channels:
         )
 
     def next(self):
-        data = self.ws.recv()
-        assert data != "", "the WebSocket was closed"
+        deadline = time.monotonic() + self._timeout
+        opcode = websocket.ABNF.OPCODE_PING
+        while opcode in (websocket.ABNF.OPCODE_PING, websocket.ABNF.OPCODE_PONG):
+            # Each ping of the gateway starts the socket's own timeout again.
+            assert time.monotonic() < deadline, f"no message for {self._timeout} s"
+            opcode, data = self.ws.recv_data(control_frame=True)
+        assert opcode != websocket.ABNF.OPCODE_CLOSE, "the WebSocket was closed"
+        data = data.decode() if opcode == websocket.ABNF.OPCODE_TEXT else data
         return decode_v1(data) if self.v1 else decode_legacy(data)
+
+    def next_published(self):
+        """The next message on iopub. A reply has a socket of its own, and may come before it."""
+        message = self.next()
+        while message["channel"] in ("shell", "control"):
+            self._replies.append(message)
+            message = self.next()
+        return message
 
     def is_readable(self):
         """Whether something has come that was not read."""
@@ -205,11 +222,14 @@ class Channels:
         messages = []
         while not messages or not condition(messages[-1]):
             messages.append(self.next())
+        self._replies += [it for it in messages[:-1] if it["channel"] in ("shell", "control")]
         return messages
 
     def until_idle(self, msg_id):
-        """What the kernel says about a request, up to its reply and its `idle`, in their order."""
-        mine, left = [], {"reply", "idle"}
+        """What the kernel says about a request, up to its reply and its `idle`, in their order. The reply
+        may have come already, before a message that was waited for."""
+        mine = [it for it in self._replies if it["parent_header"].get("msg_id") == msg_id]
+        left = {"idle"} if mine else {"reply", "idle"}
         while left:
             message = self.next()
             if message["parent_header"].get("msg_id") != msg_id:
