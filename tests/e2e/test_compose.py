@@ -22,7 +22,8 @@ from kernelgate import HELD, PROJECT, LineReader, Lines, free_port, problem, wai
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-pytestmark = pytest.mark.only("docker", "it is about Docker Compose")
+# The first test builds the images.
+pytestmark = [pytest.mark.only("docker", "it is about Docker Compose"), pytest.mark.timeout(900)]
 
 KEY = "compose-key"
 

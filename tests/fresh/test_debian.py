@@ -35,6 +35,7 @@ def root():
         yield pathlib.Path(folder)
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("release", ["bookworm", "trixie"])
 def test_the_first_commands_work_on_a_fresh_machine(root, release):
     machine.make(root / "root", release)
