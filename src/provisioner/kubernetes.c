@@ -101,7 +101,7 @@ engine_doctor(const struct provisioner_settings *settings, provisioner_finding_f
 static void
 engine_free(struct provisioner *provisioner)
 {
-    kube_close((struct kubernetes *)provisioner);
+    kube_close(kube_of_provisioner(provisioner));
 }
 
 // The first operation is a recovery, or there is none.
@@ -138,7 +138,7 @@ static int
 engine_dial(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch,
             struct kg_error *err)
 {
-    const struct kubernetes *kube = (const struct kubernetes *)provisioner;
+    const struct kubernetes *kube = kube_of_provisioner(provisioner);
     const struct kube_pod *pod = kube_pod_find(kube, id);
     struct sockaddr_storage address;
     socklen_t len = pod && pod->phase == KUBE_RUNNING ? address_of(pod, &address) : 0;
@@ -156,18 +156,17 @@ engine_dial(struct provisioner *provisioner, const char *id, uint64_t *ret_epoch
     return KG_STEAL_FD(fd);
 }
 
-const char *
-provisioner_replica_id(const struct provisioner *provisioner)
+static const char *
+kube_replica_id(const struct provisioner *provisioner)
 {
-    const struct kubernetes *kube = (const struct kubernetes *)provisioner;
-    bool one = provisioner->engine != &provisioner_kubernetes || !kube_has_replicas(kube);
-    return one ? NULL : kube->holder;
+    const struct kubernetes *kube = kube_of_provisioner(provisioner);
+    return kube_has_replicas(kube) ? kube->holder : NULL;
 }
 
 static bool
 engine_is_busy(const struct provisioner *provisioner)
 {
-    const struct kubernetes *kube = (const struct kubernetes *)provisioner;
+    const struct kubernetes *kube = kube_of_provisioner(provisioner);
     return kube->replicas.farewell || kube->replicas.leader.resignation ||
            kube_marks_are_busy(kube) || (kube->network.retired && kube_network_is_busy(kube));
 }
@@ -175,7 +174,7 @@ engine_is_busy(const struct provisioner *provisioner)
 static void
 engine_retire(struct provisioner *provisioner)
 {
-    struct kubernetes *kube = (struct kubernetes *)provisioner;
+    struct kubernetes *kube = kube_of_provisioner(provisioner);
     kube_network_retire(kube);
     kube_replicas_retire(kube);
 }
@@ -183,8 +182,28 @@ engine_retire(struct provisioner *provisioner)
 static int
 engine_check(const struct provisioner *provisioner, struct kg_error *err)
 {
-    return kube_network_check((const struct kubernetes *)provisioner, err);
+    return kube_network_check(kube_of_provisioner(provisioner), err);
 }
+
+static const struct provisioner_replica_engine replica_engine = {
+    .id = kube_replica_id,
+    .on_lost = kube_on_lost,
+    .leads = kube_leads,
+    .on_lead = kube_on_lead,
+    .claimed_elsewhere = kube_claimed_elsewhere,
+    .holds_for = kube_holds_for,
+    .offer = kube_offer,
+    .free_sandbox = kube_free_sandbox,
+    .hand_over = kube_hand_over,
+    .overtaken = kube_overtaken,
+    .leave = kube_leave,
+    .place = kube_replica_place,
+    .is_silent = kube_replica_is_silent,
+    .others = kube_other_replicas,
+    .session_place = kube_session_place,
+    .search_start = kube_search_start,
+    .search_cancel = kube_search_cancel,
+};
 
 const struct provisioner_engine provisioner_kubernetes = {
     .name = "kubernetes",
@@ -195,6 +214,7 @@ const struct provisioner_engine provisioner_kubernetes = {
     .is_busy = engine_is_busy,
     .retire = engine_retire,
     .check = engine_check,
+    .replicas = &replica_engine,
     .op_size = sizeof(struct kube_op),
     .op_start = engine_op_start,
     .op_cancelled = kube_op_cancelled,

@@ -16,9 +16,9 @@ can_be_taken(const struct kubernetes *kube, const struct kube_pod *pod)
 
 // The first one after a random place, so that replicas seldom want the same.
 const char *
-provisioner_free_sandbox(const struct provisioner *provisioner)
+kube_free_sandbox(const struct provisioner *provisioner)
 {
-    const struct kubernetes *kube = (const struct kubernetes *)provisioner;
+    const struct kubernetes *kube = kube_of_provisioner(provisioner);
     const struct kube_pod *pod;
     size_t start = randombytes_uniform(KUBE_BUCKETS);
     for (size_t i = 0; i < KUBE_BUCKETS; i++)
@@ -29,9 +29,9 @@ provisioner_free_sandbox(const struct provisioner *provisioner)
 }
 
 size_t
-provisioner_claimed_elsewhere(const struct provisioner *provisioner, const char *whose)
+kube_claimed_elsewhere(const struct provisioner *provisioner, const char *whose)
 {
-    const struct kubernetes *kube = (const struct kubernetes *)provisioner;
+    const struct kubernetes *kube = kube_of_provisioner(provisioner);
     const struct kube_pod *pod;
     char hash[KUBE_HASH_LEN + 1] = "";
     size_t n = 0;
@@ -45,10 +45,9 @@ provisioner_claimed_elsewhere(const struct provisioner *provisioner, const char 
 }
 
 bool
-provisioner_holds_for(const struct provisioner *provisioner, const char *replica_id,
-                      const char *owner)
+kube_holds_for(const struct provisioner *provisioner, const char *replica_id, const char *owner)
 {
-    const struct kubernetes *kube = (const struct kubernetes *)provisioner;
+    const struct kubernetes *kube = kube_of_provisioner(provisioner);
     const struct kube_pod *pod;
     char hash[KUBE_HASH_LEN + 1];
     kube_owner_hash(owner, hash);

@@ -140,15 +140,15 @@ kube_leader_fini(struct kubernetes *kube)
 // ---- For the gateway ------------------------------------------------------------------------
 
 bool
-provisioner_leads(const struct provisioner *provisioner)
+kube_leads(const struct provisioner *provisioner)
 {
-    return ((const struct kubernetes *)provisioner)->replicas.leader.leads;
+    return (kube_of_provisioner(provisioner))->replicas.leader.leads;
 }
 
 void
-provisioner_on_lead(struct provisioner *provisioner, loop_fn fn, void *arg)
+kube_on_lead(struct provisioner *provisioner, loop_fn fn, void *arg)
 {
-    struct kubernetes *kube = (struct kubernetes *)provisioner;
+    struct kubernetes *kube = kube_of_provisioner(provisioner);
     kube->replicas.leader.on_lead = fn;
     kube->replicas.leader.on_lead_arg = arg;
 }

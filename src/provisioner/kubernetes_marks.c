@@ -167,21 +167,21 @@ kube_marks_fini(struct kubernetes *kube)
 }
 
 void
-provisioner_hand_over(struct provisioner *provisioner, const char *id)
+kube_hand_over(struct provisioner *provisioner, const char *id)
 {
-    kube_mark((struct kubernetes *)provisioner, id, KUBE_MARK_RELEASED);
+    kube_mark(kube_of_provisioner(provisioner), id, KUBE_MARK_RELEASED);
 }
 
 void
-provisioner_overtaken(struct provisioner *provisioner, const char *id)
+kube_overtaken(struct provisioner *provisioner, const char *id)
 {
-    struct kube_pod *pod = kube_pod_find((struct kubernetes *)provisioner, id);
+    struct kube_pod *pod = kube_pod_find(kube_of_provisioner(provisioner), id);
     if (pod && pod->ours) // else an event has said who has it
         kube_pod_release(pod);
 }
 
 void
-provisioner_offer(struct provisioner *provisioner, const char *id)
+kube_offer(struct provisioner *provisioner, const char *id)
 {
-    kube_mark((struct kubernetes *)provisioner, id, KUBE_MARK_READY);
+    kube_mark(kube_of_provisioner(provisioner), id, KUBE_MARK_READY);
 }

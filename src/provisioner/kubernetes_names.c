@@ -8,8 +8,9 @@
 
 #include "kubernetes_priv.h"
 
-struct provisioner_search {
-    LIST_ENTRY(provisioner_search) link;
+struct kube_search {
+    struct provisioner_search base;
+    LIST_ENTRY(kube_search) link;
     struct kubernetes *kube;
     struct http_call *call;
     json_t *lease; // while its pod is asked for
@@ -150,17 +151,17 @@ kube_name_takeover(const struct kubernetes *kube, const json_t *lease, const cha
 static struct provisioner_place
 place_of(const struct kubernetes *kube, const char *holder)
 {
-    struct provisioner_place place = provisioner_replica_place(&kube->base, holder, strlen(holder));
+    struct provisioner_place place = kube_replica_place(&kube->base, holder, strlen(holder));
     if (place.holder == HOLDER_NOBODY)
         place.holder = HOLDER_LOST;
     return place;
 }
 
 bool
-provisioner_session_place(const struct provisioner *provisioner, const char *owner,
-                          const char *session_id, struct provisioner_place *ret)
+kube_session_place(const struct provisioner *provisioner, const char *owner, const char *session_id,
+                   struct provisioner_place *ret)
 {
-    const struct kubernetes *kube = (const struct kubernetes *)provisioner;
+    const struct kubernetes *kube = kube_of_provisioner(provisioner);
     char hash[KUBE_HASH_LEN + 1];
     kube_session_hash(owner, session_id, hash);
     const struct kube_pod *pod = kube_pod_of_session(kube, hash);
@@ -171,7 +172,7 @@ provisioner_session_place(const struct provisioner *provisioner, const char *own
 }
 
 static void
-search_free(struct provisioner_search *search)
+search_free(struct kube_search *search)
 {
     LIST_REMOVE(search, link);
     json_decref(search->lease);
@@ -179,7 +180,7 @@ search_free(struct provisioner_search *search)
 }
 
 static void
-search_end(struct provisioner_search *search, const struct kg_error *err)
+search_end(struct kube_search *search, const struct kg_error *err)
 {
     const struct kubernetes *kube = search->kube;
     struct provisioner_place place = {.holder = HOLDER_NOBODY};
@@ -198,7 +199,7 @@ search_end(struct provisioner_search *search, const struct kg_error *err)
 static void
 on_pod_read(const struct http_call_result *result, void *arg)
 {
-    struct provisioner_search *search = arg;
+    struct kube_search *search = arg;
     struct kg_error err = {0};
     search->call = NULL;
     if (result->status != 404 && kube_check(search->kube, result, &err) == 0)
@@ -209,7 +210,7 @@ on_pod_read(const struct http_call_result *result, void *arg)
 static void
 on_read(const struct http_call_result *result, void *arg)
 {
-    struct provisioner_search *search = arg;
+    struct kube_search *search = arg;
     struct kubernetes *kube = search->kube;
     struct kg_error err = {0};
     search->call = NULL;
@@ -225,11 +226,12 @@ on_read(const struct http_call_result *result, void *arg)
 }
 
 struct provisioner_search *
-provisioner_search_start(struct provisioner *provisioner, const char *owner, const char *session_id,
-                         provisioner_place_fn fn, void *arg, struct kg_error *err)
+kube_search_start(struct provisioner *provisioner, const char *owner, const char *session_id,
+                  provisioner_place_fn fn, void *arg, struct kg_error *err)
 {
-    struct kubernetes *kube = (struct kubernetes *)provisioner;
-    struct provisioner_search *search = KG_NEW(struct provisioner_search);
+    struct kubernetes *kube = kube_of_provisioner(provisioner);
+    struct kube_search *search = KG_NEW(struct kube_search);
+    search->base.provisioner = provisioner;
     search->kube = kube;
     search->fn = fn;
     search->arg = arg;
@@ -238,14 +240,15 @@ provisioner_search_start(struct provisioner *provisioner, const char *owner, con
     KG_AUTO_FREE char *path = kube_name_path(kube, search->hash);
     search->call = kube_call(kube, "GET", path, NULL, on_read, search, err);
     if (search->call)
-        return search;
+        return &search->base;
     search_free(search);
     return NULL;
 }
 
 void
-provisioner_search_cancel(struct provisioner_search *search)
+kube_search_cancel(struct provisioner_search *base)
 {
+    struct kube_search *search = (struct kube_search *)base;
     http_call_cancel(search->call);
     search_free(search);
 }
@@ -253,6 +256,6 @@ provisioner_search_cancel(struct provisioner_search *search)
 void
 kube_searches_fini(struct kubernetes *kube)
 {
-    for (struct provisioner_search *search; (search = LIST_FIRST(&kube->searches));)
-        provisioner_search_cancel(search);
+    for (struct kube_search *search; (search = LIST_FIRST(&kube->searches));)
+        kube_search_cancel(&search->base);
 }

@@ -174,7 +174,7 @@ struct kubernetes {
     LIST_HEAD(, kube_pod) sessions[KUBE_BUCKETS]; // the same by their session
     struct kube_replicas replicas;
     struct kube_network network;
-    LIST_HEAD(, provisioner_search) searches;
+    LIST_HEAD(, kube_search) searches;
     TAILQ_HEAD(, kube_mark) marks;
     size_t n_marking;         // of these, those that the server is being asked for
     struct kube_op *recovery; // waits for the first list
@@ -200,6 +200,12 @@ struct kube_op {
     TAILQ_HEAD(, kube_adoption) adoptions;
     size_t n_adopting; // whose attempts have begun
 };
+
+static inline struct kubernetes *
+kube_of_provisioner(const struct provisioner *provisioner)
+{
+    return (struct kubernetes *)(uintptr_t)provisioner;
+}
 
 static inline struct kubernetes *
 kube_of(const struct provisioner_op *op)
@@ -381,6 +387,31 @@ json_t *kube_name_takeover(const struct kubernetes *kube, const json_t *lease,
 // cache may be older than the Lease; NULL: none. Borrowed from `lease`.
 const char *kube_name_doubt(const struct kubernetes *kube, const json_t *lease);
 void kube_searches_fini(struct kubernetes *kube);
+
+// ---- For other replicas, as provisioner_replicas.h has them ---------------------------------
+
+void kube_on_lost(struct provisioner *provisioner, loop_fn fn, void *arg);
+bool kube_leads(const struct provisioner *provisioner);
+void kube_on_lead(struct provisioner *provisioner, loop_fn fn, void *arg);
+size_t kube_claimed_elsewhere(const struct provisioner *provisioner, const char *whose);
+bool kube_holds_for(const struct provisioner *provisioner, const char *replica_id,
+                    const char *owner);
+void kube_offer(struct provisioner *provisioner, const char *id);
+const char *kube_free_sandbox(const struct provisioner *provisioner);
+void kube_hand_over(struct provisioner *provisioner, const char *id);
+void kube_overtaken(struct provisioner *provisioner, const char *id);
+void kube_leave(struct provisioner *provisioner);
+struct provisioner_place kube_replica_place(const struct provisioner *provisioner, const char *id,
+                                            size_t len);
+bool kube_replica_is_silent(const struct provisioner *provisioner, const char *id);
+size_t kube_other_replicas(const struct provisioner *provisioner,
+                           struct provisioner_place ret[PROVISIONER_REPLICAS_MAX]);
+bool kube_session_place(const struct provisioner *provisioner, const char *owner,
+                        const char *session_id, struct provisioner_place *ret);
+struct provisioner_search *kube_search_start(struct provisioner *provisioner, const char *owner,
+                                             const char *session_id, provisioner_place_fn fn,
+                                             void *arg, struct kg_error *err);
+void kube_search_cancel(struct provisioner_search *base);
 
 // ---- Attempts (kubernetes_attempts.c) -------------------------------------------------------
 

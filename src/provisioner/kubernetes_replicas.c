@@ -380,14 +380,8 @@ kube_replicas_fini(struct kubernetes *kube)
 
 // ---- For the gateway ------------------------------------------------------------------------
 
-static struct kubernetes *
-kube_of_provisioner(const struct provisioner *provisioner)
-{
-    return (struct kubernetes *)(uintptr_t)provisioner;
-}
-
 void
-provisioner_on_lost(struct provisioner *provisioner, loop_fn fn, void *arg)
+kube_on_lost(struct provisioner *provisioner, loop_fn fn, void *arg)
 {
     struct kubernetes *kube = kube_of_provisioner(provisioner);
     kube->replicas.on_lost = fn;
@@ -415,7 +409,7 @@ kube_replicas_retire(struct kubernetes *kube)
 }
 
 void
-provisioner_leave(struct provisioner *provisioner)
+kube_leave(struct provisioner *provisioner)
 {
     struct kubernetes *kube = kube_of_provisioner(provisioner);
     struct kg_error err = {0};
@@ -431,7 +425,7 @@ provisioner_leave(struct provisioner *provisioner)
 }
 
 struct provisioner_place
-provisioner_replica_place(const struct provisioner *provisioner, const char *id, size_t len)
+kube_replica_place(const struct provisioner *provisioner, const char *id, size_t len)
 {
     const struct kubernetes *kube = kube_of_provisioner(provisioner);
     struct provisioner_place place = {.holder = HOLDER_NOBODY};
@@ -451,21 +445,21 @@ provisioner_replica_place(const struct provisioner *provisioner, const char *id,
 }
 
 bool
-provisioner_replica_is_silent(const struct provisioner *provisioner, const char *id)
+kube_replica_is_silent(const struct provisioner *provisioner, const char *id)
 {
     const struct kube_replica *replica = find_any(kube_of_provisioner(provisioner), id);
     return replica && is_dead(replica);
 }
 
 size_t
-provisioner_other_replicas(const struct provisioner *provisioner,
-                           struct provisioner_place ret[PROVISIONER_REPLICAS_MAX])
+kube_other_replicas(const struct provisioner *provisioner,
+                    struct provisioner_place ret[PROVISIONER_REPLICAS_MAX])
 {
     const struct kubernetes *kube = kube_of_provisioner(provisioner);
     const struct kube_replica *replica;
     size_t n = 0;
     LIST_FOREACH(replica, &kube->replicas.others, link)
         if (!is_dead(replica))
-            ret[n++] = provisioner_replica_place(provisioner, replica->id, strlen(replica->id));
+            ret[n++] = kube_replica_place(provisioner, replica->id, strlen(replica->id));
     return n;
 }

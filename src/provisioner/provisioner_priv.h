@@ -5,6 +5,7 @@
 #include <sys/queue.h>
 
 #include "provisioner.h"
+#include "provisioner_replicas.h"
 
 #define SANDBOX_ID_MAX 16
 
@@ -23,6 +24,39 @@
 #define SANDBOX_OOM_SCORE 500 // the OOM killer kills a sandbox before the gateway
 
 #define MIB (INT64_C(1024) * 1024)
+
+// What provisioner_replicas.h declares, of an engine with which several gateways can share an
+// installation.
+struct provisioner_replica_engine {
+    const char *(*id)(const struct provisioner *provisioner);
+    void (*on_lost)(struct provisioner *provisioner, loop_fn fn, void *arg);
+    bool (*leads)(const struct provisioner *provisioner);
+    void (*on_lead)(struct provisioner *provisioner, loop_fn fn, void *arg);
+    size_t (*claimed_elsewhere)(const struct provisioner *provisioner, const char *whose);
+    bool (*holds_for)(const struct provisioner *provisioner, const char *replica_id,
+                      const char *owner);
+    void (*offer)(struct provisioner *provisioner, const char *id);
+    const char *(*free_sandbox)(const struct provisioner *provisioner);
+    void (*hand_over)(struct provisioner *provisioner, const char *id);
+    void (*overtaken)(struct provisioner *provisioner, const char *id);
+    void (*leave)(struct provisioner *provisioner);
+    struct provisioner_place (*place)(const struct provisioner *provisioner, const char *id,
+                                      size_t len);
+    bool (*is_silent)(const struct provisioner *provisioner, const char *id);
+    size_t (*others)(const struct provisioner *provisioner,
+                     struct provisioner_place ret[PROVISIONER_REPLICAS_MAX]);
+    bool (*session_place)(const struct provisioner *provisioner, const char *owner,
+                          const char *session_id, struct provisioner_place *ret);
+    struct provisioner_search *(*search_start)(struct provisioner *provisioner, const char *owner,
+                                               const char *session_id, provisioner_place_fn fn,
+                                               void *arg, struct kg_error *err);
+    void (*search_cancel)(struct provisioner_search *search);
+};
+
+// The first member of an engine's own struct.
+struct provisioner_search {
+    struct provisioner *provisioner;
+};
 
 struct provisioner_engine {
     const char *name;
@@ -47,6 +81,7 @@ struct provisioner_engine {
     // As provisioner_check() and provisioner_retire(); NULL: there is nothing to do.
     int (*check)(const struct provisioner *provisioner, struct kg_error *err);
     void (*retire)(struct provisioner *provisioner);
+    const struct provisioner_replica_engine *replicas; // NULL: one gateway only
     size_t op_size; // of the engine's own struct around a provisioner_op
     // Starts an operation: it leaves OP_QUEUED, and op_finish() ends it at some time.
     void (*op_start)(struct provisioner_op *op);

@@ -598,18 +598,18 @@ test_sessions_of_other_gateways(void **state)
         kube_owner_hash(i == 2 ? "together" : "", pod.share);
         (void)kube_pod_keep(kube, &pod);
     }
-    assert_int_equal(provisioner_claimed_elsewhere(&kube->base, NULL), 3);
-    assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "ann"), 1);
-    assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "bob"), 2);
-    assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "eve"), 0);
-    assert_int_equal(provisioner_claimed_elsewhere(&kube->base, "together"), 1);
-    assert_true(provisioner_holds_for(&kube->base, "there", "bob"));
-    assert_false(provisioner_holds_for(&kube->base, "there", "eve"));
-    assert_false(provisioner_holds_for(&kube->base, "away", "bob"));
+    assert_int_equal(kube_claimed_elsewhere(&kube->base, NULL), 3);
+    assert_int_equal(kube_claimed_elsewhere(&kube->base, "ann"), 1);
+    assert_int_equal(kube_claimed_elsewhere(&kube->base, "bob"), 2);
+    assert_int_equal(kube_claimed_elsewhere(&kube->base, "eve"), 0);
+    assert_int_equal(kube_claimed_elsewhere(&kube->base, "together"), 1);
+    assert_true(kube_holds_for(&kube->base, "there", "bob"));
+    assert_false(kube_holds_for(&kube->base, "there", "eve"));
+    assert_false(kube_holds_for(&kube->base, "away", "bob"));
     pod.ours = true;
     (void)kube_pod_keep(kube, &pod);
     kube_pod_find(kube, "bbbbbb")->deleting = true;
-    assert_int_equal(provisioner_claimed_elsewhere(&kube->base, NULL), 1);
+    assert_int_equal(kube_claimed_elsewhere(&kube->base, NULL), 1);
     kube_pods_fini(kube);
     free(kube);
 }
