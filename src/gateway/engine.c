@@ -11,6 +11,9 @@
 
 enum { TMP_MB = 64 };
 
+static const struct provisioner_engine *const engines[] = {&provisioner_oci, &provisioner_docker,
+                                                           &provisioner_kubernetes, NULL};
+
 void
 engine_settings_init(struct engine_settings *engine, const struct config *config,
                      const struct layout *layout, const struct kernelspecs *specs,
@@ -31,6 +34,7 @@ engine_settings_init(struct engine_settings *engine, const struct config *config
         n_envs++;
     }
     engine->settings = (struct provisioner_settings){
+        .engines = engines,
         .engine = config->provisioner,
         .state_dir = state_dir,
         .gateway_id = gateway_id,

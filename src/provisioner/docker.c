@@ -91,6 +91,7 @@ engine_free(struct provisioner *provisioner)
 
 const struct provisioner_engine provisioner_docker = {
     .name = "docker",
+    .is_on_this_machine = true,
     .create = engine_create,
     .free = engine_free,
     .doctor = engine_doctor,

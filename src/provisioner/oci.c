@@ -183,6 +183,7 @@ engine_open_entry(const struct provisioner *provisioner, const char *id,
 
 const struct provisioner_engine provisioner_oci = {
     .name = "oci",
+    .is_on_this_machine = true,
     .create = engine_create,
     .free = engine_free,
     .doctor = engine_doctor,

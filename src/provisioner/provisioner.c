@@ -9,16 +9,11 @@
 #include "provisioner_priv.h"
 #include "provisioner_replicas.h"
 
-// In the order in which "auto" tries them.
-static const struct provisioner_engine *const engines[] = {&provisioner_oci, &provisioner_docker,
-                                                           &provisioner_kubernetes};
-
-// "auto" looks for engines on this machine, so it does not try a cluster.
 static bool
 engine_asked_for(const struct provisioner_engine *engine, const char *name)
 {
     if (strcmp(name, "auto") == 0)
-        return engine != &provisioner_kubernetes;
+        return engine->is_on_this_machine;
     return strcmp(name, engine->name) == 0;
 }
 
@@ -28,14 +23,13 @@ provisioner_new(struct loop *loop, const struct provisioner_settings *settings,
 {
     KG_AUTO_BUF reasons = {0};
     struct kg_error why;
-    for (size_t i = 0; i < KG_ARRAY_LEN(engines); i++) {
-        if (!engine_asked_for(engines[i], settings->engine))
+    for (const struct provisioner_engine *const *engine = settings->engines; *engine; engine++) {
+        if (!engine_asked_for(*engine, settings->engine))
             continue;
-        struct provisioner *provisioner = engines[i]->create(loop, settings, &why);
+        struct provisioner *provisioner = (*engine)->create(loop, settings, &why);
         if (provisioner)
             return provisioner;
-        buf_printf(&reasons, "%s%s: %.110s", reasons.len ? "; " : "", engines[i]->name,
-                   why.message);
+        buf_printf(&reasons, "%s%s: %.110s", reasons.len ? "; " : "", (*engine)->name, why.message);
     }
     if (strcmp(settings->engine, "auto") != 0)
         *err = why;
@@ -72,10 +66,10 @@ provisioner_doctor(const struct provisioner_settings *settings, provisioner_find
                    void *arg)
 {
     struct provisioner_traits first = {0};
-    for (size_t i = 0; i < KG_ARRAY_LEN(engines); i++) {
-        struct provisioner_traits traits = {.engine = engines[i]->name};
-        if (engine_asked_for(engines[i], settings->engine) &&
-            engines[i]->doctor(settings, fn, arg, &traits) && !first.engine)
+    for (const struct provisioner_engine *const *engine = settings->engines; *engine; engine++) {
+        struct provisioner_traits traits = {.engine = (*engine)->name};
+        if (engine_asked_for(*engine, settings->engine) &&
+            (*engine)->doctor(settings, fn, arg, &traits) && !first.engine)
             first = traits;
     }
     return first;

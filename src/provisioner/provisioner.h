@@ -47,8 +47,15 @@ struct provisioner_kubernetes {
     bool unenforced_network; // sandboxes may reach what the cluster lets them reach
 };
 
+// An engine is a folder beside this file, and one vtable (provisioner_engine.h).
+struct provisioner_engine;
+extern const struct provisioner_engine provisioner_oci, provisioner_docker, provisioner_kubernetes;
+
 struct provisioner_settings {
-    const char *engine;      // "auto", "oci", "docker", "kubernetes"
+    // Those to choose from, ended by NULL, in the order in which "auto" tries them: it tries those
+    // that run sandboxes on this machine.
+    const struct provisioner_engine *const *engines;
+    const char *engine;      // the name of one, or "auto"
     const char *state_dir;   // exists, is ours alone; the engine oci lets other users traverse it
     const char *gateway_id;  // labels everything that this gateway creates: 8 characters of a-z2-7
     const char *image;       // "host"; else a rootfs folder (oci) or an image's name (docker)

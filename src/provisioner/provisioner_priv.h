@@ -60,6 +60,7 @@ struct provisioner_search {
 
 struct provisioner_engine {
     const char *name;
+    bool is_on_this_machine; // "auto" tries it
     struct provisioner *(*create)(struct loop *loop, const struct provisioner_settings *settings,
                                   struct kg_error *err);
     void (*free)(struct provisioner *provisioner);
@@ -92,10 +93,6 @@ struct provisioner_engine {
     // Frees the engine's own part of an operation.
     void (*op_fini)(struct provisioner_op *op);
 };
-
-extern const struct provisioner_engine provisioner_oci;
-extern const struct provisioner_engine provisioner_docker;
-extern const struct provisioner_engine provisioner_kubernetes;
 
 struct provisioner_op;
 

@@ -115,7 +115,9 @@ set_up(void **state)
     id_random(f->gateway_id, 8);
     f->loop = loop_new();
     f->deadline = loop_timer_new(f->loop, on_deadline, f);
+    static const struct provisioner_engine *const engines[] = {&provisioner_oci, NULL};
     f->settings = (struct provisioner_settings){
+        .engines = engines,
         .engine = "oci",
         .state_dir = f->state_dir,
         .gateway_id = f->gateway_id,
