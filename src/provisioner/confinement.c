@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of a sandbox, the same for every engine: users, limits, paths, the agent's arguments.
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 
 #include <string.h>
 #include <sys/resource.h>

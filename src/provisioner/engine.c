@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 
 char *
 provisioner_real_path(const char *what, const char *path, struct kg_error *err)

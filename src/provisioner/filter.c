@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 
 enum { MAX_ARGS = 6, MAX_FILTER_BYTES = 4096 * sizeof(struct sock_filter) };
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 
 #define META_MAX (1024 * 1024)
 

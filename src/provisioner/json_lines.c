@@ -2,7 +2,7 @@
 // Event streams of engines: one JSON document a line.
 #include <string.h>
 
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 
 // A pod with all its annotations has less.
 #define LINE_MAX_BYTES ((size_t)2 << 20)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "metrics.h"
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 
 #define MAX_RUNNING 8
 #define MAX_REMOVALS 6 // of these

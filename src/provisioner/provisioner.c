@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 #include "provisioner_replicas.h"
 
 static bool

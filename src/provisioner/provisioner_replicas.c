@@ -2,7 +2,7 @@
 // Several gateways of one installation: calls of the engine, which knows the others.
 #include "provisioner_replicas.h"
 
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 
 const char *
 provisioner_replica_id(const struct provisioner *provisioner)

@@ -2,7 +2,7 @@
 // Internals of the system call filter: its rules, and the calls of which it allows some arguments.
 #pragma once
 
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 
 // Conditions on one argument of a call: that all of it has a value, or the bits in `mask`.
 json_t *seccomp_equals(int index, json_int_t value);

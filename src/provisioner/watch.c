@@ -2,7 +2,7 @@
 // Exit watches: one callback per sandbox container.
 #include <string.h>
 
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 
 static void
 watch_free(struct sandbox_watch *watch)

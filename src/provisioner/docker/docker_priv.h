@@ -4,7 +4,7 @@
 #pragma once
 
 #include "http_client.h"
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 
 #define DOCKER_IMAGE "kernelgate-kernel:latest" // if the image setting is "host"
 #define DOCKER_LABEL_GATEWAY "kernelgate.gateway"

@@ -6,7 +6,7 @@
 #include <netinet/in.h>
 
 #include "http_client.h"
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 #include "provisioner_replicas.h"
 
 #define KUBE_IMAGE "kernelgate-kernel:latest" // if the image setting is "host"

@@ -3,7 +3,7 @@
 // runs as a child process.
 #pragma once
 
-#include "provisioner_priv.h"
+#include "provisioner_engine.h"
 
 struct cgroup_mount {
     char *path;
