@@ -30,9 +30,9 @@ FROM ${BASE} AS console
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
         ca-certificates python3-venv
-COPY src/console /src/console
-RUN /src/console/install /tools \
-    && /tools/bin/node /src/console/build.mjs /tools /console
+COPY src/face/console/page /page
+RUN /page/install /tools \
+    && /tools/bin/node /page/build.mjs /tools /console
 
 FROM ${BASE}
 # Also the date of a new user's password.

@@ -230,6 +230,8 @@ const char *http_request_param(const struct http_request *request, const char *n
 // The first value of that name in the query, decoded; NULL: none.
 const char *http_request_query(const struct http_request *request, const char *name);
 const char *http_request_header(const struct http_request *request, const char *name);
+// Whether a list of entity tags, as in If-None-Match, names `etag` (with its quotes).
+bool http_etag_list_has(const char *list, const char *etag);
 // The owner; NULL: none, which is possible on HTTP_PUBLIC routes only.
 const char *http_request_owner(const struct http_request *request);
 // What the client has sent to be identified, to be freed; NULL: nothing. `ret_is_login`: it came in

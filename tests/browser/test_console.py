@@ -44,7 +44,7 @@ def test_the_page_is_small():
 
 
 def test_the_sources_have_no_type_errors(tmp_path):
-    for path in (PROJECT / "src/console").iterdir():
+    for path in (PROJECT / "src/face/console/page").iterdir():
         shutil.copy(path, tmp_path)
     (tmp_path / "node_modules").symlink_to(PROJECT / "build/console-tools/node_modules")
     checker = PROJECT / "build/browser/node_modules/typescript/bin/tsc"

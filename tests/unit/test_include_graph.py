@@ -111,15 +111,15 @@ class IncludeGraph(unittest.TestCase):
 
     def test_names_of_a_face(self):
         routes = '#define ROUTE(m, p) p\nconst char *api = ROUTE(GET, "/api/v1/things/{id}");\n'
-        api = {"api/api.c": routes}
+        api = {"face/api/api.c": routes}
         for string in ("/api/v1/things", "/api/v1/things/7", "/api/v1/things/%s"):
             changes = api | {"http/http.c": f'const char *http = "{string}";\n'}
-            self.assert_one(self.check(changes), f'src/http/http.c has "{string}"', "src/api")
+            self.assert_one(self.check(changes), f'src/http/http.c has "{string}"', "src/face/api")
         for text in ('"/api/v1/things-more"', '"see /api/v1/things"', '"" /* "/api/v1/things" */'):
             self.assertEqual(self.check(api | {"http/http.c": f"const char *http = {text};\n"}), [])
         tool = 'struct { const char *name, *title; } t = { .name = "run_it", .title = "Run" };\n'
-        changes = {"mcp/tools/t.c": tool, "http/http.c": 'const char *http = "run_it";\n'}
-        self.assert_one(self.check(changes), 'src/http/http.c has "run_it"', "src/mcp")
+        changes = {"face/mcp/tools/t.c": tool, "http/http.c": 'const char *http = "run_it";\n'}
+        self.assert_one(self.check(changes), 'src/http/http.c has "run_it"', "src/face/mcp")
 
     def test_module_without_a_layer(self):
         problems = self.check({"stray/stray.c": "int stray;\n"})

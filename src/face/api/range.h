@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conditions that a GET of a file may carry (RFC 9110, sections 13 and 14).
+// The range that a GET of a file may ask for (RFC 9110, section 14).
 #pragma once
 
 #include "base.h"
@@ -9,5 +9,3 @@ struct session_file_range;
 // Parses a Range header with one range of bytes. False: the header must be ignored (another unit,
 // several ranges, malformed). Does not set `if_etag` of `ret`.
 bool range_parse(const char *text, struct session_file_range *ret);
-// Whether an If-None-Match header names `etag` (with its quotes).
-bool etag_list_has(const char *list, const char *etag);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The console: a page for people, whose files are built from src/console.
+// The console: a page for people, whose files are built from page/.
 #pragma once
 
 #include <stddef.h>

@@ -14,7 +14,6 @@
 
 #include "base.h"
 #include "http.h"
-#include "range.h"
 
 #define ASSETS "assets/"
 #define FRAME "frame.html"
@@ -227,7 +226,7 @@ reply_file(struct http_request *request, const struct console *console, struct c
     const char *known = http_request_header(request, "If-None-Match");
     add_headers(request, console, file->name);
     http_reply_header(request, "ETag", etag);
-    if (known && etag_list_has(known, etag)) {
+    if (known && http_etag_list_has(known, etag)) {
         http_reply(request, 304, NULL, NULL, 0);
         return;
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Range and If-None-Match.
+// The Range header.
 
 #include "range.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -43,21 +44,4 @@ range_parse(const char *text, struct session_file_range *ret)
     ret->first = first;
     ret->last = last;
     return true;
-}
-
-bool
-etag_list_has(const char *list, const char *etag)
-{
-    size_t len = strlen(etag);
-    for (const char *at = list; *at;) {
-        at += strspn(at, " \t,");
-        if (*at == '*')
-            return true;
-        if (strncmp(at, "W/", 2) == 0)
-            at += 2;
-        if (strncmp(at, etag, len) == 0)
-            return true;
-        at += strcspn(at, ",");
-    }
-    return false;
 }

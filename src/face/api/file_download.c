@@ -138,7 +138,7 @@ download_on_head(const struct session_file *file, bool is_part, int64_t offset, 
     struct download *download = arg;
     struct http_request *request = download->request;
     const char *known = http_request_header(request, "If-None-Match");
-    if (known && etag_list_has(known, file->etag)) {
+    if (known && http_etag_list_has(known, file->etag)) {
         reply_not_modified(download, file);
         return;
     }
