@@ -374,8 +374,8 @@ void http_server_set_forward(struct http_server *server, http_forward_fn fn, voi
 // Whether connections from that address are other gateways', which forward requests of many
 // clients: they are not limited as strangers.
 struct sockaddr;
-typedef bool (*http_fellow_fn)(const struct sockaddr *from, void *arg);
-void http_server_set_fellow(struct http_server *server, http_fellow_fn fn, void *arg);
+typedef bool (*http_replica_fn)(const struct sockaddr *from, void *arg);
+void http_server_set_replica(struct http_server *server, http_replica_fn fn, void *arg);
 // Calls the handler after all, or refuses the request if the server drains. Its on_gone must be
 // free.
 void http_request_handle(struct http_request *request);

@@ -219,8 +219,8 @@ struct http_server {
     struct http_quota anonymous_quota;
     http_forward_fn forward; // or NULL
     void *forward_arg;
-    http_fellow_fn fellow; // or NULL
-    void *fellow_arg;
+    http_replica_fn is_replica; // or NULL
+    void *replica_arg;
     struct http_owners owners;
     bool draining;
     struct http_router router;

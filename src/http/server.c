@@ -99,15 +99,15 @@ on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *
     (void)listener;
     (void)len;
     struct http_server *server = arg;
-    bool is_fellow = server->fellow && server->fellow(from, server->fellow_arg);
+    bool is_replica = server->is_replica && server->is_replica(from, server->replica_arg);
     struct http_peer *peer =
-        places_make_room(&server->places) ? peer_take(&server->peers, from, is_fellow) : NULL;
+        places_make_room(&server->places) ? peer_take(&server->peers, from, is_replica) : NULL;
     if (!peer) {
         close(fd);
         return;
     }
     struct http_connection *conn = pipeline_new(server, fd, peer);
-    if (is_fellow)
+    if (is_replica)
         place_trust(conn);
 }
 

@@ -15,10 +15,10 @@ http_server_set_forward(struct http_server *server, http_forward_fn fn, void *ar
 }
 
 void
-http_server_set_fellow(struct http_server *server, http_fellow_fn fn, void *arg)
+http_server_set_replica(struct http_server *server, http_replica_fn fn, void *arg)
 {
-    server->fellow = fn;
-    server->fellow_arg = arg;
+    server->is_replica = fn;
+    server->replica_arg = arg;
 }
 
 void

@@ -9,7 +9,7 @@
 #include "guard_priv.h"
 #include "jupyter.h"
 #include "link_iopub.h"
-#include "session_priv.h"
+#include "signer_priv.h"
 #include "socket_priv.h"
 
 enum {
@@ -31,7 +31,7 @@ struct delivery {
     enum jupyter_channel id;
     void *(*shape)(enum jupyter_channel channel, struct jupyter_message *message);
     void (*shaped_free)(void *shaped);
-    struct jupyter_session *session; // a copy
+    struct jupyter_signer *signer; // a copy
     struct socket_message received;
     bool keep_raw;
     size_t max_message_bytes;
@@ -43,7 +43,7 @@ struct delivery {
 // A large request that a worker builds.
 struct making {
     struct channel *channel; // not used by the worker
-    struct jupyter_session *session;
+    struct jupyter_signer *signer;
     char msg_id[JUPYTER_MSG_ID_SIZE];
     char *msg_type;
     struct jupyter_content content;
@@ -75,7 +75,7 @@ struct channel {
 // `gone` is set during a callback: freeing the channels sets *gone.
 struct jupyter_channels {
     struct loop *loop;
-    struct jupyter_session *session;
+    struct jupyter_signer *signer;
     char *dir;
     size_t max_message_bytes;
     bool keep_raw;
@@ -116,7 +116,7 @@ delivery_free(void *arg)
     struct delivery *delivery = arg;
     socket_message_fini(&delivery->received);
     message_free_shaped(delivery->message, delivery->shaped_free);
-    jupyter_session_free(delivery->session);
+    jupyter_signer_free(delivery->signer);
     free(delivery);
 }
 
@@ -124,7 +124,7 @@ static void
 delivery_run(void *arg)
 {
     struct delivery *delivery = arg;
-    delivery->message = jupyter_message_parse(delivery->session, delivery->received.frames,
+    delivery->message = jupyter_message_parse(delivery->signer, delivery->received.frames,
                                               delivery->received.n_frames, &delivery->err);
     if (delivery->message != NULL && delivery->keep_raw)
         message_keep_raw(delivery->message, delivery->received.frames, delivery->received.n_frames,
@@ -142,7 +142,7 @@ making_free(void *arg)
         making->content.free_arg(making->content.arg);
     jupyter_raw_free(making->raw);
     jupyter_outgoing_free(making->outgoing);
-    jupyter_session_free(making->session);
+    jupyter_signer_free(making->signer);
     free(making->msg_type);
     free(making);
 }
@@ -152,11 +152,11 @@ making_run(void *arg)
 {
     struct making *making = arg;
     if (making->raw != NULL) {
-        making->outgoing = jupyter_outgoing_new_raw(making->session, KG_STEAL(making->raw));
+        making->outgoing = jupyter_outgoing_new_raw(making->signer, KG_STEAL(making->raw));
         return;
     }
     json_t *content = making->content.make(making->content.arg);
-    making->outgoing = outgoing_make(making->session, making->msg_id, making->msg_type, content);
+    making->outgoing = outgoing_make(making->signer, making->msg_id, making->msg_type, content);
     making->content.free_arg(KG_STEAL(making->content.arg));
 }
 
@@ -219,7 +219,7 @@ deliver(struct channel *channel, struct socket_message *received)
     void (*shaped_free)(void *shaped) = events->shaped_free;
     struct kg_error err;
     struct jupyter_message *message = jupyter_message_parse(
-        channel->channels->session, received->frames, received->n_frames, &err);
+        channel->channels->signer, received->frames, received->n_frames, &err);
 
     if (message != NULL && channel->channels->keep_raw)
         message_keep_raw(message, received->frames, received->n_frames,
@@ -259,7 +259,7 @@ deliver_large(struct channel *channel, struct socket_message *received)
     delivery->id = channel->id;
     delivery->shape = channels->events.shape;
     delivery->shaped_free = channels->events.shaped_free;
-    delivery->session = session_copy(channels->session);
+    delivery->signer = signer_copy(channels->signer);
     delivery->cost = received->cost;
     delivery->keep_raw = channels->keep_raw;
     delivery->max_message_bytes = channels->max_message_bytes;
@@ -407,7 +407,7 @@ jupyter_channels_attach(struct jupyter_channels *channels, enum jupyter_channel 
     int inner_fd;
 
     channel_close(channel);
-    channel->sock = socket_new(id, session_own_id(channels->session), channels->dir,
+    channel->sock = socket_new(id, signer_own_id(channels->signer), channels->dir,
                                channels->max_message_bytes, &inner_fd, err);
     if (channel->sock == NULL)
         return -1;
@@ -441,7 +441,7 @@ jupyter_channels_send(struct jupyter_channels *channels, enum jupyter_channel id
 {
     struct channel *channel = &channels->channel[id];
     KG_AUTO(jupyter_outgoing)
-    outgoing = jupyter_outgoing_new(channels->session, msg_type, content);
+    outgoing = jupyter_outgoing_new(channels->signer, msg_type, content);
 
     if (check_can_send(channel, err) != 0)
         return -1;
@@ -482,10 +482,10 @@ jupyter_channels_send_large(struct jupyter_channels *channels, enum jupyter_chan
     }
     struct making *making = KG_NEW(struct making);
     making->channel = channel;
-    making->session = session_copy(channels->session);
+    making->signer = signer_copy(channels->signer);
     making->msg_type = kg_strdup(msg_type);
     making->content = *content;
-    session_next_id(channels->session, making->msg_id);
+    signer_next_id(channels->signer, making->msg_id);
     if (ret_msg_id != NULL)
         memcpy(ret_msg_id, making->msg_id, sizeof(making->msg_id));
     channel->pending[channel->n_pending++] = (struct pending){
@@ -501,7 +501,7 @@ jupyter_channels_send_large(struct jupyter_channels *channels, enum jupyter_chan
 const char *
 jupyter_channels_session(const struct jupyter_channels *channels)
 {
-    return session_own_id(channels->session);
+    return signer_own_id(channels->signer);
 }
 
 void
@@ -543,7 +543,7 @@ jupyter_channels_send_raw(struct jupyter_channels *channels, enum jupyter_channe
     if (raw->bytes > LARGE_COST) {
         struct making *making = KG_NEW(struct making);
         making->channel = channel;
-        making->session = session_copy(channels->session);
+        making->signer = signer_copy(channels->signer);
         making->raw = raw;
         *pending = (struct pending){
             .making = making,
@@ -552,7 +552,7 @@ jupyter_channels_send_raw(struct jupyter_channels *channels, enum jupyter_channe
         };
         channel->n_pending++;
     } else {
-        *pending = (struct pending){.outgoing = jupyter_outgoing_new_raw(channels->session, raw)};
+        *pending = (struct pending){.outgoing = jupyter_outgoing_new_raw(channels->signer, raw)};
         channel->n_pending++;
         flush_pending(channel);
         go_on_if_ready(channel);
@@ -572,7 +572,7 @@ jupyter_channels_new(struct loop *loop, const struct jupyter_channels_settings *
     }
     struct jupyter_channels *channels = KG_NEW(struct jupyter_channels);
     channels->loop = loop;
-    channels->session = jupyter_session_new(settings->key);
+    channels->signer = jupyter_signer_new(settings->key);
     channels->dir = kg_strdup(settings->dir);
     channels->max_message_bytes =
         settings->max_message_bytes != 0 ? settings->max_message_bytes : DEFAULT_MAX_MESSAGE_BYTES;
@@ -598,7 +598,7 @@ jupyter_channels_free(struct jupyter_channels *channels)
     }
     if (channels->gone != NULL)
         *channels->gone = true;
-    jupyter_session_free(channels->session);
+    jupyter_signer_free(channels->signer);
     free(channels->dir);
     free(channels);
 }

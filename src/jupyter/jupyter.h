@@ -68,11 +68,11 @@ KG_DEFINE_AUTO(jupyter_message, jupyter_message_free)
 
 // Signs and verifies with HMAC-SHA256 ("The Wire Protocol"), and numbers the messages that it
 // sends.
-struct jupyter_session;
+struct jupyter_signer;
 // `key` is the connection file's key, used as it is; empty: messages are not signed.
-struct jupyter_session *jupyter_session_new(const char *key);
-void jupyter_session_free(struct jupyter_session *session);
-KG_DEFINE_AUTO(jupyter_session, jupyter_session_free)
+struct jupyter_signer *jupyter_signer_new(const char *key);
+void jupyter_signer_free(struct jupyter_signer *signer);
+KG_DEFINE_AUTO(jupyter_signer, jupyter_signer_free)
 
 // Parses the frames of one message: [identities…, "<IDS|MSG>", signature, header, parent_header,
 // metadata, content, buffers…]. What kernels produce and JSON forbids is replaced:
@@ -80,7 +80,7 @@ KG_DEFINE_AUTO(jupyter_session, jupyter_session_free)
 // of range by the nearest real. Fails on a bad signature (KG_UNAUTHORIZED), a missing frame, text
 // that is not JSON, or a bound on frames, header or depth (all KG_INVALID_CONTENT). A pure
 // function: any thread may call it.
-KG_MUST_CHECK struct jupyter_message *jupyter_message_parse(const struct jupyter_session *session,
+KG_MUST_CHECK struct jupyter_message *jupyter_message_parse(const struct jupyter_signer *signer,
                                                             const struct jupyter_frame *frames,
                                                             size_t n_frames, struct kg_error *err);
 
@@ -94,10 +94,10 @@ struct jupyter_outgoing {
     char *owned[6];
     struct jupyter_raw *raw; // has the last four of them, and buffers; NULL: none
 };
-struct jupyter_outgoing *jupyter_outgoing_new(struct jupyter_session *session, const char *msg_type,
+struct jupyter_outgoing *jupyter_outgoing_new(struct jupyter_signer *signer, const char *msg_type,
                                               json_t *content);
 // Signs a client's message (taken). A pure function.
-struct jupyter_outgoing *jupyter_outgoing_new_raw(const struct jupyter_session *session,
+struct jupyter_outgoing *jupyter_outgoing_new_raw(const struct jupyter_signer *signer,
                                                   struct jupyter_raw *raw);
 void jupyter_outgoing_free(struct jupyter_outgoing *outgoing);
 KG_DEFINE_AUTO(jupyter_outgoing, jupyter_outgoing_free)

@@ -5,7 +5,7 @@
 
 #include "json_priv.h"
 #include "jupyter.h"
-#include "session_priv.h"
+#include "signer_priv.h"
 #include "zmtp_priv.h"
 
 // Header and parent header hold a handful of short strings.
@@ -41,8 +41,8 @@ static size_t
 after_delimiter(const struct jupyter_frame *frames, size_t n_frames)
 {
     for (size_t i = 0; i < n_frames; i++) {
-        if (frames[i].len == strlen(SESSION_DELIMITER) &&
-            memcmp(frames[i].data, SESSION_DELIMITER, frames[i].len) == 0)
+        if (frames[i].len == strlen(SIGNER_DELIMITER) &&
+            memcmp(frames[i].data, SIGNER_DELIMITER, frames[i].len) == 0)
             return i + 1;
     }
     return 0;
@@ -121,7 +121,7 @@ load_body(struct jupyter_message *message, const struct jupyter_frame *frames, s
 }
 
 struct jupyter_message *
-jupyter_message_parse(const struct jupyter_session *session, const struct jupyter_frame *frames,
+jupyter_message_parse(const struct jupyter_signer *signer, const struct jupyter_frame *frames,
                       size_t n_frames, struct kg_error *err)
 {
     if (n_frames > JUPYTER_MAX_FRAMES) {
@@ -136,7 +136,7 @@ jupyter_message_parse(const struct jupyter_session *session, const struct jupyte
     }
     const struct jupyter_frame *parts = &frames[first + 1];
     uint64_t replaced = replaced_bytes(parts);
-    if (replaced == 0 && !session_verify(session, parts, &frames[first])) {
+    if (replaced == 0 && !signer_verify(signer, parts, &frames[first])) {
         (void)kg_error_set(err, KG_UNAUTHORIZED, 0, "message with a bad signature");
         return NULL;
     }

@@ -31,11 +31,11 @@ call_start(struct replicas *replicas, struct http_request *request,
            const struct http_call_spec *spec, const char *target, const char *const *headers,
            const struct provisioner_place *place, http_call_fn fn, void *arg, struct kg_error *err)
 {
-    KG_AUTO_FREE char *mark = replicas_mark(place, 1);
+    KG_AUTO_FREE char *forwarded = replicas_forwarded_line(place, 1);
     KG_AUTO_FREE char *authorization = authorization_of(request);
     KG_AUTO_FREE char *url = kg_asprintf("http://%s%s", place->address, target);
     char *copied[HEADERS_MAX] = {0};
-    const char *lines[HEADERS_MAX + 3] = {mark, authorization};
+    const char *lines[HEADERS_MAX + 3] = {forwarded, authorization};
     size_t n = authorization ? 2 : 1, n_copied = 0;
     for (const char *name = "Host"; name; name = *headers++) {
         const char *value = http_request_header(request, name);

@@ -268,8 +268,8 @@ forward_start(struct replicas *replicas, struct http_request *request,
               const struct provisioner_place *place, int n, const struct forward_retry *retry)
 {
     struct forward *forward = KG_NEW(struct forward);
-    KG_AUTO_FREE char *mark = replicas_mark(place, n);
-    KG_AUTO_FREE char *head = http_tunnel_head(request, mark);
+    KG_AUTO_FREE char *forwarded = replicas_forwarded_line(place, n);
+    KG_AUTO_FREE char *head = http_tunnel_head(request, forwarded);
     int port;
     KG_AUTO_FREE char *host = replicas_host(place->address, &port);
     const char *upgrade = http_request_header(request, "Upgrade");

@@ -19,7 +19,7 @@ on_request(struct http_request *request, void *arg)
 }
 
 static bool
-is_fellow(const struct sockaddr *from, void *arg)
+is_replica(const struct sockaddr *from, void *arg)
 {
     const struct replicas *replicas = arg;
     struct provisioner_place places[PROVISIONER_REPLICAS_MAX];
@@ -37,7 +37,7 @@ replicas_new(const struct replicas_settings *settings, struct http_server *serve
     replicas->settings = *settings;
     replicas->server = server;
     http_server_set_forward(server, on_request, replicas);
-    http_server_set_fellow(server, is_fellow, replicas);
+    http_server_set_replica(server, is_replica, replicas);
     return replicas;
 }
 

@@ -5,7 +5,7 @@
 //     place.c       which replica answers it, by what its route says that it concerns
 //     lookup.c      where the session is that a request names
 //     fan_out.c     what the other replicas answer to a question, or are told
-//     mark.c        what a forwarded request carries
+//     forwarded.c   what a forwarded request carries
 //     forward.c     one forwarded request
 //     addresses.c   addresses of other replicas
 #pragma once
@@ -32,9 +32,9 @@ struct replicas {
 };
 
 // The header for a request that is forwarded to that replica for the n-th time. To be freed.
-char *replicas_mark(const struct provisioner_place *place, int n);
+char *replicas_forwarded_line(const struct provisioner_place *place, int n);
 // How often a request with that header (or NULL) has been forwarded; -1: not to the replica `id`.
-int replicas_read_mark(const char *mark, const char *id);
+int replicas_read_forwarded(const char *value, const char *id);
 int replicas_times_forwarded(const struct replicas *replicas, const struct http_request *request);
 // The session of a request has no holder, and that lasts.
 void replicas_lost_error(struct kg_error *err);

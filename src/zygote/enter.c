@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A zygote's child enters a sandbox. Three forks:
 //
-//     zygote -> entrant   joins the control groups and namespaces, and gives up its privileges
-//            -> herald    is the first in the sandbox's PID namespace, and ends at once
+//     zygote -> joiner   joins the control groups and namespaces, and gives up its privileges
+//            -> intermediate    is the first in the sandbox's PID namespace, and ends at once
 //            -> kernel    becomes a child of the sandbox's init, the agent, as with exec
 //
 // No privileged process is ever visible in the sandbox: privileges are dropped before the second
@@ -237,8 +237,8 @@ open_output(const char *path)
     close(fd);
 }
 
-// Once the agent is the parent, the herald has ended, and its end cannot trigger the signal that
-// this process requests for its parent's death.
+// Once the agent is the parent, the intermediate has ended, and its end cannot trigger the signal
+// that this process requests for its parent's death.
 static void
 wait_for_agent(void)
 {
@@ -265,16 +265,16 @@ become_kernel(const struct enter_spec *spec)
 
 // Returns in the kernel only.
 static void
-run_entrant(const struct enter_spec *spec)
+run_joiner(const struct enter_spec *spec)
 {
     int failed = enter_sandbox(spec);
     if (failed >= 0)
         fail(failed);
-    pid_t herald = fork();
-    if (herald < 0)
+    pid_t intermediate = fork();
+    if (intermediate < 0)
         fail(ENTER_SECOND_FORK);
-    if (herald > 0) {
-        (void)waitpid(herald, NULL, 0);
+    if (intermediate > 0) {
+        (void)waitpid(intermediate, NULL, 0);
         _exit(0);
     }
     pid_t kernel = fork();
@@ -288,7 +288,7 @@ run_entrant(const struct enter_spec *spec)
 // ---- The zygote -----------------------------------------------------------------------------
 
 // Does not wait for the report: a tenant can stop the processes in its sandbox, including the
-// herald and the kernel.
+// intermediate and the kernel.
 int
 enter_fork(const struct enter_spec *spec, int *ret_report_fd)
 {
@@ -297,18 +297,18 @@ enter_fork(const struct enter_spec *spec, int *ret_report_fd)
     if (pipe2(ends, O_CLOEXEC) != 0)
         return -1;
     python.before();
-    pid_t entrant = fork();
-    if (entrant == 0) {
+    pid_t joiner = fork();
+    if (joiner == 0) {
         report_fd = ends[1];
-        run_entrant(spec);
+        run_joiner(spec);
         return 0;
     }
     int failure = errno;
     python.parent();
     close(ends[1]);
     *ret_report_fd = ends[0];
-    if (entrant < 0)
+    if (joiner < 0)
         close(ends[0]);
     errno = failure;
-    return entrant;
+    return joiner;
 }

@@ -46,9 +46,9 @@ struct enter_spec {
 // read it. Returns -1 with errno.
 int enter_prepare(void);
 // Forks. In the child, returns 0 when the child is in the sandbox, with no more rights than the
-// sandbox's other processes. In the zygote, returns at once: the process id of the entrant, which
-// the caller must reap, and which ends soon after the report. A struct enter_report can be read
-// from `ret_report_fd`, which the caller owns. Returns -1 with errno if nothing was forked.
+// sandbox's other processes. In the zygote, returns at once: the process id of the one that joins,
+// which the caller must reap, and which ends soon after the report. A struct enter_report can be
+// read from `ret_report_fd`, which the caller owns. Returns -1 with errno if nothing was forked.
 int enter_fork(const struct enter_spec *spec, int *ret_report_fd);
 // What a step does, for messages.
 const char *enter_step_name(int step);

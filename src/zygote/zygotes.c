@@ -22,8 +22,8 @@ enum {
 };
 
 // One kernelspec.
-struct breed {
-    TAILQ_ENTRY(breed) link;
+struct zygote_slot {
+    TAILQ_ENTRY(zygote_slot) link;
     struct zygotes *zygotes;
     struct zygote_plan plan;
     struct zygote *current; // forks, if it is ready; or NULL
@@ -39,20 +39,20 @@ struct zygotes {
     char *library_path;
     int library_fd;
     int filter_fd;
-    TAILQ_HEAD(, breed) breeds;
+    TAILQ_HEAD(, zygote_slot) slots;
     loop_fn on_settled; // NULL: was called
     void *on_settled_arg;
 };
 
-static struct breed *
+static struct zygote_slot *
 find(const struct zygotes *zygotes, const char *kernel)
 {
-    struct breed *breed;
+    struct zygote_slot *slot;
     if (!zygotes)
         return NULL;
-    TAILQ_FOREACH(breed, &zygotes->breeds, link) {
-        if (strcmp(breed->plan.kernel, kernel) == 0)
-            return breed;
+    TAILQ_FOREACH(slot, &zygotes->slots, link) {
+        if (strcmp(slot->plan.kernel, kernel) == 0)
+            return slot;
     }
     return NULL;
 }
@@ -66,9 +66,9 @@ is_ready(const struct zygote *zygote)
 static void
 look_whether_settled(struct zygotes *zygotes)
 {
-    const struct breed *breed;
-    TAILQ_FOREACH(breed, &zygotes->breeds, link) {
-        if (!is_ready(breed->current) && !breed->failure.code)
+    const struct zygote_slot *slot;
+    TAILQ_FOREACH(slot, &zygotes->slots, link) {
+        if (!is_ready(slot->current) && !slot->failure.code)
             return;
     }
     if (zygotes->on_settled)
@@ -78,36 +78,36 @@ look_whether_settled(struct zygotes *zygotes)
 // ---- Life -----------------------------------------------------------------------------------
 
 static void
-back_off(struct breed *breed, const struct kg_error *reason)
+back_off(struct zygote_slot *slot, const struct kg_error *reason)
 {
-    breed->failure = *reason;
-    breed->backoff_ms = breed->backoff_ms ? breed->backoff_ms * 2 : MIN_BACKOFF_MS;
-    if (breed->backoff_ms > MAX_BACKOFF_MS)
-        breed->backoff_ms = MAX_BACKOFF_MS;
+    slot->failure = *reason;
+    slot->backoff_ms = slot->backoff_ms ? slot->backoff_ms * 2 : MIN_BACKOFF_MS;
+    if (slot->backoff_ms > MAX_BACKOFF_MS)
+        slot->backoff_ms = MAX_BACKOFF_MS;
     log_warning("no zygote: kernels start by exec until the next one is ready",
-                LOG_STR("kernel", breed->plan.kernel), LOG_INT("next_in_ms", breed->backoff_ms),
+                LOG_STR("kernel", slot->plan.kernel), LOG_INT("next_in_ms", slot->backoff_ms),
                 LOG_ERR(reason));
-    loop_timer_start(breed->work, breed->backoff_ms);
-    look_whether_settled(breed->zygotes);
+    loop_timer_start(slot->work, slot->backoff_ms);
+    look_whether_settled(slot->zygotes);
 }
 
 static void
 current_on_ready(void *arg)
 {
-    struct breed *breed = arg;
-    breed->backoff_ms = 0;
-    breed->failure = (struct kg_error){0};
-    loop_timer_start(breed->work, MAX_AGE_MS);
-    look_whether_settled(breed->zygotes);
+    struct zygote_slot *slot = arg;
+    slot->backoff_ms = 0;
+    slot->failure = (struct kg_error){0};
+    loop_timer_start(slot->work, MAX_AGE_MS);
+    look_whether_settled(slot->zygotes);
 }
 
 static void
 current_on_ended(const struct kg_error *reason, void *arg)
 {
-    struct breed *breed = arg;
+    struct zygote_slot *slot = arg;
     const struct kg_error why = *reason;
-    zygote_end(KG_STEAL(breed->current));
-    back_off(breed, &why);
+    zygote_end(KG_STEAL(slot->current));
+    back_off(slot, &why);
 }
 
 static const struct zygote_events current_events = {
@@ -119,17 +119,17 @@ static const struct zygote_events current_events = {
 static void
 next_on_ready(void *arg)
 {
-    struct breed *breed = arg;
-    loop_timer_start(breed->work, 0);
+    struct zygote_slot *slot = arg;
+    loop_timer_start(slot->work, 0);
 }
 
 static void
 next_on_ended(const struct kg_error *reason, void *arg)
 {
-    struct breed *breed = arg;
+    struct zygote_slot *slot = arg;
     const struct kg_error why = *reason;
-    zygote_end(KG_STEAL(breed->next));
-    back_off(breed, &why);
+    zygote_end(KG_STEAL(slot->next));
+    back_off(slot, &why);
 }
 
 static const struct zygote_events next_events = {
@@ -138,43 +138,42 @@ static const struct zygote_events next_events = {
 };
 
 static struct zygote *
-start(struct breed *breed, const struct zygote_events *events)
+start(struct zygote_slot *slot, const struct zygote_events *events)
 {
-    const struct zygotes *zygotes = breed->zygotes;
+    const struct zygotes *zygotes = slot->zygotes;
     struct kg_error err = {0};
-    struct zygote *zygote =
-        zygote_new(zygotes->loop, zygotes->provisioner, &breed->plan, zygotes->library_fd,
-                   zygotes->filter_fd, events, breed, &err);
+    struct zygote *zygote = zygote_new(zygotes->loop, zygotes->provisioner, &slot->plan,
+                                       zygotes->library_fd, zygotes->filter_fd, events, slot, &err);
     if (!zygote)
-        back_off(breed, &err);
+        back_off(slot, &err);
     return zygote;
 }
 
 static void
-take_next(struct breed *breed)
+take_next(struct zygote_slot *slot)
 {
-    if (breed->current)
-        zygote_end(breed->current);
-    breed->current = KG_STEAL(breed->next);
-    breed->current->events = &current_events;
-    current_on_ready(breed);
+    if (slot->current)
+        zygote_end(slot->current);
+    slot->current = KG_STEAL(slot->next);
+    slot->current->events = &current_events;
+    current_on_ready(slot);
 }
 
 // Starts missing zygotes, and replaces the current one when the next is ready.
 static void
 on_work(void *arg)
 {
-    struct breed *breed = arg;
-    if (is_ready(breed->next) && (!breed->current || TAILQ_EMPTY(&breed->current->forks)))
-        take_next(breed);
-    else if (is_ready(breed->next))
-        loop_timer_start(breed->work, LOOK_MS);
-    else if (!breed->current && !breed->next)
-        breed->current = start(breed, &current_events);
-    else if (is_ready(breed->current) && !breed->next && breed->current->n_forks > 0)
-        breed->next = start(breed, &next_events);
-    else if (is_ready(breed->current) && !breed->next)
-        loop_timer_start(breed->work, MAX_AGE_MS); // nobody has used it
+    struct zygote_slot *slot = arg;
+    if (is_ready(slot->next) && (!slot->current || TAILQ_EMPTY(&slot->current->forks)))
+        take_next(slot);
+    else if (is_ready(slot->next))
+        loop_timer_start(slot->work, LOOK_MS);
+    else if (!slot->current && !slot->next)
+        slot->current = start(slot, &current_events);
+    else if (is_ready(slot->current) && !slot->next && slot->current->n_forks > 0)
+        slot->next = start(slot, &next_events);
+    else if (is_ready(slot->current) && !slot->next)
+        loop_timer_start(slot->work, MAX_AGE_MS); // nobody has used it
 }
 
 // ---- What they are made of ------------------------------------------------------------------
@@ -187,7 +186,7 @@ zygotes_new(struct loop *loop, const struct zygotes_settings *settings)
     zygotes->provisioner = settings->provisioner;
     zygotes->library_path = kg_strdup(settings->library_path);
     zygotes->library_fd = zygotes->filter_fd = -1;
-    TAILQ_INIT(&zygotes->breeds);
+    TAILQ_INIT(&zygotes->slots);
     return zygotes;
 }
 
@@ -218,15 +217,15 @@ padded_argv(const struct zygote_spec *spec)
 void
 zygotes_add(struct zygotes *zygotes, const struct zygote_spec *spec)
 {
-    struct breed *breed = KG_NEW(struct breed);
-    breed->zygotes = zygotes;
-    breed->plan.kernel = kg_strdup(spec->kernel);
-    breed->plan.argv = padded_argv(spec);
-    breed->plan.env = json_deep_copy(spec->env);
-    breed->plan.hello = json_pack("{s:O, s:s*, s:O*, s:s*}", "argv", spec->kernel_argv, "warmup",
-                                  spec->warmup, "late", spec->late, "prepare", spec->prepare);
-    breed->work = loop_timer_new(zygotes->loop, on_work, breed);
-    TAILQ_INSERT_TAIL(&zygotes->breeds, breed, link);
+    struct zygote_slot *slot = KG_NEW(struct zygote_slot);
+    slot->zygotes = zygotes;
+    slot->plan.kernel = kg_strdup(spec->kernel);
+    slot->plan.argv = padded_argv(spec);
+    slot->plan.env = json_deep_copy(spec->env);
+    slot->plan.hello = json_pack("{s:O, s:s*, s:O*, s:s*}", "argv", spec->kernel_argv, "warmup",
+                                 spec->warmup, "late", spec->late, "prepare", spec->prepare);
+    slot->work = loop_timer_new(zygotes->loop, on_work, slot);
+    TAILQ_INSERT_TAIL(&zygotes->slots, slot, link);
 }
 
 static int
@@ -250,16 +249,16 @@ void
 zygotes_start(struct zygotes *zygotes, loop_fn on_settled, void *arg)
 {
     struct kg_error err;
-    struct breed *breed;
+    struct zygote_slot *slot;
     zygotes->on_settled = on_settled;
     zygotes->on_settled_arg = arg;
     if (open_parts(zygotes, &err) < 0) {
         log_warning("kernels start by exec", LOG_ERR(&err));
-        TAILQ_FOREACH(breed, &zygotes->breeds, link)
-            breed->failure = err;
+        TAILQ_FOREACH(slot, &zygotes->slots, link)
+            slot->failure = err;
     } else {
-        TAILQ_FOREACH(breed, &zygotes->breeds, link)
-            loop_timer_start(breed->work, 0);
+        TAILQ_FOREACH(slot, &zygotes->slots, link)
+            loop_timer_start(slot->work, 0);
     }
     look_whether_settled(zygotes);
 }
@@ -267,32 +266,32 @@ zygotes_start(struct zygotes *zygotes, loop_fn on_settled, void *arg)
 void
 zygotes_stop(struct zygotes *zygotes)
 {
-    struct breed *breed;
+    struct zygote_slot *slot;
     zygotes->on_settled = NULL;
-    TAILQ_FOREACH(breed, &zygotes->breeds, link) {
-        loop_timer_stop(breed->work);
-        if (breed->current)
-            zygote_end(KG_STEAL(breed->current));
-        if (breed->next)
-            zygote_end(KG_STEAL(breed->next));
+    TAILQ_FOREACH(slot, &zygotes->slots, link) {
+        loop_timer_stop(slot->work);
+        if (slot->current)
+            zygote_end(KG_STEAL(slot->current));
+        if (slot->next)
+            zygote_end(KG_STEAL(slot->next));
     }
 }
 
 void
 zygotes_free(struct zygotes *zygotes)
 {
-    struct breed *breed;
+    struct zygote_slot *slot;
     if (!zygotes)
         return;
     zygotes_stop(zygotes);
-    while ((breed = TAILQ_FIRST(&zygotes->breeds))) {
-        TAILQ_REMOVE(&zygotes->breeds, breed, link);
-        loop_timer_free(breed->work);
-        json_decref(breed->plan.argv);
-        json_decref(breed->plan.env);
-        json_decref(breed->plan.hello);
-        free(breed->plan.kernel);
-        free(breed);
+    while ((slot = TAILQ_FIRST(&zygotes->slots))) {
+        TAILQ_REMOVE(&zygotes->slots, slot, link);
+        loop_timer_free(slot->work);
+        json_decref(slot->plan.argv);
+        json_decref(slot->plan.env);
+        json_decref(slot->plan.hello);
+        free(slot->plan.kernel);
+        free(slot);
     }
     if (zygotes->library_fd >= 0)
         close(zygotes->library_fd);
@@ -313,11 +312,11 @@ zygotes_have(const struct zygotes *zygotes, const char *kernel)
 int
 zygotes_ready(const struct zygotes *zygotes, const char *kernel, struct kg_error *err)
 {
-    const struct breed *breed = find(zygotes, kernel);
-    if (breed && is_ready(breed->current))
+    const struct zygote_slot *slot = find(zygotes, kernel);
+    if (slot && is_ready(slot->current))
         return 0;
-    if (breed && breed->failure.code) {
-        *err = breed->failure;
+    if (slot && slot->failure.code) {
+        *err = slot->failure;
         return -1;
     }
     return kg_error_set(err, KG_PROVISIONER_UNAVAILABLE, 0, "no zygote is ready yet");
@@ -327,13 +326,13 @@ struct zygote_fork *
 zygotes_fork(struct zygotes *zygotes, const char *kernel, const char *sandbox_id, const char *id,
              zygote_forked_fn fn, void *arg, struct kg_error *err)
 {
-    struct breed *breed = find(zygotes, kernel);
-    if (zygotes_ready(zygotes, kernel, err) < 0 || !breed)
+    struct zygote_slot *slot = find(zygotes, kernel);
+    if (zygotes_ready(zygotes, kernel, err) < 0 || !slot)
         return NULL;
-    bool worn = breed->current->n_forks >= MAX_FORKS && !breed->next && !breed->backoff_ms;
-    if (worn || is_ready(breed->next))
-        loop_timer_start(breed->work, 0);
+    bool worn = slot->current->n_forks >= MAX_FORKS && !slot->next && !slot->backoff_ms;
+    if (worn || is_ready(slot->next))
+        loop_timer_start(slot->work, 0);
     // Uses the next one if it is ready; the old one then ends when it has answered.
-    struct zygote *zygote = is_ready(breed->next) ? breed->next : breed->current;
+    struct zygote *zygote = is_ready(slot->next) ? slot->next : slot->current;
     return zygote_ask(zygote, sandbox_id, id, fn, arg, err);
 }

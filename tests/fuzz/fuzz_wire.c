@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "json_priv.h"
-#include "session_priv.h"
+#include "signer_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -31,13 +31,13 @@ cut(const uint8_t *data, size_t size, struct jupyter_frame frames[JUPYTER_MAX_FR
 }
 
 static void
-sign(struct jupyter_session *session, struct jupyter_frame *frames, size_t n, char *signature)
+sign(struct jupyter_signer *signer, struct jupyter_frame *frames, size_t n, char *signature)
 {
-    for (size_t i = 0; i + SESSION_SIGNED_FRAMES < n; i++) {
+    for (size_t i = 0; i + SIGNER_SIGNED_FRAMES < n; i++) {
         if (frames[i].len != 1 || *(const uint8_t *)frames[i].data != RIGHT_SIGNATURE)
             continue;
-        session_sign(session, &frames[i + 1], signature);
-        frames[i] = (struct jupyter_frame){.data = signature, .len = SESSION_SIGNATURE_LEN};
+        signer_sign(signer, &frames[i + 1], signature);
+        frames[i] = (struct jupyter_frame){.data = signature, .len = SIGNER_SIGNATURE_LEN};
         return;
     }
 }
@@ -115,9 +115,9 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct jupyter_frame frames[JUPYTER_MAX_FRAMES];
-    char signature[SESSION_SIGNATURE_LEN + 1];
+    char signature[SIGNER_SIGNATURE_LEN + 1];
     struct kg_error err;
-    KG_AUTO(jupyter_session) session = jupyter_session_new("key");
+    KG_AUTO(jupyter_signer) signer = jupyter_signer_new("key");
 
     size_t n = cut(data, size, frames);
     for (size_t i = 0; i < n; i++) {
@@ -125,8 +125,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_structured(frames[i].data, frames[i].len);
         check_strings(frames[i].data, frames[i].len);
     }
-    sign(session, frames, n, signature);
-    KG_AUTO(jupyter_message) message = jupyter_message_parse(session, frames, n, &err);
+    sign(signer, frames, n, signature);
+    KG_AUTO(jupyter_message) message = jupyter_message_parse(signer, frames, n, &err);
     if (message == NULL) {
         assert(err.code == KG_UNAUTHORIZED || err.code == KG_INVALID_CONTENT);
         return 0;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "jupyter.h"
-#include "session_priv.h"
+#include "signer_priv.h"
 
 enum { MAX_FRAME = 64 << 20 };
 
@@ -69,7 +69,7 @@ describe(struct jupyter_message *message, const struct jupyter_frame *frames, si
 }
 
 static int
-parse(struct jupyter_session *session)
+parse(struct jupyter_signer *signer)
 {
     uint32_t n;
     while (read_number(&n)) {
@@ -82,7 +82,7 @@ parse(struct jupyter_session *session)
                 return 1;
             frames[i] = (struct jupyter_frame){.data = bytes[i].data, .len = bytes[i].len};
         }
-        KG_AUTO(jupyter_message) message = jupyter_message_parse(session, frames, n, &err);
+        KG_AUTO(jupyter_message) message = jupyter_message_parse(signer, frames, n, &err);
         print_line(message != NULL ? describe(message, frames, n)
                                    : json_pack("{s:s, s:s}", "code", kg_code_info(err.code)->name,
                                                "error", err.message));
@@ -93,14 +93,14 @@ parse(struct jupyter_session *session)
 }
 
 static int
-make(struct jupyter_session *session)
+make(struct jupyter_signer *signer)
 {
     json_t *line;
     while ((line = json_loadf(stdin, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL)) != NULL) {
         json_t *content = json_object_get(line, "content");
         KG_AUTO(jupyter_outgoing)
         outgoing = jupyter_outgoing_new(
-            session, json_string_value(json_object_get(line, "msg_type")), json_incref(content));
+            signer, json_string_value(json_object_get(line, "msg_type")), json_incref(content));
         write_number(KG_ARRAY_LEN(outgoing->frames));
         for (size_t i = 0; i < KG_ARRAY_LEN(outgoing->frames); i++) {
             write_number(outgoing->frames[i].len);
@@ -119,6 +119,6 @@ main(int argc, char **argv)
         fprintf(stderr, "usage: %s parse|make KEY\n", argv[0]);
         return 2;
     }
-    KG_AUTO(jupyter_session) session = jupyter_session_new(argv[2]);
-    return strcmp(argv[1], "parse") == 0 ? parse(session) : make(session);
+    KG_AUTO(jupyter_signer) signer = jupyter_signer_new(argv[2]);
+    return strcmp(argv[1], "parse") == 0 ? parse(signer) : make(signer);
 }

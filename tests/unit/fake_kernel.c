@@ -10,12 +10,12 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "session_priv.h"
+#include "signer_priv.h"
 
 #include <czmq.h> // after base.h: it brings syslog.h, which has a LOG_ERR of its own
 
 struct fake_kernel {
-    struct jupyter_session *session;
+    struct jupyter_signer *signer;
     char *path; // of its endpoints, without the channel
     zsock_t *sockets[JUPYTER_N_CHANNELS];
     struct loop_fd *watches[JUPYTER_N_CHANNELS];
@@ -41,10 +41,10 @@ static void
 say(struct fake_kernel *kernel, enum jupyter_channel channel, const char *type, json_t *content)
 {
     KG_AUTO(jupyter_outgoing)
-    outgoing = jupyter_outgoing_new(kernel->session, type, content);
-    char signature[SESSION_SIGNATURE_LEN + 1];
+    outgoing = jupyter_outgoing_new(kernel->signer, type, content);
+    char signature[SIGNER_SIGNATURE_LEN + 1];
     outgoing->frames[3] = (struct jupyter_frame){kernel->header.data, kernel->header.len};
-    session_sign(kernel->session, &outgoing->frames[2], signature);
+    signer_sign(kernel->signer, &outgoing->frames[2], signature);
     outgoing->frames[1] = (struct jupyter_frame){signature, strlen(signature)};
 
     zmsg_t *message = zmsg_new();
@@ -342,7 +342,7 @@ fake_kernel_new(struct loop *loop, const char *dir, int pid, const char *key, bo
                 const struct fake_kernel_events *events, void *arg)
 {
     struct fake_kernel *kernel = KG_NEW(struct fake_kernel);
-    kernel->session = jupyter_session_new(key);
+    kernel->signer = jupyter_signer_new(key);
     kernel->path = kg_asprintf("%s/%d", dir, pid);
     kernel->exit = loop_timer_new(loop, on_exit_due, kernel);
     kernel->mute = mute;
@@ -369,7 +369,7 @@ fake_kernel_free(struct fake_kernel *kernel)
         loop_fd_free(kernel->watches[i]);
         zsock_destroy(&kernel->sockets[i]);
     }
-    jupyter_session_free(kernel->session);
+    jupyter_signer_free(kernel->signer);
     loop_timer_free(kernel->exit);
     zframe_destroy(&kernel->identity);
     buf_fini(&kernel->header);

@@ -1539,7 +1539,7 @@ test_strangers_of_one_address_are_few(void **state)
 }
 
 static bool
-is_fellow(const struct sockaddr *from, void *arg)
+is_replica(const struct sockaddr *from, void *arg)
 {
     (void)arg;
     return from->sa_family == AF_INET;
@@ -1547,14 +1547,14 @@ is_fellow(const struct sockaddr *from, void *arg)
 
 // Other gateways forward what has no key, too.
 static void
-test_fellow_gateways_are_no_strangers(void **state)
+test_other_replicas_are_no_strangers(void **state)
 {
     (void)state;
     bench_add_key("alice", "ka");
     struct http_server_settings settings = bench_settings();
     settings.max_strangers = 1;
     bench_restart_server(&settings);
-    http_server_set_fellow(bench.server, is_fellow, NULL);
+    http_server_set_replica(bench.server, is_replica, NULL);
     KG_AUTO_RAW first;
     KG_AUTO_RAW second;
     raw_open(&first);
@@ -1653,7 +1653,7 @@ main(void)
         TEST(test_connection_limit),
         TEST(test_strangers_make_room),
         TEST(test_strangers_of_one_address_are_few),
-        TEST(test_fellow_gateways_are_no_strangers),
+        TEST(test_other_replicas_are_no_strangers),
         TEST(test_idle_timeout),
         TEST(test_cannot_listen),
     };

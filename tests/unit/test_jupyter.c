@@ -11,7 +11,7 @@
 
 #include "json_priv.h"
 #include "jupyter.h"
-#include "session_priv.h"
+#include "signer_priv.h"
 #include "zmtp_priv.h"
 
 #define KEY "a0436f6c-1916-498b-8eb9-e81ab9368e84"
@@ -28,26 +28,26 @@
 static struct jupyter_message *
 parse(const char *key, const struct jupyter_frame *frames, size_t n, struct kg_error *err)
 {
-    KG_AUTO(jupyter_session) session = jupyter_session_new(key);
-    return jupyter_message_parse(session, frames, n, err);
+    KG_AUTO(jupyter_signer) signer = jupyter_signer_new(key);
+    return jupyter_message_parse(signer, frames, n, err);
 }
 
 static void
 test_signature_vector(void **state)
 {
     (void)state;
-    KG_AUTO(jupyter_session) session = jupyter_session_new(KEY);
+    KG_AUTO(jupyter_signer) signer = jupyter_signer_new(KEY);
     struct jupyter_frame frames[] = {FRAME(HEADER), FRAME(PARENT), FRAME("{}"), FRAME(CONTENT)};
     struct jupyter_frame good = FRAME(SIGNATURE), cut = {SIGNATURE, 63};
-    char signature[SESSION_SIGNATURE_LEN + 1];
+    char signature[SIGNER_SIGNATURE_LEN + 1];
 
-    session_sign(session, frames, signature);
+    signer_sign(signer, frames, signature);
     assert_string_equal(signature, SIGNATURE);
-    assert_true(session_verify(session, frames, &good));
-    assert_false(session_verify(session, frames, &cut));
+    assert_true(signer_verify(signer, frames, &good));
+    assert_false(signer_verify(signer, frames, &cut));
     signature[63] ^= 1;
     struct jupyter_frame bad = FRAME(signature);
-    assert_false(session_verify(session, frames, &bad));
+    assert_false(signer_verify(signer, frames, &bad));
 }
 
 static void
@@ -234,15 +234,15 @@ test_outgoing_parses(void **state)
 {
     (void)state;
     struct kg_error err;
-    KG_AUTO(jupyter_session) session = jupyter_session_new(KEY);
+    KG_AUTO(jupyter_signer) signer = jupyter_signer_new(KEY);
     KG_AUTO(jupyter_outgoing)
-    first = jupyter_outgoing_new(session, "execute_request",
+    first = jupyter_outgoing_new(signer, "execute_request",
                                  json_pack("{s:s%}", "code", "a\0\xe2\x82\xac", (size_t)5));
-    KG_AUTO(jupyter_outgoing) second = jupyter_outgoing_new(session, "x", json_object());
+    KG_AUTO(jupyter_outgoing) second = jupyter_outgoing_new(signer, "x", json_object());
     assert_string_not_equal(first->msg_id, second->msg_id);
 
     KG_AUTO(jupyter_message)
-    message = jupyter_message_parse(session, first->frames, KG_ARRAY_LEN(first->frames), &err);
+    message = jupyter_message_parse(signer, first->frames, KG_ARRAY_LEN(first->frames), &err);
     assert_non_null(message);
     assert_string_equal(message->msg_type, "execute_request");
     assert_string_equal(message->msg_id, first->msg_id);
@@ -260,12 +260,12 @@ static struct jupyter_message *
 parse_raw(const char *content, const char *buffer)
 {
     struct kg_error err;
-    KG_AUTO(jupyter_session) session = jupyter_session_new("");
+    KG_AUTO(jupyter_signer) signer = jupyter_signer_new("");
     const struct jupyter_frame frames[] = {FRAME("topic"), FRAME("<IDS|MSG>"), FRAME(""),
                                            FRAME(HEADER),  FRAME(PARENT),      FRAME(" {} "),
                                            FRAME(content), FRAME(buffer)};
     struct jupyter_message *message =
-        jupyter_message_parse(session, frames, KG_ARRAY_LEN(frames), &err);
+        jupyter_message_parse(signer, frames, KG_ARRAY_LEN(frames), &err);
     assert_non_null(message);
     message_keep_raw(message, frames, KG_ARRAY_LEN(frames), 10000);
     return message;
@@ -321,13 +321,12 @@ test_raw_is_signed(void **state)
     const struct jupyter_frame parts[] = {FRAME(HEADER), FRAME(PARENT), FRAME("{}"),
                                           FRAME(CONTENT)};
     const struct jupyter_frame buffer = FRAME("buffer");
-    KG_AUTO(jupyter_session) session = jupyter_session_new(KEY);
+    KG_AUTO(jupyter_signer) signer = jupyter_signer_new(KEY);
     KG_AUTO(jupyter_outgoing)
-    outgoing = jupyter_outgoing_new_raw(session, jupyter_raw_new(parts, &buffer, 1));
+    outgoing = jupyter_outgoing_new_raw(signer, jupyter_raw_new(parts, &buffer, 1));
     assert_frame(&outgoing->frames[1], SIGNATURE);
     KG_AUTO(jupyter_message)
-    message =
-        jupyter_message_parse(session, outgoing->frames, KG_ARRAY_LEN(outgoing->frames), &err);
+    message = jupyter_message_parse(signer, outgoing->frames, KG_ARRAY_LEN(outgoing->frames), &err);
     assert_non_null(message);
     assert_string_equal(message->parent_id, "p1");
     assert_frame(&outgoing->raw->buffers[0], "buffer");

@@ -34,7 +34,7 @@ struct fixture {
     bool (*done)(struct fixture *f);
 
     // The kernel's side.
-    struct jupyter_session *session;
+    struct jupyter_signer *signer;
     zsock_t *kernel[JUPYTER_N_CHANNELS];
     struct loop_fd *kernel_watch[JUPYTER_N_CHANNELS];
     size_t requests;
@@ -148,7 +148,7 @@ static void
 kernel_send(struct fixture *f, enum jupyter_channel channel, zframe_t *prefix, const char *type,
             json_t *content)
 {
-    KG_AUTO(jupyter_outgoing) outgoing = jupyter_outgoing_new(f->session, type, content);
+    KG_AUTO(jupyter_outgoing) outgoing = jupyter_outgoing_new(f->signer, type, content);
     zmsg_t *message = zmsg_new();
 
     zmsg_append(message, &prefix);
@@ -248,7 +248,7 @@ setup(void **state)
 
     f->loop = loop_new();
     f->deadline = event_new(loop_event_base(f->loop), -1, 0, on_deadline, f);
-    f->session = jupyter_session_new(KEY);
+    f->signer = jupyter_signer_new(KEY);
     f->in_order = true;
     pthread_mutex_init(&f->worker, NULL);
     strcpy(f->dir, "/tmp/kg-jupyter-XXXXXX");
@@ -276,7 +276,7 @@ teardown(void **state)
     jupyter_channels_free(f->channels);
     for (int i = 0; i < JUPYTER_N_CHANNELS; i++)
         kernel_stop(f, (enum jupyter_channel)i);
-    jupyter_session_free(f->session);
+    jupyter_signer_free(f->signer);
     event_free(f->deadline);
     pthread_mutex_destroy(&f->worker);
     loop_free(f->loop);
@@ -350,11 +350,11 @@ test_bad_signature_is_dropped_and_told(void **state)
     kernel_start(f, JUPYTER_IOPUB);
     run_until(f, subscribed);
 
-    struct jupyter_session *good = f->session;
-    f->session = jupyter_session_new("another key");
+    struct jupyter_signer *good = f->signer;
+    f->signer = jupyter_signer_new("another key");
     publish(f, 0, 1);
-    jupyter_session_free(f->session);
-    f->session = good;
+    jupyter_signer_free(f->signer);
+    f->signer = good;
     publish(f, 0, 1);
     run_until(f, one_bad_and_one_message);
     assert_int_equal(f->last_error.code, KG_UNAUTHORIZED);

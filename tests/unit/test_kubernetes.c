@@ -538,15 +538,15 @@ test_a_name_is_looked_at_twice(void **state)
     kube->installation = installation;
     memcpy(kube->holder, "here", 5);
     json_auto_t *lease = json_object();
-    assert_null(kube_name_doubt(kube, lease)); // it is not one of ours
+    assert_null(kube_name_unverified(kube, lease)); // it is not one of ours
     json_object_update_new(lease, kube_name_lease(kube, "5a5a", "abc234", "uid-1"));
-    assert_string_equal(kube_name_doubt(kube, lease), "abc234"); // the pod is not known
+    assert_string_equal(kube_name_unverified(kube, lease), "abc234"); // the pod is not known
     struct kube_pod pod = {.id = "abc234", .holder = "here", .phase = KUBE_RUNNING};
     (void)kube_pod_keep(kube, &pod);
-    assert_null(kube_name_doubt(kube, lease)); // it is about to be claimed
+    assert_null(kube_name_unverified(kube, lease)); // it is about to be claimed
     memcpy(pod.holder, "there", 6);
     (void)kube_pod_keep(kube, &pod);
-    assert_string_equal(kube_name_doubt(kube, lease), "abc234"); // it may have come from there
+    assert_string_equal(kube_name_unverified(kube, lease), "abc234"); // it may have come from there
     // It was taken by the gateway that has made the name, and is about to be claimed there.
     memcpy(kube->holder, "away", 5);
     json_auto_t *theirs = kube_name_lease(kube, "5a5a", "abc234", "uid-1");
@@ -557,7 +557,7 @@ test_a_name_is_looked_at_twice(void **state)
     assert_null(kube_name_takeover(kube, theirs, "abc234", "uid-1"));
     pod.claimed = true;
     (void)kube_pod_keep(kube, &pod);
-    assert_null(kube_name_doubt(kube, lease));
+    assert_null(kube_name_unverified(kube, lease));
     kube_pods_fini(kube);
     free(kube);
 }

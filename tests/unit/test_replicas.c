@@ -129,17 +129,17 @@ test_marks(void **state)
     const struct provisioner_place place = {.id = "abcdefghij"};
     static const char name[] = FORWARDED_HEADER ": ";
     for (int n = 1; n <= MAX_FORWARDS; n++) {
-        KG_AUTO_FREE char *line = replicas_mark(&place, n);
+        KG_AUTO_FREE char *line = replicas_forwarded_line(&place, n);
         assert_memory_equal(line, name, strlen(name));
-        assert_int_equal(replicas_read_mark(line + strlen(name), place.id), n);
-        assert_int_equal(replicas_read_mark(line + strlen(name), "abcdefghik"), -1);
+        assert_int_equal(replicas_read_forwarded(line + strlen(name), place.id), n);
+        assert_int_equal(replicas_read_forwarded(line + strlen(name), "abcdefghik"), -1);
     }
-    assert_int_equal(replicas_read_mark(NULL, place.id), 0);
+    assert_int_equal(replicas_read_forwarded(NULL, place.id), 0);
     static const char *const wrong[] = {
         "",           "abcdefghi", "abcdefghij ", "abcdefghij 1", "abcdefghij 22", "abcdefghij -1",
         "abcdefghijk"};
     for (size_t i = 0; i < KG_ARRAY_LEN(wrong); i++)
-        assert_int_equal(replicas_read_mark(wrong[i], place.id), -1);
+        assert_int_equal(replicas_read_forwarded(wrong[i], place.id), -1);
 }
 
 int

@@ -202,12 +202,12 @@ on_name_read(const struct http_call_result *result, void *arg)
     }
     json_decref(op->lease);
     op->lease = json_loadb(result->body, result->body_len, 0, NULL);
-    const char *doubted = kube_name_doubt(kube, op->lease);
-    if (!doubted) {
+    const char *unverified = kube_name_unverified(kube, op->lease);
+    if (!unverified) {
         take_name(op);
         return;
     }
-    KG_AUTO_FREE char *path = kube_pod_path(kube, doubted);
+    KG_AUTO_FREE char *path = kube_pod_path(kube, unverified);
     op->call = kube_call(kube, "GET", path, NULL, on_other_read, op, &op->base.err);
     if (!op->call)
         op_finish(&op->base);

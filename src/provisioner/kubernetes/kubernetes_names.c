@@ -114,16 +114,16 @@ living_holder(const struct kubernetes *kube, const char *hash, const char *sandb
 // A pod that is about to be claimed may have come from another holder a moment ago; and one that is
 // not known may be new.
 const char *
-kube_name_doubt(const struct kubernetes *kube, const json_t *lease)
+kube_name_unverified(const struct kubernetes *kube, const json_t *lease)
 {
     const char *hash, *sandbox, *creator;
     if (!read_lease(lease, &hash, &sandbox, &creator))
         return NULL;
     const struct kube_pod *pod = kube_pod_find(kube, sandbox);
     bool lives = pod && !pod->deleting && pod->phase != KUBE_ENDED;
-    bool doubt = pod ? lives && !pod->claimed && strcmp(pod->holder, creator) != 0
-                     : !kube_replica_find(kube, creator);
-    return doubt ? sandbox : NULL;
+    bool is_unverified = pod ? lives && !pod->claimed && strcmp(pod->holder, creator) != 0
+                             : !kube_replica_find(kube, creator);
+    return is_unverified ? sandbox : NULL;
 }
 
 json_t *
@@ -216,7 +216,7 @@ on_read(const struct http_call_result *result, void *arg)
     search->call = NULL;
     if (result->status != 404 && kube_check(kube, result, &err) == 0)
         search->lease = json_loadb(result->body, result->body_len, 0, NULL);
-    const char *sandbox = kube_name_doubt(kube, search->lease);
+    const char *sandbox = kube_name_unverified(kube, search->lease);
     if (sandbox) {
         KG_AUTO_FREE char *path = kube_pod_path(kube, sandbox);
         search->call = kube_call(kube, "GET", path, NULL, on_pod_read, search, &err);

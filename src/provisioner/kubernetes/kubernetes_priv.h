@@ -385,7 +385,7 @@ json_t *kube_name_takeover(const struct kubernetes *kube, const json_t *lease,
                            const char *sandbox_id, const char *pod_uid);
 // The sandbox that must be read before it is known whether its session has the name, since the
 // cache may be older than the Lease; NULL: none. Borrowed from `lease`.
-const char *kube_name_doubt(const struct kubernetes *kube, const json_t *lease);
+const char *kube_name_unverified(const struct kubernetes *kube, const json_t *lease);
 void kube_searches_fini(struct kubernetes *kube);
 
 // ---- For other replicas, as provisioner_replicas.h has them ---------------------------------

@@ -12,32 +12,32 @@ replicas_lost_error(struct kg_error *err)
 }
 
 char *
-replicas_mark(const struct provisioner_place *place, int n)
+replicas_forwarded_line(const struct provisioner_place *place, int n)
 {
     return n > 1 ? kg_asprintf(FORWARDED_HEADER ": %s %d", place->id, n)
                  : kg_asprintf(FORWARDED_HEADER ": %s", place->id);
 }
 
 int
-replicas_read_mark(const char *mark, const char *id)
+replicas_read_forwarded(const char *value, const char *id)
 {
     size_t len = strlen(id);
-    if (!mark)
+    if (!value)
         return 0;
-    if (strncmp(mark, id, len) != 0)
+    if (strncmp(value, id, len) != 0)
         return -1;
-    if (!mark[len])
+    if (!value[len])
         return 1;
-    return mark[len] == ' ' && mark[len + 1] >= '2' && mark[len + 1] <= '9' && !mark[len + 2]
-               ? mark[len + 1] - '0'
+    return value[len] == ' ' && value[len + 1] >= '2' && value[len + 1] <= '9' && !value[len + 2]
+               ? value[len + 1] - '0'
                : -1;
 }
 
 int
 replicas_times_forwarded(const struct replicas *replicas, const struct http_request *request)
 {
-    return replicas_read_mark(http_request_header(request, FORWARDED_HEADER),
-                              provisioner_replica_id(replicas->settings.provisioner));
+    return replicas_read_forwarded(http_request_header(request, FORWARDED_HEADER),
+                                   provisioner_replica_id(replicas->settings.provisioner));
 }
 
 void
