@@ -12,13 +12,6 @@ static void claim_step(struct kube_op *op);
 
 // ---- The pod --------------------------------------------------------------------------------
 
-static json_t *
-add_label(const char *name, const char *value)
-{
-    KG_AUTO_FREE char *path = kg_asprintf("/metadata/labels/kernelgate~1%s", name);
-    return json_pack("{s:s, s:s, s:s}", "op", "add", "path", path, "value", value);
-}
-
 // The server applies the whole patch or nothing. A test fails if another gateway has claimed the
 // pod or taken it over.
 static json_t *
@@ -26,19 +19,18 @@ claim_patch(const struct kubernetes *kube, const struct kube_op *op, const char 
 {
     const char *owner = json_string_value(json_object_get(op->base.meta, "owner"));
     char hash[KUBE_HASH_LEN + 1];
-    json_t *patch =
-        json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:s}, {s:s, s:s, s:s}, {s:s, s:s, s:s}]", "op",
-                  "test", "path", "/metadata/labels/kernelgate~1state", "value", "free", "op",
-                  "test", "path", "/metadata/annotations/kernelgate~1holder", "value", kube->holder,
-                  "op", "replace", "path", "/metadata/labels/kernelgate~1state", "value", "claimed",
-                  "op", "add", "path", "/metadata/annotations/kernelgate~1meta", "value", meta);
+    json_t *patch = json_array();
+    kube_patch_test(patch, KUBE_PATH_LABEL("state"), "free");
+    kube_patch_test(patch, KUBE_PATH_ANNOTATION("holder"), kube->holder);
+    kube_patch_replace(patch, KUBE_PATH_LABEL("state"), "claimed");
+    kube_patch_add(patch, KUBE_PATH_ANNOTATION("meta"), meta);
     if (kube_has_replicas(kube) && kube_session_hash_of(op->base.meta, hash))
-        json_array_append_new(patch, add_label("session", hash));
+        kube_patch_add(patch, KUBE_PATH_LABEL("session"), hash);
     if (kube_has_replicas(kube) && owner) {
         kube_owner_hash(owner, hash);
-        json_array_append_new(patch, add_label("owner", hash));
+        kube_patch_add(patch, KUBE_PATH_LABEL("owner"), hash);
         kube_owner_hash(budget_name(owner), hash);
-        json_array_append_new(patch, add_label("share", hash));
+        kube_patch_add(patch, KUBE_PATH_LABEL("share"), hash);
     }
     return patch;
 }

@@ -111,8 +111,7 @@ kube_take_start(struct kube_op *op)
         return;
     }
     json_t *patch = kube_takeover_patch(kube, pod->epoch);
-    json_array_append_new(patch, json_pack("{s:s, s:s, s:s}", "op", "test", "path",
-                                           "/metadata/labels/kernelgate~1state", "value", "free"));
+    kube_patch_test(patch, KUBE_PATH_LABEL("state"), "free");
     op->call = kube_call(kube, "PATCH", path, patch, on_taken, op, &op->base.err);
     if (!op->call)
         take_fail(op);

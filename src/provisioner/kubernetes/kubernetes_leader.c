@@ -85,16 +85,15 @@ ask_lead(struct kubernetes *kube)
     const struct kube_leader *leader = &kube->replicas.leader;
     KG_AUTO_FREE char *path = leader_path(kube);
     struct kg_error err = {0};
-    if (leader->version[0])
-        kube->replicas.call =
-            kube_call(kube, "PATCH", path,
-                      json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:s}]", "op", "test", "path",
-                                "/metadata/resourceVersion", "value", leader->version, "op", "add",
-                                "path", "/spec/holderIdentity", "value", kube->holder),
-                      on_asked, kube, &err);
-    else
+    if (leader->version[0]) {
+        json_t *patch = json_array();
+        kube_patch_test(patch, KUBE_PATH_VERSION, leader->version);
+        kube_patch_add(patch, "/spec/holderIdentity", kube->holder);
+        kube->replicas.call = kube_call(kube, "PATCH", path, patch, on_asked, kube, &err);
+    } else {
         kube->replicas.call =
             kube_call(kube, "POST", kube->leases_path, new_lease(kube), on_asked, kube, &err);
+    }
     return kube->replicas.call != NULL;
 }
 

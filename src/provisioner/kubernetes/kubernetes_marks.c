@@ -76,16 +76,6 @@ on_marked(const struct http_call_result *result, void *arg)
     ask_more(kube);
 }
 
-static json_t *
-change_of(enum kube_mark_kind kind)
-{
-    return kind == KUBE_MARK_READY
-               ? json_pack("{s:s, s:s, s:s}", "op", "add", "path",
-                           "/metadata/annotations/kernelgate~1ready", "value", "true")
-               : json_pack("{s:s, s:s, s:s}", "op", "replace", "path",
-                           "/metadata/annotations/kernelgate~1holder", "value", "");
-}
-
 static void
 mark_ask(struct kube_mark *mark)
 {
@@ -93,10 +83,13 @@ mark_ask(struct kube_mark *mark)
     struct kg_error err = {0};
     KG_AUTO_FREE char *path = kube_pod_path(kube, mark->id);
     KG_AUTO_FREE char *epoch = kg_asprintf("%llu", (unsigned long long)mark->epoch);
-    json_t *patch = json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:s}, o]", "op", "test", "path",
-                              "/metadata/annotations/kernelgate~1holder", "value", kube->holder,
-                              "op", "test", "path", "/metadata/annotations/kernelgate~1epoch",
-                              "value", epoch, change_of(mark->kind));
+    json_t *patch = json_array();
+    kube_patch_test(patch, KUBE_PATH_ANNOTATION("holder"), kube->holder);
+    kube_patch_test(patch, KUBE_PATH_ANNOTATION("epoch"), epoch);
+    if (mark->kind == KUBE_MARK_READY)
+        kube_patch_add(patch, KUBE_PATH_ANNOTATION("ready"), "true");
+    else
+        kube_patch_replace(patch, KUBE_PATH_ANNOTATION("holder"), "");
     mark->n_attempts++;
     mark->call = kube_call(kube, "PATCH", path, patch, on_marked, mark, &err);
     kube->n_marking += mark->call != NULL;

@@ -140,10 +140,11 @@ kube_name_takeover(const struct kubernetes *kube, const json_t *lease, const cha
     bool own = strcmp(other, sandbox_id) == 0 && strcmp(creator, kube->holder) == 0;
     if (!own && living_holder(kube, hash, other, creator))
         return NULL;
-    return json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:o}, {s:s, s:s, s:s}]", "op", "test", "path",
-                     "/metadata/resourceVersion", "value", version, "op", "add", "path",
-                     "/metadata/ownerReferences", "value", owners_of(sandbox_id, pod_uid), "op",
-                     "add", "path", "/spec/holderIdentity", "value", kube->holder);
+    json_t *patch = json_array();
+    kube_patch_test(patch, KUBE_PATH_VERSION, version);
+    kube_patch_add_json(patch, "/metadata/ownerReferences", owners_of(sandbox_id, pod_uid));
+    kube_patch_add(patch, "/spec/holderIdentity", kube->holder);
+    return patch;
 }
 
 // ---- Finding one ----------------------------------------------------------------------------

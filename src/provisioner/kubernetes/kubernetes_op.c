@@ -87,15 +87,11 @@ ask_held(struct kube_op *op)
     const char *holder = lost ? pod->holder : kube->holder;
     struct kg_error err = {0};
     KG_AUTO_FREE char *path = kube_pod_path(kube, op->base.id);
-    json_t *patch =
-        json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:s}]", "op", "test", "path",
-                  "/metadata/annotations/kernelgate~1holder", "value", holder, "op", "replace",
-                  "path", "/metadata/annotations/kernelgate~1holder", "value", kube->holder);
+    json_t *patch = json_array();
     if (lost)
-        json_array_insert_new(patch, 0,
-                              json_pack("{s:s, s:s, s:s}", "op", "test", "path",
-                                        "/metadata/labels/kernelgate~1state", "value",
-                                        pod->claimed ? "claimed" : "free"));
+        kube_patch_test(patch, KUBE_PATH_LABEL("state"), pod->claimed ? "claimed" : "free");
+    kube_patch_test(patch, KUBE_PATH_ANNOTATION("holder"), holder);
+    kube_patch_replace(patch, KUBE_PATH_ANNOTATION("holder"), kube->holder);
     op->call = kube_call(kube_of(&op->base), "PATCH", path, patch, on_held, op, &err);
     if (!op->call)
         end_delete(op, &err);

@@ -319,12 +319,12 @@ kube_takeover_patch(const struct kubernetes *kube, uint64_t epoch)
 {
     KG_AUTO_FREE char *old = kg_asprintf("%llu", (unsigned long long)epoch);
     KG_AUTO_FREE char *next = kg_asprintf("%llu", (unsigned long long)epoch + 1);
-    return json_pack("[{s:s, s:s, s:s}, {s:s, s:s, s:s}, {s:s, s:s, s:s}, {s:s, s:s, s:s}]", "op",
-                     "test", "path", "/metadata/annotations/kernelgate~1epoch", "value", old, "op",
-                     "replace", "path", "/metadata/annotations/kernelgate~1epoch", "value", next,
-                     "op", "add", "path", "/metadata/annotations/kernelgate~1holder", "value",
-                     kube->holder, "op", "add", "path", "/metadata/annotations/kernelgate~1ready",
-                     "value", "");
+    json_t *patch = json_array();
+    kube_patch_test(patch, KUBE_PATH_ANNOTATION("epoch"), old);
+    kube_patch_replace(patch, KUBE_PATH_ANNOTATION("epoch"), next);
+    kube_patch_add(patch, KUBE_PATH_ANNOTATION("holder"), kube->holder);
+    kube_patch_add(patch, KUBE_PATH_ANNOTATION("ready"), "");
+    return patch;
 }
 
 // ---- The cache ------------------------------------------------------------------------------

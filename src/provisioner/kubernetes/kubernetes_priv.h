@@ -279,6 +279,20 @@ json_t *kube_precondition(const char *version);
 // The path of a sandbox's pod. To be freed.
 char *kube_pod_path(const struct kubernetes *kube, const char *id);
 
+// ---- Patches (kubernetes_patch.c) ------------------------------------------------------------
+
+// Paths of our own labels and annotations, and of the version of which a patch is made.
+#define KUBE_PATH_LABEL(name) "/metadata/labels/kernelgate~1" name
+#define KUBE_PATH_ANNOTATION(name) "/metadata/annotations/kernelgate~1" name
+#define KUBE_PATH_VERSION "/metadata/resourceVersion"
+
+// Each adds one operation to `patch`, an array. A test that fails makes the server refuse all of
+// the patch (422). `add` replaces a member that exists; `replace` fails where there is none.
+void kube_patch_test(json_t *patch, const char *path, const char *value);
+void kube_patch_add(json_t *patch, const char *path, const char *value);
+void kube_patch_add_json(json_t *patch, const char *path, json_t *value); // stolen
+void kube_patch_replace(json_t *patch, const char *path, const char *value);
+
 // ---- Pods (kubernetes_pod.c) ----------------------------------------------------------------
 
 // Whether `name` can be the name of a namespace and the value of a label.

@@ -311,14 +311,14 @@ renew(struct kubernetes *kube)
     struct kg_error err = {0};
     KG_AUTO_FREE char *now = format_now();
     KG_AUTO_FREE char *path = own_path(kube);
-    if (kube->replicas.renewed_ms)
-        kube->replicas.call = kube_call(
-            kube, "PATCH", path,
-            json_pack("[{s:s, s:s, s:s}]", "op", "add", "path", "/spec/renewTime", "value", now),
-            on_renewed, kube, &err);
-    else
+    if (kube->replicas.renewed_ms) {
+        json_t *patch = json_array();
+        kube_patch_add(patch, "/spec/renewTime", now);
+        kube->replicas.call = kube_call(kube, "PATCH", path, patch, on_renewed, kube, &err);
+    } else {
         kube->replicas.call =
             kube_call(kube, "POST", kube->leases_path, own_lease(kube), on_renewed, kube, &err);
+    }
     if (!kube->replicas.call)
         on_failure(kube, &err);
 }
