@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// inotify queues the event of a write before the writer's call returns. So once another program has
-// committed, a read of the descriptor finds the event, and SQLite need not be asked for each
-// request.
+// Changes of the database by other programs. Once one has committed, its event is there to be
+// taken, so SQLite need not be asked for each request.
 
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/inotify.h>
-#include <unistd.h>
 
 #include "accounts_priv.h"
 
@@ -18,8 +16,7 @@ enum {
 };
 
 struct account_watch {
-    int fd; // of inotify; -1: there is none
-    struct loop_fd *readable;
+    struct loop_inotify *changes;
     char *names[2]; // the file's, and that of its write-ahead log
     loop_fn on_change;
     void *arg;
@@ -27,38 +24,29 @@ struct account_watch {
 };
 
 static bool
-concerns(const struct account_watch *watch, const struct inotify_event *event)
+concerns(const struct account_watch *watch, uint32_t mask, const char *name)
 {
-    if (event->len == 0)
+    if (!name[0])
         return true; // the folder itself, or events were lost
     for (size_t i = 0; i < KG_ARRAY_LEN(watch->names); i++) {
-        if (strcmp(event->name, watch->names[i]) == 0)
-            return i == 0 ||
-                   event->mask != IN_ATTRIB; // SQLite sets the log's owner when it opens it
+        if (strcmp(name, watch->names[i]) == 0)
+            return i == 0 || mask != IN_ATTRIB; // SQLite sets the log's owner when it opens it
     }
     return false;
 }
 
 static void
-take_events(struct account_watch *watch)
+watch_on_event(int wd, uint32_t mask, const char *name, void *arg)
 {
-    _Alignas(struct inotify_event) char bytes[4096];
-    for (ssize_t n; watch->fd >= 0 && (n = read(watch->fd, bytes, sizeof bytes)) > 0;) {
-        for (ssize_t at = 0; at < n;) {
-            const struct inotify_event *event = (const void *)(bytes + at);
-            watch->changed |= concerns(watch, event);
-            at += (ssize_t)(sizeof *event + event->len);
-        }
-    }
+    (void)wd;
+    struct account_watch *watch = arg;
+    watch->changed |= concerns(watch, mask, name);
 }
 
 static void
-on_readable(int fd, int events, void *arg)
+watch_on_events(void *arg)
 {
-    (void)fd;
-    (void)events;
     struct account_watch *watch = arg;
-    take_events(watch);
     if (watch->changed)
         watch->on_change(watch->arg);
 }
@@ -66,7 +54,7 @@ on_readable(int fd, int events, void *arg)
 bool
 account_watch_changed(struct account_watch *watch)
 {
-    take_events(watch);
+    loop_inotify_take(watch->changes);
     bool changed = watch->changed;
     watch->changed = false;
     return changed;
@@ -82,16 +70,14 @@ account_watch_new(struct loop *loop, const char *path, loop_fn on_change, void *
     free(resolved);
     const char *name = basename(of_name);
     *watch = (struct account_watch){
-        .fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC),
         .names = {kg_strdup(name), kg_asprintf("%s-wal", name)},
         .on_change = on_change,
         .arg = arg,
     };
-    if (watch->fd < 0 || inotify_add_watch(watch->fd, dirname(of_folder), MASK) < 0)
+    watch->changes = loop_inotify_new(loop, watch_on_event, watch_on_events, watch);
+    if (loop_inotify_add(watch->changes, dirname(of_folder), MASK) < 0)
         log_error("changes of the accounts may not be noticed", LOG_STR("path", path),
                   LOG_STR("error", strerrordesc_np(errno)));
-    if (watch->fd >= 0)
-        watch->readable = loop_fd_new(loop, watch->fd, LOOP_READ, on_readable, watch);
     return watch;
 }
 
@@ -100,9 +86,7 @@ account_watch_free(struct account_watch *watch)
 {
     if (!watch)
         return;
-    loop_fd_free(watch->readable);
-    if (watch->fd >= 0)
-        close(watch->fd);
+    loop_inotify_free(watch->changes);
     for (size_t i = 0; i < KG_ARRAY_LEN(watch->names); i++)
         free(watch->names[i]);
     free(watch);

@@ -33,8 +33,8 @@ struct file_watch {
     char *path; // absolute
     loop_fn on_change;
     void *arg;
-    int fd; // of inotify
-    struct loop_fd *readable;
+    struct loop_inotify *changes; // NULL while it is being made anew
+    bool changed;
     struct loop_timer *settle;
     struct watched_name names[NAMES_MAX];
     size_t n_names;
@@ -45,7 +45,7 @@ struct file_watch {
 static int
 watch_name(struct file_watch *watch, const char *folder, const char *name)
 {
-    int wd = inotify_add_watch(watch->fd, *folder ? folder : "/", FOLDER_MASK);
+    int wd = loop_inotify_add(watch->changes, *folder ? folder : "/", FOLDER_MASK);
     if (wd < 0 || watch->n_names == NAMES_MAX)
         return -1;
     watch->names[watch->n_names++] = (struct watched_name){
@@ -119,7 +119,7 @@ watch_way(struct file_watch *watch)
             rest[0] = '\0';
         else if (link)
             result |= ++n_links > LINKS_MAX ? -1 : follow_link(path, &folder, &rest);
-        else if (last && inotify_add_watch(watch->fd, path, FILE_MASK) < 0)
+        else if (last && loop_inotify_add(watch->changes, path, FILE_MASK) < 0)
             result |= errno == ENOENT ? 0 : -1; // its folder reports what becomes of it
         else
             buf_printf(&folder, "/%s", name);
@@ -131,9 +131,7 @@ watch_way(struct file_watch *watch)
 static void
 stop(struct file_watch *watch)
 {
-    loop_fd_free(KG_STEAL(watch->readable));
-    if (watch->fd >= 0)
-        close(KG_STEAL_FD(watch->fd));
+    loop_inotify_free(KG_STEAL(watch->changes));
     while (watch->n_names > 0) {
         watch->n_names--;
         free(watch->names[watch->n_names].name);
@@ -145,41 +143,38 @@ stop(struct file_watch *watch)
 
 // A new regular file is complete when it is closed, unless it is another name of an old one.
 static bool
-is_only_begun(const struct inotify_event *event, const char *path)
+is_only_begun(uint32_t mask, const char *path)
 {
     struct stat st;
-    return (event->mask & IN_CREATE) && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
-           st.st_nlink == 1;
+    return (mask & IN_CREATE) && lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1;
 }
 
 static bool
-concerns(const struct file_watch *watch, const struct inotify_event *event)
+concerns(const struct file_watch *watch, int wd, uint32_t mask, const char *name)
 {
-    if (event->len == 0)
+    if (!name[0])
         return true; // the file, a folder itself, or events were lost
     for (size_t i = 0; i < watch->n_names; i++) {
-        if (watch->names[i].wd == event->wd && strcmp(watch->names[i].name, event->name) == 0)
-            return !is_only_begun(event, watch->names[i].path);
+        if (watch->names[i].wd == wd && strcmp(watch->names[i].name, name) == 0)
+            return !is_only_begun(mask, watch->names[i].path);
     }
     return false;
 }
 
 static void
-watch_on_readable(int fd, int events, void *arg)
+watch_on_event(int wd, uint32_t mask, const char *name, void *arg)
 {
-    (void)events;
     struct file_watch *watch = arg;
-    _Alignas(struct inotify_event) char bytes[4096];
-    bool changed = false;
-    for (ssize_t n; (n = read(fd, bytes, sizeof bytes)) > 0;) {
-        for (ssize_t at = 0; at < n;) {
-            const struct inotify_event *event = (const void *)(bytes + at);
-            changed |= concerns(watch, event);
-            at += (ssize_t)(sizeof *event + event->len);
-        }
-    }
-    if (changed && !loop_timer_active(watch->settle))
+    watch->changed |= concerns(watch, wd, mask, name);
+}
+
+static void
+watch_on_events(void *arg)
+{
+    struct file_watch *watch = arg;
+    if (watch->changed && !loop_timer_active(watch->settle))
         loop_timer_start(watch->settle, SETTLE_MS);
+    watch->changed = false;
 }
 
 // The watches are in place before anybody reads the file, so no change in between is missed.
@@ -187,12 +182,10 @@ static void
 start(struct file_watch *watch)
 {
     stop(watch);
-    watch->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (watch->fd < 0 || watch_way(watch) < 0)
+    watch->changes = loop_inotify_new(watch->loop, watch_on_event, watch_on_events, watch);
+    if (watch_way(watch) < 0)
         log_error("changes of a file may not be noticed", LOG_STR("path", watch->path),
                   LOG_STR("error", strerrordesc_np(errno)));
-    if (watch->fd >= 0)
-        watch->readable = loop_fd_new(watch->loop, watch->fd, LOOP_READ, watch_on_readable, watch);
 }
 
 static void
@@ -217,7 +210,7 @@ file_watch_new(struct loop *loop, const char *path, loop_fn on_change, void *arg
 {
     struct file_watch *watch = KG_NEW(struct file_watch);
     *watch = (struct file_watch){
-        .loop = loop, .path = absolute(path), .on_change = on_change, .arg = arg, .fd = -1};
+        .loop = loop, .path = absolute(path), .on_change = on_change, .arg = arg};
     watch->settle = loop_timer_new(loop, watch_on_settled, watch);
     start(watch);
     return watch;

@@ -59,6 +59,25 @@ void loop_fd_set(struct loop_fd *watch, int events);
 void loop_fd_free(struct loop_fd *watch);
 KG_DEFINE_AUTO(loop_fd, loop_fd_free)
 
+// ---- Changes of files -----------------------------------------------------------------------
+
+// Watches files and folders (inotify(7), whose masks these are). inotify queues an event before the
+// writer's call returns.
+struct loop_inotify;
+// `name` is that of an entry of a watched folder; "": what is watched has changed itself, or events
+// were lost. It must not free the watch.
+typedef void (*loop_inotify_fn)(int wd, uint32_t mask, const char *name, void *arg);
+// `on_events` fires after `on_event` was called for all events that had come; it may free the
+// watch. Without a descriptor from the system nothing is watched, and loop_inotify_add() fails.
+struct loop_inotify *loop_inotify_new(struct loop *loop, loop_inotify_fn on_event,
+                                      loop_fn on_events, void *arg);
+// The watch descriptor of a path; -1, with errno: it is not watched.
+int loop_inotify_add(struct loop_inotify *watch, const char *path, uint32_t mask);
+// Calls `on_event` for what has happened until now, without waiting for the loop's next turn.
+void loop_inotify_take(struct loop_inotify *watch);
+void loop_inotify_free(struct loop_inotify *watch);
+KG_DEFINE_AUTO(loop_inotify, loop_inotify_free)
+
 // ---- Signals --------------------------------------------------------------------------------
 
 struct loop_signal;
