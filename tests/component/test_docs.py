@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documentation says what the code does: settings, routes, answers."""
 
+import collections
 import json
 import re
 import subprocess
@@ -21,11 +22,101 @@ def check(instance, schema):
 # ---- Modules and version
 
 
-def test_modules_are_those_that_are_built():
+def built_modules():
     lines = (PROJECT / "src/layers").read_text().splitlines()
-    built = {name for line in lines if line[0] != "#" for name in line.split()}
-    block = (PROJECT / "docs/ARCHITECTURE.md").read_text().split("## Modules")[1].split("```")[1]
-    assert set(re.findall(r"^([a-z_]+(?:/[a-z]+)*)  ", block, re.MULTILINE)) == built
+    return [name for line in lines if line[0] != "#" for name in line.split()]
+
+
+def first_block(heading):
+    return (PROJECT / "docs/ARCHITECTURE.md").read_text().split(heading)[1].split("```")[1]
+
+
+def test_modules_are_those_that_are_built():
+    block = first_block("\n## Modules\n")
+    named = re.findall(r"^([a-z_]+(?:/[a-z]+)*)  ", block, re.MULTILINE)
+    assert sorted(named) == sorted(built_modules())
+
+
+Box = collections.namedtuple("Box", "top bottom left right modules")
+
+
+def boxes_of(rows):
+    """{title: Box} of a drawing: +-- title ---+ above, | modules | in each row, +---+ below."""
+    boxes = {}
+    for top, row in enumerate(rows):
+        for found in re.finditer(r"\+-- (\w+) -+\+", row):
+            left, right = found.start(), found.end() - 1
+            edge = "+" + "-" * (right - left - 1) + "+"
+            bottom = next(i for i in range(top + 1, len(rows)) if rows[i][left : right + 1] == edge)
+            inside = rows[top + 1 : bottom]
+            assert all(line[left] == line[right] == "|" for line in inside), found[1]
+            modules = " ".join(line[left + 1 : right] for line in inside).split()
+            boxes[found[1]] = Box(top, bottom, left, right, modules)
+    return boxes
+
+
+def arrows_of(rows, boxes):
+    """(from, to) of a drawing: a line begins below boxes, and ends with each v above a box."""
+
+    def box_at(y, x):
+        for title, box in boxes.items():
+            if box.top <= y <= box.bottom and box.left <= x <= box.right:
+                return title
+        return None
+
+    line = {
+        (y, x)
+        for y, row in enumerate(rows)
+        for x, char in enumerate(row)
+        if char != " " and not box_at(y, x)
+    }
+    while line:
+        cells, found = set(), [line.pop()]
+        while found:
+            y, x = found.pop()
+            cells.add((y, x))
+            beside = {(y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)} & line
+            line -= beside
+            found += beside
+        assert all(rows[y][x] in "|-+v" for y, x in cells)
+        above = {box_at(y - 1, x) for y, x in cells} - {None}
+        below = {box_at(y + 1, x) for y, x in cells if rows[y][x] == "v"}
+        assert above and below and None not in below, sorted(cells)[0]
+        yield from ((one, other) for one in above for other in below)
+
+
+def uses_of_modules():
+    """(from, to) of each include of another module's header."""
+    headers = {path.name: path.parent for path in (PROJECT / "src").rglob("*.h")}
+    for path in (PROJECT / "src").rglob("*.[ch]"):
+        for name in re.findall(r'^ *# *include "(\w+\.h)"', path.read_text(), re.MULTILINE):
+            if name in headers and not (path.parent / name).exists():
+                yield tuple(
+                    str(folder.relative_to(PROJECT / "src"))
+                    for folder in (path.parent, headers[name])
+                )
+
+
+def reachable(arrows):
+    """All pairs of which one leads to the other."""
+    pairs = set(arrows)
+    while more := {(a, d) for a, b in pairs for c, d in pairs if b == c} - pairs:
+        pairs |= more
+    return pairs
+
+
+def test_the_picture_shows_which_groups_use_which():
+    rows = first_block("\n## The picture\n").strip("\n").splitlines()
+    rows = [row.ljust(max(map(len, rows))) for row in rows]
+    boxes = boxes_of(rows)
+    groups = {module: title for title, box in boxes.items() for module in box.modules}
+    assert sorted(m for box in boxes.values() for m in box.modules) == sorted(built_modules())
+    drawn = set(arrows_of(rows, boxes))
+    assert all(boxes[one].bottom < boxes[other].top for one, other in drawn)
+    real = {(groups[one], groups[other]) for one, other in uses_of_modules()}
+    real = {(one, other) for one, other in real if one != other}
+    assert drawn <= real, drawn - real
+    assert real <= reachable(drawn), real - reachable(drawn)
 
 
 def test_the_version_is_that_of_the_binary():
