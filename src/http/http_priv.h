@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of the HTTP server share: its connections, requests and routes. Of the files at
-// the end, each uses those before it, except that connection.c and dispatch.c call each other.
+// the end, each uses those before it, except that pipeline.c and dispatch.c call each other.
 #pragma once
 
 #include <event2/buffer.h>
