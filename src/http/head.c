@@ -59,12 +59,43 @@ take_version(struct http_head *head, const char *version)
     return true;
 }
 
+// The absolute-form, http://host/path, is what a client sends to a proxy, and what every server
+// must accept (RFC 9112, section 3.2.2). It is taken apart in place.
+static bool
+take_target(struct http_head *head, char *target)
+{
+    size_t scheme = strncasecmp(target, "http://", 7) == 0    ? 7
+                    : strncasecmp(target, "https://", 8) == 0 ? 8
+                                                              : 0;
+    head->target = target;
+    if (scheme == 0)
+        return *target;
+    size_t len = strcspn(target + scheme, "/?");
+    char *path = target + scheme + len;
+    char *authority = target + scheme - 2; // room for its end, and for the path's slash
+    memmove(authority, target + scheme, len);
+    authority[len] = '\0';
+    path[-1] = '/';
+    head->target = *path == '/' ? path : path - 1;
+    head->authority = authority;
+    return len > 0 && !strchr(authority, '@'); // RFC 9110, section 4.2.4
+}
+
 static bool
 take_request_line(struct http_head *head, char *line)
 {
     head->method = strsep(&line, " ");
-    head->target = line ? strsep(&line, " ") : NULL;
-    return line && is_token(head->method) && *head->target && take_version(head, line);
+    char *target = line ? strsep(&line, " ") : NULL;
+    return line && is_token(head->method) && take_target(head, target) && take_version(head, line);
+}
+
+// RFC 9112, section 3.2.2.
+static void
+set_host(struct http_head *head)
+{
+    for (size_t i = 0; i < head->n_headers; i++)
+        if (strcasecmp(head->headers[i].name, "Host") == 0)
+            head->headers[i].value = head->authority;
 }
 
 static const char *
@@ -132,6 +163,10 @@ head_parse(const char *text, size_t len, struct http_head *ret, struct kg_error 
     if (!wrong && (ret->n_hosts > 1 || ret->n_framings > 1))
         wrong =
             "Host must be given once, and either Content-Length or Transfer-Encoding at most once";
+    if (!wrong && ret->is_1_0 && ret->chunked) // RFC 9112, section 6.1
+        wrong = "Transfer-Encoding needs HTTP/1.1";
+    if (ret->authority)
+        set_host(ret);
     return wrong ? kg_error_set(err, KG_INVALID, 0, "malformed HTTP request: %s", wrong) : 0;
 }
 

@@ -241,7 +241,8 @@ struct http_header {
 struct http_head {
     char *text;
     const char *method;
-    const char *target;
+    const char *target;    // in origin-form
+    const char *authority; // of a target in absolute-form, which counts instead of Host; NULL: none
     bool is_1_0; // HTTP/1.0; else 1.1
     struct http_header *headers;
     size_t n_headers;

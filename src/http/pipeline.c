@@ -73,14 +73,28 @@ take_head(struct http_connection *conn, const char *text, size_t len)
         dispatch_head(request);
 }
 
+// Old clients end a body with a line more (RFC 9112, section 2.2).
+static void
+skip_empty_lines(struct evbuffer *input)
+{
+    char first[2];
+    for (ssize_t n; (n = evbuffer_copyout(input, first, sizeof first)) > 0;) {
+        size_t empty = first[0] == '\n' ? 1 : n == 2 && memcmp(first, "\r\n", 2) == 0 ? 2 : 0;
+        if (empty == 0)
+            return;
+        evbuffer_drain(input, empty);
+    }
+}
+
 static void
 read_head(struct http_connection *conn)
 {
     struct kg_error err;
     struct evbuffer *input = input_of(conn);
-    const size_t len = evbuffer_get_length(input), max = conn->server->max_head;
-    if (len > 0)
+    if (evbuffer_get_length(input) > 0)
         deadline_start(conn);
+    skip_empty_lines(input);
+    const size_t len = evbuffer_get_length(input), max = conn->server->max_head;
     size_t window = len < max ? len : max;
     const char *text = window ? (const char *)evbuffer_pullup(input, (ev_ssize_t)window) : "";
     size_t end = head_end(text, window, conn->head_seen);

@@ -21,6 +21,8 @@ check_head(const char *text, size_t len)
     }
     assert(*head.method && *head.target && head.content_length >= -1);
     assert(head.n_hosts <= 1 && head.n_framings <= 1 && !memchr(text, '\0', len));
+    assert(!head.authority || (*head.authority && *head.target == '/'));
+    assert(!(head.is_1_0 && head.chunked));
     assert(head.n_headers == 0 || head_find(&head, head.headers[0].name));
     (void)head_has_token(&head, "Connection", "close");
     head_fini(&head);

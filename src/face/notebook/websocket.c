@@ -339,19 +339,27 @@ refuse(struct http_request *request, int status, const char *message)
         json_pack("{s:s, s:s}", "message", message, "reason", "Not a WebSocket handshake"));
 }
 
+// RFC 9110, sections 15.5.22 and 7.8.
+static void
+refuse_without_upgrade(struct http_request *request, const char *message)
+{
+    http_reply_header(request, "Upgrade", "websocket");
+    http_reply_header(request, "Connection", "Upgrade");
+    refuse(request, 426, message);
+}
+
 bool
 websocket_is_asked(struct http_request *request)
 {
     const char *version = http_request_header(request, "Sec-WebSocket-Version");
     const char *key = http_request_header(request, "Sec-WebSocket-Key");
     if (!http_upgrade_is_asked(request, "websocket")) {
-        http_reply_header(request, "Upgrade", "websocket");
-        refuse(request, 426, "this path is for WebSockets");
+        refuse_without_upgrade(request, "this path is for WebSockets");
         return false;
     }
     if (!version || strcmp(version, "13") != 0) {
         http_reply_header(request, "Sec-WebSocket-Version", "13");
-        refuse(request, 426, "Sec-WebSocket-Version: must be 13");
+        refuse_without_upgrade(request, "Sec-WebSocket-Version: must be 13");
         return false;
     }
     KG_AUTO_FREE char *accept = key ? websocket_accept_key(key) : NULL;
