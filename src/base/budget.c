@@ -3,6 +3,7 @@
 
 #include "budget.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base.h"
@@ -32,12 +33,15 @@ budget_is_common(const char *one_owner, const char *other_owner)
            strcmp(budget_name(one_owner), budget_name(other_owner)) == 0;
 }
 
-// ---- Bytes ----------------------------------------------------------------------------------
+// ---- Budgets --------------------------------------------------------------------------------
+
+static LIST_HEAD(, budget) budgets;
 
 void
-budget_init(struct budget *budget, size_t max)
+budget_init(struct budget *budget, const char *name, size_t max, size_t max_share)
 {
-    *budget = (struct budget){.max = max};
+    *budget = (struct budget){.name = name, .max = max, .max_share = max_share};
+    LIST_INSERT_HEAD(&budgets, budget, link);
 }
 
 void
@@ -48,17 +52,66 @@ budget_fini(struct budget *budget)
         LIST_REMOVE(share, link);
         share->budget = NULL;
     }
+    LIST_REMOVE(budget, link);
 }
 
-struct budget_share *
-budget_share_join(struct budget *budget, const char *owner)
+const struct budget *
+budget_next(const struct budget *budget)
 {
-    const char *name = budget_name(owner);
+    return budget ? LIST_NEXT(budget, link) : LIST_FIRST(&budgets);
+}
+
+// ---- Shares ---------------------------------------------------------------------------------
+
+static struct budget_share *
+budget_find_share(const struct budget *budget, const char *name)
+{
     struct budget_share *share;
     LIST_FOREACH(share, &budget->shares, link) {
         if (strcmp(share->name, name) == 0)
-            break;
+            return share;
     }
+    return NULL;
+}
+
+static bool
+budget_fits(const struct budget *budget, size_t held_by_owner, size_t more)
+{
+    return budget->held + more <= budget->max && held_by_owner + more <= budget->max_share;
+}
+
+size_t
+budget_held_by(const struct budget *budget, const char *owner)
+{
+    const struct budget_share *share = budget_find_share(budget, budget_name(owner));
+    return share ? share->held : 0;
+}
+
+bool
+budget_has_room(const struct budget *budget, const char *owner, size_t more)
+{
+    return budget_fits(budget, budget_held_by(budget, owner), more);
+}
+
+const struct budget_share *
+budget_largest(const struct budget *budget)
+{
+    const struct budget_share *share, *largest = LIST_FIRST(&budget->shares);
+    LIST_FOREACH(share, &budget->shares, link) {
+        if (share->held > largest->held)
+            largest = share;
+    }
+    return largest;
+}
+
+// ---- Holds ----------------------------------------------------------------------------------
+
+void
+budget_hold_start(struct budget_hold *hold, struct budget *budget, const char *owner)
+{
+    assert(!hold->share && hold->held == 0);
+    const char *name = budget_name(owner);
+    struct budget_share *share = budget_find_share(budget, name);
     if (!share) {
         size_t size = strlen(name) + 1;
         share = kg_calloc(1, sizeof *share + size);
@@ -66,31 +119,44 @@ budget_share_join(struct budget *budget, const char *owner)
         memcpy(share->name, name, size);
         LIST_INSERT_HEAD(&budget->shares, share, link);
     }
-    share->n_members++;
-    return share;
+    share->n_holds++;
+    hold->share = share;
 }
 
 void
-budget_share_leave(struct budget_share *share)
+budget_hold_set(struct budget_hold *hold, size_t held)
 {
-    if (--share->n_members > 0)
+    struct budget_share *share = hold->share;
+    share->held += held - hold->held;
+    if (share->budget)
+        share->budget->held += held - hold->held;
+    hold->held = held;
+}
+
+bool
+budget_hold_has_room(const struct budget_hold *hold, size_t more)
+{
+    const struct budget_share *share = hold->share;
+    return !share->budget || budget_fits(share->budget, share->held, more);
+}
+
+bool
+budget_hold_counts(const struct budget_hold *hold)
+{
+    return hold->share && hold->share->budget;
+}
+
+void
+budget_hold_end(struct budget_hold *hold)
+{
+    struct budget_share *share = hold->share;
+    if (!share)
+        return;
+    budget_hold_set(hold, 0);
+    hold->share = NULL;
+    if (--share->n_holds > 0)
         return;
     if (share->budget)
         LIST_REMOVE(share, link);
     free(share);
-}
-
-void
-budget_share_hold(struct budget_share *share, size_t before, size_t after)
-{
-    share->held += after - before;
-    if (share->budget)
-        share->budget->held += after - before;
-}
-
-bool
-budget_share_has_room(const struct budget_share *share, size_t more)
-{
-    const struct budget *budget = share->budget;
-    return !budget || (budget->held + more <= budget->max && share->held + more <= budget->max / 2);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all clients of a gateway share, such as the memory for large messages: how much of it is
-// held, and by whom. One owner may hold half of it. All on the thread of the loop.
+// held, and by whom. There is a bound on it, and one on the share of each owner. All on the thread
+// of the loop.
 #pragma once
 
 #include <stdbool.h>
@@ -20,31 +21,57 @@ bool budget_is_common(const char *one_owner, const char *other_owner);
 void budget_set_registered(bool (*has_registered)(const char *owner, const void *arg),
                            const void *arg);
 
-// ---- Bytes ----------------------------------------------------------------------------------
+// ---- Budgets --------------------------------------------------------------------------------
 
+// So much of one thing: bytes, or places. Its user says which, and compares what it asks for.
 struct budget {
-    size_t max; // bytes
+    const char *name; // in the metrics
+    size_t max;
+    size_t max_share; // of one owner; the budget's user may change it
     size_t held;
     LIST_HEAD(, budget_share) shares;
+    LIST_ENTRY(budget) link;
 };
 
-// Of the owners that count as one.
+// Of the owners that count as one; there as long as one of their holds is.
 struct budget_share {
     LIST_ENTRY(budget_share) link;
     struct budget *budget; // NULL: it has ended
-    size_t held;           // bytes
-    size_t n_members;
+    size_t held;
+    size_t n_holds;
+    bool mark; // for the budget's user
     char name[];
 };
 
-void budget_init(struct budget *budget, size_t max);
-// Shares that have members stay, and count no further.
+// What one request, message or job of an owner holds. It may be copied to another place. All zero:
+// it is in no budget.
+struct budget_hold {
+    struct budget_share *share;
+    size_t held;
+};
+
+// `name` is borrowed. The budget stays where it is until budget_fini().
+void budget_init(struct budget *budget, const char *name, size_t max, size_t max_share);
+// Shares that have holds stay, and count no further.
 void budget_fini(struct budget *budget);
-// Finds or makes the owner's share, and makes the caller a member, until budget_share_leave(). A
-// member takes what it holds off before it leaves.
-struct budget_share *budget_share_join(struct budget *budget, const char *owner);
-void budget_share_leave(struct budget_share *share);
-// From now on a member holds `after` bytes instead of `before`.
-void budget_share_hold(struct budget_share *share, size_t before, size_t after);
-// Whether `more` bytes fit, in all and in the share.
-bool budget_share_has_room(const struct budget_share *share, size_t more);
+// All budgets, one after the other, in no order; NULL: the first, and after the last one.
+const struct budget *budget_next(const struct budget *budget);
+
+// Finds or makes the owner's share, and counts `hold` (all zero until now) in it, until
+// budget_hold_end(). It holds nothing yet.
+void budget_hold_start(struct budget_hold *hold, struct budget *budget, const char *owner);
+// From now on it holds so much, whether or not there is room.
+void budget_hold_set(struct budget_hold *hold, size_t held);
+// Whether `more` fit, in all and in the owner's share. They do where the budget has ended.
+bool budget_hold_has_room(const struct budget_hold *hold, size_t more);
+// Whether the budget has not ended.
+bool budget_hold_counts(const struct budget_hold *hold);
+// Gives all back. `hold` is all zero then; it may have been before.
+void budget_hold_end(struct budget_hold *hold);
+
+// What the holds of an owner hold together.
+size_t budget_held_by(const struct budget *budget, const char *owner);
+// budget_hold_has_room() for an owner that may have no hold.
+bool budget_has_room(const struct budget *budget, const char *owner, size_t more);
+// The share that holds most; NULL: there are no holds.
+const struct budget_share *budget_largest(const struct budget *budget);

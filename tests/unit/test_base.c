@@ -571,33 +571,125 @@ test_users_who_registered_share(void **state)
     assert_true(budget_is_common("ann", "ann"));
     assert_false(budget_is_common("ann", "eve-1"));
     assert_false(budget_is_common("ann", "bob"));
-
-    struct budget budget;
-    budget_init(&budget, 100);
-    struct budget_share *eve = budget_share_join(&budget, "eve-1");
-    assert_ptr_equal(budget_share_join(&budget, "eve-2"), eve);
-    struct budget_share *ann = budget_share_join(&budget, "ann");
-    budget_share_hold(eve, 0, 50);
-    assert_false(budget_share_has_room(eve, 1));
-    assert_true(budget_share_has_room(ann, 50));
-    assert_false(budget_share_has_room(ann, 51));
-    budget_share_hold(ann, 0, 40);
-    assert_false(budget_share_has_room(ann, 11)); // in all
-    budget_share_hold(eve, 50, 45);
-    assert_true(budget_share_has_room(eve, 5));
-    assert_int_equal(budget.held, 85);
-
-    // Who does not count as registered any more leaves the share that it is in.
     budget_set_registered(NULL, NULL);
-    struct budget_share *own = budget_share_join(&budget, "eve-2");
-    assert_ptr_not_equal(own, eve);
-    budget_share_leave(own);
-    budget_share_leave(eve);
+}
+
+// ---- Budgets --------------------------------------------------------------------------------
+
+static void
+test_owners_have_shares_of_a_budget(void **state)
+{
+    (void)state;
+    struct budget budget;
+    struct budget_hold ann = {0}, bob = {0}, again = {0};
+    budget_init(&budget, "bytes", 100, 60);
+    budget_hold_start(&ann, &budget, "ann");
+    budget_hold_start(&bob, &budget, "bob");
+    budget_hold_start(&again, &budget, "bob");
+    assert_ptr_equal(again.share, bob.share);
+    assert_true(budget_hold_has_room(&ann, 60));
+    assert_false(budget_hold_has_room(&ann, 61));
+    budget_hold_set(&bob, 30);
+    budget_hold_set(&again, 25);
+    assert_int_equal(budget_held_by(&budget, "bob"), 55);
+    assert_true(budget_hold_has_room(&again, 5));
+    assert_false(budget_hold_has_room(&again, 6));
+    assert_true(budget_hold_has_room(&ann, 45));
+    assert_false(budget_hold_has_room(&ann, 46)); // in all
+    budget_hold_set(&bob, 10);
+    assert_int_equal(budget.held, 35);
+    budget_hold_end(&again);
+    assert_int_equal(budget.held, 10);
+    budget_hold_set(&ann, 500); // whether or not there is room
+    assert_int_equal(budget.held, 510);
+    assert_false(budget_hold_has_room(&bob, 0));
+    budget_hold_end(&ann);
+    budget_hold_end(&ann); // of no budget
+    budget_hold_end(&bob);
+    assert_int_equal(budget.held, 0);
+    assert_true(LIST_EMPTY(&budget.shares));
     budget_fini(&budget);
-    assert_true(budget_share_has_room(eve, 1000)); // a member that outlives the budget
-    budget_share_hold(eve, 45, 0);
-    budget_share_leave(eve);
-    budget_share_leave(ann);
+}
+
+static void
+test_a_budget_is_asked_without_a_hold(void **state)
+{
+    (void)state;
+    struct budget budget;
+    struct budget_hold ann = {0}, bob = {0};
+    budget_init(&budget, "places", 4, 2);
+    assert_null(budget_largest(&budget));
+    assert_true(budget_has_room(&budget, "ann", 2));
+    assert_false(budget_has_room(&budget, "ann", 3));
+    assert_int_equal(budget_held_by(&budget, "ann"), 0);
+    assert_true(LIST_EMPTY(&budget.shares));
+    budget_hold_start(&ann, &budget, "ann");
+    budget_hold_start(&bob, &budget, "bob");
+    budget_hold_set(&ann, 2);
+    budget_hold_set(&bob, 1);
+    assert_false(budget_has_room(&budget, "ann", 1));
+    assert_true(budget_has_room(&budget, "bob", 1));
+    assert_string_equal(budget_largest(&budget)->name, "ann");
+    budget_hold_set(&ann, 0);
+    assert_string_equal(budget_largest(&budget)->name, "bob");
+    budget.max_share = 1;
+    assert_true(budget_has_room(&budget, "ann", 1));
+    assert_false(budget_has_room(&budget, "bob", 1));
+    budget_hold_end(&ann);
+    budget_hold_end(&bob);
+    budget_fini(&budget);
+}
+
+static void
+test_users_who_registered_have_one_share(void **state)
+{
+    (void)state;
+    struct budget budget;
+    struct budget_hold one = {0}, other = {0}, later = {0};
+    budget_init(&budget, "bytes", 100, 50);
+    budget_set_registered(is_stranger, "eve-");
+    budget_hold_start(&one, &budget, "eve-1");
+    budget_hold_start(&other, &budget, "eve-2");
+    assert_ptr_equal(one.share, other.share);
+    assert_string_equal(one.share->name, BUDGET_REGISTERED);
+    budget_hold_set(&one, 50);
+    assert_false(budget_hold_has_room(&other, 1));
+    assert_false(budget_has_room(&budget, "eve-3", 1));
+    assert_true(budget_has_room(&budget, "ann", 50));
+
+    // Who does not count as registered any more has a share of their own; earlier holds stay.
+    budget_set_registered(NULL, NULL);
+    budget_hold_start(&later, &budget, "eve-2");
+    assert_ptr_not_equal(later.share, one.share);
+    assert_true(budget_hold_has_room(&later, 50));
+    assert_false(budget_hold_has_room(&other, 1));
+    budget_hold_end(&one);
+    budget_hold_end(&other);
+    budget_hold_end(&later);
+    budget_fini(&budget);
+}
+
+static void
+test_a_hold_outlives_its_budget(void **state)
+{
+    (void)state;
+    struct budget budget, other;
+    struct budget_hold hold = {0};
+    budget_init(&budget, "one", 100, 50);
+    budget_init(&other, "other", 100, 50);
+    budget_hold_start(&hold, &budget, "ann");
+    budget_hold_set(&hold, 40);
+    assert_true(budget_hold_counts(&hold));
+    assert_ptr_equal(budget_next(NULL), &other);
+    assert_ptr_equal(budget_next(&other), &budget);
+    budget_fini(&budget);
+    assert_null(budget_next(&other));
+    assert_false(budget_hold_counts(&hold));
+    assert_true(budget_hold_has_room(&hold, 1000));
+    budget_hold_set(&hold, 1000);
+    budget_hold_end(&hold);
+    assert_false(budget_hold_counts(&hold));
+    budget_fini(&other);
 }
 
 int
@@ -628,6 +720,10 @@ main(void)
         cmocka_unit_test(test_log_does_not_wait_for_its_reader),
         cmocka_unit_test(test_log_limit),
         cmocka_unit_test(test_users_who_registered_share),
+        cmocka_unit_test(test_owners_have_shares_of_a_budget),
+        cmocka_unit_test(test_a_budget_is_asked_without_a_hold),
+        cmocka_unit_test(test_users_who_registered_have_one_share),
+        cmocka_unit_test(test_a_hold_outlives_its_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,15 +9,14 @@
 // ---- Bounds ---------------------------------------------------------------------------------
 
 struct contents_hold {
-    struct budget_share *share;
-    size_t bytes;
+    struct budget_hold bytes;
 };
 
 struct contents_hold *
 contents_hold_new(struct notebook *notebook, const char *owner, size_t bytes, struct kg_error *err)
 {
     struct contents_hold *hold = KG_NEW(struct contents_hold);
-    hold->share = budget_share_join(&notebook->contents, owner);
+    budget_hold_start(&hold->bytes, &notebook->contents, owner);
     if (contents_hold_set(hold, bytes, err) == 0)
         return hold;
     contents_hold_free(hold);
@@ -27,12 +26,12 @@ contents_hold_new(struct notebook *notebook, const char *owner, size_t bytes, st
 int
 contents_hold_set(struct contents_hold *hold, size_t bytes, struct kg_error *err)
 {
-    if (bytes > hold->bytes && !budget_share_has_room(hold->share, bytes - hold->bytes))
+    size_t before = hold->bytes.held;
+    if (bytes > before && !budget_hold_has_room(&hold->bytes, bytes - before))
         return kg_error_set(err, KG_RATE_LIMITED, 0,
                             "too many large files and folders are being read and written; try "
                             "again later");
-    budget_share_hold(hold->share, hold->bytes, bytes);
-    hold->bytes = bytes;
+    budget_hold_set(&hold->bytes, bytes);
     return 0;
 }
 
@@ -41,8 +40,7 @@ contents_hold_free(struct contents_hold *hold)
 {
     if (!hold)
         return;
-    budget_share_hold(hold->share, hold->bytes, 0);
-    budget_share_leave(hold->share);
+    budget_hold_end(&hold->bytes);
     free(hold);
 }
 

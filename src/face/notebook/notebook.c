@@ -171,7 +171,8 @@ notebook_new(const struct notebook_settings *settings, struct kg_error *err)
     TAILQ_INIT(&notebook->sockets);
     TAILQ_INIT(&notebook->records);
     kernel_channels_init(&notebook->channels);
-    budget_init(&notebook->contents, CONTENTS_HELD_MAX);
+    budget_init(&notebook->contents, "notebook_contents_bytes", CONTENTS_HELD_MAX,
+                CONTENTS_HELD_MAX / 2);
     return session_records_load(notebook, err) == 0 ? KG_STEAL(notebook) : NULL;
 }
 
