@@ -144,6 +144,12 @@ static const struct metric_row table[METRIC_N] = {
     [METRIC_DOWNLOADS] =
         COUNTER("kernelgate_downloads_total", "Files fetched for sessions (file_urls).",
                 .labels = {"outcome"}, .values = {"ok", "failed"}),
+    [METRIC_BUDGET_HELD] = GAUGE("kernelgate_budget_held",
+                                 "Bytes or places that requests hold of what all clients share.",
+                                 .labels = {"budget"}),
+    [METRIC_BUDGET_MAX] =
+        GAUGE("kernelgate_budget_max", "Bytes or places that there are, of what all clients share.",
+              .labels = {"budget"}),
     [METRIC_LOOP_LAG_SECONDS] =
         HISTOGRAM("kernelgate_loop_lag_seconds",
                   "Delay of a timer in the event loop, measured ten times a second while "

@@ -43,6 +43,8 @@ enum metric {
     METRIC_PACKAGE_INSTALLS,
     METRIC_PACKAGE_INSTALL_SECONDS,
     METRIC_PACKAGE_DOWNLOADS,
+    METRIC_BUDGET_HELD,
+    METRIC_BUDGET_MAX,
     METRIC_LOOP_LAG_SECONDS,
     METRIC_PROCESS_CPU_SECONDS,
     METRIC_PROCESS_RESIDENT_BYTES,
@@ -73,6 +75,8 @@ enum metric {
 void metrics_write(struct buf *buf);
 // Sets the METRIC_PROCESS_* from what the system says of this process.
 void metrics_read_process(void);
+// Sets the METRIC_BUDGET_*, of all budgets of the process. On the thread of the loop.
+void metrics_read_budgets(void);
 
 #define METRIC_LABELS_(...) ((const char *const[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
 void metric_add_(enum metric metric, double amount, const char *const *labels);

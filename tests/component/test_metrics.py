@@ -99,6 +99,15 @@ def test_the_documentation_lists_every_metric(gateway):
         assert not family.samples or known == set(re.findall(r"`(\w+)`", labels)), name
 
 
+def test_the_documentation_lists_every_budget(gateway):
+    page = (PROJECT / "docs/metrics.md").read_text()
+    samples = [sample for family in Scrape(gateway).families for sample in family.samples]
+    held = {s.labels["budget"] for s in samples if s.name == "kernelgate_budget_held"}
+    maxima = {s.labels["budget"]: s.value for s in samples if s.name == "kernelgate_budget_max"}
+    assert held == set(maxima) == set(re.findall(r"^  - `(\w+)`: ", page, re.MULTILINE))
+    assert all(maxima.values())
+
+
 def test_the_dashboard_asks_for_metrics_that_exist(gateway):
     dashboard = json.loads((PROJECT / "deploy/grafana/kernelgate.json").read_text())
     targets = [target for panel in dashboard["panels"] for target in panel.get("targets", [])]

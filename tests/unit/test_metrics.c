@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "budget.h"
 #include "metrics.h"
 
 // The value of the sample whose line starts with `series` and a blank; NAN: there is none.
@@ -51,6 +52,24 @@ test_gauges_are_set_and_fall(void **state)
     assert_sample("kernelgate_sessions", 4);
     metric_add(METRIC_SESSIONS, -3);
     assert_sample("kernelgate_sessions", 1);
+}
+
+static void
+test_budgets_are_read(void **state)
+{
+    (void)state;
+    struct budget budget;
+    struct budget_hold hold = {0};
+    budget_init(&budget, "test_bytes", 100, 50);
+    budget_hold_start(&hold, &budget, "ann");
+    budget_hold_set(&hold, 30);
+    metrics_read_budgets();
+    assert_sample("kernelgate_budget_held{budget=\"test_bytes\"}", 30);
+    assert_sample("kernelgate_budget_max{budget=\"test_bytes\"}", 100);
+    budget_hold_end(&hold);
+    metrics_read_budgets();
+    assert_sample("kernelgate_budget_held{budget=\"test_bytes\"}", 0);
+    budget_fini(&budget);
 }
 
 static void
@@ -202,6 +221,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counters_add),
         cmocka_unit_test(test_gauges_are_set_and_fall),
+        cmocka_unit_test(test_budgets_are_read),
         cmocka_unit_test(test_known_series_are_there_before_their_first_event),
         cmocka_unit_test(test_labels_tell_series_apart),
         cmocka_unit_test(test_several_labels),

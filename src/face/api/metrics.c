@@ -16,6 +16,7 @@ handle_metrics(struct http_request *request, void *arg)
     metric_set(METRIC_POOL_TARGET, (double)sessions_pool_target(context->face->sessions));
     metric_set(METRIC_POOL_READY, (double)sessions_n_pooled(context->face->sessions));
     metric_set(METRIC_POOL_STARTING, (double)sessions_n_starting(context->face->sessions));
+    metrics_read_budgets();
     metrics_read_process();
     KG_AUTO_BUF text = {0};
     metrics_write(&text);
