@@ -290,15 +290,18 @@ static void
 test_messages_of_calls_are_bounded(void **state)
 {
     struct mcp_fixture *f = *state;
-    f->mcp->held_bytes = MCP_HELD_MAX - 100;
+    struct budget_hold others = {0};
+    budget_hold_start(&others, &f->mcp->requests, "another");
+    budget_hold_set(&others, MCP_HELD_MAX - 100);
     say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}");
     assert_int_equal(json_array_size(f->sink.answers), 0);
-    assert_true(f->mcp->held_bytes > MCP_HELD_MAX);
+    assert_true(f->mcp->requests.held > MCP_HELD_MAX);
     mcp_receive(f->session, &f->sink.base, large_request(2), NULL, NULL);
     assert_int_equal(take_code(f), MCP_SERVER_ERROR);
     mcp_call_finish(f->held, json_object());
     assert_int_equal(take_code(f), 0);
-    assert_int_equal(f->mcp->held_bytes, MCP_HELD_MAX - 100);
+    assert_int_equal(f->mcp->requests.held, MCP_HELD_MAX - 100);
+    budget_hold_end(&others);
 }
 
 static void
@@ -307,19 +310,19 @@ test_messages_of_one_owner_are_bounded(void **state)
     struct mcp_fixture *f = *state;
     say(f, "{'jsonrpc':'2.0','id':1,'method':'tools/call','params':{'name':'hold'}}");
     struct mcp_call *heavy = f->held;
-    heavy->weight += MCP_OWNER_HELD_MAX;
-    f->mcp->held_bytes += MCP_OWNER_HELD_MAX;
+    budget_hold_set(&heavy->held, MCP_OWNER_HELD_MAX);
     mcp_receive(f->session, &f->sink.base, large_request(2), NULL, NULL);
     assert_int_equal(take_code(f), MCP_SERVER_ERROR);
-    free(heavy->owner);
-    heavy->owner = kg_strdup("another");
+    budget_hold_end(&heavy->held);
+    budget_hold_start(&heavy->held, &f->mcp->requests, "another");
+    budget_hold_set(&heavy->held, MCP_OWNER_HELD_MAX);
     mcp_receive(f->session, &f->sink.base, large_request(2), NULL, NULL);
     assert_int_equal(json_array_size(f->sink.answers), 0);
     mcp_call_finish(f->held, json_object());
     assert_int_equal(take_code(f), 0);
     mcp_call_finish(heavy, json_object());
     assert_int_equal(take_code(f), 0);
-    assert_int_equal(f->mcp->held_bytes, 0);
+    assert_int_equal(f->mcp->requests.held, 0);
 }
 
 // ---- Large answers --------------------------------------------------------------------------
@@ -343,7 +346,7 @@ test_a_large_answer_is_encoded_off_the_loop(void **state)
         json_pack("{s:s, s:i, s:o}", "jsonrpc", "2.0", "id", 1, "result", large_result(3 << 20));
     assert_true(json_equal(answer, expected));
     assert_int_equal(f->session->n_calls, 0);
-    assert_int_equal(f->mcp->held_bytes, 0);
+    assert_int_equal(f->mcp->requests.held, 0);
     say(f, hold_one);
     mcp_call_finish(f->held, json_object()); // a small one is sent at once
     assert_int_equal(json_array_size(f->sink.answers), 1);
@@ -455,13 +458,13 @@ test_answers_that_are_not_read_are_bounded(void **state)
     say(f, hold_one);
     mcp_call_finish(f->held, large_result(5 << 20));
     assert_int_equal(take_code(f), MCP_SERVER_ERROR);
-    assert_true(mcp_share_has_room(f->mcp, "bob", 5 << 20));
+    assert_true(budget_has_room(&f->mcp->answers, "bob", 5 << 20));
     payload_unref(unread[0]);
     say(f, hold_one);
     mcp_call_finish(f->held, large_result(5 << 20));
     assert_int_equal(take_code(f), 0);
     payload_unref(unread[1]);
-    assert_int_equal(f->mcp->answer_bytes, 0);
+    assert_int_equal(f->mcp->answers.held, 0);
 }
 
 enum { ATTACHED_BYTES = 5 << 20 };
@@ -504,7 +507,7 @@ test_answers_wait_until_others_are_read(void **state)
         n_results += json_string_length(json_object_get(result, "data")) == ATTACHED_BYTES;
     }
     assert_int_equal(n_results, 2);
-    assert_int_equal(f->mcp->answer_bytes, 0);
+    assert_int_equal(f->mcp->answers.held, 0);
     assert_true(TAILQ_EMPTY(&f->mcp->room_waits));
 }
 
@@ -529,9 +532,9 @@ test_answers_do_not_wait_for_ever(void **state)
     assert_int_equal(released, 1);
     assert_int_equal(f->session->n_calls, 0);
     assert_true(TAILQ_EMPTY(&f->mcp->room_waits));
-    assert_int_equal(f->mcp->answer_bytes, MCP_OWNER_ANSWERS_MAX);
+    assert_int_equal(f->mcp->answers.held, MCP_OWNER_ANSWERS_MAX);
     payload_unref(unread);
-    assert_int_equal(f->mcp->answer_bytes, 0);
+    assert_int_equal(f->mcp->answers.held, 0);
 }
 
 static void
@@ -585,7 +588,7 @@ test_the_answers_of_a_batch_count_while_they_are_gathered(void **state)
                    i ? ',' : '[', i, i < 2 ? "large" : "hold");
     say(f, "%s]", text.data);
     int64_t until_ms = clock_mono_ms() + PATIENCE_MS;
-    while (f->mcp->answer_bytes < UNREAD + GATHERED && clock_mono_ms() < until_ms)
+    while (f->mcp->answers.held < UNREAD + GATHERED && clock_mono_ms() < until_ms)
         turn(f);
     say(f, large);
     assert_int_equal(take_code(f), MCP_SERVER_ERROR);
@@ -597,7 +600,7 @@ test_the_answers_of_a_batch_count_while_they_are_gathered(void **state)
     say(f, large);
     assert_int_equal(take_code(f), 0);
     payload_unref(unread);
-    assert_int_equal(f->mcp->answer_bytes, 0);
+    assert_int_equal(f->mcp->answers.held, 0);
 }
 
 // A listener may run for ever, so only its id is kept.
@@ -615,10 +618,10 @@ test_a_listener_holds_no_message(void **state)
         quoted("{'notifications':{},'_meta':{'" MCP_META "subscriptionId':'l'}}");
     assert_true(json_equal(params, expected));
     assert_int_equal(json_array_size(f->sink.answers), 0);
-    assert_true(f->mcp->held_bytes > 0 && f->mcp->held_bytes < 2000);
+    assert_true(f->mcp->requests.held > 0 && f->mcp->requests.held < 2000);
     mcp_end_listener(LIST_FIRST(&f->mcp->listeners));
     assert_int_equal(take_code(f), 0);
-    assert_int_equal(f->mcp->held_bytes, 0);
+    assert_int_equal(f->mcp->requests.held, 0);
 }
 
 // ---- Sessions -------------------------------------------------------------------------------

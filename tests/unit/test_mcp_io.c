@@ -42,7 +42,7 @@ test_replay_is_bounded(void **state)
         send_text(second, text); // 627 bytes each, with the overhead of an event
     assert_int_equal(events_of(first), 1);
     assert_int_equal(events_of(second), 2);
-    assert_true(f->session->replay_bytes <= 2000);
+    assert_true(f->session->replay.held <= 2000);
     // An event above the limit is kept until the next one.
     KG_AUTO_FREE char *large = kg_calloc(1, 10000);
     memset(large, 'y', 9999);
@@ -51,8 +51,8 @@ test_replay_is_bounded(void **state)
     assert_int_equal(events_of(second), 1);
     send_text(first, text);
     assert_int_equal(events_of(second), 0);
-    assert_int_equal(f->session->replay_bytes, 499 + 128);
-    assert_int_equal(f->mcp->replay_bytes, 499 + 128);
+    assert_int_equal(f->session->replay.held, 499 + 128);
+    assert_int_equal(f->mcp->replay.held, 499 + 128);
 }
 
 static struct sse *
@@ -81,14 +81,14 @@ test_replay_has_shares_of_owners(void **state)
         send_text(alice[i % 2], text);
     assert_int_equal(events_of(bob), 3);
     assert_int_equal(events_of(alice[0]) + events_of(alice[1]), 4);
-    assert_int_equal(alice[0]->session->share->replay_bytes, MCP_REPLAY_OWNER_MAX);
+    assert_int_equal(alice[0]->session->replay.share->held, MCP_REPLAY_OWNER_MAX);
     struct sse *carol = stream_of_new_session(f, "carol");
     for (int i = 0; i < 2; i++)
         send_text(carol, text);
     assert_int_equal(events_of(carol), 2);
     assert_int_equal(events_of(bob), 3);
     assert_int_equal(events_of(alice[0]) + events_of(alice[1]), 3);
-    assert_int_equal(f->mcp->replay_bytes, MCP_REPLAY_TOTAL_MAX);
+    assert_int_equal(f->mcp->replay.held, MCP_REPLAY_TOTAL_MAX);
 }
 
 static void

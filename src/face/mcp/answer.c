@@ -18,7 +18,7 @@ within_bounds(const struct mcp_call *call, struct payload *payload)
     const char *why = NULL;
     if (outlet->ops->has_room && !outlet->ops->has_room(outlet, payload->len))
         why = "the answers of this batch are too large: send this request on its own";
-    else if (!mcp_share_has_room(call->mcp, call->owner, payload->len))
+    else if (!budget_has_room(&call->mcp->answers, call->owner, payload->len))
         why = "too many bytes of earlier answers were not read: read them, and try again";
     if (!why) {
         payload_count(payload, call->mcp, call->owner);
@@ -35,7 +35,7 @@ deliver(struct mcp_call *call, struct payload *payload, int http_status)
 {
     struct mcp_session *session = call->session;
     struct outlet *outlet = call->outlet;
-    call->mcp->held_bytes -= call->weight;
+    budget_hold_end(&call->held);
     LIST_REMOVE(call, in_mcp);
     metric_add(METRIC_MCP_CALLS, -1);
     if (session) {
@@ -88,7 +88,7 @@ mcp_call_answer(struct mcp_call *call, json_t *message, int http_status)
         return;
     }
     json_t *request = mcp_call_take_message(call);
-    call->mcp->held_bytes -= call->weight;
+    budget_hold_set(&call->held, 0);
     call->weight = 0;
     call->http_status = http_status;
     call->encoding = encoding_start(call->mcp, call->owner, message, request, &call->attachments,

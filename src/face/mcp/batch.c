@@ -30,10 +30,10 @@ mcp_batch_check(const json_t *messages, size_t *ret_requests)
 // The outlet of the requests in a batch: gathers their answers.
 struct batch {
     struct outlet base;
-    struct owner_share *share; // counts the answers while they are gathered
+    struct mcp *mcp;
+    struct budget_hold held; // of mcp->answers: those that are gathered
     struct outlet *parent;
     size_t expected;    // answers
-    size_t counted;     // bytes
     struct buf answers; // a JSON array without its end
 };
 
@@ -52,22 +52,21 @@ batch_answer(struct outlet *outlet, struct payload *payload, int http_status)
     if (payload) {
         buf_append(&batch->answers, batch->answers.len ? "," : "[", 1);
         buf_append(&batch->answers, payload->text, payload->len);
-        batch->counted += payload->len;
-        mcp_share_count(batch->share, (int64_t)payload->len);
+        budget_hold_set(&batch->held, batch->held.held + payload->len);
         payload_unref(payload);
     }
     if (--batch->expected > 0)
         return;
-    mcp_share_count(batch->share, -(int64_t)batch->counted);
+    budget_hold_set(&batch->held, 0);
     struct payload *all = NULL;
     if (batch->answers.len > 0) {
         buf_append(&batch->answers, "]", 1);
         size_t len = batch->answers.len;
         all = payload_take(buf_take(&batch->answers), len);
-        payload_count(all, batch->share->mcp, batch->share->name);
+        payload_count(all, batch->mcp, batch->held.share->name);
     }
     batch->parent->ops->answer(batch->parent, all, 200);
-    mcp_share_leave(batch->share);
+    budget_hold_end(&batch->held);
     free(batch);
 }
 
@@ -98,7 +97,8 @@ batch_new(const struct origin *origin, size_t expected)
 {
     struct batch *batch = KG_NEW(struct batch);
     batch->base.ops = &batch_ops;
-    batch->share = mcp_share_join(origin->mcp, origin->owner);
+    batch->mcp = origin->mcp;
+    budget_hold_start(&batch->held, &origin->mcp->answers, origin->owner);
     batch->parent = origin->outlet;
     batch->expected = expected;
     return &batch->base;

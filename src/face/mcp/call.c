@@ -55,7 +55,8 @@ mcp_call_new(const struct origin *origin, enum mcp_revision revision, json_t *me
     call->revision = revision;
     call->message = message;
     call->weight = weight;
-    call->mcp->held_bytes += call->weight;
+    budget_hold_start(&call->held, &call->mcp->requests, call->owner);
+    budget_hold_set(&call->held, weight);
     call->method = method;
     call->empty = json_object();
     call->id = json_object_get(message, "id");
@@ -91,9 +92,8 @@ void
 mcp_call_shrink(struct mcp_call *call)
 {
     mcp_message_free(call->mcp->loop, mcp_call_take_message(call), call->weight);
-    call->mcp->held_bytes -= call->weight;
     call->weight = json_value_weight(call->message);
-    call->mcp->held_bytes += call->weight;
+    budget_hold_set(&call->held, call->weight);
 }
 
 void

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "budget.h"
 #include "mcp_priv.h"
 #include "metrics.h"
 
@@ -69,28 +68,16 @@ id_is_running(const struct mcp_session *session, const json_t *id)
     return false;
 }
 
-static size_t
-held_by(const struct mcp *mcp, const char *owner)
-{
-    const struct mcp_call *call;
-    size_t bytes = 0;
-    LIST_FOREACH(call, &mcp->calls, in_mcp) {
-        if (budget_is_common(call->owner, owner))
-            bytes += call->weight;
-    }
-    return bytes;
-}
-
 // A message is kept as a whole until its call is answered.
 static bool
 is_too_much(const struct origin *origin, size_t weight)
 {
-    const struct mcp *mcp = origin->mcp;
+    const struct budget *requests = &origin->mcp->requests;
     if (weight <= MCP_SMALL_MESSAGE)
         return false;
-    size_t own = held_by(mcp, origin->owner);
-    return mcp->held_bytes + weight > MCP_HELD_MAX ||
-           (own > MCP_SMALL_MESSAGE && own + weight > MCP_OWNER_HELD_MAX);
+    if (budget_held_by(requests, origin->owner) <= MCP_SMALL_MESSAGE)
+        return requests->held + weight > requests->max;
+    return !budget_has_room(requests, origin->owner, weight);
 }
 
 void

@@ -7,10 +7,9 @@
 // While `work` runs, the worker has `answer`, `request`, `attachments` and `payload`.
 struct encoding {
     struct mcp *mcp;
-    struct owner_share *share;
-    struct room_wait *wait; // NULL: it has begun
+    struct budget_hold held; // of mcp->answers: the bytes of the attachments
+    struct room_wait *wait;  // NULL: it has begun
     struct loop_work *work;
-    size_t reserved; // bytes of the attachments, counted in the owner's share
     json_t *answer;
     json_t *request; // has the answer's id
     struct attachments attachments;
@@ -28,7 +27,7 @@ encoding_free(void *arg)
     json_decref(encoding->request);
     payload_unref(encoding->payload);
     attachments_fini(&encoding->attachments);
-    mcp_share_leave(encoding->share);
+    budget_hold_end(&encoding->held);
     free(encoding);
 }
 
@@ -48,7 +47,6 @@ encoding_done(void *arg)
     struct payload *payload = KG_STEAL(encoding->payload);
     encoding_fn fn = encoding->fn;
     void *fn_arg = encoding->arg;
-    mcp_share_count(encoding->share, -(int64_t)encoding->reserved);
     encoding_free(encoding);
     fn(payload, fn_arg); // counts the payload, so that those who wait cannot take its room
     mcp_room_freed(mcp);
@@ -60,9 +58,8 @@ encoding_begin(void *arg)
 {
     struct encoding *encoding = arg;
     encoding->wait = NULL;
-    encoding->reserved = attachments_len(&encoding->attachments);
-    mcp_share_count(encoding->share, (int64_t)encoding->reserved);
-    encoding->work = loop_work_start(encoding->mcp->loop, loop_lane_of(encoding->share->name),
+    budget_hold_set(&encoding->held, attachments_len(&encoding->attachments));
+    encoding->work = loop_work_start(encoding->mcp->loop, loop_lane_of(encoding->held.share->name),
                                      encoding_run, encoding_done, encoding);
 }
 
@@ -72,17 +69,16 @@ encoding_start(struct mcp *mcp, const char *owner, json_t *answer, json_t *reque
 {
     size_t len = attachments_len(attachments);
     size_t room = len + MCP_LARGE_BYTES;
-    bool has_room = len == 0 || mcp_share_has_room(mcp, owner, room);
     struct encoding *encoding = KG_NEW(struct encoding);
     encoding->mcp = mcp;
-    encoding->share = mcp_share_join(mcp, owner);
+    budget_hold_start(&encoding->held, &mcp->answers, owner);
     encoding->answer = answer;
     encoding->request = request;
     encoding->attachments = *attachments;
     *attachments = (struct attachments){0};
     encoding->fn = fn;
     encoding->arg = arg;
-    if (has_room)
+    if (len == 0 || budget_hold_has_room(&encoding->held, room))
         encoding_begin(encoding);
     else
         encoding->wait = mcp_room_wait_start(mcp, owner, room, encoding_begin, encoding);
@@ -92,7 +88,7 @@ encoding_start(struct mcp *mcp, const char *owner, json_t *answer, json_t *reque
 void
 encoding_cancel(struct encoding *encoding)
 {
-    mcp_share_count(encoding->share, -(int64_t)encoding->reserved);
+    budget_hold_end(&encoding->held);
     mcp_room_wait_cancel(encoding->wait);
     if (encoding->work)
         loop_work_cancel(encoding->work, encoding_free);

@@ -46,6 +46,9 @@ mcp_new(const struct mcp_settings *settings)
     TAILQ_INIT(&mcp->by_use);
     TAILQ_INIT(&mcp->bodies);
     TAILQ_INIT(&mcp->room_waits);
+    budget_init(&mcp->requests, "mcp_request_bytes", MCP_HELD_MAX, MCP_OWNER_HELD_MAX);
+    budget_init(&mcp->answers, "mcp_answer_bytes", MCP_ANSWERS_MAX, MCP_OWNER_ANSWERS_MAX);
+    budget_init(&mcp->replay, "mcp_replay_bytes", MCP_REPLAY_TOTAL_MAX, MCP_REPLAY_OWNER_MAX);
     mcp->room_wait_ms = MCP_ROOM_WAIT_MS;
     mcp->tick = loop_timer_new(mcp->loop, on_tick, mcp);
     mcp->reaper = loop_timer_new(mcp->loop, on_reap, mcp);
@@ -117,7 +120,9 @@ mcp_free(struct mcp *mcp)
             mcp_call_answer(call, NULL, 200);
     }
     mcp_sessions_reap(mcp);
-    mcp_shares_detach(mcp);
+    budget_fini(&mcp->requests);
+    budget_fini(&mcp->answers); // libevent may still have some to send
+    budget_fini(&mcp->replay);
     loop_timer_free(mcp->tick);
     loop_timer_free(mcp->reaper);
     for (char **profile = mcp->profiles; *profile; profile++)

@@ -5,6 +5,7 @@
 
 #include <sys/queue.h>
 
+#include "budget.h"
 #include "mcp_message.h"
 
 #define MCP_SESSION_HEADER "Mcp-Session-Id"
@@ -88,33 +89,15 @@ void attachments_write(const struct attachments *attachments, const char *text, 
 size_t attachments_len(const struct attachments *attachments);
 void attachments_fini(struct attachments *attachments);
 
-// ---- Shares (share.c) -----------------------------------------------------------------------
+// ---- Room for answers (room.c) --------------------------------------------------------------
 
-// How much the clients of one owner make the gateway hold. Freed when the last user leaves.
-struct owner_share {
-    LIST_ENTRY(owner_share) link;
-    struct mcp *mcp; // NULL: freed, while libevent still has something to send
-    size_t n_users;
-    size_t replay_bytes; // events kept for Last-Event-ID
-    size_t answer_bytes; // large answers that are not sent yet, or are kept
-    char name[];         // budget_name()
-};
-// Finds or creates the owner's share, and adds a user.
-struct owner_share *mcp_share_join(struct mcp *mcp, const char *owner);
-void mcp_share_leave(struct owner_share *share);
-// Detaches all shares from `mcp`, which is about to be freed.
-void mcp_shares_detach(struct mcp *mcp);
-// Adds to answer_bytes, of the share and of all; negative: subtracts.
-void mcp_share_count(struct owner_share *share, int64_t bytes);
-// Whether an answer of this size may be held until its client reads it.
-bool mcp_share_has_room(const struct mcp *mcp, const char *owner, size_t len);
 // Waits until there is room for an answer, at most mcp->room_wait_ms. Then `fn` is called, once; it
 // must not start or cancel another wait.
 struct room_wait;
 struct room_wait *mcp_room_wait_start(struct mcp *mcp, const char *owner, size_t len, loop_fn fn,
                                       void *arg);
 void mcp_room_wait_cancel(struct room_wait *wait);
-// answer_bytes became less: ends the waits for which there is room now.
+// Less is held of mcp->answers: ends the waits for which there is room now.
 void mcp_room_freed(struct mcp *mcp);
 
 // ---- Payloads (payload.c) -------------------------------------------------------------------
@@ -124,7 +107,8 @@ struct payload {
     unsigned refs;
     size_t len;
     char *text;
-    struct owner_share *share; // counts it until it is freed; or NULL
+    struct mcp *mcp; // counts it until it is freed, unless `mcp` is freed earlier; or NULL
+    struct budget_hold held;
 };
 // Takes `text`.
 struct payload *payload_take(char *text, size_t len);
@@ -132,7 +116,7 @@ struct payload *payload_take(char *text, size_t len);
 struct payload *payload_of(json_t *message);
 // The same for an answer with attachments.
 struct payload *payload_with(json_t *message, const struct attachments *attachments);
-// Counts it in the owner's share.
+// Counts it in mcp->answers, whether or not there is room.
 void payload_count(struct payload *payload, struct mcp *mcp, const char *owner);
 struct payload *payload_ref(struct payload *payload);
 void payload_unref(struct payload *payload);
@@ -212,7 +196,8 @@ struct mcp_call {
     json_t *elsewhere; // or NULL
     enum mcp_revision revision;
     json_t *message;
-    size_t weight;                // of the message; counted in mcp->held_bytes
+    size_t weight;                // of the message
+    struct budget_hold held;      // the same, of mcp->requests
     const json_t *id;             // in the message, like the next three
     const json_t *params;         // an object
     const json_t *meta;           // or NULL
@@ -352,8 +337,7 @@ struct mcp_session {
     int64_t used_ms;
     struct streams streams;
     unsigned last_stream;
-    size_t replay_bytes;
-    struct owner_share *share;
+    struct budget_hold replay;       // of mcp->replay
     TAILQ_ENTRY(mcp_session) by_use; // the longest idle one first
     LIST_ENTRY(mcp_session) in_bucket;
     LIST_ENTRY(mcp_session) link;
@@ -520,11 +504,10 @@ struct mcp {
     TAILQ_HEAD(, mcp_session) by_use;
     LIST_HEAD(, mcp_session) sessions;
     size_t n_registered;
-    size_t replay_bytes;
-    size_t answer_bytes; // of large answers that are not sent
+    struct budget requests; // bytes: the messages of all calls
+    struct budget answers;  // bytes: large answers that are not sent yet, or are kept
+    struct budget replay;   // bytes: events kept for Last-Event-ID
     TAILQ_HEAD(, room_wait) room_waits;
-    LIST_HEAD(, owner_share) shares;
-    size_t held_bytes;  // of the messages of all calls
     mcp_admit_fn admit; // or NULL
     void *admit_arg;
     LIST_HEAD(, sse) connected;

@@ -70,21 +70,18 @@ payload_ref(struct payload *payload)
 void
 payload_count(struct payload *payload, struct mcp *mcp, const char *owner)
 {
-    payload->share = mcp_share_join(mcp, owner);
-    mcp_share_count(payload->share, (int64_t)payload->len);
+    payload->mcp = mcp;
+    budget_hold_start(&payload->held, &mcp->answers, owner);
+    budget_hold_set(&payload->held, payload->len);
 }
 
 static void
 payload_free(struct payload *payload)
 {
-    struct owner_share *share = payload->share;
-    if (share) {
-        struct mcp *mcp = share->mcp;
-        mcp_share_count(share, -(int64_t)payload->len);
-        mcp_share_leave(share);
-        if (mcp)
-            mcp_room_freed(mcp);
-    }
+    bool is_counted = budget_hold_counts(&payload->held);
+    budget_hold_end(&payload->held);
+    if (is_counted)
+        mcp_room_freed(payload->mcp);
     free(payload->text);
     free(payload);
 }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "budget.h"
 #include "mcp_priv.h"
 #include "metrics.h"
 
@@ -18,7 +17,7 @@ mcp_session_new(struct mcp *mcp, const char *owner, const char *profile)
     snprintf(session->id + MCP_SESSION_ID_LEN, sizeof session->id - MCP_SESSION_ID_LEN, "%s",
              mcp->id_suffix);
     session->owner = kg_strdup(owner);
-    session->share = mcp_share_join(mcp, owner);
+    budget_hold_start(&session->replay, &mcp->replay, owner);
     session->profile = kg_strdup(profile);
     session->revision = MCP_2025_11_25;
     session->log_level = MCP_LOG_INFO;
@@ -37,7 +36,7 @@ session_free(struct mcp_session *session)
     struct sse *sse;
     while ((sse = TAILQ_FIRST(&session->streams)))
         sse_free(sse);
-    mcp_share_leave(session->share);
+    budget_hold_end(&session->replay);
     for (size_t i = 0; i < session->n_values; i++) {
         if (session->values[i].free_fn)
             session->values[i].free_fn(session->values[i].value);

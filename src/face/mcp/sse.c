@@ -80,18 +80,11 @@ event_size(const struct event *event)
 }
 
 static void
-count_replay(struct sse *sse, int64_t bytes)
-{
-    sse->session->replay_bytes += (size_t)bytes;
-    sse->session->share->replay_bytes += (size_t)bytes;
-    sse->mcp->replay_bytes += (size_t)bytes;
-}
-
-static void
 drop_oldest_event(struct sse *sse)
 {
     struct event *event = TAILQ_FIRST(&sse->events);
-    count_replay(sse, -(int64_t)event_size(event));
+    struct budget_hold *replay = &sse->session->replay;
+    budget_hold_set(replay, replay->held - event_size(event));
     TAILQ_REMOVE(&sse->events, event, link);
     payload_unref(event->payload);
     free(event);
@@ -143,25 +136,14 @@ evict_one(struct mcp_session *session, const struct event *newest)
 
 // Drops the oldest event of the owner's longest idle session that has one. NULL: of any owner.
 static bool
-evict_of_owner(struct mcp *mcp, const struct owner_share *share, const struct event *newest)
+evict_of_owner(struct mcp *mcp, const struct budget_share *share, const struct event *newest)
 {
     struct mcp_session *session;
     TAILQ_FOREACH(session, &mcp->by_use, by_use) {
-        if ((!share || session->share == share) && evict_one(session, newest))
+        if ((!share || session->replay.share == share) && evict_one(session, newest))
             return true;
     }
     return false;
-}
-
-static const struct owner_share *
-largest_share(const struct mcp *mcp)
-{
-    const struct owner_share *share, *largest = LIST_FIRST(&mcp->shares);
-    LIST_FOREACH(share, &mcp->shares, link) {
-        if (share->replay_bytes > largest->replay_bytes)
-            largest = share;
-    }
-    return largest;
 }
 
 // If the total is too large, the owner that keeps most loses its oldest event, so that no owner
@@ -170,13 +152,14 @@ static void
 evict(struct mcp_session *session, const struct event *newest)
 {
     struct mcp *mcp = session->mcp;
-    const struct owner_share *own = session->share;
-    while (session->replay_bytes > mcp->max_replay_bytes && evict_one(session, newest))
+    const struct budget *all = &mcp->replay;
+    const struct budget_share *own = session->replay.share;
+    while (session->replay.held > mcp->max_replay_bytes && evict_one(session, newest))
         ;
-    while (own->replay_bytes > MCP_REPLAY_OWNER_MAX && evict_of_owner(mcp, own, newest))
+    while (own->held > all->max_share && evict_of_owner(mcp, own, newest))
         ;
-    while (mcp->replay_bytes > MCP_REPLAY_TOTAL_MAX &&
-           (evict_of_owner(mcp, largest_share(mcp), newest) || evict_of_owner(mcp, NULL, newest)))
+    while (all->held > all->max &&
+           (evict_of_owner(mcp, budget_largest(all), newest) || evict_of_owner(mcp, NULL, newest)))
         ;
 }
 
@@ -188,7 +171,8 @@ keep_event(struct sse *sse, unsigned seq, struct payload *payload)
     event->seq = seq;
     event->payload = payload;
     TAILQ_INSERT_TAIL(&sse->events, event, link);
-    count_replay(sse, (int64_t)event_size(event));
+    struct budget_hold *replay = &sse->session->replay;
+    budget_hold_set(replay, replay->held + event_size(event));
     evict(sse->session, event);
 }
 
