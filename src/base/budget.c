@@ -45,6 +45,12 @@ budget_init(struct budget *budget, const char *name, size_t max, size_t max_shar
 }
 
 void
+budget_set_several_owners(struct budget *budget, bool several_owners)
+{
+    budget->max_share = several_owners ? budget->max / 2 : budget->max;
+}
+
+void
 budget_fini(struct budget *budget)
 {
     struct budget_share *share;

@@ -27,7 +27,7 @@ void budget_set_registered(bool (*has_registered)(const char *owner, const void 
 struct budget {
     const char *name; // in the metrics
     size_t max;
-    size_t max_share; // of one owner; the budget's user may change it
+    size_t max_share; // of one owner
     size_t held;
     LIST_HEAD(, budget_share) shares;
     LIST_ENTRY(budget) link;
@@ -52,6 +52,8 @@ struct budget_hold {
 
 // `name` is borrowed. The budget stays where it is until budget_fini().
 void budget_init(struct budget *budget, const char *name, size_t max, size_t max_share);
+// From now on an owner's share is half of all, or all where there is only one owner.
+void budget_set_several_owners(struct budget *budget, bool several_owners);
 // Shares that have holds stay, and count no further.
 void budget_fini(struct budget *budget);
 // All budgets, one after the other, in no order; NULL: the first, and after the last one.

@@ -41,7 +41,8 @@ packages_new(struct loop *loop, const struct packages_settings *settings, struct
     struct wheels *wheels = wheels_new(settings->dir, authorities, err);
     if (!wheels)
         return NULL;
-    struct package_sets *sets = package_sets_new(loop, settings->dir, &package_set_limits_default, err);
+    struct package_sets *sets =
+        package_sets_new(loop, settings->dir, &package_set_limits_default, err);
     if (!sets) {
         wheels_free(wheels);
         return NULL;
@@ -54,15 +55,14 @@ packages_new(struct loop *loop, const struct packages_settings *settings, struct
     packages->has_authorities = authorities != NULL;
     packages->wheels = wheels;
     packages->sets = sets;
-    packages->several_owners = settings->several_owners;
-    TAILQ_INIT(&packages->jobs);
+    wheel_jobs_init(packages, settings->several_owners);
     return packages;
 }
 
 void
 packages_set_several_owners(struct packages *packages, bool several_owners)
 {
-    packages->several_owners = several_owners;
+    wheel_jobs_set_several_owners(packages, several_owners);
 }
 
 const char *
@@ -172,6 +172,6 @@ packages_free(struct packages *packages)
     wheels_free(packages->wheels);
     free(packages->python);
     free(packages->index_url);
-    free(packages->last_owner);
+    wheel_jobs_fini(packages);
     free(packages);
 }

@@ -6,6 +6,7 @@
 
 #include <sys/queue.h>
 
+#include "budget.h"
 #include "package_sets.h"
 #include "packages.h"
 #include "wheels.h"
@@ -29,15 +30,20 @@ struct packages {
     char *tag;                    // of the interpreter ("cpython-311"); likewise
     char *environment;            // a hash of both; likewise
     TAILQ_HEAD(, wheel_job) jobs; // oldest first
-    size_t n_jobs;
-    size_t n_running; // jobs with a sandbox
+    struct budget downloads;      // places: jobs
+    struct budget running;        // places: jobs with a sandbox
     bool several_owners;
     char *last_owner; // owner of the job that was started last; or NULL
     bool stopped;
 };
 
-// Ends all downloads (wheel_job.c).
+// The downloads of wheels, and how many places there are (wheel_job.c).
+void wheel_jobs_init(struct packages *packages, bool several_owners);
+void wheel_jobs_set_several_owners(struct packages *packages, bool several_owners);
+// Ends all downloads.
 void wheel_jobs_stop(struct packages *packages);
+// After wheel_jobs_stop().
+void wheel_jobs_fini(struct packages *packages);
 
 // Takes the output of `packages.py list` in a clean sandbox (environment.c).
 KG_MUST_CHECK int environment_take(struct packages *packages, const char *text, size_t len,

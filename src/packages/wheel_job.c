@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "budget.h"
 #include "loop.h"
 #include "metrics.h"
 #include "packages_priv.h"
@@ -36,7 +35,9 @@ struct wheel_job {
     char *owner;
     json_t *requirements;
     LIST_HEAD(, wheel_wait) waits;
-    struct loop_timer *step; // starts the job, or ends it, in a later turn of the loop
+    struct loop_timer *step;  // starts the job, or ends it, in a later turn of the loop
+    struct budget_hold place; // of packages->downloads
+    struct budget_hold run;   // of packages->running
     bool started;
     bool over;
     struct kg_error err;
@@ -70,8 +71,8 @@ job_free(struct wheel_job *job)
 {
     struct packages *packages = job->packages;
     TAILQ_REMOVE(&packages->jobs, job, link);
-    packages->n_jobs--;
-    packages->n_running -= job->started;
+    budget_hold_end(&job->place);
+    budget_hold_end(&job->run);
     release_sandbox(job);
     loop_timer_free(job->step);
     json_decref(job->requirements);
@@ -369,22 +370,13 @@ job_start(struct wheel_job *job)
         .on_failed = job_on_failed, .on_text = job_on_text, .on_data = job_on_wheel_data};
     struct kg_error err = {0};
     job->started = true;
-    job->packages->n_running++;
+    budget_hold_start(&job->run, &job->packages->running, job->owner);
+    budget_hold_set(&job->run, 1);
     free(job->packages->last_owner);
     job->packages->last_owner = kg_strdup(job->owner);
     job->sandbox = wheel_sandbox_new(job->packages, true, &events, job, job_on_ready, &err);
     if (!job->sandbox)
         job_end(job, &err);
-}
-
-static size_t
-count_of_owner(const struct packages *packages, const char *owner, bool started)
-{
-    size_t n = 0;
-    const struct wheel_job *job;
-    TAILQ_FOREACH(job, &packages->jobs, link)
-        n += (job->started || !started) && budget_is_common(job->owner, owner);
-    return n;
 }
 
 // The oldest job that may start now; those of the owner whose job started last come last.
@@ -393,12 +385,8 @@ find_next(const struct packages *packages)
 {
     const struct wheel_job *next = NULL;
     const struct wheel_job *job;
-    if (packages->n_running >= MAX_RUNNING)
-        return NULL;
     TAILQ_FOREACH(job, &packages->jobs, link) {
-        if (job->started || job->over ||
-            (packages->several_owners &&
-             count_of_owner(packages, job->owner, true) >= MAX_RUNNING / 2))
+        if (job->started || job->over || !budget_has_room(&packages->running, job->owner, 1))
             continue;
         if (!packages->last_owner || !budget_is_common(job->owner, packages->last_owner))
             return job;
@@ -430,18 +418,18 @@ job_of(struct packages *packages, const char *owner, const json_t *requirements)
         if (!job->over && json_equal(job->requirements, requirements))
             return job;
     }
-    if (packages->n_jobs >= MAX_JOBS ||
-        (packages->several_owners && count_of_owner(packages, owner, false) >= MAX_JOBS / 2))
+    if (!budget_has_room(&packages->downloads, owner, 1))
         return NULL;
     job = KG_NEW(struct wheel_job);
     job->packages = packages;
     job->owner = kg_strdup(owner);
+    budget_hold_start(&job->place, &packages->downloads, owner);
+    budget_hold_set(&job->place, 1);
     job->requirements = json_deep_copy(requirements);
     LIST_INIT(&job->waits);
     job->step = loop_timer_new(packages->loop, job_on_step, job);
     loop_timer_start(job->step, 0);
     TAILQ_INSERT_TAIL(&packages->jobs, job, link);
-    packages->n_jobs++;
     return job;
 }
 
@@ -473,6 +461,33 @@ wheel_wait_cancel(struct wheel_wait *wait)
         loop_timer_start(wait->job->step, 0);
     LIST_REMOVE(wait, link);
     free(wait);
+}
+
+// ---- All of them ----------------------------------------------------------------------------
+
+void
+wheel_jobs_init(struct packages *packages, bool several_owners)
+{
+    TAILQ_INIT(&packages->jobs);
+    budget_init(&packages->downloads, "package_downloads", MAX_JOBS, MAX_JOBS);
+    budget_init(&packages->running, "package_downloads_running", MAX_RUNNING, MAX_RUNNING);
+    wheel_jobs_set_several_owners(packages, several_owners);
+}
+
+void
+wheel_jobs_set_several_owners(struct packages *packages, bool several_owners)
+{
+    packages->several_owners = several_owners;
+    budget_set_several_owners(&packages->downloads, several_owners);
+    budget_set_several_owners(&packages->running, several_owners);
+}
+
+void
+wheel_jobs_fini(struct packages *packages)
+{
+    budget_fini(&packages->downloads);
+    budget_fini(&packages->running);
+    free(packages->last_owner);
 }
 
 void

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "budget.h"
 #include "http_fetch.h"
 #include "metrics.h"
 #include "session_downloads.h"
@@ -36,7 +35,7 @@ struct session_downloads {
     struct loop_timer *step;
     struct download items[SESSION_DOWNLOADS_MAX];
     size_t n;
-    size_t n_running;
+    struct budget_hold running; // of sessions->downloads
     size_t n_done;
     json_t *files;
     json_t *errors;
@@ -58,17 +57,16 @@ download_clear(struct download *download)
 static void
 stop_running(struct session_downloads *downloads, size_t n)
 {
-    struct sessions *sessions = downloads->session->sessions;
-    downloads->n_running -= n;
-    sessions->n_downloading -= n;
-    loop_timer_start(sessions->downloads_step, 0);
+    budget_hold_set(&downloads->running, downloads->running.held - n);
+    loop_timer_start(downloads->session->sessions->downloads_step, 0);
 }
 
 static void
 downloads_free(struct session_downloads *downloads)
 {
     TAILQ_REMOVE(&downloads->session->downloads, downloads, link);
-    stop_running(downloads, downloads->n_running);
+    stop_running(downloads, downloads->running.held);
+    budget_hold_end(&downloads->running);
     for (size_t i = 0; i < downloads->n; i++) {
         download_clear(&downloads->items[i]);
         free(downloads->items[i].url);
@@ -199,6 +197,7 @@ static void
 start_one(struct download *download)
 {
     const struct sessions_settings *settings = &download->downloads->session->sessions->settings;
+    struct budget_hold *running = &download->downloads->running;
     const struct http_fetch_spec spec = {
         .url = download->url,
         .policy = settings->fetch_policy,
@@ -208,8 +207,7 @@ start_one(struct download *download)
     };
     struct kg_error err = {0};
     download->started = true;
-    download->downloads->n_running++;
-    download->downloads->session->sessions->n_downloading++;
+    budget_hold_set(running, running->held + 1);
     if (disk_check_free(spec.dir, spec.max_bytes, &err) == 0)
         download->fetch = http_fetch_start(settings->http, &spec, on_fetched, download, &err);
     if (!download->fetch)
@@ -228,25 +226,10 @@ finish(struct session_downloads *downloads)
     fn(files, errors, arg);
 }
 
-static size_t
-count_running_of_owner(const struct sessions *sessions, const char *owner)
-{
-    size_t n = 0;
-    const struct session *session;
-    const struct session_downloads *downloads;
-    TAILQ_FOREACH(session, &sessions->live, link) {
-        if (TAILQ_EMPTY(&session->downloads) || !budget_is_common(session->owner, owner))
-            continue;
-        TAILQ_FOREACH(downloads, &session->downloads, link)
-            n += downloads->n_running;
-    }
-    return n;
-}
-
 static struct download *
 first_waiting(struct session_downloads *downloads)
 {
-    if (downloads->n_running >= PARALLEL)
+    if (downloads->running.held >= PARALLEL)
         return NULL;
     for (size_t i = 0; i < downloads->n; i++) {
         if (!downloads->items[i].started)
@@ -259,31 +242,44 @@ first_waiting(struct session_downloads *downloads)
 static struct download *
 find_next(const struct sessions *sessions)
 {
-    const size_t share = sessions->settings.several_owners ? PARALLEL_OF_ALL / 2 : PARALLEL_OF_ALL;
     struct download *next = NULL;
-    size_t fewest = share;
+    size_t fewest = sessions->downloads.max_share;
     const struct session *session;
     TAILQ_FOREACH(session, &sessions->live, link) {
         struct session_downloads *downloads;
         TAILQ_FOREACH(downloads, &session->downloads, link) {
             struct download *waiting = first_waiting(downloads);
-            size_t n = waiting ? count_running_of_owner(sessions, session->owner) : share;
-            if (n >= fewest)
+            if (!waiting || downloads->running.share->held >= fewest)
                 continue;
-            fewest = n;
+            fewest = downloads->running.share->held;
             next = waiting;
         }
     }
     return next;
 }
 
-void
+static void
 sessions_downloads_step(void *arg)
 {
     struct sessions *sessions = arg;
     struct download *next;
-    while (sessions->n_downloading < PARALLEL_OF_ALL && (next = find_next(sessions)))
+    while (sessions->downloads.held < sessions->downloads.max && (next = find_next(sessions)))
         start_one(next);
+}
+
+void
+sessions_downloads_init(struct sessions *sessions)
+{
+    budget_init(&sessions->downloads, "downloads", PARALLEL_OF_ALL, PARALLEL_OF_ALL);
+    budget_set_several_owners(&sessions->downloads, sessions->settings.several_owners);
+    sessions->downloads_step = loop_timer_new(sessions->loop, sessions_downloads_step, sessions);
+}
+
+void
+sessions_downloads_fini(struct sessions *sessions)
+{
+    loop_timer_free(sessions->downloads_step);
+    budget_fini(&sessions->downloads);
 }
 
 static void
@@ -301,6 +297,7 @@ session_downloads_start(struct session *session, const struct session_download *
     assert(n <= SESSION_DOWNLOADS_MAX);
     struct session_downloads *downloads = KG_NEW(struct session_downloads);
     downloads->session = session;
+    budget_hold_start(&downloads->running, &session->sessions->downloads, session->owner);
     downloads->files = json_array();
     downloads->errors = json_array();
     downloads->fn = fn;

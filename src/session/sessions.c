@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "budget.h"
 #include "packages.h"
 #include "pool.h"
 #include "sessions_priv.h"
@@ -20,7 +19,7 @@ sessions_new(struct loop *loop, const struct sessions_settings *settings)
     sessions->settings = *settings;
     TAILQ_INIT(&sessions->live);
     TAILQ_INIT(&sessions->ending);
-    sessions->downloads_step = loop_timer_new(loop, sessions_downloads_step, sessions);
+    sessions_downloads_init(sessions);
     const struct pool_settings pool_settings = {
         .sandboxes = settings->sandboxes,
         .kernels = settings->kernels,
@@ -44,7 +43,7 @@ sessions_free(struct sessions *sessions)
         return;
     assert(TAILQ_EMPTY(&sessions->live) && TAILQ_EMPTY(&sessions->ending));
     pool_free(sessions->pool);
-    loop_timer_free(sessions->downloads_step);
+    sessions_downloads_fini(sessions);
     free(sessions);
 }
 
@@ -120,6 +119,7 @@ void
 sessions_set_several_owners(struct sessions *sessions, bool several_owners)
 {
     sessions->settings.several_owners = several_owners;
+    budget_set_several_owners(&sessions->downloads, several_owners);
     if (sessions->settings.packages)
         packages_set_several_owners(sessions->settings.packages, several_owners);
 }

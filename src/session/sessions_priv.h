@@ -15,6 +15,7 @@
 
 #include <sys/queue.h>
 
+#include "budget.h"
 #include "kernel.h"
 #include "sandbox.h"
 #include "session.h"
@@ -92,7 +93,7 @@ struct sessions {
     LIST_HEAD(session_bucket, session) buckets[SESSION_BUCKETS]; // the live ones, by id
     TAILQ_HEAD(, session) ending;
     size_t n_live;
-    size_t n_downloading; // downloads under way, of all sessions
+    struct budget downloads; // places: downloads under way
     struct loop_timer *downloads_step;
     bool pool_ended;
     loop_fn on_all_ended;
@@ -126,8 +127,9 @@ void session_opens_answer(struct session *session);
 bool session_commands_attended(const struct session *session);
 // Runs the commands that have waited for the sandbox.
 void session_commands_run(struct session *session);
-// A loop_fn of a struct sessions: starts the downloads that may begin now, of all sessions.
-void sessions_downloads_step(void *arg);
+// The places for downloads, of all sessions, and what starts those that wait for one.
+void sessions_downloads_init(struct sessions *sessions);
+void sessions_downloads_fini(struct sessions *sessions);
 // A loop_fn of a struct session: starts its next installation.
 void session_installs_step(void *arg);
 // End all of one session.

@@ -632,9 +632,12 @@ test_a_budget_is_asked_without_a_hold(void **state)
     assert_string_equal(budget_largest(&budget)->name, "ann");
     budget_hold_set(&ann, 0);
     assert_string_equal(budget_largest(&budget)->name, "bob");
-    budget.max_share = 1;
-    assert_true(budget_has_room(&budget, "ann", 1));
-    assert_false(budget_has_room(&budget, "bob", 1));
+    budget_set_several_owners(&budget, false);
+    assert_true(budget_has_room(&budget, "ann", 3));
+    budget_set_several_owners(&budget, true);
+    assert_true(budget_has_room(&budget, "ann", 2));
+    assert_false(budget_has_room(&budget, "ann", 3));
+    assert_false(budget_has_room(&budget, "bob", 2));
     budget_hold_end(&ann);
     budget_hold_end(&bob);
     budget_fini(&budget);

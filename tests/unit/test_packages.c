@@ -540,7 +540,7 @@ test_who_leaves_takes_no_place(void **state)
     struct wheel_wait *waits[PLACES + 1] = {0};
     struct kg_error err = {0};
     int done = 0;
-    TAILQ_INIT(&packages.jobs);
+    wheel_jobs_init(&packages, false);
     fake_script.hold_ready = true;
     for (int i = 0; i <= PLACES; i++) {
         KG_AUTO_FREE char *name = kg_asprintf("p%d", i);
@@ -549,16 +549,16 @@ test_who_leaves_takes_no_place(void **state)
         assert_int_equal(waits[i] != NULL, i < PLACES);
     }
     assert_int_equal(err.code, KG_SESSION_BUSY);
-    RUN_UNTIL(f, packages.n_running == RUNNING);
+    RUN_UNTIL(f, packages.running.held == RUNNING);
     for (int i = 0; i < PLACES; i++)
         wheel_wait_cancel(waits[i]);
-    RUN_UNTIL(f, packages.n_jobs == RUNNING);
+    RUN_UNTIL(f, packages.downloads.held == RUNNING);
     json_auto_t *other = json_pack("[s]", "other");
     assert_non_null(wheel_wait_start(&packages, "me", other, &events, &done, &err));
     wheel_jobs_stop(&packages);
-    assert_int_equal(packages.n_jobs, 0);
+    assert_int_equal(packages.downloads.held, 0);
     assert_int_equal(done, 1);
-    free(packages.last_owner);
+    wheel_jobs_fini(&packages);
     RUN_UNTIL(f, fake_sandboxes_count() == 0);
 }
 
@@ -591,21 +591,20 @@ test_one_owner_takes_half(void **state)
 {
     enum { PLACES = 32 };
     struct fixture *f = *state;
-    struct packages packages = {
-        .loop = f->loop, .sandboxes = &f->sandboxes, .several_owners = true};
+    struct packages packages = {.loop = f->loop, .sandboxes = &f->sandboxes};
     int done = 0;
-    TAILQ_INIT(&packages.jobs);
+    wheel_jobs_init(&packages, true);
     fake_script.hold_ready = true;
     for (int i = 0; i <= PLACES / 2; i++)
         assert_int_equal(ask_for(&packages, "ann", i, &done) != NULL, i < PLACES / 2);
-    RUN_UNTIL(f, packages.n_running == 1);
+    RUN_UNTIL(f, packages.running.held == 1);
     // The other half is there for others, at once.
     assert_non_null(ask_for(&packages, "bob", 0, &done));
-    RUN_UNTIL(f, packages.n_running == 2);
+    RUN_UNTIL(f, packages.running.held == 2);
     assert_string_equal(packages.last_owner, "bob");
     wheel_jobs_stop(&packages);
     assert_int_equal(done, PLACES / 2 + 1);
-    free(packages.last_owner);
+    wheel_jobs_fini(&packages);
     RUN_UNTIL(f, fake_sandboxes_count() == 0);
 }
 
