@@ -8,13 +8,13 @@
 #include <sys/queue.h>
 #include <sys/time.h>
 
+#include "budget.h"
 #include "http.h"
 #include "ip_network.h"
 
 struct sockaddr;
 struct http_linger;
 struct http_parsed;
-struct http_share;
 struct http_connection;
 
 // The credential of the connection's request has been checked.
@@ -135,14 +135,13 @@ struct http_connection {
     http_identified_fn on_identified;
     struct http_owner *counted_for; // NULL: no request had an owner so far
     // intake.c:
-    size_t held;              // bytes read and not yet taken by a handler
-    size_t received;          // bytes read of this request
-    size_t look_received;     // the same at the last look
-    bool look_skipped;        // the next look ignores it, since it was not reading all the time
-    bool is_large;            // in the intake's list
-    bool intake_paused;       // does not read, since others come first
-    bool is_waited_for;       // it reads while others wait
-    struct http_share *share; // its owner's, if it is large
+    struct budget_hold held; // of the intake's bytes: read, and not yet taken by a handler
+    size_t received;         // bytes read of this request
+    size_t look_received;    // the same at the last look
+    bool look_skipped;       // the next look ignores it, since it was not reading all the time
+    bool is_large;           // in the intake's list
+    bool intake_paused;      // does not read, since others come first
+    bool is_waited_for;      // it reads while others wait
     TAILQ_ENTRY(http_connection) intake_link;
 };
 LIST_HEAD(http_connections, http_connection);
@@ -163,9 +162,7 @@ struct http_places {
 // handler has taken yet.
 struct http_intake {
     TAILQ_HEAD(, http_connection) large; // in the order in which they became large
-    LIST_HEAD(, http_share) shares;
-    size_t held;
-    size_t max;
+    struct budget bytes;                 // a share's mark: one of its large connections reads
     size_t max_body;
     bool was_large;       // memory should be returned to the system
     struct event *decide; // decides which connections may read

@@ -4,12 +4,9 @@
 // that have waited longest read on, at a minimum rate. Other large bodies have a lower minimum
 // rate.
 
-#include <assert.h>
 #include <event2/event.h>
 #include <malloc.h>
-#include <string.h>
 
-#include "budget.h"
 #include "http_priv.h"
 
 enum {
@@ -22,53 +19,41 @@ enum {
     TRIM_BYTES = 32 << 20,           // a peak above it makes us return memory to the system
 };
 
-// The bytes that the large connections of one owner hold.
-struct http_share {
-    char name[HTTP_OWNER_MAX + 1];
-    size_t held;
-    size_t n; // connections
-    bool has_reader;
-    LIST_ENTRY(http_share) link;
-};
-
-static struct http_share *
-share_take(struct http_intake *intake, const char *owner)
-{
-    const char *name = budget_name(owner);
-    struct http_share *share;
-    LIST_FOREACH(share, &intake->shares, link) {
-        if (strcmp(share->name, name) == 0)
-            break;
-    }
-    if (!share) {
-        share = KG_NEW(struct http_share);
-        assert(strlen(name) <= HTTP_OWNER_MAX);
-        strcpy(share->name, name);
-        LIST_INSERT_HEAD(&intake->shares, share, link);
-    }
-    share->n++;
-    return share;
-}
+// Connections that are not large are one owner together, of this name, which no other owner can
+// have: who sends is not known from the start.
+static const char small_ones[] = "small bodies";
 
 static void
-share_leave(struct http_share *share)
-{
-    if (--share->n > 0)
-        return;
-    LIST_REMOVE(share, link);
-    free(share);
-}
-
-static void
-intake_count(struct http_connection *conn, size_t more)
+intake_hold(struct http_connection *conn, size_t bytes)
 {
     struct http_intake *intake = &conn->server->intake;
-    conn->held += more;
-    intake->held += more;
-    if (conn->share)
-        conn->share->held += more;
-    if (intake->held > TRIM_BYTES)
+    budget_hold_set(&conn->held, bytes);
+    if (intake->bytes.held > TRIM_BYTES)
         intake->was_large = true;
+}
+
+// From now on its bytes are in the share of `owner`.
+static void
+intake_move(struct http_connection *conn, const char *owner)
+{
+    size_t bytes = conn->held.held;
+    budget_hold_end(&conn->held);
+    budget_hold_start(&conn->held, &conn->server->intake.bytes, owner);
+    budget_hold_set(&conn->held, bytes);
+}
+
+static bool
+intake_is_full(const struct http_intake *intake)
+{
+    return intake->bytes.held > intake->bytes.max;
+}
+
+// Whether all, or the connections of its owner, hold more than they may.
+static bool
+intake_is_short(const struct http_connection *conn)
+{
+    const struct http_intake *intake = &conn->server->intake;
+    return intake_is_full(intake) || conn->held.share->held > intake->bytes.max_share;
 }
 
 static void
@@ -89,19 +74,20 @@ intake_pause(struct http_connection *conn, bool paused)
 static void
 intake_decide(struct http_intake *intake)
 {
-    bool full = intake->held > intake->max;
+    bool full = intake_is_full(intake);
     int readers = 0;
-    struct http_share *share;
+    struct budget_share *share;
     struct http_connection *conn;
-    LIST_FOREACH(share, &intake->shares, link)
-        share->has_reader = false;
+    LIST_FOREACH(share, &intake->bytes.shares, link)
+        share->mark = false;
     TAILQ_FOREACH(conn, &intake->large, intake_link) {
         if (conn->busy)
             continue;
-        bool short_of = full || conn->share->held > intake->max / 2;
-        bool waits = short_of && (conn->share->has_reader || (full && readers >= READERS_MAX));
+        share = conn->held.share;
+        bool short_of = intake_is_short(conn);
+        bool waits = short_of && (share->mark || (full && readers >= READERS_MAX));
         conn->is_waited_for = short_of && !waits;
-        conn->share->has_reader |= !waits;
+        share->mark |= !waits;
         readers += !waits;
         intake_pause(conn, waits);
     }
@@ -115,7 +101,8 @@ intake_on_decide(evutil_socket_t fd, short what, void *arg)
     struct http_server *server = arg;
     struct http_intake *intake = &server->intake;
     intake_decide(intake);
-    bool idle = TAILQ_EMPTY(&intake->large) && !(intake->was_large && intake->held < SMALL_BYTES);
+    bool idle =
+        TAILQ_EMPTY(&intake->large) && !(intake->was_large && intake->bytes.held < SMALL_BYTES);
     if (!idle && !loop_timer_active(intake->look))
         loop_timer_start(intake->look, intake->look_ms);
 }
@@ -138,7 +125,7 @@ intake_is_slow(const struct http_connection *conn)
 static void
 intake_trim(struct http_intake *intake)
 {
-    if (!intake->was_large || intake->held > SMALL_BYTES)
+    if (!intake->was_large || intake->bytes.held > SMALL_BYTES)
         return;
     intake->was_large = false;
     malloc_trim(TRIM_BYTES);
@@ -174,19 +161,17 @@ intake_on_input(struct evbuffer *input, const struct evbuffer_cb_info *info, voi
         return;
     struct http_intake *intake = &conn->server->intake;
     conn->received += info->n_added;
-    if (conn->held >= intake->max_body)
+    if (conn->held.held >= intake->max_body)
         return; // the body is too large, and is about to be refused
-    intake_count(conn, info->n_added);
-    if (conn->held > SMALL_BYTES && !conn->is_large) {
+    intake_hold(conn, conn->held.held + info->n_added);
+    if (conn->held.held > SMALL_BYTES && !conn->is_large) {
         conn->is_large = true;
         conn->look_skipped = true;
-        conn->share = share_take(intake, conn->owner);
-        conn->share->held += conn->held;
+        intake_move(conn, conn->owner);
         TAILQ_INSERT_TAIL(&intake->large, conn, intake_link);
         bufferevent_set_max_single_read(conn->bev, LARGE_READ_BYTES);
         decide_soon(conn->server);
-    } else if (conn->is_large &&
-               (intake->held > intake->max || conn->share->held > intake->max / 2)) {
+    } else if (conn->is_large && intake_is_short(conn)) {
         decide_soon(conn->server);
     }
 }
@@ -194,6 +179,7 @@ intake_on_input(struct evbuffer *input, const struct evbuffer_cb_info *info, voi
 void
 intake_watch(struct http_connection *conn)
 {
+    budget_hold_start(&conn->held, &conn->server->intake.bytes, small_ones);
     bufferevent_set_max_single_read(conn->bev, SMALL_BYTES);
     evbuffer_add_cb(bufferevent_get_input(conn->bev), intake_on_input, conn);
 }
@@ -208,33 +194,31 @@ void
 intake_give(struct http_connection *conn, size_t len)
 {
     struct http_intake *intake = &conn->server->intake;
-    size_t given = len < conn->held ? len : conn->held;
-    conn->held -= given;
-    intake->held -= given;
-    if (conn->share)
-        conn->share->held -= given;
+    size_t held = conn->held.held;
+    budget_hold_set(&conn->held, held - (len < held ? len : held));
     if (!TAILQ_EMPTY(&intake->large))
         decide_soon(conn->server);
 }
 
 void
-intake_forget(struct http_connection *conn)
+intake_reset(struct http_connection *conn)
 {
-    intake_give(conn, conn->held);
+    intake_give(conn, conn->held.held);
     if (conn->is_large) {
         TAILQ_REMOVE(&conn->server->intake.large, conn, intake_link);
-        share_leave(KG_STEAL(conn->share));
+        intake_move(conn, small_ones);
     }
     conn->is_large = false;
     conn->received = conn->look_received = 0;
     conn->intake_paused = false;
+    bufferevent_set_max_single_read(conn->bev, SMALL_BYTES);
 }
 
 void
-intake_reset(struct http_connection *conn)
+intake_forget(struct http_connection *conn)
 {
-    intake_forget(conn);
-    bufferevent_set_max_single_read(conn->bev, SMALL_BYTES);
+    intake_reset(conn);
+    budget_hold_end(&conn->held);
 }
 
 void
@@ -242,10 +226,10 @@ intake_init(struct http_server *server, const struct http_server_settings *setti
 {
     struct http_intake *intake = &server->intake;
     TAILQ_INIT(&intake->large);
-    LIST_INIT(&intake->shares);
     intake->look_ms = server->deadlines.timeout_ms / LOOKS;
     intake->max_body = settings->max_body_bytes + settings->max_header_bytes;
-    intake->max = settings->max_held_bytes ? settings->max_held_bytes : SIZE_MAX;
+    size_t max = settings->max_held_bytes ? settings->max_held_bytes : SIZE_MAX;
+    budget_init(&intake->bytes, "http_body_bytes", max, max / 2);
     intake->decide = event_new(loop_event_base(server->loop), -1, 0, intake_on_decide, server);
     if (!intake->decide)
         abort();
@@ -257,4 +241,5 @@ intake_fini(struct http_server *server)
 {
     event_free(server->intake.decide);
     loop_timer_free(server->intake.look);
+    budget_fini(&server->intake.bytes);
 }
