@@ -123,10 +123,11 @@ budget_hold_start(struct budget_hold *hold, struct budget *budget, const char *o
         share = kg_calloc(1, sizeof *share + size);
         share->budget = budget;
         memcpy(share->name, name, size);
+        TAILQ_INIT(&share->holds);
         LIST_INSERT_HEAD(&budget->shares, share, link);
     }
-    share->n_holds++;
     hold->share = share;
+    TAILQ_INSERT_TAIL(&share->holds, hold, link);
 }
 
 void
@@ -159,8 +160,9 @@ budget_hold_end(struct budget_hold *hold)
     if (!share)
         return;
     budget_hold_set(hold, 0);
-    hold->share = NULL;
-    if (--share->n_holds > 0)
+    TAILQ_REMOVE(&share->holds, hold, link);
+    *hold = (struct budget_hold){0};
+    if (!TAILQ_EMPTY(&share->holds))
         return;
     if (share->budget)
         LIST_REMOVE(share, link);

@@ -33,21 +33,22 @@ struct budget {
     LIST_ENTRY(budget) link;
 };
 
+// What one request, message or job of an owner holds. All zero: it is in no budget.
+struct budget_hold {
+    struct budget_share *share;
+    size_t held;
+    void *holder; // for the budget's user
+    TAILQ_ENTRY(budget_hold) link;
+};
+
 // Of the owners that count as one; there as long as one of their holds is.
 struct budget_share {
     LIST_ENTRY(budget_share) link;
     struct budget *budget; // NULL: it has ended
     size_t held;
-    size_t n_holds;
-    bool mark; // for the budget's user
+    TAILQ_HEAD(, budget_hold) holds; // in the order in which they were started
+    bool mark;                       // for the budget's user
     char name[];
-};
-
-// What one request, message or job of an owner holds. It may be copied to another place. All zero:
-// it is in no budget.
-struct budget_hold {
-    struct budget_share *share;
-    size_t held;
 };
 
 // `name` is borrowed. The budget stays where it is until budget_fini().
@@ -59,8 +60,8 @@ void budget_fini(struct budget *budget);
 // All budgets, one after the other, in no order; NULL: the first, and after the last one.
 const struct budget *budget_next(const struct budget *budget);
 
-// Finds or makes the owner's share, and counts `hold` (all zero until now) in it, until
-// budget_hold_end(). It holds nothing yet.
+// Finds or makes the owner's share, and counts `hold` (all zero until now) in it. It holds nothing
+// yet, and stays where it is until budget_hold_end().
 void budget_hold_start(struct budget_hold *hold, struct budget *budget, const char *owner);
 // From now on it holds so much, whether or not there is room.
 void budget_hold_set(struct budget_hold *hold, size_t held);

@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "budget.h"
 #include "execution_priv.h"
 #include "metrics.h"
 
@@ -14,27 +13,15 @@ enum { BUCKETS = 1024 };
 
 TAILQ_HEAD(execution_list, execution);
 
-// What the executions of one owner hold; there as long as one of them is.
-struct execution_share {
-    LIST_ENTRY(execution_share) link;
-    char *name; // budget_name()
-    size_t n_executions;
-    struct execution_list ended; // oldest first
-    size_t n_ended;
-    size_t replay_bytes;  // of the logs of those that have ended
-    size_t waiting_bytes; // of the code and variables of those that wait
-};
-
 struct executions {
     struct execution_list live;
     struct execution_list ended; // in the order in which they ended
-    size_t n_ended;
-    size_t ended_bytes; // what their logs hold
+    struct budget places;        // of those that have ended
+    struct budget replay;        // bytes: their logs
+    struct budget waiting;       // bytes: what waits for kernels
+    struct output_budget *live_logs;
     struct loop_timer *sweep;
     struct executions_settings settings;
-    struct output_budget *budget; // of the logs of those that are live
-    size_t waiting_bytes;         // code and variables of those that wait
-    LIST_HEAD(, execution_share) shares;
     LIST_HEAD(execution_bucket, execution) buckets[BUCKETS]; // by id
 };
 
@@ -58,57 +45,6 @@ bucket_of(struct executions *executions, const char *id)
     return &executions->buckets[hash_fnv1a(id, strlen(id)) % BUCKETS];
 }
 
-// ---- Shares ---------------------------------------------------------------------------------
-
-static struct execution_share *
-share_find(const struct executions *executions, const char *owner)
-{
-    const char *name = budget_name(owner);
-    struct execution_share *share;
-    LIST_FOREACH(share, &executions->shares, link) {
-        if (strcmp(share->name, name) == 0)
-            return share;
-    }
-    return NULL;
-}
-
-static struct execution_share *
-share_enter(struct executions *executions, const char *owner)
-{
-    struct execution_share *share = share_find(executions, owner);
-    if (!share) {
-        share = KG_NEW(struct execution_share);
-        share->name = kg_strdup(budget_name(owner));
-        TAILQ_INIT(&share->ended);
-        LIST_INSERT_HEAD(&executions->shares, share, link);
-    }
-    share->n_executions++;
-    return share;
-}
-
-static void
-share_leave(struct execution_share *share)
-{
-    if (--share->n_executions > 0)
-        return;
-    LIST_REMOVE(share, link);
-    free(share->name);
-    free(share);
-}
-
-// The oldest that has ended, of the owner whose ended ones are most, in bytes or in number.
-static struct execution *
-oldest_of_largest(const struct executions *executions, bool by_bytes)
-{
-    const struct execution_share *largest = NULL, *share;
-    LIST_FOREACH(share, &executions->shares, link) {
-        if (!largest || (by_bytes ? share->replay_bytes > largest->replay_bytes
-                                  : share->n_ended > largest->n_ended))
-            largest = share;
-    }
-    return TAILQ_FIRST(&largest->ended);
-}
-
 // ---- One execution --------------------------------------------------------------------------
 
 static size_t
@@ -121,20 +57,18 @@ int
 executions_check_waiting(const struct executions *executions, const char *owner, size_t bytes,
                          struct kg_error *err)
 {
-    size_t max = executions->settings.max_waiting_bytes;
-    const struct execution_share *share = share_find(executions, owner);
-    size_t own = share ? share->waiting_bytes : 0;
-    bool small = bytes <= max / SMALL_SHARE; // small ones are always taken
-    if (max == 0 || small)
+    const struct budget *waiting = &executions->waiting;
+    size_t own = budget_held_by(waiting, owner);
+    if (bytes <= waiting->max / SMALL_SHARE) // small ones are always taken
         return 0;
-    if (own + bytes > max / 2) // one owner does not keep the others out
+    if (own + bytes > waiting->max_share) // one owner does not keep the others out
         return kg_error_set(err, KG_SESSION_BUSY, 0,
                             "%zu MiB of your code and variables wait already; try again later",
                             own >> 20);
-    if (executions->waiting_bytes + bytes > max)
+    if (waiting->held + bytes > waiting->max)
         return kg_error_set(err, KG_SESSION_BUSY, 0,
                             "%zu MiB of code and variables wait already; try again later",
-                            executions->waiting_bytes >> 20);
+                            waiting->held >> 20);
     return 0;
 }
 
@@ -145,24 +79,10 @@ executions_check_room(const struct executions *executions, const struct executio
     return executions_check_waiting(executions, request->owner, request_bytes(request), err);
 }
 
-struct execution_share *
-executions_enter(struct executions *executions, const char *owner)
+struct budget *
+executions_waiting(struct executions *executions)
 {
-    return share_enter(executions, owner);
-}
-
-void
-executions_leave(struct execution_share *share)
-{
-    share_leave(share);
-}
-
-void
-executions_count_waiting(struct executions *executions, struct execution_share *share,
-                         ssize_t bytes)
-{
-    executions->waiting_bytes += (size_t)bytes;
-    share->waiting_bytes += (size_t)bytes;
+    return &executions->waiting;
 }
 
 size_t
@@ -180,15 +100,7 @@ executions_max_log_bytes(const struct executions *executions)
 struct output_budget *
 executions_budget(const struct executions *executions)
 {
-    return executions->budget;
-}
-
-static void
-count_waiting(struct execution *execution, ssize_t bytes)
-{
-    if (!execution->executions)
-        return;
-    executions_count_waiting(execution->executions, execution->share, bytes);
+    return executions->live_logs;
 }
 
 struct execution *
@@ -206,15 +118,14 @@ execution_new(struct executions *executions, const struct execution_request *req
     execution->code = kg_strdup(request->code);
     execution->variables = request->variables ? kg_strdup(request->variables) : NULL;
     execution->env = request->env ? kg_strdup(request->env) : NULL;
-    execution->share = share_enter(executions, request->owner);
-    execution->request_bytes = request_bytes(request);
-    count_waiting(execution, (ssize_t)execution->request_bytes);
+    budget_hold_start(&execution->waiting, &executions->waiting, request->owner);
+    budget_hold_set(&execution->waiting, request_bytes(request));
     execution->timeout_ms = request->timeout_ms;
     execution->max_image_side = request->max_image_side;
     execution->keep_running = request->keep_running;
     execution->session_ends = request->session_ends;
     size_t max_message = executions->settings.max_message_bytes;
-    output_log_init(&execution->log, executions->budget, executions->settings.max_log_bytes,
+    output_log_init(&execution->log, executions->live_logs, executions->settings.max_log_bytes,
                     max_message ? max_message : SIZE_MAX);
     TAILQ_INSERT_TAIL(&executions->live, execution, in_registry);
     LIST_INSERT_HEAD(bucket_of(executions, execution->id), execution, in_bucket);
@@ -228,17 +139,10 @@ execution_ref(struct execution *execution)
     return execution;
 }
 
-static void
-execution_release_count(struct execution *execution)
-{
-    count_waiting(execution, -(ssize_t)execution->request_bytes);
-    execution->request_bytes = 0;
-}
-
 void
 execution_release_request(struct execution *execution)
 {
-    execution_release_count(execution);
+    budget_hold_end(&execution->waiting);
     free(KG_STEAL(execution->variables));
     free(KG_STEAL(execution->code));
 }
@@ -315,33 +219,28 @@ execution_interrupt(struct execution *execution)
 // ---- The registry ---------------------------------------------------------------------------
 
 static void
-count_ended(struct execution *execution, int change)
-{
-    struct executions *executions = execution->executions;
-    size_t bytes = execution->log.bytes_held;
-    executions->n_ended += (size_t)change;
-    executions->ended_bytes += change > 0 ? bytes : -bytes;
-    execution->share->n_ended += (size_t)change;
-    execution->share->replay_bytes += change > 0 ? bytes : -bytes;
-}
-
-static void
 forget(struct execution *execution)
 {
     struct executions *executions = execution->executions;
     if (execution->state == EXECUTION_DONE) {
         TAILQ_REMOVE(&executions->ended, execution, in_registry);
-        TAILQ_REMOVE(&execution->share->ended, execution, in_share);
-        count_ended(execution, -1);
+        budget_hold_end(&execution->replay);
+        budget_hold_end(&execution->place);
     } else {
         TAILQ_REMOVE(&executions->live, execution, in_registry);
         output_log_leave_budget(&execution->log);
     }
     LIST_REMOVE(execution, in_bucket);
-    execution_release_count(execution);
-    share_leave(KG_STEAL(execution->share));
+    budget_hold_end(&execution->waiting);
     execution->executions = NULL;
     execution_unref(execution);
+}
+
+// The oldest that has ended, of the owner whose ended ones hold most.
+static struct execution *
+oldest_of_largest(const struct budget *budget)
+{
+    return TAILQ_FIRST(&budget_largest(budget)->holds)->holder;
 }
 
 // Forgets what ended too long ago, and what is too much to keep. The timer then waits for the
@@ -353,12 +252,20 @@ sweep(struct executions *executions)
     struct execution *first;
     while ((first = TAILQ_FIRST(&executions->ended)) && first->ended_ms <= oldest_ms)
         forget(first);
-    while (executions->ended_bytes > executions->settings.max_replay_bytes)
-        forget(oldest_of_largest(executions, true));
-    while (executions->n_ended > MAX_ENDED)
-        forget(oldest_of_largest(executions, false));
+    while (executions->replay.held > executions->replay.max)
+        forget(oldest_of_largest(&executions->replay));
+    while (executions->places.held > executions->places.max)
+        forget(oldest_of_largest(&executions->places));
     if ((first = TAILQ_FIRST(&executions->ended)) && !loop_timer_active(executions->sweep))
         loop_timer_start(executions->sweep, first->ended_ms - oldest_ms);
+}
+
+static void
+hold_kept(struct execution *execution, struct budget_hold *hold, struct budget *budget, size_t held)
+{
+    budget_hold_start(hold, budget, execution->owner);
+    budget_hold_set(hold, held);
+    hold->holder = execution;
 }
 
 // From the living to the ended; one that is too large to be kept is forgotten, not all the others.
@@ -369,9 +276,9 @@ retire(struct execution *execution)
     TAILQ_REMOVE(&executions->live, execution, in_registry);
     output_log_leave_budget(&execution->log);
     TAILQ_INSERT_TAIL(&executions->ended, execution, in_registry);
-    TAILQ_INSERT_TAIL(&execution->share->ended, execution, in_share);
-    count_ended(execution, +1);
-    if (execution->log.bytes_held > executions->settings.max_replay_bytes)
+    hold_kept(execution, &execution->replay, &executions->replay, execution->log.bytes_held);
+    hold_kept(execution, &execution->place, &executions->places, 1);
+    if (execution->replay.held > executions->replay.max)
         forget(execution);
     sweep(executions);
 }
@@ -429,8 +336,12 @@ executions_new(struct loop *loop, const struct executions_settings *settings)
     TAILQ_INIT(&executions->live);
     TAILQ_INIT(&executions->ended);
     executions->settings = *settings;
-    LIST_INIT(&executions->shares);
-    executions->budget = output_budget_new(settings->max_live_bytes);
+    size_t max_replay = settings->max_replay_bytes;
+    size_t max_waiting = settings->max_waiting_bytes ? settings->max_waiting_bytes : SIZE_MAX;
+    budget_init(&executions->places, "executions_kept", MAX_ENDED, MAX_ENDED);
+    budget_init(&executions->replay, "execution_replay_bytes", max_replay, max_replay);
+    budget_init(&executions->waiting, "execution_waiting_bytes", max_waiting, max_waiting / 2);
+    executions->live_logs = output_budget_new(settings->max_live_bytes);
     executions->sweep = loop_timer_new(loop, on_sweep, executions);
     return executions;
 }
@@ -444,8 +355,11 @@ executions_free(struct executions *executions)
         forget(live);
     for (struct execution *ended; (ended = TAILQ_FIRST(&executions->ended));)
         forget(ended);
+    budget_fini(&executions->places);
+    budget_fini(&executions->replay);
+    budget_fini(&executions->waiting);
     loop_timer_free(executions->sweep);
-    output_budget_unref(executions->budget);
+    output_budget_unref(executions->live_logs);
     free(executions);
 }
 

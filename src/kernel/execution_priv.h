@@ -4,6 +4,7 @@
 
 #include <sys/queue.h>
 
+#include "budget.h"
 #include "kernel.h"
 #include "output_priv.h"
 
@@ -17,9 +18,9 @@ struct execution {
     char *kernel; // the name of its kernelspec
     char *msg_id; // of a tap's request; NULL: the request is the gateway's
     char *code;
-    char *variables;      // JSON text, or NULL; as the code only until that is sent
-    char *env;            // the same, kept
-    size_t request_bytes; // of the code and the variables, counted in the registry until then
+    char *variables;            // JSON text, or NULL; as the code only until that is sent
+    char *env;                  // the same, kept
+    struct budget_hold waiting; // the bytes of the code and the variables, until then
     int64_t timeout_ms;
     int max_image_side;
     bool keep_running;
@@ -38,9 +39,9 @@ struct execution {
     void *on_interrupt_arg;
     TAILQ_ENTRY(execution) in_queue;
     struct executions *executions; // NULL once forgotten
-    struct execution_share *share; // its owner's, of the registry; NULL as well
+    struct budget_hold replay;     // once it has ended: the bytes of its log
+    struct budget_hold place;      // the same: 1 of those that are kept
     TAILQ_ENTRY(execution) in_registry;
-    TAILQ_ENTRY(execution) in_share; // of those that have ended
     LIST_ENTRY(execution) in_bucket;
 };
 
@@ -51,15 +52,11 @@ struct execution *execution_new(struct executions *executions,
 KG_MUST_CHECK int executions_check_room(const struct executions *executions,
                                         const struct execution_request *request,
                                         struct kg_error *err);
-// The same for any bytes of an owner, which wait to be sent to a kernel. A share is entered before
-// bytes are counted in it, and is left when none are.
-struct execution_share;
+// The same for any bytes of an owner, which wait to be sent to a kernel, and count in
+// executions_waiting().
 KG_MUST_CHECK int executions_check_waiting(const struct executions *executions, const char *owner,
                                            size_t bytes, struct kg_error *err);
-struct execution_share *executions_enter(struct executions *executions, const char *owner);
-void executions_leave(struct execution_share *share);
-void executions_count_waiting(struct executions *executions, struct execution_share *share,
-                              ssize_t bytes);
+struct budget *executions_waiting(struct executions *executions); // bytes; borrowed
 // Code and variables were sent, or will not be; they may be large.
 void execution_release_request(struct execution *execution);
 size_t executions_max_message_bytes(const struct executions *executions); // 0: any

@@ -61,13 +61,12 @@ struct kernel_tap {
     void *arg;
     struct tap_requests waiting;
     int n_waiting;
-    size_t waiting_bytes;
     int n_input_requests; // that no input_reply has answered
     char *sessions[MAX_SESSIONS];
     size_t next_session;
     char *owner;
     char *session_id;
-    struct execution_share *share; // NULL once it has ended
+    struct budget_hold held; // of executions_waiting(): the bytes of those that wait
 };
 
 // ---- Requests -------------------------------------------------------------------------------
@@ -100,8 +99,7 @@ take_waiting(struct kernel_tap *tap, struct tap_request *request)
 {
     TAILQ_REMOVE(&tap->waiting, request, link);
     tap->n_waiting--;
-    tap->waiting_bytes -= request->bytes;
-    executions_count_waiting(tap->hub->executions, tap->share, -(ssize_t)request->bytes);
+    budget_hold_set(&tap->held, tap->held.held - request->bytes);
     return request;
 }
 
@@ -593,7 +591,7 @@ check_message(const struct kernel_tap *tap, const struct kernel_message *message
         return kg_error_set(err, KG_INVALID, 0, "channel: must be shell, control or stdin");
     if (bytes > max_bytes)
         return kg_error_set(err, KG_INVALID, 0, "message: more than %zu bytes", max_bytes);
-    if (tap->n_waiting == MAX_WAITING || tap->waiting_bytes + bytes > max_bytes)
+    if (tap->n_waiting == MAX_WAITING || tap->held.held + bytes > max_bytes)
         return kg_error_set(err, KG_SESSION_BUSY, 0,
                             "the kernel does not take more messages; try again later");
     return executions_check_waiting(tap->hub->executions, tap->owner, bytes, err);
@@ -687,8 +685,7 @@ kernel_tap_send(struct kernel_tap *tap, const struct kernel_message *message, st
     tap->n_input_requests -= message->channel == KERNEL_STDIN;
     TAILQ_INSERT_TAIL(&tap->waiting, request, link);
     tap->n_waiting++;
-    tap->waiting_bytes += bytes;
-    executions_count_waiting(hub->executions, tap->share, (ssize_t)bytes);
+    budget_hold_set(&tap->held, tap->held.held + bytes);
     if (is_large)
         check_later(request, KG_STEAL(raw));
     else
@@ -721,7 +718,7 @@ tap_leave(struct kernel_tap *tap)
 {
     struct kernel_hub *hub = tap->hub;
     discard_waiting(tap);
-    executions_leave(KG_STEAL(tap->share));
+    budget_hold_end(&tap->held);
     TAILQ_REMOVE(&hub->taps, tap, link);
     hub->n_taps--;
     tap->hub = NULL;
@@ -744,7 +741,7 @@ hub_open_tap(struct kernel_hub *hub, const struct kernel_tap_settings *settings,
     tap->arg = arg;
     tap->owner = kg_strdup(settings->owner);
     tap->session_id = kg_strdup(settings->session_id);
-    tap->share = executions_enter(hub->executions, settings->owner);
+    budget_hold_start(&tap->held, executions_waiting(hub->executions), settings->owner);
     tap->wake = loop_timer_new(hub->loop, tap_on_wake, tap);
     tap->is_asleep = true;
     if (settings->twin)

@@ -589,6 +589,7 @@ test_owners_have_shares_of_a_budget(void **state)
     assert_ptr_equal(again.share, bob.share);
     assert_true(budget_hold_has_room(&ann, 60));
     assert_false(budget_hold_has_room(&ann, 61));
+    assert_ptr_equal(TAILQ_FIRST(&bob.share->holds), &bob); // the oldest
     budget_hold_set(&bob, 30);
     budget_hold_set(&again, 25);
     assert_int_equal(budget_held_by(&budget, "bob"), 55);

@@ -292,7 +292,7 @@ test_large_requests_wait_within_a_bound(void **state)
     assert_non_null(strstr(err.message, "your code and variables wait already"));
     struct execution_request others = {.owner = "another", .code = long_text};
     assert_int_equal(executions_check_room(f->context.executions, &others, &err), 0);
-    const size_t left = (48 << 10) - large->request_bytes;
+    const size_t left = (48 << 10) - large->waiting.held;
     KG_AUTO(execution) rest = execute_long(f, left);
     KG_AUTO(execution) small = execute(f, "print"); // however much waits
     execution_interrupt(rest);
@@ -302,7 +302,7 @@ test_large_requests_wait_within_a_bound(void **state)
     execution_interrupt(hanging);
     run_until_done(f, again);
     KG_AUTO(execution) next = execute_with(f, "hang", variables, NULL, &err);
-    RUN_UNTIL(f, next->request_bytes == 0);
+    RUN_UNTIL(f, next->waiting.held == 0);
     KG_AUTO(execution) behind = execute_with(f, "print", variables, NULL, &err);
     assert_non_null(next);
     assert_non_null(behind);
