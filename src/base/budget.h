@@ -23,7 +23,8 @@ void budget_set_registered(bool (*has_registered)(const char *owner, const void 
 
 // ---- Budgets --------------------------------------------------------------------------------
 
-// So much of one thing: bytes, or places. Its user says which, and compares what it asks for.
+// A bound on one thing that all clients share: on bytes, or on places. The budget's user decides
+// which of them it is, and what happens where there is no room.
 struct budget {
     const char *name; // in the metrics
     size_t max;
@@ -67,7 +68,7 @@ void budget_hold_start(struct budget_hold *hold, struct budget *budget, const ch
 void budget_hold_set(struct budget_hold *hold, size_t held);
 // Whether `more` fit, in all and in the owner's share. They do where the budget has ended.
 bool budget_hold_has_room(const struct budget_hold *hold, size_t more);
-// Whether the budget has not ended.
+// Whether it is in a budget that has not ended.
 bool budget_hold_counts(const struct budget_hold *hold);
 // Gives all back. `hold` is all zero then; it may have been before.
 void budget_hold_end(struct budget_hold *hold);

@@ -261,7 +261,8 @@ sweep(struct executions *executions)
 }
 
 static void
-hold_kept(struct execution *execution, struct budget_hold *hold, struct budget *budget, size_t held)
+execution_keep(struct execution *execution, struct budget_hold *hold, struct budget *budget,
+               size_t held)
 {
     budget_hold_start(hold, budget, execution->owner);
     budget_hold_set(hold, held);
@@ -276,8 +277,8 @@ retire(struct execution *execution)
     TAILQ_REMOVE(&executions->live, execution, in_registry);
     output_log_leave_budget(&execution->log);
     TAILQ_INSERT_TAIL(&executions->ended, execution, in_registry);
-    hold_kept(execution, &execution->replay, &executions->replay, execution->log.bytes_held);
-    hold_kept(execution, &execution->place, &executions->places, 1);
+    execution_keep(execution, &execution->replay, &executions->replay, execution->log.bytes_held);
+    execution_keep(execution, &execution->place, &executions->places, 1);
     if (execution->replay.held > executions->replay.max)
         forget(execution);
     sweep(executions);
