@@ -1661,6 +1661,8 @@ main(void)
     int failed = cmocka_run_group_tests(http_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("http_stream_tests", http_stream_tests, n_http_stream_tests,
                                       NULL, NULL);
+    failed +=
+        _cmocka_run_group_tests("http_pace_tests", http_pace_tests, n_http_pace_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("http_upgrade_tests", http_upgrade_tests,
                                       n_http_upgrade_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("http_client_tests", http_client_tests, n_http_client_tests,

@@ -3,22 +3,18 @@
 // lines stay in the log, which is bounded; the execution never waits for the client.
 
 #include "api_priv.h"
+#include "pace.h"
 
 // Shorter lines are sent together, up to this size; a longer line is sent from the log without a
 // copy.
 enum { BATCH_BYTES = 32 << 10 };
-// When memory is short, a client is disconnected if it reads less than CROWDED_TICK_BYTES of a long
-// line in each of CROWDED_TICKS ticks.
-enum { CROWDED_TICK_MS = 500, CROWDED_TICKS = 2, CROWDED_TICK_BYTES = 64 << 10 };
 
 struct execution_stream {
     struct http_request *request;
     struct execution *execution; // the subscription's
     struct subscription *subscription;
     struct stream_watch *watch;
-    struct loop_timer *crowded; // runs while a long line is being sent
-    size_t last_backlog;
-    int n_slow_ticks;
+    struct http_pace *crowded; // looks while a long line is being sent
 };
 
 static void
@@ -26,7 +22,7 @@ stream_free(struct execution_stream *stream)
 {
     subscription_free(stream->subscription);
     stream_watch_free(stream->watch);
-    loop_timer_free(stream->crowded);
+    http_pace_free(stream->crowded);
     free(stream);
 }
 
@@ -51,10 +47,7 @@ stream_write(struct execution_stream *stream, const struct buf *batch, const cha
         return;
     }
     http_stream_write_shared(stream->request, line, len + 1, subscription_release, held);
-    if (!loop_timer_active(stream->crowded)) {
-        stream->n_slow_ticks = 0;
-        loop_timer_start(stream->crowded, CROWDED_TICK_MS);
-    }
+    http_pace_start(stream->crowded);
 }
 
 // Gathers short lines up to the first long one, which it returns; NULL: there is none.
@@ -106,23 +99,23 @@ stream_on_stalled(void *arg)
     stream_free(stream);
 }
 
-// Disconnects a slow client, which can join again after the last line that it has. A backlog that
-// has grown does not count as slow: long lines are only written after a short backlog.
-static void
-stream_on_crowded_tick(void *arg)
+static bool
+stream_is_crowded(const void *arg)
 {
-    struct execution_stream *stream = arg;
-    size_t backlog = http_stream_backlog(stream->request);
-    bool is_slow = backlog > 0 && backlog <= stream->last_backlog &&
-                   stream->last_backlog - backlog < CROWDED_TICK_BYTES &&
-                   subscription_is_crowded(stream->subscription);
-    stream->last_backlog = backlog;
-    stream->n_slow_ticks = is_slow ? stream->n_slow_ticks + 1 : 0;
-    if (stream->n_slow_ticks == CROWDED_TICKS)
-        stream_on_stalled(stream);
-    else if (backlog > 0)
-        loop_timer_start(stream->crowded, CROWDED_TICK_MS);
+    const struct execution_stream *stream = arg;
+    return subscription_is_crowded(stream->subscription);
 }
+
+// When memory is short, disconnects a client that is slow to read a long line; it can join again
+// after the last line that it has. Long lines are only written after a short backlog.
+static const struct http_pace_rule crowded_rule = {
+    .tick_ms = HTTP_CROWDED_TICK_MS,
+    .max_ticks = HTTP_CROWDED_TICKS,
+    .min_bytes = HTTP_CROWDED_TICK_BYTES,
+    .rests = true,
+    .counts = stream_is_crowded,
+    .on_slow = stream_on_stalled,
+};
 
 static void
 stream_on_gone(void *arg)
@@ -148,7 +141,7 @@ execution_stream_start(struct http_request *request, struct api_context *context
         .waits_for_client = stream_waits_for_client,
         .arg = stream,
     });
-    stream->crowded = loop_timer_new(context->loop, stream_on_crowded_tick, stream);
+    stream->crowded = http_pace_new(context->loop, request, &crowded_rule, stream);
     stream->subscription = execution_subscribe(execution, after_seq, stream_pump, stream);
     http_request_on_gone(request, stream_on_gone, stream);
     http_stream_start(request, 200, "application/x-ndjson; charset=utf-8");

@@ -2,40 +2,36 @@
 // Watches a streamed answer: sends keepalives, and notices a client that has stopped reading.
 
 #include "api_priv.h"
+#include "pace.h"
 
 enum { MAX_STALLED = 4 }; // ticks in a row without a byte read
 
 struct stream_watch {
     struct stream_watch_settings settings;
-    struct loop_timer *timer;
-    size_t last_backlog;
-    int n_stalled;
+    struct http_pace *pace;
 };
 
 static bool
-has_stalled(struct stream_watch *watch, size_t backlog)
+watch_waits_for_client(const void *arg)
 {
-    const struct stream_watch_settings *settings = &watch->settings;
-    bool stalled = settings->on_stalled && backlog > 0 && backlog == watch->last_backlog &&
-                   settings->waits_for_client(settings->arg);
-    watch->last_backlog = backlog;
-    watch->n_stalled = stalled ? watch->n_stalled + 1 : 0;
-    return watch->n_stalled == MAX_STALLED;
+    const struct stream_watch_settings *settings = &((const struct stream_watch *)arg)->settings;
+    return settings->on_stalled && settings->waits_for_client(settings->arg);
 }
 
 static void
-watch_on_tick(void *arg)
+watch_on_slow(void *arg)
 {
-    struct stream_watch *watch = arg;
+    const struct stream_watch *watch = arg;
+    watch->settings.on_stalled(watch->settings.arg);
+}
+
+static void
+watch_on_tick(size_t backlog, void *arg)
+{
+    const struct stream_watch *watch = arg;
     static const char line[] = "{\"type\":\"keepalive\"}\n";
-    size_t backlog = http_stream_backlog(watch->settings.request);
-    if (has_stalled(watch, backlog)) {
-        watch->settings.on_stalled(watch->settings.arg);
-        return;
-    }
     if (watch->settings.of_lines && backlog == 0)
         http_stream_write(watch->settings.request, line, sizeof line - 1);
-    stream_watch_start(watch);
 }
 
 struct stream_watch *
@@ -43,7 +39,16 @@ stream_watch_new(const struct stream_watch_settings *settings)
 {
     struct stream_watch *watch = KG_NEW(struct stream_watch);
     watch->settings = *settings;
-    watch->timer = loop_timer_new(settings->loop, watch_on_tick, watch);
+    watch->pace = http_pace_new(settings->loop, settings->request,
+                                &(const struct http_pace_rule){
+                                    .tick_ms = settings->tick_ms,
+                                    .max_ticks = MAX_STALLED,
+                                    .min_bytes = 1,
+                                    .counts = watch_waits_for_client,
+                                    .on_tick = watch_on_tick,
+                                    .on_slow = watch_on_slow,
+                                },
+                                watch);
     return watch;
 }
 
@@ -63,12 +68,12 @@ stream_watch_free(struct stream_watch *watch)
 {
     if (!watch)
         return;
-    loop_timer_free(watch->timer);
+    http_pace_free(watch->pace);
     free(watch);
 }
 
 void
 stream_watch_start(struct stream_watch *watch)
 {
-    loop_timer_start(watch->timer, watch->settings.tick_ms);
+    http_pace_put_off(watch->pace);
 }

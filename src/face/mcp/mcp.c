@@ -10,7 +10,6 @@ on_tick(void *arg)
 {
     struct mcp *mcp = arg;
     int64_t now_ms = clock_mono_ms();
-    sse_cut_slow(mcp);
     mcp_sessions_expire(mcp);
     if (now_ms - mcp->last_keepalive_ms >= MCP_KEEPALIVE_MS) {
         mcp->last_keepalive_ms = now_ms;

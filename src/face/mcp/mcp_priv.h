@@ -273,8 +273,8 @@ struct sse {
     unsigned number;
     unsigned last_seq;
     bool ended;
-    bool too_slow;                // the client is too far behind: it gets no more, and is cut off
     struct http_request *request; // NULL: no client is connected
+    struct http_pace *pace;       // of the request: a client that is behind gets no more
     loop_fn on_left;              // a client has left: for the session
     loop_fn on_gone;              // the same, for who writes to the stream; `request` is NULL then
     void *on_gone_arg;
@@ -299,8 +299,6 @@ void sse_end(struct sse *sse);
 void sse_free(struct sse *sse);
 struct sse *sse_find(struct mcp_session *session, unsigned number);
 void sse_keepalive(struct mcp *mcp);
-// Aborts the connections of clients that are too slow.
-void sse_cut_slow(struct mcp *mcp);
 
 // ---- Sessions (session.c) -------------------------------------------------------------------
 
@@ -518,7 +516,7 @@ struct mcp {
     uint64_t last_parsed; // the lane of the owner whose body was parsed last
 };
 
-// Starts the tick, which expires sessions, cuts slow streams and sends keepalives.
+// Starts the tick, which expires sessions and sends keepalives.
 static inline void
 mcp_start_clock(struct mcp *mcp)
 {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "mcp_priv.h"
+#include "pace.h"
 
 enum {
     EVENT_OVERHEAD = 128,
@@ -181,8 +182,6 @@ keep_event(struct sse *sse, unsigned seq, struct payload *payload)
 static void
 write_event(struct sse *sse, unsigned seq, struct payload *payload)
 {
-    if (!sse->request)
-        return;
     char head[64];
     int head_len = sse->kept ? snprintf(head, sizeof head,
                                         "id: %u-%u\nevent: message\ndata: ", sse->number, seq)
@@ -205,10 +204,10 @@ void
 sse_send(struct sse *sse, struct payload *payload)
 {
     unsigned seq = ++sse->last_seq;
-    if (!sse->too_slow)
+    if (sse->request && !http_pace_is_behind(sse->pace)) {
         write_event(sse, seq, payload);
-    sse->too_slow |=
-        sse->request && http_stream_backlog(sse->request) > CONNECTION_BACKLOG_MAX + payload->len;
+        http_pace_limit(sse->pace, CONNECTION_BACKLOG_MAX + payload->len);
+    }
     if (sse->kept)
         keep_event(sse, seq, payload);
     else
@@ -237,7 +236,7 @@ static struct http_request *
 take_request(struct sse *sse)
 {
     LIST_REMOVE(sse, connected);
-    sse->too_slow = false;
+    http_pace_free(KG_STEAL(sse->pace));
     return KG_STEAL(sse->request);
 }
 
@@ -261,32 +260,22 @@ on_client_gone(void *arg)
     lose_client(sse);
 }
 
-static struct sse *
-next_too_slow(struct mcp *mcp)
-{
-    struct sse *sse;
-    LIST_FOREACH(sse, &mcp->connected, connected) {
-        if (sse->too_slow)
-            return sse;
-    }
-    return NULL;
-}
-
 // Not while something is sent, since it may end calls and sessions.
-void
-sse_cut_slow(struct mcp *mcp)
+static void
+sse_on_slow(void *arg)
 {
-    for (struct sse *sse; (sse = next_too_slow(mcp));) {
-        http_stream_abort(take_request(sse));
-        lose_client(sse);
-    }
+    struct sse *sse = arg;
+    http_stream_abort(take_request(sse));
+    lose_client(sse);
 }
 
 void
 sse_connect(struct sse *sse, struct http_request *request, unsigned after)
 {
+    static const struct http_pace_rule rule = {.tick_ms = MCP_TICK_MS, .on_slow = sse_on_slow};
     sse_disconnect(sse);
     sse->request = request;
+    sse->pace = http_pace_new(sse->mcp->loop, request, &rule, sse);
     LIST_INSERT_HEAD(&sse->mcp->connected, sse, connected);
     mcp_start_clock(sse->mcp);
     http_stream_start(request, 200, "text/event-stream");

@@ -24,6 +24,7 @@
 #include "framing_priv.h"
 #include "kernel_tap.h"
 #include "notebook_priv.h"
+#include "pace.h"
 #include "websocket_priv.h"
 
 enum {
@@ -34,10 +35,6 @@ enum {
     RECHECK_MS = 5 * 1000,
     RETRY_KEY_MS = 1000,  // if keys cannot be checked
     SESSION_ID_MAX = 128, // of a client, in the query
-    // As for the streams of executions (api/execution_stream.c).
-    CROWDED_TICK_MS = 500,
-    CROWDED_TICKS = 2,
-    CROWDED_TICK_BYTES = 64 << 10,
 };
 
 // A message of the client that the tap does not take yet.
@@ -67,12 +64,10 @@ struct kernel_socket {
     STAILQ_HEAD(, delayed) delayed;
     size_t delayed_bytes;
     struct loop_timer *retry;
-    struct loop_timer *crowded;
-    struct loop_timer *quiet; // frees `client`
-    struct loop_timer *away;  // frees the socket of a disconnected client
+    struct http_pace *crowded; // of the connection: looks while a large part is being sent
+    struct loop_timer *quiet;  // frees `client`
+    struct loop_timer *away;   // frees the socket of a disconnected client
     struct loop_timer *recheck;
-    size_t last_backlog;
-    int n_slow_ticks;
 };
 
 // ---- The end --------------------------------------------------------------------------------
@@ -90,7 +85,7 @@ kernel_socket_free(struct kernel_socket *socket)
     kernel_tap_close(socket->tap);
     session_client_free(socket->client);
     loop_timer_free(socket->retry);
-    loop_timer_free(socket->crowded);
+    http_pace_free(socket->crowded);
     loop_timer_free(socket->quiet);
     loop_timer_free(socket->away);
     loop_timer_free(socket->recheck);
@@ -145,7 +140,7 @@ kernel_socket_leave(struct kernel_socket *socket)
     }
     session_client_free(KG_STEAL(socket->client));
     kernel_tap_let_go(socket->tap);
-    loop_timer_stop(socket->crowded);
+    http_pace_free(KG_STEAL(socket->crowded));
     loop_timer_stop(socket->quiet);
     loop_timer_start(socket->away, notebook->replay_ms);
     TAILQ_REMOVE(&notebook->sockets, socket, link);
@@ -162,6 +157,7 @@ socket_on_end(void *arg)
 static void
 kernel_socket_close(struct kernel_socket *socket, int status, const char *reason)
 {
+    http_pace_free(KG_STEAL(socket->crowded));
     if (socket->ws)
         websocket_close(socket->ws, status, reason);
     kernel_socket_free(socket);
@@ -271,27 +267,34 @@ socket_on_quiet(void *arg)
 static bool
 was_another_cut(const struct notebook *notebook)
 {
-    return notebook->cut_ms > 0 && clock_mono_ms() - notebook->cut_ms < CROWDED_TICK_MS;
+    return notebook->cut_ms > 0 && clock_mono_ms() - notebook->cut_ms < HTTP_CROWDED_TICK_MS;
+}
+
+static bool
+socket_is_crowded(const void *arg)
+{
+    const struct kernel_socket *socket = arg;
+    return kernel_tap_is_crowded(socket->tap) && !was_another_cut(socket->notebook);
 }
 
 static void
-socket_on_crowded_tick(void *arg)
+socket_on_slow(void *arg)
 {
     struct kernel_socket *socket = arg;
-    size_t backlog = websocket_backlog(socket->ws);
-    bool is_slow = backlog > 0 && backlog <= socket->last_backlog &&
-                   socket->last_backlog - backlog < CROWDED_TICK_BYTES &&
-                   kernel_tap_is_crowded(socket->tap) && !was_another_cut(socket->notebook);
-    socket->last_backlog = backlog;
-    socket->n_slow_ticks = is_slow ? socket->n_slow_ticks + 1 : 0;
-    if (socket->n_slow_ticks == CROWDED_TICKS) {
-        socket->notebook->cut_ms = clock_mono_ms();
-        websocket_abort(socket->ws);
-        kernel_socket_leave(socket);
-    } else if (backlog > 0) {
-        loop_timer_start(socket->crowded, CROWDED_TICK_MS);
-    }
+    socket->notebook->cut_ms = clock_mono_ms();
+    http_pace_free(KG_STEAL(socket->crowded));
+    websocket_abort(socket->ws);
+    kernel_socket_leave(socket);
 }
+
+static const struct http_pace_rule crowded_rule = {
+    .tick_ms = HTTP_CROWDED_TICK_MS,
+    .max_ticks = HTTP_CROWDED_TICKS,
+    .min_bytes = HTTP_CROWDED_TICK_BYTES,
+    .rests = true,
+    .counts = socket_is_crowded,
+    .on_slow = socket_on_slow,
+};
 
 // A large part is sent as it is, and counts as held until then.
 static void
@@ -299,10 +302,7 @@ write_shared(struct kernel_socket *socket, const struct kernel_bytes *part)
 {
     websocket_write_shared(socket->ws, part->data, part->len, kernel_message_release,
                            kernel_tap_hold(socket->tap));
-    if (!loop_timer_active(socket->crowded)) {
-        socket->n_slow_ticks = 0;
-        loop_timer_start(socket->crowded, CROWDED_TICK_MS);
-    }
+    http_pace_start(socket->crowded);
 }
 
 // `is_held`: the message is the tap's, not one that was made here.
@@ -663,6 +663,7 @@ has_waiting(const struct kernel_socket *socket)
 static struct kernel_socket *
 take_over(struct kernel_socket *socket)
 {
+    http_pace_free(KG_STEAL(socket->crowded));
     if (socket->ws)
         websocket_close(KG_STEAL(socket->ws), WEBSOCKET_POLICY, "the client has connected again");
     return socket;
@@ -695,7 +696,6 @@ kernel_socket_new(struct notebook *notebook, const struct http_request *request,
     socket->session_id = kg_strdup(session_id_of(request));
     memcpy(socket->kernel_id, session_id(session), KERNEL_ID_LEN);
     socket->retry = loop_timer_new(notebook->loop, socket_on_retry, socket);
-    socket->crowded = loop_timer_new(notebook->loop, socket_on_crowded_tick, socket);
     socket->quiet = loop_timer_new(notebook->loop, socket_on_quiet, socket);
     socket->away = loop_timer_new(notebook->loop, socket_on_away, socket);
     socket->recheck = loop_timer_new(notebook->loop, socket_on_recheck, socket);
@@ -738,8 +738,7 @@ kernel_socket_start(struct kernel_socket *socket, struct http_request *request)
         .on_end = socket_on_end,
     };
     socket->is_v1 = websocket_offers(request, FRAMING_V1);
-    socket->last_backlog = 0;
-    socket->n_slow_ticks = 0;
+    socket->crowded = http_pace_new(socket->notebook->loop, request, &crowded_rule, socket);
     loop_timer_stop(socket->away);
     set_key(socket, request);
     touch(socket);

@@ -14,6 +14,7 @@
 #include <wslay/wslay.h>
 
 #include "http.h"
+#include "pace.h"
 
 enum {
     PING_MS = 30 * 1000,
@@ -27,8 +28,7 @@ struct websocket {
     struct wslay_event_context *wslay;
     const struct websocket_events *events; // NULL once it was closed by its owner
     void *arg;
-    struct loop_timer *ping;
-    int64_t ping_ms;
+    struct http_pace *pings;
     size_t max_message_bytes;
     struct buf message; // that is being received
     size_t incoming;    // its bytes, with all of its present frame
@@ -40,8 +40,6 @@ struct websocket {
     bool is_choked;    // what waits for the client is too much to read on
     bool was_heard;    // since the last ping
     bool has_failed;
-    int n_silent_pings;
-    size_t last_backlog; // at the last ping
 };
 
 // ---- The end --------------------------------------------------------------------------------
@@ -50,7 +48,7 @@ static void
 websocket_free(struct websocket *ws)
 {
     wslay_event_context_free(ws->wslay);
-    loop_timer_free(ws->ping);
+    http_pace_free(ws->pings);
     buf_fini(&ws->message);
     free(ws);
 }
@@ -201,22 +199,49 @@ websocket_abort(struct websocket *ws)
     flush(ws);
 }
 
-// Whatever comes from the client counts as an answer, and so does taking what waits for it: it is
-// not read meanwhile. A paused one cannot be heard.
-static void
-websocket_on_ping(void *arg)
+// Whatever comes from the client counts as an answer to a ping, and so does taking what waits for
+// it: it is not read meanwhile. A paused one cannot be heard.
+static bool
+websocket_is_silent(const void *arg)
 {
+    const struct websocket *ws = arg;
+    return !ws->was_heard && !ws->is_paused;
+}
+
+static void
+websocket_ping(size_t backlog, void *arg)
+{
+    (void)backlog;
     struct websocket *ws = arg;
     const struct wslay_event_msg ping = {.opcode = WSLAY_PING};
-    loop_timer_start(ws->ping, ws->ping_ms);
-    size_t backlog = websocket_backlog(ws);
-    bool is_silent = !ws->was_heard && !ws->is_paused && backlog >= ws->last_backlog;
-    ws->last_backlog = backlog;
-    ws->n_silent_pings = is_silent ? ws->n_silent_pings + 1 : 0;
     ws->was_heard = false;
-    ws->has_failed |=
-        ws->n_silent_pings > MAX_SILENT_PINGS || wslay_event_queue_msg(ws->wslay, &ping) != 0;
+    ws->has_failed |= wslay_event_queue_msg(ws->wslay, &ping) != 0;
     flush(ws);
+}
+
+static void
+websocket_on_silence(void *arg)
+{
+    struct websocket *ws = arg;
+    ws->has_failed = true;
+    flush(ws);
+}
+
+static struct http_pace *
+pings_start(struct websocket *ws, const struct websocket_settings *settings)
+{
+    const struct http_pace_rule rule = {
+        .tick_ms = settings->ping_ms > 0 ? settings->ping_ms : PING_MS,
+        .max_ticks = MAX_SILENT_PINGS + 1,
+        .min_bytes = 1,
+        .owes_answer = true,
+        .counts = websocket_is_silent,
+        .on_tick = websocket_ping,
+        .on_slow = websocket_on_silence,
+    };
+    struct http_pace *pings = http_pace_new(settings->loop, ws->request, &rule, ws);
+    http_pace_start(pings);
+    return pings;
 }
 
 // ---- In -------------------------------------------------------------------------------------
@@ -398,9 +423,7 @@ websocket_start(struct http_request *request, const struct websocket_settings *s
     ws->arg = settings->arg;
     ws->max_message_bytes = settings->max_message_bytes;
     ws->wslay = wslay_new(ws);
-    ws->ping = loop_timer_new(settings->loop, websocket_on_ping, ws);
-    ws->ping_ms = settings->ping_ms > 0 ? settings->ping_ms : PING_MS;
-    loop_timer_start(ws->ping, ws->ping_ms);
+    ws->pings = pings_start(ws, settings);
     http_reply_header(request, "Sec-WebSocket-Accept", accept);
     if (settings->subprotocol)
         http_reply_header(request, "Sec-WebSocket-Protocol", settings->subprotocol);
