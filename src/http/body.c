@@ -114,19 +114,17 @@ body_read_discard(void *arg)
 }
 
 static void
-body_read_on_gone(void *arg)
+body_read_cancel(void *arg)
 {
-    struct body_read *read = arg;
-    struct http_request *request = read->request;
+    const struct body_read *read = arg;
     loop_work_cancel(read->work, body_read_discard);
-    http_request_abandon(request);
 }
 
 static void
 body_read_done(void *arg)
 {
     KG_AUTO_FREE struct body_read *read = arg;
-    http_request_on_gone(read->request, NULL, NULL);
+    http_request_disown(read->request);
     http_request_body_done(read->request);
     read->reader->done(read->request, read->job);
 }
@@ -147,7 +145,7 @@ http_request_read_body(struct http_request *request, const struct http_body_read
     }
     read->work = loop_work_start(request->conn->server->loop, loop_lane_of(request->owner),
                                  body_read_run, body_read_done, read);
-    http_request_on_gone(request, body_read_on_gone, read);
+    http_request_own(request, read, body_read_cancel);
 }
 
 // ---- As JSON --------------------------------------------------------------------------------

@@ -82,11 +82,10 @@ check_use(struct http_connection *conn, struct http_request *request, struct kg_
 enum { SLOW_MS = 100, SLOWED_MAX = 256 };
 
 static void
-slow_on_gone(void *arg)
+slow_on_end(void *arg)
 {
-    struct http_request *request = arg;
+    const struct http_request *request = arg;
     request->server->n_slowed--;
-    http_request_abandon(request);
 }
 
 static void
@@ -94,9 +93,7 @@ slow_on_timer(void *arg)
 {
     struct http_request *request = arg;
     struct kg_error err;
-    request->server->n_slowed--;
     kg_error_set(&err, KG_UNAUTHORIZED, 0, "Invalid API key");
-    http_request_on_gone(request, NULL, NULL);
     http_reply_error(request, &err);
 }
 
@@ -111,7 +108,7 @@ refuse_key(struct http_request *request, const struct kg_error *err)
         server->n_slowed++;
         request->slow_timer = loop_timer_new(server->loop, slow_on_timer, request);
         loop_timer_start(request->slow_timer, SLOW_MS);
-        http_request_on_gone(request, slow_on_gone, request);
+        http_request_own(request, request, slow_on_end);
         return;
     }
     if (slow)

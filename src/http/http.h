@@ -290,9 +290,17 @@ KG_MUST_CHECK json_t *http_json_parse(const char *body, size_t len, struct kg_er
 KG_MUST_CHECK json_t *http_json_parse_within(const char *body, size_t len, size_t max_value_bytes,
                                              bool *ret_beyond, struct kg_error *err);
 
-// `on_gone` fires at most once: if the client disconnects before the answer is complete. Calls for
-// the request do nothing from then on; the handler still must end it, by http_request_abandon(),
-// http_reply*() or http_stream_end(). NULL: no callback.
+// Gives a waiting handler's state to the request, which calls free_fn(state) once when it ends: by
+// any answer, or because its client disconnects, which ends the request, too. So `free_fn` cancels
+// what is in progress. It may read the request, but not answer it. One state at a time.
+void http_request_own(struct http_request *request, void *state, loop_fn free_fn);
+// Takes the state back, if there is one: the caller frees it, and must answer the request or give
+// it another one. That the client disconnects meanwhile is not noticed.
+void http_request_disown(struct http_request *request);
+// For what outlives the request, in place of a state. `on_gone` fires at most once: if the client
+// disconnects before the answer is complete. Calls for the request do nothing from then on; the
+// handler still must end it, by http_request_abandon(), http_reply*() or http_stream_end(). NULL:
+// no callback.
 void http_request_on_gone(struct http_request *request, loop_fn on_gone, void *arg);
 
 // ---- Answers --------------------------------------------------------------------------------
@@ -352,7 +360,7 @@ bool http_upgrade_is_asked(const struct http_request *request, const char *proto
 // protocol: what is written by http_stream_write*() is sent as it is, with backlog and drain as for
 // a stream, and `on_data` fires when bytes can be read, never from inside this function. It counts
 // among http_server_open_requests() only while its end is being sent, has no idle timeout, and ends
-// by http_upgrade_end(), by http_stream_abort(), or with on_gone (see http_request_on_gone()).
+// by http_upgrade_end(), by http_stream_abort(), or when the client disconnects.
 void http_upgrade_start(struct http_request *request, const char *protocol, loop_fn on_data,
                         void *arg);
 // Takes bytes that came, at most `len`; returns how many. At most 64 KiB wait to be taken.
@@ -376,8 +384,8 @@ void http_server_set_forward(struct http_server *server, http_forward_fn fn, voi
 struct sockaddr;
 typedef bool (*http_replica_fn)(const struct sockaddr *from, void *arg);
 void http_server_set_replica(struct http_server *server, http_replica_fn fn, void *arg);
-// Calls the handler after all, or refuses the request if the server drains. Its on_gone must be
-// free.
+// Calls the handler after all, or refuses the request if the server drains. The request must not
+// own a state.
 void http_request_handle(struct http_request *request);
 // Whether its route has HTTP_STARTS_WORK or HTTP_CAN_MOVE.
 bool http_request_can_move(const struct http_request *request);

@@ -285,9 +285,11 @@ struct http_request {
     bool body_is_cut;         // it is too large to be read: likewise
     struct http_parsed *json; // its body, where a worker has parsed it
     size_t json_len;
-    bool forwarded;    // see http_request_set_forwarded()
-    json_t *elsewhere; // see http_request_set_elsewhere()
-    size_t taken_len;  // of a body that was taken and is not done
+    bool forwarded;     // see http_request_set_forwarded()
+    json_t *elsewhere;  // see http_request_set_elsewhere()
+    size_t taken_len;   // of a body that was taken and is not done
+    loop_fn free_owned; // NULL: it owns nothing
+    void *owned;
     loop_fn on_gone;
     void *on_gone_arg;
     // Its answer:
@@ -431,7 +433,7 @@ KG_MUST_CHECK int request_parse_target(struct http_request *request, const char 
                                        struct kg_error *err);
 // Stops calling `on_drain`.
 void request_stop_drain(struct http_request *request);
-// Its connection closes: takes it away from it, and then calls `on_gone`.
+// Its connection closes: takes it away from it, and then ends the request or calls `on_gone`.
 void request_detach(struct http_request *request);
 void request_gone(struct http_request *request);
 void request_free(struct http_request *request);

@@ -80,7 +80,7 @@ void
 request_gone(struct http_request *request)
 {
     loop_fn on_gone = KG_STEAL(request->on_gone);
-    if (!request->is_handled)
+    if (!request->is_handled || request->free_owned)
         request_free(request);
     else if (on_gone)
         on_gone(request->on_gone_arg);
@@ -105,6 +105,8 @@ request_free(struct http_request *request)
         count_request(request);
     if (request->conn)
         request_detach(request);
+    if (request->free_owned)
+        request->free_owned(request->owned);
     loop_timer_free(request->drain_timer);
     loop_timer_free(request->flush_timer);
     loop_timer_free(request->slow_timer);
@@ -127,8 +129,23 @@ http_request_abandon(struct http_request *request)
 }
 
 void
+http_request_own(struct http_request *request, void *state, loop_fn free_fn)
+{
+    assert(!request->free_owned && !request->on_gone);
+    request->owned = state;
+    request->free_owned = free_fn;
+}
+
+void
+http_request_disown(struct http_request *request)
+{
+    request->free_owned = NULL;
+}
+
+void
 http_request_on_gone(struct http_request *request, loop_fn on_gone, void *arg)
 {
+    assert(!request->free_owned);
     request->on_gone = on_gone;
     request->on_gone_arg = arg;
 }

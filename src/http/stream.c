@@ -152,8 +152,10 @@ http_stream_end(struct http_request *request)
 void
 http_stream_abort(struct http_request *request)
 {
-    request->on_gone = NULL;
-    if (request->conn)
-        connection_close(request->conn);
+    struct http_connection *conn = request->conn;
+    if (conn) {
+        request_detach(request); // it ends here, and not with the connection
+        connection_close(conn);
+    }
     request_free(request);
 }

@@ -234,6 +234,92 @@ test_server_freed_with_connections_just_accepted(void **state)
     WAIT(raw.closed);
 }
 
+// ---- States that a request owns -------------------------------------------------------------
+
+static void
+on_freed(void *arg)
+{
+    int *n_freed = arg;
+    assert_string_equal(http_request_header(bench.held, "Host"), "localhost"); // it can be read
+    assert_int_equal(http_stream_backlog(bench.held), 0);
+    bench.held = NULL;
+    ++*n_freed;
+}
+
+// Instead of what the handler has set.
+static void
+own(int *n_freed)
+{
+    WAIT(bench.held);
+    http_request_on_gone(bench.held, NULL, NULL);
+    http_request_own(bench.held, n_freed, on_freed);
+}
+
+static void
+test_a_state_ends_with_the_answer(void **state)
+{
+    (void)state;
+    int n_freed = 0;
+    KG_AUTO_RAW raw;
+    raw_ask(&raw, HOLD);
+    own(&n_freed);
+    http_reply_json(bench.held, 200, json_object());
+    assert_int_equal(n_freed, 1);
+    raw_send(&raw, STREAM);
+    own(&n_freed);
+    http_stream_write(bench.held, "more", 4);
+    http_stream_end(bench.held);
+    assert_int_equal(n_freed, 2);
+    raw_send(&raw, STREAM);
+    own(&n_freed);
+    http_stream_abort(bench.held);
+    assert_int_equal(n_freed, 3);
+    WAIT(raw.closed);
+    assert_int_equal(n_freed, 3);
+    assert_int_equal(http_server_open_requests(bench.server), 0);
+}
+
+static void
+test_a_state_ends_with_the_client(void **state)
+{
+    (void)state;
+    int n_freed = 0;
+    KG_AUTO_RAW waiting;
+    raw_ask(&waiting, HOLD);
+    own(&n_freed);
+    raw_close(&waiting);
+    WAIT(n_freed == 1);
+    assert_int_equal(http_server_open_requests(bench.server), 0);
+    KG_AUTO_RAW reading;
+    raw_ask(&reading, STREAM);
+    own(&n_freed);
+    http_stream_write(bench.held, "more", 4);
+    raw_close(&reading);
+    WAIT(n_freed == 2);
+    KG_AUTO_RAW cut;
+    raw_ask(&cut, HOLD);
+    own(&n_freed);
+    http_server_free(KG_STEAL(bench.server));
+    assert_int_equal(n_freed, 3);
+}
+
+static void
+test_a_state_that_is_taken_back(void **state)
+{
+    (void)state;
+    int n_freed = 0;
+    KG_AUTO_RAW raw;
+    raw_ask(&raw, HOLD);
+    own(&n_freed);
+    http_request_disown(bench.held);
+    raw_close(&raw);
+    WAIT(http_server_open_requests(bench.server) == 0);
+    assert_int_equal(n_freed, 0);
+    http_request_own(bench.held, &n_freed, on_freed); // it waits for something else
+    http_reply_json(bench.held, 200, json_object());
+    assert_int_equal(n_freed, 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_set_up, bench_tear_down)
 
 const struct CMUnitTest http_stream_tests[] = {
@@ -249,5 +335,8 @@ const struct CMUnitTest http_stream_tests[] = {
     TEST(test_abort_cuts_the_answer),
     TEST(test_server_freed_with_a_stream_open),
     TEST(test_server_freed_with_connections_just_accepted),
+    TEST(test_a_state_ends_with_the_answer),
+    TEST(test_a_state_ends_with_the_client),
+    TEST(test_a_state_that_is_taken_back),
 };
 const size_t n_http_stream_tests = KG_ARRAY_LEN(http_stream_tests);
