@@ -72,7 +72,7 @@ static void
 on_called(const struct kg_error *err, void *arg)
 {
     struct account_request *self = arg;
-    http_request_on_gone(self->request, NULL, NULL);
+    http_request_disown(self->request);
     log_changed(self);
     if (err) {
         account_request_refuse(self, err);
@@ -93,10 +93,9 @@ on_discarded(void *arg)
 }
 
 static void
-on_caller_gone(void *arg)
+account_request_cancel(void *arg)
 {
-    struct account_request *self = arg;
-    http_request_abandon(self->request);
+    const struct account_request *self = arg;
     account_call_cancel(self->call, on_discarded);
 }
 
@@ -143,5 +142,5 @@ account_request_start(struct account_request *self, const struct api_context *co
     self->context = context;
     self->run = run;
     self->call = accounts_call(context->accounts, check_and_run, on_called, self);
-    http_request_on_gone(self->request, on_caller_gone, self);
+    http_request_own(self->request, self, account_request_cancel);
 }

@@ -26,8 +26,11 @@ struct command_call {
 };
 
 static void
-call_free(struct command_call *call)
+call_free(void *arg)
 {
+    struct command_call *call = arg;
+    if (call->command)
+        session_command_cancel(call->command);
     stream_watch_free(call->watch);
     buf_fini(&call->outputs[SANDBOX_STDOUT]);
     buf_fini(&call->outputs[SANDBOX_STDERR]);
@@ -69,10 +72,8 @@ waits_for_client(const void *arg)
 static void
 command_on_stalled(void *arg)
 {
-    struct command_call *call = arg;
-    session_command_cancel(call->command);
+    const struct command_call *call = arg;
     http_stream_abort(call->request);
-    call_free(call);
 }
 
 static void
@@ -175,26 +176,15 @@ command_on_end(const struct sandbox_command_result *result, const struct kg_erro
 {
     struct command_call *call = arg;
     call->command = NULL;
-    http_request_on_gone(call->request, NULL, NULL);
     if (call->started)
         end_stream(call, result, err);
     else if (err)
         http_reply_error(call->request, err);
     else
         answer_at_once(call, result);
-    call_free(call);
 }
 
 // ---- The request ----------------------------------------------------------------------------
-
-static void
-command_on_client_gone(void *arg)
-{
-    struct command_call *call = arg;
-    session_command_cancel(call->command);
-    http_request_abandon(call->request);
-    call_free(call);
-}
 
 static int
 take_wait(struct http_request *request, bool *ret, struct kg_error *err)
@@ -242,13 +232,11 @@ start(struct http_request *request, struct api_context *context, const json_t *r
         .arg = call,
     });
     memcpy(call->session_id, session_id(session), strlen(session_id(session)));
+    http_request_own(request, call, call_free);
     call->command = session_command_start(session, &spec, &events, call, err);
-    if (!call->command) {
-        call_free(call);
+    if (!call->command)
         return -1;
-    }
     session_command_attend(call->command);
-    http_request_on_gone(request, command_on_client_gone, call);
     return 0;
 }
 

@@ -23,10 +23,13 @@ struct pending {
 };
 
 static void
-pending_free(struct pending *pending)
+pending_free(void *arg)
 {
+    struct pending *pending = arg;
     if (!pending)
         return;
+    if (pending->open)
+        session_open_cancel(pending->open);
     json_decref(pending->root);
     free(pending->variables);
     free(pending->env);
@@ -67,21 +70,7 @@ execute_read_body(const char *text, size_t len, void *arg)
     pending->body.variables = pending->body.env = NULL;
 }
 
-static void
-execute_discard(void *arg)
-{
-    pending_free(arg);
-}
-
 // ---- The session ----------------------------------------------------------------------------
-
-static void
-execute_on_client_gone(void *arg)
-{
-    KG_AUTO(pending) pending = arg;
-    session_open_cancel(pending->open);
-    http_request_abandon(pending->request);
-}
 
 static void
 execute_on_session(struct session *session, struct kernel *kernel, const struct kg_error *open_err,
@@ -89,7 +78,8 @@ execute_on_session(struct session *session, struct kernel *kernel, const struct 
 {
     KG_AUTO(pending) pending = arg;
     struct http_request *request = pending->request;
-    http_request_on_gone(request, NULL, NULL);
+    http_request_disown(request); // its answer has a state of its own
+    pending->open = NULL;
     if (open_err) {
         http_reply_error(request, open_err);
         return;
@@ -115,7 +105,7 @@ execute_on_session(struct session *session, struct kernel *kernel, const struct 
 static void
 execute_on_body(struct http_request *request, void *arg)
 {
-    KG_AUTO(pending) pending = arg;
+    struct pending *pending = arg;
     struct kg_error err = pending->err;
     const struct session_request session_request = {
         .owner = http_request_owner(request),
@@ -123,15 +113,12 @@ execute_on_body(struct http_request *request, void *arg)
         .kernelspec = pending->body.spec,
         .one_shot = !pending->body.session_id,
     };
+    http_request_own(request, pending, pending_free);
     if (pending->root)
         pending->open = session_open_start(pending->context->face->sessions, &session_request,
                                            execute_on_session, pending, &err);
-    if (!pending->open) {
+    if (!pending->open)
         http_reply_error(request, &err);
-        return;
-    }
-    http_request_on_gone(request, execute_on_client_gone, pending);
-    KG_STEAL(pending);
 }
 
 void
@@ -139,7 +126,7 @@ execute_start(struct http_request *request, struct api_context *context,
               execute_started_fn on_started)
 {
     static const struct http_body_reader reader = {execute_read_body, execute_on_body,
-                                                   execute_discard};
+                                                   pending_free};
     struct pending *pending = KG_NEW(struct pending);
     pending->request = request;
     pending->context = context;

@@ -46,7 +46,6 @@ static void
 gathering_free(void *arg)
 {
     struct gathering *gathering = arg;
-    subscription_free(gathering->subscription);
     for (size_t i = 0; i < gathering->n_lines; i++) {
         struct gathered_line *line = &gathering->lines[i];
         if (line->held)
@@ -173,13 +172,13 @@ gathering_reply(void *arg)
     struct gathering *gathering = arg;
     struct http_request *request = gathering->request;
     size_t len = gathering->answer.text.len;
-    http_request_on_gone(request, NULL, NULL);
+    gathering->work = NULL;
+    subscription_free(KG_STEAL(gathering->subscription));
     if (gathering->dropped_messages > 0) {
         metric_add(METRIC_OUTPUT_DROPPED_LINES, (double)gathering->dropped_messages);
         metric_add(METRIC_OUTPUT_DROPPED_BYTES, (double)gathering->dropped_bytes);
     }
     http_reply_take(request, 200, "application/json", buf_take(&gathering->answer.text), len);
-    gathering_free(gathering);
 }
 
 static void
@@ -223,12 +222,13 @@ gathering_on_lines(void *arg)
     gathering_reply(gathering);
 }
 
+// If there is no answer yet, the client has left.
 static void
-gathering_on_gone(void *arg)
+gathering_end(void *arg)
 {
     struct gathering *gathering = arg;
-    subscription_abandon(KG_STEAL(gathering->subscription));
-    http_request_abandon(gathering->request);
+    if (gathering->subscription)
+        subscription_abandon(KG_STEAL(gathering->subscription));
     if (gathering->work)
         loop_work_cancel(gathering->work, gathering_free);
     else
@@ -244,7 +244,7 @@ start_gathering(struct http_request *request, struct api_context *context,
     gathering->loop = context->loop;
     gathering->max_bytes = context->face->max_output_bytes;
     gathering->subscription = execution_subscribe(execution, 0, gathering_on_lines, gathering);
-    http_request_on_gone(request, gathering_on_gone, gathering);
+    http_request_own(request, gathering, gathering_end);
     gathering_on_lines(gathering);
 }
 

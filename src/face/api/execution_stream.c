@@ -17,10 +17,13 @@ struct execution_stream {
     struct http_pace *crowded; // looks while a long line is being sent
 };
 
+// If there is still a subscription, the client has left.
 static void
-stream_free(struct execution_stream *stream)
+stream_free(void *arg)
 {
-    subscription_free(stream->subscription);
+    struct execution_stream *stream = arg;
+    if (stream->subscription)
+        subscription_abandon(stream->subscription);
     stream_watch_free(stream->watch);
     http_pace_free(stream->crowded);
     free(stream);
@@ -29,8 +32,8 @@ stream_free(struct execution_stream *stream)
 static void
 stream_end(struct execution_stream *stream)
 {
+    subscription_free(KG_STEAL(stream->subscription));
     http_stream_end(stream->request);
-    stream_free(stream);
 }
 
 // Writes the lines of a batch, then a long line (or NULL).
@@ -95,8 +98,8 @@ static void
 stream_on_stalled(void *arg)
 {
     struct execution_stream *stream = arg;
+    subscription_free(KG_STEAL(stream->subscription));
     http_stream_abort(stream->request);
-    stream_free(stream);
 }
 
 static bool
@@ -117,14 +120,6 @@ static const struct http_pace_rule crowded_rule = {
     .on_slow = stream_on_stalled,
 };
 
-static void
-stream_on_gone(void *arg)
-{
-    struct execution_stream *stream = arg;
-    subscription_abandon(KG_STEAL(stream->subscription));
-    stream_end(stream);
-}
-
 void
 execution_stream_start(struct http_request *request, struct api_context *context,
                        struct execution *execution, int64_t after_seq)
@@ -143,7 +138,7 @@ execution_stream_start(struct http_request *request, struct api_context *context
     });
     stream->crowded = http_pace_new(context->loop, request, &crowded_rule, stream);
     stream->subscription = execution_subscribe(execution, after_seq, stream_pump, stream);
-    http_request_on_gone(request, stream_on_gone, stream);
+    http_request_own(request, stream, stream_free);
     http_stream_start(request, 200, "application/x-ndjson; charset=utf-8");
     http_stream_on_drain(request, STREAM_LOW_WATERMARK, stream_pump, stream);
     stream_watch_start(stream->watch);

@@ -30,8 +30,10 @@ struct download {
 };
 
 static void
-download_free(struct download *download)
+download_free(void *arg)
 {
+    struct download *download = arg;
+    session_file_op_cancel(download->op);
     stream_watch_free(download->watch);
     free(download);
 }
@@ -68,39 +70,20 @@ add_headers(struct http_request *request, const struct session_file *file)
 }
 
 static void
-finish_without_body(struct download *download)
+reply_not_modified(struct http_request *request, const struct session_file *file)
 {
-    session_file_op_cancel(download->op);
-    http_request_on_gone(download->request, NULL, NULL);
+    add_headers(request, file);
+    http_reply(request, 304, NULL, NULL, 0);
 }
 
 static void
-reply_not_modified(struct download *download, const struct session_file *file)
-{
-    add_headers(download->request, file);
-    finish_without_body(download);
-    http_reply(download->request, 304, NULL, NULL, 0);
-    download_free(download);
-}
-
-static void
-refuse(struct download *download, const struct kg_error *err)
-{
-    finish_without_body(download);
-    http_reply_error(download->request, err);
-    download_free(download);
-}
-
-static void
-reply_unsatisfiable(struct download *download, const struct session_file *file)
+reply_unsatisfiable(struct http_request *request, const struct session_file *file)
 {
     char range[40];
     snprintf(range, sizeof range, "bytes */%" PRId64, file->size);
-    add_headers(download->request, file);
-    http_reply_header(download->request, "Content-Range", range);
-    finish_without_body(download);
-    http_reply(download->request, 416, NULL, NULL, 0);
-    download_free(download);
+    add_headers(request, file);
+    http_reply_header(request, "Content-Range", range);
+    http_reply(request, 416, NULL, NULL, 0);
 }
 
 static void
@@ -139,11 +122,11 @@ download_on_head(const struct session_file *file, bool is_part, int64_t offset, 
     struct http_request *request = download->request;
     const char *known = http_request_header(request, "If-None-Match");
     if (known && http_etag_list_has(known, file->etag)) {
-        reply_not_modified(download, file);
+        reply_not_modified(request, file);
         return;
     }
     if (is_part && length == 0) {
-        reply_unsatisfiable(download, file);
+        reply_unsatisfiable(request, file);
         return;
     }
     if (length > (int64_t)download->context->face->max_upload_bytes) {
@@ -151,14 +134,12 @@ download_on_head(const struct session_file *file, bool is_part, int64_t offset, 
         kg_error_set(&err, KG_ARTIFACT_TOO_LARGE, 0,
                      "the file is %" PRId64 " bytes; the limit is %zu: request ranges", length,
                      download->context->face->max_upload_bytes);
-        refuse(download, &err);
+        http_reply_error(request, &err);
         return;
     }
     begin(download, file, is_part, offset, length);
     if (http_request_method(request) == HTTP_HEAD) {
-        finish_without_body(download);
         http_stream_end(request);
-        download_free(download);
         return;
     }
     http_stream_on_drain(request, LOW_WATERMARK, download_on_drained, download);
@@ -181,14 +162,13 @@ static void
 download_on_end(const struct kg_error *err, void *arg)
 {
     struct download *download = arg;
-    http_request_on_gone(download->request, NULL, NULL);
+    download->op = NULL;
     if (!download->begun)
         http_reply_error(download->request, err);
     else if (err)
         http_stream_abort(download->request);
     else
         http_stream_end(download->request);
-    download_free(download);
 }
 
 // While the agent is paused, nothing is written.
@@ -202,22 +182,8 @@ waits_for_client(const void *arg)
 static void
 download_on_stalled(void *arg)
 {
-    struct download *download = arg;
-    session_file_op_cancel(download->op);
+    const struct download *download = arg;
     http_stream_abort(download->request);
-    download_free(download);
-}
-
-static void
-download_on_client_gone(void *arg)
-{
-    struct download *download = arg;
-    session_file_op_cancel(download->op);
-    if (download->begun)
-        http_stream_end(download->request);
-    else
-        http_request_abandon(download->request);
-    download_free(download);
 }
 
 static struct session_file_range
@@ -250,14 +216,11 @@ start(struct http_request *request, struct api_context *context, struct session 
         .waits_for_client = waits_for_client,
         .arg = download,
     });
+    http_request_own(request, download, download_free);
     download->op = session_file_get(session, http_request_param(request, "path"), &range, &events,
                                     download, &err);
-    if (download->op) {
-        http_request_on_gone(request, download_on_client_gone, download);
-        return;
-    }
-    http_reply_error(request, &err);
-    download_free(download);
+    if (!download->op)
+        http_reply_error(request, &err);
 }
 
 // ---- Access ---------------------------------------------------------------------------------

@@ -19,19 +19,12 @@ struct waiting {
 };
 
 static void
-waiting_free(struct waiting *waiting)
-{
-    free(waiting->session_id);
-    free(waiting);
-}
-
-static void
-waiting_on_gone(void *arg)
+waiting_free(void *arg)
 {
     struct waiting *waiting = arg;
     session_file_op_cancel(waiting->op);
-    http_request_abandon(waiting->request);
-    waiting_free(waiting);
+    free(waiting->session_id);
+    free(waiting);
 }
 
 static struct waiting *
@@ -41,6 +34,7 @@ waiting_new(struct http_request *request, struct api_context *context, struct se
     waiting->request = request;
     waiting->context = context;
     waiting->session_id = kg_strdup(session_id(session));
+    http_request_own(request, waiting, waiting_free);
     return waiting;
 }
 
@@ -50,12 +44,8 @@ static void
 wait_for(struct waiting *waiting, struct session_file_op *op, const struct kg_error *err)
 {
     waiting->op = op;
-    if (op) {
-        http_request_on_gone(waiting->request, waiting_on_gone, waiting);
-        return;
-    }
-    http_reply_error(waiting->request, err);
-    waiting_free(waiting);
+    if (!op)
+        http_reply_error(waiting->request, err);
 }
 
 // ---- Listing --------------------------------------------------------------------------------
@@ -64,11 +54,11 @@ static void
 list_on_page(const json_t *page, const struct kg_error *err, void *arg)
 {
     struct waiting *waiting = arg;
+    waiting->op = NULL;
     if (page)
         http_reply_json(waiting->request, 200, json_incref((json_t *)(uintptr_t)page));
     else
         http_reply_error(waiting->request, err);
-    waiting_free(waiting);
 }
 
 static int
@@ -111,10 +101,10 @@ static void
 put_on_done(const struct session_file *file, bool created, const struct kg_error *err, void *arg)
 {
     struct waiting *waiting = arg;
+    waiting->op = NULL;
     struct http_request *request = waiting->request;
     if (!file) {
         http_reply_error(request, err);
-        waiting_free(waiting);
         return;
     }
     char mtime[CLOCK_RFC3339_LEN];
@@ -128,7 +118,6 @@ put_on_done(const struct session_file *file, bool created, const struct kg_error
                     json_pack("{s:s, s:I, s:s, s:s, s:s, s:s}", "path", file->path, "size",
                               (json_int_t)file->size, "mime", file->mime, "mtime", mtime, "etag",
                               file->etag, "url", url));
-    waiting_free(waiting);
 }
 
 static void
@@ -180,11 +169,11 @@ static void
 delete_on_done(const struct kg_error *err, void *arg)
 {
     struct waiting *waiting = arg;
+    waiting->op = NULL;
     if (err)
         http_reply_error(waiting->request, err);
     else
         reply_message(waiting->request, NULL, "deleted");
-    waiting_free(waiting);
 }
 
 void

@@ -76,21 +76,6 @@ password_request_free(void *arg)
 }
 
 static void
-leave(struct password_request *self)
-{
-    http_request_on_gone(self->request, NULL, NULL);
-    passwords_leave(self->context->passwords, self->place);
-}
-
-static void
-fail(struct password_request *self, const struct kg_error *err)
-{
-    leave(self);
-    http_reply_error(self->request, err);
-    password_request_free(self);
-}
-
-static void
 log_written(const struct password_request *self)
 {
     const struct account_event event = {
@@ -113,19 +98,19 @@ on_call_discarded(void *arg)
     password_request_free(self);
 }
 
-// What it was counted as stays: else clients that do not wait for their answer would not be
-// limited.
+// If the client has left, what it was counted as stays: else clients that do not wait for their
+// answer would not be limited.
 static void
-on_client_gone(void *arg)
+password_request_end(void *arg)
 {
     struct password_request *self = arg;
     passwords_leave(self->context->passwords, self->place);
-    http_request_abandon(self->request);
     if (self->call) {
         account_call_cancel(self->call, on_call_discarded);
         return;
     }
-    password_job_cancel(self->job);
+    if (self->job)
+        password_job_cancel(self->job);
     password_request_free(self);
 }
 
@@ -153,17 +138,15 @@ on_written(const struct kg_error *err, void *arg)
         log_info("accounts were removed that nobody used again after they were made",
                  LOG_INT("users", self->n_removed));
     if (err) {
-        fail(self, err);
+        http_reply_error(self->request, err);
         return;
     }
     log_written(self);
     if (self->key[0])
         http_reply_login(self->request, self->key, ACCOUNT_LOGIN_S);
-    leave(self);
     http_reply_header(self->request, "Cache-Control", "no-store");
     login_describe_use(self->answer, self->context, self->user);
     http_reply_json(self->request, 200, KG_STEAL(self->answer));
-    password_request_free(self);
 }
 
 static void
@@ -205,7 +188,7 @@ on_made(const char *hash, bool matches, const struct kg_error *err, void *arg)
     (void)matches;
     self->job = NULL;
     if (err) {
-        fail(self, err);
+        http_reply_error(self->request, err);
         return;
     }
     strcpy(self->new_hash, hash); // of the same size
@@ -218,7 +201,7 @@ start_making(struct password_request *self)
     struct kg_error err;
     if (self->flow->makes_login &&
         accounts_take_change(self->context->accounts, CHANGE_LOGIN, self->user, &err) < 0)
-        fail(self, &err);
+        http_reply_error(self->request, &err);
     else if (self->made)
         start_job(self, self->made, NULL, on_made);
     else
@@ -246,7 +229,7 @@ on_compared(const char *hash, bool matches, const struct kg_error *none, void *a
         kg_error_set(&err, KG_INVALID, 0, "old_password is not the present one");
     else
         kg_error_set(&err, KG_UNAUTHORIZED, 0, "the name or the password is wrong");
-    fail(self, &err);
+    http_reply_error(self->request, &err);
 }
 
 // ---- Reading --------------------------------------------------------------------------------
@@ -267,7 +250,7 @@ on_read(const struct kg_error *err, void *arg)
     self->call = NULL;
     if (err) {
         give_back(self);
-        fail(self, err);
+        http_reply_error(self->request, err);
     } else if (self->compared) {
         start_job(self, self->compared, self->hash, on_compared);
     } else {
@@ -326,7 +309,7 @@ password_request_start(struct password_request *self)
         password_request_free(self);
         return;
     }
-    http_request_on_gone(self->request, on_client_gone, self);
+    http_request_own(self->request, self, password_request_end);
     if (self->flow->read)
         self->call = accounts_call(self->context->accounts, read_run, on_read, self);
     else

@@ -20,8 +20,10 @@ struct install_call {
 };
 
 static void
-call_free(struct install_call *call)
+call_free(void *arg)
 {
+    struct install_call *call = arg;
+    session_install_leave(call->install);
     stream_watch_free(call->watch);
     free(call);
 }
@@ -53,7 +55,7 @@ static void
 install_on_end(const json_t *result, const struct kg_error *err, void *arg)
 {
     struct install_call *call = arg;
-    http_request_on_gone(call->request, NULL, NULL);
+    call->install = NULL;
     if (call->streams) {
         json_auto_t *done = json_pack("{s:s}", "type", "done");
         json_object_update_new(done, describe_end(call, result, err));
@@ -64,16 +66,6 @@ install_on_end(const json_t *result, const struct kg_error *err, void *arg)
     } else {
         http_reply_error(call->request, err);
     }
-    call_free(call);
-}
-
-static void
-install_on_client_gone(void *arg)
-{
-    struct install_call *call = arg;
-    session_install_leave(call->install);
-    http_request_abandon(call->request);
-    call_free(call);
 }
 
 // ---- POST -----------------------------------------------------------------------------------
@@ -126,12 +118,10 @@ start(struct http_request *request, struct api_context *context, const json_t *r
     call->watch = stream_watch_new(&(const struct stream_watch_settings){
         .loop = context->loop, .request = request, .tick_ms = STREAM_TICK_MS, .of_lines = true});
     memcpy(call->session_id, session_id(session), strlen(session_id(session)));
+    http_request_own(request, call, call_free);
     call->install = session_install_start(session, requirements, &events, call, err);
-    if (!call->install) {
-        call_free(call);
+    if (!call->install)
         return -1;
-    }
-    http_request_on_gone(request, install_on_client_gone, call);
     http_reply_header(request, "X-Session-Id", call->session_id);
     if (!call->streams)
         return 0;
@@ -157,10 +147,18 @@ struct listing {
 };
 
 static void
+listing_free(void *arg)
+{
+    struct listing *listing = arg;
+    session_packages_cancel(listing->query);
+    free(listing);
+}
+
+static void
 on_listed(const json_t *body, const struct kg_error *err, void *arg)
 {
-    KG_AUTO_FREE struct listing *listing = arg;
-    http_request_on_gone(listing->request, NULL, NULL);
+    struct listing *listing = arg;
+    listing->query = NULL;
     if (body)
         http_reply_json(listing->request, 200, json_incref((json_t *)(uintptr_t)body));
     else
@@ -168,28 +166,17 @@ on_listed(const json_t *body, const struct kg_error *err, void *arg)
 }
 
 static void
-on_lister_gone(void *arg)
-{
-    KG_AUTO_FREE struct listing *listing = arg;
-    session_packages_cancel(listing->query);
-    http_request_abandon(listing->request);
-}
-
-static void
 list(struct http_request *request, struct api_context *context, const char *name)
 {
     struct kg_error err = {0};
     struct session *session = api_session(request, context, &err);
-    KG_AUTO_FREE struct listing *listing = KG_NEW(struct listing);
+    struct listing *listing = KG_NEW(struct listing);
     listing->request = request;
+    http_request_own(request, listing, listing_free);
     if (session)
         listing->query = session_packages_list(session, name, on_listed, listing, &err);
-    if (!listing->query) {
+    if (!listing->query)
         http_reply_error(request, &err);
-        return;
-    }
-    http_request_on_gone(request, on_lister_gone, listing);
-    KG_STEAL(listing);
 }
 
 void

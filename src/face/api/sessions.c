@@ -23,20 +23,21 @@ struct creation {
 };
 
 static void
-creation_free(struct creation *creation)
+creation_free(void *arg)
 {
-    if (!creation)
-        return;
+    struct creation *creation = arg;
+    if (creation->open)
+        session_open_cancel(creation->open);
+    session_downloads_cancel(creation->downloads);
     json_decref(creation->root);
     free(creation);
 }
-KG_DEFINE_AUTO(creation, creation_free)
 
 static void
 on_downloaded(const json_t *files, const json_t *errors, void *arg)
 {
-    KG_AUTO(creation) creation = arg;
-    http_request_on_gone(creation->request, NULL, NULL);
+    struct creation *creation = arg;
+    creation->downloads = NULL;
     http_reply_header(creation->request, "X-Session-Id", creation->session_id);
     reply_envelope(creation->request,
                    json_pack("{s:s, s:s, s:O, s:O}", "session_id", creation->session_id,
@@ -51,9 +52,7 @@ on_created(struct session *session, struct kernel *kernel, const struct kg_error
     struct creation *creation = arg;
     creation->open = NULL;
     if (err) {
-        http_request_on_gone(creation->request, NULL, NULL);
         http_reply_error(creation->request, err);
-        creation_free(creation);
         return;
     }
     memcpy(creation->session_id, session_id(session), strlen(session_id(session)) + 1);
@@ -66,24 +65,15 @@ on_created(struct session *session, struct kernel *kernel, const struct kg_error
     on_downloaded(none, none, creation);
 }
 
-static void
-on_creator_gone(void *arg)
-{
-    KG_AUTO(creation) creation = arg;
-    if (creation->open)
-        session_open_cancel(creation->open);
-    session_downloads_cancel(creation->downloads);
-    http_request_abandon(creation->request);
-}
-
 void
 handle_session_create(struct http_request *request, void *arg)
 {
     struct api_context *context = arg;
     struct kg_error err = {0};
-    KG_AUTO(creation) creation = KG_NEW(struct creation);
+    struct creation *creation = KG_NEW(struct creation);
     struct session_body *body = &creation->body;
     creation->request = request;
+    http_request_own(request, creation, creation_free);
     creation->root =
         http_request_body_len(request) == 0 ? json_object() : http_request_json(request, &err);
     if (!creation->root || session_body_parse(context, creation->root, body, &err) < 0) {
@@ -99,12 +89,8 @@ handle_session_create(struct http_request *request, void *arg)
     };
     creation->open =
         session_open_start(context->face->sessions, &session_request, on_created, creation, &err);
-    if (!creation->open) {
+    if (!creation->open)
         http_reply_error(request, &err);
-        return;
-    }
-    http_request_on_gone(request, on_creator_gone, creation);
-    KG_STEAL(creation);
 }
 
 // ---- List and show --------------------------------------------------------------------------
