@@ -61,31 +61,11 @@ contents_call_set_path(struct contents_call *call, const char *path)
 }
 
 static void
-call_on_gone(void *arg)
+call_free(void *arg)
 {
     struct contents_call *call = arg;
-    struct http_request *request = call->request;
-    session_file_op_cancel(KG_STEAL(call->op));
-    contents_call_free(call);
-    http_request_abandon(request);
-}
-
-struct contents_call *
-contents_call_new(struct notebook *notebook, struct http_request *request, const char *path)
-{
-    struct contents_call *call = KG_NEW(struct contents_call);
-    call->notebook = notebook;
-    call->request = request;
-    call->status = 200;
-    contents_call_set_path(call, path);
-    http_request_on_gone(request, call_on_gone, call);
-    return call;
-}
-
-void
-contents_call_free(struct contents_call *call)
-{
-    http_request_on_gone(call->request, NULL, NULL);
+    session_file_op_cancel(call->op);
+    loop_work_cancel(call->work, contents_encoding_free);
     contents_hold_free(call->hold);
     buf_fini(&call->data);
     free(call->untitled.start);
@@ -98,13 +78,22 @@ contents_call_free(struct contents_call *call)
     free(call);
 }
 
+struct contents_call *
+contents_call_new(struct notebook *notebook, struct http_request *request, const char *path)
+{
+    struct contents_call *call = KG_NEW(struct contents_call);
+    call->notebook = notebook;
+    call->request = request;
+    call->status = 200;
+    contents_call_set_path(call, path);
+    http_request_own(request, call, call_free);
+    return call;
+}
+
 void
 contents_fail_as(struct contents_call *call, int status, const struct kg_error *err)
 {
-    struct http_request *request = call->request;
-    const struct kg_error own = *err; // a copy, since `err` may belong to the call
-    contents_call_free(call);
-    reply_failure_as(request, status, &own);
+    reply_failure_as(call->request, status, err);
 }
 
 void
@@ -144,7 +133,6 @@ contents_finish(struct contents_call *call, struct buf *text)
 {
     struct http_request *request = call->request;
     struct kg_error err = {0};
-    int status = call->status;
     // The text is not longer than what was counted, except for the ends of models, which may exceed
     // the bound.
     if (call->hold)
@@ -160,9 +148,8 @@ contents_finish(struct contents_call *call, struct buf *text)
     answer->text = *text;
     *text = (struct buf){0};
     answer->hold = KG_STEAL(call->hold);
-    contents_call_free(call);
-    http_reply_shared(request, status, "application/json", answer->text.data, answer->text.len,
-                      answer_free, answer);
+    http_reply_shared(request, call->status, "application/json", answer->text.data,
+                      answer->text.len, answer_free, answer);
 }
 
 // ---- Paths ----------------------------------------------------------------------------------

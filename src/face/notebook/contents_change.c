@@ -99,14 +99,11 @@ static void
 on_deleted(const struct kg_error *err, void *arg)
 {
     struct contents_call *call = arg;
-    struct http_request *request = call->request;
     call->op = NULL;
-    if (err) {
+    if (err)
         contents_fail(call, err);
-        return;
-    }
-    contents_call_free(call);
-    reply_no_content(request);
+    else
+        reply_no_content(call->request);
 }
 
 void
@@ -125,7 +122,6 @@ static void
 on_copied(const struct session_entry *entry, const struct kg_error *err, void *arg)
 {
     struct contents_call *call = arg;
-    struct http_request *request = call->request;
     call->op = NULL;
     if (!entry) {
         contents_fail_at(call, call->file, err);
@@ -138,8 +134,7 @@ on_copied(const struct session_entry *entry, const struct kg_error *err, void *a
         contents_show_checkpoint(call, entry);
         return;
     }
-    contents_call_free(call);
-    reply_no_content(request);
+    reply_no_content(call->request);
 }
 
 // A checkpoint is that of a file.

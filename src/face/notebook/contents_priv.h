@@ -69,7 +69,7 @@ struct contents_untitled {
     int n_tries;
 };
 
-// A request whose answer is a model.
+// A request whose answer is a model. The request owns the call, which ends with it.
 struct contents_call {
     struct notebook *notebook;
     struct http_request *request;
@@ -84,8 +84,8 @@ struct contents_call {
     bool with_hash;
     // At most one of these is running.
     struct session_file_op *op;
-    struct loop_work *work;
-    struct buf data; // a file, the entries of a folder
+    struct loop_work *work; // contents_encoding_free() frees its job
+    struct buf data;        // a file, the entries of a folder
     int n_entries;
     int n_pages;
     int64_t mtime_ms;
@@ -102,9 +102,8 @@ struct contents_call *contents_call_new(struct notebook *notebook, struct http_r
                                         const char *path);
 // Changes the path, which is copied.
 void contents_call_set_path(struct contents_call *call, const char *path);
-// Must be called before the request is answered: the call gets no more callbacks.
-void contents_call_free(struct contents_call *call);
-// Answer the request and free the call.
+void contents_encoding_free(void *encoding);
+// Answer the request, which frees the call.
 void contents_fail(struct contents_call *call, const struct kg_error *err);
 void contents_fail_as(struct contents_call *call, int status, const struct kg_error *err);
 // The same in Jupyter's words where nothing is at `path` in the session, or something is where

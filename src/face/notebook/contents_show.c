@@ -237,8 +237,8 @@ struct encoding {
     struct contents_hold *hold;
 };
 
-static void
-encoding_free(void *arg)
+void
+contents_encoding_free(void *arg)
 {
     struct encoding *encoding = arg;
     contents_hold_free(encoding->hold);
@@ -379,17 +379,7 @@ encoded(void *arg)
     else
         contents_fail_as(call, encoding->err.code == KG_ARTIFACT_TOO_LARGE ? 413 : 400,
                          &encoding->err);
-    encoding_free(encoding);
-}
-
-static void
-encoding_on_gone(void *arg)
-{
-    struct contents_call *call = arg;
-    struct http_request *request = call->request;
-    loop_work_cancel(KG_STEAL(call->work), encoding_free);
-    contents_call_free(call);
-    http_request_abandon(request);
+    contents_encoding_free(encoding);
 }
 
 static void
@@ -410,10 +400,8 @@ read_on_head(const struct session_file *file, bool is_part, int64_t offset, int6
         call->hold =
             contents_hold_new(call->notebook, http_request_owner(call->request),
                               (size_t)length + content_max((size_t)length) + MODEL_MAX, &err);
-    if (call->hold)
-        return;
-    session_file_op_cancel(KG_STEAL(call->op));
-    contents_fail(call, &err);
+    if (!call->hold)
+        contents_fail(call, &err);
 }
 
 static void
@@ -462,7 +450,6 @@ read_on_end(const struct kg_error *err, void *arg)
     call->work =
         loop_work_start(call->notebook->loop, loop_lane_of(http_request_owner(call->request)),
                         encode, encoded, encoding);
-    http_request_on_gone(call->request, encoding_on_gone, call);
 }
 
 void

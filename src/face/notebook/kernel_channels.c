@@ -125,21 +125,12 @@ struct kernel_wait {
 };
 
 static void
-wait_free(struct kernel_wait *wait)
+wait_free(void *arg)
 {
+    struct kernel_wait *wait = arg;
     TAILQ_REMOVE(&wait->notebook->channels.waits, wait, link);
     loop_timer_free(wait->look);
     free(wait);
-}
-
-// Frees the wait. Returns its request, which the caller must answer.
-static struct http_request *
-wait_end(struct kernel_wait *wait)
-{
-    struct http_request *request = wait->request;
-    http_request_on_gone(request, NULL, NULL);
-    wait_free(wait);
-    return request;
 }
 
 static void
@@ -147,16 +138,7 @@ wait_refuse(struct kernel_wait *wait)
 {
     struct kg_error err = {0};
     kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the kernel is not there yet");
-    reply_failure(wait_end(wait), &err);
-}
-
-static void
-wait_on_gone(void *arg)
-{
-    struct kernel_wait *wait = arg;
-    struct http_request *request = wait->request;
-    wait_free(wait);
-    http_request_abandon(request);
+    reply_failure(wait->request, &err);
 }
 
 static void
@@ -164,14 +146,16 @@ wait_on_look(void *arg)
 {
     struct kernel_wait *wait = arg;
     struct notebook *notebook = wait->notebook;
-    struct session *session = kernel_find(notebook, http_request_owner(wait->request),
-                                          http_request_param(wait->request, "id"), NULL);
+    struct http_request *request = wait->request;
+    struct session *session =
+        kernel_find(notebook, http_request_owner(request), http_request_param(request, "id"), NULL);
     if (session && !session_first_kernel(session) && clock_mono_ms() < wait->deadline_ms) {
         loop_timer_start(wait->look, WAIT_LOOK_MS);
     } else if (session && !session_first_kernel(session)) {
         wait_refuse(wait);
     } else {
-        struct http_request *request = wait_end(wait);
+        http_request_disown(request);
+        wait_free(wait);
         session = kernel_of_request(notebook, request);
         if (session)
             kernel_socket_open(notebook, request, session);
@@ -187,7 +171,7 @@ wait_for_kernel(struct notebook *notebook, struct http_request *request)
     wait->deadline_ms = clock_mono_ms() + WAIT_MAX_MS;
     wait->look = loop_timer_new(notebook->loop, wait_on_look, wait);
     TAILQ_INSERT_TAIL(&notebook->channels.waits, wait, link);
-    http_request_on_gone(request, wait_on_gone, wait);
+    http_request_own(request, wait, wait_free);
     loop_timer_start(wait->look, WAIT_LOOK_MS);
 }
 

@@ -97,12 +97,22 @@ struct kernel_post {
     struct kernel_start *start;
 };
 
+// If the kernel still starts, the client has left, and nobody knows the kernel's id.
+static void
+post_free(void *arg)
+{
+    struct kernel_post *post = arg;
+    if (post->start)
+        kernel_start_cancel(post->start);
+    free(post);
+}
+
 static void
 post_on_started(struct session *session, const struct kg_error *err, void *arg)
 {
-    KG_AUTO_FREE struct kernel_post *post = arg;
+    struct kernel_post *post = arg;
     struct http_request *request = post->request;
-    http_request_on_gone(request, NULL, NULL);
+    post->start = NULL;
     if (!session) {
         reply_failure(request, err);
         return;
@@ -110,15 +120,6 @@ post_on_started(struct session *session, const struct kg_error *err, void *arg)
     KG_AUTO_FREE char *location = kg_asprintf("/api/kernels/%s", session_id(session));
     http_reply_header(request, "Location", location);
     http_reply_json(request, 201, kernel_model(post->notebook, session));
-}
-
-// Nobody knows the kernel's id.
-static void
-post_on_gone(void *arg)
-{
-    KG_AUTO_FREE struct kernel_post *post = arg;
-    kernel_start_cancel(post->start);
-    http_request_abandon(post->request);
 }
 
 void
@@ -133,6 +134,7 @@ handle_kernel_start(struct http_request *request, void *arg)
     struct kernel_post *post = KG_NEW(struct kernel_post);
     post->notebook = notebook;
     post->request = request;
+    http_request_own(request, post, post_free);
     if (read_wish(notebook, request, &wish, id, &env, &err) == 0)
         exists = wish.id && kernel_find(notebook, http_request_owner(request), wish.id, NULL);
     if (exists)
@@ -140,12 +142,8 @@ handle_kernel_start(struct http_request *request, void *arg)
     if (err.code == KG_OK)
         post->start = kernel_start_new(notebook, http_request_owner(request), &wish,
                                        post_on_started, post, &err);
-    if (post->start) {
-        http_request_on_gone(request, post_on_gone, post);
-        return;
-    }
-    free(post);
-    reply_failure_as(request, exists ? 409 : kg_code_info(err.code)->http_status, &err);
+    if (!post->start)
+        reply_failure_as(request, exists ? 409 : kg_code_info(err.code)->http_status, &err);
 }
 
 // ---- One ------------------------------------------------------------------------------------

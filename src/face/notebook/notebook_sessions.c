@@ -13,7 +13,8 @@ enum { PATH_BYTES_MAX = 1024, NAME_BYTES_MAX = 255, TYPE_BYTES_MAX = 64 };
 struct session_call {
     struct notebook *notebook;
     struct http_request *request;
-    struct kernel_start *start;
+    struct kernel_start *start; // in progress
+    bool is_started;            // the kernel, for this call
     json_t *body;
     struct session_fields fields;      // borrowed from `body`; NULL if absent
     const char *kernel_name;           // the same
@@ -22,8 +23,11 @@ struct session_call {
 };
 
 static void
-call_free(struct session_call *call)
+call_free(void *arg)
 {
+    struct session_call *call = arg;
+    if (call->start)
+        kernel_start_cancel(call->start);
     json_decref(call->body);
     free(call);
 }
@@ -124,15 +128,6 @@ call_new(struct notebook *notebook, struct http_request *request, bool is_new)
 
 // ---- Starting a kernel ----------------------------------------------------------------------
 
-static void
-call_on_gone(void *arg)
-{
-    struct session_call *call = arg;
-    kernel_start_cancel(call->start);
-    http_request_abandon(call->request);
-    call_free(call);
-}
-
 // Starts the kernel that the body names, or answers with an error. An unknown kernel is answered
 // with 501, so that clients ask the user for another one.
 static void
@@ -151,9 +146,18 @@ start_kernel(struct session_call *call, const char *id, kernel_started_fn fn)
     call->start =
         kernel_start_new(call->notebook, http_request_owner(call->request), &wish, fn, call, &err);
     if (call->start)
-        http_request_on_gone(call->request, call_on_gone, call);
+        http_request_own(call->request, call, call_free);
     else
         call_fail(call, &err);
+}
+
+// What follows cannot be cancelled.
+static void
+take_started(struct session_call *call)
+{
+    http_request_disown(call->request);
+    call->start = NULL;
+    call->is_started = true;
 }
 
 // ---- List, create ---------------------------------------------------------------------------
@@ -187,7 +191,7 @@ create(struct session_call *call, struct session *kernel)
     struct kg_error err = {0};
     const char *owner = http_request_owner(call->request);
     if (session_records_check_room(call->notebook, owner, &err) < 0) {
-        if (call->start && !call->kernel_id) // no other client knows the kernel
+        if (call->is_started && !call->kernel_id) // no other client knows the kernel
             session_end(kernel, "there is no room for its notebook's session", NULL, NULL);
         call_fail(call, &err);
         return;
@@ -201,7 +205,7 @@ create_on_started(struct session *kernel, const struct kg_error *err, void *arg)
 {
     struct session_call *call = arg;
     const char *owner = http_request_owner(call->request);
-    http_request_on_gone(call->request, NULL, NULL);
+    take_started(call);
     if (!kernel) {
         call_fail(call, err);
         return;
@@ -327,7 +331,7 @@ change(struct session_call *call, struct session *kernel)
     struct kg_error err = {0};
     struct session_record *record = find(notebook, call->request, call->record_id, &err);
     if (!record) {
-        if (call->start) // the kernel was started only for this session
+        if (call->is_started) // the kernel was started only for this session
             session_end(kernel, "its notebook's session was deleted", NULL, NULL);
         call_fail(call, &err);
         return;
@@ -345,7 +349,7 @@ static void
 change_on_started(struct session *kernel, const struct kg_error *err, void *arg)
 {
     struct session_call *call = arg;
-    http_request_on_gone(call->request, NULL, NULL);
+    take_started(call);
     if (kernel)
         change(call, kernel);
     else

@@ -73,19 +73,6 @@ websocket_on_gone(void *arg)
     finish(ws, http_request_abandon);
 }
 
-static void
-cut(struct http_request *request)
-{
-    http_request_on_gone(request, NULL, NULL);
-    http_stream_abort(request);
-}
-
-static void
-close_when_sent(struct http_request *request)
-{
-    http_upgrade_end(request);
-}
-
 // ---- Out ------------------------------------------------------------------------------------
 
 static ssize_t
@@ -117,9 +104,9 @@ flush(struct websocket *ws)
     if (ws->is_receiving)
         return;
     if (ws->has_failed || wslay_event_send(ws->wslay) != 0)
-        finish(ws, cut);
+        finish(ws, http_stream_abort);
     else if (wslay_event_get_close_sent(ws->wslay))
-        finish(ws, close_when_sent);
+        finish(ws, http_upgrade_end);
     else
         choke(ws);
 }
