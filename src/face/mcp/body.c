@@ -30,10 +30,10 @@ body_on_received(struct received *received, void *arg)
     struct mcp *mcp = body->mcp;
     struct http_request *request = body->request;
     mcp_body_fn fn = body->fn;
+    http_request_disown(request);
     mcp->n_parsing--;
     free(body);
     bodies_start(mcp);
-    http_request_on_gone(request, NULL, NULL);
     http_request_body_done(request);
     body_give(mcp, request, received, fn);
 }
@@ -65,7 +65,7 @@ bodies_start(struct mcp *mcp)
 }
 
 static void
-body_on_gone(void *arg)
+body_cancel(void *arg)
 {
     struct body *body = arg;
     struct mcp *mcp = body->mcp;
@@ -75,7 +75,6 @@ body_on_gone(void *arg)
     } else {
         TAILQ_REMOVE(&mcp->bodies, body, link);
     }
-    http_request_abandon(body->request);
     free(body);
     bodies_start(mcp);
 }
@@ -96,7 +95,7 @@ mcp_body_receive(struct mcp *mcp, struct http_request *request, mcp_body_fn fn)
     body->mcp = mcp;
     body->request = request;
     body->fn = fn;
-    http_request_on_gone(request, body_on_gone, body);
+    http_request_own(request, body, body_cancel);
     TAILQ_INSERT_TAIL(&mcp->bodies, body, link);
     bodies_start(mcp);
 }

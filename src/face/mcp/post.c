@@ -90,7 +90,6 @@ static void
 answer_whole(struct post *post, struct payload *payload, int http_status)
 {
     struct http_request *request = KG_STEAL(post->request);
-    http_request_on_gone(request, NULL, NULL);
     if (!payload) { // cancelled, but HTTP requires an answer
         http_reply(request, 202, NULL, NULL, 0);
         return;

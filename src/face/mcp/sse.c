@@ -292,11 +292,8 @@ sse_connect(struct sse *sse, struct http_request *request, unsigned after)
 void
 sse_disconnect(struct sse *sse)
 {
-    if (!sse->request)
-        return;
-    struct http_request *request = take_request(sse);
-    http_request_on_gone(request, NULL, NULL);
-    http_stream_end(request);
+    if (sse->request)
+        http_stream_end(take_request(sse));
 }
 
 void
