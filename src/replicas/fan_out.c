@@ -82,31 +82,23 @@ fan_out_free(struct fan_out *fan_out)
 }
 
 static void
-fan_out_discard(struct fan_out *fan_out)
+fan_out_discard(void *arg)
 {
+    struct fan_out *fan_out = arg;
     if (fan_out->asker.discard)
         fan_out->asker.discard(fan_out->asker.arg);
     fan_out_free(fan_out);
 }
 
 static void
-fan_out_on_gone(void *arg)
-{
-    struct fan_out *fan_out = arg;
-    http_request_abandon(fan_out->request);
-    fan_out_discard(fan_out);
-}
-
-static void
 fan_out_finish(struct fan_out *fan_out)
 {
     struct http_request *request = fan_out->request;
-    http_request_on_gone(request, NULL, NULL);
     if (fan_out->err.code) {
         http_reply_error(request, &fan_out->err);
-        fan_out_discard(fan_out);
         return;
     }
+    http_request_disown(request);
     fan_out->asker.fn(request, fan_out->answers, fan_out->n, fan_out->asker.arg);
     fan_out_free(fan_out);
 }
@@ -150,7 +142,7 @@ fan_out_start(struct replicas *replicas, struct http_request *request, const cha
     fan_out->request = request;
     fan_out->asker = *asker;
     fan_out->n = provisioner_other_replicas(replicas->settings.provisioner, places);
-    http_request_on_gone(request, fan_out_on_gone, fan_out);
+    http_request_own(request, fan_out, fan_out_discard);
     for (size_t i = 0; i < fan_out->n; i++) {
         struct question *question = &fan_out->questions[i];
         question->fan_out = fan_out;

@@ -43,8 +43,9 @@ struct forward {
 static char scratch[PIECE_BYTES];
 
 static void
-forward_free(struct forward *forward)
+forward_free(void *arg)
 {
+    struct forward *forward = arg;
     http_call_cancel(forward->dial);
     loop_fd_free(forward->watch);
     loop_timer_free(forward->look);
@@ -54,14 +55,6 @@ forward_free(struct forward *forward)
     if (forward->retry.fn)
         forward->retry.discard(forward->retry.arg);
     free(forward);
-}
-
-static void
-forward_on_gone(void *arg)
-{
-    struct forward *forward = arg;
-    http_request_abandon(forward->request);
-    forward_free(forward);
 }
 
 static void
@@ -75,27 +68,24 @@ fail(struct forward *forward, const char *why)
                  "the replica that holds this does not answer (%s); if it has ended, another one "
                  "takes over within 20 seconds",
                  why);
-    http_request_on_gone(request, NULL, NULL);
-    if (retry.fn)
-        forward->retry.fn = NULL;
-    forward_free(forward);
-    if (retry.fn)
-        retry.fn(&err, retry.arg);
-    else
+    if (!retry.fn) {
         http_reply_error(request, &err);
+        return;
+    }
+    http_request_disown(request);
+    forward->retry.fn = NULL;
+    forward_free(forward);
+    retry.fn(&err, retry.arg);
 }
 
 // Of the other replica, or of the connection to it.
 static void
 end(struct forward *forward, const char *why)
 {
-    if (!forward->started) {
+    if (forward->started)
+        http_upgrade_end(forward->request);
+    else
         fail(forward, why);
-        return;
-    }
-    http_request_on_gone(forward->request, NULL, NULL);
-    http_upgrade_end(forward->request);
-    forward_free(forward);
 }
 
 static void
@@ -284,7 +274,7 @@ forward_start(struct replicas *replicas, struct http_request *request,
     forward->look = loop_timer_new(replicas->settings.loop, on_look, forward);
     loop_timer_start(forward->look, LOOK_MS);
     buf_append_str(&forward->out, head);
-    http_request_on_gone(request, forward_on_gone, forward);
+    http_request_own(request, forward, forward_free);
     forward->dial = http_dial_start(replicas->settings.client, host, port, NULL, DIAL_TIMEOUT_MS,
                                     on_connected, forward, &err);
     if (!forward->dial)

@@ -33,25 +33,17 @@ lookup_free(void *arg)
     struct lookup *lookup = arg;
     if (!lookup)
         return;
-    loop_timer_free(lookup->timer);
-    free(lookup);
-}
-
-static void
-lookup_on_gone(void *arg)
-{
-    struct lookup *lookup = arg;
-    http_request_abandon(lookup->request);
     if (lookup->search)
         provisioner_search_cancel(lookup->search);
-    lookup_free(lookup);
+    loop_timer_free(lookup->timer);
+    free(lookup);
 }
 
 static void
 look_or_handle(struct lookup *lookup)
 {
     struct http_request *request = lookup->request;
-    http_request_on_gone(request, NULL, NULL);
+    http_request_disown(request);
     if (!look(lookup))
         http_request_handle(request);
 }
@@ -85,7 +77,7 @@ wait_for(struct lookup *lookup, const struct kg_error *err, int64_t delay_ms)
         http_reply_error(request, &answer);
         return;
     }
-    http_request_on_gone(request, lookup_on_gone, lookup);
+    http_request_own(request, lookup, lookup_free);
     loop_timer_start(lookup->timer, delay_ms);
 }
 
@@ -175,13 +167,13 @@ on_found(const struct provisioner_place *place, const struct kg_error *err, void
     struct lookup *lookup = arg;
     struct http_request *request = lookup->request;
     lookup->search = NULL;
-    http_request_on_gone(request, NULL, NULL);
     if (err) {
-        lookup_free(lookup);
         http_reply_error(request, err);
-    } else if (!follow(lookup, place)) {
-        http_request_handle(request);
+        return;
     }
+    http_request_disown(request);
+    if (!follow(lookup, place))
+        http_request_handle(request);
 }
 
 static bool
@@ -217,7 +209,7 @@ look(struct lookup *lookup)
     lookup->search = provisioner_search_start(provisioner, lookup->owner, lookup->session_id,
                                               on_found, lookup, &err);
     if (lookup->search) {
-        http_request_on_gone(request, lookup_on_gone, lookup);
+        http_request_own(request, lookup, lookup_free);
         return true;
     }
     lookup_free(lookup);

@@ -43,7 +43,7 @@ static void
 walk_or_handle(struct placing *placing)
 {
     struct http_request *request = placing->request;
-    http_request_on_gone(request, NULL, NULL);
+    http_request_disown(request);
     if (!walk(placing))
         http_request_handle(request);
 }
@@ -96,10 +96,9 @@ on_names_read(void *arg)
 }
 
 static void
-placing_on_gone(void *arg)
+placing_cancel(void *arg)
 {
-    struct placing *placing = arg;
-    http_request_abandon(placing->request);
+    const struct placing *placing = arg;
     loop_work_cancel(placing->work, placing_free);
 }
 
@@ -121,7 +120,7 @@ read_body(struct placing *placing)
     placing->work =
         loop_work_start(placing->replicas->settings.loop, loop_lane_of(owner ? owner : ""),
                         on_worker, on_names_read, placing);
-    http_request_on_gone(request, placing_on_gone, placing);
+    http_request_own(request, placing, placing_cancel);
     return true;
 }
 
