@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 
+import httpx
 import mcp_wire
 import pytest
 from component import HELD, cell
@@ -312,6 +313,11 @@ def test_no_connection_that_is_busy_makes_room(start_gateway):
     def stream(code):
         return gateway.stream(code, session_id=session)
 
+    def has_room():
+        with contextlib.suppress(httpx.TransportError):
+            return gateway.client.get("/healthz").status_code == 200
+        return False
+
     with contextlib.ExitStack() as stack:
         streams = [stack.enter_context(stream(HELD))]
         streams[0].next()
@@ -321,6 +327,7 @@ def test_no_connection_that_is_busy_makes_room(start_gateway):
             refused.settimeout(60)
             with contextlib.suppress(ConnectionError):
                 assert refused.recv(1) == b""
+        wait_for(has_room)  # the gateway notices a little later that the last stream was closed
         gateway.release(session)
         assert [stream.rest().status for stream in streams] == ["ok"] * 15
 
