@@ -81,7 +81,7 @@ copy_of(const struct account_row *row)
 }
 
 static void
-add(void **tree, struct account_row *row, int (*compare)(const void *, const void *))
+list_add(void **tree, struct account_row *row, int (*compare)(const void *, const void *))
 {
     if (!tsearch(row, tree, compare))
         abort(); // as other small allocations do
@@ -96,8 +96,8 @@ put_user(struct account_list *list, const struct account_row *row)
         drop_user(list, namesake);
     drop_user(list, row);
     struct account_row *copy = copy_of(row);
-    add(&list->users, copy, compare_users);
-    add(&list->names, copy, compare_names);
+    list_add(&list->users, copy, compare_users);
+    list_add(&list->names, copy, compare_names);
     list->n_users++;
     list->n_enabled += !row->user.disabled;
 }
@@ -106,7 +106,7 @@ static void
 put_key(struct account_list *list, const struct account_row *row)
 {
     drop_key(list, row);
-    add(&list->keys, copy_of(row), compare_keys);
+    list_add(&list->keys, copy_of(row), compare_keys);
     list->n_keys++;
 }
 

@@ -70,7 +70,7 @@ reading_run(void *arg)
 static void reading_done(void *arg);
 
 static void
-start(struct account_reader *reader)
+reader_start(struct account_reader *reader)
 {
     // What has happened so far, the read will see.
     reader->behind = account_watch_changed(reader->watch) || reader->stale;
@@ -103,7 +103,7 @@ reading_done(void *arg)
                reader->arg);
     reading_free(reading);
     if (!reader->work && reader->n_wanted > reader->n_started)
-        start(reader);
+        reader_start(reader);
 }
 
 uint64_t
@@ -116,7 +116,7 @@ account_reader_ask(struct account_reader *reader, bool anew)
     if (number > reader->n_wanted)
         reader->n_wanted = number;
     if (!reader->work)
-        start(reader);
+        reader_start(reader);
     return number;
 }
 
@@ -149,7 +149,7 @@ on_again(void *arg)
     if (reader->work)
         loop_timer_start(reader->again, AGAIN_MS);
     else
-        start(reader);
+        reader_start(reader);
 }
 
 struct account_reader *
@@ -162,7 +162,7 @@ account_reader_new(struct loop *loop, const char *path, account_read_fn fn, void
     reader->arg = arg;
     reader->again = loop_timer_new(loop, on_again, reader);
     reader->watch = account_watch_new(loop, path, on_file_changed, reader);
-    start(reader);
+    reader_start(reader);
     return reader;
 }
 

@@ -15,7 +15,8 @@ enum { AGAIN_US = 5000 };
 // ---- Errors ---------------------------------------------------------------------------------
 
 static int
-fail(const char *path, int code, const char *message, int sys_errno, struct kg_error *err)
+account_store_fail(const char *path, int code, const char *message, int sys_errno,
+                   struct kg_error *err)
 {
     switch (code & 0xff) {
     case SQLITE_BUSY:
@@ -44,8 +45,8 @@ store_fail(struct account_store *store, struct kg_error *err)
     store->failure = code & 0xff;
     bool by_system =
         (code & 0xff) == SQLITE_IOERR || (code & 0xff) == SQLITE_CANTOPEN || code == SQLITE_FULL;
-    return fail(store->path, code, sqlite3_errmsg(store->db),
-                by_system ? sqlite3_system_errno(store->db) : 0, err);
+    return account_store_fail(store->path, code, sqlite3_errmsg(store->db),
+                              by_system ? sqlite3_system_errno(store->db) : 0, err);
 }
 
 // ---- Statements -----------------------------------------------------------------------------
@@ -173,7 +174,7 @@ check_pages(struct account_store *store, struct kg_error *err)
     const char *text = (const char *)sqlite3_column_text(statement, 0);
     return text && strcmp(text, "ok") == 0
                ? 0
-               : fail(store->path, SQLITE_CORRUPT, text ? text : "no answer", 0, err);
+               : account_store_fail(store->path, SQLITE_CORRUPT, text ? text : "no answer", 0, err);
 }
 
 // ---- Life -----------------------------------------------------------------------------------

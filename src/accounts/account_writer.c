@@ -127,7 +127,7 @@ writing_run(void *arg)
 static void writing_done(void *arg);
 
 static void
-start(struct account_writer *writer, bool with_uses)
+writer_start(struct account_writer *writer, bool with_uses)
 {
     assert(!writer->work);
     struct writing *writing = KG_NEW(struct writing);
@@ -184,7 +184,7 @@ writing_done(void *arg)
         take_run(writer, KG_STEAL(writing->call), writing->wrote);
     writing_free(writing);
     if (!writer->work && !TAILQ_EMPTY(&writer->queued))
-        start(writer, false);
+        writer_start(writer, false);
 }
 
 static void
@@ -192,7 +192,7 @@ on_begin(void *arg)
 {
     struct account_writer *writer = arg;
     if (!writer->work && !TAILQ_EMPTY(&writer->queued))
-        start(writer, false);
+        writer_start(writer, false);
 }
 
 // ---- Calls ----------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ on_write_uses(void *arg)
     if (writer->work || !account_reader_knows(writer->reader))
         loop_timer_start(writer->write_uses, RETRY_MS);
     else if (writer->n_uses > 0)
-        start(writer, true);
+        writer_start(writer, true);
 }
 
 static void

@@ -40,7 +40,7 @@ struct accounts {
 // ---- Checks ---------------------------------------------------------------------------------
 
 static const char *
-find(struct accounts *accounts, const char *id, const char *credential)
+accounts_find(struct accounts *accounts, const char *id, const char *credential)
 {
     bool first = false;
     const char *owner = account_list_find(accounts->list, id, credential,
@@ -68,7 +68,8 @@ answer_checks(struct accounts *accounts, uint64_t number, const struct kg_error 
     struct http_check *check;
     while ((check = next_check(accounts, number))) {
         TAILQ_REMOVE(&accounts->checks, check, link);
-        check->done(err ? "" : find(accounts, check->id, check->credential), err, check->arg);
+        check->done(err ? "" : accounts_find(accounts, check->id, check->credential), err,
+                    check->arg);
         free(check);
     }
 }
@@ -89,7 +90,8 @@ accounts_check(struct http_authenticator *authenticator, const char *credential,
         return NULL;
     uint64_t after = account_reader_ask(accounts->reader, false);
     if (after == 0) {
-        strcpy(ret_owner, find(accounts, id, credential)); // at most HTTP_OWNER_MAX characters
+        strcpy(ret_owner,
+               accounts_find(accounts, id, credential)); // at most HTTP_OWNER_MAX characters
         return NULL;
     }
     struct http_check *check = KG_NEW(struct http_check);
@@ -233,7 +235,7 @@ accounts_counts(const struct accounts *accounts)
 }
 
 static void
-on_read(uint64_t number, struct account_news *news, const struct kg_error *err, void *arg)
+accounts_on_read(uint64_t number, struct account_news *news, const struct kg_error *err, void *arg)
 {
     struct accounts *accounts = arg;
     if (news)
@@ -264,7 +266,8 @@ accounts_new(const struct accounts_settings *settings)
     accounts->settings = *settings;
     TAILQ_INIT(&accounts->checks);
     accounts->limits = change_limits_new(settings->changes_per_minute);
-    accounts->reader = account_reader_new(settings->loop, settings->path, on_read, accounts);
+    accounts->reader =
+        account_reader_new(settings->loop, settings->path, accounts_on_read, accounts);
     accounts->writer = account_writer_new(settings->loop, settings->path, accounts->reader);
     return accounts;
 }

@@ -76,7 +76,7 @@ forget(struct login_limits *limits, int64_t now_ms)
 
 // Below the limits none reaches its end.
 static void
-add(const struct counters *counters, int n)
+login_limits_add(const struct counters *counters, int n)
 {
     *counters->both = (uint16_t)(*counters->both + n);
     *counters->name = (uint16_t)(*counters->name + n);
@@ -102,7 +102,7 @@ login_limits_take(struct login_limits *limits, const char *name, const char *net
         err->retry_after_s = wait_s;
         return -1;
     }
-    add(&failed, 1);
+    login_limits_add(&failed, 1);
     return 0;
 }
 
@@ -112,5 +112,5 @@ login_limits_give_back(struct login_limits *limits, const char *name, const char
 {
     const struct counters counters = counters_of(limits, name, network);
     if (taken_ms >= limits->window_ms)
-        add(&counters, -1);
+        login_limits_add(&counters, -1);
 }

@@ -29,7 +29,7 @@ struct children {
 };
 
 static struct child *
-find(struct children *children, pid_t pid)
+children_find(struct children *children, pid_t pid)
 {
     struct child *child;
 
@@ -43,7 +43,7 @@ find(struct children *children, pid_t pid)
 void
 children_forget(struct children *children, pid_t pid)
 {
-    struct child *child = find(children, pid);
+    struct child *child = children_find(children, pid);
 
     if (child) {
         TAILQ_REMOVE(&children->list, child, entry);
@@ -60,7 +60,7 @@ on_sigchld(int signum, void *arg)
     (void)signum;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        struct child *child = find(children, pid);
+        struct child *child = children_find(children, pid);
         if (!child)
             continue;
         TAILQ_REMOVE(&children->list, child, entry);
@@ -233,7 +233,7 @@ run_child(const struct child_spec *spec, int error_fd, int status_fd)
 // ---- In the agent ---------------------------------------------------------------------------
 
 static void
-add(struct children *children, pid_t pid, child_exit_fn fn, void *arg)
+children_add(struct children *children, pid_t pid, child_exit_fn fn, void *arg)
 {
     struct child *child = KG_NEW(struct child);
 
@@ -262,7 +262,7 @@ start(struct children *children, const struct child_spec *spec, int status_fd, c
         return kg_error_set(err, failure == EAGAIN ? KG_SESSION_BUSY : KG_INVALID, failure,
                             "cannot start %.100s", spec->argv[0]);
 
-    add(children, pid, fn, arg);
+    children_add(children, pid, fn, arg);
     return pid;
 }
 
@@ -298,9 +298,9 @@ children_adopt(struct children *children, pid_t pid, child_exit_fn fn, void *arg
 {
     siginfo_t info = {0};
 
-    if (find(children, pid) || waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-        info.si_pid != 0)
+    if (children_find(children, pid) ||
+        waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
         return kg_error_set(err, KG_NOT_FOUND, 0, "no child %d lives", (int)pid);
-    add(children, pid, fn, arg);
+    children_add(children, pid, fn, arg);
     return 0;
 }

@@ -61,7 +61,7 @@ write_text(struct pipe *pipe, const struct buf *text)
 }
 
 static void
-take(struct pipe *pipe, const char *data, size_t len)
+command_output_take(struct pipe *pipe, const char *data, size_t len)
 {
     struct command_output *output = pipe->output;
     size_t room = output->settings.max_bytes ? output->settings.max_bytes - output->n_taken : len;
@@ -107,7 +107,7 @@ read_pipe(struct pipe *pipe)
     if (n <= 0)
         end_pipe(pipe);
     else
-        take(pipe, chunk, (size_t)n);
+        command_output_take(pipe, chunk, (size_t)n);
     return n > 0;
 }
 

@@ -128,7 +128,7 @@ describe_end(const struct command *command)
 }
 
 static void
-answer(struct command *command)
+commands_answer(struct command *command)
 {
     struct request *request = KG_STEAL(command->request);
 
@@ -152,7 +152,7 @@ settle(struct command *command, bool waited)
     else if (command->request)
         over = command->exited && (waited || command_output_is_closed(command->output));
     if (over)
-        answer(command);
+        commands_answer(command);
     if (!command->request && !command->keeper)
         command_free(command);
 }
@@ -259,7 +259,7 @@ begin_kill(struct command *command)
 }
 
 static void
-on_timeout(void *arg)
+commands_on_timeout(void *arg)
 {
     struct command *command = arg;
 
@@ -339,7 +339,7 @@ begin(struct command *command, const struct command_spec *spec, struct request *
     };
 
     command->request = request;
-    command->timeout = loop_timer_new(loop, on_timeout, command);
+    command->timeout = loop_timer_new(loop, commands_on_timeout, command);
     command->pipes_wait = loop_timer_new(loop, on_pipes_wait, command);
     command->kill_step = loop_timer_new(loop, on_kill_step, command);
     command->status_watch = loop_fd_new(loop, command->status_fd, LOOP_READ, on_status, command);

@@ -57,7 +57,7 @@ struct kernels {
 };
 
 static struct kernel *
-find(struct kernels *kernels, const char *name)
+kernels_find(struct kernels *kernels, const char *name)
 {
     struct kernel *kernel;
 
@@ -159,7 +159,7 @@ make_argv(const struct kernel_spec *spec, const char *connection_file)
 }
 
 static void
-on_output(int fd, int events, void *arg)
+kernels_on_output(int fd, int events, void *arg)
 {
     static char chunk[64 * 1024];
     struct kernel *kernel = arg;
@@ -216,7 +216,7 @@ spawn(struct kernel *kernel, const struct kernel_spec *spec, struct kg_error *er
     if (fd_set_nonblocking(kernel->output_fd, err) != 0)
         return -1;
     kernel->output_watch =
-        loop_fd_new(settings->loop, kernel->output_fd, LOOP_READ, on_output, kernel);
+        loop_fd_new(settings->loop, kernel->output_fd, LOOP_READ, kernels_on_output, kernel);
 
     char **argv = make_argv(spec, kernel->connection.file);
     char **envp = environment_make(spec->env);
@@ -242,7 +242,7 @@ static struct kernel *
 kernel_make(struct kernels *kernels, const struct kernel_spec *spec, const char *id,
             struct kg_error *err)
 {
-    struct kernel *old = find(kernels, spec->name);
+    struct kernel *old = kernels_find(kernels, spec->name);
 
     if (old && (old->pid || old->stopping || old->expected)) {
         (void)kg_error_set(err, KG_FILE_EXISTS, 0, "kernel %s runs already", spec->name);
@@ -291,7 +291,7 @@ kernels_start(struct kernels *kernels, const struct kernel_spec *spec, struct kg
 bool
 kernels_expects(struct kernels *kernels, const char *name)
 {
-    const struct kernel *kernel = find(kernels, name);
+    const struct kernel *kernel = kernels_find(kernels, name);
     return kernel && kernel->expected;
 }
 
@@ -317,7 +317,7 @@ int
 kernels_admit(struct kernels *kernels, const char *name, pid_t pid, struct kg_error *err)
 {
     const struct kernels_settings *settings = &kernels->settings;
-    struct kernel *kernel = find(kernels, name);
+    struct kernel *kernel = kernels_find(kernels, name);
 
     if (!kernel || !kernel->expected)
         return kg_error_set(err, KG_NOT_FOUND, 0, "no kernel %s is expected", name);
@@ -327,7 +327,7 @@ kernels_admit(struct kernels *kernels, const char *name, pid_t pid, struct kg_er
     kernel->pid = kernel->last_pid = pid;
     // Not earlier: a FIFO that no process has opened yet looks like one that was closed.
     kernel->output_watch =
-        loop_fd_new(settings->loop, kernel->output_fd, LOOP_READ, on_output, kernel);
+        loop_fd_new(settings->loop, kernel->output_fd, LOOP_READ, kernels_on_output, kernel);
     log_info("kernel came in", LOG_STR("kernel", name), LOG_INT("pid", pid));
     return 0;
 }
@@ -337,7 +337,7 @@ kernels_admit(struct kernels *kernels, const char *name, pid_t pid, struct kg_er
 int
 kernels_signal(struct kernels *kernels, const char *name, int signum, struct kg_error *err)
 {
-    const struct kernel *kernel = find(kernels, name);
+    const struct kernel *kernel = kernels_find(kernels, name);
 
     if (!kernel || !kernel->pid)
         return kg_error_set(err, KG_NOT_FOUND, 0, "no kernel %s runs", name);
@@ -405,7 +405,7 @@ int
 kernels_stop(struct kernels *kernels, const char *name, kernel_stopped_fn fn, void *arg,
              struct kg_error *err)
 {
-    struct kernel *kernel = find(kernels, name);
+    struct kernel *kernel = kernels_find(kernels, name);
 
     if (!kernel)
         return kg_error_set(err, KG_NOT_FOUND, 0, "no kernel %s", name);
@@ -426,7 +426,7 @@ kernels_stop(struct kernels *kernels, const char *name, kernel_stopped_fn fn, vo
 int
 kernels_connect(struct kernels *kernels, const struct target *target, struct kg_error *err)
 {
-    const struct kernel *kernel = find(kernels, target->kernel);
+    const struct kernel *kernel = kernels_find(kernels, target->kernel);
 
     if (!kernel)
         return kg_error_set(err, KG_NOT_FOUND, 0, "no kernel %s", target->kernel);
@@ -459,7 +459,7 @@ describe(const struct kernel *kernel)
 json_t *
 kernels_describe(struct kernels *kernels, const char *name)
 {
-    const struct kernel *kernel = find(kernels, name);
+    const struct kernel *kernel = kernels_find(kernels, name);
     return kernel ? describe(kernel) : NULL;
 }
 

@@ -46,7 +46,7 @@ parse(const char *text, struct target *ret)
 }
 
 static void
-start(struct target *target)
+reach_start(struct target *target)
 {
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = target->address.sin6_port};
     const unsigned char *bytes = target->address.sin6_addr.s6_addr;
@@ -64,7 +64,7 @@ start(struct target *target)
 }
 
 static void
-finish(struct target *target)
+reach_finish(struct target *target)
 {
     int failure = 0;
     socklen_t len = sizeof failure;
@@ -82,7 +82,7 @@ try_all(struct target *targets, int n)
     const int64_t end_ms = clock_mono_ms() + TRY_MS;
     int n_open = n, n_answers = 0;
     for (int i = 0; i < n; i++)
-        start(&targets[i]);
+        reach_start(&targets[i]);
     while (n_open > 0) {
         n_open = 0;
         for (int i = 0; i < n; i++) {
@@ -94,7 +94,7 @@ try_all(struct target *targets, int n)
             break;
         for (int i = 0; i < n; i++) {
             if (polled[i].revents)
-                finish(&targets[i]);
+                reach_finish(&targets[i]);
         }
     }
     for (int i = 0; i < n; i++) {

@@ -129,7 +129,7 @@ watch_way(struct file_watch *watch)
 }
 
 static void
-stop(struct file_watch *watch)
+file_watch_stop(struct file_watch *watch)
 {
     loop_inotify_free(KG_STEAL(watch->changes));
     while (watch->n_names > 0) {
@@ -179,9 +179,9 @@ watch_on_events(void *arg)
 
 // The watches are in place before anybody reads the file, so no change in between is missed.
 static void
-start(struct file_watch *watch)
+file_watch_start(struct file_watch *watch)
 {
-    stop(watch);
+    file_watch_stop(watch);
     watch->changes = loop_inotify_new(watch->loop, watch_on_event, watch_on_events, watch);
     if (watch_way(watch) < 0)
         log_error("changes of a file may not be noticed", LOG_STR("path", watch->path),
@@ -192,7 +192,7 @@ static void
 watch_on_settled(void *arg)
 {
     struct file_watch *watch = arg;
-    start(watch);
+    file_watch_start(watch);
     watch->on_change(watch->arg);
 }
 
@@ -212,7 +212,7 @@ file_watch_new(struct loop *loop, const char *path, loop_fn on_change, void *arg
     *watch = (struct file_watch){
         .loop = loop, .path = absolute(path), .on_change = on_change, .arg = arg};
     watch->settle = loop_timer_new(loop, watch_on_settled, watch);
-    start(watch);
+    file_watch_start(watch);
     return watch;
 }
 
@@ -221,7 +221,7 @@ file_watch_free(struct file_watch *watch)
 {
     if (!watch)
         return;
-    stop(watch);
+    file_watch_stop(watch);
     loop_timer_free(watch->settle);
     free(watch->path);
     free(watch);

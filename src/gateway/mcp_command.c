@@ -88,7 +88,7 @@ on_pool(void *arg)
 }
 
 static int
-run(struct command *command, struct kg_error *err)
+mcp_command_run(struct command *command, struct kg_error *err)
 {
     struct core *core = &command->core;
     const char *profile = core->config->profile ? core->config->profile : "";
@@ -185,7 +185,7 @@ command_mcp(int argc, char **argv)
         return code < 0 ? 1 : 0;
     }
     struct command command = {.core = {.config = &config, .forgetful = true, .state.lock_fd = -1}};
-    int result = run(&command, &err);
+    int result = mcp_command_run(&command, &err);
     if (result < 0)
         fprintf(stderr, "kernelgate: %s\n", err.message);
     command_fini(&command);

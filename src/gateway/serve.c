@@ -452,7 +452,7 @@ log_choices(const struct core *core)
 }
 
 static int
-run(struct gateway *gateway, struct kg_error *err)
+serve_run(struct gateway *gateway, struct kg_error *err)
 {
     struct core *core = &gateway->core;
     if (check_replicas(core->config, err) < 0 || load_keys(gateway, err) < 0)
@@ -505,7 +505,7 @@ command_serve(int argc, char **argv)
     mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
     jupyter_init();
     struct gateway gateway = {.core = {.config = &config, .state.lock_fd = -1}};
-    int result = run(&gateway, &err);
+    int result = serve_run(&gateway, &err);
     if (result < 0)
         fprintf(stderr, "kernelgate: %s\n", err.message);
     gateway_fini(&gateway);

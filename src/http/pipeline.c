@@ -194,7 +194,7 @@ leave_ready(struct http_connection *conn)
 }
 
 static void
-end(struct http_connection *conn)
+pipeline_end(struct http_connection *conn)
 {
     struct http_server *server = conn->server;
     struct http_request *request = conn->request;
@@ -236,7 +236,7 @@ on_event(struct bufferevent *bev, short what, void *arg)
     if ((what & BEV_EVENT_EOF) && is_sending)
         conn->is_half_closed = true;
     else
-        end(conn);
+        pipeline_end(conn);
 }
 
 // ---- The next request -----------------------------------------------------------------------

@@ -112,7 +112,7 @@ on_drain_timer(void *arg)
 
 // Runs within bufferevent's write, where nothing may be closed: hence the timer.
 static void
-on_output(struct evbuffer *output, const struct evbuffer_cb_info *info, void *arg)
+stream_on_output(struct evbuffer *output, const struct evbuffer_cb_info *info, void *arg)
 {
     struct http_request *request = arg;
     if (info->orig_size > request->low_watermark &&
@@ -134,7 +134,7 @@ http_stream_on_drain(struct http_request *request, size_t low_watermark, loop_fn
         return;
     if (!request->drain_timer)
         request->drain_timer = loop_timer_new(request->conn->server->loop, on_drain_timer, request);
-    request->output_cb = evbuffer_add_cb(output_of(request), on_output, request);
+    request->output_cb = evbuffer_add_cb(output_of(request), stream_on_output, request);
 }
 
 void

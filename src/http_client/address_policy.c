@@ -157,7 +157,7 @@ is_host_name(const char *text)
 }
 
 static int
-add(struct address_policy *policy, const char *item, struct kg_error *err)
+address_policy_add(struct address_policy *policy, const char *item, struct kg_error *err)
 {
     struct ip_network network;
     if (ip_network_parse(item, &network))
@@ -185,7 +185,7 @@ address_policy_new(const char *const *allow, struct kg_error *err)
     policy->networks = kg_calloc(n + 1, sizeof policy->networks[0]);
     policy->hosts = kg_calloc(n + 1, sizeof policy->hosts[0]);
     for (size_t i = 0; i < n; i++) {
-        if (add(policy, allow[i], err) < 0)
+        if (address_policy_add(policy, allow[i], err) < 0)
             return NULL;
     }
     return KG_STEAL(policy);

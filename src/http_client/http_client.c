@@ -190,7 +190,7 @@ dial_finish(struct http_call *call, CURLcode code)
 }
 
 static void
-finish(struct http_call *call, CURLcode code)
+client_finish(struct http_call *call, CURLcode code)
 {
     if (call->on_dialled)
         dial_finish(call, code);
@@ -199,12 +199,12 @@ finish(struct http_call *call, CURLcode code)
 }
 
 static void
-on_timeout(void *arg)
+client_on_timeout(void *arg)
 {
     struct http_call *call = arg;
     struct http_client *client = call->client;
     client_enter(client);
-    finish(call, CURLE_OPERATION_TIMEDOUT);
+    client_finish(call, CURLE_OPERATION_TIMEDOUT);
     client_leave(client);
 }
 
@@ -221,7 +221,7 @@ finish_calls(struct http_client *client)
         struct http_call *call = NULL;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
         if (!call->over)
-            finish(call, message->data.result);
+            client_finish(call, message->data.result);
     }
 }
 
@@ -523,7 +523,7 @@ call_begin(struct http_call *call, int64_t timeout_ms)
 {
     struct http_client *client = call->client;
     if (timeout_ms > 0) {
-        call->timeout = loop_timer_new(client->loop, on_timeout, call);
+        call->timeout = loop_timer_new(client->loop, client_on_timeout, call);
         loop_timer_start(call->timeout, timeout_ms);
     }
     client_enter(client);

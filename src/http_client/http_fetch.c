@@ -53,7 +53,7 @@ http_fetch_cancel(struct http_fetch *fetch)
 }
 
 static void
-finish(struct http_fetch *fetch, const struct kg_error *err)
+fetch_finish(struct http_fetch *fetch, const struct kg_error *err)
 {
     struct http_fetch_result result = {.fd = -1};
     http_fetch_fn fn = fetch->fn;
@@ -148,11 +148,11 @@ follow(struct http_fetch *fetch)
         kg_error_set(&err, KG_INTERNAL, 0, "more than %d redirects", MAX_REDIRECTS);
     else if (start_hop(fetch, &err) == 0)
         return;
-    finish(fetch, &err);
+    fetch_finish(fetch, &err);
 }
 
 static void
-on_done(const struct http_call_result *result, void *arg)
+fetch_on_done(const struct http_call_result *result, void *arg)
 {
     struct http_fetch *fetch = arg;
     struct kg_error err = {0};
@@ -170,7 +170,7 @@ on_done(const struct http_call_result *result, void *arg)
     } else if (result->err) {
         err = *result->err;
     }
-    finish(fetch, err.code ? &err : NULL);
+    fetch_finish(fetch, err.code ? &err : NULL);
 }
 
 static bool
@@ -200,7 +200,7 @@ start_hop(struct http_fetch *fetch, struct kg_error *err)
         .policy = fetch->policy,
     };
     fetch->status = 0;
-    fetch->call = http_call_start(fetch->client, &spec, on_data, on_done, fetch, err);
+    fetch->call = http_call_start(fetch->client, &spec, on_data, fetch_on_done, fetch, err);
     return fetch->call ? 0 : -1;
 }
 

@@ -37,7 +37,7 @@ struct reader {
 static json_t *read_value(struct reader *reader, size_t depth);
 
 static json_t *
-fail(struct reader *reader, const char *fault)
+json_fail(struct reader *reader, const char *fault)
 {
     if (reader->fault == NULL)
         reader->fault = fault;
@@ -50,7 +50,7 @@ charge(struct reader *reader, size_t bytes)
     reader->bytes += bytes;
     if (reader->bytes > MAX_BYTES) {
         reader->too_large = true;
-        fail(reader, "its values take too much memory");
+        json_fail(reader, "its values take too much memory");
     }
     return reader->fault == NULL;
 }
@@ -193,7 +193,7 @@ read_string(struct reader *reader, bool is_key)
             reader->p += utf8_invalid_len(reader->p, reader->end);
         }
     }
-    fail(reader, "bad string");
+    json_fail(reader, "bad string");
     return false;
 }
 
@@ -252,7 +252,7 @@ read_number(struct reader *reader)
     }
     const unsigned char *end = number_end(reader, &is_integer);
     if (end == NULL)
-        return fail(reader, "bad value");
+        return json_fail(reader, "bad value");
     reader->scratch.len = 0;
     buf_append(&reader->scratch, reader->p, (size_t)(end - reader->p));
     reader->p = end;
@@ -310,7 +310,7 @@ copy_members(struct reader *reader, struct buf *out, size_t depth, char end)
     do {
         if (end == '}') {
             if (!skip(reader, '"') || !copy_string(reader, out, true) || !skip(reader, ':'))
-                return fail(reader, "bad object") != NULL;
+                return json_fail(reader, "bad object") != NULL;
             buf_append(out, ":", 1);
         }
         if (!copy_value(reader, out, depth))
@@ -318,7 +318,7 @@ copy_members(struct reader *reader, struct buf *out, size_t depth, char end)
         buf_append(out, ",", 1);
     } while (skip(reader, ','));
     if (!skip(reader, end))
-        return fail(reader, "bad array or object") != NULL;
+        return json_fail(reader, "bad array or object") != NULL;
     out->data[out->len - 1] = end; // in place of the last comma
     return true;
 }
@@ -330,11 +330,11 @@ copy_value(struct reader *reader, struct buf *out, size_t depth)
     static const char *const words[] = {"true", "false", "null"};
 
     if (depth == MAX_DEPTH)
-        return fail(reader, "too deep") != NULL;
+        return json_fail(reader, "too deep") != NULL;
     if (reader->bytes + out->len > MAX_BYTES)
         return charge(reader, out->len);
     if (peek(reader) < 0)
-        return fail(reader, "cut off") != NULL;
+        return json_fail(reader, "cut off") != NULL;
     if (skip(reader, '{')) {
         buf_append(out, "{", 1);
         return copy_members(reader, out, depth + 1, '}');
@@ -383,7 +383,7 @@ read_array(struct reader *reader, size_t depth)
         json_array_append_new(array, value);
     } while (skip(reader, ','));
     if (!skip(reader, ']'))
-        return fail(reader, "bad array");
+        return json_fail(reader, "bad array");
     return KG_STEAL(array);
 }
 
@@ -421,15 +421,15 @@ read_object(struct reader *reader, size_t depth)
         return KG_STEAL(object);
     do {
         if (!skip(reader, '"') || !read_string(reader, true))
-            return fail(reader, "bad key");
+            return json_fail(reader, "bad key");
         KG_AUTO_FREE char *key = kg_strndup(reader->scratch.data, reader->scratch.len);
         if (!charge(reader, MEMBER_BYTES + reader->scratch.len) || !skip(reader, ':'))
-            return fail(reader, "bad object");
+            return json_fail(reader, "bad object");
         if (!read_member(reader, object, key, depth))
             return NULL;
     } while (skip(reader, ','));
     if (!skip(reader, '}'))
-        return fail(reader, "bad object");
+        return json_fail(reader, "bad object");
     return KG_STEAL(object);
 }
 
@@ -439,7 +439,7 @@ read_value(struct reader *reader, size_t depth)
     int c = peek(reader);
 
     if (depth == MAX_DEPTH)
-        return fail(reader, "too deep");
+        return json_fail(reader, "too deep");
     if (!charge(reader, c == '{' || c == '[' ? CONTAINER_BYTES : VALUE_BYTES))
         return NULL;
     if (skip(reader, '{'))
@@ -457,7 +457,7 @@ read_value(struct reader *reader, size_t depth)
         return json_false();
     if (skip_word(reader, "null"))
         return json_null();
-    return c < 0 ? fail(reader, "cut off") : read_number(reader);
+    return c < 0 ? json_fail(reader, "cut off") : read_number(reader);
 }
 
 // ---- Some strings of an object --------------------------------------------------------------
@@ -477,10 +477,10 @@ read_string_member(struct reader *reader, struct kernel_json_string *strings, si
                    struct buf *skipped)
 {
     if (!skip(reader, '"') || !read_string(reader, true))
-        return fail(reader, "bad key") != NULL;
+        return json_fail(reader, "bad key") != NULL;
     struct kernel_json_string *string = find_string(strings, n_strings, &reader->scratch);
     if (!skip(reader, ':'))
-        return fail(reader, "bad object") != NULL;
+        return json_fail(reader, "bad object") != NULL;
     if (string != NULL)
         free(KG_STEAL(string->value));
     if (string == NULL || !skip(reader, '"')) {
@@ -498,7 +498,7 @@ read_strings(struct reader *reader, struct kernel_json_string *strings, size_t n
 {
     KG_AUTO_BUF skipped = {0};
     if (!skip(reader, '{')) {
-        fail(reader, "no object");
+        json_fail(reader, "no object");
         return;
     }
     if (skip(reader, '}'))
@@ -508,14 +508,14 @@ read_strings(struct reader *reader, struct kernel_json_string *strings, size_t n
             return;
     } while (skip(reader, ','));
     if (!skip(reader, '}'))
-        fail(reader, "bad object");
+        json_fail(reader, "bad object");
 }
 
 static int
 reader_end(struct reader *reader, const char *what, bool *repaired, struct kg_error *err)
 {
     if (reader->fault == NULL && peek(reader) >= 0)
-        fail(reader, "more than one value");
+        json_fail(reader, "more than one value");
     buf_fini(&reader->scratch);
     if (reader->fault != NULL)
         return kg_error_set(err, reader->too_large ? KG_ARTIFACT_TOO_LARGE : KG_INVALID_CONTENT, 0,

@@ -171,7 +171,7 @@ is_behind_same(const struct tap_request *a, const struct tap_request *b)
 // A request is answered, and so is every earlier one of its channel and subshell: a kernel that
 // says nothing about one message must not stay busy for ever.
 static void
-answer(struct kernel_hub *hub, struct tap_request *answered)
+request_answered(struct kernel_hub *hub, struct tap_request *answered)
 {
     bool was_executing = hub->n_executing > 0, done = false;
     struct tap_request *next;
@@ -505,7 +505,7 @@ hub_on_message(struct kernel_hub *hub, enum jupyter_channel channel,
     }
     tap_runs_on_message(&hub->runs, channel, message);
     if (answered)
-        answer(hub, answered);
+        request_answered(hub, answered);
 }
 
 void

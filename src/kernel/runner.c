@@ -242,7 +242,7 @@ on_setup_reply(struct kernel_runner *runner, const json_t *content)
 }
 
 static void
-on_output(struct kernel_runner *runner, struct jupyter_message *message)
+runner_on_output(struct kernel_runner *runner, struct jupyter_message *message)
 {
     struct run *run = &runner->run;
     bool was_idle = run->cell.idle;
@@ -360,7 +360,7 @@ runner_on_message(struct kernel_runner *runner, enum jupyter_channel channel,
         if (is_reply && run->cell.reply == CELL_NO_REPLY)
             on_code_reply(runner, message);
         else if (channel == JUPYTER_IOPUB)
-            on_output(runner, message);
+            runner_on_output(runner, message);
         return;
     }
 }

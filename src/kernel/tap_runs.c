@@ -175,7 +175,7 @@ tap_runs_on_interrupt(struct tap_runs *runs)
 // ---- What the kernel says -------------------------------------------------------------------
 
 static struct tap_run *
-find(const struct tap_runs *runs, const struct jupyter_message *message)
+tap_runs_find(const struct tap_runs *runs, const struct jupyter_message *message)
 {
     struct tap_run *run;
     TAILQ_FOREACH(run, &runs->list, link) {
@@ -223,7 +223,8 @@ tap_runs_on_message(struct tap_runs *runs, enum jupyter_channel channel,
                     struct jupyter_message *message)
 {
     bool is_reply = channel == JUPYTER_SHELL && strcmp(message->msg_type, "execute_reply") == 0;
-    struct tap_run *run = is_reply || channel == JUPYTER_IOPUB ? find(runs, message) : NULL;
+    struct tap_run *run =
+        is_reply || channel == JUPYTER_IOPUB ? tap_runs_find(runs, message) : NULL;
     if (!run)
         return;
     settle_earlier(run, channel);

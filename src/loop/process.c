@@ -111,7 +111,7 @@ on_process_exit(int fd, int events, void *arg)
 }
 
 static void
-on_timeout(void *arg)
+process_on_timeout(void *arg)
 {
     struct loop_process *process = arg;
     if (process->exited)
@@ -212,7 +212,7 @@ loop_process_start(struct loop *loop, const struct loop_process_spec *spec, loop
     process->pid_watch = loop_fd_new(loop, process->pidfd, LOOP_READ, on_process_exit, process);
     if (process->pipe_fd >= 0)
         process->pipe_watch = loop_fd_new(loop, process->pipe_fd, LOOP_READ, on_pipe, process);
-    process->timeout = loop_timer_new(loop, on_timeout, process);
+    process->timeout = loop_timer_new(loop, process_on_timeout, process);
     process->pipe_grace = loop_timer_new(loop, on_pipe_grace, process);
     if (spec->timeout_ms > 0)
         loop_timer_start(process->timeout, spec->timeout_ms);

@@ -195,7 +195,7 @@ n_labels(const struct metric_row *row)
 }
 
 static struct series *
-find(enum metric metric, const char *const *labels, int n)
+metrics_find(enum metric metric, const char *const *labels, int n)
 {
     struct series *series;
     TAILQ_FOREACH(series, &metrics[metric].series, link) {
@@ -209,7 +209,7 @@ find(enum metric metric, const char *const *labels, int n)
 }
 
 static struct series *
-add(enum metric metric, const char *const *labels, int n)
+metrics_add(enum metric metric, const char *const *labels, int n)
 {
     size_t n_buckets = table[metric].type == TYPE_HISTOGRAM ? N_BUCKETS : 0;
     struct series *series = kg_calloc(1, sizeof *series + n_buckets * sizeof series->buckets[0]);
@@ -229,13 +229,13 @@ series_for(enum metric metric, const char *const *labels)
     for (int i = 0; i < n; i++)
         assert(labels[i]);
     assert(!labels[n]);
-    struct series *series = find(metric, labels, n);
+    struct series *series = metrics_find(metric, labels, n);
     if (series)
         return series;
     if (metrics[metric].n_series < MAX_SERIES)
-        return add(metric, labels, n);
-    series = find(metric, other, n);
-    return series ? series : add(metric, other, n);
+        return metrics_add(metric, labels, n);
+    series = metrics_find(metric, other, n);
+    return series ? series : metrics_add(metric, other, n);
 }
 
 void

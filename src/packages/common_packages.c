@@ -38,7 +38,7 @@ common_packages_cancel(struct packages *packages)
 }
 
 static void
-finish(struct common_packages *common, const struct kg_error *err)
+common_packages_finish(struct common_packages *common, const struct kg_error *err)
 {
     packages_common_fn fn = common->fn;
     void *arg = common->arg;
@@ -97,14 +97,14 @@ common_on_set(const char *name, const struct kg_error *made_err, void *arg)
     struct kg_error err = {0};
     common->making = NULL;
     if (made_err) {
-        finish(common, made_err);
+        common_packages_finish(common, made_err);
         return;
     }
     package_sets_use(packages->sets, PACKAGES_OF_ALL, "", name);
     int result = link_common(packages, name, &err);
     if (result == 0)
         result = write_names(common, &err);
-    finish(common, result < 0 ? &err : NULL);
+    common_packages_finish(common, result < 0 ? &err : NULL);
 }
 
 static void
@@ -142,7 +142,7 @@ common_on_wheels(const json_t *resolution, const struct kg_error *err, void *arg
     struct common_packages *common = arg;
     common->wait = NULL;
     if (err) {
-        finish(common, err);
+        common_packages_finish(common, err);
         return;
     }
     common->resolution = json_deep_copy(resolution);
@@ -151,7 +151,7 @@ common_on_wheels(const json_t *resolution, const struct kg_error *err, void *arg
         return;
     }
     packages_clear_common(common->packages); // every sandbox has them anyway
-    finish(common, NULL);
+    common_packages_finish(common, NULL);
 }
 
 int

@@ -63,7 +63,7 @@ packages_delivery_cancel(struct packages_delivery *delivery)
 }
 
 static void
-finish(struct packages_delivery *delivery)
+delivery_finish(struct packages_delivery *delivery)
 {
     const struct kg_error err = delivery->err;
     packages_delivery_fn fn = delivery->fn;
@@ -85,7 +85,7 @@ delivery_on_removed(const json_t *result, const struct kg_error *err, void *arg)
     if (err && err->code != KG_NOT_FOUND && !delivery->err.code)
         delivery->err = *err;
     if (delivery->err.code)
-        finish(delivery);
+        delivery_finish(delivery);
     else
         write_next(delivery);
 }
@@ -100,12 +100,12 @@ remove_all(struct packages_delivery *delivery, struct kg_error *err)
 }
 
 static void
-fail(struct packages_delivery *delivery, const struct kg_error *err)
+delivery_fail(struct packages_delivery *delivery, const struct kg_error *err)
 {
     struct kg_error ignored;
     delivery->err = *err;
     if (remove_all(delivery, &ignored) < 0)
-        finish(delivery);
+        delivery_finish(delivery);
 }
 
 // ---- Writing --------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ delivery_on_written(const json_t *result, const struct kg_error *call_err, void 
                      "the session's disk has no room for %.100s (%lld bytes): see disk-mb",
                      strrchr(path, '/') ? strrchr(path, '/') + 1 : path, (long long)delivery->size);
     if (err.code)
-        fail(delivery, &err);
+        delivery_fail(delivery, &err);
     else
         write_next(delivery);
 }
@@ -183,12 +183,12 @@ write_next(struct packages_delivery *delivery)
 {
     struct kg_error err = {0};
     if (delivery->n_begun == json_array_size(delivery->files)) {
-        finish(delivery);
+        delivery_finish(delivery);
         return;
     }
     delivery->n_begun++;
     if (write_file(delivery, &err) < 0)
-        fail(delivery, &err);
+        delivery_fail(delivery, &err);
 }
 
 // ---- Start ----------------------------------------------------------------------------------

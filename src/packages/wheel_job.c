@@ -289,7 +289,7 @@ make_env(const struct packages *packages)
 }
 
 static void
-run(struct wheel_job *job, const char *action, const json_t *args, wheel_sandbox_fn next)
+wheel_job_run(struct wheel_job *job, const char *action, const json_t *args, wheel_sandbox_fn next)
 {
     json_auto_t *env = make_env(job->packages);
     wheel_sandbox_run(job->sandbox, pip_argv(job->packages, action, args), env, DOWNLOAD_MS, next);
@@ -319,7 +319,7 @@ resolve(struct wheel_job *job)
     }
     json_decref(KG_STEAL(job->resolution));
     say_step(job, "asking the index, in a sandbox of its own");
-    run(job, "download", job->requirements, job_on_resolved);
+    wheel_job_run(job, "download", job->requirements, job_on_resolved);
 }
 
 static void
@@ -342,7 +342,7 @@ look(void *arg)
     if (job->packages->environment)
         resolve(job);
     else
-        run(job, "list", all, job_on_listed);
+        wheel_job_run(job, "list", all, job_on_listed);
 }
 
 static void

@@ -64,7 +64,7 @@ wheel_tree_path(const struct wheel_trees *trees, const char *key)
 }
 
 static struct wheel_tree *
-find(const struct wheel_trees *trees, const char *key)
+wheel_trees_find(const struct wheel_trees *trees, const char *key)
 {
     struct wheel_tree *tree;
     TAILQ_FOREACH(tree, &trees->list, link) {
@@ -89,7 +89,7 @@ append(struct wheel_trees *trees, const char *key, int64_t bytes, size_t n_files
 }
 
 static void
-drop(struct wheel_trees *trees, struct wheel_tree *tree)
+wheel_trees_drop(struct wheel_trees *trees, struct wheel_tree *tree)
 {
     TAILQ_REMOVE(&trees->list, tree, link);
     trees->bytes -= tree->bytes;
@@ -100,13 +100,13 @@ drop(struct wheel_trees *trees, struct wheel_tree *tree)
 bool
 wheel_trees_have(const struct wheel_trees *trees, const char *key)
 {
-    return find(trees, key) != NULL;
+    return wheel_trees_find(trees, key) != NULL;
 }
 
 struct wheel_tree_size
 wheel_trees_size(const struct wheel_trees *trees, const char *key)
 {
-    const struct wheel_tree *tree = find(trees, key);
+    const struct wheel_tree *tree = wheel_trees_find(trees, key);
     return tree ? (struct wheel_tree_size){.bytes = tree->bytes, .n_files = tree->n_files}
                 : (struct wheel_tree_size){0};
 }
@@ -114,7 +114,7 @@ wheel_trees_size(const struct wheel_trees *trees, const char *key)
 void
 wheel_trees_use(struct wheel_trees *trees, const char *key)
 {
-    struct wheel_tree *tree = find(trees, key);
+    struct wheel_tree *tree = wheel_trees_find(trees, key);
     KG_AUTO_FREE char *path = wheel_tree_path(trees, key);
     if (!tree)
         return;
@@ -126,7 +126,7 @@ wheel_trees_use(struct wheel_trees *trees, const char *key)
 void
 wheel_trees_hold(struct wheel_trees *trees, const char *key)
 {
-    struct wheel_tree *tree = find(trees, key);
+    struct wheel_tree *tree = wheel_trees_find(trees, key);
     if (tree)
         tree->n_holds++;
 }
@@ -134,7 +134,7 @@ wheel_trees_hold(struct wheel_trees *trees, const char *key)
 void
 wheel_trees_let_go(struct wheel_trees *trees, const char *key)
 {
-    struct wheel_tree *tree = find(trees, key);
+    struct wheel_tree *tree = wheel_trees_find(trees, key);
     if (tree && tree->n_holds > 0)
         tree->n_holds--;
 }
@@ -157,7 +157,7 @@ evict(struct wheel_trees *trees, struct wheel_tree *tree)
     trees->on_evict(tree->key, trees->arg);
     (void)unlink(record);
     package_folder_remove(trees->loop, path, trees->incoming);
-    drop(trees, tree);
+    wheel_trees_drop(trees, tree);
 }
 
 static struct wheel_tree *
@@ -543,7 +543,7 @@ wheel_trees_free(struct wheel_trees *trees)
     if (!trees)
         return;
     for (struct wheel_tree *tree; (tree = TAILQ_FIRST(&trees->list));)
-        drop(trees, tree);
+        wheel_trees_drop(trees, tree);
     free(trees->dir);
     free(trees->incoming);
     free(trees);

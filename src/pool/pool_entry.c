@@ -78,7 +78,7 @@ pool_entry_give(struct pool_entry *entry, struct pool_request *request)
 // A kernel's events come from the middle of its work, so the entry is destroyed later. (A sandbox's
 // on_gone is its last event: there it is destroyed at once.)
 static void
-fail(struct pool_entry *entry)
+entry_fail(struct pool_entry *entry)
 {
     pool_entry_set_state(entry, ENTRY_FAILED);
     loop_timer_start(entry->pool->work, 0);
@@ -90,7 +90,7 @@ on_kernel_started(struct kernel *kernel, const struct kg_error *err, void *arg)
     struct pool_entry *entry = arg;
     if (err && entry->adopted) {
         log_warning("a kernel of another gateway cannot be used", LOG_ERR(err));
-        fail(entry);
+        entry_fail(entry);
         return;
     }
     if (err) {
@@ -129,7 +129,7 @@ on_kernel_broken(struct kernel *kernel, const struct kg_error *err, void *arg)
 {
     (void)kernel;
     (void)err; // on_started reports it, or the entry has failed already
-    fail(arg);
+    entry_fail(arg);
 }
 
 // The kernel ended or was lost in the pool, or its warm-up took too long. The entry fails, since
@@ -142,7 +142,7 @@ entry_on_kernel_replaced(struct kernel *kernel, void *arg)
     bool warming = entry->state == ENTRY_WARMING;
     if (!warming && entry->state != ENTRY_READY)
         return;
-    fail(entry);
+    entry_fail(entry);
     if (!warming)
         return;
     struct kg_error err = {0};
@@ -193,7 +193,7 @@ on_process(const json_t *body, const struct kg_error *err, void *arg)
     entry->kernel = kernel_adopt(kernels, entry->sandbox, pool->settings.spec, NULL, body,
                                  kernels->start_timeout_ms, &kernel_events, entry);
     if (!entry->kernel)
-        fail(entry); // the process has ended
+        entry_fail(entry); // the process has ended
 }
 
 static void
@@ -202,7 +202,7 @@ ask_for_process(struct pool_entry *entry)
     json_auto_t *params = json_pack("{s:s}", "name", entry->pool->settings.spec->name);
     if (!sandbox_agent_call(entry->sandbox, "kernels.describe", params, ADOPT_TIMEOUT_MS,
                             on_process, entry, NULL))
-        fail(entry);
+        entry_fail(entry);
 }
 
 static void

@@ -28,7 +28,7 @@ pool_request_answer(struct pool_request *request, struct sandbox *sandbox, struc
 }
 
 static void
-on_deadline(void *arg)
+request_on_deadline(void *arg)
 {
     struct pool_request *request = arg;
     struct kg_error err = {0};
@@ -46,7 +46,7 @@ pool_ask(struct pool *pool, const char *owner, bool with_kernel, pool_fn fn, voi
     request->with_kernel = with_kernel;
     request->fn = fn;
     request->arg = arg;
-    request->deadline = loop_timer_new(pool->loop, on_deadline, request);
+    request->deadline = loop_timer_new(pool->loop, request_on_deadline, request);
     loop_timer_start(request->deadline, pool->settings.wait_timeout_ms);
     TAILQ_INSERT_TAIL(&pool->requests, request, link);
     loop_timer_start(pool->work, 0);

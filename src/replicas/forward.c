@@ -58,7 +58,7 @@ forward_free(void *arg)
 }
 
 static void
-fail(struct forward *forward, const char *why)
+forward_fail(struct forward *forward, const char *why)
 {
     struct http_request *request = forward->request;
     // What was not sent has not run, so another replica may get it.
@@ -80,12 +80,12 @@ fail(struct forward *forward, const char *why)
 
 // Of the other replica, or of the connection to it.
 static void
-end(struct forward *forward, const char *why)
+forward_end(struct forward *forward, const char *why)
 {
     if (forward->started)
         http_upgrade_end(forward->request);
     else
-        fail(forward, why);
+        forward_fail(forward, why);
 }
 
 static void
@@ -111,7 +111,7 @@ on_look(void *arg)
     if (lives || (now_ms < forward->until_ms && !provisioner_replica_is_silent(provisioner, id)))
         loop_timer_start(forward->look, LOOK_MS);
     else
-        end(forward, "it does not renew its lease");
+        forward_end(forward, "it does not renew its lease");
 }
 
 // ---- To the other replica -------------------------------------------------------------------
@@ -159,7 +159,7 @@ on_client_data(void *arg)
     if (send_more(forward))
         update_watch(forward);
     else
-        end(forward, strerror(errno));
+        forward_end(forward, strerror(errno));
 }
 
 // ---- From the other replica -----------------------------------------------------------------
@@ -209,7 +209,7 @@ take_answer(struct forward *forward, const char *data, size_t len)
         if (forward->n_first < sizeof forward->first)
             return true;
         if (!start_answer(forward)) {
-            fail(forward, "its answer is not HTTP");
+            forward_fail(forward, "its answer is not HTTP");
             return false;
         }
         data += n;
@@ -227,7 +227,7 @@ on_socket(int fd, int events, void *arg)
     if (events & LOOP_READ) {
         ssize_t n = recv(fd, scratch, sizeof scratch, MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-            end(forward, n == 0 ? "it closed the connection" : strerror(errno));
+            forward_end(forward, n == 0 ? "it closed the connection" : strerror(errno));
             return;
         }
         if (n > 0 && !take_answer(forward, scratch, (size_t)n))
@@ -245,7 +245,7 @@ on_connected(int fd, const struct kg_error *err, void *arg)
     struct forward *forward = arg;
     forward->dial = NULL;
     if (fd < 0) {
-        fail(forward, err->message);
+        forward_fail(forward, err->message);
         return;
     }
     forward->fd = fd;
@@ -278,5 +278,5 @@ forward_start(struct replicas *replicas, struct http_request *request,
     forward->dial = http_dial_start(replicas->settings.client, host, port, NULL, DIAL_TIMEOUT_MS,
                                     on_connected, forward, &err);
     if (!forward->dial)
-        fail(forward, err.message);
+        forward_fail(forward, err.message);
 }

@@ -44,7 +44,7 @@ watch_update(struct wire *wire)
 // ---- Receiving ------------------------------------------------------------------------------
 
 static void
-end(struct wire *wire, const struct kg_error *err)
+wire_end(struct wire *wire, const struct kg_error *err)
 {
     wire->ended = true;
     watch_update(wire);
@@ -67,7 +67,7 @@ hand_over(struct wire *wire, const char *data, size_t len)
         if (n < 0) {
             wire->freed = NULL;
             (void)kg_error_set(&err, KG_INTERNAL, 0, "a malformed frame");
-            end(wire, &err);
+            wire_end(wire, &err);
             return -1;
         }
         at += (size_t)n;
@@ -114,7 +114,7 @@ receive(struct wire *wire)
     if (n <= 0) {
         // The frames of a pause that has just ended come before the end; on a new pause it waits.
         if (hand_over_kept(wire) && !wire->paused)
-            end(wire, NULL);
+            wire_end(wire, NULL);
         return;
     }
     if (wire->in.len > 0) {

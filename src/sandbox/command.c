@@ -50,8 +50,8 @@ sandbox_command_pause(struct sandbox_command *command, bool paused)
 
 // The call has ended, or is cancelled by this.
 static void
-finish(struct sandbox_command *command, const struct sandbox_command_result *result,
-       const struct kg_error *err)
+command_finish(struct sandbox_command *command, const struct sandbox_command_result *result,
+               const struct kg_error *err)
 {
     const struct sandbox_command_events events = command->events;
     void *arg = command->arg;
@@ -83,7 +83,7 @@ command_on_data(const void *data, size_t len, void *arg)
         (size_t)text_len > command->max_text - command->n_text)
         text_len = kg_error_set(&err, KG_INTERNAL, 0, "the agent sends more output than requested");
     if (text_len < 0) {
-        finish(command, NULL, &err);
+        command_finish(command, NULL, &err);
         return;
     }
     command->n_text += (size_t)text_len;
@@ -100,9 +100,9 @@ command_on_end(const json_t *end, const struct kg_error *call_err, void *arg)
 
     command->call = NULL;
     if (end && agent_command_end_parse(end, &result, &err) == 0)
-        finish(command, &result, NULL);
+        command_finish(command, &result, NULL);
     else
-        finish(command, NULL, end ? &err : call_err);
+        command_finish(command, NULL, end ? &err : call_err);
 }
 
 // While it is paused, output may still wait in front of the end.
@@ -118,7 +118,7 @@ command_on_overdue(void *arg)
     }
     (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
                        "the agent did not end a command in time");
-    finish(command, NULL, &err);
+    command_finish(command, NULL, &err);
 }
 
 // ---- Starting -------------------------------------------------------------------------------

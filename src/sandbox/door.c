@@ -35,7 +35,7 @@ door_call_cancel(struct door_call *call)
 
 // Ends the call with its connection, or with `err`.
 static void
-finish(struct door_call *call, const struct kg_error *err)
+door_finish(struct door_call *call, const struct kg_error *err)
 {
     door_link_fn fn = call->fn;
     void *arg = call->arg;
@@ -50,14 +50,14 @@ finish(struct door_call *call, const struct kg_error *err)
 }
 
 static void
-on_timeout(void *arg)
+door_on_timeout(void *arg)
 {
     struct door_call *call = arg;
     struct kg_error err;
 
     (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the sandbox's agent %s",
                        call->fd < 0 ? "cannot be reached" : "did not answer in time");
-    finish(call, &err);
+    door_finish(call, &err);
 }
 
 static void
@@ -121,7 +121,7 @@ on_answer(int fd, int events, void *arg)
         if (door->ops->opened)
             door->ops->opened(door);
     }
-    finish(call, answer == LINK_ANSWER_OK ? NULL : &err);
+    door_finish(call, answer == LINK_ANSWER_OK ? NULL : &err);
 }
 
 void
@@ -140,7 +140,7 @@ door_open(struct door *door, const char *target, int64_t timeout_ms, door_link_f
     call->door = door;
     memcpy(call->target, target, strlen(target) + 1);
     call->deadline_ms = clock_mono_ms() + timeout_ms;
-    call->timer = loop_timer_new(door->loop, on_timeout, call);
+    call->timer = loop_timer_new(door->loop, door_on_timeout, call);
     call->fd = -1;
     call->fn = fn;
     call->arg = arg;

@@ -88,7 +88,7 @@ on_started(void *arg)
 }
 
 static void
-on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+commands_on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
 {
     struct session_command *command = arg;
     command->events.on_output(stream, text, len, command->arg);
@@ -121,9 +121,10 @@ on_end(const struct sandbox_command_result *result, const struct kg_error *err, 
 }
 
 static int
-run(struct session_command *command, const struct sandbox_command_spec *spec, struct kg_error *err)
+commands_run(struct session_command *command, const struct sandbox_command_spec *spec,
+             struct kg_error *err)
 {
-    static const struct sandbox_command_events events = {on_started, on_output, on_end};
+    static const struct sandbox_command_events events = {on_started, commands_on_output, on_end};
     struct session *session = command->session;
     json_auto_t *env = make_env(session, spec->env);
     struct sandbox_command_spec own = *spec;
@@ -174,7 +175,7 @@ run_kept(struct session_command *command, struct kg_error *err)
         .timeout_ms = command->timeout_ms,
         .max_output_bytes = command->max_output_bytes,
     };
-    return run(command, &spec, err);
+    return commands_run(command, &spec, err);
 }
 
 void
@@ -221,7 +222,7 @@ session_command_start(struct session *session, const struct sandbox_command_spec
     session_touch(session);
     if (session->state != SESSION_READY) {
         keep(command, spec);
-    } else if (run(command, spec, err) < 0) {
+    } else if (commands_run(command, spec, err) < 0) {
         command_free(command);
         return NULL;
     }

@@ -138,7 +138,7 @@ on_put(const struct session_file *file, bool created, const struct kg_error *err
 
 // Bytes that cannot be read back become zeros: the file is ours, so the disk is failing.
 static void
-on_read(void *to, size_t len, void *arg)
+downloads_on_read(void *to, size_t len, void *arg)
 {
     struct download *download = arg;
     struct kg_error err = {0};
@@ -168,7 +168,7 @@ put(struct download *download)
     struct kg_error err = {0};
     KG_AUTO_FREE char *name = next_name(download);
     const struct session_file_source source = {
-        .read = on_read, .arg = download, .len = (size_t)download->len};
+        .read = downloads_on_read, .arg = download, .len = (size_t)download->len};
     download->n_read = 0;
     download->put =
         session_file_put(download->downloads->session, name, &source, true, on_put, download, &err);
@@ -215,7 +215,7 @@ start_one(struct download *download)
 }
 
 static void
-finish(struct session_downloads *downloads)
+downloads_finish(struct session_downloads *downloads)
 {
     session_downloads_fn fn = downloads->fn;
     void *arg = downloads->arg;
@@ -287,7 +287,7 @@ on_step(void *arg)
 {
     struct session_downloads *downloads = arg;
     if (downloads->n_done == downloads->n)
-        finish(downloads);
+        downloads_finish(downloads);
 }
 
 struct session_downloads *
@@ -325,6 +325,6 @@ session_downloads_end(struct session *session, const struct kg_error *err)
             if (!downloads->items[i].done)
                 fail_one(&downloads->items[i], err);
         }
-        finish(downloads);
+        downloads_finish(downloads);
     }
 }

@@ -72,7 +72,7 @@ session_on_destroyed(const struct kg_error *err, void *arg)
 
 // Takes the session out of the registry first: a callback may open another one of the same name.
 static void
-end(struct session *session, const char *reason, const struct kg_error *opens_err)
+end_now(struct session *session, const char *reason, const struct kg_error *opens_err)
 {
     struct sessions *sessions = session->sessions;
     TAILQ_REMOVE(&sessions->live, session, link);
@@ -95,13 +95,13 @@ session_end(struct session *session, const char *reason, loop_fn on_done, void *
 {
     session->on_ended = on_done;
     session->on_ended_arg = arg;
-    end(session, reason, NULL);
+    end_now(session, reason, NULL);
 }
 
 void
 session_fail(struct session *session, const struct kg_error *err)
 {
-    end(session, err->message, err);
+    end_now(session, err->message, err);
 }
 
 // ---- All ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ enum { CHECK_MS = 60 * 1000, INSTALL_MS = 300 * 1000 };
 // ---- The script, in the session -------------------------------------------------------------
 
 static void
-on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+install_pip_on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
 {
     struct session_install *install = arg;
     pip_output_take(&install->output, stream, text, len);
@@ -20,11 +20,14 @@ on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
 }
 
 static int
-run(struct session_install *install, const char *action, const json_t *args, int64_t timeout_ms,
-    void (*on_end)(const struct sandbox_command_result *, const struct kg_error *, void *),
-    struct kg_error *err)
+install_pip_run(struct session_install *install, const char *action, const json_t *args,
+                int64_t timeout_ms,
+                void (*on_end)(const struct sandbox_command_result *, const struct kg_error *,
+                               void *),
+                struct kg_error *err)
 {
-    const struct sandbox_command_events events = {.on_output = on_output, .on_end = on_end};
+    const struct sandbox_command_events events = {.on_output = install_pip_on_output,
+                                                  .on_end = on_end};
     char **argv = pip_argv(install_packages_of(install), action, args);
     const struct sandbox_command_spec spec = {.argv = (const char *const *)argv,
                                               .cwd = "/", // the tenant's modules are not pip's
@@ -93,7 +96,7 @@ run_pip(struct session_install *install)
 {
     json_auto_t *paths = wheel_paths(install, true);
     struct kg_error err = {0};
-    if (run(install, "install", paths, INSTALL_MS, on_installed, &err) < 0)
+    if (install_pip_run(install, "install", paths, INSTALL_MS, on_installed, &err) < 0)
         remove_wheels(install, &err);
 }
 
@@ -151,5 +154,5 @@ on_checked(const struct sandbox_command_result *result, const struct kg_error *e
 int
 install_pip_check(struct session_install *install, struct kg_error *err)
 {
-    return run(install, "check", install->requirements, CHECK_MS, on_checked, err);
+    return install_pip_run(install, "check", install->requirements, CHECK_MS, on_checked, err);
 }

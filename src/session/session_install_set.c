@@ -89,7 +89,7 @@ use_set(const struct session_install *install, const char *name, bool for_now)
 }
 
 static void
-on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+install_set_on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
 {
     struct session_install *install = arg;
     pip_output_take(&install->output, stream, text, len);
@@ -125,7 +125,7 @@ link_set(struct session_install *install, const char *name, struct kg_error *err
     static const char script[] = "if [ ! -L " FOLDER " ] && [ -e " FOLDER " ]; then"
                                  " [ -e " OWN " ] || mv " FOLDER " " OWN "; rm -rf " FOLDER "; fi;"
                                  " ln -sfn \"$1\" " FOLDER ".new && mv -T " FOLDER ".new " FOLDER;
-    static const struct sandbox_command_events events = {.on_output = on_output,
+    static const struct sandbox_command_events events = {.on_output = install_set_on_output,
                                                          .on_end = on_linked};
     KG_AUTO_FREE char *path = package_set_path_inside(name);
     const char *const argv[] = {"/bin/sh", "-c", script, "sh", path, NULL};

@@ -20,7 +20,7 @@ first_due(const struct session *session)
 }
 
 static void
-answer(struct session_open *open, struct kernel *kernel, const struct kg_error *err)
+opens_answer(struct session_open *open, struct kernel *kernel, const struct kg_error *err)
 {
     struct session *session = open->session;
     session_open_fn fn = open->fn;
@@ -40,7 +40,7 @@ session_opens_fail(struct session *session, const struct kernelspec *spec,
     TAILQ_FOREACH(open, &session->opens, link)
         open->due = !spec || open->spec == spec;
     while ((open = first_due(session)))
-        answer(open, NULL, err);
+        opens_answer(open, NULL, err);
 }
 
 void
@@ -52,5 +52,5 @@ session_opens_answer(struct session *session)
         open->due = kernel && kernel_has_started(kernel);
     }
     while ((open = first_due(session)))
-        answer(open, session_find_kernel(session, open->spec), NULL);
+        opens_answer(open, session_find_kernel(session, open->spec), NULL);
 }

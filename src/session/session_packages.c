@@ -84,7 +84,7 @@ describe_all(const struct session_packages *query, const json_t *found)
 }
 
 static void
-on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
+packages_on_output(enum sandbox_stream stream, const char *text, size_t len, void *arg)
 {
     struct session_packages *query = arg;
     pip_output_take(&query->output, stream, text, len);
@@ -115,7 +115,8 @@ struct session_packages *
 session_packages_list(struct session *session, const char *name, session_packages_fn fn, void *arg,
                       struct kg_error *err)
 {
-    static const struct sandbox_command_events events = {.on_output = on_output, .on_end = on_end};
+    static const struct sandbox_command_events events = {.on_output = packages_on_output,
+                                                         .on_end = on_end};
     const struct packages *packages = session->sessions->settings.packages;
     KG_AUTO_FREE char *normal = name ? package_name_normalise(name, strlen(name)) : NULL;
     if (name && (!normal || strlen(normal) > REQUIREMENT_MAX_LEN)) {

@@ -16,7 +16,7 @@ static json_t *read_value(struct reader *reader, int depth);
 
 // Always returns NULL.
 static json_t *
-fail(struct reader *reader, const char *why)
+json_fail(struct reader *reader, const char *why)
 {
     kg_error_set(reader->err, KG_INVALID, 0, "line %zu: %s", reader->event.start_mark.line + 1,
                  why);
@@ -91,11 +91,11 @@ read_scalar(struct reader *reader)
     const char *text = (const char *)reader->event.data.scalar.value;
     size_t len = reader->event.data.scalar.length;
     if (reader->event.data.scalar.anchor)
-        return fail(reader, "anchors are not supported");
+        return json_fail(reader, "anchors are not supported");
     if (reader->event.data.scalar.tag)
-        return fail(reader, "tags are not supported");
+        return json_fail(reader, "tags are not supported");
     if (strlen(text) != len)
-        return fail(reader, "a text has a NUL");
+        return json_fail(reader, "a text has a NUL");
     if (reader->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
         return read_plain(text);
     return json_stringn(text, len);
@@ -107,7 +107,7 @@ static json_t *
 read_sequence(struct reader *reader, int depth)
 {
     if (reader->event.data.sequence_start.anchor || reader->event.data.sequence_start.tag)
-        return fail(reader, "anchors and tags are not supported");
+        return json_fail(reader, "anchors and tags are not supported");
     json_auto_t *array = json_array();
     for (;;) {
         if (!next_event(reader))
@@ -125,7 +125,7 @@ static json_t *
 read_mapping(struct reader *reader, int depth)
 {
     if (reader->event.data.mapping_start.anchor || reader->event.data.mapping_start.tag)
-        return fail(reader, "anchors and tags are not supported");
+        return json_fail(reader, "anchors and tags are not supported");
     json_auto_t *object = json_object();
     for (;;) {
         if (!next_event(reader))
@@ -133,12 +133,12 @@ read_mapping(struct reader *reader, int depth)
         if (reader->event.type == YAML_MAPPING_END_EVENT)
             return json_incref(object);
         if (reader->event.type != YAML_SCALAR_EVENT)
-            return fail(reader, "a key is not a text");
+            return json_fail(reader, "a key is not a text");
         KG_AUTO_FREE char *key = kg_strdup((const char *)reader->event.data.scalar.value);
         if (strlen(key) != reader->event.data.scalar.length)
-            return fail(reader, "a key has a NUL");
+            return json_fail(reader, "a key has a NUL");
         if (json_object_get(object, key))
-            return fail(reader, "a key is there twice");
+            return json_fail(reader, "a key is there twice");
         json_t *value = next_event(reader) ? read_value(reader, depth) : NULL;
         if (!value)
             return NULL;
@@ -151,9 +151,9 @@ static json_t *
 read_value(struct reader *reader, int depth)
 {
     if (depth == YAML_DEPTH_MAX)
-        return fail(reader, "too deep");
+        return json_fail(reader, "too deep");
     if (++reader->n_values > YAML_VALUES_MAX)
-        return fail(reader, "too many values");
+        return json_fail(reader, "too many values");
     yaml_event_type_t type = reader->event.type;
     if (type == YAML_SCALAR_EVENT)
         return read_scalar(reader);
@@ -161,7 +161,7 @@ read_value(struct reader *reader, int depth)
         return read_sequence(reader, depth + 1);
     if (type == YAML_MAPPING_START_EVENT)
         return read_mapping(reader, depth + 1);
-    return fail(reader, type == YAML_ALIAS_EVENT ? "aliases are not supported" : "no value");
+    return json_fail(reader, type == YAML_ALIAS_EVENT ? "aliases are not supported" : "no value");
 }
 
 // ---- Documents ------------------------------------------------------------------------------
@@ -172,12 +172,12 @@ read_document(struct reader *reader)
     if (!next_event(reader) || !next_event(reader)) // the stream's start, and then the document's
         return NULL;
     if (reader->event.type != YAML_DOCUMENT_START_EVENT)
-        return fail(reader, "there is no document");
+        return json_fail(reader, "there is no document");
     json_auto_t *value = next_event(reader) ? read_value(reader, 0) : NULL;
     if (!value || !next_event(reader) || !next_event(reader)) // its end, and what follows
         return NULL;
     if (reader->event.type != YAML_STREAM_END_EVENT)
-        return fail(reader, "there is more than one document");
+        return json_fail(reader, "there is more than one document");
     return json_incref(value);
 }
 

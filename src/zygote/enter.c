@@ -218,7 +218,7 @@ report(int32_t pid, int step, int failure)
 }
 
 static _Noreturn void
-fail(int step)
+enter_fail(int step)
 {
     report(0, step, errno);
     _exit(127);
@@ -253,7 +253,7 @@ become_kernel(const struct enter_spec *spec)
 {
     wait_for_agent();
     if (setsid() < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-        fail(ENTER_SESSION);
+        enter_fail(ENTER_SESSION);
     report(getpid(), 0, 0);
     close(report_fd);
     // From here on it may open files that a tenant has made, and reports nothing to the zygote.
@@ -269,17 +269,17 @@ run_joiner(const struct enter_spec *spec)
 {
     int failed = enter_sandbox(spec);
     if (failed >= 0)
-        fail(failed);
+        enter_fail(failed);
     pid_t intermediate = fork();
     if (intermediate < 0)
-        fail(ENTER_SECOND_FORK);
+        enter_fail(ENTER_SECOND_FORK);
     if (intermediate > 0) {
         (void)waitpid(intermediate, NULL, 0);
         _exit(0);
     }
     pid_t kernel = fork();
     if (kernel < 0)
-        fail(ENTER_THIRD_FORK);
+        enter_fail(ENTER_THIRD_FORK);
     if (kernel > 0)
         _exit(0);
     become_kernel(spec);

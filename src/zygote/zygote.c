@@ -42,7 +42,7 @@ zygote_set_state(struct zygote *zygote, enum zygote_state state)
 // ---- Its end --------------------------------------------------------------------------------
 
 static void
-answer(struct zygote *zygote, struct zygote_fork *fork, int pid, const struct kg_error *err)
+zygote_answer(struct zygote *zygote, struct zygote_fork *fork, int pid, const struct kg_error *err)
 {
     struct zygote_fork asked = *fork;
     TAILQ_REMOVE(&zygote->forks, fork, link);
@@ -55,12 +55,12 @@ static void
 answer_all(struct zygote *zygote, const struct kg_error *err)
 {
     for (struct zygote_fork *fork; (fork = TAILQ_FIRST(&zygote->forks));)
-        answer(zygote, fork, 0, err);
+        zygote_answer(zygote, fork, 0, err);
 }
 
 // Finishes in a later turn of the loop, since the caller may be the provisioner or a fork's owner.
 static void
-fail(struct zygote *zygote, const struct kg_error *reason)
+zygote_fail(struct zygote *zygote, const struct kg_error *reason)
 {
     if (zygote->state == ZYGOTE_ENDED)
         return;
@@ -75,7 +75,7 @@ fail_with(struct zygote *zygote, int number, const char *what)
 {
     struct kg_error err;
     (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, number, "%s", what);
-    fail(zygote, &err);
+    zygote_fail(zygote, &err);
 }
 
 static void
@@ -178,12 +178,12 @@ take_answer(struct zygote *zygote, const json_t *message)
     }
     if (pid > 1 && pid <= INT32_MAX) {
         zygote->n_forks++;
-        answer(zygote, fork, (int)pid, NULL);
+        zygote_answer(zygote, fork, (int)pid, NULL);
         return;
     }
     (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "the zygote %.160s",
                        failure ? failure : "sent a malformed answer");
-    answer(zygote, fork, 0, &err);
+    zygote_answer(zygote, fork, 0, &err);
 }
 
 static void
@@ -241,7 +241,7 @@ on_connect(int fd, int events, void *arg)
     zygote_set_state(zygote, ZYGOTE_WARMING);
     const int fds[] = {zygote->library_fd, zygote->filter_fd};
     if (send_message(zygote, zygote->plan->hello, fds, KG_ARRAY_LEN(fds), &err) < 0)
-        fail(zygote, &err);
+        zygote_fail(zygote, &err);
 }
 
 static void
@@ -250,7 +250,7 @@ on_made(const struct kg_error *err, void *arg)
     struct zygote *zygote = arg;
     zygote->making = NULL;
     if (err)
-        fail(zygote, err);
+        zygote_fail(zygote, err);
 }
 
 static void

@@ -45,7 +45,7 @@ struct zygotes {
 };
 
 static struct zygote_slot *
-find(const struct zygotes *zygotes, const char *kernel)
+zygotes_find(const struct zygotes *zygotes, const char *kernel)
 {
     struct zygote_slot *slot;
     if (!zygotes)
@@ -306,13 +306,13 @@ zygotes_free(struct zygotes *zygotes)
 bool
 zygotes_have(const struct zygotes *zygotes, const char *kernel)
 {
-    return find(zygotes, kernel) != NULL;
+    return zygotes_find(zygotes, kernel) != NULL;
 }
 
 int
 zygotes_ready(const struct zygotes *zygotes, const char *kernel, struct kg_error *err)
 {
-    const struct zygote_slot *slot = find(zygotes, kernel);
+    const struct zygote_slot *slot = zygotes_find(zygotes, kernel);
     if (slot && is_ready(slot->current))
         return 0;
     if (slot && slot->failure.code) {
@@ -326,7 +326,7 @@ struct zygote_fork *
 zygotes_fork(struct zygotes *zygotes, const char *kernel, const char *sandbox_id, const char *id,
              zygote_forked_fn fn, void *arg, struct kg_error *err)
 {
-    struct zygote_slot *slot = find(zygotes, kernel);
+    struct zygote_slot *slot = zygotes_find(zygotes, kernel);
     if (zygotes_ready(zygotes, kernel, err) < 0 || !slot)
         return NULL;
     bool worn = slot->current->n_forks >= MAX_FORKS && !slot->next && !slot->backoff_ms;

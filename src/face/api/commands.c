@@ -197,8 +197,8 @@ take_wait(struct http_request *request, bool *ret, struct kg_error *err)
 }
 
 static int
-start(struct http_request *request, struct api_context *context, const json_t *root,
-      struct kg_error *err)
+commands_start(struct http_request *request, struct api_context *context, const json_t *root,
+               struct kg_error *err)
 {
     static const struct sandbox_command_events events = {command_on_started, command_on_output,
                                                          command_on_end};
@@ -245,6 +245,6 @@ handle_session_command(struct http_request *request, void *arg)
 {
     struct kg_error err = {0};
     json_auto_t *root = http_request_json(request, &err);
-    if (!root || start(request, arg, root, &err) < 0)
+    if (!root || commands_start(request, arg, root, &err) < 0)
         http_reply_error(request, &err);
 }

@@ -199,7 +199,8 @@ wanted_range(struct http_request *request)
 }
 
 static void
-start(struct http_request *request, struct api_context *context, struct session *session)
+file_download_start(struct http_request *request, struct api_context *context,
+                    struct session *session)
 {
     static const struct session_file_events events = {
         .on_head = download_on_head, .on_data = download_on_data, .on_end = download_on_end};
@@ -230,7 +231,7 @@ handle_file_get(struct http_request *request, void *arg)
 {
     struct session *session = api_find_session(request, arg);
     if (session)
-        start(request, arg, session);
+        file_download_start(request, arg, session);
 }
 
 // The owner that a link names, if its signature is valid.
@@ -264,7 +265,7 @@ handle_file_link(struct http_request *request, void *arg)
         session =
             sessions_find(context->face->sessions, owner, http_request_param(request, "id"), &err);
     if (session)
-        start(request, context, session);
+        file_download_start(request, context, session);
     else
         http_reply_error(request, &err);
 }

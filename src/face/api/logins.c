@@ -244,7 +244,7 @@ read_run(struct account_store *store, void *arg, struct kg_error *err)
 }
 
 static void
-on_read(const struct kg_error *err, void *arg)
+logins_on_read(const struct kg_error *err, void *arg)
 {
     struct password_request *self = arg;
     self->call = NULL;
@@ -311,7 +311,7 @@ password_request_start(struct password_request *self)
     }
     http_request_own(self->request, self, password_request_end);
     if (self->flow->read)
-        self->call = accounts_call(self->context->accounts, read_run, on_read, self);
+        self->call = accounts_call(self->context->accounts, read_run, logins_on_read, self);
     else
         start_making(self);
 }

@@ -94,8 +94,8 @@ reply_accepted(struct http_request *request, const struct session *session)
 }
 
 static int
-start(struct http_request *request, struct api_context *context, const json_t *root,
-      struct kg_error *err)
+packages_start(struct http_request *request, struct api_context *context, const json_t *root,
+               struct kg_error *err)
 {
     static const struct session_install_events events = {install_on_line, install_on_end};
     static const struct session_install_events nobody = {0};
@@ -135,7 +135,7 @@ handle_packages_install(struct http_request *request, void *arg)
 {
     struct kg_error err = {0};
     json_auto_t *root = http_request_json(request, &err);
-    if (!root || start(request, arg, root, &err) < 0)
+    if (!root || packages_start(request, arg, root, &err) < 0)
         http_reply_error(request, &err);
 }
 

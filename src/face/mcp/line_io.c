@@ -50,7 +50,7 @@ struct line_io {
 
 // The end is reported by a timer, never within a call of the user.
 static void
-end(struct line_io *io)
+line_io_end(struct line_io *io)
 {
     if (io->ended)
         return;
@@ -94,7 +94,7 @@ flush_output(struct line_io *io, size_t max)
             break;
         } else if (n < 0 && errno != EINTR) {
             drop_output(io); // the reader is gone
-            end(io);
+            line_io_end(io);
         }
     }
     if (io->writable)
@@ -134,7 +134,7 @@ line_io_write_take(struct line_io *io, char *line, size_t len)
     size_t waiting = io->backlog;
     if (waiting + len > OUTPUT_MAX_BYTES) {
         free(line);
-        end(io);
+        line_io_end(io);
         return;
     }
     struct line_out *out = KG_NEW(struct line_out);
@@ -192,7 +192,7 @@ take_rest(struct line_io *io)
         take_line(io, rest.data, rest.len);
     buf_fini(&rest);
     if (!io->paused)
-        end(io);
+        line_io_end(io);
 }
 
 static void

@@ -37,7 +37,7 @@ find_session(const struct kernel_start *start, struct kg_error *err)
 }
 
 static void
-finish(struct kernel_start *start, const struct kg_error *start_err)
+kernel_start_finish(struct kernel_start *start, const struct kg_error *start_err)
 {
     kernel_started_fn fn = start->fn;
     void *arg = start->arg;
@@ -61,7 +61,7 @@ start_on_tap(void *arg)
                            : item.kind != KERNEL_TAP_STARTING && item.kind != KERNEL_TAP_READY &&
                                  item.kind != KERNEL_TAP_LOST;
         if (is_over) {
-            finish(start, NULL);
+            kernel_start_finish(start, NULL);
             return;
         }
     }
@@ -88,13 +88,13 @@ start_on_session(struct session *session, struct kernel *kernel, const struct kg
     struct kg_error err = {0};
     start->open = NULL;
     if (open_err) {
-        finish(start, open_err);
+        kernel_start_finish(start, open_err);
         return;
     }
     start->client = session_client_new(session);
     if (ask_for_info(start, kernel, &err) < 0) {
         session_end(session, "its kernel cannot be asked", NULL, NULL);
-        finish(start, &err);
+        kernel_start_finish(start, &err);
     }
 }
 

@@ -252,8 +252,8 @@ handle_notebook_session_create(struct http_request *request, void *arg)
 // ---- One ------------------------------------------------------------------------------------
 
 static struct session_record *
-find(const struct notebook *notebook, struct http_request *request, const char *id,
-     struct kg_error *err)
+notebook_sessions_find(const struct notebook *notebook, struct http_request *request,
+                       const char *id, struct kg_error *err)
 {
     struct session_record *record = session_record_find(notebook, http_request_owner(request), id);
     if (!record)
@@ -268,7 +268,7 @@ record_of_request(struct notebook *notebook, struct http_request *request)
     struct kg_error err = {0};
     session_records_prune(notebook);
     struct session_record *record =
-        find(notebook, request, http_request_param(request, "id"), &err);
+        notebook_sessions_find(notebook, request, http_request_param(request, "id"), &err);
     if (!record)
         reply_failure(request, &err);
     return record;
@@ -288,7 +288,7 @@ handle_notebook_session_delete(struct http_request *request, void *arg)
     struct notebook *notebook = arg;
     struct kg_error err = {0};
     struct session_record *record =
-        find(notebook, request, http_request_param(request, "id"), &err);
+        notebook_sessions_find(notebook, request, http_request_param(request, "id"), &err);
     if (!record) {
         reply_failure(request, &err);
         return;
@@ -314,7 +314,7 @@ reply_changed(void *arg)
     struct session_call *call = arg;
     struct kg_error err = {0};
     const struct session_record *record =
-        find(call->notebook, call->request, call->record_id, &err);
+        notebook_sessions_find(call->notebook, call->request, call->record_id, &err);
     if (!record) {
         call_fail(call, &err);
         return;
@@ -329,7 +329,8 @@ change(struct session_call *call, struct session *kernel)
 {
     struct notebook *notebook = call->notebook;
     struct kg_error err = {0};
-    struct session_record *record = find(notebook, call->request, call->record_id, &err);
+    struct session_record *record =
+        notebook_sessions_find(notebook, call->request, call->record_id, &err);
     if (!record) {
         if (call->is_started) // the kernel was started only for this session
             session_end(kernel, "its notebook's session was deleted", NULL, NULL);

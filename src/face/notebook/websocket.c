@@ -55,7 +55,7 @@ websocket_free(struct websocket *ws)
 
 // The owner's callback comes last: it may not use the WebSocket any more.
 static void
-finish(struct websocket *ws, void (*how)(struct http_request *request))
+websocket_finish(struct websocket *ws, void (*how)(struct http_request *request))
 {
     const struct websocket_events *events = ws->events;
     void *arg = ws->arg;
@@ -70,7 +70,7 @@ static void
 websocket_on_gone(void *arg)
 {
     struct websocket *ws = arg;
-    finish(ws, http_request_abandon);
+    websocket_finish(ws, http_request_abandon);
 }
 
 // ---- Out ------------------------------------------------------------------------------------
@@ -104,9 +104,9 @@ flush(struct websocket *ws)
     if (ws->is_receiving)
         return;
     if (ws->has_failed || wslay_event_send(ws->wslay) != 0)
-        finish(ws, http_stream_abort);
+        websocket_finish(ws, http_stream_abort);
     else if (wslay_event_get_close_sent(ws->wslay))
-        finish(ws, http_upgrade_end);
+        websocket_finish(ws, http_upgrade_end);
     else
         choke(ws);
 }

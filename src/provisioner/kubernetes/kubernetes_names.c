@@ -209,7 +209,7 @@ on_pod_read(const struct http_call_result *result, void *arg)
 }
 
 static void
-on_read(const struct http_call_result *result, void *arg)
+names_on_read(const struct http_call_result *result, void *arg)
 {
     struct kube_search *search = arg;
     struct kubernetes *kube = search->kube;
@@ -239,7 +239,7 @@ kube_search_start(struct provisioner *provisioner, const char *owner, const char
     kube_session_hash(owner, session_id, search->hash);
     LIST_INSERT_HEAD(&kube->searches, search, link);
     KG_AUTO_FREE char *path = kube_name_path(kube, search->hash);
-    search->call = kube_call(kube, "GET", path, NULL, on_read, search, err);
+    search->call = kube_call(kube, "GET", path, NULL, names_on_read, search, err);
     if (search->call)
         return &search->base;
     search_free(search);

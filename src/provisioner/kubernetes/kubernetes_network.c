@@ -58,7 +58,7 @@ set_verdict(struct kubernetes *kube, bool closed, const char *why)
 // Once it was closed it counts as closed until the opposite is seen: else the gateway would not be
 // ready while the API server is away.
 static void
-fail(struct kubernetes *kube, const struct kg_error *err)
+network_fail(struct kubernetes *kube, const struct kg_error *err)
 {
     KG_AUTO_FREE char *why =
         kg_asprintf("what a sandbox can reach cannot be tried: %s", err->message);
@@ -80,7 +80,7 @@ on_made(const struct http_call_result *result, void *arg)
     struct kg_error err = {0};
     kube->network.call = NULL;
     if (kube_check(kube, result, &err) < 0) {
-        fail(kube, &err);
+        network_fail(kube, &err);
         return;
     }
     kube->network.until_ms = clock_mono_ms() + POD_MS;
@@ -96,7 +96,7 @@ make_pod(struct kubernetes *kube, char id[SANDBOX_ID_MAX + 1], json_t *args)
     json_t *pod = kube_trial_pod(kube, id, args);
     kube->network.call = kube_call(kube, "POST", kube->pods_path, pod, on_made, kube, &err);
     if (!kube->network.call)
-        fail(kube, &err);
+        network_fail(kube, &err);
 }
 
 // Nobody has the other half of its key.
@@ -164,12 +164,12 @@ take_prober(struct kubernetes *kube, const json_t *body, const struct kube_pod *
     } else {
         struct kg_error err;
         kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "a pod does not run: %.180s", pod->why);
-        fail(kube, &err);
+        network_fail(kube, &err);
     }
 }
 
 static void
-on_read(const struct http_call_result *result, void *arg)
+network_on_read(const struct http_call_result *result, void *arg)
 {
     struct kubernetes *kube = arg;
     struct kube_network *network = &kube->network;
@@ -182,7 +182,7 @@ on_read(const struct http_call_result *result, void *arg)
         return;
     }
     if (kube_check(kube, result, &err) < 0) {
-        fail(kube, &err);
+        network_fail(kube, &err);
         return;
     }
     json_auto_t *body = json_loadb(result->body, result->body_len, 0, NULL);
@@ -192,7 +192,7 @@ on_read(const struct http_call_result *result, void *arg)
         (is_neighbour && pod.phase == KUBE_ENDED)) {
         kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0, "a pod does not run: %.180s",
                      read && pod.why[0] ? pod.why : "it has not started in time");
-        fail(kube, &err);
+        network_fail(kube, &err);
     } else if (is_neighbour) {
         take_neighbour(kube, &pod);
     } else {
@@ -205,9 +205,9 @@ read_pod(struct kubernetes *kube, const char *id)
 {
     struct kg_error err = {0};
     KG_AUTO_FREE char *path = kube_pod_path(kube, id);
-    kube->network.call = kube_call(kube, "GET", path, NULL, on_read, kube, &err);
+    kube->network.call = kube_call(kube, "GET", path, NULL, network_on_read, kube, &err);
     if (!kube->network.call)
-        fail(kube, &err);
+        network_fail(kube, &err);
 }
 
 // ---- The stages -----------------------------------------------------------------------------

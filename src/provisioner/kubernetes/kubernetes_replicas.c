@@ -96,7 +96,7 @@ with_brackets(const char *text)
 // ---- What the Leases say --------------------------------------------------------------------
 
 static void
-drop(struct kubernetes *kube, struct kube_replica *replica)
+replicas_drop(struct kubernetes *kube, struct kube_replica *replica)
 {
     LIST_REMOVE(replica, link);
     kube->replicas.n_others--;
@@ -169,7 +169,7 @@ take_list(struct kubernetes *kube, const json_t *list)
     for (replica = LIST_FIRST(&replicas->others); replica; replica = next) {
         next = LIST_NEXT(replica, link);
         if (!replica->listed)
-            drop(kube, replica);
+            replicas_drop(kube, replica);
     }
     replicas->known_ms = replicas->asked_ms;
 }
@@ -373,7 +373,7 @@ kube_replicas_fini(struct kubernetes *kube)
     http_call_cancel(kube->replicas.farewell);
     kube_leader_fini(kube);
     for (struct kube_replica *replica; (replica = LIST_FIRST(&kube->replicas.others));)
-        drop(kube, replica);
+        replicas_drop(kube, replica);
     free(kube->replicas.address);
     free(kube->replicas.failure);
 }

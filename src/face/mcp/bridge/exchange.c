@@ -217,7 +217,7 @@ finish_message(struct exchange *exchange, const struct kg_error *err)
 }
 
 static void
-on_done(const struct http_call_result *result, void *arg)
+exchange_on_done(const struct http_call_result *result, void *arg)
 {
     struct exchange *exchange = arg;
     exchange->call = NULL;
@@ -271,12 +271,12 @@ start_call(struct exchange *exchange)
     struct kg_error err;
     exchange->status = 0;
     exchange->call =
-        http_call_start(exchange->bridge->client, &spec, on_data, on_done, exchange, &err);
+        http_call_start(exchange->bridge->client, &spec, on_data, exchange_on_done, exchange, &err);
     headers_fini(&headers);
     if (exchange->call)
         return;
     const struct http_call_result result = {.err = &err};
-    on_done(&result, exchange);
+    exchange_on_done(&result, exchange);
 }
 
 void

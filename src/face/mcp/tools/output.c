@@ -198,7 +198,7 @@ output_read_cancel(void *arg)
 }
 
 static void
-finish(struct output_read *read)
+output_finish(struct output_read *read)
 {
     struct mcp_tools *tools = read->tools;
     const char *id = execution_id(read->execution);
@@ -238,7 +238,7 @@ piece_done(void *arg)
     if (read->more)
         read_piece(read);
     else
-        finish(read);
+        output_finish(read);
 }
 
 // A running execution may print faster than this reads, so its bytes are limited.
@@ -267,7 +267,7 @@ output_on_next(void *arg)
 {
     struct output_read *read = arg;
     if (find_kept(read->tools, execution_id(read->execution))) {
-        finish(read);
+        output_finish(read);
         return;
     }
     read->subscription = execution_subscribe(read->execution, 0, on_news, NULL);

@@ -143,7 +143,7 @@ cancel_downloads(void *work)
 
 // Files that have arrived are kept.
 static void
-on_deadline(void *arg)
+profile_sandbox_mcp_on_deadline(void *arg)
 {
     struct job *job = arg;
     session_downloads_cancel(KG_STEAL(job->work));
@@ -168,7 +168,7 @@ download_in(struct job *job, struct session *session, struct kernel *kernel)
         downloads[i].url = json_string_value(json_array_get(urls, i));
     job->cancel_work = cancel_downloads;
     job->work = session_downloads_start(session, downloads, n, on_downloaded, job);
-    job->deadline = loop_timer_new(job->tools->settings.loop, on_deadline, job);
+    job->deadline = loop_timer_new(job->tools->settings.loop, profile_sandbox_mcp_on_deadline, job);
     loop_timer_start(job->deadline, (int64_t)(job_number(job, "timeout", DOWNLOAD_S) * 1000));
 }
 
