@@ -66,6 +66,9 @@ void hub_on_ready(struct kernel_hub *hub);
 void hub_on_replacing(struct kernel_hub *hub, const struct process_end *end);
 void hub_on_dead(struct kernel_hub *hub);
 
+// What a tap is told of the process, by its state.
+enum kernel_tap_kind hub_tap_kind(const struct kernel_hub *hub, enum process_state state);
+
 // kernel_tap_open() on a hub.
 KG_MUST_CHECK struct kernel_tap *hub_open_tap(struct kernel_hub *hub,
                                               const struct kernel_tap_settings *settings,
