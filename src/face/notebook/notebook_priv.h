@@ -7,7 +7,7 @@
 //     notebook_kernels.c    /api/kernels
 //     kernel_channels.c     /api/kernels/{id}/channels: who may connect, and when
 //     kernel_start.c        starting a kernel for a client
-//     kernel_socket.c       WebSockets of clients of a kernel, on websocket.c and framing.c
+//     kernel_socket*.c      WebSockets of clients of a kernel, on websocket.c and framing.c
 //     own_message.c         messages to clients that no kernel has sent
 //     kernel_models.c       the JSON of kernels and kernelspecs, errors
 //     request_body.c        JSON bodies
@@ -184,7 +184,7 @@ char *own_stderr(const char *text);
 // Whether a client's message is a kernel_info_request on shell whose header is well-formed.
 bool is_info_request(const struct kernel_message *message);
 
-// ---- kernel_socket.c ------------------------------------------------------------------------
+// ---- kernel_socket_open.c -------------------------------------------------------------------
 
 // Connects the client of a request, which is a handshake, with the first kernel of a session, or
 // answers why not.
