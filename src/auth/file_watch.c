@@ -46,6 +46,8 @@ static int
 watch_name(struct file_watch *watch, const char *folder, const char *name)
 {
     int wd = loop_inotify_add(watch->changes, *folder ? folder : "/", FOLDER_MASK);
+    if (wd >= 0 && watch->n_names == NAMES_MAX)
+        errno = ENOSPC;
     if (wd < 0 || watch->n_names == NAMES_MAX)
         return -1;
     watch->names[watch->n_names++] = (struct watched_name){
@@ -74,6 +76,13 @@ drop_last(struct buf *folder)
     folder->len -= folder->len > 0;
     buf_append_str(folder, "");
     folder->data[folder->len] = '\0';
+}
+
+static int
+too_many_links(void)
+{
+    errno = ELOOP;
+    return -1;
 }
 
 // Goes on at a symlink's target.
@@ -118,7 +127,7 @@ watch_way(struct file_watch *watch)
         if (!there)
             rest[0] = '\0';
         else if (link)
-            result |= ++n_links > LINKS_MAX ? -1 : follow_link(path, &folder, &rest);
+            result |= ++n_links > LINKS_MAX ? too_many_links() : follow_link(path, &folder, &rest);
         else if (last && loop_inotify_add(watch->changes, path, FILE_MASK) < 0)
             result |= errno == ENOENT ? 0 : -1; // its folder reports what becomes of it
         else

@@ -63,6 +63,22 @@ http_request_body_done(struct http_request *request)
     request->taken_len = 0;
 }
 
+void
+http_request_give_body(struct http_request *request, struct http_body *body)
+{
+    if (evbuffer_add_buffer(request->body, body->bytes))
+        abort();
+    request->taken_len = 0;
+    http_body_free(body);
+}
+
+const char *
+http_body_data(const struct http_body *body, size_t *ret_len)
+{
+    *ret_len = body_len(body);
+    return (const char *)evbuffer_pullup(body->bytes, -1);
+}
+
 char *
 http_body_text(struct http_body *body, size_t *ret_len)
 {

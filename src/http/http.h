@@ -262,6 +262,10 @@ enum {
 // Takes the whole body from the request, to be read on a worker.
 struct http_body;
 struct http_body *http_request_take_body(struct http_request *request);
+// Gives it back as it was taken.
+void http_request_give_body(struct http_request *request, struct http_body *body);
+// The whole body, borrowed; not NUL-terminated. Any thread that has the body may call it.
+const char *http_body_data(const struct http_body *body, size_t *ret_len);
 // The body as one text, with a NUL after its `ret_len` bytes, to be freed. Frees the body. On any
 // thread.
 char *http_body_text(struct http_body *body, size_t *ret_len) KG_MUST_CHECK;

@@ -100,8 +100,11 @@ on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *
     (void)len;
     struct http_server *server = arg;
     bool is_replica = server->is_replica && server->is_replica(from, server->replica_arg);
-    struct http_peer *peer =
-        places_make_room(&server->places) ? peer_take(&server->peers, from, is_replica) : NULL;
+    struct http_peer *peer = peer_take(&server->peers, from, is_replica);
+    if (peer && !places_make_room(&server->places)) {
+        peer_leave(&server->peers, peer, false, clock_mono_ms());
+        peer = NULL;
+    }
     if (!peer) {
         close(fd);
         return;

@@ -105,12 +105,14 @@ fan_out_finish(struct fan_out *fan_out)
 
 // A list that lacks sessions would look as if they had ended. A replica without sessions of the
 // client's has nothing to add.
-static bool
-is_missed(const struct fan_out *fan_out, const struct provisioner_place *place)
+static void
+note_missing(struct fan_out *fan_out, const struct provisioner_place *place)
 {
     const char *owner = http_request_owner(fan_out->request);
-    return !owner ||
-           provisioner_holds_for(fan_out->replicas->settings.provisioner, place->id, owner);
+    if (!owner || provisioner_holds_for(fan_out->replicas->settings.provisioner, place->id, owner))
+        kg_error_set(&fan_out->err, KG_PROVISIONER_UNAVAILABLE, 0,
+                     "a replica does not list its sessions; if it has ended, another one takes "
+                     "over within 20 seconds");
 }
 
 static void
@@ -122,10 +124,8 @@ on_answer(const struct http_call_result *result, void *arg)
     question->call = NULL;
     if (!result->err && result->status == 200)
         answer->body = json_loadb(result->body, result->body_len, 0, NULL);
-    if (!answer->body && is_missed(fan_out, &answer->place))
-        kg_error_set(&fan_out->err, KG_PROVISIONER_UNAVAILABLE, 0,
-                     "a replica does not list its sessions; if it has ended, another one takes "
-                     "over within 20 seconds");
+    if (!answer->body)
+        note_missing(fan_out, &answer->place);
     if (--fan_out->n_left == 0)
         fan_out_finish(fan_out);
 }
@@ -147,9 +147,13 @@ fan_out_start(struct replicas *replicas, struct http_request *request, const cha
         struct question *question = &fan_out->questions[i];
         question->fan_out = fan_out;
         fan_out->answers[i].place = places[i];
+        struct kg_error err = {0};
         question->call = call_start(replicas, request, &spec, target, no_headers, &places[i],
-                                    on_answer, question, &fan_out->err);
-        fan_out->n_left += question->call != NULL;
+                                    on_answer, question, &err);
+        if (question->call)
+            fan_out->n_left++;
+        else
+            note_missing(fan_out, &places[i]);
     }
     if (fan_out->n_left == 0)
         fan_out_finish(fan_out);

@@ -17,8 +17,7 @@ struct placing {
     bool has_read;
     char *names[RULES_MAX]; // in the body, by rule; or NULL
     struct loop_work *work; // reads them, if the body is large
-    char *body;
-    size_t body_len;
+    struct http_body *body; // the request's, while they are read
 };
 
 enum step {
@@ -35,7 +34,7 @@ placing_free(void *arg)
     struct placing *placing = arg;
     for (size_t i = 0; i < RULES_MAX; i++)
         free(placing->names[i]);
-    free(placing->body);
+    http_body_free(placing->body);
     free(placing);
 }
 
@@ -83,7 +82,9 @@ static void
 on_worker(void *arg)
 {
     struct placing *placing = arg;
-    read_names(placing, placing->body, placing->body_len);
+    size_t len;
+    const char *body = http_body_data(placing->body, &len);
+    read_names(placing, body, len);
 }
 
 static void
@@ -91,7 +92,7 @@ on_names_read(void *arg)
 {
     struct placing *placing = arg;
     placing->work = NULL;
-    free(KG_STEAL(placing->body));
+    http_request_give_body(placing->request, KG_STEAL(placing->body));
     walk_or_handle(placing);
 }
 
@@ -114,9 +115,7 @@ read_body(struct placing *placing)
         read_names(placing, body, len);
         return false;
     }
-    placing->body = kg_realloc(NULL, len); // bounded by the server
-    memcpy(placing->body, body, len);
-    placing->body_len = len;
+    placing->body = http_request_take_body(request);
     placing->work =
         loop_work_start(placing->replicas->settings.loop, loop_lane_of(owner ? owner : ""),
                         on_worker, on_names_read, placing);

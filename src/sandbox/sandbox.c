@@ -537,9 +537,14 @@ static void
 on_claimed(const struct kg_error *err, void *arg)
 {
     struct sandbox *sandbox = arg;
+    struct kg_error lost;
 
     sandbox->op = NULL;
-    if (err && (err->code == KG_NOT_FOUND || sandbox->overtaken)) {
+    if (err && sandbox->overtaken) {
+        kg_error_set(&lost, KG_NOT_FOUND, 0, "another gateway has taken the sandbox");
+        err = &lost;
+    }
+    if (err && err->code == KG_NOT_FOUND) {
         let_go(sandbox);
         sandbox_set_state(sandbox, SANDBOX_GONE);
         close_gateway_side(sandbox);

@@ -112,7 +112,6 @@ handle_session_list(struct http_request *request, void *arg)
 struct showing {
     struct http_request *request;
     struct api_context *context;
-    struct sandbox_call *call;
     json_t *body;
 };
 

@@ -93,7 +93,8 @@ start_on_session(struct session *session, struct kernel *kernel, const struct kg
     }
     start->client = session_client_new(session);
     if (ask_for_info(start, kernel, &err) < 0) {
-        session_end(session, "its kernel cannot be asked", NULL, NULL);
+        if (start->is_random) // else other clients may use the kernel
+            session_end(session, "its kernel cannot be asked", NULL, NULL);
         kernel_start_finish(start, &err);
     }
 }

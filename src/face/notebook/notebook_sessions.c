@@ -215,7 +215,7 @@ create_on_started(struct session *kernel, const struct kg_error *err, void *arg)
         session_record_of_path(call->notebook, owner, call->fields.path);
     const struct session *earlier = record ? session_record_kernel(call->notebook, record) : NULL;
     if (earlier) {
-        if (earlier != kernel)
+        if (earlier != kernel && !call->kernel_id)
             session_end(kernel, "its notebook has another kernel", NULL, NULL);
         reply_created(call, record);
         return;
