@@ -80,7 +80,7 @@ command_output_take(struct pipe *pipe, const char *data, size_t len)
     write_text(pipe, &text);
 }
 
-// What the bound has cut a character in two of is left out.
+// Drops a character that the bound has cut in two.
 static void
 end_pipe(struct pipe *pipe)
 {

@@ -192,7 +192,7 @@ on_exit_status(pid_t pid, int status, void *arg)
     log_info("kernel ended", LOG_STR("kernel", kernel->name), LOG_INT("pid", pid),
              LOG_INT("exit_code", kernel->exit_code), LOG_INT("signal", kernel->signal));
     settings->finish_links(kernel->name, settings->arg);
-    // Who asked for its end is told by the answer to that.
+    // The caller of kernels.stop learns it from the answer.
     if (kernel->stopping)
         return;
     events_add(settings->events,

@@ -107,7 +107,7 @@ parse_text(int option, struct agent_settings *settings)
     return 0;
 }
 
-// The key all zero stands for one that was not given: nobody has the other half of that.
+// A key of zeros means that none was given: no secret key belongs to it.
 static bool
 is_complete(const struct agent_settings *settings)
 {

@@ -34,7 +34,7 @@ check_argv(const json_t *argv, size_t max, size_t max_len, const char **ret, str
     for (size_t i = 0; i < n; i++) {
         if (!is_plain_string(json_array_get(argv, i), max_len))
             return kg_error_set(err, KG_INVALID, 0,
-                                "argv holds what is no string, or longer than %zu bytes", max_len);
+                                "argv: each item must be a string of at most %zu bytes", max_len);
         ret[i] = json_string_value(json_array_get(argv, i));
     }
     ret[n] = NULL;
@@ -54,7 +54,9 @@ check_env(json_t *env, struct kg_error *err)
                             ENV_MAX);
     json_object_foreach(env, name, value) {
         if (!env_name_valid(name) || !is_plain_string(value, STRING_MAX))
-            return kg_error_set(err, KG_INVALID, 0, "env holds what is no variable");
+            return kg_error_set(
+                err, KG_INVALID, 0,
+                "env: each name must be that of a variable, and each value a string");
     }
     return 0;
 }

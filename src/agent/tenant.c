@@ -413,7 +413,7 @@ tenant_on_gateway_lost(void *arg)
     struct kg_error err;
     tenant->connected = false;
     (void)kg_error_set(&err, KG_INTERNAL, 0,
-                       "the connection to the gateway has ended, and nobody knows how far the "
+                       "the connection to the gateway has ended, and it is not known how far the "
                        "request got; try again");
     for (size_t i = 0; i < TENANT_REQUESTS_MAX; i++) {
         struct place *place = &tenant->places[i];

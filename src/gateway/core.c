@@ -443,7 +443,8 @@ on_common_packages(const struct kg_error *err, void *arg)
     struct core *core = arg;
     KG_AUTO_FREE char *names = json_dumps(core->common_packages, JSON_COMPACT);
     if (err)
-        log_warning("all sessions should have packages, and get what they had before at most",
+        log_warning("the packages of all sessions could not be prepared; sessions keep the set "
+                    "before, if there is one",
                     LOG_STR("packages", names), LOG_ERR(err));
     else
         log_info("all sessions have packages", LOG_STR("packages", names));

@@ -18,9 +18,9 @@ pass_through(json_t *env, const char *list, struct kg_error *err)
     for (char **name = names; *name; name++) {
         const char *value = getenv(*name);
         if (!env_name_valid(*name))
-            return kg_error_set(err, KG_INVALID, 0,
-                                "setting pass-through-env: \"%.60s\" is no name of a variable",
-                                *name);
+            return kg_error_set(
+                err, KG_INVALID, 0,
+                "setting pass-through-env: \"%.60s\" cannot be the name of a variable", *name);
         if (++n > MAX_PASSED)
             return kg_error_set(err, KG_INVALID, 0, "setting pass-through-env: more than %d names",
                                 MAX_PASSED);

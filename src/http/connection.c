@@ -8,7 +8,7 @@
 void
 connection_close(struct http_connection *conn)
 {
-    // pipeline.c hears of it as if the socket had failed.
+    // Raises a socket error, which pipeline.c handles.
     bufferevent_trigger_event(conn->bev, BEV_EVENT_READING | BEV_EVENT_ERROR, 0);
 }
 

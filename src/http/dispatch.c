@@ -14,7 +14,7 @@ static void
 answer_unrouted(struct http_request *request, int methods)
 {
     struct kg_error err;
-    char allow[64];
+    char allow[HTTP_METHODS_TEXT_SIZE];
     methods_format(methods | HTTP_OPTIONS, allow, sizeof allow);
     if (methods == 0) {
         kg_error_set(&err, KG_NOT_FOUND, 0, "no route has this path");
@@ -246,8 +246,7 @@ on_identified(struct http_connection *conn)
     if (request->owner[0])
         place_trust(conn);
     bool is_admitted = !request->err.code && request->owner[0];
-    // No method but these has a body with a meaning (RFC 9110, section 9.3).
-    request->body_is_unread = has_body && !(request->method & (HTTP_POST | HTTP_PUT | HTTP_PATCH));
+    request->body_is_unread = has_body && !(request->method & HTTP_METHODS_WITH_BODY);
     request->body_is_cut = has_body && !request->body_is_unread && !is_admitted && !is_small;
     if (!has_body || request->body_is_unread || request->body_is_cut) {
         dispatch_handle(request);
@@ -266,7 +265,7 @@ dispatch_head(struct http_request *request)
     struct kg_error *err = &request->err;
     request->method = method_by_name(request->head.method);
     if (!request->method) {
-        char allow[64];
+        char allow[HTTP_METHODS_TEXT_SIZE];
         methods_format(-1, allow, sizeof allow);
         http_reply_header(request, "Allow", allow);
         reply_close(request);

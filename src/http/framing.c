@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of a request as it comes: so many bytes, or chunks (RFC 9112, section 7.1).
+// The body of a request as it comes: a fixed number of bytes, or chunks (RFC 9112, section 7.1).
 
 #include "http_priv.h"
 

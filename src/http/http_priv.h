@@ -240,7 +240,7 @@ struct http_head {
     const char *method;
     const char *target;    // in origin-form
     const char *authority; // of a target in absolute-form, which counts instead of Host; NULL: none
-    bool is_1_0; // HTTP/1.0; else 1.1
+    bool is_1_0;           // HTTP/1.0; else 1.1
     struct http_header *headers;
     size_t n_headers;
     size_t n_allocated;
@@ -425,7 +425,12 @@ void intake_forget(struct http_connection *conn);
 
 // 0: none of them.
 enum http_method method_by_name(const char *name);
-// Writes "GET, HEAD, …" for a set of methods.
+enum {
+    HTTP_METHODS_TEXT_SIZE = 64,
+    // Only these have a body with a meaning (RFC 9110, section 9.3).
+    HTTP_METHODS_WITH_BODY = HTTP_POST | HTTP_PUT | HTTP_PATCH,
+};
+// Writes "GET, HEAD, …" for a set of methods; all of them fit into HTTP_METHODS_TEXT_SIZE.
 void methods_format(int set, char *ret, size_t size);
 struct http_request *request_new(struct http_connection *conn);
 // Reads the path and the query.

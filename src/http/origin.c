@@ -94,8 +94,9 @@ origin_add_headers(struct http_request *request)
     http_reply_header(request, "Vary", "Origin");
     if (request->method != HTTP_OPTIONS)
         return;
-    http_reply_header(request, "Access-Control-Allow-Methods",
-                      "GET, HEAD, POST, PUT, DELETE, PATCH");
+    char methods[HTTP_METHODS_TEXT_SIZE];
+    methods_format(~(int)HTTP_OPTIONS, methods, sizeof methods);
+    http_reply_header(request, "Access-Control-Allow-Methods", methods);
     const char *headers = http_request_header(request, "Access-Control-Request-Headers");
     if (headers)
         http_reply_header(request, "Access-Control-Allow-Headers", headers);

@@ -39,8 +39,8 @@ struct http_pace;
 struct http_pace *http_pace_new(struct loop *loop, const struct http_request *request,
                                 const struct http_pace_rule *rule, void *arg);
 void http_pace_free(struct http_pace *pace);
-// Begins to look, with no slow ticks so far; the first tick is `tick_ms` from now. One that looks
-// already is left alone.
+// Begins to look, with no slow ticks so far; the first tick is `tick_ms` from now. It does
+// nothing if it has begun already.
 void http_pace_start(struct http_pace *pace);
 // The next tick is `tick_ms` from now; slow ticks so far still count.
 void http_pace_put_off(struct http_pace *pace);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Client addresses: how many connections of each have had no valid key so far, and how many wrong
-// keys each has sent. Who has many addresses of IPv6 has whole networks: a /64 counts as one
+// keys each has sent. A client with many IPv6 addresses owns whole networks: a /64 counts as one
 // address, a /56 as two, and a /48 as four.
 
 #include <assert.h>

@@ -71,7 +71,7 @@ proxies_say_elsewhere(const struct http_request *request)
     return false;
 }
 
-// Of several proxies, the first one speaks with the client.
+// The first value comes from the proxy nearest to the client.
 bool
 http_request_is_https(const struct http_request *request)
 {

@@ -86,7 +86,7 @@ find(const struct http_router *router, struct http_request *request, int *ret_me
     return NULL;
 }
 
-// Nobody means anything else by a slash at the end.
+// A trailing slash makes no difference.
 const struct http_router_entry *
 router_find(const struct http_router *router, struct http_request *request, int *ret_methods)
 {

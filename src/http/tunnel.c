@@ -107,7 +107,7 @@ http_tunnel_head(const struct http_request *request, const char *extra)
     if (upgrades)
         append_header(&head, "Upgrade", upgrade);
     append_header(&head, "Connection", upgrades ? "Upgrade" : "close");
-    if (http_request_body_len(request) > 0 || (request->method & (HTTP_POST | HTTP_PUT)))
+    if (http_request_body_len(request) > 0 || (request->method & HTTP_METHODS_WITH_BODY))
         buf_printf(&head, "Content-Length: %zu\r\n", http_request_body_len(request));
     buf_append_str(&head, extra);
     buf_append_str(&head, "\r\n\r\n");

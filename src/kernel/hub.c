@@ -424,7 +424,7 @@ hub_tap_kind(const struct kernel_hub *hub, enum process_state state)
     return KERNEL_TAP_DEAD;
 }
 
-// What was meant for the old process is not for the new one.
+// Discards the requests that wait for the old process.
 void
 hub_on_replacing(struct kernel_hub *hub, const struct process_end *end)
 {

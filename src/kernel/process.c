@@ -98,7 +98,7 @@ end_if_over(struct kernel_process *process)
         loop_timer_start(process->ending, 0); // a caller may be inside an event of the channels
 }
 
-// What was waited for has come, or does not come.
+// The end of the process or of its links has come, or the time for it is over.
 static void
 process_on_ending(void *arg)
 {

@@ -236,7 +236,8 @@ on_setup_reply(struct kernel_runner *runner, const json_t *content)
         return;
     }
     cell_fail(&run->cell, string_of(content, "ename", "SetupError"),
-              string_of(content, "evalue", "what goes before the code has failed"),
+              string_of(content, "evalue",
+                        "the setup before the code (startup, variables or env) failed"),
               json_object_get(content, "traceback"));
     run_finish(runner, CELL_ANSWERED, FATE_STAYS);
 }
@@ -299,7 +300,7 @@ run_on_again(void *arg)
 }
 
 // An interrupt that was asked for meanwhile has waited: ipykernel ignores signals between requests.
-// Messages that are left out do not name their request, but while they are, no tap has one.
+// Messages that are left out have no parent; they are left out only while no tap has a request.
 void
 runner_on_begun(struct kernel_runner *runner)
 {

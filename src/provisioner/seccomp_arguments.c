@@ -47,8 +47,8 @@ static const uint32_t socket_options[] = {
     SO_PRIORITY, SO_LINGER, SO_PASSCRED, SO_RCVTIMEO, SO_SNDTIMEO, SO_PEEK_OFF,
     OPTION_RCVTIMEO_NEW, OPTION_SNDTIMEO_NEW,
 };
-// It does nothing: connections that were not accepted yet have the listener's buffer, and what is in it
-// is nobody's memory. Accepted ones have buffers that grow by themselves. libzmq aborts on an error.
+// It does nothing: connections that were not accepted yet have the listener's buffer, which is
+// not charged to any control group. Accepted ones have buffers that grow by themselves. libzmq aborts on an error.
 static const uint32_t ignored_option = SO_RCVBUF;
 // Not: error queues, memberships and sources of multicasts, IP options.
 static const uint32_t ip_options[] = {

@@ -111,7 +111,7 @@ replicas_send(struct replicas *replicas, struct http_request *request,
     replicas_reply_lost(request);
 }
 
-// This replica ends: another one, whichever, does the work. False: there is none. Takes the
+// This replica is shutting down: any other one does the work. False: there is none. Takes the
 // lookup if there is.
 static bool
 send_elsewhere(struct lookup *lookup)

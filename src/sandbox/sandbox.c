@@ -309,8 +309,8 @@ overtaken(struct kg_error *err)
                         "another gateway has taken the sandbox over");
 }
 
-// The container was another gateway's meanwhile, and that has given it up before this one has
-// noticed: what worked with it here ends, and does not touch it any more.
+// Another gateway took the container over and gave it up before this one noticed: what used it here
+// ends, and does not touch it any more.
 static void
 supersede(const struct sandbox_context *context, const char *id)
 {

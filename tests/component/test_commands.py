@@ -86,7 +86,7 @@ def test_environment(start_gateway):
 
 
 def test_pass_through_env_is_checked(start_gateway):
-    with pytest.raises(AssertionError, match='pass-through-env: "1A" is no name of a variable'):
+    with pytest.raises(AssertionError, match='pass-through-env: "1A" cannot be the name of a variable'):
         start_gateway("--pass-through-env", "HOME,1A")
 
 

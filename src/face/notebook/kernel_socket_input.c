@@ -93,7 +93,7 @@ send_message(struct kernel_socket *socket, bool is_text, const void *data, size_
         return 0;
     if (kernel_tap_send(socket->tap, &framed.message, err) == 0)
         return 0;
-    // An answer to a question that a restart has taken back is nobody's fault.
+    // An input_reply whose request was cancelled by a restart is ignored.
     bool is_late = framed.message.channel == KERNEL_STDIN && err->code == KG_INVALID;
     return is_late || err->code == KG_NOT_FOUND ? 0 : -1;
 }

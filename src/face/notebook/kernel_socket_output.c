@@ -175,7 +175,7 @@ kernel_socket_pump(struct kernel_socket *socket)
     }
 }
 
-// What has happened since is said by the items that wait in the tap.
+// Later changes wait in the tap.
 void
 kernel_socket_write_first_state(struct kernel_socket *socket)
 {

@@ -60,13 +60,12 @@ set_verdict(struct kubernetes *kube, bool closed, const char *why)
 static void
 network_fail(struct kubernetes *kube, const struct kg_error *err)
 {
-    KG_AUTO_FREE char *why =
-        kg_asprintf("what a sandbox can reach cannot be tried: %s", err->message);
+    KG_AUTO_FREE char *why = kg_asprintf("cannot test what sandboxes can reach: %s", err->message);
     if (!kube->network.closed) {
         set_verdict(kube, false, why);
         return;
     }
-    log_warning("what a sandbox can reach cannot be tried", LOG_ERR(err));
+    log_warning("cannot test what sandboxes can reach", LOG_ERR(err));
     kube->network.stage = KUBE_NETWORK_REMOVE;
     step(kube);
 }

@@ -122,7 +122,7 @@ made_sessions_leave(struct mcp_tools *tools, const struct mcp_session *client, c
 
 // ---- The one that ends ----------------------------------------------------------------------
 
-// Whether nobody has used it for a while, nor can its client be about to.
+// Whether it has been idle for a while, and its client cannot be about to use it.
 static bool
 made_is_left(const struct mcp_tools *tools, const struct made_session *made,
              const struct session *session)
