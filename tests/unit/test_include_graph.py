@@ -121,6 +121,13 @@ class IncludeGraph(unittest.TestCase):
         changes = {"face/mcp/tools/t.c": tool, "http/http.c": 'const char *http = "run_it";\n'}
         self.assert_one(self.check(changes), 'src/http/http.c has "run_it"', "src/face/mcp")
 
+    def test_a_face_is_a_folder(self):
+        layers = [["http"], ["face/mcp"], ["face/api", "face/mcp/tools"], ["gateway"]]
+        found = include_graph.faces(layers)
+        self.assertEqual(
+            found, {"face/mcp": ["face/mcp", "face/mcp/tools"], "face/api": ["face/api"]}
+        )
+
     def test_module_without_a_layer(self):
         problems = self.check({"stray/stray.c": "int stray;\n"})
         self.assert_one(problems, "src/stray is not in src/layers")
