@@ -11,7 +11,7 @@ import pytest
 import python_packages
 from account_commands import Accounts
 from component import cell
-from contract import NDJSON, OPENAPI, OPERATIONS, check_stream, resolve, validator
+from contract import NDJSON, OPENAPI, OPERATIONS, check_stream, resolve, send_example, validator
 from kernelgate import BINARY, PROJECT, Gateway
 
 
@@ -213,18 +213,8 @@ def instances(media_type, text):
 def ask(gateway, method, path, ids):
     """Sends what the document gives as an example, and checks the answer against it."""
     operation = OPERATIONS[method, path]
-    bodies = resolve(operation.get("requestBody", {})).get("content", {})
-    body = bodies.get("application/json")
-    raw = bodies.get("application/octet-stream")
     collection = path.removeprefix("/api/v1/").split("/")[0]
-    response = gateway.client.request(
-        method,
-        path.replace("{id}", ids.get(collection, ids["sessions"]))
-        .replace("{path}", "docs.txt")
-        .replace("{name}", "numpy"),
-        json=body["example"] if body else None,
-        content=raw["example"] if raw else None,
-    )
+    response = send_example(gateway.client, method, path, ids.get(collection, ids["sessions"]))
     assert str(response.status_code) in operation["responses"], response.text
     documented = resolve(operation["responses"][str(response.status_code)])
     media_type = response.headers["content-type"].split(";")[0]

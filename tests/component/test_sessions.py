@@ -11,6 +11,7 @@ import uuid
 import component
 import pytest
 from component import HELD, cell
+from contract import OPERATIONS, send_example
 from kernelgate import problem, wait_for
 from sandboxes import lives, sandbox_of
 
@@ -314,18 +315,9 @@ def test_one_owners_session_is_404_to_another(start_gateway, tmp_path):
     bob = gateway.client_for("key-of-bob")
     gateway.create_session(session_id="mine")
     execution = gateway.execute('set x "alice"', session_id="mine").headers["x-execution-id"]
-    for method, path in (
-        ("GET", "/api/v1/sessions/mine"),
-        ("DELETE", "/api/v1/sessions/mine"),
-        ("POST", "/api/v1/sessions/mine/interrupt"),
-        ("POST", "/api/v1/sessions/mine/restart"),
-        ("POST", "/api/v1/sessions/mine/touch"),
-        ("GET", "/api/v1/sessions/mine/packages"),
-        ("GET", "/api/v1/sessions/mine/packages/numpy"),
-    ):
-        problem(bob.request(method, path), 404, "session_not_found")
-    install = bob.post("/api/v1/sessions/mine/packages", json={"packages": ["numpy"]})
-    problem(install, 404, "session_not_found")
+    for method, path in (it for it in OPERATIONS if it[1].startswith("/api/v1/sessions/{id}")):
+        response = send_example(bob, method, path, "mine")
+        problem(response, 404, "session_not_found")
     problem(bob.get(f"/api/v1/executions/{execution}"), 404, "not_found")
     problem(bob.post(f"/api/v1/executions/{execution}/interrupt"), 404, "not_found")
     assert bob.get("/api/v1/sessions").json() == {"sessions": {}, "total": 0}

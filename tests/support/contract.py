@@ -30,6 +30,16 @@ def resolve(value):
     return found
 
 
+def send_example(client, method, path, id_):
+    """Sends an operation's example about the session, execution, key or user `id_`."""
+    body = resolve(OPERATIONS[method, path].get("requestBody", {})).get("content", {})
+    known = "application/json", "application/octet-stream"
+    json_, raw = (body[kind]["example"] if kind in body else None for kind in known)
+    for name, value in {"{id}": id_, "{path}": "docs.txt", "{name}": "numpy"}.items():
+        path = path.replace(name, value)
+    return client.request(method, path, json=json_, content=raw)
+
+
 def validator(schema):
     """The validator of a schema of the document; compiled once."""
     return jsonschema_rs.Draft202012Validator({**schema, "components": OPENAPI["components"]})
