@@ -165,6 +165,22 @@ def test_routes_are_those_of_the_code():
     assert routes == set(OPERATIONS)
 
 
+def test_the_list_of_routes_is_complete():
+    """A row of docs/api.md has methods and a path, and may have another one: `…/packages/{name}`."""
+    table = (PROJECT / "docs/api.md").read_text().split("| route | does |\n|---|---|\n")[1]
+    plain = re.compile(r"\{\w+\}")  # the names of parameters are for the reader
+    listed = set()
+    for row in table.split("\n\n")[0].splitlines():
+        words = re.findall(r"[^`, |]+", plain.sub("{}", row.split(" | ")[0]))
+        first, *more = [word for word in words if "/" in word]
+        if first in ("/mcp", "/sse", "/console/"):
+            continue  # not in the document
+        paths = [first, *(f"{first}/{word.rpartition('/')[2]}" for word in more)]
+        methods = {word for word in words if word.isupper()} - {"HEAD"}  # which GET implies
+        listed |= {(method, path) for method in methods for path in paths}
+    assert listed == {(method, plain.sub("{}", path)) for method, path in OPERATIONS}
+
+
 def test_codes_are_those_of_the_code():
     source = (PROJECT / "src/base/error.c").read_text()
     statuses = {code: int(number) for number, code in re.findall(r'\{(\d{3}), "(\w+)"', source)}
