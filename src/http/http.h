@@ -214,7 +214,7 @@ struct http_route {
     const char *pattern; // borrowed
     http_handler_fn handler;
     int flags;
-    const struct http_concern *concerns; // borrowed; or NULL
+    const struct http_concern *concerns; // borrowed; or NULL. The pattern has what they name
 };
 void http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
                             void *arg);

@@ -6,6 +6,22 @@
 
 #include "http_priv.h"
 
+// Only where there are several gateways is a parameter looked up that a route's concerns name, so a
+// wrong name would not be found out before.
+static bool
+concerns_what_it_has(const struct http_route *route)
+{
+    for (const struct http_concern *rule = route->concerns; rule && rule->kind; rule++) {
+        if (rule->part != HTTP_IN_PATH)
+            continue;
+        KG_AUTO_FREE char *one = kg_asprintf("{%s}", rule->name);
+        KG_AUTO_FREE char *rest = kg_asprintf("{%s...}", rule->name);
+        if (!strstr(route->pattern, one) && !strstr(route->pattern, rest))
+            return false;
+    }
+    return true;
+}
+
 void
 http_server_add_routes(struct http_server *server, const struct http_route *routes, size_t n,
                        void *arg)
@@ -14,6 +30,7 @@ http_server_add_routes(struct http_server *server, const struct http_route *rout
     router->entries = kg_realloc(router->entries, (router->n + n) * sizeof *router->entries);
     for (size_t i = 0; i < n; i++) {
         assert(routes[i].pattern[0] == '/');
+        assert(concerns_what_it_has(&routes[i]));
         router->entries[router->n++] = (struct http_router_entry){routes[i], arg};
     }
 }

@@ -4,9 +4,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "http_priv.h"
@@ -37,6 +39,31 @@ field(const struct call *call, const char *name)
 }
 
 // ---- Routes ---------------------------------------------------------------------------------
+
+// Only an installation of several gateways would look the parameter up.
+static void
+test_a_route_cannot_concern_a_parameter_that_it_lacks(void **state)
+{
+    (void)state;
+    static const struct http_concern concerns[] = {
+        {.kind = HTTP_CONCERNS_SESSION, .part = HTTP_IN_PATH, .name = "id"}, {0}};
+    static const struct http_route good[] = {
+        {HTTP_GET, "/things/{id}", NULL, 0, concerns},
+        {HTTP_GET, "/more/{id...}", NULL, 0, concerns},
+    };
+    static const struct http_route bad = {HTTP_GET, "/things/{name}", NULL, 0, concerns};
+    http_server_add_routes(bench.server, good, KG_ARRAY_LEN(good), NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)!freopen("/dev/null", "w", stderr);
+        signal(SIGABRT, SIG_DFL); // not cmocka's
+        http_server_add_routes(bench.server, &bad, 1, NULL);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
 
 static void
 test_routes_and_params(void **state)
@@ -1604,6 +1631,7 @@ int
 main(void)
 {
     static const struct CMUnitTest http_tests[] = {
+        TEST(test_a_route_cannot_concern_a_parameter_that_it_lacks),
         TEST(test_routes_and_params),
         TEST(test_query),
         TEST(test_methods),
