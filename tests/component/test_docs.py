@@ -185,7 +185,13 @@ def test_codes_are_those_of_the_code():
     source = (PROJECT / "src/base/error.c").read_text()
     statuses = {code: int(number) for number, code in re.findall(r'\{(\d{3}), "(\w+)"', source)}
     documented = OPENAPI["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]
-    assert set(documented) <= set(statuses)
+    table = (PROJECT / "docs/api.md").read_text().split("\n## Errors\n")[1].split("\n## ")[0]
+    listed = {
+        code: int(status)
+        for status, codes in re.findall(r"^\| (\d{3}) \| ([^|]+) \|", table, re.MULTILINE)
+        for code in re.findall(r"`(\w+)`", codes)
+    }
+    assert listed == {code: statuses[code] for code in documented}
     for (method, path), operation in OPERATIONS.items():
         for status, response in operation["responses"].items():
             for code in re.findall(r"`(\w+)`", resolve(response)["description"]):
