@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "auth_priv.h"
+#include "file_watch.h"
 
 // Belongs to the worker until it is done.
 struct reading {
@@ -23,7 +24,7 @@ struct api_keys {
     struct key_set *fixed; // the setting api-key
     struct key_set *set;   // in force
     struct loop *loop;
-    struct file_watch *watch;
+    struct loop_file_watch *watch;
     struct loop_work *work; // while the file is read
     bool changed_meanwhile;
     loop_fn on_change;
@@ -144,7 +145,7 @@ api_keys_watch(struct api_keys *keys, struct loop *loop, loop_fn on_change, void
     keys->loop = loop;
     keys->on_change = on_change;
     keys->arg = arg;
-    keys->watch = file_watch_new(loop, keys->path, keys_on_file, keys);
+    keys->watch = loop_file_watch_new(loop, keys->path, keys_on_file, keys);
     keys_on_file(keys); // it may have changed since it was read first
 }
 
@@ -174,7 +175,7 @@ api_keys_free(struct api_keys *keys)
         return;
     if (keys->work)
         loop_work_cancel(keys->work, reading_free);
-    file_watch_free(keys->watch);
+    loop_file_watch_free(keys->watch);
     key_set_free(keys->fixed);
     key_set_free(keys->set);
     free(keys->path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Timers, descriptors, signals, child processes, work off the loop, by the machine's clock.
+// Timers, descriptors, files, signals, child processes, work off the loop, by the machine's clock.
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,11 +13,13 @@
 
 #include <cmocka.h>
 
+#include "file_watch.h"
 #include "loop.h"
 
 struct fixture {
     struct loop *loop;
     struct loop_timer *timer;
+    struct loop_file_watch *file_watch;
     int fired;
     int turns;
     struct loop_process_result result;
@@ -184,6 +186,40 @@ test_descriptor_pauses_and_resumes(void **state)
     assert_memory_equal(f->output, "hi", 2);
     close(fds[0]);
     close(fds[1]);
+}
+
+static void
+on_file_change(void *arg)
+{
+    struct fixture *f = arg;
+    if (++f->fired == 3)
+        loop_file_watch_free(KG_STEAL(f->file_watch));
+    loop_stop(f->loop);
+}
+
+// Of the ways to a file test_auth.c has more.
+static void
+test_a_file_is_watched_until_its_watch_is_freed(void **state)
+{
+    struct fixture *f = *state;
+    struct kg_error err;
+    char folder[] = "/tmp/kg-test-loop-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    KG_AUTO_FREE char *path = kg_asprintf("%s/file", folder);
+    f->file_watch = loop_file_watch_new(f->loop, path, on_file_change, f);
+    assert_int_equal(file_write_atomic(path, "a", 1, 0600, &err), 0); // it is made
+    loop_run(f->loop);
+    assert_int_equal(f->fired, 1);
+    KG_AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(write(fd, "b", 1), 1);
+    close(KG_STEAL_FD(fd)); // it is written
+    loop_run(f->loop);
+    assert_int_equal(f->fired, 2);
+    assert_int_equal(unlink(path), 0);
+    loop_run(f->loop);
+    assert_int_equal(f->fired, 3);
+    assert_null(f->file_watch);
+    assert_int_equal(path_remove_tree(folder, &err), 0);
 }
 
 static void
@@ -466,6 +502,7 @@ main(void)
         TEST(test_turns_are_counted_until_the_loop_is_stopped),
         TEST(test_signal),
         TEST(test_descriptor_pauses_and_resumes),
+        TEST(test_a_file_is_watched_until_its_watch_is_freed),
         TEST(test_process_exit_code_and_last_output),
         TEST(test_process_stdin_is_an_empty_pipe),
         TEST(test_process_that_does_not_exist),

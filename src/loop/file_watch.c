@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "auth_priv.h"
+#include "file_watch.h"
 
 enum {
     SETTLE_MS = 50, // between the first event and the call
@@ -28,7 +28,7 @@ struct watched_name {
     char *path;
 };
 
-struct file_watch {
+struct loop_file_watch {
     struct loop *loop;
     char *path; // absolute
     loop_fn on_change;
@@ -43,7 +43,7 @@ struct file_watch {
 // ---- The way --------------------------------------------------------------------------------
 
 static int
-watch_name(struct file_watch *watch, const char *folder, const char *name)
+watch_name(struct loop_file_watch *watch, const char *folder, const char *name)
 {
     int wd = loop_inotify_add(watch->changes, *folder ? folder : "/", FOLDER_MASK);
     if (wd >= 0 && watch->n_names == NAMES_MAX)
@@ -104,7 +104,7 @@ follow_link(const char *link, struct buf *folder, char **rest)
 
 // Watches all of the way that there is.
 static int
-watch_way(struct file_watch *watch)
+watch_way(struct loop_file_watch *watch)
 {
     KG_AUTO_BUF folder = {0}; // without symlinks and a slash at its end
     char *rest = kg_strdup(watch->path);
@@ -138,7 +138,7 @@ watch_way(struct file_watch *watch)
 }
 
 static void
-file_watch_stop(struct file_watch *watch)
+file_watch_stop(struct loop_file_watch *watch)
 {
     loop_inotify_free(KG_STEAL(watch->changes));
     while (watch->n_names > 0) {
@@ -159,7 +159,7 @@ is_only_begun(uint32_t mask, const char *path)
 }
 
 static bool
-concerns(const struct file_watch *watch, int wd, uint32_t mask, const char *name)
+concerns(const struct loop_file_watch *watch, int wd, uint32_t mask, const char *name)
 {
     if (!name[0])
         return true; // the file, a folder itself, or events were lost
@@ -173,14 +173,14 @@ concerns(const struct file_watch *watch, int wd, uint32_t mask, const char *name
 static void
 watch_on_event(int wd, uint32_t mask, const char *name, void *arg)
 {
-    struct file_watch *watch = arg;
+    struct loop_file_watch *watch = arg;
     watch->changed |= concerns(watch, wd, mask, name);
 }
 
 static void
 watch_on_events(void *arg)
 {
-    struct file_watch *watch = arg;
+    struct loop_file_watch *watch = arg;
     if (watch->changed && !loop_timer_active(watch->settle))
         loop_timer_start(watch->settle, SETTLE_MS);
     watch->changed = false;
@@ -188,7 +188,7 @@ watch_on_events(void *arg)
 
 // The watches are in place before anybody reads the file, so no change in between is missed.
 static void
-file_watch_start(struct file_watch *watch)
+file_watch_start(struct loop_file_watch *watch)
 {
     file_watch_stop(watch);
     watch->changes = loop_inotify_new(watch->loop, watch_on_event, watch_on_events, watch);
@@ -200,7 +200,7 @@ file_watch_start(struct file_watch *watch)
 static void
 watch_on_settled(void *arg)
 {
-    struct file_watch *watch = arg;
+    struct loop_file_watch *watch = arg;
     file_watch_start(watch);
     watch->on_change(watch->arg);
 }
@@ -214,11 +214,11 @@ absolute(const char *path)
     return result;
 }
 
-struct file_watch *
-file_watch_new(struct loop *loop, const char *path, loop_fn on_change, void *arg)
+struct loop_file_watch *
+loop_file_watch_new(struct loop *loop, const char *path, loop_fn on_change, void *arg)
 {
-    struct file_watch *watch = KG_NEW(struct file_watch);
-    *watch = (struct file_watch){
+    struct loop_file_watch *watch = KG_NEW(struct loop_file_watch);
+    *watch = (struct loop_file_watch){
         .loop = loop, .path = absolute(path), .on_change = on_change, .arg = arg};
     watch->settle = loop_timer_new(loop, watch_on_settled, watch);
     file_watch_start(watch);
@@ -226,7 +226,7 @@ file_watch_new(struct loop *loop, const char *path, loop_fn on_change, void *arg
 }
 
 void
-file_watch_free(struct file_watch *watch)
+loop_file_watch_free(struct loop_file_watch *watch)
 {
     if (!watch)
         return;
