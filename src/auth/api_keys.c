@@ -2,7 +2,9 @@
 // The keys in force. A changed file is read and checked on a worker, since hashing 1 MiB of keys
 // takes longer than the loop may be held; then the whole set is replaced.
 
+#include <assert.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "auth_priv.h"
 #include "file_watch.h"
@@ -11,6 +13,7 @@
 struct reading {
     struct api_keys *keys;
     char *path;
+    int fd;              // the open file; -1: the path is to be opened
     struct key_set *set; // the fixed key, then also those of the file
     bool failed;
     struct kg_error err;
@@ -24,9 +27,9 @@ struct api_keys {
     struct key_set *fixed; // the setting api-key
     struct key_set *set;   // in force
     struct loop *loop;
-    struct loop_file_watch *watch;
-    struct loop_work *work; // while the file is read
-    bool changed_meanwhile;
+    struct loop_file_watch *watch; // NULL: nobody watches, or somebody else does
+    struct loop_work *work;        // while the file is read
+    struct reading *next;          // what is read then; NULL: nothing
     loop_fn on_change;
     void *arg;
 };
@@ -83,10 +86,25 @@ api_keys_have_several_owners(const struct api_keys *keys)
 
 // ---- A changed file -------------------------------------------------------------------------
 
+static struct reading *
+reading_new(struct api_keys *keys, int fd)
+{
+    struct reading *reading = KG_NEW(struct reading);
+    reading->keys = keys;
+    reading->path = kg_strdup(keys->path);
+    reading->fd = fd;
+    reading->set = key_set_copy(keys->fixed);
+    return reading;
+}
+
 static void
 reading_free(void *arg)
 {
     struct reading *reading = arg;
+    if (!reading)
+        return;
+    if (reading->fd >= 0)
+        close(reading->fd);
     key_set_free(reading->set);
     free(reading->path);
     free(reading);
@@ -96,10 +114,19 @@ static void
 reading_run(void *arg)
 {
     struct reading *reading = arg;
-    reading->failed = key_set_add_file(reading->set, reading->path, &reading->err) < 0;
+    int result = reading->fd >= 0 ? key_set_add_open_file(reading->set, reading->fd, reading->path,
+                                                          &reading->err)
+                                  : key_set_add_file(reading->set, reading->path, &reading->err);
+    reading->failed = result < 0;
 }
 
-static void keys_on_file(void *arg);
+static void
+keys_not_read(const struct kg_error *err)
+{
+    log_error("the API keys were not read again: those read before stay valid", LOG_ERR(err));
+}
+
+static void keys_read(struct api_keys *keys, struct reading *reading);
 
 static void
 reading_done(void *arg)
@@ -109,32 +136,36 @@ reading_done(void *arg)
     keys->work = NULL;
     bool other = !reading->failed && !key_set_equal(reading->set, keys->set);
     if (reading->failed) {
-        log_error("the API keys were not read again: those read before stay valid",
-                  LOG_ERR(&reading->err));
+        keys_not_read(&reading->err);
     } else if (other) {
         key_set_free(keys->set);
         keys->set = KG_STEAL(reading->set);
         log_info("the API keys have changed", LOG_INT("keys", key_set_count(keys->set)));
     }
     reading_free(reading);
-    if (keys->changed_meanwhile)
-        keys_on_file(keys);
+    if (keys->next)
+        keys_read(keys, KG_STEAL(keys->next));
     if (other && keys->on_change)
         keys->on_change(keys->arg);
+}
+
+// Takes the reading; it replaces one that waits.
+static void
+keys_read(struct api_keys *keys, struct reading *reading)
+{
+    if (keys->work) {
+        reading_free(keys->next);
+        keys->next = reading;
+        return;
+    }
+    keys->work = loop_work_start(keys->loop, LOOP_LANE_GATEWAY, reading_run, reading_done, reading);
 }
 
 static void
 keys_on_file(void *arg)
 {
     struct api_keys *keys = arg;
-    keys->changed_meanwhile = keys->work != NULL;
-    if (keys->work)
-        return;
-    struct reading *reading = KG_NEW(struct reading);
-    reading->keys = keys;
-    reading->path = kg_strdup(keys->path);
-    reading->set = key_set_copy(keys->fixed);
-    keys->work = loop_work_start(keys->loop, LOOP_LANE_GATEWAY, reading_run, reading_done, reading);
+    keys_read(keys, reading_new(keys, -1));
 }
 
 void
@@ -142,11 +173,27 @@ api_keys_watch(struct api_keys *keys, struct loop *loop, loop_fn on_change, void
 {
     if (!keys->path)
         return;
+    api_keys_follow(keys, loop, on_change, arg);
+    keys->watch = loop_file_watch_new(loop, keys->path, keys_on_file, keys);
+    keys_on_file(keys); // it may have changed since it was read first
+}
+
+void
+api_keys_follow(struct api_keys *keys, struct loop *loop, loop_fn on_change, void *arg)
+{
     keys->loop = loop;
     keys->on_change = on_change;
     keys->arg = arg;
-    keys->watch = loop_file_watch_new(loop, keys->path, keys_on_file, keys);
-    keys_on_file(keys); // it may have changed since it was read first
+}
+
+void
+api_keys_take_file(struct api_keys *keys, int fd, const struct kg_error *err)
+{
+    assert(keys->path && keys->loop);
+    if (fd < 0)
+        keys_not_read(err);
+    else
+        keys_read(keys, reading_new(keys, fd));
 }
 
 // ---- Life -----------------------------------------------------------------------------------
@@ -175,6 +222,7 @@ api_keys_free(struct api_keys *keys)
         return;
     if (keys->work)
         loop_work_cancel(keys->work, reading_free);
+    reading_free(keys->next);
     loop_file_watch_free(keys->watch);
     key_set_free(keys->fixed);
     key_set_free(keys->set);

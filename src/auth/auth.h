@@ -28,6 +28,15 @@ KG_DEFINE_AUTO(api_keys, api_keys_free)
 // whole or in one line, changes nothing: the keys read last stay, and the log says what is wrong.
 // `on_change` (may be NULL) is called after other keys have taken effect. At most once.
 void api_keys_watch(struct api_keys *keys, struct loop *loop, loop_fn on_change, void *arg);
+// The same, where somebody else watches the file, since this process may not read it: each change
+// comes by api_keys_take_file(), and so does the file once at the start, since it may have changed
+// after it was read first.
+void api_keys_follow(struct api_keys *keys, struct loop *loop, loop_fn on_change, void *arg);
+// The file has changed: `fd` is the new content, a regular file that is read from its beginning,
+// wherever its offset is; the keys own it. While another content is being read, only the newest one
+// waits. Or `fd` is -1, and `err` says why the file cannot be opened; what waits is still read,
+// since it is newer than the keys in force. `err` is not used where there is a descriptor.
+void api_keys_take_file(struct api_keys *keys, int fd, const struct kg_error *err);
 // Valid until api_keys_free(). Answers at once.
 struct http_authenticator *api_keys_authenticator(struct api_keys *keys);
 // Replaces what each owner may have, while there are several.

@@ -13,6 +13,9 @@ KG_DEFINE_AUTO(key_set, key_set_free)
 KG_MUST_CHECK int key_set_add(struct key_set *set, const char *owner, const char *key,
                               struct kg_error *err);
 KG_MUST_CHECK int key_set_add_file(struct key_set *set, const char *path, struct kg_error *err);
+// The same, where `fd` is the open file, which is read from its beginning. Errors name the path.
+KG_MUST_CHECK int key_set_add_open_file(struct key_set *set, int fd, const char *path,
+                                        struct kg_error *err);
 // The owner of a key, borrowed from the set; NULL: nobody's. Compares with each key in constant
 // time.
 const char *key_set_find(const struct key_set *set, const char *key);

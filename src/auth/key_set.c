@@ -2,9 +2,10 @@
 // A set of API keys. Only hashes are kept, and a search compares with every one of them, so that
 // its duration reveals nothing.
 
-#include <assert.h>
+#include <errno.h>
 #include <sodium.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "auth_priv.h"
 
@@ -95,15 +96,13 @@ trim(char *s)
     return s;
 }
 
-int
-key_set_add_file(struct key_set *set, const char *path, struct kg_error *err)
+// Cuts the text into pieces, in place.
+static int
+key_set_add_text(struct key_set *set, struct buf *text, const char *path, struct kg_error *err)
 {
-    KG_AUTO_BUF text = {0};
-    if (file_read(path, KEYS_FILE_MAX, &text, err))
-        return -1;
-    if (text.data && strlen(text.data) != text.len)
+    if (text->data && strlen(text->data) != text->len)
         return kg_error_set(err, KG_INVALID, 0, "%s contains a NUL byte", path);
-    char *rest = text.data;
+    char *rest = text->data;
     size_t before = set->n;
     for (int number = 1; rest; number++) {
         char *line = trim(strsep(&rest, "\n"));
@@ -121,6 +120,45 @@ key_set_add_file(struct key_set *set, const char *path, struct kg_error *err)
     if (set->n == before)
         return kg_error_set(err, KG_INVALID, 0, "%s contains no key", path);
     return 0;
+}
+
+int
+key_set_add_file(struct key_set *set, const char *path, struct kg_error *err)
+{
+    KG_AUTO_BUF text = {0};
+    if (file_read(path, KEYS_FILE_MAX, &text, err))
+        return -1;
+    return key_set_add_text(set, &text, path, err);
+}
+
+// Others may share the file's offset, so it is neither used nor moved.
+static int
+keys_file_read(int fd, const char *path, struct buf *text, struct kg_error *err)
+{
+    for (;;) {
+        enum { CHUNK = 16 << 10 };
+        ssize_t n = pread(fd, buf_reserve(text, CHUNK), CHUNK, (off_t)text->len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return kg_error_set(err, KG_INTERNAL, errno, "cannot read %s", path);
+        text->len += (size_t)n;
+        text->data[text->len] = '\0';
+        if (n == 0)
+            return 0;
+        if (text->len > KEYS_FILE_MAX)
+            return kg_error_set(err, KG_INVALID, 0, "%s has more than %d bytes", path,
+                                KEYS_FILE_MAX);
+    }
+}
+
+int
+key_set_add_open_file(struct key_set *set, int fd, const char *path, struct kg_error *err)
+{
+    KG_AUTO_BUF text = {0};
+    if (keys_file_read(fd, path, &text, err))
+        return -1;
+    return key_set_add_text(set, &text, path, err);
 }
 
 const char *

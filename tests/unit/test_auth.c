@@ -8,7 +8,10 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
+#include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -326,6 +329,180 @@ test_the_end_while_a_file_is_read(void **state)
     assert_int_equal(log_count("not read again"), 0);
 }
 
+// ---- A file that somebody else opens --------------------------------------------------------
+
+// The loop has one more descriptor from the first delivery on: that of its workers.
+static struct api_keys *
+follow(const char *name)
+{
+    struct kg_error err = {0};
+    struct api_keys *keys = load(name, &err);
+    assert_string_equal(err.message, "");
+    api_keys_follow(keys, bench.loop, on_change, NULL);
+    return keys;
+}
+
+// Opens a file, and leaves its offset where another reader would.
+static int
+open_in_dir(const char *name, int flags)
+{
+    KG_AUTO_FREE char *path = in_dir(name);
+    int fd = open(path, flags | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(lseek(fd, 3, SEEK_SET), 3);
+    return fd;
+}
+
+// Delivers a text as the file's content.
+static void
+deliver(struct api_keys *keys, const char *text)
+{
+    write_in_place("elsewhere", text);
+    KG_AUTO_FREE char *path = in_dir("elsewhere");
+    api_keys_take_file(keys, open_in_dir("elsewhere", O_RDONLY), NULL);
+    assert_int_equal(unlink(path), 0);
+}
+
+static int
+count_descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    int n = 0;
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static void
+test_a_delivered_file_is_read(void **state)
+{
+    (void)state;
+    write_in_place("keys", "alice:ka\n");
+    KG_AUTO(api_keys) keys = follow("keys");
+    deliver(keys, "alice:kb\nbob:kc\n");
+    assert_true(is_owner(keys, "ka", "alice")); // it is read by a worker
+    WAIT_FOR(&bench, bench.n_changes == 1);
+    assert_true(is_owner(keys, "ka", ""));
+    assert_true(is_owner(keys, "kb", "alice"));
+    assert_true(is_owner(keys, "kc", "bob"));
+    assert_true(is_owner(keys, "fixed", "default"));
+    int before = count_descriptors();
+    deliver(keys, "alice:kb\nbob:kc\n"); // nothing else
+    deliver(keys, "alice:kd\n");
+    WAIT_FOR(&bench, is_owner(keys, "kd", "alice"));
+    assert_int_equal(bench.n_changes, 2);
+    assert_int_equal(count_descriptors(), before);
+    assert_int_equal(log_count("the API keys have changed"), 2);
+    assert_int_equal(log_count("not read again"), 0);
+}
+
+// The path is nobody's to open here: what is in it is not read.
+static void
+test_a_path_is_not_opened_by_who_follows(void **state)
+{
+    (void)state;
+    write_in_place("keys", "alice:ka\n");
+    KG_AUTO(api_keys) keys = follow("keys");
+    write_in_place("keys", "mallory:km\n");
+    deliver(keys, "alice:kb\n");
+    WAIT_FOR(&bench, bench.n_changes == 1);
+    assert_true(is_owner(keys, "kb", "alice"));
+    assert_true(is_owner(keys, "km", ""));
+}
+
+static void
+test_a_broken_delivery_changes_nothing(void **state)
+{
+    (void)state;
+    write_in_place("keys", "alice:ka\n");
+    KG_AUTO(api_keys) keys = follow("keys");
+    deliver(keys, "bob:kb\ns3cret-without-a-colon\n");
+    WAIT_FOR(&bench, log_count("/keys, line 2: expected owner:key") == 1);
+    int before = count_descriptors();
+    deliver(keys, "");
+    WAIT_FOR(&bench, log_count("/keys contains no key") == 1);
+    write_in_place("large", "bob:kb\n");
+    KG_AUTO_FREE char *large = in_dir("large");
+    assert_int_equal(truncate(large, (1 << 20) + 1), 0);
+    api_keys_take_file(keys, open_in_dir("large", O_RDONLY), NULL);
+    WAIT_FOR(&bench, log_count("/keys has more than 1048576 bytes") == 1);
+    assert_int_equal(truncate(large, 1 << 20), 0);
+    api_keys_take_file(keys, open_in_dir("large", O_RDONLY), NULL);
+    WAIT_FOR(&bench, log_count("/keys contains a NUL byte") == 1);
+    api_keys_take_file(keys, open_in_dir("large", O_WRONLY), NULL);
+    WAIT_FOR(&bench, log_count("cannot read ") == 1);
+    assert_int_equal(log_count("/keys: Bad file descriptor"), 1);
+    assert_int_equal(log_count("not read again"), 5);
+    assert_int_equal(log_count("s3cret"), 0);
+    assert_int_equal(bench.n_changes, 0);
+    assert_true(is_owner(keys, "ka", "alice"));
+    assert_true(is_owner(keys, "kb", ""));
+    assert_int_equal(count_descriptors(), before);
+}
+
+static void
+test_a_file_that_cannot_be_opened_changes_nothing(void **state)
+{
+    (void)state;
+    write_in_place("keys", "alice:ka\n");
+    KG_AUTO(api_keys) keys = follow("keys");
+    struct kg_error err;
+    kg_error_set(&err, KG_INTERNAL, ENOENT, "cannot open /etc/keys");
+    api_keys_take_file(keys, -1, &err);
+    assert_int_equal(log_count("the API keys were not read again"), 1);
+    assert_int_equal(log_count("cannot open /etc/keys: No such file"), 1);
+    assert_true(is_owner(keys, "ka", "alice"));
+    deliver(keys, "alice:kb\n"); // is read
+    deliver(keys, "alice:kc\n"); // waits
+    api_keys_take_file(keys, -1, &err);
+    WAIT_FOR(&bench, is_owner(keys, "kc", "alice"));
+    assert_int_equal(bench.n_changes, 2);
+    assert_int_equal(log_count("not read again"), 2);
+}
+
+// Of the contents that come while one is read only the last one is.
+static void
+test_the_newest_delivery_counts(void **state)
+{
+    (void)state;
+    write_in_place("keys", "alice:ka\n");
+    KG_AUTO(api_keys) keys = follow("keys");
+    deliver(keys, "alice:kb\n");
+    WAIT_FOR(&bench, bench.n_changes == 1);
+    int before = count_descriptors();
+    for (int i = 0; i < 10; i++) {
+        KG_AUTO_FREE char *text = kg_asprintf("alice:k%d\n", i);
+        deliver(keys, text);
+    }
+    assert_int_equal(count_descriptors(), before + 2); // of the one that is read, and the last one
+    WAIT_FOR(&bench, is_owner(keys, "k9", "alice"));
+    assert_int_equal(bench.n_changes, 3);
+    assert_int_equal(count_descriptors(), before);
+}
+
+// Also with one that waits. What a worker reads is closed when it is done.
+static void
+test_the_end_while_a_delivery_is_read(void **state)
+{
+    (void)state;
+    write_in_place("keys", "alice:ka\n");
+    KG_AUTO(api_keys) first = follow("keys");
+    deliver(first, "alice:kb\n");
+    WAIT_FOR(&bench, bench.n_changes == 1);
+    int before = count_descriptors();
+    for (int i = 0; i < 10; i++) {
+        KG_AUTO(api_keys) keys = follow("keys");
+        for (int n = 0; n < i % 4; n++)
+            deliver(keys, "alice:kb\n");
+        if (i > 4)
+            event_base_loop(loop_event_base(bench.loop), EVLOOP_NONBLOCK);
+    }
+    WAIT_FOR(&bench, count_descriptors() == before);
+    assert_int_equal(log_count("not read again"), 0);
+}
+
 int
 main(void)
 {
@@ -338,6 +515,12 @@ main(void)
         TEST(test_a_link_elsewhere_is_followed),
         TEST(test_a_broken_change_changes_nothing),
         TEST(test_the_end_while_a_file_is_read),
+        TEST(test_a_delivered_file_is_read),
+        TEST(test_a_path_is_not_opened_by_who_follows),
+        TEST(test_a_broken_delivery_changes_nothing),
+        TEST(test_a_file_that_cannot_be_opened_changes_nothing),
+        TEST(test_the_newest_delivery_counts),
+        TEST(test_the_end_while_a_delivery_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
