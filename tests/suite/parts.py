@@ -208,7 +208,7 @@ PARTS = (
         # With full address randomization, gcc's ThreadSanitizer finds no room for its shadow memory. The
         # modules of those that are left out do all of their work on the loop.
         Ctest(
-            "tsan", ("-E", r"^fuzz|^unit\.(agent|docker|door|egress|kubernetes|provisioner|sandbox)$"),
+            "tsan", ("-E", r"^fuzz|^unit\.(agent|docker|door|egress|kubernetes|privileges|provisioner|sandbox)$"),
             ("setarch", "-R"),
         ),
         f"{BASE}; build tsan", ("CMakeLists.txt", "CMakePresets.json", "cmake", "src", "tests/unit"), wide=True,
