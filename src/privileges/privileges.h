@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a daemon that root has started gives up what it does not need. It splits into two processes:
-// the gateway, which parses all that is untrusted, becomes an ordinary user
-// (privileges_drop()); the helper, which runs the OCI runtime,
+// the gateway, which parses all that is untrusted, becomes an ordinary user who can start no
+// program (privileges_drop(), then privileges_filter()); the helper, which runs the OCI runtime,
 // stays root and keeps some capabilities (privileges_limit()).
 //
 // The functions block, and none keeps what it is given. Those that change the process have no way
@@ -63,3 +63,13 @@ KG_MUST_CHECK int privileges_drop(const struct privileges_user *user, struct kg_
 // bounding set, stays away without an error: containers lack some. For a process of one thread with
 // CAP_SETPCAP, which it may give up by this call; fails without a change if there are more threads.
 KG_MUST_CHECK int privileges_limit(const int *capabilities, size_t n, struct kg_error *err);
+
+// Lets this thread, and those that it starts from now on, make only the system calls that the
+// gateway needs; sets no_new_privs. It can start threads, but neither processes nor programs, and
+// it has no children to wait for (ECHILD). It has sockets of IPv4, IPv6, Unix and netlink's routes.
+// Calls that change namespaces, mounts, users, the kernel or other processes fail with EPERM, all
+// others that are not allowed with ENOSYS, as on a kernel that does not know them; a call of
+// another ABI of the machine ends the process by SIGSYS. For a process of one thread, which is not
+// checked. In a build with sanitizers, what these do at a report and at the end of the process is
+// allowed: processes, programs and ptrace, too.
+KG_MUST_CHECK int privileges_filter(struct kg_error *err);

@@ -1,27 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each change of the process is made in a forked child, which says on a pipe what it has become.
+// This is built twice: with sanitizers, and without, which is the filter that users have.
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <netdb.h>
+#include <poll.h>
 #include <pthread.h>
 #include <pwd.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "privileges.h"
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
+
+extern char **environ;
 
 // ---- Children -------------------------------------------------------------------------------
 
@@ -422,6 +445,225 @@ test_what_a_process_lacks_it_does_not_get(void **state)
     assert_capabilities(&status, UINT64_C(1) << CAP_KILL);
 }
 
+// ---- The filter -----------------------------------------------------------------------------
+
+static void
+check_programs_are_impossible(void)
+{
+    char name[] = "true";
+    char *const argv[] = {name, NULL};
+    pid_t pid;
+    CHECK_FAILS(execve("/bin/true", argv, environ), EPERM);
+    CHECK_FAILS(execveat(AT_FDCWD, "/bin/true", argv, environ, 0), EPERM);
+    CHECK(fork() == -1);
+    CHECK_FAILS(syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL), ENOSYS);
+    CHECK_FAILS(syscall(SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL, NULL, NULL, NULL),
+                ENOSYS);
+    CHECK(posix_spawn(&pid, "/bin/true", NULL, NULL, argv, environ) != 0);
+    CHECK_FAILS(waitpid(-1, NULL, WNOHANG), ECHILD);
+    CHECK_FAILS(ptrace(PTRACE_TRACEME, 0, NULL, NULL), EPERM);
+    CHECK_FAILS(syscall(SYS_process_vm_readv, getpid(), NULL, 0, NULL, 0, 0), EPERM);
+}
+
+static void
+check_sockets_are_refused(void)
+{
+    CHECK_FAILS(socket(AF_PACKET, SOCK_RAW, 0), ENOSYS);
+    CHECK_FAILS(socket(AF_INET, SOCK_RAW, IPPROTO_TCP), ENOSYS);
+    CHECK_FAILS(socket(AF_INET, SOCK_DGRAM, IPPROTO_ICMP), ENOSYS);
+    CHECK_FAILS(socket(AF_ALG, SOCK_SEQPACKET, 0), ENOSYS);
+    CHECK_FAILS(socket(AF_VSOCK, SOCK_STREAM, 0), ENOSYS);
+    CHECK_FAILS(socket(AF_NETLINK, SOCK_RAW, 9), ENOSYS); // NETLINK_AUDIT
+}
+
+// As root, whom nothing else would stop.
+static void
+child_refused(const void *arg)
+{
+    struct kg_error err;
+    (void)arg;
+    check_done(privileges_filter(&err), &err);
+    CHECK_FAILS(mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND, NULL), EPERM);
+    CHECK_FAILS(umount2("/proc", MNT_DETACH), EPERM);
+    CHECK_FAILS(chroot("/"), EPERM);
+    CHECK_FAILS(setns(STDIN_FILENO, 0), EPERM);
+    CHECK_FAILS(unshare(0), EPERM);
+    CHECK_FAILS(unshare(CLONE_NEWUSER), EPERM);
+    CHECK_FAILS(syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL), ENOSYS);
+    CHECK_FAILS(syscall(SYS_clone3, NULL, 0), ENOSYS);
+    CHECK_FAILS(syscall(SYS_bpf, 0, NULL, 0), EPERM);
+    CHECK_FAILS(syscall(SYS_keyctl, 0, 0, 0, 0, 0), EPERM);
+    CHECK_FAILS(syscall(SYS_init_module, NULL, 0, ""), EPERM);
+    CHECK_FAILS(syscall(SYS_perf_event_open, NULL, 0, 0, 0, 0), EPERM);
+    CHECK_FAILS(syscall(SYS_pidfd_getfd, -1, 0, 0), EPERM);
+    CHECK_FAILS(syscall(SYS_io_uring_setup, 1, NULL), ENOSYS);
+    CHECK_FAILS(syscall(SYS_setuid, getuid()), EPERM);
+    CHECK_FAILS(syscall(SYS_seccomp, 0, 0, NULL), ENOSYS);
+    CHECK_FAILS(mknodat(AT_FDCWD, "/dev/shm/kg-never", S_IFIFO, 0), EPERM);
+    CHECK_FAILS(prctl(PR_SET_SECUREBITS, 0), ENOSYS);
+    CHECK_FAILS(ioctl(STDIN_FILENO, TIOCSTI, "x"), ENOSYS);
+    CHECK_FAILS(prlimit(getpid(), RLIMIT_NOFILE, NULL, NULL), ENOSYS);
+    check_sockets_are_refused();
+    if (!SANITIZED)
+        check_programs_are_impossible();
+    say_status();
+}
+
+static void
+test_calls_are_refused(void **state)
+{
+    KG_AUTO_BUF status = {0};
+    (void)state;
+    assert_int_equal(in_child(child_refused, NULL, &status), 0);
+    assert_status_has(&status, "Seccomp:\t2");
+    assert_status_has(&status, "NoNewPrivs:\t1");
+}
+
+static void
+check_files(void)
+{
+    char folder[] = "/tmp/test_privileges.XXXXXX", path[64], other[64], byte;
+    struct flock whole = {.l_type = F_WRLCK};
+    CHECK(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/db", folder);
+    snprintf(other, sizeof other, "%s/other", folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && fcntl(fd, F_SETLK, &whole) == 0);
+    whole.l_type = F_UNLCK;
+    CHECK(fcntl(fd, F_SETLK, &whole) == 0 && fcntl(fd, F_OFD_SETLK, &whole) == 0);
+    CHECK(flock(fd, LOCK_EX) == 0 && ftruncate(fd, 4096) == 0);
+    CHECK(pwrite(fd, "abc", 3, 5) == 3 && pread(fd, &byte, 1, 5) == 1 && fdatasync(fd) == 0);
+    char *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(shared != MAP_FAILED && shared[5] == 'a' && munmap(shared, 4096) == 0);
+    CHECK(fchmod(fd, 0640) == 0 && fchown(fd, (uid_t)-1, getgid()) == 0);
+    CHECK(posix_fallocate(fd, 0, 8192) == 0 && futimens(fd, NULL) == 0);
+    CHECK(renameat2(AT_FDCWD, path, AT_FDCWD, other, RENAME_NOREPLACE) == 0);
+    CHECK(symlink("other", path) == 0 && readlink(path, &byte, 1) == 1 && byte == 'o');
+    CHECK(unlink(path) == 0 && unlink(other) == 0 && rmdir(folder) == 0 && close(fd) == 0);
+    CHECK(memfd_create("x", MFD_CLOEXEC) >= 0 && inotify_init1(IN_CLOEXEC) >= 0);
+    CHECK(isatty(STDOUT_FILENO) == 0 && errno == ENOTTY);
+}
+
+static void
+check_sockets(void)
+{
+    static const int families[] = {AF_UNIX, AF_INET, AF_INET6};
+    struct addrinfo *found;
+    int pair[2], n, one = 1;
+    for (size_t i = 0; i < KG_ARRAY_LEN(families); i++) {
+        int fd = socket(families[i], SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        CHECK(fd >= 0 || errno == EAFNOSUPPORT); // without IPv6
+        CHECK(fd < 0 || (ioctl(fd, FIONBIO, &one) == 0 && close(fd) == 0));
+    }
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = {.head = {.cmsg_level = SOL_SOCKET,
+                          .cmsg_type = SCM_RIGHTS,
+                          .cmsg_len = CMSG_LEN(sizeof(int))}};
+    struct iovec byte = {.iov_base = &n, .iov_len = 1};
+    struct msghdr message = {.msg_iov = &byte,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    memcpy(CMSG_DATA(&control.head), &pair[0], sizeof(int));
+    CHECK(sendmsg(pair[0], &message, MSG_NOSIGNAL) == 1);
+    CHECK(ioctl(pair[1], FIONREAD, &n) == 0 && n == 1);
+    CHECK(recvmsg(pair[1], &message, MSG_CMSG_CLOEXEC) == 1 && message.msg_controllen > 0);
+    CHECK(getaddrinfo("localhost", "80", NULL, &found) == 0);
+    freeaddrinfo(found);
+}
+
+static void
+check_waiting(void)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    int set = epoll_create1(EPOLL_CLOEXEC), counter = eventfd(1, EFD_CLOEXEC);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, counter, &event) == 0);
+    CHECK(epoll_wait(set, &event, 1, 1000) == 1);
+    CHECK(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC) >= 0);
+    CHECK(syscall(SYS_pidfd_open, getpid(), 0) >= 0 && poll(NULL, 0, 1) == 0);
+}
+
+static void *
+thread_name(void *arg)
+{
+    return pthread_setname_np(pthread_self(), "worker") == 0 ? arg : NULL;
+}
+
+static void
+check_threads(void)
+{
+    struct rlimit files;
+    pthread_t thread;
+    void *result;
+    CHECK(pthread_create(&thread, NULL, thread_name, &files) == 0);
+    CHECK(pthread_join(thread, &result) == 0 && result == &files);
+    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0 && setrlimit(RLIMIT_NOFILE, &files) == 0);
+    CHECK(setpriority(PRIO_PROCESS, 0, 19) == 0);
+}
+
+// Ends by exit(), which under sanitizers looks for leaks.
+static void
+child_gateway(const void *user)
+{
+    struct kg_error err;
+    if (user)
+        check_done(privileges_drop(user, &err), &err);
+    check_done(privileges_filter(&err), &err);
+    check_threads();
+    check_files();
+    check_sockets();
+    check_waiting();
+    exit(0);
+}
+
+static void
+test_the_gateway_can_work(void **state)
+{
+    KG_AUTO_BUF nothing = {0};
+    (void)state;
+    assert_int_equal(in_child(child_gateway, geteuid() == 0 ? &someone : NULL, &nothing), 0);
+}
+
+static void
+child_aborts(const void *arg)
+{
+    const struct rlimit none = {0};
+    struct kg_error err;
+    (void)arg;
+    check_done(privileges_filter(&err), &err);
+    CHECK(setrlimit(RLIMIT_CORE, &none) == 0);
+    abort();
+}
+
+static void
+child_calls_another_abi(const void *arg)
+{
+    const struct rlimit none = {0};
+    struct kg_error err;
+    (void)arg;
+    CHECK(setrlimit(RLIMIT_CORE, &none) == 0);
+    check_done(privileges_filter(&err), &err);
+#ifdef __x86_64__
+    syscall(0x40000000 | SYS_getpid); // x32
+#else
+    raise(SIGSYS);
+#endif
+}
+
+static void
+test_signals_end_the_gateway(void **state)
+{
+    KG_AUTO_BUF nothing = {0};
+    (void)state;
+    int status = in_child(child_aborts, NULL, &nothing);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    status = in_child(child_calls_another_abi, NULL, &nothing);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
+}
+
 int
 main(void)
 {
@@ -437,6 +679,9 @@ main(void)
         cmocka_unit_test(test_root_is_no_user),
         cmocka_unit_test(test_a_limit_holds_for_programs),
         cmocka_unit_test(test_what_a_process_lacks_it_does_not_get),
+        cmocka_unit_test(test_calls_are_refused),
+        cmocka_unit_test(test_the_gateway_can_work),
+        cmocka_unit_test(test_signals_end_the_gateway),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
