@@ -3,9 +3,10 @@
 
     python -m kernelgate_zygote [anything]
 
-The gateway starts it in a container of its own, with the root and the mounts of a sandbox, the
+The gateway's helper starts it in a container of its own, with the root and the mounts of a sandbox, the
 environment of a kernel, and the privileges that its children need to enter sandboxes. It imports what
-a kernel imports, and forks. It runs trusted code only, and nothing that a sandbox says reaches it.
+a kernel imports, and forks. It runs trusted code only, and nothing that a sandbox or the gateway says
+reaches it: so it does not see packages, which the gateway writes.
 
 The kernel's module (`-m MODULE` in the kernelspec's argv) runs in the fork as `python -m` would run
 it. The rest of the argument list only makes room for the fork's own command line.
@@ -28,7 +29,6 @@ import time
 import types
 
 DOOR = "/run/kg/door.sock"
-PACKAGES_OF_ALL = "/opt/kernelgate/packages/all.json"
 MESSAGE_MAX = 256 * 1024
 MAX_DESCRIPTORS = 32
 REHEARSAL_SECONDS = 60
@@ -65,14 +65,14 @@ class _Spec(ctypes.Structure):
 
 
 class Channel:
-    """The connection with the gateway: one JSON document in each packet, with descriptors."""
+    """The connection with the helper: one JSON document in each packet, with descriptors."""
 
     def __init__(self):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.connect(DOOR)
 
     def receive(self):
-        """The next message and its descriptors; the process ends if the gateway has ended."""
+        """The next message and its descriptors; the process ends if the helper has ended."""
         data, descriptors, _, _ = socket.recv_fds(self._socket, MESSAGE_MAX, MAX_DESCRIPTORS)
         if not data:
             os._exit(0)
@@ -334,9 +334,6 @@ def prepare(hello, program):
     late = hello.get("late", [])
     names, started = _rehearse(hello, program)
     failed = _import_all(names, late)
-    if os.path.exists(PACKAGES_OF_ALL):
-        importlib.import_module("kernelgate_common").import_all(_end_threads)
-        del sys.modules["kernelgate_common"]
     if "prepare" in hello:
         _function(hello["prepare"])(program.arguments, started)
     _renew_randomness()  # so that in the forks it finds its caches filled

@@ -163,8 +163,9 @@ size_t utf8_append(struct buf *ret, const void *data, size_t len, bool last);
 
 // The longest length, at most `max`, to which valid text can be cut without splitting a character.
 size_t utf8_cut(const char *text, size_t len, size_t max);
-// Copies an untrusted text, for a message that people read: at most `size` - 1 bytes, whole characters
-// only. What is not valid, or moves or hides other characters (controls, bidirectional ones), becomes
+// Copies an untrusted text, for a message that people read: at most `size` - 1 bytes, whole
+// characters only. What is not valid, or moves or hides other characters (controls, bidirectional
+// ones), becomes
 // '?'.
 void utf8_printable(const char *text, size_t len, char *ret, size_t size);
 
@@ -242,6 +243,10 @@ KG_MUST_CHECK int path_remove_tree(const char *path, struct kg_error *err);
 // The same with `name` in an open folder; sets errno if it returns -1.
 KG_MUST_CHECK int path_remove_at(int folder, const char *name);
 KG_MUST_CHECK int fd_set_nonblocking(int fd, struct kg_error *err);
+// Listens on a Unix socket of this `type` at `path`, in place of what is there; `mode`: of its
+// file. Returns a non-blocking socket that the caller owns.
+KG_MUST_CHECK int unix_listen(const char *path, int type, unsigned mode, int backlog,
+                              struct kg_error *err);
 
 // Checks a path of a tenant's file: relative, names of 1 to 255 bytes separated by /, none of them
 // ".", ".." or kernelgate's own, and no control characters if it `is_new`. KG_INVALID_PATH. The

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random ids.
 
+#include <pthread.h>
 #include <sodium.h>
 
 #include "base.h"
@@ -11,10 +12,25 @@ static _Thread_local struct {
     size_t left; // unused ones, at the end of `bytes`
 } drawn;
 
+// A child must not draw what its parent draws.
+static void
+forget(void)
+{
+    drawn.left = 0;
+}
+
+static void
+forget_in_children(void)
+{
+    pthread_atfork(NULL, NULL, forget);
+}
+
 static unsigned char
 next_byte(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (drawn.left == 0) {
+        pthread_once(&once, forget_in_children);
         randombytes_buf(drawn.bytes, sizeof drawn.bytes);
         drawn.left = sizeof drawn.bytes;
     }

@@ -33,6 +33,8 @@ SETTING(STRING, allowed_hosts, "allowed-hosts", .commands = LISTEN,
         .help = "names that the Host header may have besides those of loopback, comma-separated; `*` allows any")
 SETTING(STRING, trusted_proxies, "trusted-proxies", .commands = LISTEN,
         .help = "addresses and networks of proxies, comma-separated, whose X-Forwarded-For is believed, besides those on loopback; `private`: RFC 1918 and RFC 4193")
+SETTING(STRING, user, "user", .commands = LISTEN | CONFIG_DOCTOR,
+        .help = "what the gateway becomes when root has started it: a user's name, or UID:GID; by default kernelgate if there is such a user, else 61160:61160; root: it stays root, without most capabilities")
 SETTING(CHOICE, provisioner, "provisioner", .fallback = "auto", .choices = provisioners,
         .commands = BOTH, .aliases = {{"BACKEND"}},
         .help = "what makes the sandboxes; auto: oci where it works, else docker")

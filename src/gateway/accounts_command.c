@@ -7,9 +7,11 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "account_folder.h"
 #include "account_store.h"
 #include "gateway.h"
 #include "password.h"
+#include "privileges.h"
 
 enum { BUSY_MS = 5000, MAX_WORDS = 4 };
 
@@ -276,6 +278,18 @@ find_verb(const struct verb *verbs, const char *name)
     return verb->name ? verb : NULL;
 }
 
+// What root would make in the folder, the gateway could not open; and a gateway that is an
+// attacker's could lead root elsewhere.
+static int
+become_owner(const char *path, struct kg_error *err)
+{
+    struct privileges_user owner = {0};
+    if (geteuid() != 0 || !account_folder_owner(path, &owner.uid, &owner.gid) || owner.uid == 0)
+        return 0;
+    snprintf(owner.name, sizeof owner.name, "%u", owner.uid);
+    return privileges_drop(&owner, err);
+}
+
 static int
 run_verb(const struct config *config, const struct verb *verb, char *const words[MAX_WORDS],
          struct kg_error *err)
@@ -283,6 +297,8 @@ run_verb(const struct config *config, const struct verb *verb, char *const words
     if (!config->accounts_file)
         return kg_error_set(err, KG_INVALID, 0,
                             "no accounts: set accounts-file to the path of their database");
+    if (become_owner(config->accounts_file, err) < 0)
+        return -1;
     KG_AUTO(account_store)
     store = account_store_open(config->accounts_file, verb->run == user_add, BUSY_MS, err);
     return store ? verb->run(store, words, err) : -1;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include "core.h"
 #include "jupyter.h"
@@ -165,7 +166,7 @@ static int
 load_link_key(struct core *core, struct kg_error *err)
 {
     core->link_key = KG_NEW(struct link_key);
-    if (link_key_load(core->config->link_key_file, core->state.dir, core->link_key, err) < 0)
+    if (link_key_load(core->config->link_key_file, core->state.root, core->link_key, err) < 0)
         return -1;
     link_key_format(core->link_key->public_key, core->engine.gateway_key);
     core->engine.settings.gateway_key = core->engine.gateway_key;
@@ -186,11 +187,10 @@ choose_door(struct core *core, struct kg_error *err)
 static int
 start_packages(struct core *core, struct kg_error *err)
 {
-    KG_AUTO_FREE char *dir = kg_asprintf("%s/packages", core->state.dir);
     const struct packages_settings settings = {
         .sandboxes = &core->sandbox_context,
         .specs = core->specs,
-        .dir = dir,
+        .dir = core->state.packages,
         .index_url = core->config->pypi_index_url,
         .several_owners = core->several_owners,
     };
@@ -237,38 +237,61 @@ kernels_env(const struct core *core, const struct kernelspec *spec)
     return env;
 }
 
+void
+core_list_zygotes(const struct core *core, struct core_zygotes *ret)
+{
+    size_t n = kernelspecs_count(core->specs);
+    ret->specs = kg_calloc(n + 1, sizeof ret->specs[0]);
+    ret->envs = kg_calloc(n + 1, sizeof ret->envs[0]);
+    ret->n = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct kernelspec *spec = kernelspecs_at(core->specs, i);
+        if (!spec->zygote_argv || strcmp(core->config->kernel_start, "exec") == 0)
+            continue;
+        ret->envs[ret->n] = kernels_env(core, spec);
+        ret->specs[ret->n] = (struct zygote_spec){
+            .kernel = spec->name,
+            .argv = spec->zygote_argv,
+            .kernel_argv = spec->argv,
+            .env = ret->envs[ret->n],
+            .late = spec->zygote_late,
+            .prepare = spec->zygote_prepare,
+            .warmup = spec->warmup_code,
+        };
+        ret->n++;
+    }
+}
+
+void
+core_free_zygotes(struct core_zygotes *zygotes)
+{
+    for (size_t i = 0; i < zygotes->n; i++)
+        json_decref(zygotes->envs[i]);
+    free(zygotes->envs);
+    free(zygotes->specs);
+}
+
 static int
-make_zygotes(struct core *core, struct kg_error *err)
+make_forks(struct core *core, struct kg_error *err)
 {
     const char *wanted = core->config->kernel_start;
     if (strcmp(wanted, "exec") == 0)
         return 0;
-    if (!provisioner_can_enter(core->provisioner)) {
+    if (!core->helper || !provisioner_can_enter(core->provisioner)) {
         if (strcmp(wanted, "fork") == 0)
             return kg_error_set(err, KG_INVALID, 0,
                                 "setting kernel-start: no kernel can be forked into the sandboxes "
                                 "of this engine or OCI runtime; use auto or exec");
         return 0;
     }
-    const struct zygotes_settings settings = {.provisioner = core->provisioner,
-                                              .library_path = core->layout.enter};
-    core->zygotes = zygotes_new(core->loop, &settings);
-    for (size_t i = 0; i < kernelspecs_count(core->specs); i++) {
-        const struct kernelspec *spec = kernelspecs_at(core->specs, i);
-        if (!spec->zygote_argv)
-            continue;
-        json_auto_t *env = kernels_env(core, spec);
-        const struct zygote_spec zygote = {
-            .kernel = spec->name,
-            .argv = spec->zygote_argv,
-            .kernel_argv = spec->argv,
-            .env = env,
-            .late = spec->zygote_late,
-            .prepare = spec->zygote_prepare,
-            .warmup = spec->warmup_code,
-        };
-        zygotes_add(core->zygotes, &zygote);
-    }
+    struct core_zygotes zygotes;
+    core_list_zygotes(core, &zygotes);
+    const char **names = kg_calloc(zygotes.n + 1, sizeof names[0]);
+    for (size_t i = 0; i < zygotes.n; i++)
+        names[i] = zygotes.specs[i].kernel;
+    core->forks = forks_new(core->loop, core->helper, names, zygotes.n);
+    free(names);
+    core_free_zygotes(&zygotes);
     return 0;
 }
 
@@ -299,7 +322,7 @@ make_contexts(struct core *core)
         .executions = core->executions,
         .start_timeout_ms = config->kernel_start_timeout_s * 1000,
         .env = core->kernel_env,
-        .zygotes = core->zygotes,
+        .forks = core->forks,
         .file_url = make_file_url,
         .file_url_arg = core->links,
     };
@@ -316,7 +339,7 @@ static void
 make_sessions(struct core *core)
 {
     const struct config *config = core->config;
-    bool forks = zygotes_have(core->zygotes, core->default_spec->name);
+    bool forks = forks_have(core->forks, core->default_spec->name);
     const struct sessions_settings settings = {
         .sandboxes = &core->sandbox_context,
         .kernels = &core->kernel_context,
@@ -371,9 +394,10 @@ make_face_context(struct core *core)
 }
 
 int
-core_start(struct core *core, struct kg_error *err)
+core_prepare(struct core *core, struct kg_error *err)
 {
     const struct config *config = core->config;
+    const char *root = core->state.root;
     if (layout_find(&core->layout, config, err) < 0)
         return -1;
     core->specs = kernelspecs_load(core->layout.kernelspec_dir, err);
@@ -382,26 +406,44 @@ core_start(struct core *core, struct kg_error *err)
     core->default_spec = kernelspecs_find(core->specs, config->default_kernel, err);
     if (!core->default_spec)
         return -1;
-    core->links = file_links_new(core->state.dir, err);
+    core->links = file_links_new(root, err);
     if (!core->links)
         return -1;
-    core->common_packages = common_packages_list(config, core->state.dir, err);
+    core->common_packages = common_packages_list(config, root, err);
     if (!core->common_packages)
         return -1;
     core->kernel_env = kernel_env_make(config, json_array_size(core->common_packages) > 0, err);
     if (!core->kernel_env)
         return -1;
+    core->packages_dir = kg_asprintf("%s/packages/shared", root);
+    engine_settings_init(&core->engine, config, &core->layout, core->specs, root, core->state.id);
+    core->engine.settings.packages_dir = core->packages_dir;
+    if (engine_check_kernels(&core->engine, &core->layout, core->specs, err) < 0)
+        return -1;
+    return choose_door(core, err);
+}
+
+// With a helper the engine `oci` is in its process.
+void
+core_make_loop(struct core *core)
+{
     core->loop = loop_new();
+    if (!core->has_link)
+        return;
+    core->has_link = false;
+    core->helper = helper_new(core->loop, &core->link);
+    core->engine.settings.helper = core->helper;
+    core->engine.settings.engines = engines_with_helper;
+    core->engine.settings.state_dir = core->state.dir;
+    core->engine.settings.root_dir = core->state.root;
+}
+
+int
+core_start(struct core *core, struct kg_error *err)
+{
     if (start_client(core, err) < 0)
         return -1;
     if (start_packages(core, err) < 0)
-        return -1;
-    engine_settings_init(&core->engine, config, &core->layout, core->specs, core->state.dir,
-                         core->state.id);
-    core->engine.settings.packages_dir = packages_shared_dir(core->packages);
-    if (engine_check_kernels(&core->engine, &core->layout, core->specs, err) < 0)
-        return -1;
-    if (choose_door(core, err) < 0)
         return -1;
     core->provisioner = provisioner_new(core->loop, &core->engine.settings, err);
     if (!core->provisioner)
@@ -409,7 +451,7 @@ core_start(struct core *core, struct kg_error *err)
     choose_sizes(core);
     if (reserve_sockets(core, err) < 0)
         return -1;
-    if (make_zygotes(core, err) < 0)
+    if (make_forks(core, err) < 0)
         return -1;
     make_contexts(core);
     make_sessions(core);
@@ -431,8 +473,8 @@ on_zygotes_settled(void *arg)
 static void
 start_zygotes(struct core *core)
 {
-    if (core->zygotes)
-        zygotes_start(core->zygotes, on_zygotes_settled, core);
+    if (core->forks)
+        forks_start(core->forks, on_zygotes_settled, core);
     else
         sessions_start(core->sessions);
 }
@@ -451,7 +493,8 @@ on_common_packages(const struct kg_error *err, void *arg)
     start_zygotes(core);
 }
 
-// The zygotes wait for the packages of all sessions, since they import them.
+// The pool waits for the packages of all sessions: a kernel that has started does not find a folder
+// that was not there.
 void
 core_open(struct core *core)
 {
@@ -471,8 +514,14 @@ core_open(struct core *core)
 void
 core_stop_zygotes(struct core *core)
 {
-    if (core->zygotes)
-        zygotes_stop(core->zygotes);
+    if (core->forks)
+        forks_stop(core->forks);
+}
+
+bool
+core_is_idle(const struct core *core)
+{
+    return provisioner_is_idle(core->provisioner) && !forks_are_stopping(core->forks);
 }
 
 void
@@ -481,7 +530,7 @@ core_fini(struct core *core)
     if (core->sessions)
         sessions_release(core->sessions);
     sessions_free(core->sessions);
-    zygotes_free(core->zygotes);
+    forks_free(core->forks);
     packages_free(core->packages);
     executions_free(core->executions);
     file_links_free(core->links);
@@ -492,6 +541,11 @@ core_fini(struct core *core)
     json_decref(core->common_packages);
     provisioner_op_cancel(core->takeover);
     provisioner_free(core->provisioner);
+    helper_free(core->helper);
+    if (core->has_link) {
+        close(core->link.helper);
+        close(core->link.starter);
+    }
     egress_free(core->egress);
     http_client_free(core->client);
     address_policy_free(core->policy);
@@ -499,5 +553,6 @@ core_fini(struct core *core)
     loop_free(core->loop);
     kernelspecs_free(core->specs);
     layout_fini(&core->layout);
+    free(core->packages_dir);
     state_close(&core->state);
 }

@@ -7,7 +7,9 @@
 #include "egress.h"
 #include "face.h"
 #include "file_links.h"
+#include "forks.h"
 #include "gateway.h"
+#include "helper.h"
 #include "http_client.h"
 #include "kernel.h"
 #include "packages.h"
@@ -15,6 +17,9 @@
 #include "sandbox.h"
 #include "sessions.h"
 #include "zygotes.h"
+
+// More sandboxes than any gateway has: sessions, the pool, those of packages, and those that end.
+enum { CORE_SANDBOXES_MAX = 16 * 1024 };
 
 // In the order in which it is made. `config`, `state` (opened), `forgetful` and what is said about
 // owners are given.
@@ -29,6 +34,7 @@ struct core {
     struct layout layout;
     struct kernelspecs *specs;
     const struct kernelspec *default_spec;
+    char *packages_dir; // that sandboxes see
     struct engine_settings engine;
     struct loop *loop;
     struct http_client *client;
@@ -36,7 +42,10 @@ struct core {
     struct egress *egress;
     struct packages *packages;
     json_t *common_packages; // requirements of all sessions; may be empty
-    struct zygotes *zygotes; // NULL: kernels start by exec
+    bool has_link;
+    struct helper_link link; // until core_start() makes `helper` of it
+    struct helper *helper;   // NULL: this process makes the sandboxes, or another engine
+    struct forks *forks;     // NULL: kernels start by exec
     struct provisioner *provisioner;
     struct provisioner_traits traits;
     int64_t max_sessions; // the setting, or what the engine has memory for
@@ -54,6 +63,18 @@ struct core {
     struct provisioner_op *takeover; // of what another replica has left, under way
 };
 
+// Reads what only root may be able to read, and starts nothing.
+KG_MUST_CHECK int core_prepare(struct core *core, struct kg_error *err);
+// The zygotes of the kernelspecs, by their numbers; all is borrowed from `core` but the arrays.
+struct core_zygotes {
+    struct zygote_spec *specs;
+    json_t **envs;
+    size_t n;
+};
+void core_list_zygotes(const struct core *core, struct core_zygotes *ret);
+void core_free_zygotes(struct core_zygotes *zygotes);
+// Makes the loop, and of `link` the helper.
+void core_make_loop(struct core *core);
 // Recovers what an earlier run has left.
 KG_MUST_CHECK int core_start(struct core *core, struct kg_error *err);
 // Starts the zygotes and fills the pool.
@@ -68,6 +89,8 @@ void core_hand_over(struct core *core);
 void core_leave_replicas(struct core *core);
 // Must be called before the loop ends, which waits for removals in the background.
 void core_stop_zygotes(struct core *core);
+// Whether no sandbox and no zygote is being removed any more.
+bool core_is_idle(const struct core *core);
 // After the faces. Also of one that has not started, or half.
 void core_fini(struct core *core);
 

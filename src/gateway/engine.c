@@ -14,6 +14,9 @@ enum { TMP_MB = 64 };
 static const struct provisioner_engine *const engines[] = {&provisioner_oci, &provisioner_docker,
                                                            &provisioner_kubernetes, NULL};
 
+const struct provisioner_engine *const engines_with_helper[] = {
+    &provisioner_helped, &provisioner_docker, &provisioner_kubernetes, NULL};
+
 void
 engine_settings_init(struct engine_settings *engine, const struct config *config,
                      const struct layout *layout, const struct kernelspecs *specs,

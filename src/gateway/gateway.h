@@ -18,9 +18,13 @@ int command_packages(int argc, char **argv);
 
 // ---- state.c --------------------------------------------------------------------------------
 
-// The gateway's folder: locked as long as this process lives, with an id that survives it.
+// The state folder: locked as long as this process lives, and those beside it, with an id that
+// survives them. Without a helper `dir` is `root`. With a helper only root writes to `root`, and
+// the gateway to `dir`, which is below it, and to the packages' folder.
 struct state {
+    char *root;
     char *dir;
+    char *packages;
     char id[9];
     int lock_fd;
 };
@@ -29,6 +33,10 @@ KG_MUST_CHECK int state_open(struct state *state, const char *configured, struct
 // gateway of its own, and the next one cleans up after one that was killed.
 KG_MUST_CHECK int state_open_slot(struct state *state, const char *configured,
                                   struct kg_error *err);
+// Divides it between the helper and a gateway with these ids. What an earlier version, or an
+// earlier user, has left in it is kept. As root.
+KG_MUST_CHECK int state_divide(struct state *state, unsigned user, unsigned group,
+                               struct kg_error *err);
 void state_close(struct state *state);
 // Where it is unless it was configured. To be freed.
 char *state_default_dir(void);
@@ -41,6 +49,15 @@ struct state_trial {
 KG_MUST_CHECK int state_make_trial(struct state_trial *trial, const char *configured,
                                    struct kg_error *err);
 void state_drop_trial(struct state_trial *trial);
+
+// ---- reach.c --------------------------------------------------------------------------------
+
+// Whether every user may pass through all folders above an absolute path.
+KG_MUST_CHECK bool path_is_reachable(const char *path);
+// The path, or if it is not reachable, one by a descriptor of this process, which stays open: it
+// still is a path when the process is another user. To be freed.
+#define PATH_BY_DESCRIPTOR "/proc/self/fd/"
+char *path_to_reach(const char *path);
 
 // ---- packages_command.c ---------------------------------------------------------------------
 
@@ -89,6 +106,8 @@ struct engine_settings {
 void engine_settings_init(struct engine_settings *engine, const struct config *config,
                           const struct layout *layout, const struct kernelspecs *specs,
                           const char *state_dir, const char *gateway_id);
+// Those to choose from where a helper makes the sandboxes of `oci`.
+extern const struct provisioner_engine *const engines_with_helper[];
 void engine_settings_fini(struct engine_settings *engine);
 // Fails if sandboxes would see this machine's files, and the folder of the kernels is missing.
 KG_MUST_CHECK int engine_check_kernels(const struct engine_settings *engine,

@@ -11,6 +11,7 @@
 #include "jupyter.h"
 #include "mcp.h"
 #include "mcp_bridge.h"
+#include "split.h"
 
 enum {
     // Many clients start a server only to list its tools. The pool starts after this delay, so that
@@ -29,6 +30,7 @@ struct command {
     struct loop_timer *pool;
     struct loop_timer *ending;
     int64_t end_by_ms;
+    bool jupyter; // its threads have been started
     struct loop_signal *terminate;
     struct loop_signal *interrupt;
 };
@@ -39,7 +41,7 @@ static void
 on_end_look(void *arg)
 {
     struct command *command = arg;
-    if (provisioner_is_idle(command->core.provisioner) || clock_mono_ms() > command->end_by_ms)
+    if (core_is_idle(&command->core) || clock_mono_ms() > command->end_by_ms)
         loop_stop(command->core.loop);
     else
         loop_timer_start(command->ending, END_LOOK_MS);
@@ -87,13 +89,27 @@ on_pool(void *arg)
     core_open(&command->core);
 }
 
+// It reads the files of the user who has started it, so it stays that user.
+static int
+split_mcp(struct core *core, struct kg_error *err)
+{
+    const struct split_settings settings = {.core = core, .keeps_user = true};
+    struct privileges_user user;
+    return split_start(&settings, &user, err) < 0 ? -1 : split_drop(&settings, &user, err);
+}
+
 static int
 mcp_command_run(struct command *command, struct kg_error *err)
 {
     struct core *core = &command->core;
     const char *profile = core->config->profile ? core->config->profile : "";
     if (state_open_slot(&core->state, core->config->state_dir, err) < 0 ||
-        core_start(core, err) < 0)
+        core_prepare(core, err) < 0 || split_mcp(core, err) < 0)
+        return -1;
+    jupyter_init();
+    command->jupyter = true;
+    core_make_loop(core);
+    if (core_start(core, err) < 0)
         return -1;
     // The user who starts this can read those files anyway.
     const char *upload_root = core->config->upload_root ? core->config->upload_root : "/";
@@ -176,7 +192,6 @@ command_mcp(int argc, char **argv)
     }
     log_setup(config_log_level(&config), config_log_format(&config));
     signal(SIGPIPE, SIG_IGN);
-    jupyter_init();
     if (config.connect) {
         int code = run_bridge(&config, &err);
         if (code < 0)
@@ -189,7 +204,8 @@ command_mcp(int argc, char **argv)
     if (result < 0)
         fprintf(stderr, "kernelgate: %s\n", err.message);
     command_fini(&command);
-    jupyter_fini();
+    if (command.jupyter)
+        jupyter_fini();
     config_fini(&config);
     return result < 0 ? 1 : 0;
 }

@@ -23,6 +23,7 @@
 #include "password.h"
 #include "provisioner_replicas.h"
 #include "replicas.h"
+#include "split.h"
 
 enum {
     MAX_HEADER_BYTES = 32 << 10,
@@ -46,6 +47,7 @@ struct gateway {
     struct accounts *accounts; // NULL: there are none
     struct passwords *passwords;
     struct login_limits *login_limits;
+    int socket; // bound before root's rights are given up; -1: the server has it
     struct http_server *server;
     struct api_context api;
     struct console *console; // NULL: it is off
@@ -58,6 +60,7 @@ struct gateway {
     struct loop_lag *lag;
     struct loop_timer *idle;
     int64_t drain_deadline_ms;
+    bool jupyter;          // its threads have been started
     int64_t idle_since_ms; // when nothing was left to wait for; 0: not yet
 };
 
@@ -161,7 +164,8 @@ static void
 on_owners_changed(void *arg)
 {
     struct gateway *gateway = arg;
-    sessions_set_several_owners(gateway->core.sessions, have_several_owners(gateway));
+    if (gateway->core.sessions) // else see set_owners()
+        sessions_set_several_owners(gateway->core.sessions, have_several_owners(gateway));
 }
 
 static void
@@ -178,6 +182,29 @@ on_keys_changed(void *arg)
     struct gateway *gateway = arg;
     count_fixed_owners(gateway);
     on_owners_changed(gateway);
+}
+
+static void
+on_keys_file(const struct helper_reply *reply, int fd, void *arg)
+{
+    struct gateway *gateway = arg;
+    struct kg_error err = {0};
+    (void)helper_reply_error(reply, &err);
+    api_keys_take_file(gateway->keys, fd, &err);
+}
+
+static void
+follow_keys(struct gateway *gateway)
+{
+    struct loop *loop = gateway->core.loop;
+    if (!gateway->keys)
+        return;
+    if (!gateway->core.helper) {
+        api_keys_watch(gateway->keys, loop, on_keys_changed, gateway);
+        return;
+    }
+    api_keys_follow(gateway->keys, loop, on_keys_changed, gateway);
+    helper_on(gateway->core.helper, HELPER_FILE, on_keys_file, gateway);
 }
 
 static bool
@@ -237,10 +264,8 @@ serve_faces(struct gateway *gateway, struct kg_error *err)
         .started_ms = clock_mono_ms(),
     };
     api_register(gateway->server, &gateway->api);
-    if (config->console) {
-        gateway->console = console_new(core->layout.console_dir);
+    if (gateway->console)
         console_register(gateway->server, gateway->console);
-    }
     gateway->mcp = mcp_face_new(core, config->upload_root);
     mcp_set_admit(mcp_face_mcp(gateway->mcp), admit, gateway);
     mcp_face_serve_http(gateway->mcp, gateway->server);
@@ -278,6 +303,7 @@ make_server(struct gateway *gateway, struct kg_error *err)
     const struct http_server_settings settings = {
         .host = config->host,
         .port = (int)config->port,
+        .socket = KG_STEAL_FD(gateway->socket),
         .max_body_bytes = small > upload ? small : upload,
         .max_small_body_bytes = small,
         .max_held_bytes = HELD_BODIES_BYTES,
@@ -333,8 +359,6 @@ start_server(struct gateway *gateway, struct kg_error *err)
         return -1;
     if (authenticator_of(gateway))
         http_server_set_authenticator(gateway->server, authenticator_of(gateway));
-    if (gateway->keys)
-        api_keys_watch(gateway->keys, gateway->core.loop, on_keys_changed, gateway);
     return serve_faces(gateway, err);
 }
 
@@ -361,7 +385,7 @@ on_idle_look(void *arg)
     struct gateway *gateway = arg;
     bool telling = http_server_open_requests(gateway->server) > 0 &&
                    clock_mono_ms() < gateway->drain_deadline_ms + LAST_LINES_MS;
-    if (provisioner_is_idle(gateway->core.provisioner) && !telling && !has_last_requests(gateway))
+    if (core_is_idle(&gateway->core) && !telling && !has_last_requests(gateway))
         loop_stop(gateway->core.loop);
     else
         loop_timer_start(gateway->idle, DRAIN_LOOK_MS);
@@ -412,6 +436,10 @@ on_terminate(int signum, void *arg)
 static void
 gateway_fini(struct gateway *gateway)
 {
+    if (gateway->core.helper)
+        helper_off(gateway->core.helper, gateway);
+    if (gateway->socket >= 0)
+        close(gateway->socket);
     loop_hold_termination();
     loop_timer_free(gateway->drain);
     loop_lag_free(gateway->lag);
@@ -451,6 +479,27 @@ log_choices(const struct core *core)
     choices_say(&choices, log_choice, NULL);
 }
 
+// What only root can do comes before. Nothing untrusted has been read until then.
+static int
+split(struct gateway *gateway, struct kg_error *err)
+{
+    const struct config *config = gateway->core.config;
+    const char *const files[] = {config->api_keys_file};
+    const struct split_settings settings = {
+        .core = &gateway->core,
+        .user = config->user,
+        .files = files,
+        .n_files = KG_ARRAY_LEN(files),
+    };
+    struct privileges_user user;
+    if (split_start(&settings, &user, err) < 0)
+        return -1;
+    if (config->console) // which may be below a folder of root's
+        gateway->console = console_new(gateway->core.layout.console_dir);
+    gateway->socket = http_listen(config->host, (int)config->port, err);
+    return gateway->socket < 0 ? -1 : split_drop(&settings, &user, err);
+}
+
 static int
 serve_run(struct gateway *gateway, struct kg_error *err)
 {
@@ -458,7 +507,14 @@ serve_run(struct gateway *gateway, struct kg_error *err)
     if (check_replicas(core->config, err) < 0 || load_keys(gateway, err) < 0)
         return -1;
     set_owners(gateway);
-    if (state_open(&core->state, core->config->state_dir, err) < 0 || core_start(core, err) < 0)
+    if (state_open(&core->state, core->config->state_dir, err) < 0 || core_prepare(core, err) < 0 ||
+        split(gateway, err) < 0)
+        return -1;
+    jupyter_init();
+    gateway->jupyter = true;
+    core_make_loop(core);
+    follow_keys(gateway);
+    if (core_start(core, err) < 0)
         return -1;
     share_sessions(gateway);
     core_open(core);
@@ -503,13 +559,13 @@ command_serve(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     // Without a fixed threshold glibc would keep the memory of large lines instead of returning it.
     mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
-    jupyter_init();
-    struct gateway gateway = {.core = {.config = &config, .state.lock_fd = -1}};
+    struct gateway gateway = {.core = {.config = &config, .state.lock_fd = -1}, .socket = -1};
     int result = serve_run(&gateway, &err);
     if (result < 0)
         fprintf(stderr, "kernelgate: %s\n", err.message);
     gateway_fini(&gateway);
-    jupyter_fini();
+    if (gateway.jupyter)
+        jupyter_fini();
     config_fini(&config);
     return result < 0 ? 1 : 0;
 }

@@ -11,6 +11,7 @@
 #include "gateway.h"
 
 enum { ID_LEN = 8, MAX_ID_FILE_BYTES = 64, SLOTS = 64 };
+enum { LOCK_WAIT_MS = 2000, LOCK_LOOK_MS = 10 };
 
 char *
 state_default_dir(void)
@@ -34,25 +35,31 @@ make_path(const char *path, struct kg_error *err)
     return dir_make(path, 0700, err);
 }
 
+// The helper of a gateway that has just ended holds it a moment longer.
 static int
-lock(struct state *state, struct kg_error *err)
+lock(struct state *state, int wait_ms, struct kg_error *err)
 {
-    KG_AUTO_FREE char *path = kg_asprintf("%s/lock", state->dir);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/lock", state->root);
     state->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (state->lock_fd < 0)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot open %s", path);
-    if (flock(state->lock_fd, LOCK_EX | LOCK_NB) < 0)
+    int locked = flock(state->lock_fd, LOCK_EX | LOCK_NB);
+    for (int waited = 0; locked < 0 && waited < wait_ms; waited += LOCK_LOOK_MS) {
+        usleep(LOCK_LOOK_MS * 1000);
+        locked = flock(state->lock_fd, LOCK_EX | LOCK_NB);
+    }
+    if (locked < 0)
         return kg_error_set(err, KG_INVALID, 0,
                             "another gateway uses the state folder %s; give this one its own with "
                             "--state-dir",
-                            state->dir);
+                            state->root);
     return 0;
 }
 
 static int
 load_id(struct state *state, struct kg_error *err)
 {
-    KG_AUTO_FREE char *path = kg_asprintf("%s/id", state->dir);
+    KG_AUTO_FREE char *path = kg_asprintf("%s/id", state->root);
     KG_AUTO_BUF text = {0};
     if (access(path, F_OK) == 0) {
         if (file_read(path, MAX_ID_FILE_BYTES, &text, err) < 0)
@@ -68,17 +75,25 @@ load_id(struct state *state, struct kg_error *err)
     return file_write_atomic(path, state->id, ID_LEN, 0600, err);
 }
 
+static int
+state_open_at(struct state *state, const char *wanted, int wait_ms, struct kg_error *err)
+{
+    *state = (struct state){.lock_fd = -1};
+    if (make_path(wanted, err) < 0)
+        return -1;
+    state->root = realpath(wanted, NULL); // OCI runtimes take absolute paths only
+    if (!state->root)
+        return kg_error_set(err, KG_INTERNAL, errno, "cannot find %s", wanted);
+    state->dir = kg_strdup(state->root);
+    state->packages = kg_asprintf("%s/packages", state->root);
+    return lock(state, wait_ms, err) < 0 || load_id(state, err) < 0 ? -1 : 0;
+}
+
 int
 state_open(struct state *state, const char *configured, struct kg_error *err)
 {
-    *state = (struct state){.lock_fd = -1};
     KG_AUTO_FREE char *wanted = configured ? kg_strdup(configured) : state_default_dir();
-    if (make_path(wanted, err) < 0)
-        return -1;
-    state->dir = realpath(wanted, NULL); // OCI runtimes take absolute paths only
-    if (!state->dir)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot find %s", wanted);
-    return lock(state, err) < 0 || load_id(state, err) < 0 ? -1 : 0;
+    return state_open_at(state, wanted, LOCK_WAIT_MS, err);
 }
 
 int
@@ -87,9 +102,9 @@ state_open_slot(struct state *state, const char *configured, struct kg_error *er
     KG_AUTO_FREE char *base = configured ? kg_strdup(configured) : state_default_dir();
     for (int slot = 0; slot < SLOTS; slot++) {
         KG_AUTO_FREE char *dir = kg_asprintf("%s/mcp/%d", base, slot);
-        if (state_open(state, dir, err) == 0)
+        if (state_open_at(state, dir, 0, err) == 0)
             return 0;
-        bool taken = state->dir && err->code == KG_INVALID;
+        bool taken = state->root && err->code == KG_INVALID;
         state_close(state);
         if (!taken)
             return -1;
@@ -100,7 +115,9 @@ state_open_slot(struct state *state, const char *configured, struct kg_error *er
 void
 state_close(struct state *state)
 {
+    free(KG_STEAL(state->root));
     free(KG_STEAL(state->dir));
+    free(KG_STEAL(state->packages));
     if (state->lock_fd >= 0)
         close(KG_STEAL_FD(state->lock_fd));
 }

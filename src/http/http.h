@@ -24,6 +24,8 @@ struct http_quota {
 struct http_server_settings {
     const char *host;
     int port;                           // 0: any free port
+    int socket;                         // of http_listen(), owned from then on; 0: it listens
+                                        // on `host` and `port` itself
     size_t max_body_bytes;              // larger bodies get 413
     size_t max_small_body_bytes;        // the same, on routes without HTTP_LARGE_BODY; 0: no
                                         // separate limit
@@ -49,6 +51,9 @@ struct http_server_settings {
 };
 
 // Starts to listen. Makes the process ignore SIGPIPE.
+// Binds a port of a host, 0: any free one, for http_server_new(): before the process gives up the
+// right to bind it. Returns a listening socket that the caller owns.
+KG_MUST_CHECK int http_listen(const char *host, int port, struct kg_error *err);
 struct http_server *http_server_new(struct loop *loop, const struct http_server_settings *settings,
                                     struct kg_error *err) KG_MUST_CHECK;
 // Closes all connections, open answers included, and stops listening. Not from within a handler.

@@ -41,8 +41,8 @@ bind_address(const struct addrinfo *ai)
     return KG_STEAL_FD(fd);
 }
 
-static int
-bind_tcp(const char *host, int port, struct kg_error *err)
+int
+http_listen(const char *host, int port, struct kg_error *err)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *list = NULL;
@@ -118,7 +118,7 @@ static int
 server_listen(struct http_server *server, const struct http_server_settings *settings,
               struct kg_error *err)
 {
-    int fd = bind_tcp(settings->host, settings->port, err);
+    int fd = settings->socket ? settings->socket : http_listen(settings->host, settings->port, err);
     if (fd < 0)
         return -1;
     server->port = socket_port(fd);

@@ -8,7 +8,7 @@
 #include "loop.h"
 
 struct sandbox;
-struct zygotes;
+struct forks;
 
 // ---- Kernelspecs ----------------------------------------------------------------------------
 
@@ -169,8 +169,8 @@ struct kernel_context {
     struct loop *loop;
     struct executions *executions;
     int64_t start_timeout_ms;
-    const json_t *env;       // of every kernel, beside its kernelspec's
-    struct zygotes *zygotes; // fork kernels; NULL: all are started by exec
+    const json_t *env;   // of every kernel, beside its kernelspec's
+    struct forks *forks; // fork kernels; NULL: all are started by exec
     // Makes a link for people to a file of a session, to be freed; may be NULL.
     char *(*file_url)(const void *arg, const char *owner, const char *session_id, const char *path);
     const void *file_url_arg;

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
+#include "forks.h"
 #include "metrics.h"
-#include "zygotes.h"
 
 enum { AGENT_TIMEOUT_MS = 10 * 1000, LINK_TIMEOUT_MS = 5 * 1000 };
 enum { RETRY_LINK_MS = 10, RETRY_LINK_OF_FORK_MS = 3 }; // a forked kernel listens much earlier
@@ -22,7 +22,7 @@ start_cancel(struct process_start *start)
 {
     if (start->call)
         sandbox_call_cancel(KG_STEAL(start->call));
-    zygote_fork_cancel(KG_STEAL(start->fork));
+    kernel_fork_cancel(KG_STEAL(start->fork));
     loop_timer_stop(start->deadline);
     loop_timer_stop(start->retry);
     loop_timer_stop(start->give_up);
@@ -296,8 +296,8 @@ start_on_expected(const json_t *body, const struct kg_error *agent_err, void *ar
         fork_failed(start, agent_err);
         return;
     }
-    start->fork = zygotes_fork(start->context->zygotes, start->spec->name,
-                               sandbox_id(start->sandbox), start->id, start_on_forked, start, &err);
+    start->fork = forks_ask(start->context->forks, start->spec->name, sandbox_id(start->sandbox),
+                            start->id, start_on_forked, start, &err);
     if (!start->fork)
         fork_failed(start, &err);
 }
@@ -322,12 +322,12 @@ start_by_fork(struct process_start *start)
 static bool
 can_fork(const struct process_start *start)
 {
-    const struct zygotes *zygotes = start->context->zygotes;
+    const struct forks *forks = start->context->forks;
     struct kg_error err = {0};
-    if (start->exec_only || !zygotes_have(zygotes, start->spec->name) ||
+    if (start->exec_only || !forks_have(forks, start->spec->name) ||
         json_object_size(start->env) > 0)
         return false;
-    if (zygotes_ready(zygotes, start->spec->name, &err) == 0)
+    if (forks_ready(forks, start->spec->name, &err) == 0)
         return true;
     log_info("a kernel is started by exec", LOG_STR("sandbox", sandbox_id(start->sandbox)),
              LOG_STR("kernel", start->spec->name), LOG_ERR(&err));

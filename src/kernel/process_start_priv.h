@@ -7,7 +7,7 @@
 #include "kernel.h"
 #include "sandbox.h"
 
-struct zygote_fork;
+struct kernel_fork;
 
 // The receiver must not free the start from inside any of these.
 struct process_start_events {
@@ -32,7 +32,7 @@ struct process_start {
     const char *key;                   // of the process; not owned
     struct jupyter_channels *channels; // not owned; valid from start_connect() on
     struct sandbox_call *call;         // to the agent, or for a link
-    struct zygote_fork *fork;          // by a zygote
+    struct kernel_fork *fork;          // by a zygote
     char id[9];                        // of the connection file of a kernel by fork
     int64_t asked_us;                  // clock_mono_us() when the start began
     enum jupyter_channel channel;      // the next one to connect

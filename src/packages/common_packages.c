@@ -48,22 +48,6 @@ common_packages_finish(struct common_packages *common, const struct kg_error *er
 
 // ---- What sandboxes see ---------------------------------------------------------------------
 
-// The names of what was asked for, so that the warm process can import it.
-static int
-write_names(const struct common_packages *common, struct kg_error *err)
-{
-    KG_AUTO_FREE char *path = wheels_locate(common->packages->wheels, "all.json");
-    json_auto_t *names = json_array();
-    size_t i;
-    json_t *item;
-    json_array_foreach(common->requirements, i, item) {
-        KG_AUTO_FREE char *name = requirement_name(json_string_value(item));
-        json_array_append_new(names, json_string(name));
-    }
-    KG_AUTO_FREE char *text = json_dumps(names, JSON_COMPACT);
-    return file_write_atomic(path, text, strlen(text), 0644, err);
-}
-
 static int
 link_common(const struct packages *packages, const char *name, struct kg_error *err)
 {
@@ -79,11 +63,8 @@ link_common(const struct packages *packages, const char *name, struct kg_error *
 void
 packages_clear_common(struct packages *packages)
 {
-    static const char *const names[] = {"all", "all.json"};
-    for (size_t i = 0; i < KG_ARRAY_LEN(names); i++) {
-        KG_AUTO_FREE char *path = wheels_locate(packages->wheels, names[i]);
-        (void)unlink(path);
-    }
+    KG_AUTO_FREE char *path = wheels_locate(packages->wheels, "all");
+    (void)unlink(path);
     package_sets_use(packages->sets, PACKAGES_OF_ALL, "", NULL);
 }
 
@@ -102,8 +83,6 @@ common_on_set(const char *name, const struct kg_error *made_err, void *arg)
     }
     package_sets_use(packages->sets, PACKAGES_OF_ALL, "", name);
     int result = link_common(packages, name, &err);
-    if (result == 0)
-        result = write_names(common, &err);
     common_packages_finish(common, result < 0 ? &err : NULL);
 }
 

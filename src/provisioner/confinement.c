@@ -123,3 +123,21 @@ sandbox_sysctls(void)
     return json_pack("{s:s, s:s, s:s}", "net.ipv4.tcp_rmem", "4096 16384 4194304",
                      "net.ipv4.tcp_max_tw_buckets", "4096", "net.core.somaxconn", "1024");
 }
+
+unsigned
+sandbox_rlimit_raise(const struct sandbox_rlimit *limit)
+{
+    struct rlimit own = {0};
+    getrlimit((__rlimit_resource_t)limit->resource, &own);
+    const struct rlimit raised = {.rlim_cur = own.rlim_cur, .rlim_max = limit->value};
+    bool enough = own.rlim_max >= limit->value ||
+                  setrlimit((__rlimit_resource_t)limit->resource, &raised) == 0;
+    return enough ? limit->value : (unsigned)own.rlim_max;
+}
+
+void
+provisioner_raise_limits(void)
+{
+    for (size_t i = 0; i < sandbox_n_rlimits; i++)
+        (void)sandbox_rlimit_raise(&sandbox_rlimits[i]);
+}

@@ -25,9 +25,14 @@ provisioner_init(struct provisioner *provisioner, const struct provisioner_engin
     provisioner->gateway_key = settings->gateway_key ? kg_strdup(settings->gateway_key) : NULL;
     TAILQ_INIT(&provisioner->watches);
     op_queue_init(provisioner);
-    provisioner->state_dir = provisioner_real_path("the state folder", settings->state_dir, err);
+    // With a helper it may be one that only this process can name.
+    provisioner->state_dir =
+        settings->helper ? kg_strdup(settings->state_dir)
+                         : provisioner_real_path("the state folder", settings->state_dir, err);
     if (!provisioner->state_dir)
         return -1;
+    provisioner->root_dir =
+        kg_strdup(settings->root_dir ? settings->root_dir : provisioner->state_dir);
     if (settings->gateway_key && !engine->dial)
         return kg_error_set(err, KG_INVALID, 0, "a gateway cannot dial the agents of this engine");
     return 0;
@@ -41,4 +46,5 @@ provisioner_fini(struct provisioner *provisioner)
     free(provisioner->gateway_id);
     free(provisioner->gateway_key);
     free(provisioner->state_dir);
+    free(provisioner->root_dir);
 }

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,6 +41,14 @@ folder_make(const char *state_dir, const char *id, struct kg_error *err)
     if (mkdir(door, 0755) < 0 || chmod(door, 0755) < 0)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot make the sandbox's folder %s", door);
     return 0;
+}
+
+int
+folder_listen(const char *state_dir, const char *id, struct kg_error *err)
+{
+    enum { BACKLOG = 16 };
+    KG_AUTO_FREE char *path = folder_path(state_dir, id, "door/door.sock");
+    return unix_listen(path, SOCK_STREAM, 0666, BACKLOG, err); // the sandbox's user is another one
 }
 
 bool

@@ -140,6 +140,25 @@ provisioner_sandbox_dir(const struct provisioner *provisioner, const char *id)
     return folder_path(provisioner->state_dir, id, "door");
 }
 
+bool
+provisioner_opens_doors(const struct provisioner *provisioner)
+{
+    return provisioner->engine->open_door && !provisioner_dials(provisioner);
+}
+
+void
+provisioner_open_door(struct provisioner *provisioner, const char *id, provisioner_door_fn fn,
+                      void *arg)
+{
+    provisioner->engine->open_door(provisioner, id, fn, arg);
+}
+
+void
+provisioner_close_door(struct provisioner *provisioner, const char *id)
+{
+    provisioner->engine->close_door(provisioner, id);
+}
+
 struct provisioner_op *
 provisioner_create(struct provisioner *provisioner, const struct provisioner_sandbox_spec *spec,
                    provisioner_done_fn on_done, provisioner_exit_fn on_exit, void *arg,
@@ -241,6 +260,15 @@ provisioner_claim(struct provisioner *provisioner, const char *id, const json_t 
     op->meta = json_deep_copy(meta);
     op->memory_mb = memory_mb;
     return op;
+}
+
+int
+provisioner_limit(const struct provisioner *provisioner, const char *id, int64_t memory_mb,
+                  struct kg_error *err)
+{
+    if (!provisioner->engine->limit)
+        return kg_error_set(err, KG_INVALID, 0, "this engine cannot limit a sandbox's memory");
+    return provisioner->engine->limit(provisioner, id, memory_mb, err);
 }
 
 struct provisioner_op *

@@ -47,9 +47,12 @@ struct provisioner_kubernetes {
     bool unenforced_network; // sandboxes may reach what the cluster lets them reach
 };
 
-// An engine is a folder beside this file, and one vtable (provisioner_engine.h).
+// An engine is a folder beside this file, and one vtable (provisioner_engine.h). The last one is
+// `oci` in the process of a helper (src/helper).
 struct provisioner_engine;
-extern const struct provisioner_engine provisioner_oci, provisioner_docker, provisioner_kubernetes;
+extern const struct provisioner_engine provisioner_oci, provisioner_docker, provisioner_kubernetes,
+    provisioner_helped;
+struct helper;
 
 struct provisioner_settings {
     // Those to choose from, ended by NULL, in the order in which "auto" tries them: it tries those
@@ -57,6 +60,7 @@ struct provisioner_settings {
     const struct provisioner_engine *const *engines;
     const char *engine;      // the name of one, or "auto"
     const char *state_dir;   // exists, is ours alone; the engine oci lets other users traverse it
+    const char *root_dir;    // of which state_dir is a part, with a helper; NULL: it is state_dir
     const char *gateway_id;  // labels everything that this gateway creates: 8 characters of a-z2-7
     const char *image;       // "host"; else a rootfs folder (oci) or an image's name (docker)
     const char *oci_runtime; // "auto", "runc", "crun", or a path
@@ -72,6 +76,7 @@ struct provisioner_settings {
     // secret key, and sandboxes share no folder with this machine, not even a door. NULL: agents
     // dial `door/`. The engine kubernetes needs it; oci supports it for tests.
     const char *gateway_key;
+    struct helper *helper; // of provisioner_helped, borrowed; NULL for the others
 };
 
 struct provisioner;
@@ -112,6 +117,10 @@ enum {
 int64_t provisioner_sessions_for(int64_t memory_bound, int64_t memory_mb, int64_t max_files);
 // The gateway's own hard limit, to which it raises the other one.
 int64_t provisioner_max_files(void);
+
+// Raises this process's own hard limits as far as sandboxes need them. Call it where the process is
+// about to give up the right to.
+void provisioner_raise_limits(void);
 
 // One finding of `kernelgate doctor`.
 typedef void (*provisioner_finding_fn)(const char *what, bool ok, const char *detail, void *arg);
@@ -176,6 +185,17 @@ KG_MUST_CHECK int provisioner_dial(struct provisioner *provisioner, const char *
 // The path of a sandbox's `door/`: `<state>/sb/<id>/door`. To be freed.
 char *provisioner_sandbox_dir(const struct provisioner *provisioner, const char *id);
 
+// Whether the engine itself listens where agents dial, since only the helper may write to `door/`.
+// If not, and agents dial, the caller listens at `door/door.sock`.
+bool provisioner_opens_doors(const struct provisioner *provisioner);
+// Gets the listening socket of a sandbox that is being created or was found: once, not before this
+// returns, and again if the engine had to make another one. The callback owns it.
+typedef void (*provisioner_door_fn)(int fd, void *arg);
+void provisioner_open_door(struct provisioner *provisioner, const char *id, provisioner_door_fn fn,
+                           void *arg);
+// The callback is not called any more. An unknown id is fine.
+void provisioner_close_door(struct provisioner *provisioner, const char *id);
+
 // An operation under way. Its callback fires exactly once, and the handle is then invalid.
 struct provisioner_op;
 typedef void (*provisioner_done_fn)(const struct kg_error *err, void *arg); // err NULL: done
@@ -214,6 +234,11 @@ void provisioner_forget(struct provisioner *provisioner, const char *id);
 KG_MUST_CHECK struct provisioner_op *
 provisioner_claim(struct provisioner *provisioner, const char *id, const json_t *meta,
                   int64_t memory_mb, provisioner_done_fn on_done, void *arg, struct kg_error *err);
+
+// Changes the limit of a sandbox's memory at once, to `memory_mb` for its processes. KG_INVALID:
+// the engine cannot.
+KG_MUST_CHECK int provisioner_limit(const struct provisioner *provisioner, const char *id,
+                                    int64_t memory_mb, struct kg_error *err);
 
 // Call it once, before the first provisioner_create(), and with several gateways again for what
 // one of them has left (provisioner_on_lost()). Reports every living sandbox of this gateway

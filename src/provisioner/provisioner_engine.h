@@ -77,6 +77,13 @@ struct provisioner_engine {
                       struct provisioner_entry *ret, struct kg_error *err);
     // Whether that works with the engine's configuration; NULL if open_entry is NULL.
     bool (*can_enter)(const struct provisioner *provisioner);
+    // As provisioner_limit(); NULL: it cannot.
+    int (*limit)(const struct provisioner *provisioner, const char *id, int64_t memory_mb,
+                 struct kg_error *err);
+    // As provisioner_open_door() and provisioner_close_door(); NULL: callers listen themselves.
+    void (*open_door)(struct provisioner *provisioner, const char *id, provisioner_door_fn fn,
+                      void *arg);
+    void (*close_door)(struct provisioner *provisioner, const char *id);
     // Whether something else than operations is under way; NULL: never.
     bool (*is_busy)(const struct provisioner *provisioner);
     // As provisioner_check() and provisioner_retire(); NULL: there is nothing to do.
@@ -101,6 +108,7 @@ struct provisioner {
     const struct provisioner_engine *engine;
     struct loop *loop;
     char *state_dir; // absolute
+    char *root_dir;  // the setting's, which names the gateway; mostly the same
     char *gateway_id;
     char *gateway_key;                   // NULL: agents dial
     bool denies_newer_calls;             // as in struct runtime_kind
@@ -147,6 +155,9 @@ struct sandbox_rlimit {
 };
 extern const struct sandbox_rlimit sandbox_rlimits[];
 extern const size_t sandbox_n_rlimits;
+// The limit that sandboxes get: the wanted one, unless the gateway has a lower hard limit and may
+// not raise it. Raises the gateway's own hard limit.
+unsigned sandbox_rlimit_raise(const struct sandbox_rlimit *limit);
 // The first of two user ids for this sandbox, in a range that no machine uses. Drawn from 2^27
 // pairs: among 150 sandboxes two have the same with a probability of 1 in 10,000.
 uint32_t sandbox_host_users(const char *id);
@@ -256,6 +267,9 @@ bool sandbox_id_valid(const char *id);
 char *folder_path(const char *state_dir, const char *id, const char *name);
 // Creates the folder and its `door/`; KG_INTERNAL if it exists already.
 KG_MUST_CHECK int folder_make(const char *state_dir, const char *id, struct kg_error *err);
+// Listens at `door/door.sock`, in place of a socket that is there. Returns a non-blocking socket
+// that every user can connect to, and that the caller owns.
+KG_MUST_CHECK int folder_listen(const char *state_dir, const char *id, struct kg_error *err);
 bool folder_exists(const char *state_dir, const char *id);
 KG_MUST_CHECK int folder_remove(const char *state_dir, const char *id, struct kg_error *err);
 KG_MUST_CHECK int folder_write_meta(const char *state_dir, const char *id, const json_t *meta,

@@ -19,11 +19,16 @@ struct door_events {
     void *arg;
 };
 
-// Listens at `path`; an existing file there is replaced. The tenant can dial it too. Therefore idle
+enum { DOOR_BACKLOG = 16 };
+// Listens at `path`; an existing file there is replaced. NULL: it waits for door_unix_listen(). The
+// tenant can dial it too. Therefore idle
 // links are few, accepts are paced, a link without a hello is closed, and the peer's process, if it
 // can be determined, must be the agent and must be alive at the hello.
 KG_MUST_CHECK struct door *door_unix_new(struct loop *loop, const char *path,
                                          const struct door_events *events, struct kg_error *err);
+
+// Goes on with another listening socket (non-blocking, owned); of a door without a path.
+void door_unix_listen(struct door *door, int fd);
 
 // All borrowed.
 struct door_tcp_settings {

@@ -2,12 +2,11 @@
 // A door that the agent dials: a Unix socket for each sandbox.
 #include "door_priv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum {
@@ -18,7 +17,6 @@ enum {
     TOKENS_MAX = ACCEPTS_PER_S * COST_OF_LINK,
     PAUSE_MS = 100,
     HELLO_MS = 2000,
-    BACKLOG = 16,
 };
 
 // Idle once it has sent its hello: `timer` is then NULL.
@@ -35,8 +33,8 @@ struct link {
 
 struct door_unix {
     struct door base;
-    char *path;
-    int fd;
+    char *path; // NULL: the socket is another process's
+    int fd;     // -1: it has not come yet
     struct loop_fd *watch;
     struct loop_timer *pause;
     TAILQ_HEAD(, link) links;
@@ -279,26 +277,13 @@ on_pause_over(void *arg)
     loop_fd_set(door->watch, LOOP_READ);
 }
 
-static int
-listen_at(const char *path, struct kg_error *err)
+static void
+close_socket(struct door_unix *door)
 {
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-
-    if (strlen(path) >= sizeof addr.sun_path)
-        return kg_error_set(err, KG_INTERNAL, 0,
-                            "a socket's path is longer than %zu bytes: choose a shorter state-dir",
-                            sizeof addr.sun_path - 1);
-    memcpy(addr.sun_path, path, strlen(path) + 1);
-    KG_AUTO_FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot make a socket");
-    if (unlink(path) != 0 && errno != ENOENT)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot remove an old socket");
-    // The sandbox's user is not the gateway's.
-    if (bind(fd, (const struct sockaddr *)&addr, sizeof addr) != 0 || chmod(path, 0666) != 0 ||
-        listen(fd, BACKLOG) != 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot listen at a sandbox's door");
-    return KG_STEAL_FD(fd);
+    loop_timer_stop(door->pause);
+    loop_fd_free(KG_STEAL(door->watch));
+    if (door->fd >= 0)
+        close(KG_STEAL_FD(door->fd));
 }
 
 static void
@@ -309,31 +294,43 @@ fini(struct door *base)
 
     while ((link = TAILQ_FIRST(&door->links)))
         link_close(link);
-    loop_fd_free(door->watch);
+    close_socket(door);
     loop_timer_free(door->pause);
-    close(door->fd);
-    (void)unlink(door->path);
+    if (door->path)
+        (void)unlink(door->path);
     free(door->path);
 }
 
 static const struct door_ops unix_ops = {serve, opened, fini};
 
+void
+door_unix_listen(struct door *base, int fd)
+{
+    struct door_unix *door = (struct door_unix *)base;
+    assert(base->ops == &unix_ops);
+    close_socket(door);
+    door->fd = fd;
+    door->watch = loop_fd_new(base->loop, fd, LOOP_READ, on_door, door);
+}
+
 struct door *
 door_unix_new(struct loop *loop, const char *path, const struct door_events *events,
               struct kg_error *err)
 {
-    int fd = listen_at(path, err);
+    // The sandbox's user is not the gateway's.
+    int fd = path ? unix_listen(path, SOCK_STREAM, 0666, DOOR_BACKLOG, err) : -1;
 
-    if (fd < 0)
+    if (path && fd < 0)
         return NULL;
     struct door_unix *door = KG_NEW(struct door_unix);
     door_init(&door->base, &unix_ops, loop, events);
-    door->path = kg_strdup(path);
-    door->fd = fd;
+    door->path = path ? kg_strdup(path) : NULL;
+    door->fd = -1;
     door->tokens = TOKENS_MAX;
     door->refilled_ms = clock_mono_ms();
     TAILQ_INIT(&door->links);
-    door->watch = loop_fd_new(loop, fd, LOOP_READ, on_door, door);
     door->pause = loop_timer_new(loop, on_pause_over, door);
+    if (fd >= 0)
+        door_unix_listen(&door->base, fd);
     return &door->base;
 }

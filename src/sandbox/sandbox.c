@@ -63,6 +63,8 @@ close_gateway_side(struct sandbox *sandbox)
     sandbox_call_cancel(KG_STEAL(sandbox->info_call));
     wire_free(KG_STEAL(sandbox->idle_wire));
     loop_timer_stop(sandbox->ready_timer);
+    if (provisioner_opens_doors(sandbox->context.provisioner))
+        provisioner_close_door(sandbox->context.provisioner, sandbox->id);
     door_free(KG_STEAL(sandbox->door));
     egress_user_free(KG_STEAL(sandbox->egress));
     if (sandbox->op)
@@ -389,6 +391,13 @@ dial_agent(uint64_t *ret_epoch, void *arg)
     return fd;
 }
 
+static void
+on_door_socket(int fd, void *arg)
+{
+    const struct sandbox *sandbox = arg;
+    door_unix_listen(sandbox->door, fd);
+}
+
 static struct door *
 make_door(struct sandbox *sandbox, struct kg_error *err)
 {
@@ -398,6 +407,10 @@ make_door(struct sandbox *sandbox, struct kg_error *err)
         .on_overtaken = on_overtaken,
         .arg = sandbox,
     };
+    if (provisioner_opens_doors(context->provisioner)) {
+        provisioner_open_door(context->provisioner, sandbox->id, on_door_socket, sandbox);
+        return door_unix_new(context->loop, NULL, &events, err);
+    }
     if (!provisioner_dials(context->provisioner))
         return door_unix_new(context->loop, sandbox->door_path, &events, err);
     const struct door_tcp_settings tcp = {

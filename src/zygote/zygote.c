@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "provisioner.h"
@@ -260,20 +259,6 @@ on_exit_of(const char *id, void *arg)
     fail_with(arg, 0, "the zygote's container has ended");
 }
 
-static int
-listen_at(const char *path, struct kg_error *err)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof address.sun_path)
-        return kg_error_set(err, KG_INTERNAL, ENAMETOOLONG, "%s", path);
-    memcpy(address.sun_path, path, strlen(path) + 1);
-    KG_AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) < 0 ||
-        listen(fd, 1) < 0)
-        return kg_error_set(err, KG_INTERNAL, errno, "cannot listen on %s", path);
-    return KG_STEAL_FD(fd);
-}
-
 struct zygote *
 zygote_new(struct loop *loop, struct provisioner *provisioner, const struct zygote_plan *plan,
            int library_fd, int filter_fd, const struct zygote_events *events, void *arg,
@@ -301,7 +286,7 @@ zygote_new(struct loop *loop, struct provisioner *provisioner, const struct zygo
     }
     KG_AUTO_FREE char *dir = provisioner_sandbox_dir(provisioner, zygote->id);
     zygote->door = kg_asprintf("%s/door.sock", dir);
-    zygote->listen_fd = listen_at(zygote->door, err);
+    zygote->listen_fd = unix_listen(zygote->door, SOCK_SEQPACKET, 0600, 1, err);
     if (zygote->listen_fd < 0) {
         zygote_end(zygote);
         return NULL;

@@ -42,6 +42,8 @@ struct zygotes {
     TAILQ_HEAD(, zygote_slot) slots;
     loop_fn on_settled; // NULL: was called
     void *on_settled_arg;
+    loop_fn on_change; // or NULL
+    void *on_change_arg;
 };
 
 static struct zygote_slot *
@@ -64,9 +66,11 @@ is_ready(const struct zygote *zygote)
 }
 
 static void
-look_whether_settled(struct zygotes *zygotes)
+zygotes_look(struct zygotes *zygotes)
 {
     const struct zygote_slot *slot;
+    if (zygotes->on_change)
+        zygotes->on_change(zygotes->on_change_arg);
     TAILQ_FOREACH(slot, &zygotes->slots, link) {
         if (!is_ready(slot->current) && !slot->failure.code)
             return;
@@ -88,7 +92,7 @@ back_off(struct zygote_slot *slot, const struct kg_error *reason)
                 LOG_STR("kernel", slot->plan.kernel), LOG_INT("next_in_ms", slot->backoff_ms),
                 LOG_ERR(reason));
     loop_timer_start(slot->work, slot->backoff_ms);
-    look_whether_settled(slot->zygotes);
+    zygotes_look(slot->zygotes);
 }
 
 static void
@@ -98,7 +102,7 @@ current_on_ready(void *arg)
     slot->backoff_ms = 0;
     slot->failure = (struct kg_error){0};
     loop_timer_start(slot->work, MAX_AGE_MS);
-    look_whether_settled(slot->zygotes);
+    zygotes_look(slot->zygotes);
 }
 
 static void
@@ -185,6 +189,8 @@ zygotes_new(struct loop *loop, const struct zygotes_settings *settings)
     zygotes->loop = loop;
     zygotes->provisioner = settings->provisioner;
     zygotes->library_path = kg_strdup(settings->library_path);
+    zygotes->on_change = settings->on_change;
+    zygotes->on_change_arg = settings->arg;
     zygotes->library_fd = zygotes->filter_fd = -1;
     TAILQ_INIT(&zygotes->slots);
     return zygotes;
@@ -260,7 +266,7 @@ zygotes_start(struct zygotes *zygotes, loop_fn on_settled, void *arg)
         TAILQ_FOREACH(slot, &zygotes->slots, link)
             loop_timer_start(slot->work, 0);
     }
-    look_whether_settled(zygotes);
+    zygotes_look(zygotes);
 }
 
 void

@@ -14,6 +14,8 @@ struct provisioner;
 struct zygotes_settings {
     struct provisioner *provisioner; // borrowed
     const char *library_path;        // of kernelgate-enter.so
+    loop_fn on_change;               // zygotes_ready() may have changed; NULL: nobody wants to know
+    void *arg;
 };
 
 struct zygotes;

@@ -357,7 +357,7 @@ def test_sessions_outlive_the_gateway(start_gateway):
     with Channels(gateway, kept["kernel"]["id"]) as channels:
         channels.run("set x 42")
         gateway.kill()
-    folder = pathlib.Path(gateway.state_dir, "notebooks")
+    folder = gateway.own_dir / "notebooks"
     assert {file.name for file in folder.iterdir()} == {
         f"{model['id']}.json" for model in (kept, ended)
     }

@@ -148,6 +148,7 @@ def test_a_killed_one(tmp_path):  # a short name: it is in the paths of sockets
         process.end()
     assert not [pid for pid in last if lives(pid)]
     assert not list(pathlib.Path(state).glob("mcp/*/sb/*"))
+    assert not list(pathlib.Path(state).glob("mcp/*/gateway/sb/*"))
 
 
 def test_the_bridge_outlives_its_gateway(start_gateway):

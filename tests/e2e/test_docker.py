@@ -257,7 +257,7 @@ def test_a_session_that_is_ended_while_the_engine_is_away(start_gateway, docker,
     finally:
         gateway.signal(signal.SIGCONT)
     wait_for(lambda: not docker.pid(container), timeout=60)
-    wait_for(lambda: not list(pathlib.Path(gateway.state_dir, "sb").iterdir()))
+    wait_for(lambda: not list((gateway.own_dir / "sb").iterdir()))
 
 
 # ---- The image and the disk
@@ -468,16 +468,16 @@ def test_leftovers_of_an_earlier_run_are_removed(start_gateway, docker):
     dead = sandbox_of(gateway, "kept").container.rpartition("-")[0] + "-orphan"
     label = {"kernelgate.gateway": dead.split("-")[1], "kernelgate.sandbox": "orphan"}
     gateway.kill()
-    subprocess.run(["rm", "-r", pathlib.Path(gateway.state_dir, "sb", lost.id)], check=True)
+    subprocess.run(["rm", "-r", gateway.own_dir / "sb" / lost.id], check=True)
     body = {"Image": dockerd.KERNELS, "Cmd": ["sleep", "1000"], "Labels": label}
     docker.ask("POST", "/containers/create", params={"name": dead}, json=body)
-    pathlib.Path(gateway.state_dir, "sb", "half").mkdir()
+    (gateway.own_dir / "sb/half").mkdir()
     gateway.start()
     assert gateway.execute("print(x)", session_id="kept").text() == "kept\n"
     assert gateway.client.get("/api/v1/sessions/lost").status_code == 404
     kept, ours = sandbox_of(gateway, "kept").container, f"kernelgate.gateway={dead.split('-')[1]}"
     wait_for(lambda: [each["Names"][0] for each in docker.containers(ours)] == [f"/{kept}"])
-    wait_for(lambda: not pathlib.Path(gateway.state_dir, "sb", "half").exists())
+    wait_for(lambda: not (gateway.own_dir / "sb/half").exists())
 
 
 def test_a_state_folder_that_was_emptied(start_gateway, docker):

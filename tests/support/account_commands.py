@@ -1,17 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that change a database of accounts, as a shell runs them."""
 
+import os
+import pathlib
 import sqlite3
 import subprocess
 
 from kernelgate import BINARY
 
 
+def _let_through(folder):
+    """The folders of a test are root's alone, and the gateway is another user."""
+    for parent in folder.parents:
+        if parent.stat().st_uid == os.getuid() and parent != pathlib.Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+
+
 class Accounts:
     """A database, and the commands that change it."""
 
     def __init__(self, path):
-        self.path = path
+        # A folder of its own, which the gateway takes over.
+        self.path = path.with_name("accounts") / path.name
+        self.path.parent.mkdir(exist_ok=True)
+        _let_through(self.path.parent)
+        path = self.path
         self.flags = ("--accounts-file", str(path))
 
     def run(self, *words):

@@ -249,6 +249,9 @@ class Gateway:
         assert not complaint, self.log()[complaint.start() - 200 : complaint.start() + 4000]
 
     def assert_nothing_left(self):
+        # The helper of a gateway that was killed ends within a second.
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: not leftovers.find(self.state_dir), 1.5)
         left = leftovers.find(self.state_dir)
         left += [f"control group: {group}" for group in self._groups if os.path.exists(group)]
         for path in pathlib.Path(self.state_dir).iterdir():
@@ -278,6 +281,12 @@ class Gateway:
             shutil.rmtree(self.state_dir, ignore_errors=True)
 
     # ---- Files and processes
+
+    @property
+    def own_dir(self):
+        """The part of the state folder that the gateway writes to, if it has a helper."""
+        own = pathlib.Path(self.state_dir, "gateway")
+        return own if own.is_dir() else own.parent
 
     def sandbox_pids(self):
         """Without its zygotes, which are in the machine's PID namespace."""

@@ -93,6 +93,7 @@ def find(state_dir):
         if state_dir in line:
             left.append(f"socket: {line}")
     left += [f"folder: {path}" for path in glob.glob(f"{state_dir}*/sb/*")]
+    left += [f"folder: {path}" for path in glob.glob(f"{state_dir}/gateway/sb/*")]
     return left
 
 

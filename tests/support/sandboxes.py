@@ -44,7 +44,8 @@ class Sandbox:
         self._state_dir = pathlib.Path(gateway.state_dir)
         self._flags = gateway.flags
         pod = cluster.Cluster().pod(self.id) if docker_engine.PROVISIONER == "kubernetes" else None
-        meta = _text(folder / "meta.json") or annotation(pod, cluster.META)
+        record = self._state_dir / "gateway/sb" / self.id / "meta.json"
+        meta = _text(record) or _text(folder / "meta.json") or annotation(pod, cluster.META)
         self.session = json.loads(meta).get("session_id") if meta else None
         # The engine's name of its container.
         self.container = f"kg-{_text(self._state_dir / 'id')}-{self.id}"
@@ -104,7 +105,10 @@ class Sandbox:
 
 def folders_of_sandboxes(gateway):
     """Also of sandboxes that are being made, but not of zygotes."""
-    folders = pathlib.Path(gateway.state_dir, "sb").glob("*")
+    state_dir = pathlib.Path(gateway.state_dir)
+    if docker_engine.PROVISIONER == "docker":  # otherwise a helper makes the containers
+        state_dir /= "gateway"
+    folders = (state_dir / "sb").glob("*")
     return [path for path in folders if not (path / "zygote").exists()]
 
 

@@ -356,7 +356,7 @@ test_a_core_limit_of_none_is_raised(void **state)
     if (pid == 0) {
         const struct rlimit none = {0}, one = {.rlim_max = 1};
         setrlimit(RLIMIT_CORE, &none);
-        unsigned limit = bundle_rlimit(&wanted);
+        unsigned limit = sandbox_rlimit_raise(&wanted);
         setrlimit(RLIMIT_CORE, &none);
         _exit(limit == (setrlimit(RLIMIT_CORE, &one) == 0 ? 1 : 0) ? 0 : 1);
     }

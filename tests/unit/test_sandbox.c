@@ -256,6 +256,32 @@ provisioner_dial(struct provisioner *provisioner, const char *id, uint64_t *ret_
     return agent_dial(provisioner->port);
 }
 
+bool
+provisioner_opens_doors(const struct provisioner *provisioner)
+{
+    (void)provisioner;
+    return false;
+}
+
+void
+provisioner_open_door(struct provisioner *provisioner, const char *id, provisioner_door_fn fn,
+                      void *arg)
+{
+    (void)provisioner;
+    (void)id;
+    (void)fn;
+    (void)arg;
+    fail_msg("not called");
+}
+
+void
+provisioner_close_door(struct provisioner *provisioner, const char *id)
+{
+    (void)provisioner;
+    (void)id;
+    fail_msg("not called");
+}
+
 void
 provisioner_forget(struct provisioner *provisioner, const char *id)
 {

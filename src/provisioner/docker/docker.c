@@ -14,7 +14,7 @@ static int
 identify_folder(struct docker *docker, struct kg_error *err)
 {
     struct stat st;
-    if (stat(docker->base.state_dir, &st) < 0)
+    if (stat(docker->base.root_dir, &st) < 0)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot find %s", docker->base.state_dir);
     docker->folder = kg_asprintf("%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
     return 0;
@@ -60,6 +60,14 @@ docker_close(struct docker *docker)
 static struct provisioner *
 engine_create(struct loop *loop, const struct provisioner_settings *settings, struct kg_error *err)
 {
+    // The Engine mounts by the paths of its own machine.
+    if (strncmp(settings->state_dir, "/proc/self/", strlen("/proc/self/")) == 0) {
+        (void)kg_error_set(err, KG_INVALID, 0,
+                           "the gateway's user cannot reach the state folder %.100s: set state-dir "
+                           "to one whose parents all users may pass through",
+                           settings->root_dir);
+        return NULL;
+    }
     KG_AUTO(docker) docker = docker_open(loop, settings, err);
     if (!docker || docker_trial(docker, err) < 0 ||
         docker_write_files(docker, settings->agent_path, err) < 0)

@@ -303,7 +303,7 @@ recover_folder(const char *id, void *arg)
 static bool
 is_abandoned(const struct docker *docker, const struct docker_container *container)
 {
-    if (!container->state_dir || strcmp(container->state_dir, docker->base.state_dir) != 0)
+    if (!container->state_dir || strcmp(container->state_dir, docker->base.root_dir) != 0)
         return false;
     if (!container->lives || (container->folder && strcmp(container->folder, docker->folder) == 0))
         return true;

@@ -160,6 +160,6 @@ docker_container_spec(const struct docker *docker, const char *id, json_t *args)
         "Entrypoint", entrypoint, "Cmd", args, "Env", "PATH=" SANDBOX_PATH, "HOME=" SANDBOX_HOME,
         "LANG=C.UTF-8", "USER=sandbox", "Healthcheck", "Test", "NONE", "Labels",
         DOCKER_LABEL_GATEWAY, docker->base.gateway_id, DOCKER_LABEL_SANDBOX, id, DOCKER_LABEL_STATE,
-        docker->base.state_dir, DOCKER_LABEL_FOLDER, docker->folder, "HostConfig",
+        docker->base.root_dir, DOCKER_LABEL_FOLDER, docker->folder, "HostConfig",
         host_config(docker, id));
 }

@@ -3,7 +3,6 @@
 #include "oci_priv.h"
 
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,8 +42,9 @@ env_path(const struct oci_kernel_env *env)
     return kg_asprintf(SANDBOX_KERNELS "/%s", env->name);
 }
 
+// `changing`: with the folders that change while sandboxes use them.
 static json_t *
-mounts_of(const struct oci *oci, const char *id)
+mounts_of(const struct oci *oci, const char *id, bool changing)
 {
     json_t *mounts = json_array();
     if (mount_root_is_overlay(oci))
@@ -55,9 +55,9 @@ mounts_of(const struct oci *oci, const char *id)
     for (size_t i = 0; i < oci->n_kernel_envs; i++) {
         const struct oci_kernel_env *env = &oci->kernel_envs[i];
         KG_AUTO_FREE char *at = env_path(env);
-        if (env->changes) // an overlay may miss changes
+        if (env->changes && changing) // an overlay may miss changes
             mount_add_folder(mounts, at, env->host_dir);
-        else
+        else if (!env->changes)
             mount_add_overlay(oci, mounts, at, env->host_dir);
     }
     if (!mount_root_is_overlay(oci))
@@ -70,23 +70,12 @@ mounts_of(const struct oci *oci, const char *id)
     return mounts;
 }
 
-unsigned
-bundle_rlimit(const struct sandbox_rlimit *limit)
-{
-    struct rlimit own = {0};
-    getrlimit((__rlimit_resource_t)limit->resource, &own);
-    const struct rlimit raised = {.rlim_cur = own.rlim_cur, .rlim_max = limit->value};
-    bool enough = own.rlim_max >= limit->value ||
-                  setrlimit((__rlimit_resource_t)limit->resource, &raised) == 0;
-    return enough ? limit->value : (unsigned)own.rlim_max;
-}
-
 static json_t *
 rlimits_of(void)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < sandbox_n_rlimits; i++) {
-        json_int_t value = bundle_rlimit(&sandbox_rlimits[i]);
+        json_int_t value = sandbox_rlimit_raise(&sandbox_rlimits[i]);
         KG_AUTO_FREE char *name = kg_asprintf("RLIMIT_%s", sandbox_rlimits[i].name);
         json_array_append_new(
             list, json_pack("{s:s, s:I, s:I}", "type", name, "soft", value, "hard", value));
@@ -186,12 +175,12 @@ hooks_of(const struct oci *oci)
 }
 
 static json_t *
-config_of(const struct oci *oci, const char *id, json_t *args)
+config_of(const struct oci *oci, const char *id, json_t *args, bool changing)
 {
     return json_pack("{s:s, s:s, s:{s:s, s:b}, s:o, s:o, s:o}", "ociVersion", "1.0.2", "hostname",
                      "sandbox", "root", "path", oci->root_dir, "readonly",
                      !mount_root_is_overlay(oci), "process", process_of(args), "mounts",
-                     mounts_of(oci, id), "linux", linux_of(oci, id));
+                     mounts_of(oci, id, changing), "linux", linux_of(oci, id));
 }
 
 static int
@@ -208,7 +197,7 @@ config_write(const struct oci *oci, const char *id, json_t *config, struct kg_er
 int
 bundle_write(const struct oci *oci, const char *id, json_t *args, struct kg_error *err)
 {
-    json_auto_t *config = config_of(oci, id, args);
+    json_auto_t *config = config_of(oci, id, args, true);
     if (oci->user_namespace)
         json_object_set_new(config, "hooks", hooks_of(oci));
     return config_write(oci, id, config, err);
@@ -270,7 +259,8 @@ int
 bundle_write_zygote(const struct oci *oci, const char *id, json_t *args, const json_t *env,
                     struct kg_error *err)
 {
-    json_auto_t *config = config_of(oci, id, args);
+    // A zygote is root, so it sees nothing that the gateway writes: no packages.
+    json_auto_t *config = config_of(oci, id, args, false);
     zygote_adapt_process(oci, json_object_get(config, "process"), env);
     zygote_adapt_linux(json_object_get(config, "linux"));
     if (oci->base.gateway_key) // a zygote dials nevertheless

@@ -191,6 +191,7 @@ const struct provisioner_engine provisioner_oci = {
     .dial = engine_dial,
     .open_entry = engine_open_entry,
     .can_enter = engine_can_enter,
+    .limit = oci_limit,
     .op_size = sizeof(struct oci_op),
     .op_start = oci_op_start,
     .op_fini = oci_op_fini,

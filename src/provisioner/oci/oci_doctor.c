@@ -79,7 +79,7 @@ crashes_are_bounded(void)
 {
     for (size_t i = 0; i < sandbox_n_rlimits; i++)
         if (sandbox_rlimits[i].resource == RLIMIT_CORE)
-            return bundle_rlimit(&sandbox_rlimits[i]) > 0;
+            return sandbox_rlimit_raise(&sandbox_rlimits[i]) > 0;
     return false;
 }
 

@@ -196,13 +196,21 @@ recover(struct provisioner_op *op)
 
 // ---- Claiming -------------------------------------------------------------------------------
 
+int
+oci_limit(const struct provisioner *provisioner, const char *id, int64_t memory_mb,
+          struct kg_error *err)
+{
+    const struct oci *oci = (const struct oci *)provisioner;
+    KG_AUTO_FREE char *group = runtime_cgroup(oci, id);
+    int64_t bytes = sandbox_memory_bytes(&oci->limits, memory_mb);
+    return cgroup_limit_memory(&oci->cgroups, group, bytes, err);
+}
+
 static void
 claim(struct provisioner_op *base)
 {
-    const struct oci *oci = oci_of(base);
-    KG_AUTO_FREE char *group = runtime_cgroup(oci, base->id);
-    int64_t bytes = sandbox_memory_bytes(&oci->limits, base->memory_mb);
-    if (base->memory_mb > 0 && cgroup_limit_memory(&oci->cgroups, group, bytes, &base->err) < 0)
+    if (base->memory_mb > 0 &&
+        oci_limit(base->provisioner, base->id, base->memory_mb, &base->err) < 0)
         op_finish(base);
     else
         op_claim(base);

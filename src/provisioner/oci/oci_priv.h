@@ -93,6 +93,9 @@ struct oci_op {
 
 void oci_op_start(struct provisioner_op *op);
 void oci_op_fini(struct provisioner_op *op);
+// As provisioner_limit().
+KG_MUST_CHECK int oci_limit(const struct provisioner *provisioner, const char *id,
+                            int64_t memory_mb, struct kg_error *err);
 
 // ---- Dialling an agent (netns.c) ------------------------------------------------------------
 
@@ -166,10 +169,6 @@ KG_MUST_CHECK int bundle_write(const struct oci *oci, const char *id, json_t *ar
 // The same for a zygote (provisioner.h); `env` is an object of strings, borrowed.
 KG_MUST_CHECK int bundle_write_zygote(const struct oci *oci, const char *id, json_t *args,
                                       const json_t *env, struct kg_error *err);
-
-// The limit that sandboxes get: the wanted one, unless the gateway has a lower hard limit and may
-// not raise it. Raises the gateway's own hard limit.
-unsigned bundle_rlimit(const struct sandbox_rlimit *limit);
 
 // ---- Mounts (mounts.c) ----------------------------------------------------------------------
 

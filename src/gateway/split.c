@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "split.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "account_folder.h"
+#include "helper_server.h"
+#include "starter.h"
+
+// With which the runtimes, the control groups and the zygotes work.
+static const int of_helper[] = {
+    CAP_CHOWN,      CAP_DAC_OVERRIDE, CAP_SETUID, CAP_SETGID,    CAP_SYS_ADMIN, CAP_SYS_CHROOT,
+    CAP_SYS_PTRACE, CAP_MKNOD,        CAP_KILL,   CAP_NET_ADMIN, CAP_FOWNER,    CAP_SETPCAP,
+    CAP_SETFCAP, // Linux wants it where the root of a user namespace is the machine's
+};
+// Files of the settings only, where another engine makes the sandboxes.
+static const int of_reader[] = {CAP_DAC_READ_SEARCH, CAP_KILL};
+
+enum { MORE_SANDBOXES = 64 }; // than sessions and the pool: those that end, and those of packages
+
+// ---- The helper's process -------------------------------------------------------------------
+
+static bool
+split_makes_sandboxes(const struct config *config)
+{
+    return strcmp(config->provisioner, "oci") == 0 || strcmp(config->provisioner, "auto") == 0;
+}
+
+// A network is only in the sandboxes' own namespaces, where agents are dialled in some tests.
+static int
+split_confine(void *arg)
+{
+    const struct split_settings *settings = arg;
+    bool makes = split_makes_sandboxes(settings->core->config);
+    struct kg_error err;
+    provisioner_raise_limits();
+    if (unshare(CLONE_NEWNET) < 0)
+        log_warning("the helper keeps the machine's network", LOG_STR("error", strerror(errno)));
+    if (privileges_limit(makes ? of_helper : of_reader,
+                         makes ? KG_ARRAY_LEN(of_helper) : KG_ARRAY_LEN(of_reader), &err) == 0)
+        return 0;
+    log_error("the helper cannot start", LOG_ERR(&err));
+    return -1;
+}
+
+static int
+split_serve(int fd, void *arg)
+{
+    const struct split_settings *settings = arg;
+    struct core *core = settings->core;
+    struct core_zygotes zygotes = {0};
+    struct provisioner_settings engine = core->engine.settings;
+    engine.engine = "oci";
+    engine.state_dir = core->state.root;
+    core_list_zygotes(core, &zygotes);
+    const struct helper_server_settings server = {
+        .fd = fd,
+        .engine = split_makes_sandboxes(core->config) ? &engine : NULL,
+        .zygote_library = core->layout.enter,
+        .zygotes = zygotes.specs,
+        .n_zygotes = zygotes.n,
+        .max_sandboxes = CORE_SANDBOXES_MAX,
+        .files = settings->files,
+        .n_files = settings->n_files,
+    };
+    int code = helper_serve(&server);
+    core_free_zygotes(&zygotes);
+    return code;
+}
+
+// ---- The start ------------------------------------------------------------------------------
+
+static int
+find_user(const struct split_settings *settings, struct privileges_user *ret, struct kg_error *err)
+{
+    const char *socket = "unix://";
+    const char *docker = settings->core->config->docker_host;
+    struct stat st;
+    bool stays = settings->keeps_user || (settings->user && strcmp(settings->user, "root") == 0);
+    if (stays) {
+        *ret = (struct privileges_user){0};
+        return 0;
+    }
+    if (privileges_user_find(settings->user, ret, err) < 0)
+        return -1;
+    // Whoever is in this group can do all that root can, which docs/security.md says.
+    bool is_socket = strncmp(docker, socket, strlen(socket)) == 0 &&
+                     stat(docker + strlen(socket), &st) == 0 && st.st_gid != 0;
+    bool uses = strcmp(settings->core->config->provisioner, "docker") == 0 ||
+                strcmp(settings->core->config->provisioner, "auto") == 0;
+    return is_socket && uses ? privileges_user_add_group(ret, st.st_gid, err) : 0;
+}
+
+int
+split_start(const struct split_settings *settings, struct privileges_user *ret,
+            struct kg_error *err)
+{
+    struct core *core = settings->core;
+    struct kg_error why;
+    *ret = (struct privileges_user){0};
+    if (geteuid() != 0 || strcmp(core->config->provisioner, "kubernetes") == 0)
+        return 0;
+    if (find_user(settings, ret, err) < 0 ||
+        state_divide(&core->state, ret->uid, ret->gid, err) < 0)
+        return -1;
+    if (ret->uid != 0 && core->config->accounts_file &&
+        account_folder_hand_over(core->config->accounts_file, ret->uid, ret->gid, &why) < 0)
+        log_error("accounts cannot be used", LOG_ERR(&why));
+    const struct starter_settings starter = {
+        .confine = split_confine, .serve = split_serve, .arg = (void *)(uintptr_t)settings};
+    if (starter_start(&starter, &core->link, err) < 0)
+        return -1;
+    core->has_link = true;
+    char *agent = path_to_reach(core->layout.agent); // the engine Docker copies it
+    free(core->layout.agent);
+    core->layout.agent = agent;
+    core->engine.settings.agent_path = agent;
+    return 0;
+}
+
+int
+split_drop(const struct split_settings *settings, const struct privileges_user *user,
+           struct kg_error *err)
+{
+    // The files of the user who has started it, wherever they are.
+    static const int of_root[] = {CAP_DAC_READ_SEARCH};
+    if (!settings->core->has_link)
+        return 0;
+    int result = user->uid != 0 ? privileges_drop(user, err)
+                                : privileges_limit(of_root, KG_ARRAY_LEN(of_root), err);
+    if (result < 0 || privileges_filter(err) < 0)
+        return -1;
+    if (user->uid != 0)
+        log_info("the gateway has given up root's rights", LOG_STR("user", user->name));
+    return 0;
+}
