@@ -225,8 +225,27 @@ start_destroy(void *arg)
         op_set_state(&op->base, OP_DELETING);
     if (op_ask(op, &request, on_destroyed, &err))
         return;
+    if (!helper_can_come_back(helped_of(&op->base)->helper)) {
+        op_remove_folder(op, &err);
+        return;
+    }
     op->back = loop_timer_new(op->base.provisioner->loop, on_no_helper, op);
     loop_timer_start(op->back, BACK_MS);
+}
+
+// A helper that has failed has left nothing. What one that has ended was making is removed when the
+// next one is there; the caller need not wait for that.
+static void
+create_failed(struct helped_op *op)
+{
+    struct provisioner_op *base = &op->base;
+    if (helper_check(helped_of(base)->helper, NULL) < 0) {
+        (void)op_remove_leftover(base->provisioner, base->id, NULL);
+        op_finish(base);
+        return;
+    }
+    op_set_state(base, OP_DELETING);
+    op_remove_folder(op, &(struct kg_error){0});
 }
 
 static void
@@ -242,8 +261,12 @@ on_created(const struct helper_reply *reply, int fd, void *arg)
     if (reply->event != HELPER_DONE)
         return;
     op->call = NULL;
+    if (helper_reply_error(reply, &base->err)) {
+        create_failed(op);
+        return;
+    }
     // Without a process id it cannot fail.
-    if (!helper_reply_error(reply, &base->err) && !base->cancelled &&
+    if (!base->cancelled &&
         watch_start(base->provisioner, base->id, 0, base->on_exit, base->arg, &base->err) == 0)
         op_finish(base);
     else

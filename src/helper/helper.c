@@ -88,11 +88,13 @@ helper_answer(struct helper *helper, const struct helper_reply *reply, int fd)
 // ---- The connection -------------------------------------------------------------------------
 
 static void
-set_lost(struct helper_reply *reply)
+set_lost(const struct helper *helper, struct helper_reply *reply)
 {
     struct kg_error err;
     (void)kg_error_set(&err, KG_PROVISIONER_UNAVAILABLE, 0,
-                       "the process that makes sandboxes has ended and is being started again");
+                       "the process that makes sandboxes has ended%s",
+                       helper_can_come_back(helper) ? " and is being started again"
+                                                    : ": the gateway must be started again");
     helper_reply_set_error(reply, &err);
 }
 
@@ -101,7 +103,7 @@ static void
 helper_fail_calls(struct helper *helper)
 {
     struct helper_reply reply = {.event = HELPER_DONE};
-    set_lost(&reply);
+    set_lost(helper, &reply);
     for (struct helper_call *call; (call = TAILQ_FIRST(&helper->calls));) {
         call->sent = true;
         reply.serial = call->request.serial;
@@ -117,7 +119,7 @@ helper_lose(struct helper *helper)
     loop_fd_free(KG_STEAL(helper->watch));
     close(KG_STEAL_FD(helper->fd));
     helper_fail_calls(helper);
-    set_lost(&reply);
+    set_lost(helper, &reply);
     helper_tell(helper, &reply, -1);
 }
 
@@ -252,13 +254,19 @@ helper_started(const struct helper *helper)
     return &helper->started;
 }
 
+bool
+helper_can_come_back(const struct helper *helper)
+{
+    return helper->fd >= 0 || helper->starter_watch;
+}
+
 int
 helper_check(const struct helper *helper, struct kg_error *err)
 {
     struct helper_reply lost = {0};
     if (helper->fd >= 0)
         return 0;
-    set_lost(&lost);
+    set_lost(helper, &lost);
     (void)helper_reply_error(&lost, err);
     return -1;
 }

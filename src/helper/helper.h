@@ -26,6 +26,9 @@ const struct helper_reply *helper_started(const struct helper *helper);
 // Fails while there is no helper.
 KG_MUST_CHECK int helper_check(const struct helper *helper, struct kg_error *err);
 
+// Whether there is one, or a starter that starts another one.
+KG_MUST_CHECK bool helper_can_come_back(const struct helper *helper);
+
 // Each packet that answers the call, the last of which is HELPER_DONE, which comes from here if the
 // helper is lost. `fd` is the callback's, or -1.
 typedef void (*helper_reply_fn)(const struct helper_reply *reply, int fd, void *arg);
