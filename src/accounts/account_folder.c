@@ -97,6 +97,39 @@ is_reachable(const char *folder, uid_t user)
     return true;
 }
 
+// Opens the folder; fails if it is and stays another's. `ret_takes`: it is root's, and can be taken
+// over.
+static int
+open_folder(const char *folder, const struct handing *handing, bool *ret_takes,
+            struct kg_error *err)
+{
+    struct stat st;
+    KG_AUTO_FD fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return kg_error_set(err, KG_INVALID, errno, "setting accounts-file: cannot open %s",
+                            folder);
+    if (!is_reachable(folder, handing->user))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "setting accounts-file: the gateway's user %u cannot reach %.100s: "
+                            "choose a folder whose parents all users may pass through",
+                            handing->user, folder);
+    *ret_takes = st.st_uid == 0 && folder_each(fd, belongs, handing);
+    if (!*ret_takes && st.st_uid != handing->user)
+        return folder_refuse(folder, handing->user, err);
+    return KG_STEAL_FD(fd);
+}
+
+int
+account_folder_check(const char *path, unsigned user, struct kg_error *err)
+{
+    KG_AUTO_FREE char *for_folder = kg_strdup(path);
+    KG_AUTO_FREE char *for_name = kg_strdup(path);
+    const struct handing handing = {.name = basename(for_name), .user = user};
+    bool takes;
+    KG_AUTO_FD fd = open_folder(dirname(for_folder), &handing, &takes, err);
+    return fd < 0 ? -1 : 0;
+}
+
 int
 account_folder_hand_over(const char *path, unsigned user, unsigned group, struct kg_error *err)
 {
@@ -104,24 +137,15 @@ account_folder_hand_over(const char *path, unsigned user, unsigned group, struct
     KG_AUTO_FREE char *for_name = kg_strdup(path);
     const char *folder = dirname(for_folder);
     const struct handing handing = {.name = basename(for_name), .user = user, .group = group};
-    struct stat st;
-    KG_AUTO_FD fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return kg_error_set(err, KG_INVALID, errno, "setting accounts-file: cannot open %s",
-                            folder);
-    if (!is_reachable(folder, user))
-        return kg_error_set(err, KG_INVALID, 0,
-                            "setting accounts-file: the gateway's user %u cannot reach %.100s: "
-                            "choose a folder whose parents all users may pass through",
-                            user, folder);
-    if (st.st_uid == 0 && folder_each(fd, belongs, &handing)) {
-        if (fchown(fd, user, group) < 0)
-            return kg_error_set(err, KG_INVALID, errno, "cannot change the owner of %s", folder);
+    bool takes;
+    KG_AUTO_FD fd = open_folder(folder, &handing, &takes, err);
+    if (fd < 0)
+        return -1;
+    if (takes && fchown(fd, user, group) < 0)
+        return kg_error_set(err, KG_INVALID, errno, "cannot change the owner of %s", folder);
+    if (takes)
         log_info("the folder of the accounts belongs to the gateway's user now",
                  LOG_STR("folder", folder), LOG_INT("user", user));
-    } else if (st.st_uid != user) {
-        return folder_refuse(folder, user, err);
-    }
     return folder_each(fd, hand_over, &handing) ? 0 : folder_refuse(folder, user, err);
 }
 

@@ -9,5 +9,7 @@
 // with what the operator can do if the folder stays another's, or if the user cannot reach it.
 KG_MUST_CHECK int account_folder_hand_over(const char *path, unsigned user, unsigned group,
                                            struct kg_error *err);
+// Whether that would succeed; changes nothing.
+KG_MUST_CHECK int account_folder_check(const char *path, unsigned user, struct kg_error *err);
 // Who owns the folder; false: there is none.
 KG_MUST_CHECK bool account_folder_owner(const char *path, unsigned *ret_user, unsigned *ret_group);

@@ -15,7 +15,7 @@ SETTING(STRING, api_key, "api-key", .secret = true, .commands = SERVE, .aliases 
         .help = "the key that clients send; its owner is `default`")
 SETTING(STRING, api_keys_file, "api-keys-file", .commands = LISTEN,
         .help = "file with one `name:key` or `name:sha256:<hex>` a line")
-SETTING(STRING, accounts_file, "accounts-file", .commands = LISTEN | CONFIG_ACCOUNTS,
+SETTING(STRING, accounts_file, "accounts-file", .commands = LISTEN | CONFIG_ACCOUNTS | CONFIG_DOCTOR,
         .help = "database of users and their keys, made if it does not exist; docs/accounts.md")
 SETTING(CHOICE, registration, "registration", .fallback = "closed", .choices = registrations, .commands = LISTEN,
         .help = "open: anybody may make an account with a password; closed: administrators make them")

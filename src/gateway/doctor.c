@@ -6,9 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "account_folder.h"
 #include "choices.h"
 #include "gateway.h"
 #include "loop.h"
+#include "privileges.h"
 
 static void
 print_finding(const char *what, bool ok, const char *detail, void *arg)
@@ -34,6 +36,41 @@ check_kernels(const struct kernelspecs *specs, const struct layout *layout)
         any |= there;
     }
     return any;
+}
+
+// ---- Whom the gateway becomes ---------------------------------------------------------------
+
+static bool
+check_accounts(const struct config *config, const struct privileges_user *user)
+{
+    struct kg_error err;
+    bool works =
+        !config->accounts_file || account_folder_check(config->accounts_file, user->uid, &err) == 0;
+    if (config->accounts_file)
+        print_finding("accounts", works, works ? config->accounts_file : err.message, NULL);
+    return works;
+}
+
+static bool
+check_user(const struct config *config)
+{
+    struct privileges_user user;
+    struct kg_error err;
+    bool is_roots = geteuid() == 0 && strcmp(config->provisioner, "kubernetes") != 0;
+    if (!is_roots)
+        return true;
+    if (config->user && strcmp(config->user, "root") == 0) {
+        print_finding("gateway's user", false, "it stays root: setting user", NULL);
+        return true;
+    }
+    if (privileges_user_find(config->user, &user, &err) < 0) {
+        print_finding("gateway's user", false, err.message, NULL);
+        return false;
+    }
+    KG_AUTO_FREE char *detail =
+        kg_asprintf("%s; root's rights stay with a helper, which parses nothing", user.name);
+    print_finding("gateway's user", true, detail, NULL);
+    return check_accounts(config, &user);
 }
 
 // ---- The runtimes ---------------------------------------------------------------------------
@@ -126,6 +163,7 @@ examine(const struct config *config)
         print_finding("state folder", works = false, err.message, NULL);
     if (works) {
         works = has_image(config) || check_kernels(specs, &layout);
+        works &= check_user(config);
         struct engine_settings engine;
         engine_settings_init(&engine, config, &layout, specs, trial.dir, "aaaaaaaa");
         choices.traits = provisioner_doctor(&engine.settings, print_finding, NULL);

@@ -76,25 +76,37 @@ split_serve(int fd, void *arg)
 
 // ---- The start ------------------------------------------------------------------------------
 
+// The socket of the engine Docker, if settings may choose that engine.
+static bool
+find_socket(const struct config *config, struct stat *ret)
+{
+    static const char scheme[] = "unix://";
+    bool may =
+        strcmp(config->provisioner, "docker") == 0 || strcmp(config->provisioner, "auto") == 0;
+    return may && strncmp(config->docker_host, scheme, strlen(scheme)) == 0 &&
+           stat(config->docker_host + strlen(scheme), ret) == 0;
+}
+
 static int
 find_user(const struct split_settings *settings, struct privileges_user *ret, struct kg_error *err)
 {
-    const char *socket = "unix://";
-    const char *docker = settings->core->config->docker_host;
+    const struct config *config = settings->core->config;
     struct stat st;
-    bool stays = settings->keeps_user || (settings->user && strcmp(settings->user, "root") == 0);
-    if (stays) {
-        *ret = (struct privileges_user){0};
+    bool is_docker = find_socket(config, &st);
+    bool has_group = is_docker && st.st_gid != 0 && (st.st_mode & S_IWGRP);
+    bool for_root = is_docker && strcmp(config->provisioner, "docker") == 0 && st.st_uid == 0 &&
+                    !has_group && !(st.st_mode & S_IWOTH);
+    *ret = (struct privileges_user){0};
+    if (for_root)
+        log_warning("the gateway stays root, since only root may open the Engine's socket: give "
+                    "the socket a group",
+                    LOG_STR("docker_host", config->docker_host));
+    if (settings->keeps_user || for_root || (settings->user && strcmp(settings->user, "root") == 0))
         return 0;
-    }
     if (privileges_user_find(settings->user, ret, err) < 0)
         return -1;
     // Whoever is in this group can do all that root can, which docs/security.md says.
-    bool is_socket = strncmp(docker, socket, strlen(socket)) == 0 &&
-                     stat(docker + strlen(socket), &st) == 0 && st.st_gid != 0;
-    bool uses = strcmp(settings->core->config->provisioner, "docker") == 0 ||
-                strcmp(settings->core->config->provisioner, "auto") == 0;
-    return is_socket && uses ? privileges_user_add_group(ret, st.st_gid, err) : 0;
+    return has_group ? privileges_user_add_group(ret, st.st_gid, err) : 0;
 }
 
 int
