@@ -25,7 +25,7 @@
 #define UNFINISHED "gateway.new" // until all is in it that an earlier version has left
 #define OPEN_FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
-enum { PACKAGES_MODE = 01775, SHARED_MODE = 0775 }; // group: the gateway's
+enum { PACKAGES_MODE = 01771, SHARED_MODE = 0775 }; // group: the gateway's
 
 struct new_owner {
     uid_t from; // whose entries are taken over
