@@ -76,37 +76,72 @@ split_serve(int fd, void *arg)
 
 // ---- The start ------------------------------------------------------------------------------
 
-// The socket of the engine Docker, if settings may choose that engine.
+// The socket of the engine Docker; false: settings name none.
 static bool
-find_socket(const struct config *config, struct stat *ret)
+find_socket(const struct config *config, const char **ret_path, struct stat *ret)
 {
     static const char scheme[] = "unix://";
-    bool may =
-        strcmp(config->provisioner, "docker") == 0 || strcmp(config->provisioner, "auto") == 0;
-    return may && strncmp(config->docker_host, scheme, strlen(scheme)) == 0 &&
-           stat(config->docker_host + strlen(scheme), ret) == 0;
+    *ret_path = config->docker_host + strlen(scheme);
+    return strncmp(config->docker_host, scheme, strlen(scheme)) == 0 && stat(*ret_path, ret) == 0;
 }
 
 static int
 find_user(const struct split_settings *settings, struct privileges_user *ret, struct kg_error *err)
 {
     const struct config *config = settings->core->config;
+    const char *path;
     struct stat st;
-    bool is_docker = find_socket(config, &st);
-    bool has_group = is_docker && st.st_gid != 0 && (st.st_mode & S_IWGRP);
-    bool for_root = is_docker && strcmp(config->provisioner, "docker") == 0 && st.st_uid == 0 &&
-                    !has_group && !(st.st_mode & S_IWOTH);
     *ret = (struct privileges_user){0};
-    if (for_root)
-        log_warning("the gateway stays root, since only root may open the Engine's socket: give "
-                    "the socket a group",
-                    LOG_STR("docker_host", config->docker_host));
-    if (settings->keeps_user || for_root || (settings->user && strcmp(settings->user, "root") == 0))
+    if (settings->keeps_user || (settings->user && strcmp(settings->user, "root") == 0))
         return 0;
     if (privileges_user_find(settings->user, ret, err) < 0)
         return -1;
     // Whoever is in this group can do all that root can, which docs/security.md says.
-    return has_group ? privileges_user_add_group(ret, st.st_gid, err) : 0;
+    bool may_be_docker = strcmp(config->provisioner, "oci") != 0;
+    return may_be_docker && find_socket(config, &path, &st) && st.st_gid != 0 &&
+                   (st.st_mode & S_IWGRP)
+               ? privileges_user_add_group(ret, st.st_gid, err)
+               : 0;
+}
+
+// Why the engine Docker can be used by root only; NULL: it can by others.
+static const char *
+why_root(const struct core *core)
+{
+    const char *path;
+    struct stat st;
+    if (!path_is_reachable(core->state.root))
+        return "the state folder is below a folder of root's, and the Engine mounts by paths";
+    if (!find_socket(core->config, &path, &st))
+        return NULL;
+    if (!path_is_reachable(path))
+        return "the Engine's socket is below a folder of root's";
+    bool for_group = st.st_gid != 0 && (st.st_mode & S_IWGRP);
+    return for_group || (st.st_mode & S_IWOTH) ? NULL : "only root may open the Engine's socket";
+}
+
+// The engine may be Docker after all, where there is no runtime.
+static void
+stay_root(const struct core *core, struct privileges_user *user)
+{
+    const char *wanted = core->config->provisioner;
+    bool docker = strcmp(wanted, "docker") == 0 ||
+                  (strcmp(wanted, "auto") == 0 && core->link.started.code != KG_OK);
+    const char *why = docker && user->uid != 0 ? why_root(core) : NULL;
+    if (!why)
+        return;
+    log_warning("the gateway stays root, without most capabilities", LOG_STR("reason", why));
+    *user = (struct privileges_user){0};
+}
+
+// The engine Docker copies it, as the gateway's user.
+static void
+keep_agent(struct core *core)
+{
+    char *agent = path_to_reach(core->layout.agent);
+    free(core->layout.agent);
+    core->layout.agent = agent;
+    core->engine.settings.agent_path = agent;
 }
 
 int
@@ -114,25 +149,26 @@ split_start(const struct split_settings *settings, struct privileges_user *ret,
             struct kg_error *err)
 {
     struct core *core = settings->core;
+    const char *accounts = core->config->accounts_file;
     struct kg_error why;
+    const struct starter_settings starter = {
+        .confine = split_confine, .serve = split_serve, .arg = (void *)(uintptr_t)settings};
     *ret = (struct privileges_user){0};
     if (geteuid() != 0 || strcmp(core->config->provisioner, "kubernetes") == 0)
         return 0;
-    if (find_user(settings, ret, err) < 0 ||
-        state_divide(&core->state, ret->uid, ret->gid, err) < 0)
-        return -1;
-    if (ret->uid != 0 && core->config->accounts_file &&
-        account_folder_hand_over(core->config->accounts_file, ret->uid, ret->gid, &why) < 0)
-        log_error("accounts cannot be used", LOG_ERR(&why));
-    const struct starter_settings starter = {
-        .confine = split_confine, .serve = split_serve, .arg = (void *)(uintptr_t)settings};
-    if (starter_start(&starter, &core->link, err) < 0)
+    // The folder is divided when it is known for whom; the helper needs what sandboxes see of it.
+    if (find_user(settings, ret, err) < 0 || dir_make(core->state.packages, 0711, err) < 0 ||
+        dir_make(core->packages_dir, 0755, err) < 0 ||
+        starter_start(&starter, &core->link, err) < 0)
         return -1;
     core->has_link = true;
-    char *agent = path_to_reach(core->layout.agent); // the engine Docker copies it
-    free(core->layout.agent);
-    core->layout.agent = agent;
-    core->engine.settings.agent_path = agent;
+    stay_root(core, ret);
+    if (state_divide(&core->state, ret->uid, ret->gid, err) < 0)
+        return -1;
+    if (ret->uid != 0 && accounts &&
+        account_folder_hand_over(accounts, ret->uid, ret->gid, &why) < 0)
+        log_error("accounts cannot be used", LOG_ERR(&why));
+    keep_agent(core);
     return 0;
 }
 

@@ -166,7 +166,7 @@ state_divide(struct state *state, unsigned user, unsigned group, struct kg_error
     free(state->packages);
     KG_AUTO_FREE char *own = kg_asprintf("%s/gateway", state->root);
     KG_AUTO_FREE char *packages = kg_asprintf("%s/packages", state->root);
-    state->dir = path_to_reach(own);
-    state->packages = path_to_reach(packages);
+    state->dir = user == 0 ? KG_STEAL(own) : path_to_reach(own);
+    state->packages = user == 0 ? KG_STEAL(packages) : path_to_reach(packages);
     return 0;
 }

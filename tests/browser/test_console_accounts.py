@@ -33,10 +33,10 @@ class Users(Accounts):
 
 @pytest.fixture(scope="module")
 def accounts(tmp_path_factory):
-    path = tmp_path_factory.mktemp("accounts") / "accounts.db"
-    running = Gateway("--pool-size", "0", "--accounts-file", str(path), "--api-key", "fixed")
+    accounts = Accounts(tmp_path_factory.mktemp("accounts") / "accounts.db")
+    running = Gateway("--pool-size", "0", *accounts.flags, "--api-key", "fixed")
     try:
-        yield Users(running.start(), path)
+        yield Users(running.start(), accounts.path)
     finally:
         running.clean_up()
 
@@ -250,9 +250,9 @@ def log_in(page, name, password=PASSWORD):
 @pytest.fixture
 def registering(tmp_path, start):
     """A gateway without users, where anybody may register; and its accounts."""
-    path = tmp_path / "accounts.db"
-    gateway = start("--accounts-file", str(path), "--registration", "open")
-    return gateway, Users(gateway, path)
+    accounts = Accounts(tmp_path / "accounts.db")
+    gateway = start(*accounts.flags, "--registration", "open")
+    return gateway, Users(gateway, accounts.path)
 
 
 @pytest.fixture

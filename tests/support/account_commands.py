@@ -21,7 +21,8 @@ class Accounts:
 
     def __init__(self, path):
         # A folder of its own, which the gateway takes over.
-        self.path = path.with_name("accounts") / path.name
+        own = path.parent.name == "accounts"
+        self.path = path if own else path.with_name("accounts") / path.name
         self.path.parent.mkdir(exist_ok=True)
         _let_through(self.path.parent)
         path = self.path

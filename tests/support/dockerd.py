@@ -27,6 +27,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 KEPT = PROJECT / "build/docker"
 BASE = "debian:bookworm-slim"
 KERNELS, GATEWAY, NGINX = "kernelgate-kernel:latest", "kernelgate:latest", "nginx:stable"
+GROUP = 61170  # nobody's
 HASH_LABEL = "kernelgate.test.inputs"
 
 
@@ -39,6 +40,7 @@ class Dockerd:
         with contextlib.ExitStack() as stack:
             keep_open = [stack.enter_context(locked(data_root)).fileno()] if data_root else []
             self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{leftovers.PREFIX}d-"))
+            self.folder.chmod(0o711)  # as /run: for the gateway's user, in the socket's group
             self.data_root = pathlib.Path(data_root or self.folder / "data")
             self.data_root.mkdir(parents=True, exist_ok=True)
             self._guard = guard.Guard(self.folder, self.data_root, keep_open=keep_open)
@@ -51,7 +53,7 @@ class Dockerd:
         flags = [
             f"--config-file={self.folder}/daemon.json", f"--data-root={self.data_root}",
             f"--exec-root={self.folder}/exec", f"--pidfile={self.folder}/docker.pid",
-            f"--host={self.host}", "--iptables=false", "--ip6tables=false",
+            f"--host={self.host}", f"--group={GROUP}", "--iptables=false", "--ip6tables=false",
             "--ip-forward=false", "--bridge=none", *self.flags,
         ]  # fmt: skip
         with open(self.folder / "log", "ab") as log:

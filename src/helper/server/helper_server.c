@@ -229,9 +229,12 @@ serve_create(struct helper_server *server, const struct helper_request *request)
         server_done(server, request->serial, &err, 0);
         return;
     }
-    if (!provisioner_dials(server->provisioner) &&
-        server_pass_door(server, HELPER_DOOR, request->id, request->serial, &err) < 0)
-        log_warning("a sandbox has no door", LOG_STR("sandbox", request->id), LOG_ERR(&err));
+    if (provisioner_dials(server->provisioner) ||
+        server_pass_door(server, HELPER_DOOR, request->id, request->serial, &err) == 0)
+        return;
+    provisioner_op_cancel(sandbox->making); // it is removed in the background
+    sandbox_drop(sandbox);
+    server_done(server, request->serial, &err, 0);
 }
 
 static void
