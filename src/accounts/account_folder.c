@@ -77,7 +77,7 @@ folder_refuse(const char *folder, unsigned user, struct kg_error *err)
 {
     return kg_error_set(err, KG_INVALID, 0,
                         "setting accounts-file: the folder %.100s must belong to the gateway's "
-                        "user: chown -R %u it, or set user to its owner",
+                        "user: move the database into a folder of its own, and chown both to %u",
                         folder, user);
 }
 
@@ -147,6 +147,15 @@ account_folder_hand_over(const char *path, unsigned user, unsigned group, struct
         log_info("the folder of the accounts belongs to the gateway's user now",
                  LOG_STR("folder", folder), LOG_INT("user", user));
     return folder_each(fd, hand_over, &handing) ? 0 : folder_refuse(folder, user, err);
+}
+
+bool
+account_folder_is(const char *path, const char *folder)
+{
+    KG_AUTO_FREE char *copy = kg_strdup(path);
+    struct stat own, other;
+    return stat(dirname(copy), &own) == 0 && stat(folder, &other) == 0 &&
+           own.st_dev == other.st_dev && own.st_ino == other.st_ino;
 }
 
 bool

@@ -11,5 +11,7 @@ KG_MUST_CHECK int account_folder_hand_over(const char *path, unsigned user, unsi
                                            struct kg_error *err);
 // Whether that would succeed; changes nothing.
 KG_MUST_CHECK int account_folder_check(const char *path, unsigned user, struct kg_error *err);
+// Whether the database at `path` is in this folder.
+KG_MUST_CHECK bool account_folder_is(const char *path, const char *folder);
 // Who owns the folder; false: there is none.
 KG_MUST_CHECK bool account_folder_owner(const char *path, unsigned *ret_user, unsigned *ret_group);

@@ -18,9 +18,6 @@
 #include "sessions.h"
 #include "zygotes.h"
 
-// More sandboxes than any gateway has: sessions, the pool, those of packages, and those that end.
-enum { CORE_SANDBOXES_MAX = 16 * 1024 };
-
 // In the order in which it is made. `config`, `state` (opened), `forgetful` and what is said about
 // owners are given.
 struct core {
@@ -43,7 +40,7 @@ struct core {
     struct packages *packages;
     json_t *common_packages; // requirements of all sessions; may be empty
     bool has_link;
-    struct helper_link link; // until core_start() makes `helper` of it
+    struct helper_link link; // until core_make_loop() makes `helper` of it
     struct helper *helper;   // NULL: this process makes the sandboxes, or another engine
     struct forks *forks;     // NULL: kernels start by exec
     struct provisioner *provisioner;

@@ -26,7 +26,8 @@ struct state {
     char *dir;
     char *packages;
     char id[9];
-    int lock_fd;
+    int lock_fd;     // the processes beside this one have it, too, and keep it
+    int own_lock_fd; // another one, which only this process may release: see state_leave_lock()
 };
 KG_MUST_CHECK int state_open(struct state *state, const char *configured, struct kg_error *err);
 // The first free one of the folders mcp/0, mcp/1, … below it: each client that speaks stdio has a
@@ -37,6 +38,9 @@ KG_MUST_CHECK int state_open_slot(struct state *state, const char *configured,
 // earlier user, has left in it is kept. As root.
 KG_MUST_CHECK int state_divide(struct state *state, unsigned user, unsigned group,
                                struct kg_error *err);
+// Leaves the first lock to the processes beside this one: this one could release it for all. It
+// keeps the other one, should they end before it.
+void state_leave_lock(struct state *state);
 void state_close(struct state *state);
 // Where it is unless it was configured. To be freed.
 char *state_default_dir(void);

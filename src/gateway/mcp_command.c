@@ -93,7 +93,7 @@ on_pool(void *arg)
 static int
 split_mcp(struct core *core, struct kg_error *err)
 {
-    const struct split_settings settings = {.core = core, .keeps_user = true};
+    struct split_settings settings = {.core = core, .keeps_user = true};
     struct privileges_user user;
     return split_start(&settings, &user, err) < 0 ? -1 : split_drop(&settings, &user, err);
 }
@@ -199,7 +199,9 @@ command_mcp(int argc, char **argv)
         config_fini(&config);
         return code < 0 ? 1 : 0;
     }
-    struct command command = {.core = {.config = &config, .forgetful = true, .state.lock_fd = -1}};
+    struct command command = {.core = {.config = &config,
+                                       .forgetful = true,
+                                       .state = {.lock_fd = -1, .own_lock_fd = -1}}};
     int result = mcp_command_run(&command, &err);
     if (result < 0)
         fprintf(stderr, "kernelgate: %s\n", err.message);

@@ -485,7 +485,7 @@ split(struct gateway *gateway, struct kg_error *err)
 {
     const struct config *config = gateway->core.config;
     const char *const files[] = {config->api_keys_file};
-    const struct split_settings settings = {
+    struct split_settings settings = {
         .core = &gateway->core,
         .user = config->user,
         .files = files,
@@ -559,7 +559,8 @@ command_serve(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     // Without a fixed threshold glibc would keep the memory of large lines instead of returning it.
     mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
-    struct gateway gateway = {.core = {.config = &config, .state.lock_fd = -1}, .socket = -1};
+    struct gateway gateway = {
+        .core = {.config = &config, .state = {.lock_fd = -1, .own_lock_fd = -1}}, .socket = -1};
     int result = serve_run(&gateway, &err);
     if (result < 0)
         fprintf(stderr, "kernelgate: %s\n", err.message);

@@ -22,7 +22,7 @@ static const int of_helper[] = {
 // Files of the settings only, where another engine makes the sandboxes.
 static const int of_reader[] = {CAP_DAC_READ_SEARCH, CAP_KILL};
 
-enum { MORE_SANDBOXES = 64 }; // than sessions and the pool: those that end, and those of packages
+enum { MORE_SANDBOXES = 128 }; // than sessions and the pool: those that end, and of packages
 
 // ---- The helper's process -------------------------------------------------------------------
 
@@ -49,6 +49,15 @@ split_confine(void *arg)
     return -1;
 }
 
+// How many there may be at a time; how many sessions the default grants, the engine has not said.
+static size_t
+split_max_sandboxes(const struct config *config)
+{
+    int64_t sessions = config->max_sessions > 0 ? config->max_sessions : PROVISIONER_SESSIONS_MOST;
+    int64_t pool = config->pool_size >= 0 ? config->pool_size : 0; // the default's is smaller
+    return (size_t)(sessions + pool + MORE_SANDBOXES);
+}
+
 static int
 split_serve(int fd, void *arg)
 {
@@ -65,7 +74,9 @@ split_serve(int fd, void *arg)
         .zygote_library = core->layout.enter,
         .zygotes = zygotes.specs,
         .n_zygotes = zygotes.n,
-        .max_sandboxes = CORE_SANDBOXES_MAX,
+        .max_sandboxes = split_max_sandboxes(core->config),
+        .user = settings->for_user.uid,
+        .group = settings->for_user.gid,
         .files = settings->files,
         .n_files = settings->n_files,
     };
@@ -88,20 +99,9 @@ find_socket(const struct config *config, const char **ret_path, struct stat *ret
 static int
 find_user(const struct split_settings *settings, struct privileges_user *ret, struct kg_error *err)
 {
-    const struct config *config = settings->core->config;
-    const char *path;
-    struct stat st;
+    bool stays = settings->keeps_user || (settings->user && strcmp(settings->user, "root") == 0);
     *ret = (struct privileges_user){0};
-    if (settings->keeps_user || (settings->user && strcmp(settings->user, "root") == 0))
-        return 0;
-    if (privileges_user_find(settings->user, ret, err) < 0)
-        return -1;
-    // Whoever is in this group can do all that root can, which docs/security.md says.
-    bool may_be_docker = strcmp(config->provisioner, "oci") != 0;
-    return may_be_docker && find_socket(config, &path, &st) && st.st_gid != 0 &&
-                   (st.st_mode & S_IWGRP)
-               ? privileges_user_add_group(ret, st.st_gid, err)
-               : 0;
+    return stays ? 0 : privileges_user_find(settings->user, ret, err);
 }
 
 // Why the engine Docker can be used by root only; NULL: it can by others.
@@ -120,18 +120,32 @@ why_root(const struct core *core)
     return for_group || (st.st_mode & S_IWOTH) ? NULL : "only root may open the Engine's socket";
 }
 
-// The engine may be Docker after all, where there is no runtime.
-static void
-stay_root(const struct core *core, struct privileges_user *user)
+// Whether the engine is Docker; with `auto` that is known when the helper has tried the runtimes.
+static bool
+is_docker(const struct core *core)
 {
     const char *wanted = core->config->provisioner;
-    bool docker = strcmp(wanted, "docker") == 0 ||
-                  (strcmp(wanted, "auto") == 0 && core->link.started.code != KG_OK);
-    const char *why = docker && user->uid != 0 ? why_root(core) : NULL;
-    if (!why)
-        return;
-    log_warning("the gateway stays root, without most capabilities", LOG_STR("reason", why));
-    *user = (struct privileges_user){0};
+    return strcmp(wanted, "docker") == 0 ||
+           (strcmp(wanted, "auto") == 0 && core->link.started.code != KG_OK);
+}
+
+// Whoever is in the group of the Engine's socket can do all that root can, so only a gateway that
+// uses the Engine gets into it.
+static int
+allow_docker(const struct core *core, struct privileges_user *user, struct kg_error *err)
+{
+    const char *path;
+    struct stat st;
+    if (user->uid == 0 || !is_docker(core))
+        return 0;
+    const char *why = why_root(core);
+    if (why) {
+        log_warning("the gateway stays root, without most capabilities", LOG_STR("reason", why));
+        *user = (struct privileges_user){0};
+        return 0;
+    }
+    bool by_group = find_socket(core->config, &path, &st) && st.st_gid != 0;
+    return by_group ? privileges_user_add_group(user, st.st_gid, err) : 0;
 }
 
 // The engine Docker copies it, as the gateway's user.
@@ -144,29 +158,44 @@ keep_agent(struct core *core)
     core->engine.settings.agent_path = agent;
 }
 
+static int
+hand_over_accounts(const struct core *core, const struct privileges_user *user,
+                   struct kg_error *err)
+{
+    const char *path = core->config->accounts_file;
+    if (!path)
+        return 0;
+    if (account_folder_is(path, core->state.root))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "setting accounts-file: the state folder stays root's: move the "
+                            "database into a folder of its own, such as %.100s/accounts",
+                            core->state.root);
+    return account_folder_hand_over(path, user->uid, user->gid, err);
+}
+
 int
-split_start(const struct split_settings *settings, struct privileges_user *ret,
-            struct kg_error *err)
+split_start(struct split_settings *settings, struct privileges_user *ret, struct kg_error *err)
 {
     struct core *core = settings->core;
-    const char *accounts = core->config->accounts_file;
     struct kg_error why;
     const struct starter_settings starter = {
-        .confine = split_confine, .serve = split_serve, .arg = (void *)(uintptr_t)settings};
+        .confine = split_confine, .serve = split_serve, .arg = settings};
     *ret = (struct privileges_user){0};
     if (geteuid() != 0 || strcmp(core->config->provisioner, "kubernetes") == 0)
         return 0;
     // The folder is divided when it is known for whom; the helper needs what sandboxes see of it.
-    if (find_user(settings, ret, err) < 0 || dir_make(core->state.packages, 0711, err) < 0 ||
+    if (find_user(settings, ret, err) < 0)
+        return -1;
+    settings->for_user = *ret;
+    if (dir_make(core->state.packages, 0711, err) < 0 ||
         dir_make(core->packages_dir, 0755, err) < 0 ||
         starter_start(&starter, &core->link, err) < 0)
         return -1;
     core->has_link = true;
-    stay_root(core, ret);
-    if (state_divide(&core->state, ret->uid, ret->gid, err) < 0)
+    state_leave_lock(&core->state); // to the helper and the starter
+    if (allow_docker(core, ret, err) < 0 || state_divide(&core->state, ret->uid, ret->gid, err) < 0)
         return -1;
-    if (ret->uid != 0 && accounts &&
-        account_folder_hand_over(accounts, ret->uid, ret->gid, &why) < 0)
+    if (ret->uid != 0 && hand_over_accounts(core, ret, &why) < 0)
         log_error("accounts cannot be used", LOG_ERR(&why));
     keep_agent(core);
     return 0;

@@ -12,11 +12,12 @@ struct split_settings {
     const char *user;         // the setting; NULL: its default
     const char *const *files; // the helper watches: see helper_server.h
     size_t n_files;
+    struct privileges_user for_user; // split_start() sets it, for the helper
 };
 
 // Does nothing where root has not started it. Otherwise forks the helper, which core->link is then
 // of, and divides the state folder. Call it before anything is bound, and with one thread.
-KG_MUST_CHECK int split_start(const struct split_settings *settings, struct privileges_user *ret,
+KG_MUST_CHECK int split_start(struct split_settings *settings, struct privileges_user *ret,
                               struct kg_error *err);
 // Gives up what `user` (of split_start()) need not have. For good; everything that only root can
 // open must be open.

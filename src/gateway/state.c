@@ -37,23 +37,32 @@ make_path(const char *path, struct kg_error *err)
 
 // The helper of a gateway that has just ended holds it a moment longer.
 static int
-lock(struct state *state, int wait_ms, struct kg_error *err)
+lock(const struct state *state, const char *name, int wait_ms, struct kg_error *err)
 {
-    KG_AUTO_FREE char *path = kg_asprintf("%s/lock", state->root);
-    state->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (state->lock_fd < 0)
+    KG_AUTO_FREE char *path = kg_asprintf("%s/%s", state->root, name);
+    KG_AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot open %s", path);
-    int locked = flock(state->lock_fd, LOCK_EX | LOCK_NB);
+    int locked = flock(fd, LOCK_EX | LOCK_NB);
     for (int waited = 0; locked < 0 && waited < wait_ms; waited += LOCK_LOOK_MS) {
         usleep(LOCK_LOOK_MS * 1000);
-        locked = flock(state->lock_fd, LOCK_EX | LOCK_NB);
+        locked = flock(fd, LOCK_EX | LOCK_NB);
     }
     if (locked < 0)
         return kg_error_set(err, KG_INVALID, 0,
                             "another gateway uses the state folder %s; give this one its own with "
                             "--state-dir",
                             state->root);
-    return 0;
+    return KG_STEAL_FD(fd);
+}
+
+static int
+lock_both(struct state *state, int wait_ms, struct kg_error *err)
+{
+    state->lock_fd = lock(state, "lock", wait_ms, err);
+    if (state->lock_fd >= 0)
+        state->own_lock_fd = lock(state, "lock.gateway", wait_ms, err);
+    return state->lock_fd < 0 || state->own_lock_fd < 0 ? -1 : 0;
 }
 
 static int
@@ -78,7 +87,7 @@ load_id(struct state *state, struct kg_error *err)
 static int
 state_open_at(struct state *state, const char *wanted, int wait_ms, struct kg_error *err)
 {
-    *state = (struct state){.lock_fd = -1};
+    *state = (struct state){.lock_fd = -1, .own_lock_fd = -1};
     if (make_path(wanted, err) < 0)
         return -1;
     state->root = realpath(wanted, NULL); // OCI runtimes take absolute paths only
@@ -86,7 +95,7 @@ state_open_at(struct state *state, const char *wanted, int wait_ms, struct kg_er
         return kg_error_set(err, KG_INTERNAL, errno, "cannot find %s", wanted);
     state->dir = kg_strdup(state->root);
     state->packages = kg_asprintf("%s/packages", state->root);
-    return lock(state, wait_ms, err) < 0 || load_id(state, err) < 0 ? -1 : 0;
+    return lock_both(state, wait_ms, err) < 0 || load_id(state, err) < 0 ? -1 : 0;
 }
 
 int
@@ -113,6 +122,12 @@ state_open_slot(struct state *state, const char *configured, struct kg_error *er
 }
 
 void
+state_leave_lock(struct state *state)
+{
+    close(KG_STEAL_FD(state->lock_fd));
+}
+
+void
 state_close(struct state *state)
 {
     free(KG_STEAL(state->root));
@@ -120,6 +135,8 @@ state_close(struct state *state)
     free(KG_STEAL(state->packages));
     if (state->lock_fd >= 0)
         close(KG_STEAL_FD(state->lock_fd));
+    if (state->own_lock_fd >= 0)
+        close(KG_STEAL_FD(state->own_lock_fd));
 }
 
 // ---- Trials ---------------------------------------------------------------------------------

@@ -6,7 +6,7 @@
 //     sb/<id>/, root/, layer/, empty/, oci-*/       the helper's
 //     gateway/                                      the gateway's: records, sockets, downloads
 //     packages/                                     what the gateway unpacks. The folder is root's
-//                                                   and sticky, and so is `shared` in it, which is
+//                                                   and sticky. `shared` in it is root's, too, and
 //                                                   mounted into sandboxes: the gateway fills it,
 //                                                   and cannot put anything else in its place
 //
@@ -26,9 +26,11 @@
 #define OPEN_FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 enum { PACKAGES_MODE = 01771, SHARED_MODE = 0775 }; // group: the gateway's
+enum { ASIDE_LEN = 8, DEPTH_MAX = 64 };
 
 struct new_owner {
     uid_t from; // whose entries are taken over
+    int depth;  // of the tree, above the entry
     uid_t user;
     gid_t group;
     bool links; // also files with several names, which only root can have made
@@ -70,8 +72,13 @@ give_entry(int folder, const char *name, const struct new_owner *owner)
         return -1;
     if (!S_ISDIR(st.st_mode))
         return 0;
+    // An attacker's tree, each level of which takes descriptors, could have any depth.
+    const struct new_owner deeper = {owner->from, owner->depth + 1, owner->user, owner->group,
+                                     owner->links};
     KG_AUTO_FD below = openat(folder, name, OPEN_FOLDER);
-    return below < 0 ? -1 : each_entry(below, give_entry, owner);
+    if (deeper.depth > DEPTH_MAX)
+        return 0;
+    return below < 0 ? -1 : each_entry(below, give_entry, &deeper);
 }
 
 // Opens a folder, which is made if it is not there.
@@ -131,19 +138,89 @@ divide_gateway(int root, int gateway, bool first, const struct new_owner *owner)
     return set_owner(gateway, owner->user, owner->group, 0700);
 }
 
+// What an earlier gateway may have made so that no other one can remove it.
+static void
+drop_incoming(int packages)
+{
+    char aside[sizeof "gone-" + ASIDE_LEN] = "gone-";
+    if (path_remove_at(packages, "incoming") == 0)
+        return;
+    id_random(aside + strlen(aside), ASIDE_LEN);
+    log_warning("what was being unpacked cannot be removed", LOG_STR("error", strerror(errno)),
+                LOG_STR("kept_as", aside));
+    (void)renameat(packages, "incoming", packages, aside);
+}
+
+// Of another user, or of an earlier version that ran meanwhile. It can all be had again.
+static int
+drop_others(int packages, const char *name, const struct new_owner *owner)
+{
+    struct stat st;
+    bool kept =
+        strcmp(name, "shared") == 0 ||
+        (fstatat(packages, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_uid == owner->user);
+    if (!kept && path_remove_at(packages, name) < 0)
+        log_warning("a part of the packages' folder cannot be removed", LOG_STR("name", name));
+    return 0;
+}
+
+static int
+drop_entry(int folder, const char *name, const struct new_owner *owner)
+{
+    (void)owner;
+    return path_remove_at(folder, name);
+}
+
 static int
 divide_packages(int root, bool first, const struct new_owner *owner)
 {
-    // It can all be had again. What another user may have linked here must not change its owner.
-    if (!first && owner->from != owner->user && path_remove_at(root, "packages") < 0 &&
-        errno != ENOENT)
-        return -1;
     KG_AUTO_FD packages = open_folder(root, "packages");
-    if (packages < 0 || (first && each_entry(packages, give_entry, owner) < 0) ||
+    if (packages < 0)
+        return -1;
+    drop_incoming(packages);
+    if (each_entry(packages, first ? give_entry : drop_others, owner) < 0 ||
         set_owner(packages, 0, owner->group, PACKAGES_MODE) < 0)
         return -1;
     KG_AUTO_FD shared = open_folder(packages, "shared");
-    return shared < 0 ? -1 : set_owner(shared, 0, owner->group, SHARED_MODE);
+    bool changed = !first && owner->from != owner->user;
+    if (shared < 0 || (changed && each_entry(shared, drop_entry, owner) < 0))
+        return -1;
+    return set_owner(shared, 0, owner->group, SHARED_MODE);
+}
+
+// What the helper trusts, because only root can have written it.
+static int
+check_roots(int root, const char *name, const struct new_owner *owner)
+{
+    static const char *const trusted[] = {"sb", "root", "layer", "empty", "id", "lock", "epoch"};
+    struct stat st;
+    bool is_trusted = strncmp(name, "oci-", strlen("oci-")) == 0;
+    (void)owner;
+    for (size_t i = 0; i < KG_ARRAY_LEN(trusted); i++)
+        is_trusted |= strcmp(name, trusted[i]) == 0;
+    if (!is_trusted || fstatat(root, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        (st.st_uid == 0 && !(st.st_mode & (S_IWGRP | S_IWOTH))))
+        return 0;
+    log_error("an entry of the state folder is not root's alone", LOG_STR("entry", name),
+              LOG_INT("owner", st.st_uid), LOG_INT("mode", st.st_mode & 07777));
+    errno = EPERM;
+    return -1;
+}
+
+// From a descriptor, `..` leads upwards as far as folders let others pass.
+static void
+warn_of_neighbours(const char *path)
+{
+    KG_AUTO_FREE char *parent = kg_strdup(path);
+    char *slash = strrchr(parent, '/');
+    struct stat st;
+    if (!slash || slash == parent)
+        return;
+    *slash = '\0';
+    if (stat(parent, &st) == 0 && (st.st_mode & S_IXOTH))
+        log_warning("the gateway's user can read what lies in this folder and is readable for "
+                    "everybody, although it is below one that is closed",
+                    LOG_STR("folder", parent));
 }
 
 int
@@ -156,9 +233,10 @@ state_divide(struct state *state, unsigned user, unsigned group, struct kg_error
     if (gateway < 0 || fstat(gateway, &st) < 0)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot open %s/gateway", state->root);
     const struct new_owner owner = {
-        .from = st.st_uid, .user = user, .group = group, .links = first};
-    if (set_owner(root, 0, 0, 0711) < 0 || divide_gateway(root, gateway, first, &owner) < 0 ||
+        .from = first ? 0 : st.st_uid, .user = user, .group = group, .links = first};
+    if (set_owner(root, 0, 0, 0711) < 0 || each_entry(root, check_roots, &owner) < 0 ||
         divide_packages(root, first, &owner) < 0 ||
+        divide_gateway(root, gateway, first, &owner) < 0 ||
         (first && renameat(root, UNFINISHED, root, "gateway") < 0))
         return kg_error_set(err, KG_INTERNAL, errno, "cannot divide the state folder %s",
                             state->root);
@@ -166,6 +244,8 @@ state_divide(struct state *state, unsigned user, unsigned group, struct kg_error
     free(state->packages);
     KG_AUTO_FREE char *own = kg_asprintf("%s/gateway", state->root);
     KG_AUTO_FREE char *packages = kg_asprintf("%s/packages", state->root);
+    if (user != 0 && !path_is_reachable(own))
+        warn_of_neighbours(state->root);
     state->dir = user == 0 ? KG_STEAL(own) : path_to_reach(own);
     state->packages = user == 0 ? KG_STEAL(packages) : path_to_reach(packages);
     return 0;

@@ -160,7 +160,7 @@ def test_accounts_in_another_users_folder(start_gateway, tmp_path):
     accounts = Accounts(tmp_path / "accounts.db")
     os.chown(accounts.path.parent, 12345, 12345)
     gateway = start_gateway("--api-key", "fixed", *accounts.flags, key="fixed")
-    assert "must belong to the gateway's user: chown -R 61160" in gateway.log()
+    assert "must belong to the gateway's user: move the database" in gateway.log()
     assert gateway.execute("print(1)").text() == "1\n"
 
 

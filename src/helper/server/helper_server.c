@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
@@ -14,6 +13,7 @@
 #include "file_watch.h"
 #include "helper_packet.h"
 #include "provisioner_engine.h"
+#include "trusted_open.h"
 
 enum {
     REQUESTS_MAX = 4096, // that are not answered yet
@@ -56,7 +56,7 @@ struct helper_server {
     struct loop_fd *watch;
     struct loop_timer *idle;
     struct loop_timer *ending;
-    int64_t end_by_ms;
+    int64_t end_by_ms; // 0: it serves
     struct provisioner_op *recovery;
     TAILQ_HEAD(, served_sandbox) sandboxes;
     size_t n_sandboxes;
@@ -75,6 +75,8 @@ struct helper_server {
 static void
 server_say(struct helper_server *server, const struct helper_reply *reply, int fd)
 {
+    if (server->end_by_ms > 0)
+        return; // nobody listens, and what is under way comes to its end
     if (helper_send(server->settings->fd, reply, sizeof *reply, fd, 0) == 0)
         return;
     server->failed |= errno != EPIPE && errno != ECONNRESET; // it has ended
@@ -438,11 +440,9 @@ server_on_file(void *arg)
     struct helper_reply reply = {.event = HELPER_FILE, .number = number};
     struct kg_error err;
     const char *path = server->settings->files[number];
-    KG_AUTO_FD fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) {
-        (void)kg_error_set(&err, KG_INVALID, errno, "cannot open %s", path);
+    KG_AUTO_FD fd = trusted_open(path, server->settings->user, server->settings->group, &err);
+    if (fd < 0)
         helper_reply_set_error(&reply, &err);
-    }
     server_say(server, &reply, fd);
 }
 
@@ -481,6 +481,7 @@ server_end(struct helper_server *server)
     struct served_sandbox *sandbox;
     struct served_request *served;
     loop_fd_free(KG_STEAL(server->watch));
+    server->end_by_ms = clock_mono_ms() + END_MS;
     if (!server->provisioner) {
         loop_stop(server->loop);
         return;
@@ -492,7 +493,6 @@ server_end(struct helper_server *server)
         provisioner_op_cancel(KG_STEAL(served->op));
     TAILQ_FOREACH(sandbox, &server->sandboxes, link)
         provisioner_op_cancel(KG_STEAL(sandbox->making));
-    server->end_by_ms = clock_mono_ms() + END_MS;
     loop_timer_start(server->ending, 0);
 }
 

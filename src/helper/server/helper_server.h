@@ -15,6 +15,8 @@ struct helper_server_settings {
     size_t max_sandboxes;
     const char *const *files; // that settings name, by their numbers; NULL in the place of one that
     size_t n_files;           // is not to be watched
+    uid_t user;               // the gateway's, and its group: see trusted_open.h
+    gid_t group;
 };
 
 // Serves until the gateway closes the connection, or breaks the protocol. Everything in `settings`

@@ -18,13 +18,16 @@ enum {
     END_MS = 900,          // after the gateway's end, for what the helper frees
     MIN_BACKOFF_MS = 100,
     MAX_BACKOFF_MS = 5000,
+    STEADY_MS = 10 * 1000,
 };
 
 struct starter {
     const struct starter_settings *settings;
-    int gateway; // the socket; its end is the gateway's
+    int gateway;       // the socket; its end is the gateway's
+    int gateway_pidfd; // for a gateway that has passed its socket on before it ended
     pid_t helper;
     int64_t backoff_ms;
+    int64_t started_ms;
 };
 
 // ---- The helper's process -------------------------------------------------------------------
@@ -95,14 +98,6 @@ starter_fork_helper(struct starter *starter)
 
 // ---- The starter's process ------------------------------------------------------------------
 
-// Whether the gateway has ended, within so many milliseconds. It sends nothing.
-static bool
-starter_gateway_ends(const struct starter *starter, int timeout_ms)
-{
-    struct pollfd gateway = {.fd = starter->gateway, .events = POLLIN};
-    return poll(&gateway, 1, timeout_ms) > 0;
-}
-
 // The helper notices, too.
 static void
 starter_end(const struct starter *starter)
@@ -115,6 +110,20 @@ starter_end(const struct starter *starter)
     if (starter->helper > 0)
         kill(starter->helper, SIGKILL);
     exit(0);
+}
+
+// Waits for `fd` (-1: for nothing) to become readable, and ends this process with the gateway,
+// which sends nothing.
+static void
+starter_wait_for(const struct starter *starter, int fd, int timeout_ms)
+{
+    struct pollfd all[] = {{.fd = fd, .events = POLLIN},
+                           {.fd = starter->gateway, .events = POLLIN},
+                           {.fd = starter->gateway_pidfd, .events = POLLIN}};
+    while (poll(all, KG_ARRAY_LEN(all), timeout_ms) < 0 && errno == EINTR)
+        ;
+    if (all[1].revents || all[2].revents)
+        starter_end(starter);
 }
 
 static void
@@ -138,12 +147,7 @@ starter_pass(const struct starter *starter, int fd)
 {
     struct helper_reply started;
     int stray = -1;
-    struct pollfd both[] = {{.fd = fd, .events = POLLIN},
-                            {.fd = starter->gateway, .events = POLLIN}};
-    while (poll(both, KG_ARRAY_LEN(both), -1) < 0 && errno == EINTR)
-        ;
-    if (both[1].revents)
-        starter_end(starter);
+    starter_wait_for(starter, fd, -1);
     ssize_t n = helper_receive(fd, &started, sizeof started, 0, &stray);
     if (stray >= 0)
         close(stray);
@@ -151,16 +155,15 @@ starter_pass(const struct starter *starter, int fd)
            helper_send(starter->gateway, &started, sizeof started, fd, 0) == 0;
 }
 
+// One that ends soon after its start would do so again.
 static void
-starter_wait(struct starter *starter)
+starter_back_off(struct starter *starter)
 {
-    KG_AUTO_FD pidfd = pidfd_open(starter->helper, 0);
-    struct pollfd both[] = {{.fd = pidfd, .events = POLLIN},
-                            {.fd = starter->gateway, .events = POLLIN}};
-    while (poll(both, KG_ARRAY_LEN(both), -1) < 0 && errno == EINTR)
-        ;
-    if (both[1].revents)
-        starter_end(starter);
+    bool lived = clock_mono_ms() - starter->started_ms > STEADY_MS;
+    starter->backoff_ms = lived ? MIN_BACKOFF_MS : starter->backoff_ms * 2;
+    if (starter->backoff_ms > MAX_BACKOFF_MS)
+        starter->backoff_ms = MAX_BACKOFF_MS;
+    starter_wait_for(starter, -1, (int)starter->backoff_ms);
 }
 
 static void
@@ -176,14 +179,13 @@ starter_run(struct starter *starter)
         bool started = fd >= 0 && starter_pass(starter, fd);
         if (fd >= 0)
             close(fd);
-        starter->backoff_ms = started ? MIN_BACKOFF_MS : starter->backoff_ms * 2;
-        if (starter->backoff_ms > MAX_BACKOFF_MS)
-            starter->backoff_ms = MAX_BACKOFF_MS;
-        if (started)
-            starter_wait(starter);
+        starter->started_ms = clock_mono_ms();
+        if (started) {
+            KG_AUTO_FD pidfd = pidfd_open(starter->helper, 0);
+            starter_wait_for(starter, pidfd, -1);
+        }
         starter_reap(starter);
-        if (starter_gateway_ends(starter, (int)starter->backoff_ms))
-            starter_end(starter);
+        starter_back_off(starter);
     }
 }
 
@@ -216,10 +218,12 @@ starter_start(const struct starter_settings *settings, struct helper_link *ret,
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return kg_error_set(err, KG_INTERNAL, errno, "cannot make a socket");
     fflush(NULL);
+    KG_AUTO_FD gateway_pidfd = pidfd_open(getpid(), 0);
     pid_t pid = fork();
     if (pid == 0) {
         close(ends[1]);
         starter.gateway = ends[0];
+        starter.gateway_pidfd = gateway_pidfd;
         starter_run(&starter);
     }
     close(ends[0]);
