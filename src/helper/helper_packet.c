@@ -128,10 +128,11 @@ helper_receive(int socket, void *packet, size_t max, int flags, int *ret_fd)
 {
     union control control = {0};
     struct iovec part = {.iov_base = packet, .iov_len = max};
+    // In CMSG_SPACE() there is room for a second descriptor, which Linux would use.
     struct msghdr header = {.msg_iov = &part,
                             .msg_iovlen = 1,
                             .msg_control = control.bytes,
-                            .msg_controllen = sizeof control.bytes};
+                            .msg_controllen = CMSG_LEN(sizeof *ret_fd)};
     *ret_fd = -1;
     ssize_t n;
     do

@@ -49,6 +49,7 @@ static const struct hostile hostile[] = {
     CREATE_A("much more", .len = 16 * sizeof(struct helper_request)),
     CREATE_A("no serial", .without_serial = true),
     CREATE_A("a descriptor", .n_descriptors = 1),
+    CREATE_A("two descriptors", .n_descriptors = 2),
     PACKET("no verb", 0, .id = "a"),
     PACKET("the verb after the last", HELPER_DIAL + 1, .id = "a"),
     PACKET("a large verb", UINT32_MAX, .id = "a"),
