@@ -79,8 +79,9 @@ helper_reply_set_error(struct helper_reply *reply, const struct kg_error *err)
 {
     reply->code = err->code;
     reply->sys_errno = err->sys_errno;
-    memcpy(reply->message, err->message, sizeof reply->message);
-    reply->message[sizeof reply->message - 1] = '\0';
+    // Behind the NUL are bytes of this process's stack, which the other one is not to see.
+    memset(reply->message, 0, sizeof reply->message);
+    memcpy(reply->message, err->message, strnlen(err->message, sizeof reply->message - 1));
 }
 
 bool

@@ -88,6 +88,25 @@ test_replies_carry_errors(void **state)
     assert_false(helper_reply_is_valid(&reply, sizeof reply - 1));
 }
 
+static void
+test_replies_carry_nothing_else(void **state)
+{
+    (void)state;
+    static const char zeros[sizeof((struct helper_reply *)0)->message];
+    struct kg_error err;
+    struct helper_reply reply;
+    memset(&err, 'x', sizeof err);
+    err.code = KG_INVALID;
+    memcpy(err.message, "short", sizeof "short");
+    memset(&reply, 'x', sizeof reply);
+    helper_reply_set_error(&reply, &err);
+    assert_string_equal(reply.message, "short");
+    assert_memory_equal(reply.message + 5, zeros, sizeof zeros - 5);
+    memset(err.message, 'y', sizeof err.message);
+    helper_reply_set_error(&reply, &err);
+    assert_int_equal(strlen(reply.message), sizeof zeros - 1);
+}
+
 // ---- Calls ------------------------------------------------------------------------------------
 
 static void
@@ -387,6 +406,7 @@ main(void)
         cmocka_unit_test(test_packets_with_descriptors),
         cmocka_unit_test(test_packets_that_are_too_long),
         cmocka_unit_test(test_replies_carry_errors),
+        cmocka_unit_test(test_replies_carry_nothing_else),
         TEST(test_answers_find_their_calls),
         TEST(test_many_calls_wait_for_the_socket),
         TEST(test_a_cancelled_call_keeps_no_descriptor),
