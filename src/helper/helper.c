@@ -188,10 +188,12 @@ on_starter(int fd, int events, void *arg)
     }
     if (received < 0)
         return;
-    if (!helper_reply_is_valid(&started, (size_t)n) || helper->fd >= 0) {
+    if (!helper_reply_is_valid(&started, (size_t)n)) {
         close(received);
         return;
     }
+    if (helper->fd >= 0)
+        helper_lose(helper); // it has ended, although this process has not seen that yet
     helper->fd = received;
     helper->started = started;
     helper_watch(helper);

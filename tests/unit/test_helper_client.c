@@ -226,6 +226,30 @@ test_calls_fail_when_the_helper_is_lost(void **state)
     helper_off(f->helper, f);
 }
 
+// A gateway that was stopped, or busy, sees the next helper before the end of this one.
+static void
+test_the_next_helper_comes_first(void **state)
+{
+    struct fixture *f = *state;
+    const struct helper_reply started = {.event = HELPER_STARTED, .number = 17};
+    int old = f->fd;
+    helper_on(f->helper, HELPER_LOST, on_reply, f);
+    helper_on(f->helper, HELPER_BACK, on_reply, f);
+    ask_list(f, on_reply);
+    helper_comes(f, &started);
+    WAIT_FOR(f, f->n_seen == 3);
+    assert_int_equal(f->seen[0].code, KG_PROVISIONER_UNAVAILABLE);
+    assert_int_equal(f->seen[1].event, HELPER_LOST);
+    assert_int_equal(f->seen[2].event, HELPER_BACK);
+    close(old);
+    ask_list(f, on_reply);
+    struct helper_request request = asked(f);
+    answer_done(f, &request, KG_OK, 0);
+    WAIT_FOR(f, f->n_seen == 4);
+    assert_int_equal(f->seen[3].code, KG_OK);
+    helper_off(f->helper, f);
+}
+
 // A helper that breaks the protocol is as good as lost.
 static void
 test_a_packet_that_is_none(void **state)
@@ -411,6 +435,7 @@ main(void)
         TEST(test_many_calls_wait_for_the_socket),
         TEST(test_a_cancelled_call_keeps_no_descriptor),
         TEST(test_calls_fail_when_the_helper_is_lost),
+        TEST(test_the_next_helper_comes_first),
         TEST(test_a_packet_that_is_none),
         TEST(test_a_starter_that_passes_nothing),
         TEST(test_a_sandbox_of_the_helper),
