@@ -417,6 +417,25 @@ test_a_gateway_that_never_reads(void **state)
     helper_end(f);
 }
 
+// Neither is it mistaken for the end of this process's work that nobody hears an answer: zygotes
+// and what is being made are removed.
+static void
+test_the_helper_cleans_up_unheard(void **state)
+{
+    struct fixture *f = *state;
+    struct helper_request request = request_of(HELPER_LIST, "");
+    helper_start(f);
+    say(f, request_of(HELPER_WARM, ""));
+    say(f, request_of(HELPER_CREATE, "w"));
+    UNTIL_(f->table->zygotes[0][0], usleep(1000));
+    do
+        request.serial++;
+    while (helper_send(f->fd, &request, sizeof request, -1, MSG_DONTWAIT) == 0);
+    helper_end(f);
+    assert_int_equal(f->table->zygotes[0][0], '\0');
+    assert_int_equal(count_folders(f), 0);
+}
+
 // ---- A helper that is killed ------------------------------------------------------------------
 
 static void
@@ -478,6 +497,7 @@ main(void)
         FAKE(test_what_is_not_made_cannot_be_named),
         FAKE(test_no_descriptor_stays),
         FAKE(test_a_gateway_that_never_reads),
+        FAKE(test_the_helper_cleans_up_unheard),
         REAL(test_an_attacker_in_the_gateways_place),
         REAL(test_a_helper_that_is_killed),
         cmocka_unit_test(test_a_killed_helper_is_replaced),

@@ -75,12 +75,10 @@ struct helper_server {
 static void
 server_say(struct helper_server *server, const struct helper_reply *reply, int fd)
 {
-    if (server->end_by_ms > 0)
-        return; // nobody listens, and what is under way comes to its end
-    if (helper_send(server->settings->fd, reply, sizeof *reply, fd, 0) == 0)
+    if (!server->watch || helper_send(server->settings->fd, reply, sizeof *reply, fd, 0) == 0)
         return;
     server->failed |= errno != EPIPE && errno != ECONNRESET; // it has ended
-    loop_stop(server->loop);
+    loop_timer_start(server->ending, 0);                     // not here: callers go on
 }
 
 static void
@@ -463,11 +461,15 @@ server_watch_files(struct helper_server *server)
 
 // ---- The end --------------------------------------------------------------------------------
 
+static void server_end(struct helper_server *server);
+
 static void
 on_end_look(void *arg)
 {
     struct helper_server *server = arg;
-    if (provisioner_is_idle(server->provisioner) || clock_mono_ms() > server->end_by_ms)
+    if (server->watch)
+        server_end(server);
+    else if (provisioner_is_idle(server->provisioner) || clock_mono_ms() > server->end_by_ms)
         loop_stop(server->loop);
     else
         loop_timer_start(server->ending, IDLE_LOOK_MS);
