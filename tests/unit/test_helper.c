@@ -268,6 +268,25 @@ test_what_is_not_made_cannot_be_named(void **state)
     assert_int_equal(f->table->n_calls, 0);
 }
 
+// A gateway that lists after the end would wait for that for ever.
+static void
+test_what_has_ended_is_not_listed(void **state)
+{
+    struct fixture *f = *state;
+    helper_start(f);
+    assert_int_equal(ask_about(f, HELPER_CREATE, "a"), KG_OK);
+    assert_int_equal(ask_about(f, HELPER_CREATE, "x"), KG_OK);
+    struct helper_reply reply = hear(f, NULL);
+    assert_int_equal(reply.event, HELPER_EXITED);
+    assert_string_equal(reply.id, "x");
+    assert_int_equal(count_listed(f), 1);
+    assert_int_equal(ask_about(f, HELPER_DESTROY, "x"), KG_OK); // what is left of it
+    assert_int_equal(f->table->n_calls, 1);
+    assert_int_equal(ask_about(f, HELPER_DESTROY, "a"), KG_OK);
+    assert_int_equal(count_folders(f), 0);
+    helper_end(f);
+}
+
 // Descriptors that are refused, or passed on, do not stay in the helper.
 static void
 test_no_descriptor_stays(void **state)
@@ -495,6 +514,7 @@ main(void)
         FAKE(test_requests_at_their_bounds),
         FAKE(test_only_what_was_made_can_be_named),
         FAKE(test_what_is_not_made_cannot_be_named),
+        FAKE(test_what_has_ended_is_not_listed),
         FAKE(test_no_descriptor_stays),
         FAKE(test_a_gateway_that_never_reads),
         FAKE(test_the_helper_cleans_up_unheard),

@@ -29,6 +29,7 @@ struct served_sandbox {
     struct helper_server *server;
     char id[HELPER_ID_MAX + 1];
     bool made;                     // else it is being created
+    bool ended;                    // its container has ended by itself
     bool removed;                  // it is being removed
     struct provisioner_op *making; // or NULL
     uint32_t serial;               // of the request to create it
@@ -165,6 +166,9 @@ server_on_exit(const char *id, void *arg)
 {
     struct helper_server *server = arg;
     struct helper_reply reply = {.event = HELPER_EXITED};
+    struct served_sandbox *sandbox = sandbox_find(server, id);
+    if (sandbox)
+        sandbox->ended = true;
     memcpy(reply.id, id, strlen(id));
     server_say(server, &reply, -1);
 }
@@ -278,7 +282,7 @@ serve_list(struct helper_server *server, const struct helper_request *request)
     TAILQ_FOREACH(sandbox, &server->sandboxes, link) {
         struct helper_reply reply = {.event = HELPER_FOUND, .serial = request->serial};
         struct kg_error err;
-        if (!sandbox->made || sandbox->removed)
+        if (!sandbox->made || sandbox->ended || sandbox->removed)
             continue;
         memcpy(reply.id, sandbox->id, sizeof sandbox->id);
         if (!request->flag || provisioner_dials(server->provisioner))
