@@ -26,8 +26,8 @@ struct state {
     char *dir;
     char *packages;
     char id[9];
-    int lock_fd;     // the processes beside this one have it, too, and keep it
-    int own_lock_fd; // another one, which only this process may release: see state_leave_lock()
+    int lock_fd;     // of this process and those beside it, which keep it: see state_leave_lock()
+    int own_lock_fd; // of this process alone
 };
 KG_MUST_CHECK int state_open(struct state *state, const char *configured, struct kg_error *err);
 // The first free one of the folders mcp/0, mcp/1, … below it: each client that speaks stdio has a

@@ -39,6 +39,7 @@ split_confine(void *arg)
     const struct split_settings *settings = arg;
     bool makes = split_makes_sandboxes(settings->core->config);
     struct kg_error err;
+    close(settings->core->state.own_lock_fd);
     provisioner_raise_limits();
     if (unshare(CLONE_NEWNET) < 0)
         log_warning("the helper keeps the machine's network", LOG_STR("error", strerror(errno)));

@@ -35,7 +35,6 @@ make_path(const char *path, struct kg_error *err)
     return dir_make(path, 0700, err);
 }
 
-// The helper of a gateway that has just ended holds it a moment longer.
 static int
 lock(const struct state *state, const char *name, int wait_ms, struct kg_error *err)
 {
@@ -56,12 +55,14 @@ lock(const struct state *state, const char *name, int wait_ms, struct kg_error *
     return KG_STEAL_FD(fd);
 }
 
+// Only a gateway that lives has the one; the helper of one that has just ended has the other a
+// moment longer.
 static int
-lock_both(struct state *state, int wait_ms, struct kg_error *err)
+lock_both(struct state *state, struct kg_error *err)
 {
-    state->lock_fd = lock(state, "lock", wait_ms, err);
-    if (state->lock_fd >= 0)
-        state->own_lock_fd = lock(state, "lock.gateway", wait_ms, err);
+    state->own_lock_fd = lock(state, "lock.gateway", 0, err);
+    if (state->own_lock_fd >= 0)
+        state->lock_fd = lock(state, "lock", LOCK_WAIT_MS, err);
     return state->lock_fd < 0 || state->own_lock_fd < 0 ? -1 : 0;
 }
 
@@ -85,7 +86,7 @@ load_id(struct state *state, struct kg_error *err)
 }
 
 static int
-state_open_at(struct state *state, const char *wanted, int wait_ms, struct kg_error *err)
+state_open_at(struct state *state, const char *wanted, struct kg_error *err)
 {
     *state = (struct state){.lock_fd = -1, .own_lock_fd = -1};
     if (make_path(wanted, err) < 0)
@@ -95,14 +96,14 @@ state_open_at(struct state *state, const char *wanted, int wait_ms, struct kg_er
         return kg_error_set(err, KG_INTERNAL, errno, "cannot find %s", wanted);
     state->dir = kg_strdup(state->root);
     state->packages = kg_asprintf("%s/packages", state->root);
-    return lock_both(state, wait_ms, err) < 0 || load_id(state, err) < 0 ? -1 : 0;
+    return lock_both(state, err) < 0 || load_id(state, err) < 0 ? -1 : 0;
 }
 
 int
 state_open(struct state *state, const char *configured, struct kg_error *err)
 {
     KG_AUTO_FREE char *wanted = configured ? kg_strdup(configured) : state_default_dir();
-    return state_open_at(state, wanted, LOCK_WAIT_MS, err);
+    return state_open_at(state, wanted, err);
 }
 
 int
@@ -111,7 +112,7 @@ state_open_slot(struct state *state, const char *configured, struct kg_error *er
     KG_AUTO_FREE char *base = configured ? kg_strdup(configured) : state_default_dir();
     for (int slot = 0; slot < SLOTS; slot++) {
         KG_AUTO_FREE char *dir = kg_asprintf("%s/mcp/%d", base, slot);
-        if (state_open_at(state, dir, 0, err) == 0)
+        if (state_open_at(state, dir, err) == 0)
             return 0;
         bool taken = state->root && err->code == KG_INVALID;
         state_close(state);

@@ -142,11 +142,13 @@ divide_gateway(int root, int gateway, bool first, const struct new_owner *owner)
 static void
 drop_incoming(int packages)
 {
-    char aside[sizeof "gone-" + ASIDE_LEN] = "gone-";
+    char id[ASIDE_LEN + 1];
     if (path_remove_at(packages, "incoming") == 0)
         return;
-    id_random(aside + strlen(aside), ASIDE_LEN);
-    log_warning("what was being unpacked cannot be removed", LOG_STR("error", strerror(errno)),
+    int failure = errno;
+    id_random(id, ASIDE_LEN);
+    KG_AUTO_FREE char *aside = kg_asprintf("gone-%s", id);
+    log_warning("what was being unpacked cannot be removed", LOG_STR("error", strerror(failure)),
                 LOG_STR("kept_as", aside));
     (void)renameat(packages, "incoming", packages, aside);
 }
