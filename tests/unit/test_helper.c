@@ -287,6 +287,28 @@ test_what_has_ended_is_not_listed(void **state)
     helper_end(f);
 }
 
+// Zygotes that start after they were ended would not be ended again.
+static void
+test_zygotes_start_and_end_once(void **state)
+{
+    struct fixture *f = *state;
+    helper_start(f);
+    uint32_t warm = say(f, request_of(HELPER_WARM, ""));
+    assert_int_equal(ask_about(f, HELPER_WARM, ""), KG_INVALID);
+    uint32_t cool = say(f, request_of(HELPER_COOL, ""));
+    assert_int_equal(hear_done(f, warm).code, KG_OK);
+    assert_int_equal(hear_done(f, cool).code, KG_OK);
+    assert_int_equal(count_folders(f), 0);
+    assert_int_equal(ask_about(f, HELPER_COOL, ""), KG_INVALID);
+    helper_end(f);
+
+    helper_start(f);
+    assert_int_equal(ask_about(f, HELPER_COOL, ""), KG_OK);
+    assert_int_equal(ask_about(f, HELPER_WARM, ""), KG_INVALID);
+    assert_int_equal(count_folders(f), 0);
+    helper_end(f);
+}
+
 // Descriptors that are refused, or passed on, do not stay in the helper.
 static void
 test_no_descriptor_stays(void **state)
@@ -515,6 +537,7 @@ main(void)
         FAKE(test_only_what_was_made_can_be_named),
         FAKE(test_what_is_not_made_cannot_be_named),
         FAKE(test_what_has_ended_is_not_listed),
+        FAKE(test_zygotes_start_and_end_once),
         FAKE(test_no_descriptor_stays),
         FAKE(test_a_gateway_that_never_reads),
         FAKE(test_the_helper_cleans_up_unheard),

@@ -369,7 +369,7 @@ on_settled(void *arg)
 static void
 serve_warm(struct helper_server *server, const struct helper_request *request)
 {
-    if (!server->zygotes || server->warm_serial) {
+    if (!server->zygotes || server->warm_serial || server->cool_serial) {
         server_refuse(server, request->serial, "zygotes start once, where there are any");
         return;
     }
