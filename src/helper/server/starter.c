@@ -107,8 +107,11 @@ starter_end(const struct starter *starter)
             exit(0);
         poll(NULL, 0, 10);
     }
-    if (starter->helper > 0)
+    if (starter->helper > 0) {
         kill(starter->helper, SIGKILL);
+        while (waitpid(starter->helper, NULL, 0) < 0 && errno == EINTR)
+            ; // it holds the lock of the state folder until then
+    }
     exit(0);
 }
 
