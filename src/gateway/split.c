@@ -20,7 +20,7 @@ static const int of_helper[] = {
     CAP_SETFCAP, // Linux wants it where the root of a user namespace is the machine's
 };
 // Files of the settings only, where another engine makes the sandboxes.
-static const int of_reader[] = {CAP_DAC_READ_SEARCH, CAP_KILL};
+static const int of_reader[] = {CAP_DAC_READ_SEARCH, CAP_SETUID, CAP_SETGID, CAP_KILL};
 
 enum { MORE_SANDBOXES = 128 }; // than sessions and the pool: those that end, and of packages
 
@@ -41,7 +41,8 @@ split_confine(void *arg)
     struct kg_error err;
     close(settings->core->state.own_lock_fd);
     provisioner_raise_limits();
-    if (unshare(CLONE_NEWNET) < 0)
+    if (!provisioner_runtime_needs_network(settings->core->config->oci_runtime) &&
+        unshare(CLONE_NEWNET) < 0)
         log_warning("the helper keeps the machine's network", LOG_STR("error", strerror(errno)));
     if (privileges_limit(makes ? of_helper : of_reader,
                          makes ? KG_ARRAY_LEN(of_helper) : KG_ARRAY_LEN(of_reader), &err) == 0)

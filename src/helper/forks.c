@@ -8,7 +8,6 @@
 #include "helper.h"
 
 struct kernel_fork {
-    struct helper_call *call;
     kernel_forked_fn fn;
     void *arg;
 };
@@ -245,8 +244,7 @@ forks_ask(struct forks *forks, const char *kernel, const char *sandbox_id, const
     struct kernel_fork *asked = KG_NEW(struct kernel_fork);
     asked->fn = fn;
     asked->arg = arg;
-    asked->call = helper_ask(forks->helper, &request, on_forked, asked, err);
-    if (asked->call)
+    if (helper_ask(forks->helper, &request, on_forked, asked, err))
         return asked;
     free(asked);
     return NULL;

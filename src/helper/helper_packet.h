@@ -19,7 +19,8 @@ enum helper_verb {
                        // name under which the agent expects it. DONE with the process id inside
     HELPER_WARM,       // start the zygotes. DONE once each is ready or has failed
     HELPER_COOL,       // end the zygotes. DONE once they are gone
-    HELPER_DIAL,       // the agent of the sandbox `id`, where agents listen. DONE with a socket
+    HELPER_DIAL,       // the agent of the sandbox `id`, where agents listen. DONE with a socket;
+                       // `number`: the epoch (link_hello.h)
 };
 
 struct helper_request {
@@ -34,7 +35,7 @@ struct helper_request {
 enum helper_event {
     HELPER_STARTED = 1, // the first packet: `code`, and if that is KG_OK the traits of the engine:
                         // `number`: bytes of memory of all sandboxes; `flag`: kernels can be
-                        // forked; `serial`: the epoch with which agents are dialled
+                        // forked
     HELPER_DONE,        // ends the answer to `serial`: `code`
     HELPER_DOOR,        // the listening socket that the agent of `id` dials; `serial`: asked for by
     HELPER_FOUND,       // the living sandbox `id`; answers HELPER_LIST

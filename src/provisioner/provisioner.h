@@ -122,6 +122,11 @@ int64_t provisioner_max_files(void);
 // about to give up the right to.
 void provisioner_raise_limits(void);
 
+// Whether commands of this OCI runtime (the setting's value) reach their sandboxes by abstract Unix
+// sockets, as those of gVisor do: these belong to a network namespace, so the processes that run
+// the commands must be in the same one.
+bool provisioner_runtime_needs_network(const char *oci_runtime);
+
 // One finding of `kernelgate doctor`.
 typedef void (*provisioner_finding_fn)(const char *what, bool ok, const char *detail, void *arg);
 // Tries `settings->engine`, and reports what this machine supports and lacks; blocks. Returns the

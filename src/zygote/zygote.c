@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of one zygote, and its protocol: packets on a Unix socket, each a JSON document.
 //
-//     gateway  {"argv", "warmup"?, "late"?, "prepare"?}                    library, filter
+//     helper   {"argv", "warmup"?, "late"?, "prepare"?}                    library, filter
 //     zygote   {"ready", "milliseconds"} or {"error"}
-//     gateway  {"id", "connection_file", "output", "folder",
+//     helper   {"id", "connection_file", "output", "folder",
 //               "user_namespace"}                         pidfd, control groups
 //     zygote   {"id", "pid"} or {"id", "error"}           in any order
 #include "zygote_priv.h"

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the processes of a gateway may do that root has started, and what happens when one ends."""
 
+import ctypes
+import fcntl
 import os
 import pathlib
 import signal
 import socket
 import subprocess
+import tempfile
 
+import leftovers
 import pytest
 from account_commands import Accounts
 from kernelgate import HELD, problem, wait_for
@@ -19,6 +23,8 @@ pytestmark = [
     pytest.mark.skipif(os.getuid() != 0, reason="only root's gateway has something to give up"),
 ]
 USER = 61160
+PIDFD_GETFD = 438
+libc = ctypes.CDLL(None, use_errno=True)
 ENDS_WITHIN_S = 1
 
 
@@ -333,3 +339,149 @@ def test_a_state_folder_of_an_earlier_version(start_gateway):
     assert owners <= {USER}
     gateway.delete_session("kept")
     gateway.delete_session(kernel)
+
+
+# ---- An attacker in the gateway's place
+
+
+def give(path, mode=None):
+    os.chown(path, USER, USER, follow_symlinks=False)
+    if mode:
+        path.chmod(mode)
+
+
+def test_keys_in_a_folder_that_the_gateway_can_change(start_gateway, tmp_path):
+    """What it puts in their place is opened with its own rights, not with root's."""
+    folder = tmp_path / "accounts" / "own"
+    folder.mkdir(parents=True)
+    Accounts(folder.parent / "accounts.db")  # lets others through
+    secret = tmp_path / "secret"
+    secret.write_text("eve:secret-key\n")
+    secret.chmod(0o600)
+    keys = folder / "keys"
+    keys.write_text("ann:first-key\n")
+    give(folder, 0o700)
+    give(keys, 0o600)
+    gateway = start_gateway("--api-keys-file", str(keys), key="first-key")
+    keys.unlink()
+    keys.symlink_to(secret)
+    give(keys)
+    wait_for(lambda: "the API keys were not read again" in gateway.log())
+    assert "Permission denied" in gateway.log()
+    assert gateway.client_for("secret-key").get("/api/v1/sessions").status_code == 401
+    keys.unlink()
+    keys.write_text("ann:second-key\n")
+    give(keys, 0o600)
+    second = gateway.client_for("second-key")
+    wait_for(lambda: second.get("/api/v1/sessions").status_code == 200)
+    second.close()
+
+
+def test_keys_through_a_symlink_of_roots(start_gateway, tmp_path):
+    """As Kubernetes mounts a Secret: the link is root's, and is replaced."""
+    folder = tmp_path / "secret"
+    folder.mkdir(mode=0o700)
+    for name in ("first", "second"):
+        (folder / name).mkdir()
+        (folder / name / "keys").write_text(f"ann:{name}-key\n")
+    (folder / "now").symlink_to("first")
+    gateway = start_gateway("--api-keys-file", str(folder / "now/keys"), key="first-key")
+    (folder / "next").symlink_to("second")
+    (folder / "next").rename(folder / "now")
+    second = gateway.client_for("second-key")
+    wait_for(lambda: second.get("/api/v1/sessions").status_code == 200)
+    second.close()
+
+
+@pytest.mark.not_on("docker", "there it is in that group")
+def test_it_is_in_no_group_of_an_engine_that_it_does_not_use(start_gateway, tmp_path):
+    with socket.socket(socket.AF_UNIX) as engine:
+        path = tmp_path / "docker.sock"
+        engine.bind(str(path))
+        os.chown(path, 0, 54321)
+        path.chmod(0o660)
+        gateway = start_gateway("--docker-host", f"unix://{path}")
+        assert status(gateway.process.pid)["Groups"] == ""
+
+
+def test_the_lock_is_not_the_gateways_to_release(start_gateway):
+    gateway = start_gateway()
+    lock = pathlib.Path(gateway.state_dir, "lock")
+    names = [
+        os.readlink(f"/proc/{gateway.process.pid}/fd/{descriptor}")
+        for descriptor in os.listdir(f"/proc/{gateway.process.pid}/fd")
+    ]
+    assert str(lock) not in names and str(lock) + ".gateway" in names
+    with lock.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_gateway_that_has_passed_its_sockets_on(start_gateway):
+    """Another process holds them when it has ended: the starter sees the end of the gateway itself."""
+    gateway = start_gateway()
+    processes = [starter_of(gateway), helper_of(gateway)]
+    held = []
+    process = os.pidfd_open(gateway.process.pid)
+    for descriptor in map(int, os.listdir(f"/proc/{gateway.process.pid}/fd")):
+        if os.readlink(f"/proc/{gateway.process.pid}/fd/{descriptor}").startswith("socket:"):
+            held.append(libc.syscall(PIDFD_GETFD, process, descriptor, 0))
+    assert min(held) > 2
+    gateway.signal(signal.SIGKILL)
+    gateway.process.wait()
+    wait_for(lambda: not any(map(lives, processes)), timeout=ENDS_WITHIN_S + 1)
+    for descriptor in (process, *held):
+        os.close(descriptor)
+    gateway.start()
+
+
+@pytest.mark.parametrize("name", ["sb", "layer", "oci-runc"])
+def test_a_state_folder_that_is_not_roots_alone(start_gateway, name):
+    gateway = start_gateway()
+    gateway.execute("1")
+    gateway.stop()
+    part = pathlib.Path(gateway.state_dir, name)
+    part.mkdir(exist_ok=True)
+    give(part)
+    with pytest.raises(AssertionError, match="cannot divide the state folder"):
+        gateway.start()
+    assert "is not root's alone" in gateway.log()
+    os.chown(part, 0, 0)
+    gateway.start()
+
+
+def test_accounts_in_the_state_folder(start_gateway):
+    """Whoever owns it could change what root trusts: it stays root's."""
+    state = tempfile.mkdtemp(prefix=leftovers.PREFIX)
+    path = pathlib.Path(state, "accounts.db")
+    gateway = start_gateway(
+        *("--accounts-file", str(path), "--api-key", "fixed"), state_dir=state, key="fixed"
+    )
+    assert "move the database into a folder of its own" in gateway.log()
+    assert pathlib.Path(state).stat().st_uid == 0
+    assert gateway.execute("print(1)").text() == "1\n"
+
+
+CLUTTER = """
+import os, sys
+at = os.open(sys.argv[1], os.O_RDONLY)
+os.mkdir("incoming/a", dir_fd=at)
+os.chmod("incoming/a", 0, dir_fd=at)
+at = os.open(sys.argv[2], os.O_RDONLY)
+for number in range(1200):
+    os.mkdir("x", dir_fd=at)
+    below = os.open("x", os.O_RDONLY, dir_fd=at)
+    os.close(at)
+    at = below
+"""
+
+
+def test_what_an_attacker_leaves_keeps_nobody_from_starting(start_gateway):
+    gateway = start_gateway("--pool-size", "0")
+    state = pathlib.Path(gateway.state_dir)
+    as_user(CLUTTER, state / "packages", state / "gateway")
+    gateway.stop()
+    gateway.flags = [*gateway.flags, "--user", "4321:4322"]
+    gateway.start()
+    assert gateway.execute("print(1)").text() == "1\n"
+    gateway.stop()
+    subprocess.run(["rm", "-rf", state / "gateway"], check=True)

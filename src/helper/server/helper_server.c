@@ -41,7 +41,6 @@ struct served_request {
     struct helper_server *server;
     struct helper_request request;
     struct provisioner_op *op; // or NULL
-    struct zygote_fork *fork;  // or NULL
 };
 
 struct served_file {
@@ -424,9 +423,8 @@ serve_fork(struct helper_server *server, const struct helper_request *request)
         return;
     }
     struct served_request *served = request_new(server, request);
-    served->fork = zygotes_fork(server->zygotes, server->settings->zygotes[request->number].kernel,
-                                request->id, request->fork, on_forked, served, &err);
-    if (!served->fork)
+    if (!zygotes_fork(server->zygotes, server->settings->zygotes[request->number].kernel,
+                      request->id, request->fork, on_forked, served, &err))
         request_done(served, &err, 0);
 }
 

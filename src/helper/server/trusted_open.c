@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINKS_MAX = 40 }; // as Linux's own bound
+enum { LINKS_MAX = 40 };      // as Linux's own bound
+#define NOBODY ((unsigned)-1) // no id: setfsuid() changes nothing, and returns what is set
 
 struct way {
     uid_t user;
@@ -113,8 +114,9 @@ way_open(const struct way *way, const char *name)
     // Linux takes the capabilities that concern files away meanwhile.
     setfsgid(way->group);
     setfsuid(way->user);
-    int fd = openat(way->folder, name, flags);
-    int saved = errno;
+    bool became = setfsuid(NOBODY) == (int)way->user && setfsgid(NOBODY) == (int)way->group;
+    int fd = became ? openat(way->folder, name, flags) : -1;
+    int saved = became ? errno : EPERM;
     setfsuid(geteuid());
     setfsgid(getegid());
     errno = saved;

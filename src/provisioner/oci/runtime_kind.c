@@ -147,3 +147,9 @@ runtime_kind_adapt(const struct runtime_kind *kind, json_t *config)
                                json_object_get(linux_part, "resources"));
     }
 }
+
+bool
+provisioner_runtime_needs_network(const char *oci_runtime)
+{
+    return strcmp(oci_runtime, "auto") != 0 && runtime_kind_of(oci_runtime)->own_kernel;
+}
