@@ -5,8 +5,9 @@
 #include "base.h"
 
 // As root, before a gateway becomes that user: the files of the database at `path` that are root's
-// become the user's, and so does their folder if it is root's and has nothing else in it. Fails
-// with what the operator can do if the folder stays another's, or if the user cannot reach it.
+// become the user's, and so does their folder if it is root's and has nothing else in it. `user`
+// may be root. Fails with what the operator can do if the folder stays another's, or if the user
+// cannot reach it.
 KG_MUST_CHECK int account_folder_hand_over(const char *path, unsigned user, unsigned group,
                                            struct kg_error *err);
 // Whether that would succeed; changes nothing.

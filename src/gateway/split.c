@@ -167,7 +167,7 @@ hand_over_accounts(const struct core *core, const struct privileges_user *user,
     const char *path = core->config->accounts_file;
     if (!path)
         return 0;
-    if (account_folder_is(path, core->state.root))
+    if (user->uid != 0 && account_folder_is(path, core->state.root))
         return kg_error_set(err, KG_INVALID, 0,
                             "setting accounts-file: the state folder stays root's: move the "
                             "database into a folder of its own, such as %.100s/accounts",
@@ -197,7 +197,7 @@ split_start(struct split_settings *settings, struct privileges_user *ret, struct
     state_leave_lock(&core->state); // to the helper and the starter
     if (allow_docker(core, ret, err) < 0 || state_divide(&core->state, ret->uid, ret->gid, err) < 0)
         return -1;
-    if (ret->uid != 0 && hand_over_accounts(core, ret, &why) < 0)
+    if (hand_over_accounts(core, ret, &why) < 0)
         log_error("accounts cannot be used", LOG_ERR(&why));
     keep_agent(core);
     return 0;

@@ -210,6 +210,23 @@ def test_a_gateway_that_stays_root(start_gateway):
     assert gateway.execute("print(1)").text() == "1\n"
 
 
+def test_a_gateway_that_stays_root_again(start_gateway, tmp_path):
+    """The accounts are another user's: it may read them, and not write, and says so."""
+    accounts = Accounts(tmp_path / "accounts.db")
+    gateway = start_gateway("--api-key", "fixed", *accounts.flags, key="fixed")
+    gateway.stop()
+    gateway.flags = [*gateway.flags, "--user", "root"]
+    gateway.start()
+    assert "must belong to the gateway's user" in gateway.log()
+    gateway.stop()
+    for path in (accounts.path.parent, *accounts.path.parent.iterdir()):
+        os.chown(path, 0, 0)
+    gateway.start()
+    ann = gateway.client_for((accounts.do("user", "add", "ann"), accounts.key("ann"))[1])
+    wait_for(lambda: ann.get("/api/v1/sessions").status_code == 200)
+    ann.close()
+
+
 def test_users_that_are_none(start_gateway):
     with pytest.raises(AssertionError, match="no-such-user"):
         start_gateway("--user", "no-such-user")
