@@ -35,8 +35,9 @@ KG_MUST_CHECK int state_open(struct state *state, const char *configured, struct
 KG_MUST_CHECK int state_open_slot(struct state *state, const char *configured,
                                   struct kg_error *err);
 // Divides it between the helper and a gateway with these ids. What an earlier version, or an
-// earlier user, has left in it is kept. As root.
-KG_MUST_CHECK int state_divide(struct state *state, unsigned user, unsigned group,
+// earlier user, has left in it is kept. `by_path`: other processes use `dir`, too, so it is its real
+// path. As root.
+KG_MUST_CHECK int state_divide(struct state *state, unsigned user, unsigned group, bool by_path,
                                struct kg_error *err);
 // Leaves the first lock to the processes beside this one: this one could release it for all. It
 // keeps the other one, should they end before it.
@@ -58,8 +59,8 @@ void state_drop_trial(struct state_trial *trial);
 
 // Whether every user may pass through all folders above an absolute path.
 KG_MUST_CHECK bool path_is_reachable(const char *path);
-// The path, or if it is not reachable, one by a descriptor of this process, which stays open: it
-// still is a path when the process is another user. To be freed.
+// The path, or if it is not reachable or is long, a short one by a descriptor of this process, which
+// stays open: it still is a path when the process is another user. To be freed.
 #define PATH_BY_DESCRIPTOR "/proc/self/fd/"
 char *path_to_reach(const char *path);
 

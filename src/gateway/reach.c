@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths for a process that can no longer pass through all folders that root can, such as /root.
+// Paths for a process that can no longer pass through all folders that root can, such as /root, and
+// short ones.
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "gateway.h"
+
+enum { SHORT_MAX = 48 }; // the address of a socket below it has 107 bytes at most
 
 bool
 path_is_reachable(const char *path)
@@ -22,6 +25,7 @@ path_is_reachable(const char *path)
 char *
 path_to_reach(const char *path)
 {
-    int fd = path_is_reachable(path) ? -1 : open(path, O_PATH); // stays open
+    bool is_fine = path_is_reachable(path) && strlen(path) <= SHORT_MAX;
+    int fd = is_fine ? -1 : open(path, O_PATH); // stays open
     return fd < 0 ? kg_strdup(path) : kg_asprintf(PATH_BY_DESCRIPTOR "%d", fd);
 }

@@ -195,7 +195,8 @@ split_start(struct split_settings *settings, struct privileges_user *ret, struct
         return -1;
     core->has_link = true;
     state_leave_lock(&core->state); // to the helper and the starter
-    if (allow_docker(core, ret, err) < 0 || state_divide(&core->state, ret->uid, ret->gid, err) < 0)
+    if (allow_docker(core, ret, err) < 0 ||
+        state_divide(&core->state, ret->uid, ret->gid, is_docker(core), err) < 0)
         return -1;
     if (hand_over_accounts(core, ret, &why) < 0)
         log_error("accounts cannot be used", LOG_ERR(&why));

@@ -226,7 +226,7 @@ warn_of_neighbours(const char *path)
 }
 
 int
-state_divide(struct state *state, unsigned user, unsigned group, struct kg_error *err)
+state_divide(struct state *state, unsigned user, unsigned group, bool by_path, struct kg_error *err)
 {
     struct stat st;
     KG_AUTO_FD root = open(state->root, OPEN_FOLDER);
@@ -248,7 +248,7 @@ state_divide(struct state *state, unsigned user, unsigned group, struct kg_error
     KG_AUTO_FREE char *packages = kg_asprintf("%s/packages", state->root);
     if (user != 0 && !path_is_reachable(own))
         warn_of_neighbours(state->root);
-    state->dir = user == 0 ? KG_STEAL(own) : path_to_reach(own);
-    state->packages = user == 0 ? KG_STEAL(packages) : path_to_reach(packages);
+    state->dir = by_path ? KG_STEAL(own) : path_to_reach(own);
+    state->packages = by_path ? KG_STEAL(packages) : path_to_reach(packages);
     return 0;
 }

@@ -162,6 +162,14 @@ def test_a_state_folder_below_a_folder_of_roots(start_gateway, tmp_path):
     assert gateway.delete_session("kept").is_success
 
 
+@pytest.mark.not_on("docker", "the Engine mounts by paths, and addresses of sockets have 107 bytes")
+def test_a_state_folder_with_a_long_path(start_gateway, tmp_path):
+    state = tmp_path / ("a" * 100)
+    state.mkdir()
+    gateway = start_gateway("--pool-size", "0", state_dir=str(state))
+    assert gateway.execute("print(1)").text() == "1\n"
+
+
 def test_accounts_in_another_users_folder(start_gateway, tmp_path):
     accounts = Accounts(tmp_path / "accounts.db")
     os.chown(accounts.path.parent, 12345, 12345)
