@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/queue.h>
 #include <sys/wait.h>
@@ -129,28 +130,31 @@ raise_oom_score(void)
 }
 
 // Where the descriptors of a child lie between fork and exec.
-enum { STDOUT_AT = 3, STDERR_AT, ERROR_AT, STATUS_AT, N_MOVED = 4 };
+enum { STDIN_AT = 3, STDOUT_AT, STDERR_AT, ERROR_AT, STATUS_AT, N_MOVED = 5 };
 
 enum { KEEPER_LOOK_US = 200 * 1000 };
 
-// Above their places first, so that none lands on another. STATUS_AT stays empty without a keeper.
+// Above their places first, so that none lands on another. The place of one that there is not (-1)
+// stays empty.
 static int
 move_descriptors(const struct child_spec *spec, int error_fd, int status_fd)
 {
-    const int fds[N_MOVED] = {spec->stdout_fd, spec->stderr_fd, error_fd, status_fd};
+    const int fds[N_MOVED] = {spec->stdin_fd, spec->stdout_fd, spec->stderr_fd, error_fd,
+                              status_fd};
     int high[N_MOVED];
 
     for (int i = 0; i < N_MOVED; i++) {
-        high[i] = fds[i] < 0 ? -1 : fcntl(fds[i], F_DUPFD, STDOUT_AT + N_MOVED);
+        high[i] = fds[i] < 0 ? -1 : fcntl(fds[i], F_DUPFD, STDIN_AT + N_MOVED);
         if (fds[i] >= 0 && high[i] < 0)
             return -1;
     }
-    close(STATUS_AT);
     for (int i = 0; i < N_MOVED; i++) {
-        if (high[i] >= 0 && dup3(high[i], STDOUT_AT + i, O_CLOEXEC) < 0)
+        if (high[i] < 0)
+            close(STDIN_AT + i);
+        else if (dup3(high[i], STDIN_AT + i, O_CLOEXEC) < 0)
             return -1;
     }
-    close_from(STDOUT_AT + N_MOVED);
+    close_from(STDIN_AT + N_MOVED);
     return 0;
 }
 
@@ -158,9 +162,11 @@ move_descriptors(const struct child_spec *spec, int error_fd, int status_fd)
 static void
 exec_child(const struct child_spec *spec, char *mark)
 {
-    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int stdin_fd = spec->stdin_fd >= 0 ? STDIN_AT : open("/dev/null", O_RDWR | O_CLOEXEC);
 
-    if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(STDOUT_AT, 1) < 0 || dup2(STDERR_AT, 2) < 0)
+    if (stdin_fd < 0 || dup2(stdin_fd, 0) < 0 || dup2(STDOUT_AT, 1) < 0 || dup2(STDERR_AT, 2) < 0)
+        return;
+    if (spec->terminal && ioctl(0, TIOCSCTTY, 0) != 0)
         return;
     if (chdir(spec->cwd) != 0)
         return;
@@ -178,8 +184,11 @@ keep(pid_t child, bool reaps)
     int status;
     pid_t pid;
 
+    close(STDIN_AT);
     close(STDOUT_AT);
     close(STDERR_AT);
+    // Before the end of the error pipe, which the agent waits for.
+    (void)!write(STATUS_AT, &child, sizeof child);
     close(ERROR_AT);
     while ((pid = waitpid(-1, &status, 0)) > 0 || errno == EINTR) {
         if (pid != child)
@@ -193,9 +202,10 @@ keep(pid_t child, bool reaps)
 }
 
 // Goes on in the child of the keeper, or returns -1. The command gets a session of its own; where
-// orphans do not come to the keeper it stays in the keeper's, with a mark, to be known by these.
+// orphans do not come to the keeper it stays in the keeper's, unless it has a terminal, and has a
+// mark, to be known by these.
 static int
-become_kept(char **ret_mark)
+become_kept(const struct child_spec *spec, char **ret_mark)
 {
     bool reaps = prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
     pid_t keeper = getpid();
@@ -204,7 +214,7 @@ become_kept(char **ret_mark)
         keep(pid, reaps);
     if (pid < 0)
         return -1;
-    if (reaps)
+    if (reaps || spec->terminal)
         setsid();
     else
         setpgid(0, 0);
@@ -223,7 +233,7 @@ run_child(const struct child_spec *spec, int error_fd, int status_fd)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     reset_signals();
     if (move_descriptors(spec, error_fd, status_fd) == 0 &&
-        (status_fd < 0 || become_kept(&mark) == 0))
+        (status_fd < 0 || become_kept(spec, &mark) == 0))
         exec_child(spec, mark);
     int failure = errno;
     (void)!write(ERROR_AT, &failure, sizeof failure);
@@ -275,7 +285,7 @@ children_start(struct children *children, const struct child_spec *spec, child_e
 
 pid_t
 children_start_kept(struct children *children, const struct child_spec *spec, child_exit_fn fn,
-                    void *arg, int *ret_status_fd, struct kg_error *err)
+                    void *arg, struct kept_child *ret, struct kg_error *err)
 {
     int pipe_fds[2];
 
@@ -285,10 +295,15 @@ children_start_kept(struct children *children, const struct child_spec *spec, ch
     KG_AUTO_FD write_end = pipe_fds[1];
     if (fd_set_nonblocking(read_end, err) != 0)
         return -1;
-    pid_t pid = start(children, spec, write_end, fn, arg, err);
-    if (pid > 0)
-        *ret_status_fd = KG_STEAL_FD(read_end);
-    return pid;
+    pid_t keeper = start(children, spec, write_end, fn, arg, err);
+    if (keeper < 0)
+        return -1;
+    close(KG_STEAL_FD(write_end));
+    // A keeper that was killed at once has said nothing; its end is told.
+    if (read(read_end, &ret->pid, sizeof ret->pid) != (ssize_t)sizeof ret->pid)
+        ret->pid = 0;
+    ret->status_fd = KG_STEAL_FD(read_end);
+    return keeper;
 }
 
 // A child that has ended is not reaped here: its SIGCHLD may still be pending, and is handled then.

@@ -310,16 +310,19 @@ spawn(struct command *command, const struct command_spec *spec, const int writes
         .argv = (char *const *)(uintptr_t)spec->argv,
         .envp = envp,
         .cwd = spec->cwd,
+        .stdin_fd = -1,
         .stdout_fd = writes[0],
         .stderr_fd = writes[1],
     };
 
+    struct kept_child kept;
     pid_t pid = children_start_kept(command->commands->settings.children, &child, on_keeper_end,
-                                    command, &command->status_fd, err);
+                                    command, &kept, err);
     strings_free(envp);
     if (pid < 0)
         return -1;
     command->keeper = pid;
+    command->status_fd = kept.status_fd;
     return 0;
 }
 

@@ -224,6 +224,7 @@ spawn(struct kernel *kernel, const struct kernel_spec *spec, struct kg_error *er
         .argv = argv,
         .envp = envp,
         .cwd = spec->cwd,
+        .stdin_fd = -1,
         .stdout_fd = write_end,
         .stderr_fd = write_end,
     };
