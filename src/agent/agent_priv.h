@@ -47,12 +47,19 @@ KG_MUST_CHECK int check_env(json_t *env, struct kg_error *err);
 KG_MUST_CHECK int check_argv(const json_t *argv, size_t max, size_t max_len, const char **ret,
                              struct kg_error *err);
 
-// commands.run (exec.c).
-void commands_run(struct request *request, void *arg);
-
-// Files (files_calls.c).
 // Sets the error of parameters that are not those of the method. Returns -1.
 int params_failed(const json_error_t *why, struct kg_error *err);
+
+// Commands: their start (exec.c), and the rest (command_calls.c).
+void commands_run_call(struct request *request, void *arg);
+void commands_join_call(struct request *request, void *arg);
+void commands_list_call(struct request *request, void *arg);
+void commands_input_call(struct request *request, void *arg);
+void commands_close_input_call(struct request *request, void *arg);
+void commands_resize_call(struct request *request, void *arg);
+void commands_signal_call(struct request *request, void *arg);
+
+// Files (files_calls.c).
 void files_list_call(struct request *request, void *arg);
 void files_describe_call(struct request *request, void *arg);
 void files_read_call(struct request *request, void *arg);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipes to text: cleaned to UTF-8, bounded, held back by the reader.
+// Pipes to text: cleaned to UTF-8, bounded, held back by the log's readers. A terminal is a pipe
+// whose bytes stay as they are.
 #include "command_output.h"
 
 #include <errno.h>
@@ -10,12 +11,14 @@
 enum {
     CHUNK_BYTES = 32 * 1024,
     N_PIPES = 2,
+    LOOK_AGAIN_MS = 100, // at a terminal that nobody had open
 };
 
 struct pipe {
     struct command_output *output;
-    char stream; // COMMAND_STDOUT or COMMAND_STDERR
+    char stream; // COMMAND_STDOUT, COMMAND_STDERR or COMMAND_TERMINAL
     int fd;      // -1: at its end
+    bool idle;   // a terminal that nobody has open
     struct loop_fd *watch;
     char cut[4]; // the start of a character whose rest has not come
     size_t cut_len;
@@ -26,6 +29,7 @@ struct command_output {
     struct pipe pipes[N_PIPES];
     size_t n_taken;
     int64_t n_dropped;
+    struct loop_timer *look_again; // NULL: pipes
 };
 
 int
@@ -57,7 +61,7 @@ static void
 write_text(struct pipe *pipe, const struct buf *text)
 {
     if (text->len > 0)
-        request_send2(pipe->output->settings.request, &pipe->stream, 1, text->data, text->len);
+        command_log_add(pipe->output->settings.log, pipe->stream, text->data, text->len);
 }
 
 static void
@@ -73,6 +77,10 @@ command_output_take(struct pipe *pipe, const char *data, size_t len)
     output->n_dropped += (int64_t)(len - used);
     if (used == 0)
         return;
+    if (output->settings.terminal) {
+        command_log_add(output->settings.log, pipe->stream, data, used);
+        return;
+    }
     buf_append(&bytes, pipe->cut, pipe->cut_len);
     buf_append(&bytes, data, used);
     pipe->cut_len = utf8_append(&text, bytes.data, bytes.len, false);
@@ -95,19 +103,45 @@ end_pipe(struct pipe *pipe)
     write_text(pipe, &text);
 }
 
+// A terminal gives little at a time.
+static ssize_t
+read_chunk(struct pipe *pipe, char *chunk)
+{
+    size_t len = 0;
+    ssize_t n;
+
+    do {
+        n = read(pipe->fd, chunk + len, CHUNK_BYTES - len);
+        len += n > 0 ? (size_t)n : 0;
+    } while (pipe->output->settings.terminal && n > 0 && len < CHUNK_BYTES);
+    return len > 0 ? (ssize_t)len : n;
+}
+
+// Nobody has the terminal open, but the command may open it again.
+static void
+rest(struct pipe *pipe)
+{
+    pipe->idle = true;
+    loop_fd_set(pipe->watch, 0);
+    loop_timer_start(pipe->output->look_again, LOOK_AGAIN_MS);
+}
+
 // Returns whether there may be more.
 static bool
 read_pipe(struct pipe *pipe)
 {
     static char chunk[CHUNK_BYTES];
 
-    ssize_t n = read(pipe->fd, chunk, sizeof chunk);
+    ssize_t n = read_chunk(pipe, chunk);
+    pipe->idle = false;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
-    if (n <= 0)
-        end_pipe(pipe);
-    else
+    if (n > 0)
         command_output_take(pipe, chunk, (size_t)n);
+    else if (pipe->output->settings.terminal)
+        rest(pipe);
+    else
+        end_pipe(pipe);
     return n > 0;
 }
 
@@ -115,32 +149,49 @@ static void
 watch_pipes(struct command_output *output, int events)
 {
     for (int i = 0; i < N_PIPES; i++) {
-        if (output->pipes[i].watch)
+        if (output->pipes[i].watch && !output->pipes[i].idle)
             loop_fd_set(output->pipes[i].watch, events);
     }
 }
 
-static void
-on_room(void *arg)
+void
+command_output_resume(struct command_output *output)
 {
-    watch_pipes(arg, LOOP_READ);
+    watch_pipes(output, LOOP_READ);
+}
+
+static void
+read_and_tell(struct pipe *pipe)
+{
+    struct command_output *output = pipe->output;
+
+    (void)read_pipe(pipe);
+    if (command_log_is_held(output->settings.log))
+        watch_pipes(output, 0);
+    if (command_output_is_closed(output))
+        output->settings.on_closed(output->settings.arg);
 }
 
 static void
 on_readable(int fd, int events, void *arg)
 {
-    struct pipe *pipe = arg;
-    struct command_output *output = pipe->output;
     (void)fd;
     (void)events;
 
-    (void)read_pipe(pipe);
-    if (request_backlog(output->settings.request) > WIRE_HIGH) {
-        watch_pipes(output, 0);
-        request_want_room(output->settings.request);
+    read_and_tell(arg);
+}
+
+static void
+on_look_again(void *arg)
+{
+    struct command_output *output = arg;
+    struct pipe *pipe = &output->pipes[0];
+
+    pipe->idle = false;
+    if (!command_log_is_held(output->settings.log)) {
+        loop_fd_set(pipe->watch, LOOP_READ);
+        read_and_tell(pipe);
     }
-    if (command_output_is_closed(output))
-        output->settings.on_closed(output->settings.arg);
 }
 
 struct command_output *
@@ -154,9 +205,13 @@ command_output_new(const struct command_output_settings *settings)
         pipe->output = output;
         pipe->stream = i == 0 ? COMMAND_STDOUT : COMMAND_STDERR;
         pipe->fd = settings->fds[i];
-        pipe->watch = loop_fd_new(settings->loop, pipe->fd, LOOP_READ, on_readable, pipe);
+        if (pipe->fd >= 0)
+            pipe->watch = loop_fd_new(settings->loop, pipe->fd, LOOP_READ, on_readable, pipe);
     }
-    request_on_room(settings->request, on_room, output);
+    if (settings->terminal) {
+        output->pipes[0].stream = COMMAND_TERMINAL;
+        output->look_again = loop_timer_new(settings->loop, on_look_again, output);
+    }
     return output;
 }
 
@@ -170,13 +225,14 @@ command_output_free(struct command_output *output)
         if (output->pipes[i].fd >= 0)
             close(output->pipes[i].fd);
     }
+    loop_timer_free(output->look_again);
     free(output);
 }
 
 bool
 command_output_is_closed(const struct command_output *output)
 {
-    return output->pipes[0].fd < 0 && output->pipes[1].fd < 0;
+    return output->pipes[0].idle || (output->pipes[0].fd < 0 && output->pipes[1].fd < 0);
 }
 
 // A process that still writes would be read without end: what a pipe holds is two chunks.

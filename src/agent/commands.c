@@ -1,85 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a command: its start, its end, what it leaves behind.
+// The commands of the sandbox by their ids: how many there may be, and which of them are known.
 #include "commands.h"
 
-#include <errno.h>
-#include <signal.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/queue.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "cgroup.h"
-#include "command_output.h"
-#include "environment.h"
-#include "processes.h"
+#include "command.h"
 
 enum {
-    MAX_RUNNING = 16,
-    PIPES_WAIT_MS = 200,  // for pipes that something in the background keeps open
-    TERM_GRACE_MS = 1500, // from SIGTERM to SIGKILL
-    KILL_STEP_MS = 2,
-    FREEZE_STEPS = 50,   // after which what could not be stopped is killed as it is
-    GIVE_UP_MS = 5000,   // of killing: then whoever waits is told
-    EXIT_SIGNALLED = 128 // as a shell tells it
-};
-
-// Known as long as its keeper lives or its answer is under way.
-struct command {
-    TAILQ_ENTRY(command) entry;
-    struct commands *commands;
-    struct request *request; // NULL once answered, or when the caller has gone
-    struct command_output *output;
-    pid_t keeper; // 0 once it has ended
-    int status_fd;
-    struct loop_fd *status_watch;
-    bool exited; // the command itself
-    int status;  // as waitpid() gives it
-    bool timed_out;
-    int64_t started_ms;
-    int64_t duration_ms;
-    int64_t oom_kills_before;
-    struct loop_timer *timeout;
-    struct loop_timer *pipes_wait;
-    struct loop_timer *kill_step;
-    int64_t kill_started_ms; // 0: it is not being killed
-    int n_kill_steps;
+    LISTED_ARGV_BYTES = 768, // so that a list is a result: FRAME_RESULT_MAX
+    LISTED_CWD_BYTES = 768,
 };
 
 struct commands {
     struct commands_settings settings;
+    struct command_settings for_each;
     TAILQ_HEAD(, command) list;
+    struct loop_timer *forgetting;
+    unsigned n_made_ids;
 };
+
+// ---- What is known --------------------------------------------------------------------------
+
+static void
+commands_remove(struct commands *commands, struct command *command)
+{
+    TAILQ_REMOVE(&commands->list, command, entry);
+    command_free(command);
+}
+
+static void
+commands_forget(struct commands *commands, struct command *command)
+{
+    command_forget(command);
+    if (!command->keeper)
+        commands_remove(commands, command);
+}
+
+// The one that ended first, of those that are known; NULL: there is none.
+static struct command *
+first_ended(const struct commands *commands, int *ret_n)
+{
+    struct command *command, *first = NULL;
+
+    *ret_n = 0;
+    TAILQ_FOREACH(command, &commands->list, entry) {
+        if (!command->over || !command->log)
+            continue;
+        (*ret_n)++;
+        if (!first || command->over_ms < first->over_ms)
+            first = command;
+    }
+    return first;
+}
+
+// Forgets those that are too many or too old.
+static void
+forget_some(void *arg)
+{
+    struct commands *commands = arg;
+    struct command *first;
+    int n;
+
+    while ((first = first_ended(commands, &n))) {
+        int64_t left_ms = first->over_ms + COMMANDS_ENDED_MS - clock_mono_ms();
+        if (n <= COMMANDS_MAX_ENDED && left_ms > 0) {
+            loop_timer_start(commands->forgetting, left_ms);
+            return;
+        }
+        commands_forget(commands, first);
+    }
+}
+
+static void
+on_command_change(struct command *command, void *arg)
+{
+    struct commands *commands = arg;
+
+    if (command->over && command->log && !command->keep && !command->has_given_id)
+        command_forget(command);
+    if (command->over && !command->keeper && !command->log)
+        commands_remove(commands, command);
+    else if (command->over)
+        forget_some(commands);
+}
 
 struct commands *
 commands_new(const struct commands_settings *settings)
 {
     struct commands *commands = KG_NEW(struct commands);
+
     commands->settings = *settings;
+    commands->for_each = (struct command_settings){.loop = settings->loop,
+                                                   .children = settings->children,
+                                                   .cgroup_root = settings->cgroup_root,
+                                                   .on_change = on_command_change,
+                                                   .arg = commands};
+    commands->forgetting = loop_timer_new(settings->loop, forget_some, commands);
     TAILQ_INIT(&commands->list);
     return commands;
-}
-
-static void
-close_status(struct command *command)
-{
-    loop_fd_free(KG_STEAL(command->status_watch));
-    if (command->status_fd >= 0)
-        close(KG_STEAL_FD(command->status_fd));
-}
-
-static void
-command_free(struct command *command)
-{
-    if (command->keeper)
-        children_forget(command->commands->settings.children, command->keeper);
-    TAILQ_REMOVE(&command->commands->list, command, entry);
-    close_status(command);
-    command_output_free(command->output);
-    loop_timer_free(command->timeout);
-    loop_timer_free(command->pipes_wait);
-    loop_timer_free(command->kill_step);
-    free(command);
 }
 
 void
@@ -89,11 +108,9 @@ commands_free(struct commands *commands)
 
     if (!commands)
         return;
-    while ((command = TAILQ_FIRST(&commands->list))) {
-        if (command->request)
-            request_reply(KG_STEAL(command->request), NULL);
-        command_free(command);
-    }
+    while ((command = TAILQ_FIRST(&commands->list)))
+        commands_remove(commands, command);
+    loop_timer_free(commands->forgetting);
     free(commands);
 }
 
@@ -110,177 +127,36 @@ commands_keepers(const struct commands *commands, pid_t ret[COMMANDS_MAX])
     return n;
 }
 
-// ---- Its end --------------------------------------------------------------------------------
-
-static json_t *
-describe_end(const struct command *command)
+bool
+command_id_valid(const char *id)
 {
-    int signal = WIFSIGNALED(command->status) ? WTERMSIG(command->status) : 0;
-    int exit_code = signal ? EXIT_SIGNALLED + signal : WEXITSTATUS(command->status);
-    bool killed = exit_code == EXIT_SIGNALLED + SIGKILL && !command->kill_started_ms;
-    bool oom = killed && cgroup_oom_kills(command->commands->settings.cgroup_root) >
-                             command->oom_kills_before;
-
-    return json_pack("{s:i, s:i, s:b, s:b, s:I, s:I}", "exit_code", exit_code, "signal", signal,
-                     "timed_out", command->timed_out, "oom", oom, "duration_ms",
-                     (json_int_t)command->duration_ms, "dropped_bytes",
-                     (json_int_t)command_output_dropped(command->output));
+    size_t len = strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    return len >= 1 && len <= COMMAND_ID_MAX && id[len] == '\0';
 }
 
-static void
-commands_answer(struct command *command)
+static struct command *
+find(const struct commands *commands, const char *id)
 {
-    struct request *request = KG_STEAL(command->request);
+    struct command *command;
 
-    loop_timer_stop(command->timeout);
-    loop_timer_stop(command->pipes_wait);
-    close_status(command);
-    command_output_finish(command->output);
-    json_t *end = describe_end(command);
-    command_output_free(KG_STEAL(command->output));
-    request_reply(request, end);
-}
-
-// Answers and frees, as far as it is time for it; `waited`: whatever still holds the pipes open.
-static void
-settle(struct command *command, bool waited)
-{
-    bool over = false;
-
-    if (command->request && command->kill_started_ms)
-        over = command->keeper == 0;
-    else if (command->request)
-        over = command->exited && (waited || command_output_is_closed(command->output));
-    if (over)
-        commands_answer(command);
-    if (!command->request && !command->keeper)
-        command_free(command);
-}
-
-static void
-on_pipes_closed(void *arg)
-{
-    settle(arg, false);
-}
-
-static void
-on_pipes_wait(void *arg)
-{
-    settle(arg, true);
-}
-
-static void
-note_exit(struct command *command, int status)
-{
-    if (command->exited)
-        return;
-    command->exited = true;
-    command->status = status;
-    command->duration_ms = clock_mono_ms() - command->started_ms;
-    loop_timer_stop(command->timeout);
-    if (command->request && !command->kill_started_ms)
-        loop_timer_start(command->pipes_wait, PIPES_WAIT_MS);
-}
-
-// A keeper that ends without a word was killed from inside.
-static void
-read_status(struct command *command)
-{
-    int status = SIGKILL;
-
-    if (command->status_fd < 0)
-        return;
-    ssize_t n = read(command->status_fd, &status, sizeof status);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    note_exit(command, status);
-    close_status(command);
-}
-
-static void
-on_status(int fd, int events, void *arg)
-{
-    (void)fd;
-    (void)events;
-
-    read_status(arg);
-    settle(arg, false);
-}
-
-static void
-on_keeper_end(pid_t pid, int status, void *arg)
-{
-    struct command *command = arg;
-    (void)pid;
-    (void)status;
-
-    command->keeper = 0;
-    loop_timer_stop(command->kill_step);
-    read_status(command);
-    note_exit(command, SIGKILL);
-    settle(command, false);
-}
-
-// ---- Killing --------------------------------------------------------------------------------
-
-// Stopped first: what is stopped cannot fork, and keeps its place among the sandbox's processes, so
-// that no bomb outruns this.
-static void
-on_kill_step(void *arg)
-{
-    struct command *command = arg;
-
-    if (command->n_kill_steps++ < FREEZE_STEPS && processes_freeze(command->keeper) > 0) {
-        loop_timer_start(command->kill_step, KILL_STEP_MS);
-        return;
+    TAILQ_FOREACH(command, &commands->list, entry) {
+        if (command->log && strcmp(command->id, id) == 0)
+            return command;
     }
-    processes_signal(command->keeper, SIGKILL);
-    if (clock_mono_ms() - command->kill_started_ms < TERM_GRACE_MS + GIVE_UP_MS) {
-        loop_timer_start(command->kill_step, KILL_STEP_MS);
-        return;
-    }
-    log_warning("a command's processes do not end", LOG_INT("keeper", command->keeper));
-    children_forget(command->commands->settings.children, command->keeper);
-    command->keeper = 0;
-    note_exit(command, SIGKILL);
-    settle(command, true);
+    return NULL;
 }
 
-// From its keeper's end on nothing is left to kill.
-static void
-begin_kill(struct command *command)
+static struct command *
+find_or_fail(const struct commands *commands, const char *id, struct kg_error *err)
 {
-    if (command->kill_started_ms || !command->keeper)
-        return;
-    command->kill_started_ms = clock_mono_ms();
-    loop_timer_stop(command->pipes_wait);
-    processes_signal(command->keeper, SIGTERM);
-    loop_timer_start(command->kill_step, TERM_GRACE_MS);
+    struct command *command = find(commands, id);
+
+    if (!command)
+        (void)kg_error_set(err, KG_NOT_FOUND, 0, "no command %.40s", id);
+    return command;
 }
 
-static void
-commands_on_timeout(void *arg)
-{
-    struct command *command = arg;
-
-    command->timed_out = true;
-    begin_kill(command);
-}
-
-static void
-on_caller_gone(void *arg)
-{
-    struct command *command = arg;
-
-    request_reply(KG_STEAL(command->request), NULL);
-    loop_timer_stop(command->timeout);
-    loop_timer_stop(command->pipes_wait);
-    command_output_free(KG_STEAL(command->output));
-    begin_kill(command);
-    settle(command, true);
-}
-
-// ---- Its start ------------------------------------------------------------------------------
+// ---- Starting -------------------------------------------------------------------------------
 
 static int
 check_count(const struct commands *commands, struct kg_error *err)
@@ -289,10 +165,10 @@ check_count(const struct commands *commands, struct kg_error *err)
     int n_running = 0, n_all = 0;
 
     TAILQ_FOREACH(command, &commands->list, entry) {
-        n_all++;
+        n_all += command->keeper || !command->over;
         n_running += !command->exited;
     }
-    if (n_running >= MAX_RUNNING)
+    if (n_running >= COMMANDS_MAX_RUNNING)
         return kg_error_set(err, KG_SESSION_BUSY, 0, "%d commands run already; try later",
                             n_running);
     if (n_all >= COMMANDS_MAX)
@@ -301,79 +177,172 @@ check_count(const struct commands *commands, struct kg_error *err)
     return 0;
 }
 
-static int
-spawn(struct command *command, const struct command_spec *spec, const int writes[2],
-      struct kg_error *err)
+static char *
+make_id(struct commands *commands, const char *given)
 {
-    char **envp = environment_make(spec->env);
-    const struct child_spec child = {
-        .argv = (char *const *)(uintptr_t)spec->argv,
-        .envp = envp,
-        .cwd = spec->cwd,
-        .stdin_fd = -1,
-        .stdout_fd = writes[0],
-        .stderr_fd = writes[1],
-    };
+    char *id = given ? kg_strdup(given) : kg_asprintf("_%u", ++commands->n_made_ids);
 
-    struct kept_child kept;
-    pid_t pid = children_start_kept(command->commands->settings.children, &child, on_keeper_end,
-                                    command, &kept, err);
-    strings_free(envp);
-    if (pid < 0)
-        return -1;
-    command->keeper = pid;
-    command->status_fd = kept.status_fd;
-    return 0;
+    while (find(commands, id)) {
+        free(id);
+        id = kg_asprintf("_%u", ++commands->n_made_ids);
+    }
+    return id;
 }
 
-// Takes the read ends.
-static void
-begin(struct command *command, const struct command_spec *spec, struct request *request,
-      int reads[2])
+// At most `*left` bytes, of which as many are taken.
+static json_t *
+shortened(const char *text, size_t *left)
 {
-    struct loop *loop = command->commands->settings.loop;
-    const struct command_output_settings output = {
-        .loop = loop,
-        .request = request,
-        .fds = {KG_STEAL_FD(reads[0]), KG_STEAL_FD(reads[1])},
-        .max_bytes = spec->max_output_bytes,
-        .on_closed = on_pipes_closed,
-        .arg = command,
-    };
+    size_t len = strlen(text);
+    size_t cut = len <= *left ? len : utf8_cut(text, len, *left);
+    KG_AUTO_FREE char *part =
+        kg_asprintf("%.*s%s", (int)cut, text, cut < len ? "\xe2\x80\xa6" : "");
 
-    command->request = request;
-    command->timeout = loop_timer_new(loop, commands_on_timeout, command);
-    command->pipes_wait = loop_timer_new(loop, on_pipes_wait, command);
-    command->kill_step = loop_timer_new(loop, on_kill_step, command);
-    command->status_watch = loop_fd_new(loop, command->status_fd, LOOP_READ, on_status, command);
-    loop_timer_start(command->timeout, spec->timeout_ms);
-    request_on_gone(request, on_caller_gone, command);
-    request_begin(request, json_object());
-    command->output = command_output_new(&output);
+    *left -= cut;
+    return json_string(part);
+}
+
+// Every word takes a little.
+static json_t *
+shortened_argv(const char *const *argv)
+{
+    enum { WORD = 3 };
+    size_t left = LISTED_ARGV_BYTES;
+    json_t *words = json_array();
+
+    for (; *argv && left > WORD; argv++) {
+        left -= WORD;
+        json_array_append_new(words, shortened(*argv, &left));
+    }
+    if (*argv)
+        json_array_append_new(words, json_string("\xe2\x80\xa6"));
+    return words;
 }
 
 int
 commands_start(struct commands *commands, const struct command_spec *spec, struct request *request,
                struct kg_error *err)
 {
-    int reads[2] = {-1, -1}, writes[2] = {-1, -1};
+    size_t left = LISTED_CWD_BYTES;
 
+    if (spec->id && find(commands, spec->id))
+        return kg_error_set(err, KG_FILE_EXISTS, 0, "there is a command %s already", spec->id);
     if (check_count(commands, err) != 0)
         return -1;
-    struct command *command = KG_NEW(struct command);
-    command->commands = commands;
-    command->status_fd = -1;
-    command->started_ms = clock_mono_ms();
-    command->oom_kills_before = cgroup_oom_kills(commands->settings.cgroup_root);
+    struct command *command =
+        command_start(&commands->for_each, spec, make_id(commands, spec->id), err);
+    if (!command)
+        return -1;
+    command->has_given_id = spec->id != NULL;
+    command->argv = shortened_argv(spec->argv);
+    command->cwd = shortened(spec->cwd, &left);
     TAILQ_INSERT_TAIL(&commands->list, command, entry);
-    int result = command_pipes_open(reads, writes, err);
-    if (result == 0)
-        result = spawn(command, spec, writes, err);
-    if (result == 0)
-        begin(command, spec, request, reads);
-    else
-        command_free(command);
-    command_pipes_close(reads);
-    command_pipes_close(writes);
-    return result;
+    command_answer_start(command, request, spec->detach);
+    return 0;
+}
+
+// ---- By their ids ---------------------------------------------------------------------------
+
+int
+commands_join(struct commands *commands, const char *id, bool holds, struct request *request,
+              struct kg_error *err)
+{
+    struct command *command = find_or_fail(commands, id, err);
+    const struct command *other;
+    int n = 0;
+
+    if (!command)
+        return -1;
+    TAILQ_FOREACH(other, &commands->list, entry)
+        n += other->log ? command_log_n_readers(other->log) : 0;
+    if (n >= COMMANDS_MAX_READERS)
+        return kg_error_set(err, KG_SESSION_BUSY, 0, "commands have %d readers already; try later",
+                            n);
+    command_join(command, request, holds);
+    return 0;
+}
+
+static json_t *
+describe(const struct command *command)
+{
+    json_t *ret = json_pack("{s:s, s:O, s:O, s:i, s:b, s:b, s:I, s:b, s:i}", "id", command->id,
+                            "argv", command->argv, "cwd", command->cwd, "pid", (int)command->pid,
+                            "terminal", command->terminal, "running", !command->exited,
+                            "started_ms_ago", (json_int_t)(clock_mono_ms() - command->started_ms),
+                            "keep", command->keep, "readers", command_log_n_readers(command->log));
+
+    if (command->exited) {
+        json_object_set_new(ret, "exit_code", json_integer(command->exit_code));
+        json_object_set_new(ret, "signal", json_integer(command->signal));
+    }
+    return ret;
+}
+
+json_t *
+commands_list(const struct commands *commands)
+{
+    const struct command *command;
+    json_t *list = json_array();
+
+    TAILQ_FOREACH(command, &commands->list, entry) {
+        if (command->log)
+            json_array_append_new(list, describe(command));
+    }
+    return json_pack("{s:o}", "commands", list);
+}
+
+static struct command_input *
+find_input(const struct commands *commands, const char *id, struct kg_error *err)
+{
+    const struct command *command = find_or_fail(commands, id, err);
+
+    if (!command)
+        return NULL;
+    if (command->over)
+        (void)kg_error_set(err, KG_INVALID, 0, "command %s has ended", id);
+    else if (!command->input)
+        (void)kg_error_set(err, KG_INVALID, 0,
+                           "command %s was started without stdin and without a terminal", id);
+    return command->input;
+}
+
+int
+commands_input(struct commands *commands, const char *id, struct request *request,
+               struct kg_error *err)
+{
+    struct command_input *input = find_input(commands, id, err);
+
+    if (!input)
+        return -1;
+    command_input_take(input, request);
+    return 0;
+}
+
+int
+commands_close_input(struct commands *commands, const char *id, struct kg_error *err)
+{
+    struct command_input *input = find_input(commands, id, err);
+    return input ? command_input_end(input, err) : -1;
+}
+
+int
+commands_resize(struct commands *commands, const char *id, const struct terminal_size *size,
+                struct kg_error *err)
+{
+    const struct command *command = find_or_fail(commands, id, err);
+
+    if (!command)
+        return -1;
+    if (!command->terminal)
+        return kg_error_set(err, KG_INVALID, 0, "command %s has no terminal", id);
+    if (!command->input || command_input_fd(command->input) < 0)
+        return kg_error_set(err, KG_INVALID, 0, "command %s has ended", id);
+    return terminal_resize(command_input_fd(command->input), size, err);
+}
+
+int
+commands_signal(struct commands *commands, const char *id, int signum, struct kg_error *err)
+{
+    struct command *command = find_or_fail(commands, id, err);
+    return command ? command_signal(command, signum, err) : -1;
 }

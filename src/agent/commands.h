@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Commands: processes beside the kernels, whose output is streamed to whoever asked for them. Each
 // stands below a keeper (see children.h), so all that it starts can be told from the rest of the
-// sandbox, whatever it does to get away.
+// sandbox, whatever it does to get away. Each has an id, by which others join it, give it input and
+// signal it; its end stays known for a while if its caller has given it one.
 #pragma once
 
 #include "children.h"
 #include "request.h"
+#include "terminal.h"
 
 struct commands;
 
@@ -15,8 +17,14 @@ struct commands_settings {
     const char *cgroup_root;
 };
 
-// Commands whose keeper lives: those that run, and those that left something running.
-enum { COMMANDS_MAX = 64 };
+enum {
+    COMMANDS_MAX = 64, // whose keeper lives: those that run, and those that left something running
+    COMMANDS_MAX_RUNNING = 16,
+    COMMANDS_MAX_ENDED = 32,         // that are known
+    COMMANDS_MAX_READERS = 32,       // of all, with the callers of those that run
+    COMMANDS_ENDED_MS = 3600 * 1000, // how long they are known
+    COMMAND_ID_MAX = 32,
+};
 
 struct commands *commands_new(const struct commands_settings *settings);
 // Ends their answers; the processes are the caller's to end (see processes_kill).
@@ -24,18 +32,48 @@ void commands_free(struct commands *commands);
 
 // All borrowed.
 struct command_spec {
+    const char *id;          // see command_id_valid(); NULL: one is made, and its end is not kept
     const char *const *argv; // NULL-terminated
     json_t *env;             // an object of strings, added to the agent's own; or NULL
     const char *cwd;         // absolute
-    int64_t timeout_ms;      // then it is killed, with all that it started
+    int64_t timeout_ms;      // then it is killed, with all that it started; 0: none
     size_t max_output_bytes; // 0: no bound
+    bool keep;               // it outlives its caller
+    bool detach;             // its caller does not wait for it
+    bool with_stdin;         // a pipe; else /dev/null
+    bool terminal;           // in place of all pipes
+    struct terminal_size terminal_size;
 };
 
-// Answers `request` with a stream, whose data is that of command_output.h, and the result
+// Of 1 to COMMAND_ID_MAX characters: a-z, 0-9 and _.
+bool command_id_valid(const char *id);
+
+// Answers `request` with a stream: a head {"id", "pid", "terminal", "running", "dropped_bytes"},
+// the data of command_output.h, and the result
 // {"exit_code", "signal", "timed_out", "oom", "duration_ms", "dropped_bytes"}.
 // What is still running when the command itself has ended lives on, unless it was timed out. A
-// caller that goes away ends it all. KG_SESSION_BUSY: there are too many.
+// caller that goes away ends it all, if it is not kept, and holds it back by not reading. With
+// `detach` the answer is {"id", "pid"} at once. KG_SESSION_BUSY: there are too many.
+// KG_FILE_EXISTS: the id is that of a command that is known.
 KG_MUST_CHECK int commands_start(struct commands *commands, const struct command_spec *spec,
                                  struct request *request, struct kg_error *err);
+// The same answer, with what is kept of the output first. It `holds` the command back by not
+// reading, or misses output. KG_NOT_FOUND, here and below: no command of that id is known.
+KG_MUST_CHECK int commands_join(struct commands *commands, const char *id, bool holds,
+                                struct request *request, struct kg_error *err);
+// {"commands": [{"id", "argv", "cwd", "pid", "terminal", "running", "exit_code"?, "signal"?,
+// "started_ms_ago", "keep", "readers"}]}; argv and cwd are shortened.
+json_t *commands_list(const struct commands *commands);
+// Answers the request as command_input_take() does.
+KG_MUST_CHECK int commands_input(struct commands *commands, const char *id, struct request *request,
+                                 struct kg_error *err);
+// See command_input_end().
+KG_MUST_CHECK int commands_close_input(struct commands *commands, const char *id,
+                                       struct kg_error *err);
+KG_MUST_CHECK int commands_resize(struct commands *commands, const char *id,
+                                  const struct terminal_size *size, struct kg_error *err);
+// See command_signal().
+KG_MUST_CHECK int commands_signal(struct commands *commands, const char *id, int signum,
+                                  struct kg_error *err);
 // The keepers, for processes_kill().
 size_t commands_keepers(const struct commands *commands, pid_t ret[COMMANDS_MAX]);

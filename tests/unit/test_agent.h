@@ -57,6 +57,42 @@ int open_kernel(struct fixture *f, const char *target);
 // Every channel of an `echo` kernel answers.
 void check_channels(struct fixture *f, const char *kernel);
 
+// Commands with ids (test_agent_streams.c).
+
+// The answer of commands.run and commands.join, as far as it was read. Zero but for `fd`.
+struct stream {
+    int fd;
+    json_t *head, *end;
+    struct buf out, err; // `out`: of a terminal, too
+    unsigned streams;    // a bit for each kind of data that came
+    int n_frames;
+    int64_t dropped;
+    size_t after_drop; // of `out`, where it went on after the last drop
+};
+
+// Both read the head; `more` is further parameters, whose reference is taken, or NULL.
+struct stream stream_start(struct fixture *f, const char *script, json_t *more);
+struct stream stream_join(struct fixture *f, const char *id, bool hold);
+// One frame. Returns whether more follow.
+bool stream_read(struct stream *stream);
+// Up to this output.
+void stream_until(struct stream *stream, const char *text);
+void stream_finish(struct stream *stream);
+void stream_fini(struct stream *stream);
+// Starts a script that is kept and has nobody who reads; returns its pid.
+pid_t detach(struct fixture *f, const char *id, const char *script, json_t *more);
+// A call whose parameters are the id and, as text that begins with a comma, `more`.
+void id_call(struct fixture *f, const char *method, const char *id, const char *more,
+             enum kg_code code);
+void input_bytes(struct fixture *f, const char *id, const char *data, size_t len,
+                 enum kg_code code);
+void input(struct fixture *f, const char *id, const char *text);
+// The command in commands.list, or NULL.
+json_t *listed(struct fixture *f, const char *id);
+void wait_until_ended(struct fixture *f, const char *id);
+void wait_until_gone(pid_t pid);
+pid_t read_pid(struct fixture *f, const char *name);
+
 // Tests of other files.
 void test_command(void **state);
 void test_command_text(void **state);
@@ -104,3 +140,31 @@ void test_tenant_is_bounded(void **state);
 void test_tenant_ended_requests_count(void **state);
 void test_tenant_slow_reader(void **state);
 void test_tenant_gateway_lost(void **state);
+void test_replay(void **state);
+void test_replay_bounds(void **state);
+void test_process_ids(void **state);
+void test_process_refused(void **state);
+void test_process_detached(void **state);
+void test_process_keep(void **state);
+void test_process_replay(void **state);
+void test_process_readers(void **state);
+void test_process_slow_reader(void **state);
+void test_process_hold(void **state);
+void test_process_input(void **state);
+void test_process_input_bound(void **state);
+void test_process_input_ends(void **state);
+void test_process_signals(void **state);
+void test_process_times(void **state);
+void test_process_known(void **state);
+void test_process_limits(void **state);
+void test_process_descriptors(void **state);
+void test_terminal(void **state);
+void test_terminal_resize(void **state);
+void test_terminal_keys(void **state);
+void test_terminal_jobs(void **state);
+void test_terminal_raw(void **state);
+void test_terminal_background(void **state);
+void test_terminal_closed(void **state);
+void test_terminal_input(void **state);
+void test_terminal_limits(void **state);
+void test_terminal_refused(void **state);

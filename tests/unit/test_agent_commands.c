@@ -72,7 +72,7 @@ flag_of(const struct outcome *outcome, const char *name)
     return json_is_true(json_object_get(outcome->end, name));
 }
 
-static void
+void
 wait_until_gone(pid_t pid)
 {
     int64_t give_up = wait_now_ms() + PATIENCE_MS;
@@ -83,7 +83,7 @@ wait_until_gone(pid_t pid)
     assert_int_equal(errno, ESRCH);
 }
 
-static pid_t
+pid_t
 read_pid(struct fixture *f, const char *name)
 {
     KG_AUTO_FREE char *path = kg_asprintf("%s/%s", f->place.data, name);
