@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The framings of WebSocket messages, and the answer to a handshake's key.
+// The framings of WebSocket messages.
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,9 +9,6 @@
 #include <cmocka.h>
 
 #include "framing_priv.h"
-#include "test_http_util.h"
-#include "test_notebook.h"
-#include "websocket_priv.h"
 
 static struct kernel_bytes
 bytes(const char *text)
@@ -195,31 +192,6 @@ test_too_many_buffers(void **state)
     }
 }
 
-// The example of RFC 6455, 1.3, and one more, computed by Python's hashlib.
-static void
-test_keys(void **state)
-{
-    (void)state;
-    static const char *const good[][2] = {
-        {"dGhlIHNhbXBsZSBub25jZQ==", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="},
-        {"AAAAAAAAAAAAAAAAAAAAAA==", "ICX+Yqv66kxgM0FcWaLWlFLwTAI="},
-    };
-    static const char *const bad[] = {
-        "",
-        "dGhlIHNhbXBsZSBub25jZQ",
-        "dGhlIHNhbXBsZSBub25jZQ= ",
-        "dGhlIHNhbXBsZSBub25jZW==x",
-        "dGhlIHNhbXBsZSBub25jZSEh",
-        "____________________==",
-    };
-    for (size_t i = 0; i < KG_ARRAY_LEN(good); i++) {
-        KG_AUTO_FREE char *accept = websocket_accept_key(good[i][0]);
-        assert_string_equal(accept, good[i][1]);
-    }
-    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
-        assert_null(websocket_accept_key(bad[i]));
-}
-
 int
 main(void)
 {
@@ -230,12 +202,6 @@ main(void)
         cmocka_unit_test(test_legacy_with_buffers),
         cmocka_unit_test(test_what_clients_leave_out),
         cmocka_unit_test(test_too_many_buffers),
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test_setup_teardown(test_pings_without_an_answer, websocket_set_up,
-                                        bench_tear_down),
-        cmocka_unit_test_setup_teardown(test_pings_with_answers, websocket_set_up, bench_tear_down),
-        cmocka_unit_test_setup_teardown(test_pings_of_a_client_that_takes_nothing, websocket_set_up,
-                                        bench_tear_down),
     };
     return cmocka_run_group_tests_name("notebook", tests, NULL, NULL);
 }

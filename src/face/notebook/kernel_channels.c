@@ -14,7 +14,7 @@
 
 #include "notebook_priv.h"
 #include "sandbox.h"
-#include "websocket_priv.h"
+#include "websocket.h"
 
 enum {
     WAIT_MAX_MS = 30 * 1000,

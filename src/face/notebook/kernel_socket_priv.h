@@ -30,7 +30,7 @@
 #include "kernel_tap.h"
 #include "notebook_priv.h"
 #include "pace.h"
-#include "websocket_priv.h"
+#include "websocket.h"
 
 enum { KERNEL_SOCKET_RETRY_MS = 50 };
 

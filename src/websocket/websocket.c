@@ -5,7 +5,7 @@
 // buffers cost a multiple of short fragments. Messages out are written here, without a copy; only
 // control frames wait in wslay's queue, which is sent after each call.
 
-#include "websocket_priv.h"
+#include "websocket.h"
 
 #include <assert.h>
 #include <endian.h>

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// WebSockets over the loopback: pings, and clients that do not answer them.
+// WebSockets over the loopback: pings, and clients that do not answer them; the answer to a
+// handshake's key.
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include <cmocka.h>
+
 #include "test_http_util.h"
-#include "test_notebook.h"
 #include "virtual_clock.h"
-#include "websocket_priv.h"
+#include "websocket.h"
 
 enum { TEST_PING_MS = 50 };
 
@@ -73,7 +78,7 @@ handle_websocket(struct http_request *request, void *arg)
 static const struct http_route websocket_route = {HTTP_GET, "/ws", handle_websocket, HTTP_PUBLIC,
                                                   NULL};
 
-int
+static int
 websocket_set_up(void **state)
 {
     n_ended = 0;
@@ -99,7 +104,7 @@ open_websocket(struct raw *raw)
     WAIT(served && raw_has(raw, "\r\n\r\n"));
 }
 
-void
+static void
 test_pings_without_an_answer(void **state)
 {
     (void)state;
@@ -109,7 +114,7 @@ test_pings_without_an_answer(void **state)
     assert_int_equal(count_pings(&raw), 3);
 }
 
-void
+static void
 test_pings_with_answers(void **state)
 {
     (void)state;
@@ -124,7 +129,7 @@ test_pings_with_answers(void **state)
 }
 
 // What waits for it does not become less, so it is not there; a close could not be sent.
-void
+static void
 test_pings_of_a_client_that_takes_nothing(void **state)
 {
     (void)state;
@@ -142,4 +147,43 @@ test_pings_of_a_client_that_takes_nothing(void **state)
     PASS_TIME_UNTIL(&bench, n_ended == 1);
     raw_pause(&raw, false);
     WAIT(raw.closed);
+}
+
+// The example of RFC 6455, 1.3, and one more, computed by Python's hashlib.
+static void
+test_keys(void **state)
+{
+    (void)state;
+    static const char *const good[][2] = {
+        {"dGhlIHNhbXBsZSBub25jZQ==", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="},
+        {"AAAAAAAAAAAAAAAAAAAAAA==", "ICX+Yqv66kxgM0FcWaLWlFLwTAI="},
+    };
+    static const char *const bad[] = {
+        "",
+        "dGhlIHNhbXBsZSBub25jZQ",
+        "dGhlIHNhbXBsZSBub25jZQ= ",
+        "dGhlIHNhbXBsZSBub25jZW==x",
+        "dGhlIHNhbXBsZSBub25jZSEh",
+        "____________________==",
+    };
+    for (size_t i = 0; i < KG_ARRAY_LEN(good); i++) {
+        KG_AUTO_FREE char *accept = websocket_accept_key(good[i][0]);
+        assert_string_equal(accept, good[i][1]);
+    }
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
+        assert_null(websocket_accept_key(bad[i]));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test_setup_teardown(test_pings_without_an_answer, websocket_set_up,
+                                        bench_tear_down),
+        cmocka_unit_test_setup_teardown(test_pings_with_answers, websocket_set_up, bench_tear_down),
+        cmocka_unit_test_setup_teardown(test_pings_of_a_client_that_takes_nothing, websocket_set_up,
+                                        bench_tear_down),
+    };
+    return cmocka_run_group_tests_name("websocket", tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include <sodium.h>
 #include <string.h>
 
-#include "websocket_priv.h"
+#include "websocket.h"
 
 enum { KEY_BYTES = 16, KEY_TEXT_LEN = 24, BLOCK = 64, HASH_WORDS = 5 };
 
