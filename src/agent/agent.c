@@ -77,6 +77,13 @@ make_links(struct agent *agent, struct kg_error *err)
     return agent->listener ? 0 : -1;
 }
 
+static void
+on_commands_change(void *arg)
+{
+    const struct agent *agent = arg;
+    usage_report_look(agent->usage_report);
+}
+
 // What runs processes.
 static void
 make_kernels(struct agent *agent)
@@ -86,6 +93,8 @@ make_kernels(struct agent *agent)
         .loop = agent->loop,
         .children = agent->children,
         .cgroup_root = settings->cgroup_root,
+        .on_change = on_commands_change,
+        .arg = agent,
     };
     agent->commands = commands_new(&commands);
     const struct kernels_settings kernels = {
@@ -137,9 +146,10 @@ agent_new(struct loop *loop, const struct agent_settings *settings, loop_fn on_e
     agent->children = children_new(loop);
     agent->events = events_new();
     make_tenant(agent);
-    agent->memory_report = memory_report_new(loop, settings->cgroup_root, agent->events);
     agent->socket_watch = socket_watch_new(loop, settings->cgroup_root);
     make_kernels(agent);
+    agent->usage_report =
+        usage_report_new(loop, settings->cgroup_root, agent->commands, agent->events);
     if (make_links(agent, err) != 0)
         return NULL;
     return KG_STEAL(agent);
@@ -150,13 +160,13 @@ agent_free(struct agent *agent)
 {
     if (!agent)
         return;
+    usage_report_free(agent->usage_report);
     commands_free(agent->commands);
     kernels_free(agent->kernels);
     proxy_free(agent->proxy);
     listener_free(agent->listener);
     links_free(agent->links);
     socket_watch_free(agent->socket_watch);
-    memory_report_free(agent->memory_report);
     tenant_free(agent->tenant);
     events_free(agent->events);
     server_free(agent->server);

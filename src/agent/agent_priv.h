@@ -10,11 +10,11 @@
 #include "kernels.h"
 #include "links.h"
 #include "listener.h"
-#include "memory_report.h"
 #include "proxy.h"
 #include "request.h"
 #include "socket_watch.h"
 #include "tenant.h"
+#include "usage_report.h"
 
 struct agent {
     struct loop *loop;
@@ -24,7 +24,7 @@ struct agent {
     int64_t started_ms;
     struct children *children;
     struct events *events;
-    struct memory_report *memory_report;
+    struct usage_report *usage_report;
     struct socket_watch *socket_watch; // NULL outside a sandbox
     struct commands *commands;
     struct kernels *kernels;

@@ -260,6 +260,20 @@ command_signal(struct command *command, int signum, struct kg_error *err)
     return 0;
 }
 
+bool
+command_is_working(const struct command *command)
+{
+    if (command->exited)
+        return false;
+    if (!command->shell || !command->terminal)
+        return true;
+    // Its group is the foreground while it waits for a line.
+    pid_t group = command_input_fd(command->input) >= 0
+                      ? terminal_foreground(command_input_fd(command->input))
+                      : 0;
+    return group > 0 && group != command->pid;
+}
+
 // ---- Its start ------------------------------------------------------------------------------
 
 enum { STDIN, STDOUT, STDERR, N_ENDS };
@@ -420,6 +434,7 @@ command_start(const struct command_settings *settings, const struct command_spec
     command->id = id;
     command->keep = spec->keep;
     command->terminal = spec->terminal;
+    command->shell = spec->shell;
     command->status_fd = -1;
     command->started_ms = clock_mono_ms();
     command->oom_kills_before = cgroup_oom_kills(settings->cgroup_root);

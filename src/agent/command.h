@@ -17,6 +17,7 @@ struct command {
     bool has_given_id; // by the caller
     bool keep;
     bool terminal;
+    bool shell;         // an interactive one
     json_t *argv, *cwd; // for the list, shortened
     int64_t started_ms;
     pid_t pid;    // 0: unknown
@@ -68,3 +69,5 @@ void command_forget(struct command *command);
 // TERM and KILL end all that it has started; others go to its group, or that in its terminal's
 // foreground.
 KG_MUST_CHECK int command_signal(struct command *command, int signum, struct kg_error *err);
+// Whether it runs, and is not a shell at its prompt.
+bool command_is_working(const struct command *command);

@@ -77,6 +77,8 @@ on_command_change(struct command *command, void *arg)
 {
     struct commands *commands = arg;
 
+    if (commands->settings.on_change)
+        commands->settings.on_change(commands->settings.arg);
     if (command->over && command->log && !command->keep && !command->has_given_id)
         command_forget(command);
     if (command->over && !command->keeper && !command->log)
@@ -127,6 +129,22 @@ commands_keepers(const struct commands *commands, pid_t ret[COMMANDS_MAX])
     return n;
 }
 
+struct commands_activity
+commands_activity(const struct commands *commands)
+{
+    struct commands_activity ret = {0};
+    const struct command *command;
+
+    TAILQ_FOREACH(command, &commands->list, entry) {
+        if (command->exited)
+            continue;
+        ret.n_running += !command->terminal;
+        ret.n_terminals += command->terminal;
+        ret.working |= command_is_working(command);
+    }
+    return ret;
+}
+
 bool
 command_id_valid(const char *id)
 {
@@ -159,21 +177,23 @@ find_or_fail(const struct commands *commands, const char *id, struct kg_error *e
 // ---- Starting -------------------------------------------------------------------------------
 
 static int
-check_count(const struct commands *commands, struct kg_error *err)
+check_count(const struct commands *commands, bool terminal, struct kg_error *err)
 {
     const struct command *command;
     int n_running = 0, n_all = 0;
 
     TAILQ_FOREACH(command, &commands->list, entry) {
         n_all += command->keeper || !command->over;
-        n_running += !command->exited;
+        n_running += !command->exited && !command->terminal;
     }
-    if (n_running >= COMMANDS_MAX_RUNNING)
+    if (!terminal && n_running >= COMMANDS_MAX_RUNNING)
         return kg_error_set(err, KG_SESSION_BUSY, 0, "%d commands run already; try later",
                             n_running);
     if (n_all >= COMMANDS_MAX)
         return kg_error_set(err, KG_SESSION_BUSY, 0,
-                            "%d commands have left processes in the background; end some", n_all);
+                            "%d commands and terminals run, or have left processes in the "
+                            "background; end some",
+                            n_all);
     return 0;
 }
 
@@ -226,8 +246,8 @@ commands_start(struct commands *commands, const struct command_spec *spec, struc
     size_t left = LISTED_CWD_BYTES;
 
     if (spec->id && find(commands, spec->id))
-        return kg_error_set(err, KG_FILE_EXISTS, 0, "there is a command %s already", spec->id);
-    if (check_count(commands, err) != 0)
+        return kg_error_set(err, KG_COMMAND_EXISTS, 0, "there is a command %s already", spec->id);
+    if (check_count(commands, spec->terminal, err) != 0)
         return -1;
     struct command *command =
         command_start(&commands->for_each, spec, make_id(commands, spec->id), err);
@@ -238,6 +258,8 @@ commands_start(struct commands *commands, const struct command_spec *spec, struc
     command->cwd = shortened(spec->cwd, &left);
     TAILQ_INSERT_TAIL(&commands->list, command, entry);
     command_answer_start(command, request, spec->detach);
+    if (commands->settings.on_change)
+        commands->settings.on_change(commands->settings.arg);
     return 0;
 }
 

@@ -15,13 +15,15 @@ struct commands_settings {
     struct loop *loop;
     struct children *children;
     const char *cgroup_root;
+    loop_fn on_change; // commands have started or ended; may be NULL
+    void *arg;
 };
 
 enum {
     COMMANDS_MAX = 64, // whose keeper lives: those that run, and those that left something running
-    COMMANDS_MAX_RUNNING = 16,
+    COMMANDS_MAX_RUNNING = 16,       // without terminals
     COMMANDS_MAX_ENDED = 32,         // that are known
-    COMMANDS_MAX_READERS = 32,       // of all, with the callers of those that run
+    COMMANDS_MAX_READERS = 128,      // of all, with the callers of those that run
     COMMANDS_ENDED_MS = 3600 * 1000, // how long they are known
     COMMAND_ID_MAX = 32,
 };
@@ -42,6 +44,7 @@ struct command_spec {
     bool detach;             // its caller does not wait for it
     bool with_stdin;         // a pipe; else /dev/null
     bool terminal;           // in place of all pipes
+    bool shell;              // it is an interactive shell, which does not work while it waits
     struct terminal_size terminal_size;
 };
 
@@ -54,7 +57,7 @@ bool command_id_valid(const char *id);
 // What is still running when the command itself has ended lives on, unless it was timed out. A
 // caller that goes away ends it all, if it is not kept, and holds it back by not reading. With
 // `detach` the answer is {"id", "pid"} at once. KG_SESSION_BUSY: there are too many.
-// KG_FILE_EXISTS: the id is that of a command that is known.
+// KG_COMMAND_EXISTS: the id is that of a command that is known.
 KG_MUST_CHECK int commands_start(struct commands *commands, const struct command_spec *spec,
                                  struct request *request, struct kg_error *err);
 // The same answer, with what is kept of the output first. It `holds` the command back by not
@@ -75,5 +78,12 @@ KG_MUST_CHECK int commands_resize(struct commands *commands, const char *id,
 // See command_signal().
 KG_MUST_CHECK int commands_signal(struct commands *commands, const char *id, int signum,
                                   struct kg_error *err);
+// What runs now. `working`: something that is not a shell at its prompt.
+struct commands_activity {
+    int n_running; // without terminals
+    int n_terminals;
+    bool working;
+};
+struct commands_activity commands_activity(const struct commands *commands);
 // The keepers, for processes_kill().
 size_t commands_keepers(const struct commands *commands, pid_t ret[COMMANDS_MAX]);

@@ -55,13 +55,14 @@ unpack(json_t *params, struct command_spec *spec, json_t **ret_args, const char 
     json_error_t why;
     json_t *terminal = NULL;
     json_int_t timeout_ms, max_output = 0;
-    int keep = 0, detach = 0, with_stdin = 0;
+    int keep = 0, detach = 0, with_stdin = 0, shell = 0;
 
     *ret_cwd = "";
-    if (json_unpack_ex(params, &why, 0, "{s:o, s?o, s?s, s:I, s?I, s?s, s?b, s?b, s?b, s?o !}",
+    if (json_unpack_ex(params, &why, 0, "{s:o, s?o, s?s, s:I, s?I, s?s, s?b, s?b, s?b, s?o, s?b !}",
                        "argv", ret_args, "env", &spec->env, "cwd", ret_cwd, "timeout_ms",
                        &timeout_ms, "max_output_bytes", &max_output, "id", &spec->id, "keep", &keep,
-                       "detach", &detach, "stdin", &with_stdin, "terminal", &terminal) != 0)
+                       "detach", &detach, "stdin", &with_stdin, "terminal", &terminal, "shell",
+                       &shell) != 0)
         return kg_error_set(err, KG_INVALID, 0, "%.150s", why.text);
     if (timeout_ms < 0 || timeout_ms > TIMEOUT_MAX_MS || max_output < 0 ||
         strlen(*ret_cwd) > CWD_MAX)
@@ -71,6 +72,7 @@ unpack(json_t *params, struct command_spec *spec, json_t **ret_args, const char 
     spec->keep = keep != 0;
     spec->detach = detach != 0;
     spec->with_stdin = with_stdin != 0;
+    spec->shell = shell != 0;
     return check_kind(terminal, spec, err);
 }
 
@@ -84,7 +86,11 @@ parse(struct agent *agent, json_t *params, const char *argv[ARGV_MAX + 1],
 
     if (unpack(params, spec, &args, &cwd, err) != 0)
         return -1;
-    *ret_cwd = *cwd == '/' ? kg_strdup(cwd) : kg_asprintf("%s/%s", agent->settings.data_dir, cwd);
+    if (*cwd == '\0')
+        *ret_cwd = kg_strdup(agent->settings.data_dir);
+    else
+        *ret_cwd =
+            *cwd == '/' ? kg_strdup(cwd) : kg_asprintf("%s/%s", agent->settings.data_dir, cwd);
     spec->argv = argv;
     spec->cwd = *ret_cwd;
     if (check_env(spec->env, err) != 0 || check_folder(spec->cwd, err) != 0)

@@ -17,7 +17,7 @@
 
 enum {
     IDLE_LINKS = 4,
-    MAX_LINKS = 256,
+    MAX_LINKS = 384,
     BACKOFF_MIN_MS = 50,
     BACKOFF_MAX_MS = 1000,
 };

@@ -348,17 +348,18 @@ stats_call(struct request *request, void *arg)
                             number_or_null(disk_bytes)));
 }
 
-// {"memory": whether events of type `memory` are wanted, "requests": the same of `request` and
-// `request_end`}
+// {"memory": whether events of type `memory` are wanted, "commands": the same of `commands`,
+// "requests": of `request` and `request_end`}
 static void
 events_call(struct request *request, void *arg)
 {
     const struct agent *agent = arg;
     bool memory = json_is_true(json_object_get(request_params(request), "memory"));
+    bool commands = json_is_true(json_object_get(request_params(request), "commands"));
     bool requests = json_is_true(json_object_get(request_params(request), "requests"));
 
     events_listen(agent->events, request);
-    memory_report_begin(agent->memory_report, memory);
+    usage_report_begin(agent->usage_report, memory, commands);
     if (agent->tenant)
         tenant_set_gateway(agent->tenant, requests);
 }

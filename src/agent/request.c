@@ -6,7 +6,7 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-enum { CONVERSATIONS_MAX = 64 };
+enum { CONVERSATIONS_MAX = 192 };
 
 struct conversation {
     LIST_ENTRY(conversation) link;

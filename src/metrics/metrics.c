@@ -85,11 +85,11 @@ static const struct metric_row table[METRIC_N] = {
                 "Lines lost by readers; each reader counts separately."),
     [METRIC_OUTPUT_DROPPED_BYTES] = COUNTER("kernelgate_output_dropped_bytes_total",
                                             "Bytes in the lines lost by readers, where known."),
-    [METRIC_COMMANDS] =
-        COUNTER("kernelgate_commands_total",
-                "Ended commands; cancelled: the client disconnected; failed: the command "
-                "could not be started, or its sandbox ended.",
-                .labels = {"status"}, .values = {"ok", "error", "timeout", "cancelled", "failed"}),
+    [METRIC_COMMANDS] = COUNTER(
+        "kernelgate_commands_total",
+        "Ended commands; cancelled: the client disconnected; failed: the command "
+        "could not be started, or its sandbox ended; kept: it was started to live on.",
+        .labels = {"status"}, .values = {"ok", "error", "timeout", "cancelled", "failed", "kept"}),
     [METRIC_COMMAND_SECONDS] =
         HISTOGRAM("kernelgate_command_seconds",
                   "Time from the request for a command to its end, for commands that ran to "

@@ -30,8 +30,9 @@ agent_object_parse(const char *text, size_t len, struct kg_error *err)
 static enum kg_code
 code_of(const char *name)
 {
-    static const enum kg_code sayable[] = {KG_INVALID,     KG_INVALID_PATH, KG_NOT_FOUND,
-                                           KG_FILE_EXISTS, KG_SESSION_BUSY, KG_DISK_FULL};
+    static const enum kg_code sayable[] = {KG_INVALID,     KG_INVALID_PATH,   KG_NOT_FOUND,
+                                           KG_FILE_EXISTS, KG_COMMAND_EXISTS, KG_SESSION_BUSY,
+                                           KG_DISK_FULL};
     enum kg_code code = name ? kg_code_find(name) : KG_N_CODES;
 
     for (size_t i = 0; i < KG_ARRAY_LEN(sayable); i++)
@@ -91,6 +92,25 @@ memory_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
     return 0;
 }
 
+static int
+commands_parse(json_t *event, struct agent_event *ret, struct kg_error *err)
+{
+    enum { MAX = 1000 }; // more than an agent lets run
+    json_int_t running, terminals;
+    int working;
+
+    if (json_unpack(event, "{s:I, s:I, s:b}", "running", &running, "terminals", &terminals,
+                    "working", &working) != 0)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event is malformed");
+    if (running < 0 || running > MAX || terminals < 0 || terminals > MAX)
+        return kg_error_set(err, KG_INTERNAL, 0, "an agent's event has numbers out of range");
+    *ret = (struct agent_event){.type = AGENT_COMMANDS,
+                                .commands = {.n_running = (int)running,
+                                             .n_terminals = (int)terminals,
+                                             .working = working != 0}};
+    return 0;
+}
+
 static bool
 method_is_valid(const char *method)
 {
@@ -142,6 +162,8 @@ agent_event_parse(const char *text, size_t len, struct agent_event *ret, struct 
         return kernel_exit_parse(event, ret, err);
     if (strcmp(type, "memory") == 0)
         return memory_parse(event, ret, err);
+    if (strcmp(type, "commands") == 0)
+        return commands_parse(event, ret, err);
     if (strcmp(type, "request") == 0 && len <= AGENT_REQUEST_MAX)
         return request_parse(event, ret, err);
     if (strcmp(type, "request_end") == 0)
@@ -189,14 +211,52 @@ is_utf8(const char *text, size_t len)
 }
 
 int
-agent_output_parse(const char *data, size_t len, bool *ret_stderr, struct kg_error *err)
+agent_command_start_parse(const json_t *head, struct sandbox_command_start *ret,
+                          struct kg_error *err)
 {
-    enum { OUT = 1, ERR = 2 }; // as command_output.h of the agent has them
+    const char *id = "";
+    json_int_t pid = 0, dropped = 0;
+    int terminal = 0, running = 1;
 
-    if (len < 2 || (data[0] != OUT && data[0] != ERR) || !is_utf8(data + 1, len - 1))
-        return kg_error_set(err, KG_INTERNAL, 0, "a command's output is malformed");
-    *ret_stderr = data[0] == ERR;
-    return (int)(len - 1);
+    if (json_unpack((json_t *)(uintptr_t)head, "{s?s, s?I, s?b, s?b, s?I}", "id", &id, "pid", &pid,
+                    "terminal", &terminal, "running", &running, "dropped_bytes", &dropped) != 0)
+        return kg_error_set(err, KG_INTERNAL, 0, "the start of a command is malformed");
+    if ((*id && !sandbox_command_id_valid(id)) || pid < 0 || pid > INT_MAX || dropped < 0)
+        return kg_error_set(err, KG_INTERNAL, 0, "the start of a command has values out of range");
+    *ret = (struct sandbox_command_start){.id = id,
+                                          .pid = (int)pid,
+                                          .terminal = terminal != 0,
+                                          .running = running != 0,
+                                          .dropped_bytes = dropped};
+    return 0;
+}
+
+static int
+missed_parse(const char *digits, size_t len, int64_t *ret)
+{
+    *ret = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (digits[i] < '0' || digits[i] > '9' || i >= 18)
+            return -1;
+        *ret = *ret * 10 + (digits[i] - '0');
+    }
+    return len > 0 ? 0 : -1;
+}
+
+int
+agent_output_parse(const char *data, size_t len, struct agent_output *ret, struct kg_error *err)
+{
+    bool sound = false;
+
+    *ret = (struct agent_output){0};
+    if (len >= 2 && data[0] >= AGENT_OUTPUT_STDOUT && data[0] <= AGENT_OUTPUT_MISSED) {
+        *ret = (struct agent_output){
+            .kind = (enum agent_output_kind)data[0], .text = data + 1, .len = len - 1};
+        sound = ret->kind == AGENT_OUTPUT_MISSED
+                    ? missed_parse(ret->text, ret->len, &ret->missed_bytes) == 0
+                    : ret->kind == AGENT_OUTPUT_TERMINAL || is_utf8(ret->text, ret->len);
+    }
+    return sound ? 0 : kg_error_set(err, KG_INTERNAL, 0, "a command's output is malformed");
 }
 
 int

@@ -5,8 +5,7 @@
 #include <jansson.h>
 
 #include "base.h"
-
-struct sandbox_command_result;
+#include "sandbox.h"
 
 enum { AGENT_KERNEL_NAME_MAX = 32, AGENT_METHOD_MAX = 32, AGENT_REQUEST_MAX = 20 * 1024 };
 
@@ -16,7 +15,13 @@ KG_MUST_CHECK json_t *agent_object_parse(const char *text, size_t len, struct kg
 void agent_error_parse(const char *text, size_t len, struct kg_error *err);
 
 struct agent_event {
-    enum { AGENT_KERNEL_EXIT, AGENT_MEMORY, AGENT_REQUEST, AGENT_REQUEST_END } type;
+    enum {
+        AGENT_KERNEL_EXIT,
+        AGENT_MEMORY,
+        AGENT_COMMANDS,
+        AGENT_REQUEST,
+        AGENT_REQUEST_END,
+    } type;
     // A kernel has ended:
     char kernel[AGENT_KERNEL_NAME_MAX + 1];
     int pid; // in the sandbox
@@ -25,6 +30,8 @@ struct agent_event {
     bool oom;
     // What the sandbox uses now:
     int64_t memory_bytes;
+    // What its commands do now:
+    struct sandbox_commands commands;
     // Code asks for something, or does so no more (then there is only the id):
     int64_t request_id; // at least 1
     char method[AGENT_METHOD_MAX + 1];
@@ -33,9 +40,23 @@ struct agent_event {
 KG_MUST_CHECK int agent_event_parse(const char *text, size_t len, struct agent_event *ret,
                                     struct kg_error *err);
 
-// One part of a command's output: returns the length of its text, which begins after the first
-// byte; -1 if it is malformed.
-KG_MUST_CHECK int agent_output_parse(const char *data, size_t len, bool *ret_stderr,
+// How a command has started; the id is borrowed from the head. An agent of kernelgate 0.2 says
+// nothing of it: the id is "" then.
+KG_MUST_CHECK int agent_command_start_parse(const json_t *head, struct sandbox_command_start *ret,
+                                            struct kg_error *err);
+// One part of a command's output.
+struct agent_output {
+    enum agent_output_kind { // as command_output.h of the agent has them
+        AGENT_OUTPUT_STDOUT = 1,
+        AGENT_OUTPUT_STDERR,
+        AGENT_OUTPUT_TERMINAL,
+        AGENT_OUTPUT_MISSED,
+    } kind;
+    const char *text;     // borrowed; UTF-8, but of a terminal
+    size_t len;           // at least 1
+    int64_t missed_bytes; // of AGENT_OUTPUT_MISSED, which has no text
+};
+KG_MUST_CHECK int agent_output_parse(const char *data, size_t len, struct agent_output *ret,
                                      struct kg_error *err);
 // The result of a command.
 KG_MUST_CHECK int agent_command_end_parse(const json_t *result, struct sandbox_command_result *ret,

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Commands. Each is one streamed call of the agent, whose data is the output, and whose result says
 // how the command ended.
-#include <assert.h>
-
 #include "agent_reply.h"
+#include "command_params.h"
 #include "sandbox_priv.h"
 
 enum {
-    START_TIMEOUT_MS = 10 * 1000,
+    HEAD_TIMEOUT_MS = 10 * 1000,
     END_GRACE_MS = 10 * 1000, // after the timeout, for the agent to kill the command
     TEXT_FACTOR = 3,          // each byte may have become a U+FFFD
 };
@@ -17,8 +16,9 @@ struct sandbox_command {
     struct sandbox_command_events events;
     void *arg;
     struct loop_timer *overdue;
-    int64_t timeout_ms;
+    int64_t timeout_ms; // 0: none
     bool paused;
+    bool terminal;   // as the agent says of it
     size_t max_text; // limit of what an agent may send; 0: none
     size_t n_text;
 };
@@ -64,31 +64,56 @@ static void
 command_on_head(const json_t *head, void *arg)
 {
     struct sandbox_command *command = arg;
-    (void)head;
+    struct sandbox_command_start start;
+    struct kg_error err = {0};
 
-    loop_timer_start(command->overdue, command->timeout_ms + END_GRACE_MS);
+    if (agent_command_start_parse(head, &start, &err) != 0) {
+        command_finish(command, NULL, &err);
+        return;
+    }
+    command->terminal = start.terminal;
+    if (command->timeout_ms > 0)
+        loop_timer_start(command->overdue, command->timeout_ms + END_GRACE_MS);
     if (command->events.on_started)
-        command->events.on_started(command->arg);
+        command->events.on_started(&start, command->arg);
+}
+
+// What the command may say: neither more than was asked for, nor in another way.
+static int
+check_output(const struct sandbox_command *command, const struct agent_output *output,
+             struct kg_error *err)
+{
+    bool missed = output->kind == AGENT_OUTPUT_MISSED;
+
+    if (missed ? !command->events.on_missed
+               : (output->kind == AGENT_OUTPUT_TERMINAL) != command->terminal)
+        return kg_error_set(err, KG_INTERNAL, 0, "the agent sends output of another kind");
+    if (!missed && command->max_text && output->len > command->max_text - command->n_text)
+        return kg_error_set(err, KG_INTERNAL, 0, "the agent sends more output than requested");
+    return 0;
 }
 
 static void
 command_on_data(const void *data, size_t len, void *arg)
 {
+    static const enum sandbox_stream streams[] = {[AGENT_OUTPUT_STDOUT] = SANDBOX_STDOUT,
+                                                  [AGENT_OUTPUT_STDERR] = SANDBOX_STDERR,
+                                                  [AGENT_OUTPUT_TERMINAL] = SANDBOX_TERMINAL};
     struct sandbox_command *command = arg;
-    bool is_stderr;
+    struct agent_output output;
     struct kg_error err = {0};
 
-    int text_len = agent_output_parse(data, len, &is_stderr, &err);
-    if (text_len >= 0 && command->max_text &&
-        (size_t)text_len > command->max_text - command->n_text)
-        text_len = kg_error_set(&err, KG_INTERNAL, 0, "the agent sends more output than requested");
-    if (text_len < 0) {
+    if (agent_output_parse(data, len, &output, &err) != 0 ||
+        check_output(command, &output, &err) != 0) {
         command_finish(command, NULL, &err);
         return;
     }
-    command->n_text += (size_t)text_len;
-    command->events.on_output(is_stderr ? SANDBOX_STDERR : SANDBOX_STDOUT, (const char *)data + 1,
-                              (size_t)text_len, command->arg);
+    if (output.kind == AGENT_OUTPUT_MISSED) {
+        command->events.on_missed(output.missed_bytes, command->arg);
+        return;
+    }
+    command->n_text += output.len;
+    command->events.on_output(streams[output.kind], output.text, output.len, command->arg);
 }
 
 static void
@@ -123,57 +148,50 @@ command_on_overdue(void *arg)
 
 // ---- Starting -------------------------------------------------------------------------------
 
-// Runs $0 by bash, as people write commands, or by sh where the image has no bash.
-static const char shell_script[] =
-    "[ ! -x /bin/bash ] || exec /bin/bash -c \"$0\"; exec /bin/sh -c \"$0\"";
-
-static json_t *
-make_argv(const struct sandbox_command_spec *spec)
-{
-    assert(!spec->command != !spec->argv);
-    if (spec->command)
-        return json_pack("[s, s, s, s]", "/bin/sh", "-c", shell_script, spec->command);
-    json_t *argv = json_array();
-    for (const char *const *arg = spec->argv; *arg; arg++)
-        json_array_append_new(argv, json_string(*arg));
-    return argv;
-}
-
-// NULL if a string is not UTF-8.
-static json_t *
-make_params(const struct sandbox_command_spec *spec)
-{
-    json_t *params = json_pack("{s:o, s:I, s:I, s:s*}", "argv", make_argv(spec), "timeout_ms",
-                               (json_int_t)spec->timeout_ms, "max_output_bytes",
-                               (json_int_t)spec->max_output_bytes, "cwd", spec->cwd);
-    if (params && spec->env)
-        json_object_set(params, "env", (json_t *)(uintptr_t)spec->env);
-    return params;
-}
-
-struct sandbox_command *
-sandbox_command_start(struct sandbox *sandbox, const struct sandbox_command_spec *spec,
-                      const struct sandbox_command_events *events, void *arg, struct kg_error *err)
+static struct sandbox_command *
+command_new(struct sandbox *sandbox, const char *method, const json_t *params,
+            const struct sandbox_command_events *events, void *arg, struct kg_error *err)
 {
     static const struct sandbox_stream_events stream_events = {command_on_head, command_on_data,
                                                                command_on_end};
-    json_auto_t *params = make_params(spec);
     const struct sandbox_stream_spec stream = {
-        .method = "commands.run", .params = params, .head_timeout_ms = START_TIMEOUT_MS};
-
-    if (!params) {
-        (void)kg_error_set(err, KG_INVALID, 0, "a command must be UTF-8");
-        return NULL;
-    }
+        .method = method, .params = params, .head_timeout_ms = HEAD_TIMEOUT_MS};
     struct sandbox_command *command = KG_NEW(struct sandbox_command);
+
     command->events = *events;
     command->arg = arg;
-    command->max_text = spec->max_output_bytes * TEXT_FACTOR;
-    command->timeout_ms = spec->timeout_ms;
     command->overdue = loop_timer_new(sandbox->context.loop, command_on_overdue, command);
     command->call = sandbox_agent_stream(sandbox, &stream, &stream_events, command, err);
     if (command->call)
         return command;
     command_free(command);
     return NULL;
+}
+
+struct sandbox_command *
+sandbox_command_start(struct sandbox *sandbox, const struct sandbox_command_spec *spec,
+                      const struct sandbox_command_events *events, void *arg, struct kg_error *err)
+{
+    json_auto_t *params = command_params(spec);
+
+    if (!params) {
+        (void)kg_error_set(err, KG_INVALID, 0, "a command must be UTF-8");
+        return NULL;
+    }
+    struct sandbox_command *command =
+        command_new(sandbox, "commands.run", params, events, arg, err);
+    if (!command)
+        return NULL;
+    command->max_text = spec->max_output_bytes * TEXT_FACTOR;
+    command->timeout_ms = spec->timeout_ms;
+    return command;
+}
+
+struct sandbox_command *
+sandbox_command_join(struct sandbox *sandbox, const char *id, bool holds,
+                     const struct sandbox_command_events *events, void *arg, struct kg_error *err)
+{
+    json_auto_t *params = json_pack("{s:s, s:b}", "id", id, "hold", (int)holds);
+
+    return command_new(sandbox, "commands.join", params, events, arg, err);
 }

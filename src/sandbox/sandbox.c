@@ -517,6 +517,12 @@ sandbox_is_lost(const struct sandbox *sandbox)
     return sandbox->lost;
 }
 
+const struct sandbox_commands *
+sandbox_commands(const struct sandbox *sandbox)
+{
+    return &sandbox->commands;
+}
+
 int64_t
 sandbox_memory(const struct sandbox *sandbox)
 {

@@ -205,15 +205,38 @@ KG_MUST_CHECK struct sandbox_call *sandbox_answer(struct sandbox *sandbox, int64
 // A process in the sandbox, beside its kernels. All borrowed until sandbox_command_start() returns.
 struct sandbox_command_spec {
     const char *command;     // for `bash -c`, or `sh -c` without bash; NULL: `argv` is used
-    const char *const *argv; // NULL-terminated; argv[0] is looked up in the PATH of `env`
+    const char *const *argv; // NULL-terminated; argv[0] is looked up in the PATH of `env`. NULL, as
+                             // `command` is: an interactive shell, whose prompt is not work
     const char *cwd;         // absolute, or relative to /mnt/data; NULL: /mnt/data
     const json_t *env;       // an object of strings, added to the agent's environment; or NULL
-    int64_t timeout_ms;      // from its start; then it is killed with everything that it started
+    int64_t timeout_ms;      // from its start; then it is killed with everything that it started;
+                             // 0, with `keep`: it may run on
     size_t max_output_bytes; // of text, both streams together; more is counted and dropped while
                              // the command runs on; 0: no limit but the pause
+    const char *id;          // sandbox_command_id_valid(); NULL: the agent makes one
+    bool keep;               // it outlives its caller, and its end is known for an hour
+    bool with_stdin;         // sandbox_command_input(); else its input is empty
+    int cols, rows;          // of its terminal, which replaces both streams and stdin; 0: none
 };
 
-enum { SANDBOX_COMMAND_MAX = 128 * 1024 - 1 }; // bytes of `command` and of each argument
+enum {
+    SANDBOX_COMMAND_MAX = 128 * 1024 - 1, // bytes of `command` and of each argument
+    SANDBOX_COMMAND_ID_MAX = 32,
+    SANDBOX_COMMAND_INPUT_MAX = 1 << 20, // bytes that wait to be read by a command
+    SANDBOX_TERMINAL_SIDE_MAX = 1000,    // columns and rows
+};
+
+// Of 1 to SANDBOX_COMMAND_ID_MAX characters: a-z, 0-9 and _.
+bool sandbox_command_id_valid(const char *id);
+
+// How a command has started, or is when it is joined.
+struct sandbox_command_start {
+    const char *id; // borrowed; "" if its agent does not know ids
+    int pid;        // in the sandbox
+    bool terminal;
+    bool running;
+    int64_t dropped_bytes; // of its output before what follows
+};
 
 // How a command ended: it exited, or a signal ended it (`exit_code` is then 128 plus the signal, as
 // `$?` in the shell). `timed_out` is possible with both.
@@ -226,20 +249,23 @@ struct sandbox_command_result {
     int64_t dropped_bytes; // beyond max_output_bytes
 };
 
-enum sandbox_stream { SANDBOX_STDOUT, SANDBOX_STDERR };
+enum sandbox_stream { SANDBOX_STDOUT, SANDBOX_STDERR, SANDBOX_TERMINAL };
 
 // Each callback may cancel the command.
 struct sandbox_command_events {
-    // The command runs. Fires at most once, before any output.
-    void (*on_started)(void *arg);
+    // The command runs, or was joined. Fires at most once, before any output. May be NULL.
+    void (*on_started)(const struct sandbox_command_start *start, void *arg);
     // Valid UTF-8 in whole characters (other bytes have become U+FFFD), at most 128 KiB; may
-    // contain NULs.
+    // contain NULs. Of a terminal: bytes as they are.
     void (*on_output)(enum sandbox_stream stream, const char *text, size_t len, void *arg);
     // Fires exactly once, last; the handle is then invalid. `result` is NULL if `err` is set: the
     // command could not be started (KG_INVALID: no such folder or program; KG_SESSION_BUSY: too
-    // many run; each without on_started), or the sandbox has ended.
+    // many run; KG_COMMAND_EXISTS: the id is taken; each without on_started), there is none of that
+    // id (KG_NOT_FOUND), or the sandbox has ended.
     void (*on_end)(const struct sandbox_command_result *result, const struct kg_error *err,
                    void *arg);
+    // A reader that was joined without `holds` has missed so many bytes. NULL: none can be.
+    void (*on_missed)(int64_t bytes, void *arg);
 };
 
 // Processes that a command leaves in the background keep running, unless the command timed out.
@@ -247,9 +273,65 @@ struct sandbox_command;
 KG_MUST_CHECK struct sandbox_command *
 sandbox_command_start(struct sandbox *sandbox, const struct sandbox_command_spec *spec,
                       const struct sandbox_command_events *events, void *arg, struct kg_error *err);
-// Kills the command and everything that it started (SIGTERM, and SIGKILL after a grace period). No
-// callback fires any more.
+// Follows a command that is known: the last 64 KiB of its output, what follows, and its end, also
+// when that is past. A reader that `holds` makes it wait while paused; others miss output then.
+KG_MUST_CHECK struct sandbox_command *
+sandbox_command_join(struct sandbox *sandbox, const char *id, bool holds,
+                     const struct sandbox_command_events *events, void *arg, struct kg_error *err);
+// Leaves it. One that was started without `keep` is killed with everything that it started
+// (SIGTERM, and SIGKILL after a grace period). No callback fires any more.
 void sandbox_command_cancel(struct sandbox_command *command);
 // Pauses or resumes the output, for a reader that cannot take more. on_output may still fire for
 // what is under way, up to 256 KiB.
 void sandbox_command_pause(struct sandbox_command *command, bool paused);
+
+// What the sandbox's commands do, as its agent last reported (untrusted; within some seconds).
+struct sandbox_commands {
+    int n_running; // without terminals
+    int n_terminals;
+    bool working; // one of them runs, or something in a terminal's foreground does
+};
+const struct sandbox_commands *sandbox_commands(const struct sandbox *sandbox);
+
+// ---- Calls about commands (command_calls.c) -------------------------------------------------
+
+enum { SANDBOX_COMMANDS_MAX = 128 }; // that a list has
+
+// Lists those that run, and those whose end is known, in the order of their starts.
+KG_MUST_CHECK struct sandbox_call *
+sandbox_command_list(struct sandbox *sandbox, sandbox_agent_fn fn, void *arg, struct kg_error *err);
+// The list in the result, checked: [{"id", "command", "cwd", "pid", "terminal", "running", "keep",
+// "readers", "age_ms" (since its start), "exit_code", "signal"}], the last two unless it runs.
+// `command` is as it was given ("": a shell), shortened. NULL: the agent does not tell the truth.
+KG_MUST_CHECK json_t *sandbox_command_list_parse(const json_t *result, struct kg_error *err);
+// Starts one that `keep`s, without a reader.
+KG_MUST_CHECK struct sandbox_call *sandbox_command_detach(struct sandbox *sandbox,
+                                                          const struct sandbox_command_spec *spec,
+                                                          sandbox_agent_fn fn, void *arg,
+                                                          struct kg_error *err);
+// What its result says; `id` is borrowed from it.
+KG_MUST_CHECK int sandbox_command_detach_parse(const json_t *result,
+                                               struct sandbox_command_start *ret,
+                                               struct kg_error *err);
+
+// The error of each of these is KG_NOT_FOUND where no command of that id is known, and KG_INVALID
+// where it has ended, or has no such thing.
+// Gives it bytes to read, all or nothing: at most SANDBOX_COMMAND_INPUT_MAX, which are borrowed
+// until the call has ended. KG_SESSION_BUSY: too many wait already.
+KG_MUST_CHECK struct sandbox_call *sandbox_command_input(struct sandbox *sandbox, const char *id,
+                                                         const void *data, size_t len,
+                                                         sandbox_agent_fn fn, void *arg,
+                                                         struct kg_error *err);
+// Its input ends after what waits; a terminal gets its end-of-file character.
+KG_MUST_CHECK struct sandbox_call *sandbox_command_close_input(struct sandbox *sandbox,
+                                                               const char *id, sandbox_agent_fn fn,
+                                                               void *arg, struct kg_error *err);
+KG_MUST_CHECK struct sandbox_call *sandbox_command_resize(struct sandbox *sandbox, const char *id,
+                                                          int cols, int rows, sandbox_agent_fn fn,
+                                                          void *arg, struct kg_error *err);
+// `name`: INT, TERM, KILL, HUP, QUIT, USR1, USR2, CONT, STOP, TSTP or WINCH. TERM (with KILL 1.5 s
+// later) and KILL end it with all that it has started; others go to its group, or that in its
+// terminal's foreground.
+KG_MUST_CHECK struct sandbox_call *sandbox_command_signal(struct sandbox *sandbox, const char *id,
+                                                          const char *name, sandbox_agent_fn fn,
+                                                          void *arg, struct kg_error *err);

@@ -30,6 +30,7 @@ struct sandbox {
     char *looked_by; // sandbox_note_look(); NULL: nobody yet
     int64_t looked_us;
     int64_t memory_bytes; // as the agent last reported; -1: it has not
+    struct sandbox_commands commands;
     struct door *door;
     struct egress_user *egress; // or NULL
     TAILQ_HEAD(, sandbox_call) calls;

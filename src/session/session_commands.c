@@ -8,6 +8,8 @@
 #include "session_commands.h"
 #include "sessions_priv.h"
 
+enum { ALONE_MAX_MS = 24 * 3600 * 1000 };
+
 // While `running` is NULL it waits for the session's sandbox.
 struct session_command {
     TAILQ_ENTRY(session_command) link;
@@ -17,10 +19,10 @@ struct session_command {
     int64_t asked_us; // clock_mono_us()
     struct sandbox_command *running;
     bool paused;
-    bool attended;   // by a client
-    json_t *request; // while it waits: {command or argv, cwd, env}
-    int64_t timeout_ms;
-    size_t max_output_bytes;
+    bool attended;                       // by a client
+    bool follows;                        // one that runs without it
+    json_t *request;                     // while it waits: {command or argv, cwd, env, id}
+    struct sandbox_command_spec waiting; // the rest
 };
 
 static void
@@ -80,11 +82,11 @@ make_env(const struct session *session, const json_t *own)
 // ---- Running --------------------------------------------------------------------------------
 
 static void
-on_started(void *arg)
+on_started(const struct sandbox_command_start *start, void *arg)
 {
     struct session_command *command = arg;
     if (command->events.on_started)
-        command->events.on_started(command->arg);
+        command->events.on_started(start, command->arg);
 }
 
 static void
@@ -95,8 +97,17 @@ commands_on_output(enum sandbox_stream stream, const char *text, size_t len, voi
 }
 
 static void
+commands_on_missed(int64_t bytes, void *arg)
+{
+    struct session_command *command = arg;
+    command->events.on_missed(bytes, command->arg);
+}
+
+static void
 count(const struct session_command *command, const struct sandbox_command_result *result)
 {
+    if (command->follows)
+        return;
     const char *status = !result             ? "failed"
                          : result->timed_out ? "timeout"
                          : result->exit_code ? "error"
@@ -124,7 +135,8 @@ static int
 commands_run(struct session_command *command, const struct sandbox_command_spec *spec,
              struct kg_error *err)
 {
-    static const struct sandbox_command_events events = {on_started, commands_on_output, on_end};
+    static const struct sandbox_command_events events = {
+        .on_started = on_started, .on_output = commands_on_output, .on_end = on_end};
     struct session *session = command->session;
     json_auto_t *env = make_env(session, spec->env);
     struct sandbox_command_spec own = *spec;
@@ -143,8 +155,9 @@ static void
 keep(struct session_command *command, const struct sandbox_command_spec *spec)
 {
     command->request = json_object();
-    command->timeout_ms = spec->timeout_ms;
-    command->max_output_bytes = spec->max_output_bytes;
+    command->waiting = *spec;
+    if (spec->id)
+        json_object_set_new(command->request, "id", json_string(spec->id));
     if (spec->command)
         json_object_set_new(command->request, "command", json_string(spec->command));
     if (spec->cwd)
@@ -167,14 +180,12 @@ run_kept(struct session_command *command, struct kg_error *err)
     KG_AUTO_FREE const char **argv = kg_calloc(json_array_size(args) + 1, sizeof *argv);
     for (size_t i = 0; i < json_array_size(args); i++)
         argv[i] = json_string_value(json_array_get(args, i));
-    const struct sandbox_command_spec spec = {
-        .command = json_string_value(json_object_get(request, "command")),
-        .argv = args ? argv : NULL,
-        .cwd = json_string_value(json_object_get(request, "cwd")),
-        .env = json_object_get(request, "env"),
-        .timeout_ms = command->timeout_ms,
-        .max_output_bytes = command->max_output_bytes,
-    };
+    struct sandbox_command_spec spec = command->waiting;
+    spec.command = json_string_value(json_object_get(request, "command"));
+    spec.argv = args ? argv : NULL;
+    spec.cwd = json_string_value(json_object_get(request, "cwd"));
+    spec.env = json_object_get(request, "env");
+    spec.id = json_string_value(json_object_get(request, "id"));
     return commands_run(command, &spec, err);
 }
 
@@ -209,9 +220,8 @@ session_commands_end(struct session *session, const struct kg_error *err)
 
 // ---- One of them ----------------------------------------------------------------------------
 
-struct session_command *
-session_command_start(struct session *session, const struct sandbox_command_spec *spec,
-                      const struct sandbox_command_events *events, void *arg, struct kg_error *err)
+static struct session_command *
+command_new(struct session *session, const struct sandbox_command_events *events, void *arg)
 {
     struct session_command *command = KG_NEW(struct session_command);
     command->session = session;
@@ -220,6 +230,15 @@ session_command_start(struct session *session, const struct sandbox_command_spec
     command->asked_us = clock_mono_us();
     TAILQ_INSERT_TAIL(&session->commands, command, link);
     session_touch(session);
+    return command;
+}
+
+struct session_command *
+session_command_start(struct session *session, const struct sandbox_command_spec *spec,
+                      const struct sandbox_command_events *events, void *arg, struct kg_error *err)
+{
+    struct session_command *command = command_new(session, events, arg);
+    command->follows = spec->keep;
     if (session->state != SESSION_READY) {
         keep(command, spec);
     } else if (commands_run(command, spec, err) < 0) {
@@ -229,13 +248,60 @@ session_command_start(struct session *session, const struct sandbox_command_spec
     return command;
 }
 
+struct session_command *
+session_command_join(struct session *session, const char *id, bool holds,
+                     const struct sandbox_command_events *events, void *arg, struct kg_error *err)
+{
+    static const struct sandbox_command_events own_events = {.on_started = on_started,
+                                                             .on_output = commands_on_output,
+                                                             .on_end = on_end,
+                                                             .on_missed = commands_on_missed};
+    struct sandbox *sandbox = session_commands_sandbox(session, err);
+    if (!sandbox)
+        return NULL;
+    struct session_command *command = command_new(session, events, arg);
+    command->follows = true;
+    command->running = sandbox_command_join(sandbox, id, holds, &own_events, command, err);
+    if (command->running)
+        return command;
+    command_free(command);
+    return NULL;
+}
+
+struct sandbox *
+session_commands_sandbox(struct session *session, struct kg_error *err)
+{
+    if (session->state != SESSION_READY) {
+        (void)kg_error_set(err, KG_SESSION_BUSY, 0, "the session is still being created");
+        return NULL;
+    }
+    session_touch(session);
+    return session->sandbox;
+}
+
+struct sandbox_call *
+session_command_detach(struct session *session, const struct sandbox_command_spec *spec,
+                       sandbox_agent_fn fn, void *arg, struct kg_error *err)
+{
+    struct sandbox *sandbox = session_commands_sandbox(session, err);
+    if (!sandbox)
+        return NULL;
+    json_auto_t *env = make_env(session, spec->env);
+    struct sandbox_command_spec own = *spec;
+    own.keep = true;
+    own.env = env;
+    metric_add(METRIC_COMMANDS, 1, "kept");
+    return sandbox_command_detach(sandbox, &own, fn, arg, err);
+}
+
 void
 session_command_cancel(struct session_command *command)
 {
     struct session *session = command->session;
     if (command->running)
         sandbox_command_cancel(command->running);
-    metric_add(METRIC_COMMANDS, 1, "cancelled");
+    if (!command->follows)
+        metric_add(METRIC_COMMANDS, 1, "cancelled");
     command_free(command);
     session_touch(session);
     loop_timer_start(session->step, 0);
@@ -245,6 +311,27 @@ void
 session_command_attend(struct session_command *command)
 {
     command->attended = true;
+}
+
+// What runs without a client, as the sandbox's agent says, keeps its session, but not forever.
+static bool
+works_alone(const struct session *session)
+{
+    return session->sandbox && sandbox_commands(session->sandbox)->working &&
+           clock_mono_ms() - session->used_ms < ALONE_MAX_MS;
+}
+
+bool
+session_commands_run_now(const struct session *session)
+{
+    const struct session_command *command;
+    if (works_alone(session))
+        return true;
+    TAILQ_FOREACH(command, &session->commands, link) {
+        if (!command->follows)
+            return true;
+    }
+    return false;
 }
 
 bool

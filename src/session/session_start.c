@@ -150,7 +150,7 @@ session_on_expiry(void *arg)
 {
     struct session *session = arg;
     if (!session_is_idle(session))
-        session_touch(session);
+        session_keep(session);
     int64_t left_ms = session->active_ms + session->idle_timeout_ms - clock_mono_ms();
     if (left_ms > 0) {
         loop_timer_start(session->expiry, left_ms);

@@ -56,10 +56,17 @@ session_first_kernel(const struct session *session)
 }
 
 void
-session_touch(struct session *session)
+session_keep(struct session *session)
 {
     session->active_ms = clock_mono_ms();
     session->active_wall_ms = clock_wall_ms();
+}
+
+void
+session_touch(struct session *session)
+{
+    session_keep(session);
+    session->used_ms = session->active_ms;
 }
 
 int64_t
@@ -74,7 +81,7 @@ session_is_busy(const struct session *session)
     // An adopted session may be busy until its agent has listed the kernels.
     if (session->state == SESSION_CREATING && session->sandbox)
         return true;
-    if (!TAILQ_EMPTY(&session->commands) || !TAILQ_EMPTY(&session->downloads) ||
+    if (session_commands_run_now(session) || !TAILQ_EMPTY(&session->downloads) ||
         !TAILQ_EMPTY(&session->installs))
         return true;
     for (size_t i = 0; i < session->n_kernels; i++) {

@@ -59,6 +59,7 @@ struct session {
     int64_t created_wall_ms;
     int64_t active_wall_ms;
     int64_t active_ms; // the same on the monotonic clock
+    int64_t used_ms;   // when somebody last used it; what it does alone is activity, but not use
     int64_t execution_count;
     struct pool_request *pool_request; // while it has no sandbox
     bool with_kernel;                  // it asks the pool for one that has a kernel
@@ -110,6 +111,8 @@ struct kernel *session_find_kernel(const struct session *session, const struct k
 // Whether anything runs or is queued: executions, commands, downloads, installations. Reported to
 // clients as is_busy; use session_is_idle() to decide whether to end a session.
 bool session_is_busy(const struct session *session);
+// Counts as activity, but not as use.
+void session_keep(struct session *session);
 // Whether this is a one-shot session with nothing left to do.
 bool session_is_over(const struct session *session);
 
@@ -123,6 +126,8 @@ void session_opens_answer(struct session *session);
 
 // ---- Commands, downloads, installations -----------------------------------------------------
 
+// Whether one runs or waits: a client's, or one that is kept.
+bool session_commands_run_now(const struct session *session);
 // Whether a client waits for one of the commands: session_command_attend().
 bool session_commands_attended(const struct session *session);
 // Runs the commands that have waited for the sandbox.

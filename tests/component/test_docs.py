@@ -218,6 +218,9 @@ def gateway(tmp_path_factory):
 def ids(gateway):
     """A session, an execution, a key and a user that paths can name."""
     gateway.create_session(session_id="docs")
+    for name, command in {"shell": "cat", "over": "true"}.items():  # see send_example()
+        body = {"id": name, "command": command, "background": True, "terminal": True}
+        gateway.client.post("/api/v1/sessions/docs/commands", json=body).raise_for_status()
     execution = gateway.execute("result 1", session_id="docs").headers["x-execution-id"]
     key = gateway.client.post("/api/v1/keys").json()["id"]
     yield {"sessions": "docs", "executions": execution, "keys": key, "users": "other"}

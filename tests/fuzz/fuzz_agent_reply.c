@@ -14,6 +14,7 @@ static void
 check_object(const char *text, size_t len)
 {
     struct sandbox_command_result end;
+    struct sandbox_command_start start;
     struct agent_entry entry;
     struct kg_error err = {0};
 
@@ -23,6 +24,10 @@ check_object(const char *text, size_t len)
         return;
     if (agent_command_end_parse(object, &end, &err) == 0)
         assert(end.exit_code >= 0 && end.exit_code <= 255 && end.dropped_bytes >= 0);
+    if (agent_command_start_parse(object, &start, &err) == 0)
+        assert(start.pid >= 0 && start.dropped_bytes >= 0 && strlen(start.id) <= 32);
+    json_auto_t *commands = sandbox_command_list_parse(object, &err);
+    assert(!commands || json_array_size(commands) <= SANDBOX_COMMANDS_MAX);
     if (agent_entry_parse(object, &entry, &err) == 0)
         assert(entry.size >= 0 && strlen(entry.type) >= 3);
     else
@@ -61,6 +66,10 @@ check_event(const char *text, size_t len)
         assert(!params || json_is_object(params));
         return;
     }
+    if (event.type == AGENT_COMMANDS) {
+        assert(event.commands.n_running >= 0 && event.commands.n_terminals >= 0);
+        return;
+    }
     if (event.type == AGENT_MEMORY) {
         assert(event.memory_bytes >= 0);
         return;
@@ -72,15 +81,18 @@ check_event(const char *text, size_t len)
 static void
 check_output(const char *text, size_t len)
 {
-    bool is_stderr;
+    struct agent_output output;
     struct kg_error err = {0};
 
-    int n = agent_output_parse(text, len, &is_stderr, &err);
-    assert(n < 0 ? err.code == KG_INTERNAL : (size_t)n == len - 1 && n > 0);
-    if (n < 0)
+    if (agent_output_parse(text, len, &output, &err) != 0) {
+        assert(err.code == KG_INTERNAL);
+        return;
+    }
+    assert(output.len == len - 1 && output.len > 0 && output.missed_bytes >= 0);
+    if (output.kind == AGENT_OUTPUT_TERMINAL)
         return;
     // It goes into lines of JSON.
-    json_auto_t *line = json_stringn(text + 1, (size_t)n);
+    json_auto_t *line = json_stringn(output.text, output.len);
     assert(line);
 }
 

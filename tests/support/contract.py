@@ -35,7 +35,9 @@ def send_example(client, method, path, id_):
     body = resolve(OPERATIONS[method, path].get("requestBody", {})).get("content", {})
     known = "application/json", "application/octet-stream"
     json_, raw = (body[kind]["example"] if kind in body else None for kind in known)
-    for name, value in {"{id}": id_, "{path}": "docs.txt", "{name}": "numpy"}.items():
+    command = "over" if path.endswith("/output") else "shell"
+    values = {"{id}": id_, "{path}": "docs.txt", "{name}": "numpy", "{command}": command}
+    for name, value in values.items():
         path = path.replace(name, value)
     return client.request(method, path, json=json_, content=raw)
 

@@ -56,7 +56,9 @@ fake_command_refuse(void)
 void
 fake_command_start_and_print(struct sandbox_command *command, const char *text)
 {
-    command->events.on_started(command->arg);
+    const struct sandbox_command_start start = {.id = "_1", .pid = 1, .running = true};
+
+    command->events.on_started(&start, command->arg);
     command->events.on_output(SANDBOX_STDERR, text, strlen(text), command->arg);
 }
 
@@ -96,6 +98,15 @@ sandbox_command_start(struct sandbox *sandbox, const struct sandbox_command_spec
                   "cwd", spec->cwd, "timeout_ms", (json_int_t)spec->timeout_ms, "env", spec->env);
     TAILQ_INSERT_TAIL(&fakes.list, command, link);
     return command;
+}
+
+struct sandbox_command *
+sandbox_command_join(struct sandbox *sandbox, const char *id, bool holds,
+                     const struct sandbox_command_events *events, void *arg, struct kg_error *err)
+{
+    const struct sandbox_command_spec spec = {.command = id, .keep = true};
+    (void)holds;
+    return sandbox_command_start(sandbox, &spec, events, arg, err);
 }
 
 void

@@ -802,7 +802,7 @@ test_calls_on_one_link(void **state)
 static void
 test_calls_are_bounded(void **state)
 {
-    enum { MOST = 64 };
+    enum { MOST = 192 };
     struct fixture *f = *state;
     char answer[128];
     int fds[MOST];

@@ -39,11 +39,11 @@ test_process_ids(void **state)
     assert_int_equal(number_of(stream.head, "pid"), strtol(stream.out.data, NULL, 10));
     // While it runs, and after that.
     do_call(f, "commands.run", "{\"id\":\"a_1\",\"argv\":[\"true\"],\"timeout_ms\":1000}",
-            KG_FILE_EXISTS);
+            KG_COMMAND_EXISTS);
     input(f, "a_1", "go\n");
     assert_int_equal(exit_code(&stream), 3);
     do_call(f, "commands.run", "{\"id\":\"a_1\",\"argv\":[\"true\"],\"timeout_ms\":1000}",
-            KG_FILE_EXISTS);
+            KG_COMMAND_EXISTS);
 
     // Without an id it gets one, and is not known when it has ended.
     stream = stream_start(f, "echo up; read x", json_pack("{s:b}", "stdin", 1));
@@ -538,15 +538,13 @@ void
 test_process_limits(void **state)
 {
     struct fixture *f = *state;
-    enum { RUNNING = 16, LEFT = 64, READERS = 32 };
+    enum { RUNNING = 16, LEFT = 64, READERS = 128 };
     struct stream readers[READERS];
     char id[16];
 
     for (int i = 0; i < RUNNING; i++) {
         snprintf(id, sizeof id, "r%d", i);
-        (void)detach(f, id, "sleep 1000",
-                     i % 2 ? json_pack("{s:{s:i, s:i}}", "terminal", "cols", 80, "rows", 24)
-                           : NULL);
+        (void)detach(f, id, "sleep 1000", NULL);
     }
     do_call(f, "commands.run", "{\"argv\":[\"true\"],\"timeout_ms\":1000}", KG_SESSION_BUSY);
     for (int i = 0; i < READERS; i++)

@@ -237,7 +237,7 @@ void
 test_terminal_limits(void **state)
 {
     struct fixture *f = *state;
-    enum { MOST = 16 };
+    enum { MOST = 64 };
     struct stream streams[MOST];
     char id[32];
 

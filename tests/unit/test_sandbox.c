@@ -695,17 +695,59 @@ test_frames(void **state)
 static void
 test_command_frames(void **state)
 {
-    bool is_stderr;
+    struct agent_output output;
     struct kg_error err;
     (void)state;
 
-    assert_int_equal(agent_output_parse("\1a\0b", 4, &is_stderr, &err), 3);
-    assert_false(is_stderr);
-    assert_int_equal(agent_output_parse("\2\xc3\xa4", 3, &is_stderr, &err), 2);
-    assert_true(is_stderr);
-    static const char *const bad[] = {"", "\1", "a", "\3a", "\1\377", "\1\303"};
+    assert_int_equal(agent_output_parse("\1a\0b", 4, &output, &err), 0);
+    assert_int_equal(output.kind, AGENT_OUTPUT_STDOUT);
+    assert_memory_equal(output.text, "a\0b", output.len);
+    assert_int_equal(agent_output_parse("\2\xc3\xa4", 3, &output, &err), 0);
+    assert_int_equal(output.kind, AGENT_OUTPUT_STDERR);
+    assert_int_equal(agent_output_parse("\3\xff", 2, &output, &err), 0);
+    assert_int_equal(output.kind, AGENT_OUTPUT_TERMINAL);
+    assert_int_equal(agent_output_parse("\4"
+                                        "4096",
+                                        5, &output, &err),
+                     0);
+    assert_int_equal(output.kind, AGENT_OUTPUT_MISSED);
+    assert_int_equal(output.missed_bytes, 4096);
+    static const char *const bad[] = {"",
+                                      "\1",
+                                      "a",
+                                      "\5a",
+                                      "\1\377",
+                                      "\1\303",
+                                      "\4-1",
+                                      "\4"
+                                      "1234567890123456789"};
     for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++)
-        assert_int_equal(agent_output_parse(bad[i], strlen(bad[i]), &is_stderr, &err), -1);
+        assert_int_equal(agent_output_parse(bad[i], strlen(bad[i]), &output, &err), -1);
+}
+
+static void
+test_command_starts(void **state)
+{
+    struct sandbox_command_start start;
+    struct kg_error err;
+    (void)state;
+
+    json_auto_t *head = json_pack("{s:s, s:i, s:b, s:b, s:i}", "id", "t_1", "pid", 7, "terminal", 1,
+                                  "running", 0, "dropped_bytes", 9);
+    assert_int_equal(agent_command_start_parse(head, &start, &err), 0);
+    assert_string_equal(start.id, "t_1");
+    assert_int_equal(start.pid, 7);
+    assert_true(start.terminal && !start.running);
+    assert_int_equal(start.dropped_bytes, 9);
+    json_auto_t *old = json_object(); // of an agent that knows no ids
+    assert_int_equal(agent_command_start_parse(old, &start, &err), 0);
+    assert_string_equal(start.id, "");
+    static const char *const bad[] = {"{\"id\":\"A\"}", "{\"id\":3}", "{\"pid\":-1}",
+                                      "{\"dropped_bytes\":-1}", "{\"terminal\":1}"};
+    for (size_t i = 0; i < KG_ARRAY_LEN(bad); i++) {
+        json_auto_t *parsed = json_loads(bad[i], 0, NULL);
+        assert_int_equal(agent_command_start_parse(parsed, &start, &err), -1);
+    }
 }
 
 static void
@@ -853,8 +895,9 @@ struct run {
 };
 
 static void
-on_command_started(void *arg)
+on_command_started(const struct sandbox_command_start *start, void *arg)
 {
+    assert_true(start->running && start->pid > 0);
     struct run *run = arg;
     run->n_started++;
 }
@@ -885,8 +928,8 @@ on_command_end(const struct sandbox_command_result *result, const struct kg_erro
 static void
 start_run(struct fixture *f, struct run *run, const char *command, int64_t timeout_ms)
 {
-    static const struct sandbox_command_events run_events = {on_command_started, on_command_output,
-                                                             on_command_end};
+    static const struct sandbox_command_events run_events = {
+        .on_started = on_command_started, .on_output = on_command_output, .on_end = on_command_end};
     const struct sandbox_command_spec run_spec = {
         .command = command, .timeout_ms = timeout_ms, .max_output_bytes = 1 << 20};
     run->f = f;
@@ -1659,6 +1702,7 @@ main(void)
         cmocka_unit_test(test_agent_entries),
         cmocka_unit_test(test_frames),
         cmocka_unit_test(test_command_frames),
+        cmocka_unit_test(test_command_starts),
         ON_BOTH_DOORS(test_life),
         cmocka_unit_test_setup_teardown(test_slow_claim, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_claim, setup, teardown),

@@ -26,8 +26,9 @@ struct caller {
 };
 
 static void
-on_started(void *arg)
+on_started(const struct sandbox_command_start *start, void *arg)
 {
+    (void)start;
     struct caller *caller = arg;
     caller->n_started++;
 }
@@ -54,7 +55,8 @@ on_end(const struct sandbox_command_result *result, const struct kg_error *err, 
         caller->err = *err;
 }
 
-static const struct sandbox_command_events events = {on_started, on_output, on_end};
+static const struct sandbox_command_events events = {
+    .on_started = on_started, .on_output = on_output, .on_end = on_end};
 
 static void
 run(struct session *session, struct caller *caller, const char *command, const json_t *env)

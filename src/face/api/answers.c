@@ -2,6 +2,7 @@
 // Helpers that endpoints share: the session that a path names, and the shapes of answers.
 
 #include <stdio.h>
+#include <string.h>
 
 #include "api_priv.h"
 #include "sessions.h"
@@ -44,4 +45,12 @@ reply_message(struct http_request *request, json_t *more, const char *fmt, ...)
         json_object_update(body, more);
     json_decref(more);
     http_reply_json(request, 200, body);
+}
+
+json_t *
+api_signal_name(int signum)
+{
+    const char *name = sigabbrev_np(signum);
+    KG_AUTO_FREE char *text = name ? kg_asprintf("SIG%s", name) : NULL;
+    return text ? json_string(text) : json_integer(signum);
 }

@@ -47,13 +47,24 @@ KG_MUST_CHECK int packages_body_parse(const json_t *root, const json_t **ret, st
 
 // The body of POST sessions/{id}/commands.
 struct command_body {
-    const char *command;
-    const char *cwd;   // or NULL
-    const json_t *env; // or NULL
-    int64_t timeout_ms;
+    const char *command; // NULL: a shell in a terminal
+    const char *cwd;     // or NULL
+    const json_t *env;   // or NULL
+    int64_t timeout_ms;  // 0: none
+    const char *id;      // or NULL
+    bool keep;           // when the client leaves
+    bool background;     // it is answered at once
+    bool with_stdin;
+    int cols, rows; // of its terminal; 0: none
+    bool has_id;    // the client uses ids: it names one of the members above, from `id` on
 };
 KG_MUST_CHECK int command_body_parse(const struct api_context *context, const json_t *root,
                                      struct command_body *ret, struct kg_error *err);
+// The size of a terminal: {"cols", "rows"}. Also of POST …/resize.
+KG_MUST_CHECK int terminal_size_parse(const json_t *size, int *ret_cols, int *ret_rows,
+                                      struct kg_error *err);
+// The body of POST …/signal, borrowed.
+KG_MUST_CHECK int signal_body_parse(const json_t *root, const char **ret, struct kg_error *err);
 
 // The bodies of POST keys, POST users and PATCH users/{id}. `ret` borrows from the JSON, and points
 // into itself.
@@ -114,6 +125,25 @@ void stream_watch_start(struct stream_watch *watch);
 // Writes one NDJSON line and restarts the watch.
 void stream_watch_line(struct stream_watch *watch, const json_t *line);
 
+// ---- The output of a command (command_stream.c) ----------------------------------------------
+
+// Streams a command's output as lines, or collects it for one answer. The request owns it.
+struct command_stream;
+struct session_command;
+struct command_stream_settings {
+    struct api_context *context;
+    const struct session *session; // borrowed
+    bool waits;                    // one answer at the end
+    bool starts_with_line;         // of type `started`
+    int64_t deadline_ms;           // until then a client may read as slowly as it likes; 0: not
+};
+struct command_stream *command_stream_new(struct http_request *request,
+                                          const struct command_stream_settings *settings);
+// Its events, with the stream as their argument.
+extern const struct sandbox_command_events command_stream_events;
+// The command that was started or joined with them; the stream cancels it when the client leaves.
+void command_stream_take(struct command_stream *stream, struct session_command *command);
+
 // ---- Executing (execute.c) ------------------------------------------------------------------
 
 // Borrows the execution; to keep it, takes a reference or subscribes.
@@ -135,6 +165,9 @@ struct session *api_session(struct http_request *request, const struct api_conte
                             struct kg_error *err);
 // The same; if it returns NULL, it has replied with the error.
 struct session *api_find_session(struct http_request *request, const struct api_context *context);
+
+// "SIGTERM", or the number of a signal without a name.
+json_t *api_signal_name(int signum);
 
 // {"resultCode":0, "resultMsg":"success", "data":…}; takes `data`.
 void reply_envelope(struct http_request *request, json_t *data);

@@ -13,6 +13,7 @@
 // Below the agent's limits, which also cover the variables of the gateway and the kernelspec.
 enum { MAX_ENV_ENTRIES = 64, MAX_ENV_BYTES = 16 << 10 };
 enum { MAX_CWD_BYTES = 4000, MAX_VARIABLES = 1024, MAX_IDLE_TIMEOUT_S = 31536000 };
+enum { MAX_KEPT_TIMEOUT_S = 24 * 3600 };
 
 static int
 check_names(const json_t *root, const char *const *names, struct kg_error *err)
@@ -228,14 +229,21 @@ session_body_parse(const struct api_context *context, const json_t *root, struct
 }
 
 static int
+take_flag(const json_t *root, const char *name, bool *ret, struct kg_error *err)
+{
+    const json_t *value = member(root, name);
+    if (value && !json_is_boolean(value))
+        return kg_error_set(err, KG_INVALID, 0, "%s must be true or false", name);
+    *ret = json_is_true(value);
+    return 0;
+}
+
+static int
 take_command(const json_t *root, const char **ret, struct kg_error *err)
 {
     if (take_string(root, "command", ret, err) < 0)
         return -1;
-    if (!*ret)
-        return kg_error_set(err, KG_INVALID, 0,
-                            "command is missing: a string for the sandbox's shell");
-    size_t len = strlen(*ret);
+    size_t len = *ret ? strlen(*ret) : 0;
     if (len > SANDBOX_COMMAND_MAX)
         return kg_error_set(err, KG_CODE_TOO_LARGE, 0,
                             "command is %zu bytes; the limit is %d (write it to a file)", len,
@@ -253,16 +261,126 @@ take_cwd(const json_t *root, const char **ret, struct kg_error *err)
     return 0;
 }
 
+static int
+take_command_id(const json_t *root, const char **ret, struct kg_error *err)
+{
+    if (take_string(root, "id", ret, err) < 0)
+        return -1;
+    if (*ret && (!sandbox_command_id_valid(*ret) || **ret == '_'))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "id must be 1 to %d characters: a-z, 0-9 or _, the first not _",
+                            SANDBOX_COMMAND_ID_MAX);
+    return 0;
+}
+
+static int
+take_side(const json_t *size, const char *name, int *ret, struct kg_error *err)
+{
+    const json_t *value = json_object_get(size, name);
+    json_int_t side = json_integer_value(value);
+    if (!json_is_integer(value) || side < 1 || side > SANDBOX_TERMINAL_SIDE_MAX)
+        return kg_error_set(err, KG_INVALID, 0, "%s must be a number from 1 to %d", name,
+                            SANDBOX_TERMINAL_SIDE_MAX);
+    *ret = (int)side;
+    return 0;
+}
+
+int
+terminal_size_parse(const json_t *size, int *ret_cols, int *ret_rows, struct kg_error *err)
+{
+    static const char *const names[] = {"cols", "rows", NULL};
+    if (check_names(size, names, err) < 0 || take_side(size, "cols", ret_cols, err) < 0)
+        return -1;
+    return take_side(size, "rows", ret_rows, err);
+}
+
+// true: of the usual size.
+static int
+take_terminal(const json_t *root, struct command_body *body, struct kg_error *err)
+{
+    enum { COLS = 80, ROWS = 24 };
+    const json_t *value = member(root, "terminal");
+    if (json_is_true(value)) {
+        body->cols = COLS;
+        body->rows = ROWS;
+    }
+    if (!value || json_is_boolean(value))
+        return 0;
+    if (!json_is_object(value))
+        return kg_error_set(err, KG_INVALID, 0,
+                            "terminal must be true, or an object with cols and rows");
+    return terminal_size_parse(value, &body->cols, &body->rows, err);
+}
+
+static int
+take_keep(const json_t *root, struct command_body *body, struct kg_error *err)
+{
+    const char *text;
+    if (take_string(root, "on_disconnect", &text, err) < 0 ||
+        take_flag(root, "background", &body->background, err) < 0)
+        return -1;
+    bool goes_on = text && strcmp(text, "continue") == 0;
+    body->keep = body->background || goes_on;
+    if (text && !goes_on && strcmp(text, "kill") != 0)
+        return kg_error_set(err, KG_INVALID, 0, "on_disconnect must be \"kill\" or \"continue\"");
+    return 0;
+}
+
+// A command that goes on without its client has no bound but its session's, unless it is given one.
+static int
+take_command_timeout(const struct api_context *context, const json_t *root,
+                     struct command_body *body, struct kg_error *err)
+{
+    const json_t *value = member(root, "timeout");
+    if (!body->keep)
+        return take_timeout(context, root, &body->timeout_ms, err);
+    double seconds = json_number_value(value);
+    if (value && (!json_is_number(value) || !(seconds > 0) || seconds > MAX_KEPT_TIMEOUT_S))
+        return kg_error_set(err, KG_INVALID, 0, "timeout must be above 0 and at most %d seconds",
+                            MAX_KEPT_TIMEOUT_S);
+    body->timeout_ms = value ? (int64_t)ceil(seconds * 1000) : 0;
+    return 0;
+}
+
+static int
+check_command(const struct command_body *body, struct kg_error *err)
+{
+    if (!body->command && !body->cols)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "command is missing: a string for the sandbox's shell");
+    if (body->with_stdin && body->cols)
+        return kg_error_set(err, KG_INVALID, 0,
+                            "stdin and terminal exclude each other: a terminal has input");
+    return 0;
+}
+
 int
 command_body_parse(const struct api_context *context, const json_t *root, struct command_body *ret,
                    struct kg_error *err)
 {
-    static const char *const names[] = {"command", "cwd", "env", "timeout", NULL};
+    static const char *const names[] = {"command",       "cwd",        "env",   "timeout",  "id",
+                                        "on_disconnect", "background", "stdin", "terminal", NULL};
     *ret = (struct command_body){0};
     if (check_names(root, names, err) < 0 || take_command(root, &ret->command, err) < 0 ||
         take_cwd(root, &ret->cwd, err) < 0 || take_env(root, &ret->env, err) < 0 ||
-        take_timeout(context, root, &ret->timeout_ms, err) < 0)
+        take_command_id(root, &ret->id, err) < 0 || take_keep(root, ret, err) < 0 ||
+        take_flag(root, "stdin", &ret->with_stdin, err) < 0 || take_terminal(root, ret, err) < 0 ||
+        take_command_timeout(context, root, ret, err) < 0)
         return -1;
+    ret->has_id = ret->id || ret->keep || ret->with_stdin || ret->cols;
+    return check_command(ret, err);
+}
+
+int
+signal_body_parse(const json_t *root, const char **ret, struct kg_error *err)
+{
+    static const char *const names[] = {"signal", NULL};
+    if (check_names(root, names, err) < 0 || take_string(root, "signal", ret, err) < 0)
+        return -1;
+    if (!*ret)
+        return kg_error_set(err, KG_INVALID, 0, "signal is missing: \"INT\", say");
+    if (strncmp(*ret, "SIG", 3) == 0)
+        *ret += 3;
     return 0;
 }
 
@@ -287,14 +405,12 @@ key_body_parse(const json_t *root, struct account_body *ret, struct kg_error *er
 }
 
 static int
-take_flag(const json_t *root, const char *name, bool *ret, const bool **ret_given,
-          struct kg_error *err)
+take_change(const json_t *root, const char *name, bool *ret, const bool **ret_given,
+            struct kg_error *err)
 {
-    const json_t *value = member(root, name);
-    if (value && !json_is_boolean(value))
-        return kg_error_set(err, KG_INVALID, 0, "%s must be true or false", name);
-    *ret = json_is_true(value);
-    *ret_given = value ? ret : NULL;
+    if (take_flag(root, name, ret, err) < 0)
+        return -1;
+    *ret_given = member(root, name) ? ret : NULL;
     return 0;
 }
 
@@ -335,7 +451,8 @@ user_body_parse(const json_t *root, struct account_body *ret, struct kg_error *e
         "name", "administrator", "max_sessions", "max_requests_per_second", "max_memory_mb", NULL};
     *ret = (struct account_body){0};
     if (check_names(root, names, err) < 0 || take_string(root, "name", &ret->name, err) < 0 ||
-        take_flag(root, "administrator", &ret->administrator, &ret->change.administrator, err) < 0)
+        take_change(root, "administrator", &ret->administrator, &ret->change.administrator, err) <
+            0)
         return -1;
     return take_limits(root, ret, err);
 }
@@ -348,8 +465,9 @@ user_change_body_parse(const json_t *root, struct account_body *ret, struct kg_e
                                         "max_memory_mb", NULL};
     *ret = (struct account_body){0};
     if (check_names(root, names, err) < 0 ||
-        take_flag(root, "disabled", &ret->disabled, &ret->change.disabled, err) < 0 ||
-        take_flag(root, "administrator", &ret->administrator, &ret->change.administrator, err) < 0)
+        take_change(root, "disabled", &ret->disabled, &ret->change.disabled, err) < 0 ||
+        take_change(root, "administrator", &ret->administrator, &ret->change.administrator, err) <
+            0)
         return -1;
     return take_limits(root, ret, err);
 }

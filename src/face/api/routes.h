@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All endpoints. Each row makes the handler's prototype and the server's route; its last column says
-// what a request concerns (api.c). Those of accounts are there with the setting accounts-file.
+// All endpoints. Each row makes the handler's prototype and the server's route; its last column
+// says what a request concerns (api.c). Those of accounts are there with the setting accounts-file.
 #pragma once
 
 // clang-format off
@@ -20,6 +20,20 @@
     ROUTE(POST, "/api/v1/sessions/{id}/restart", handle_session_restart, 0, session_in_path)       \
     ROUTE(POST, "/api/v1/sessions/{id}/commands", handle_session_command,                          \
           HTTP_STARTS_WORK | HTTP_JSON_BODY, session_in_path)                                      \
+    ROUTE(GET, "/api/v1/sessions/{id}/commands", handle_command_list,                              \
+          HTTP_KEY_IN_QUERY, session_in_path)                                                      \
+    ROUTE(GET, "/api/v1/sessions/{id}/commands/{command}", handle_command_show,                    \
+          HTTP_KEY_IN_QUERY, session_in_path)                                                      \
+    ROUTE(DELETE, "/api/v1/sessions/{id}/commands/{command}", handle_command_end,                  \
+          0, session_in_path)                                                                      \
+    ROUTE(GET, "/api/v1/sessions/{id}/commands/{command}/output", handle_command_output,           \
+          HTTP_KEY_IN_QUERY, session_in_path)                                                      \
+    ROUTE(POST, "/api/v1/sessions/{id}/commands/{command}/input", handle_command_input,            \
+          0, session_in_path)                                                                      \
+    ROUTE(POST, "/api/v1/sessions/{id}/commands/{command}/signal", handle_command_signal,          \
+          HTTP_JSON_BODY, session_in_path)                                                         \
+    ROUTE(POST, "/api/v1/sessions/{id}/commands/{command}/resize", handle_command_resize,          \
+          HTTP_JSON_BODY, session_in_path)                                                         \
     ROUTE(POST, "/api/v1/sessions/{id}/touch", handle_session_touch, 0, session_in_path)           \
     ROUTE(POST, "/api/v1/sessions/{id}/packages", handle_packages_install,                         \
           HTTP_STARTS_WORK | HTTP_JSON_BODY, session_in_path)                                      \
